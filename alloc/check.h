@@ -1,0 +1,13 @@
+/* check.h: an independent judge of placements: shares no code with the packer. */
+#ifndef ALLOC_CHECK_H
+#define ALLOC_CHECK_H
+
+#include "alloc/pack.h"
+
+/* True when every block is aligned, lies in [0, limit) and overlaps no other alive at the same
+ * time; otherwise false and which two. Compares pairs; sweeps over time so that large tables are
+ * checked in seconds. */
+bool check_spans(const struct span *spans, int count, int64_t alignment, int64_t limit,
+                 struct reason *reason);
+
+#endif

@@ -1,0 +1,31 @@
+/* pack.h: lifetimes to addresses: places blocks with known lifetimes in one range, as low as it can. */
+#ifndef ALLOC_PACK_H
+#define ALLOC_PACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* One block: alive in [lower, upper), `size` bytes, placed at [offset, offset + size). */
+struct span {
+    int64_t lower, upper;
+    int64_t size;
+    int64_t offset;            /* the answer */
+};
+
+/* The largest sum, over time, of the sizes alive (each rounded up to `alignment`): no placement
+ * can need less. */
+int64_t pack_bound(const struct span *spans, int count, int64_t alignment);
+
+/* Sets every offset, a multiple of `alignment` (a power of two), such that no two blocks alive
+ * together overlap. Tries several orders, keeps the best, stops early when the bound is met or
+ * `seconds` are spent; the same input gives the same answer whatever the machine's speed unless
+ * the time runs out. `capacity` > 0: stops as soon as it is met. Returns the peak. */
+int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t capacity, double seconds);
+
+/* `id,lower,upper,size` with a header line, as in MiniMalloc's benchmarks (columns in any order;
+ * "start", "begin" for lower; "end" inclusive for upper). Both arrays are the caller's to free. */
+enum status pack_read_csv(const char *path, struct span **spans, char ***ids, int *count);
+
+#endif

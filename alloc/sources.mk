@@ -1,0 +1,1 @@
+liballoc_a_SOURCES = 

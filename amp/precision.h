@@ -1,0 +1,21 @@
+/* precision.h: what a run computes in: rows of one table. */
+#ifndef AMP_PRECISION_H
+#define AMP_PRECISION_H
+
+#include <stdbool.h>
+
+#include "base/dtype.h"
+
+enum precision { PRECISION_FP32, PRECISION_TF32, PRECISION_FP16, PRECISION_BF16, PRECISION_COUNT };
+
+struct precision_row {
+    const char *name;
+    enum dtype storage;        /* of activations and of the weights that LOW ops read */
+    bool low;                  /* storage is not fp32: weights need a copy */
+    bool tf32;                 /* matrix products may round inputs to tf32 (CUDA); elsewhere as fp32 */
+    bool scale_by_default;     /* dynamic loss scaling unless the user says otherwise */
+    const char *help;
+};
+extern const struct precision_row precision_table[PRECISION_COUNT];
+
+#endif

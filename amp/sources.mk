@@ -1,0 +1,1 @@
+libamp_a_SOURCES = 

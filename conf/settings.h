@@ -1,0 +1,80 @@
+/* settings.h: what a run is told to do: a struct whose members are the rows of options.def. */
+#ifndef CONF_SETTINGS_H
+#define CONF_SETTINGS_H
+
+#include <stdio.h>
+
+#include "base/field.h"
+#include "base/status.h"
+
+/* options.def has one OPTION(section, name, TYPE, ...) row a key between SECTION and END lines;
+ * here each becomes a member: settings.train.epochs. */
+#define FIELD_TEXT_MEMBER char *
+#define FIELD_INT_MEMBER int64_t
+#define FIELD_REAL_MEMBER double
+#define FIELD_BOOL_MEMBER bool
+#define FIELD_SIZE_MEMBER int64_t
+#define FIELD_DURATION_MEMBER double
+#define FIELD_CHOICE_MEMBER int
+#define FIELD_REALS_MEMBER struct field_reals
+#define FIELD_EVERY_MEMBER struct field_every
+
+/* Where a value came from, for --print-config and messages. */
+struct settings_origin {
+    enum { FROM_DEFAULT, FROM_FILE, FROM_COMMAND, FROM_DERIVED } kind;
+    char *where;                         /* "imagenet.ini:12" or NULL */
+};
+
+struct settings {
+#define SECTION(section, help) struct {
+#define OPTION(section, name, type, ...) FIELD_##type##_MEMBER name;
+#define END(section) } section;
+#include "conf/options.def"
+#undef SECTION
+#undef OPTION
+#undef END
+    struct settings_origin *origins;     /* where each option came from, in table order */
+};
+
+/* One row of the table as the rest of the program walks it. */
+struct option {
+    const char *section;
+    struct field field;                  /* offset is within struct settings */
+    bool later;                          /* known, but only its default works in this version: refused otherwise */
+    bool resumable;                      /* may differ when a run is resumed */
+};
+extern const struct option option_table[];          /* ended by a row whose section is NULL */
+struct option_section { const char *name, *help; };
+extern const struct option_section option_sections[];
+
+/* Defaults, then the file (may be NULL), then "section.key=value" overrides. Unknown sections and
+ * keys, bad values, values of options marked `later`: refused with file:line (or "-s"), the reason and the
+ * nearest name, USAGE; every such mistake in the file is reported, not the first alone. Relative
+ * data paths are left as written: see settings_path. */
+enum status settings_load(const char *file, const char *const *overrides, int override_count,
+                          struct settings *settings);
+/* The same from text, for a checkpoint's configuration; `name` is for messages. */
+enum status settings_load_text(const char *name, const char *text, struct settings *settings);
+void settings_free(struct settings *settings);
+
+/* A path from the configuration, made relative to the configuration file's folder: the caller frees it. */
+char *settings_path(const struct settings *settings, const char *file, const char *path);
+
+/* Whether an option was set by file or command line (so that defaults may depend on other keys). */
+bool settings_given(const struct settings *settings, const char *section, const char *key);
+/* Where an option's value came from, for messages: "imagenet.ini:12", "-s", or "default". */
+const char *settings_where(const struct settings *settings, const char *section, const char *key);
+/* Sets a value that follows from others; --print-config says so. */
+void settings_derive(struct settings *settings, const char *section, const char *key, const char *value);
+
+/* As an INI file that reads back the same (config.ini); with origins as comments when `origins`. */
+void settings_print(const struct settings *settings, bool origins, struct text *out);
+
+/* The first option (not resumable) in which two settings differ, as "section.key: OLD, now NEW"; false: none. */
+bool settings_differ(const struct settings *old, const struct settings *now, struct reason *difference);
+
+/* The options as --help prints them, and as the generated part of amptrain.ini(5) (man macros). */
+void settings_help(struct text *out);
+void settings_manual(struct text *out);
+
+#endif

@@ -1,0 +1,1 @@
+libconf_a_SOURCES = 

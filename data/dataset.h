@@ -1,0 +1,51 @@
+/* dataset.h: images and labels by index, whatever the files look like; one format is one file and one line. */
+#ifndef DATA_DATASET_H
+#define DATA_DATASET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "data/image.h"
+
+enum split { SPLIT_TRAIN, SPLIT_VAL };
+
+struct dataset_options {
+    const char *path;              /* folder or file, already resolved; NULL: the format's own place */
+    enum split split;
+    const char *installed;         /* the folder of data that ships with the program (digits) */
+    int classes;                   /* synthetic: how many; 0: default */
+    int64_t synthetic_count;       /* synthetic: images; 0: default */
+    int h, w, c;                   /* synthetic: size; 0: default */
+    uint64_t seed;
+};
+
+struct dataset {
+    const struct format *format;
+    int64_t count;
+    int classes;
+    char **class_names;            /* [classes] */
+    int h, w, c;                   /* h == w == 0: images differ in size */
+    void *state;                   /* the format's */
+};
+
+struct format {
+    const char *name;
+    const char *help;              /* one sentence: what `train` and `val` name */
+    /* Reports failures itself (BAD_DATA). Counts come from file sizes checked against headers. */
+    enum status (*open)(const struct dataset_options *options, struct dataset *dataset);
+    /* Image `index` decoded into `image`, and its label. Called from many threads. False and a
+     * reason that names the file when the image cannot be used. */
+    bool (*read)(const struct dataset *dataset, int64_t index, struct image *image, int *label,
+                 struct reason *reason);
+    void (*close)(struct dataset *dataset);
+};
+
+extern const struct format *const format_table[];      /* ended by NULL: the list in formats.c */
+const struct format *format_find(const char *name);
+
+enum status dataset_open(const struct format *format, const struct dataset_options *options,
+                         struct dataset *dataset);
+void dataset_close(struct dataset *dataset);           /* accepts a zeroed struct */
+
+#endif

@@ -1,0 +1,69 @@
+/* loader.h: worker threads that turn a dataset into batches, in an order that does not depend on them. */
+#ifndef DATA_LOADER_H
+#define DATA_LOADER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "data/augment.h"
+#include "data/dataset.h"
+
+struct loader_options {
+    const struct dataset *dataset;
+    /* The images that this loader serves, by index in the dataset, in file order; NULL: all.
+     * (val_fraction, data.limit.) The array must outlive the loader. */
+    const int64_t *subset;
+    int64_t count;               /* of subset, or of the dataset */
+    struct augment augment;
+    bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
+    bool shuffle;
+    int batch;                   /* images a batch */
+    int h, w, channels;          /* of what is delivered */
+    enum dtype dtype;
+    int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */
+    uint64_t seed;
+    bool stop_on_error;          /* data.on_error=stop; otherwise a replacement is drawn */
+    /* Where batch memory comes from (pinned); NULL functions: aligned host memory. */
+    void *(*allocate)(void *context, size_t bytes);
+    void (*release)(void *context, void *memory, size_t bytes);
+    void *memory_context;
+    /* Called once for every image that could not be used, from any thread; may be NULL. */
+    void (*bad_image)(void *context, int64_t index, const char *why);
+    void *bad_context;
+};
+
+struct batch {
+    void *images;                /* [batch, h, w, channels] of dtype */
+    int32_t *labels;             /* [batch] */
+    int count;                   /* < options.batch only for the last one of an evaluation; the rest is zeros */
+    int64_t first;               /* position in the epoch of the first image */
+    int64_t epoch, number;       /* epoch as given to loader_start; batch within it, from 0 */
+};
+
+struct loader;
+
+enum status loader_open(const struct loader_options *options, struct loader **loader);
+void loader_close(struct loader *loader);         /* at any moment; joins every thread */
+
+/* Batches of one epoch (training drops what is left over). */
+int64_t loader_batches(const struct loader *loader);
+
+/* Begins an epoch at batch `first` (a resumed run); what was under way is dropped. `epoch` names
+ * the random choices; evaluation ignores it. */
+enum status loader_start(struct loader *loader, int64_t epoch, int64_t first);
+
+/* The next batch in order; *batch is NULL at the end of the epoch. The batch stays valid until it
+ * is given back. Several may be out at once (at most prefetch). Time spent waiting is added to
+ * *wait_seconds if it is not NULL. */
+enum status loader_next(struct loader *loader, struct batch **batch, double *wait_seconds);
+void loader_return(struct loader *loader, struct batch *batch);
+
+int64_t loader_bad_images(const struct loader *loader);   /* since loader_open */
+
+/* Element i of a pseudo-random permutation of [0, count): computed, not stored (a Feistel network
+ * with cycle walking). */
+int64_t loader_permute(uint64_t seed, uint64_t epoch, int64_t count, int64_t i);
+
+#endif

@@ -1,0 +1,1 @@
+libdata_a_SOURCES = 

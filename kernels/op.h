@@ -1,0 +1,185 @@
+/* op.h: what an op is: one struct that says all that the rest of the program needs to know of it. */
+#ifndef KERNELS_OP_H
+#define KERNELS_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/field.h"
+#include "base/shape.h"
+#include "base/status.h"
+#include "base/tensor.h"
+
+#define OP_MAX_INPUTS 64
+#define OP_MAX_PARAMS 8
+#define OP_MAX_SAVED 4
+
+/* How autocast treats an op. LOW: inputs, output and weights are stored in the run's precision,
+ * products accumulate in fp32. FULL: fp32 in, fp32 out. FOLLOW: stored as its input is;
+ * arithmetic inside is fp32. */
+enum op_class { CLASS_LOW, CLASS_FULL, CLASS_FOLLOW };
+
+/* Initial values; fan_in and fan_out as torch counts them (k, c, r, s weights). */
+enum init {
+    INIT_ZERO,
+    INIT_ONE,
+    INIT_UNIFORM_FAN_IN,     /* U(-b, b), b = 1 / sqrt(fan_in): torch's default weights and biases;
+                                `fan_in` is taken from op_param.fan_in */
+    INIT_KAIMING_FAN_OUT,    /* N(0, sqrt(2 / fan_out)): He et al. 2015 */
+    INIT_KAIMING_FAN_IN,     /* N(0, sqrt(2 / fan_in)) */
+    INIT_NORMAL,             /* N(0, init_arg) */
+    INIT_TRUNCATED_NORMAL,   /* N(0, init_arg) redrawn outside +-2 (absolute), as torch's trunc_normal_ */
+    INIT_XAVIER_UNIFORM,     /* U(-b, b), b = sqrt(6 / (fan_in + fan_out)): Glorot, Bengio 2010 */
+};
+
+enum role {
+    ROLE_WEIGHT,      /* decayed, trust-ratio scaled */
+    ROLE_BIAS,        /* decayed only if decay_norm_bias */
+    ROLE_NORM,        /* batch norm's weight and bias: likewise */
+    ROLE_STATISTIC,   /* not trained: running mean and variance, counters */
+};
+
+/* One parameter of an op, in torch's shape and order. Master values are fp32 (I64 for counters). */
+struct op_param {
+    const char *name;      /* "weight": the last part of the full name */
+    struct shape shape;
+    enum role role;
+    enum dtype dtype;      /* of the master: F32 or I64 */
+    enum init init;
+    double init_arg;
+    int64_t fan_in, fan_out;
+};
+
+/* Something that forward computes and backward (or update, or the host) reads: batch statistics,
+ * pooling indices. */
+struct op_saved {
+    const char *name;
+    enum dtype dtype;
+    struct shape shape;
+};
+
+enum phase {
+    PHASE_FORWARD,
+    PHASE_BACKWARD,         /* data and parameter gradients together */
+    PHASE_BACKWARD_DATA,
+    PHASE_BACKWARD_PARAMS,
+    PHASE_UPDATE,           /* after a step that was applied: running statistics */
+    PHASE_COUNT,
+};
+
+/* Where randomness comes from: dropout's bits are a function of these and the element's index. */
+struct op_random {
+    uint64_t seed;
+    uint64_t step;          /* batches so far, this one included; skipped ones too */
+    uint32_t slice;         /* micro-batch within the step */
+    uint32_t layer;         /* node's index in the graph */
+};
+
+/* One call of an op's code. Which members are set depends on the phase:
+ *   FORWARD          reads x, params; writes y, saved
+ *   BACKWARD*        reads d_y and whichever of x, y, params, saved `reads` names;
+ *                    writes d_x (where data != NULL) and d_params (fp32, overwritten, never added to)
+ *   UPDATE           reads saved; writes params (statistics)
+ * params[i].dtype is the compute type: the run's precision for weights and biases of LOW ops,
+ * fp32 otherwise. Before memory exists (prepare, workspace) every tensor has its shape and dtype
+ * and data is NULL; a d_x that will not be wanted has shape.rank == 0. */
+struct call {
+    const void *settings;
+    enum phase phase;
+    bool training;
+    int x_count, param_count, saved_count;
+    struct tensor *x, *d_x;            /* [x_count] */
+    struct tensor y, d_y;
+    struct tensor *params, *d_params;  /* [param_count]; statistics have no gradient */
+    struct tensor *saved;              /* [saved_count] */
+    void *workspace;                   /* as large as op_code.workspace asked for this phase */
+    void *engine;                      /* what op_code.prepare made, or NULL */
+    const struct op_random *random;    /* forward and backward, training */
+    const float *loss_scale;           /* loss ops only: backward multiplies the gradient by it ... */
+    float loss_weight;                 /* ... and by this (1 / accumulate; the op divides by n itself) */
+    void *lane;                        /* the device's stream; NULL on the CPU */
+};
+
+/* An op's code on one device. Empty slots mean: not needed. An op has either `backward`, or
+ * `backward_data` with or without `backward_params` (so that the two may run on different lanes). */
+struct op_code {
+    /* Chooses and builds what these shapes need (library primitives). May be called without a
+     * device at hand. One engine serves all phases of a node; release takes it back. */
+    enum status (*prepare)(const struct call *call, void **engine);
+    void (*release)(void *engine);
+    /* Bytes of scratch memory for the phase in call->phase; call->engine is set. */
+    size_t (*workspace)(const struct call *call);
+    enum status (*forward)(const struct call *call);
+    enum status (*backward)(const struct call *call);
+    enum status (*backward_data)(const struct call *call);
+    enum status (*backward_params)(const struct call *call);
+    enum status (*update)(const struct call *call);
+};
+
+/* What backward re-reads; drives liveness. */
+enum reads { READS_NOTHING = 0, READS_X = 1, READS_Y = 2, READS_PARAMS = 4, READS_SAVED = 8 };
+
+/* A case on which tests, gradient checks and benchmarks run the op: settings as in a model file,
+ * and the shapes of its inputs. The list ends with an empty row (settings NULL). */
+struct op_example {
+    const char *settings;       /* "filters=8 kernel=3 stride=2 pad=1" */
+    int x_count;
+    struct shape x[4];
+};
+
+struct op {
+    const char *name;            /* as in model files: "conv" */
+    const char *help;            /* one sentence for `amptrain ops` and the manual */
+    size_t settings_size;
+    const struct field *fields;  /* settings by name; ends with an empty row; NULL: none */
+    int min_inputs, max_inputs;
+    enum op_class precision;
+    bool internal;               /* made by lowering or fusion; not for model files */
+
+    /* The output's shape for these inputs, or false and why (settings are checked here too). */
+    bool (*shape)(const void *settings, int x_count, const struct shape *x,
+                  struct shape *y, struct reason *reason);
+    /* The output's dtype when it is not the input's (loss: F32). NULL: as the class says. */
+    enum dtype (*output_dtype)(const void *settings, enum dtype input);
+    /* Parameters in torch's order; returns how many. NULL: none. */
+    int (*params)(const void *settings, int x_count, const struct shape *x,
+                  struct op_param out[OP_MAX_PARAMS]);
+    /* NULL: none. Asked with the training flag, since evaluation may save nothing. */
+    int (*saved)(const void *settings, int x_count, const struct tensor *x, bool training,
+                 struct op_saved out[OP_MAX_SAVED]);
+    /* Bits of enum reads for PHASE_BACKWARD, BACKWARD_DATA or BACKWARD_PARAMS. NULL: nothing. */
+    unsigned (*reads)(const void *settings, enum phase phase);
+    /* Whether forward may write y over x[0], and backward d_x[0] over d_y, when those die there.
+     * The code must then give the same bits as when they are apart. NULL: neither. */
+    bool (*in_place)(const void *settings, enum phase phase, int x_count, const struct shape *x);
+    /* True when the gradient of every input is d_y itself, element for element in memory order
+     * (add; flatten of 1x1): lowering then passes the tensor on and backward is never called. */
+    bool (*passes_gradient)(const void *settings, int x_count, const struct shape *x);
+    /* True when no gradient is wanted for input i (labels). NULL: all are wanted. */
+    bool (*no_gradient)(int input);
+
+    const struct op_code *reference;  /* plain loops: the specification; any dtype, sums in double */
+    const struct op_code *cpu;        /* NULL: the reference is fast enough */
+    const struct op_code *cuda;       /* NULL: not on this device */
+
+    const struct op_example *examples;
+};
+
+/* Every op of this build, ended by NULL: the list in ops.c. */
+extern const struct op *const op_table[];
+const struct op *op_find(const char *name);       /* NULL when there is none */
+
+/* The code that runs on the CPU: op->cpu, or the reference. */
+static inline const struct op_code *op_cpu(const struct op *op)
+{
+    return op->cpu ? op->cpu : op->reference;
+}
+
+/* Parses "key=value key=value" into a settings struct of op->settings_size (defaults first).
+ * False, with the reason and a suggestion, on unknown keys, bad values, or required ones missing.
+ * op_settings_free gives back what the struct owns and the struct. */
+void *op_settings_new(const struct op *op, const char *text, struct reason *reason);
+void op_settings_free(const struct op *op, void *settings);
+
+#endif

@@ -1,0 +1,1 @@
+libkernels_a_SOURCES = 

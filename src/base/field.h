@@ -1,0 +1,64 @@
+/* field.h: a named, typed, documented member of a settings struct; options and op settings are rows of these. */
+#ifndef BASE_FIELD_H
+#define BASE_FIELD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "status.h"
+#include "text.h"
+
+/* The C type of the struct member behind each row. */
+enum field_type {
+    FIELD_TEXT,      /* char *, owned by the struct, NULL when empty */
+    FIELD_INT,       /* int64_t */
+    FIELD_REAL,      /* double */
+    FIELD_BOOL,      /* bool: yes no true false on off 1 0 */
+    FIELD_SIZE,      /* int64_t bytes: suffixes K M G T, powers of 1024 */
+    FIELD_DURATION,  /* double seconds: suffixes s m h d */
+    FIELD_CHOICE,    /* int: the index into `choices` */
+    FIELD_REALS,     /* struct field_reals: numbers separated by commas or spaces */
+    FIELD_EVERY,     /* struct field_every: "5", "100 steps", "10m" */
+};
+
+#define FIELD_REALS_MAX 64
+struct field_reals {
+    int count;
+    double value[FIELD_REALS_MAX];
+};
+
+enum field_unit { UNIT_EPOCHS, UNIT_STEPS, UNIT_SECONDS };
+struct field_every {
+    double amount;           /* 0: never */
+    enum field_unit unit;
+};
+
+struct field {
+    const char *name;
+    enum field_type type;
+    size_t offset;                 /* of the member in its struct */
+    const char *initial;           /* default, as a user would write it; NULL: must be given; "" is empty */
+    double min, max;               /* inclusive, for numbers; min == max == 0: any */
+    const char *const *choices;    /* FIELD_CHOICE: names, NULL-terminated */
+    const char *word;              /* a number that may also be a word ("auto", "dynamic"), or NULL */
+    double word_value;             /* what the word stores */
+    const char *help;              /* one sentence for --help and the manual */
+};
+
+/* Parses `text` into the member of `object`. On failure says why ("must be between 0 and 1, not 7",
+ * "no such choice; did you mean 'cosine'?") and leaves the member as it was. */
+bool field_parse(const struct field *field, void *object, const char *text, struct reason *reason);
+
+/* Writes the member as field_parse would read it back. */
+void field_print(const struct field *field, const void *object, struct text *out);
+
+/* Sets every member to its default (rows without one are zeroed); frees texts. `fields` ends with
+ * a row whose name is NULL. */
+void field_defaults(const struct field *fields, void *object);
+void field_release(const struct field *fields, void *object);
+
+/* The row called `name`, or NULL. */
+const struct field *field_find(const struct field *fields, const char *name);
+
+#endif

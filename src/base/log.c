@@ -1,0 +1,87 @@
+#include "log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "status.h"
+
+static struct {
+    pthread_mutex_t lock;
+    enum log_level level;
+    struct log_sink sink;
+    void (*wipe)(void *context);
+    void *wipe_context;
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER, .level = LOG_INFO};
+
+static const char *const prefix[] = {
+    [LOG_ERROR] = "amptrain: ",
+    [LOG_WARNING] = "amptrain: warning: ",
+    [LOG_INFO] = "",
+    [LOG_DETAIL] = "",
+};
+
+void log_set_level(enum log_level level)
+{
+    pthread_mutex_lock(&state.lock);
+    state.level = level;
+    pthread_mutex_unlock(&state.lock);
+}
+
+void log_set_sink(struct log_sink sink)
+{
+    pthread_mutex_lock(&state.lock);
+    state.sink = sink;
+    pthread_mutex_unlock(&state.lock);
+}
+
+void log_set_curtain(void (*wipe)(void *context), void *context)
+{
+    pthread_mutex_lock(&state.lock);
+    state.wipe = wipe;
+    state.wipe_context = context;
+    pthread_mutex_unlock(&state.lock);
+}
+
+static void log_write(enum log_level level, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
+
+static void log_write(enum log_level level, const char *format, va_list arguments)
+{
+    char line[4096];
+    vsnprintf(line, sizeof line, format, arguments);
+    pthread_mutex_lock(&state.lock);
+    if (level <= state.level) {
+        if (state.wipe) state.wipe(state.wipe_context);
+        fprintf(stderr, "%s%s\n", prefix[level], line);
+    }
+    if (state.sink.write) state.sink.write(state.sink.context, level, line);
+    pthread_mutex_unlock(&state.lock);
+}
+
+void log_line(enum log_level level, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    log_write(level, format, arguments);
+    va_end(arguments);
+}
+
+enum status fail(enum status why, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    log_write(LOG_ERROR, format, arguments);
+    va_end(arguments);
+    return why;
+}
+
+_Bool because(struct reason *reason, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason->text, sizeof reason->text, format, arguments);
+    va_end(arguments);
+    return 0;
+}

@@ -1,0 +1,29 @@
+/* log.h: the one way by which the program speaks to a person: leveled lines to stderr and a file. */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DETAIL };
+
+/* A place that lines go to besides stderr (log.txt, a test's buffer). `line` has no newline. */
+struct log_sink {
+    void (*write)(void *context, enum log_level level, const char *line);
+    void *context;
+};
+
+/* The log is the process's own, like stderr: the one mutable global of the program.
+ * Lines may come from any thread. Levels above `level` are dropped on stderr (default LOG_INFO);
+ * the sink gets all of them. */
+void log_set_level(enum log_level level);
+void log_set_sink(struct log_sink sink);     /* {NULL, NULL} takes it away */
+
+/* Called before a line goes to stderr and after it, so that a progress line can be wiped and
+ * drawn again; NULL takes it away. */
+void log_set_curtain(void (*wipe)(void *context), void *context);
+
+void log_line(enum log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+#define log_info(...) log_line(LOG_INFO, __VA_ARGS__)
+#define log_warning(...) log_line(LOG_WARNING, __VA_ARGS__)
+#define log_detail(...) log_line(LOG_DETAIL, __VA_ARGS__)
+
+#endif

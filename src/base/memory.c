@@ -1,0 +1,54 @@
+#include "memory.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void out_of_memory(size_t count, size_t size)
+{
+    fprintf(stderr, "amptrain: out of host memory (asked for %zu x %zu bytes)\n", count, size);
+    exit(1);
+}
+
+void *memory_try(size_t count, size_t size)
+{
+    return calloc(count ? count : 1, size ? size : 1);
+}
+
+void *memory_new(size_t count, size_t size)
+{
+    void *memory = memory_try(count, size);
+    if (!memory) out_of_memory(count, size);
+    return memory;
+}
+
+void *memory_resize(void *old, size_t count, size_t size)
+{
+    if (size && count > SIZE_MAX / size) out_of_memory(count, size);
+    size_t bytes = count * size;
+    void *memory = realloc(old, bytes > 0 ? bytes : 1);
+    if (!memory) out_of_memory(count, size);
+    return memory;
+}
+
+char *text_copy(const char *text)
+{
+    if (!text) return NULL;
+    size_t bytes = strlen(text) + 1;
+    return memcpy(memory_new(bytes, 1), text, bytes);
+}
+
+char *text_format(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    char *text = memory_new((size_t)length + 1, 1);
+    va_start(arguments, format);
+    vsnprintf(text, (size_t)length + 1, format, arguments);
+    va_end(arguments);
+    return text;
+}

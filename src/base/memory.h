@@ -1,0 +1,26 @@
+/* memory.h: small host allocations that never return NULL. */
+#ifndef BASE_MEMORY_H
+#define BASE_MEMORY_H
+
+#include <stddef.h>
+
+/* Zeroed memory for `count` things of `size` bytes; free() gives it back. When there is none the
+ * program says so and ends with exit code 1: the one place besides main that ends it. For what
+ * can be large (arenas, batches, whole files) use memory_try, which returns NULL instead. */
+void *memory_new(size_t count, size_t size);
+void *memory_try(size_t count, size_t size);
+
+/* `old` grown or shrunk to count * size bytes; what is new is not zeroed. */
+void *memory_resize(void *old, size_t count, size_t size);
+
+char *text_copy(const char *text);                       /* NULL stays NULL */
+char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Appends to a growing array: `array` is a pointer to the array's pointer, `count` its length. */
+#define array_push(array, count)                                                                         \
+    (((count) & ((count) - 1)) == 0                                                         \
+         ? (void)((array) = memory_resize((array), (count) ? 2 * (size_t)(count) : 1, sizeof *(array))) \
+         : (void)0,                                                                         \
+     &(array)[(count)++])
+
+#endif

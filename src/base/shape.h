@@ -1,0 +1,46 @@
+/* shape.h: the extents of a tensor; activations are always n, h, w, c, with c innermost. */
+#ifndef BASE_SHAPE_H
+#define BASE_SHAPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Activations have rank 4 and are named n h w c. Parameters have the rank and the order that
+ * torch gives them: convolution weights k, c, r, s; linear weights units, inputs; vectors c. */
+struct shape {
+    int rank;
+    union {
+        int64_t dim[4];
+        struct {
+            int64_t n, h, w, c;
+        };
+    };
+};
+
+static inline struct shape shape_nhwc(int64_t n, int64_t h, int64_t w, int64_t c)
+{
+    return (struct shape){.rank = 4, .dim = {n, h, w, c}};
+}
+static inline struct shape shape_vector(int64_t c)
+{
+    return (struct shape){.rank = 1, .dim = {c, 1, 1, 1}};
+}
+static inline int64_t shape_count(struct shape shape)
+{
+    int64_t count = 1;
+    for (int i = 0; i < shape.rank; i++) count *= shape.dim[i];
+    return count;
+}
+static inline bool shape_equal(struct shape a, struct shape b)
+{
+    if (a.rank != b.rank) return false;
+    for (int i = 0; i < a.rank; i++)
+        if (a.dim[i] != b.dim[i]) return false;
+    return true;
+}
+
+/* "64x7x7x3" in a buffer of the caller's; returns the buffer. */
+#define SHAPE_TEXT 96
+const char *shape_text(struct shape shape, char text[SHAPE_TEXT]);
+
+#endif

@@ -1,0 +1,1 @@
+libbase_a_SOURCES = src/base/log.c src/base/memory.c

@@ -1,0 +1,37 @@
+/* status.h: how every function that can fail says so; the values are the program's exit codes. */
+#ifndef BASE_STATUS_H
+#define BASE_STATUS_H
+
+enum status {
+    OK = 0,              /* done */
+    FAILED = 1,          /* failed while running */
+    USAGE = 2,           /* command line, configuration or model file */
+    BAD_DATA = 3,        /* data missing, unreadable, or nothing usable in it */
+    NO_DEVICE = 4,       /* device missing or broken, or its memory too small */
+    BAD_CHECKPOINT = 5,  /* a checkpoint or weights file that cannot be used */
+    STOPPED = 75,        /* stopped on request, a checkpoint is written */
+};
+
+/* Reports a failure, once, and returns `why` for the caller to pass on. Whoever first
+ * understands a failure calls it, with file:line, key, tensor, layer or image in the text;
+ * everyone above passes the status on with TRY. */
+enum status fail(enum status why, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#define TRY(call)                                 \
+    do {                                          \
+        enum status try_status_ = (call);         \
+        if (try_status_ != OK) return try_status_; \
+    } while (0)
+
+/* A sentence that a lower function gives its caller, who knows the file and line and reports it. */
+#define REASON_SIZE 256
+struct reason {
+    char text[REASON_SIZE];
+};
+
+/* Writes the sentence and returns false, so that a check can end with `return because(...)`. */
+_Bool because(struct reason *reason, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,30 @@
+/* text.h: a growing string, and JSON written into it. */
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct text {
+    char *data;      /* always ends in '\0' once something was added; text_free gives it back */
+    size_t length;
+};
+
+void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_free(struct text *text);
+
+/* JSON. The caller writes braces, commas and keys by text_add; these write values.
+ * Strings are escaped and invalid UTF-8 is replaced; numbers are "%.9g", what is not finite is null. */
+void text_json_string(struct text *text, const char *value);
+void text_json_number(struct text *text, double value);
+
+/* The nearest of `count` names to `word` by edit distance, or NULL if none is near: what
+ * "did you mean" says. */
+const char *text_nearest(const char *word, const char *const *names, int count);
+
+/* "9.8 GiB", "31.4 MiB", "512 B": for people. */
+#define TEXT_BYTES 32
+const char *text_bytes(uint64_t bytes, char text[TEXT_BYTES]);
+
+#endif

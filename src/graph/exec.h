@@ -1,0 +1,63 @@
+/* exec.h: runs a planned program on a device. */
+#ifndef GRAPH_EXEC_H
+#define GRAPH_EXEC_H
+
+#include "graph/plan.h"
+#include "graph/store.h"
+
+struct exec_options {
+    struct device *device;
+    struct store *store;
+    const struct optimizer *optimizer;               /* training */
+    struct optimizer_settings optimizer_settings;
+    struct scaler_settings scaling;
+    bool decay_norm_bias;
+    uint64_t seed;                                   /* dropout */
+    bool reference;                                  /* run every op's reference code (tests) */
+    bool separate;                                   /* every tensor its own memory (tests) */
+    void *arena;                                     /* shared range, at least plan.arena_bytes; NULL: own */
+    double plan_seconds;                             /* packing time; 0: a default of 0.5 */
+};
+
+struct exec;
+
+/* Prepares engines, plans (unless the program is planned already) and takes memory. The program
+ * and graph must outlive it. */
+enum status exec_open(struct program *program, const struct exec_options *options, struct exec **exec);
+void exec_close(struct exec *exec);
+const struct plan *exec_plan(const struct exec *exec);
+int64_t exec_arena_bytes(const struct exec *exec);
+
+/* One run over a batch in host memory laid out as the program says (images [batch,h,w,c] in
+ * program->storage; labels int32). Training: counts a step, runs forward to update. lr and
+ * momentum are for the next update. Returns when the results can be read. */
+struct exec_batch {
+    const void *images;
+    const int32_t *labels;
+};
+enum status exec_run(struct exec *exec, const struct exec_batch *batch, double lr, double momentum);
+
+/* Results of the last run, host memory, valid until the next: loss and rank (how many classes
+ * beat the true one) per image; logits [batch, classes] as fp32, or NULL. */
+const float *exec_losses(const struct exec *exec);
+const int32_t *exec_ranks(const struct exec *exec);
+const float *exec_logits(const struct exec *exec);
+/* State after the last training run. */
+const struct optimizer_state *exec_state(const struct exec *exec);
+
+/* A value of the last run, copied to fp32 host memory; only in a separate-memory exec, where
+ * nothing was overwritten (tests, diagnosis). */
+enum status exec_value(const struct exec *exec, int value, float *host);
+/* Gradients of parameter `param` of the last run, unscaled, before clipping: valid in any exec. */
+enum status exec_gradient(const struct exec *exec, int param, float *host);
+
+/* Repeats the last batch without an update, in checking mode, and finds the first instruction that
+ * makes a number that is not finite out of finite ones. The state is not touched. `finding` is a
+ * sentence ("layer3.1.conv2 forward: output holds Inf"), empty when all is finite. */
+enum status exec_diagnose(struct exec *exec, struct reason *finding);
+
+/* Nanoseconds of each instruction in the last run, when measuring was asked for. */
+void exec_measure(struct exec *exec, bool on);
+const int64_t *exec_times(const struct exec *exec);
+
+#endif

@@ -1,0 +1,58 @@
+/* graph.h: a network as nodes in running order: ops, their inputs, settings and shapes; no memory, no device. */
+#ifndef GRAPH_GRAPH_H
+#define GRAPH_GRAPH_H
+
+#include "base/shape.h"
+#include "base/status.h"
+#include "kernels/op.h"
+
+struct node {
+    char *name;                /* path: "layer1.0.conv1" */
+    const struct op *op;       /* NULL for node 0, the input */
+    void *settings;
+    int *inputs;               /* earlier nodes */
+    int input_count;
+    struct shape shape;        /* of the output, for a batch of 1 */
+    int param_first, param_count;   /* in graph.params */
+    char *where;               /* "resnet50.ini:31", for messages */
+};
+
+/* A parameter of the network, by its full name. */
+struct parameter {
+    char *name;                /* "layer1.0.conv1.weight" */
+    int node;
+    struct op_param spec;      /* spec.name is the op's own */
+    bool frozen;               /* train.freeze: no gradient, no update */
+};
+
+struct graph {
+    char *arch;                /* "resnet50", or the file's name */
+    struct node *nodes;
+    int count;
+    int output;                /* the node whose output are the logits */
+    int classes;               /* the output's channels */
+    struct parameter *params;
+    int param_count;
+};
+
+/* Appends a node; checks its inputs' shapes by op->shape, makes its parameters. Owns `settings`
+ * from here on, also when it fails. False: `reason` says why, without file or layer. */
+bool graph_add(struct graph *graph, const char *name, const struct op *op, void *settings,
+               const int *inputs, int input_count, const char *where, struct reason *reason);
+
+/* The shape of every node for a batch of n, into shapes[graph->count]. */
+void graph_shapes(const struct graph *graph, int64_t n, struct shape *shapes);
+
+/* Node or parameter by name; -1 when there is none. */
+int graph_find(const struct graph *graph, const char *name);
+int graph_find_param(const struct graph *graph, const char *name);
+
+/* Elements of all trained parameters. */
+int64_t graph_param_elements(const struct graph *graph);
+void graph_free(struct graph *graph);
+
+/* Replaces batch norm + activation, and batch norm + add + ReLU, by the one op that does both
+ * (kernels/batchnorm.c), where the intermediate has no other reader. Parameter names stay. */
+enum status fuse(struct graph *graph);
+
+#endif

@@ -1,0 +1,23 @@
+/* model.h: model files (INI with blocks and parameters) become graphs. See amptrain-model(5). */
+#ifndef GRAPH_MODEL_H
+#define GRAPH_MODEL_H
+
+#include "graph/graph.h"
+
+struct model_options {
+    const char *arch;            /* NAME, looked up as NAME.ini in `folders`; or NULL */
+    const char *file;            /* a file's path; or NULL */
+    const char *const *folders;  /* where installed models are, NULL-terminated, first hit wins */
+    int size_h, size_w, channels;/* of the input; 0: the model file's */
+    int classes;                 /* $classes; 0: the model file's default (1000) */
+    double dropout;              /* overrides every dropout rate; negative: not */
+};
+
+/* The graph of a model file. Everything wrong with it is reported with file:line and layer, USAGE.
+ * The graph is not fused. The caller frees it with graph_free. */
+enum status model_load(const struct model_options *options, struct graph *graph);
+
+/* [input] of a model file alone: what size and channels it asks for (0 where it says nothing). */
+enum status model_input(const struct model_options *options, int *size, int *channels);
+
+#endif

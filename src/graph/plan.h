@@ -1,0 +1,42 @@
+/* plan.h: every tensor of a program placed in one arena before anything runs. */
+#ifndef GRAPH_PLAN_H
+#define GRAPH_PLAN_H
+
+#include "graph/program.h"
+
+#define PLAN_ALIGNMENT 256
+
+/* A tensor's life in instruction numbers, [born, dead), by the rule in DESIGN: it ends at the
+ * first point from which every later instruction is ordered (by lane or event) after all its uses.
+ * Values placed over one another (in place) share a group: the value at the head of it. */
+struct lifetime {
+    int born, dead;            /* born == -1: not in the arena */
+    int group;                 /* the value whose address this one has; itself if alone */
+};
+
+/* lifetimes[program->value_count]. `share` false: every tensor keeps its own memory for the whole
+ * program and nothing is in place (what tests compare against). */
+void liveness(const struct program *program, bool share, struct lifetime *lifetimes);
+
+struct plan {
+    int value_count;
+    struct lifetime *lifetimes;
+    int64_t *offsets;              /* by value; -1: not in the arena */
+    int64_t arena_bytes;
+    int64_t live_bytes_bound;      /* largest sum over instructions of aligned bytes alive */
+    int64_t workspace_bytes;       /* the largest workspace */
+    int peak;                      /* the instruction at which the bound is reached */
+    double seconds;                /* spent packing */
+};
+
+/* Lifetimes, packing (alloc/pack.h), and the independent check: a plan that fails it is never
+ * returned (FAILED). */
+enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan);
+void plan_free(struct plan *plan);
+
+/* A second opinion on lifetimes: walks the program forward with the set of instructions known to
+ * have ended, and finds any write over a tensor that may still be read. Shares no code with
+ * liveness(). False: `reason` names tensors and instructions. */
+bool plan_verify(const struct program *program, const struct plan *plan, struct reason *reason);
+
+#endif

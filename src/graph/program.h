@@ -1,0 +1,110 @@
+/* program.h: a training step or an evaluation as a flat array of instructions over tensors. */
+#ifndef GRAPH_PROGRAM_H
+#define GRAPH_PROGRAM_H
+
+#include "graph/graph.h"
+
+enum home {
+    HOME_ARENA,      /* placed by the plan */
+    HOME_PARAM,      /* the store: `index` is the graph's parameter; `low` picks the copy */
+    HOME_IMAGES,     /* the batch: images, at byte offset `offset` (micro-batch slices) */
+    HOME_TARGETS,    /* the batch: labels */
+    HOME_RESULT,     /* read by the host after the run: per-image loss, rank, logits; byte `offset` */
+};
+
+/* What a tensor is to the memory map's colours and the totals. */
+enum kind { KIND_ACTIVATION, KIND_SAVED, KIND_GRADIENT, KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_OTHER };
+
+/* A tensor of the program. */
+struct value {
+    char *name;              /* "layer1.0.conv1", "d layer1.0.conv1", "d layer1.0.conv1.weight" */
+    enum home home;
+    enum kind kind;
+    enum dtype dtype;
+    struct shape shape;
+    int64_t bytes;
+    int node;                /* of the graph; -1: none */
+    int index;               /* HOME_PARAM: the parameter */
+    bool low;                /* HOME_PARAM: the low-precision copy */
+    int64_t offset;          /* HOME_IMAGES, HOME_TARGETS, HOME_RESULT */
+};
+
+/* One call of one op's code, or the optimizer's update. Value ids; -1 where there is nothing. */
+struct instruction {
+    enum phase phase;
+    const struct op *op;     /* NULL: the update of all parameters (optimizer_step) */
+    const void *settings;
+    int node;                /* of the graph; -1 for sums and casts and the update */
+    char *name;              /* "layer1.0.conv1 backward data" */
+    int slice;               /* micro-batch */
+    int lane;
+    int engine;              /* instructions with the same engine share one op_code.prepare; -1: none */
+    int x_count, param_count, saved_count;
+    int *x, *d_x, *params, *d_params, *saved;
+    int y, d_y;
+    int workspace;           /* value, or -1 */
+    float loss_weight;
+    int *reads, *writes;     /* value ids: what liveness goes by, workspaces and update included */
+    int read_count, write_count;
+    int *waits;              /* earlier instructions on other lanes that must have ended */
+    int wait_count;
+    int in_place_from, in_place_to;  /* value ids: `to` may take `from`'s place, if `from` dies here; -1 */
+};
+
+struct program {
+    const struct graph *graph;
+    bool training;
+    int batch, slices;                 /* images a step; micro-batches */
+    enum dtype storage;                /* of activations */
+    struct value *values;
+    int value_count;
+    struct instruction *instructions;
+    int count;
+    int lanes;
+    int engine_count;
+    int first_backward;                /* index of the first backward instruction; count if none */
+    int loss, rank, logits;            /* HOME_RESULT values over the whole batch; logits -1 in training */
+    int64_t images_bytes, targets_bytes, results_bytes;
+};
+
+struct lower_options {
+    int batch;               /* images a step */
+    int slices;              /* accumulate: divides batch */
+    bool training;
+    enum dtype storage;      /* amp/precision.h */
+    double label_smoothing;
+    bool logits;             /* evaluation: keep logits as a result */
+};
+
+/* Forward, loss, backward, gradient sums, update: the instructions of one step, in an order that
+ * runs as it stands on one lane. Engines are prepared on `code_of` (op_cpu or CUDA's) to learn
+ * workspaces. USAGE when the batch is not divisible by the slices. */
+enum status lower(const struct graph *graph, const struct lower_options *options,
+                  struct program *program);
+void program_free(struct program *program);
+
+/* Passes: program to program, one file each. */
+enum status autocast(struct program *program);               /* dtypes by class; casts where they differ */
+enum status lanes(struct program *program, int count);       /* weight gradients beside the backward chain */
+
+/* The call that instruction `i` is, with shapes and dtypes and no data. Pointers lead into
+ * `storage`, which the caller owns and reuses. */
+struct call_storage {
+    struct tensor x[OP_MAX_INPUTS], d_x[OP_MAX_INPUTS];
+    struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS], saved[OP_MAX_SAVED];
+};
+struct call program_call(const struct program *program, int i, struct call_storage *storage);
+
+/* Engines by number, prepared and released together. */
+struct engines {
+    int count;
+    void **engine;
+    const struct op **op;
+    const struct op_code *(*code_of)(const struct op *op);
+};
+/* Prepares every engine and adds workspace values to the program (once, before planning). */
+enum status engines_prepare(struct program *program, const struct op_code *(*code_of)(const struct op *),
+                            struct engines *engines);
+void engines_release(struct engines *engines);
+
+#endif

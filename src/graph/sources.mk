@@ -1,0 +1,1 @@
+libgraph_a_SOURCES = 

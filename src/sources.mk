@@ -1,0 +1,1 @@
+amptrain_SOURCES = src/main.c
