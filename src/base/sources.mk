@@ -1,1 +1,15 @@
-libbase_a_SOURCES = src/base/log.c src/base/memory.c
+libbase_a_SOURCES = \
+	src/base/dtype.c \
+	src/base/dtype.h \
+	src/base/field.h \
+	src/base/log.c \
+	src/base/log.h \
+	src/base/memory.c \
+	src/base/memory.h \
+	src/base/random.c \
+	src/base/random.h \
+	src/base/shape.c \
+	src/base/shape.h \
+	src/base/status.h \
+	src/base/tensor.h \
+	src/base/text.h
