@@ -1,1 +1,6 @@
-libkernels_a_SOURCES = 
+EXTRA_DIST += kernels/ops.def
+
+libkernels_a_SOURCES = \
+	kernels/op.h \
+	kernels/ops.c \
+	kernels/optimizer.h

@@ -1,0 +1,90 @@
+/* ops.c: the list of ops, and settings from "key=value" text. */
+#include "op.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+#define OP(name) extern const struct op name##_op;
+#include "ops.def"
+#undef OP
+
+#define OP(name) &name##_op,
+const struct op *const op_table[] = {
+#include "ops.def"
+    NULL,
+};
+#undef OP
+
+#define FIELDS_MAX 64
+static const struct field no_fields[] = {{0}};
+
+static const struct field *op_fields(const struct op *op)
+{
+    return op->fields ? op->fields : no_fields;
+}
+
+const struct op *op_find(const char *name)
+{
+    for (const struct op *const *op = op_table; *op; op++)
+        if (strcmp((*op)->name, name) == 0) return *op;
+    return NULL;
+}
+
+static bool unknown_setting(const struct op *op, const char *key, struct reason *reason)
+{
+    const char *names[FIELDS_MAX];
+    int count = 0;
+    for (const struct field *field = op_fields(op); field->name; field++) names[count++] = field->name;
+    if (count == 0) return because(reason, "%s has no settings, so no '%s'", op->name, key);
+    const char *near = text_nearest(key, names, count);
+    if (!near) return because(reason, "%s has no setting '%s'", op->name, key);
+    return because(reason, "%s has no setting '%s'; did you mean '%s'?", op->name, key, near);
+}
+
+/* `word` is "key=value" and is cut in two. */
+static bool parse_word(const struct op *op, void *settings, char *word, bool *given, struct reason *reason)
+{
+    char *value = strchr(word, '=');
+    if (!value) return because(reason, "'%s' is not of the form key=value", word);
+    *value++ = '\0';
+    const struct field *field = field_find(op_fields(op), word);
+    if (!field) return unknown_setting(op, word, reason);
+    bool *seen = &given[field - op->fields];
+    if (*seen) return because(reason, "%s is given twice", word);
+    *seen = true;
+    struct reason why;
+    return field_parse(field, settings, value, &why) || because(reason, "%s %s", word, why.text);
+}
+
+static bool parse_words(const struct op *op, void *settings, char *text, struct reason *reason)
+{
+    bool given[FIELDS_MAX] = {false};
+    char *rest = NULL;
+    for (char *word = strtok_r(text, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest))
+        if (!parse_word(op, settings, word, given, reason)) return false;
+    for (const struct field *field = op_fields(op); field->name; field++)
+        if (!field->initial && !given[field - op->fields])
+            return because(reason, "%s needs %s=", op->name, field->name);
+    return true;
+}
+
+void *op_settings_new(const struct op *op, const char *text, struct reason *reason)
+{
+    void *settings = memory_new(1, op->settings_size ? op->settings_size : 1);
+    field_defaults(op_fields(op), settings);
+    char *words = text_copy(text);
+    bool good = parse_words(op, settings, words, reason);
+    free(words);
+    if (good) return settings;
+    op_settings_free(op, settings);
+    return NULL;
+}
+
+void op_settings_free(const struct op *op, void *settings)
+{
+    if (!settings) return;
+    field_release(op_fields(op), settings);
+    free(settings);
+}
