@@ -41,8 +41,8 @@ struct field {
     const char *initial;           /* default, as a user would write it; NULL: must be given; "" is empty */
     double min, max;               /* inclusive, for numbers; min == max == 0: any */
     const char *const *choices;    /* FIELD_CHOICE: names, NULL-terminated */
-    const char *word;              /* a number that may also be a word ("auto", "dynamic"), or NULL */
-    double word_value;             /* what the word stores */
+    const char *word;              /* a number that may also be a word ("auto"; several: "dynamic|auto"), or NULL */
+    double word_value;             /* what the first word stores; the next one stores 1 less, ... */
     const char *help;              /* one sentence for --help and the manual */
 };
 
@@ -53,8 +53,8 @@ bool field_parse(const struct field *field, void *object, const char *text, stru
 /* Writes the member as field_parse would read it back. */
 void field_print(const struct field *field, const void *object, struct text *out);
 
-/* Sets every member to its default (rows without one are zeroed); frees texts. `fields` ends with
- * a row whose name is NULL. */
+/* Sets every member to its default (rows without one are zeroed) and frees old texts: the object
+ * must have been zeroed once. `fields` ends with a row whose name is NULL. */
 void field_defaults(const struct field *fields, void *object);
 void field_release(const struct field *fields, void *object);
 

@@ -1,6 +1,7 @@
 libbase_a_SOURCES = \
 	src/base/dtype.c \
 	src/base/dtype.h \
+	src/base/field.c \
 	src/base/field.h \
 	src/base/log.c \
 	src/base/log.h \
@@ -12,4 +13,5 @@ libbase_a_SOURCES = \
 	src/base/shape.h \
 	src/base/status.h \
 	src/base/tensor.h \
+	src/base/text.c \
 	src/base/text.h

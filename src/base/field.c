@@ -1,0 +1,409 @@
+#include "field.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "memory.h"
+
+struct unit {
+    const char *name;
+    double factor;
+};
+static const struct unit size_units[] = {
+    {"T", 1099511627776.0}, {"G", 1073741824}, {"M", 1048576}, {"K", 1024}, {"", 1}, {NULL, 0},
+};
+static const struct unit duration_units[] = {
+    {"d", 86400}, {"h", 3600}, {"m", 60}, {"s", 1}, {"", 1}, {NULL, 0},
+};
+
+static void *member(const struct field *field, void *object)
+{
+    return (char *)object + field->offset;
+}
+
+static const void *const_member(const struct field *field, const void *object)
+{
+    return (const char *)object + field->offset;
+}
+
+static const char *skip_space(const char *text)
+{
+    while (isspace((unsigned char)*text)) text++;
+    return text;
+}
+
+/* Stores what a number's word stands for: field->word may list several, separated by '|'. */
+static bool parse_word(const struct field *field, const char *text, double *value)
+{
+    size_t length = strlen(text);
+    double stored = field->word_value;
+    for (const char *word = field->word; word && length; stored--) {
+        size_t word_length = strcspn(word, "|");
+        if (word_length == length && strncmp(word, text, length) == 0) {
+            *value = stored;
+            return true;
+        }
+        word = word[word_length] ? word + word_length + 1 : NULL;
+    }
+    return false;
+}
+
+static bool print_word(const struct field *field, double value, struct text *out)
+{
+    double stored = field->word_value;
+    for (const char *word = field->word; word; stored--) {
+        size_t length = strcspn(word, "|");
+        if (value == stored) {
+            text_add(out, "%.*s", (int)length, word);
+            return true;
+        }
+        word = word[length] ? word + length + 1 : NULL;
+    }
+    return false;
+}
+
+static bool in_range(const struct field *field, double value, const char *text, struct reason *reason)
+{
+    bool any = field->min == 0 && field->max == 0;
+    if (any || (value >= field->min && value <= field->max)) return true;
+    if (isinf(field->max))
+        return because(reason, "must be at least %.12g, not %.100s", field->min, text);
+    if (isinf(field->min))
+        return because(reason, "must be at most %.12g, not %.100s", field->max, text);
+    return because(reason, "must be between %.12g and %.12g, not %.100s", field->min, field->max, text);
+}
+
+static bool not_a(const char *kind, const struct field *field, const char *text, struct reason *reason)
+{
+    if (field->word) return because(reason, "must be %s or %s, not '%.100s'", kind, field->word, text);
+    return because(reason, "must be %s, not '%.100s'", kind, text);
+}
+
+/* A finite decimal number at the start of *text, which moves behind it. Hexadecimal numbers, "inf"
+ * and "nan", which strtod knows, are none. */
+static bool read_number(const char **text, double *value)
+{
+    size_t length = strspn(*text, "0123456789+-.eE");
+    char digits[64], *end;
+    if (length == 0 || length >= sizeof digits) return false;
+    memcpy(digits, *text, length);
+    digits[length] = '\0';
+    double number = strtod(digits, &end);
+    if (end == digits || !isfinite(number)) return false;
+    *text += end - digits;
+    *value = number;
+    return true;
+}
+
+static bool parse_text(const struct field *field, void *object, const char *text)
+{
+    char **target = member(field, object);
+    char *copy = *text ? text_copy(text) : NULL;
+    free(*target);
+    *target = copy;
+    return true;
+}
+
+static bool parse_int(const struct field *field, void *object, const char *text, struct reason *reason)
+{
+    double word;
+    char *end;
+    if (parse_word(field, text, &word)) {
+        *(int64_t *)member(field, object) = (int64_t)word;
+        return true;
+    }
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end || isspace((unsigned char)*text)) {
+        return not_a("a whole number", field, text, reason);
+    }
+    if (errno == ERANGE) return because(reason, "%.100s is too large a number", text);
+    if (!in_range(field, (double)value, text, reason)) return false;
+    *(int64_t *)member(field, object) = value;
+    return true;
+}
+
+static bool parse_real(const struct field *field, void *object, const char *text, struct reason *reason)
+{
+    double value;
+    if (!parse_word(field, text, &value)) {
+        const char *rest = text;
+        if (!read_number(&rest, &value) || *rest) return not_a("a number", field, text, reason);
+        if (!in_range(field, value, text, reason)) return false;
+    }
+    *(double *)member(field, object) = value;
+    return true;
+}
+
+static bool parse_bool(const struct field *field, void *object, const char *text, struct reason *reason)
+{
+    static const char *const words[] = {"no", "yes", "false", "true", "off", "on", "0", "1"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(text, words[i]) == 0) {
+            *(bool *)member(field, object) = i % 2;
+            return true;
+        }
+    return because(reason, "must be yes or no, not '%.100s'", text);
+}
+
+/* A number with one of the units behind it, in the units' common measure. */
+static bool read_with_unit(const struct unit *units, const char *text, double *value)
+{
+    double number;
+    if (!read_number(&text, &number)) return false;
+    for (text = skip_space(text); units->name; units++)
+        if (strcasecmp(text, units->name) == 0) {
+            *value = number * units->factor;
+            return isfinite(*value);
+        }
+    return false;
+}
+
+static bool parse_size(const struct field *field, void *object, const char *text, struct reason *reason)
+{
+    double value;
+    if (!parse_word(field, text, &value)) {
+        if (!read_with_unit(size_units, text, &value))
+            return not_a("a size such as 512M or 8G", field, text, reason);
+        if (value != floor(value) || value < 0)
+            return because(reason, "must be a whole number of bytes, not %.100s", text);
+        /* Doubles count bytes exactly up to 8 PiB. */
+        if (value > 9007199254740992.0) return because(reason, "%.100s is too large a size", text);
+        if (!in_range(field, value, text, reason)) return false;
+    }
+    *(int64_t *)member(field, object) = (int64_t)value;
+    return true;
+}
+
+static bool parse_duration(const struct field *field, void *object, const char *text,
+                           struct reason *reason)
+{
+    double value;
+    if (!parse_word(field, text, &value)) {
+        if (!read_with_unit(duration_units, text, &value))
+            return not_a("a duration such as 90s, 30m, 12h or 2d", field, text, reason);
+        if (value < 0) return because(reason, "must not be negative, but is %.100s", text);
+        if (!in_range(field, value, text, reason)) return false;
+    }
+    *(double *)member(field, object) = value;
+    return true;
+}
+
+static bool parse_choice(const struct field *field, void *object, const char *text,
+                         struct reason *reason)
+{
+    struct text all = {0};
+    int count = 0;
+    for (; field->choices[count]; count++) {
+        if (strcmp(text, field->choices[count]) == 0) {
+            *(int *)member(field, object) = count;
+            text_free(&all);
+            return true;
+        }
+        text_add(&all, "%s%s", count ? ", " : "", field->choices[count]);
+    }
+    const char *nearest = text_nearest(text, field->choices, count);
+    if (nearest) because(reason, "no such choice: '%.60s'; did you mean '%s'?", text, nearest);
+    else because(reason, "must be one of %s, not '%.60s'", all.data, text);
+    text_free(&all);
+    return false;
+}
+
+static bool parse_reals(const struct field *field, void *object, const char *text,
+                        struct reason *reason)
+{
+    struct field_reals reals = {0};
+    const char *whole = text;
+    for (text = skip_space(text); *text;) {
+        double value;
+        if (reals.count == FIELD_REALS_MAX)
+            return because(reason, "must be at most %d numbers", FIELD_REALS_MAX);
+        if (!read_number(&text, &value) || (*text && *text != ',' && !isspace((unsigned char)*text)))
+            return because(reason, "must be numbers separated by commas, not '%.100s'", whole);
+        if (!in_range(field, value, whole, reason)) return false;
+        reals.value[reals.count++] = value;
+        text = skip_space(text);
+        if (*text != ',') continue;
+        text = skip_space(text + 1);
+        if (!*text) return because(reason, "ends with a comma: '%.100s'", whole);
+    }
+    *(struct field_reals *)member(field, object) = reals;
+    return true;
+}
+
+/* "5", "5 epochs", "100 steps", "10m". Epochs and steps are whole. */
+static bool read_every(const char *text, struct field_every *every)
+{
+    static const struct unit counted[] = {
+        {"", UNIT_EPOCHS}, {"epoch", UNIT_EPOCHS}, {"epochs", UNIT_EPOCHS},
+        {"step", UNIT_STEPS}, {"steps", UNIT_STEPS},
+    };
+    const char *rest = text;
+    if (!read_number(&rest, &every->amount) || every->amount < 0) return false;
+    rest = skip_space(rest);
+    for (size_t i = 0; i < sizeof counted / sizeof *counted; i++)
+        if (strcmp(rest, counted[i].name) == 0) {
+            every->unit = (enum field_unit)counted[i].factor;
+            return every->amount == floor(every->amount) && every->amount <= 1e15;
+        }
+    every->unit = UNIT_SECONDS;
+    return read_with_unit(duration_units, text, &every->amount);
+}
+
+static bool parse_every(const struct field *field, void *object, const char *text,
+                        struct reason *reason)
+{
+    struct field_every every;
+    if (!read_every(text, &every))
+        return because(reason, "must be epochs (5), steps (100 steps) or a duration (30m), not '%.100s'",
+                       text);
+    if (!in_range(field, every.amount, text, reason)) return false;
+    *(struct field_every *)member(field, object) = every;
+    return true;
+}
+
+bool field_parse(const struct field *field, void *object, const char *text, struct reason *reason)
+{
+    switch (field->type) {
+    case FIELD_TEXT: return parse_text(field, object, text);
+    case FIELD_INT: return parse_int(field, object, text, reason);
+    case FIELD_REAL: return parse_real(field, object, text, reason);
+    case FIELD_BOOL: return parse_bool(field, object, text, reason);
+    case FIELD_SIZE: return parse_size(field, object, text, reason);
+    case FIELD_DURATION: return parse_duration(field, object, text, reason);
+    case FIELD_CHOICE: return parse_choice(field, object, text, reason);
+    case FIELD_REALS: return parse_reals(field, object, text, reason);
+    case FIELD_EVERY: return parse_every(field, object, text, reason);
+    }
+    assert(!"a field of unknown type");
+    return false;
+}
+
+/* The fewest digits that read back as the same number. */
+static void print_real(double value, struct text *out)
+{
+    char digits[40];
+    for (int precision = 6; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        if (strtod(digits, NULL) == value) break;
+    }
+    text_add(out, "%s", digits);
+}
+
+/* In the largest unit of which the value is a whole multiple. */
+static void print_with_unit(const struct unit *units, double value, struct text *out)
+{
+    while (units->factor != 1 && (value == 0 || fmod(value, units->factor) != 0)) units++;
+    print_real(value / units->factor, out);
+    if (value != 0) text_add(out, "%s", units->name);
+}
+
+static void print_reals(const struct field_reals *reals, struct text *out)
+{
+    for (int i = 0; i < reals->count; i++) {
+        text_add(out, "%s", i ? "," : "");
+        print_real(reals->value[i], out);
+    }
+}
+
+static void print_every(const struct field_every *every, struct text *out)
+{
+    if (every->unit == UNIT_SECONDS) {
+        print_with_unit(duration_units, every->amount, out);
+        if (every->amount == 0) text_add(out, "s");
+        return;
+    }
+    print_real(every->amount, out);
+    if (every->unit == UNIT_STEPS) text_add(out, every->amount == 1 ? " step" : " steps");
+}
+
+void field_print(const struct field *field, const void *object, struct text *out)
+{
+    const void *value = const_member(field, object);
+    switch (field->type) {
+    case FIELD_TEXT:
+        text_add(out, "%s", *(char *const *)value ? *(char *const *)value : "");
+        break;
+    case FIELD_INT:
+        if (!print_word(field, (double)*(const int64_t *)value, out))
+            text_add(out, "%" PRId64, *(const int64_t *)value);
+        break;
+    case FIELD_REAL:
+        if (!print_word(field, *(const double *)value, out)) print_real(*(const double *)value, out);
+        break;
+    case FIELD_BOOL:
+        text_add(out, *(const bool *)value ? "yes" : "no");
+        break;
+    case FIELD_SIZE:
+        if (!print_word(field, (double)*(const int64_t *)value, out))
+            print_with_unit(size_units, (double)*(const int64_t *)value, out);
+        break;
+    case FIELD_DURATION:
+        if (!print_word(field, *(const double *)value, out))
+            print_with_unit(duration_units, *(const double *)value, out);
+        break;
+    case FIELD_CHOICE:
+        text_add(out, "%s", field->choices[*(const int *)value]);
+        break;
+    case FIELD_REALS:
+        print_reals(value, out);
+        break;
+    case FIELD_EVERY:
+        print_every(value, out);
+        break;
+    }
+}
+
+static size_t member_bytes(enum field_type type)
+{
+    switch (type) {
+    case FIELD_TEXT: return sizeof(char *);
+    case FIELD_INT: return sizeof(int64_t);
+    case FIELD_REAL: return sizeof(double);
+    case FIELD_BOOL: return sizeof(bool);
+    case FIELD_SIZE: return sizeof(int64_t);
+    case FIELD_DURATION: return sizeof(double);
+    case FIELD_CHOICE: return sizeof(int);
+    case FIELD_REALS: return sizeof(struct field_reals);
+    case FIELD_EVERY: return sizeof(struct field_every);
+    }
+    assert(!"a field of unknown type");
+    return 0;
+}
+
+void field_release(const struct field *fields, void *object)
+{
+    for (; fields->name; fields++) {
+        if (fields->type != FIELD_TEXT) continue;
+        char **text = member(fields, object);
+        free(*text);
+        *text = NULL;
+    }
+}
+
+void field_defaults(const struct field *fields, void *object)
+{
+    field_release(fields, object);
+    for (; fields->name; fields++) {
+        struct reason reason;
+        memset(member(fields, object), 0, member_bytes(fields->type));
+        if (!fields->initial) continue;
+        bool good = fields->initial[0] == '\0' || field_parse(fields, object, fields->initial, &reason);
+        assert(good && "a default that its own row refuses");
+        (void)good;
+    }
+}
+
+const struct field *field_find(const struct field *fields, const char *name)
+{
+    for (; fields->name; fields++)
+        if (strcmp(fields->name, name) == 0) return fields;
+    return NULL;
+}

@@ -1,0 +1,159 @@
+#include "text.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory.h"
+
+/* A struct text has no member for its capacity: it follows from the length. */
+static size_t text_capacity(size_t length)
+{
+    size_t capacity = 64;
+    while (capacity <= length) capacity *= 2;
+    return capacity;
+}
+
+static void text_reserve(struct text *text, size_t more)
+{
+    size_t needed = text_capacity(text->length + more);
+    if (!text->data || needed > text_capacity(text->length))
+        text->data = memory_resize(text->data, needed, 1);
+}
+
+void text_add(struct text *text, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    if (length < 0) return;
+    text_reserve(text, (size_t)length);
+    va_start(arguments, format);
+    vsnprintf(text->data + text->length, (size_t)length + 1, format, arguments);
+    va_end(arguments);
+    text->length += (size_t)length;
+}
+
+void text_free(struct text *text)
+{
+    free(text->data);
+    *text = (struct text){0};
+}
+
+/* The bytes of the UTF-8 character at `s`, or 0 where there is none: overlong forms, surrogates
+ * and what lies above U+10FFFF do not count (RFC 3629). */
+static int utf8_length(const unsigned char *s)
+{
+    if (s[0] < 0x80) return 1;
+    int length = s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
+               : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
+    for (int i = 1; i < length; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f)) return 0;
+    if ((s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f)) return 0;
+    return length;
+}
+
+static void text_json_character(struct text *text, const unsigned char *s, int length)
+{
+    static const char short_escapes[] = "\"\"\\\\\bb\ff\nn\rr\tt";
+    for (const char *pair = short_escapes; length == 1 && *pair; pair += 2)
+        if (s[0] == (unsigned char)pair[0]) {
+            text_add(text, "\\%c", pair[1]);
+            return;
+        }
+    if (length == 0) text_add(text, "\\ufffd");
+    else if (s[0] < 0x20 || s[0] == 0x7f) text_add(text, "\\u%04x", s[0]);
+    else text_add(text, "%.*s", length, (const char *)s);
+}
+
+void text_json_string(struct text *text, const char *value)
+{
+    text_add(text, "\"");
+    for (const unsigned char *s = (const unsigned char *)value; *s;) {
+        int length = utf8_length(s);
+        text_json_character(text, s, length);
+        s += length ? length : 1;
+    }
+    text_add(text, "\"");
+}
+
+void text_json_number(struct text *text, double value)
+{
+    if (isfinite(value)) text_add(text, "%.9g", value);
+    else text_add(text, "null");
+}
+
+#define NAME_LIMIT 64   /* longer words have no neighbours */
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int same_letter(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* Insertions, deletions, replacements and swaps of neighbours that lead from a to b (optimal string
+ * alignment distance), letters compared without their case. */
+static int edit_distance(const char *a, const char *b)
+{
+    int rows = (int)strlen(a), columns = (int)strlen(b);
+    int cost[3][NAME_LIMIT + 1];
+    if (rows > NAME_LIMIT || columns > NAME_LIMIT) return 2 * NAME_LIMIT;
+    for (int j = 0; j <= columns; j++) cost[0][j] = j;
+    for (int i = 1; i <= rows; i++) {
+        int *now = cost[i % 3], *above = cost[(i + 2) % 3], *two_above = cost[(i + 1) % 3];
+        now[0] = i;
+        for (int j = 1; j <= columns; j++) {
+            now[j] = above[j - 1] + !same_letter(a[i - 1], b[j - 1]);
+            now[j] = smaller(now[j], smaller(above[j], now[j - 1]) + 1);
+            if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) && same_letter(a[i - 2], b[j - 1]))
+                now[j] = smaller(now[j], two_above[j - 2] + 1);
+        }
+    }
+    return cost[rows % 3][columns];
+}
+
+static int name_distance(const char *word, const char *name)
+{
+    size_t length = strlen(word);
+    int distance = edit_distance(word, name);
+    bool begins = length >= 2 && strncmp(word, name, length) == 0;
+    return begins ? smaller(distance, 1) : distance;
+}
+
+const char *text_nearest(const char *word, const char *const *names, int count)
+{
+    const char *nearest = NULL;
+    int limit = (int)strlen(word) / 3;
+    int best = limit < 1 ? 2 : limit + 1;
+    for (int i = 0; i < count; i++) {
+        int distance = name_distance(word, names[i]);
+        if (distance >= best) continue;
+        best = distance;
+        nearest = names[i];
+    }
+    return nearest;
+}
+
+const char *text_bytes(uint64_t bytes, char text[TEXT_BYTES])
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    int unit = -1;
+    /* 1023.95 would be printed as 1024.0: the next unit says it better. */
+    while (value >= (unit < 0 ? 1024 : 1023.95)) {
+        value /= 1024;
+        unit++;
+    }
+    if (unit < 0) snprintf(text, TEXT_BYTES, "%d B", (int)bytes);
+    else snprintf(text, TEXT_BYTES, "%.1f %s", value, units[unit]);
+    return text;
+}
