@@ -1,0 +1,116 @@
+/* Every back end of this build on every device there is: memory, copies, order between lanes, and
+ * what is said where there is no device. */
+#include "base/log.h"
+#include "device/device.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BYTES (8u << 20)
+
+static void quiet(void *context, enum log_level level, const char *line)
+{
+    (void)level;
+    snprintf(context, 512, "%s", line);
+}
+
+/* A pattern goes up on one lane, is copied back on another that waits for it, and must be whole. */
+static void round_trip(struct device *device)
+{
+    const struct device_backend *backend = device->backend;
+    uint8_t *from = backend->host_allocate(device, BYTES), *to = backend->host_allocate(device, BYTES);
+    void *memory = backend->allocate(device, BYTES);
+    assert_non_null(from);
+    assert_non_null(to);
+    assert_non_null(memory);
+    assert_int_equal((uintptr_t)memory % 256, 0);
+    int last = device->lanes - 1;
+    for (unsigned round = 0; round < 8; round++) {
+        for (size_t i = 0; i < BYTES; i++) from[i] = (uint8_t)(i * 31 + round + (i >> 8));
+        memset(to, 0xee, BYTES);
+        assert_int_equal(backend->upload(device, 0, memory, from, BYTES), OK);
+        assert_int_equal(backend->wait(device, 0, last), OK);
+        assert_int_equal(backend->download(device, last, to, memory, BYTES), OK);
+        assert_int_equal(backend->finish(device), OK);
+        assert_memory_equal(from, to, BYTES);
+    }
+    assert_int_equal(backend->fill_zero(device, 0, memory, BYTES), OK);
+    assert_int_equal(backend->download(device, 0, to, memory, BYTES), OK);
+    assert_int_equal(backend->finish(device), OK);
+    for (size_t i = 0; i < BYTES; i++) assert_int_equal(to[i], 0);
+    backend->release(device, memory, BYTES);
+    backend->host_release(device, from, BYTES);
+    backend->host_release(device, to, BYTES);
+}
+
+static void test_round_trips(void **state)
+{
+    (void)state;
+    for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
+        struct reason reason;
+        int count = (*backend)->count(&reason);
+        if (count == 0) print_message("%s: %s\n", (*backend)->name, reason.text);
+        for (int index = 0; index < count; index++) {
+            struct device *device;
+            struct text text = {0};
+            (*backend)->describe(index, &text);
+            print_message("%s:%d: %s\n", (*backend)->name, index, text.data);
+            assert_int_equal((*backend)->open(index, 1, &device), OK);
+            round_trip(device);
+            device_close(device);
+            text_free(&text);
+        }
+    }
+}
+
+static void test_absurd_sizes_are_refused(void **state)
+{
+    (void)state;
+    for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
+        struct reason reason;
+        struct device *device;
+        if ((*backend)->count(&reason) == 0) continue;
+        assert_int_equal((*backend)->open(0, 1, &device), OK);
+        assert_null((*backend)->allocate(device, (size_t)1 << 50));
+        void *memory = (*backend)->allocate(device, 4096);
+        assert_non_null(memory);
+        (*backend)->release(device, memory, 4096);
+        assert_int_equal((*backend)->finish(device), OK);
+        device_close(device);
+    }
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    char said[512] = "";
+    struct device *device;
+    assert_int_equal(device_open("cpu", 1, &device), OK);
+    assert_int_equal(device->backend->kind, DEVICE_CPU);
+    device_close(device);
+    log_set_sink((struct log_sink){quiet, said});
+    log_set_level(LOG_ERROR);
+    assert_int_equal(device_open("cuda:99", 1, &device), NO_DEVICE);
+    assert_non_null(strstr(said, "cuda"));
+    assert_int_equal(device_open("abacus", 1, &device), USAGE);
+    assert_non_null(strstr(said, "abacus"));
+    log_set_sink((struct log_sink){NULL, NULL});
+    log_set_level(LOG_INFO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_absurd_sizes_are_refused),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests_name("device", tests, NULL, NULL);
+}
