@@ -1,1 +1,1 @@
-libdevice_a_SOURCES = 
+libdevice_a_SOURCES = src/device/device.c src/device/cpu.c

@@ -1,0 +1,195 @@
+/* cpu.c: the CPU as a device: memory by mmap, copies at once, one lane, OpenMP threads. */
+#include "device.h"
+
+#include <dnnl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "base/memory.h"
+
+extern const struct device_backend cpu_backend;
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+static int cpu_count(struct reason *reason)
+{
+    (void)reason;
+    return 1;
+}
+
+/* OMP_NUM_THREADS where the user has set it, else the cores in the process's affinity mask. */
+static int threads_usable(void)
+{
+#ifdef _OPENMP
+    if (getenv("OMP_NUM_THREADS")) return omp_get_max_threads();
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    return omp_get_num_procs();
+#else
+    return 1;
+#endif
+}
+
+/* The value of the first line of /proc/cpuinfo that begins with `key`, into `out`. */
+static bool cpuinfo(const char *key, char *out, size_t size)
+{
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    if (!file) return false;
+    char line[8192];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, file)) {
+        char *colon = strchr(line, ':');
+        if (!colon || strncmp(line, key, strlen(key)) != 0) continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(out, size, "%s", colon[1] == ' ' ? colon + 2 : colon + 1);
+        found = true;
+    }
+    fclose(file);
+    return found;
+}
+
+/* Instruction sets that decide how fast each precision is. */
+static void describe_features(struct text *out)
+{
+    static const char *const names[] = {"avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16",
+                                        "amx_fp16"};
+    char flags[8192];
+    if (!cpuinfo("flags", flags, sizeof flags)) return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (char *at = flags; (at = strstr(at, names[i])); at++) {
+            char next = at[strlen(names[i])];
+            if ((next == ' ' || next == '\0') && (at == flags || at[-1] == ' ')) {
+                text_add(out, ", %s", names[i]);
+                break;
+            }
+        }
+}
+
+static void cpu_memory_info(struct device *device, size_t *free_bytes, size_t *total_bytes)
+{
+    (void)device;
+    *free_bytes = *total_bytes = 0;
+    FILE *file = fopen("/proc/meminfo", "r");
+    if (!file) return;
+    char line[256];
+    size_t kilobytes;
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "MemTotal: %zu", &kilobytes) == 1) *total_bytes = kilobytes << 10;
+        if (sscanf(line, "MemAvailable: %zu", &kilobytes) == 1) *free_bytes = kilobytes << 10;
+    }
+    fclose(file);
+}
+
+static void cpu_describe(int index, struct text *out)
+{
+    (void)index;
+    char model[256];
+    if (!cpuinfo("model name", model, sizeof model)) snprintf(model, sizeof model, "CPU");
+    size_t free_bytes, total_bytes;
+    cpu_memory_info(NULL, &free_bytes, &total_bytes);
+    char bytes[TEXT_BYTES];
+    int threads = threads_usable();
+    text_add(out, "%s, %d thread%s, %s", model, threads, threads == 1 ? "" : "s",
+             text_bytes(total_bytes, bytes));
+    describe_features(out);
+}
+
+static void cpu_libraries(struct text *out)
+{
+    const dnnl_version_t *version = dnnl_version();
+    text_add(out, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
+#ifdef _OPENMP
+    text_add(out, ", OpenMP %d", _OPENMP);
+#endif
+}
+
+static enum status cpu_open(int index, int threads, struct device **device)
+{
+    struct device *cpu = memory_new(1, sizeof *cpu);
+    *cpu = (struct device){.backend = &cpu_backend, .index = index, .lanes = 1};
+    cpu->threads = threads > 0 ? threads : threads_usable();
+#ifdef _OPENMP
+    omp_set_dynamic(0);
+    omp_set_num_threads(cpu->threads);
+#endif
+    *device = cpu;
+    return OK;
+}
+
+static void cpu_close(struct device *device)
+{
+    free(device);
+}
+
+/* Fresh pages, zeroed by the system when first touched; large ranges ask for huge pages, which
+ * spares most of the page faults and TLB misses of a first step. */
+static void *cpu_allocate(struct device *device, size_t bytes)
+{
+    (void)device;
+    void *memory = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    if (bytes >= HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+}
+
+static void cpu_release(struct device *device, void *memory, size_t bytes)
+{
+    (void)device;
+    if (memory) munmap(memory, bytes ? bytes : 1);
+}
+
+static enum status cpu_copy(struct device *device, int lane, void *to, const void *from, size_t bytes)
+{
+    (void)device;
+    (void)lane;
+    if (bytes > 0) memcpy(to, from, bytes);
+    return OK;
+}
+
+static enum status cpu_fill_zero(struct device *device, int lane, void *memory, size_t bytes)
+{
+    (void)device;
+    (void)lane;
+    if (bytes > 0) memset(memory, 0, bytes);
+    return OK;
+}
+
+static enum status cpu_wait(struct device *device, int lane, int waiter)
+{
+    (void)device;
+    (void)lane;
+    (void)waiter;
+    return OK;
+}
+
+static enum status cpu_finish(struct device *device)
+{
+    (void)device;
+    return OK;
+}
+
+const struct device_backend cpu_backend = {
+    .name = "cpu",
+    .kind = DEVICE_CPU,
+    .count = cpu_count,
+    .describe = cpu_describe,
+    .libraries = cpu_libraries,
+    .open = cpu_open,
+    .close = cpu_close,
+    .allocate = cpu_allocate,
+    .release = cpu_release,
+    .host_allocate = cpu_allocate,
+    .host_release = cpu_release,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .fill_zero = cpu_fill_zero,
+    .wait = cpu_wait,
+    .finish = cpu_finish,
+    .memory_info = cpu_memory_info,
+};

@@ -1,0 +1,79 @@
+/* device.c: the back ends of this build, and the choice among them by name. */
+#include "device.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+extern const struct device_backend cpu_backend;
+#ifdef HAVE_CUDA
+extern const struct device_backend cuda_backend;
+#endif
+
+/* In the order in which `auto` tries them; the CPU, which always works, is last. */
+const struct device_backend *const device_backends[] = {
+#ifdef HAVE_CUDA
+    &cuda_backend,
+#endif
+    &cpu_backend,
+    NULL,
+};
+
+static const struct device_backend *backend_find(const char *name, size_t length)
+{
+    for (const struct device_backend *const *backend = device_backends; *backend; backend++)
+        if (strlen((*backend)->name) == length && memcmp((*backend)->name, name, length) == 0)
+            return *backend;
+    return NULL;
+}
+
+static enum status open_auto(int threads, struct device **device)
+{
+    for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
+        struct reason reason = {""};
+        if ((*backend)->count(&reason) > 0 && (*backend)->open(0, threads, device) == OK) return OK;
+        log_info("no %s device (%s), trying the next", (*backend)->name,
+                 reason.text[0] ? reason.text : "it did not open");
+    }
+    return fail(NO_DEVICE, "no device can be used");
+}
+
+static bool index_parse(const char *text, int *index)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end || errno || value < 0 || value > 4095) return false;
+    *index = (int)value;
+    return true;
+}
+
+enum status device_open(const char *which, int threads, struct device **device)
+{
+    if (strcmp(which, "auto") == 0) return open_auto(threads, device);
+    const char *colon = strchr(which, ':');
+    size_t length = colon ? (size_t)(colon - which) : strlen(which);
+    const struct device_backend *backend = backend_find(which, length);
+    if (!backend && length == 4 && memcmp(which, "cuda", 4) == 0)
+        return fail(NO_DEVICE, "device '%s': this build has no CUDA", which);
+    int index = 0;
+    if (!backend || (colon && !index_parse(colon + 1, &index)))
+        return fail(USAGE, "device '%s': must be auto, cpu, cuda or cuda:N", which);
+    struct reason reason = {""};
+    int count = backend->count(&reason);
+    if (count == 0) return fail(NO_DEVICE, "device '%s': %s", which, reason.text);
+    if (index >= count)
+        return fail(NO_DEVICE, "device '%s': there are only %d (numbered from 0)", which, count);
+    return backend->open(index, threads, device);
+}
+
+void device_close(struct device *device)
+{
+    if (device) device->backend->close(device);
+}
