@@ -1,1 +1,5 @@
-libamp_a_SOURCES = 
+libamp_a_SOURCES = \
+	amp/precision.c \
+	amp/precision.h \
+	amp/scaler.c \
+	amp/scaler.h

@@ -1,4 +1,4 @@
-/* field.h: a named, typed, documented member of a settings struct; options and op settings are rows of these. */
+/* field.h: a named, typed, documented member of a settings struct: an option, a setting of an op. */
 #ifndef BASE_FIELD_H
 #define BASE_FIELD_H
 
@@ -41,7 +41,7 @@ struct field {
     const char *initial;           /* default, as a user would write it; NULL: must be given; "" is empty */
     double min, max;               /* inclusive, for numbers; min == max == 0: any */
     const char *const *choices;    /* FIELD_CHOICE: names, NULL-terminated */
-    const char *word;              /* a number that may also be a word ("auto"; several: "dynamic|auto"), or NULL */
+    const char *word;              /* a number may also be a word: "auto", or several: "dynamic|auto" */
     double word_value;             /* what the first word stores; the next one stores 1 less, ... */
     const char *help;              /* one sentence for --help and the manual */
 };

@@ -1,4 +1,6 @@
 libbase_a_SOURCES = \
+	src/base/crc32c.c \
+	src/base/crc32c.h \
 	src/base/dtype.c \
 	src/base/dtype.h \
 	src/base/field.c \
