@@ -1,0 +1,118 @@
+/* linear: every output is a weighted sum of all inputs.
+ *
+ *   y[n, u] = b[u] + sum over c of x[n, c] * w[u, c]
+ *
+ * x is n, 1, 1, c and y is n, 1, 1, units; w is units, c. */
+#include "linear.h"
+
+static bool linear_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                         struct reason *reason)
+{
+    (void)x_count;
+    const struct linear_settings *s = settings;
+    if (x->h != 1 || x->w != 1) {
+        char text[SHAPE_TEXT];
+        return because(reason, "linear wants one position, not %s: flatten first", shape_text(*x, text));
+    }
+    *y = shape_nhwc(x->n, 1, 1, s->units);
+    return true;
+}
+
+static int linear_params(const void *settings, int x_count, const struct shape *x,
+                         struct op_param out[OP_MAX_PARAMS])
+{
+    (void)x_count;
+    const struct linear_settings *s = settings;
+    struct shape weight = {.rank = 2, .dim = {s->units, x->c, 1, 1}};
+    return weight_params(&s->weight, weight, x->c, s->units, out);
+}
+
+static unsigned linear_reads(const void *settings, enum phase phase)
+{
+    (void)settings;
+    return phase == PHASE_BACKWARD_DATA ? READS_PARAMS : READS_X;
+}
+
+static enum status linear_forward(const struct call *call)
+{
+    const struct tensor *x = &call->x[0], *w = &call->params[0];
+    struct tensor y = call->y;
+    int64_t channels = x->shape.c, units = y.shape.c;
+    for (int64_t n = 0; n < x->shape.n; n++)
+        for (int64_t u = 0; u < units; u++) {
+            double sum = call->param_count > 1 ? tensor_get(&call->params[1], u) : 0;
+            for (int64_t c = 0; c < channels; c++)
+                sum += tensor_get(x, n * channels + c) * tensor_get(w, u * channels + c);
+            tensor_set(&y, n * units + u, sum);
+        }
+    return OK;
+}
+
+static enum status linear_backward_data(const struct call *call)
+{
+    const struct tensor *w = &call->params[0], *d_y = &call->d_y;
+    struct tensor d_x = call->d_x[0];
+    if (!d_x.data) return OK;
+    int64_t channels = d_x.shape.c, units = d_y->shape.c;
+    for (int64_t n = 0; n < d_x.shape.n; n++)
+        for (int64_t c = 0; c < channels; c++) {
+            double sum = 0;
+            for (int64_t u = 0; u < units; u++)
+                sum += tensor_get(d_y, n * units + u) * tensor_get(w, u * channels + c);
+            tensor_set(&d_x, n * channels + c, sum);
+        }
+    return OK;
+}
+
+static enum status linear_backward_params(const struct call *call)
+{
+    const struct tensor *x = &call->x[0], *d_y = &call->d_y;
+    struct tensor d_w = call->d_params[0];
+    int64_t channels = x->shape.c, units = d_y->shape.c;
+    for (int64_t u = 0; u < units; u++)
+        for (int64_t c = 0; c < channels; c++) {
+            double sum = 0;
+            for (int64_t n = 0; n < x->shape.n; n++)
+                sum += tensor_get(x, n * channels + c) * tensor_get(d_y, n * units + u);
+            tensor_set(&d_w, u * channels + c, sum);
+        }
+    if (call->param_count > 1) weight_d_bias(d_y, &call->d_params[1]);
+    return OK;
+}
+
+const struct op_code linear_reference = {
+    .forward = linear_forward,
+    .backward_data = linear_backward_data,
+    .backward_params = linear_backward_params,
+};
+
+static const struct field fields[] = {
+    {.name = "units", .type = FIELD_INT, .offset = offsetof(struct linear_settings, units), .min = 1,
+     .max = 1 << 24, .help = "Outputs."},
+    WEIGHT_FIELDS(struct linear_settings, weight),
+    {0},
+};
+
+static const struct op_example examples[] = {
+    {"units=10", 1, {{.rank = 4, .dim = {3, 1, 1, 84}}}},
+    {"units=1 bias=no", 1, {{.rank = 4, .dim = {1, 1, 1, 5}}}},
+    {"units=7", 1, {{.rank = 4, .dim = {1, 1, 1, 1}}}},
+    {"units=64", 1, {{.rank = 4, .dim = {16, 1, 1, 96}}}},
+    {"units=31 bias=no", 1, {{.rank = 4, .dim = {5, 1, 1, 24}}}},
+    {0},
+};
+
+const struct op linear_op = {
+    .name = "linear",
+    .help = "Fully connected layer: every output is a weighted sum of all inputs.",
+    .settings_size = sizeof(struct linear_settings),
+    .fields = fields,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .precision = CLASS_LOW,
+    .shape = linear_shape,
+    .params = linear_params,
+    .reads = linear_reads,
+    .reference = &linear_reference,
+    .examples = examples,
+};

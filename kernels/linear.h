@@ -1,0 +1,15 @@
+/* linear.h: the linear layer's settings as its code on each device reads them. */
+#ifndef KERNELS_LINEAR_H
+#define KERNELS_LINEAR_H
+
+#include "op.h"
+#include "weight.h"
+
+struct linear_settings {
+    int64_t units;
+    struct weight_settings weight;
+};
+
+extern const struct op_code linear_reference, linear_cpu;
+
+#endif
