@@ -1,0 +1,49 @@
+# AMPTRAIN_COMPILER_DEFAULTS: before AC_PROG_CC: what CFLAGS are if the user has not set any.
+AC_DEFUN([AMPTRAIN_COMPILER_DEFAULTS], [
+    AC_ARG_ENABLE([sanitizers],
+        [AS_HELP_STRING([--enable-sanitizers@<:@=LIST@:>@],
+            [build with the compiler's sanitizers: address,undefined (the default list) or thread;
+             keeps the system's malloc, and the tests run OpenMP with one thread])],
+        [], [enable_sanitizers=no])
+    AS_CASE([$enable_sanitizers],
+        [yes], [enable_sanitizers=address,undefined])
+    AS_IF([test -z "${CFLAGS+set}"],
+        [AS_IF([test "$enable_sanitizers" = no], [CFLAGS="-O3 -g"], [CFLAGS="-O1 -g"])])
+])
+
+# AMPTRAIN_COMPILER_FLAGS: after AC_PROG_CC: BUILD_CFLAGS and BUILD_LDFLAGS, which belong to the
+# project and stay whatever the user's CFLAGS are.
+# None of them lets the compiler change a result: fused multiply-adds are off, so that code
+# gives the same bits whether or not the target has them, and errno and traps are what nobody reads.
+AC_DEFUN([AMPTRAIN_COMPILER_FLAGS], [
+    BUILD_CFLAGS="-ffp-contract=off -fno-math-errno -fno-trapping-math"
+    BUILD_LDFLAGS=-Wl,--as-needed
+
+    AC_ARG_ENABLE([werror],
+        [AS_HELP_STRING([--enable-werror], [treat warnings as errors (default: in git checkouts)])],
+        [], [AS_IF([test -e "$srcdir/.git"], [enable_werror=yes], [enable_werror=no])])
+    AS_IF([test "$enable_werror" = yes], [BUILD_CFLAGS="$BUILD_CFLAGS -Werror"])
+
+    AC_ARG_ENABLE([native],
+        [AS_HELP_STRING([--enable-native],
+            [compile for this machine's CPU alone (the program may not start on others)])],
+        [], [enable_native=no])
+    AS_IF([test "$enable_native" = yes], [BUILD_CFLAGS="$BUILD_CFLAGS -march=native"])
+
+    AS_IF([test "$enable_sanitizers" != no], [
+        sanitize="-fsanitize=$enable_sanitizers -fno-omit-frame-pointer -fno-sanitize-recover=all"
+        AC_MSG_CHECKING([whether $CC takes -fsanitize=$enable_sanitizers])
+        amptrain_save=$CFLAGS
+        CFLAGS="$CFLAGS $sanitize"
+        AC_LINK_IFELSE([AC_LANG_PROGRAM([], [])],
+            [AC_MSG_RESULT([yes])],
+            [AC_MSG_RESULT([no])
+             AC_MSG_ERROR([--enable-sanitizers=$enable_sanitizers: $CC cannot build such programs])])
+        CFLAGS=$amptrain_save
+        BUILD_CFLAGS="$BUILD_CFLAGS $sanitize"
+        BUILD_LDFLAGS="$BUILD_LDFLAGS $sanitize"
+    ])
+    AC_SUBST([BUILD_CFLAGS])
+    AC_SUBST([BUILD_LDFLAGS])
+    AM_CONDITIONAL([SANITIZERS], [test "$enable_sanitizers" != no])
+])
