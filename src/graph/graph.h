@@ -35,7 +35,10 @@ struct graph {
     int param_count;
 };
 
-/* Appends a node; checks its inputs' shapes by op->shape, makes its parameters. Owns `settings`
+/* Makes the graph of the input alone: node 0, "input", of this shape for a batch of 1. */
+void graph_begin(struct graph *graph, const char *arch, struct shape input);
+
+/* Appends a node, which becomes the output; checks its inputs' shapes by op->shape, makes its parameters. Owns `settings`
  * from here on, also when it fails. False: `reason` says why, without file or layer. */
 bool graph_add(struct graph *graph, const char *name, const struct op *op, void *settings,
                const int *inputs, int input_count, const char *where, struct reason *reason);
@@ -50,6 +53,7 @@ int graph_find_param(const struct graph *graph, const char *name);
 /* Elements of all trained parameters. */
 int64_t graph_param_elements(const struct graph *graph);
 void graph_free(struct graph *graph);
+void graph_free_node(struct node *node);    /* what it owns; not its parameters */
 
 /* Replaces batch norm + activation, and batch norm + add + ReLU, by the one op that does both
  * (kernels/batchnorm.c), where the intermediate has no other reader. Parameter names stay. */

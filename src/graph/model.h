@@ -20,4 +20,7 @@ enum status model_load(const struct model_options *options, struct graph *graph)
 /* [input] of a model file alone: what size and channels it asks for (0 where it says nothing). */
 enum status model_input(const struct model_options *options, int *size, int *channels);
 
+/* The names that `arch` can have, sorted: an array of `count` texts; all of it is the caller's to free. */
+char **model_names(const char *const *folders, int *count);
+
 #endif

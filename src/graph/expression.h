@@ -1,0 +1,31 @@
+/* expression.h: values in model files: text, $parameters, and whole-number arithmetic with them. */
+#ifndef GRAPH_EXPRESSION_H
+#define GRAPH_EXPRESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* Parameters by name: texts, as they were given. */
+struct bindings {
+    struct binding {
+        char *name, *text;
+    } *entries;
+    int count;
+};
+
+/* The text bound to a name of `length` bytes, or NULL. */
+const char *bindings_find(const struct bindings *bindings, const char *name, size_t length);
+void bindings_add(struct bindings *bindings, const char *name, const char *text);
+void bindings_free(struct bindings *bindings);
+
+/* The value of a text: the text itself where it has no '$'; the parameter's text where it is one
+ * parameter and nothing else; otherwise arithmetic (+ - * / and parentheses) on whole numbers,
+ * where a division must leave nothing over. The caller frees it; NULL: `reason` says why. */
+char *expression_text(const char *text, const struct bindings *bindings, struct reason *reason);
+
+/* The next parameter's name in a text: points behind its '$' and sets `length`; NULL at the end. */
+const char *expression_next(const char *text, size_t *length);
+
+#endif

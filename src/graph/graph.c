@@ -1,0 +1,150 @@
+#include "graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* Of one image's activation or one parameter. Below it every extent fits an int, and bytes of a
+ * whole batch fit 64 bits. */
+#define ELEMENTS_MAX INT64_C(0x7fffffff)
+
+static bool shape_is_sane(struct shape shape)
+{
+    int64_t room = ELEMENTS_MAX;
+    for (int i = 0; i < shape.rank; i++) {
+        if (shape.dim[i] < 1 || shape.dim[i] > room) return false;
+        room /= shape.dim[i];
+    }
+    return true;
+}
+
+void graph_begin(struct graph *graph, const char *arch, struct shape input)
+{
+    *graph = (struct graph){.arch = text_copy(arch)};
+    *array_push(graph->nodes, graph->count) = (struct node){
+        .name = text_copy("input"),
+        .shape = input,
+        .where = text_copy("input"),
+    };
+    graph->classes = (int)input.c;
+}
+
+static bool check_input_count(const struct op *op, int count, struct reason *reason)
+{
+    int most = op->max_inputs < OP_MAX_INPUTS ? op->max_inputs : OP_MAX_INPUTS;
+    if (count >= op->min_inputs && count <= most) return true;
+    if (op->min_inputs == most)
+        return because(reason, "%s takes %d input%s, not %d", op->name, most, most == 1 ? "" : "s", count);
+    return because(reason, "%s takes %d to %d inputs, not %d", op->name, op->min_inputs, most, count);
+}
+
+/* A node's output shape and its parameters, from its op. */
+struct outcome {
+    struct shape shape;
+    struct op_param params[OP_MAX_PARAMS];
+    int param_count;
+};
+
+static bool infer(const struct graph *graph, const struct op *op, const void *settings, const int *inputs,
+                  int input_count, struct outcome *outcome, struct reason *reason)
+{
+    struct shape x[OP_MAX_INPUTS];
+    if (!check_input_count(op, input_count, reason)) return false;
+    for (int i = 0; i < input_count; i++) x[i] = graph->nodes[inputs[i]].shape;
+    if (!op->shape(settings, input_count, x, &outcome->shape, reason)) return false;
+    if (!shape_is_sane(outcome->shape)) {
+        char text[SHAPE_TEXT];
+        return because(reason, "its output %s is empty or absurdly large", shape_text(outcome->shape, text));
+    }
+    outcome->param_count = op->params ? op->params(settings, input_count, x, outcome->params) : 0;
+    for (int i = 0; i < outcome->param_count; i++)
+        if (!shape_is_sane(outcome->params[i].shape))
+            return because(reason, "its %s is empty or absurdly large", outcome->params[i].name);
+    return true;
+}
+
+static void add_param(struct graph *graph, const struct node *node, const struct op_param *spec)
+{
+    *array_push(graph->params, graph->param_count) = (struct parameter){
+        .name = text_format("%s.%s", node->name, spec->name),
+        .node = graph->count,
+        .spec = *spec,
+    };
+}
+
+bool graph_add(struct graph *graph, const char *name, const struct op *op, void *settings,
+               const int *inputs, int input_count, const char *where, struct reason *reason)
+{
+    struct outcome outcome = {0};
+    if (!infer(graph, op, settings, inputs, input_count, &outcome, reason)) {
+        op_settings_free(op, settings);
+        return false;
+    }
+    struct node node = {
+        .name = text_copy(name),
+        .op = op,
+        .settings = settings,
+        .inputs = memory_new((size_t)input_count, sizeof *inputs),
+        .input_count = input_count,
+        .shape = outcome.shape,
+        .param_first = graph->param_count,
+        .param_count = outcome.param_count,
+        .where = text_copy(where),
+    };
+    memcpy(node.inputs, inputs, (size_t)input_count * sizeof *inputs);
+    for (int i = 0; i < outcome.param_count; i++) add_param(graph, &node, &outcome.params[i]);
+    graph->output = graph->count;
+    graph->classes = (int)node.shape.c;
+    *array_push(graph->nodes, graph->count) = node;
+    return true;
+}
+
+void graph_shapes(const struct graph *graph, int64_t n, struct shape *shapes)
+{
+    for (int i = 0; i < graph->count; i++) {
+        shapes[i] = graph->nodes[i].shape;
+        shapes[i].n = n;
+    }
+}
+
+int graph_find(const struct graph *graph, const char *name)
+{
+    for (int i = 0; i < graph->count; i++)
+        if (strcmp(graph->nodes[i].name, name) == 0) return i;
+    return -1;
+}
+
+int graph_find_param(const struct graph *graph, const char *name)
+{
+    for (int i = 0; i < graph->param_count; i++)
+        if (strcmp(graph->params[i].name, name) == 0) return i;
+    return -1;
+}
+
+int64_t graph_param_elements(const struct graph *graph)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < graph->param_count; i++)
+        if (graph->params[i].spec.role != ROLE_STATISTIC)
+            elements += shape_count(graph->params[i].spec.shape);
+    return elements;
+}
+
+void graph_free_node(struct node *node)
+{
+    if (node->op) op_settings_free(node->op, node->settings);
+    free(node->inputs);
+    free(node->name);
+    free(node->where);
+}
+
+void graph_free(struct graph *graph)
+{
+    for (int i = 0; i < graph->count; i++) graph_free_node(&graph->nodes[i]);
+    for (int i = 0; i < graph->param_count; i++) free(graph->params[i].name);
+    free(graph->nodes);
+    free(graph->params);
+    free(graph->arch);
+    *graph = (struct graph){0};
+}

@@ -1,0 +1,58 @@
+#include "names.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* FNV-1a (Fowler, Noll, Vo). */
+static uint32_t names_hash(const char *name)
+{
+    uint32_t hash = 2166136261u;
+    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 16777619u;
+    return hash;
+}
+
+/* The slot that holds the name, or the free one where it belongs. */
+static int names_slot(const struct names *names, const char *name)
+{
+    int slot = (int)(names_hash(name) & (uint32_t)(names->slot_count - 1));
+    while (names->slots[slot] && strcmp(names->name[names->slots[slot] - 1], name) != 0)
+        slot = (slot + 1) & (names->slot_count - 1);
+    return slot;
+}
+
+static void names_grow(struct names *names)
+{
+    names->slot_count = names->slot_count ? 2 * names->slot_count : 16;
+    free(names->slots);
+    names->slots = memory_new((size_t)names->slot_count, sizeof *names->slots);
+    for (int i = 0; i < names->count; i++) names->slots[names_slot(names, names->name[i])] = i + 1;
+}
+
+int names_find(const struct names *names, const char *name)
+{
+    return names->slot_count ? names->slots[names_slot(names, name)] - 1 : -1;
+}
+
+bool names_add(struct names *names, const char *name, int value)
+{
+    if (2 * names->count >= names->slot_count) names_grow(names);
+    int slot = names_slot(names, name);
+    if (names->slots[slot]) return false;
+    int count = names->count;
+    *array_push(names->value, count) = value;
+    *array_push(names->name, names->count) = text_copy(name);
+    names->slots[slot] = names->count;
+    return true;
+}
+
+void names_free(struct names *names)
+{
+    for (int i = 0; i < names->count; i++) free(names->name[i]);
+    free(names->name);
+    free(names->value);
+    free(names->slots);
+    *names = (struct names){0};
+}

@@ -1,0 +1,21 @@
+/* names.h: a table from names to numbers that keeps the order in which they came. */
+#ifndef GRAPH_NAMES_H
+#define GRAPH_NAMES_H
+
+#include <stdbool.h>
+
+struct names {
+    char **name;      /* [count], in order of arrival */
+    int *value;
+    int count;
+    int *slots;       /* open addressing: index + 1, or 0 */
+    int slot_count;   /* a power of two, or 0 */
+};
+
+/* False, and nothing changes, when the name is there already. */
+bool names_add(struct names *names, const char *name, int value);
+/* Where in the order the name stands, or -1. */
+int names_find(const struct names *names, const char *name);
+void names_free(struct names *names);
+
+#endif
