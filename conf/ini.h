@@ -1,4 +1,4 @@
-/* ini.h: INI files as a list of entries with their lines; configurations and model files are both read by it. */
+/* ini.h: INI files as a list of entries with their lines; configurations and models are read by it. */
 #ifndef CONF_INI_H
 #define CONF_INI_H
 
@@ -18,10 +18,11 @@ struct ini {
 };
 
 /* Reads a file through inih with a reader of our own (line numbers, no cut lines, no joined
- * continuation lines). Refused with file:line: lines over 4,000 bytes, lines that are neither
- * section, key nor comment, keys before a section, a key twice in a section, NUL bytes. Comments
- * begin with ; or # at the start of a line, or after white space with ';'. USAGE for what is wrong
- * in the file, or if it cannot be read. */
+ * continuation lines). Refused with file:line: lines over 4,000 bytes, sections over 48 and keys
+ * over 100, lines that are neither section, key nor comment, keys that are not one word, keys before
+ * a section, a key twice in a section, control characters. Comments begin with ; or # at the start
+ * of a line, or after white space with ';'. USAGE if anything is wrong in the file (every such line is
+ * reported), or if it cannot be read. */
 enum status ini_read(const char *path, struct ini *ini);
 enum status ini_read_text(const char *name, const char *text, struct ini *ini);
 void ini_free(struct ini *ini);

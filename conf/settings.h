@@ -7,7 +7,20 @@
 #include "base/field.h"
 #include "base/status.h"
 
-/* options.def has one OPTION(section, name, TYPE, ...) row a key between SECTION and END lines;
+/* Values of the options that are choices, in the order in which options.def names them. */
+enum { ON_ERROR_SKIP, ON_ERROR_STOP };                                      /* data.on_error */
+enum { DECODE_AUTO, DECODE_CPU, DECODE_GPU };                               /* loader.decode */
+enum { CACHE_AUTO, CACHE_NONE, CACHE_HOST, CACHE_DEVICE };                  /* loader.cache */
+enum { AUTO_AUGMENT_NONE, AUTO_AUGMENT_TRIVIAL, AUTO_AUGMENT_RAND };        /* augment.auto_augment */
+enum { ON_NAN_SKIP, ON_NAN_STOP };                                          /* train.on_nan */
+enum { STRATEGY_AUTO, STRATEGY_KEEP, STRATEGY_RECOMPUTE, STRATEGY_OFFLOAD };/* memory.strategy */
+enum { BEST_VAL_TOP1, BEST_VAL_LOSS };                                      /* checkpoint.best */
+
+/* Words instead of numbers are stored as numbers: "auto" is 0 for counts and sizes, -1 for
+ * model.dropout, amp.loss_scale (where "dynamic" is 0) and the numbers of [optimizer] whose
+ * default depends on the optimizer. settings_given tells them from what the user asked for.
+ *
+ * options.def has one OPTION(section, name, TYPE, ...) row a key between SECTION and END lines;
  * here each becomes a member: settings.train.epochs. */
 #define FIELD_TEXT_MEMBER char *
 #define FIELD_INT_MEMBER int64_t
@@ -40,7 +53,9 @@ struct settings {
 struct option {
     const char *section;
     struct field field;                  /* offset is within struct settings */
-    bool later;                          /* known, but only its default works in this version: refused otherwise */
+    int count;                           /* of a list: exactly so many numbers, or none; 0: any */
+    bool later;                          /* known, but what differs from its default is refused */
+    const char *works;                   /* later: further values that are not, "auto, cpu"; or "" */
     bool resumable;                      /* may differ when a run is resumed */
 };
 extern const struct option option_table[];          /* ended by a row whose section is NULL */
@@ -60,7 +75,8 @@ void settings_free(struct settings *settings);
 /* A path from the configuration, made relative to the configuration file's folder: the caller frees it. */
 char *settings_path(const struct settings *settings, const char *file, const char *path);
 
-/* Whether an option was set by file or command line (so that defaults may depend on other keys). */
+/* Whether an option was set by file or command line (so that defaults may depend on other keys).
+ * An "auto" that is the default anyway counts as not set, also where it was written down. */
 bool settings_given(const struct settings *settings, const char *section, const char *key);
 /* Where an option's value came from, for messages: "imagenet.ini:12", "-s", or "default". */
 const char *settings_where(const struct settings *settings, const char *section, const char *key);
@@ -70,7 +86,8 @@ void settings_derive(struct settings *settings, const char *section, const char 
 /* As an INI file that reads back the same (config.ini); with origins as comments when `origins`. */
 void settings_print(const struct settings *settings, bool origins, struct text *out);
 
-/* The first option (not resumable) in which two settings differ, as "section.key: OLD, now NEW"; false: none. */
+/* The first option (not resumable) in which two settings differ, as "section.key: OLD, now NEW";
+ * false: none. */
 bool settings_differ(const struct settings *old, const struct settings *now, struct reason *difference);
 
 /* The options as --help prints them, and as the generated part of amptrain.ini(5) (man macros). */

@@ -1,1 +1,9 @@
-libconf_a_SOURCES = 
+libconf_a_SOURCES = \
+	conf/ini.c \
+	conf/ini.h \
+	conf/options.c \
+	conf/options.def \
+	conf/options.h \
+	conf/settings.c \
+	conf/settings.h \
+	conf/settings_help.c

@@ -69,15 +69,38 @@ static bool print_word(const struct field *field, double value, struct text *out
     return false;
 }
 
+/* The fewest digits that read back as the same number. */
+static void print_real(double value, struct text *out)
+{
+    char digits[40];
+    if (value == floor(value) && fabs(value) < 1e15) {
+        text_add(out, "%.0f", value);
+        return;
+    }
+    for (int precision = 6; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        if (strtod(digits, NULL) == value) break;
+    }
+    text_add(out, "%s", digits);
+}
+
+static bool out_of_range(const struct field *field, const char *text, struct reason *reason)
+{
+    struct text range = {0};
+    text_add(&range, isinf(field->max) ? "at least " : isinf(field->min) ? "at most " : "between ");
+    if (!isinf(field->min)) print_real(field->min, &range);
+    if (!isinf(field->min) && !isinf(field->max)) text_add(&range, " and ");
+    if (!isinf(field->max)) print_real(field->max, &range);
+    because(reason, "must be %s, not %.100s", range.data, text);
+    text_free(&range);
+    return false;
+}
+
 static bool in_range(const struct field *field, double value, const char *text, struct reason *reason)
 {
     bool any = field->min == 0 && field->max == 0;
     if (any || (value >= field->min && value <= field->max)) return true;
-    if (isinf(field->max))
-        return because(reason, "must be at least %.12g, not %.100s", field->min, text);
-    if (isinf(field->min))
-        return because(reason, "must be at most %.12g, not %.100s", field->max, text);
-    return because(reason, "must be between %.12g and %.12g, not %.100s", field->min, field->max, text);
+    return out_of_range(field, text, reason);
 }
 
 static bool not_a(const char *kind, const struct field *field, const char *text, struct reason *reason)
@@ -284,17 +307,6 @@ bool field_parse(const struct field *field, void *object, const char *text, stru
     }
     assert(!"a field of unknown type");
     return false;
-}
-
-/* The fewest digits that read back as the same number. */
-static void print_real(double value, struct text *out)
-{
-    char digits[40];
-    for (int precision = 6; precision <= 17; precision++) {
-        snprintf(digits, sizeof digits, "%.*g", precision, value);
-        if (strtod(digits, NULL) == value) break;
-    }
-    text_add(out, "%s", digits);
 }
 
 /* In the largest unit of which the value is a whole multiple. */

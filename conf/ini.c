@@ -1,0 +1,296 @@
+#include "ini.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ini.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* inih as distributions build it cuts lines at 200 bytes and section names at 49 without a word,
+ * ignores what follows a section's ']', joins indented lines to the value above, and does not tell
+ * its handler the line. So inih never sees a raw line: the reader below checks each one, hands over
+ * its section or its key alone, and keeps the value, whose length is then no matter, for the
+ * handler. Whatever the options inih was built with, what it then reports must be what was handed
+ * over, and that is checked. */
+
+#define FILE_LIMIT (16 << 20)
+#define LINE_LIMIT 4000
+#define SECTION_LIMIT 48
+#define KEY_LIMIT 100
+
+struct reader {
+    struct ini *ini;
+    const char *next, *end;      /* what is still unread */
+    int line;
+    char section[SECTION_LIMIT + 1];
+    char key[KEY_LIMIT + 1];     /* handed over, not yet reported back; "" when none is */
+    char *value;                 /* of that key */
+    int mistakes;
+};
+
+/* A stretch of the text. */
+struct slice {
+    const char *start;
+    size_t length;
+};
+
+static bool reader_refuse(struct reader *reader, const char *why)
+{
+    fail(USAGE, "%s:%d: %s", reader->ini->file, reader->line, why);
+    reader->mistakes++;
+    return false;
+}
+
+static struct slice slice_trim(struct slice slice)
+{
+    while (slice.length && isspace((unsigned char)*slice.start)) {
+        slice.start++;
+        slice.length--;
+    }
+    while (slice.length && isspace((unsigned char)slice.start[slice.length - 1])) slice.length--;
+    return slice;
+}
+
+static char *slice_copy(struct slice slice)
+{
+    char *copy = memory_new(slice.length + 1, 1);
+    return memcpy(copy, slice.start, slice.length);
+}
+
+/* Without the comment that a ';' begins after white space. */
+static struct slice slice_uncomment(struct slice slice)
+{
+    for (size_t i = 1; i < slice.length; i++)
+        if (slice.start[i] == ';' && isspace((unsigned char)slice.start[i - 1])) slice.length = i;
+    return slice_trim(slice);
+}
+
+static void ini_push(struct ini *ini, const char *section, const char *key, char *value, int line)
+{
+    struct ini_entry *entry = array_push(ini->entries, ini->count);
+    *entry = (struct ini_entry){text_copy(section), text_copy(key), value, line};
+}
+
+/* The next line as it stands in the file, without its end; false at the end of the text. */
+static bool reader_raw_line(struct reader *reader, struct slice *line)
+{
+    if (reader->next == reader->end) return false;
+    size_t left = (size_t)(reader->end - reader->next);
+    const char *newline = memchr(reader->next, '\n', left);
+    *line = (struct slice){reader->next, newline ? (size_t)(newline - reader->next) : left};
+    reader->next += line->length + (newline != NULL);
+    reader->line++;
+    if (line->length && line->start[line->length - 1] == '\r') line->length--;
+    if (reader->line == 1 && line->length >= 3 && memcmp(line->start, "\xef\xbb\xbf", 3) == 0)
+        *line = (struct slice){line->start + 3, line->length - 3};
+    return true;
+}
+
+static const char *line_fault(struct slice line)
+{
+    if (memchr(line.start, '\0', line.length)) return "a NUL byte: this is not a text file";
+    if (line.length > LINE_LIMIT) return "the line is longer than 4,000 bytes";
+    for (size_t i = 0; i < line.length; i++)
+        if (iscntrl((unsigned char)line.start[i]) && line.start[i] != '\t')
+            return "a control character: this is not a text file";
+    return NULL;
+}
+
+/* Writes what inih shall see of "[section]" into `shown`; false when the line is wrong. */
+static bool reader_section(struct reader *reader, struct slice line, char *shown)
+{
+    const char *close = memchr(line.start, ']', line.length);
+    if (!close) return reader_refuse(reader, "']' is missing");
+    struct slice name = {line.start + 1, (size_t)(close - line.start) - 1};
+    struct slice rest = {close + 1, line.length - name.length - 2};
+    /* A comment needs its white space, which the slice must still hold to be seen. */
+    if (slice_uncomment(rest).length) return reader_refuse(reader, "nothing may follow ']'");
+    name = slice_trim(name);
+    if (name.length == 0) return reader_refuse(reader, "the section has no name");
+    if (name.length > SECTION_LIMIT)
+        return reader_refuse(reader, "the section's name is longer than 48 bytes");
+    if (memchr(name.start, ';', name.length) || memchr(name.start, '[', name.length))
+        return reader_refuse(reader, "a section's name cannot hold ';' or '['");
+    snprintf(reader->section, sizeof reader->section, "%.*s", (int)name.length, name.start);
+    ini_push(reader->ini, reader->section, NULL, NULL, reader->line);
+    sprintf(shown, "[%s]\n", reader->section);
+    return true;
+}
+
+static const char *key_fault(const struct reader *reader, struct slice key)
+{
+    if (key.length == 0) return "there is no key before '='";
+    if (key.length > KEY_LIMIT) return "the key is longer than 100 bytes";
+    for (size_t i = 0; i < key.length; i++)
+        if (isspace((unsigned char)key.start[i]) || strchr(":;[]#", key.start[i]))
+            return "a key must be one word, without : ; [ ] #";
+    if (!reader->section[0]) return "this key stands before any [section]";
+    return NULL;
+}
+
+/* The same for "key = value". */
+static bool reader_key(struct reader *reader, struct slice line, char *shown)
+{
+    const char *equals = memchr(line.start, '=', line.length);
+    if (!equals) return reader_refuse(reader, "neither [section], nor key = value, nor comment");
+    struct slice key = slice_trim((struct slice){line.start, (size_t)(equals - line.start)});
+    const char *fault = key_fault(reader, key);
+    if (fault) return reader_refuse(reader, fault);
+    struct slice value = {equals + 1, line.length - (size_t)(equals + 1 - line.start)};
+    snprintf(reader->key, sizeof reader->key, "%.*s", (int)key.length, key.start);
+    reader->value = slice_copy(slice_uncomment(value));
+    sprintf(shown, "%s=\n", reader->key);
+    return true;
+}
+
+/* The next line that means something, as inih shall see it; false at the end. */
+static bool reader_line(struct reader *reader, char *shown)
+{
+    struct slice line;
+    while (reader_raw_line(reader, &line)) {
+        const char *fault = line_fault(line);
+        if (fault) {
+            reader_refuse(reader, fault);
+            /* More of what is not text at all would only be noise. */
+            if (line.length <= LINE_LIMIT) reader->next = reader->end;
+            continue;
+        }
+        line = slice_trim(line);
+        if (line.length == 0 || *line.start == ';' || *line.start == '#') continue;
+        if (*line.start == '[' ? reader_section(reader, line, shown) : reader_key(reader, line, shown))
+            return true;
+    }
+    return false;
+}
+
+/* A key that inih was given but did not report. */
+static void reader_check_reported(struct reader *reader)
+{
+    if (!reader->key[0]) return;
+    reader_refuse(reader, "the INI library cannot read this key");
+    free(reader->value);
+    reader->value = NULL;
+    reader->key[0] = '\0';
+}
+
+/* inih's fgets. */
+static char *reader_next(char *buffer, int size, void *stream)
+{
+    struct reader *reader = stream;
+    char shown[KEY_LIMIT + 4];
+    reader_check_reported(reader);
+    if (size < 2 || !reader_line(reader, shown)) return NULL;
+    /* A buffer that is too small is found out when the key does not come back whole. */
+    snprintf(buffer, (size_t)size, "%s", shown);
+    return buffer;
+}
+
+static int reader_report(struct reader *reader, const char *section, const char *key)
+{
+    /* A build of inih may report section headers too: the reader has noted them already. */
+    if (!key) return 1;
+    if (strcmp(section, reader->section) != 0 || strcmp(key, reader->key) != 0) return 1;
+    ini_push(reader->ini, section, key, reader->value, reader->line);
+    reader->value = NULL;
+    reader->key[0] = '\0';
+    return 1;
+}
+
+#if INI_HANDLER_LINENO
+static int reader_handler(void *user, const char *section, const char *key, const char *value, int line)
+#else
+static int reader_handler(void *user, const char *section, const char *key, const char *value)
+#endif
+{
+    (void)value;
+#if INI_HANDLER_LINENO
+    (void)line;
+#endif
+    return reader_report(user, section, key);
+}
+
+static int entry_compare(const void *a, const void *b)
+{
+    const struct ini_entry *left = *(const struct ini_entry *const *)a;
+    const struct ini_entry *right = *(const struct ini_entry *const *)b;
+    int order = strcmp(left->section, right->section);
+    if (order == 0) order = strcmp(left->key, right->key);
+    return order ? order : (left->line > right->line) - (left->line < right->line);
+}
+
+/* Reports every key that stands twice in a section, and returns how many. */
+static int ini_refuse_doubles(const struct ini *ini)
+{
+    const struct ini_entry **sorted = memory_new((size_t)ini->count, sizeof *sorted);
+    int count = 0, doubles = 0;
+    for (int i = 0; i < ini->count; i++)
+        if (ini->entries[i].key) sorted[count++] = &ini->entries[i];
+    qsort(sorted, (size_t)count, sizeof *sorted, entry_compare);
+    for (int i = 1; i < count; i++) {
+        const struct ini_entry *before = sorted[i - 1], *entry = sorted[i];
+        if (strcmp(before->section, entry->section) != 0 || strcmp(before->key, entry->key) != 0) continue;
+        fail(USAGE, "%s:%d: '%s' stands twice in [%s]; the first is in line %d", ini->file, entry->line,
+             entry->key, entry->section, before->line);
+        doubles++;
+    }
+    free(sorted);
+    return doubles;
+}
+
+static enum status ini_read_bytes(const char *name, const char *bytes, size_t length, struct ini *ini)
+{
+    struct ini result = {.file = text_copy(name)};
+    struct reader reader = {.ini = &result, .next = bytes, .end = bytes + length};
+    int code = ini_parse_stream(reader_next, &reader, reader_handler, &reader);
+    reader_check_reported(&reader);
+    /* Anything inih still holds against a line, or text that it did not ask for to the end. */
+    if (reader.mistakes == 0 && (code != 0 || reader.next != reader.end))
+        reader_refuse(&reader, "the INI library refuses the file");
+    if (reader.mistakes + ini_refuse_doubles(&result) > 0) {
+        ini_free(&result);
+        return USAGE;
+    }
+    *ini = result;
+    return OK;
+}
+
+enum status ini_read_text(const char *name, const char *text, struct ini *ini)
+{
+    return ini_read_bytes(name, text, strlen(text), ini);
+}
+
+enum status ini_read(const char *path, struct ini *ini)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) return fail(USAGE, "cannot read %s: %s", path, strerror(errno));
+    char *bytes = NULL;
+    size_t length = 0, got;
+    do {
+        bytes = memory_resize(bytes, length + 65536, 1);
+        got = fread(bytes + length, 1, 65536, file);
+        length += got;
+    } while (got > 0 && length <= FILE_LIMIT);
+    enum status status;
+    if (ferror(file)) status = fail(USAGE, "cannot read %s: %s", path, strerror(errno));
+    else if (length > FILE_LIMIT) status = fail(USAGE, "%s: too large to be a configuration", path);
+    else status = ini_read_bytes(path, bytes, length, ini);
+    fclose(file);
+    free(bytes);
+    return status;
+}
+
+void ini_free(struct ini *ini)
+{
+    for (int i = 0; i < ini->count; i++) {
+        free(ini->entries[i].section);
+        free(ini->entries[i].key);
+        free(ini->entries[i].value);
+    }
+    free(ini->entries);
+    free(ini->file);
+    *ini = (struct ini){0};
+}

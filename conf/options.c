@@ -1,0 +1,145 @@
+#include "options.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+#define RANGE(least, most) .field.min = (least), .field.max = (most)
+#define AT_LEAST(least) .field.min = (least), .field.max = INFINITY
+#define CHOICES(...) .field.choices = (const char *const[]){__VA_ARGS__, NULL}
+#define WORD(words, value) .field.word = (words), .field.word_value = (value)
+#define COUNT(numbers) .count = (numbers)
+#define LATER(values) .later = true, .works = (values)
+#define RESUMABLE .resumable = true
+
+const struct option option_table[] = {
+#define SECTION(name_, help_)
+#define OPTION(section_, name_, TYPE_, default_, help_, ...)                                        \
+    {.section = #section_, .field.name = #name_, .field.type = FIELD_##TYPE_,                      \
+     .field.offset = offsetof(struct settings, section_.name_), .field.initial = default_,         \
+     .field.help = help_, ##__VA_ARGS__},
+#define END(name_)
+#include "conf/options.def"
+#undef SECTION
+#undef OPTION
+#undef END
+    {.section = NULL},
+};
+
+const struct option_section option_sections[] = {
+#define SECTION(name_, help_) {#name_, help_},
+#define OPTION(...)
+#define END(name_)
+#include "conf/options.def"
+#undef SECTION
+#undef OPTION
+#undef END
+    {NULL, NULL},
+};
+
+enum { OPTION_COUNT = sizeof option_table / sizeof *option_table - 1 };
+enum { SECTION_COUNT = sizeof option_sections / sizeof *option_sections - 1 };
+
+const struct option *option_find(const char *section, const char *key)
+{
+    for (const struct option *option = option_table; option->section; option++)
+        if (strcmp(option->section, section) == 0 && strcmp(option->field.name, key) == 0) return option;
+    return NULL;
+}
+
+bool option_section_known(const char *section)
+{
+    for (const struct option_section *known = option_sections; known->name; known++)
+        if (strcmp(known->name, section) == 0) return true;
+    return false;
+}
+
+void option_suggest_section(const char *section, struct text *out)
+{
+    const char *names[SECTION_COUNT];
+    for (int i = 0; i < SECTION_COUNT; i++) names[i] = option_sections[i].name;
+    const char *nearest = text_nearest(section, names, SECTION_COUNT);
+    if (nearest) text_add(out, "; did you mean [%s]?", nearest);
+}
+
+void option_suggest_key(const char *section, const char *key, struct text *out)
+{
+    const char *names[OPTION_COUNT];
+    int count = 0;
+    for (int i = 0; i < OPTION_COUNT; i++)
+        if (strcmp(option_table[i].section, section) == 0) names[count++] = option_table[i].field.name;
+    const char *nearest = text_nearest(key, names, count);
+    for (int i = 0; !nearest && i < OPTION_COUNT; i++) {
+        if (strcmp(option_table[i].field.name, key) != 0) continue;
+        text_add(out, "; did you mean %s.%s?", option_table[i].section, key);
+        return;
+    }
+    if (nearest) text_add(out, "; did you mean '%s'?", nearest);
+}
+
+static void option_print(const struct option *option, const struct settings *settings, struct text *out)
+{
+    field_print(&option->field, settings, out);
+    if (!out->data) text_add(out, "%s", "");
+}
+
+static bool listed(const char *value, const char *list)
+{
+    size_t length = strlen(value);
+    for (; *list; list += strcspn(list, ","), list += strspn(list, ", "))
+        if (strcspn(list, ",") == length && strncmp(list, value, length) == 0) return true;
+    return false;
+}
+
+/* Whether this version can do what the member now says. Defaults and lists of what works are texts,
+ * so that texts are compared. */
+static bool option_works(const struct option *option, const struct settings *settings,
+                         struct reason *reason)
+{
+    if (!option->later) return true;
+    struct text now = {0};
+    option_print(option, settings, &now);
+    bool works = strcmp(now.data, option->field.initial) == 0 || listed(now.data, option->works);
+    if (!works && option->works[0])
+        because(reason, "%.80s is not in this version (what is: %s)", now.data, option->works);
+    else if (!works)
+        because(reason, "%.80s is not in this version (what is: the default, '%s')", now.data,
+                option->field.initial);
+    text_free(&now);
+    return works;
+}
+
+/* What an INI file could not hold: it would read back as something else. */
+static bool writable(const char *value, struct reason *reason)
+{
+    if (strlen(value) > 3800) return because(reason, "the value is longer than 3,800 bytes");
+    for (const char *c = value; *c; c++) {
+        if (iscntrl((unsigned char)*c) && *c != '\t')
+            return because(reason, "the value holds a control character");
+        if (*c == ';' && (c == value || isspace((unsigned char)c[-1])))
+            return because(reason, "a ';' at the start or after white space would begin a comment");
+    }
+    return true;
+}
+
+static bool count_fits(const struct option *option, const struct settings *settings,
+                       struct reason *reason)
+{
+    if (option->count == 0) return true;
+    const struct field_reals *reals = (const void *)((const char *)settings + option->field.offset);
+    if (reals->count == 0 || reals->count == option->count) return true;
+    return because(reason, "must be %d numbers, not %d", option->count, reals->count);
+}
+
+bool option_set(const struct option *option, struct settings *settings, const char *value,
+                struct reason *reason)
+{
+    return writable(value, reason) && field_parse(&option->field, settings, value, reason) &&
+           count_fits(option, settings, reason) && option_works(option, settings, reason);
+}
+
+void option_reset(const struct option *option, struct settings *settings)
+{
+    const struct field alone[] = {option->field, {.name = NULL}};
+    field_defaults(alone, settings);
+}

@@ -1,0 +1,292 @@
+#include "settings.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "conf/ini.h"
+#include "conf/options.h"
+
+static struct settings_origin *settings_origin(const struct settings *settings,
+                                               const struct option *option)
+{
+    return &settings->origins[option - option_table];
+}
+
+static struct settings settings_defaults(void)
+{
+    struct settings settings = {.origins = NULL};
+    int count = 0;
+    for (const struct option *option = option_table; option->section; option++, count++)
+        option_reset(option, &settings);
+    settings.origins = memory_new((size_t)count, sizeof *settings.origins);
+    return settings;
+}
+
+void settings_free(struct settings *settings)
+{
+    for (const struct option *option = option_table; option->section; option++) {
+        const struct field alone[] = {option->field, {.name = NULL}};
+        field_release(alone, settings);
+        if (settings->origins) free(settings_origin(settings, option)->where);
+    }
+    free(settings->origins);
+    *settings = (struct settings){.origins = NULL};
+}
+
+/* Sets one option and notes its origin; `where` is copied. */
+static bool settings_set(struct settings *settings, const struct option *option, const char *value,
+                         int kind, const char *where, struct reason *reason)
+{
+    if (!option_set(option, settings, value, reason)) return false;
+    struct settings_origin *origin = settings_origin(settings, option);
+    free(origin->where);
+    origin->kind = kind;
+    origin->where = text_copy(where);
+    return true;
+}
+
+static enum status settings_refuse_section(const char *where, const char *section)
+{
+    struct text advice = {0};
+    option_suggest_section(section, &advice);
+    fail(USAGE, "%s: there is no section [%s]%s", where, section, advice.data ? advice.data : "");
+    text_free(&advice);
+    return USAGE;
+}
+
+static enum status settings_refuse_key(const char *where, const char *section, const char *key)
+{
+    struct text advice = {0};
+    option_suggest_key(section, key, &advice);
+    fail(USAGE, "%s: there is no key '%s' in [%s]%s", where, key, section,
+         advice.data ? advice.data : "");
+    text_free(&advice);
+    return USAGE;
+}
+
+static enum status settings_entry(struct settings *settings, const struct ini_entry *entry,
+                                  const char *where)
+{
+    /* The section's own line has been refused already. */
+    if (!option_section_known(entry->section))
+        return entry->key ? OK : settings_refuse_section(where, entry->section);
+    if (!entry->key) return OK;
+    const struct option *option = option_find(entry->section, entry->key);
+    if (!option) return settings_refuse_key(where, entry->section, entry->key);
+    struct reason reason;
+    if (settings_set(settings, option, entry->value, FROM_FILE, where, &reason)) return OK;
+    return fail(USAGE, "%s: %s.%s: %s", where, entry->section, entry->key, reason.text);
+}
+
+static enum status settings_apply(struct settings *settings, const struct ini *ini)
+{
+    enum status status = OK;
+    for (int i = 0; i < ini->count; i++) {
+        char *where = text_format("%s:%d", ini->file, ini->entries[i].line);
+        if (settings_entry(settings, &ini->entries[i], where) != OK) status = USAGE;
+        free(where);
+    }
+    return status;
+}
+
+/* An argument that is not SECTION.KEY=VALUE. */
+static enum status settings_refuse_shape(const char *override)
+{
+    int length = (int)strcspn(override, "=");
+    for (const struct option *option = option_table; option->section; option++) {
+        const char *name = option->field.name;
+        if (strncmp(name, override, (size_t)length) != 0 || name[length]) continue;
+        return fail(USAGE, "-s %s: must be SECTION.KEY=VALUE; did you mean %s.%s?", override,
+                    option->section, name);
+    }
+    return fail(USAGE, "-s %s: must be SECTION.KEY=VALUE", override);
+}
+
+static char *trimmed(const char *value)
+{
+    while (isspace((unsigned char)*value)) value++;
+    char *copy = text_copy(value);
+    size_t length = strlen(copy);
+    while (length && isspace((unsigned char)copy[length - 1])) copy[--length] = '\0';
+    return copy;
+}
+
+/* `section` and `key` lie in a copy of the override. */
+static enum status settings_override_parts(struct settings *settings, const char *override,
+                                           const char *section, const char *key, const char *value)
+{
+    char *where = text_format("-s %s", override);
+    enum status status = OK;
+    const struct option *option = option_find(section, key);
+    struct reason reason;
+    if (!option_section_known(section)) status = settings_refuse_section(where, section);
+    else if (!option) status = settings_refuse_key(where, section, key);
+    else if (!settings_set(settings, option, value, FROM_COMMAND, "-s", &reason))
+        status = fail(USAGE, "%s: %s", where, reason.text);
+    free(where);
+    return status;
+}
+
+static enum status settings_override(struct settings *settings, const char *override)
+{
+    size_t section_length = strcspn(override, ".="), key_length = strcspn(override, "=");
+    if (override[section_length] != '.' || override[key_length] != '=')
+        return settings_refuse_shape(override);
+    char *section = text_format("%.*s", (int)section_length, override);
+    char *key = text_format("%.*s", (int)(key_length - section_length - 1),
+                            override + section_length + 1);
+    char *value = trimmed(override + key_length + 1);
+    enum status status = settings_override_parts(settings, override, section, key, value);
+    free(section);
+    free(key);
+    free(value);
+    return status;
+}
+
+/* Rules that tie one option to another. */
+static enum status settings_check(const struct settings *settings)
+{
+    enum status status = OK;
+    const struct field_reals *mean = &settings->augment.mean, *std = &settings->augment.std;
+    const struct field_reals *scale = &settings->augment.scale, *ratio = &settings->augment.ratio;
+    if (settings->amp.min_scale > settings->amp.max_scale)
+        status = fail(USAGE, "%s: amp.min_scale is above amp.max_scale",
+                      settings_where(settings, "amp", "min_scale"));
+    if (mean->count && std->count && mean->count != std->count)
+        status = fail(USAGE, "%s: augment.mean has %d numbers, augment.std %d",
+                      settings_where(settings, "augment", "mean"), mean->count, std->count);
+    if (scale->count && scale->value[0] > scale->value[1])
+        status = fail(USAGE, "%s: augment.scale: the smaller number comes first",
+                      settings_where(settings, "augment", "scale"));
+    if (ratio->count && ratio->value[0] > ratio->value[1])
+        status = fail(USAGE, "%s: augment.ratio: the smaller number comes first",
+                      settings_where(settings, "augment", "ratio"));
+    if (settings->model.arch && settings->model.file)
+        status = fail(USAGE, "%s: model.arch and model.file are both given; one must go",
+                      settings_where(settings, "model", "file"));
+    return status;
+}
+
+/* `ini` NULL: defaults and overrides alone. */
+static enum status settings_from(const struct ini *ini, const char *const *overrides,
+                                 int override_count, struct settings *settings)
+{
+    struct settings result = settings_defaults();
+    enum status status = ini ? settings_apply(&result, ini) : OK;
+    for (int i = 0; i < override_count; i++)
+        if (settings_override(&result, overrides[i]) != OK) status = USAGE;
+    if (status == OK) status = settings_check(&result);
+    if (status == OK) *settings = result;
+    else settings_free(&result);
+    return status;
+}
+
+enum status settings_load(const char *file, const char *const *overrides, int override_count,
+                          struct settings *settings)
+{
+    if (!file) return settings_from(NULL, overrides, override_count, settings);
+    struct ini ini;
+    TRY(ini_read(file, &ini));
+    enum status status = settings_from(&ini, overrides, override_count, settings);
+    ini_free(&ini);
+    return status;
+}
+
+enum status settings_load_text(const char *name, const char *text, struct settings *settings)
+{
+    struct ini ini;
+    TRY(ini_read_text(name, text, &ini));
+    enum status status = settings_from(&ini, NULL, 0, settings);
+    ini_free(&ini);
+    return status;
+}
+
+char *settings_path(const struct settings *settings, const char *file, const char *path)
+{
+    (void)settings;
+    const char *slash = file ? strrchr(file, '/') : NULL;
+    if (!path || *path == '/' || !slash) return text_copy(path);
+    return text_format("%.*s/%s", (int)(slash - file), file, path);
+}
+
+static char *option_value(const struct option *option, const struct settings *settings)
+{
+    struct text value = {0};
+    field_print(&option->field, settings, &value);
+    return value.data ? value.data : text_copy("");
+}
+
+bool settings_given(const struct settings *settings, const char *section, const char *key)
+{
+    const struct option *option = option_find(section, key);
+    assert(option);
+    const struct settings_origin *origin = settings_origin(settings, option);
+    if (origin->kind == FROM_DEFAULT || origin->kind == FROM_DERIVED) return false;
+    if (!option->field.word || strcmp(option->field.initial, "auto") != 0) return true;
+    char *value = option_value(option, settings);
+    bool given = strcmp(value, "auto") != 0;
+    free(value);
+    return given;
+}
+
+static const char *origin_text(const struct settings_origin *origin)
+{
+    switch (origin->kind) {
+    case FROM_DEFAULT: return "default";
+    case FROM_FILE: return origin->where;
+    case FROM_COMMAND: return origin->where;
+    case FROM_DERIVED: return "derived";
+    }
+    return "";
+}
+
+const char *settings_where(const struct settings *settings, const char *section, const char *key)
+{
+    const struct option *option = option_find(section, key);
+    assert(option);
+    return origin_text(settings_origin(settings, option));
+}
+
+void settings_derive(struct settings *settings, const char *section, const char *key, const char *value)
+{
+    struct reason reason;
+    const struct option *option = option_find(section, key);
+    assert(option);
+    bool good = settings_set(settings, option, value, FROM_DERIVED, NULL, &reason);
+    assert(good && "a derived value that its own row refuses");
+    (void)good;
+}
+
+void settings_print(const struct settings *settings, bool origins, struct text *out)
+{
+    const char *section = "";
+    for (const struct option *option = option_table; option->section; option++) {
+        if (strcmp(section, option->section) != 0)
+            text_add(out, "%s[%s]\n", *section ? "\n" : "", option->section);
+        section = option->section;
+        char *value = option_value(option, settings);
+        text_add(out, "%s =%s%s", option->field.name, *value ? " " : "", value);
+        if (origins) text_add(out, "    ; %s", origin_text(settings_origin(settings, option)));
+        text_add(out, "\n");
+        free(value);
+    }
+}
+
+bool settings_differ(const struct settings *old, const struct settings *now, struct reason *difference)
+{
+    bool differ = false;
+    for (const struct option *option = option_table; option->section && !differ; option++) {
+        if (option->resumable) continue;
+        char *before = option_value(option, old), *after = option_value(option, now);
+        differ = strcmp(before, after) != 0;
+        if (differ)
+            because(difference, "%s.%s: %.80s, now %.80s", option->section, option->field.name,
+                    *before ? before : "empty", *after ? after : "empty");
+        free(before);
+        free(after);
+    }
+    return differ;
+}
