@@ -1,0 +1,39 @@
+# tap.sh: what the shell tests share; each begins with `. "$top_srcdir/tests/tap.sh"`.
+# The environment (see Makefile.am) has AMPTRAIN, top_srcdir and top_builddir. Tests work in $scratch.
+
+cases=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 1' INT TERM
+
+# ok NAME COMMAND...: a case that passes if the command succeeds; if not, its words are shown.
+ok() {
+    name=$1; shift
+    cases=$((cases + 1))
+    if "$@" >"$scratch/words" 2>&1 </dev/null; then
+        echo "ok $cases - $name"
+    else
+        echo "not ok $cases - $name"
+        sed 's/^/# /' "$scratch/words"
+    fi
+}
+
+# exits NAME STATUS COMMAND...: a case that passes if the command exits with STATUS.
+exits() {
+    name=$1 wanted=$2; shift 2
+    ok "$name" exits_with "$wanted" "$@"
+}
+exits_with() {
+    wanted=$1; shift
+    got=0
+    "$@" || got=$?
+    [ "$got" = "$wanted" ] || { echo "exit status $got, not $wanted"; return 1; }
+}
+
+# skip NAME REASON: a case that cannot be tried here.
+skip() {
+    cases=$((cases + 1))
+    echo "ok $cases - $1 # SKIP $2"
+}
+
+finish() { echo "1..$cases"; }

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Bash completion: it offers what the program itself names.
+. "$top_srcdir/tests/tap.sh"
+
+if ! command -v bash >/dev/null; then
+    echo "1..0 # SKIP there is no bash"
+    exit
+fi
+
+# offers EXPECTED WORD...: completes the last of the words of a command line.
+cat >"$scratch/complete" <<'END'
+source "$top_srcdir/completions/amptrain"
+compopt() { :; }
+expected=$1; shift
+COMP_WORDS=("$AMPTRAIN" "$@") COMP_CWORD=$#
+_amptrain "$AMPTRAIN"
+for word in "${COMPREPLY[@]}"; do
+    [ "$word" != "$expected" ] || exit 0
+done
+printf 'offered: %s\n' "${COMPREPLY[*]}"
+exit 1
+END
+offers() { bash "$scratch/complete" "$@"; }
+
+ok "commands" offers predict pre
+ok "long options" offers --config --co
+ok "keys of the configuration" offers train.epochs= -s train.ep
+ok "values of --split" offers val eval --split v
+cd "$top_srcdir" || exit 1
+ok "configuration files" offers conf/digits.ini -c conf/dig
+finish

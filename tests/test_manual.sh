@@ -1,0 +1,64 @@
+#!/bin/sh
+# The manual: well-formed, complete, and its examples work.
+. "$top_srcdir/tests/tap.sh"
+
+ini_page=$top_builddir/man/amptrain.ini.5
+[ -f "$ini_page" ] || ini_page=$top_srcdir/man/amptrain.ini.5
+
+for page in "$top_srcdir"/man/*.[15] "$ini_page"; do
+    name=$(basename "$page")
+    case $name in '*'*) continue ;; esac
+    if command -v mandoc >/dev/null; then
+        ok "$name is well-formed" mandoc -T lint -W warning "$page"
+    else
+        skip "$name is well-formed" "mandoc is not installed"
+    fi
+done
+
+# Both lists as SECTION.KEY, one a line.
+options() {
+    sed -n 's/^OPTION(\([a-z]*\), *\([a-z_0-9]*\),.*/\1.\2/p' "$top_srcdir/conf/options.def"
+}
+manual_options() {
+    tr -d '\\' <"$ini_page" | awk '
+        /^\.SS \[/ { section = $2; gsub(/[^a-z]/, "", section) }
+        /^\.SH NOTES/ { exit }
+        /^\.TP/ { getline; sub(/^\.[A-Z]+ "?/, ""); print section "." $1 }' | grep '^[a-z]*\.[a-z]'
+}
+same_options() {
+    options | sort >"$scratch/options"
+    manual_options | sort | comm -23 "$scratch/options" - >"$scratch/missing"
+    [ -s "$scratch/options" ] && ! [ -s "$scratch/missing" ] || { cat "$scratch/missing"; return 1; }
+}
+ok "amptrain.ini(5) has every option" same_options
+
+# Every command-line option that --help names is explained in amptrain(1).
+explained() {
+    "$AMPTRAIN" --help | sed '/^\[/,$d' | grep -oE -- '--[a-z][a-z-]+' | sort -u >"$scratch/flags"
+    [ -s "$scratch/flags" ] || return 1
+    tr -d '\\' <"$top_srcdir/man/amptrain.1" >"$scratch/page"
+    while read -r flag; do
+        grep -q -- "$flag" "$scratch/page" || { echo "$flag"; return 1; }
+    done <"$scratch/flags"
+}
+ok "amptrain(1) explains every option of --help" explained
+
+# Commands in the examples of amptrain(1) that need nothing but what comes with the program. They run
+# in order, shortened, in a folder that has conf/ in it.
+ln -s "$top_srcdir/conf" "$scratch/conf"
+sed -n '/^\.SH EXAMPLES/,/^\.SH SEE/p' "$top_srcdir/man/amptrain.1" | tr -d '\\' |
+    grep '^amptrain .*conf/digits.ini' >"$scratch/commands"
+while read -r command; do
+    case $command in *' -o '*) command="$command -s train.epochs=1" ;; esac
+    ok "example: $command" sh -c "cd '$scratch' && \"\$AMPTRAIN\" ${command#amptrain }"
+done <"$scratch/commands"
+
+# The configuration that amptrain.ini(5) begins with.
+sed -n '/^\.EX/,/^\.EE/{/^\./d;p;}' "$ini_page" | sed '/^import/,$d' | tr -d '\\' >"$scratch/example.ini"
+ok "amptrain.ini(5)'s example is accepted" "$AMPTRAIN" --check -c "$scratch/example.ini"
+
+# Every example configuration, as far as it goes without its data.
+for file in "$top_srcdir"/conf/*.ini; do
+    ok "$(basename "$file") is accepted" "$AMPTRAIN" --print-config -c "$file"
+done
+finish
