@@ -257,5 +257,6 @@ const struct op conv_op = {
     .params = conv_params,
     .reads = conv_reads,
     .reference = &conv_reference,
+    .cpu = &conv_cpu,
     .examples = examples,
 };

@@ -114,5 +114,6 @@ const struct op linear_op = {
     .params = linear_params,
     .reads = linear_reads,
     .reference = &linear_reference,
+    .cpu = &linear_cpu,
     .examples = examples,
 };

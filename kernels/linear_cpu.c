@@ -1,0 +1,30 @@
+#include "linear.h"
+#include "product.h"
+
+static enum status linear_prepare(const struct call *call, void **engine)
+{
+    const struct linear_settings *settings = call->settings;
+    struct onednn_problem problem = {
+        .inner_product = true,
+        .bias = call->param_count > 1,
+        .n = call->x[0].shape.n,
+        .c = call->x[0].shape.c,
+        .k = settings->units,
+        .input = {1, 1},
+        .output = {1, 1},
+        .kernel = {1, 1},
+        .stride = {1, 1},
+        .dilation = {1, 1},
+        .groups = 1,
+    };
+    return product_prepare(call, &problem, &linear_reference, engine);
+}
+
+const struct op_code linear_cpu = {
+    .prepare = linear_prepare,
+    .release = product_release,
+    .workspace = product_workspace,
+    .forward = product_run,
+    .backward_data = product_run,
+    .backward_params = product_run,
+};

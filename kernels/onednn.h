@@ -1,0 +1,51 @@
+/* onednn.h: products of weights and images by oneDNN: the one place that knows its versions 2 and 3. */
+#ifndef KERNELS_ONEDNN_H
+#define KERNELS_ONEDNN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "op.h"
+
+/* y = w * x + b. x is n, h, w, c and y is n, p, q, k; weights are k, c / groups, r, s, or k, c for an
+ * inner product. Index 0 is along h, 1 along w. */
+struct onednn_problem {
+    bool inner_product;    /* else a convolution */
+    bool bias;
+    int64_t n, c, k;
+    int64_t input[2], output[2];
+    int64_t kernel[2], stride[2], pad[2], dilation[2];
+    int64_t groups;
+};
+
+/* What a phase reads and writes. In backward phases X and Y, and in PHASE_BACKWARD_PARAMS also
+ * WEIGHT and BIAS, stand for what is read of them or for their gradients, as struct call says. */
+enum onednn_operand { ONEDNN_X, ONEDNN_WEIGHT, ONEDNN_BIAS, ONEDNN_Y, ONEDNN_OPERANDS };
+
+/* One phase of a problem: a primitive, and reorders between our layouts and the library's. */
+struct onednn_step;
+
+/* NULL if the library has no code for this other than its own plain loops. Activations, weights
+ * and biases are of `dtype` (F32 or BF16); gradients of weights and biases are F32. Only
+ * descriptors are made here; code is generated at the first run. The number of OpenMP threads is
+ * fixed here. */
+struct onednn_step *onednn_step_make(const struct onednn_problem *problem, enum phase phase,
+                                     enum dtype dtype);
+void onednn_step_free(struct onednn_step *step);
+size_t onednn_step_workspace(const struct onednn_step *step);
+enum status onednn_step_run(struct onednn_step *step, void *const data[ONEDNN_OPERANDS], void *workspace);
+
+/* The library's name for the code it chose: for benchmarks. */
+const char *onednn_step_name(const struct onednn_step *step);
+
+/* Whether this CPU multiplies bf16 by itself; where it does not, widening to fp32 is faster. */
+bool onednn_has_bf16(void);
+
+/* "oneDNN 2.6.3". */
+#define ONEDNN_VERSION_TEXT 32
+const char *onednn_version(char text[ONEDNN_VERSION_TEXT]);
+
+#endif

@@ -1,0 +1,168 @@
+#include "product.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+#define ALIGNMENT 64
+
+/* How one phase runs. */
+struct part {
+    bool chosen;
+    struct onednn_step *step;              /* NULL: the reference */
+    bool wide;                             /* operands that are not fp32 are widened in the workspace */
+    size_t offset[ONEDNN_OPERANDS];        /* of the widened operands */
+    size_t workspace;                      /* of widened operands; the step's lies behind it */
+};
+
+struct product {
+    struct onednn_problem problem;
+    const struct op_code *reference;
+    struct part parts[PHASE_COUNT];
+};
+
+/* The call's tensors by what they are in its phase; data is NULL where an operand has no part. */
+static void operands(const struct call *call, struct tensor out[ONEDNN_OPERANDS])
+{
+    const struct tensor none = {.data = NULL};
+    const struct tensor *params = call->phase == PHASE_BACKWARD_PARAMS ? call->d_params : call->params;
+    bool biased = call->param_count > 1 && call->phase != PHASE_BACKWARD_DATA;
+    out[ONEDNN_X] = call->phase == PHASE_BACKWARD_DATA ? call->d_x[0] : call->x[0];
+    out[ONEDNN_WEIGHT] = params[0];
+    out[ONEDNN_BIAS] = biased ? params[1] : none;
+    out[ONEDNN_Y] = call->phase == PHASE_FORWARD ? call->y : call->d_y;
+}
+
+static bool is_written(enum phase phase, enum onednn_operand operand)
+{
+    switch (operand) {
+    case ONEDNN_X: return phase == PHASE_BACKWARD_DATA;
+    case ONEDNN_Y: return phase == PHASE_FORWARD;
+    case ONEDNN_WEIGHT:
+    case ONEDNN_BIAS: return phase == PHASE_BACKWARD_PARAMS;
+    case ONEDNN_OPERANDS: break;
+    }
+    return false;
+}
+
+static size_t align(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static bool part_is_wide(const struct tensor *tensor)
+{
+    return tensor->shape.rank > 0 && tensor->dtype != F32;
+}
+
+/* bf16 runs as it is where the CPU and the library can; fp16 and what is left run in fp32. */
+static void part_choose(struct part *part, const struct product *product, const struct call *call)
+{
+    enum dtype dtype = call->x[0].dtype;
+    part->chosen = true;
+    if (dtype == F64) return;
+    if (dtype == F32 || (dtype == BF16 && onednn_has_bf16()))
+        part->step = onednn_step_make(&product->problem, call->phase, dtype);
+    if (part->step || dtype == F32) return;
+    part->step = onednn_step_make(&product->problem, call->phase, F32);
+    if (!part->step) return;
+    part->wide = true;
+    struct tensor tensors[ONEDNN_OPERANDS];
+    operands(call, tensors);
+    for (int i = 0; i < ONEDNN_OPERANDS; i++) {
+        if (!part_is_wide(&tensors[i])) continue;
+        part->offset[i] = part->workspace;
+        part->workspace += align((size_t)shape_count(tensors[i].shape) * sizeof(float));
+    }
+}
+
+/* Phases are prepared as they are first asked for, so that a forward pass alone makes nothing else. */
+static struct part *part_of(const struct call *call)
+{
+    struct product *product = call->engine;
+    struct part *part = &product->parts[call->phase];
+    if (!part->chosen) part_choose(part, product, call);
+    return part;
+}
+
+enum status product_prepare(const struct call *call, const struct onednn_problem *problem,
+                            const struct op_code *reference, void **engine)
+{
+    (void)call;
+    struct product *product = memory_new(1, sizeof *product);
+    product->problem = *problem;
+    product->reference = reference;
+    *engine = product;
+    return OK;
+}
+
+void product_release(void *engine)
+{
+    struct product *product = engine;
+    if (!product) return;
+    for (int i = 0; i < PHASE_COUNT; i++) onednn_step_free(product->parts[i].step);
+    free(product);
+}
+
+size_t product_workspace(const struct call *call)
+{
+    const struct part *part = part_of(call);
+    return part->step ? part->workspace + onednn_step_workspace(part->step) : 0;
+}
+
+#define CHUNK 16384
+
+static void convert(enum dtype to, void *target, enum dtype from, const void *source, int64_t count)
+{
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < count; i += CHUNK) {
+        size_t length = (size_t)(count - i < CHUNK ? count - i : CHUNK);
+        dtype_convert(to, (char *)target + (size_t)i * dtype_bytes(to), from,
+                      (const char *)source + (size_t)i * dtype_bytes(from), length);
+    }
+}
+
+static enum status reference_run(const struct op_code *reference, const struct call *call)
+{
+    switch (call->phase) {
+    case PHASE_FORWARD: return reference->forward(call);
+    case PHASE_BACKWARD_DATA: return reference->backward_data(call);
+    case PHASE_BACKWARD_PARAMS: return reference->backward_params(call);
+    case PHASE_BACKWARD:
+    case PHASE_UPDATE:
+    case PHASE_COUNT: break;
+    }
+    return FAILED;
+}
+
+enum status product_run(const struct call *call)
+{
+    const struct part *part = part_of(call);
+    if (call->phase == PHASE_BACKWARD_DATA && !call->d_x[0].data) return OK;
+    if (!part->step) return reference_run(((struct product *)call->engine)->reference, call);
+    struct tensor tensors[ONEDNN_OPERANDS];
+    void *data[ONEDNN_OPERANDS];
+    bool widened[ONEDNN_OPERANDS];
+    char *workspace = call->workspace;
+    operands(call, tensors);
+    for (int i = 0; i < ONEDNN_OPERANDS; i++) {
+        const struct tensor *t = &tensors[i];
+        widened[i] = part->wide && part_is_wide(t);
+        data[i] = widened[i] ? workspace + part->offset[i] : t->data;
+        if (widened[i] && !is_written(call->phase, i))
+            convert(F32, data[i], t->dtype, t->data, shape_count(t->shape));
+    }
+    TRY(onednn_step_run(part->step, data, workspace + part->workspace));
+    for (int i = 0; i < ONEDNN_OPERANDS; i++) {
+        const struct tensor *t = &tensors[i];
+        if (widened[i] && is_written(call->phase, i))
+            convert(t->dtype, t->data, F32, data[i], shape_count(t->shape));
+    }
+    return OK;
+}
+
+const char *product_name(const struct call *call)
+{
+    const struct part *part = part_of(call);
+    return part->step ? onednn_step_name(part->step) : "reference";
+}

@@ -1,0 +1,20 @@
+/* product.h: CPU code shared by the ops that multiply by weights (conv, linear), through oneDNN. */
+#ifndef KERNELS_PRODUCT_H
+#define KERNELS_PRODUCT_H
+
+#include "onednn.h"
+#include "op.h"
+
+/* Makes the engine. Where oneDNN has no code for a phase, or for the dtype, `reference` runs. */
+enum status product_prepare(const struct call *call, const struct onednn_problem *problem,
+                            const struct op_code *reference, void **engine);
+
+/* The other slots of struct op_code; product_run is forward, backward_data and backward_params. */
+void product_release(void *engine);
+size_t product_workspace(const struct call *call);
+enum status product_run(const struct call *call);
+
+/* The name of the code that the phase in call->phase runs: for benchmarks. */
+const char *product_name(const struct call *call);
+
+#endif
