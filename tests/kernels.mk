@@ -1,1 +1,3 @@
-# check_PROGRAMS += tests/test_NAME; tests_test_NAME_SOURCES = tests/test_NAME.c; tests_test_NAME_LDADD = $(LDADD) -lcmocka
+check_PROGRAMS += tests/test_ops
+tests_test_ops_SOURCES = tests/test_ops.c tests/op_case.c tests/op_case.h
+tests_test_ops_LDADD = libkernels.a libamp.a libbase.a $(CUDA_LIBS) -lcmocka

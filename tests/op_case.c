@@ -1,0 +1,238 @@
+#include "op_case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/random.h"
+
+static bool is_floating(enum dtype dtype)
+{
+    switch (dtype) {
+    case F32:
+    case F16:
+    case BF16:
+    case F64: return true;
+    case U8:
+    case I32:
+    case I64:
+    case DTYPE_COUNT: break;
+    }
+    return false;
+}
+
+/* A case in F64 has no other floating type. */
+static enum dtype storage(const struct op_case *c, enum dtype dtype)
+{
+    return c->dtype == F64 && is_floating(dtype) ? F64 : dtype;
+}
+
+static struct tensor tensor_new(enum dtype dtype, struct shape shape)
+{
+    struct tensor tensor = {.dtype = dtype, .shape = shape};
+    size_t bytes = tensor_bytes(&tensor);
+    if (posix_memalign(&tensor.data, 64, bytes ? bytes : 1) != 0) abort();
+    op_case_poison(&tensor);
+    return tensor;
+}
+
+void op_case_poison(const struct tensor *tensor)
+{
+    if (tensor->data) memset(tensor->data, 0xff, tensor_bytes(tensor));
+}
+
+static void fill_normal(struct tensor *tensor, struct random *random, double mean, double deviation)
+{
+    for (int64_t i = 0; i < shape_count(tensor->shape); i++)
+        tensor_set(tensor, i, mean + deviation * random_normal(random));
+}
+
+static bool is_label(const struct op *op, int input)
+{
+    return op->no_gradient && op->no_gradient(input);
+}
+
+static void make_inputs(struct op_case *c, const struct op_example *example, struct random *random)
+{
+    enum dtype real = storage(c, c->op->precision == CLASS_FULL ? F32 : c->dtype);
+    c->x_count = example->x_count;
+    for (int i = 0; i < c->x_count; i++) {
+        bool label = is_label(c->op, i);
+        c->x[i] = tensor_new(label ? I32 : real, example->x[i]);
+        if (!label) {
+            fill_normal(&c->x[i], random, 0, 1);
+            c->d_x[i] = tensor_new(real, example->x[i]);
+        }
+        for (int64_t k = 0; label && k < shape_count(c->x[i].shape); k++)
+            tensor_set(&c->x[i], k, random_below(random, (uint32_t)example->x[0].c));
+    }
+}
+
+static void make_outputs(struct op_case *c, struct shape shape, struct random *random)
+{
+    enum dtype dtype = c->x[0].dtype;
+    if (c->op->output_dtype) dtype = storage(c, c->op->output_dtype(c->settings, dtype));
+    c->y = tensor_new(dtype, shape);
+    if (c->op->no_gradient || !is_floating(dtype)) return;
+    c->d_y = tensor_new(dtype, shape);
+    fill_normal(&c->d_y, random, 0, 1);
+}
+
+static void fill_param(const struct op_param *info, struct tensor *param, struct random *random)
+{
+    switch (info->role) {
+    case ROLE_WEIGHT: fill_normal(param, random, 0, 1 / sqrt(info->fan_in > 0 ? (double)info->fan_in : 1)); break;
+    case ROLE_BIAS: fill_normal(param, random, 0, 0.5); break;
+    case ROLE_NORM: fill_normal(param, random, 1, 0.2); break;
+    case ROLE_STATISTIC:
+        for (int64_t i = 0; i < shape_count(param->shape); i++)
+            tensor_set(param, i, info->dtype == I64 ? 3 : 0.5 + random_uniform(random));
+        break;
+    }
+}
+
+static void make_params(struct op_case *c, const struct op_example *example, struct random *random)
+{
+    if (c->op->params)
+        c->param_count = c->op->params(c->settings, c->x_count, example->x, c->param_info);
+    for (int i = 0; i < c->param_count; i++) {
+        const struct op_param *info = &c->param_info[i];
+        bool low = c->op->precision == CLASS_LOW && (info->role == ROLE_WEIGHT || info->role == ROLE_BIAS);
+        c->params[i] = tensor_new(storage(c, low ? c->dtype : info->dtype), info->shape);
+        fill_param(info, &c->params[i], random);
+        if (info->role != ROLE_STATISTIC) c->d_params[i] = tensor_new(storage(c, F32), info->shape);
+    }
+}
+
+static void make_saved(struct op_case *c)
+{
+    struct op_saved saved[OP_MAX_SAVED];
+    if (c->op->saved)
+        c->saved_count = c->op->saved(c->settings, c->x_count, c->x, c->training, saved);
+    for (int i = 0; i < c->saved_count; i++)
+        c->saved[i] = tensor_new(storage(c, saved[i].dtype), saved[i].shape);
+}
+
+struct op_case *op_case_open(const struct op *op, const struct op_example *example, enum dtype dtype,
+                             bool training, uint64_t seed, struct reason *reason)
+{
+    void *settings = op_settings_new(op, example->settings, reason);
+    if (!settings) return NULL;
+    struct shape shape;
+    if (!op->shape(settings, example->x_count, example->x, &shape, reason)) {
+        op_settings_free(op, settings);
+        return NULL;
+    }
+    struct op_case *c = memory_new(1, sizeof *c);
+    *c = (struct op_case){.op = op, .settings = settings, .training = training, .dtype = dtype,
+                          .random = {.seed = seed, .step = 1, .layer = 2}, .loss_scale = 8};
+    struct random random = random_open(seed, PURPOSE_TEST, 0, 0);
+    make_inputs(c, example, &random);
+    make_outputs(c, shape, &random);
+    make_params(c, example, &random);
+    make_saved(c);
+    return c;
+}
+
+static void tensors_free(struct tensor *tensors, int count)
+{
+    for (int i = 0; i < count; i++) free(tensors[i].data);
+}
+
+void op_case_close(struct op_case *c)
+{
+    if (!c) return;
+    tensors_free(c->x, c->x_count);
+    tensors_free(c->d_x, c->x_count);
+    tensors_free(&c->y, 1);
+    tensors_free(&c->d_y, 1);
+    tensors_free(c->params, c->param_count);
+    tensors_free(c->d_params, c->param_count);
+    tensors_free(c->saved, c->saved_count);
+    op_settings_free(c->op, c->settings);
+    free(c);
+}
+
+enum status (*op_case_function(const struct op_code *code, enum phase phase))(const struct call *call)
+{
+    switch (phase) {
+    case PHASE_FORWARD: return code->forward;
+    case PHASE_BACKWARD: return code->backward;
+    case PHASE_BACKWARD_DATA: return code->backward_data;
+    case PHASE_BACKWARD_PARAMS: return code->backward_params;
+    case PHASE_UPDATE: return code->update;
+    case PHASE_COUNT: break;
+    }
+    return NULL;
+}
+
+static void copy_views(struct tensor *to, const struct tensor *from, int count, bool seen)
+{
+    for (int i = 0; i < count; i++) {
+        to[i] = from[i];
+        if (!seen) to[i].data = NULL;
+    }
+}
+
+/* A gradient that the phase does not make has no shape either. */
+static void copy_gradients(struct tensor *to, const struct tensor *from, int count, bool made)
+{
+    for (int i = 0; i < count; i++) to[i] = made ? from[i] : (struct tensor){.data = NULL};
+}
+
+struct call op_case_call(const struct op_case *c, enum phase phase, struct op_case_storage *storage)
+{
+    bool forward = phase == PHASE_FORWARD, update = phase == PHASE_UPDATE, backward = !forward && !update;
+    unsigned reads = READS_NOTHING;
+    if (backward && c->op->reads) reads = c->op->reads(c->settings, phase);
+    copy_views(storage->x, c->x, c->x_count, forward || (reads & READS_X));
+    copy_views(storage->params, c->params, c->param_count, !backward || (reads & READS_PARAMS));
+    copy_views(storage->saved, c->saved, c->saved_count, !backward || (reads & READS_SAVED));
+    copy_gradients(storage->d_x, c->d_x, c->x_count, phase == PHASE_BACKWARD || phase == PHASE_BACKWARD_DATA);
+    copy_gradients(storage->d_params, c->d_params, c->param_count,
+                   phase == PHASE_BACKWARD || phase == PHASE_BACKWARD_PARAMS);
+    struct call call = {
+        .settings = c->settings, .phase = phase, .training = c->training,
+        .x_count = c->x_count, .param_count = c->param_count, .saved_count = c->saved_count,
+        .x = storage->x, .d_x = storage->d_x, .params = storage->params, .d_params = storage->d_params,
+        .saved = storage->saved, .random = &c->random, .loss_scale = &c->loss_scale, .loss_weight = 0.5f,
+    };
+    copy_views(&call.y, &c->y, 1, forward || (reads & READS_Y));
+    copy_gradients(&call.d_y, &c->d_y, 1, backward);
+    return call;
+}
+
+static void forget(struct tensor *tensors, int count)
+{
+    for (int i = 0; i < count; i++) tensors[i].data = NULL;
+}
+
+enum status op_case_prepare(const struct op_case *c, const struct op_code *code, void **engine)
+{
+    *engine = NULL;
+    if (!code->prepare) return OK;
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_FORWARD, &storage);
+    forget(call.x, call.x_count);
+    forget(call.params, call.param_count);
+    forget(call.saved, call.saved_count);
+    forget(&call.y, 1);
+    copy_gradients(call.d_x, c->d_x, c->x_count, c->training);
+    forget(call.d_x, call.x_count);
+    return code->prepare(&call, engine);
+}
+
+enum status op_case_run(const struct op_code *code, void *engine, struct call *call)
+{
+    call->engine = engine;
+    size_t bytes = code->workspace ? code->workspace(call) : 0;
+    if (bytes) {
+        if (posix_memalign(&call->workspace, 64, bytes) != 0) abort();
+        memset(call->workspace, 0xff, bytes);
+    }
+    enum status status = op_case_function(code, call->phase)(call);
+    free(call->workspace);
+    call->workspace = NULL;
+    return status;
+}

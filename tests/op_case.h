@@ -1,0 +1,53 @@
+/* op_case.h: one op on one example with memory of its own: what tests and benchmarks of ops run. */
+#ifndef TESTS_OP_CASE_H
+#define TESTS_OP_CASE_H
+
+#include "kernels/op.h"
+
+/* Gradients have the shapes of what they belong to. Every tensor is an allocation of exactly its
+ * size, so that a sanitizer sees a step beside it. */
+struct op_case {
+    const struct op *op;
+    void *settings;
+    bool training;
+    enum dtype dtype;
+    int x_count, param_count, saved_count;
+    struct op_param param_info[OP_MAX_PARAMS];
+    struct tensor x[OP_MAX_INPUTS], d_x[OP_MAX_INPUTS];
+    struct tensor y, d_y;
+    struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS];
+    struct tensor saved[OP_MAX_SAVED];
+    struct op_random random;
+    float loss_scale;
+};
+
+/* Inputs, parameters, statistics and d_y are drawn from (PURPOSE_TEST, `seed`); inputs without a
+ * gradient hold class numbers below x[0]'s channels; what the op writes is poisoned. Storage is
+ * `dtype` as the op's class says; with F64 every floating number of the case is F64. NULL, with
+ * the reason, if the settings or shapes are refused. */
+struct op_case *op_case_open(const struct op *op, const struct op_example *example, enum dtype dtype,
+                             bool training, uint64_t seed, struct reason *reason);
+void op_case_close(struct op_case *c);
+
+/* Every byte 0xff: NaN in every floating type. */
+void op_case_poison(const struct tensor *tensor);
+
+/* The code's function for a phase, or NULL. */
+enum status (*op_case_function(const struct op_code *code, enum phase phase))(const struct call *call);
+
+/* The call of a phase on the case's own tensors, without what the phase must not look at: members
+ * that `reads` does not name keep their shapes and have no data. The arrays in the call lie
+ * in `storage`. */
+struct op_case_storage {
+    struct tensor x[OP_MAX_INPUTS], d_x[OP_MAX_INPUTS];
+    struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS], saved[OP_MAX_SAVED];
+};
+struct call op_case_call(const struct op_case *c, enum phase phase, struct op_case_storage *storage);
+
+/* Prepares `code` for the case's shapes, as before memory exists. */
+enum status op_case_prepare(const struct op_case *c, const struct op_code *code, void **engine);
+
+/* Asks for the phase's workspace, poisons it, runs the phase. */
+enum status op_case_run(const struct op_code *code, void *engine, struct call *call);
+
+#endif

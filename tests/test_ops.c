@@ -1,0 +1,474 @@
+/* test_ops: every op of the build on every one of its examples, driven by the op's struct alone:
+ * CPU code against reference, gradients against central differences, promises of op.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "op_case.h"
+
+/* Behind our headers: it has a macro called fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+/* Wide enough for what a phase writes: gradients of inputs and parameters, or output and saved. */
+#define OUTPUTS_MAX (OP_MAX_INPUTS + OP_MAX_PARAMS)
+#define SEED 7
+
+struct subject {
+    const struct op *op;
+    const struct op_example *example;
+    enum dtype dtype;
+    bool training;
+};
+
+/* Copies of tensors, in memory of their own. */
+struct copies {
+    int count;
+    struct tensor tensor[OUTPUTS_MAX + OP_MAX_INPUTS];
+};
+
+static void copies_add(struct copies *copies, const struct tensor *tensor)
+{
+    if (!tensor->data) return;
+    struct tensor *copy = &copies->tensor[copies->count++];
+    *copy = *tensor;
+    copy->data = memory_new(1, tensor_bytes(tensor));
+    memcpy(copy->data, tensor->data, tensor_bytes(tensor));
+}
+
+static void copies_add_all(struct copies *copies, const struct tensor *tensors, int count)
+{
+    for (int i = 0; i < count; i++) copies_add(copies, &tensors[i]);
+}
+
+static void copies_free(struct copies *copies)
+{
+    for (int i = 0; i < copies->count; i++) free(copies->tensor[i].data);
+    copies->count = 0;
+}
+
+/* What the call writes, and what it reads. Statistics are both in an update and count as written. */
+static struct copies outputs_of(const struct call *call)
+{
+    struct copies copies = {0};
+    if (call->phase == PHASE_UPDATE) {
+        copies_add_all(&copies, call->params, call->param_count);
+        return copies;
+    }
+    if (call->phase == PHASE_FORWARD) {
+        copies_add(&copies, &call->y);
+        copies_add_all(&copies, call->saved, call->saved_count);
+        return copies;
+    }
+    copies_add_all(&copies, call->d_x, call->x_count);
+    copies_add_all(&copies, call->d_params, call->param_count);
+    return copies;
+}
+
+static struct copies inputs_of(const struct call *call)
+{
+    struct copies copies = {0};
+    copies_add_all(&copies, call->x, call->x_count);
+    if (call->phase != PHASE_UPDATE) copies_add_all(&copies, call->params, call->param_count);
+    if (call->phase == PHASE_FORWARD) return copies;
+    copies_add_all(&copies, call->saved, call->saved_count);
+    copies_add(&copies, &call->y);
+    copies_add(&copies, &call->d_y);
+    return copies;
+}
+
+static void poison_all(const struct tensor *tensors, int count)
+{
+    for (int i = 0; i < count; i++) op_case_poison(&tensors[i]);
+}
+
+static void poison_outputs(const struct call *call)
+{
+    if (call->phase == PHASE_UPDATE) return;
+    if (call->phase == PHASE_FORWARD) {
+        op_case_poison(&call->y);
+        poison_all(call->saved, call->saved_count);
+        return;
+    }
+    poison_all(call->d_x, call->x_count);
+    poison_all(call->d_params, call->param_count);
+}
+
+static void assert_same_bits(const struct copies *a, const struct copies *b)
+{
+    assert_int_equal(a->count, b->count);
+    for (int i = 0; i < a->count; i++)
+        assert_memory_equal(a->tensor[i].data, b->tensor[i].data, tensor_bytes(&a->tensor[i]));
+}
+
+/* The distance of neighbouring numbers at `value`. */
+static double spacing(enum dtype dtype, double value)
+{
+    switch (dtype) {
+    case F32: return ldexp(fabs(value), -23);
+    case F16: return fmax(ldexp(fabs(value), -10), ldexp(1, -24));
+    case BF16: return ldexp(fabs(value), -7);
+    case F64: return ldexp(fabs(value), -52);
+    case U8:
+    case I32:
+    case I64:
+    case DTYPE_COUNT: break;
+    }
+    return 0;
+}
+
+static double root_mean_square(const struct tensor *tensor)
+{
+    double sum = 0;
+    int64_t count = shape_count(tensor->shape);
+    for (int64_t i = 0; i < count; i++) sum += tensor_get(tensor, i) * tensor_get(tensor, i);
+    return sqrt(sum / (double)(count ? count : 1));
+}
+
+/* Both round to the same storage, which may differ by one step; fp32 sums of at most `length`
+ * terms in another order differ by about its square root times fp32's rounding. */
+static void assert_close(const struct tensor *expected, const struct tensor *found, int64_t length)
+{
+    double scale = root_mean_square(expected) * ldexp(8 * sqrt((double)length), -24);
+    assert_int_equal(expected->dtype, found->dtype);
+    for (int64_t i = 0; i < shape_count(expected->shape); i++) {
+        double a = tensor_get(expected, i), b = tensor_get(found, i);
+        if (!isfinite(a)) fail_msg("reference: element %lld is %g", (long long)i, a);
+        double allowed = spacing(expected->dtype, a) + (expected->dtype < U8 || expected->dtype == F64 ? scale : 0);
+        if (!(fabs(a - b) <= allowed * 1.01))
+            fail_msg("element %lld is %.9g, not %.9g; allowed difference %.3g", (long long)i, b, a, allowed);
+    }
+}
+
+static int64_t longest(const struct copies *inputs)
+{
+    int64_t length = 1;
+    for (int i = 0; i < inputs->count; i++) {
+        int64_t count = shape_count(inputs->tensor[i].shape);
+        if (count > length) length = count;
+    }
+    return length;
+}
+
+static struct op_case *open_case(const struct subject *s)
+{
+    struct reason reason = {""};
+    struct op_case *c = op_case_open(s->op, s->example, s->dtype, s->training, SEED, &reason);
+    if (!c) fail_msg("%s", reason.text);
+    return c;
+}
+
+/* Runs the phase on poisoned outputs and holds that it changed nothing else. */
+static struct copies run_clean(const struct op_code *code, void *engine, struct call *call)
+{
+    struct copies before = inputs_of(call);
+    poison_outputs(call);
+    assert_int_equal(op_case_run(code, engine, call), OK);
+    struct copies after = inputs_of(call);
+    assert_same_bits(&before, &after);
+    copies_free(&before);
+    copies_free(&after);
+    return outputs_of(call);
+}
+
+static bool in_place(const struct op_case *c, enum phase phase)
+{
+    struct shape shapes[OP_MAX_INPUTS];
+    if (!c->op->in_place || phase == PHASE_UPDATE) return false;
+    for (int i = 0; i < c->x_count; i++) shapes[i] = c->x[i].shape;
+    return c->op->in_place(c->settings, phase, c->x_count, shapes);
+}
+
+static void check_in_place(const struct op_case *c, const struct op_code *code, void *engine, enum phase phase,
+                           const struct copies *expected)
+{
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, phase, &storage);
+    struct tensor *over = phase == PHASE_FORWARD ? &call.x[0] : &call.d_y;
+    struct tensor *under = phase == PHASE_FORWARD ? &call.y : &call.d_x[0];
+    struct copies original = {0};
+    copies_add(&original, phase == PHASE_FORWARD ? &c->x[0] : &c->d_y);
+    poison_outputs(&call);
+    void *place = original.tensor[0].data;
+    assert_true(tensor_bytes(over) >= tensor_bytes(under));
+    over->data = under->data = place;
+    assert_int_equal(op_case_run(code, engine, &call), OK);
+    struct copies found = outputs_of(&call);
+    assert_same_bits(expected, &found);
+    copies_free(&found);
+    copies_free(&original);
+}
+
+/* An input whose gradient nobody wants must not change any other. */
+static void check_unwanted(const struct op_case *c, const struct op_code *code, void *engine, enum phase phase,
+                           const struct copies *expected)
+{
+    if (phase != PHASE_BACKWARD) return;
+    int before = 0;
+    for (int skip = 0; skip < c->x_count; skip++) {
+        if (!c->d_x[skip].data) continue;
+        struct op_case_storage storage;
+        struct call call = op_case_call(c, phase, &storage);
+        call.d_x[skip] = (struct tensor){.data = NULL};
+        poison_outputs(&call);
+        assert_int_equal(op_case_run(code, engine, &call), OK);
+        struct copies found = outputs_of(&call), left = *expected;
+        memmove(&left.tensor[before], &left.tensor[before + 1],
+                (size_t)(left.count - before - 1) * sizeof left.tensor[0]);
+        left.count--;
+        assert_same_bits(&left, &found);
+        copies_free(&found);
+        before++;
+    }
+}
+
+/* Leaves what `code` wrote in the case; returns copies of it. */
+static struct copies check_phase(struct op_case *c, const struct op_code *code, void *engine, enum phase phase)
+{
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, phase, &storage);
+    struct copies statistics = {0};
+    if (phase == PHASE_UPDATE) copies_add_all(&statistics, c->params, c->param_count);
+    struct copies first = run_clean(code, engine, &call);
+    for (int i = 0; i < statistics.count; i++)
+        memcpy(c->params[i].data, statistics.tensor[i].data, tensor_bytes(&c->params[i]));
+    struct copies second = run_clean(code, engine, &call);
+    assert_same_bits(&first, &second);
+    if (in_place(c, phase)) check_in_place(c, code, engine, phase, &first);
+    check_unwanted(c, code, engine, phase, &first);
+    copies_free(&statistics);
+    copies_free(&second);
+    return first;
+}
+
+/* Both codes get what the reference's forward saved. */
+static void share_forward(const struct op_case *from, struct op_case *to)
+{
+    memcpy(to->y.data, from->y.data, tensor_bytes(&to->y));
+    for (int i = 0; i < to->saved_count; i++)
+        memcpy(to->saved[i].data, from->saved[i].data, tensor_bytes(&to->saved[i]));
+}
+
+static void test_code(void **state)
+{
+    const struct subject *s = *state;
+    const struct op_code *reference = s->op->reference, *code = op_cpu(s->op);
+    struct op_case *expected = open_case(s), *found = open_case(s);
+    void *reference_engine, *engine;
+    assert_int_equal(op_case_prepare(expected, reference, &reference_engine), OK);
+    assert_int_equal(op_case_prepare(found, code, &engine), OK);
+    for (enum phase phase = PHASE_FORWARD; phase < PHASE_COUNT; phase++) {
+        if (phase != PHASE_FORWARD && !s->training) break;
+        bool here = op_case_function(code, phase) != NULL;
+        assert_int_equal(op_case_function(reference, phase) != NULL, here);
+        if (!here) continue;
+        struct op_case_storage storage;
+        struct call call = op_case_call(expected, phase, &storage);
+        struct copies inputs = inputs_of(&call);
+        struct copies a = check_phase(expected, reference, reference_engine, phase);
+        struct copies b = check_phase(found, code, engine, phase);
+        assert_int_equal(a.count, b.count);
+        for (int i = 0; i < a.count; i++) assert_close(&a.tensor[i], &b.tensor[i], longest(&inputs));
+        copies_free(&inputs);
+        copies_free(&a);
+        copies_free(&b);
+        share_forward(expected, found);
+    }
+    if (reference->release) reference->release(reference_engine);
+    if (code->release) code->release(engine);
+    op_case_close(expected);
+    op_case_close(found);
+}
+
+#define STEP 1e-5
+#define SAMPLES 32
+
+/* What backward differentiates: the sum of y * d_y; of a loss, its mean, scaled as the call says. */
+static double objective(struct op_case *c)
+{
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_FORWARD, &storage);
+    assert_int_equal(op_case_run(c->op->reference, NULL, &call), OK);
+    int64_t count = shape_count(c->y.shape);
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += tensor_get(&c->y, i) * (c->d_y.data ? tensor_get(&c->d_y, i)
+                                                   : c->loss_scale * call.loss_weight / (double)count);
+    return sum;
+}
+
+static void check_gradient(struct op_case *c, struct tensor *variable, const struct tensor *gradient)
+{
+    int64_t count = shape_count(variable->shape);
+    int64_t stride = count > SAMPLES ? count / SAMPLES | 1 : 1;
+    double allowed = 1e-6 * root_mean_square(gradient) + 1e-8;
+    for (int64_t i = 0; i < count; i += stride) {
+        double value = tensor_get(variable, i), analytic = tensor_get(gradient, i);
+        tensor_set(variable, i, value + STEP);
+        double above = objective(c);
+        tensor_set(variable, i, value - STEP);
+        double below = objective(c);
+        tensor_set(variable, i, value);
+        double numeric = (above - below) / (2 * STEP);
+        if (!(fabs(numeric - analytic) <= allowed + 1e-6 * fabs(numeric)))
+            fail_msg("element %lld: gradient %.9g, central difference %.9g", (long long)i, analytic, numeric);
+    }
+}
+
+static bool passes_gradient(const struct op_case *c)
+{
+    struct shape shapes[OP_MAX_INPUTS];
+    for (int i = 0; i < c->x_count; i++) shapes[i] = c->x[i].shape;
+    return c->op->passes_gradient && c->op->passes_gradient(c->settings, c->x_count, shapes);
+}
+
+static void run_backward(struct op_case *c)
+{
+    const enum phase phases[] = {PHASE_FORWARD, PHASE_BACKWARD, PHASE_BACKWARD_DATA, PHASE_BACKWARD_PARAMS};
+    for (int i = 0; i < 4; i++) {
+        if (!op_case_function(c->op->reference, phases[i])) continue;
+        struct op_case_storage storage;
+        struct call call = op_case_call(c, phases[i], &storage);
+        assert_int_equal(op_case_run(c->op->reference, NULL, &call), OK);
+    }
+    for (int i = 0; i < c->x_count && passes_gradient(c); i++)
+        memcpy(c->d_x[i].data, c->d_y.data, tensor_bytes(&c->d_x[i]));
+}
+
+static bool has_gradient(const struct op_case *c)
+{
+    const struct op_code *code = c->op->reference;
+    return code->backward || code->backward_data || passes_gradient(c);
+}
+
+static void test_gradient(void **state)
+{
+    const struct subject *s = *state;
+    struct op_case *c = open_case(s);
+    if (has_gradient(c)) {
+        run_backward(c);
+        for (int i = 0; i < c->x_count; i++)
+            if (c->d_x[i].data) check_gradient(c, &c->x[i], &c->d_x[i]);
+        for (int i = 0; i < c->param_count; i++)
+            if (c->d_params[i].data) check_gradient(c, &c->params[i], &c->d_params[i]);
+    } else if (!c->op->no_gradient && !c->op->internal) {
+        fail_msg("%s has neither backward nor an identity gradient", c->op->name);
+    }
+    op_case_close(c);
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    for (const struct op *const *op = op_table; *op; op++) {
+        assert_ptr_equal(op_find((*op)->name), *op);
+        assert_non_null((*op)->help);
+        assert_non_null((*op)->shape);
+        assert_non_null((*op)->reference);
+        assert_non_null((*op)->examples);
+        assert_non_null((*op)->examples[0].settings);
+        const struct op_code *code = op_cpu(*op);
+        assert_false(code->backward && (code->backward_data || code->backward_params));
+    }
+    assert_null(op_find("no such op"));
+}
+
+static void assert_refused(const char *op, const char *settings, const char *why)
+{
+    struct reason reason = {""};
+    assert_null(op_settings_new(op_find(op), settings, &reason));
+    if (!strstr(reason.text, why)) fail_msg("'%s' does not say '%s'", reason.text, why);
+}
+
+static void test_settings(void **state)
+{
+    (void)state;
+    assert_refused("conv", "kernel=3", "filters=");
+    assert_refused("conv", "filters=8 kernal=3", "did you mean 'kernel'");
+    assert_refused("conv", "filters=8 kernel=3 kernel=5", "twice");
+    assert_refused("conv", "filters=0 kernel=3", "filters");
+    assert_refused("conv", "filters", "key=value");
+    assert_refused("linear", "units=ten", "units");
+}
+
+static void assert_misfit(const char *name, const char *settings, struct shape x, const char *why)
+{
+    struct reason reason = {""};
+    struct shape y;
+    const struct op *op = op_find(name);
+    void *values = op_settings_new(op, settings, &reason);
+    assert_non_null(values);
+    assert_false(op->shape(values, 1, &x, &y, &reason));
+    if (!strstr(reason.text, why)) fail_msg("'%s' does not say '%s'", reason.text, why);
+    op_settings_free(op, values);
+}
+
+static void test_shapes(void **state)
+{
+    (void)state;
+    assert_misfit("conv", "filters=8", shape_nhwc(1, 8, 8, 3), "kernel=");
+    assert_misfit("conv", "filters=8 kernel=5", shape_nhwc(1, 4, 4, 3), "does not fit");
+    assert_misfit("conv", "filters=8 kernel=3 groups=2", shape_nhwc(1, 8, 8, 3), "groups=2");
+    assert_misfit("conv", "filters=9 kernel=3 groups=2", shape_nhwc(1, 8, 8, 4), "filters=9");
+    assert_misfit("linear", "units=10", shape_nhwc(1, 2, 2, 4), "flatten first");
+}
+
+struct list {
+    int count;
+    struct CMUnitTest *tests;
+};
+
+static void list_add(struct list *list, CMUnitTestFunction function, struct subject subject, const char *what)
+{
+    struct subject *state = memory_new(1, sizeof *state);
+    *state = subject;
+    char shape[SHAPE_TEXT];
+    char *name = text_format("%s %s on %s: %s", subject.op->name, subject.example->settings,
+                             shape_text(subject.example->x[0], shape), what);
+    *array_push(list->tests, list->count) =
+        (struct CMUnitTest){.name = name, .test_func = function, .initial_state = state};
+}
+
+static void list_example(struct list *list, const struct op *op, const struct op_example *example)
+{
+    const enum dtype dtypes[] = {F32, BF16, F16};
+    int precisions = op->precision == CLASS_FULL ? 1 : 3;
+    for (int i = 0; i < precisions; i++) {
+        struct subject subject = {.op = op, .example = example, .dtype = dtypes[i], .training = true};
+        list_add(list, test_code, subject, dtype_table[dtypes[i]].name);
+    }
+    struct subject evaluation = {.op = op, .example = example, .dtype = F32, .training = false};
+    list_add(list, test_code, evaluation, "evaluation");
+    struct subject gradient = {.op = op, .example = example, .dtype = F64, .training = true};
+    list_add(list, test_gradient, gradient, "gradient");
+}
+
+static void list_free(struct list *list, int own)
+{
+    for (int i = own; i < list->count; i++) {
+        free((char *)list->tests[i].name);
+        free(list->tests[i].initial_state);
+    }
+    free(list->tests);
+}
+
+int main(void)
+{
+    const struct CMUnitTest fixed[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_shapes),
+    };
+    struct list list = {0};
+    for (int i = 0; i < 3; i++) *array_push(list.tests, list.count) = fixed[i];
+    for (const struct op *const *op = op_table; *op; op++)
+        for (const struct op_example *example = (*op)->examples; example->settings; example++)
+            list_example(&list, *op, example);
+    int failed = _cmocka_run_group_tests("ops", list.tests, (size_t)list.count, NULL, NULL);
+    list_free(&list, 3);
+    return failed;
+}
