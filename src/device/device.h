@@ -15,6 +15,7 @@ enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 struct device_backend {
     const char *name;                                   /* "cpu", "cuda" */
     enum device_kind kind;
+    const char *cannot_train;                           /* why this build cannot train on it; NULL: it can */
     /* How many devices there are; 0 and why when none can be used. */
     int (*count)(struct reason *reason);
     /* One line about device `index` and the libraries: for `amptrain devices` and --version. */
