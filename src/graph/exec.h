@@ -15,22 +15,30 @@ struct exec_options {
     uint64_t seed;                                   /* dropout */
     bool reference;                                  /* run every op's reference code (tests) */
     bool separate;                                   /* every tensor its own memory (tests) */
-    void *arena;                                     /* shared range, at least plan.arena_bytes; NULL: own */
+    void *arena;                                     /* another exec's, to be shared when it is large
+                                                        enough for this program; NULL: own */
+    int64_t arena_bytes;                             /* of `arena` */
     double plan_seconds;                             /* packing time; 0: a default of 0.5 */
 };
 
 struct exec;
 
-/* Prepares engines, plans (unless the program is planned already) and takes memory. The program
- * and graph must outlive it. */
+/* Prepares engines, plans and takes memory. The program and graph must outlive it, and so must an
+ * exec whose arena it shares. A store that no training has touched gets its loss scale here. Runs
+ * happen on the thread that opened the device, whose OpenMP threads are set. NO_DEVICE when memory
+ * does not suffice. */
 enum status exec_open(struct program *program, const struct exec_options *options, struct exec **exec);
 void exec_close(struct exec *exec);
 const struct plan *exec_plan(const struct exec *exec);
-int64_t exec_arena_bytes(const struct exec *exec);
+void *exec_arena(const struct exec *exec);
+int64_t exec_arena_bytes(const struct exec *exec);     /* of its own range; 0 when it shares another's */
 
 /* One run over a batch in host memory laid out as the program says (images [batch,h,w,c] in
- * program->storage; labels int32). Training: counts a step, runs forward to update. lr and
- * momentum are for the next update. Returns when the results can be read. */
+ * program->storage; labels int32). The CPU reads it in place. Training: counts a step, runs forward
+ * to update; a step that is skipped changes the scaler's state and the counters only. lr and
+ * momentum are for the next update. Returns when the results can be read.
+ *
+ * Averages (EMA) of running statistics follow as those of parameters do; counters are copied. */
 struct exec_batch {
     const void *images;
     const int32_t *labels;
@@ -51,9 +59,11 @@ enum status exec_value(const struct exec *exec, int value, float *host);
 /* Gradients of parameter `param` of the last run, unscaled, before clipping: valid in any exec. */
 enum status exec_gradient(const struct exec *exec, int param, float *host);
 
-/* Repeats the last batch without an update, in checking mode, and finds the first instruction that
- * makes a number that is not finite out of finite ones. The state is not touched. `finding` is a
- * sentence ("layer3.1.conv2 forward: output holds Inf"), empty when all is finite. */
+/* Repeats the last batch, which must still be where it was, with the last run's loss scale and
+ * without an update, and finds the first instruction that makes a number that is not finite out of
+ * finite ones. Images and parameters are looked at first. Meant for after a skipped step, when the
+ * parameters are those that it ran with. The state is not touched. `finding` is a sentence
+ * ("layer3.1.conv2 forward: output holds Inf"), empty when all is finite. */
 enum status exec_diagnose(struct exec *exec, struct reason *finding);
 
 /* Nanoseconds of each instruction in the last run, when measuring was asked for. */

@@ -39,4 +39,19 @@ void plan_free(struct plan *plan);
  * liveness(). False: `reason` names tensors and instructions. */
 bool plan_verify(const struct program *program, const struct plan *plan, struct reason *reason);
 
+/* A node of the graph as a row of a table: bytes are of the whole step, over all micro-batches. */
+struct plan_layer {
+    int node;
+    struct shape shape;        /* of the output, for one micro-batch */
+    enum dtype dtype;
+    int64_t activation_bytes;  /* its outputs */
+    int64_t saved_bytes;       /* what forward keeps for backward besides */
+    int64_t params;            /* elements of its trained or frozen parameters, without statistics */
+    bool in_place;             /* its output lies over its input */
+};
+
+/* Fills a row for each node that the program runs, in running order, into rows[graph->count];
+ * returns how many. */
+int plan_layers(const struct program *program, const struct plan *plan, struct plan_layer *rows);
+
 #endif

@@ -29,7 +29,9 @@ struct value {
     int64_t offset;          /* HOME_IMAGES, HOME_TARGETS, HOME_RESULT */
 };
 
-/* One call of one op's code, or the optimizer's update. Value ids; -1 where there is nothing. */
+/* One call of one op's code, or the optimizer's update. Value ids; -1 where there is nothing.
+ * x, params, saved and y are named in every phase, because code needs their shapes; those that the
+ * phase touches are in `reads` and `writes`, and only those have data when it is called. */
 struct instruction {
     enum phase phase;
     const struct op *op;     /* NULL: the update of all parameters (optimizer_step) */
@@ -63,8 +65,17 @@ struct program {
     int lanes;
     int engine_count;
     int first_backward;                /* index of the first backward instruction; count if none */
+    int images, labels;                /* the batch as a whole */
     int loss, rank, logits;            /* HOME_RESULT values over the whole batch; logits -1 in training */
     int64_t images_bytes, targets_bytes, results_bytes;
+    int *gradients;                    /* by parameter: the value that update reads; -1: not trained here */
+    struct internal *internals;        /* settings of ops that lowering made, owned */
+    int internal_count;
+};
+
+struct internal {
+    const struct op *op;
+    void *settings;
 };
 
 struct lower_options {
@@ -77,8 +88,9 @@ struct lower_options {
 };
 
 /* Forward, loss, backward, gradient sums, update: the instructions of one step, in an order that
- * runs as it stands on one lane. Engines are prepared on `code_of` (op_cpu or CUDA's) to learn
- * workspaces. USAGE when the batch is not divisible by the slices. */
+ * runs as it stands on one lane, dtypes as autocast decides. Running statistics are updated by
+ * instructions after the optimizer's, which are left out when the step is skipped. USAGE when the
+ * batch is not divisible by the slices. */
 enum status lower(const struct graph *graph, const struct lower_options *options,
                   struct program *program);
 void program_free(struct program *program);
@@ -86,6 +98,13 @@ void program_free(struct program *program);
 /* Passes: program to program, one file each. */
 enum status autocast(struct program *program);               /* dtypes by class; casts where they differ */
 enum status lanes(struct program *program, int count);       /* weight gradients beside the backward chain */
+
+/* The type in which ops read a parameter in a run that stores activations as `storage`: weights and
+ * biases of LOW ops in that type, all else as its master is. */
+enum dtype program_param_dtype(const struct graph *graph, int param, enum dtype storage);
+
+/* Whether training changes it by its gradient: neither a statistic nor frozen. */
+bool program_param_trained(const struct parameter *param);
 
 /* The call that instruction `i` is, with shapes and dtypes and no data. Pointers lead into
  * `storage`, which the caller owns and reuses. */
@@ -102,7 +121,8 @@ struct engines {
     const struct op **op;
     const struct op_code *(*code_of)(const struct op *op);
 };
-/* Prepares every engine and adds workspace values to the program (once, before planning). */
+/* Prepares every engine and gives every instruction the workspace that it asks for, as a value of
+ * its own. Before planning; may be done again, for other code, before another plan. */
 enum status engines_prepare(struct program *program, const struct op_code *(*code_of)(const struct op *),
                             struct engines *engines);
 void engines_release(struct engines *engines);

@@ -1,10 +1,29 @@
 libgraph_a_SOURCES = \
+	src/graph/autocast.c \
+	src/graph/backward.c \
+	src/graph/build.h \
+	src/graph/diagnose.c \
+	src/graph/engines.c \
+	src/graph/exec.c \
+	src/graph/exec.h \
+	src/graph/exec_parts.h \
 	src/graph/expression.c \
 	src/graph/expression.h \
 	src/graph/fuse.c \
 	src/graph/graph.c \
 	src/graph/graph.h \
+	src/graph/lanes.c \
+	src/graph/liveness.c \
+	src/graph/lower.c \
 	src/graph/model.c \
 	src/graph/model.h \
 	src/graph/names.c \
-	src/graph/names.h
+	src/graph/names.h \
+	src/graph/order.c \
+	src/graph/plan.c \
+	src/graph/plan.h \
+	src/graph/program.c \
+	src/graph/program.h \
+	src/graph/store.c \
+	src/graph/store.h \
+	src/graph/verify.c

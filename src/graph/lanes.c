@@ -1,0 +1,91 @@
+/* lanes.c: spreads a program over lanes: weight gradients, which nobody but the update waits for,
+ * beside the backward chain; and the waits that keep every reader behind its writer. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "graph/build.h"
+
+/* Weight gradients, and the sums of those of several micro-batches. */
+static bool is_aside(const struct program *program, const struct instruction *at)
+{
+    if (at->phase == PHASE_BACKWARD_PARAMS) return true;
+    return at->y >= 0 && program->values[at->y].kind == KIND_PARAM_GRADIENT;
+}
+
+/* By value and lane: the last instruction on that lane that wrote or read it; -1. */
+struct touched {
+    int *wrote, *read;
+    int lanes;
+};
+
+static void need(int *needs, const int *touched, int lanes)
+{
+    for (int l = 0; l < lanes; l++)
+        if (touched[l] > needs[l]) needs[l] = touched[l];
+}
+
+/* Of what instruction i needs, waits for what neither its lane nor another wait brings already:
+ * the latest first, since it brings most. */
+static void add_waits(struct program *program, int i, int *needs, int *known, const int *table)
+{
+    struct instruction *at = &program->instructions[i];
+    for (;;) {
+        int latest = -1;
+        for (int l = 0; l < program->lanes; l++)
+            if (l != at->lane && needs[l] > known[l] && needs[l] > latest) latest = needs[l];
+        if (latest < 0) return;
+        *array_push(at->waits, at->wait_count) = latest;
+        need(known, table + (size_t)latest * (size_t)program->lanes, program->lanes);
+        known[program->instructions[latest].lane] = latest;
+    }
+}
+
+static void instruction_needs(const struct instruction *at, const struct touched *touched, int *needs)
+{
+    for (int k = 0; k < at->read_count; k++)
+        need(needs, touched->wrote + at->reads[k] * touched->lanes, touched->lanes);
+    for (int k = 0; k < at->write_count; k++) {
+        need(needs, touched->wrote + at->writes[k] * touched->lanes, touched->lanes);
+        need(needs, touched->read + at->writes[k] * touched->lanes, touched->lanes);
+    }
+}
+
+static void waits_derive(struct program *program)
+{
+    int lanes = program->lanes;
+    size_t cells = (size_t)program->value_count * (size_t)lanes;
+    struct touched touched = {memory_new(cells, sizeof(int)), memory_new(cells, sizeof(int)), lanes};
+    int *table = memory_new((size_t)program->count * (size_t)lanes, sizeof *table);
+    int *latest = memory_new((size_t)lanes, sizeof *latest), *needs = memory_new((size_t)lanes, sizeof *needs);
+    for (size_t c = 0; c < cells; c++) touched.wrote[c] = touched.read[c] = -1;
+    for (int l = 0; l < lanes; l++) latest[l] = -1;
+    for (int i = 0; i < program->count; i++) {
+        struct instruction *at = &program->instructions[i];
+        int *known = table + (size_t)i * (size_t)lanes;
+        for (int l = 0; l < lanes; l++) known[l] = needs[l] = -1;
+        if (latest[at->lane] >= 0) need(known, table + (size_t)latest[at->lane] * (size_t)lanes, lanes);
+        known[at->lane] = latest[at->lane];
+        latest[at->lane] = i;
+        at->wait_count = 0;
+        instruction_needs(at, &touched, needs);
+        add_waits(program, i, needs, known, table);
+        for (int k = 0; k < at->read_count; k++) touched.read[at->reads[k] * lanes + at->lane] = i;
+        for (int k = 0; k < at->write_count; k++) touched.wrote[at->writes[k] * lanes + at->lane] = i;
+    }
+    free(touched.wrote);
+    free(touched.read);
+    free(table);
+    free(latest);
+    free(needs);
+}
+
+enum status lanes(struct program *program, int count)
+{
+    program->lanes = count >= 2 ? 2 : 1;
+    for (int i = 0; i < program->count; i++) {
+        struct instruction *at = &program->instructions[i];
+        at->lane = count >= 2 && is_aside(program, at) ? 1 : 0;
+    }
+    waits_derive(program);
+    return OK;
+}

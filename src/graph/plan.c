@@ -1,0 +1,146 @@
+#include "graph/plan.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "alloc/check.h"
+#include "alloc/pack.h"
+#include "base/memory.h"
+
+#define SECONDS_DEFAULT 0.5
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
+}
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* One block for each group of values that lie over one another, alive as long as any of them.
+ * span_of[value] is its block's number, -1 outside the arena. */
+static struct span *spans_make(const struct program *program, const struct lifetime *lifetimes,
+                               int *span_of, int *count)
+{
+    struct span *spans = memory_new((size_t)program->value_count, sizeof *spans);
+    *count = 0;
+    for (int v = 0; v < program->value_count; v++) {
+        span_of[v] = -1;
+        if (lifetimes[v].born < 0 || lifetimes[v].group != v) continue;
+        span_of[v] = (*count)++;
+        spans[span_of[v]] = (struct span){.lower = lifetimes[v].born, .upper = lifetimes[v].dead,
+                                          .size = aligned(program->values[v].bytes)};
+    }
+    for (int v = 0; v < program->value_count; v++) {
+        if (lifetimes[v].born < 0 || lifetimes[v].group == v) continue;
+        struct span *head = &spans[span_of[lifetimes[v].group]];
+        span_of[v] = span_of[lifetimes[v].group];
+        if (lifetimes[v].born < head->lower) head->lower = lifetimes[v].born;
+        if (lifetimes[v].dead > head->upper) head->upper = lifetimes[v].dead;
+    }
+    return spans;
+}
+
+/* The largest sum of bytes alive, and the first instruction that has it. */
+static void find_peak(const struct span *spans, int span_count, int instructions, struct plan *plan)
+{
+    int64_t *change = memory_new((size_t)instructions + 1, sizeof *change), alive = 0;
+    for (int s = 0; s < span_count; s++) {
+        change[spans[s].lower] += spans[s].size;
+        change[spans[s].upper] -= spans[s].size;
+    }
+    for (int i = 0; i < instructions; i++) {
+        alive += change[i];
+        if (alive <= plan->live_bytes_bound) continue;
+        plan->live_bytes_bound = alive;
+        plan->peak = i;
+    }
+    free(change);
+}
+
+static void find_workspace(const struct program *program, struct plan *plan)
+{
+    for (int v = 0; v < program->value_count; v++) {
+        const struct value *value = &program->values[v];
+        if (value->kind == KIND_WORKSPACE && aligned(value->bytes) > plan->workspace_bytes)
+            plan->workspace_bytes = aligned(value->bytes);
+    }
+}
+
+/* The value and the span that a checker's complaint is about are named by their numbers; this is a
+ * fault of ours and never of the user's. */
+static enum status plan_check(const struct program *program, const struct plan *plan,
+                              const struct span *spans, int span_count)
+{
+    struct reason reason;
+    if (!check_spans(spans, span_count, PLAN_ALIGNMENT, plan->arena_bytes, &reason))
+        return fail(FAILED, "the memory plan is wrong: %s", reason.text);
+    if (!plan_verify(program, plan, &reason))
+        return fail(FAILED, "the memory plan is wrong: %s", reason.text);
+    return OK;
+}
+
+enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan)
+{
+    struct plan made = {.value_count = program->value_count};
+    made.lifetimes = memory_new((size_t)program->value_count, sizeof *made.lifetimes);
+    made.offsets = memory_new((size_t)program->value_count, sizeof *made.offsets);
+    int *span_of = memory_new((size_t)program->value_count, sizeof *span_of), count;
+    liveness(program, share, made.lifetimes);
+    struct span *spans = spans_make(program, made.lifetimes, span_of, &count);
+    double begin = seconds_now();
+    made.arena_bytes = pack_spans(spans, count, PLAN_ALIGNMENT, 0, seconds > 0 ? seconds : SECONDS_DEFAULT);
+    made.seconds = seconds_now() - begin;
+    for (int v = 0; v < program->value_count; v++)
+        made.offsets[v] = span_of[v] < 0 ? -1 : spans[span_of[v]].offset;
+    find_peak(spans, count, program->count, &made);
+    find_workspace(program, &made);
+    enum status status = plan_check(program, &made, spans, count);
+    free(span_of);
+    free(spans);
+    if (status != OK) plan_free(&made);
+    else *plan = made;
+    return status;
+}
+
+void plan_free(struct plan *plan)
+{
+    free(plan->lifetimes);
+    free(plan->offsets);
+    *plan = (struct plan){0};
+}
+
+static int64_t node_params(const struct graph *graph, const struct node *node)
+{
+    int64_t count = 0;
+    for (int p = node->param_first; p < node->param_first + node->param_count; p++)
+        if (graph->params[p].spec.role != ROLE_STATISTIC) count += shape_count(graph->params[p].spec.shape);
+    return count;
+}
+
+int plan_layers(const struct program *program, const struct plan *plan, struct plan_layer *rows)
+{
+    const struct graph *graph = program->graph;
+    int *row_of = memory_new((size_t)graph->count, sizeof *row_of), count = 0;
+    for (int n = 0; n < graph->count; n++) row_of[n] = -1;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (at->phase != PHASE_FORWARD || at->node < 0) continue;
+        const struct value *y = &program->values[at->y];
+        if (row_of[at->node] < 0) {
+            row_of[at->node] = count;
+            rows[count++] = (struct plan_layer){.node = at->node, .shape = y->shape, .dtype = y->dtype,
+                                                .params = node_params(graph, &graph->nodes[at->node]),
+                                                .in_place = plan->lifetimes[at->y].group != at->y};
+        }
+        struct plan_layer *row = &rows[row_of[at->node]];
+        row->activation_bytes += y->bytes;
+        for (int k = 0; k < at->saved_count; k++) row->saved_bytes += program->values[at->saved[k]].bytes;
+    }
+    free(row_of);
+    return count;
+}
