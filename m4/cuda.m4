@@ -60,7 +60,7 @@ AC_DEFUN([AMPTRAIN_CUDA_FIND], [
     ])
 ])
 
-# AMPTRAIN_CUDA_ARCH: CUDA_GENCODE: code for every capability asked for, and PTX of the last.
+# AMPTRAIN_CUDA_ARCH: CUDA_GENCODE: code for every capability asked for, and PTX of the newest.
 AC_DEFUN([AMPTRAIN_CUDA_ARCH], [
     cuda_known=$($NVCC --list-gpu-code 2>/dev/null | sed -n 's/^sm_//p' | tr '\n' ' ')
     AS_IF([test "$with_cuda_arch" = default], [
@@ -68,9 +68,9 @@ AC_DEFUN([AMPTRAIN_CUDA_ARCH], [
         for number in 75 80 86 89 90; do
             AS_CASE([" $cuda_known "], [*" $number "*], [cuda_arch="$cuda_arch $number"])
         done
-        AS_IF([test -z "$cuda_arch"], [cuda_arch=${cuda_known##* }])
+        AS_IF([test -z "$cuda_arch"], [cuda_arch=$cuda_known])
     ], [cuda_arch=$(echo "$with_cuda_arch" | sed 's/sm_//g; s/\.//g; s/@<:@,;@:>@/ /g')])
-    cuda_arch=$(echo $cuda_arch)
+    cuda_arch=$(printf "%s\n" $cuda_arch | sort -n | tr "\n" " ")
     CUDA_GENCODE= cuda_last=
     for number in $cuda_arch; do
         AS_CASE([" $cuda_known "], [*" $number "*], [],
