@@ -1,1 +1,8 @@
-liballoc_a_SOURCES = 
+liballoc_a_SOURCES = \
+	alloc/check.c \
+	alloc/check.h \
+	alloc/pack.c \
+	alloc/pack.h \
+	alloc/pack_csv.c \
+	alloc/shelves.c \
+	alloc/shelves.h

@@ -1,0 +1,393 @@
+#include "pack.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "alloc/shelves.h"
+#include "base/memory.h"
+
+/* Work is counted in blocks looked at, so that the answer does not depend on the machine; any
+ * machine of today looks at more than this many in a second. */
+#define VISITS_PER_SECOND 100e6
+
+/* A span as the packer sees it: times are ranks among all the times, sizes are aligned. */
+struct item {
+    int32_t lower, upper;
+    int64_t size;
+    int64_t load;              /* the most bytes alive at once during its life, its own included */
+};
+
+struct pack {
+    struct item *items;
+    int count;
+    int64_t bound, target;     /* the search ends when the peak is at most `target` */
+    int32_t *order;            /* being tried */
+    int64_t *offsets;          /* what it led to */
+    int64_t *best_offsets;
+    int64_t best_peak;
+    struct shelves shelves;
+    int64_t visits, visit_limit;
+    double deadline;           /* by now(), in seconds */
+};
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static int64_t aligned(int64_t size, int64_t alignment)
+{
+    return (size + alignment - 1) & -alignment;
+}
+
+static int compare_int64(const void *a, const void *b)
+{
+    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+    return (left > right) - (left < right);
+}
+
+/* Sorts and removes doubles; returns how many are left. */
+static int unique(int64_t *values, int count)
+{
+    int kept = 0;
+    qsort(values, (size_t)count, sizeof *values, compare_int64);
+    for (int i = 0; i < count; i++)
+        if (kept == 0 || values[kept - 1] != values[i]) values[kept++] = values[i];
+    return kept;
+}
+
+static int32_t rank_of(int64_t value, const int64_t *sorted, int count)
+{
+    return (int32_t)((int64_t *)bsearch(&value, sorted, (size_t)count, sizeof value, compare_int64) -
+                     sorted);
+}
+
+static bool never_alive(const struct span *span)
+{
+    return span->lower >= span->upper || span->size <= 0;
+}
+
+/* Fills `items` (room for count) from the spans that are ever alive, `source` with their indices;
+ * returns their number, and the number of different times in *times. */
+static int items_make(const struct span *spans, int count, int64_t alignment, struct item *items,
+                      int32_t *source, int *times)
+{
+    int64_t *time = memory_new(2 * (size_t)count, sizeof *time);
+    int alive = 0;
+    for (int i = 0; i < count; i++) {
+        if (never_alive(&spans[i])) continue;
+        time[2 * alive] = spans[i].lower;
+        time[2 * alive + 1] = spans[i].upper;
+        source[alive++] = i;
+    }
+    *times = unique(time, 2 * alive);
+    for (int i = 0; i < alive; i++) {
+        const struct span *span = &spans[source[i]];
+        items[i] = (struct item){rank_of(span->lower, time, *times), rank_of(span->upper, time, *times),
+                                 aligned(span->size, alignment), 0};
+    }
+    free(time);
+    return alive;
+}
+
+/* The bytes alive from each time to the next; the caller frees them. */
+static int64_t *items_load(const struct item *items, int count, int times)
+{
+    int64_t *load = memory_new((size_t)times + 1, sizeof *load);
+    for (int i = 0; i < count; i++) {
+        load[items[i].lower] += items[i].size;
+        load[items[i].upper] -= items[i].size;
+    }
+    for (int i = 1; i < times; i++) load[i] += load[i - 1];
+    return load;
+}
+
+static int64_t load_bound(const int64_t *load, int times)
+{
+    int64_t bound = 0;
+    for (int i = 0; i < times; i++)
+        if (load[i] > bound) bound = load[i];
+    return bound;
+}
+
+int64_t pack_bound(const struct span *spans, int count, int64_t alignment)
+{
+    int times;
+    struct item *items = memory_new((size_t)count, sizeof *items);
+    int32_t *source = memory_new((size_t)count, sizeof *source);
+    int alive = items_make(spans, count, alignment, items, source, &times);
+    int64_t *load = items_load(items, alive, times);
+    int64_t bound = load_bound(load, times);
+    free(load);
+    free(source);
+    free(items);
+    return bound;
+}
+
+/* Gives every item its load, from a table of maxima over stretches of 1, 2, 4 ... times. */
+static void items_set_load(struct item *items, int count, const int64_t *load, int times)
+{
+    int levels = 1;
+    while (1 << levels <= times) levels++;
+    int64_t *most = memory_new((size_t)levels * (size_t)(times + 1), sizeof *most);
+    memcpy(most, load, (size_t)times * sizeof *most);
+    for (int level = 1; level < levels; level++) {
+        const int64_t *below = most + (size_t)(level - 1) * (size_t)(times + 1);
+        int64_t *row = most + (size_t)level * (size_t)(times + 1);
+        for (int i = 0, half = 1 << (level - 1); i + 2 * half <= times; i++)
+            row[i] = below[i] > below[i + half] ? below[i] : below[i + half];
+    }
+    for (int i = 0; i < count; i++) {
+        int level = 31 - __builtin_clz((unsigned)(items[i].upper - items[i].lower));
+        const int64_t *row = most + (size_t)level * (size_t)(times + 1);
+        int64_t left = row[items[i].lower], right = row[items[i].upper - (1 << level)];
+        items[i].load = left > right ? left : right;
+    }
+    free(most);
+}
+
+/* The order of two items under each rule; ties are broken by size, time and index, so that sorting
+ * gives one answer on every system. */
+enum rule { BY_SIZE, BY_LOAD, BY_AREA, BY_LENGTH, BY_UPPER, BY_LOWER, RULE_COUNT };
+
+static double rule_key(const struct item *item, enum rule rule)
+{
+    switch (rule) {
+    case BY_SIZE: return -(double)item->size;
+    case BY_LOAD: return -(double)item->load;
+    case BY_AREA: return -(double)item->size * (item->upper - item->lower);
+    case BY_LENGTH: return item->lower - item->upper;
+    case BY_UPPER: return -item->upper;
+    case BY_LOWER: return item->lower;
+    case RULE_COUNT: break;
+    }
+    return 0;
+}
+
+struct sortable {
+    double key;
+    int64_t size;
+    int32_t length, index;
+};
+
+static int compare_sortable(const void *a, const void *b)
+{
+    const struct sortable *left = a, *right = b;
+    if (left->key != right->key) return left->key < right->key ? -1 : 1;
+    if (left->size != right->size) return left->size > right->size ? -1 : 1;
+    if (left->length != right->length) return left->length > right->length ? -1 : 1;
+    return left->index < right->index ? -1 : 1;
+}
+
+static void pack_sort(struct pack *pack, const double *keys)
+{
+    struct sortable *list = memory_new((size_t)pack->count, sizeof *list);
+    for (int i = 0; i < pack->count; i++) {
+        const struct item *item = &pack->items[i];
+        list[i] = (struct sortable){keys[i], item->size, item->upper - item->lower, i};
+    }
+    qsort(list, (size_t)pack->count, sizeof *list, compare_sortable);
+    for (int i = 0; i < pack->count; i++) pack->order[i] = list[i].index;
+    free(list);
+}
+
+static void pack_sort_by(struct pack *pack, enum rule rule)
+{
+    double *keys = memory_new((size_t)pack->count, sizeof *keys);
+    for (int i = 0; i < pack->count; i++) keys[i] = rule_key(&pack->items[i], rule);
+    pack_sort(pack, keys);
+    free(keys);
+}
+
+static bool pack_exhausted(const struct pack *pack)
+{
+    return pack->visits + pack->shelves.visits > pack->visit_limit || now() > pack->deadline;
+}
+
+static bool pack_done(const struct pack *pack)
+{
+    return pack->best_peak <= pack->target || pack_exhausted(pack);
+}
+
+static void pack_keep(struct pack *pack, int64_t peak)
+{
+    if (peak >= pack->best_peak) return;
+    pack->best_peak = peak;
+    memcpy(pack->best_offsets, pack->offsets, (size_t)pack->count * sizeof *pack->offsets);
+}
+
+static struct placed pack_place(struct pack *pack, int index, enum fit fit)
+{
+    const struct item *item = &pack->items[index];
+    int64_t start = shelves_find(&pack->shelves, item->lower, item->upper, item->size, fit);
+    struct placed block = {start, start + item->size, item->lower, item->upper};
+    pack->offsets[index] = start;
+    shelves_insert(&pack->shelves, block);
+    return block;
+}
+
+/* Places the items in `order`, each as `fit` says; gives up, with INT64_MAX, above `ceiling` and
+ * when time is up. */
+static int64_t pack_try(struct pack *pack, enum fit fit, int64_t ceiling)
+{
+    int64_t peak = 0;
+    shelves_clear(&pack->shelves);
+    for (int i = 0; i < pack->count && peak <= ceiling; i++) {
+        struct placed block = pack_place(pack, pack->order[i], fit);
+        if (block.end > peak) peak = block.end;
+        if (i % 256 == 255 && pack_exhausted(pack)) peak = INT64_MAX;
+    }
+    pack->visits += pack->shelves.visits;
+    pack->shelves.visits = 0;
+    if (peak > ceiling) return INT64_MAX;
+    pack_keep(pack, peak);
+    return peak;
+}
+
+/* Places the items as an allocator would that meets them in time, and forgets those that have died:
+ * fast, and never far off on lifetimes that nest like a stack's. */
+static void pack_try_online(struct pack *pack, enum fit fit)
+{
+    int32_t *by_upper = memory_new((size_t)pack->count, sizeof *by_upper);
+    pack_sort_by(pack, BY_UPPER);
+    for (int i = 0; i < pack->count; i++) by_upper[i] = pack->order[pack->count - 1 - i];
+    pack_sort_by(pack, BY_LOWER);
+    int64_t peak = 0;
+    shelves_clear(&pack->shelves);
+    for (int i = 0, dead = 0; i < pack->count; i++) {
+        int32_t time = pack->items[pack->order[i]].lower;
+        for (; pack->items[by_upper[dead]].upper <= time; dead++) {
+            const struct item *item = &pack->items[by_upper[dead]];
+            int64_t start = pack->offsets[by_upper[dead]];
+            shelves_remove(&pack->shelves,
+                           (struct placed){start, start + item->size, item->lower, item->upper});
+        }
+        struct placed block = pack_place(pack, pack->order[i], fit);
+        if (block.end > peak) peak = block.end;
+    }
+    pack->visits += pack->shelves.visits;
+    free(by_upper);
+    pack_keep(pack, peak);
+}
+
+/* A small generator of our own keeps the packer a function of its input (Marsaglia: Xorshift RNGs,
+ * 2003). */
+static uint32_t draw(uint32_t *state, uint32_t limit)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 17;
+    *state ^= *state << 5;
+    return (uint32_t)((uint64_t)*state * limit >> 32);
+}
+
+/* Moves the item at position `from` of the order to position `to`. */
+static void order_move(int32_t *order, int from, int to)
+{
+    int32_t index = order[from];
+    if (to < from) memmove(order + to + 1, order + to, (size_t)(from - to) * sizeof *order);
+    else memmove(order + from, order + from + 1, (size_t)(to - from) * sizeof *order);
+    order[to] = index;
+}
+
+/* A position of the order whose item sticks out above the goal, or any. */
+static int pack_culprit(const struct pack *pack, const int64_t *offsets, int64_t goal, uint32_t *state)
+{
+    int start = (int)draw(state, (uint32_t)pack->count);
+    for (int i = 0; i < pack->count; i++) {
+        int position = (start + i) % pack->count;
+        int index = pack->order[position];
+        if (offsets[index] + pack->items[index].size > goal) return position;
+    }
+    return start;
+}
+
+/* Squeaky wheel optimisation (Joslin, Clements 1999): what sticks out of the best order so far comes
+ * earlier, something else is shuffled, and the order is kept unless it got worse. */
+static void pack_improve(struct pack *pack)
+{
+    size_t bytes = (size_t)pack->count * sizeof *pack->order;
+    int32_t *kept = memory_new((size_t)pack->count, sizeof *kept);
+    int64_t *kept_offsets = memory_new((size_t)pack->count, sizeof *kept_offsets);
+    uint32_t state = 2463534242u;
+    int64_t peak = pack_try(pack, FIT_LOWEST, INT64_MAX - 1);
+    memcpy(kept, pack->order, bytes);
+    memcpy(kept_offsets, pack->offsets, 2 * bytes);
+    while (!pack_done(pack)) {
+        int moves = 1 + (int)draw(&state, 3);
+        for (int i = 0; i < moves; i++) {
+            int from = i == 0 ? pack_culprit(pack, kept_offsets, peak - 1, &state)
+                              : (int)draw(&state, (uint32_t)pack->count);
+            int limit = i == 0 ? from + 1 : pack->count;
+            order_move(pack->order, from, (int)draw(&state, (uint32_t)limit));
+        }
+        int64_t found = pack_try(pack, FIT_LOWEST, peak);
+        if (found <= peak) {
+            peak = found;
+            memcpy(kept, pack->order, bytes);
+            memcpy(kept_offsets, pack->offsets, 2 * bytes);
+        } else {
+            memcpy(pack->order, kept, bytes);
+        }
+    }
+    free(kept_offsets);
+    free(kept);
+}
+
+/* The order of the best placement's offsets: from it, first fit does no worse. */
+static void pack_sort_by_best(struct pack *pack)
+{
+    double *keys = memory_new((size_t)pack->count, sizeof *keys);
+    for (int i = 0; i < pack->count; i++) keys[i] = (double)pack->best_offsets[i];
+    pack_sort(pack, keys);
+    free(keys);
+}
+
+static void pack_search(struct pack *pack)
+{
+    pack_try_online(pack, FIT_TIGHTEST);
+    if (!pack_done(pack)) pack_try_online(pack, FIT_LOWEST);
+    for (enum rule rule = 0; rule < RULE_COUNT && !pack_done(pack); rule++) {
+        pack_sort_by(pack, rule);
+        pack_try(pack, FIT_LOWEST, pack->best_peak - 1);
+        if (!pack_done(pack)) pack_try(pack, FIT_TIGHTEST, pack->best_peak - 1);
+    }
+    if (pack_done(pack)) return;
+    pack_sort_by_best(pack);
+    pack_improve(pack);
+}
+
+int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t capacity, double seconds)
+{
+    int times;
+    size_t n = (size_t)count;
+    int32_t *source = memory_new(n, sizeof *source);
+    struct pack pack = {.items = memory_new(n, sizeof *pack.items),
+                        .order = memory_new(n, sizeof *pack.order),
+                        .offsets = memory_new(n, sizeof *pack.offsets),
+                        .best_offsets = memory_new(n, sizeof *pack.best_offsets),
+                        .best_peak = INT64_MAX,
+                        .visit_limit = (int64_t)(seconds * VISITS_PER_SECOND),
+                        .deadline = now() + seconds};
+    assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
+    pack.count = items_make(spans, count, alignment, pack.items, source, &times);
+    int64_t *load = items_load(pack.items, pack.count, times);
+    pack.bound = load_bound(load, times);
+    pack.target = capacity > pack.bound ? capacity : pack.bound;
+    items_set_load(pack.items, pack.count, load, times);
+    if (pack.count > 0) pack_search(&pack);
+    for (int i = 0; i < count; i++) spans[i].offset = 0;
+    for (int i = 0; i < pack.count; i++) spans[source[i]].offset = pack.best_offsets[i];
+    int64_t peak = pack.count > 0 ? pack.best_peak : 0;
+    shelves_free(&pack.shelves);
+    free(load);
+    free(pack.best_offsets);
+    free(pack.offsets);
+    free(pack.order);
+    free(pack.items);
+    free(source);
+    return peak;
+}
