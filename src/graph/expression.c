@@ -131,9 +131,6 @@ static bool combine(struct parser *parser, char sign, int64_t *left, int64_t rig
     if (sign == '*') overflow = __builtin_mul_overflow(*left, right, left);
     if (sign == '/') {
         if (right == 0) return because(parser->reason, "'%s' divides by zero", parser->whole);
-        if (*left % right != 0)
-            return because(parser->reason, "in '%s', %" PRId64 " is not divisible by %" PRId64, parser->whole,
-                           *left, right);
         *left /= right;
     }
     if (!overflow && *left <= VALUE_MAX && *left >= -VALUE_MAX) return true;

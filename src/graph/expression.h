@@ -22,7 +22,7 @@ void bindings_free(struct bindings *bindings);
 
 /* The value of a text: the text itself where it has no '$'; the parameter's text where it is one
  * parameter and nothing else; otherwise arithmetic (+ - * / and parentheses) on whole numbers,
- * where a division must leave nothing over. The caller frees it; NULL: `reason` says why. */
+ * where a division drops what is left over. The caller frees it; NULL: `reason` says why. */
 char *expression_text(const char *text, const struct bindings *bindings, struct reason *reason);
 
 /* The next parameter's name in a text: points behind its '$' and sets `length`; NULL at the end. */

@@ -711,17 +711,32 @@ static enum status open_file(const struct model_options *options, struct ini *in
     return status;
 }
 
-enum status model_load(const struct model_options *options, struct graph *graph)
+/* Takes the file's text over. */
+static enum status load(const struct model_options *options, struct ini ini, struct graph *graph)
 {
-    struct model model = {.options = options};
-    TRY(open_file(options, &model.ini));
-    char *arch = base_name(model.ini.file);
+    struct model model = {.options = options, .ini = ini};
+    char *arch = base_name(ini.file);
     enum status status = make_graph(&model, arch);
     free(arch);
     model_close(&model);
     if (status == OK) *graph = model.graph;
     else graph_free(&model.graph);
     return status;
+}
+
+enum status model_load(const struct model_options *options, struct graph *graph)
+{
+    struct ini ini;
+    TRY(open_file(options, &ini));
+    return load(options, ini, graph);
+}
+
+enum status model_load_text(const struct model_options *options, const char *name, const char *text,
+                            struct graph *graph)
+{
+    struct ini ini;
+    TRY(ini_read_text(name, text, &ini));
+    return load(options, ini, graph);
 }
 
 enum status model_input(const struct model_options *options, int *size, int *channels)

@@ -17,6 +17,10 @@ struct model_options {
  * The graph is not fused. The caller frees it with graph_free. */
 enum status model_load(const struct model_options *options, struct graph *graph);
 
+/* The same from text; `name` is for messages, arch and file are not looked at. */
+enum status model_load_text(const struct model_options *options, const char *name, const char *text,
+                            struct graph *graph);
+
 /* [input] of a model file alone: what size and channels it asks for (0 where it says nothing). */
 enum status model_input(const struct model_options *options, int *size, int *channels);
 

@@ -1,0 +1,55 @@
+"""Writes the lists in this folder: one layer with parameters a line, in torchvision's order.
+
+NAME SHAPE, where a shape of rank 4 is a convolution, of rank 2 a linear layer (a final + says that
+it has a bias), and of rank 1 a batch norm. Needs torchvision; resnet20 comes from a weights file.
+
+    python3 list.py [resnet20.safetensors]
+"""
+import json
+import struct
+import sys
+
+import torchvision
+
+NORM = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
+NAMES = """alexnet vgg11_bn vgg16 vgg16_bn googlenet resnet18 resnet34 resnet50 resnet101 resnet152
+           mobilenet_v2 densenet121""".split()
+
+
+def layers(shapes):
+    """Groups (name, shape) by layer, and checks that what is left out follows from what is written."""
+    groups = {}
+    for name, shape in shapes:
+        layer, last = name.rsplit(".", 1)
+        groups.setdefault(layer, []).append((last, shape))
+    for layer, params in groups.items():
+        names, first = [last for last, _ in params], list(params[0][1])
+        if len(first) == 1:
+            assert names == NORM and all(list(s) == first for _, s in params[:4]), layer
+        else:
+            assert names in (["weight"], ["weight", "bias"]), layer
+            assert all(list(s) == first[:1] for _, s in params[1:]), layer
+        yield "%s %s%s" % (layer, "x".join(map(str, first)), "+" if names == ["weight", "bias"] else "")
+
+
+def write(arch, shapes):
+    with open(arch + ".txt", "w") as out:
+        out.writelines(line + "\n" for line in layers(shapes))
+
+
+def file_shapes(path):
+    """Names and shapes of a safetensors file; these weights lack the batch counters."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    for name, row in header.items():
+        yield name, row["shape"]
+        if name.endswith("running_var"):
+            yield name.replace("running_var", "num_batches_tracked"), []
+
+
+for arch in NAMES:
+    options = {"aux_logits": False, "init_weights": False} if arch == "googlenet" else {}
+    model = torchvision.models.get_model(arch, weights=None, **options)
+    write(arch, [(name, tensor.shape) for name, tensor in model.state_dict().items()])
+if len(sys.argv) > 1:
+    write("resnet20", file_shapes(sys.argv[1]))

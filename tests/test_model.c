@@ -1,0 +1,528 @@
+/* The model format: what files mean, what is refused and how, and that no file does harm. */
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "graph/expression.h"
+#include "graph/model.h"
+#include "graph/names.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char said[1024];
+
+static void hear(void *context, enum log_level level, const char *line)
+{
+    (void)context, (void)level;
+    snprintf(said, sizeof said, "%s", line);
+}
+
+static const struct model_options no_options = {.dropout = -1};
+
+static enum status load(const char *text, struct graph *graph)
+{
+    said[0] = '\0';
+    return model_load_text(&no_options, "net.ini", text, graph);
+}
+
+/* The sentence must be all of the message: place, layer, fault. */
+static void refuses(const char *text, const char *message)
+{
+    struct graph graph;
+    assert_int_equal(load(text, &graph), USAGE);
+    assert_string_equal(said, message);
+}
+
+static void accepts(const char *text, struct graph *graph)
+{
+    if (load(text, graph) != OK) fail_msg("%s", said);
+}
+
+static void has_param(const struct graph *graph, const char *name, const char *shape)
+{
+    char text[SHAPE_TEXT];
+    int param = graph_find_param(graph, name);
+    if (param < 0) fail_msg("there is no %s", name);
+    assert_string_equal(shape_text(graph->params[param].spec.shape, text), shape);
+}
+
+static const struct node *node_of(const struct graph *graph, const char *name)
+{
+    int node = graph_find(graph, name);
+    if (node < 0) fail_msg("there is no %s", name);
+    return &graph->nodes[node];
+}
+
+#define INPUT "[input]\nchannels=3\nsize=8\nclasses=10\n"
+#define HEAD "pool = globalavgpool %s\nfc = linear pool units=$classes\n"
+
+static void test_layers(void **state)
+{
+    (void)state;
+    struct graph graph;
+    accepts(INPUT "[layers]\n"
+            "conv1 = conv input filters=4 kernel=3 pad=1 bias=no\n"
+            "bn1 = batchnorm conv1\n"
+            "relu = relu bn1 ; a comment\n"
+            "pool = globalavgpool relu\n"
+            "fc = linear pool units=$classes\n", &graph);
+    assert_int_equal(graph.count, 6);
+    assert_int_equal(graph.output, 5);
+    assert_int_equal(graph.classes, 10);
+    assert_string_equal(graph.arch, "net");
+    assert_string_equal(graph.nodes[1].where, "net.ini:6");
+    assert_null(graph.nodes[0].op);
+    assert_int_equal(graph.nodes[3].inputs[0], 2);
+    has_param(&graph, "conv1.weight", "4x3x3x3");
+    has_param(&graph, "bn1.running_var", "4");
+    has_param(&graph, "fc.bias", "10");
+    assert_int_equal(graph_find_param(&graph, "conv1.bias"), -1);
+    assert_int_equal(graph_param_elements(&graph), 4 * 27 + 8 + 40 + 10);
+    struct shape shapes[6];
+    graph_shapes(&graph, 5, shapes);
+    assert_true(shape_equal(shapes[3], shape_nhwc(5, 8, 8, 4)));
+    graph_free(&graph);
+}
+
+static void test_blocks(void **state)
+{
+    (void)state;
+    struct graph graph;
+    accepts(INPUT
+            "[block:unit]\n$kernel = 1\n"
+            "conv = conv in filters=$width kernel=$kernel pad=$kernel/2\nrelu = relu conv\n"
+            "[block:pair]\n"
+            "a.0 = unit in width=$width\n"
+            "a.1 = unit a.0 width=$width*(1+2)-1 kernel=3\n"
+            "[layers]\n"
+            "left = pair input width=4\n"
+            "pool = globalavgpool left\nfc = linear pool units=$classes\n", &graph);
+    has_param(&graph, "left.a.0.conv.weight", "4x3x1x1");
+    graph_free(&graph);
+}
+
+static void test_faults_in_blocks_name_both_lines(void **state)
+{
+    (void)state;
+    refuses(INPUT "[block:unit]\nconv = conv in filters=4 kernel=3 pad=$pad/2\n"
+            "[block:two]\na = unit in pad=same\n[layers]\nx = two input\n",
+            "net.ini:6: x.a.conv: pad: $pad is 'same', with which '$pad/2' cannot be reckoned: it takes whole "
+            "numbers (used at line 8, used at line 10)");
+}
+
+static void test_several_inputs(void **state)
+{
+    (void)state;
+    struct graph graph;
+    accepts(INPUT "[block:join]\nboth = concat in\nfirst = conv in1 filters=2 kernel=1\n"
+            "second = conv in2 filters=3 kernel=1\nall = concat both first second in2\n"
+            "[layers]\na = conv input filters=5 kernel=1\nj = join a input\n"
+            "pool = globalavgpool j\nfc = linear pool units=$classes\n", &graph);
+    assert_int_equal(node_of(&graph, "j.both")->shape.c, 8);
+    has_param(&graph, "j.first.weight", "2x5x1x1");
+    has_param(&graph, "j.second.weight", "3x3x1x1");
+    assert_int_equal(node_of(&graph, "j.all")->shape.c, 16);
+    graph_free(&graph);
+}
+
+static void test_ranges(void **state)
+{
+    (void)state;
+    struct graph graph;
+    accepts(INPUT "[block:grow]\nconv = conv in1 filters=2 kernel=1\nall = concat in1 conv\nadd = add all all\n"
+            "[layers]\nd.l1..3 = grow input\n"
+            "pool = globalavgpool d.l3\nfc = linear pool units=$classes\n", &graph);
+    has_param(&graph, "d.l1.conv.weight", "2x3x1x1");
+    has_param(&graph, "d.l3.conv.weight", "2x7x1x1");
+    assert_int_equal(node_of(&graph, "d.l3.add")->shape.c, 9);
+    graph_free(&graph);
+    refuses(INPUT "[layers]\nr5..2 = relu input\n", "net.ini:6: r5..2: the range runs backwards");
+    refuses(INPUT "[layers]\nr1..3 = relu input\nr2 = relu r3\n",
+            "net.ini:7: r2: there is a layer of this name already");
+}
+
+static void test_parameter_of_op(void **state)
+{
+    (void)state;
+    struct graph graph;
+    accepts(INPUT "[block:unit]\n$act = relu\nconv = conv in filters=4 kernel=1\nact = $act conv\n"
+            "[layers]\na = unit input\nb = unit a act=silu\n"
+            "pool = globalavgpool b\nfc = linear pool units=$classes\n", &graph);
+    assert_string_equal(node_of(&graph, "a.act")->op->name, "relu");
+    assert_string_equal(node_of(&graph, "b.act")->op->name, "silu");
+    graph_free(&graph);
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    static const char text[] = INPUT "[layers]\nd = dropout input rate=0.5\ne = dropout d\n"
+                                     "pool = globalavgpool e\nfc = linear pool units=$classes\n";
+    struct model_options options = {.size_h = 6, .size_w = 9, .channels = 1, .classes = 3, .dropout = 0.125};
+    struct graph graph;
+    assert_int_equal(model_load_text(&options, "net.ini", text, &graph), OK);
+    assert_true(shape_equal(graph.nodes[0].shape, shape_nhwc(1, 6, 9, 1)));
+    assert_int_equal(graph.classes, 3);
+    for (int i = 1; i <= 2; i++) {
+        const struct node *node = &graph.nodes[i];
+        const struct field *rate = field_find(node->op->fields, "rate");
+        assert_true(*(const double *)((const char *)node->settings + rate->offset) == 0.125);
+    }
+    graph_free(&graph);
+}
+
+static void test_input_defaults(void **state)
+{
+    (void)state;
+    struct graph graph;
+    accepts("[layers]\npool = globalavgpool input\nfc = linear pool units=$classes\n", &graph);
+    assert_true(shape_equal(graph.nodes[0].shape, shape_nhwc(1, 224, 224, 3)));
+    assert_int_equal(graph.classes, 1000);
+    graph_free(&graph);
+    refuses("[input]\nchanels=3\n[layers]\nfc=relu input\n",
+            "net.ini:2: [input] has no key 'chanels'; did you mean 'channels'?");
+    assert_int_equal(load("[input]\nsize=0\n[layers]\nfc=relu input\n", &graph), USAGE);
+    assert_non_null(strstr(said, "net.ini:2: size "));
+}
+
+static void test_words_are_refused(void **state)
+{
+    (void)state;
+    refuses(INPUT "[layers]\na = cnv input\n", "net.ini:6: a: 'cnv' is neither an op nor a block; did you mean 'conv'?");
+    refuses(INPUT "[layers]\nconv1 = relu input\nb = relu conv2\n",
+            "net.ini:7: b: there is no layer 'conv2' above it; did you mean 'conv1'?");
+    refuses(INPUT "[layers]\na = relu in\n", "net.ini:6: a: there is no layer 'in' above it; did you mean 'input'?");
+    refuses(INPUT "[layers]\na = conv input filter=3 kernel=1\n",
+            "net.ini:6: a: conv has no setting 'filter'; did you mean 'filters'?");
+    refuses(INPUT "[layers]\na = conv input kernel=1\n", "net.ini:6: a: conv needs filters=");
+    refuses(INPUT "[layers]\na = conv input filters=1 filters=2 kernel=1\n", "net.ini:6: a: filters is given twice");
+    refuses(INPUT "[layers]\na =\n", "net.ini:6: a: says nothing; expected: NAME = OP INPUT...");
+    refuses(INPUT "[layers]\na = relu\n", "net.ini:6: a: has no input");
+    refuses(INPUT "[layers]\na..b = relu input\n",
+            "net.ini:6: a..b: a layer's name has letters, digits, '_', '-' and single dots between them");
+    refuses(INPUT "[layers]\n../x = relu input\n",
+            "net.ini:6: ../x: a layer's name has letters, digits, '_', '-' and single dots between them");
+    refuses(INPUT "[layers]\nin2 = relu input\n", "net.ini:6: in2: 'in2' is the name of an input");
+    refuses(INPUT "[layers]\na = add input input input\nb = relu input input\n",
+            "net.ini:7: b: relu takes 1 input, not 2");
+}
+
+static void test_shapes_are_checked(void **state)
+{
+    (void)state;
+    struct graph graph;
+    assert_int_equal(load(INPUT "[layers]\na = conv input filters=4 kernel=3\nb = add a input\n", &graph), USAGE);
+    assert_non_null(strstr(said, "net.ini:7: b: "));
+    refuses(INPUT "[layers]\na = conv input filters=4 kernel=1\n",
+            "net.ini:6: a: the last layer must give one number a class, not 1x8x8x4");
+    refuses(INPUT "[layers]\np = globalavgpool input\na = linear p units=7\n",
+            "net.ini:7: a: the last layer gives 7 classes, and $classes is 10");
+    refuses(INPUT "[layers]\na = relu input\np = globalavgpool input\nfc = linear p units=10\n",
+            "net.ini:6: a: no layer reads it, and it is not the last");
+    refuses("[input]\nsize=60000\n[layers]\na = conv input filters=1000000 kernel=1\n",
+            "net.ini:4: a: its output 1x60000x60000x1000000 is empty or absurdly large");
+}
+
+static void test_parameters_are_checked(void **state)
+{
+    (void)state;
+#define UNIT "[block:unit]\n$kernel=1\nconv = conv in filters=$width kernel=$kernel\n[layers]\n"
+    refuses(INPUT UNIT "a = unit input\n", "net.ini:9: a: block unit needs width=");
+    refuses(INPUT UNIT "a = unit input widht=3\n",
+            "net.ini:9: a: block unit has no parameter 'widht'; did you mean 'width'?");
+    refuses(INPUT UNIT "a = unit input width=x*2\n",
+            "net.ini:7: a.conv: filters must be a whole number, not 'x*2' (used at line 9)");
+    refuses(INPUT UNIT "a = unit input width=$w\n", "net.ini:9: a: width: there is no parameter $w here");
+    refuses(INPUT "[block:conv]\na = relu in\n", "net.ini:5: [block:conv]: 'conv' is the name of an op");
+    refuses(INPUT "[block:b]\n$1x = 3\na = relu in\n[layers]\nx = b input\n",
+            "net.ini:6: x.$1x: a parameter's name has letters, digits and '_', and begins with no digit "
+            "(used at line 9)");
+#undef UNIT
+}
+
+static void test_sections_are_checked(void **state)
+{
+    (void)state;
+    refuses(INPUT, "net.ini: there is no section [layers]");
+    refuses(INPUT "[layers]\n", "net.ini:5: [layers] has no layers");
+    refuses(INPUT "[layer]\n", "net.ini:5: unknown section [layer]; did you mean [layers]?");
+    refuses(INPUT "[optimizer]\n",
+            "net.ini:5: unknown section [optimizer]; there are [input], [block:NAME] and [layers]");
+    refuses(INPUT "[input]\n", "net.ini:5: there is a section [input] already");
+    refuses(INPUT "[block:x]\n[layers]\na = x input\n", "net.ini:5: [block:x] has no layers");
+}
+
+static void test_recursion_ends(void **state)
+{
+    (void)state;
+    refuses(INPUT "[block:a]\nx = b in\n[block:b]\ny = a in\n[layers]\nz = a input\n",
+            "net.ini:8: z.x.y: block a uses itself (used at line 6, used at line 10)");
+    /* Each block uses the one before it ten times: 10^8 nodes if nobody counted. */
+    struct text text = {0};
+    struct graph graph;
+    text_add(&text, INPUT "[block:b0]\nr1..10 = relu in\n");
+    for (int i = 1; i < 8; i++) text_add(&text, "[block:b%d]\nr1..10 = b%d in\n", i, i - 1);
+    text_add(&text, "[layers]\nx = b7 input\n");
+    assert_int_equal(load(text.data, &graph), USAGE);
+    assert_non_null(strstr(said, "the network has more than 100000 layers"));
+    text_free(&text);
+    for (int i = 1; i < 40; i++) text_add(&text, "[block:b%d]\nr = b%d in\n", i, i + 1);
+    text_add(&text, "[block:b40]\nr = relu in\n[layers]\nx = b1 input\n");
+    assert_int_equal(load(text.data, &graph), USAGE);
+    assert_non_null(strstr(said, "blocks are nested more than 32 deep"));
+    text_free(&text);
+}
+
+static void test_names_lead_nowhere_else(void **state)
+{
+    (void)state;
+    const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+    struct model_options options = {.arch = "../models/lenet5", .folders = folders, .dropout = -1};
+    struct graph graph;
+    int size, channels;
+    assert_int_equal(model_load(&options, &graph), USAGE);
+    assert_non_null(strstr(said, "there is no model '../models/lenet5'"));
+    options.arch = "resnet5O";
+    assert_int_equal(model_load(&options, &graph), USAGE);
+    assert_string_equal(said, "there is no model 'resnet5O'; did you mean 'resnet50'?");
+    options.arch = "lenet5";
+    assert_int_equal(model_input(&options, &size, &channels), OK);
+    assert_int_equal(size, 28);
+    assert_int_equal(channels, 1);
+    options = (struct model_options){.file = "/nowhere/net.ini", .dropout = -1};
+    assert_int_equal(model_load(&options, &graph), USAGE);
+    assert_non_null(strstr(said, "/nowhere/net.ini"));
+}
+
+/* ---- Expressions and names ---- */
+
+static void reckons(const char *text, const char *expected)
+{
+    struct bindings bindings = {0};
+    struct reason reason;
+    bindings_add(&bindings, "w", "16");
+    bindings_add(&bindings, "wide", "3");
+    bindings_add(&bindings, "rate", "0.5");
+    bindings_add(&bindings, "minus", "-7");
+    char *result = expression_text(text, &bindings, &reason);
+    assert_string_equal(result ? result : reason.text, expected);
+    free(result);
+    bindings_free(&bindings);
+}
+
+static void test_expressions(void **state)
+{
+    (void)state;
+    reckons("64", "64");
+    reckons("a*b", "a*b");
+    reckons("$rate", "0.5");
+    reckons("$w*4", "64");
+    reckons("$w+$wide*2", "22");
+    reckons("($w+$wide)*2", "38");
+    reckons("-$w/4", "-4");
+    reckons("$w-4-4", "8");
+    reckons("$minus+0", "-7");
+    reckons("2*$w/(4+4)", "4");
+    reckons("$w/3", "5");
+    reckons("$w/0", "'$w/0' divides by zero");
+    reckons("$rate*2", "$rate is '0.5', with which '$rate*2' cannot be reckoned: it takes whole numbers");
+    reckons("$w*", "'$w*' is not arithmetic on whole numbers");
+    reckons("$w 3", "'$w 3' is not arithmetic on whole numbers");
+    reckons("($w", "'($w' lacks a ')'");
+    reckons("$", "a parameter's name must follow '$'");
+    reckons("$no", "there is no parameter $no here");
+    reckons("$w*1000000000000", "'$w*1000000000000' is too large");
+    reckons("$w*9223372036854775807", "'$w*9223372036854775807' is not arithmetic on whole numbers");
+}
+
+static void test_deep_expressions_end(void **state)
+{
+    (void)state;
+    char deep[3000];
+    memset(deep, '(', sizeof deep);
+    memcpy(deep + sizeof deep - 3, "$w", 3);
+    struct bindings bindings = {0};
+    struct reason reason;
+    assert_null(expression_text(deep, &bindings, &reason));
+    assert_non_null(strstr(reason.text, "((("));
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    struct names names = {0};
+    char name[16];
+    assert_int_equal(names_find(&names, "x"), -1);
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        assert_true(names_add(&names, name, 2 * i));
+        assert_false(names_add(&names, name, 7));
+    }
+    assert_int_equal(names_find(&names, "n777"), 777);
+    assert_int_equal(names.value[777], 2 * 777);
+    assert_int_equal(names_find(&names, "n1000"), -1);
+    names_free(&names);
+}
+
+/* ---- Fusion ---- */
+
+static void fused(const char *text, struct graph *graph, int count)
+{
+    accepts(text, graph);
+    int params = graph->param_count;
+    assert_int_equal(fuse(graph), OK);
+    assert_int_equal(graph->count, count);
+    assert_int_equal(graph->param_count, params);
+    for (int i = 0; i < graph->count; i++) {
+        const struct node *node = &graph->nodes[i];
+        for (int j = 0; j < node->input_count; j++) assert_in_range(node->inputs[j], 0, i - 1);
+        for (int j = 0; j < node->param_count; j++) assert_int_equal(graph->params[node->param_first + j].node, i);
+    }
+}
+
+#define TAIL "pool = globalavgpool last\nfc = linear pool units=$classes\n"
+
+static void test_fuse_activation(void **state)
+{
+    (void)state;
+    struct graph graph;
+    fused(INPUT "[layers]\nbn = batchnorm input\nlast = relu6 bn\n" TAIL, &graph, 4);
+    assert_string_equal(graph.nodes[1].name, "bn");
+    assert_int_equal(graph.nodes[2].inputs[0], 1);
+    assert_int_equal(graph.output, 3);
+    graph_free(&graph);
+    fused(INPUT "[layers]\nbn = batchnorm input\nlast = silu bn\n" TAIL, &graph, 5);
+    graph_free(&graph);
+    /* Two readers: the value before the activation is wanted. */
+    fused(INPUT "[layers]\nbn = batchnorm input\nr = relu bn\nlast = add r bn\n" TAIL, &graph, 6);
+    graph_free(&graph);
+}
+
+static void test_fuse_residual(void **state)
+{
+    (void)state;
+    struct graph graph;
+    fused(INPUT "[layers]\na = conv input filters=3 kernel=1\nbn = batchnorm a\nadd = add bn input\n"
+          "last = relu add\n" TAIL, &graph, 5);
+    assert_int_equal(graph.nodes[2].input_count, 2);
+    assert_int_equal(graph.nodes[2].inputs[0], 1);
+    assert_int_equal(graph.nodes[2].inputs[1], 0);
+    graph_free(&graph);
+    /* Both are batch norms: the later one takes the earlier one in, whatever the order in add. */
+    fused(INPUT "[layers]\nbn = batchnorm input\ndown = batchnorm input\nadd = add bn down\n"
+          "last = relu add\n" TAIL, &graph, 5);
+    assert_string_equal(graph.nodes[2].name, "down");
+    assert_int_equal(graph.nodes[2].inputs[1], 1);
+    graph_free(&graph);
+    /* The shortcut runs later than the batch norm: nothing is moved. */
+    fused(INPUT "[layers]\nbn = batchnorm input\nside = conv input filters=3 kernel=1\nadd = add bn side\n"
+          "last = relu add\n" TAIL, &graph, 7);
+    graph_free(&graph);
+    /* The sum is read twice. */
+    fused(INPUT "[layers]\nbn = batchnorm input\nadd = add bn input\nr = relu add\nlast = add r add\n" TAIL,
+          &graph, 7);
+    graph_free(&graph);
+}
+
+/* The shortcut is itself an activation that vanished. */
+static void test_fuse_chain(void **state)
+{
+    (void)state;
+    struct graph graph;
+    fused(INPUT "[block:unit]\nbn1 = batchnorm in\nr1 = relu bn1\nbn2 = batchnorm r1\nadd = add in bn2\n"
+          "r2 = relu add\n[layers]\nu1..3 = unit input\nlast = relu u3\n" TAIL, &graph, 10);
+    const struct node *node = node_of(&graph, "u2.bn2");
+    assert_string_equal(graph.nodes[node->inputs[0]].name, "u2.bn1");
+    assert_string_equal(graph.nodes[node->inputs[1]].name, "u1.bn2");
+    graph_free(&graph);
+}
+
+/* ---- Hostile files ---- */
+
+static const char seed_text[] = INPUT
+    "[block:unit]\n$kernel = 1\nconv = conv in filters=$width kernel=$kernel pad=($kernel-1)/2\nbn = batchnorm conv\n"
+    "relu = relu bn\n[block:cell]\na.0..2 = unit in width=$width\nb = conv in1 filters=$width*2 kernel=1 groups=1\n"
+    "all = concat a.2 b in\n[layers]\nc1 = cell input width=4\nc2..4 = cell c1 width=8\n"
+    "pool = globalavgpool c4\nd = dropout pool rate=0.5\nfc = linear d units=$classes\n";
+
+/* Replaces, inserts, deletes or doubles a stretch. */
+static void mutate(char *text, size_t size, struct random *random)
+{
+    static const char *const bits[] = {"$", "=", "..", "1", "0", "99999999999", "-", "\n", " ", "[", "]", "block:",
+                                       "in", "unit", "cell", "$width", "*", "/", "(", ")", ";", ".", "conv", "\xff",
+                                       "[layers]\n", "1..99999", "kernel=", "999", "input", "%s", "$$", "in64"};
+    size_t length = strlen(text), at = random_below(random, (uint32_t)length + 1);
+    size_t cut = random_below(random, 3) ? random_below(random, 4) : random_below(random, 40);
+    char bit[64];
+    snprintf(bit, sizeof bit, "%s", bits[random_below(random, sizeof bits / sizeof *bits)]);
+    if (random_below(random, 4) == 0) {
+        size_t from = random_below(random, (uint32_t)length);
+        snprintf(bit, sizeof bit, "%.*s", (int)random_below(random, 60), text + from);
+    }
+    if (cut > length - at) cut = length - at;
+    if (length - cut + strlen(bit) >= size) return;
+    memmove(text + at + strlen(bit), text + at + cut, length - at - cut + 1);
+    memcpy(text + at, bit, strlen(bit));
+}
+
+static void test_hostile_files_do_no_harm(void **state)
+{
+    (void)state;
+    int rounds = getenv("AMPTRAIN_SANITIZED") ? 1000 : 5000, accepted = 0;
+    int error_output = dup(STDERR_FILENO);
+    assert_non_null(freopen("/dev/null", "w", stderr));
+    for (int i = 0; i < rounds; i++) {
+        char text[4096];
+        struct graph graph;
+        struct random random = random_open(1, PURPOSE_TEST, (uint64_t)i, 0);
+        snprintf(text, sizeof text, "%s", seed_text);
+        for (uint32_t j = random_below(&random, 6); j > 0; j--) mutate(text, sizeof text, &random);
+        enum status status = load(text, &graph);
+        assert_true(status == OK || (status == USAGE && said[0]));
+        if (status != OK) continue;
+        accepted++;
+        fuse(&graph);
+        graph_free(&graph);
+    }
+    fflush(stderr);
+    dup2(error_output, STDERR_FILENO);
+    close(error_output);
+    assert_in_range(accepted, rounds / 10, rounds - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_faults_in_blocks_name_both_lines),
+        cmocka_unit_test(test_several_inputs),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_parameter_of_op),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_input_defaults),
+        cmocka_unit_test(test_words_are_refused),
+        cmocka_unit_test(test_shapes_are_checked),
+        cmocka_unit_test(test_parameters_are_checked),
+        cmocka_unit_test(test_sections_are_checked),
+        cmocka_unit_test(test_recursion_ends),
+        cmocka_unit_test(test_names_lead_nowhere_else),
+        cmocka_unit_test(test_expressions),
+        cmocka_unit_test(test_deep_expressions_end),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_fuse_activation),
+        cmocka_unit_test(test_fuse_residual),
+        cmocka_unit_test(test_fuse_chain),
+        cmocka_unit_test(test_hostile_files_do_no_harm),
+    };
+    log_set_sink((struct log_sink){hear, NULL});
+    return cmocka_run_group_tests_name("model", tests, NULL, NULL);
+}

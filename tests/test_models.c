@@ -1,0 +1,321 @@
+/* The models that come with the program: names, shapes, order and beginnings of their parameters
+ * equal torchvision's (lists in tests/models, made by list.py there), and the manual's models load. */
+#include "base/log.h"
+#include "base/memory.h"
+#include "graph/model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+
+/* What a model has: parameters that are trained, how each kind of weight begins, and how many nodes
+ * fusion takes away. */
+struct expected {
+    const char *arch;
+    int64_t elements;
+    int channels, size, classes;
+    enum init conv, linear, linear_bias;
+    int fused_away;
+    bool listed;            /* tests/models has its list */
+};
+
+#define DEFAULT INIT_UNIFORM_FAN_IN
+#define OUT INIT_KAIMING_FAN_OUT
+#define IN INIT_KAIMING_FAN_IN
+#define CUT INIT_TRUNCATED_NORMAL
+
+/* Elements are those that torchvision documents (num_params); for the CIFAR networks, those of the
+ * formula in test_cifar_sizes. */
+static const struct expected table[] = {
+    {"alexnet", 61100840, 3, 224, 1000, DEFAULT, DEFAULT, DEFAULT, 0, true},
+    {"densenet121", 7978856, 3, 224, 1000, IN, DEFAULT, INIT_ZERO, 121, true},
+    {"googlenet", 6624904, 3, 224, 1000, CUT, CUT, DEFAULT, 57, true},
+    {"lenet5", 61706, 1, 28, 10, DEFAULT, DEFAULT, DEFAULT, 0, false},
+    {"mobilenet_v2", 3504872, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 35, true},
+    {"resnet101", 44549160, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 133, true},
+    {"resnet152", 60192808, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 201, true},
+    {"resnet18", 11689512, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 25, true},
+    {"resnet18_cifar", 11173962, 3, 32, 10, OUT, DEFAULT, DEFAULT, 25, false},
+    {"resnet20", 269722, 3, 32, 10, IN, IN, DEFAULT, 0, true},
+    {"resnet32", 464154, 3, 32, 10, IN, IN, DEFAULT, 0, false},
+    {"resnet34", 21797672, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 49, true},
+    {"resnet44", 658586, 3, 32, 10, IN, IN, DEFAULT, 0, false},
+    {"resnet50", 25557032, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 65, true},
+    {"resnet56", 853018, 3, 32, 10, IN, IN, DEFAULT, 0, false},
+    {"vgg11_bn", 132868840, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 8, true},
+    {"vgg16", 138357544, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 0, true},
+    {"vgg16_bn", 138365992, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 13, true},
+};
+#define COUNT ((int)(sizeof table / sizeof *table))
+
+static void load(const char *arch, struct graph *graph)
+{
+    struct model_options options = {.arch = arch, .folders = folders, .dropout = -1};
+    if (model_load(&options, graph) != OK) fail_msg("%s does not load", arch);
+}
+
+static void test_every_model_is_expected(void **state)
+{
+    (void)state;
+    int count;
+    char **names = model_names(folders, &count);
+    assert_int_equal(count, COUNT);
+    for (int i = 0; i < count; i++) {
+        assert_string_equal(names[i], table[i].arch);
+        free(names[i]);
+    }
+    free(names);
+}
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    for (const struct expected *e = table; e < table + COUNT; e++) {
+        struct graph graph;
+        load(e->arch, &graph);
+        assert_string_equal(graph.arch, e->arch);
+        assert_int_equal(graph_param_elements(&graph), e->elements);
+        assert_true(shape_equal(graph.nodes[0].shape, shape_nhwc(1, e->size, e->size, e->channels)));
+        assert_int_equal(graph.classes, e->classes);
+        graph_free(&graph);
+    }
+}
+
+/* ---- Lists ---- */
+
+struct list {
+    FILE *file;
+    int next;           /* parameter of the graph */
+    const struct graph *graph;
+    const char *arch;
+};
+
+static void next_param(struct list *list, const char *layer, const char *name, struct shape shape)
+{
+    char full[256], expected[SHAPE_TEXT], found[SHAPE_TEXT];
+    snprintf(full, sizeof full, "%s.%s", layer, name);
+    if (list->next >= list->graph->param_count) fail_msg("%s lacks %s", list->arch, full);
+    const struct parameter *param = &list->graph->params[list->next++];
+    assert_string_equal(param->name, full);
+    assert_string_equal(shape_text(param->spec.shape, found), shape_text(shape, expected));
+}
+
+/* A line of the list stands for all parameters of a layer: see list.py. */
+static void next_layer(struct list *list, const char *layer, const char *text)
+{
+    struct shape shape = {0}, scalar = {0};
+    char *end = NULL;
+    do {
+        shape.dim[shape.rank++] = strtoll(text, &end, 10);
+        text = end + 1;
+    } while (*end == 'x' && shape.rank < 4);
+    next_param(list, layer, "weight", shape);
+    if (shape.rank == 1 || *end == '+') next_param(list, layer, "bias", shape_vector(shape.dim[0]));
+    if (shape.rank > 1) return;
+    next_param(list, layer, "running_mean", shape);
+    next_param(list, layer, "running_var", shape);
+    next_param(list, layer, "num_batches_tracked", scalar);
+}
+
+static void compare_list(const char *arch, const struct graph *graph)
+{
+    char path[512], layer[200], shape[64];
+    snprintf(path, sizeof path, SOURCEDIR "/tests/models/%s.txt", arch);
+    struct list list = {.file = fopen(path, "r"), .graph = graph, .arch = arch};
+    assert_non_null(list.file);
+    while (fscanf(list.file, "%199s %63s", layer, shape) == 2) next_layer(&list, layer, shape);
+    fclose(list.file);
+    assert_int_equal(list.next, graph->param_count);
+}
+
+static void test_names_and_shapes_are_torchvisions(void **state)
+{
+    (void)state;
+    for (const struct expected *e = table; e < table + COUNT; e++) {
+        if (!e->listed) continue;
+        struct graph graph;
+        load(e->arch, &graph);
+        compare_list(e->arch, &graph);
+        graph_free(&graph);
+    }
+}
+
+/* ResNet-18 for CIFAR differs in the stem's kernel and the classes alone; the deeper CIFAR networks
+ * have ResNet-20's layers, and more of the same. */
+static void test_relatives(void **state)
+{
+    (void)state;
+    struct graph small, large;
+    load("resnet18_cifar", &small);
+    load("resnet18", &large);
+    assert_int_equal(small.param_count, large.param_count);
+    for (int i = 0; i < small.param_count; i++) {
+        assert_string_equal(small.params[i].name, large.params[i].name);
+        bool same = shape_equal(small.params[i].spec.shape, large.params[i].spec.shape);
+        assert_int_equal(same, i != 0 && strncmp(small.params[i].name, "fc.", 3) != 0);
+    }
+    graph_free(&large);
+    graph_free(&small);
+    load("resnet20", &small);
+    load("resnet56", &large);
+    for (int i = 0; i < small.param_count; i++) {
+        int twin = graph_find_param(&large, small.params[i].name);
+        assert_true(twin >= 0);
+        assert_true(shape_equal(small.params[i].spec.shape, large.params[twin].spec.shape));
+    }
+    graph_free(&large);
+    graph_free(&small);
+}
+
+/* ResNet-(6n + 2): stem, three stages of n blocks, classifier; shortcuts have no parameters. */
+static void test_cifar_sizes(void **state)
+{
+    (void)state;
+    static const char *const archs[] = {"resnet20", "resnet32", "resnet44", "resnet56"};
+    for (int i = 0; i < 4; i++) {
+        int64_t n = 3 + 2 * i, elements = 27 * 16 + 2 * 16 + 64 * 10 + 10, before = 16;
+        for (int64_t width = 16; width <= 64; width *= 2) {
+            elements += 9 * width * before + (2 * n - 1) * 9 * width * width + 2 * n * 2 * width;
+            before = width;
+        }
+        struct graph graph;
+        load(archs[i], &graph);
+        assert_int_equal(graph_param_elements(&graph), elements);
+        graph_free(&graph);
+    }
+}
+
+/* Rank and role tell which kind of parameter it is. */
+static void check_init(const struct expected *e, const struct op_param *spec)
+{
+    if (spec->role == ROLE_WEIGHT) assert_int_equal(spec->init, spec->shape.rank == 4 ? e->conv : e->linear);
+    if (spec->role == ROLE_NORM) assert_int_equal(spec->init, spec->name[0] == 'w' ? INIT_ONE : INIT_ZERO);
+    if (spec->init == INIT_NORMAL || spec->init == INIT_TRUNCATED_NORMAL) assert_true(spec->init_arg == 0.01);
+}
+
+static void test_beginnings_are_torchvisions(void **state)
+{
+    (void)state;
+    for (const struct expected *e = table; e < table + COUNT; e++) {
+        struct graph graph;
+        load(e->arch, &graph);
+        for (int i = 0; i < graph.param_count; i++) check_init(e, &graph.params[i].spec);
+        assert_int_equal(graph.params[graph.param_count - 1].spec.init, e->linear_bias);
+        graph_free(&graph);
+    }
+}
+
+static void test_fusion_takes_nodes_away_and_no_parameters(void **state)
+{
+    (void)state;
+    for (const struct expected *e = table; e < table + COUNT; e++) {
+        struct graph graph, whole;
+        load(e->arch, &whole);
+        load(e->arch, &graph);
+        assert_int_equal(fuse(&graph), OK);
+        if (e->fused_away != whole.count - graph.count)
+            fail_msg("%s: fusion takes away %d nodes", e->arch, whole.count - graph.count);
+        assert_int_equal(graph.param_count, whole.param_count);
+        for (int i = 0; i < graph.param_count; i++) {
+            const struct node *node = &graph.nodes[graph.params[i].node];
+            assert_string_equal(graph.params[i].name, whole.params[i].name);
+            assert_memory_equal(graph.params[i].name, node->name, strlen(node->name));
+        }
+        graph_free(&graph);
+        graph_free(&whole);
+    }
+}
+
+/* The data's classes and size reach every model. */
+static void test_small_images(void **state)
+{
+    (void)state;
+    for (const struct expected *e = table; e < table + COUNT; e++) {
+        struct model_options options = {.arch = e->arch, .folders = folders, .classes = 7, .dropout = 0};
+        struct graph graph;
+        options.size_h = e->size, options.size_w = e->size + 32;
+        if (strcmp(e->arch, "lenet5") == 0) options.size_w = 0;
+        assert_int_equal(model_load(&options, &graph), OK);
+        assert_int_equal(graph.classes, 7);
+        graph_free(&graph);
+    }
+}
+
+/* ---- The manual ---- */
+
+/* A line of the page as a reader sees it, or NULL where it is no text. */
+static const char *shown(char *line)
+{
+    char *to = line;
+    if (line[0] == '.') return NULL;
+    for (const char *from = line; *from; from++) {
+        if (from[0] == '\\' && (from[1] == '-' || from[1] == 'e')) {
+            *to++ = from[1] == 'e' ? '\\' : '-';
+            from++;
+        } else if (from[0] == '\\' && from[1] == '&') {
+            from++;
+        } else {
+            *to++ = *from;
+        }
+    }
+    *to = '\0';
+    return line;
+}
+
+static void try_example(const char *text, int *models)
+{
+    struct model_options options = {.dropout = -1};
+    struct graph graph;
+    if (!strstr(text, "[layers]")) return;
+    if (model_load_text(&options, "amptrain-model.5", text, &graph) != OK) fail_msg("refused:\n%s", text);
+    fuse(&graph);
+    graph_free(&graph);
+    ++*models;
+}
+
+static void test_manual(void **state)
+{
+    (void)state;
+    FILE *page = fopen(SOURCEDIR "/man/amptrain-model.5", "r");
+    assert_non_null(page);
+    char line[1024];
+    struct text example = {0};
+    bool inside = false;
+    int models = 0;
+    while (fgets(line, sizeof line, page)) {
+        if (strncmp(line, ".EX", 3) == 0) inside = true;
+        if (strncmp(line, ".EE", 3) == 0) {
+            inside = false;
+            if (example.data) try_example(example.data, &models);
+            text_free(&example);
+        }
+        const char *text = shown(line);
+        if (inside && text) text_add(&example, "%s", text);
+    }
+    fclose(page);
+    assert_true(models >= 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_model_is_expected),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_names_and_shapes_are_torchvisions),
+        cmocka_unit_test(test_relatives),
+        cmocka_unit_test(test_cifar_sizes),
+        cmocka_unit_test(test_beginnings_are_torchvisions),
+        cmocka_unit_test(test_fusion_takes_nodes_away_and_no_parameters),
+        cmocka_unit_test(test_small_images),
+        cmocka_unit_test(test_manual),
+    };
+    return cmocka_run_group_tests_name("models", tests, NULL, NULL);
+}
