@@ -23,7 +23,7 @@ static inline double tensor_get(const struct tensor *tensor, int64_t index)
 {
     return dtype_get(tensor->dtype, tensor->data, index);
 }
-static inline void tensor_set(struct tensor *tensor, int64_t index, double value)
+static inline void tensor_set(const struct tensor *tensor, int64_t index, double value)
 {
     dtype_set(tensor->dtype, tensor->data, index, value);
 }
