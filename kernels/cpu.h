@@ -1,0 +1,56 @@
+/* cpu.h: what the CPU code of ops shares: loops for every machine, blocks of fp32, fixed pieces of work. */
+#ifndef KERNELS_CPU_H
+#define KERNELS_CPU_H
+
+#include "kernels/op.h"
+
+/* A function so marked is compiled for AVX-512, for AVX2 and for any machine, and the loader picks
+ * one. It must not hold OpenMP regions (they would be compiled for any machine only): the parallel
+ * loop calls it. Sanitizers cannot run before the loader and get one version. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define EVERY_MACHINE __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define EVERY_MACHINE
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+/* Work is cut into pieces by the shape alone, never by the number of threads, so that sums come
+ * out the same on any number. Below PARALLEL elements starting threads costs more than it gains. */
+#define PARALLEL 16384
+
+/* Arithmetic is fp32 whatever the storage: code works on blocks of at most BLOCK elements, which
+ * stay in the first-level cache; those stored in fp32 are used where they are. */
+#define BLOCK 1024
+
+static inline char *block_address(const struct tensor *tensor, int64_t first)
+{
+    return (char *)tensor->data + (size_t)first * dtype_bytes(tensor->dtype);
+}
+/* Elements first .. first + count - 1 as fp32: in place, or in `buffer`. */
+static inline const float *block_load(const struct tensor *tensor, int64_t first, int64_t count, float *buffer)
+{
+    const void *address = block_address(tensor, first);
+    if (tensor->dtype == F32) return address;
+    dtype_convert(F32, buffer, tensor->dtype, address, (size_t)count);
+    return buffer;
+}
+/* Where to write such a block; block_store then puts it where it belongs. */
+static inline float *block_open(const struct tensor *tensor, int64_t first, float *buffer)
+{
+    return tensor->dtype == F32 ? (float *)tensor->data + first : buffer;
+}
+static inline void block_store(const struct tensor *tensor, int64_t first, int64_t count, const float *values)
+{
+    if (tensor->dtype != F32)
+        dtype_convert(tensor->dtype, block_address(tensor, first), F32, values, (size_t)count);
+}
+
+static inline int64_t min_count(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t pieces(int64_t count, int64_t size) { return (count + size - 1) / size; }
+
+/* The CPU code of each op that has its own, in NAME_cpu.c. */
+extern const struct op_code add_cpu, batchnorm_cpu, gelu_cpu, leaky_relu_cpu, lrn_cpu, relu6_cpu, relu_cpu,
+    silu_cpu, softmax_cross_entropy_cpu;
+
+#endif

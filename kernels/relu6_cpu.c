@@ -1,0 +1,30 @@
+/* relu6_cpu.c: relu6 by blocks of fp32. */
+#include "kernels/cpu.h"
+#include "kernels/elementwise.h"
+
+EVERY_MACHINE static void relu6_block(const void *settings, const float *x, float *y, int64_t count)
+{
+    (void)settings;
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) y[i] = x[i] <= 0 ? 0 : x[i] >= 6 ? 6 : x[i];
+}
+
+EVERY_MACHINE static void slope_block(const void *settings, const float *y, const float *d_y, float *d_x,
+                                      int64_t count)
+{
+    (void)settings;
+#pragma omp simd
+    for (int64_t i = 0; i < count; i++) d_x[i] = y[i] <= 0 || y[i] >= 6 ? 0 : d_y[i];
+}
+
+static enum status forward(const struct call *call)
+{
+    return elementwise_forward_cpu(call, relu6_block);
+}
+
+static enum status backward(const struct call *call)
+{
+    return elementwise_backward_cpu(call, &call->y, slope_block);
+}
+
+const struct op_code relu6_cpu = {.forward = forward, .backward = backward};
