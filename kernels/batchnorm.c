@@ -1,0 +1,276 @@
+/* batchnorm: normalises every channel over n, h and w (Ioffe, Szegedy 2015), as torch.nn.BatchNorm2d:
+ *
+ *     z = (x - mean) * invstd * weight + bias + residual,   invstd = 1 / sqrt(variance + eps)
+ *     y = activation(z)
+ *
+ * Training: mean and biased variance of the batch; after an applied step
+ *     running = (1 - momentum) * running + momentum * batch's (variance: unbiased).
+ * Evaluation: the running ones. `residual` is the second input, there if the setting of that name
+ * says so; it and the activation come from fusion.
+ *
+ * Backward, with dz = d_y * activation'(z), xhat = (x - mean) * invstd, and means over the channel:
+ *     d_residual = dz,  d_bias = sum(dz),  d_weight = sum(dz * xhat)
+ *     d_x = weight * invstd * (dz - mean(dz) - xhat * mean(dz * xhat))
+ *
+ * Which side of the activation's corner an element is on is told by z before it is rounded to
+ * storage, worked out again from x, so that y need not be kept; with a residual it is told by
+ * the stored y, so that the residual need not be kept. The two differ only where z underflows.
+ * A channel of a single value has the unbiased variance 0. */
+#include "batchnorm.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "kernels/cpu.h"
+#include "kernels/elementwise.h"
+
+static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                  struct reason *reason)
+{
+    const struct batchnorm *s = settings;
+    char first[SHAPE_TEXT], second[SHAPE_TEXT];
+    if (x_count != 1 + s->residual)
+        return because(reason, "there are %d inputs, not %d", x_count, 1 + s->residual);
+    if (s->residual && !shape_equal(x[0], x[1]))
+        return because(reason, "the residual is %s, not %s", shape_text(x[1], second), shape_text(x[0], first));
+    *y = x[0];
+    return true;
+}
+
+static int params(const void *settings, int x_count, const struct shape *x, struct op_param out[OP_MAX_PARAMS])
+{
+    (void)x_count;
+    const struct batchnorm *s = settings;
+    struct shape channels = shape_vector(x[0].c), scalar = {.rank = 0};
+    int count = 0;
+    if (s->affine) {
+        out[count++] = (struct op_param){"weight", channels, ROLE_NORM, F32, INIT_ONE, 0, 0, 0};
+        out[count++] = (struct op_param){"bias", channels, ROLE_NORM, F32, INIT_ZERO, 0, 0, 0};
+    }
+    out[count++] = (struct op_param){"running_mean", channels, ROLE_STATISTIC, F32, INIT_ZERO, 0, 0, 0};
+    out[count++] = (struct op_param){"running_var", channels, ROLE_STATISTIC, F32, INIT_ONE, 0, 0, 0};
+    out[count++] = (struct op_param){"num_batches_tracked", scalar, ROLE_STATISTIC, I64, INIT_ZERO, 0, 0, 0};
+    return count;
+}
+
+static int saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                 struct op_saved out[OP_MAX_SAVED])
+{
+    (void)settings, (void)x_count;
+    if (!training) return 0;
+    struct shape channels = shape_vector(x[0].shape.c);
+    out[SAVED_MEAN] = (struct op_saved){"mean", F32, channels};
+    out[SAVED_INVSTD] = (struct op_saved){"invstd", F32, channels};
+    out[SAVED_VARIANCE] = (struct op_saved){"variance", F32, channels};
+    return SAVED_COUNT;
+}
+
+static bool reads_y(const struct batchnorm *s)
+{
+    return s->residual && s->activation != ACTIVATION_NONE;
+}
+
+static unsigned reads(const void *settings, enum phase phase)
+{
+    (void)phase;
+    return READS_X | READS_PARAMS | READS_SAVED | (reads_y(settings) ? READS_Y : 0);
+}
+
+static double activate(const struct batchnorm *s, double z)
+{
+    switch ((enum activation)s->activation) {
+    case ACTIVATION_NONE: return z;
+    case ACTIVATION_RELU: return z <= 0 ? 0 : z;
+    case ACTIVATION_RELU6: return z <= 0 ? 0 : z >= 6 ? 6 : z;
+    case ACTIVATION_LEAKY_RELU: return z > 0 ? z : s->slope * z;
+    }
+    return z;
+}
+
+/* The activation's derivative by its argument or its result: both lie on the same side. */
+static double activation_slope(const struct batchnorm *s, double z)
+{
+    switch ((enum activation)s->activation) {
+    case ACTIVATION_NONE: return 1;
+    case ACTIVATION_RELU: return z <= 0 ? 0 : 1;
+    case ACTIVATION_RELU6: return z <= 0 || z >= 6 ? 0 : 1;
+    case ACTIVATION_LEAKY_RELU: return z > 0 ? 1 : s->slope;
+    }
+    return 1;
+}
+
+/* One channel: what its elements are normalised by. */
+struct channel {
+    int64_t index, count;   /* elements are index, index + stride, ... */
+    int64_t stride;
+    double mean, invstd, weight, bias;
+};
+
+static struct channel channel_open(const struct call *call, int64_t index)
+{
+    const struct batchnorm *s = call->settings;
+    int64_t stride = call->x[0].shape.c;
+    return (struct channel){
+        .index = index,
+        .count = shape_count(call->x[0].shape) / stride,
+        .stride = stride,
+        .weight = s->affine ? tensor_get(&call->params[0], index) : 1,
+        .bias = s->affine ? tensor_get(&call->params[1], index) : 0,
+    };
+}
+
+static int64_t element(const struct channel *c, int64_t i) { return c->index + i * c->stride; }
+
+/* The batch's statistics, in two passes: mean, then squared deviations from it. */
+static void measure(const struct call *call, struct channel *c)
+{
+    const struct batchnorm *s = call->settings;
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < c->count; i++) sum += tensor_get(&call->x[0], element(c, i));
+    c->mean = sum / (double)c->count;
+    for (int64_t i = 0; i < c->count; i++) {
+        double deviation = tensor_get(&call->x[0], element(c, i)) - c->mean;
+        squares += deviation * deviation;
+    }
+    c->invstd = 1 / sqrt(squares / (double)c->count + s->eps);
+    tensor_set(&call->saved[SAVED_MEAN], c->index, c->mean);
+    tensor_set(&call->saved[SAVED_INVSTD], c->index, c->invstd);
+    tensor_set(&call->saved[SAVED_VARIANCE], c->index, c->count > 1 ? squares / (double)(c->count - 1) : 0);
+}
+
+static void use_running(const struct call *call, struct channel *c)
+{
+    const struct batchnorm *s = call->settings;
+    struct batchnorm_statistics at = batchnorm_statistics(s);
+    c->mean = tensor_get(&call->params[at.mean], c->index);
+    c->invstd = 1 / sqrt(tensor_get(&call->params[at.variance], c->index) + s->eps);
+}
+
+static double normalised(const struct call *call, const struct channel *c, int64_t i)
+{
+    return (tensor_get(&call->x[0], i) - c->mean) * c->invstd;
+}
+
+static enum status forward(const struct call *call)
+{
+    const struct batchnorm *s = call->settings;
+    for (int64_t k = 0; k < call->x[0].shape.c; k++) {
+        struct channel c = channel_open(call, k);
+        if (call->training) measure(call, &c);
+        else use_running(call, &c);
+        for (int64_t i = element(&c, 0); i < shape_count(call->y.shape); i += c.stride) {
+            double z = normalised(call, &c, i) * c.weight + c.bias;
+            if (s->residual) z += tensor_get(&call->x[1], i);
+            tensor_set(&call->y, i, activate(s, z));
+        }
+    }
+    return OK;
+}
+
+/* The gradient behind the activation. */
+static double d_z(const struct call *call, const struct channel *c, int64_t i)
+{
+    const struct batchnorm *s = call->settings;
+    double side = reads_y(s) ? tensor_get(&call->y, i) : normalised(call, c, i) * c->weight + c->bias;
+    return tensor_get(&call->d_y, i) * activation_slope(s, side);
+}
+
+static void backward_channel(const struct call *call, const struct channel *c)
+{
+    const struct batchnorm *s = call->settings;
+    double sum = 0, product = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        double dz = d_z(call, c, element(c, i));
+        sum += dz;
+        product += dz * normalised(call, c, element(c, i));
+    }
+    if (s->affine && call->d_params[0].data) tensor_set(&call->d_params[0], c->index, product);
+    if (s->affine && call->d_params[1].data) tensor_set(&call->d_params[1], c->index, sum);
+    for (int64_t j = 0; j < c->count; j++) {
+        int64_t i = element(c, j);
+        double dz = d_z(call, c, i), xhat = normalised(call, c, i);
+        if (s->residual && call->d_x[1].data) tensor_set(&call->d_x[1], i, dz);
+        if (call->d_x[0].data)
+            tensor_set(&call->d_x[0], i,
+                       c->weight * c->invstd * (dz - (sum + xhat * product) / (double)c->count));
+    }
+}
+
+static enum status backward(const struct call *call)
+{
+    for (int64_t k = 0; k < call->x[0].shape.c; k++) {
+        struct channel c = channel_open(call, k);
+        c.mean = tensor_get(&call->saved[SAVED_MEAN], k);
+        c.invstd = tensor_get(&call->saved[SAVED_INVSTD], k);
+        backward_channel(call, &c);
+    }
+    return OK;
+}
+
+enum status batchnorm_update(const struct call *call)
+{
+    const struct batchnorm *s = call->settings;
+    struct batchnorm_statistics at = batchnorm_statistics(s);
+    const struct tensor *mean = &call->params[at.mean], *variance = &call->params[at.variance];
+    for (int64_t k = 0; k < shape_count(mean->shape); k++) {
+        double batch_mean = tensor_get(&call->saved[SAVED_MEAN], k);
+        double batch_variance = tensor_get(&call->saved[SAVED_VARIANCE], k);
+        tensor_set(mean, k, (1 - s->momentum) * tensor_get(mean, k) + s->momentum * batch_mean);
+        tensor_set(variance, k, (1 - s->momentum) * tensor_get(variance, k) + s->momentum * batch_variance);
+    }
+    const struct tensor *batches = &call->params[at.batches];
+    tensor_set(batches, 0, tensor_get(batches, 0) + 1);
+    return OK;
+}
+
+static const char *const activations[] = {"none", "relu", "relu6", "leaky_relu", NULL};
+static const struct field fields[] = {
+    {.name = "eps", .type = FIELD_REAL, .offset = offsetof(struct batchnorm, eps), .initial = "1e-5",
+     .min = 0, .max = 1, .help = "Added to the variance."},
+    {.name = "momentum", .type = FIELD_REAL, .offset = offsetof(struct batchnorm, momentum),
+     .initial = "0.1", .min = 0, .max = 1, .help = "Share of the batch in the running statistics."},
+    {.name = "affine", .type = FIELD_BOOL, .offset = offsetof(struct batchnorm, affine), .initial = "yes",
+     .help = "Whether channels have a trained weight and bias."},
+    {.name = "activation", .type = FIELD_CHOICE, .offset = offsetof(struct batchnorm, activation),
+     .initial = "none", .choices = activations, .help = "Applied to the result."},
+    {.name = "slope", .type = FIELD_REAL, .offset = offsetof(struct batchnorm, slope), .initial = "0.01",
+     .min = 0, .max = 1, .help = "Of leaky_relu, for negative values."},
+    {.name = "residual", .type = FIELD_BOOL, .offset = offsetof(struct batchnorm, residual),
+     .initial = "no", .help = "Adds the second input before the activation."},
+    {0},
+};
+
+static const struct op_code reference = {.forward = forward, .backward = backward, .update = batchnorm_update};
+
+#define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
+static const struct op_example examples[] = {
+    {"", 1, {SHAPE(3, 7, 7, 5)}},
+    {"eps=1e-3 affine=no", 1, {SHAPE(2, 5, 7, 3)}},
+    {"activation=relu", 1, {SHAPE(3, 7, 7, 24)}},
+    {"activation=relu6", 1, {SHAPE(1, 31, 7, 3)}},
+    {"activation=leaky_relu slope=0.2", 1, {SHAPE(3, 31, 31, 1)}},
+    {"residual=yes", 2, {SHAPE(3, 7, 1, 5), SHAPE(3, 7, 1, 5)}},
+    {"residual=yes activation=relu", 2, {SHAPE(3, 7, 7, 24), SHAPE(3, 7, 7, 24)}},
+    {"residual=yes activation=relu6", 2, {SHAPE(3, 7, 7, 1), SHAPE(3, 7, 7, 1)}},
+    {"residual=yes activation=leaky_relu", 2, {SHAPE(3, 3, 7, 5), SHAPE(3, 3, 7, 5)}},
+    {"activation=relu", 1, {SHAPE(3, 1, 1, 1100)}},
+    {0},
+};
+
+const struct op batchnorm_op = {
+    .name = "batchnorm",
+    .help = "Batch normalisation over n, h and w.",
+    .settings_size = sizeof(struct batchnorm),
+    .fields = fields,
+    .min_inputs = 1,
+    .max_inputs = 2,
+    .precision = CLASS_FOLLOW,
+    .shape = shape,
+    .params = params,
+    .saved = saved,
+    .reads = reads,
+    .in_place = elementwise_in_place,
+    .reference = &reference,
+    .cpu = &batchnorm_cpu,
+    .examples = examples,
+};

@@ -1,0 +1,36 @@
+/* batchnorm.h: settings of batchnorm, and where its parameters and saved tensors are. */
+#ifndef KERNELS_BATCHNORM_H
+#define KERNELS_BATCHNORM_H
+
+#include <stdbool.h>
+
+#include "kernels/op.h"
+
+enum activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_RELU6, ACTIVATION_LEAKY_RELU };
+
+struct batchnorm {
+    double eps;
+    double momentum;
+    bool affine;
+    int activation;   /* enum activation */
+    double slope;     /* of leaky_relu */
+    bool residual;    /* a second input is added before the activation */
+};
+
+/* Parameters: weight and bias, if affine, then these. */
+struct batchnorm_statistics {
+    int mean, variance, batches;
+};
+static inline struct batchnorm_statistics batchnorm_statistics(const struct batchnorm *s)
+{
+    int first = s->affine ? 2 : 0;
+    return (struct batchnorm_statistics){first, first + 1, first + 2};
+}
+
+/* What forward saves in training. */
+enum { SAVED_MEAN, SAVED_INVSTD, SAVED_VARIANCE, SAVED_COUNT };
+
+/* The update of the running statistics, for the reference and the CPU alike. */
+enum status batchnorm_update(const struct call *call);
+
+#endif
