@@ -1,0 +1,101 @@
+/* adaptive_maxpool: the maximum of size x size bins, bin i from floor(i * in / size) to
+ * ceil((i + 1) * in / size), as torch.nn.AdaptiveMaxPool2d. */
+#include <stddef.h>
+
+#include "kernels/pool.h"
+
+struct adaptive {
+    int64_t size;
+};
+
+static struct pool_plane plane_open(const struct call *call)
+{
+    const struct adaptive *s = call->settings;
+    struct shape x = call->x[0].shape;
+    return (struct pool_plane){pool_axis_adaptive(x.h, s->size), pool_axis_adaptive(x.w, s->size), false};
+}
+
+static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                  struct reason *reason)
+{
+    (void)x_count, (void)reason;
+    const struct adaptive *s = settings;
+    *y = shape_nhwc(x[0].n, s->size, s->size, x[0].c);
+    return true;
+}
+
+static int saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                 struct op_saved out[OP_MAX_SAVED])
+{
+    (void)x_count;
+    if (!training) return 0;
+    struct shape y;
+    struct reason reason;
+    if (!shape(settings, 1, &x[0].shape, &y, &reason)) return 0;
+    out[0] = (struct op_saved){"number", I32, y};
+    return 1;
+}
+
+static unsigned reads(const void *settings, enum phase phase)
+{
+    (void)settings, (void)phase;
+    return READS_SAVED;
+}
+
+static enum status forward(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_maximum(call, &plane);
+}
+
+static enum status backward(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_maximum_backward(call, &plane);
+}
+
+static enum status forward_cpu(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_maximum_cpu(call, &plane);
+}
+
+static enum status backward_cpu(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_maximum_backward_cpu(call, &plane);
+}
+
+static const struct field fields[] = {
+    {.name = "size", .type = FIELD_INT, .offset = offsetof(struct adaptive, size),
+     .min = 1, .max = 4096, .help = "Side of the output."},
+    {0},
+};
+
+static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+
+#define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
+static const struct op_example examples[] = {
+    {"size=7", 1, {SHAPE(1, 7, 7, 5)}},
+    {"size=3", 1, {SHAPE(3, 7, 31, 24)}},
+    {"size=7", 1, {SHAPE(1, 3, 5, 3)}},
+    {"size=1", 1, {SHAPE(3, 7, 5, 1)}},
+    {0},
+};
+
+const struct op adaptive_maxpool_op = {
+    .name = "adaptive_maxpool",
+    .help = "Maximum over bins, to an image of a given size.",
+    .settings_size = sizeof(struct adaptive),
+    .fields = fields,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .precision = CLASS_FOLLOW,
+    .shape = shape,
+    .saved = saved,
+    .reads = reads,
+    .reference = &reference,
+    .cpu = &cpu,
+    .examples = examples,
+};

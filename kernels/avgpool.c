@@ -1,0 +1,85 @@
+/* avgpool: the mean of every window, as torch.nn.AvgPool2d. */
+#include <stddef.h>
+
+#include "kernels/pool.h"
+
+static struct pool_plane plane_open(const struct call *call)
+{
+    const struct pool *s = call->settings;
+    struct shape x = call->x[0].shape;
+    return (struct pool_plane){pool_axis_sliding(s, x.h), pool_axis_sliding(s, x.w), s->count_include_pad};
+}
+
+static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                  struct reason *reason)
+{
+    (void)x_count;
+    return pool_shape(settings, x[0], y, reason);
+}
+
+static enum status forward(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_average(call, &plane);
+}
+
+static enum status backward(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_average_backward(call, &plane);
+}
+
+static enum status forward_cpu(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_average_cpu(call, &plane);
+}
+
+static enum status backward_cpu(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_average_backward_cpu(call, &plane);
+}
+
+static const struct field fields[] = {
+    {.name = "kernel", .type = FIELD_INT, .offset = offsetof(struct pool, kernel),
+     .min = 1, .max = 4096, .help = "Side of the window."},
+    {.name = "stride", .type = FIELD_INT, .offset = offsetof(struct pool, stride), .initial = "kernel",
+     .min = 0, .max = 4096, .word = "kernel", .word_value = 0,
+     .help = "Distance of windows; 0 or kernel: the kernel's side."},
+    {.name = "pad", .type = FIELD_INT, .offset = offsetof(struct pool, pad), .initial = "0",
+     .min = 0, .max = 2048, .help = "Border on all sides, at most half of the kernel."},
+    {.name = "ceil_mode", .type = FIELD_BOOL, .offset = offsetof(struct pool, ceil_mode), .initial = "no",
+     .help = "Whether a last, partial window counts."},
+    {.name = "count_include_pad", .type = FIELD_BOOL, .offset = offsetof(struct pool, count_include_pad),
+     .initial = "yes", .help = "Whether the border's zeros count in the average."},
+    {0},
+};
+
+static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+
+#define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
+static const struct op_example examples[] = {
+    {"kernel=2", 1, {SHAPE(3, 7, 7, 5)}},
+    {"kernel=3 stride=2 pad=1", 1, {SHAPE(1, 31, 7, 24)}},
+    {"kernel=3 stride=2 pad=1 ceil_mode=yes", 1, {SHAPE(1, 8, 6, 3)}},
+    {"kernel=3 stride=2 pad=1 ceil_mode=yes count_include_pad=no", 1, {SHAPE(3, 8, 6, 1)}},
+    {"kernel=7", 1, {SHAPE(3, 7, 7, 5)}},
+    {"kernel=2 stride=1", 1, {SHAPE(1, 3, 3, 1030)}},
+    {0},
+};
+
+const struct op avgpool_op = {
+    .name = "avgpool",
+    .help = "Average over windows.",
+    .settings_size = sizeof(struct pool),
+    .fields = fields,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .precision = CLASS_FOLLOW,
+    .shape = shape,
+    .reference = &reference,
+    .cpu = &cpu,
+    .examples = examples,
+};

@@ -1,0 +1,65 @@
+/* globalavgpool: the mean over h and w. */
+#include <stddef.h>
+
+#include "kernels/pool.h"
+
+static struct pool_plane plane_open(const struct call *call)
+{
+    struct shape x = call->x[0].shape;
+    return (struct pool_plane){pool_axis_adaptive(x.h, 1), pool_axis_adaptive(x.w, 1), false};
+}
+
+static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                  struct reason *reason)
+{
+    (void)settings, (void)x_count, (void)reason;
+    *y = shape_nhwc(x[0].n, 1, 1, x[0].c);
+    return true;
+}
+
+static enum status forward(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_average(call, &plane);
+}
+
+static enum status backward(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_average_backward(call, &plane);
+}
+
+static enum status forward_cpu(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_average_cpu(call, &plane);
+}
+
+static enum status backward_cpu(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_average_backward_cpu(call, &plane);
+}
+
+static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+
+#define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
+static const struct op_example examples[] = {
+    {"", 1, {SHAPE(3, 7, 7, 24)}},
+    {"", 1, {SHAPE(1, 31, 1, 5)}},
+    {"", 1, {SHAPE(3, 1, 1, 1)}},
+    {0},
+};
+
+const struct op globalavgpool_op = {
+    .name = "globalavgpool",
+    .help = "Average over the whole image.",
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .precision = CLASS_FOLLOW,
+    .shape = shape,
+    .reference = &reference,
+    .cpu = &cpu,
+    .examples = examples,
+};

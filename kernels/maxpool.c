@@ -1,0 +1,107 @@
+/* maxpool: the maximum of every window, as torch.nn.MaxPool2d: the first of equals, and a NaN beats all.
+ * The border counts as minus infinity. */
+#include <stddef.h>
+
+#include "kernels/pool.h"
+
+static struct pool_plane plane_open(const struct call *call)
+{
+    const struct pool *s = call->settings;
+    struct shape x = call->x[0].shape;
+    return (struct pool_plane){pool_axis_sliding(s, x.h), pool_axis_sliding(s, x.w), false};
+}
+
+static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                  struct reason *reason)
+{
+    (void)x_count;
+    return pool_shape(settings, x[0], y, reason);
+}
+
+/* One byte an output: kernels are at most 16x16. */
+static int saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                 struct op_saved out[OP_MAX_SAVED])
+{
+    (void)x_count;
+    if (!training) return 0;
+    struct shape y;
+    struct reason reason;
+    if (!shape(settings, 1, &x[0].shape, &y, &reason)) return 0;
+    out[0] = (struct op_saved){"number", U8, y};
+    return 1;
+}
+
+static unsigned reads(const void *settings, enum phase phase)
+{
+    (void)settings, (void)phase;
+    return READS_SAVED;
+}
+
+static enum status forward(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_maximum(call, &plane);
+}
+
+static enum status backward(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_maximum_backward(call, &plane);
+}
+
+static enum status forward_cpu(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_maximum_cpu(call, &plane);
+}
+
+static enum status backward_cpu(const struct call *call)
+{
+    struct pool_plane plane = plane_open(call);
+    return pool_maximum_backward_cpu(call, &plane);
+}
+
+static const struct field fields[] = {
+    {.name = "kernel", .type = FIELD_INT, .offset = offsetof(struct pool, kernel),
+     .min = 1, .max = 16, .help = "Side of the window."},
+    {.name = "stride", .type = FIELD_INT, .offset = offsetof(struct pool, stride), .initial = "kernel",
+     .min = 0, .max = 4096, .word = "kernel", .word_value = 0,
+     .help = "Distance of windows; 0 or kernel: the kernel's side."},
+    {.name = "pad", .type = FIELD_INT, .offset = offsetof(struct pool, pad), .initial = "0",
+     .min = 0, .max = 2048, .help = "Border on all sides, at most half of the kernel."},
+    {.name = "dilation", .type = FIELD_INT, .offset = offsetof(struct pool, dilation), .initial = "1",
+     .min = 1, .max = 4096, .help = "Distance of a window's elements."},
+    {.name = "ceil_mode", .type = FIELD_BOOL, .offset = offsetof(struct pool, ceil_mode), .initial = "no",
+     .help = "Whether a last, partial window counts."},
+    {0},
+};
+
+static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+
+#define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
+static const struct op_example examples[] = {
+    {"kernel=2", 1, {SHAPE(3, 7, 7, 5)}},
+    {"kernel=3 stride=2 pad=1", 1, {SHAPE(1, 31, 7, 24)}},
+    {"kernel=3 stride=2 ceil_mode=yes", 1, {SHAPE(1, 8, 6, 3)}},
+    {"kernel=3 stride=1 pad=1 dilation=2", 1, {SHAPE(3, 7, 7, 1)}},
+    {"kernel=3 stride=5", 1, {SHAPE(1, 7, 9, 1)}},
+    {"kernel=2 stride=1", 1, {SHAPE(1, 3, 3, 1030)}},
+    {0},
+};
+
+const struct op maxpool_op = {
+    .name = "maxpool",
+    .help = "Maximum over windows.",
+    .settings_size = sizeof(struct pool),
+    .fields = fields,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .precision = CLASS_FOLLOW,
+    .shape = shape,
+    .saved = saved,
+    .reads = reads,
+    .reference = &reference,
+    .cpu = &cpu,
+    .examples = examples,
+};

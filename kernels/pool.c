@@ -1,0 +1,180 @@
+#include "pool.h"
+
+#include <math.h>
+
+static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+struct pool_span pool_inputs(const struct pool_axis *a, int64_t output)
+{
+    if (a->adaptive)
+        return (struct pool_span){output * a->in / a->out, divide_up((output + 1) * a->in, a->out), 1, 0};
+    int64_t start = output * a->stride - a->pad;
+    int64_t skipped = start < 0 ? divide_up(-start, a->dilation) : 0;
+    int64_t end = min(start + (a->kernel - 1) * a->dilation + 1, a->in);
+    return (struct pool_span){start + skipped * a->dilation, end, a->dilation, skipped};
+}
+
+struct pool_span pool_outputs(const struct pool_axis *a, int64_t input)
+{
+    if (a->adaptive)
+        return (struct pool_span){input * a->out / a->in, divide_up((input + 1) * a->out, a->in), 1, 0};
+    int64_t reach = (a->kernel - 1) * a->dilation;
+    int64_t first = max(input + a->pad - reach, 0);
+    return (struct pool_span){divide_up(first, a->stride), min((input + a->pad) / a->stride + 1, a->out), 1, 0};
+}
+
+int64_t pool_position(const struct pool_axis *a, int64_t output, int64_t input)
+{
+    if (a->adaptive) return input - output * a->in / a->out;
+    int64_t distance = input + a->pad - output * a->stride;
+    return distance % a->dilation == 0 ? distance / a->dilation : -1;
+}
+
+int64_t pool_padded_count(const struct pool_axis *a, int64_t output)
+{
+    int64_t start = output * a->stride - a->pad;
+    return min(start + a->kernel, a->in + a->pad) - start;
+}
+
+/* torch's rule: with ceil_mode a last window that would begin in the padding is left out. */
+static int64_t sliding_count(const struct pool_axis *a, bool ceil_mode)
+{
+    int64_t room = a->in + 2 * a->pad - a->dilation * (a->kernel - 1) - 1;
+    if (room < 0) return 0;
+    int64_t last = ceil_mode ? divide_up(room, a->stride) : room / a->stride;
+    if (ceil_mode && last * a->stride >= a->in + a->pad) last--;
+    return last + 1;
+}
+
+struct pool_axis pool_axis_sliding(const struct pool *pool, int64_t in)
+{
+    struct pool_axis axis = {
+        .in = in,
+        .kernel = pool->kernel,
+        .stride = pool->stride ? pool->stride : pool->kernel,
+        .pad = pool->pad,
+        .dilation = pool->dilation ? pool->dilation : 1,
+    };
+    axis.out = sliding_count(&axis, pool->ceil_mode);
+    return axis;
+}
+
+struct pool_axis pool_axis_adaptive(int64_t in, int64_t out)
+{
+    return (struct pool_axis){.in = in, .out = out, .adaptive = true};
+}
+
+bool pool_shape(const struct pool *pool, struct shape x, struct shape *y, struct reason *reason)
+{
+    if (2 * pool->pad > pool->kernel)
+        return because(reason, "pad may be at most half of the kernel, %lld", (long long)pool->kernel / 2);
+    struct pool_axis h = pool_axis_sliding(pool, x.h), w = pool_axis_sliding(pool, x.w);
+    if (h.out < 1 || w.out < 1)
+        return because(reason, "a window of %lld does not fit an image of %lldx%lld", (long long)pool->kernel,
+                       (long long)x.h, (long long)x.w);
+    *y = shape_nhwc(x.n, h.out, w.out, x.c);
+    return true;
+}
+
+static int64_t span_count(struct pool_span span) { return divide_up(span.end - span.first, span.step); }
+
+double pool_divisor(const struct pool_plane *plane, int64_t h, int64_t w)
+{
+    if (plane->count_padding)
+        return (double)(pool_padded_count(&plane->h, h) * pool_padded_count(&plane->w, w));
+    return (double)(span_count(pool_inputs(&plane->h, h)) * span_count(pool_inputs(&plane->w, w)));
+}
+
+enum status pool_average(const struct call *call, const struct pool_plane *plane)
+{
+    struct shape y = call->y.shape;
+    for (int64_t n = 0; n < y.n; n++)
+    for (int64_t h = 0; h < y.h; h++)
+    for (int64_t w = 0; w < y.w; w++)
+    for (int64_t c = 0; c < y.c; c++) {
+        struct pool_span rows = pool_inputs(&plane->h, h), columns = pool_inputs(&plane->w, w);
+        double sum = 0;
+        for (int64_t i = rows.first; i < rows.end; i++)
+            for (int64_t j = columns.first; j < columns.end; j++)
+                sum += tensor_get(&call->x[0], tensor_at(&call->x[0], n, i, j, c));
+        tensor_set(&call->y, tensor_at(&call->y, n, h, w, c), sum / pool_divisor(plane, h, w));
+    }
+    return OK;
+}
+
+enum status pool_average_backward(const struct call *call, const struct pool_plane *plane)
+{
+    if (!call->d_x[0].data) return OK;
+    struct shape x = call->x[0].shape;
+    for (int64_t n = 0; n < x.n; n++)
+    for (int64_t h = 0; h < x.h; h++)
+    for (int64_t w = 0; w < x.w; w++)
+    for (int64_t c = 0; c < x.c; c++) {
+        struct pool_span rows = pool_outputs(&plane->h, h), columns = pool_outputs(&plane->w, w);
+        double sum = 0;
+        for (int64_t i = rows.first; i < rows.end; i++)
+            for (int64_t j = columns.first; j < columns.end; j++)
+                sum += tensor_get(&call->d_y, tensor_at(&call->d_y, n, i, j, c)) / pool_divisor(plane, i, j);
+        tensor_set(&call->d_x[0], tensor_at(&call->d_x[0], n, h, w, c), sum);
+    }
+    return OK;
+}
+
+int64_t pool_number(const struct pool_plane *plane, int64_t h, int64_t w, int64_t input_h, int64_t input_w)
+{
+    int64_t row = pool_position(&plane->h, h, input_h), column = pool_position(&plane->w, w, input_w);
+    int64_t row_length = plane->w.adaptive ? plane->w.in : plane->w.kernel;
+    return row < 0 || column < 0 ? -1 : row * row_length + column;
+}
+
+static void maximum_of_window(const struct call *call, const struct pool_plane *plane, int64_t n, int64_t h,
+                              int64_t w, int64_t c)
+{
+    struct pool_span rows = pool_inputs(&plane->h, h), columns = pool_inputs(&plane->w, w);
+    double best = -INFINITY;
+    int64_t number = pool_number(plane, h, w, rows.first, columns.first);
+    for (int64_t i = rows.first; i < rows.end; i += rows.step)
+        for (int64_t j = columns.first; j < columns.end; j += columns.step) {
+            double value = tensor_get(&call->x[0], tensor_at(&call->x[0], n, i, j, c));
+            if (value <= best) continue;
+            if (isnan(best) && !isnan(value)) continue;
+            best = value;
+            number = pool_number(plane, h, w, i, j);
+        }
+    int64_t at = tensor_at(&call->y, n, h, w, c);
+    tensor_set(&call->y, at, best);
+    if (call->saved_count) tensor_set(&call->saved[0], at, (double)number);
+}
+
+enum status pool_maximum(const struct call *call, const struct pool_plane *plane)
+{
+    struct shape y = call->y.shape;
+    for (int64_t n = 0; n < y.n; n++)
+    for (int64_t h = 0; h < y.h; h++)
+    for (int64_t w = 0; w < y.w; w++)
+    for (int64_t c = 0; c < y.c; c++) maximum_of_window(call, plane, n, h, w, c);
+    return OK;
+}
+
+enum status pool_maximum_backward(const struct call *call, const struct pool_plane *plane)
+{
+    if (!call->d_x[0].data) return OK;
+    struct shape x = call->x[0].shape;
+    for (int64_t n = 0; n < x.n; n++)
+    for (int64_t h = 0; h < x.h; h++)
+    for (int64_t w = 0; w < x.w; w++)
+    for (int64_t c = 0; c < x.c; c++) {
+        struct pool_span rows = pool_outputs(&plane->h, h), columns = pool_outputs(&plane->w, w);
+        double sum = 0;
+        for (int64_t i = rows.first; i < rows.end; i++)
+            for (int64_t j = columns.first; j < columns.end; j++) {
+                int64_t at = tensor_at(&call->d_y, n, i, j, c);
+                if ((int64_t)tensor_get(&call->saved[0], at) == pool_number(plane, i, j, h, w))
+                    sum += tensor_get(&call->d_y, at);
+            }
+        tensor_set(&call->d_x[0], tensor_at(&call->d_x[0], n, h, w, c), sum);
+    }
+    return OK;
+}

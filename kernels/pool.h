@@ -1,0 +1,63 @@
+/* pool.h: which inputs each output of a pooling op covers, along one axis: windows as torch lays them. */
+#ifndef KERNELS_POOL_H
+#define KERNELS_POOL_H
+
+#include "kernels/op.h"
+
+/* Sliding windows, or adaptive bins: then bin i is [floor(i * in / out), ceil((i + 1) * in / out)). */
+struct pool_axis {
+    int64_t in, out;
+    bool adaptive;
+    int64_t kernel, stride, pad, dilation;
+};
+
+/* Positions first, first + step, ... < end of the input; always within it. `skipped` of the
+ * window's positions lie before `first`, in the padding. */
+struct pool_span {
+    int64_t first, end, step;
+    int64_t skipped;
+};
+struct pool_span pool_inputs(const struct pool_axis *axis, int64_t output);
+
+/* Outputs first .. end - 1 are those that may cover this input. With dilation only those do for
+ * which pool_position is not negative: the input's number in the output's window. */
+struct pool_span pool_outputs(const struct pool_axis *axis, int64_t input);
+int64_t pool_position(const struct pool_axis *axis, int64_t output, int64_t input);
+
+/* Positions of a window that count in an average that counts the padding, too: all that lie in the
+ * input padded on both sides. */
+int64_t pool_padded_count(const struct pool_axis *axis, int64_t output);
+
+/* What maxpool and avgpool are set to; stride 0: the kernel; dilation 0: 1. */
+struct pool {
+    int64_t kernel, stride, pad, dilation;
+    bool ceil_mode, count_include_pad;
+};
+struct pool_axis pool_axis_sliding(const struct pool *pool, int64_t in);
+struct pool_axis pool_axis_adaptive(int64_t in, int64_t out);
+bool pool_shape(const struct pool *pool, struct shape x, struct shape *y, struct reason *reason);
+
+/* Both axes of an op, and how an average divides. */
+struct pool_plane {
+    struct pool_axis h, w;
+    bool count_padding;
+};
+double pool_divisor(const struct pool_plane *plane, int64_t h, int64_t w);
+
+/* Averages: plain loops, and by blocks of channels on threads. */
+enum status pool_average(const struct call *call, const struct pool_plane *plane);
+enum status pool_average_backward(const struct call *call, const struct pool_plane *plane);
+enum status pool_average_cpu(const struct call *call, const struct pool_plane *plane);
+enum status pool_average_backward_cpu(const struct call *call, const struct pool_plane *plane);
+
+/* Maxima: the first of equals, and a NaN beats all, as in torch. saved[0] is where in its window
+ * each maximum lies. */
+enum status pool_maximum(const struct call *call, const struct pool_plane *plane);
+enum status pool_maximum_backward(const struct call *call, const struct pool_plane *plane);
+enum status pool_maximum_cpu(const struct call *call, const struct pool_plane *plane);
+enum status pool_maximum_backward_cpu(const struct call *call, const struct pool_plane *plane);
+
+/* The number, from 0, of an input in the window of output h, w; -1 when it is not in it. */
+int64_t pool_number(const struct pool_plane *plane, int64_t h, int64_t w, int64_t input_h, int64_t input_w);
+
+#endif
