@@ -1,0 +1,76 @@
+/* add: y = x[0] + x[1] + ..., in that order, rounded once. */
+#include "kernels/cpu.h"
+#include "kernels/elementwise.h"
+
+static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                  struct reason *reason)
+{
+    (void)settings;
+    char first[SHAPE_TEXT], other[SHAPE_TEXT];
+    for (int i = 1; i < x_count; i++)
+        if (!shape_equal(x[0], x[i]))
+            return because(reason, "input %d is %s, not %s as the first", i + 1, shape_text(x[i], other),
+                           shape_text(x[0], first));
+    *y = x[0];
+    return true;
+}
+
+static bool passes_gradient(const void *settings, int x_count, const struct shape *x)
+{
+    (void)settings, (void)x_count, (void)x;
+    return true;
+}
+
+static enum status forward(const struct call *call)
+{
+    int64_t count = shape_count(call->y.shape);
+    for (int64_t i = 0; i < count; i++) {
+        double sum = tensor_get(&call->x[0], i);
+        for (int k = 1; k < call->x_count; k++) sum += tensor_get(&call->x[k], i);
+        tensor_set(&call->y, i, sum);
+    }
+    return OK;
+}
+
+static const struct op_code reference = {.forward = forward};
+
+#define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
+static const struct op_example examples[] = {
+    {"", 2, {SHAPE(3, 7, 7, 5), SHAPE(3, 7, 7, 5)}},
+    {"", 3, {SHAPE(1, 31, 7, 24), SHAPE(1, 31, 7, 24), SHAPE(1, 31, 7, 24)}},
+    {"", 2, {SHAPE(3, 1, 1, 1), SHAPE(3, 1, 1, 1)}},
+    {0},
+};
+
+const struct op add_op = {
+    .name = "add",
+    .help = "Sum of its inputs, element by element.",
+    .min_inputs = 2,
+    .max_inputs = OP_MAX_INPUTS,
+    .precision = CLASS_FOLLOW,
+    .shape = shape,
+    .in_place = elementwise_in_place,
+    .passes_gradient = passes_gradient,
+    .reference = &reference,
+    .cpu = &add_cpu,
+    .examples = examples,
+};
+
+/* sum: the same of two gradients of one tensor, where it has several readers. */
+const struct op sum_op = {
+    .name = "sum",
+    .help = "Sum of two gradients.",
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .precision = CLASS_FOLLOW,
+    .internal = true,
+    .shape = shape,
+    .in_place = elementwise_in_place,
+    .passes_gradient = passes_gradient,
+    .reference = &reference,
+    .cpu = &add_cpu,
+    .examples = (const struct op_example[]){
+        {"", 2, {SHAPE(3, 7, 7, 5), SHAPE(3, 7, 7, 5)}},
+        {0},
+    },
+};

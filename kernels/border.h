@@ -1,0 +1,22 @@
+/* border.h: copies an image into the middle of a larger one of zeros, or back: what the padding ops share. */
+#ifndef KERNELS_BORDER_H
+#define KERNELS_BORDER_H
+
+#include "kernels/op.h"
+
+/* Pixel h, w, channel c of the small image is h * stride etc. of x; in y it is at top + h, left + w,
+ * front + c. */
+struct border {
+    int64_t stride;
+    int64_t top, left, front;
+};
+
+/* Plain loops: y from x, and d_x from d_y (zero where the stride skips). */
+enum status border_forward(const struct call *call, const struct border *border);
+enum status border_backward(const struct call *call, const struct border *border);
+
+/* The same by copying pixels, on threads. */
+enum status border_forward_cpu(const struct call *call, const struct border *border);
+enum status border_backward_cpu(const struct call *call, const struct border *border);
+
+#endif

@@ -1,0 +1,82 @@
+/* cast: y = x in another number type. */
+#include <stddef.h>
+
+#include "kernels/cpu.h"
+#include "kernels/elementwise.h"
+
+struct cast {
+    int to;   /* enum dtype */
+};
+
+/* Double precision is what tests take gradients in; it stays. */
+static enum dtype output_dtype(const void *settings, enum dtype input)
+{
+    return input == F64 ? F64 : (enum dtype)((const struct cast *)settings)->to;
+}
+
+static double same(const void *settings, double x)
+{
+    (void)settings;
+    return x;
+}
+
+static enum status forward(const struct call *call)
+{
+    return elementwise_forward(call, same);
+}
+
+static void convert(const struct tensor *to, const struct tensor *from)
+{
+    int64_t count = shape_count(to->shape);
+#pragma omp parallel for schedule(static) if (count > PARALLEL)
+    for (int64_t first = 0; first < count; first += BLOCK)
+        dtype_convert(to->dtype, block_address(to, first), from->dtype, block_address(from, first),
+                      (size_t)min_count(BLOCK, count - first));
+}
+
+static enum status forward_cpu(const struct call *call)
+{
+    convert(&call->y, &call->x[0]);
+    return OK;
+}
+
+static enum status backward(const struct call *call)
+{
+    if (!call->d_x[0].data) return OK;
+    convert(&call->d_x[0], &call->d_y);
+    return OK;
+}
+
+static const char *const types[] = {"fp32", "fp16", "bf16", NULL};
+_Static_assert(F32 == 0 && F16 == 1 && BF16 == 2, "the names are in the order of enum dtype");
+static const struct field fields[] = {
+    {.name = "to", .type = FIELD_CHOICE, .offset = offsetof(struct cast, to), .choices = types,
+     .help = "The output's number type."},
+    {0},
+};
+
+static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code cpu = {.forward = forward_cpu, .backward = backward};
+
+static const struct op_example examples[] = {
+    {"to=fp32", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},
+    {"to=fp16", 1, {{.rank = 4, .n = 1, .h = 31, .w = 7, .c = 24}}},
+    {"to=bf16", 1, {{.rank = 4, .n = 3, .h = 1, .w = 1, .c = 1}}},
+    {0},
+};
+
+const struct op cast_op = {
+    .name = "cast",
+    .help = "The same numbers in another type.",
+    .settings_size = sizeof(struct cast),
+    .fields = fields,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .precision = CLASS_FOLLOW,
+    .internal = true,
+    .shape = elementwise_shape,
+    .output_dtype = output_dtype,
+    .reference = &reference,
+    .cpu = &cpu,
+    .examples = examples,
+};

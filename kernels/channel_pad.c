@@ -1,0 +1,85 @@
+/* channel_pad: every stride-th pixel, with channels of zeros before and after: the shortcut without
+ * parameters, option A of He et al. 2015, that ResNets for CIFAR have. */
+#include "kernels/border.h"
+
+#include <stddef.h>
+
+struct channel_pad {
+    int64_t stride, channels;
+};
+
+static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                  struct reason *reason)
+{
+    (void)x_count;
+    const struct channel_pad *s = settings;
+    if (s->channels < x[0].c || (s->channels - x[0].c) % 2)
+        return because(reason, "channels=%lld must be the input's %lld and an even number more",
+                       (long long)s->channels, (long long)x[0].c);
+    *y = shape_nhwc(x[0].n, (x[0].h - 1) / s->stride + 1, (x[0].w - 1) / s->stride + 1, s->channels);
+    return true;
+}
+
+static struct border border_open(const struct call *call)
+{
+    const struct channel_pad *s = call->settings;
+    return (struct border){.stride = s->stride, .front = (s->channels - call->x[0].shape.c) / 2};
+}
+
+static enum status forward(const struct call *call)
+{
+    struct border border = border_open(call);
+    return border_forward(call, &border);
+}
+
+static enum status backward(const struct call *call)
+{
+    struct border border = border_open(call);
+    return border_backward(call, &border);
+}
+
+static enum status forward_cpu(const struct call *call)
+{
+    struct border border = border_open(call);
+    return border_forward_cpu(call, &border);
+}
+
+static enum status backward_cpu(const struct call *call)
+{
+    struct border border = border_open(call);
+    return border_backward_cpu(call, &border);
+}
+
+static const struct field fields[] = {
+    {.name = "stride", .type = FIELD_INT, .offset = offsetof(struct channel_pad, stride), .initial = "2",
+     .min = 1, .max = 4096,
+     .help = "Distance of the pixels kept."},
+    {.name = "channels", .type = FIELD_INT, .offset = offsetof(struct channel_pad, channels),
+     .min = 1, .max = 1048576,
+     .help = "Channels of the output."},
+    {0},
+};
+
+static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+
+static const struct op_example examples[] = {
+    {"channels=10", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 4}}},
+    {"channels=48", 1, {{.rank = 4, .n = 1, .h = 8, .w = 31, .c = 24}}},
+    {"channels=3 stride=1", 1, {{.rank = 4, .n = 3, .h = 1, .w = 1, .c = 1}}},
+    {0},
+};
+
+const struct op channel_pad_op = {
+    .name = "channel_pad",
+    .help = "Strided shortcut that adds channels of zeros.",
+    .settings_size = sizeof(struct channel_pad),
+    .fields = fields,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .precision = CLASS_FOLLOW,
+    .shape = shape,
+    .reference = &reference,
+    .cpu = &cpu,
+    .examples = examples,
+};

@@ -1,0 +1,120 @@
+/* concat: the channels of all inputs, one after another, at every pixel. */
+#include "kernels/op.h"
+
+#include <string.h>
+
+static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                  struct reason *reason)
+{
+    (void)settings;
+    char first[SHAPE_TEXT], other[SHAPE_TEXT];
+    struct shape sum = x[0];
+    for (int i = 1; i < x_count; i++) {
+        if (x[i].n != x[0].n || x[i].h != x[0].h || x[i].w != x[0].w)
+            return because(reason, "input %d is %s, which is not as high and wide as the first, %s", i + 1,
+                           shape_text(x[i], other), shape_text(x[0], first));
+        sum.c += x[i].c;
+    }
+    *y = sum;
+    return true;
+}
+
+static int64_t pixels(struct shape shape) { return shape.n * shape.h * shape.w; }
+
+static void copy(const struct tensor *to, int64_t to_first, const struct tensor *from, int64_t from_first,
+                 int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) tensor_set(to, to_first + i, tensor_get(from, from_first + i));
+}
+
+static enum status forward(const struct call *call)
+{
+    int64_t at = 0;
+    for (int64_t pixel = 0; pixel < pixels(call->y.shape); pixel++)
+        for (int i = 0; i < call->x_count; i++) {
+            int64_t c = call->x[i].shape.c;
+            copy(&call->y, at, &call->x[i], pixel * c, c);
+            at += c;
+        }
+    return OK;
+}
+
+static enum status backward(const struct call *call)
+{
+    int64_t at = 0;
+    for (int64_t pixel = 0; pixel < pixels(call->d_y.shape); pixel++)
+        for (int i = 0; i < call->x_count; i++) {
+            int64_t c = call->x[i].shape.c;
+            if (call->d_x[i].data) copy(&call->d_x[i], pixel * c, &call->d_y, at, c);
+            at += c;
+        }
+    return OK;
+}
+
+/* One input's channels of all pixels, to or from channel `first` of the whole. */
+struct stripe {
+    char *whole, *part;
+    size_t first, bytes, pitch;   /* bytes: of first, of the part's pixel, of the whole's */
+};
+
+static struct stripe stripe_open(const struct tensor *whole, const struct tensor *part, int64_t channels,
+                                 int64_t first)
+{
+    size_t size = dtype_bytes(whole->dtype);
+    return (struct stripe){
+        .whole = whole->data,
+        .part = part->data,
+        .first = (size_t)first * size,
+        .bytes = (size_t)channels * size,
+        .pitch = (size_t)whole->shape.c * size,
+    };
+}
+
+static enum status forward_cpu(const struct call *call)
+{
+    int64_t first = 0, count = pixels(call->y.shape);
+    for (int i = 0; i < call->x_count; i++) {
+        struct stripe s = stripe_open(&call->y, &call->x[i], call->x[i].shape.c, first);
+#pragma omp parallel for schedule(static) if (count > 256)
+        for (int64_t p = 0; p < count; p++)
+            memcpy(s.whole + (size_t)p * s.pitch + s.first, s.part + (size_t)p * s.bytes, s.bytes);
+        first += call->x[i].shape.c;
+    }
+    return OK;
+}
+
+static enum status backward_cpu(const struct call *call)
+{
+    int64_t first = 0, count = pixels(call->d_y.shape);
+    for (int i = 0; i < call->x_count; first += call->x[i].shape.c, i++) {
+        if (!call->d_x[i].data) continue;
+        struct stripe s = stripe_open(&call->d_y, &call->d_x[i], call->x[i].shape.c, first);
+#pragma omp parallel for schedule(static) if (count > 256)
+        for (int64_t p = 0; p < count; p++)
+            memcpy(s.part + (size_t)p * s.bytes, s.whole + (size_t)p * s.pitch + s.first, s.bytes);
+    }
+    return OK;
+}
+
+static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+
+#define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
+static const struct op_example examples[] = {
+    {"", 2, {SHAPE(3, 7, 7, 5), SHAPE(3, 7, 7, 24)}},
+    {"", 3, {SHAPE(1, 31, 7, 1), SHAPE(1, 31, 7, 3), SHAPE(1, 31, 7, 24)}},
+    {"", 1, {SHAPE(1, 1, 1, 3)}},
+    {0},
+};
+
+const struct op concat_op = {
+    .name = "concat",
+    .help = "The channels of its inputs, one after another.",
+    .min_inputs = 1,
+    .max_inputs = OP_MAX_INPUTS,
+    .precision = CLASS_FOLLOW,
+    .shape = shape,
+    .reference = &reference,
+    .cpu = &cpu,
+    .examples = examples,
+};

@@ -1,0 +1,142 @@
+/* dropout: in training each element is zero with probability `rate`, else divided by 1 - rate
+ * (Srivastava et al. 2014, inverted as usual); in evaluation y = x.
+ *
+ * Whether an element stays is a function of seed, step, layer and its place in the whole batch
+ * (slices of it continue the count), so that the mask is not kept but made again. */
+#include <stddef.h>
+
+#include "base/random.h"
+#include "kernels/cpu.h"
+#include "kernels/elementwise.h"
+
+struct dropout {
+    double rate;
+};
+
+/* Draws come in groups of four words. An element is dropped when its word is below rate * 2^32. */
+struct mask {
+    struct random random;
+    uint64_t threshold;
+    uint64_t first;        /* number of the slice's first element in the batch */
+    uint64_t group;        /* the last one drawn */
+    uint32_t words[4];
+};
+
+static struct mask mask_open(const struct call *call)
+{
+    const struct dropout *s = call->settings;
+    const struct op_random *r = call->random;
+    struct tensor of = call->phase == PHASE_FORWARD ? call->y : call->d_y;
+    return (struct mask){
+        .random = random_open(r->seed, PURPOSE_DROPOUT, r->step, r->layer),
+        .threshold = (uint64_t)(s->rate * 0x1p32),
+        .first = (uint64_t)r->slice * (uint64_t)shape_count(of.shape),
+        .group = UINT64_MAX,
+    };
+}
+
+static bool mask_keeps(struct mask *mask, int64_t i)
+{
+    uint64_t element = mask->first + (uint64_t)i;
+    if (mask->group != element / 4) {
+        mask->group = element / 4;
+        random_words(&mask->random, mask->group, mask->words);
+    }
+    return mask->words[element % 4] >= mask->threshold;
+}
+
+/* to = from where the mask keeps it, scaled: for y and x, and for d_x and d_y alike. */
+static void drop(const struct call *call, const struct tensor *to, const struct tensor *from)
+{
+    const struct dropout *s = call->settings;
+    struct mask mask;
+    if (call->training) mask = mask_open(call);
+    for (int64_t i = 0; i < shape_count(to->shape); i++) {
+        double value = tensor_get(from, i);
+        if (call->training) value = mask_keeps(&mask, i) ? value / (1 - s->rate) : 0;
+        tensor_set(to, i, value);
+    }
+}
+
+static enum status forward(const struct call *call)
+{
+    drop(call, &call->y, &call->x[0]);
+    return OK;
+}
+
+static enum status backward(const struct call *call)
+{
+    if (!call->d_x[0].data) return OK;
+    drop(call, &call->d_x[0], &call->d_y);
+    return OK;
+}
+
+static void drop_block(const struct dropout *s, struct mask *mask, const struct tensor *to,
+                       const struct tensor *from, int64_t first, int64_t count)
+{
+    float in[BLOCK], out[BLOCK];
+    const float *x = block_load(from, first, count, in);
+    float *y = block_open(to, first, out);
+    float scale = s->rate < 1 ? (float)(1 / (1 - s->rate)) : 0;
+    for (int64_t i = 0; i < count; i++) y[i] = mask_keeps(mask, first + i) ? scale * x[i] : 0;
+    block_store(to, first, count, y);
+}
+
+static void drop_cpu(const struct call *call, const struct tensor *to, const struct tensor *from)
+{
+    int64_t count = shape_count(to->shape);
+#pragma omp parallel for schedule(static) if (count > BLOCK)
+    for (int64_t first = 0; first < count; first += BLOCK) {
+        int64_t length = min_count(BLOCK, count - first);
+        struct mask mask;
+        if (call->training) mask = mask_open(call);
+        if (call->training) drop_block(call->settings, &mask, to, from, first, length);
+        else dtype_convert(to->dtype, block_address(to, first), from->dtype, block_address(from, first),
+                           (size_t)length);
+    }
+}
+
+static enum status forward_cpu(const struct call *call)
+{
+    drop_cpu(call, &call->y, &call->x[0]);
+    return OK;
+}
+
+static enum status backward_cpu(const struct call *call)
+{
+    if (!call->d_x[0].data) return OK;
+    drop_cpu(call, &call->d_x[0], &call->d_y);
+    return OK;
+}
+
+static const struct field fields[] = {
+    {.name = "rate", .type = FIELD_REAL, .offset = offsetof(struct dropout, rate), .initial = "0.5",
+     .min = 0, .max = 1, .help = "Probability that an element is dropped."},
+    {0},
+};
+
+static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+
+static const struct op_example examples[] = {
+    {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},
+    {"rate=0.2", 1, {{.rank = 4, .n = 1, .h = 31, .w = 7, .c = 24}}},
+    {"rate=0", 1, {{.rank = 4, .n = 3, .h = 1, .w = 1, .c = 3}}},
+    {"rate=1", 1, {{.rank = 4, .n = 3, .h = 1, .w = 1, .c = 3}}},
+    {0},
+};
+
+const struct op dropout_op = {
+    .name = "dropout",
+    .help = "Zeroes elements at random in training.",
+    .settings_size = sizeof(struct dropout),
+    .fields = fields,
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .precision = CLASS_FOLLOW,
+    .shape = elementwise_shape,
+    .in_place = elementwise_in_place,
+    .reference = &reference,
+    .cpu = &cpu,
+    .examples = examples,
+};

@@ -1,0 +1,135 @@
+/* flatten: n, h, w, c to n, 1, 1, c * h * w in torch's order, channel by channel, so that weights
+ * of a linear layer behind it mean the same. Nothing moves when h * w or c is 1. */
+#include "kernels/cpu.h"
+#include "kernels/op.h"
+
+static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                  struct reason *reason)
+{
+    (void)settings, (void)x_count, (void)reason;
+    *y = shape_nhwc(x[0].n, 1, 1, x[0].c * x[0].h * x[0].w);
+    return true;
+}
+
+static bool in_order(const struct shape *x)
+{
+    return x->c == 1 || x->h * x->w == 1;
+}
+
+static bool in_place(const void *settings, enum phase phase, int x_count, const struct shape *x)
+{
+    (void)settings, (void)phase, (void)x_count;
+    return in_order(&x[0]);
+}
+
+static bool passes_gradient(const void *settings, int x_count, const struct shape *x)
+{
+    (void)settings, (void)x_count;
+    return in_order(&x[0]);
+}
+
+/* Where element h, w, c of image n goes. */
+static int64_t flat(const struct tensor *x, int64_t n, int64_t h, int64_t w, int64_t c)
+{
+    const struct shape *s = &x->shape;
+    return ((n * s->c + c) * s->h + h) * s->w + w;
+}
+
+static enum status forward(const struct call *call)
+{
+    const struct tensor *x = &call->x[0];
+    for (int64_t n = 0; n < x->shape.n; n++)
+    for (int64_t h = 0; h < x->shape.h; h++)
+    for (int64_t w = 0; w < x->shape.w; w++)
+    for (int64_t c = 0; c < x->shape.c; c++)
+        tensor_set(&call->y, flat(x, n, h, w, c), tensor_get(x, tensor_at(x, n, h, w, c)));
+    return OK;
+}
+
+static enum status backward(const struct call *call)
+{
+    if (!call->d_x[0].data) return OK;
+    const struct tensor *d_x = &call->d_x[0];
+    for (int64_t n = 0; n < d_x->shape.n; n++)
+    for (int64_t h = 0; h < d_x->shape.h; h++)
+    for (int64_t w = 0; w < d_x->shape.w; w++)
+    for (int64_t c = 0; c < d_x->shape.c; c++)
+        tensor_set(d_x, tensor_at(d_x, n, h, w, c), tensor_get(&call->d_y, flat(d_x, n, h, w, c)));
+    return OK;
+}
+
+/* to[column][row] = from[row][column], in words of 2 or 4 bytes. */
+static void transpose(const struct tensor *to, const struct tensor *from, int64_t first, int64_t rows,
+                      int64_t columns)
+{
+    if (dtype_bytes(to->dtype) == 2) {
+        uint16_t *out = (uint16_t *)to->data + first;
+        const uint16_t *in = (const uint16_t *)from->data + first;
+        for (int64_t i = 0; i < columns; i++)
+            for (int64_t j = 0; j < rows; j++) out[i * rows + j] = in[j * columns + i];
+    } else {
+        float *out = (float *)to->data + first;
+        const float *in = (const float *)from->data + first;
+        for (int64_t i = 0; i < columns; i++)
+            for (int64_t j = 0; j < rows; j++) out[i * rows + j] = in[j * columns + i];
+    }
+}
+
+static void convert(const struct tensor *to, const struct tensor *from)
+{
+    if (to->data != from->data)
+        dtype_convert(to->dtype, to->data, from->dtype, from->data, (size_t)shape_count(to->shape));
+}
+
+static enum status forward_cpu(const struct call *call)
+{
+    struct shape x = call->x[0].shape;
+    int64_t image = x.h * x.w * x.c;
+    if (in_order(&x)) {
+        convert(&call->y, &call->x[0]);
+        return OK;
+    }
+#pragma omp parallel for schedule(static) if (x.n * image > PARALLEL)
+    for (int64_t n = 0; n < x.n; n++) transpose(&call->y, &call->x[0], n * image, x.h * x.w, x.c);
+    return OK;
+}
+
+static enum status backward_cpu(const struct call *call)
+{
+    if (!call->d_x[0].data) return OK;
+    struct shape x = call->d_x[0].shape;
+    int64_t image = x.h * x.w * x.c;
+    if (in_order(&x)) {
+        convert(&call->d_x[0], &call->d_y);
+        return OK;
+    }
+#pragma omp parallel for schedule(static) if (x.n * image > PARALLEL)
+    for (int64_t n = 0; n < x.n; n++) transpose(&call->d_x[0], &call->d_y, n * image, x.c, x.h * x.w);
+    return OK;
+}
+
+static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+
+#define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
+static const struct op_example examples[] = {
+    {"", 1, {SHAPE(3, 7, 5, 24)}},
+    {"", 1, {SHAPE(3, 1, 1, 5)}},
+    {"", 1, {SHAPE(1, 31, 7, 1)}},
+    {"", 1, {SHAPE(1, 7, 7, 3)}},
+    {0},
+};
+
+const struct op flatten_op = {
+    .name = "flatten",
+    .help = "Each image as one vector, in torch's order.",
+    .min_inputs = 1,
+    .max_inputs = 1,
+    .precision = CLASS_FOLLOW,
+    .shape = shape,
+    .in_place = in_place,
+    .passes_gradient = passes_gradient,
+    .reference = &reference,
+    .cpu = &cpu,
+    .examples = examples,
+};
