@@ -1,0 +1,146 @@
+/* softmax_cross_entropy: the loss of every image, as torch.nn.CrossEntropyLoss(reduction="none"):
+ *
+ *     t'[c] = (1 - label_smoothing) * t[c] + label_smoothing / classes   (Szegedy et al. 2015)
+ *     y = sum over c of t'[c] * (logsumexp(x) - x[c])
+ *
+ * with t one at the label and zero elsewhere, or soft targets. Backward is that of the mean over the
+ * n images of the call, times loss_weight and the loss scale; it is the root, so d_y is not read:
+ *     d_x[c] = (softmax(x)[c] * sum(t') - t'[c]) * loss_weight * loss_scale / n */
+#include "softmax_cross_entropy.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "kernels/cpu.h"
+
+double target_of(const struct call *call, int64_t i, int64_t c)
+{
+    const struct tensor *labels = &call->x[1];
+    int64_t classes = call->x[0].shape.c;
+    if (labels->dtype != I32) return tensor_get(labels, i * classes + c);
+    int32_t label = ((const int32_t *)labels->data)[i];
+    if (label < 0 || label >= classes) return NAN;
+    return label == c;
+}
+
+bool per_image_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                     struct reason *reason)
+{
+    (void)settings, (void)x_count;
+    char logits[SHAPE_TEXT], labels[SHAPE_TEXT];
+    if (x[0].h != 1 || x[0].w != 1)
+        return because(reason, "the logits are %s: they must be one vector an image", shape_text(x[0], logits));
+    if (x[1].n != x[0].n || x[1].h != 1 || x[1].w != 1 || (x[1].c != 1 && x[1].c != x[0].c))
+        return because(reason, "labels of %s do not go with logits of %s", shape_text(x[1], labels),
+                       shape_text(x[0], logits));
+    *y = shape_nhwc(x[0].n, 1, 1, 1);
+    return true;
+}
+
+bool labels_no_gradient(int input) { return input == 1; }
+
+/* Double precision is what tests take gradients in. */
+static enum dtype output_dtype(const void *settings, enum dtype input)
+{
+    (void)settings;
+    return input == F64 ? F64 : F32;
+}
+
+static int saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                 struct op_saved out[OP_MAX_SAVED])
+{
+    (void)settings, (void)x_count;
+    if (!training) return 0;
+    out[0] = (struct op_saved){"logsumexp", F32, shape_nhwc(x[0].shape.n, 1, 1, 1)};
+    return 1;
+}
+
+static unsigned reads(const void *settings, enum phase phase)
+{
+    (void)settings, (void)phase;
+    return READS_X | READS_SAVED;
+}
+
+static double smoothed(const struct call *call, int64_t i, int64_t c)
+{
+    const struct softmax_cross_entropy *s = call->settings;
+    return (1 - s->label_smoothing) * target_of(call, i, c) +
+           s->label_smoothing / (double)call->x[0].shape.c;
+}
+
+static double logsumexp(const struct tensor *x, int64_t i)
+{
+    int64_t classes = x->shape.c;
+    double max = -INFINITY, sum = 0;
+    for (int64_t c = 0; c < classes; c++) max = fmax(max, tensor_get(x, i * classes + c));
+    for (int64_t c = 0; c < classes; c++) sum += exp(tensor_get(x, i * classes + c) - max);
+    return max + log(sum);
+}
+
+static enum status forward(const struct call *call)
+{
+    int64_t classes = call->x[0].shape.c;
+    for (int64_t i = 0; i < call->y.shape.n; i++) {
+        double lse = logsumexp(&call->x[0], i), loss = 0;
+        for (int64_t c = 0; c < classes; c++) {
+            double target = smoothed(call, i, c);
+            if (target != 0) loss += target * (lse - tensor_get(&call->x[0], i * classes + c));
+        }
+        tensor_set(&call->y, i, loss);
+        if (call->saved_count) tensor_set(&call->saved[0], i, lse);
+    }
+    return OK;
+}
+
+static enum status backward(const struct call *call)
+{
+    if (!call->d_x[0].data) return OK;
+    int64_t classes = call->x[0].shape.c, n = call->x[0].shape.n;
+    double factor = (double)call->loss_weight * (double)*call->loss_scale / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        double lse = tensor_get(&call->saved[0], i), sum = 0;
+        for (int64_t c = 0; c < classes; c++) sum += smoothed(call, i, c);
+        for (int64_t c = 0; c < classes; c++) {
+            double softmax = exp(tensor_get(&call->x[0], i * classes + c) - lse);
+            tensor_set(&call->d_x[0], i * classes + c, (softmax * sum - smoothed(call, i, c)) * factor);
+        }
+    }
+    return OK;
+}
+
+static const struct field fields[] = {
+    {.name = "label_smoothing", .type = FIELD_REAL,
+     .offset = offsetof(struct softmax_cross_entropy, label_smoothing), .initial = "0", .min = 0, .max = 1,
+     .help = "Share of the target that is spread over all classes."},
+    {0},
+};
+
+static const struct op_code reference = {.forward = forward, .backward = backward};
+
+#define SHAPE(n_, c_) {.rank = 4, .n = n_, .h = 1, .w = 1, .c = c_}
+static const struct op_example examples[] = {
+    {"", 2, {SHAPE(3, 10), SHAPE(3, 1)}},
+    {"label_smoothing=0.1", 2, {SHAPE(1, 24), SHAPE(1, 1)}},
+    {"label_smoothing=0.1", 2, {SHAPE(3, 5), SHAPE(3, 5)}},
+    {"", 2, {SHAPE(7, 1100), SHAPE(7, 1)}},
+    {0},
+};
+
+const struct op softmax_cross_entropy_op = {
+    .name = "softmax_cross_entropy",
+    .help = "Cross entropy of softmax, per image.",
+    .settings_size = sizeof(struct softmax_cross_entropy),
+    .fields = fields,
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .precision = CLASS_FOLLOW,
+    .internal = true,
+    .shape = per_image_shape,
+    .output_dtype = output_dtype,
+    .saved = saved,
+    .reads = reads,
+    .no_gradient = labels_no_gradient,
+    .reference = &reference,
+    .cpu = &softmax_cross_entropy_cpu,
+    .examples = examples,
+};

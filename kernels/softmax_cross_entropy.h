@@ -1,0 +1,21 @@
+/* softmax_cross_entropy.h: settings of softmax_cross_entropy, and labels as the losses see them. */
+#ifndef KERNELS_SOFTMAX_CROSS_ENTROPY_H
+#define KERNELS_SOFTMAX_CROSS_ENTROPY_H
+
+#include "kernels/op.h"
+
+struct softmax_cross_entropy {
+    double label_smoothing;
+};
+
+/* The second input is labels, I32 [n, 1, 1, 1], or targets, F32 [n, 1, 1, classes]. The target of
+ * class c for image i, before smoothing; NaN for every class when the label is out of range, so
+ * that a bad label is never silent. */
+double target_of(const struct call *call, int64_t i, int64_t c);
+
+/* Checks logits and labels against each other; the output is one number an image. */
+bool per_image_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                     struct reason *reason);
+bool labels_no_gradient(int input);
+
+#endif

@@ -1,0 +1,86 @@
+/* topk: the rank of every image's true class: how many classes beat it. It is among the top k when
+ * its rank is below k.
+ *
+ *     y = number of classes c with x[c] > x[label], or x[c] = x[label] and c < label
+ *
+ * NaN logits come last, in order of their index; a label out of range is beaten by all. With soft
+ * targets the true class is the first of the greatest. */
+#include "softmax_cross_entropy.h"
+
+#include <math.h>
+
+#include "kernels/op.h"
+
+static enum dtype output_dtype(const void *settings, enum dtype input)
+{
+    (void)settings, (void)input;
+    return I32;
+}
+
+static bool no_gradient(int input)
+{
+    (void)input;
+    return true;
+}
+
+/* The class with the greatest target, or `classes` when the label is out of range. */
+static int64_t true_class(const struct call *call, int64_t i)
+{
+    int64_t classes = call->x[0].shape.c;
+    const struct tensor *labels = &call->x[1];
+    if (labels->dtype == I32) {
+        int32_t label = ((const int32_t *)labels->data)[i];
+        return label < 0 || label >= classes ? classes : label;
+    }
+    int64_t best = 0;
+    for (int64_t c = 1; c < classes; c++)
+        if (target_of(call, i, c) > target_of(call, i, best)) best = c;
+    return best;
+}
+
+static bool beats(double value, int64_t c, double own, int64_t label)
+{
+    if (isnan(own)) return !isnan(value) || c < label;
+    return value > own || (value == own && c < label);
+}
+
+static enum status forward(const struct call *call)
+{
+    int64_t classes = call->x[0].shape.c;
+    for (int64_t i = 0; i < call->y.shape.n; i++) {
+        int64_t label = true_class(call, i), rank = 0;
+        if (label == classes) {
+            rank = classes;
+        } else {
+            double own = tensor_get(&call->x[0], i * classes + label);
+            for (int64_t c = 0; c < classes; c++)
+                rank += beats(tensor_get(&call->x[0], i * classes + c), c, own, label);
+        }
+        tensor_set(&call->y, i, (double)rank);
+    }
+    return OK;
+}
+
+static const struct op_code reference = {.forward = forward};
+
+#define SHAPE(n_, c_) {.rank = 4, .n = n_, .h = 1, .w = 1, .c = c_}
+static const struct op_example examples[] = {
+    {"", 2, {SHAPE(3, 10), SHAPE(3, 1)}},
+    {"", 2, {SHAPE(1, 1), SHAPE(1, 1)}},
+    {"", 2, {SHAPE(3, 5), SHAPE(3, 5)}},
+    {0},
+};
+
+const struct op topk_op = {
+    .name = "topk",
+    .help = "How many classes beat the true one, per image.",
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .precision = CLASS_FOLLOW,
+    .internal = true,
+    .shape = per_image_shape,
+    .output_dtype = output_dtype,
+    .no_gradient = no_gradient,
+    .reference = &reference,
+    .examples = examples,
+};
