@@ -1,1 +1,26 @@
-# check_PROGRAMS += tests/test_NAME; tests_test_NAME_SOURCES = tests/test_NAME.c; tests_test_NAME_LDADD = $(LDADD) -lcmocka
+GRAPH_LIBS = libgraph.a libkernels.a libconf.a liballoc.a libamp.a libdevice.a libbase.a $(CUDA_LIBS)
+
+check_PROGRAMS += tests/test_model
+tests_test_model_SOURCES = tests/test_model.c
+tests_test_model_LDADD = $(GRAPH_LIBS) -lcmocka
+
+check_PROGRAMS += tests/test_models
+tests_test_models_SOURCES = tests/test_models.c
+tests_test_models_LDADD = $(GRAPH_LIBS) -lcmocka
+EXTRA_DIST += $(wildcard $(srcdir)/tests/models/*)
+
+check_PROGRAMS += tests/test_plan
+tests_test_plan_SOURCES = tests/test_plan.c
+tests_test_plan_LDADD = $(LDADD) -lcmocka
+
+check_PROGRAMS += tests/test_program
+tests_test_program_SOURCES = tests/test_program.c tests/net.c tests/net.h
+tests_test_program_LDADD = $(LDADD) -lcmocka
+
+check_PROGRAMS += tests/test_store
+tests_test_store_SOURCES = tests/test_store.c tests/net.c tests/net.h
+tests_test_store_LDADD = $(LDADD) -lcmocka
+
+check_PROGRAMS += tests/test_exec
+tests_test_exec_SOURCES = tests/test_exec.c tests/net.c tests/net.h
+tests_test_exec_LDADD = $(LDADD) -lcmocka

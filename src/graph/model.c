@@ -704,7 +704,7 @@ static char *base_name(const char *path)
 
 static enum status open_file(const struct model_options *options, struct ini *ini)
 {
-    char *path;
+    char *path = NULL;
     TRY(find_file(options, &path));
     enum status status = ini_read(path, ini);
     free(path);
