@@ -2,6 +2,7 @@
 #ifndef DATA_IMAGE_H
 #define DATA_IMAGE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,20 +16,29 @@ struct image {
 };
 
 /* Makes room for h x w x c; false (and a reason) when that is absurd (over 2^28 bytes) or there
- * is no memory. */
+ * is no memory. What the pixels were is lost. */
 bool image_resize_buffer(struct image *image, int h, int w, int c, struct reason *reason);
 void image_free(struct image *image);
 
 enum image_kind { IMAGE_UNKNOWN, IMAGE_PNG, IMAGE_JPEG };
+#define IMAGE_SNIFF_BYTES 8
 enum image_kind image_sniff(const uint8_t *bytes, size_t count);
 
 /* Decodes a PNG or JPEG in memory to `channels` (1 or 3): grey is replicated, colour is weighted
  * to grey, palettes, 16 bits, alpha (dropped), CMYK and YCCK are converted. False and why when it
- * is corrupt, truncated or absurd; never crashes. */
+ * is corrupt, truncated or absurd; never crashes. Gamma and colour profiles are not applied. */
 bool image_decode(const uint8_t *bytes, size_t count, int channels, struct image *image,
                   struct reason *reason);
 
-/* The same from a file. */
+/* The same from a file; the reason names it. */
 bool image_load(const char *path, int channels, struct image *image, struct reason *reason);
+
+/* The two decoders behind image_decode, and what they share: `count` RGB pixels weighted to grey
+ * (ITU-R BT.601 luma, as PIL rounds it); `to` may be `from`. */
+bool image_decode_png(const uint8_t *bytes, size_t count, int channels, struct image *image,
+                      struct reason *reason);
+bool image_decode_jpeg(const uint8_t *bytes, size_t count, int channels, struct image *image,
+                       struct reason *reason);
+void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count);
 
 #endif

@@ -1,0 +1,104 @@
+#include "data/image.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+/* Beyond these an image, or the file that it comes in, is taken for an accident or an attack. */
+#define PIXEL_BYTES_MAX ((size_t)1 << 28)
+#define FILE_BYTES_MAX ((off_t)1 << 30)
+
+bool image_resize_buffer(struct image *image, int h, int w, int c, struct reason *reason)
+{
+    if (h < 1 || w < 1 || c < 1 || c > 4) return because(reason, "an image of %dx%dx%d", h, w, c);
+    if ((size_t)h > PIXEL_BYTES_MAX / (size_t)w / (size_t)c)
+        return because(reason, "%d x %d pixels are too many", w, h);
+    size_t bytes = (size_t)h * (size_t)w * (size_t)c;
+    if (bytes > image->capacity) {
+        free(image->pixels);
+        image->capacity = 0;
+        image->pixels = malloc(bytes);
+        if (!image->pixels) return because(reason, "no memory for %d x %d pixels", w, h);
+        image->capacity = bytes;
+    }
+    image->h = h;
+    image->w = w;
+    image->c = c;
+    return true;
+}
+
+void image_free(struct image *image)
+{
+    free(image->pixels);
+    *image = (struct image){0};
+}
+
+enum image_kind image_sniff(const uint8_t *bytes, size_t count)
+{
+    static const uint8_t png[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+    static const uint8_t jpeg[3] = {0xff, 0xd8, 0xff};
+    if (count >= sizeof png && memcmp(bytes, png, sizeof png) == 0) return IMAGE_PNG;
+    if (count >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0) return IMAGE_JPEG;
+    return IMAGE_UNKNOWN;
+}
+
+bool image_decode(const uint8_t *bytes, size_t count, int channels, struct image *image,
+                  struct reason *reason)
+{
+    switch (image_sniff(bytes, count)) {
+    case IMAGE_PNG: return image_decode_png(bytes, count, channels, image, reason);
+    case IMAGE_JPEG: return image_decode_jpeg(bytes, count, channels, image, reason);
+    case IMAGE_UNKNOWN: break;
+    }
+    return because(reason, count ? "neither PNG nor JPEG by its first bytes" : "empty");
+}
+
+void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t red = from[3 * i], green = from[3 * i + 1], blue = from[3 * i + 2];
+        to[i] = (uint8_t)((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16);
+    }
+}
+
+static bool read_all(int file, uint8_t *bytes, size_t count, struct reason *reason)
+{
+    for (size_t done = 0; done < count;) {
+        ssize_t got = read(file, bytes + done, count - done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return because(reason, "%s", strerror(errno));
+        if (got == 0) return because(reason, "the file became shorter while it was read");
+        done += (size_t)got;
+    }
+    return true;
+}
+
+static bool decode_file(int file, int channels, struct image *image, struct reason *reason)
+{
+    struct stat stat;
+    if (fstat(file, &stat) != 0) return because(reason, "%s", strerror(errno));
+    if (!S_ISREG(stat.st_mode)) return because(reason, "not a regular file");
+    if (stat.st_size > FILE_BYTES_MAX) return because(reason, "a file of over 1 GiB is no image");
+    size_t count = (size_t)stat.st_size;
+    uint8_t *bytes = malloc(count ? count : 1);
+    if (!bytes) return because(reason, "no memory for its %zu bytes", count);
+    bool good = read_all(file, bytes, count, reason) && image_decode(bytes, count, channels, image, reason);
+    free(bytes);
+    return good;
+}
+
+bool image_load(const char *path, int channels, struct image *image, struct reason *reason)
+{
+    struct reason why;
+    /* Without O_NONBLOCK a named pipe in a class folder would hold its reader for ever. */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) return because(reason, "%s: %s", path, strerror(errno));
+    bool good = decode_file(file, channels, image, &why);
+    close(file);
+    return good || because(reason, "%s: %s", path, why.text);
+}

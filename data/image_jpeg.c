@@ -1,0 +1,147 @@
+/* JPEG by libjpeg-turbo: baseline and progressive, 8 bits, grey, colour, CMYK and YCCK. */
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h>
+#include <jerror.h>
+
+#include "data/image.h"
+
+/* A progressive image may name any number of scans, each a pass over all of it; real encoders
+ * write about ten. */
+#define SCANS_MAX 200
+/* What libjpeg may keep at once: the coefficients of the largest progressive image we accept. */
+#define DECODER_BYTES_MAX (1L << 29)
+
+/* All that changes before a longjmp is a member, never a local. */
+struct reader {
+    struct jpeg_decompress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    struct jpeg_progress_mgr progress;
+    jmp_buf out;
+    uint8_t *row;              /* one row as decoded, where it still has to be converted */
+    struct image *image;
+    struct reason *reason;
+};
+
+static struct reader *reader_of(j_common_ptr jpeg) { return jpeg->client_data; }
+
+_Noreturn static void on_error(j_common_ptr jpeg)
+{
+    char message[JMSG_LENGTH_MAX];
+    jpeg->err->format_message(jpeg, message);
+    because(reader_of(jpeg)->reason, "JPEG: %s", message);
+    longjmp(reader_of(jpeg)->out, 1);
+}
+
+/* Warnings that leave every pixel right. Any other means that libjpeg has made pixels up. */
+static bool harmless(int code)
+{
+    return code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR ||
+           code == JWRN_NOT_SEQUENTIAL || code == JWRN_TOO_MUCH_DATA;
+}
+
+static void on_message(j_common_ptr jpeg, int level)
+{
+    if (level < 0 && !harmless(jpeg->err->msg_code)) on_error(jpeg);
+}
+
+static void on_progress(j_common_ptr jpeg)
+{
+    int scans = ((j_decompress_ptr)jpeg)->input_scan_number;
+    if (scans <= SCANS_MAX) return;
+    because(reader_of(jpeg)->reason, "JPEG: over %d scans", SCANS_MAX);
+    longjmp(reader_of(jpeg)->out, 1);
+}
+
+/* 255 is no ink when Adobe wrote the file (it stores CMYK inverted), 0 otherwise. */
+static void rgb_from_cmyk(uint8_t *to, const uint8_t *from, size_t count, bool inverted)
+{
+    unsigned flip = inverted ? 0 : 255;
+    for (size_t i = 0; i < count; i++) {
+        unsigned key = from[4 * i + 3] ^ flip;
+        for (int k = 0; k < 3; k++) to[3 * i + k] = (uint8_t)(((from[4 * i + k] ^ flip) * key + 127) / 255);
+    }
+}
+
+/* Asks libjpeg for what it can convert by itself; only CMYK is left to us. */
+static bool choose_colours(struct reader *reader, int channels)
+{
+    struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+    switch (jpeg->jpeg_color_space) {
+    case JCS_GRAYSCALE:
+    case JCS_YCbCr:
+    case JCS_RGB:
+        jpeg->out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+        return true;
+    case JCS_CMYK:
+    case JCS_YCCK:
+        jpeg->out_color_space = JCS_CMYK;
+        return true;
+    default:
+        return because(reader->reason, "JPEG: %d components that are no colours we know",
+                       jpeg->num_components);
+    }
+}
+
+static void read_rows(struct reader *reader, int channels)
+{
+    struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+    size_t w = jpeg->output_width;
+    bool cmyk = jpeg->out_color_space == JCS_CMYK;
+    while (jpeg->output_scanline < jpeg->output_height) {
+        uint8_t *to = reader->image->pixels + jpeg->output_scanline * w * (size_t)channels;
+        jpeg_read_scanlines(jpeg, cmyk ? &reader->row : &to, 1);
+        if (!cmyk) continue;
+        rgb_from_cmyk(reader->row, reader->row, w, jpeg->saw_Adobe_marker);
+        if (channels == 1)
+            image_grey_from_rgb(to, reader->row, w);
+        else
+            memcpy(to, reader->row, 3 * w);
+    }
+}
+
+static bool read_pixels(struct reader *reader, const uint8_t *bytes, size_t count, int channels)
+{
+    struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+    jpeg_create_decompress(jpeg);
+    jpeg->client_data = reader;
+    jpeg->progress = &reader->progress;
+    jpeg->mem->max_memory_to_use = DECODER_BYTES_MAX;
+    jpeg_mem_src(jpeg, bytes, (unsigned long)count);
+    jpeg_read_header(jpeg, TRUE);
+    if (jpeg->data_precision != 8)
+        return because(reader->reason, "JPEG: %d bits a sample; only 8 can be read", jpeg->data_precision);
+    if (!choose_colours(reader, channels)) return false;
+    int h = (int)jpeg->image_height, w = (int)jpeg->image_width;
+    if (!image_resize_buffer(reader->image, h, w, channels, reader->reason)) return false;
+    jpeg_start_decompress(jpeg);
+    reader->row = malloc(4 * (size_t)w);
+    if (!reader->row) return because(reader->reason, "JPEG: no memory for a row");
+    read_rows(reader, channels);
+    jpeg_finish_decompress(jpeg);
+    return true;
+}
+
+static bool read_guarded(struct reader *reader, const uint8_t *bytes, size_t count, int channels)
+{
+    if (setjmp(reader->out)) return false;
+    return read_pixels(reader, bytes, count, channels);
+}
+
+bool image_decode_jpeg(const uint8_t *bytes, size_t count, int channels, struct image *image,
+                       struct reason *reason)
+{
+    struct reader reader = {.image = image, .reason = reason};
+    reader.jpeg.err = jpeg_std_error(&reader.errors);
+    reader.jpeg.client_data = &reader;
+    reader.errors.error_exit = on_error;
+    reader.errors.emit_message = on_message;
+    reader.progress.progress_monitor = on_progress;
+    bool good = read_guarded(&reader, bytes, count, channels);
+    free(reader.row);
+    jpeg_destroy_decompress(&reader.jpeg);
+    return good;
+}

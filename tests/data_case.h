@@ -1,0 +1,43 @@
+/* data_case.h: what the tests of data/ share: folders to write in, image files made on the spot. */
+#ifndef TESTS_DATA_CASE_H
+#define TESTS_DATA_CASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of a file, in memory that free() gives back. */
+struct bytes {
+    uint8_t *data;
+    size_t count;
+};
+
+/* A PNG; `type` is libpng's colour type, `rows` what png_write_image wants, packed and big-endian.
+ * A palette is 0, 1, 2, ... grey, with red the index doubled. */
+struct bytes case_png(int w, int h, int depth, int type, bool interlaced, const uint8_t *pixels);
+
+/* A JPEG of the best quality; `space` and `stored` are libjpeg's colour spaces of pixels and file. */
+struct bytes case_jpeg(int w, int h, int channels, int space, int stored, bool progressive,
+                       const uint8_t *pixels);
+
+/* An 8-bit RGB PNG of one colour. */
+struct bytes case_plain_png(int w, int h, uint8_t red, uint8_t green, uint8_t blue);
+
+/* A fresh folder under $TMPDIR; case_remove deletes it with all it holds. */
+char *case_folder(void);
+void case_remove(char *folder);
+
+/* Paths are "FOLDER/NAME"; folders on the way are made. */
+void case_write(const char *folder, const char *name, const void *data, size_t count);
+void case_write_bytes(const char *folder, const char *name, struct bytes bytes);   /* and frees them */
+void case_write_gz(const char *folder, const char *name, const void *data, size_t count);
+struct bytes case_read(const char *path);
+
+/* $AMPTRAIN_DATA/NAME when it is there, otherwise the test that asks is skipped. The caller frees. */
+char *case_data(const char *name);
+
+/* Log lines are collected instead of printed, so that what is said can be looked at. */
+void case_log_collect(void);
+const char *case_log(void);          /* lines since case_log_collect, each ended by a newline */
+
+#endif

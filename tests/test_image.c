@@ -1,0 +1,384 @@
+/* Decoding of PNG and JPEG: every kind of file, and every kind of broken file. */
+#include <dirent.h>
+#include <png.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+#include <jpeglib.h>
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "data/image.h"
+#include "data_case.h"
+
+#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+
+static struct image decoded(struct bytes bytes, int channels)
+{
+    struct image image = {0};
+    struct reason reason = {""};
+    if (!image_decode(bytes.data, bytes.count, channels, &image, &reason)) fail_msg("%s", reason.text);
+    free(bytes.data);
+    return image;
+}
+
+static void expect_pixel(const struct image *image, int i, int red, int green, int blue, int slack)
+{
+    const uint8_t *pixel = image->pixels + i * image->c;
+    int want[3] = {red, green, blue};
+    for (int k = 0; k < 3; k++)
+        if (abs(pixel[k] - want[k]) > slack)
+            fail_msg("pixel %d is %d,%d,%d, not %d,%d,%d", i, pixel[0], pixel[1], pixel[2], red, green, blue);
+}
+
+static void sniffs_by_first_bytes(void **state)
+{
+    (void)state;
+    struct bytes png = case_plain_png(1, 1, 1, 2, 3);
+    assert_int_equal(image_sniff(png.data, png.count), IMAGE_PNG);
+    assert_int_equal(image_sniff(png.data, 7), IMAGE_UNKNOWN);
+    assert_int_equal(image_sniff((const uint8_t *)"\xff\xd8\xff\xe0", 4), IMAGE_JPEG);
+    assert_int_equal(image_sniff((const uint8_t *)"\xff\xd8\xff", 2), IMAGE_UNKNOWN);
+    assert_int_equal(image_sniff((const uint8_t *)"GIF89a..", 8), IMAGE_UNKNOWN);
+    free(png.data);
+}
+
+static void png_grey_of_every_depth(void **state)
+{
+    (void)state;
+    static const struct {
+        int depth;
+        uint8_t rows[8];       /* two pixels: dark, bright */
+        int dark, bright;
+    } cases[] = {
+        {1, {0x40}, 0, 255}, {2, {0x70}, 85, 255},      {4, {0x3f}, 51, 255},
+        {8, {7, 250}, 7, 250}, {16, {9, 128, 0xff, 0xff}, 9, 255},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int channels = 1; channels <= 3; channels += 2) {
+            struct bytes png = case_png(2, 1, cases[i].depth, PNG_COLOR_TYPE_GRAY, false, cases[i].rows);
+            struct image image = decoded(png, channels);
+            assert_int_equal(image.c, channels);
+            assert_int_equal(image.pixels[0], cases[i].dark);
+            assert_int_equal(image.pixels[2 * channels - 1], cases[i].bright);
+            image_free(&image);
+        }
+    }
+}
+
+static void png_palette_of_every_depth(void **state)
+{
+    (void)state;
+    static const uint8_t rows[][2] = {{0x40}, {0x10}, {0x01}, {0, 1}};
+    for (int i = 0; i < 4; i++) {
+        struct image image = decoded(case_png(2, 1, 1 << i, PNG_COLOR_TYPE_PALETTE, false, rows[i]), 3);
+        expect_pixel(&image, 0, 0, 0, 0, 0);
+        expect_pixel(&image, 1, 2, 1, 1, 0);
+        image_free(&image);
+    }
+}
+
+static void png_colour_and_alpha(void **state)
+{
+    (void)state;
+    struct image image = decoded(case_png(1, 1, 8, PNG_COLOR_TYPE_RGB, false, (uint8_t[]){1, 2, 3}), 3);
+    expect_pixel(&image, 0, 1, 2, 3, 0);
+    image_free(&image);
+    image = decoded(case_png(1, 1, 8, PNG_COLOR_TYPE_RGB_ALPHA, false, (uint8_t[]){9, 8, 7, 0}), 3);
+    expect_pixel(&image, 0, 9, 8, 7, 0);
+    image_free(&image);
+    image = decoded(case_png(1, 1, 8, PNG_COLOR_TYPE_GRAY_ALPHA, false, (uint8_t[]){77, 3}), 3);
+    expect_pixel(&image, 0, 77, 77, 77, 0);
+    image_free(&image);
+    image = decoded(case_png(1, 1, 16, PNG_COLOR_TYPE_RGB, false, (uint8_t[]){200, 0, 100, 0, 50, 0}), 3);
+    expect_pixel(&image, 0, 199, 100, 50, 1);
+    image_free(&image);
+    image = decoded(case_png(1, 1, 8, PNG_COLOR_TYPE_RGB, false, (uint8_t[]){255, 0, 0}), 1);
+    assert_int_equal(image.pixels[0], 76);
+    image_free(&image);
+}
+
+static void png_interlaced_equals_plain(void **state)
+{
+    (void)state;
+    uint8_t pixels[13 * 11 * 3];
+    for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(i * 37);
+    struct image image = decoded(case_png(13, 11, 8, PNG_COLOR_TYPE_RGB, true, pixels), 3);
+    assert_int_equal(image.h, 11);
+    assert_int_equal(image.w, 13);
+    assert_memory_equal(image.pixels, pixels, sizeof pixels);
+    image_free(&image);
+}
+
+/* Half black, half coloured, so that a mistaken inversion shows. */
+static struct bytes jpeg_of(int channels, int space, int stored, bool progressive, const uint8_t colour[4])
+{
+    uint8_t *pixels = memory_new(32 * 16, (size_t)channels);
+    for (int i = 0; i < 32 * 16; i++) memcpy(pixels + i * channels, colour, (size_t)channels);
+    struct bytes bytes = case_jpeg(32, 16, channels, space, stored, progressive, pixels);
+    free(pixels);
+    return bytes;
+}
+
+static void jpeg_of_every_colour_space(void **state)
+{
+    (void)state;
+    /* libjpeg marks CMYK files as Adobe's, which are stored inverted: 255 is no ink. */
+    static const struct {
+        int channels, space, stored;
+        uint8_t colour[4];
+        int red, green, blue;
+    } cases[] = {
+        {3, JCS_RGB, JCS_YCbCr, {200, 60, 20}, 200, 60, 20},
+        {3, JCS_RGB, JCS_RGB, {200, 60, 20}, 200, 60, 20},
+        {1, JCS_GRAYSCALE, JCS_GRAYSCALE, {123}, 123, 123, 123},
+        {4, JCS_CMYK, JCS_CMYK, {255, 128, 0, 255}, 255, 128, 0},
+        {4, JCS_CMYK, JCS_YCCK, {255, 128, 0, 128}, 128, 64, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int progressive = 0; progressive < 2; progressive++) {
+            struct image image = decoded(jpeg_of(cases[i].channels, cases[i].space, cases[i].stored, progressive,
+                                                 cases[i].colour), 3);
+            assert_int_equal(image.w, 32);
+            assert_int_equal(image.h, 16);
+            expect_pixel(&image, 100, cases[i].red, cases[i].green, cases[i].blue, 3);
+            image_free(&image);
+        }
+        struct image grey = decoded(jpeg_of(cases[i].channels, cases[i].space, cases[i].stored, false,
+                                            cases[i].colour), 1);
+        int luma = (299 * cases[i].red + 587 * cases[i].green + 114 * cases[i].blue + 500) / 1000;
+        assert_in_range(grey.pixels[7], luma > 3 ? luma - 3 : 0, luma + 3);
+        image_free(&grey);
+    }
+}
+
+/* Every beginning of a good file is refused, and says why. */
+static void expect_beginnings_refused(struct bytes bytes)
+{
+    struct image image = {0};
+    for (size_t count = 0; count < bytes.count; count++) {
+        struct reason reason = {""};
+        uint8_t *cut = memcpy(malloc(count + 1), bytes.data, count);
+        if (image_decode(cut, count, 3, &image, &reason)) fail_msg("%zu of %zu bytes decode", count, bytes.count);
+        assert_string_not_equal(reason.text, "");
+        free(cut);
+    }
+    image_free(&image);
+    free(bytes.data);
+}
+
+static uint8_t *noise(size_t count)
+{
+    struct random random = random_open(1, PURPOSE_TEST, 1, 1);
+    uint8_t *pixels = memory_new(count, 1);
+    for (size_t i = 0; i < count; i++) pixels[i] = (uint8_t)random_next(&random);
+    return pixels;
+}
+
+static void truncated_png_is_refused(void **state)
+{
+    (void)state;
+    uint8_t *pixels = noise(9 * 9 * 3);
+    expect_beginnings_refused(case_png(9, 9, 8, PNG_COLOR_TYPE_RGB, false, pixels));
+    expect_beginnings_refused(case_png(9, 9, 8, PNG_COLOR_TYPE_RGB, true, pixels));
+    free(pixels);
+}
+
+static void truncated_jpeg_is_refused(void **state)
+{
+    (void)state;
+    uint8_t *pixels = noise(24 * 17 * 3);
+    expect_beginnings_refused(case_jpeg(24, 17, 3, JCS_RGB, JCS_YCbCr, false, pixels));
+    expect_beginnings_refused(case_jpeg(24, 17, 3, JCS_RGB, JCS_YCbCr, true, pixels));
+    free(pixels);
+}
+
+/* Bytes changed at random: anything may come out, but it must come out. */
+static void garbled_files_do_no_harm(void **state)
+{
+    (void)state;
+    uint8_t *pixels = noise(33 * 17 * 3);
+    struct bytes files[] = {
+        case_png(33, 17, 8, PNG_COLOR_TYPE_RGB, true, pixels),
+        case_jpeg(33, 17, 3, JCS_RGB, JCS_YCbCr, false, pixels),
+        case_jpeg(33, 17, 3, JCS_RGB, JCS_YCbCr, true, pixels),
+    };
+    struct random random = random_open(2, PURPOSE_TEST, 0, 0);
+    struct image image = {0};
+    for (int i = 0; i < 1500; i++) {
+        struct bytes file = files[i % 3];
+        uint8_t *copy = memcpy(malloc(file.count), file.data, file.count);
+        for (uint32_t k = 0, count = 1 + random_below(&random, 8); k < count; k++)
+            copy[3 + random_below(&random, (uint32_t)file.count - 3)] = (uint8_t)random_next(&random);
+        struct reason reason = {""};
+        if (!image_decode(copy, file.count, 1 + i % 2 * 2, &image, &reason)) assert_string_not_equal(reason.text, "");
+        free(copy);
+    }
+    image_free(&image);
+    for (int i = 0; i < 3; i++) free(files[i].data);
+    free(pixels);
+}
+
+static uint32_t crc_of(const uint8_t *bytes, size_t count)
+{
+    uint32_t crc = 0xffffffff;
+    for (size_t i = 0; i < count; i++) {
+        crc ^= bytes[i];
+        for (int k = 0; k < 8; k++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+    }
+    return ~crc;
+}
+
+static void absurd_sizes_are_refused_before_memory(void **state)
+{
+    (void)state;
+    struct image image = {0};
+    struct reason reason;
+    struct bytes png = case_plain_png(1, 1, 0, 0, 0);
+    memcpy(png.data + 16, "\0\0\xff\xff\0\0\xff\xff", 8);
+    uint32_t crc = crc_of(png.data + 12, 17);
+    for (int i = 0; i < 4; i++) png.data[29 + i] = (uint8_t)(crc >> (24 - 8 * i));
+    assert_false(image_decode(png.data, png.count, 3, &image, &reason));
+    assert_non_null(strstr(reason.text, "too many"));
+    free(png.data);
+
+    struct bytes jpeg = jpeg_of(3, JCS_RGB, JCS_YCbCr, false, (uint8_t[4]){1, 2, 3});
+    for (size_t i = 0; i + 9 < jpeg.count; i++)
+        if (jpeg.data[i] == 0xff && jpeg.data[i + 1] == 0xc0) memset(jpeg.data + i + 5, 0xfe, 4);
+    assert_false(image_decode(jpeg.data, jpeg.count, 3, &image, &reason));
+    assert_non_null(strstr(reason.text, "too many"));
+    free(jpeg.data);
+    assert_int_equal(image.capacity, 0);
+    assert_false(image_resize_buffer(&image, 0, 5, 3, &reason));
+}
+
+static void missing_and_odd_files_are_named(void **state)
+{
+    (void)state;
+    struct image image = {0};
+    struct reason reason;
+    char *folder = case_folder(), *path = text_format("%s/none.png", folder);
+    assert_false(image_load(path, 3, &image, &reason));
+    assert_non_null(strstr(reason.text, path));
+    assert_false(image_load(folder, 3, &image, &reason));
+    assert_non_null(strstr(reason.text, "not a regular file"));
+    case_write(folder, "none.png", "hello", 5);
+    assert_false(image_load(path, 3, &image, &reason));
+    assert_non_null(strstr(reason.text, "neither PNG nor JPEG"));
+    case_write(folder, "none.png", "", 0);
+    assert_false(image_load(path, 3, &image, &reason));
+    assert_non_null(strstr(reason.text, "empty"));
+    free(path);
+    case_remove(folder);
+}
+
+/* Calls `check` for every file in a folder. */
+static int for_each_file(const char *folder, void (*check)(const char *folder, const char *name))
+{
+    DIR *directory = opendir(folder);
+    if (!directory) return 0;
+    struct dirent *entry;
+    int count = 0;
+    while ((entry = readdir(directory))) {
+        char *path = text_format("%s/%s", folder, entry->d_name);
+        if (entry->d_type == DT_REG) {
+            check(folder, entry->d_name);
+            count++;
+        } else if (entry->d_name[0] != '.') {
+            count += for_each_file(path, check);
+        }
+        free(path);
+    }
+    closedir(directory);
+    return count;
+}
+
+/* The suite's pixels are RGBA, 16 bits; NAME_to8.json has those of 16-bit files as 8-bit. */
+static void check_pixels(const char *folder, const char *name, const struct image *image)
+{
+    int stem = (int)strlen(name) - 4;
+    char *path = text_format("%s/../json/%.*s_to8.json", folder, stem, name);
+    json_t *want = json_load_file(path, 0, NULL);
+    free(path);
+    bool to8 = want != NULL;
+    path = text_format("%s/../json/%.*s.json", folder, stem, name);
+    if (!want) want = json_load_file(path, 0, NULL);
+    free(path);
+    assert_int_equal(json_array_size(want), (size_t)image->h * (size_t)image->w * 4);
+    bool wide = name[6] == '1' && name[7] == '6';
+    for (size_t i = 0; i < (size_t)image->h * (size_t)image->w; i++) {
+        for (size_t k = 0; k < 3; k++) {
+            int value = (int)json_integer_value(json_array_get(want, 4 * i + k));
+            int byte = wide && !to8 ? value >> 8 : value;
+            if (abs(image->pixels[3 * i + k] - byte) > wide)
+                fail_msg("%s: pixel %zu is %d, not %d (%d)", name, i, image->pixels[3 * i + k], byte, value);
+        }
+    }
+    json_decref(want);
+}
+
+static void check_suite_file(const char *folder, const char *name)
+{
+    struct image image = {0};
+    struct reason reason;
+    char *path = text_format("%s/%s", folder, name);
+    bool good = image_load(path, 3, &image, &reason);
+    if (good == (name[0] == 'x')) fail_msg("%s: %s", name, good ? "decodes" : reason.text);
+    if (good) check_pixels(folder, name, &image);
+    image_free(&image);
+    free(path);
+}
+
+static void pngsuite_decodes_as_it_should(void **state)
+{
+    (void)state;
+    char *path = case_data("pngsuite/pngsuite/png");
+    assert_true(for_each_file(path, check_suite_file) > 150);
+    free(path);
+}
+
+static void check_hard_file(const char *folder, const char *name)
+{
+    struct image image = {0};
+    struct reason reason = {""};
+    char *path = text_format("%s/%s", folder, name);
+    if (!image_load(path, 3, &image, &reason)) assert_string_not_equal(reason.text, "");
+    image_free(&image);
+    free(path);
+}
+
+static void hard_files_do_no_harm(void **state)
+{
+    (void)state;
+    char *path = case_data("jpeg-hard");
+    assert_true(for_each_file(path, check_hard_file) > 200);
+    free(path);
+    path = case_data("pngsuite/libpng-testpngs");
+    assert_true(for_each_file(path, check_hard_file) > 50);
+    free(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sniffs_by_first_bytes),
+        cmocka_unit_test(png_grey_of_every_depth),
+        cmocka_unit_test(png_palette_of_every_depth),
+        cmocka_unit_test(png_colour_and_alpha),
+        cmocka_unit_test(png_interlaced_equals_plain),
+        cmocka_unit_test(jpeg_of_every_colour_space),
+        cmocka_unit_test(truncated_png_is_refused),
+        cmocka_unit_test(truncated_jpeg_is_refused),
+        cmocka_unit_test(garbled_files_do_no_harm),
+        cmocka_unit_test(absurd_sizes_are_refused_before_memory),
+        cmocka_unit_test(missing_and_odd_files_are_named),
+        cmocka_unit_test(pngsuite_decodes_as_it_should),
+        cmocka_unit_test(hard_files_do_no_harm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
