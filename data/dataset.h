@@ -13,10 +13,14 @@ enum split { SPLIT_TRAIN, SPLIT_VAL };
 struct dataset_options {
     const char *path;              /* folder or file, already resolved; NULL: the format's own place */
     enum split split;
-    const char *installed;         /* the folder of data that ships with the program (digits) */
+    const char *installed;         /* the folder of data that ships with the program: digits/ is in it */
+    /* folder: the class names to number by, as a checkpoint or the training split has them; a
+     * class folder that is not among them is refused. NULL: the folders found are the classes. */
+    char *const *class_names;
+    int class_count;               /* of class_names */
     int classes;                   /* synthetic: how many; 0: default */
     int64_t synthetic_count;       /* synthetic: images; 0: default */
-    int h, w, c;                   /* synthetic: size; 0: default */
+    int h, w, c;                   /* synthetic: size; folder: c is 1 (grey) or 3; 0: default */
     uint64_t seed;
 };
 
@@ -25,7 +29,7 @@ struct dataset {
     int64_t count;
     int classes;
     char **class_names;            /* [classes] */
-    int h, w, c;                   /* h == w == 0: images differ in size */
+    int h, w, c;                   /* h == w == 0: images may differ in size; c is always known */
     void *state;                   /* the format's */
 };
 

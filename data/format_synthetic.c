@@ -1,0 +1,110 @@
+/* Images made up on the spot, for measuring and for tests: stripes whose direction, width and
+ * colour tell the class, at a random phase, under noise. Integers only, so that they are the same
+ * everywhere. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "data/dataset.h"
+
+#define WAVE 256
+
+/* How the stripes of a class advance, in 1/256 of a wave a pixel, and their mean brightness. */
+struct stripes {
+    uint8_t along_x, along_y;
+    uint8_t brightness[4];
+};
+
+struct synthetic {
+    uint64_t seed;
+    enum split split;
+    uint8_t wave[WAVE];        /* one wave, from 0 to 128 */
+    struct stripes *stripes;   /* [classes] */
+};
+
+/* `b` of the purpose's streams: images have the split there, classes what no split is. */
+#define CLASSES_STREAM 2
+
+static void choose_stripes(struct synthetic *synthetic, int classes)
+{
+    synthetic->stripes = memory_new((size_t)classes, sizeof *synthetic->stripes);
+    for (int i = 0; i < classes; i++) {
+        struct random random =
+            random_open(synthetic->seed, PURPOSE_SYNTHETIC, (uint64_t)i, CLASSES_STREAM);
+        struct stripes *stripes = &synthetic->stripes[i];
+        stripes->along_x = (uint8_t)(4 + random_below(&random, 48));
+        stripes->along_y = (uint8_t)(4 + random_below(&random, 48));
+        for (int k = 0; k < 4; k++) stripes->brightness[k] = (uint8_t)random_below(&random, 96);
+    }
+}
+
+static enum status synthetic_open(const struct dataset_options *options, struct dataset *dataset)
+{
+    struct synthetic *synthetic = dataset->state = memory_new(1, sizeof *synthetic);
+    synthetic->seed = options->seed;
+    synthetic->split = options->split;
+    for (int i = 0; i < WAVE; i++)
+        synthetic->wave[i] = (uint8_t)lround(64 + 64 * sin(2 * 3.14159265358979323846 * i / WAVE));
+    int64_t count = options->split == SPLIT_TRAIN ? 10000 : 2000;
+    dataset->count = options->synthetic_count > 0 ? options->synthetic_count : count;
+    dataset->classes = options->classes > 0 ? options->classes : 10;
+    dataset->h = options->h > 0 ? options->h : 32;
+    dataset->w = options->w > 0 ? options->w : dataset->h;
+    dataset->c = options->c > 0 ? options->c : 3;
+    choose_stripes(synthetic, dataset->classes);
+    dataset->class_names = memory_new((size_t)dataset->classes, sizeof *dataset->class_names);
+    for (int i = 0; i < dataset->classes; i++) dataset->class_names[i] = text_format("%d", i);
+    return OK;
+}
+
+/* One row: brightness (up to 95) + wave (up to 128) + noise (up to 31) stays below 256. */
+static void draw_row(const struct synthetic *synthetic, const struct stripes *stripes, unsigned phase,
+                     const struct random *random, uint64_t draw, const struct image *image, uint8_t *to)
+{
+    int bytes = image->w * image->c, c = image->c;
+    uint32_t words[4];
+    for (int i = 0, k = 0; i < bytes; i++) {
+        if (i % 16 == 0) random_words(random, draw + (uint64_t)(i / 16), words);
+        unsigned noise = words[i / 4 % 4] >> (8 * (i % 4)) & 31;
+        to[i] = (uint8_t)(stripes->brightness[k] + synthetic->wave[phase % WAVE] + noise);
+        if (++k == c) {
+            k = 0;
+            phase += stripes->along_x;
+        }
+    }
+}
+
+static bool synthetic_read(const struct dataset *dataset, int64_t index, struct image *image, int *label,
+                           struct reason *reason)
+{
+    const struct synthetic *synthetic = dataset->state;
+    if (!image_resize_buffer(image, dataset->h, dataset->w, dataset->c, reason)) return false;
+    *label = (int)(index % dataset->classes);
+    const struct stripes *stripes = &synthetic->stripes[*label];
+    struct random random =
+        random_open(synthetic->seed, PURPOSE_SYNTHETIC, (uint64_t)index, (uint64_t)synthetic->split);
+    unsigned phase = random_next(&random);
+    size_t stride = (size_t)image->w * (size_t)image->c;
+    uint64_t draws = (stride + 15) / 16;
+    for (int y = 0; y < image->h; y++)
+        draw_row(synthetic, stripes, phase + (unsigned)y * stripes->along_y, &random, 1 + (uint64_t)y * draws,
+                 image, image->pixels + (size_t)y * stride);
+    return true;
+}
+
+static void synthetic_close(struct dataset *dataset)
+{
+    struct synthetic *synthetic = dataset->state;
+    if (!synthetic) return;
+    free(synthetic->stripes);
+    free(synthetic);
+}
+
+const struct format format_synthetic = {
+    .name = "synthetic",
+    .help = "nothing: made-up images with a pattern for each class, for measuring and for tests",
+    .open = synthetic_open,
+    .read = synthetic_read,
+    .close = synthetic_close,
+};
