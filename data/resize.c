@@ -1,0 +1,124 @@
+#include "data/resize.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* Which source pixels make an output pixel: weight[i * most .. + count[i]] for first[i] onward. */
+struct taps {
+    int most;
+    int *first, *count;
+    float *weight;
+};
+
+/* For outputs from..from + count of an axis of `size` source pixels resized to `target`. */
+static void taps_make(int size, int target, int from, int count, struct taps *taps)
+{
+    double scale = (double)size / target, reach = fmax(scale, 1);
+    taps->most = 2 * (int)ceil(reach) + 1;
+    taps->first = memory_new((size_t)count, sizeof *taps->first);
+    taps->count = memory_new((size_t)count, sizeof *taps->count);
+    taps->weight = memory_new((size_t)count * (size_t)taps->most, sizeof *taps->weight);
+    for (int i = 0; i < count; i++) {
+        double centre = (from + i + 0.5) * scale, sum = 0;
+        int low = (int)fmax(centre - reach + 0.5, 0), high = (int)fmin(centre + reach + 0.5, size);
+        float *weight = taps->weight + (size_t)i * (size_t)taps->most;
+        for (int k = low; k < high; k++) sum += fmax(1 - fabs((k + 0.5 - centre) / reach), 0);
+        for (int k = low; k < high; k++)
+            weight[k - low] = (float)(fmax(1 - fabs((k + 0.5 - centre) / reach), 0) / sum);
+        taps->first[i] = low;
+        taps->count[i] = high - low;
+    }
+}
+
+static void taps_free(struct taps *taps)
+{
+    free(taps->first);
+    free(taps->count);
+    free(taps->weight);
+}
+
+/* One output row's weighted sum over source rows, still at the source's width. */
+static void sum_rows(const uint8_t *top, size_t stride, const float *weight, int count, int bytes,
+                     float *restrict sum)
+{
+    float only = weight[0];
+#pragma omp simd
+    for (int i = 0; i < bytes; i++) sum[i] = only * (float)top[i];
+    for (int k = 1; k + 1 < count; k += 2) {
+        const uint8_t *a = top + (size_t)k * stride, *b = a + stride;
+        float wa = weight[k], wb = weight[k + 1];
+#pragma omp simd
+        for (int i = 0; i < bytes; i++) sum[i] += wa * (float)a[i] + wb * (float)b[i];
+    }
+    if (count > 1 && count % 2 == 0) {
+        const uint8_t *last = top + (size_t)(count - 1) * stride;
+        float w = weight[count - 1];
+#pragma omp simd
+        for (int i = 0; i < bytes; i++) sum[i] += w * (float)last[i];
+    }
+}
+
+static inline void sum_columns_any(const float *row, const struct taps *taps, int count, int c, uint8_t *to)
+{
+    for (int x = 0; x < count; x++) {
+        const float *weight = taps->weight + (size_t)x * (size_t)taps->most;
+        const float *from = row + taps->first[x] * c;
+        for (int k = 0; k < c; k++) {
+            float sum = 0.5f;
+            for (int i = 0; i < taps->count[x]; i++) sum += weight[i] * from[i * c + k];
+            to[x * c + k] = (uint8_t)sum;
+        }
+    }
+}
+
+/* Three channels in vectors of four: the fourth lane reads on into the next pixel (the row has
+ * room for that at its end) and is dropped. */
+static void sum_columns_rgb(const float *row, const struct taps *taps, int count, uint8_t *to)
+{
+    typedef float four __attribute__((vector_size(16)));
+    for (int x = 0; x < count; x++) {
+        const float *weight = taps->weight + (size_t)x * (size_t)taps->most;
+        const float *from = row + 3 * taps->first[x];
+        four sum = {0.5f, 0.5f, 0.5f, 0.5f};
+        for (int i = 0; i < taps->count[x]; i++) {
+            four pixel, w = {weight[i], weight[i], weight[i], weight[i]};
+            memcpy(&pixel, from + 3 * i, sizeof pixel);
+            sum += w * pixel;
+        }
+        for (int k = 0; k < 3; k++) to[3 * x + k] = (uint8_t)sum[k];
+    }
+}
+
+static void sum_columns(const float *row, const struct taps *taps, int count, int c, uint8_t *to)
+{
+    if (c == 3)
+        sum_columns_rgb(row, taps, count, to);
+    else if (c == 1)
+        sum_columns_any(row, taps, count, 1, to);
+    else
+        sum_columns_any(row, taps, count, c, to);
+}
+
+bool resize_image(const struct image *source, struct box box, int h, int w, struct box window,
+                  struct image *target, struct reason *reason)
+{
+    if (!image_resize_buffer(target, window.h, window.w, source->c, reason)) return false;
+    struct taps down, across;
+    taps_make(box.h, h, window.y, window.h, &down);
+    taps_make(box.w, w, window.x, window.w, &across);
+    size_t c = (size_t)source->c, stride = (size_t)source->w * c;
+    const uint8_t *corner = source->pixels + (size_t)box.y * stride + (size_t)box.x * c;
+    float *row = memory_new((size_t)box.w * c + 4, sizeof *row);
+    for (int y = 0; y < window.h; y++) {
+        sum_rows(corner + (size_t)down.first[y] * stride, stride, down.weight + (size_t)y * (size_t)down.most,
+                 down.count[y], box.w * source->c, row);
+        sum_columns(row, &across, window.w, source->c, target->pixels + (size_t)y * (size_t)window.w * c);
+    }
+    free(row);
+    taps_free(&down);
+    taps_free(&across);
+    return true;
+}
