@@ -24,20 +24,26 @@ struct loader_options {
     enum dtype dtype;
     int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */
     uint64_t seed;
-    bool stop_on_error;          /* data.on_error=stop; otherwise a replacement is drawn */
+    bool stop_on_error;          /* data.on_error=stop: loader_next fails at the batch of the first bad image */
     /* Where batch memory comes from (pinned); NULL functions: aligned host memory. */
     void *(*allocate)(void *context, size_t bytes);
     void (*release)(void *context, void *memory, size_t bytes);
     void *memory_context;
-    /* Called once for every image that could not be used, from any thread; may be NULL. */
+    /* Called once for every image that could not be used, however often it is met, from any
+     * thread, one at a time; may be NULL. */
     void (*bad_image)(void *context, int64_t index, const char *why);
     void *bad_context;
 };
 
+/* An image that cannot be used is replaced in training by another, drawn from (seed, epoch, index,
+ * attempt). In an evaluation nothing may stand in for it: it is delivered as zeros with the label
+ * -1, and is not to be counted. */
 struct batch {
     void *images;                /* [batch, h, w, channels] of dtype */
-    int32_t *labels;             /* [batch] */
-    int count;                   /* < options.batch only for the last one of an evaluation; the rest is zeros */
+    int32_t *labels;             /* [batch]; -1: no image here */
+    int count;                   /* < options.batch only for the last one of an evaluation; the rest
+                                  * is zeros, with labels -1 */
+    int bad;                     /* images in it that could not be used, replaced ones too */
     int64_t first;               /* position in the epoch of the first image */
     int64_t epoch, number;       /* epoch as given to loader_start; batch within it, from 0 */
 };
@@ -50,17 +56,19 @@ void loader_close(struct loader *loader);         /* at any moment; joins every 
 /* Batches of one epoch (training drops what is left over). */
 int64_t loader_batches(const struct loader *loader);
 
-/* Begins an epoch at batch `first` (a resumed run); what was under way is dropped. `epoch` names
+/* Begins an epoch at batch `first` (a resumed run); what was under way is dropped, batches that
+ * are out stay valid. `epoch` names
  * the random choices; evaluation ignores it. */
 enum status loader_start(struct loader *loader, int64_t epoch, int64_t first);
 
 /* The next batch in order; *batch is NULL at the end of the epoch. The batch stays valid until it
- * is given back. Several may be out at once (at most prefetch). Time spent waiting is added to
+ * is given back. Several may be out at once (at most prefetch), in any order. Time spent waiting is added to
  * *wait_seconds if it is not NULL. */
 enum status loader_next(struct loader *loader, struct batch **batch, double *wait_seconds);
 void loader_return(struct loader *loader, struct batch *batch);
 
-int64_t loader_bad_images(const struct loader *loader);   /* since loader_open */
+/* Different images that could not be used since loader_open. */
+int64_t loader_bad_images(const struct loader *loader);
 
 /* Element i of a pseudo-random permutation of [0, count): computed, not stored (a Feistel network
  * with cycle walking). */

@@ -1,1 +1,5 @@
-# check_PROGRAMS += tests/test_NAME; tests_test_NAME_SOURCES = tests/test_NAME.c; tests_test_NAME_LDADD = $(LDADD) -lcmocka
+check_PROGRAMS += \
+	tests/test_image
+
+tests_test_image_SOURCES = tests/test_image.c tests/data_case.c tests/data_case.h
+tests_test_image_LDADD = libdata.a libbase.a -lcmocka

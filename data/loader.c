@@ -1,0 +1,495 @@
+#include "data/loader.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/memory.h"
+#include "base/random.h"
+
+/* Where so many replacements in a row cannot be used either, the data is not worth training on. */
+#define REPLACEMENTS_MAX 100
+/* Images that a worker takes at a time: enough that small ones are not all locking. */
+#define CHUNK_MAX 16
+
+enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_OUT };
+
+struct slot {
+    struct batch batch;        /* first: what loader_return is given */
+    enum slot_state state;
+    int left;                  /* images that are not there yet */
+    int bad_place;             /* of the first image that stops the run; INT32_MAX: none */
+    struct reason why;
+};
+
+struct loader {
+    struct loader_options options;
+    struct augment_table table;
+    size_t image_bytes, batch_bytes;
+    int chunk;
+    int64_t batches, limit;    /* in an epoch; images in it */
+    int slot_count;
+    struct slot *slots;
+    pthread_t *threads;
+    int thread_count;
+
+    pthread_mutex_t lock;      /* over all that follows and the slots' states */
+    pthread_cond_t work;       /* for workers: a slot is free, an epoch began, or it is over */
+    pthread_cond_t done;       /* for the caller: a batch is ready, or a worker let go */
+    bool closing;
+    int busy;                  /* workers with a chunk in hand */
+    int64_t epoch;
+    int64_t filling;           /* the batch that images are handed out from */
+    struct slot *fill;         /* its slot; NULL: none was free yet */
+    int handed;                /* images of it that were handed out */
+    int64_t next;              /* the batch that loader_next will deliver */
+    uint8_t *bad;              /* a bit for every image of the dataset */
+    int64_t bad_count;
+
+    atomic_bool drop;          /* workers: leave what you have, nobody wants it */
+};
+
+/* A run of images of one batch. */
+struct chunk {
+    struct slot *slot;
+    int first, count;
+};
+
+/* What a worker keeps from image to image. */
+struct worker {
+    struct loader *loader;
+    struct image image, scratch;
+};
+
+/* Order */
+
+int64_t loader_permute(uint64_t seed, uint64_t epoch, int64_t count, int64_t i)
+{
+    int bits = 2;
+    while (bits < 62 && (int64_t)1 << bits < count) bits++;
+    int low_bits = bits / 2, high_bits = bits - low_bits;
+    uint64_t low_mask = ((uint64_t)1 << low_bits) - 1, high_mask = ((uint64_t)1 << high_bits) - 1;
+    struct random random = random_open(seed, PURPOSE_SHUFFLE, epoch, 0);
+    uint64_t value = (uint64_t)i;
+    do {
+        uint64_t low = value & low_mask, high = value >> low_bits;
+        for (uint64_t round = 0; round < 6; round++) {
+            uint32_t words[4];
+            random_words(&random, round << 32 | (round % 2 ? high : low), words);
+            if (round % 2)
+                low ^= words[0] & low_mask;
+            else
+                high ^= words[0] & high_mask;
+        }
+        value = high << low_bits | low;
+    } while (value >= (uint64_t)count);
+    return (int64_t)value;
+}
+
+/* The dataset's index of element i of what this loader serves. */
+static int64_t index_of(const struct loader *loader, int64_t i)
+{
+    return loader->options.subset ? loader->options.subset[i] : i;
+}
+
+static int64_t index_at(const struct loader *loader, int64_t place)
+{
+    const struct loader_options *options = &loader->options;
+    bool shuffled = options->training && options->shuffle;
+    return index_of(loader, shuffled ? loader_permute(options->seed, (uint64_t)loader->epoch, options->count, place)
+                                     : place);
+}
+
+/* Images */
+
+static void report_bad(struct loader *loader, int64_t index, const struct reason *reason)
+{
+    pthread_mutex_lock(&loader->lock);
+    uint8_t bit = (uint8_t)(1 << (index & 7));
+    if (!(loader->bad[index >> 3] & bit)) {
+        loader->bad[index >> 3] |= bit;
+        loader->bad_count++;
+        if (loader->options.bad_image) loader->options.bad_image(loader->options.bad_context, index, reason->text);
+    }
+    pthread_mutex_unlock(&loader->lock);
+}
+
+/* Reads image `index` and augments it by the random numbers of image `named`. */
+static bool load_image(struct worker *worker, int64_t index, int64_t named, void *out, int32_t *label,
+                       struct reason *reason)
+{
+    struct loader *loader = worker->loader;
+    const struct loader_options *options = &loader->options;
+    int read_label;
+    struct random random =
+        random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named);
+    if (options->dataset->format->read(options->dataset, index, &worker->image, &read_label, reason) &&
+        augment_image_by(&options->augment, &loader->table, &worker->image, options->training ? &random : NULL,
+                         options->h, options->w, out, &worker->scratch, reason)) {
+        *label = read_label;
+        return true;
+    }
+    report_bad(loader, index, reason);
+    return false;
+}
+
+static int64_t draw_below(struct random *random, int64_t limit)
+{
+    if (limit <= UINT32_MAX) return random_below(random, (uint32_t)limit);
+    uint64_t high = random_next(random);
+    return (int64_t)((high << 32 | random_next(random)) % (uint64_t)limit);
+}
+
+static bool load_replacement(struct worker *worker, int64_t index, void *out, int32_t *label, struct reason *reason)
+{
+    const struct loader *loader = worker->loader;
+    struct random random = random_open(loader->options.seed, PURPOSE_REPLACE, (uint64_t)loader->epoch,
+                                       (uint64_t)index);
+    for (int attempt = 0; attempt < REPLACEMENTS_MAX; attempt++) {
+        if (atomic_load(&loader->drop)) return true;
+        int64_t other = index_of(loader, draw_below(&random, loader->options.count));
+        if (load_image(worker, other, index, out, label, reason)) return true;
+    }
+    struct reason last = *reason;
+    return because(reason, "%d replacements in a row cannot be used either, the last one: %.160s",
+                   REPLACEMENTS_MAX, last.text);
+}
+
+static void stop_at(struct loader *loader, struct slot *slot, int place, const struct reason *why)
+{
+    pthread_mutex_lock(&loader->lock);
+    if (place < slot->bad_place) {
+        slot->bad_place = place;
+        slot->why = *why;
+    }
+    pthread_mutex_unlock(&loader->lock);
+}
+
+static void count_bad(struct loader *loader, struct slot *slot)
+{
+    pthread_mutex_lock(&loader->lock);
+    slot->batch.bad++;
+    pthread_mutex_unlock(&loader->lock);
+}
+
+static void fill_place(struct worker *worker, struct slot *slot, int place)
+{
+    struct loader *loader = worker->loader;
+    void *out = (char *)slot->batch.images + (size_t)place * loader->image_bytes;
+    int32_t *label = &slot->batch.labels[place];
+    int64_t index = index_at(loader, slot->batch.first + place);
+    struct reason reason;
+    if (load_image(worker, index, index, out, label, &reason)) return;
+    count_bad(loader, slot);
+    if (!loader->options.stop_on_error && loader->options.training &&
+        load_replacement(worker, index, out, label, &reason))
+        return;
+    memset(out, 0, loader->image_bytes);
+    *label = -1;
+    if (loader->options.stop_on_error || loader->options.training) stop_at(loader, slot, place, &reason);
+}
+
+static void empty_places(const struct loader *loader, struct batch *batch)
+{
+    int count = loader->options.batch - batch->count;
+    memset((char *)batch->images + (size_t)batch->count * loader->image_bytes, 0,
+           (size_t)count * loader->image_bytes);
+    for (int i = batch->count; i < loader->options.batch; i++) batch->labels[i] = -1;
+}
+
+static void fill_chunk(struct worker *worker, struct chunk chunk)
+{
+    struct loader *loader = worker->loader;
+    for (int i = 0; i < chunk.count; i++) {
+        if (atomic_load(&loader->drop)) return;
+        fill_place(worker, chunk.slot, chunk.first + i);
+    }
+    if (chunk.first + chunk.count == chunk.slot->batch.count) empty_places(loader, &chunk.slot->batch);
+}
+
+/* Workers; what follows is called with the lock held unless it says otherwise */
+
+static struct slot *begin_slot(struct loader *loader)
+{
+    for (int i = 0; i < loader->slot_count; i++) {
+        struct slot *slot = &loader->slots[i];
+        if (slot->state != SLOT_FREE) continue;
+        struct batch *batch = &slot->batch;
+        batch->epoch = loader->epoch;
+        batch->number = loader->filling;
+        batch->bad = 0;
+        batch->first = loader->filling * loader->options.batch;
+        int64_t count = loader->limit - batch->first;
+        batch->count = count < loader->options.batch ? (int)count : loader->options.batch;
+        slot->state = SLOT_FILLING;
+        slot->left = batch->count;
+        slot->bad_place = INT32_MAX;
+        return slot;
+    }
+    return NULL;
+}
+
+/* The next images to be made; false: there is nothing to do now. */
+static bool take_chunk(struct loader *loader, struct chunk *chunk)
+{
+    if (loader->filling >= loader->batches || atomic_load(&loader->drop)) return false;
+    if (!loader->fill) {
+        loader->fill = begin_slot(loader);
+        loader->handed = 0;
+    }
+    if (!loader->fill) return false;
+    int rest = loader->fill->batch.count - loader->handed;
+    *chunk = (struct chunk){.slot = loader->fill, .first = loader->handed};
+    chunk->count = rest < loader->chunk ? rest : loader->chunk;
+    loader->handed += chunk->count;
+    if (chunk->count == rest) {
+        loader->fill = NULL;
+        loader->filling++;
+    }
+    return true;
+}
+
+static void put_chunk(struct loader *loader, struct chunk chunk)
+{
+    loader->busy--;
+    chunk.slot->left -= chunk.count;
+    if (chunk.slot->left == 0) chunk.slot->state = SLOT_READY;
+    if (chunk.slot->left == 0 || loader->busy == 0) pthread_cond_signal(&loader->done);
+}
+
+/* A thread; takes the lock itself. */
+static void *work(void *context)
+{
+    struct loader *loader = context;
+    struct worker worker = {.loader = loader};
+    struct chunk chunk;
+    pthread_mutex_lock(&loader->lock);
+    while (!loader->closing) {
+        if (!take_chunk(loader, &chunk)) {
+            pthread_cond_wait(&loader->work, &loader->lock);
+            continue;
+        }
+        loader->busy++;
+        pthread_mutex_unlock(&loader->lock);
+        fill_chunk(&worker, chunk);
+        pthread_mutex_lock(&loader->lock);
+        put_chunk(loader, chunk);
+    }
+    pthread_mutex_unlock(&loader->lock);
+    image_free(&worker.image);
+    image_free(&worker.scratch);
+    return NULL;
+}
+
+/* Makes workers let go of what they have, and takes it from them. */
+static void drop_all(struct loader *loader)
+{
+    atomic_store(&loader->drop, true);
+    while (loader->busy > 0) pthread_cond_wait(&loader->done, &loader->lock);
+    for (int i = 0; i < loader->slot_count; i++)
+        if (loader->slots[i].state != SLOT_OUT) loader->slots[i].state = SLOT_FREE;
+    loader->fill = NULL;
+    atomic_store(&loader->drop, false);
+}
+
+/* Opening and closing; what the caller sees */
+
+/* Signals are the main thread's business. */
+static enum status start_threads(struct loader *loader)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = 0;
+    loader->threads = memory_new((size_t)loader->options.workers, sizeof *loader->threads);
+    while (!failed && loader->thread_count < loader->options.workers) {
+        failed = pthread_create(&loader->threads[loader->thread_count], NULL, work, loader);
+        if (!failed) loader->thread_count++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed ? fail(FAILED, "cannot start a loader thread: %s", strerror(failed)) : OK;
+}
+
+static void *allocate(const struct loader_options *options, size_t bytes)
+{
+    if (options->allocate) return options->allocate(options->memory_context, bytes);
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void release(const struct loader_options *options, void *memory, size_t bytes)
+{
+    if (options->allocate)
+        options->release(options->memory_context, memory, bytes);
+    else
+        free(memory);
+}
+
+static enum status make_slots(struct loader *loader)
+{
+    const struct loader_options *options = &loader->options;
+    loader->slots = memory_new((size_t)loader->slot_count, sizeof *loader->slots);
+    for (int i = 0; i < loader->slot_count; i++) {
+        struct batch *batch = &loader->slots[i].batch;
+        batch->labels = memory_new((size_t)options->batch, sizeof *batch->labels);
+        batch->images = allocate(options, loader->batch_bytes);
+        if (!batch->images)
+            return fail(FAILED, "no memory for %d batches of %zu bytes", loader->slot_count, loader->batch_bytes);
+    }
+    return OK;
+}
+
+static enum status check_options(const struct loader_options *options)
+{
+    assert(options->batch > 0 && options->workers > 0 && options->prefetch > 0);
+    if (options->count <= 0) return fail(BAD_DATA, "no images to load");
+    if (options->training && options->count < options->batch)
+        return fail(USAGE, "a batch of %d is more than the %lld training images", options->batch,
+                    (long long)options->count);
+    if (options->channels != options->dataset->c)
+        return fail(USAGE, "the images have %d channels, not %d", options->dataset->c, options->channels);
+    return OK;
+}
+
+enum status loader_open(const struct loader_options *options, struct loader **result)
+{
+    TRY(check_options(options));
+    struct loader *loader = memory_new(1, sizeof *loader);
+    loader->options = *options;
+    augment_table_make(&options->augment, options->dtype, &loader->table);
+    loader->image_bytes =
+        (size_t)options->h * (size_t)options->w * (size_t)options->channels * dtype_bytes(options->dtype);
+    loader->batch_bytes = (size_t)options->batch * loader->image_bytes;
+    loader->batches = (options->count + (options->training ? 0 : options->batch - 1)) / options->batch;
+    loader->limit = options->training ? loader->batches * options->batch : options->count;
+    loader->filling = loader->next = loader->batches;      /* nothing, until loader_start */
+    loader->chunk = options->batch / (2 * options->workers);
+    loader->chunk = loader->chunk < 1 ? 1 : loader->chunk > CHUNK_MAX ? CHUNK_MAX : loader->chunk;
+    loader->slot_count = options->prefetch + 1;
+    loader->bad = memory_new((size_t)options->dataset->count / 8 + 1, 1);
+    atomic_init(&loader->drop, false);
+    pthread_mutex_init(&loader->lock, NULL);
+    pthread_cond_init(&loader->work, NULL);
+    pthread_cond_init(&loader->done, NULL);
+    enum status status = make_slots(loader);
+    if (status == OK) status = start_threads(loader);
+    if (status != OK) {
+        loader_close(loader);
+        return status;
+    }
+    *result = loader;
+    return OK;
+}
+
+void loader_close(struct loader *loader)
+{
+    if (!loader) return;
+    pthread_mutex_lock(&loader->lock);
+    loader->closing = true;
+    atomic_store(&loader->drop, true);
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+    for (int i = 0; i < loader->thread_count; i++) pthread_join(loader->threads[i], NULL);
+    for (int i = 0; i < loader->slot_count; i++) {
+        if (loader->slots[i].batch.images)
+            release(&loader->options, loader->slots[i].batch.images, loader->batch_bytes);
+        free(loader->slots[i].batch.labels);
+    }
+    pthread_cond_destroy(&loader->work);
+    pthread_cond_destroy(&loader->done);
+    pthread_mutex_destroy(&loader->lock);
+    free(loader->slots);
+    free(loader->threads);
+    free(loader->bad);
+    free(loader);
+}
+
+int64_t loader_batches(const struct loader *loader) { return loader->batches; }
+
+enum status loader_start(struct loader *loader, int64_t epoch, int64_t first)
+{
+    if (first < 0 || first > loader->batches)
+        return fail(FAILED, "batch %lld of an epoch of %lld batches", (long long)first, (long long)loader->batches);
+    pthread_mutex_lock(&loader->lock);
+    drop_all(loader);
+    loader->epoch = epoch;
+    loader->filling = loader->next = first;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+    return OK;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static struct slot *ready_slot(struct loader *loader)
+{
+    for (int i = 0; i < loader->slot_count; i++)
+        if (loader->slots[i].state == SLOT_READY && loader->slots[i].batch.number == loader->next)
+            return &loader->slots[i];
+    return NULL;
+}
+
+static int slots_out(const struct loader *loader)
+{
+    int count = 0;
+    for (int i = 0; i < loader->slot_count; i++) count += loader->slots[i].state == SLOT_OUT;
+    return count;
+}
+
+/* NULL: the epoch is over. */
+static struct slot *next_slot(struct loader *loader, double *wait_seconds)
+{
+    if (loader->next >= loader->batches) return NULL;
+    assert(slots_out(loader) < loader->slot_count);
+    struct slot *slot = ready_slot(loader);
+    if (slot) return slot;
+    double from = seconds();
+    while (!(slot = ready_slot(loader))) pthread_cond_wait(&loader->done, &loader->lock);
+    if (wait_seconds) *wait_seconds += seconds() - from;
+    return slot;
+}
+
+enum status loader_next(struct loader *loader, struct batch **batch, double *wait_seconds)
+{
+    struct reason why;
+    pthread_mutex_lock(&loader->lock);
+    struct slot *slot = next_slot(loader, wait_seconds);
+    bool bad = slot && slot->bad_place < INT32_MAX;
+    if (bad) {
+        why = slot->why;
+    } else if (slot) {
+        slot->state = SLOT_OUT;
+        loader->next++;
+    }
+    pthread_mutex_unlock(&loader->lock);
+    if (bad) return fail(BAD_DATA, "%s", why.text);
+    *batch = slot ? &slot->batch : NULL;
+    return OK;
+}
+
+void loader_return(struct loader *loader, struct batch *batch)
+{
+    struct slot *slot = (struct slot *)batch;
+    pthread_mutex_lock(&loader->lock);
+    assert(slot->state == SLOT_OUT);
+    slot->state = SLOT_FREE;
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+int64_t loader_bad_images(const struct loader *loader)
+{
+    struct loader *locked = (struct loader *)loader;
+    pthread_mutex_lock(&locked->lock);
+    int64_t count = locked->bad_count;
+    pthread_mutex_unlock(&locked->lock);
+    return count;
+}
