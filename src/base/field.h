@@ -58,6 +58,11 @@ void field_print(const struct field *field, const void *object, struct text *out
 void field_defaults(const struct field *fields, void *object);
 void field_release(const struct field *fields, void *object);
 
+/* What may stand behind '=': "N", "yes|no", "sgd|adam"; and the range: "from 0 to 1", "at least 1",
+ * nothing where any number will do. For help and manuals. */
+void field_kind(const struct field *field, struct text *out);
+void field_range(const struct field *field, struct text *out);
+
 /* The row called `name`, or NULL. */
 const struct field *field_find(const struct field *fields, const char *name);
 

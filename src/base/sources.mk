@@ -5,6 +5,7 @@ libbase_a_SOURCES = \
 	src/base/dtype.h \
 	src/base/field.c \
 	src/base/field.h \
+	src/base/field_help.c \
 	src/base/log.c \
 	src/base/log.h \
 	src/base/memory.c \

@@ -88,6 +88,22 @@ void text_json_number(struct text *text, double value)
     else text_add(text, "null");
 }
 
+void text_manual(struct text *text, const char *value)
+{
+    int column = 0;
+    for (; *value; value++, column++) {
+        if (*value == ' ' && column > 60) {
+            text_add(text, "\n");
+            column = -1;
+            continue;
+        }
+        if (column == 0 && (*value == '.' || *value == '\'')) text_add(text, "\\&");
+        if (*value == '-') text_add(text, "\\-");
+        else if (*value == '\\') text_add(text, "\\e");
+        else text_add(text, "%c", *value);
+    }
+}
+
 #define NAME_LIMIT 64   /* longer words have no neighbours */
 
 static int smaller(int a, int b)

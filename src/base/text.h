@@ -19,6 +19,10 @@ void text_free(struct text *text);
 void text_json_string(struct text *text, const char *value);
 void text_json_number(struct text *text, double value);
 
+/* Appends text for a manual page: troff sees no commands in it, '-' stays the character that is
+ * typed, and lines are short. */
+void text_manual(struct text *text, const char *value);
+
 /* The nearest of `count` names to `word` by edit distance, or NULL if none is near: what
  * "did you mean" says. */
 const char *text_nearest(const char *word, const char *const *names, int count);
