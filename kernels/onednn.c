@@ -272,20 +272,26 @@ static bool operand_reorder(struct operand *operand, bool written, const struct 
     return stage_run(&operand->reorder, step->stream, arguments, 2, scratch);
 }
 
-/* The descriptor for activations in our layout or, where the library has only plain loops for
- * that, in its own; NULL when it has nothing better at all. */
+static bool is_plain_loops(const_dnnl_primitive_desc_t desc)
+{
+    return strstr(desc_name(desc), "ref") != NULL;
+}
+
+/* In order of preference: activations in our layout; in the library's own; for fp32, which has
+ * no other way left, the library's plain loops. NULL when it refuses all. */
 static dnnl_primitive_desc_t desc_choose(const struct onednn_problem *problem, enum phase phase,
                                          enum dtype dtype, dnnl_engine_t engine, dnnl_primitive_attr_t attr)
 {
-    for (int free_activations = 0; free_activations < 2; free_activations++) {
-        bool any[ONEDNN_OPERANDS] = {[ONEDNN_X] = free_activations, [ONEDNN_WEIGHT] = true,
-                                     [ONEDNN_Y] = free_activations};
+    const struct { bool theirs, any_code; } attempts[] = {{false, false}, {true, false}, {false, true}};
+    for (int i = 0; i < (dtype == F32 ? 3 : 2); i++) {
+        bool any[ONEDNN_OPERANDS] = {[ONEDNN_X] = attempts[i].theirs, [ONEDNN_WEIGHT] = true,
+                                     [ONEDNN_Y] = attempts[i].theirs};
         dnnl_memory_desc_t layouts[ONEDNN_OPERANDS];
         dnnl_primitive_desc_t desc = NULL;
         if (layouts_make(problem, phase, dtype, any, layouts))
             desc = desc_make(problem, phase, layouts, engine, attr);
         layouts_free(layouts, ONEDNN_OPERANDS);
-        if (desc && !strstr(desc_name(desc), "ref")) return desc;
+        if (desc && (attempts[i].any_code || !is_plain_loops(desc))) return desc;
         if (desc) dnnl_primitive_desc_destroy(desc);
     }
     return NULL;

@@ -28,10 +28,9 @@ enum onednn_operand { ONEDNN_X, ONEDNN_WEIGHT, ONEDNN_BIAS, ONEDNN_Y, ONEDNN_OPE
 /* One phase of a problem: a primitive, and reorders between our layouts and the library's. */
 struct onednn_step;
 
-/* NULL if the library has no code for this other than its own plain loops. Activations, weights
- * and biases are of `dtype` (F32 or BF16); gradients of weights and biases are F32. Only
- * descriptors are made here; code is generated at the first run. The number of OpenMP threads is
- * fixed here. */
+/* NULL if the library cannot, or in bf16 has plain loops only. Activations, weights and biases are
+ * of `dtype` (F32 or BF16); gradients of weights and biases are F32. Only descriptors are made
+ * here; code is generated at the first run. The number of OpenMP threads is fixed here. */
 struct onednn_step *onednn_step_make(const struct onednn_problem *problem, enum phase phase,
                                      enum dtype dtype);
 void onednn_step_free(struct onednn_step *step);
