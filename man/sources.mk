@@ -1,7 +1,7 @@
 dist_man_MANS = \
 	man/amptrain.1 \
 	man/amptrain.ini.5 \
-	$(wildcard $(srcdir)/man/amptrain-*.5)
+	man/amptrain-model.5
 
 # amptrain.ini(5) is written by hand but for its options, which come from the option table.
 noinst_PROGRAMS += man/ini_manual
@@ -12,3 +12,13 @@ CLEANFILES += man/amptrain.ini.5
 
 man/amptrain.ini.5: man/amptrain.ini.5.in conf/options.def | man/ini_manual$(EXEEXT)
 	$(AM_V_GEN)./man/ini_manual <$(srcdir)/man/amptrain.ini.5.in >$@.part && mv $@.part $@
+
+# amptrain-model(5) likewise: its ops come from their own structs.
+noinst_PROGRAMS += man/model_manual
+man_model_manual_SOURCES = man/model_manual.c
+man_model_manual_LDADD = libkernels.a libamp.a libbase.a $(CUDA_LIBS)
+EXTRA_DIST += man/amptrain-model.5.in
+CLEANFILES += man/amptrain-model.5
+
+man/amptrain-model.5: man/amptrain-model.5.in kernels/ops.def | man/model_manual$(EXEEXT)
+	$(AM_V_GEN)./man/model_manual <$(srcdir)/man/amptrain-model.5.in >$@.part && mv $@.part $@

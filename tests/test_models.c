@@ -274,34 +274,70 @@ static void try_example(const char *text, int *models)
 {
     struct model_options options = {.dropout = -1};
     struct graph graph;
-    if (!strstr(text, "[layers]")) return;
     if (model_load_text(&options, "amptrain-model.5", text, &graph) != OK) fail_msg("refused:\n%s", text);
     fuse(&graph);
     graph_free(&graph);
     ++*models;
 }
 
+static char said[1024];
+
+static void hear(void *context, enum log_level level, const char *line)
+{
+    (void)context, (void)level;
+    snprintf(said, sizeof said, "%s", line);
+}
+
+/* "NAME:LINE: ..." in the manual is what the program says of the model before it, with a letter
+ * left out. */
+static void try_message(const char *text, const char *model, int *messages)
+{
+    static const char *const slips[][2] = {{" filters=16 ", " filter=16 "}, {"conv2 = conv ", "conv2 = cov "}};
+    struct model_options options = {.dropout = -1};
+    char file[64];
+    if (sscanf(text, "%63[a-z.]:", file) != 1 || !strstr(file, ".ini")) return;
+    struct text wrong = {0};
+    const char *slip = strstr(model, slips[*messages][0]);
+    assert_non_null(slip);
+    text_add(&wrong, "%.*s%s%s", (int)(slip - model), model, slips[*messages][1],
+             slip + strlen(slips[*messages][0]));
+    struct graph graph;
+    assert_int_equal(model_load_text(&options, file, wrong.data, &graph), USAGE);
+    assert_memory_equal(said, text, strlen(said));
+    text_free(&wrong);
+    ++*messages;
+}
+
 static void test_manual(void **state)
 {
     (void)state;
-    FILE *page = fopen(SOURCEDIR "/man/amptrain-model.5", "r");
+    FILE *page = fopen(SOURCEDIR "/man/amptrain-model.5.in", "r");
     assert_non_null(page);
+    log_set_sink((struct log_sink){hear, NULL});
     char line[1024];
-    struct text example = {0};
+    struct text example = {0}, model = {0};
     bool inside = false;
-    int models = 0;
+    int models = 0, messages = 0;
     while (fgets(line, sizeof line, page)) {
         if (strncmp(line, ".EX", 3) == 0) inside = true;
         if (strncmp(line, ".EE", 3) == 0) {
             inside = false;
-            if (example.data) try_example(example.data, &models);
+            try_message(example.data, model.data, &messages);
+            if (strstr(example.data, "[layers]")) {
+                try_example(example.data, &models);
+                text_free(&model);
+                text_add(&model, "%s", example.data);
+            }
             text_free(&example);
         }
         const char *text = shown(line);
         if (inside && text) text_add(&example, "%s", text);
     }
     fclose(page);
-    assert_true(models >= 3);
+    text_free(&model);
+    log_set_sink((struct log_sink){NULL, NULL});
+    assert_int_equal(models, 5);
+    assert_int_equal(messages, 2);
 }
 
 int main(void)
