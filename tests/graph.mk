@@ -11,16 +11,16 @@ EXTRA_DIST += $(wildcard $(srcdir)/tests/models/*)
 
 check_PROGRAMS += tests/test_plan
 tests_test_plan_SOURCES = tests/test_plan.c
-tests_test_plan_LDADD = $(LDADD) -lcmocka
+tests_test_plan_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_program
 tests_test_program_SOURCES = tests/test_program.c tests/net.c tests/net.h
-tests_test_program_LDADD = $(LDADD) -lcmocka
+tests_test_program_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_store
 tests_test_store_SOURCES = tests/test_store.c tests/net.c tests/net.h
-tests_test_store_LDADD = $(LDADD) -lcmocka
+tests_test_store_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_exec
 tests_test_exec_SOURCES = tests/test_exec.c tests/net.c tests/net.h
-tests_test_exec_LDADD = $(LDADD) -lcmocka
+tests_test_exec_LDADD = $(GRAPH_LIBS) -lcmocka

@@ -50,7 +50,7 @@ static void instruction_needs(const struct instruction *at, const struct touched
     }
 }
 
-static void waits_derive(struct program *program)
+void lanes_wait(struct program *program)
 {
     int lanes = program->lanes;
     size_t cells = (size_t)program->value_count * (size_t)lanes;
@@ -86,6 +86,6 @@ enum status lanes(struct program *program, int count)
         struct instruction *at = &program->instructions[i];
         at->lane = count >= 2 && is_aside(program, at) ? 1 : 0;
     }
-    waits_derive(program);
+    lanes_wait(program);
     return OK;
 }

@@ -122,9 +122,9 @@ static void lower_slice(struct lowering *l, int slice)
     int logits = outputs[l->graph->output];
     int x[] = {logits, value_slice(l, program->labels, slice)};
     lower_result(l, "softmax_cross_entropy", l->loss_settings, ENGINE_LOSS, x, 2, program->loss, slice);
-    lower_result(l, "rank", NULL, ENGINE_RANK, x, 2, program->rank, slice);
+    lower_result(l, "topk", NULL, ENGINE_RANK, x, 2, program->rank, slice);
     if (program->logits >= 0) {
-        const void *settings = build_settings(program, build_op("cast"), "dtype=fp32");
+        const void *settings = build_settings(program, build_op("cast"), "to=fp32");
         lower_result(l, "cast", settings, ENGINE_LOGITS, &logits, 1, program->logits, slice);
     }
     free(outputs);

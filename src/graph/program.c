@@ -168,7 +168,7 @@ int build_cast(struct program *program, int from, enum dtype dtype, int slice)
 {
     const struct op *op = build_op("cast");
     const char *type = dtype_table[dtype].name;
-    char *text = text_format("dtype=%s", type);
+    char *text = text_format("to=%s", type);
     const void *settings = build_settings(program, op, text);
     free(text);
     struct value value = program->values[from];

@@ -1,0 +1,124 @@
+#include "net.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+const char net_mixed[] =
+    "[input]\n"
+    "channels = 3\n"
+    "size = 8\n"
+    "[layers]\n"
+    "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+    "bn1 = batchnorm conv1\n"
+    "relu1 = relu bn1\n"
+    "conv2 = conv relu1 filters=8 kernel=3 pad=1 bias=no\n"
+    "bn2 = batchnorm conv2\n"
+    "add = add bn2 relu1\n"
+    "relu2 = relu add\n"
+    "left = conv relu2 filters=4 kernel=1\n"
+    "right = conv relu2 filters=6 kernel=3 pad=1\n"
+    "cat = concat left right\n"
+    "pool = maxpool cat kernel=2 stride=2\n"
+    "silu = silu pool\n"
+    "drop = dropout silu rate=0.3\n"
+    "avg = globalavgpool drop\n"
+    "fc = linear avg units=5\n";
+
+const char net_plain[] =
+    "[input]\n"
+    "channels = 3\n"
+    "size = 8\n"
+    "[layers]\n"
+    "conv1 = conv input filters=6 kernel=3 pad=1\n"
+    "relu1 = relu conv1\n"
+    "conv2 = conv relu1 filters=6 kernel=3 pad=1\n"
+    "add = add conv2 relu1\n"
+    "pool = avgpool add kernel=2 stride=2\n"
+    "flat = flatten pool\n"
+    "fc = linear flat units=5\n";
+
+static void must(bool right, const char *what)
+{
+    if (right) return;
+    fprintf(stderr, "test set-up failed: %s\n", what);
+    exit(1);
+}
+
+struct graph net_graph(const char *text, bool fused)
+{
+    struct graph graph;
+    struct model_options options = {.classes = NET_CLASSES, .dropout = -1};
+    must(model_load_text(&options, "net", text, &graph) == OK, "model");
+    if (fused) must(fuse(&graph) == OK, "fuse");
+    return graph;
+}
+
+static void open_store(struct net *net, const struct net_options *options)
+{
+    struct store_options store = {.low = options->storage, .ema = options->ema};
+    net->store = options->store ? options->store : &net->own;
+    if (options->store) return;
+    store.optimizer = options->training ? optimizer_find(options->optimizer ? options->optimizer : "sgd") : NULL;
+    must(store_open(net->device, net->graph, &store, &net->own) == OK, "store");
+    must(store_init(&net->own, 7) == OK, "initial values");
+}
+
+void net_open(struct net *net, struct graph *graph, const struct net_options *options)
+{
+    *net = (struct net){.graph = graph};
+    must(device_open("cpu", 0, &net->device) == OK, "device");
+    open_store(net, options);
+    struct lower_options lowering = {.batch = options->batch, .slices = options->slices ? options->slices : 1,
+                                     .training = options->training, .storage = options->storage,
+                                     .label_smoothing = 0.1, .logits = options->logits};
+    must(lower(graph, &lowering, &net->program) == OK, "lower");
+    must(lanes(&net->program, options->lanes ? options->lanes : 1) == OK, "lanes");
+    struct exec_options exec = {.device = net->device, .store = net->store, .seed = 3,
+                                .reference = options->reference, .separate = options->separate};
+    exec.optimizer = optimizer_find(options->optimizer ? options->optimizer : "sgd");
+    if (exec.optimizer) exec.optimizer_settings = exec.optimizer->initial;
+    exec.optimizer_settings.ema = options->ema ? 0.5 : 0;
+    exec.scaling = (struct scaler_settings){.scale = options->scale > 0 ? options->scale : 1};
+    must(exec_open(&net->program, &exec, &net->exec) == OK, "exec");
+    net->image_elements = net->program.images_bytes / (int64_t)dtype_bytes(options->storage);
+    net->images = memory_new((size_t)net->program.images_bytes, 1);
+    net->labels = memory_new((size_t)options->batch, sizeof *net->labels);
+    net_batch(net, 1);
+}
+
+void net_close(struct net *net)
+{
+    exec_close(net->exec);
+    program_free(&net->program);
+    store_close(&net->own);
+    device_close(net->device);
+    free(net->images);
+    free(net->labels);
+}
+
+void net_batch(struct net *net, uint64_t seed)
+{
+    struct random random = random_open(seed, PURPOSE_TEST, 0, 0);
+    for (int64_t i = 0; i < net->image_elements; i++)
+        dtype_set(net->program.storage, net->images, i, random_normal(&random));
+    for (int i = 0; i < net->program.batch; i++) net->labels[i] = (int32_t)random_below(&random, NET_CLASSES);
+}
+
+enum status net_run(struct net *net, double lr)
+{
+    memset(exec_arena(net->exec), 0xff, (size_t)exec_plan(net->exec)->arena_bytes);
+    struct exec_batch batch = {.images = net->images, .labels = net->labels};
+    return exec_run(net->exec, &batch, lr, 0.9);
+}
+
+float *net_gradient(const struct net *net, int param)
+{
+    if (net->program.gradients[param] < 0) return NULL;
+    int64_t count = shape_count(net->graph->params[param].spec.shape);
+    float *gradient = memory_new((size_t)count, sizeof *gradient);
+    must(exec_gradient(net->exec, param, gradient) == OK, "gradient");
+    return gradient;
+}

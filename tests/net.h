@@ -1,0 +1,53 @@
+/* net.h: small networks and runs of them, for the tests of src/graph. */
+#ifndef TESTS_NET_H
+#define TESTS_NET_H
+
+#include "base/random.h"
+#include "graph/exec.h"
+#include "graph/model.h"
+
+/* Convolutions, batch norm, a residual, a concat, pooling, dropout and a linear layer: 3 x 8 x 8
+ * images, 5 classes. */
+extern const char net_mixed[];
+/* The same without what is random or mixes images: convolutions, pooling, linear. */
+extern const char net_plain[];
+
+#define NET_CLASSES 5
+
+/* The graph of a model text; exits the test when it is wrong. */
+struct graph net_graph(const char *text, bool fused);
+
+struct net_options {
+    int batch, slices, lanes;
+    enum dtype storage;
+    bool training, reference, separate, ema, logits;
+    double scale;                       /* static loss scale; 0: 1 */
+    const char *optimizer;              /* NULL: sgd */
+    struct store *store;                /* to share; NULL: own, initialised by seed 7 */
+};
+
+/* A graph's program, opened on the CPU. */
+struct net {
+    struct graph *graph;
+    struct device *device;
+    struct store own, *store;
+    struct program program;
+    struct exec *exec;
+    void *images;                       /* in the program's storage, NCHW values made up */
+    int32_t *labels;
+    int64_t image_elements;
+};
+
+void net_open(struct net *net, struct graph *graph, const struct net_options *options);
+void net_close(struct net *net);
+
+/* New images and labels: normal numbers, a function of `seed`. */
+void net_batch(struct net *net, uint64_t seed);
+
+/* Fills the arena with NaN of every floating type, then runs. */
+enum status net_run(struct net *net, double lr);
+
+/* The gradient of a parameter, on the heap; NULL when it is not trained. */
+float *net_gradient(const struct net *net, int param);
+
+#endif

@@ -1,0 +1,501 @@
+/* Runs of small networks: shared memory against separate, reference against fast code, micro-batches
+ * against their average, skipped steps, evaluation, diagnosis. The arena is filled with NaN before
+ * every run. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "net.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+static int64_t param_elements(const struct net *net, int param)
+{
+    return shape_count(net->graph->params[param].spec.shape);
+}
+
+static void same_gradients(const struct net *a, const struct net *b)
+{
+    for (int p = 0; p < a->graph->param_count; p++) {
+        float *x = net_gradient(a, p), *y = net_gradient(b, p);
+        if (x) assert_memory_equal(x, y, (size_t)param_elements(a, p) * sizeof *x);
+        free(x);
+        free(y);
+    }
+}
+
+static void finite_gradients(const struct net *net)
+{
+    for (int p = 0; p < net->graph->param_count; p++) {
+        float *x = net_gradient(net, p);
+        for (int64_t i = 0; x && i < param_elements(net, p); i++) assert_true(isfinite(x[i]));
+        free(x);
+    }
+}
+
+/* Three steps with dropout, momentum and running statistics in both: losses, gradients and
+ * everything that the store holds must be the same bits. */
+static void shared_is_separate(const char *text, bool fused, struct net_options options)
+{
+    struct graph graph = net_graph(text, fused);
+    struct net shared, separate;
+    options.training = true;
+    net_open(&shared, &graph, &options);
+    options.separate = true;
+    net_open(&separate, &graph, &options);
+    assert_true(exec_plan(shared.exec)->arena_bytes < exec_plan(separate.exec)->arena_bytes);
+    for (uint64_t step = 1; step <= 3; step++) {
+        net_batch(&shared, step);
+        net_batch(&separate, step);
+        assert_int_equal(net_run(&shared, 0.05), OK);
+        assert_int_equal(net_run(&separate, 0.05), OK);
+        assert_int_equal(exec_state(shared.exec)->skipped, 0);
+        finite_gradients(&shared);
+        same_gradients(&shared, &separate);
+        assert_memory_equal(exec_losses(shared.exec), exec_losses(separate.exec), (size_t)options.batch * sizeof(float));
+    }
+    assert_memory_equal(shared.store->memory, separate.store->memory, (size_t)shared.store->layout.bytes);
+    net_close(&shared);
+    net_close(&separate);
+    graph_free(&graph);
+}
+
+static const enum dtype storages[] = {F32, F16, BF16};
+
+static void test_shared_is_separate(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 3; s++)
+        for (int fused = 0; fused < 2; fused++)
+            shared_is_separate(net_mixed, fused, (struct net_options){.batch = 6, .storage = storages[s], .scale = 64});
+}
+
+static void test_shared_is_separate_slices(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 3; s++)
+        for (int fused = 0; fused < 2; fused++)
+            shared_is_separate(net_mixed, fused, (struct net_options){.batch = 6, .slices = 3, .storage = storages[s]});
+}
+
+static void test_shared_is_separate_lanes(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 3; s++)
+        shared_is_separate(net_mixed, true, (struct net_options){.batch = 6, .slices = 2, .lanes = 2,
+                                                                 .storage = storages[s], .ema = true});
+}
+
+static void test_shared_is_separate_reference(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 3; s++)
+        shared_is_separate(net_mixed, false, (struct net_options){.batch = 2, .storage = storages[s], .reference = true});
+}
+
+/* |a - b| / |b| over all elements of a gradient. */
+static double gradient_error(const struct net *a, const struct net *b, int param)
+{
+    float *x = net_gradient(a, param), *y = net_gradient(b, param);
+    double difference = 0, size = 1e-30;
+    for (int64_t i = 0; x && i < param_elements(a, param); i++) {
+        difference += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+        size += (double)y[i] * y[i];
+    }
+    free(x);
+    free(y);
+    return sqrt(difference / size);
+}
+
+static void reference_agrees(bool fused, enum dtype storage, double tolerance)
+{
+    struct graph graph = net_graph(net_mixed, fused);
+    struct net_options options = {.batch = 4, .storage = storage, .training = true};
+    struct net fast, plain;
+    net_open(&fast, &graph, &options);
+    options.reference = true;
+    net_open(&plain, &graph, &options);
+    assert_int_equal(net_run(&fast, 0), OK);
+    assert_int_equal(net_run(&plain, 0), OK);
+    for (int i = 0; i < options.batch; i++)
+        assert_true(fabs(exec_losses(fast.exec)[i] - exec_losses(plain.exec)[i]) < tolerance);
+    for (int p = 0; p < graph.param_count; p++) assert_true(gradient_error(&fast, &plain, p) < tolerance);
+    net_close(&fast);
+    net_close(&plain);
+    graph_free(&graph);
+}
+
+static void test_reference_agrees(void **state)
+{
+    (void)state;
+    reference_agrees(false, F32, 1e-4);
+    reference_agrees(true, F32, 1e-4);
+}
+
+static void test_reference_agrees_low(void **state)
+{
+    (void)state;
+    reference_agrees(false, F16, 2e-2);
+    reference_agrees(true, F16, 2e-2);
+    reference_agrees(false, BF16, 1.5e-1);
+    reference_agrees(true, BF16, 1.5e-1);
+}
+
+/* The gradient over two micro-batches is the mean of the two halves' gradients, in one rounding. */
+static void accumulated_is_mean(enum dtype storage)
+{
+    struct graph graph = net_graph(net_plain, false);
+    struct net whole, half;
+    net_open(&whole, &graph, &(struct net_options){.batch = 8, .slices = 2, .storage = storage, .training = true});
+    net_open(&half, &graph, &(struct net_options){.batch = 4, .storage = storage, .training = true});
+    size_t image_bytes = (size_t)half.program.images_bytes;
+    float *halves[2][16] = {{NULL}};
+    assert_int_equal(net_run(&whole, 0), OK);
+    for (int h = 0; h < 2; h++) {
+        memcpy(half.images, (char *)whole.images + (size_t)h * image_bytes, image_bytes);
+        memcpy(half.labels, whole.labels + 4 * h, 4 * sizeof *half.labels);
+        assert_int_equal(net_run(&half, 0), OK);
+        assert_memory_equal(exec_losses(half.exec), exec_losses(whole.exec) + 4 * h, 4 * sizeof(float));
+        for (int p = 0; p < graph.param_count; p++) halves[h][p] = net_gradient(&half, p);
+    }
+    for (int p = 0; p < graph.param_count; p++) {
+        float *all = net_gradient(&whole, p);
+        for (int64_t i = 0; i < param_elements(&whole, p); i++) {
+            float mean = 0.5f * halves[0][p][i] + 0.5f * halves[1][p][i];
+            assert_true(fabsf(all[i] - mean) <= (storage == F32 ? 1e-6f : 1e-3f) * (1 + fabsf(mean)));
+        }
+        free(all);
+        free(halves[0][p]);
+        free(halves[1][p]);
+    }
+    net_close(&whole);
+    net_close(&half);
+    graph_free(&graph);
+}
+
+static void test_accumulated_is_mean(void **state)
+{
+    (void)state;
+    accumulated_is_mean(F32);
+    accumulated_is_mean(BF16);
+}
+
+/* The loss scale changes no gradient as long as nothing over- or underflows. */
+static void test_scale_cancels(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, true);
+    struct net one, scaled;
+    net_open(&one, &graph, &(struct net_options){.batch = 4, .training = true});
+    net_open(&scaled, &graph, &(struct net_options){.batch = 4, .training = true, .scale = 1024});
+    assert_int_equal(net_run(&one, 0.1), OK);
+    assert_int_equal(net_run(&scaled, 0.1), OK);
+    for (int p = 0; p < graph.param_count; p++) assert_true(gradient_error(&scaled, &one, p) < 1e-6);
+    net_close(&one);
+    net_close(&scaled);
+    graph_free(&graph);
+}
+
+static double mean_loss(const struct net *net)
+{
+    double sum = 0;
+    for (int i = 0; i < net->program.batch; i++) sum += exec_losses(net->exec)[i];
+    return sum / net->program.batch;
+}
+
+static void test_learns(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 3; s++) {
+        struct graph graph = net_graph(net_mixed, true);
+        struct net net;
+        net_open(&net, &graph, &(struct net_options){.batch = 8, .storage = storages[s], .training = true});
+        assert_int_equal(net_run(&net, 0.02), OK);
+        double first = mean_loss(&net);
+        for (int step = 0; step < 60; step++) assert_int_equal(net_run(&net, 0.02), OK);
+        assert_true(mean_loss(&net) < 0.7 * first);
+        assert_int_equal(exec_state(net.exec)->step, 61);
+        assert_int_equal(exec_state(net.exec)->updates, 61);
+        net_close(&net);
+        graph_free(&graph);
+    }
+}
+
+/* All but the state: parameters, momentum, statistics, averages. */
+static char *store_copy(const struct net *net)
+{
+    size_t bytes = (size_t)net->store->layout.state;
+    return memcpy(memory_new(bytes, 1), net->store->memory, bytes);
+}
+
+static void set_image(struct net *net, int image, float value)
+{
+    int64_t element = net->image_elements / net->program.batch * image + 5;
+    dtype_set(net->program.storage, net->images, element, value);
+}
+
+static void test_skipped_step(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 3; s++) {
+        struct graph graph = net_graph(net_mixed, true);
+        struct net net;
+        struct reason finding;
+        net_open(&net, &graph, &(struct net_options){.batch = 6, .slices = 2, .storage = storages[s],
+                                                     .training = true, .ema = true});
+        assert_int_equal(net_run(&net, 0.02), OK);
+        char *before = store_copy(&net);
+        set_image(&net, 4, INFINITY);
+        assert_int_equal(net_run(&net, 0.02), OK);
+        assert_int_equal(exec_state(net.exec)->skipped, 1);
+        assert_int_equal(exec_state(net.exec)->step, 2);
+        assert_int_equal(exec_state(net.exec)->updates, 1);
+        assert_memory_equal(before, net.store->memory, (size_t)net.store->layout.state);
+        assert_int_equal(exec_diagnose(net.exec, &finding), OK);
+        assert_string_equal(finding.text, "the input image 4 of the batch holds Inf");
+        assert_memory_equal(before, net.store->memory, (size_t)net.store->layout.state);
+        free(before);
+        net_close(&net);
+        graph_free(&graph);
+    }
+}
+
+/* A skipped step in the middle leaves the same parameters as if it had never been. Dropout goes by
+ * the step's number, so the network here has none. */
+static void test_skipped_step_leaves_no_trace(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_plain, true);
+    struct net with, without;
+    struct net_options options = {.batch = 4, .training = true, .ema = true};
+    net_open(&with, &graph, &options);
+    net_open(&without, &graph, &options);
+    for (uint64_t step = 1; step <= 4; step++) {
+        net_batch(&with, step);
+        net_batch(&without, step);
+        if (step == 3) {
+            set_image(&with, 0, NAN);
+            assert_int_equal(net_run(&with, 0.1), OK);
+            assert_int_equal(exec_state(with.exec)->skipped, 1);
+            net_batch(&with, step);
+        }
+        assert_int_equal(net_run(&with, 0.1), OK);
+        assert_int_equal(net_run(&without, 0.1), OK);
+    }
+    assert_memory_equal(with.store->memory, without.store->memory, (size_t)with.store->layout.state);
+    net_close(&with);
+    net_close(&without);
+    graph_free(&graph);
+}
+
+static void fill_param(struct net *net, const char *name, float value)
+{
+    int param = graph_find_param(net->graph, name);
+    int64_t count = param_elements(net, param);
+    float *values = memory_new((size_t)count, sizeof *values);
+    for (int64_t i = 0; i < count; i++) values[i] = value;
+    assert_int_equal(store_write(net->store, param, STORE_MASTER, values), OK);
+    assert_int_equal(store_refresh(net->store), OK);
+    free(values);
+}
+
+static void finding_is(const char *param, float value, enum dtype storage, const char *expected)
+{
+    struct graph graph = net_graph(net_mixed, false);
+    struct net net;
+    struct reason finding;
+    net_open(&net, &graph, &(struct net_options){.batch = 4, .storage = storage, .training = true});
+    if (param) fill_param(&net, param, value);
+    assert_int_equal(net_run(&net, 0), OK);
+    assert_int_equal(exec_diagnose(net.exec, &finding), OK);
+    assert_string_equal(finding.text, expected);
+    net_close(&net);
+    graph_free(&graph);
+}
+
+static void test_diagnose(void **state)
+{
+    (void)state;
+    finding_is(NULL, 0, F32, "");
+    finding_is("conv2.weight", NAN, F32, "parameter conv2.weight holds NaN");
+    finding_is("conv2.weight", 1e6f, F16, "parameter conv2.weight holds Inf as fp16");
+    finding_is("bn1.bias", 6e4f, F16, "conv2 forward: output holds Inf");
+    finding_is("right.weight", 3e38f, F32, "right forward: output holds Inf");
+}
+
+/* A gradient that overflows is named with the layer whose backward made it. */
+static void test_diagnose_backward(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct net net;
+    struct reason finding;
+    net_open(&net, &graph, &(struct net_options){.batch = 4, .storage = F16, .training = true, .scale = 1e7});
+    assert_int_equal(net_run(&net, 0), OK);
+    assert_int_equal(exec_state(net.exec)->skipped, 1);
+    assert_int_equal(exec_diagnose(net.exec, &finding), OK);
+    assert_string_equal(finding.text, "loss backward: d fc holds Inf");
+    net_close(&net);
+    graph_free(&graph);
+}
+
+/* Logits are fp32 whatever the precision; rank and loss follow from them. */
+static void test_evaluation(void **state)
+{
+    (void)state;
+    for (int s = 0; s < 3; s++) {
+        struct graph graph = net_graph(net_mixed, true);
+        struct net net;
+        net_open(&net, &graph, &(struct net_options){.batch = 7, .storage = storages[s], .logits = true});
+        assert_int_equal(net_run(&net, 0), OK);
+        for (int i = 0; i < 7; i++) {
+            const float *logits = exec_logits(net.exec) + i * NET_CLASSES;
+            double sum = 0, all = 0, own = logits[net.labels[i]];
+            int rank = 0;
+            for (int c = 0; c < NET_CLASSES; c++) {
+                sum += exp(logits[c]);
+                all += logits[c];
+                rank += logits[c] > own;
+            }
+            double loss = log(sum) - 0.9 * own - 0.1 * all / NET_CLASSES;
+            assert_true(fabs(loss - exec_losses(net.exec)[i]) < 1e-4);
+            assert_int_equal(exec_ranks(net.exec)[i], rank);
+        }
+        net_close(&net);
+        graph_free(&graph);
+    }
+}
+
+/* Evaluation in training's arena and on its store, in turn with it, changes nothing. */
+static void test_evaluation_shares(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, true);
+    struct net train, alone, eval;
+    struct net_options options = {.batch = 6, .training = true};
+    net_open(&train, &graph, &options);
+    net_open(&alone, &graph, &options);
+    net_open(&eval, &graph, &(struct net_options){.batch = 6, .store = train.store, .logits = true});
+    struct exec_options shared = {.device = train.device, .store = train.store, .arena = exec_arena(train.exec),
+                                  .arena_bytes = exec_arena_bytes(train.exec)};
+    exec_close(eval.exec);
+    assert_int_equal(exec_open(&eval.program, &shared, &eval.exec), OK);
+    assert_int_equal(exec_arena_bytes(eval.exec), 0);
+    assert_ptr_equal(exec_arena(eval.exec), exec_arena(train.exec));
+    for (int step = 0; step < 3; step++) {
+        assert_int_equal(net_run(&train, 0.05), OK);
+        assert_int_equal(net_run(&alone, 0.05), OK);
+        assert_int_equal(net_run(&eval, 0), OK);
+    }
+    assert_memory_equal(train.store->memory, alone.store->memory, (size_t)train.store->layout.bytes);
+    net_close(&eval);
+    net_close(&train);
+    net_close(&alone);
+    graph_free(&graph);
+}
+
+/* With decay 1/2 the average after a step is half way from where it was to where things are. */
+static void test_averages(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, true);
+    struct net net;
+    net_open(&net, &graph, &(struct net_options){.batch = 6, .training = true, .ema = true});
+    const char *names[] = {"conv1.weight", "bn1.running_mean"};
+    float start[256], master[256], average[256];
+    for (int n = 0; n < 2; n++) {
+        int param = graph_find_param(&graph, names[n]);
+        assert_int_equal(store_read(net.store, param, STORE_MASTER, start), OK);
+        assert_int_equal(net_run(&net, 0.1), OK);
+        assert_int_equal(store_read(net.store, param, STORE_MASTER, master), OK);
+        assert_int_equal(store_read(net.store, param, STORE_AVERAGE, average), OK);
+        if (n == 1) break;
+        for (int64_t i = 0; i < param_elements(&net, param); i++)
+            assert_true(fabsf(average[i] - (start[i] + master[i]) / 2) < 1e-6f);
+    }
+    int64_t master_count, average_count;
+    int counter = graph_find_param(&graph, "bn1.num_batches_tracked");
+    assert_int_equal(store_read(net.store, counter, STORE_MASTER, &master_count), OK);
+    assert_int_equal(store_read(net.store, counter, STORE_AVERAGE, &average_count), OK);
+    assert_int_equal(master_count, 2);
+    assert_int_equal(average_count, 2);
+    int64_t channels = param_elements(&net, graph_find_param(&graph, "bn1.running_mean"));
+    for (int64_t i = 0; i < channels; i++)
+        assert_true(fabsf(average[i] - (0.5f * master[i] + 0.25f * start[i])) < 1e-6f);
+    net_close(&net);
+    graph_free(&graph);
+}
+
+static void test_frozen(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, true);
+    int frozen = graph_find_param(&graph, "conv1.weight"), trained = graph_find_param(&graph, "conv2.weight");
+    int norm = graph_find_param(&graph, "bn2.weight");
+    graph.params[frozen].frozen = graph.params[norm].frozen = true;
+    struct net net;
+    float before[3][1024], after[1024];
+    int params[] = {frozen, norm, trained};
+    net_open(&net, &graph, &(struct net_options){.batch = 6, .training = true});
+    for (int i = 0; i < 3; i++) assert_int_equal(store_read(net.store, params[i], STORE_MASTER, before[i]), OK);
+    for (int step = 0; step < 2; step++) assert_int_equal(net_run(&net, 0.1), OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(store_read(net.store, params[i], STORE_MASTER, after), OK);
+        size_t bytes = (size_t)param_elements(&net, params[i]) * sizeof(float);
+        assert_int_equal(memcmp(before[i], after, bytes) == 0, params[i] != trained);
+    }
+    net_close(&net);
+    graph_free(&graph);
+}
+
+static void test_values_and_times(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_plain, false);
+    struct net net;
+    net_open(&net, &graph, &(struct net_options){.batch = 3, .separate = true, .logits = true});
+    exec_measure(net.exec, true);
+    assert_int_equal(net_run(&net, 0), OK);
+    int64_t sum = 0;
+    for (int i = 0; i < net.program.count; i++) sum += exec_times(net.exec)[i];
+    assert_true(sum > 0);
+    float logits[3 * NET_CLASSES];
+    for (int i = 0; i < net.program.count; i++) {
+        if (strcmp(net.program.instructions[i].name, "fc forward") != 0) continue;
+        assert_int_equal(exec_value(net.exec, net.program.instructions[i].y, logits), OK);
+        assert_memory_equal(logits, exec_logits(net.exec), sizeof logits);
+    }
+    net_close(&net);
+    graph_free(&graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shared_is_separate),
+        cmocka_unit_test(test_shared_is_separate_slices),
+        cmocka_unit_test(test_shared_is_separate_lanes),
+        cmocka_unit_test(test_shared_is_separate_reference),
+        cmocka_unit_test(test_reference_agrees),
+        cmocka_unit_test(test_reference_agrees_low),
+        cmocka_unit_test(test_accumulated_is_mean),
+        cmocka_unit_test(test_scale_cancels),
+        cmocka_unit_test(test_learns),
+        cmocka_unit_test(test_skipped_step),
+        cmocka_unit_test(test_skipped_step_leaves_no_trace),
+        cmocka_unit_test(test_diagnose),
+        cmocka_unit_test(test_diagnose_backward),
+        cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_evaluation_shares),
+        cmocka_unit_test(test_averages),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_values_and_times),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,284 @@
+/* Plans of random programs on one to three lanes: bound, checker, and play in random legal orders.
+ * Planted faults must be caught. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "alloc/check.h"
+#include "alloc/pack.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "graph/build.h"
+#include "graph/plan.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+#define PROGRAMS 3000
+#define SECONDS 0.02
+
+static uint32_t below(struct random *random, int limit)
+{
+    return random_below(random, (uint32_t)limit);
+}
+
+static int add_value(struct program *program, struct random *random, enum kind kind)
+{
+    struct value value = {.home = HOME_ARENA, .kind = kind, .dtype = U8, .node = -1, .index = -1};
+    value.shape = shape_vector(1 + below(random, below(random, 4) ? 600 : 6000));
+    return build_value(program, value, text_format("v%d", program->value_count));
+}
+
+/* An earlier value, most often a recent one. */
+static int pick_value(struct random *random, const int *values, int count)
+{
+    int back = below(random, 3) ? 5 : count;
+    return values[count - 1 - (int)below(random, back < count ? back : count)];
+}
+
+static void add_instruction(struct program *program, struct random *random, int *values, int *count)
+{
+    struct instruction at = instruction_new(PHASE_FORWARD, NULL, NULL, text_format("i%d", program->count));
+    int reads = *count > 0 ? (int)below(random, 4) : 0;
+    at.lane = (int)below(random, program->lanes);
+    for (int r = 0; r < reads; r++) {
+        int value = pick_value(random, values, *count);
+        if (!ids_have(at.reads, at.read_count, value)) *array_push(at.reads, at.read_count) = value;
+    }
+    int writes = 1 + (int)below(random, 2), first = *count;
+    for (int w = 0; w < writes; w++) {
+        values[*count] = add_value(program, random, KIND_ACTIVATION);
+        *array_push(at.writes, at.write_count) = values[(*count)++];
+    }
+    if (below(random, 4) == 0) {
+        at.workspace = add_value(program, random, KIND_WORKSPACE);
+        *array_push(at.writes, at.write_count) = at.workspace;
+    }
+    if (at.read_count > 0 && below(random, 2)) {
+        at.in_place_from = at.reads[0];
+        at.in_place_to = values[first];
+    }
+    build_push(program, at);
+}
+
+static struct program random_program(uint64_t seed)
+{
+    struct random random = random_open(seed, PURPOSE_TEST, 0, 0);
+    struct program program = {.lanes = 1 + (int)below(&random, 3), .batch = 1, .slices = 1};
+    int length = 2 + (int)below(&random, 40), count = 0;
+    int *values = memory_new((size_t)(2 * length), sizeof *values);
+    for (int i = 0; i < length; i++) add_instruction(&program, &random, values, &count);
+    lanes_wait(&program);
+    free(values);
+    return program;
+}
+
+/* Memory in units of the alignment, each holding the number of the value that lies there. */
+static void play_write(const struct program *program, const struct plan *plan, int *memory, int value)
+{
+    int64_t begin = plan->offsets[value] / PLAN_ALIGNMENT;
+    int64_t end = (plan->offsets[value] + program->values[value].bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT;
+    for (int64_t unit = begin; unit < end; unit++) memory[unit] = value;
+}
+
+static bool play_read(const struct program *program, const struct plan *plan, const int *memory, int value)
+{
+    int64_t begin = plan->offsets[value] / PLAN_ALIGNMENT;
+    int64_t end = (plan->offsets[value] + program->values[value].bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT;
+    for (int64_t unit = begin; unit < end; unit++)
+        if (memory[unit] != value) return false;
+    return true;
+}
+
+static bool ready(const struct program *program, const bool *done, int i)
+{
+    const struct instruction *at = &program->instructions[i];
+    for (int w = 0; w < at->wait_count; w++)
+        if (!done[at->waits[w]]) return false;
+    for (int j = 0; j < i; j++)
+        if (program->instructions[j].lane == at->lane && !done[j]) return false;
+    return !done[i];
+}
+
+/* Runs the program in a random order that lanes and waits allow. True if every read finds what was
+ * written for it. */
+static bool play(const struct program *program, const struct plan *plan, struct random *random)
+{
+    int *memory = memory_new((size_t)(plan->arena_bytes / PLAN_ALIGNMENT + 2), sizeof *memory);
+    bool *done = memory_new((size_t)program->count, sizeof *done), right = true;
+    int *choices = memory_new((size_t)program->count, sizeof *choices);
+    for (int step = 0; right && step < program->count; step++) {
+        int count = 0;
+        for (int i = 0; i < program->count; i++)
+            if (ready(program, done, i)) choices[count++] = i;
+        int chosen = choices[below(random, count)];
+        const struct instruction *at = &program->instructions[chosen];
+        for (int k = 0; k < at->read_count; k++)
+            right = right && play_read(program, plan, memory, at->reads[k]);
+        for (int k = 0; k < at->write_count; k++) play_write(program, plan, memory, at->writes[k]);
+        done[chosen] = true;
+    }
+    free(memory);
+    free(done);
+    free(choices);
+    return right;
+}
+
+static void test_random_programs(void **state)
+{
+    (void)state;
+    int in_place = 0;
+    for (uint64_t seed = 0; seed < PROGRAMS; seed++) {
+        struct program program = random_program(seed);
+        struct plan plan;
+        struct random random = random_open(seed, PURPOSE_TEST, 1, 0);
+        assert_int_equal(plan_make(&program, true, SECONDS, &plan), OK);
+        assert_true(plan.arena_bytes >= plan.live_bytes_bound);
+        for (int order = 0; order < 3; order++) assert_true(play(&program, &plan, &random));
+        for (int v = 0; v < program.value_count; v++) in_place += plan.lifetimes[v].group != v;
+        plan_free(&plan);
+        program_free(&program);
+    }
+    assert_true(in_place > PROGRAMS);
+}
+
+static void test_separate(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        struct program program = random_program(seed);
+        struct plan plan;
+        int64_t bytes = 0;
+        assert_int_equal(plan_make(&program, false, SECONDS, &plan), OK);
+        for (int v = 0; v < program.value_count; v++) {
+            assert_int_equal(plan.lifetimes[v].group, v);
+            bytes += (program.values[v].bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
+        }
+        assert_int_equal(plan.arena_bytes, bytes);
+        plan_free(&plan);
+        program_free(&program);
+    }
+}
+
+/* The same program gives the same plan. */
+static void test_repeatable(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        struct program program = random_program(seed);
+        struct plan first, second;
+        assert_int_equal(plan_make(&program, true, 10, &first), OK);
+        assert_int_equal(plan_make(&program, true, 10, &second), OK);
+        assert_memory_equal(first.offsets, second.offsets, (size_t)program.value_count * sizeof(int64_t));
+        plan_free(&first);
+        plan_free(&second);
+        program_free(&program);
+    }
+}
+
+/* Every wait that lanes_wait() gives is needed: without any one of them the checker objects. */
+static void test_wait_removed(void **state)
+{
+    (void)state;
+    int removed = 0;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        struct program program = random_program(seed);
+        struct plan plan;
+        struct reason reason;
+        assert_int_equal(plan_make(&program, true, SECONDS, &plan), OK);
+        for (int i = 0; i < program.count; i++) {
+            struct instruction *at = &program.instructions[i];
+            for (int w = 0; w < at->wait_count; w++) {
+                int saved = at->waits[w];
+                at->waits[w] = at->waits[--at->wait_count];
+                assert_false(plan_verify(&program, &plan, &reason));
+                at->waits[at->wait_count++] = at->waits[w];
+                at->waits[w] = saved;
+                removed++;
+            }
+        }
+        assert_true(plan_verify(&program, &plan, &reason));
+        plan_free(&plan);
+        program_free(&program);
+    }
+    assert_true(removed > 1000);
+}
+
+/* A value born at `i`, other than `not`; -1. */
+static int born_at(const struct program *program, int i, int not)
+{
+    const struct instruction *at = &program->instructions[i];
+    for (int k = 0; k < at->write_count; k++)
+        if (at->writes[k] != not && at->in_place_to != at->writes[k]) return at->writes[k];
+    return -1;
+}
+
+/* A lifetime cut by one lets another tensor be born over it at its last use: the value checker and
+ * the span checker must both object. */
+static void test_lifetime_cut(void **state)
+{
+    (void)state;
+    int planted = 0;
+    for (uint64_t seed = 0; seed < 500; seed++) {
+        struct program program = random_program(seed);
+        struct plan plan;
+        struct reason reason;
+        assert_int_equal(plan_make(&program, true, SECONDS, &plan), OK);
+        plan.arena_bytes *= 2;
+        for (int v = 0; v < program.value_count; v++) {
+            int last = plan.lifetimes[v].dead - 1;
+            if (plan.lifetimes[v].group != v || last <= plan.lifetimes[v].born) continue;
+            int over = born_at(&program, last, v);
+            if (over < 0) continue;
+            int64_t offset = plan.offsets[over];
+            plan.offsets[over] = plan.offsets[v];
+            assert_false(plan_verify(&program, &plan, &reason));
+            plan.offsets[over] = offset;
+            struct span spans[] = {
+                {plan.lifetimes[v].born, plan.lifetimes[v].dead, program.values[v].bytes, 0},
+                {last, last + 1, program.values[over].bytes, 0},
+            };
+            assert_false(check_spans(spans, 2, PLAN_ALIGNMENT, INT64_MAX, &reason));
+            planted++;
+        }
+        plan_free(&plan);
+        program_free(&program);
+    }
+    assert_true(planted > 1000);
+}
+
+/* Two values that lie over one another without the right to. */
+static void test_in_place_refused(void **state)
+{
+    (void)state;
+    int planted = 0;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        struct program program = random_program(seed);
+        struct plan plan;
+        struct reason reason;
+        assert_int_equal(plan_make(&program, true, SECONDS, &plan), OK);
+        for (int i = 0; i < program.count; i++) {
+            struct instruction *at = &program.instructions[i];
+            if (at->in_place_to < 0 || plan.lifetimes[at->in_place_to].group == at->in_place_to) continue;
+            int saved = at->in_place_from;
+            at->in_place_from = -1;
+            assert_false(plan_verify(&program, &plan, &reason));
+            at->in_place_from = saved;
+            planted++;
+        }
+        plan_free(&plan);
+        program_free(&program);
+    }
+    assert_true(planted > 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_programs), cmocka_unit_test(test_separate),
+        cmocka_unit_test(test_repeatable),      cmocka_unit_test(test_wait_removed),
+        cmocka_unit_test(test_lifetime_cut),    cmocka_unit_test(test_in_place_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,330 @@
+/* What lowering and its passes make of small graphs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "graph/build.h"
+#include "graph/plan.h"
+#include "net.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+static struct program lower_net(const struct graph *graph, int batch, int slices, bool training, enum dtype storage)
+{
+    struct lower_options options = {.batch = batch, .slices = slices, .training = training,
+                                    .storage = storage, .logits = !training};
+    struct program program;
+    assert_int_equal(lower(graph, &options, &program), OK);
+    return program;
+}
+
+/* The instruction called `name` in micro-batch `slice`; NULL when there is none. */
+static const struct instruction *find(const struct program *program, const char *name, int slice)
+{
+    for (int i = 0; i < program->count; i++)
+        if (program->instructions[i].slice == slice && strcmp(program->instructions[i].name, name) == 0)
+            return &program->instructions[i];
+    return NULL;
+}
+
+static int count_op(const struct program *program, const char *op, enum phase phase)
+{
+    int count = 0;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        count += at->op && at->phase == phase && strcmp(at->op->name, op) == 0;
+    }
+    return count;
+}
+
+/* Every value is written once, before it is read; ids are in range; names are there. */
+static void check_form(const struct program *program)
+{
+    bool *written = memory_new((size_t)program->value_count, sizeof *written);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        assert_non_null(at->name);
+        for (int k = 0; k < at->read_count; k++)
+            if (program->values[at->reads[k]].home == HOME_ARENA) assert_true(written[at->reads[k]]);
+        for (int k = 0; k < at->write_count; k++) {
+            int value = at->writes[k];
+            if (program->values[value].home == HOME_ARENA) assert_false(written[value]);
+            written[value] = true;
+        }
+    }
+    free(written);
+}
+
+static void test_evaluation(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct program program = lower_net(&graph, 4, 1, false, F32);
+    check_form(&program);
+    assert_int_equal(program.first_backward, program.count);
+    assert_int_equal(program.count, graph.count - 1 + 3);
+    assert_true(program.logits >= 0);
+    assert_int_equal(program.values[program.logits].bytes, 4 * NET_CLASSES * 4);
+    assert_int_equal(program.images_bytes, 4 * 8 * 8 * 3 * 4);
+    assert_int_equal(program.targets_bytes, 4 * 4);
+    program_free(&program);
+    graph_free(&graph);
+}
+
+static void test_training(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct program program = lower_net(&graph, 4, 1, true, F32);
+    check_form(&program);
+    assert_string_equal(program.instructions[program.first_backward].name, "loss backward");
+    assert_null(find(&program, "conv1 backward data", 0));
+    assert_non_null(find(&program, "conv1 backward params", 0));
+    assert_non_null(find(&program, "conv2 backward data", 0));
+    assert_null(find(&program, "add backward", 0));
+    assert_int_equal(program.logits, -1);
+    const struct instruction *update = find(&program, "update", 0);
+    assert_non_null(update);
+    for (int p = 0; p < graph.param_count; p++) {
+        bool trained = graph.params[p].spec.role != ROLE_STATISTIC;
+        assert_int_equal(program.gradients[p] >= 0, trained);
+        if (trained) assert_true(ids_have(update->reads, update->read_count, program.gradients[p]));
+    }
+    assert_int_equal(count_op(&program, "batchnorm", PHASE_UPDATE), 2);
+    assert_true(find(&program, "bn1 update", 0) > update);
+    program_free(&program);
+    graph_free(&graph);
+}
+
+/* relu1 is read by conv2 and the residual, relu2 by two convolutions: one sum each. */
+static void test_fan_in(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct program program = lower_net(&graph, 4, 1, true, F32);
+    assert_int_equal(count_op(&program, "sum", PHASE_FORWARD), 2);
+    const struct instruction *sum = find(&program, "sum of d relu1", 0);
+    assert_non_null(sum);
+    assert_int_equal(program.values[sum->y].kind, KIND_GRADIENT);
+    const struct instruction *bn2 = find(&program, "bn2 backward", 0);
+    const struct instruction *relu2 = find(&program, "relu2 backward", 0);
+    assert_int_equal(bn2->d_y, relu2->d_x[0]);   /* add passes its gradient on ... */
+    assert_true(ids_have(sum->x, 2, relu2->d_x[0]));   /* ... to both inputs */
+    program_free(&program);
+    graph_free(&graph);
+}
+
+/* The sum may take the place of the one of its inputs that dies there. */
+static void test_sum_in_place(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct program program = lower_net(&graph, 4, 1, true, F32);
+    struct plan plan;
+    assert_int_equal(plan_make(&program, true, 1, &plan), OK);
+    for (int i = 0; i < program.count; i++) {
+        const struct instruction *at = &program.instructions[i];
+        if (at->op == build_op("sum")) assert_int_equal(plan.offsets[at->y], plan.offsets[at->x[0]]);
+    }
+    plan_free(&plan);
+    program_free(&program);
+    graph_free(&graph);
+}
+
+/* Below the first trained parameter there is no backward at all. */
+static void test_frozen(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    for (int p = 0; p < graph.param_count; p++)
+        if (strncmp(graph.params[p].name, "conv1.", 6) == 0 || strncmp(graph.params[p].name, "bn", 2) == 0 ||
+            strncmp(graph.params[p].name, "conv2.", 6) == 0)
+            graph.params[p].frozen = true;
+    struct program program = lower_net(&graph, 4, 1, true, F32);
+    check_form(&program);
+    assert_null(find(&program, "bn1 backward", 0));
+    assert_null(find(&program, "relu2 backward", 0));
+    assert_null(find(&program, "left backward data", 0));
+    assert_non_null(find(&program, "left backward params", 0));
+    assert_non_null(find(&program, "bn1 update", 0));
+    assert_int_equal(program.gradients[graph_find_param(&graph, "conv1.weight")], -1);
+    program_free(&program);
+    graph_free(&graph);
+}
+
+/* A frozen batch norm between trained layers passes gradients without giving its own to the update. */
+static void test_frozen_norm(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    int weight = graph_find_param(&graph, "bn2.weight"), bias = graph_find_param(&graph, "bn2.bias");
+    graph.params[weight].frozen = graph.params[bias].frozen = true;
+    struct program program = lower_net(&graph, 4, 1, true, F32);
+    check_form(&program);
+    assert_non_null(find(&program, "bn2 backward", 0));
+    assert_int_equal(program.gradients[weight], -1);
+    assert_true(program.gradients[graph_find_param(&graph, "conv1.weight")] >= 0);
+    program_free(&program);
+    graph_free(&graph);
+}
+
+static void test_slices(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct program program = lower_net(&graph, 6, 3, true, F16);
+    check_form(&program);
+    int params = 0;
+    for (int p = 0; p < graph.param_count; p++) params += graph.params[p].spec.role != ROLE_STATISTIC;
+    assert_int_equal(count_op(&program, "sum", PHASE_FORWARD), 3 * 2 + 2 * params);
+    assert_int_equal(count_op(&program, "batchnorm", PHASE_UPDATE), 3 * 2);
+    const struct instruction *conv1 = find(&program, "conv1 forward", 2);
+    assert_int_equal(program.values[conv1->x[0]].offset, 2 * 2 * 8 * 8 * 3 * 2);
+    assert_int_equal(program.values[conv1->x[0]].shape.n, 2);
+    const struct instruction *loss = find(&program, "loss", 1);
+    assert_int_equal(program.values[loss->x[1]].offset, 2 * 4);
+    assert_int_equal(program.values[loss->y].offset, program.values[program.loss].offset + 2 * 4);
+    assert_true(find(&program, "loss backward", 1)->loss_weight == 1.0f / 3);
+    assert_true(find(&program, "conv1 forward", 1) > find(&program, "conv1 backward params", 0));
+    assert_int_equal(find(&program, "conv2 forward", 0)->engine, find(&program, "conv2 backward data", 2)->engine);
+    program_free(&program);
+    graph_free(&graph);
+}
+
+static void test_slices_refused(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_plain, false);
+    struct lower_options options = {.batch = 7, .slices = 2, .training = true};
+    struct program program;
+    assert_int_equal(lower(&graph, &options, &program), USAGE);
+    graph_free(&graph);
+}
+
+static void test_dtypes(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct program program = lower_net(&graph, 4, 1, true, BF16);
+    const struct instruction *conv = find(&program, "conv2 forward", 0), *bn = find(&program, "bn2 forward", 0);
+    const struct value *values = program.values;
+    assert_int_equal(values[conv->x[0]].dtype, BF16);
+    assert_int_equal(values[conv->params[0]].dtype, BF16);
+    assert_true(values[conv->params[0]].low);
+    assert_int_equal(values[bn->params[0]].dtype, F32);
+    assert_false(values[bn->params[0]].low);
+    assert_int_equal(values[bn->saved[0]].dtype, F32);
+    assert_int_equal(values[bn->y].dtype, BF16);
+    assert_int_equal(values[program.loss].dtype, F32);
+    assert_int_equal(values[program.rank].dtype, I32);
+    const struct instruction *back = find(&program, "conv2 backward params", 0);
+    assert_int_equal(values[back->d_params[0]].dtype, F32);
+    assert_int_equal(values[find(&program, "conv2 backward data", 0)->d_x[0]].dtype, BF16);
+    program_free(&program);
+    graph_free(&graph);
+}
+
+/* A FULL op in a low-precision run: cast before it, cast after it where a LOW op follows, and the
+ * gradients cast back. */
+static void test_casts(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_plain, false);
+    struct op full = *op_find("relu");
+    full.precision = CLASS_FULL;
+    graph.nodes[graph_find(&graph, "relu1")].op = &full;
+    struct program program = lower_net(&graph, 4, 1, true, F16);
+    check_form(&program);
+    const struct instruction *relu = find(&program, "relu1 forward", 0);
+    assert_int_equal(program.values[relu->x[0]].dtype, F32);
+    assert_int_equal(program.values[relu->y].dtype, F32);
+    assert_int_equal(program.values[find(&program, "conv2 forward", 0)->x[0]].dtype, F16);
+    /* conv1 to fp32 for relu1, relu1 to fp16 for conv2, and conv2 to fp32 for add, which has mixed
+     * inputs; add's fp32 output to fp16 for fc. */
+    assert_int_equal(count_op(&program, "cast", PHASE_FORWARD), 4);
+    assert_int_equal(count_op(&program, "cast", PHASE_BACKWARD), 4);
+    int before = program.count;
+    assert_int_equal(autocast(&program), OK);
+    assert_int_equal(program.count, before);
+    program_free(&program);
+    graph_free(&graph);
+}
+
+static void test_lanes(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, true);
+    struct program program = lower_net(&graph, 4, 2, true, F32);
+    assert_int_equal(lanes(&program, 2), OK);
+    int aside = 0, waits = 0;
+    for (int i = 0; i < program.count; i++) {
+        const struct instruction *at = &program.instructions[i];
+        if (at->phase == PHASE_BACKWARD_PARAMS) assert_int_equal(at->lane, 1);
+        if (at->phase == PHASE_BACKWARD_DATA) assert_int_equal(at->lane, 0);
+        aside += at->lane == 1;
+        waits += at->wait_count;
+    }
+    assert_true(aside > 10 && waits > 5);
+    assert_true(find(&program, "update", 1)->wait_count > 0);
+    struct plan plan;
+    assert_int_equal(plan_make(&program, true, 1, &plan), OK);
+    plan_free(&plan);
+    assert_int_equal(lanes(&program, 1), OK);
+    for (int i = 0; i < program.count; i++) assert_int_equal(program.instructions[i].wait_count, 0);
+    program_free(&program);
+    graph_free(&graph);
+}
+
+/* Nodes that do not lead to the output are left out. */
+static void test_dead_nodes(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    graph.output = graph_find(&graph, "avg");
+    struct program program = lower_net(&graph, 4, 1, true, F32);
+    assert_null(find(&program, "fc forward", 0));
+    assert_int_equal(program.gradients[graph_find_param(&graph, "fc.weight")], -1);
+    program_free(&program);
+    graph_free(&graph);
+}
+
+static void test_layers(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct program program = lower_net(&graph, 4, 2, true, F32);
+    struct plan plan;
+    assert_int_equal(plan_make(&program, true, 1, &plan), OK);
+    struct plan_layer *rows = memory_new((size_t)graph.count, sizeof *rows);
+    int count = plan_layers(&program, &plan, rows);
+    assert_int_equal(count, graph.count - 1);
+    int64_t params = 0;
+    for (int r = 0; r < count; r++) {
+        params += rows[r].params;
+        int64_t bytes = shape_count(graph.nodes[rows[r].node].shape) * 4 * 4;
+        assert_int_equal(rows[r].activation_bytes, bytes);
+    }
+    assert_int_equal(params, graph_param_elements(&graph));
+    free(rows);
+    plan_free(&plan);
+    program_free(&program);
+    graph_free(&graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_evaluation),     cmocka_unit_test(test_training),
+        cmocka_unit_test(test_fan_in),         cmocka_unit_test(test_sum_in_place),
+        cmocka_unit_test(test_frozen),         cmocka_unit_test(test_frozen_norm),
+        cmocka_unit_test(test_slices),         cmocka_unit_test(test_slices_refused),
+        cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_casts),          cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_dead_nodes),     cmocka_unit_test(test_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,280 @@
+/* The store: its layout, initial values, parts, copies and averages. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "base/memory.h"
+#include "graph/store.h"
+#include "net.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+static int64_t part_bytes(const struct graph *graph, int param)
+{
+    const struct op_param *spec = &graph->params[param].spec;
+    return shape_count(spec->shape) * (int64_t)dtype_bytes(spec->dtype);
+}
+
+static void mark(char *block, int64_t limit, int64_t offset, int64_t bytes)
+{
+    if (offset == STORE_NONE) return;
+    assert_int_equal(offset % 256, 0);
+    assert_true(offset >= 0 && offset + bytes <= limit);
+    for (int64_t i = 0; i < bytes; i++) {
+        assert_int_equal(block[offset + i], 0);
+        block[offset + i] = 1;
+    }
+}
+
+/* No two parts share a byte, and all are aligned. */
+static void test_layout(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct store_options options = {.low = BF16, .optimizer = optimizer_find("adam"), .ema = true};
+    struct store_layout layout;
+    graph.params[graph_find_param(&graph, "conv1.weight")].frozen = true;
+    store_lay_out(&graph, &options, &layout);
+    char *block = memory_new((size_t)layout.bytes, 1);
+    for (int p = 0; p < graph.param_count; p++) {
+        int64_t bytes = part_bytes(&graph, p);
+        mark(block, layout.bytes, layout.params[p].master, bytes);
+        mark(block, layout.bytes, layout.params[p].average, bytes);
+        mark(block, layout.bytes, layout.params[p].low, bytes / 2);
+        for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++) mark(block, layout.bytes, layout.params[p].slots[s], bytes);
+    }
+    mark(block, layout.bytes, layout.state, (int64_t)sizeof(struct optimizer_state));
+    free(block);
+    store_layout_free(&layout);
+    graph_free(&graph);
+}
+
+static void test_layout_parts(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    int conv = graph_find_param(&graph, "conv2.weight"), norm = graph_find_param(&graph, "bn1.weight");
+    int mean = graph_find_param(&graph, "bn1.running_mean"), frozen = graph_find_param(&graph, "conv1.weight");
+    graph.params[frozen].frozen = true;
+    struct store_layout layout;
+    store_lay_out(&graph, &(struct store_options){F16, optimizer_find("adam"), true}, &layout);
+    assert_true(layout.params[conv].low != STORE_NONE && layout.params[frozen].low != STORE_NONE);
+    assert_true(layout.params[norm].low == STORE_NONE && layout.params[mean].low == STORE_NONE);
+    assert_true(layout.params[conv].slots[1] != STORE_NONE && layout.params[norm].slots[1] != STORE_NONE);
+    assert_true(layout.params[mean].slots[0] == STORE_NONE && layout.params[frozen].slots[0] == STORE_NONE);
+    assert_true(layout.params[mean].average != STORE_NONE && layout.params[frozen].average == STORE_NONE);
+    store_layout_free(&layout);
+    store_lay_out(&graph, &(struct store_options){F32, NULL, false}, &layout);
+    assert_true(layout.params[conv].low == STORE_NONE && layout.params[conv].slots[0] == STORE_NONE);
+    assert_true(layout.params[conv].average == STORE_NONE);
+    store_layout_free(&layout);
+    graph_free(&graph);
+}
+
+/* A layer whose weight is large enough for statistics, with the initial values under test. */
+static const char wide[] = "[input]\nchannels = 64\nsize = 4\n[layers]\n"
+                           "conv = conv input filters=128 kernel=3 pad=1\n"
+                           "avg = globalavgpool conv\nfc = linear avg units=5\n";
+
+struct moments {
+    double mean, deviation, least, most;
+};
+
+static struct moments initial_moments(enum init init, double arg)
+{
+    struct graph graph = net_graph(wide, false);
+    struct device *device;
+    struct store store;
+    struct op_param *spec = &graph.params[graph_find_param(&graph, "conv.weight")].spec;
+    spec->init = init;
+    spec->init_arg = arg;
+    assert_int_equal(device_open("cpu", 0, &device), OK);
+    assert_int_equal(store_open(device, &graph, &(struct store_options){F32, NULL, false}, &store), OK);
+    assert_int_equal(store_init(&store, 1), OK);
+    int64_t count = shape_count(spec->shape);
+    float *values = memory_new((size_t)count, sizeof *values);
+    assert_int_equal(store_read(&store, graph_find_param(&graph, "conv.weight"), STORE_MASTER, values), OK);
+    struct moments m = {0, 0, values[0], values[0]};
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += values[i];
+        squares += (double)values[i] * values[i];
+        m.least = fmin(m.least, values[i]);
+        m.most = fmax(m.most, values[i]);
+    }
+    m.mean = sum / (double)count;
+    m.deviation = sqrt(squares / (double)count - m.mean * m.mean);
+    free(values);
+    store_close(&store);
+    device_close(device);
+    graph_free(&graph);
+    return m;
+}
+
+/* 73,728 values: the mean's error is below 5 / sqrt(count) deviations, the deviation's about as small. */
+static void check_moments(struct moments m, double deviation)
+{
+    assert_true(fabs(m.mean) < 0.02 * deviation);
+    assert_true(fabs(m.deviation - deviation) < 0.02 * deviation);
+}
+
+static void test_init_normal(void **state)
+{
+    (void)state;
+    check_moments(initial_moments(INIT_KAIMING_FAN_OUT, 0), sqrt(2.0 / (128 * 9)));
+    check_moments(initial_moments(INIT_KAIMING_FAN_IN, 0), sqrt(2.0 / (64 * 9)));
+    check_moments(initial_moments(INIT_NORMAL, 0.01), 0.01);
+}
+
+static void test_init_uniform(void **state)
+{
+    (void)state;
+    double in = 64 * 9, out = 128 * 9;
+    struct moments m = initial_moments(INIT_UNIFORM_FAN_IN, 0);
+    check_moments(m, 1 / sqrt(in) / sqrt(3));
+    assert_true(m.most <= 1 / sqrt(in) && m.least >= -1 / sqrt(in) && m.most > 0.999 / sqrt(in));
+    m = initial_moments(INIT_XAVIER_UNIFORM, 0);
+    check_moments(m, sqrt(6 / (in + out)) / sqrt(3));
+}
+
+/* A normal of deviation 2 cut at +-2 has deviation 2 * sqrt(1 - 2 * phi(1) / (2 * Phi(1) - 1)). */
+static void test_init_truncated(void **state)
+{
+    (void)state;
+    struct moments m = initial_moments(INIT_TRUNCATED_NORMAL, 2);
+    check_moments(m, 2 * 0.5396);
+    assert_true(m.most <= 2 && m.least >= -2);
+    check_moments(initial_moments(INIT_TRUNCATED_NORMAL, 0.1), 0.1);
+}
+
+static void test_init_constant(void **state)
+{
+    (void)state;
+    struct moments zero = initial_moments(INIT_ZERO, 0), one = initial_moments(INIT_ONE, 0);
+    assert_true(zero.least == 0 && zero.most == 0 && one.least == 1 && one.most == 1);
+}
+
+static struct store open_mixed(struct device *device, const struct graph *graph, enum dtype low, bool ema,
+                               uint64_t seed)
+{
+    struct store store;
+    struct store_options options = {low, optimizer_find("sgd"), ema};
+    assert_int_equal(store_open(device, graph, &options, &store), OK);
+    assert_int_equal(store_init(&store, seed), OK);
+    return store;
+}
+
+/* The same seed gives the same bits whatever the number of threads; another seed others. */
+static void test_init_repeats(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(wide, false);
+    struct device *one, *three;
+    assert_int_equal(device_open("cpu", 1, &one), OK);
+    struct store first = open_mixed(one, &graph, F16, true, 5);
+    assert_int_equal(device_open("cpu", 3, &three), OK);
+    struct store second = open_mixed(three, &graph, F16, true, 5), other = open_mixed(three, &graph, F16, true, 6);
+    size_t bytes = (size_t)first.layout.bytes;
+    assert_memory_equal(first.memory, second.memory, bytes);
+    assert_int_not_equal(memcmp(first.memory, other.memory, bytes), 0);
+    store_close(&first);
+    store_close(&second);
+    store_close(&other);
+    device_close(one);
+    device_close(three);
+    graph_free(&graph);
+}
+
+/* What is written is read back, and the copy that ops read follows on refresh. */
+static void test_write_and_refresh(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct device *device;
+    assert_int_equal(device_open("cpu", 0, &device), OK);
+    struct store store = open_mixed(device, &graph, BF16, false, 1);
+    int param = graph_find_param(&graph, "conv2.weight"), counter = graph_find_param(&graph, "bn1.num_batches_tracked");
+    int64_t count = shape_count(graph.params[param].spec.shape), batches = 41, back;
+    float *values = memory_new((size_t)count, sizeof *values);
+    for (int64_t i = 0; i < count; i++) values[i] = (float)i + 0.1f;
+    assert_int_equal(store_write(&store, param, STORE_MASTER, values), OK);
+    assert_int_equal(store_write(&store, counter, STORE_MASTER, &batches), OK);
+    assert_int_equal(store_refresh(&store), OK);
+    const char *low = (const char *)store.memory + store.layout.params[param].low;
+    for (int64_t i = 0; i < count; i++)
+        assert_true(dtype_get(BF16, low, i) == bf16_to_float(bf16_from_float((float)i + 0.1f)));
+    assert_int_equal(store_read(&store, counter, STORE_MASTER, &back), OK);
+    assert_int_equal(back, 41);
+    assert_true(store_has(&store, param, STORE_SLOT0) && !store_has(&store, param, STORE_AVERAGE));
+    free(values);
+    store_close(&store);
+    device_close(device);
+    graph_free(&graph);
+}
+
+static void test_swap_average(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct device *device;
+    assert_int_equal(device_open("cpu", 0, &device), OK);
+    struct store store = open_mixed(device, &graph, F16, true, 1);
+    int param = graph_find_param(&graph, "fc.weight");
+    int64_t count = shape_count(graph.params[param].spec.shape);
+    float *average = memory_new((size_t)count, sizeof *average), *now = memory_new((size_t)count, sizeof *now);
+    for (int64_t i = 0; i < count; i++) average[i] = 0.25f * (float)i;
+    assert_int_equal(store_write(&store, param, STORE_AVERAGE, average), OK);
+    char *before = memory_new((size_t)store.layout.bytes, 1);
+    memcpy(before, store.memory, (size_t)store.layout.bytes);
+    assert_int_equal(store_swap_average(&store), OK);
+    assert_int_equal(store_read(&store, param, STORE_MASTER, now), OK);
+    assert_memory_equal(now, average, (size_t)count * sizeof *now);
+    const char *low = (const char *)store.memory + store.layout.params[param].low;
+    for (int64_t i = 0; i < count; i++) assert_true(dtype_get(F16, low, i) == average[i]);
+    assert_int_equal(store_swap_average(&store), OK);
+    assert_memory_equal(before, store.memory, (size_t)store.layout.bytes);
+    free(average);
+    free(now);
+    free(before);
+    store_close(&store);
+    device_close(device);
+    graph_free(&graph);
+}
+
+static void test_state(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_plain, false);
+    struct device *device;
+    assert_int_equal(device_open("cpu", 0, &device), OK);
+    struct store store = open_mixed(device, &graph, F32, false, 1);
+    struct optimizer_state written, read;
+    memset(&written, 0, sizeof written);
+    written.step = 17;
+    written.scaler.scale = 1024;
+    assert_int_equal(store_write_state(&store, &written), OK);
+    assert_int_equal(store_read_state(&store, &read), OK);
+    assert_memory_equal(&written, &read, sizeof read);
+    store_close(&store);
+    device_close(device);
+    graph_free(&graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layout),         cmocka_unit_test(test_layout_parts),
+        cmocka_unit_test(test_init_normal),    cmocka_unit_test(test_init_uniform),
+        cmocka_unit_test(test_init_truncated), cmocka_unit_test(test_init_constant),
+        cmocka_unit_test(test_init_repeats),   cmocka_unit_test(test_write_and_refresh),
+        cmocka_unit_test(test_swap_average),   cmocka_unit_test(test_state),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
