@@ -1,1 +1,114 @@
-int main(void) { return 0; }
+/* main.c: the program: finds the command, reads its words, runs it, and ends with its status. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "cmd.h"
+#include "device/device.h"
+
+static void print_help(void)
+{
+    printf("usage: amptrain [COMMAND] [OPTION]...\n"
+           "Trains convolutional networks for image classification.\n\n");
+    for (int i = 0; command_table[i]; i++) printf("  %-10s %s\n", command_table[i]->name, command_table[i]->help);
+    printf("\n`amptrain -c FILE` alone trains. `amptrain COMMAND --help` tells the rest; so do amptrain(1),\n"
+           "amptrain.ini(5) and amptrain-model(5).\n");
+}
+
+static void print_version(void)
+{
+    printf("amptrain " PACKAGE_VERSION "\n");
+    for (int i = 0; device_backends[i]; i++) {
+        struct text libraries = {0};
+        device_backends[i]->libraries(&libraries);
+        printf("%s: %s\n", device_backends[i]->name, libraries.data ? libraries.data : "");
+        text_free(&libraries);
+    }
+}
+
+/* Commands that the interface names and that a later version brings. */
+static bool comes_later(const char *name)
+{
+    static const char *const later[] = {"profile", "pack", "report"};
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if (strcmp(name, later[i]) == 0) return true;
+    return false;
+}
+
+static enum status refuse_command(const char *name)
+{
+    if (comes_later(name)) return fail(USAGE, "the command '%s' is not in this version", name);
+    const char *names[32];
+    int count = 0;
+    for (; command_table[count] && count < 32; count++) names[count] = command_table[count]->name;
+    const char *near = text_nearest(name, names, count);
+    if (near) return fail(USAGE, "there is no command '%s'; did you mean '%s'?", name, near);
+    return fail(USAGE, "there is no command '%s'; `amptrain --help` lists them", name);
+}
+
+static enum status print_settings(const struct cmd *cmd)
+{
+    struct text text = {0};
+    settings_print(&cmd->settings, true, &text);
+    printf("%s", text.data ? text.data : "");
+    text_free(&text);
+    return OK;
+}
+
+static bool needs_settings(const struct cmd *cmd)
+{
+    return (cmd->command->takes & TAKES_CONFIG) != 0;
+}
+
+static enum status run(struct cmd *cmd)
+{
+    if (cmd->help) {
+        cmd_help(cmd->command);
+        return OK;
+    }
+    if (cmd->quiet) log_set_level(LOG_WARNING);
+    if (cmd->verbose) log_set_level(LOG_DETAIL);
+    if (needs_settings(cmd)) TRY(settings_load(cmd->config, cmd->sets, cmd->set_count, &cmd->settings));
+    if (cmd->print_config) return print_settings(cmd);
+    if (cmd->check) return cmd_check(cmd);
+    return cmd->command->run(cmd);
+}
+
+static enum status dispatch(int count, char **words)
+{
+    const struct command *command = command_find("train");
+    bool named = count > 1 && words[1][0] != '-';
+    if (named) command = command_find(words[1]);
+    if (!command) return refuse_command(words[1]);
+    struct cmd cmd;
+    enum status status = cmd_parse(command, named ? count - 1 : count, named ? words + 1 : words, &cmd);
+    if (status == OK) status = run(&cmd);
+    cmd_free(&cmd);
+    return status;
+}
+
+static bool is(const char *word, const char *letter, const char *name)
+{
+    return strcmp(word, letter) == 0 || strcmp(word, name) == 0;
+}
+
+int main(int count, char **words)
+{
+    enum status status = OK;
+    if (count < 2) {
+        print_help();
+        status = USAGE;
+    } else if (is(words[1], "-h", "--help") || strcmp(words[1], "help") == 0) {
+        print_help();
+    } else if (is(words[1], "-V", "--version")) {
+        print_version();
+    } else {
+        status = dispatch(count, words);
+    }
+    /* What a full disk or a closed pipe did to the output is an error too. */
+    if (fflush(stdout) != 0 || ferror(stdout)) status = status ? status : FAILED;
+    return (int)status;
+}

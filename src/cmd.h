@@ -1,0 +1,79 @@
+/* cmd.h: the commands of the program: one file and one row of a table each, and how their options are read. */
+#ifndef CMD_H
+#define CMD_H
+
+#include <stdbool.h>
+
+#include "conf/settings.h"
+#include "train/setup.h"
+
+/* Common options that a command takes besides -q, -v and -h. */
+enum cmd_takes {
+    TAKES_CONFIG = 1,     /* -c, -s, --check, --print-config */
+    TAKES_OUTPUT = 2,     /* -o */
+    TAKES_RESUME = 4,     /* -r */
+    TAKES_ARGUMENTS = 8,  /* words after the options */
+};
+
+/* A long option of one command's own. */
+struct cmd_option {
+    const char *name;
+    const char *argument;   /* "FILE"; NULL: a switch */
+    const char *help;
+};
+
+#define CMD_OPTIONS_MAX 8
+
+/* A command line, read. */
+struct cmd {
+    const struct command *command;
+    const char *config;
+    const char **sets;
+    int set_count;
+    const char *output;
+    bool resume;
+    const char *resume_file;
+    bool check, print_config, help, quiet, verbose;
+    const char *values[CMD_OPTIONS_MAX];   /* of the command's own options; "" for a switch that is on */
+    char **arguments;
+    int argument_count;
+    struct settings settings;              /* loaded when the command takes a configuration */
+};
+
+struct command {
+    const char *name;
+    const char *usage;                     /* what follows the name */
+    const char *help;                      /* one sentence */
+    unsigned takes;
+    const struct cmd_option *options;      /* ended by a row whose name is NULL; NULL: none */
+    enum status (*run)(struct cmd *cmd);
+};
+extern const struct command *const command_table[];   /* ended by NULL */
+const struct command *command_find(const char *name);
+
+/* Reads the words after the command's name; USAGE, with a suggestion, for what is wrong. */
+enum status cmd_parse(const struct command *command, int count, char **words, struct cmd *cmd);
+void cmd_free(struct cmd *cmd);
+
+/* --help of a command, to stdout. */
+void cmd_help(const struct command *command);
+
+/* The value of an own option; NULL: not given. */
+const char *cmd_value(const struct cmd *cmd, const char *option);
+
+/* The same as a whole number from `least` on; `otherwise` when not given. */
+enum status cmd_number(const struct cmd *cmd, const char *option, long least, long otherwise, long *value);
+
+/* An own option that must be there, USAGE otherwise. */
+enum status cmd_required(const struct cmd *cmd, const char *option, const char **value);
+
+/* Opens the setup of the command's configuration. */
+enum status cmd_setup(struct cmd *cmd, unsigned what, const struct setup_hint *hint, struct setup *setup);
+
+/* --check: everything that can be checked beforehand, and the plan. */
+enum status cmd_check(struct cmd *cmd);
+
+extern const struct command cmd_train, cmd_eval, cmd_predict, cmd_plan, cmd_bench, cmd_export, cmd_ops,
+    cmd_models, cmd_formats, cmd_devices;
+
+#endif

@@ -1,0 +1,197 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "cmd.h"
+#include "train/clock.h"
+#include "train/step.h"
+
+/* A measurement under way. */
+struct bench {
+    struct setup setup;
+    struct store store;
+    struct step step;
+    struct loader *loader;       /* NULL: one made-up batch, again and again */
+    struct exec_batch batch;
+    void *images;
+    int32_t *labels;
+    int64_t updates, epoch;
+    double *milliseconds;        /* of the measured steps */
+    int steps;
+    double start_seconds, loss;
+};
+
+static void make_batch(struct bench *bench)
+{
+    const struct program *program = &bench->step.program;
+    struct random random = random_open(0, PURPOSE_SYNTHETIC, 0, 0);
+    int64_t elements = program->images_bytes / (int64_t)dtype_bytes(program->storage);
+    bench->images = memory_new((size_t)program->images_bytes + 64, 1);
+    bench->labels = memory_new((size_t)program->batch, sizeof *bench->labels);
+    for (int64_t i = 0; i < elements; i++)
+        dtype_set(program->storage, bench->images, i, 2 * random_uniform(&random) - 1);
+    for (int i = 0; i < program->batch; i++)
+        bench->labels[i] = (int32_t)random_below(&random, (uint32_t)bench->setup.classes);
+    bench->batch = (struct exec_batch){bench->images, bench->labels};
+}
+
+static enum status next_batch(struct bench *bench, struct batch **batch)
+{
+    TRY(loader_next(bench->loader, batch, NULL));
+    if (*batch) return OK;
+    TRY(loader_start(bench->loader, ++bench->epoch, 0));
+    TRY(loader_next(bench->loader, batch, NULL));
+    return *batch ? OK : fail(BAD_DATA, "bench: the data have no whole batch");
+}
+
+static void keep_loss(struct bench *bench)
+{
+    const float *losses = exec_losses(bench->step.exec);
+    double sum = 0;
+    for (int i = 0; i < bench->setup.batch; i++) sum += losses[i];
+    bench->loss = sum / bench->setup.batch;
+}
+
+static enum status run_step(struct bench *bench)
+{
+    struct schedule_rate rate = schedule_at(&bench->setup.schedule, bench->updates++);
+    struct batch *batch = NULL;
+    if (bench->loader) {
+        TRY(next_batch(bench, &batch));
+        bench->batch = (struct exec_batch){batch->images, batch->labels};
+    }
+    enum status status = exec_run(bench->step.exec, &bench->batch, rate.lr, rate.momentum);
+    if (batch) loader_return(bench->loader, batch);
+    TRY(status);
+    keep_loss(bench);
+    return OK;
+}
+
+static enum status measure(struct bench *bench, int warmup)
+{
+    for (int i = 0; i < warmup + bench->steps; i++) {
+        double start = clock_seconds();
+        TRY(run_step(bench));
+        if (i == 0) bench->start_seconds = clock_since_start();
+        if (i >= warmup) bench->milliseconds[i - warmup] = 1e3 * (clock_seconds() - start);
+    }
+    return OK;
+}
+
+static enum status bench_open(struct cmd *cmd, struct bench *bench)
+{
+    bool real = cmd_value(cmd, "data") != NULL;
+    TRY(cmd_setup(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->setup));
+    TRY(setup_device(&bench->setup));
+    TRY(setup_store(&bench->setup, true, &bench->store));
+    TRY(step_open(&bench->setup, STEP_TRAINING, &bench->store, NULL, &bench->step));
+    if (!real) {
+        make_batch(bench);
+        return OK;
+    }
+    TRY(setup_loader(&bench->setup, &bench->setup.train, true, &bench->loader));
+    return loader_start(bench->loader, 0, 0);
+}
+
+static void bench_close(struct bench *bench)
+{
+    if (bench->loader) loader_close(bench->loader);
+    step_close(&bench->step);
+    if (bench->store.memory) store_close(&bench->store);
+    setup_close(&bench->setup);
+    free(bench->images);
+    free(bench->labels);
+    free(bench->milliseconds);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double percentile(const struct bench *bench, double share)
+{
+    return bench->milliseconds[(int)(share * (bench->steps - 1) + 0.5)];
+}
+
+static void add_number(struct text *out, const char *key, double value)
+{
+    text_add(out, "\"%s\":", key);
+    text_json_number(out, value);
+    text_add(out, ",");
+}
+
+static void print_json(const struct bench *bench)
+{
+    const struct setup *setup = &bench->setup;
+    struct step_bytes bytes = step_bytes(&bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);
+    double median = percentile(bench, 0.5);
+    struct text out = {0}, device = {0};
+    setup->device->backend->describe(setup->device->index, &device);
+    text_add(&out, "{");
+    add_number(&out, "images_per_s", 1e3 * setup->batch / median);
+    add_number(&out, "step_ms_median", median);
+    add_number(&out, "step_ms_p10", percentile(bench, 0.1));
+    add_number(&out, "step_ms_p90", percentile(bench, 0.9));
+    text_add(&out, "\"steps\":%d,\"batch\":%d,\"precision\":\"%s\",\"device\":", bench->steps, setup->batch,
+             setup->precision->name);
+    text_json_string(&out, device.data);
+    text_add(&out, ",\"device_peak_bytes\":%" PRId64 ",\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
+             ",\"reserved_bytes\":%" PRId64 ",", bytes.total, bytes.arena, bytes.live_bound, bytes.total);
+    add_number(&out, "loss", bench->loss);
+    text_add(&out, "\"start_seconds\":");
+    text_json_number(&out, bench->start_seconds);
+    printf("%s}\n", out.data);
+    text_free(&device);
+    text_free(&out);
+}
+
+static void print_table(const struct bench *bench)
+{
+    double median = percentile(bench, 0.5);
+    printf("%.1f images/s: batch %d in %.3f ms (10 %% below %.3f, 90 %% below %.3f; %d steps), %s, loss %.4f, "
+           "first step after %.2f s\n", 1e3 * bench->setup.batch / median, bench->setup.batch, median,
+           percentile(bench, 0.1), percentile(bench, 0.9), bench->steps, bench->setup.precision->name, bench->loss,
+           bench->start_seconds);
+}
+
+static enum status run(struct cmd *cmd)
+{
+    long steps, warmup;
+    TRY(cmd_number(cmd, "steps", 1, 20, &steps));
+    TRY(cmd_number(cmd, "warmup", 0, 3, &warmup));
+    struct bench bench = {.steps = (int)steps};
+    bench.milliseconds = memory_new((size_t)steps, sizeof *bench.milliseconds);
+    enum status status = bench_open(cmd, &bench);
+    if (status == OK) status = measure(&bench, (int)warmup);
+    if (status == OK) {
+        qsort(bench.milliseconds, (size_t)bench.steps, sizeof *bench.milliseconds, by_size);
+        if (cmd_value(cmd, "json"))
+            print_json(&bench);
+        else
+            print_table(&bench);
+    }
+    bench_close(&bench);
+    return status;
+}
+
+static const struct cmd_option options[] = {
+    {"json", NULL, "print the figures as JSON"},
+    {"steps", "N", "measured steps; 20 when not given"},
+    {"warmup", "N", "steps before them; 3 when not given"},
+    {"data", NULL, "feed the configuration's images through the loader, not one made-up batch"},
+    {0},
+};
+
+const struct command cmd_bench = {
+    .name = "bench",
+    .usage = "-c FILE [--json] [--steps N] [--warmup N] [--data]",
+    .help = "Measures the throughput of the real training step.",
+    .takes = TAKES_CONFIG,
+    .options = options,
+    .run = run,
+};

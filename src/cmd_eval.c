@@ -1,0 +1,181 @@
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "trained.h"
+#include "train/durable.h"
+#include "train/evaluate.h"
+#include "train/folder.h"
+#include "train/metrics.h"
+
+/* Logits as NumPy reads them: format 1.0 of numpy/lib/format.py, float32, images by classes. */
+struct logits_file {
+    FILE *file;
+    const char *path;
+};
+
+static enum status logits_open(const char *path, int64_t images, int classes, struct logits_file *logits)
+{
+    char header[128];
+    *logits = (struct logits_file){fopen(path, "wbe"), path};
+    if (!logits->file) return fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
+    int length = snprintf(header + 10, sizeof header - 10,
+                          "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRId64 ", %d), }", images, classes);
+    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
+    memset(header + 10 + length, ' ', sizeof header - 11 - (size_t)length);
+    header[sizeof header - 1] = '\n';
+    if (fwrite(header, 1, sizeof header, logits->file) == sizeof header) return OK;
+    return fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
+}
+
+static enum status logits_add(void *context, const float *values, int images, int classes)
+{
+    struct logits_file *logits = context;
+    size_t count = (size_t)images * (size_t)classes;
+    if (fwrite(values, sizeof *values, count, logits->file) == count) return OK;
+    return fail(FAILED, "%s: cannot be written: %s", logits->path, strerror(errno));
+}
+
+static enum status logits_close(struct logits_file *logits, enum status status)
+{
+    if (!logits->file) return status;
+    if (fclose(logits->file) != 0 && status == OK)
+        status = fail(FAILED, "%s: cannot be written: %s", logits->path, strerror(errno));
+    return status;
+}
+
+static void add_results(const struct evaluation *evaluation, struct text *out)
+{
+    text_add(out, "\"images\":%" PRId64 ",\"errors\":%" PRId64 ",\"top1\":", evaluation->images, evaluation->errors);
+    text_json_number(out, evaluation->top1);
+    text_add(out, ",\"top5\":");
+    text_json_number(out, evaluation->top5);
+    text_add(out, ",\"loss\":");
+    text_json_number(out, evaluation->loss);
+}
+
+static void print_results(const struct cmd *cmd, const struct evaluation *evaluation)
+{
+    struct text out = {0};
+    add_results(evaluation, &out);
+    if (cmd_value(cmd, "json"))
+        printf("{%s}\n", out.data);
+    else
+        printf("%" PRId64 " images, %" PRId64 " errors: top1 %.2f %%, top5 %.2f %%, loss %.4f\n", evaluation->images,
+               evaluation->errors, 100 * evaluation->top1, 100 * evaluation->top5, evaluation->loss);
+    text_free(&out);
+}
+
+static enum status write_line(const char *folder, const char *split, const struct evaluation *evaluation)
+{
+    char *path = durable_path(folder, "metrics.jsonl");
+    struct metrics metrics = {0};
+    struct text line = {0};
+    text_add(&line, "{\"event\":\"eval\",\"split\":\"%s\",", split);
+    add_results(evaluation, &line);
+    text_add(&line, "}");
+    enum status status = metrics_open(path, &metrics);
+    if (status == OK) status = metrics_line(&metrics, line.data);
+    metrics_close(&metrics);
+    text_free(&line);
+    free(path);
+    return status;
+}
+
+/* A name in a table of comma-separated values (RFC 4180). */
+static void write_name(FILE *file, const char *name)
+{
+    fputc('"', file);
+    for (; *name; name++) {
+        if (*name == '"') fputc('"', file);
+        fputc(*name, file);
+    }
+    fputc('"', file);
+}
+
+static void write_rows(FILE *file, const struct setup *setup, const int64_t *confusion)
+{
+    fprintf(file, "true\\predicted");
+    for (int i = 0; i < setup->classes; i++) {
+        fputc(',', file);
+        write_name(file, setup->class_names[i]);
+    }
+    for (int i = 0; i < setup->classes; i++) {
+        fputc('\n', file);
+        write_name(file, setup->class_names[i]);
+        for (int j = 0; j < setup->classes; j++)
+            fprintf(file, ",%" PRId64, confusion[(int64_t)i * setup->classes + j]);
+    }
+    fputc('\n', file);
+}
+
+static enum status write_confusion(const char *folder, const struct setup *setup, const int64_t *confusion)
+{
+    char *path = durable_path(folder, "confusion.csv");
+    FILE *file = fopen(path, "we");
+    if (file) write_rows(file, setup, confusion);
+    bool good = file && !ferror(file);
+    if (file && fclose(file) != 0) good = false;
+    enum status status = good ? OK : fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
+    free(path);
+    return status;
+}
+
+static enum status evaluate_split(struct cmd *cmd, struct trained *trained, const char *split)
+{
+    struct setup *setup = &trained->setup;
+    struct images images = strcmp(split, "train") == 0 ? setup->train : setup->val;
+    images.h = setup->val.h;
+    images.w = setup->val.w;
+    if (!images.dataset) return fail(USAGE, "eval: there are no validation data: data.val is not set");
+    struct evaluate_options options = {.confusion = cmd->output != NULL};
+    struct logits_file logits = {0};
+    const char *path = cmd_value(cmd, "logits");
+    if (path) {
+        TRY(logits_open(path, images.count, setup->classes, &logits));
+        options.logits = logits_add;
+        options.context = &logits;
+    }
+    struct evaluation evaluation = {0};
+    enum status status = evaluate(setup, &images, &trained->step, &options, &evaluation);
+    status = logits_close(&logits, status);
+    if (status == OK && cmd->output) status = folder_make(cmd->output);
+    if (status == OK && cmd->output) status = write_line(cmd->output, split, &evaluation);
+    if (status == OK && cmd->output) status = write_confusion(cmd->output, setup, evaluation.confusion);
+    if (status == OK) print_results(cmd, &evaluation);
+    evaluation_free(&evaluation);
+    return status;
+}
+
+static enum status run(struct cmd *cmd)
+{
+    const char *split = cmd_value(cmd, "split") ? cmd_value(cmd, "split") : "val";
+    bool train = strcmp(split, "train") == 0;
+    if (!train && strcmp(split, "val") != 0) return fail(USAGE, "eval: --split is train or val, not '%s'", split);
+    struct trained trained;
+    TRY(trained_open(cmd, train ? DATA_TRAIN : DATA_VAL, &trained));
+    enum status status = evaluate_split(cmd, &trained, split);
+    trained_close(&trained);
+    return status;
+}
+
+static const struct cmd_option options[] = {
+    {"weights", "FILE", "a checkpoint or weights, as safetensors"},
+    {"split", "train|val", "which images; val when not given"},
+    {"json", NULL, "print the results as JSON"},
+    {"logits", "FILE.npy", "write the network's outputs for NumPy, in file order"},
+    {0},
+};
+
+const struct command cmd_eval = {
+    .name = "eval",
+    .usage = "-c FILE --weights FILE [--split train|val] [--json] [--logits FILE.npy] [-o DIR]",
+    .help = "Tells how good a network is on the validation images.",
+    .takes = TAKES_CONFIG | TAKES_OUTPUT,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,130 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "cmd.h"
+#include "train/checkpoint.h"
+#include "train/durable.h"
+#include "train/weights.h"
+
+/* The weights of a file, chosen for another. */
+struct export {
+    struct safetensors from;
+    enum dtype dtype;                    /* of what is not a counter */
+    struct safetensors_item *items;
+    int *entries;                        /* by item, in `from` */
+    int count;
+    bool averages;
+};
+
+static void choose(struct export *export)
+{
+    const struct safetensors *from = &export->from;
+    export->items = memory_new((size_t)from->count, sizeof *export->items);
+    export->entries = memory_new((size_t)from->count, sizeof *export->entries);
+    for (int i = 0; i < from->count; i++) {
+        if (!weights_plain(&from->entries[i])) continue;
+        int entry = weights_find(from, from->entries[i].name);
+        enum dtype dtype = from->entries[i].dtype;
+        bool number = dtype == F32 || dtype == F16 || dtype == BF16 || dtype == F64;
+        export->averages = export->averages || entry != i;
+        export->items[export->count] = (struct safetensors_item){
+            .name = from->entries[i].name,
+            .dtype = number ? export->dtype : dtype,
+            .shape = from->entries[i].shape,
+        };
+        export->entries[export->count++] = entry;
+    }
+}
+
+static enum status read_item(void *context, int item, void *data)
+{
+    const struct export *export = context;
+    int entry = export->entries[item];
+    enum dtype to = export->items[item].dtype;
+    struct reason reason;
+    bool good;
+    if (to == F32) {
+        good = weights_read(&export->from, entry, data, &reason);
+    } else if (to == export->from.entries[entry].dtype) {
+        good = safetensors_read(&export->from, entry, data, &reason);
+    } else {
+        int64_t count = shape_count(export->items[item].shape);
+        float *values = memory_try((size_t)count, sizeof *values);
+        if (!values) return fail(FAILED, "%s: no host memory to read it", export->from.path);
+        good = weights_read(&export->from, entry, values, &reason);
+        if (good) dtype_convert(to, data, F32, values, (size_t)count);
+        free(values);
+    }
+    return good ? OK : fail(BAD_CHECKPOINT, "%s: %s", export->from.path, reason.text);
+}
+
+static enum status write_file(struct export *export, const char *path)
+{
+    struct safetensors_pair format = {"format", "pt"};
+    struct safetensors_content content = {export->items, export->count, &format, 1, read_item, export};
+    char *temporary = text_format("%s.tmp", path);
+    enum status status = safetensors_write(temporary, &content);
+    if (status == OK) status = durable_rename(temporary, path);
+    if (status != OK) unlink(temporary);
+    free(temporary);
+    return status;
+}
+
+static enum status dtype_of(const struct cmd *cmd, enum dtype *dtype)
+{
+    static const enum dtype possible[] = {F32, F16, BF16};
+    const char *name = cmd_value(cmd, "dtype") ? cmd_value(cmd, "dtype") : "fp32";
+    for (size_t i = 0; i < sizeof possible / sizeof *possible; i++) {
+        if (strcmp(dtype_table[possible[i]].name, name) != 0) continue;
+        *dtype = possible[i];
+        return OK;
+    }
+    return fail(USAGE, "export: --dtype is fp32, fp16 or bf16, not '%s'", name);
+}
+
+static enum status check_output(const struct cmd *cmd)
+{
+    if (!cmd->output) return fail(USAGE, "export: where to? -o FILE.safetensors");
+    const char *dot = strrchr(cmd->output, '.');
+    if (dot && strcmp(dot, ".safetensors") == 0) return OK;
+    if (dot && strcmp(dot, ".onnx") == 0) return fail(USAGE, "export: ONNX is not in this version");
+    return fail(USAGE, "export: %s: the name must end in .safetensors", cmd->output);
+}
+
+static enum status run(struct cmd *cmd)
+{
+    const char *weights;
+    struct export export = {0};
+    struct reason reason;
+    TRY(cmd_required(cmd, "weights", &weights));
+    TRY(check_output(cmd));
+    TRY(dtype_of(cmd, &export.dtype));
+    if (!safetensors_open(weights, &export.from, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", weights, reason.text);
+    choose(&export);
+    if (export.averages) log_info("%s: using the averaged weights (ema)", weights);
+    enum status status = write_file(&export, cmd->output);
+    if (status == OK) log_info("%s: %d tensors in %s", cmd->output, export.count, dtype_table[export.dtype].name);
+    free(export.items);
+    free(export.entries);
+    safetensors_close(&export.from);
+    return status;
+}
+
+static const struct cmd_option options[] = {
+    {"weights", "FILE", "a checkpoint or weights, as safetensors"},
+    {"dtype", "TYPE", "fp32 (when not given), fp16 or bf16"},
+    {0},
+};
+
+const struct command cmd_export = {
+    .name = "export",
+    .usage = "--weights FILE [--dtype TYPE] -o OUT.safetensors",
+    .help = "Writes the weights of a checkpoint alone, under torchvision's names.",
+    .takes = TAKES_OUTPUT,
+    .options = options,
+    .run = run,
+};

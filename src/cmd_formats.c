@@ -1,0 +1,17 @@
+#include <stdio.h>
+
+#include "cmd.h"
+
+static enum status run(struct cmd *cmd)
+{
+    (void)cmd;
+    for (int i = 0; format_table[i]; i++) printf("%-12s %s\n", format_table[i]->name, format_table[i]->help);
+    return OK;
+}
+
+const struct command cmd_formats = {
+    .name = "formats",
+    .usage = "",
+    .help = "Lists the kinds of data that can be read.",
+    .run = run,
+};

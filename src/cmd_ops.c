@@ -1,0 +1,19 @@
+#include <stdio.h>
+
+#include "cmd.h"
+#include "kernels/op.h"
+
+static enum status run(struct cmd *cmd)
+{
+    (void)cmd;
+    for (int i = 0; op_table[i]; i++)
+        if (!op_table[i]->internal) printf("%-18s %s\n", op_table[i]->name, op_table[i]->help);
+    return OK;
+}
+
+const struct command cmd_ops = {
+    .name = "ops",
+    .usage = "",
+    .help = "Lists the operations that model files can name.",
+    .run = run,
+};

@@ -1,0 +1,134 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "alloc/check.h"
+#include "alloc/pack.h"
+#include "base/memory.h"
+#include "forecast.h"
+#include "train/clock.h"
+
+#define SPANS_SECONDS 60   /* the most that packing a table may take */
+
+static enum status plan(struct cmd *cmd, unsigned what, bool json)
+{
+    struct setup setup;
+    struct forecast forecast;
+    TRY(cmd_setup(cmd, what, NULL, &setup));
+    enum status status = forecast_make(&setup, &forecast);
+    if (status == OK) {
+        if (json)
+            forecast_print_json(&setup, &forecast);
+        else
+            forecast_print(&setup, &forecast);
+        forecast_free(&forecast);
+    }
+    setup_close(&setup);
+    return status;
+}
+
+enum status cmd_check(struct cmd *cmd)
+{
+    return plan(cmd, DATA_TRAIN | DATA_VAL, false);
+}
+
+/* A lifetime table and its answer. */
+struct table {
+    struct span *spans;
+    char **ids;
+    int count;
+    int64_t peak, bound;
+    double seconds;
+};
+
+static void print_table_json(const struct table *table)
+{
+    struct text out = {0};
+    text_add(&out, "{\"spans\":[");
+    for (int i = 0; i < table->count; i++) {
+        text_add(&out, "%s{\"id\":", i ? "," : "");
+        text_json_string(&out, table->ids[i]);
+        text_add(&out, ",\"offset\":%" PRId64 "}", table->spans[i].offset);
+    }
+    text_add(&out, "],\"peak\":%" PRId64 ",\"live_bytes_bound\":%" PRId64 ",\"seconds\":", table->peak, table->bound);
+    text_json_number(&out, table->seconds);
+    printf("%s}\n", out.data);
+    text_free(&out);
+}
+
+static void print_table(const struct table *table)
+{
+    for (int i = 0; i < table->count; i++) printf("%s,%" PRId64 "\n", table->ids[i], table->spans[i].offset);
+    printf("peak %" PRId64 "\nlive-bytes bound %" PRId64 "\nseconds %.3f\n", table->peak, table->bound,
+           table->seconds);
+}
+
+static enum status pack(struct table *table, int64_t capacity)
+{
+    double start = clock_seconds();
+    table->peak = pack_spans(table->spans, table->count, 1, capacity, SPANS_SECONDS);
+    table->bound = pack_bound(table->spans, table->count, 1);
+    table->seconds = clock_seconds() - start;
+    struct reason reason;
+    if (!check_spans(table->spans, table->count, 1, table->peak, &reason))
+        return fail(FAILED, "plan: the placement is wrong: %s", reason.text);
+    return OK;
+}
+
+static enum status parse_capacity(const struct cmd *cmd, int64_t *capacity)
+{
+    const char *text = cmd_value(cmd, "capacity");
+    static const struct field field = {.name = "capacity", .type = FIELD_SIZE, .min = 1, .max = 1e18};
+    struct reason reason;
+    *capacity = 0;
+    if (text && !field_parse(&field, capacity, text, &reason))
+        return fail(USAGE, "plan: --capacity %s", reason.text);
+    return OK;
+}
+
+static enum status plan_spans(const struct cmd *cmd, const char *path, bool json)
+{
+    struct table table = {0};
+    int64_t capacity;
+    TRY(parse_capacity(cmd, &capacity));
+    TRY(pack_read_csv(path, &table.spans, &table.ids, &table.count));
+    enum status status = pack(&table, capacity);
+    if (status == OK) {
+        if (json)
+            print_table_json(&table);
+        else
+            print_table(&table);
+    }
+    if (status == OK && capacity > 0 && table.peak > capacity)
+        status = fail(NO_DEVICE, "%s: needs %" PRId64 " bytes, more than the capacity of %" PRId64, path, table.peak,
+                      capacity);
+    for (int i = 0; i < table.count; i++) free(table.ids[i]);
+    free(table.ids);
+    free(table.spans);
+    return status;
+}
+
+static enum status run(struct cmd *cmd)
+{
+    const char *spans = cmd_value(cmd, "spans");
+    bool json = cmd_value(cmd, "json") != NULL;
+    if (spans) return plan_spans(cmd, spans, json);
+    if (cmd_value(cmd, "capacity")) return fail(USAGE, "plan: --capacity goes with --spans");
+    return plan(cmd, DATA_TRAIN | DATA_OPTIONAL, json);
+}
+
+static const struct cmd_option options[] = {
+    {"json", NULL, "print the forecast as JSON"},
+    {"spans", "FILE.csv", "pack a table of lifetimes (id,lower,upper,size) instead"},
+    {"capacity", "BYTES", "with --spans: the most that may be used"},
+    {0},
+};
+
+const struct command cmd_plan = {
+    .name = "plan",
+    .usage = "-c FILE [--json] | --spans FILE.csv [--capacity BYTES] [--json]",
+    .help = "Forecasts memory and time of a training step; touches no device.",
+    .takes = TAKES_CONFIG,
+    .options = options,
+    .run = run,
+};

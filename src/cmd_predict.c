@@ -1,0 +1,129 @@
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "trained.h"
+#include "train/evaluate.h"
+
+/* What is reused from image to image. */
+struct predictor {
+    struct trained trained;
+    struct augment augment;      /* as evaluation, but fitting images of every size */
+    struct image image, scratch;
+    void *pixels;                /* a batch of one image */
+    int32_t *labels;
+    bool json;
+    int printed, failed;
+};
+
+static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
+{
+    /* One image at a time: the batch that training took would be wasted. */
+    settings_derive(&cmd->settings, "train", "batch", "1");
+    settings_derive(&cmd->settings, "train", "accumulate", "1");
+    TRY(trained_open(cmd, DATA_NONE, &predictor->trained));
+    const struct setup *setup = &predictor->trained.setup;
+    predictor->augment = setup->augment;
+    if (predictor->augment.val_crop == 0) predictor->augment.val_crop = setup->val.h;
+    if (predictor->augment.val_resize == 0) predictor->augment.val_resize = setup->val.h;
+    size_t elements = (size_t)setup->val.h * (size_t)setup->val.w * (size_t)setup->channels;
+    predictor->pixels = memory_new(elements, sizeof(float));
+    predictor->labels = memory_new(1, sizeof *predictor->labels);
+    predictor->json = cmd_value(cmd, "json") != NULL;
+    return OK;
+}
+
+static void predictor_close(struct predictor *predictor)
+{
+    free(predictor->pixels);
+    free(predictor->labels);
+    image_free(&predictor->image);
+    image_free(&predictor->scratch);
+    trained_close(&predictor->trained);
+}
+
+static double probability_of(const float *logits, int classes, int best)
+{
+    double sum = 0;
+    for (int i = 0; i < classes; i++) sum += exp((double)logits[i] - logits[best]);
+    return 1 / sum;
+}
+
+static void print_prediction(struct predictor *predictor, const char *path, const float *logits)
+{
+    const struct setup *setup = &predictor->trained.setup;
+    int best = evaluate_best(logits, setup->classes);
+    double probability = probability_of(logits, setup->classes, best);
+    if (!predictor->json) {
+        printf("%s: %s %.4f\n", path, setup->class_names[best], probability);
+        return;
+    }
+    struct text out = {0};
+    text_add(&out, "{\"image\":");
+    text_json_string(&out, path);
+    text_add(&out, ",\"class\":");
+    text_json_string(&out, setup->class_names[best]);
+    text_add(&out, ",\"index\":%d,\"probability\":", best);
+    text_json_number(&out, probability);
+    printf("%s%s}", predictor->printed++ ? ",\n " : "", out.data);
+    text_free(&out);
+}
+
+/* An image that cannot be used is reported, and the others go on. */
+static enum status predict(struct predictor *predictor, const char *path)
+{
+    const struct setup *setup = &predictor->trained.setup;
+    struct reason reason;
+    bool good = image_load(path, setup->channels, &predictor->image, &reason) &&
+                augment_image(&predictor->augment, &predictor->image, NULL, setup->val.h, setup->val.w,
+                              setup->precision->storage, predictor->pixels, &predictor->scratch, &reason);
+    if (!good) {
+        bool named = strncmp(reason.text, path, strlen(path)) == 0;
+        predictor->failed++;
+        return fail(BAD_DATA, "%s%s%s", named ? "" : path, named ? "" : ": ", reason.text);
+    }
+    const struct exec_batch batch = {predictor->pixels, predictor->labels};
+    TRY(exec_run(predictor->trained.step.exec, &batch, 0, 0));
+    print_prediction(predictor, path, exec_logits(predictor->trained.step.exec));
+    return OK;
+}
+
+static enum status predict_all(struct cmd *cmd, struct predictor *predictor)
+{
+    enum status status = OK;
+    if (predictor->json) printf("[");
+    for (int i = 0; i < cmd->argument_count && (status == OK || status == BAD_DATA); i++) {
+        enum status one = predict(predictor, cmd->arguments[i]);
+        if (one != OK) status = one;
+    }
+    if (predictor->json) printf("]\n");
+    return status;
+}
+
+static enum status run(struct cmd *cmd)
+{
+    if (cmd->argument_count == 0) return fail(USAGE, "predict: name at least one image");
+    struct predictor predictor = {0};
+    enum status status = predictor_open(cmd, &predictor);
+    if (status == OK) status = predict_all(cmd, &predictor);
+    predictor_close(&predictor);
+    return status;
+}
+
+static const struct cmd_option options[] = {
+    {"weights", "FILE", "a checkpoint or weights, as safetensors"},
+    {"json", NULL, "print the predictions as JSON"},
+    {0},
+};
+
+const struct command cmd_predict = {
+    .name = "predict",
+    .usage = "-c FILE --weights FILE [--json] IMAGE...",
+    .help = "Prints the class and its probability for PNG and JPEG images.",
+    .takes = TAKES_CONFIG | TAKES_ARGUMENTS,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,33 @@
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "cmd.h"
+#include "train/train.h"
+
+/* -o as it stands; run.output from the configuration file's folder. */
+static char *output_of(const struct cmd *cmd)
+{
+    if (cmd->output) return text_copy(cmd->output);
+    const char *named = cmd->settings.run.output;
+    return named && *named ? settings_path(&cmd->settings, cmd->config, named) : NULL;
+}
+
+static enum status run(struct cmd *cmd)
+{
+    struct setup setup;
+    TRY(cmd_setup(cmd, DATA_TRAIN | DATA_VAL, NULL, &setup));
+    char *output = output_of(cmd);
+    struct run_options options = {output, cmd->resume, cmd->resume_file, cmd->quiet};
+    enum status status = train(&setup, &options);
+    free(output);
+    setup_close(&setup);
+    return status;
+}
+
+const struct command cmd_train = {
+    .name = "train",
+    .usage = "-c FILE [-s SECTION.KEY=VALUE]... [-o DIR] [-r[=FILE]]",
+    .help = "Trains a network; the command when none is named.",
+    .takes = TAKES_CONFIG | TAKES_OUTPUT | TAKES_RESUME,
+    .run = run,
+};

@@ -1,0 +1,184 @@
+#include "forecast.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* An ordinary core in 2020s: multiply-adds in convolutions, and what streams through memory. */
+#define CORE_FLOPS 40e9
+#define MEMORY_BYTES_PER_SECOND 10e9
+
+static const struct op_code *code_cpu(const struct op *op)
+{
+    return op_cpu(op);
+}
+
+/* Every weight is used once for each output pixel; a multiply and an add each. */
+static double layer_flops(const struct graph *graph, int node, int batch)
+{
+    double weights = 0;
+    for (int i = 0; i < graph->nodes[node].param_count; i++) {
+        const struct op_param *spec = &graph->params[graph->nodes[node].param_first + i].spec;
+        if (spec->role == ROLE_WEIGHT) weights += (double)shape_count(spec->shape);
+    }
+    return 2 * weights * batch * (double)(graph->nodes[node].shape.h * graph->nodes[node].shape.w);
+}
+
+static double bytes_of(const struct program *program, const int *ids, int count)
+{
+    double bytes = 0;
+    for (int i = 0; i < count; i++) bytes += (double)program->values[ids[i]].bytes;
+    return bytes;
+}
+
+/* Backward costs twice what forward does. */
+static double model_step(const struct setup *setup, const struct program *program)
+{
+    double flops = 0, bytes = 0;
+    for (int i = 0; i < setup->graph.count; i++) flops += 3 * layer_flops(&setup->graph, i, setup->batch);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        bytes += bytes_of(program, at->reads, at->read_count) + bytes_of(program, at->writes, at->write_count);
+    }
+    int threads = setup->settings->run.threads ? (int)setup->settings->run.threads : 2;
+    return 1e3 * (flops / (CORE_FLOPS * threads) + bytes / MEMORY_BYTES_PER_SECOND);
+}
+
+static int64_t store_bytes(const struct setup *setup)
+{
+    struct store_options options = setup_store_options(setup, true);
+    struct store_layout layout;
+    store_lay_out(&setup->graph, &options, &layout);
+    int64_t bytes = layout.bytes;
+    store_layout_free(&layout);
+    return bytes;
+}
+
+enum status forecast_make(const struct setup *setup, struct forecast *forecast)
+{
+    *forecast = (struct forecast){0};
+    TRY(step_program(setup, STEP_TRAINING, &forecast->program));
+    enum status status = engines_prepare(&forecast->program, code_cpu, &forecast->engines);
+    if (status == OK) status = plan_make(&forecast->program, true, 0, &forecast->plan);
+    if (status != OK) {
+        forecast_free(forecast);
+        return status;
+    }
+    forecast->bytes = step_bytes(&forecast->program, &forecast->plan, store_bytes(setup));
+    forecast->step_ms = model_step(setup, &forecast->program);
+    return OK;
+}
+
+void forecast_free(struct forecast *forecast)
+{
+    plan_free(&forecast->plan);
+    engines_release(&forecast->engines);
+    if (forecast->program.graph) program_free(&forecast->program);
+    *forecast = (struct forecast){0};
+}
+
+static const char *const kind_name[] = {
+    [KIND_ACTIVATION] = "activations",
+    [KIND_SAVED] = "kept for backward",
+    [KIND_GRADIENT] = "gradients of activations",
+    [KIND_PARAM_GRADIENT] = "gradients of parameters",
+    [KIND_WORKSPACE] = "workspaces",
+    [KIND_OTHER] = "other",
+};
+#define KINDS (int)(sizeof kind_name / sizeof *kind_name)
+
+static void print_bytes(const char *what, int64_t bytes, const char *note)
+{
+    char text[TEXT_BYTES];
+    printf("  %-28s %12s  %s\n", what, text_bytes((uint64_t)bytes, text), note);
+}
+
+/* What is alive at the instruction where most is. Values that share an address count once. */
+static void print_peak(const struct forecast *forecast)
+{
+    const struct plan *plan = &forecast->plan;
+    int64_t bytes[KINDS] = {0};
+    for (int i = 0; i < plan->value_count; i++) {
+        const struct lifetime *life = &plan->lifetimes[i];
+        bool alive = life->born >= 0 && life->born <= plan->peak && plan->peak < life->dead && life->group == i;
+        if (alive) bytes[forecast->program.values[i].kind] += forecast->program.values[i].bytes;
+    }
+    if (plan->peak < 0 || plan->peak >= forecast->program.count) return;
+    printf("\nMost is alive during '%s':\n", forecast->program.instructions[plan->peak].name);
+    for (int i = 0; i < KINDS; i++)
+        if (bytes[i] > 0) print_bytes(kind_name[i], bytes[i], "");
+}
+
+static void print_layers(const struct setup *setup, const struct forecast *forecast)
+{
+    struct plan_layer *rows = memory_new((size_t)setup->graph.count, sizeof *rows);
+    int count = plan_layers(&forecast->program, &forecast->plan, rows);
+    printf("\n%-28s %-20s %-18s %12s %12s %12s\n", "layer", "op", "output", "parameters", "activation", "kept");
+    for (int i = 0; i < count; i++) {
+        const struct node *node = &setup->graph.nodes[rows[i].node];
+        char shape[SHAPE_TEXT], activation[TEXT_BYTES], saved[TEXT_BYTES];
+        printf("%-28s %-20s %-18s %12" PRId64 " %12s %12s\n", node->name, node->op ? node->op->name : "input",
+               shape_text(rows[i].shape, shape), rows[i].params,
+               rows[i].in_place ? "in place" : text_bytes((uint64_t)rows[i].activation_bytes, activation),
+               text_bytes((uint64_t)rows[i].saved_bytes, saved));
+    }
+    free(rows);
+}
+
+void forecast_print(const struct setup *setup, const struct forecast *forecast)
+{
+    const struct step_bytes *bytes = &forecast->bytes;
+    char note[96], bound[TEXT_BYTES];
+    printf("%s, %" PRId64 " parameters, batch %d of %dx%dx%d in %s\n\n", setup->graph.arch,
+           graph_param_elements(&setup->graph), setup->batch, setup->train.h, setup->train.w, setup->channels,
+           setup->precision->name);
+    snprintf(note, sizeof note, "activations, gradients, workspaces; the bound is %s",
+             text_bytes((uint64_t)bytes->live_bound, bound));
+    print_bytes("arena", bytes->arena, note);
+    print_bytes("  of it workspaces", bytes->workspace, "");
+    print_bytes("store", bytes->store, "parameters, averages, optimizer state");
+    print_bytes("batch", bytes->batch, "images, labels, results");
+    print_bytes("total", bytes->total, "");
+    printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
+    print_peak(forecast);
+    print_layers(setup, forecast);
+}
+
+static void add_layer(const struct setup *setup, const struct plan_layer *row, struct text *out)
+{
+    const struct node *node = &setup->graph.nodes[row->node];
+    text_add(out, "{\"name\":");
+    text_json_string(out, node->name);
+    text_add(out, ",\"op\":\"%s\",\"output\":[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "],\"dtype\":\"%s\"",
+             node->op ? node->op->name : "input", row->shape.n, row->shape.h, row->shape.w, row->shape.c,
+             dtype_table[row->dtype].name);
+    text_add(out, ",\"params\":%" PRId64 ",\"activation_bytes\":%" PRId64 ",\"saved_bytes\":%" PRId64
+             ",\"in_place\":%s,\"flops\":", row->params, row->activation_bytes, row->saved_bytes,
+             row->in_place ? "true" : "false");
+    text_json_number(out, layer_flops(&setup->graph, row->node, setup->batch));
+    text_add(out, "}");
+}
+
+void forecast_print_json(const struct setup *setup, const struct forecast *forecast)
+{
+    const struct step_bytes *bytes = &forecast->bytes;
+    struct text out = {0};
+    text_add(&out, "{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64 ",\"store_bytes\":%" PRId64
+             ",\"batch_bytes\":%" PRId64 ",\"workspace_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64, bytes->arena,
+             bytes->live_bound, bytes->store, bytes->batch, bytes->workspace, bytes->total);
+    text_add(&out, ",\"step_ms\":");
+    text_json_number(&out, forecast->step_ms);
+    text_add(&out, ",\"strategy\":\"keep\",\"recomputed\":0,\"estimated\":true,\"layers\":[");
+    struct plan_layer *rows = memory_new((size_t)setup->graph.count, sizeof *rows);
+    int count = plan_layers(&forecast->program, &forecast->plan, rows);
+    for (int i = 0; i < count; i++) {
+        if (i > 0) text_add(&out, ",");
+        add_layer(setup, &rows[i], &out);
+    }
+    free(rows);
+    printf("%s]}\n", out.data);
+    text_free(&out);
+}

@@ -1,0 +1,23 @@
+/* forecast.h: what a training step will take, worked out without a device: what plan and --check print. */
+#ifndef FORECAST_H
+#define FORECAST_H
+
+#include "cmd.h"
+#include "train/step.h"
+
+struct forecast {
+    struct program program;
+    struct engines engines;
+    struct plan plan;
+    struct step_bytes bytes;
+    double step_ms;              /* modelled, not measured */
+};
+
+enum status forecast_make(const struct setup *setup, struct forecast *forecast);
+void forecast_free(struct forecast *forecast);
+
+/* To stdout: the totals, what is alive at the peak, and every layer; or the same as JSON. */
+void forecast_print(const struct setup *setup, const struct forecast *forecast);
+void forecast_print_json(const struct setup *setup, const struct forecast *forecast);
+
+#endif

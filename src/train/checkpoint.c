@@ -1,0 +1,356 @@
+#include "train/checkpoint.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "train/durable.h"
+
+static const char format_name[] = "amptrain-checkpoint";
+
+/* One tensor of a checkpoint and the part of the store that it is. */
+struct part {
+    char *name;
+    int param;
+    enum store_part part;
+};
+
+struct parts {
+    struct part *list;
+    int count;
+};
+
+static void add_part(struct parts *parts, const struct store *store, int param, enum store_part part,
+                     char *name)
+{
+    if (store_has(store, param, part))
+        *array_push(parts->list, parts->count) = (struct part){name, param, part};
+    else
+        free(name);
+}
+
+/* Every part of the store that a checkpoint of this run holds. */
+static struct parts parts_of(const struct store *store, const struct optimizer *optimizer)
+{
+    struct parts parts = {0};
+    for (int i = 0; i < store->graph->param_count; i++) {
+        const char *name = store->graph->params[i].name;
+        add_part(&parts, store, i, STORE_MASTER, text_copy(name));
+        add_part(&parts, store, i, STORE_AVERAGE, text_format(CHECKPOINT_AVERAGE "%s", name));
+        for (int slot = 0; optimizer && slot < optimizer->slots; slot++)
+            add_part(&parts, store, i, (enum store_part)(STORE_SLOT0 + slot),
+                     text_format(CHECKPOINT_OPTIMIZER "%s/%s", optimizer->slot_names[slot], name));
+    }
+    return parts;
+}
+
+static void parts_free(struct parts *parts)
+{
+    for (int i = 0; i < parts->count; i++) free(parts->list[i].name);
+    free(parts->list);
+}
+
+static struct safetensors_item part_item(const struct store *store, const struct part *part)
+{
+    const struct op_param *spec = &store->graph->params[part->param].spec;
+    return (struct safetensors_item){part->name, spec->dtype, spec->shape};
+}
+
+/* Writing. */
+
+struct reading {
+    const struct store *store;
+    const struct parts *parts;
+};
+
+static enum status read_part(void *context, int item, void *data)
+{
+    const struct reading *reading = context;
+    const struct part *part = &reading->parts->list[item];
+    return store_read(reading->store, part->param, part->part, data);
+}
+
+static char *names_print(char *const *names, int count)
+{
+    struct text text = {0};
+    text_add(&text, "[");
+    for (int i = 0; i < count; i++) {
+        if (i > 0) text_add(&text, ",");
+        text_json_string(&text, names[i]);
+    }
+    text_add(&text, "]");
+    return text.data;
+}
+
+static void add_pair(struct safetensors_pair **pairs, int *count, const char *key, char *value)
+{
+    *array_push(*pairs, *count) = (struct safetensors_pair){text_copy(key), value};
+}
+
+static void metadata_of(const struct checkpoint_source *source, const struct position *position,
+                        const struct optimizer_state *state, struct safetensors_pair **pairs, int *count)
+{
+    struct text settings = {0};
+    settings_print(source->settings, false, &settings);
+    add_pair(pairs, count, "format", text_copy(format_name));
+    add_pair(pairs, count, "version", text_format("%d", CHECKPOINT_VERSION));
+    add_pair(pairs, count, "arch", text_copy(source->store->graph->arch));
+    add_pair(pairs, count, "classes", names_print(source->class_names, source->classes));
+    add_pair(pairs, count, "input", text_format("%d %d %d", source->h, source->w, source->channels));
+    add_pair(pairs, count, "config", settings.data ? settings.data : text_copy(""));
+    position_print(position, state, pairs, count);
+}
+
+static enum status write_parts(const struct checkpoint_source *source, const struct parts *parts,
+                               const struct position *position, const char *path)
+{
+    struct optimizer_state state;
+    TRY(store_read_state(source->store, &state));
+    struct safetensors_pair *pairs = NULL;
+    int pair_count = 0;
+    metadata_of(source, position, &state, &pairs, &pair_count);
+    struct safetensors_item *items = memory_new((size_t)parts->count, sizeof *items);
+    for (int i = 0; i < parts->count; i++) items[i] = part_item(source->store, &parts->list[i]);
+    struct reading reading = {source->store, parts};
+    struct safetensors_content content = {items, parts->count, pairs, pair_count, read_part, &reading};
+    enum status status = safetensors_write(path, &content);
+    for (int i = 0; i < pair_count; i++) {
+        free(pairs[i].key);
+        free(pairs[i].value);
+    }
+    free(pairs);
+    free(items);
+    return status;
+}
+
+/* `last` becomes `previous` without ever missing itself, where the file system has hard links. */
+static enum status keep_previous(const char *last, const char *previous)
+{
+    if (access(last, F_OK) != 0) return OK;
+    char *temporary = text_format("%s.tmp", previous);
+    unlink(temporary);
+    bool good = link(last, temporary) == 0 ? rename(temporary, previous) == 0 : rename(last, previous) == 0;
+    int why = errno;
+    unlink(temporary);
+    free(temporary);
+    return good ? OK : fail(FAILED, "%s: cannot be renamed: %s", last, strerror(why));
+}
+
+enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
+                            const char *folder)
+{
+    char *last = durable_path(folder, CHECKPOINT_LAST);
+    char *previous = durable_path(folder, CHECKPOINT_PREVIOUS);
+    char *temporary = text_format("%s.tmp", last);
+    struct parts parts = parts_of(source->store, source->optimizer);
+    enum status status = write_parts(source, &parts, position, temporary);
+    if (status == OK) status = keep_previous(last, previous);
+    if (status == OK) status = durable_rename(temporary, last);
+    if (status != OK) unlink(temporary);
+    parts_free(&parts);
+    free(temporary);
+    free(previous);
+    free(last);
+    return status;
+}
+
+/* Reading. */
+
+static bool check_format(const struct safetensors *file, struct reason *reason)
+{
+    const char *format = safetensors_value(file, "format"), *version = safetensors_value(file, "version");
+    if (!format || strcmp(format, format_name) != 0 || !version)
+        return because(reason, "is not a checkpoint of amptrain (weights alone cannot be resumed from)");
+    if (strtol(version, NULL, 10) > CHECKPOINT_VERSION)
+        return because(reason, "is of version %.10s; this amptrain reads up to version %d", version,
+                       CHECKPOINT_VERSION);
+    return safetensors_complete(file, reason);
+}
+
+static bool check_tensors(const struct safetensors *file, struct reason *reason)
+{
+    int64_t largest = 0;
+    for (int i = 0; i < file->count; i++) {
+        int64_t bytes = file->entries[i].end - file->entries[i].begin;
+        if (bytes > largest) largest = bytes;
+    }
+    void *buffer = memory_try((size_t)largest, 1);
+    if (!buffer) return because(reason, "is too large for the host's memory");
+    bool good = true;
+    for (int i = 0; good && i < file->count; i++) good = safetensors_read(file, i, buffer, reason);
+    free(buffer);
+    return good;
+}
+
+bool checkpoint_open(const char *path, struct safetensors *file, struct reason *reason)
+{
+    struct safetensors opened;
+    if (!safetensors_open(path, &opened, reason)) return false;
+    if (!check_format(&opened, reason) || !check_tensors(&opened, reason)) {
+        safetensors_close(&opened);
+        return false;
+    }
+    *file = opened;
+    return true;
+}
+
+static enum status open_previous(const char *previous, const struct reason *why, const char *last,
+                                 struct safetensors *file)
+{
+    log_warning("%s %s", last, why->text);
+    struct reason reason;
+    if (!checkpoint_open(previous, file, &reason))
+        return fail(BAD_CHECKPOINT, "%s %s; there is no good checkpoint to resume from", previous, reason.text);
+    log_warning("resuming from %s instead", previous);
+    return OK;
+}
+
+enum status checkpoint_open_newest(const char *folder, struct safetensors *file)
+{
+    char *last = durable_path(folder, CHECKPOINT_LAST);
+    char *previous = durable_path(folder, CHECKPOINT_PREVIOUS);
+    struct reason reason;
+    enum status status = OK;
+    if (!checkpoint_exists(folder))
+        status = fail(BAD_CHECKPOINT, "%s: there is no checkpoint to resume from", folder);
+    else if (!checkpoint_open(last, file, &reason))
+        status = open_previous(previous, &reason, last, file);
+    free(previous);
+    free(last);
+    return status;
+}
+
+bool checkpoint_exists(const char *folder)
+{
+    static const char *const names[] = {CHECKPOINT_LAST, CHECKPOINT_PREVIOUS, CHECKPOINT_BEST};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = durable_path(folder, names[i]);
+        bool exists = access(path, F_OK) == 0;
+        free(path);
+        if (exists) return true;
+    }
+    return false;
+}
+
+static enum status match_part(const struct safetensors *file, const struct store *store,
+                              const struct part *part)
+{
+    struct safetensors_item item = part_item(store, part);
+    int entry = safetensors_find(file, item.name);
+    if (entry < 0)
+        return fail(BAD_CHECKPOINT, "%s: tensor '%s' is missing: it is a checkpoint of another model or optimizer",
+                    file->path, item.name);
+    const struct safetensors_entry *found = &file->entries[entry];
+    if (shape_equal(found->shape, item.shape) && found->dtype == item.dtype) return OK;
+    char is[SHAPE_TEXT], wanted[SHAPE_TEXT];
+    return fail(BAD_CHECKPOINT, "%s: tensor '%s' is %s (%s), where this model has %s (%s)", file->path, item.name,
+                shape_text(found->shape, is), dtype_table[found->dtype].name, shape_text(item.shape, wanted),
+                dtype_table[item.dtype].name);
+}
+
+static bool parts_find(const struct parts *parts, const char *name)
+{
+    for (int i = 0; i < parts->count; i++)
+        if (strcmp(parts->list[i].name, name) == 0) return true;
+    return false;
+}
+
+static enum status match_unexpected(const struct safetensors *file, const struct parts *parts)
+{
+    if (file->count == parts->count) return OK;
+    for (int i = 0; i < file->count; i++)
+        if (!parts_find(parts, file->entries[i].name))
+            return fail(BAD_CHECKPOINT, "%s: tensor '%s' is not part of this model or optimizer", file->path,
+                        file->entries[i].name);
+    return OK;
+}
+
+enum status checkpoint_match(const struct safetensors *file, const struct store *store,
+                             const struct optimizer *optimizer)
+{
+    struct parts parts = parts_of(store, optimizer);
+    enum status status = OK;
+    for (int i = 0; status == OK && i < parts.count; i++) status = match_part(file, store, &parts.list[i]);
+    if (status == OK) status = match_unexpected(file, &parts);
+    parts_free(&parts);
+    return status;
+}
+
+enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now)
+{
+    const char *text = safetensors_value(file, "config");
+    if (!text) return fail(BAD_CHECKPOINT, "%s: has no configuration", file->path);
+    struct settings then;
+    if (settings_load_text(file->path, text, &then) != OK)
+        return fail(BAD_CHECKPOINT, "%s: its configuration cannot be used", file->path);
+    struct reason difference;
+    bool differ = settings_differ(&then, now, &difference);
+    settings_free(&then);
+    if (!differ) return OK;
+    return fail(USAGE, "%s: the run was configured differently: %s; a resumed run may change only run.max_*, "
+                "train.epochs, [log] and [checkpoint]", file->path, difference.text);
+}
+
+static enum status restore_part(const struct safetensors *file, struct store *store, const struct part *part)
+{
+    int entry = safetensors_find(file, part->name);
+    size_t bytes = (size_t)(file->entries[entry].end - file->entries[entry].begin);
+    void *buffer = memory_try(bytes, 1);
+    if (!buffer) return fail(FAILED, "%s: no host memory to read it", file->path);
+    struct reason reason;
+    enum status status = OK;
+    if (!safetensors_read(file, entry, buffer, &reason))
+        status = fail(BAD_CHECKPOINT, "%s %s", file->path, reason.text);
+    if (status == OK) status = store_write(store, part->param, part->part, buffer);
+    free(buffer);
+    return status;
+}
+
+enum status checkpoint_restore(const struct safetensors *file, struct store *store,
+                               const struct optimizer *optimizer, struct position *position)
+{
+    struct optimizer_state state;
+    struct position parsed;
+    struct reason reason;
+    if (!position_parse(file, &parsed, &state, &reason))
+        return fail(BAD_CHECKPOINT, "%s %s", file->path, reason.text);
+    struct parts parts = parts_of(store, optimizer);
+    enum status status = OK;
+    for (int i = 0; status == OK && i < parts.count; i++) status = restore_part(file, store, &parts.list[i]);
+    parts_free(&parts);
+    TRY(status);
+    TRY(store_write_state(store, &state));
+    TRY(store_refresh(store));
+    *position = parsed;
+    return OK;
+}
+
+void checkpoint_class_names(const struct safetensors *file, char ***names, int *count)
+{
+    const char *text = safetensors_value(file, "classes");
+    json_t *array = text ? json_loads(text, 0, NULL) : NULL;
+    *count = 0;
+    *names = NULL;
+    size_t index;
+    json_t *name;
+    json_array_foreach(array, index, name)
+        if (json_is_string(name)) *array_push(*names, *count) = text_copy(json_string_value(name));
+    json_decref(array);
+}
+
+void checkpoint_free_names(char **names, int count)
+{
+    for (int i = 0; i < count; i++) free(names[i]);
+    free(names);
+}
+
+bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels)
+{
+    const char *text = safetensors_value(file, "input");
+    return text && sscanf(text, "%d %d %d", h, w, channels) == 3 && *h > 0 && *w > 0 && *channels > 0;
+}

@@ -1,0 +1,65 @@
+/* checkpoint.h: everything that a run needs to go on exactly, in one safetensors file with checksums.
+ *
+ * Tensors: parameters and statistics under their own names, averages as "average/NAME", optimizer
+ * state as "optimizer/SLOT/NAME". Metadata: format and version, position, optimizer and loss-scale
+ * state, class names, the resolved configuration. */
+#ifndef TRAIN_CHECKPOINT_H
+#define TRAIN_CHECKPOINT_H
+
+#include "conf/settings.h"
+#include "graph/store.h"
+#include "train/position.h"
+#include "train/safetensors.h"
+
+#define CHECKPOINT_LAST "checkpoint-last.safetensors"
+#define CHECKPOINT_PREVIOUS "checkpoint-previous.safetensors"
+#define CHECKPOINT_BEST "checkpoint-best.safetensors"
+#define CHECKPOINT_VERSION 1
+#define CHECKPOINT_AVERAGE "average/"
+#define CHECKPOINT_OPTIMIZER "optimizer/"
+
+/* What a checkpoint is taken of. */
+struct checkpoint_source {
+    const struct store *store;
+    const struct optimizer *optimizer;
+    const struct settings *settings;
+    char *const *class_names;
+    int classes;
+    int h, w, channels;          /* of evaluation images */
+};
+
+/* Writes FOLDER/checkpoint-last: a temporary file, synced and renamed; what was last becomes
+ * checkpoint-previous. Whatever fails, a good checkpoint stays under one of the two names. */
+enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
+                            const char *folder);
+
+/* Opens a checkpoint and verifies every byte of it. */
+bool checkpoint_open(const char *path, struct safetensors *file, struct reason *reason);
+
+/* The newest good checkpoint of a folder: last, or else previous, and then says so. */
+enum status checkpoint_open_newest(const char *folder, struct safetensors *file);
+
+/* Whether a folder holds a checkpoint, good or bad. */
+bool checkpoint_exists(const char *folder);
+
+/* That the tensors are those of this store's network and optimizer; BAD_CHECKPOINT names the first
+ * that is not. */
+enum status checkpoint_match(const struct safetensors *file, const struct store *store,
+                             const struct optimizer *optimizer);
+
+/* That the run was configured as it is now, except for what may change; USAGE names the first
+ * difference. */
+enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now);
+
+/* Fills the store (copies included) and the position. */
+enum status checkpoint_restore(const struct safetensors *file, struct store *store,
+                               const struct optimizer *optimizer, struct position *position);
+
+/* The class names, for the caller to free with checkpoint_free_names; NULL and 0 when the file has none. */
+void checkpoint_class_names(const struct safetensors *file, char ***names, int *count);
+void checkpoint_free_names(char **names, int count);
+
+/* The size of evaluation images; false when the file does not say. */
+bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels);
+
+#endif

@@ -1,0 +1,99 @@
+#include "train/evaluate.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "train/clock.h"
+#include "train/signals.h"
+
+struct counting {
+    const struct setup *setup;
+    const struct step *step;
+    const struct evaluate_options *options;
+    struct evaluation *sums;
+    int64_t top1, top5;
+    double loss;
+};
+
+int evaluate_best(const float *logits, int classes)
+{
+    int best = 0;
+    for (int i = 1; i < classes; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+static void count_confusion(struct counting *counting, const struct batch *batch)
+{
+    int classes = counting->setup->classes;
+    const float *logits = exec_logits(counting->step->exec);
+    for (int i = 0; i < batch->count; i++) {
+        if (batch->labels[i] < 0) continue;
+        counting->sums->confusion[(int64_t)batch->labels[i] * classes +
+                                  evaluate_best(logits + (int64_t)i * classes, classes)]++;
+    }
+}
+
+static enum status count_batch(struct counting *counting, const struct batch *batch)
+{
+    const struct exec_batch input = {batch->images, batch->labels};
+    TRY(exec_run(counting->step->exec, &input, 0, 0));
+    const float *losses = exec_losses(counting->step->exec);
+    const int32_t *ranks = exec_ranks(counting->step->exec);
+    for (int i = 0; i < batch->count; i++) {
+        if (batch->labels[i] < 0) continue;
+        counting->loss += losses[i];
+        counting->top1 += ranks[i] < 1;
+        counting->top5 += ranks[i] < 5;
+        counting->sums->images++;
+    }
+    if (counting->sums->confusion) count_confusion(counting, batch);
+    if (!counting->options->logits) return OK;
+    return counting->options->logits(counting->options->context, exec_logits(counting->step->exec), batch->count,
+                                     counting->setup->classes);
+}
+
+static enum status count_all(struct counting *counting, struct loader *loader)
+{
+    TRY(loader_start(loader, 0, 0));
+    struct batch *batch;
+    for (;;) {
+        TRY(loader_next(loader, &batch, NULL));
+        if (!batch) return OK;
+        enum status status = signals_stop() ? STOPPED : count_batch(counting, batch);
+        loader_return(loader, batch);
+        TRY(status);
+    }
+}
+
+enum status evaluate(const struct setup *setup, const struct images *images, const struct step *step,
+                     const struct evaluate_options *options, struct evaluation *evaluation)
+{
+    struct evaluation sums = {0};
+    size_t cells = (size_t)setup->classes * (size_t)setup->classes;
+    double start = clock_seconds();
+    struct counting counting = {setup, step, options, &sums, 0, 0, 0};
+    struct loader *loader;
+    TRY(setup_loader(setup, images, false, &loader));
+    if (options->confusion) sums.confusion = memory_new(cells, sizeof *sums.confusion);
+    enum status status = count_all(&counting, loader);
+    loader_close(loader);
+    if (status == OK && sums.images == 0) status = fail(BAD_DATA, "there is no image to evaluate on");
+    if (status != OK) {
+        evaluation_free(&sums);
+        return status;
+    }
+    sums.errors = sums.images - counting.top1;
+    sums.top1 = (double)counting.top1 / (double)sums.images;
+    sums.top5 = (double)counting.top5 / (double)sums.images;
+    sums.loss = counting.loss / (double)sums.images;
+    sums.seconds = clock_seconds() - start;
+    *evaluation = sums;
+    return OK;
+}
+
+void evaluation_free(struct evaluation *evaluation)
+{
+    free(evaluation->confusion);
+    *evaluation = (struct evaluation){0};
+}

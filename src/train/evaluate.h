@@ -1,0 +1,32 @@
+/* evaluate.h: how good a network is: every image once, whatever the batch size. */
+#ifndef TRAIN_EVALUATE_H
+#define TRAIN_EVALUATE_H
+
+#include "train/setup.h"
+#include "train/step.h"
+
+struct evaluation {
+    int64_t images, errors;        /* images that could be read */
+    double top1, top5, loss;       /* fractions of the images; their mean loss */
+    double seconds;
+    int64_t *confusion;            /* [classes * classes], true class major; NULL unless asked for */
+};
+
+struct evaluate_options {
+    bool confusion;
+    /* Called with the logits of every batch, in file order, unreadable images (as black ones)
+     * included; NULL: nobody wants them. */
+    enum status (*logits)(void *context, const float *logits, int images, int classes);
+    void *context;
+};
+
+/* `step` is an evaluation's, `images` what it is run on. A request to stop (signals.h) ends it
+ * with STOPPED. */
+enum status evaluate(const struct setup *setup, const struct images *images, const struct step *step,
+                     const struct evaluate_options *options, struct evaluation *evaluation);
+void evaluation_free(struct evaluation *evaluation);
+
+/* Index of the largest; the first of several. */
+int evaluate_best(const float *logits, int classes);
+
+#endif

@@ -1,0 +1,49 @@
+/* progress.h: what a person sees of a run: one live line on a terminal, plain lines elsewhere. */
+#ifndef TRAIN_PROGRESS_H
+#define TRAIN_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/text.h"
+
+/* The state of a run as it is shown. */
+struct progress_view {
+    int64_t epoch, epochs;             /* epoch from 1 */
+    int64_t batch, batches;            /* of the epoch */
+    double loss, top1;                 /* of the epoch so far */
+    double lr, images_per_second, seconds_left;
+    double loss_scale;                 /* shown unless 1 */
+    int64_t skipped;
+};
+
+struct progress {
+    bool live;                         /* stderr is a terminal, and not quiet */
+    bool quiet;
+    double drawn;                      /* when, clock_seconds */
+    int width;                         /* of the terminal */
+    bool visible;                      /* a live line stands on the terminal */
+    char line[512];
+};
+
+void progress_open(bool quiet, struct progress *progress);
+void progress_close(struct progress *progress);
+
+/* Draws the live line, at most ten times a second. */
+void progress_step(struct progress *progress, const struct progress_view *view);
+
+/* One line of text about the state: SIGUSR2, and `log.every` where there is no terminal. */
+void progress_status(const struct progress_view *view);
+
+/* The closing table: rows of a name and a value. */
+struct progress_row {
+    const char *name;
+    char value[80];
+};
+void progress_table(const struct progress *progress, const struct progress_row *rows, int count);
+
+/* "1:02:03", "4:05". */
+#define PROGRESS_TIME 32
+const char *progress_time(double seconds, char text[PROGRESS_TIME]);
+
+#endif

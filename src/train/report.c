@@ -1,0 +1,213 @@
+#include "config.h"
+
+#include "train/report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "train/clock.h"
+
+static enum status write_line(struct run *run, struct text *line)
+{
+    metrics_end(line);
+    enum status status = run->metrics.file ? metrics_line(&run->metrics, line->data) : OK;
+    text_free(line);
+    return status;
+}
+
+static double mean(double sum, int64_t count)
+{
+    return count > 0 ? sum / (double)count : NAN;
+}
+
+static struct progress_view view_of(const struct run *run, const struct report_step *step)
+{
+    const struct setup *setup = run->setup;
+    const struct position *position = &run->position;
+    double now = clock_seconds(), rate = (double)run->images_since_told / fmax(1e-9, now - run->told);
+    if (run->images_since_told == 0)
+        rate = (double)position->images / fmax(1e-9, position->seconds);
+    int64_t steps_left = (setup->settings->train.epochs - position->epoch) * setup->steps_per_epoch -
+                         position->batch;
+    return (struct progress_view){
+        .epoch = position->epoch + 1,
+        .epochs = setup->settings->train.epochs,
+        .batch = position->batch,
+        .batches = setup->steps_per_epoch,
+        .loss = mean(position->loss_sum, position->images),
+        .top1 = mean((double)position->correct, position->images),
+        .lr = step ? step->lr : (double)run->state.lr,
+        .images_per_second = rate,
+        .seconds_left = (double)steps_left * setup->batch / fmax(1e-9, rate),
+        .loss_scale = step ? step->loss_scale : (double)run->state.scaler.scale,
+        .skipped = run->state.skipped_steps,
+    };
+}
+
+void report_status(const struct run *run)
+{
+    struct progress_view view = view_of(run, NULL);
+    progress_status(&view);
+}
+
+static void add_plan(const struct run *run, struct text *line)
+{
+    text_add(line, ",\"plan\":{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
+             ",\"store_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64 "}", run->bytes.arena,
+             run->bytes.live_bound, run->bytes.store, run->bytes.total);
+}
+
+enum status report_start(struct run *run)
+{
+    const struct setup *setup = run->setup;
+    const struct device *device = setup->device;
+    struct text name = {0}, line = {0};
+    char memory[TEXT_BYTES];
+    device->backend->describe(device->index, &name);
+    log_info("%s, %" PRId64 " parameters, %s, on %s; %s of device memory", setup->graph.arch,
+             graph_param_elements(&setup->graph), setup->precision->name, name.data,
+             text_bytes((uint64_t)run->bytes.total, memory));
+    log_info("%" PRId64 " training images of %dx%dx%d in %d classes, %" PRId64 " for validation",
+             setup->train.count, setup->train.h, setup->train.w, setup->channels, setup->classes,
+             setup->val.count);
+    metrics_begin(&line, "start");
+    metrics_text(&line, "version", PACKAGE_VERSION);
+    metrics_text(&line, "device", name.data);
+    metrics_text(&line, "precision", setup->precision->name);
+    metrics_integer(&line, "params", graph_param_elements(&setup->graph));
+    metrics_integer(&line, "train_images", setup->train.count);
+    metrics_integer(&line, "val_images", setup->val.count);
+    add_plan(run, &line);
+    text_free(&name);
+    return write_line(run, &line);
+}
+
+static enum status tell_step(struct run *run, const struct report_step *step)
+{
+    double now = clock_seconds(), rate = (double)run->images_since_told / fmax(1e-9, now - run->told);
+    struct text line = {0};
+    metrics_begin(&line, "step");
+    metrics_integer(&line, "step", run->state.step);
+    metrics_integer(&line, "epoch", run->position.epoch + 1);
+    metrics_number(&line, "loss", step->loss);
+    metrics_number(&line, "lr", step->lr);
+    metrics_number(&line, "loss_scale", step->loss_scale);
+    metrics_integer(&line, "skipped", run->state.skipped_steps - run->position.skipped_told);
+    metrics_number(&line, "grad_norm", run->state.grad_norm);
+    metrics_number(&line, "images_per_s", rate);
+    events_scalar(&run->events, "train/loss", run->state.step, step->loss);
+    events_scalar(&run->events, "train/lr", run->state.step, step->lr);
+    events_scalar(&run->events, "train/grad_norm", run->state.step, run->state.grad_norm);
+    events_scalar(&run->events, "train/loss_scale", run->state.step, step->loss_scale);
+    events_scalar(&run->events, "train/images_per_s", run->state.step, rate);
+    run->position.skipped_told = run->state.skipped_steps;
+    run->told = now;
+    run->images_since_told = 0;
+    return write_line(run, &line);
+}
+
+enum status report_step(struct run *run, const struct report_step *step)
+{
+    struct progress_view view = view_of(run, step);
+    bool due = run->state.step % run->setup->settings->log.every == 0;
+    if (run->progress.live)
+        progress_step(&run->progress, &view);
+    else if (due)
+        progress_status(&view);
+    return due ? tell_step(run, step) : OK;
+}
+
+static void say_epoch(const struct run *run, const struct evaluation *evaluation)
+{
+    const struct position *position = &run->position;
+    struct text line = {0};
+    text_add(&line, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f  top1 %.2f %%", position->epoch + 1,
+             run->setup->settings->train.epochs, mean(position->loss_sum, position->images),
+             100 * mean((double)position->correct, position->images));
+    if (evaluation)
+        text_add(&line, "  val loss %.4f  top1 %.2f %%", evaluation->loss, 100 * evaluation->top1);
+    text_add(&line, "  %.0f images/s", mean(position->seconds > 0 ? (double)position->images / position->seconds : 0, 1));
+    log_info("%s", line.data);
+    text_free(&line);
+}
+
+static void draw_epoch(struct run *run, const struct evaluation *evaluation)
+{
+    int64_t step = run->state.step;
+    const struct position *position = &run->position;
+    events_scalar(&run->events, "epoch/train_loss", step, mean(position->loss_sum, position->images));
+    events_scalar(&run->events, "epoch/train_top1", step, mean((double)position->correct, position->images));
+    if (evaluation) {
+        events_scalar(&run->events, "epoch/val_loss", step, evaluation->loss);
+        events_scalar(&run->events, "epoch/val_top1", step, evaluation->top1);
+        events_scalar(&run->events, "epoch/val_top5", step, evaluation->top5);
+    }
+    events_flush(&run->events);
+}
+
+enum status report_epoch(struct run *run, const struct evaluation *evaluation)
+{
+    const struct position *position = &run->position;
+    int64_t images = position->batch * run->setup->batch;
+    struct text line = {0};
+    metrics_begin(&line, "epoch");
+    metrics_integer(&line, "epoch", position->epoch + 1);
+    metrics_number(&line, "train_loss", mean(position->loss_sum, position->images));
+    metrics_number(&line, "train_top1", mean((double)position->correct, position->images));
+    metrics_number(&line, "val_loss", evaluation ? evaluation->loss : NAN);
+    metrics_number(&line, "val_top1", evaluation ? evaluation->top1 : NAN);
+    metrics_number(&line, "val_top5", evaluation ? evaluation->top5 : NAN);
+    metrics_number(&line, "images_per_s", (double)images / fmax(1e-9, position->seconds));
+    metrics_number(&line, "seconds", position->seconds + (evaluation ? evaluation->seconds : 0));
+    metrics_integer(&line, "device_peak_bytes", run->bytes.total);
+    metrics_integer(&line, "host_peak_bytes", clock_host_peak_bytes());
+    metrics_number(&line, "data_wait_fraction", position->wait_seconds / fmax(1e-9, position->seconds));
+    metrics_integer(&line, "skipped_steps", position->skipped);
+    metrics_integer(&line, "bad_images", position->bad_images);
+    say_epoch(run, evaluation);
+    draw_epoch(run, evaluation);
+    return write_line(run, &line);
+}
+
+#define ROWS 6
+
+static int fill_rows(const struct run *run, const char *reason, struct progress_row rows[ROWS])
+{
+    const struct position *position = &run->position;
+    char time[PROGRESS_TIME], memory[TEXT_BYTES];
+    int count = 0;
+    rows[count] = (struct progress_row){.name = "ended"};
+    snprintf(rows[count++].value, sizeof rows->value, "%s, after %" PRId64 " epochs, %" PRId64 " steps", reason,
+             position->epoch, run->state.step);
+    rows[count] = (struct progress_row){.name = "time"};
+    snprintf(rows[count++].value, sizeof rows->value, "%s", progress_time(clock_seconds() - run->began, time));
+    rows[count] = (struct progress_row){.name = "device memory"};
+    snprintf(rows[count++].value, sizeof rows->value, "%s", text_bytes((uint64_t)run->bytes.total, memory));
+    if (position->best_epoch > 0) {
+        bool loss = run->setup->settings->checkpoint.best == BEST_VAL_LOSS;
+        rows[count] = (struct progress_row){.name = loss ? "best validation loss" : "best accuracy"};
+        snprintf(rows[count++].value, sizeof rows->value, loss ? "%.4f in epoch %" PRId64 : "%.2f %% in epoch %" PRId64,
+                 loss ? position->best : 100 * position->best, position->best_epoch);
+    }
+    if (run->folder.path) {
+        rows[count] = (struct progress_row){.name = "run folder"};
+        snprintf(rows[count++].value, sizeof rows->value, "%s", run->folder.path);
+    }
+    return count;
+}
+
+enum status report_end(struct run *run, const char *reason)
+{
+    struct progress_row rows[ROWS];
+    struct text line = {0};
+    int count = fill_rows(run, reason, rows);
+    metrics_begin(&line, "end");
+    metrics_text(&line, "reason", reason);
+    metrics_integer(&line, "epochs", run->position.epoch);
+    metrics_integer(&line, "steps", run->state.step);
+    metrics_number(&line, "best", run->position.best_epoch > 0 ? run->position.best : NAN);
+    progress_table(&run->progress, rows, count);
+    return write_line(run, &line);
+}

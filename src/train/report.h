@@ -1,0 +1,22 @@
+/* report.h: what a run tells: lines of metrics, curves, the live line, the closing table. */
+#ifndef TRAIN_REPORT_H
+#define TRAIN_REPORT_H
+
+#include "train/run.h"
+
+/* What one step came to. */
+struct report_step {
+    double loss;             /* mean over the batch, unscaled */
+    double lr, loss_scale;   /* that it was computed with */
+};
+
+enum status report_start(struct run *run);
+enum status report_step(struct run *run, const struct report_step *step);
+/* `evaluation` NULL: there was none. To be called before the position moves to the next epoch. */
+enum status report_epoch(struct run *run, const struct evaluation *evaluation);
+enum status report_end(struct run *run, const char *reason);
+
+/* A line about the state, on request. */
+void report_status(const struct run *run);
+
+#endif

@@ -1,0 +1,135 @@
+#include "train/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "train/clock.h"
+#include "train/durable.h"
+
+static enum status restore(struct run *run, const struct safetensors *file)
+{
+    const struct setup *setup = run->setup;
+    TRY(checkpoint_match(file, &run->store, setup->optimizer));
+    TRY(checkpoint_match_settings(file, setup->settings));
+    TRY(checkpoint_restore(file, &run->store, setup->optimizer, &run->position));
+    TRY(store_read_state(&run->store, &run->state));
+    log_info("%s: going on after step %lld, in epoch %lld", file->path, (long long)run->state.step,
+             (long long)run->position.epoch + 1);
+    return OK;
+}
+
+static enum status open_checkpoint(const struct run *run, const struct run_options *options,
+                                   struct safetensors *file)
+{
+    if (!options->resume_file) return checkpoint_open_newest(run->folder.path, file);
+    struct reason reason;
+    if (checkpoint_open(options->resume_file, file, &reason)) return OK;
+    return fail(BAD_CHECKPOINT, "%s: %s", options->resume_file, reason.text);
+}
+
+static enum status resume(struct run *run, const struct run_options *options)
+{
+    bool nothing = !options->resume_file && !(run->folder.path && checkpoint_exists(run->folder.path));
+    if (nothing && options->resume) log_info("there is no checkpoint yet: beginning from the start");
+    if (!options->resume || nothing) return OK;
+    struct safetensors file;
+    TRY(open_checkpoint(run, options, &file));
+    enum status status = restore(run, &file);
+    safetensors_close(&file);
+    return status;
+}
+
+static enum status open_records(struct run *run)
+{
+    if (!run->folder.path) return OK;
+    char *path = folder_file(&run->folder, "metrics.jsonl");
+    enum status status = metrics_cut(path, run->state.step, run->position.epoch);
+    if (status == OK) status = metrics_open(path, &run->metrics);
+    free(path);
+    TRY(status);
+    TRY(folder_write_settings(&run->folder, run->setup->settings));
+    if (!run->setup->settings->log.tensorboard) return OK;
+    return events_open(run->folder.path, run->state.step, &run->events);
+}
+
+static enum status open_programs(struct run *run)
+{
+    TRY(step_open(run->setup, STEP_TRAINING, &run->store, NULL, &run->training));
+    if (run->setup->val.dataset)
+        TRY(step_open(run->setup, STEP_EVALUATION, &run->store, &run->training, &run->evaluation));
+    run->bytes = step_bytes(&run->training.program, exec_plan(run->training.exec), run->store.layout.bytes);
+    bool own = run->evaluation.exec && exec_arena(run->evaluation.exec) != exec_arena(run->training.exec);
+    if (own) run->bytes.total += exec_arena_bytes(run->evaluation.exec);
+    return OK;
+}
+
+static enum status open_all(struct run *run, const struct run_options *options)
+{
+    struct setup *setup = run->setup;
+    TRY(folder_open(options->output, options->resume, &run->folder));
+    TRY(setup_device(setup));
+    TRY(setup_store(setup, true, &run->store));
+    TRY(store_read_state(&run->store, &run->state));
+    run->position.seed = setup->settings->run.seed;
+    TRY(resume(run, options));
+    TRY(open_programs(run));
+    TRY(setup_loader(setup, &setup->train, true, &run->loader));
+    return open_records(run);
+}
+
+enum status run_open(struct setup *setup, const struct run_options *options, struct run *run)
+{
+    double now = clock_seconds();
+    *run = (struct run){
+        .setup = setup,
+        .folder = {.lock = -1},
+        .began = now,
+        .saved = now,
+        .told = now,
+        .saved_step = -1,
+    };
+    enum status status = open_all(run, options);
+    if (status != OK) {
+        run_close(run);
+        return status;
+    }
+    progress_open(options->quiet, &run->progress);
+    run->resumed_at = run->told = clock_seconds();
+    run->seconds_before = run->position.seconds;
+    return OK;
+}
+
+void run_close(struct run *run)
+{
+    progress_close(&run->progress);
+    events_close(&run->events);
+    metrics_close(&run->metrics);
+    if (run->loader) loader_close(run->loader);
+    step_close(&run->evaluation);
+    step_close(&run->training);
+    if (run->store.memory) store_close(&run->store);
+    folder_close(&run->folder);
+}
+
+enum status run_save(struct run *run)
+{
+    if (!run->folder.path) return OK;
+    const struct setup *setup = run->setup;
+    struct checkpoint_source source = {
+        .store = &run->store,
+        .optimizer = setup->optimizer,
+        .settings = setup->settings,
+        .class_names = setup->class_names,
+        .classes = setup->classes,
+        .h = setup->val.h,
+        .w = setup->val.w,
+        .channels = setup->channels,
+    };
+    TRY(metrics_sync(&run->metrics));
+    TRY(checkpoint_save(&source, &run->position, run->folder.path));
+    run->saved = clock_seconds();
+    run->saved_step = run->state.step;
+    return OK;
+}

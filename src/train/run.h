@@ -1,0 +1,49 @@
+/* run.h: a training run while it lasts: its folder, store, programs, loader, and where it stands. */
+#ifndef TRAIN_RUN_H
+#define TRAIN_RUN_H
+
+#include "train/checkpoint.h"
+#include "train/evaluate.h"
+#include "train/events.h"
+#include "train/folder.h"
+#include "train/metrics.h"
+#include "train/progress.h"
+
+struct run_options {
+    const char *output;          /* the run folder; NULL: none */
+    bool resume;                 /* from the newest good checkpoint there ... */
+    const char *resume_file;     /* ... or from this one */
+    bool quiet;
+};
+
+struct run {
+    struct setup *setup;
+    struct folder folder;
+    struct store store;
+    struct step training, evaluation;   /* evaluation.exec NULL: nothing to evaluate on */
+    struct loader *loader;
+    struct metrics metrics;
+    struct events events;
+    struct progress progress;
+    struct position position;
+    struct step_bytes bytes;
+    struct optimizer_state state;       /* after the last step */
+    double began;                       /* all times by clock_seconds */
+    double saved;                       /* when the last checkpoint was written */
+    double resumed_at;                  /* when this process went on with the epoch ... */
+    double seconds_before;              /* ... on which it had spent so much */
+    double told;                        /* when the last line of metrics was written ... */
+    int64_t images_since_told;          /* ... and the images since */
+    int64_t bad_before;                 /* bad images that the loader counted before this epoch */
+    int64_t saved_step;                 /* of the last checkpoint; -1: none yet */
+    bool mid_epoch_saved;               /* it was taken before its epoch was finished */
+};
+
+/* Everything ready for the first step, the position restored on a resumed run, metrics cut. */
+enum status run_open(struct setup *setup, const struct run_options *options, struct run *run);
+void run_close(struct run *run);        /* accepts a half-built struct */
+
+/* Writes checkpoint-last. Without a folder: nothing. */
+enum status run_save(struct run *run);
+
+#endif

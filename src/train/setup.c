@@ -1,0 +1,129 @@
+#include "train/setup.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "device/device.h"
+#include "train/checkpoint.h"
+#include "train/weights.h"
+
+enum status setup_refuse(const struct setup *setup, const char *section, const char *key,
+                         const char *format, ...)
+{
+    char why[REASON_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    return fail(USAGE, "%s: %s.%s: %s", settings_where(setup->settings, section, key), section, key, why);
+}
+
+enum status setup_open(struct settings *settings, const char *file, unsigned what,
+                       const struct setup_hint *hint, struct setup *setup)
+{
+    *setup = (struct setup){.settings = settings, .file = file, .hint = hint};
+    enum status status = setup_images(setup, what);
+    if (status == OK) status = setup_network(setup);
+    if (status == OK) status = setup_numbers(setup);
+    if (status != OK) setup_close(setup);
+    return status;
+}
+
+void setup_close(struct setup *setup)
+{
+    if (setup->device) device_close(setup->device);
+    if (setup->own_val_graph) graph_free(&setup->val_graph);
+    if (setup->graph.nodes) graph_free(&setup->graph);
+    free(setup->train.subset);
+    free(setup->val.subset);
+    for (int i = 0; i < 2; i++) dataset_close(&setup->opened[i]);
+    checkpoint_free_names(setup->class_names, setup->classes);
+    *setup = (struct setup){0};
+}
+
+enum status setup_device(struct setup *setup)
+{
+    const struct settings *settings = setup->settings;
+    return device_open(settings->run.device, (int)settings->run.threads, &setup->device);
+}
+
+static void report_bad_image(void *context, int64_t index, const char *why)
+{
+    (void)context, (void)index;
+    log_warning("%s", why);
+}
+
+/* One thread for every processor that this process may use: decoding and computing take turns. */
+static int workers_of(const struct settings *settings)
+{
+    if (settings->loader.workers > 0) return (int)settings->loader.workers;
+    cpu_set_t cpus;
+    int count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    return count > 0 ? count : 1;
+}
+
+enum status setup_loader(const struct setup *setup, const struct images *images, bool training,
+                         struct loader **loader)
+{
+    const struct settings *settings = setup->settings;
+    struct loader_options options = {
+        .dataset = images->dataset,
+        .subset = images->subset,
+        .count = images->count,
+        .augment = setup->augment,
+        .training = training,
+        .shuffle = training && settings->data.shuffle,
+        .batch = setup->batch,
+        .h = images->h,
+        .w = images->w,
+        .channels = setup->channels,
+        .dtype = setup->precision->storage,
+        .workers = workers_of(settings),
+        .prefetch = (int)settings->loader.prefetch,
+        .seed = (uint64_t)settings->run.seed,
+        .stop_on_error = settings->data.on_error == ON_ERROR_STOP,
+        .bad_image = report_bad_image,
+    };
+    return loader_open(&options, loader);
+}
+
+struct store_options setup_store_options(const struct setup *setup, bool training)
+{
+    return (struct store_options){
+        .low = setup->precision->storage,
+        .optimizer = training ? setup->optimizer : NULL,
+        .ema = training && setup->settings->train.ema > 0,
+    };
+}
+
+static enum status load_initial_weights(const struct setup *setup, struct store *store)
+{
+    const char *named = setup->settings->model.weights;
+    if (!named || !*named) return OK;
+    char *path = settings_path(setup->settings, setup->file, named);
+    enum status status = weights_load(path, true, store);
+    free(path);
+    return status;
+}
+
+enum status setup_store(const struct setup *setup, bool training, struct store *store)
+{
+    struct store_options options = setup_store_options(setup, training);
+    struct store opened = {0};
+    TRY(store_open(setup->device, &setup->graph, &options, &opened));
+    enum status status = store_init(&opened, (uint64_t)setup->settings->run.seed);
+    if (status == OK && training) {
+        struct optimizer_state state = {.scaler = scaler_start(&setup->scaling)};
+        status = store_write_state(&opened, &state);
+    }
+    if (status == OK) status = load_initial_weights(setup, &opened);
+    if (status != OK)
+        store_close(&opened);
+    else
+        *store = opened;
+    return status;
+}

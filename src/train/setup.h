@@ -1,0 +1,84 @@
+/* setup.h: settings become the things that a run is made of: images, network, numbers, device. */
+#ifndef TRAIN_SETUP_H
+#define TRAIN_SETUP_H
+
+#include "amp/precision.h"
+#include "conf/settings.h"
+#include "data/loader.h"
+#include "graph/model.h"
+#include "graph/store.h"
+#include "train/schedule.h"
+
+/* Images of one split as a run uses them. */
+struct images {
+    const struct dataset *dataset;   /* NULL: there are none */
+    int64_t *subset;                 /* indices in the dataset in file order; NULL: all */
+    int64_t count;
+    int h, w;                        /* of what the network gets */
+};
+
+/* What a command wants of the data. */
+enum setup_data {
+    DATA_NONE = 0,
+    DATA_TRAIN = 1,
+    DATA_VAL = 2,
+    DATA_OPTIONAL = 4,   /* what is not there is not missed: sizes then follow the model file */
+};
+
+/* What stands in for data that are not opened: from a checkpoint's metadata. */
+struct setup_hint {
+    int h, w, channels;               /* of evaluation images */
+    char *const *class_names;
+    int classes;
+};
+
+struct setup {
+    struct settings *settings;
+    const char *file;                 /* the configuration's path; NULL: none */
+    struct dataset opened[2];         /* by enum split */
+    struct images train, val;
+    struct augment augment;
+    const struct setup_hint *hint;    /* NULL: none */
+    int channels, classes;
+    char **class_names;               /* [classes]; the data's, or numbers */
+    struct graph graph;               /* on training images */
+    struct graph val_graph;           /* its own when evaluation images have another size, else a copy of the struct */
+    bool own_val_graph;
+    const struct precision_row *precision;
+    struct scaler_settings scaling;
+    const struct optimizer *optimizer;
+    struct optimizer_settings optimizer_settings;
+    struct schedule schedule;
+    int batch, slices;
+    int64_t steps_per_epoch;
+    struct device *device;            /* NULL until setup_device */
+};
+
+/* Opens data, builds the network and works out every number; touches no device. Defaults that
+ * follow from other keys are noted in `settings` (settings_derive), which must outlive the setup.
+ * `what`: bits of enum setup_data; `hint` may be NULL. Refused with key and place, USAGE or BAD_DATA. */
+enum status setup_open(struct settings *settings, const char *file, unsigned what,
+                       const struct setup_hint *hint, struct setup *setup);
+void setup_close(struct setup *setup);        /* accepts a zeroed or half-built struct */
+
+enum status setup_device(struct setup *setup);
+
+/* A loader over images; evaluation is in file order. `bad_image` is told of unusable images. */
+enum status setup_loader(const struct setup *setup, const struct images *images, bool training,
+                         struct loader **loader);
+
+/* A store for the network, initialised, with `model.weights` loaded; `training` with all that
+ * updates need. */
+enum status setup_store(const struct setup *setup, bool training, struct store *store);
+struct store_options setup_store_options(const struct setup *setup, bool training);
+
+/* Parts of setup_open, one file each. */
+enum status setup_images(struct setup *setup, unsigned what);
+enum status setup_network(struct setup *setup);
+enum status setup_numbers(struct setup *setup);
+
+/* Reports what is wrong with an option's value: "FILE:LINE: section.key: ...", USAGE. */
+enum status setup_refuse(const struct setup *setup, const char *section, const char *key,
+                         const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+#endif

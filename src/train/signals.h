@@ -1,0 +1,17 @@
+/* signals.h: what the outside asked of the run; handlers only note it, the loop acts between steps.
+ *
+ * A signal handler can reach nothing but static memory: that is why this file has some. */
+#ifndef TRAIN_SIGNALS_H
+#define TRAIN_SIGNALS_H
+
+#include <stdbool.h>
+
+/* SIGINT, SIGTERM, SIGUSR1: stop after the step with a checkpoint; a second one ends the program
+ * at once. SIGHUP: checkpoint and go on. SIGUSR2: a status line. */
+void signals_watch(void);
+
+int signals_stop(void);            /* the signal that asks for the end; 0: none */
+bool signals_checkpoint(void);     /* asked since the last call */
+bool signals_status(void);         /* asked since the last call */
+
+#endif

@@ -1,0 +1,65 @@
+#include "train/step.h"
+
+enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program)
+{
+    bool training = kind == STEP_TRAINING;
+    struct lower_options options = {
+        .batch = setup->batch,
+        .slices = training ? setup->slices : 1,
+        .training = training,
+        .storage = setup->precision->storage,
+        .label_smoothing = training ? setup->settings->augment.label_smoothing : 0,
+        .logits = !training,
+    };
+    struct program lowered = {0};
+    TRY(lower(training ? &setup->graph : &setup->val_graph, &options, &lowered));
+    enum status status = autocast(&lowered);
+    if (status == OK && setup->device && setup->device->lanes > 1) status = lanes(&lowered, setup->device->lanes);
+    if (status != OK)
+        program_free(&lowered);
+    else
+        *program = lowered;
+    return status;
+}
+
+enum status step_open(const struct setup *setup, enum step_kind kind, struct store *store,
+                      const struct step *beside, struct step *step)
+{
+    struct step opened = {0};
+    TRY(step_program(setup, kind, &opened.program));
+    *step = opened;
+    struct exec_options options = {
+        .device = setup->device,
+        .store = store,
+        .optimizer = kind == STEP_TRAINING ? setup->optimizer : NULL,
+        .optimizer_settings = setup->optimizer_settings,
+        .scaling = setup->scaling,
+        .decay_norm_bias = setup->settings->optimizer.decay_norm_bias,
+        .seed = (uint64_t)setup->settings->run.seed,
+        .arena = beside && beside->exec ? exec_arena(beside->exec) : NULL,
+        .arena_bytes = beside && beside->exec ? exec_arena_bytes(beside->exec) : 0,
+    };
+    enum status status = exec_open(&step->program, &options, &step->exec);
+    if (status != OK) step_close(step);
+    return status;
+}
+
+void step_close(struct step *step)
+{
+    if (step->exec) exec_close(step->exec);
+    if (step->program.graph) program_free(&step->program);
+    *step = (struct step){0};
+}
+
+struct step_bytes step_bytes(const struct program *program, const struct plan *plan, int64_t store)
+{
+    struct step_bytes bytes = {
+        .arena = plan->arena_bytes,
+        .live_bound = plan->live_bytes_bound,
+        .store = store,
+        .batch = program->images_bytes + program->targets_bytes + program->results_bytes,
+        .workspace = plan->workspace_bytes,
+    };
+    bytes.total = bytes.arena + bytes.store + bytes.batch;
+    return bytes;
+}

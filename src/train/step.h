@@ -1,0 +1,31 @@
+/* step.h: a training step or an evaluation of a batch, made into a program and planned. */
+#ifndef TRAIN_STEP_H
+#define TRAIN_STEP_H
+
+#include "graph/exec.h"
+#include "train/setup.h"
+
+enum step_kind { STEP_TRAINING, STEP_EVALUATION };
+
+/* The program of a step, lowered and cast. The caller frees it with program_free. */
+enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program);
+
+/* A program that can run. */
+struct step {
+    struct program program;
+    struct exec *exec;
+};
+
+/* The device is setup's; the store belongs to setup's graph. `beside`: a step that never runs at
+ * the same time and lends its arena if that is large enough; NULL: none. */
+enum status step_open(const struct setup *setup, enum step_kind kind, struct store *store,
+                      const struct step *beside, struct step *step);
+void step_close(struct step *step);          /* accepts a zeroed struct */
+
+/* What a run takes of device memory, known before any is taken. */
+struct step_bytes {
+    int64_t arena, live_bound, store, batch, workspace, total;
+};
+struct step_bytes step_bytes(const struct program *program, const struct plan *plan, int64_t store);
+
+#endif

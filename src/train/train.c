@@ -1,0 +1,317 @@
+#include "train/train.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "train/clock.h"
+#include "train/durable.h"
+#include "train/report.h"
+#include "train/signals.h"
+
+/* Overflows in a row, with the loss scale at its floor, after which it is clear that they will not
+ * stop by themselves. A static scale cannot move: the first is enough. */
+#define STUCK_DYNAMIC 3
+#define STUCK_STATIC 1
+#define STUCK_AGAIN 1000      /* and so often is it said again */
+
+enum verdict { GO_ON, FINISH_EPOCH, DONE, EARLY_STOP, MAX_STEPS, MAX_TIME, STOP };
+
+static const char *const verdict_name[] = {
+    [GO_ON] = "", [FINISH_EPOCH] = "", [DONE] = "done", [EARLY_STOP] = "early_stop",
+    [MAX_STEPS] = "max_steps", [MAX_TIME] = "max_time", [STOP] = "stopped",
+};
+
+static enum verdict judge(const struct run *run)
+{
+    const struct settings *settings = run->setup->settings;
+    const struct position *position = &run->position;
+    if (position->epoch >= settings->train.epochs) return DONE;
+    bool patience = settings->train.early_stop == 0 ||
+                    position->epochs_without_gain < settings->train.early_stop;
+    if (!patience && position->batch == 0) return EARLY_STOP;
+    if (signals_stop()) return STOP;
+    if (position->batch >= run->setup->steps_per_epoch) return FINISH_EPOCH;
+    if (settings->run.max_steps > 0 && run->state.updates >= settings->run.max_steps) return MAX_STEPS;
+    if (settings->run.max_time > 0 && clock_seconds() - run->began >= settings->run.max_time) return MAX_TIME;
+    return GO_ON;
+}
+
+/* A step. */
+
+static double count_results(struct run *run)
+{
+    const float *losses = exec_losses(run->training.exec);
+    const int32_t *ranks = exec_ranks(run->training.exec);
+    struct position *position = &run->position;
+    int images = run->setup->batch;
+    double sum = 0;
+    int64_t correct = 0;
+    for (int i = 0; i < images; i++) {
+        sum += losses[i];
+        correct += ranks[i] < 1;
+    }
+    if (isfinite(sum)) {
+        position->loss_sum += sum;
+        position->images += images;
+        position->correct += correct;
+    }
+    return sum / images;
+}
+
+/* Names the layer, once, when a skipped step is not something that the loss scale will cure. */
+static enum status diagnose(struct run *run, const struct batch *batch)
+{
+    const struct scaler *scaler = &run->state.scaler;
+    int stuck = run->setup->scaling.dynamic ? STUCK_DYNAMIC : STUCK_STATIC;
+    bool stop = run->setup->settings->train.on_nan == ON_NAN_STOP;
+    if (scaler->floor_overflows < stuck || (scaler->floor_overflows - stuck) % STUCK_AGAIN != 0) return OK;
+    struct reason finding = {""};
+    TRY(exec_diagnose(run->training.exec, &finding));
+    if (finding.text[0] == '\0') because(&finding, "repeated, the step is finite");
+    char what[512];
+    snprintf(what, sizeof what, "step %lld (epoch %lld, images %lld to %lld of its order): gradients are not finite "
+             "at loss scale %g: %s", (long long)run->state.step, (long long)run->position.epoch + 1,
+             (long long)batch->first, (long long)(batch->first + batch->count - 1), (double)scaler->scale,
+             finding.text);
+    if (stop) return fail(FAILED, "%s; train.on_nan=stop ends the run", what);
+    log_warning("%s; such steps are skipped", what);
+    return OK;
+}
+
+static enum status run_batch(struct run *run, const struct batch *batch)
+{
+    struct schedule_rate rate = schedule_at(&run->setup->schedule, run->state.updates);
+    struct report_step report = {.lr = rate.lr, .loss_scale = run->state.scaler.scale};
+    const struct exec_batch input = {batch->images, batch->labels};
+    TRY(exec_run(run->training.exec, &input, rate.lr, rate.momentum));
+    run->state = *exec_state(run->training.exec);
+    report.loss = count_results(run);
+    run->position.batch++;
+    run->position.skipped += run->state.skipped != 0;
+    run->position.seconds = run->seconds_before + clock_seconds() - run->resumed_at;
+    run->images_since_told += batch->count;
+    if (run->state.skipped) TRY(diagnose(run, batch));
+    return report_step(run, &report);
+}
+
+static enum status step(struct run *run)
+{
+    struct batch *batch;
+    TRY(loader_next(run->loader, &batch, &run->position.wait_seconds));
+    if (!batch) return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
+                            (long long)run->position.batch, (long long)run->setup->steps_per_epoch);
+    run->position.bad_images += batch->bad;
+    enum status status = run_batch(run, batch);
+    loader_return(run->loader, batch);
+    return status;
+}
+
+/* Checkpoints. */
+
+/* One that is written along the way may fail: the last good one is still there, and the run is
+ * worth more than the message. */
+static void save_and_go_on(struct run *run)
+{
+    if (run_save(run) == OK) return;
+    run->saved = clock_seconds();
+    log_warning("the checkpoint was not written; the run goes on, the last good one is kept");
+}
+
+static bool step_checkpoint_due(const struct run *run)
+{
+    const struct field_every *every = &run->setup->settings->checkpoint.every;
+    if (every->amount <= 0) return false;
+    switch (every->unit) {
+    case UNIT_STEPS:
+        return fmod((double)run->state.step, every->amount) < 1;
+    case UNIT_SECONDS:
+        return clock_seconds() - run->saved >= every->amount;
+    case UNIT_EPOCHS:
+        if (every->amount >= 1) return false;
+        return fmod((double)run->position.batch, fmax(1, round(every->amount * (double)run->setup->steps_per_epoch))) < 1;
+    }
+    return false;
+}
+
+static bool epoch_checkpoint_due(const struct run *run)
+{
+    const struct field_every *every = &run->setup->settings->checkpoint.every;
+    if (every->amount <= 0 || every->unit != UNIT_EPOCHS) return false;
+    return every->amount <= 1 || fmod((double)run->position.epoch, every->amount) < 1;
+}
+
+static void link_checkpoint(const struct run *run, const char *name)
+{
+    char *last = folder_file(&run->folder, CHECKPOINT_LAST), *path = folder_file(&run->folder, name);
+    if (durable_link(last, path) != OK) log_warning("%s was not written; the run goes on", path);
+    free(path);
+    free(last);
+}
+
+/* The checkpoint of this epoch under its own name, and the oldest of those removed. */
+static void keep_epoch(const struct run *run)
+{
+    int64_t keep = run->setup->settings->checkpoint.keep, epoch = run->position.epoch;
+    if (keep == 0) return;
+    char *name = text_format("checkpoint-%lld.safetensors", (long long)epoch);
+    link_checkpoint(run, name);
+    free(name);
+    const struct field_every *every = &run->setup->settings->checkpoint.every;
+    int64_t stride = every->unit == UNIT_EPOCHS && every->amount > 1 ? (int64_t)every->amount : 1;
+    name = text_format("checkpoint-%lld.safetensors", (long long)(epoch - keep * stride));
+    char *path = folder_file(&run->folder, name);
+    unlink(path);
+    free(path);
+    free(name);
+}
+
+static void save_epoch(struct run *run, bool best)
+{
+    bool due = epoch_checkpoint_due(run);
+    if (!run->folder.path || (!due && !best)) return;
+    int64_t before = run->saved_step;
+    run->saved_step = -1;
+    save_and_go_on(run);
+    if (run->saved_step < 0) {
+        run->saved_step = before;
+        return;
+    }
+    if (best) link_checkpoint(run, CHECKPOINT_BEST);
+    if (due) keep_epoch(run);
+}
+
+/* The end of an epoch. */
+
+static enum status evaluate_run(struct run *run, struct evaluation *evaluation)
+{
+    const struct evaluate_options options = {0};
+    bool averages = run->setup->settings->train.ema > 0;
+    if (averages) TRY(store_swap_average(&run->store));
+    enum status status = evaluate(run->setup, &run->setup->val, &run->evaluation, &options, evaluation);
+    if (averages) TRY(store_swap_average(&run->store));
+    return status;
+}
+
+/* Whether this evaluation is the best so far. */
+static bool take_best(struct run *run, const struct evaluation *evaluation)
+{
+    struct position *position = &run->position;
+    bool by_loss = run->setup->settings->checkpoint.best == BEST_VAL_LOSS;
+    double value = by_loss ? evaluation->loss : evaluation->top1;
+    bool better = position->best_epoch == 0 || (by_loss ? value < position->best : value > position->best);
+    position->epochs_without_gain = better ? 0 : position->epochs_without_gain + 1;
+    if (!better) return false;
+    position->best = value;
+    position->best_epoch = position->epoch + 1;
+    return true;
+}
+
+static void next_epoch(struct run *run)
+{
+    struct position *position = &run->position;
+    position->epoch++;
+    position->batch = 0;
+    position->loss_sum = position->seconds = position->wait_seconds = 0;
+    position->images = position->correct = position->skipped = position->bad_images = 0;
+}
+
+static enum status begin_epoch(struct run *run)
+{
+    run->seconds_before = run->position.seconds;
+    run->resumed_at = run->told = clock_seconds();
+    run->images_since_told = 0;
+    if (run->position.epoch >= run->setup->settings->train.epochs) return OK;
+    return loader_start(run->loader, run->position.epoch, run->position.batch);
+}
+
+static enum status finish_epoch(struct run *run)
+{
+    struct evaluation evaluation = {0};
+    bool evaluated = run->evaluation.exec != NULL;
+    if (evaluated) {
+        enum status status = evaluate_run(run, &evaluation);
+        /* Asked to stop in its midst: the epoch is finished when the run is resumed. */
+        if (status == STOPPED) return OK;
+        TRY(status);
+    }
+    bool best = evaluated && take_best(run, &evaluation);
+    TRY(report_epoch(run, evaluated ? &evaluation : NULL));
+    next_epoch(run);
+    save_epoch(run, best);
+    return begin_epoch(run);
+}
+
+/* The end of the run. */
+
+static enum status say_stopped(const struct run *run)
+{
+    if (!run->folder.path) return fail(FAILED, "stopped; nothing is kept, since there is no run folder (-o)");
+    log_info("stopped after step %lld with a checkpoint; the same command with -r goes on", (long long)run->state.step);
+    return STOPPED;
+}
+
+static enum status finish(struct run *run, enum verdict verdict)
+{
+    bool stopped = verdict == STOP || verdict == MAX_TIME;
+    TRY(run_save(run));
+    TRY(report_end(run, verdict_name[verdict]));
+    return stopped ? say_stopped(run) : OK;
+}
+
+static enum status obey(struct run *run)
+{
+    bool asked = signals_checkpoint();
+    if (asked || step_checkpoint_due(run)) save_and_go_on(run);
+    if (asked) log_info("checkpoint on request after step %lld", (long long)run->state.step);
+    if (signals_status()) report_status(run);
+    return OK;
+}
+
+static enum status loop(struct run *run, enum verdict *verdict)
+{
+    TRY(begin_epoch(run));
+    for (;;) {
+        *verdict = judge(run);
+        switch (*verdict) {
+        case GO_ON:
+            TRY(step(run));
+            TRY(obey(run));
+            break;
+        case FINISH_EPOCH:
+            TRY(finish_epoch(run));
+            break;
+        case DONE:
+        case EARLY_STOP:
+        case MAX_STEPS:
+        case MAX_TIME:
+        case STOP:
+            return OK;
+        }
+    }
+}
+
+static enum status check(const struct setup *setup)
+{
+    if (setup->settings->train.early_stop > 0 && !setup->val.dataset)
+        return setup_refuse(setup, "train", "early_stop", "there is no validation data to go by");
+    return OK;
+}
+
+enum status train(struct setup *setup, const struct run_options *options)
+{
+    TRY(check(setup));
+    struct run run;
+    TRY(run_open(setup, options, &run));
+    signals_watch();
+    enum verdict verdict = DONE;
+    enum status status = report_start(&run);
+    if (status == OK && !run.folder.path) log_info("there is no run folder (-o): nothing will be kept");
+    if (status == OK) status = loop(&run, &verdict);
+    if (status == OK) status = finish(&run, verdict);
+    run_close(&run);
+    return status;
+}

@@ -1,0 +1,11 @@
+/* train.h: the training loop: steps, epochs, evaluation, checkpoints, and when to stop. */
+#ifndef TRAIN_TRAIN_H
+#define TRAIN_TRAIN_H
+
+#include "train/run.h"
+
+/* Trains until the epochs are done, early stopping, max_steps (all OK), max_time or a signal
+ * (STOPPED, a checkpoint being written), or a failure. */
+enum status train(struct setup *setup, const struct run_options *options);
+
+#endif

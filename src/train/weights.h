@@ -1,0 +1,27 @@
+/* weights.h: parameters by name from safetensors files: torchvision's, our exports, or our checkpoints. */
+#ifndef TRAIN_WEIGHTS_H
+#define TRAIN_WEIGHTS_H
+
+#include <stdbool.h>
+
+#include "graph/store.h"
+#include "train/safetensors.h"
+
+/* Fills the store's masters (and averages and copies) from fp32, fp16, bf16 or fp64 tensors. Of a
+ * checkpoint the averages are taken where it has them, and that is said. Only num_batches_tracked
+ * may be missing; everything else that is missing, left over or of another shape is listed,
+ * BAD_CHECKPOINT. With `fresh_classifier` the last layer keeps its initial values, and that is
+ * said, when the file's has another number of classes. */
+enum status weights_load(const char *path, bool fresh_classifier, struct store *store);
+
+/* The name under which the weights of parameter `name` stand in the file: the average, if there;
+ * -1: not there. */
+int weights_find(const struct safetensors *file, const char *name);
+
+/* Whether an entry is a weight by its own name, not an average or optimizer state. */
+bool weights_plain(const struct safetensors_entry *entry);
+
+/* One tensor of the file as fp32 in `values`, which has room for it. */
+bool weights_read(const struct safetensors *file, int entry, float *values, struct reason *reason);
+
+#endif

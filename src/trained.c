@@ -1,0 +1,79 @@
+#include "trained.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "train/checkpoint.h"
+#include "train/weights.h"
+
+/* What a checkpoint says of the images it was made for. */
+struct remembered {
+    struct setup_hint hint;
+    char **names;
+    int count;
+    bool sized;
+};
+
+static enum status remember(const char *path, struct remembered *remembered)
+{
+    struct safetensors file;
+    struct reason reason;
+    if (!safetensors_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
+    *remembered = (struct remembered){0};
+    checkpoint_class_names(&file, &remembered->names, &remembered->count);
+    struct setup_hint *hint = &remembered->hint;
+    remembered->sized = checkpoint_input(&file, &hint->h, &hint->w, &hint->channels);
+    hint->class_names = remembered->names;
+    hint->classes = remembered->count;
+    safetensors_close(&file);
+    return OK;
+}
+
+/* The same number of classes under other names is worth a word: the figures may mean nothing. */
+static void compare_classes(const struct setup *setup, const struct remembered *remembered)
+{
+    if (remembered->count != setup->classes) return;
+    for (int i = 0; i < setup->classes; i++) {
+        if (strcmp(setup->class_names[i], remembered->names[i]) == 0) continue;
+        log_warning("class %d is '%s' in the data, but the weights were trained for '%s'", i, setup->class_names[i],
+                    remembered->names[i]);
+        return;
+    }
+}
+
+static enum status open_network(const char *path, struct trained *trained)
+{
+    struct setup *setup = &trained->setup;
+    TRY(setup_device(setup));
+    struct store_options options = setup_store_options(setup, false);
+    TRY(store_open(setup->device, &setup->graph, &options, &trained->store));
+    TRY(store_init(&trained->store, 0));
+    TRY(weights_load(path, false, &trained->store));
+    return step_open(setup, STEP_EVALUATION, &trained->store, NULL, &trained->step);
+}
+
+enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained)
+{
+    const char *path;
+    struct remembered remembered;
+    *trained = (struct trained){0};
+    TRY(cmd_required(cmd, "weights", &path));
+    TRY(remember(path, &remembered));
+    bool hinted = data == DATA_NONE && remembered.sized;
+    enum status status = cmd_setup(cmd, data, hinted ? &remembered.hint : NULL, &trained->setup);
+    if (status == OK) {
+        compare_classes(&trained->setup, &remembered);
+        trained->setup.hint = NULL;
+        status = open_network(path, trained);
+    }
+    checkpoint_free_names(remembered.names, remembered.count);
+    if (status != OK) trained_close(trained);
+    return status;
+}
+
+void trained_close(struct trained *trained)
+{
+    step_close(&trained->step);
+    if (trained->store.memory) store_close(&trained->store);
+    setup_close(&trained->setup);
+}
