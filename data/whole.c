@@ -52,6 +52,7 @@ static bool broken(struct whole *whole, struct reason *reason)
     const char *message = gzerror(whole->gz, &code);
     if (code == Z_ERRNO) message = strerror(errno);
     if (code == Z_OK || code == Z_BUF_ERROR) message = "truncated";
+    if (code == Z_DATA_ERROR) message = "corrupt: not what gzip wrote";
     return because(reason, "%s: %s", whole->path, message);
 }
 

@@ -1,5 +1,14 @@
 check_PROGRAMS += \
-	tests/test_image
+	tests/test_augment \
+	tests/test_formats \
+	tests/test_image \
+	tests/test_loader
 
+tests_test_augment_SOURCES = tests/test_augment.c
+tests_test_augment_LDADD = libdata.a libbase.a -lcmocka
+tests_test_formats_SOURCES = tests/test_formats.c tests/data_case.c tests/data_case.h
+tests_test_formats_LDADD = libdata.a libbase.a -lcmocka
 tests_test_image_SOURCES = tests/test_image.c tests/data_case.c tests/data_case.h
 tests_test_image_LDADD = libdata.a libbase.a -lcmocka
+tests_test_loader_SOURCES = tests/test_loader.c tests/data_case.c tests/data_case.h
+tests_test_loader_LDADD = libdata.a libbase.a -lcmocka

@@ -148,6 +148,13 @@ void case_write_gz(const char *folder, const char *name, const void *data, size_
     free(path);
 }
 
+void case_unlink(const char *folder, const char *name)
+{
+    char *path = path_in(folder, name);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+}
+
 struct bytes case_read(const char *path)
 {
     struct bytes bytes = {0};

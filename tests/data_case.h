@@ -31,6 +31,7 @@ void case_remove(char *folder);
 void case_write(const char *folder, const char *name, const void *data, size_t count);
 void case_write_bytes(const char *folder, const char *name, struct bytes bytes);   /* and frees them */
 void case_write_gz(const char *folder, const char *name, const void *data, size_t count);
+void case_unlink(const char *folder, const char *name);
 struct bytes case_read(const char *path);
 
 /* $AMPTRAIN_DATA/NAME when it is there, otherwise the test that asks is skipped. The caller frees. */

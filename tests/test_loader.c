@@ -1,0 +1,488 @@
+/* The loader: the same batches whatever the number of threads, every image once, a clean stop at any moment. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "data/loader.h"
+#include "data_case.h"
+
+#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+
+static struct dataset synthetic(int64_t count)
+{
+    struct dataset dataset = {0};
+    struct dataset_options options = {.seed = 3, .h = 9, .w = 8, .c = 3, .classes = 7, .synthetic_count = count};
+    assert_int_equal(dataset_open(format_find("synthetic"), &options, &dataset), OK);
+    return dataset;
+}
+
+static struct loader_options training(const struct dataset *dataset)
+{
+    return (struct loader_options){
+        .dataset = dataset,
+        .count = dataset->count,
+        .augment = {.pad = 2, .random_crop = true, .flip = 0.5, .channels = 3, .std = {1, 1, 1, 1}},
+        .training = true,
+        .shuffle = true,
+        .batch = 16,
+        .h = 9,
+        .w = 8,
+        .channels = 3,
+        .dtype = F32,
+        .workers = 1,
+        .prefetch = 2,
+        .seed = 42,
+    };
+}
+
+static struct loader *opened(const struct loader_options *options)
+{
+    struct loader *loader = NULL;
+    assert_int_equal(loader_open(options, &loader), OK);
+    return loader;
+}
+
+static uint64_t mixed(uint64_t hash, const void *data, size_t count)
+{
+    const uint8_t *bytes = data;
+    for (size_t i = 0; i < count; i++) hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static uint64_t hash_of(const struct loader_options *options, const struct batch *batch)
+{
+    size_t image = (size_t)options->h * (size_t)options->w * (size_t)options->channels * dtype_bytes(options->dtype);
+    uint64_t hash = mixed(0xcbf29ce484222325u, batch->images, (size_t)options->batch * image);
+    return mixed(hash, batch->labels, (size_t)options->batch * sizeof *batch->labels);
+}
+
+/* The batches of an epoch from `first` on, as hashes; the array's length is loader_batches. */
+static void read_epoch(struct loader *loader, const struct loader_options *options, int64_t epoch, int64_t first,
+                       uint64_t *hashes)
+{
+    struct batch *batch;
+    assert_int_equal(loader_start(loader, epoch, first), OK);
+    for (int64_t number = first;; number++) {
+        assert_int_equal(loader_next(loader, &batch, NULL), OK);
+        if (!batch) {
+            assert_int_equal(number, loader_batches(loader));
+            return;
+        }
+        assert_int_equal(batch->number, number);
+        assert_int_equal(batch->epoch, epoch);
+        assert_int_equal(batch->first, number * options->batch);
+        hashes[number] = hash_of(options, batch);
+        loader_return(loader, batch);
+    }
+}
+
+#define BATCHES 12
+
+static void workers_and_prefetch_change_nothing(void **state)
+{
+    (void)state;
+    static const int workers[] = {1, 2, 5, 16}, prefetch[] = {1, 3, 8};
+    struct dataset dataset = synthetic(BATCHES * 16 + 5);
+    uint64_t want[2][BATCHES], got[BATCHES];
+    struct loader_options options = training(&dataset);
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < 3; j++) {
+            options.workers = workers[i];
+            options.prefetch = prefetch[j];
+            struct loader *loader = opened(&options);
+            assert_int_equal(loader_batches(loader), BATCHES);
+            for (int epoch = 0; epoch < 2; epoch++) {
+                read_epoch(loader, &options, epoch, 0, i + j ? got : want[epoch]);
+                if (i + j) assert_memory_equal(got, want[epoch], sizeof got);
+            }
+            loader_close(loader);
+        }
+    }
+    assert_memory_not_equal(want[0], want[1], sizeof got);
+    dataset_close(&dataset);
+}
+
+static void resumed_epochs_are_the_same(void **state)
+{
+    (void)state;
+    struct dataset dataset = synthetic(BATCHES * 16);
+    struct loader_options options = training(&dataset);
+    uint64_t want[BATCHES], got[BATCHES];
+    options.workers = 3;
+    struct loader *loader = opened(&options);
+    read_epoch(loader, &options, 5, 0, want);
+    for (int first = 0; first <= BATCHES; first++) {
+        struct batch *batch;
+        assert_int_equal(loader_start(loader, 4, 0), OK);          /* dropped half-way */
+        assert_int_equal(loader_next(loader, &batch, NULL), OK);
+        loader_return(loader, batch);
+        memcpy(got, want, sizeof got);
+        memset(got + first, 0, (size_t)(BATCHES - first) * sizeof *got);
+        read_epoch(loader, &options, 5, first, got);
+        assert_memory_equal(got, want, sizeof got);
+    }
+    loader_close(loader);
+    dataset_close(&dataset);
+}
+
+/* A dataset whose image i is one pixel, i % 256, i / 256, 77, and cannot be read where i % bad == 1. */
+struct counting {
+    int64_t bad;
+};
+
+static bool counting_read(const struct dataset *dataset, int64_t index, struct image *image, int *label,
+                          struct reason *reason)
+{
+    const struct counting *counting = dataset->state;
+    if (counting->bad && index % counting->bad == 1) return because(reason, "image %d is bad", (int)index);
+    if (!image_resize_buffer(image, 1, 1, 3, reason)) return false;
+    memcpy(image->pixels, (uint8_t[]){(uint8_t)index, (uint8_t)(index >> 8), 77}, 3);
+    *label = (int)(index % 10);
+    return true;
+}
+
+static const struct format counting_format = {.name = "counting", .read = counting_read};
+
+static struct loader_options counted(struct dataset *dataset, struct counting *counting, int64_t count)
+{
+    *dataset = (struct dataset){
+        .format = &counting_format, .count = count, .classes = 10, .h = 1, .w = 1, .c = 3, .state = counting};
+    struct loader_options options = training(dataset);
+    options.augment.pad = 0;
+    options.h = options.w = 1;
+    options.workers = 4;
+    return options;
+}
+
+static int64_t index_in(const struct batch *batch, int i)
+{
+    const float *pixel = (const float *)batch->images + 3 * i;
+    return (int)(pixel[0] * 255 + 0.5f) + 256 * (int)(pixel[1] * 255 + 0.5f);
+}
+
+static void training_sees_each_image_once(void **state)
+{
+    (void)state;
+    struct dataset dataset;
+    struct counting counting = {0};
+    struct loader_options options = counted(&dataset, &counting, 1000);
+    int64_t order[2][992];
+    struct loader *loader = opened(&options);
+    for (int epoch = 0; epoch < 2; epoch++) {
+        bool seen[1000] = {false};
+        struct batch *batch;
+        assert_int_equal(loader_start(loader, epoch, 0), OK);
+        while (loader_next(loader, &batch, NULL) == OK && batch) {
+            assert_int_equal(batch->count, 16);
+            for (int i = 0; i < 16; i++) {
+                int64_t index = index_in(batch, i);
+                assert_false(seen[index]);
+                seen[index] = true;
+                assert_int_equal(batch->labels[i], index % 10);
+                order[epoch][batch->first + i] = index;
+            }
+            loader_return(loader, batch);
+        }
+    }
+    assert_memory_not_equal(order[0], order[1], sizeof order[0]);
+    loader_close(loader);
+}
+
+static void evaluation_is_in_file_order_and_complete(void **state)
+{
+    (void)state;
+    struct dataset dataset;
+    struct counting counting = {0};
+    struct loader_options options = counted(&dataset, &counting, 100);
+    int64_t subset[37];
+    for (int i = 0; i < 37; i++) subset[i] = 2 * i + 3;
+    options.subset = subset;
+    options.count = 37;
+    options.training = false;
+    struct loader *loader = opened(&options);
+    assert_int_equal(loader_batches(loader), 3);
+    struct batch *batch;
+    int seen = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        assert_int_equal(loader_start(loader, pass, 0), OK);
+        for (seen = 0; loader_next(loader, &batch, NULL) == OK && batch; seen += batch->count) {
+            for (int i = 0; i < batch->count; i++) assert_int_equal(index_in(batch, i), 2 * (seen + i) + 3);
+            for (int i = batch->count; i < 16; i++) {
+                assert_int_equal(batch->labels[i], -1);
+                assert_int_equal(index_in(batch, i), 0);
+            }
+            loader_return(loader, batch);
+        }
+        assert_int_equal(seen, 37);
+    }
+    loader_close(loader);
+}
+
+static void without_shuffling_training_is_in_order(void **state)
+{
+    (void)state;
+    struct dataset dataset;
+    struct counting counting = {0};
+    struct loader_options options = counted(&dataset, &counting, 64);
+    options.shuffle = false;
+    struct loader *loader = opened(&options);
+    struct batch *batch;
+    assert_int_equal(loader_start(loader, 0, 2), OK);
+    assert_int_equal(loader_next(loader, &batch, NULL), OK);
+    for (int i = 0; i < 16; i++) assert_int_equal(index_in(batch, i), 32 + i);
+    loader_close(loader);              /* a batch is still out */
+}
+
+struct heard {
+    int count;
+};
+
+static void hear(void *context, int64_t index, const char *why)
+{
+    struct heard *heard = context;
+    assert_int_equal(index % 10, 1);
+    assert_non_null(strstr(why, "is bad"));
+    heard->count++;
+}
+
+static void bad_images_are_replaced_alike(void **state)
+{
+    (void)state;
+    struct dataset dataset;
+    struct counting counting = {.bad = 10};
+    struct loader_options options = counted(&dataset, &counting, 160);
+    uint64_t want[10], got[10];
+    for (int workers = 1; workers <= 7; workers += 3) {
+        struct heard heard = {0};
+        options.workers = workers;
+        options.bad_image = hear;
+        options.bad_context = &heard;
+        struct loader *loader = opened(&options);
+        read_epoch(loader, &options, 1, 0, workers > 1 ? got : want);
+        if (workers > 1) assert_memory_equal(got, want, sizeof want);
+        assert_int_equal(heard.count, 16);
+        assert_int_equal(loader_bad_images(loader), 16);
+        read_epoch(loader, &options, 2, 0, got);
+        assert_int_equal(loader_bad_images(loader), 16);
+        loader_close(loader);
+    }
+}
+
+static void bad_images_are_left_out_of_evaluation(void **state)
+{
+    (void)state;
+    struct dataset dataset;
+    struct counting counting = {.bad = 10};
+    struct loader_options options = counted(&dataset, &counting, 32);
+    options.training = false;
+    struct loader *loader = opened(&options);
+    struct batch *batch;
+    assert_int_equal(loader_start(loader, 0, 0), OK);
+    while (loader_next(loader, &batch, NULL) == OK && batch) {
+        for (int i = 0; i < 16; i++) {
+            bool bad = (batch->first + i) % 10 == 1;
+            assert_int_equal(batch->labels[i], bad ? -1 : (batch->first + i) % 10);
+            assert_int_equal(index_in(batch, i), bad ? 0 : batch->first + i);
+        }
+        loader_return(loader, batch);
+    }
+    assert_int_equal(loader_bad_images(loader), 4);
+    loader_close(loader);
+}
+
+static void bad_images_stop_a_run_at_their_batch(void **state)
+{
+    (void)state;
+    struct dataset dataset;
+    struct counting counting = {.bad = 50};
+    struct loader_options options = counted(&dataset, &counting, 160);
+    options.shuffle = false;
+    options.stop_on_error = true;
+    for (int workers = 1; workers <= 4; workers++) {
+        options.workers = workers;
+        struct loader *loader = opened(&options);
+        struct batch *batch;
+        assert_int_equal(loader_start(loader, 0, 1), OK);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(loader_next(loader, &batch, NULL), OK);
+            loader_return(loader, batch);
+        }
+        case_log_collect();
+        assert_int_equal(loader_next(loader, &batch, NULL), BAD_DATA);
+        assert_non_null(strstr(case_log(), "image 51 is bad"));
+        loader_close(loader);
+    }
+}
+
+static void nothing_usable_is_said(void **state)
+{
+    (void)state;
+    struct dataset dataset;
+    struct counting counting = {.bad = 10};
+    struct loader_options options = counted(&dataset, &counting, 160);
+    int64_t subset[16];
+    for (int i = 0; i < 16; i++) subset[i] = 10 * i + 1;
+    options.subset = subset;
+    options.count = 16;
+    struct loader *loader = opened(&options);
+    struct batch *batch;
+    assert_int_equal(loader_start(loader, 0, 0), OK);
+    case_log_collect();
+    assert_int_equal(loader_next(loader, &batch, NULL), BAD_DATA);
+    assert_non_null(strstr(case_log(), "100 replacements"));
+    loader_close(loader);
+}
+
+static void a_batch_larger_than_the_data_is_refused(void **state)
+{
+    (void)state;
+    struct dataset dataset;
+    struct counting counting = {0};
+    struct loader_options options = counted(&dataset, &counting, 15);
+    struct loader *loader = NULL;
+    case_log_collect();
+    assert_int_equal(loader_open(&options, &loader), USAGE);
+    assert_null(loader);
+    options.count = 0;
+    assert_int_equal(loader_open(&options, &loader), BAD_DATA);
+}
+
+static void several_batches_can_be_out(void **state)
+{
+    (void)state;
+    struct dataset dataset = synthetic(BATCHES * 16);
+    struct loader_options options = training(&dataset);
+    uint64_t want[BATCHES];
+    options.workers = 2;
+    options.prefetch = 3;
+    struct loader *loader = opened(&options);
+    read_epoch(loader, &options, 0, 0, want);
+    assert_int_equal(loader_start(loader, 0, 0), OK);
+    struct batch *out[3];
+    for (int i = 0; i < 3; i++) assert_int_equal(loader_next(loader, &out[i], NULL), OK);
+    assert_int_equal(loader_start(loader, 1, 0), OK);          /* those out stay valid */
+    for (int i = 2; i >= 0; i--) {
+        assert_int_equal(hash_of(&options, out[i]), want[i]);
+        loader_return(loader, out[i]);
+    }
+    read_epoch(loader, &options, 0, 0, want);
+    loader_close(loader);
+    dataset_close(&dataset);
+}
+
+/* Opened, begun, perhaps read from, and closed, at every stage of filling. */
+static void stops_at_any_moment(void **state)
+{
+    (void)state;
+    struct dataset dataset = synthetic(BATCHES * 16);
+    struct loader_options options = training(&dataset);
+    for (int i = 0; i < 300; i++) {
+        options.workers = 1 + i % 5;
+        options.prefetch = 1 + i % 3;
+        struct loader *loader = opened(&options);
+        struct batch *batch;
+        if (i % 4 > 0) assert_int_equal(loader_start(loader, i, 0), OK);
+        for (int k = 1; k < i % 4; k++) {
+            assert_int_equal(loader_next(loader, &batch, NULL), OK);
+            loader_return(loader, batch);
+        }
+        if (i % 7 == 0) assert_int_equal(loader_start(loader, i + 1, 3), OK);
+        loader_close(loader);
+    }
+    dataset_close(&dataset);
+}
+
+static void *count_allocate(void *context, size_t bytes)
+{
+    *(int *)context += 1;
+    return malloc(bytes);
+}
+
+static void count_release(void *context, void *memory, size_t bytes)
+{
+    *(int *)context -= 1;
+    memset(memory, 0, bytes);
+    free(memory);
+}
+
+static void batch_memory_comes_from_the_caller(void **state)
+{
+    (void)state;
+    struct dataset dataset = synthetic(64);
+    struct loader_options options = training(&dataset);
+    int live = 0;
+    options.allocate = count_allocate;
+    options.release = count_release;
+    options.memory_context = &live;
+    struct loader *loader = opened(&options);
+    assert_true(live > 0);
+    loader_close(loader);
+    assert_int_equal(live, 0);
+    dataset_close(&dataset);
+}
+
+/* Order */
+
+static void permutations_are_bijections(void **state)
+{
+    (void)state;
+    for (int64_t count = 1; count < 5000; count = count < 70 ? count + 1 : count * 2 - 59) {
+        bool *seen = memory_new((size_t)count, sizeof *seen);
+        for (int64_t i = 0; i < count; i++) {
+            int64_t to = loader_permute(9, 2, count, i);
+            assert_in_range(to, 0, count - 1);
+            assert_false(seen[to]);
+            seen[to] = true;
+        }
+        free(seen);
+    }
+    int64_t large = (int64_t)1 << 40;
+    assert_in_range(loader_permute(1, 1, large, large - 1), 0, large - 1);
+}
+
+/* Over many epochs every element comes to every place, and every pair of places is filled in every way. */
+static void permutations_are_uniform(void **state)
+{
+    (void)state;
+    int epochs = 20000, place[10][10] = {{0}}, pair[10][10] = {{0}};
+    for (int epoch = 0; epoch < epochs; epoch++) {
+        int64_t to[10];
+        for (int i = 0; i < 10; i++) {
+            to[i] = loader_permute(77, (uint64_t)epoch, 10, i);
+            place[i][to[i]]++;
+        }
+        pair[to[0]][to[1]]++;
+    }
+    /* 2,000 with a deviation of 42; 222 with 15. */
+    for (int i = 0; i < 100; i++) {
+        assert_in_range((&place[0][0])[i], 2000 - 200, 2000 + 200);
+        if (i / 10 != i % 10) assert_in_range((&pair[0][0])[i], 222 - 72, 222 + 72);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_and_prefetch_change_nothing),
+        cmocka_unit_test(resumed_epochs_are_the_same),
+        cmocka_unit_test(training_sees_each_image_once),
+        cmocka_unit_test(evaluation_is_in_file_order_and_complete),
+        cmocka_unit_test(without_shuffling_training_is_in_order),
+        cmocka_unit_test(bad_images_are_replaced_alike),
+        cmocka_unit_test(bad_images_are_left_out_of_evaluation),
+        cmocka_unit_test(bad_images_stop_a_run_at_their_batch),
+        cmocka_unit_test(nothing_usable_is_said),
+        cmocka_unit_test(a_batch_larger_than_the_data_is_refused),
+        cmocka_unit_test(several_batches_can_be_out),
+        cmocka_unit_test(stops_at_any_moment),
+        cmocka_unit_test(batch_memory_comes_from_the_caller),
+        cmocka_unit_test(permutations_are_bijections),
+        cmocka_unit_test(permutations_are_uniform),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
