@@ -26,6 +26,7 @@ struct reader {
     struct ini *ini;
     const char *next, *end;      /* what is still unread */
     int line;
+    bool lost;                   /* the section's own line was refused: nobody knows where its keys belong */
     char section[SECTION_LIMIT + 1];
     char key[KEY_LIMIT + 1];     /* handed over, not yet reported back; "" when none is */
     char *value;                 /* of that key */
@@ -161,8 +162,12 @@ static bool reader_line(struct reader *reader, char *shown)
         }
         line = slice_trim(line);
         if (line.length == 0 || *line.start == ';' || *line.start == '#') continue;
-        if (*line.start == '[' ? reader_section(reader, line, shown) : reader_key(reader, line, shown))
+        if (*line.start == '[') {
+            reader->lost = !reader_section(reader, line, shown);
+            if (!reader->lost) return true;
+        } else if (!reader->lost && reader_key(reader, line, shown)) {
             return true;
+        }
     }
     return false;
 }

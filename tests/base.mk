@@ -1,1 +1,9 @@
-# check_PROGRAMS += tests/test_NAME; tests_test_NAME_SOURCES = tests/test_NAME.c; tests_test_NAME_LDADD = $(LDADD) -lcmocka
+check_PROGRAMS += tests/test_base tests/test_field tests/test_scaler
+tests_test_base_SOURCES = tests/test_base.c
+tests_test_base_LDADD = libbase.a -lcmocka
+tests_test_field_SOURCES = tests/test_field.c
+tests_test_field_LDADD = libbase.a -lcmocka
+tests_test_scaler_SOURCES = tests/test_scaler.c
+tests_test_scaler_LDADD = libamp.a libbase.a -lcmocka
+
+dist_check_SCRIPTS += tests/test_floors.sh

@@ -1,1 +1,5 @@
-# check_PROGRAMS += tests/test_NAME; tests_test_NAME_SOURCES = tests/test_NAME.c; tests_test_NAME_LDADD = $(LDADD) -lcmocka
+check_PROGRAMS += tests/test_ini tests/test_settings
+tests_test_ini_SOURCES = tests/test_ini.c tests/caught.h
+tests_test_ini_LDADD = libconf.a libbase.a -lcmocka
+tests_test_settings_SOURCES = tests/test_settings.c tests/caught.h
+tests_test_settings_LDADD = libconf.a libbase.a -lcmocka

@@ -1,0 +1,198 @@
+/* Texts, JSON, names that are near, memory sizes, CRC-32C. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#include <cmocka.h>      /* last: its fail() is not ours */
+
+static void text_grows(void **state)
+{
+    (void)state;
+    struct text text = {0};
+    for (int i = 0; i < 1000; i++) text_add(&text, "%d,", i % 10);
+    assert_int_equal(text.length, 2000);
+    assert_int_equal(strlen(text.data), 2000);
+    for (int i = 0; i < 1000; i++) assert_int_equal(text.data[2 * i], '0' + i % 10);
+    text_free(&text);
+    assert_null(text.data);
+    assert_int_equal(text.length, 0);
+}
+
+/* Lengths around the sizes at which the memory grows: what ends in the wrong place shows up here
+ * under a sanitizer. */
+static void text_grows_at_every_length(void **state)
+{
+    (void)state;
+    for (size_t first = 0; first < 300; first++) {
+        struct text text = {0};
+        text_add(&text, "%*s", (int)first, "");
+        text_add(&text, "%s", "x");
+        assert_int_equal(text.length, first + 1);
+        assert_int_equal(text.data[first], 'x');
+        assert_int_equal(text.data[first + 1], '\0');
+        text_free(&text);
+    }
+}
+
+static void expect_json(const char *value, const char *json)
+{
+    struct text text = {0};
+    text_json_string(&text, value);
+    assert_string_equal(text.data, json);
+    text_free(&text);
+}
+
+static void json_escapes(void **state)
+{
+    (void)state;
+    expect_json("", "\"\"");
+    expect_json("plain/ text", "\"plain/ text\"");
+    expect_json("a\"b\\c\n\t\x01\x7f", "\"a\\\"b\\\\c\\n\\t\\u0001\\u007f\"");
+}
+
+static void json_keeps_utf8(void **state)
+{
+    (void)state;
+    expect_json("\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\x88", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\x88\"");
+}
+
+static void json_replaces_what_is_not_utf8(void **state)
+{
+    (void)state;
+    expect_json("a\xff""b", "\"a\\ufffdb\"");
+    expect_json("\xc3", "\"\\ufffd\"");                            /* cut off */
+    expect_json("\xc0\xaf", "\"\\ufffd\\ufffd\"");                 /* overlong */
+    expect_json("\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\"");      /* surrogate */
+    expect_json("\xf4\x90\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\"");
+}
+
+static void json_numbers_read_back(void **state)
+{
+    (void)state;
+    const float numbers[] = {0.1f, 1.0f / 3, 16777217.0f, 1e-38f, 3.4e38f, -0.0f, 65504};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct text text = {0};
+        text_json_number(&text, numbers[i]);
+        assert_true(strtof(text.data, NULL) == numbers[i]);
+        text_free(&text);
+    }
+}
+
+static void json_has_no_infinity(void **state)
+{
+    (void)state;
+    struct text text = {0};
+    text_json_number(&text, INFINITY);
+    text_add(&text, ",");
+    text_json_number(&text, NAN);
+    assert_string_equal(text.data, "null,null");
+    text_free(&text);
+}
+
+static const char *near(const char *word)
+{
+    static const char *const names[] = {"epochs", "batch", "accumulate", "lr", "ema", "momentum"};
+    return text_nearest(word, names, 6);
+}
+
+static void nearest_finds_slips(void **state)
+{
+    (void)state;
+    assert_string_equal(near("epoch"), "epochs");
+    assert_string_equal(near("epcohs"), "epochs");
+    assert_string_equal(near("Batch"), "batch");
+    assert_string_equal(near("acumulate"), "accumulate");
+    assert_string_equal(near("lrr"), "lr");
+    assert_string_equal(near("mom"), "momentum");
+}
+
+static void nearest_leaves_strangers(void **state)
+{
+    (void)state;
+    assert_null(near("xyz"));
+    assert_null(near(""));
+    assert_null(near("a-very-long-word-that-is-not-near-to-any-name-and-longer-than-any-name-is"));
+    assert_null(text_nearest("lr", NULL, 0));
+}
+
+static void bytes_for_people(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    assert_string_equal(text_bytes(0, text), "0 B");
+    assert_string_equal(text_bytes(1023, text), "1023 B");
+    assert_string_equal(text_bytes(1024, text), "1.0 KiB");
+    assert_string_equal(text_bytes(1024 * 1024 - 1, text), "1.0 MiB");
+    assert_string_equal(text_bytes(10522669875, text), "9.8 GiB");
+    assert_string_equal(text_bytes(UINT64_MAX, text), "16.0 EiB");
+}
+
+static void array_push_grows(void **state)
+{
+    (void)state;
+    int *numbers = NULL, count = 0;
+    for (int i = 0; i < 1000; i++) *array_push(numbers, count) = i;
+    assert_int_equal(count, 1000);
+    for (int i = 0; i < 1000; i++) assert_int_equal(numbers[i], i);
+    free(numbers);
+}
+
+/* The examples of RFC 3720, appendix B.4, and the check value of every catalogue of CRCs. */
+static void crc32c_examples(void **state)
+{
+    (void)state;
+    unsigned char bytes[32];
+    assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
+    memset(bytes, 0, 32);
+    assert_int_equal(crc32c(0, bytes, 32), 0x8a9136aa);
+    memset(bytes, 0xff, 32);
+    assert_int_equal(crc32c(0, bytes, 32), 0x62a8ab43);
+    for (int i = 0; i < 32; i++) bytes[i] = (unsigned char)i;
+    assert_int_equal(crc32c(0, bytes, 32), 0x46dd794e);
+    assert_int_equal(crc32c(0, bytes, 0), 0);
+}
+
+static void crc32c_by_table_is_the_same(void **state)
+{
+    (void)state;
+    unsigned char bytes[300];
+    for (int i = 0; i < 300; i++) bytes[i] = (unsigned char)(i * 37 + i / 7);
+    for (size_t start = 0; start < 9; start++)
+        for (size_t length = 0; start + length <= 300; length++)
+            assert_int_equal(crc32c((uint32_t)length, bytes + start, length),
+                             crc32c_by_table((uint32_t)length, bytes + start, length));
+}
+
+static void crc32c_goes_on(void **state)
+{
+    (void)state;
+    for (size_t cut = 0; cut <= 9; cut++)
+        assert_int_equal(crc32c(crc32c(0, "123456789", cut), "123456789" + cut, 9 - cut), 0xe3069283);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_grows),
+        cmocka_unit_test(text_grows_at_every_length),
+        cmocka_unit_test(json_escapes),
+        cmocka_unit_test(json_keeps_utf8),
+        cmocka_unit_test(json_replaces_what_is_not_utf8),
+        cmocka_unit_test(json_numbers_read_back),
+        cmocka_unit_test(json_has_no_infinity),
+        cmocka_unit_test(nearest_finds_slips),
+        cmocka_unit_test(nearest_leaves_strangers),
+        cmocka_unit_test(bytes_for_people),
+        cmocka_unit_test(array_push_grows),
+        cmocka_unit_test(crc32c_examples),
+        cmocka_unit_test(crc32c_by_table_is_the_same),
+        cmocka_unit_test(crc32c_goes_on),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

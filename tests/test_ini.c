@@ -1,0 +1,332 @@
+/* INI files: what is read, what is refused and where, and the traps of inih. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "conf/ini.h"
+#include "tests/caught.h"
+
+#include <cmocka.h>      /* last: its fail() is not ours */
+
+static struct ini read_good(const char *text)
+{
+    struct ini ini = {0};
+    assert_int_equal(ini_read_text("f.ini", text, &ini), OK);
+    assert_string_equal(ini.file, "f.ini");
+    return ini;
+}
+
+static void expect_entry(const struct ini *ini, int index, const char *section, const char *key,
+                         const char *value, int line)
+{
+    assert_true(index < ini->count);
+    const struct ini_entry *entry = &ini->entries[index];
+    assert_string_equal(entry->section, section);
+    assert_int_equal(entry->line, line);
+    if (!key) {
+        assert_null(entry->key);
+        return;
+    }
+    assert_string_equal(entry->key, key);
+    assert_string_equal(entry->value, value);
+}
+
+/* Refused with USAGE and these words, in so many messages; the output stays untouched. */
+static void expect_refused(const char *text, const char *words, int errors)
+{
+    struct ini ini = {.count = 77};
+    struct caught caught;
+    caught_begin(&caught);
+    enum status status = ini_read_text("f.ini", text, &ini);
+    caught_end(&caught);
+    assert_int_equal(status, USAGE);
+    assert_int_equal(ini.count, 77);
+    assert_true(caught_has(&caught, words));
+    assert_int_equal(caught.errors, errors);
+    text_free(&caught.words);
+}
+
+static void sections_keys_and_lines(void **state)
+{
+    (void)state;
+    struct ini ini = read_good("\n[run]\nname = a b c\n\n[block:basic]\nbn1=batchnorm conv1 eps=1e-5\n");
+    assert_int_equal(ini.count, 4);
+    expect_entry(&ini, 0, "run", NULL, NULL, 2);
+    expect_entry(&ini, 1, "run", "name", "a b c", 3);
+    expect_entry(&ini, 2, "block:basic", NULL, NULL, 5);
+    expect_entry(&ini, 3, "block:basic", "bn1", "batchnorm conv1 eps=1e-5", 6);
+    ini_free(&ini);
+    ini_free(&ini);
+}
+
+static void empty_texts(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"", "\n", "   \n\t\n", "; x", "# x\n ; y\n", "\xef\xbb\xbf"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct ini ini = read_good(texts[i]);
+        assert_int_equal(ini.count, 0);
+        ini_free(&ini);
+    }
+}
+
+static void comments(void **state)
+{
+    (void)state;
+    struct ini ini = read_good("; one\n# two\n  ; three\n[a] ; four\nb = c ; five ; six\nd = e;f\n"
+                               "g = h # i\nj = ;k\nl =;m\n");
+    expect_entry(&ini, 0, "a", NULL, NULL, 4);
+    expect_entry(&ini, 1, "a", "b", "c", 5);
+    expect_entry(&ini, 2, "a", "d", "e;f", 6);
+    expect_entry(&ini, 3, "a", "g", "h # i", 7);
+    expect_entry(&ini, 4, "a", "j", "", 8);
+    expect_entry(&ini, 5, "a", "l", ";m", 9);
+    ini_free(&ini);
+}
+
+static void line_ends_and_byte_order_mark(void **state)
+{
+    (void)state;
+    struct ini ini = read_good("\xef\xbb\xbf[a]\r\nb = c\r\n\r\nd = e");
+    expect_entry(&ini, 1, "a", "b", "c", 2);
+    expect_entry(&ini, 2, "a", "d", "e", 4);
+    ini_free(&ini);
+}
+
+/* inih joins an indented line to the value above it. */
+static void indented_lines_stand_alone(void **state)
+{
+    (void)state;
+    struct ini ini = read_good("[a]\nb = 1\n  c = 2\n\t[d]\n\te = 3\n");
+    assert_int_equal(ini.count, 5);
+    expect_entry(&ini, 2, "a", "c", "2", 3);
+    expect_entry(&ini, 3, "d", NULL, NULL, 4);
+    expect_entry(&ini, 4, "d", "e", "3", 5);
+    ini_free(&ini);
+    expect_refused("[a]\nb = 1\n  more of b\n", "f.ini:3: neither", 1);
+}
+
+/* inih cuts lines at 200 bytes. */
+static void values_of_every_length(void **state)
+{
+    (void)state;
+    for (int length = 1; length < 3990; length += length < 420 ? 1 : 97) {
+        char *value = memory_new((size_t)length + 1, 1);
+        memset(value, 'v', (size_t)length);
+        char *text = text_format("[a]\nkey = %s\nnext = 1\n", value);
+        struct ini ini = read_good(text);
+        assert_int_equal(ini.count, 3);
+        expect_entry(&ini, 1, "a", "key", value, 2);
+        expect_entry(&ini, 2, "a", "next", "1", 3);
+        ini_free(&ini);
+        free(text);
+        free(value);
+    }
+}
+
+/* "[", a name of `length` letters, "]", a key of `length` letters likewise: read whole or refused. */
+static void names_of_every_length(void **state)
+{
+    (void)state;
+    for (int length = 1; length < 300; length++) {
+        char name[301];
+        memset(name, 'n', 300);
+        name[length] = '\0';
+        char *section = text_format("[%s]\nk=1\n", name), *key = text_format("[a]\n%s=1\n", name);
+        struct ini ini = {0};
+        if (length > 48) {
+            expect_refused(section, "f.ini:1: the section's name is longer", 1);
+        } else {
+            ini = read_good(section);
+            expect_entry(&ini, 1, name, "k", "1", 2);
+            ini_free(&ini);
+        }
+        if (length > 100) {
+            expect_refused(key, "f.ini:2: the key is longer", 1);
+        } else {
+            ini = read_good(key);
+            expect_entry(&ini, 1, "a", name, "1", 2);
+            ini_free(&ini);
+        }
+        free(section);
+        free(key);
+    }
+}
+
+static void long_lines_are_refused(void **state)
+{
+    (void)state;
+    char *value = memory_new(5001, 1);
+    memset(value, 'v', 5000);
+    char *text = text_format("[a]\nb = 1\nkey = %s\nc = [\n[d\ne\n", value);
+    expect_refused(text, "f.ini:3: the line is longer", 2);
+    free(text);
+    free(value);
+}
+
+static void malformed_lines_are_refused(void **state)
+{
+    (void)state;
+    expect_refused("[a]\njust words\n", "f.ini:2: neither", 1);
+    expect_refused("[a]\nb: c\n", "f.ini:2: neither", 1);
+    expect_refused("[a]\n= c\n", "f.ini:2: there is no key", 1);
+    expect_refused("[a]\nb c = d\n", "f.ini:2: a key must be one word", 1);
+    expect_refused("[a]\nb:c = d\n", "f.ini:2: a key must be one word", 1);
+    expect_refused("[a]\nb ;c = d\n", "f.ini:2: a key must be one word", 1);
+    expect_refused("[a\nb = c\n", "f.ini:1: ']' is missing", 1);
+    expect_refused("[a] b\n", "f.ini:1: nothing may follow", 1);
+    expect_refused("[a] b = c\n", "f.ini:1: nothing may follow", 1);
+    expect_refused("[]\n", "f.ini:1: the section has no name", 1);
+    expect_refused("[a[b]\n", "f.ini:1: a section's name cannot", 1);
+    expect_refused("[a ;b]\n", "f.ini:1: a section's name cannot", 1);
+    expect_refused("b = c\n[a]\n", "f.ini:1: this key stands before", 1);
+}
+
+static void every_mistake_is_reported(void **state)
+{
+    (void)state;
+    expect_refused("x\n[a]\ny\nb=1\nb=2\n", "f.ini:1:", 3);
+    expect_refused("x\n[a]\ny\nb=1\nb=2\n", "f.ini:3:", 3);
+    expect_refused("x\n[a]\ny\nb=1\nb=2\n", "f.ini:5:", 3);
+}
+
+static void keys_stand_once(void **state)
+{
+    (void)state;
+    expect_refused("[a]\nb=1\nc=2\nb=3\n", "f.ini:4: 'b' stands twice in [a]; the first is in line 2", 1);
+    expect_refused("[a]\nb=1\n[c]\n[a]\nb=3\n", "f.ini:5: 'b' stands twice", 1);
+    struct ini ini = read_good("[a]\nb=1\n[c]\nb=1\n[a]\nd=1\n");
+    assert_int_equal(ini.count, 6);
+    ini_free(&ini);
+}
+
+static void control_characters_are_refused(void **state)
+{
+    (void)state;
+    expect_refused("[a]\nb = \x01\n", "f.ini:2: a control character", 1);
+    expect_refused("[a]\nb = c\rd\n", "f.ini:2: a control character", 1);
+    expect_refused("[a]\n\x1b\n\x1b\n\x1b\n", "f.ini:2: a control character", 1);
+}
+
+/* Writes `length` bytes to a file, reads it, and removes it. */
+static enum status read_bytes(const char *bytes, size_t length, struct ini *ini)
+{
+    char path[] = "/tmp/test_ini.XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    assert_int_equal(write(descriptor, bytes, length), (ssize_t)length);
+    close(descriptor);
+    enum status status = ini_read(path, ini);
+    unlink(path);
+    return status;
+}
+
+static void files(void **state)
+{
+    (void)state;
+    struct ini ini;
+    assert_int_equal(read_bytes("[a]\nb=c", 7, &ini), OK);
+    expect_entry(&ini, 1, "a", "b", "c", 2);
+    ini_free(&ini);
+    assert_int_equal(read_bytes("", 0, &ini), OK);
+    ini_free(&ini);
+}
+
+static void files_that_cannot_be_read(void **state)
+{
+    (void)state;
+    struct ini ini;
+    struct caught caught;
+    caught_begin(&caught);
+    enum status missing = ini_read("/nonexistent/x.ini", &ini), folder = ini_read("/tmp", &ini);
+    enum status endless = ini_read("/dev/zero", &ini), nul = read_bytes("[a]\nb=\0\n[c\n", 11, &ini);
+    caught_end(&caught);
+    assert_int_equal(missing, USAGE);
+    assert_int_equal(folder, USAGE);
+    assert_int_equal(endless, USAGE);
+    assert_int_equal(nul, USAGE);
+    assert_true(caught_has(&caught, "cannot read /nonexistent/x.ini: No such file or directory"));
+    assert_true(caught_has(&caught, "cannot read /tmp: Is a directory"));
+    assert_true(caught_has(&caught, "/dev/zero: too large"));
+    assert_true(caught_has(&caught, ":2: a NUL byte"));
+    assert_int_equal(caught.errors, 4);
+    text_free(&caught.words);
+}
+
+/* What was read must say the same when it is written down and read again. */
+static void expect_stable(const struct ini *ini)
+{
+    struct text text = {0};
+    text_add(&text, "%s", "");
+    for (int i = 0; i < ini->count; i++) {
+        const struct ini_entry *entry = &ini->entries[i];
+        assert_true(entry->line > 0 && (i == 0 || entry->line > ini->entries[i - 1].line));
+        if (!entry->key) text_add(&text, "[%s]\n", entry->section);
+        else text_add(&text, "%s=%s\n", entry->key, entry->value);
+    }
+    struct ini again = read_good(text.data);
+    assert_int_equal(again.count, ini->count);
+    for (int i = 0; i < ini->count; i++) {
+        assert_string_equal(again.entries[i].section, ini->entries[i].section);
+        if (ini->entries[i].key) assert_string_equal(again.entries[i].value, ini->entries[i].value);
+    }
+    ini_free(&again);
+    text_free(&text);
+}
+
+static void noise(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {"[a]", "[", "]", "=", "\n", "\n", "\n", " ", "\t", ";", "#", "b",
+                                         "k1", "k2=", "\r", "\xef\xbb\xbf", "\xff", "[c:d]\n", "e = f\n",
+                                         ":"};
+    uint32_t random = 99;
+    int taken = 0;
+    for (int round = 0; round < 20000; round++) {
+        struct text text = {0};
+        text_add(&text, "%s", "");
+        random = random * 1664525 + 1013904223;
+        for (int i = (int)(random >> 27); i > 0; i--) {
+            random = random * 1664525 + 1013904223;
+            text_add(&text, "%s", pieces[(random >> 8) % (sizeof pieces / sizeof *pieces)]);
+        }
+        struct ini ini;
+        struct caught caught;
+        caught_begin(&caught);
+        enum status status = ini_read_text("noise", text.data, &ini);
+        caught_end(&caught);
+        text_free(&text);
+        text_free(&caught.words);
+        assert_int_equal(status, caught.errors ? USAGE : OK);
+        if (status != OK) continue;
+        expect_stable(&ini);
+        ini_free(&ini);
+        taken++;
+    }
+    assert_true(taken > 500);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sections_keys_and_lines),
+        cmocka_unit_test(empty_texts),
+        cmocka_unit_test(comments),
+        cmocka_unit_test(line_ends_and_byte_order_mark),
+        cmocka_unit_test(indented_lines_stand_alone),
+        cmocka_unit_test(values_of_every_length),
+        cmocka_unit_test(names_of_every_length),
+        cmocka_unit_test(long_lines_are_refused),
+        cmocka_unit_test(malformed_lines_are_refused),
+        cmocka_unit_test(every_mistake_is_reported),
+        cmocka_unit_test(keys_stand_once),
+        cmocka_unit_test(control_characters_are_refused),
+        cmocka_unit_test(files),
+        cmocka_unit_test(files_that_cannot_be_read),
+        cmocka_unit_test(noise),
+    };
+    return cmocka_run_group_tests_name("ini", tests, NULL, NULL);
+}
