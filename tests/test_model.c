@@ -114,8 +114,8 @@ static void test_faults_in_blocks_name_both_lines(void **state)
     (void)state;
     refuses(INPUT "[block:unit]\nconv = conv in filters=4 kernel=3 pad=$pad/2\n"
             "[block:two]\na = unit in pad=same\n[layers]\nx = two input\n",
-            "net.ini:6: x.a.conv: pad: $pad is 'same', with which '$pad/2' cannot be reckoned: it takes whole "
-            "numbers (used at line 8, used at line 10)");
+            "net.ini:6: x.a.conv: pad: $pad is 'same', and '$pad/2' takes whole numbers "
+            "(used at line 8, used at line 10)");
 }
 
 static void test_several_inputs(void **state)
@@ -137,7 +137,8 @@ static void test_ranges(void **state)
 {
     (void)state;
     struct graph graph;
-    accepts(INPUT "[block:grow]\nconv = conv in1 filters=2 kernel=1\nall = concat in1 conv\nadd = add all all\n"
+    accepts(INPUT "[block:grow]\nconv = conv in1 filters=2 kernel=1\nall = concat in1 conv\n"
+            "add = add all all\n"
             "[layers]\nd.l1..3 = grow input\n"
             "pool = globalavgpool d.l3\nfc = linear pool units=$classes\n", &graph);
     has_param(&graph, "d.l1.conv.weight", "2x3x1x1");
@@ -196,14 +197,17 @@ static void test_input_defaults(void **state)
 static void test_words_are_refused(void **state)
 {
     (void)state;
-    refuses(INPUT "[layers]\na = cnv input\n", "net.ini:6: a: 'cnv' is neither an op nor a block; did you mean 'conv'?");
+    refuses(INPUT "[layers]\na = cnv input\n",
+            "net.ini:6: a: 'cnv' is neither an op nor a block; did you mean 'conv'?");
     refuses(INPUT "[layers]\nconv1 = relu input\nb = relu conv2\n",
             "net.ini:7: b: there is no layer 'conv2' above it; did you mean 'conv1'?");
-    refuses(INPUT "[layers]\na = relu in\n", "net.ini:6: a: there is no layer 'in' above it; did you mean 'input'?");
+    refuses(INPUT "[layers]\na = relu in\n",
+            "net.ini:6: a: there is no layer 'in' above it; did you mean 'input'?");
     refuses(INPUT "[layers]\na = conv input filter=3 kernel=1\n",
             "net.ini:6: a: conv has no setting 'filter'; did you mean 'filters'?");
     refuses(INPUT "[layers]\na = conv input kernel=1\n", "net.ini:6: a: conv needs filters=");
-    refuses(INPUT "[layers]\na = conv input filters=1 filters=2 kernel=1\n", "net.ini:6: a: filters is given twice");
+    refuses(INPUT "[layers]\na = conv input filters=1 filters=2 kernel=1\n",
+            "net.ini:6: a: filters is given twice");
     refuses(INPUT "[layers]\na =\n", "net.ini:6: a: says nothing; expected: NAME = OP INPUT...");
     refuses(INPUT "[layers]\na = relu\n", "net.ini:6: a: has no input");
     refuses(INPUT "[layers]\na..b = relu input\n",
@@ -219,7 +223,8 @@ static void test_shapes_are_checked(void **state)
 {
     (void)state;
     struct graph graph;
-    assert_int_equal(load(INPUT "[layers]\na = conv input filters=4 kernel=3\nb = add a input\n", &graph), USAGE);
+    assert_int_equal(load(INPUT "[layers]\na = conv input filters=4 kernel=3\nb = add a input\n", &graph),
+                     USAGE);
     assert_non_null(strstr(said, "net.ini:7: b: "));
     refuses(INPUT "[layers]\na = conv input filters=4 kernel=1\n",
             "net.ini:6: a: the last layer must give one number a class, not 1x8x8x4");
@@ -227,8 +232,10 @@ static void test_shapes_are_checked(void **state)
             "net.ini:7: a: the last layer gives 7 classes, and $classes is 10");
     refuses(INPUT "[layers]\na = relu input\np = globalavgpool input\nfc = linear p units=10\n",
             "net.ini:6: a: no layer reads it, and it is not the last");
-    refuses("[input]\nsize=60000\n[layers]\na = conv input filters=1000000 kernel=1\n",
-            "net.ini:4: a: its output 1x60000x60000x1000000 is empty or absurdly large");
+    refuses("[input]\nsize=20000\n[layers]\na = conv input filters=1000000 kernel=1\n",
+            "net.ini:4: a: its output 1x20000x20000x1000000 is empty or absurdly large");
+    refuses("[input]\nsize=60000\n[layers]\na = relu input\n",
+            "net.ini: images of 60000x60000x3 are too large");
 }
 
 static void test_parameters_are_checked(void **state)
@@ -241,7 +248,7 @@ static void test_parameters_are_checked(void **state)
     refuses(INPUT UNIT "a = unit input width=x*2\n",
             "net.ini:7: a.conv: filters must be a whole number, not 'x*2' (used at line 9)");
     refuses(INPUT UNIT "a = unit input width=$w\n", "net.ini:9: a: width: there is no parameter $w here");
-    refuses(INPUT "[block:conv]\na = relu in\n", "net.ini:5: [block:conv]: 'conv' is the name of an op");
+    refuses(INPUT "[block:conv]\na = relu in\n", "net.ini:5: [block:conv]: this is the name of an op");
     refuses(INPUT "[block:b]\n$1x = 3\na = relu in\n[layers]\nx = b input\n",
             "net.ini:6: x.$1x: a parameter's name has letters, digits and '_', and begins with no digit "
             "(used at line 9)");
@@ -253,10 +260,10 @@ static void test_sections_are_checked(void **state)
     (void)state;
     refuses(INPUT, "net.ini: there is no section [layers]");
     refuses(INPUT "[layers]\n", "net.ini:5: [layers] has no layers");
-    refuses(INPUT "[layer]\n", "net.ini:5: unknown section [layer]; did you mean [layers]?");
+    refuses(INPUT "[layer]\n", "net.ini:5: [layer]: there is no such section; did you mean [layers]?");
     refuses(INPUT "[optimizer]\n",
-            "net.ini:5: unknown section [optimizer]; there are [input], [block:NAME] and [layers]");
-    refuses(INPUT "[input]\n", "net.ini:5: there is a section [input] already");
+            "net.ini:5: [optimizer]: there are only [input], [block:NAME] and [layers]");
+    refuses(INPUT "[input]\n", "net.ini:5: [input]: stands twice");
     refuses(INPUT "[block:x]\n[layers]\na = x input\n", "net.ini:5: [block:x] has no layers");
 }
 
@@ -333,7 +340,7 @@ static void test_expressions(void **state)
     reckons("2*$w/(4+4)", "4");
     reckons("$w/3", "5");
     reckons("$w/0", "'$w/0' divides by zero");
-    reckons("$rate*2", "$rate is '0.5', with which '$rate*2' cannot be reckoned: it takes whole numbers");
+    reckons("$rate*2", "$rate is '0.5', and '$rate*2' takes whole numbers");
     reckons("$w*", "'$w*' is not arithmetic on whole numbers");
     reckons("$w 3", "'$w 3' is not arithmetic on whole numbers");
     reckons("($w", "'($w' lacks a ')'");
@@ -384,7 +391,8 @@ static void fused(const char *text, struct graph *graph, int count)
     for (int i = 0; i < graph->count; i++) {
         const struct node *node = &graph->nodes[i];
         for (int j = 0; j < node->input_count; j++) assert_in_range(node->inputs[j], 0, i - 1);
-        for (int j = 0; j < node->param_count; j++) assert_int_equal(graph->params[node->param_first + j].node, i);
+        for (int j = 0; j < node->param_count; j++)
+            assert_int_equal(graph->params[node->param_first + j].node, i);
     }
 }
 
@@ -448,17 +456,20 @@ static void test_fuse_chain(void **state)
 /* ---- Hostile files ---- */
 
 static const char seed_text[] = INPUT
-    "[block:unit]\n$kernel = 1\nconv = conv in filters=$width kernel=$kernel pad=($kernel-1)/2\nbn = batchnorm conv\n"
-    "relu = relu bn\n[block:cell]\na.0..2 = unit in width=$width\nb = conv in1 filters=$width*2 kernel=1 groups=1\n"
+    "[block:unit]\n$kernel = 1\nconv = conv in filters=$width kernel=$kernel pad=($kernel-1)/2\n"
+    "bn = batchnorm conv\nrelu = relu bn\n"
+    "[block:cell]\na.0..2 = unit in width=$width\nb = conv in1 filters=$width*2 kernel=1 groups=1\n"
     "all = concat a.2 b in\n[layers]\nc1 = cell input width=4\nc2..4 = cell c1 width=8\n"
     "pool = globalavgpool c4\nd = dropout pool rate=0.5\nfc = linear d units=$classes\n";
 
 /* Replaces, inserts, deletes or doubles a stretch. */
 static void mutate(char *text, size_t size, struct random *random)
 {
-    static const char *const bits[] = {"$", "=", "..", "1", "0", "99999999999", "-", "\n", " ", "[", "]", "block:",
-                                       "in", "unit", "cell", "$width", "*", "/", "(", ")", ";", ".", "conv", "\xff",
-                                       "[layers]\n", "1..99999", "kernel=", "999", "input", "%s", "$$", "in64"};
+    static const char *const bits[] = {
+        "$", "=", "..", "1", "0", "99999999999", "-", "\n", " ", "[", "]", "block:", "in", "unit", "cell",
+        "$width", "*", "/", "(", ")", ";", ".", "conv", "\xff", "[layers]\n", "1..99999", "kernel=", "999",
+        "input", "%s", "$$", "in64",
+    };
     size_t length = strlen(text), at = random_below(random, (uint32_t)length + 1);
     size_t cut = random_below(random, 3) ? random_below(random, 4) : random_below(random, 40);
     char bit[64];
@@ -476,7 +487,7 @@ static void mutate(char *text, size_t size, struct random *random)
 static void test_hostile_files_do_no_harm(void **state)
 {
     (void)state;
-    int rounds = getenv("AMPTRAIN_SANITIZED") ? 1000 : 5000, accepted = 0;
+    int rounds = 5000, accepted = 0;
     int error_output = dup(STDERR_FILENO);
     assert_non_null(freopen("/dev/null", "w", stderr));
     for (int i = 0; i < rounds; i++) {

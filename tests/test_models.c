@@ -292,7 +292,10 @@ static void hear(void *context, enum log_level level, const char *line)
  * left out. */
 static void try_message(const char *text, const char *model, int *messages)
 {
-    static const char *const slips[][2] = {{" filters=16 ", " filter=16 "}, {"conv2 = conv ", "conv2 = cov "}};
+    static const char *const slips[][2] = {
+        {" filters=16 ", " filter=16 "},
+        {"conv2 = conv ", "conv2 = cov "},
+    };
     struct model_options options = {.dropout = -1};
     char file[64];
     if (sscanf(text, "%63[a-z.]:", file) != 1 || !strstr(file, ".ini")) return;

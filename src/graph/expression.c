@@ -93,8 +93,8 @@ static bool parse_parameter(struct parser *parser, int64_t *value)
     parser->at += length;
     bool negative = *text == '-';
     if (!parse_digits(text + negative, &end, value) || *end)
-        return because(parser->reason, "$%.*s is '%s', with which '%s' cannot be reckoned: it takes whole numbers",
-                       (int)length, name, text, parser->whole);
+        return because(parser->reason, "$%.*s is '%s', and '%s' takes whole numbers", (int)length, name, text,
+                       parser->whole);
     if (negative) *value = -*value;
     return true;
 }
@@ -111,7 +111,8 @@ static bool parse_parentheses(struct parser *parser, int64_t *value)
 static bool parse_factor(struct parser *parser, int64_t *value)
 {
     bool good;
-    if (parser->depth++ == DEPTH_MAX) return because(parser->reason, "'%s' is nested too deeply", parser->whole);
+    if (parser->depth++ == DEPTH_MAX)
+        return because(parser->reason, "'%s' is nested too deeply", parser->whole);
     if (*parser->at == '$') good = parse_parameter(parser, value);
     else if (*parser->at == '(') good = parse_parentheses(parser, value);
     else if (*parser->at == '-') {

@@ -1,4 +1,4 @@
-/* graph.h: a network as nodes in running order: ops, their inputs, settings and shapes; no memory, no device. */
+/* graph.h: a network as nodes in running order: ops, inputs, settings and shapes; no memory, no device. */
 #ifndef GRAPH_GRAPH_H
 #define GRAPH_GRAPH_H
 
@@ -38,8 +38,9 @@ struct graph {
 /* Makes the graph of the input alone: node 0, "input", of this shape for a batch of 1. */
 void graph_begin(struct graph *graph, const char *arch, struct shape input);
 
-/* Appends a node, which becomes the output; checks its inputs' shapes by op->shape, makes its parameters. Owns `settings`
- * from here on, also when it fails. False: `reason` says why, without file or layer. */
+/* Appends a node, which becomes the output; checks its inputs' shapes by op->shape, makes its
+ * parameters. Owns `settings` from here on, also when it fails. False: `reason` says why, without
+ * file or layer. */
 bool graph_add(struct graph *graph, const char *name, const struct op *op, void *settings,
                const int *inputs, int input_count, const char *where, struct reason *reason);
 

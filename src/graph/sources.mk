@@ -17,6 +17,9 @@ libgraph_a_SOURCES = \
 	src/graph/lower.c \
 	src/graph/model.c \
 	src/graph/model.h \
+	src/graph/model_find.c \
+	src/graph/model_layers.c \
+	src/graph/model_parts.h \
 	src/graph/names.c \
 	src/graph/names.h \
 	src/graph/order.c \

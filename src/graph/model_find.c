@@ -1,0 +1,86 @@
+/* Which file a model is in. */
+#include "model_parts.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+
+#define SUFFIX ".ini"
+
+static bool has_suffix(const char *name)
+{
+    size_t length = strlen(name), suffix = strlen(SUFFIX);
+    return length > suffix && strcmp(name + length - suffix, SUFFIX) == 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+char **model_names(const char *const *folders, int *count)
+{
+    struct names found = {0};
+    for (int i = 0; folders && folders[i]; i++) {
+        DIR *folder = opendir(folders[i]);
+        if (!folder) continue;
+        for (struct dirent *entry; (entry = readdir(folder));) {
+            if (entry->d_name[0] == '.' || !has_suffix(entry->d_name)) continue;
+            char *name = text_copy(entry->d_name);
+            name[strlen(name) - strlen(SUFFIX)] = '\0';
+            names_add(&found, name, 0);
+            free(name);
+        }
+        closedir(folder);
+    }
+    char **names = memory_new((size_t)found.count + 1, sizeof *names);
+    for (int i = 0; i < found.count; i++) names[i] = text_copy(found.name[i]);
+    qsort(names, (size_t)found.count, sizeof *names, compare_names);
+    *count = found.count;
+    names_free(&found);
+    return names;
+}
+
+static enum status unknown_arch(const struct model_options *options)
+{
+    int count;
+    char **names = model_names(options->folders, &count);
+    const char *near = text_nearest(options->arch, (const char *const *)names, count);
+    enum status status =
+        near ? fail(USAGE, "there is no model '%s'; did you mean '%s'?", options->arch, near)
+             : fail(USAGE, "there is no model '%s'; `amptrain models` lists them", options->arch);
+    for (int i = 0; i < count; i++) free(names[i]);
+    free(names);
+    return status;
+}
+
+enum status model_find(const struct model_options *options, char **path)
+{
+    if (options->file) {
+        *path = text_copy(options->file);
+        return OK;
+    }
+    if (!options->arch) return fail(USAGE, "no model is named: model.arch or model.file");
+    bool plain = model_name_is_good(options->arch);
+    for (int i = 0; plain && options->folders && options->folders[i]; i++) {
+        char *candidate = text_format("%s/%s" SUFFIX, options->folders[i], options->arch);
+        if (access(candidate, F_OK) == 0) {
+            *path = candidate;
+            return OK;
+        }
+        free(candidate);
+    }
+    return unknown_arch(options);
+}
+
+char *model_base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *name = text_copy(slash ? slash + 1 : path);
+    if (has_suffix(name)) name[strlen(name) - strlen(SUFFIX)] = '\0';
+    return name;
+}

@@ -1,0 +1,48 @@
+/* model_parts.h: a model file while it becomes a graph; for model*.c alone. */
+#ifndef GRAPH_MODEL_PARTS_H
+#define GRAPH_MODEL_PARTS_H
+
+#include "conf/ini.h"
+#include "graph/model.h"
+#include "graph/names.h"
+
+#define MODEL_BLOCK "block:"     /* begins a block's section name */
+
+/* [input]. */
+struct input_settings {
+    int64_t channels, size, classes;
+};
+
+/* A section of the file: entries first .. last - 1. */
+struct section {
+    const char *name;
+    int line, first, last;
+};
+
+struct model {
+    const struct model_options *options;
+    struct ini ini;
+    struct section *sections;
+    int section_count;
+    struct names blocks;         /* block name -> section */
+    struct input_settings input;
+    struct graph graph;
+};
+
+/* The path of the file that the options name; the caller frees it. A name of an architecture leads
+ * to no other folder. */
+enum status model_find(const struct model_options *options, char **path);
+/* "resnet50" of "/usr/share/amptrain/models/resnet50.ini"; the caller frees it. */
+char *model_base_name(const char *path);
+
+/* The nodes of [layers], and of the blocks that it uses. */
+enum status model_read_layers(struct model *model, const struct section *layers);
+
+/* Parts of letters, digits, '_' and '-' with single dots between them. */
+bool model_name_is_good(const char *name);
+
+/* "; did you mean 'x'?", or nothing; in a buffer of the caller's. */
+#define HINT_SIZE 128
+const char *model_hint(const char *word, const struct names *names, char text[HINT_SIZE]);
+
+#endif
