@@ -40,7 +40,17 @@ libkernels_a_SOURCES = \
 	kernels/onednn.h \
 	kernels/op.h \
 	kernels/ops.c \
+	kernels/optimizer.c \
 	kernels/optimizer.h \
+	kernels/optimizer_adagrad.c \
+	kernels/optimizer_adam.c \
+	kernels/optimizer_adamw.c \
+	kernels/optimizer_lamb.c \
+	kernels/optimizer_lars.c \
+	kernels/optimizer_rmsprop.c \
+	kernels/optimizer_sgd.c \
+	kernels/optimizer_walk.c \
+	kernels/optimizer_walk.h \
 	kernels/pad.c \
 	kernels/pool.c \
 	kernels/pool.h \

@@ -17,12 +17,6 @@ static enum dtype output_dtype(const void *settings, enum dtype input)
     return I32;
 }
 
-static bool no_gradient(int input)
-{
-    (void)input;
-    return true;
-}
-
 /* The class with the greatest target, or `classes` when the label is out of range. */
 static int64_t true_class(const struct call *call, int64_t i)
 {
@@ -80,7 +74,7 @@ const struct op topk_op = {
     .internal = true,
     .shape = per_image_shape,
     .output_dtype = output_dtype,
-    .no_gradient = no_gradient,
+    .no_gradient = labels_no_gradient,
     .reference = &reference,
     .examples = examples,
 };

@@ -1,0 +1,79 @@
+#include "optimizer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu.h"
+#include "kernels/optimizer_walk.h"
+
+const struct optimizer *const optimizer_table[] = {
+    &sgd_optimizer,     &adam_optimizer, &adamw_optimizer, &adagrad_optimizer,
+    &rmsprop_optimizer, &lars_optimizer, &lamb_optimizer,  NULL,
+};
+
+const struct optimizer *optimizer_find(const char *name)
+{
+    for (const struct optimizer *const *o = optimizer_table; *o; o++)
+        if (strcmp((*o)->name, name) == 0) return *o;
+    return NULL;
+}
+
+/* The norm of all gradients, unscaled. Squares of floats, however many, do not overflow a double,
+ * so it is finite exactly when every gradient is. */
+static double global_norm(const struct optimizer_param *params, int count, double scale)
+{
+    double total = 0;
+    for (int i = 0; i < count; i++) {
+        double gradient, master;
+        optimizer_squares(&params[i], &gradient, &master);
+        total += gradient;
+    }
+    return sqrt(total) / scale;
+}
+
+EVERY_MACHINE static void average_part(const struct optimizer_param *part, const void *factors, double sums[2])
+{
+    (void)sums;
+    double decay = *(const double *)factors;
+    float keep = (float)decay, take = (float)(1 - decay);
+    float *average = part->average;
+    const float *master = part->master;
+#pragma omp simd
+    for (int64_t i = 0; i < part->count; i++) average[i] = keep * average[i] + take * master[i];
+}
+
+static void copy_part(const struct optimizer_param *part, const void *factors, double sums[2])
+{
+    (void)factors, (void)sums;
+    dtype_convert(part->low_dtype, part->low, F32, part->master, (size_t)part->count);
+}
+
+static void apply(const struct optimizer *optimizer, const struct optimizer_settings *settings,
+                  const struct optimizer_param *param, double lr, double momentum, float factor, int64_t t)
+{
+    optimizer->update(settings, param, lr, momentum, factor, t);
+    if (param->average && settings->ema > 0) optimizer_walk(param, average_part, &settings->ema, NULL);
+    if (param->low) optimizer_walk(param, copy_part, NULL, NULL);
+}
+
+void optimizer_step(const struct optimizer *optimizer, const struct optimizer_settings *settings,
+                    const struct scaler_settings *scaling, const struct optimizer_param *params,
+                    int count, double lr, double momentum, struct optimizer_state *state)
+{
+    double scale = state->scaler.scale;
+    double norm = global_norm(params, count, scale);
+    bool overflow = !isfinite(norm);
+    state->grad_norm = (float)norm;
+    state->skipped = overflow;
+    scaler_update(scaling, &state->scaler, overflow);
+    if (overflow) {
+        state->skipped_steps++;
+        return;
+    }
+    double clip = settings->clip_norm > 0 ? fmin(1, settings->clip_norm / (norm + 1e-6)) : 1;
+    state->updates++;
+    state->lr = (float)lr;
+    state->momentum = (float)momentum;
+    for (int i = 0; i < count; i++)
+        apply(optimizer, settings, &params[i], lr, momentum, (float)(clip / scale), state->updates);
+}

@@ -1,0 +1,58 @@
+/* adagrad: step sizes by the sum of squares (Duchi, Hazan, Singer 2011), as torch.optim.Adagrad (lr_decay 0):
+ *     g += decay * w;  sum += g^2;  w -= lr * g / (sqrt(sum) + eps) */
+#include <math.h>
+
+#include "kernels/cpu.h"
+#include "kernels/optimizer_walk.h"
+
+struct factors {
+    float gradient, decay, lr, eps;
+};
+
+EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
+{
+    (void)sums;
+    const struct factors *f = factors;
+    float *w = part->master;
+    float *sum = part->slots[0];
+#pragma omp simd
+    for (int64_t i = 0; i < part->count; i++) {
+        float g = part->gradient[i] * f->gradient + f->decay * w[i];
+        sum[i] += g * g;
+        w[i] -= f->lr * g / (sqrtf(sum[i]) + f->eps);
+    }
+}
+
+static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                   double momentum, float factor, int64_t t)
+{
+    (void)momentum, (void)t;
+    struct factors f = {factor, (float)optimizer_decay(s, param), (float)lr, (float)s->eps};
+    optimizer_walk(param, update_part, &f, NULL);
+}
+
+static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                      double momentum, float factor, int64_t t)
+{
+    (void)momentum, (void)t;
+    double decay = optimizer_decay(s, param);
+    float *sum = param->slots[0];
+    for (int64_t i = 0; i < param->count; i++) {
+        double w = param->master[i], g = (double)param->gradient[i] * factor;
+        g += decay * w;
+        double v = sum[i] + g * g;
+        w -= lr * g / (sqrt(v) + s->eps);
+        sum[i] = (float)v;
+        param->master[i] = (float)w;
+    }
+}
+
+const struct optimizer adagrad_optimizer = {
+    .name = "adagrad",
+    .help = "Step sizes by the sum of squared gradients.",
+    .slots = 1,
+    .slot_names = {"sum"},
+    .initial = {.eps = 1e-10},
+    .update = update,
+    .reference = reference,
+};

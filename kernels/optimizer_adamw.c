@@ -1,0 +1,79 @@
+/* adamw: adam with decoupled weight decay (Loshchilov, Hutter 2019), as torch.optim.AdamW:
+ *     w -= lr * decay * w;  m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2
+ *     w -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps) */
+#include <math.h>
+
+#include "kernels/cpu.h"
+#include "kernels/optimizer_walk.h"
+
+struct factors {
+    float gradient;
+    float keep;      /* 1 - lr * decay */
+    float beta1, beta2, rest1, rest2;   /* rest: 1 - beta */
+    float step;      /* lr / (1 - beta1^t) */
+    float root;      /* 1 / sqrt(1 - beta2^t) */
+    float eps;
+};
+
+EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
+{
+    (void)sums;
+    const struct factors *f = factors;
+    float *w = part->master;
+    float *mean = part->slots[0];
+    float *square = part->slots[1];
+#pragma omp simd
+    for (int64_t i = 0; i < part->count; i++) {
+        float g = part->gradient[i] * f->gradient;
+        mean[i] = f->beta1 * mean[i] + f->rest1 * g;
+        square[i] = f->beta2 * square[i] + f->rest2 * g * g;
+        w[i] = f->keep * w[i] - f->step * mean[i] / (sqrtf(square[i]) * f->root + f->eps);
+    }
+}
+
+static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                   double momentum, float factor, int64_t t)
+{
+    (void)momentum;
+    struct factors f = {
+        .gradient = factor,
+        .keep = (float)(1 - lr * optimizer_decay(s, param)),
+        .beta1 = (float)s->beta1,
+        .beta2 = (float)s->beta2,
+        .rest1 = (float)(1 - s->beta1),
+        .rest2 = (float)(1 - s->beta2),
+        .step = (float)(lr / (1 - pow(s->beta1, (double)t))),
+        .root = (float)(1 / sqrt(1 - pow(s->beta2, (double)t))),
+        .eps = (float)s->eps,
+    };
+    optimizer_walk(param, update_part, &f, NULL);
+}
+
+static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                      double momentum, float factor, int64_t t)
+{
+    (void)momentum;
+    double step = lr / (1 - pow(s->beta1, (double)t)), root = sqrt(1 - pow(s->beta2, (double)t));
+    double decay = optimizer_decay(s, param);
+    float *mean = param->slots[0];
+    float *square = param->slots[1];
+    for (int64_t i = 0; i < param->count; i++) {
+        double w = param->master[i], g = (double)param->gradient[i] * factor;
+        w -= lr * decay * w;
+        double m = s->beta1 * mean[i] + (1 - s->beta1) * g, v = s->beta2 * square[i] + (1 - s->beta2) * g * g;
+        w -= step * m / (sqrt(v) / root + s->eps);
+        mean[i] = (float)m;
+        square[i] = (float)v;
+        param->master[i] = (float)w;
+    }
+}
+
+const struct optimizer adamw_optimizer = {
+    .name = "adamw",
+    .help = "Adam with decoupled weight decay.",
+    .slots = 2,
+    .slot_names = {"exp_avg", "exp_avg_sq"},
+    .initial = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01},
+    .update = update,
+    .reference = reference,
+};

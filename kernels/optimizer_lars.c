@@ -1,0 +1,69 @@
+/* lars: sgd whose step is scaled, layer by layer, by the weights' norm (You, Gitman, Ginsburg 2017):
+ *     ratio = trust * |w| / (|g| + decay * |w|), or 1 for norms and biases, and where a norm is zero
+ *     buffer = momentum * buffer + lr * ratio * (g + decay * w);  w -= buffer */
+#include <math.h>
+
+#include "kernels/cpu.h"
+#include "kernels/optimizer_walk.h"
+
+struct factors {
+    float gradient, decay, momentum, lr;   /* lr: times the ratio */
+};
+
+static double trust_ratio(const struct optimizer_settings *s, const struct optimizer_param *param, double factor)
+{
+    double gradient, master;
+    if (!param->adapt) return 1;
+    optimizer_squares(param, &gradient, &master);
+    double g = sqrt(gradient) * factor, w = sqrt(master);
+    return g > 0 && w > 0 ? s->trust * w / (g + optimizer_decay(s, param) * w) : 1;
+}
+
+EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
+{
+    (void)sums;
+    const struct factors *f = factors;
+    float *w = part->master;
+    float *buffer = part->slots[0];
+#pragma omp simd
+    for (int64_t i = 0; i < part->count; i++) {
+        float g = part->gradient[i] * f->gradient + f->decay * w[i];
+        buffer[i] = f->momentum * buffer[i] + f->lr * g;
+        w[i] -= buffer[i];
+    }
+}
+
+static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                   double momentum, float factor, int64_t t)
+{
+    (void)t;
+    double ratio = trust_ratio(s, param, factor);
+    struct factors f = {factor, (float)optimizer_decay(s, param), (float)momentum, (float)(lr * ratio)};
+    optimizer_walk(param, update_part, &f, NULL);
+}
+
+static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                      double momentum, float factor, int64_t t)
+{
+    (void)t;
+    double ratio = trust_ratio(s, param, factor);
+    double decay = optimizer_decay(s, param);
+    float *buffer = param->slots[0];
+    for (int64_t i = 0; i < param->count; i++) {
+        double w = param->master[i], g = (double)param->gradient[i] * factor;
+        double b = momentum * buffer[i] + lr * ratio * (g + decay * w);
+        w -= b;
+        buffer[i] = (float)b;
+        param->master[i] = (float)w;
+    }
+}
+
+const struct optimizer lars_optimizer = {
+    .name = "lars",
+    .help = "Layer-wise adaptive rate scaling, for large batches.",
+    .slots = 1,
+    .slot_names = {"momentum_buffer"},
+    .initial = {.momentum = 0.9, .trust = 0.001},
+    .update = update,
+    .reference = reference,
+};

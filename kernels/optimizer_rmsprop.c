@@ -1,0 +1,72 @@
+/* rmsprop: step sizes by the running mean square (Hinton 2012), as torch.optim.RMSprop (not centered):
+ *     g += decay * w;  square = alpha * square + (1 - alpha) * g^2
+ *     buffer = momentum * buffer + g / (sqrt(square) + eps);  w -= lr * buffer */
+#include <math.h>
+
+#include "kernels/cpu.h"
+#include "kernels/optimizer_walk.h"
+
+struct factors {
+    float gradient, decay, alpha, rest, momentum, lr, eps;   /* rest: 1 - alpha */
+};
+
+EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
+{
+    (void)sums;
+    const struct factors *f = factors;
+    float *w = part->master;
+    float *square = part->slots[0];
+    float *buffer = part->slots[1];
+#pragma omp simd
+    for (int64_t i = 0; i < part->count; i++) {
+        float g = part->gradient[i] * f->gradient + f->decay * w[i];
+        square[i] = f->alpha * square[i] + f->rest * g * g;
+        buffer[i] = f->momentum * buffer[i] + g / (sqrtf(square[i]) + f->eps);
+        w[i] -= f->lr * buffer[i];
+    }
+}
+
+static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                   double momentum, float factor, int64_t t)
+{
+    (void)t;
+    struct factors f = {
+        .gradient = factor,
+        .decay = (float)optimizer_decay(s, param),
+        .alpha = (float)s->alpha,
+        .rest = (float)(1 - s->alpha),
+        .momentum = (float)momentum,
+        .lr = (float)lr,
+        .eps = (float)s->eps,
+    };
+    optimizer_walk(param, update_part, &f, NULL);
+}
+
+static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                      double momentum, float factor, int64_t t)
+{
+    (void)t;
+    double decay = optimizer_decay(s, param);
+    float *square = param->slots[0];
+    float *buffer = param->slots[1];
+    for (int64_t i = 0; i < param->count; i++) {
+        double w = param->master[i], g = (double)param->gradient[i] * factor;
+        g += decay * w;
+        double v = s->alpha * square[i] + (1 - s->alpha) * g * g;
+        double b = momentum * buffer[i] + g / (sqrt(v) + s->eps);
+        w -= lr * b;
+        square[i] = (float)v;
+        buffer[i] = (float)b;
+        param->master[i] = (float)w;
+    }
+}
+
+const struct optimizer rmsprop_optimizer = {
+    .name = "rmsprop",
+    .help = "Step sizes by the running mean of squared gradients.",
+    .slots = 2,
+    .slot_names = {"square_avg", "momentum_buffer"},
+    .initial = {.alpha = 0.99, .eps = 1e-8},
+    .update = update,
+    .reference = reference,
+};

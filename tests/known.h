@@ -1,0 +1,75 @@
+/* known.h: runs an op, reference and CPU code alike, on given numbers and compares with known ones. */
+#ifndef TESTS_KNOWN_H
+#define TESTS_KNOWN_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "op_case.h"
+
+/* Behind our headers: it has a macro called fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+static inline struct op_case *known_open(const char *op, struct op_example example, bool training)
+{
+    struct reason reason = {""};
+    struct op_case *c = op_case_open(op_find(op), &example, F32, training, 1, &reason);
+    if (!c) fail_msg("%s: %s", op, reason.text);
+    return c;
+}
+
+static inline void known_set(const struct tensor *tensor, const double *values, int count)
+{
+    assert_int_equal(shape_count(tensor->shape), count);
+    for (int i = 0; i < count; i++) tensor_set(tensor, i, values[i]);
+}
+
+static inline void known_expect(const struct tensor *tensor, const double *values, int count)
+{
+    assert_int_equal(shape_count(tensor->shape), count);
+    for (int i = 0; i < count; i++) {
+        double found = tensor_get(tensor, i);
+        if (isnan(values[i]) && isnan(found)) continue;
+        if (!(fabs(found - values[i]) <= 2e-6 * fmax(1, fabs(values[i]))))
+            fail_msg("element %d is %.9g, not %.9g", i, found, values[i]);
+    }
+}
+
+static inline void known_run(struct op_case *c, const struct op_code *code, enum phase phase)
+{
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, phase, &storage);
+    void *engine;
+    assert_int_equal(op_case_prepare(c, code, &engine), OK);
+    assert_int_equal(op_case_run(code, engine, &call), OK);
+    if (code->release) code->release(engine);
+}
+
+/* The reference first, then the CPU's code. */
+#define EACH_CODE(code, op_case_)                                                             \
+    for (int known_i_ = 0; known_i_ < 2; known_i_++)                                          \
+        for (const struct op_code *code = known_i_ ? op_cpu((op_case_)->op) : (op_case_)->op->reference; \
+             code; code = NULL)
+
+#define EXPECT(tensor, ...)                                                   \
+    do {                                                                      \
+        const double known_values_[] = {__VA_ARGS__};                         \
+        known_expect(tensor, known_values_, COUNT(known_values_));            \
+    } while (0)
+#define SET(tensor, ...)                                                      \
+    do {                                                                      \
+        const double known_values_[] = {__VA_ARGS__};                         \
+        known_set(tensor, known_values_, COUNT(known_values_));               \
+    } while (0)
+
+#define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
+
+#endif

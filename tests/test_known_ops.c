@@ -1,0 +1,373 @@
+/* test_known_ops: ops on numbers whose results are known (torch 2.11), corners included. */
+#include "known.h"
+
+static void test_relus_pass_nan(void **state)
+{
+    (void)state;
+    const char *const names[] = {"relu", "relu6", "leaky_relu"};
+    for (int i = 0; i < COUNT(names); i++) {
+        struct op_case *c = known_open(names[i], (struct op_example){"", 1, {SHAPE(1, 1, 1, 4)}}, true);
+        SET(&c->x[0], NAN, 7, 0, -1);
+        EACH_CODE(code, c) {
+            known_run(c, code, PHASE_FORWARD);
+            EXPECT(&c->y, NAN, i == 1 ? 6 : 7, 0, i == 2 ? -0.01 : 0);
+        }
+        op_case_close(c);
+    }
+}
+
+static void test_relu6_gradient_is_zero_at_corners(void **state)
+{
+    (void)state;
+    struct op_case *c = known_open("relu6", (struct op_example){"", 1, {SHAPE(1, 1, 1, 4)}}, true);
+    SET(&c->x[0], 0, 6, 3, 9);
+    SET(&c->d_y, 1, 1, 1, 1);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        known_run(c, code, PHASE_BACKWARD);
+        EXPECT(&c->d_x[0], 0, 0, 1, 0);
+    }
+    op_case_close(c);
+}
+
+static void test_smooth_activations(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *settings;
+        double y[3];
+    } rows[] = {
+        {"gelu", "", {-0.0455002785, -0.154268771, 0.841344714}},
+        {"gelu", "approximate=tanh", {-0.0454022884, -0.154285997, 0.841192007}},
+        {"silu", "", {-0.238405839, -0.188770339, 0.731058598}},
+    };
+    for (int i = 0; i < COUNT(rows); i++) {
+        struct op_case *c =
+            known_open(rows[i].name, (struct op_example){rows[i].settings, 1, {SHAPE(1, 1, 1, 3)}}, true);
+        SET(&c->x[0], -2, -0.5, 1);
+        EACH_CODE(code, c) {
+            known_run(c, code, PHASE_FORWARD);
+            known_expect(&c->y, rows[i].y, 3);
+        }
+        op_case_close(c);
+    }
+}
+
+/* Two channels of a batch of three. */
+static struct op_case *batchnorm_open(bool training)
+{
+    struct op_case *c = known_open("batchnorm", (struct op_example){"", 1, {SHAPE(3, 1, 1, 2)}}, training);
+    SET(&c->x[0], 1, 2, 4, 8, 3, -1);
+    SET(&c->params[0], 2, -1);
+    SET(&c->params[1], 0.5, 0.25);
+    SET(&c->params[2], 0, 0);
+    SET(&c->params[3], 1, 1);
+    SET(&c->params[4], 0);
+    return c;
+}
+
+static void test_batchnorm_training(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct op_case *c = batchnorm_open(true);
+        const struct op_code *code = i ? op_cpu(c->op) : c->op->reference;
+        known_run(c, code, PHASE_FORWARD);
+        EXPECT(&c->y, -2.17260408, 0.517261147, 2.63808274, -1.08630574, 1.03452051, 1.31904459);
+        EXPECT(&c->params[2], 0, 0);
+        known_run(c, code, PHASE_UPDATE);
+        EXPECT(&c->params[2], 0.266666681, 0.300000012);
+        EXPECT(&c->params[3], 1.13333333, 3);
+        EXPECT(&c->params[4], 1);
+        op_case_close(c);
+    }
+}
+
+static void test_batchnorm_evaluation(void **state)
+{
+    (void)state;
+    struct op_case *c = batchnorm_open(false);
+    SET(&c->params[2], 0.266666681, 0.300000012);
+    SET(&c->params[3], 1.13333333, 3);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        EXPECT(&c->y, 1.87768722, -0.731493831, 7.51368093, -4.19558954, 5.63501644, 1.00055408);
+    }
+    op_case_close(c);
+}
+
+/* Values far from zero and close together: a sum of squares would lose them. */
+static void test_batchnorm_variance_far_from_zero(void **state)
+{
+    (void)state;
+    struct op_case *c = known_open("batchnorm", (struct op_example){"", 1, {SHAPE(8, 32, 32, 3)}}, true);
+    int64_t count = shape_count(c->x[0].shape);
+    for (int64_t i = 0; i < count; i++) tensor_set(&c->x[0], i, 10000 + (i / 3 % 2 ? 0.25 : -0.25));
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        EXPECT(&c->saved[0], 10000, 10000, 10000);
+        for (int k = 0; k < 3; k++) assert_float_equal(tensor_get(&c->saved[2], k), 0.0625, 1e-5);
+    }
+    op_case_close(c);
+}
+
+static void test_batchnorm_one_value_a_channel(void **state)
+{
+    (void)state;
+    struct op_case *c = known_open("batchnorm", (struct op_example){"", 1, {SHAPE(1, 1, 1, 2)}}, true);
+    SET(&c->params[1], 3, 4);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        EXPECT(&c->y, 3, 4);
+        EXPECT(&c->saved[2], 0, 0);
+        known_run(c, code, PHASE_BACKWARD);
+        EXPECT(&c->d_x[0], 0, 0);
+    }
+    op_case_close(c);
+}
+
+static void test_batchnorm_hands_nan_on(void **state)
+{
+    (void)state;
+    struct op_case *c = known_open("batchnorm", (struct op_example){"", 1, {SHAPE(3, 1, 1, 1)}}, true);
+    SET(&c->x[0], 1, NAN, 2);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        EXPECT(&c->y, NAN, NAN, NAN);
+    }
+    op_case_close(c);
+}
+
+/* The numbers 1 to 20 in four rows of five. */
+static struct op_case *pool_open(const char *op, const char *settings)
+{
+    struct op_case *c = known_open(op, (struct op_example){settings, 1, {SHAPE(1, 4, 5, 1)}}, true);
+    for (int i = 0; i < 20; i++) tensor_set(&c->x[0], i, i + 1);
+    return c;
+}
+
+static void test_pooling_windows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *op, *settings;
+        int count;
+        double y[9];
+    } rows[] = {
+        {"avgpool", "kernel=3 stride=2 pad=1 ceil_mode=yes", 9,
+         {1.77777779, 3.66666675, 3.11111116, 7.66666651, 13, 9.66666698, 5.5, 9, 6.5}},
+        {"avgpool", "kernel=3 stride=2 pad=1 ceil_mode=yes count_include_pad=no", 9,
+         {4, 5.5, 7, 11.5, 13, 14.5, 16.5, 18, 19.5}},
+        {"maxpool", "kernel=2 stride=2 ceil_mode=yes", 6, {7, 9, 10, 17, 19, 20}},
+        {"adaptive_avgpool", "size=3", 9, {4, 5.5, 7, 9, 10.5, 12, 14, 15.5, 17}},
+        {"adaptive_maxpool", "size=2", 4, {8, 10, 18, 20}},
+        {"globalavgpool", "", 1, {10.5}},
+    };
+    for (int i = 0; i < COUNT(rows); i++) {
+        struct op_case *c = pool_open(rows[i].op, rows[i].settings);
+        EACH_CODE(code, c) {
+            known_run(c, code, PHASE_FORWARD);
+            known_expect(&c->y, rows[i].y, rows[i].count);
+        }
+        op_case_close(c);
+    }
+}
+
+static void test_maxpool_takes_first_of_equals_and_nan(void **state)
+{
+    (void)state;
+    struct op_case *c = known_open("maxpool", (struct op_example){"kernel=2", 1, {SHAPE(2, 2, 2, 1)}}, true);
+    SET(&c->x[0], 3, 5, 5, 1, 1, NAN, 5, 2);
+    SET(&c->d_y, 1, 2);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        EXPECT(&c->y, 5, NAN);
+        known_run(c, code, PHASE_BACKWARD);
+        EXPECT(&c->d_x[0], 0, 1, 0, 0, 0, 2, 0, 0);
+    }
+    op_case_close(c);
+}
+
+static void test_pooling_refuses_windows_that_do_not_fit(void **state)
+{
+    (void)state;
+    struct reason reason;
+    struct op_example large = {"kernel=5", 1, {SHAPE(1, 4, 4, 1)}};
+    struct op_example border = {"kernel=2 pad=2", 1, {SHAPE(1, 4, 4, 1)}};
+    assert_null(op_case_open(op_find("maxpool"), &large, F32, true, 1, &reason));
+    assert_null(op_case_open(op_find("avgpool"), &border, F32, true, 1, &reason));
+}
+
+static void test_lrn_windows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *settings;
+        double y[4];
+    } rows[] = {
+        {"size=3 alpha=0.5 k=2", {0.457906455, -0.665906847, 0.709817648, 1.02216768}},
+        {"size=2 alpha=0.5 k=2", {0.544331074, -0.826261401, 0.864971459, 0.821711838}},
+    };
+    for (int i = 0; i < COUNT(rows); i++) {
+        struct op_case *c = known_open("lrn", (struct op_example){rows[i].settings, 1, {SHAPE(1, 1, 1, 4)}}, true);
+        SET(&c->x[0], 1, -2, 3, 4);
+        EACH_CODE(code, c) {
+            known_run(c, code, PHASE_FORWARD);
+            known_expect(&c->y, rows[i].y, 4);
+        }
+        op_case_close(c);
+    }
+}
+
+static void test_flatten_is_in_torch_order(void **state)
+{
+    (void)state;
+    struct op_case *c = known_open("flatten", (struct op_example){"", 1, {SHAPE(1, 2, 1, 3)}}, true);
+    SET(&c->x[0], 0, 10, 20, 1, 11, 21);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        EXPECT(&c->y, 0, 1, 10, 11, 20, 21);
+    }
+    op_case_close(c);
+}
+
+static void test_channel_pad_strides_and_pads_both_ends(void **state)
+{
+    (void)state;
+    struct op_case *c =
+        known_open("channel_pad", (struct op_example){"channels=4", 1, {SHAPE(1, 1, 3, 2)}}, true);
+    SET(&c->x[0], 1, 2, 3, 4, 5, 6);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        EXPECT(&c->y, 0, 1, 2, 0, 0, 5, 6, 0);
+    }
+    op_case_close(c);
+}
+
+static void test_pad_sides(void **state)
+{
+    (void)state;
+    struct op_case *c = known_open("pad", (struct op_example){"top=1 right=2", 1, {SHAPE(1, 1, 1, 1)}}, true);
+    SET(&c->x[0], 9);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        EXPECT(&c->y, 0, 0, 0, 9, 0, 0);
+    }
+    op_case_close(c);
+}
+
+static void test_concat_is_by_pixel(void **state)
+{
+    (void)state;
+    struct op_case *c =
+        known_open("concat", (struct op_example){"", 2, {SHAPE(1, 1, 2, 1), SHAPE(1, 1, 2, 2)}}, true);
+    SET(&c->x[0], 1, 2);
+    SET(&c->x[1], 3, 4, 5, 6);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        EXPECT(&c->y, 1, 3, 4, 2, 5, 6);
+    }
+    op_case_close(c);
+}
+
+static struct op_case *dropout_open(const char *settings, bool training, int64_t n)
+{
+    struct op_example example = {settings, 1, {SHAPE(n, 1, 1, 1001)}};
+    struct op_case *c = known_open("dropout", example, training);
+    for (int64_t i = 0; i < n * 1001; i++) {
+        tensor_set(&c->x[0], i, 1);
+        tensor_set(&c->d_y, i, 1);
+    }
+    return c;
+}
+
+static void test_dropout_rate_and_scale(void **state)
+{
+    (void)state;
+    struct op_case *c = dropout_open("rate=0.2", true, 10);
+    EACH_CODE(code, c) {
+        int64_t dropped = 0;
+        known_run(c, code, PHASE_FORWARD);
+        for (int64_t i = 0; i < 10010; i++) {
+            double y = tensor_get(&c->y, i);
+            if (y == 0) dropped++;
+            else assert_float_equal(y, 1.25, 1e-6);
+        }
+        assert_in_range(dropped, 2002 - 160, 2002 + 160);
+        known_run(c, code, PHASE_BACKWARD);
+        assert_memory_equal(c->d_x[0].data, c->y.data, tensor_bytes(&c->y));
+    }
+    op_case_close(c);
+}
+
+static void test_dropout_is_identity_in_evaluation(void **state)
+{
+    (void)state;
+    struct op_case *c = dropout_open("", false, 1);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        assert_memory_equal(c->x[0].data, c->y.data, tensor_bytes(&c->y));
+    }
+    op_case_close(c);
+}
+
+/* The masks of a batch's slices, one after the other, are the mask of the batch. */
+static void test_dropout_slices_make_up_the_batch(void **state)
+{
+    (void)state;
+    struct op_case *whole = dropout_open("", true, 2), *half = dropout_open("", true, 1);
+    known_run(whole, op_cpu(whole->op), PHASE_FORWARD);
+    for (uint32_t slice = 0; slice < 2; slice++) {
+        half->random.slice = slice;
+        EACH_CODE(code, half) {
+            known_run(half, code, PHASE_FORWARD);
+            assert_memory_equal(half->y.data, (char *)whole->y.data + slice * tensor_bytes(&half->y),
+                                tensor_bytes(&half->y));
+        }
+    }
+    op_case_close(whole);
+    op_case_close(half);
+}
+
+static void test_dropout_differs_by_step_and_layer(void **state)
+{
+    (void)state;
+    struct op_case *a = dropout_open("", true, 1), *b = dropout_open("", true, 1);
+    known_run(a, op_cpu(a->op), PHASE_FORWARD);
+    b->random.step++;
+    known_run(b, op_cpu(b->op), PHASE_FORWARD);
+    assert_memory_not_equal(a->y.data, b->y.data, tensor_bytes(&a->y));
+    b->random = a->random;
+    b->random.layer++;
+    known_run(b, op_cpu(b->op), PHASE_FORWARD);
+    assert_memory_not_equal(a->y.data, b->y.data, tensor_bytes(&a->y));
+    op_case_close(a);
+    op_case_close(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_relus_pass_nan),
+        cmocka_unit_test(test_relu6_gradient_is_zero_at_corners),
+        cmocka_unit_test(test_smooth_activations),
+        cmocka_unit_test(test_batchnorm_training),
+        cmocka_unit_test(test_batchnorm_evaluation),
+        cmocka_unit_test(test_batchnorm_variance_far_from_zero),
+        cmocka_unit_test(test_batchnorm_one_value_a_channel),
+        cmocka_unit_test(test_batchnorm_hands_nan_on),
+        cmocka_unit_test(test_pooling_windows),
+        cmocka_unit_test(test_maxpool_takes_first_of_equals_and_nan),
+        cmocka_unit_test(test_pooling_refuses_windows_that_do_not_fit),
+        cmocka_unit_test(test_lrn_windows),
+        cmocka_unit_test(test_flatten_is_in_torch_order),
+        cmocka_unit_test(test_channel_pad_strides_and_pads_both_ends),
+        cmocka_unit_test(test_pad_sides),
+        cmocka_unit_test(test_concat_is_by_pixel),
+        cmocka_unit_test(test_dropout_rate_and_scale),
+        cmocka_unit_test(test_dropout_is_identity_in_evaluation),
+        cmocka_unit_test(test_dropout_slices_make_up_the_batch),
+        cmocka_unit_test(test_dropout_differs_by_step_and_layer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,327 @@
+/* test_optimizers: updates on known numbers (torch 2.11; LARS and LAMB worked out by hand), and the whole sequence. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "kernels/optimizer.h"
+
+/* Behind our headers: it has a macro called fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+typedef void update(const struct optimizer_settings *settings, const struct optimizer_param *param, double lr,
+                    double momentum, float factor, int64_t t);
+
+/* Three steps from (0.5, -1.25, 2), learning rate 0.1, as torch takes them. */
+struct known {
+    const char *name;
+    struct optimizer_settings settings;
+    double expected[3];
+};
+static const struct known known[] = {
+    {"sgd", {.momentum = 0}, {0.460000038, -1.31500006, 2}},
+    {"sgd", {.momentum = 0.9, .weight_decay = 0.01}, {0.476095408, -1.27836442, 1.88366365}},
+    {"sgd", {.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, {0.436950952, -1.33691382, 1.88968515}},
+    {"adam", {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}, {0.422841549, -1.15586972, 1.81014168}},
+    {"adam", {.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1},
+     {0.402693927, -1.11193359, 1.78701627}},
+    {"adamw", {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01},
+     {0.421487004, -1.15237033, 1.80444419}},
+    {"adamw", {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.5},
+     {0.358481497, -0.989685714, 1.53946757}},
+    {"adagrad", {.eps = 1e-10}, {0.410850167, -1.27109003, 1.89073563}},
+    {"adagrad", {.eps = 0.01, .weight_decay = 0.1}, {0.408521622, -1.22275162, 1.87874877}},
+    {"rmsprop", {.alpha = 0.99, .eps = 1e-8}, {-0.392388344, -1.4626323, 0.908181787}},
+    {"rmsprop", {.alpha = 0.9, .momentum = 0.9, .weight_decay = 0.1, .eps = 0.01},
+     {0.0435184576, -0.670249403, 0.90709722}},
+};
+static const float known_gradients[3][3] = {{0.1f, -0.2f, 0.3f}, {-0.4f, 0.05f, 0.6f}, {0.7f, 0.8f, -0.9f}};
+
+/* Gradients come scaled by 1024. */
+static void check_known(const struct known *k, update *function)
+{
+    float w[3] = {0.5f, -1.25f, 2}, g[3], slots[OPTIMIZER_MAX_SLOTS][3] = {{0}};
+    struct optimizer_param param = {.count = 3, .master = w, .gradient = g, .decay = true, .adapt = true};
+    for (int i = 0; i < OPTIMIZER_MAX_SLOTS; i++) param.slots[i] = slots[i];
+    for (int64_t t = 1; t <= 3; t++) {
+        for (int i = 0; i < 3; i++) g[i] = 1024 * known_gradients[t - 1][i];
+        function(&k->settings, &param, 0.1, k->settings.momentum, 1.0f / 1024, t);
+    }
+    for (int i = 0; i < 3; i++)
+        if (!(fabs(w[i] - k->expected[i]) <= 1e-6))
+            fail_msg("%s, row %d, element %d: %.9g, not %.9g", k->name, (int)(k - known), i, w[i], k->expected[i]);
+}
+
+static void test_known_values(void **state)
+{
+    (void)state;
+    for (int i = 0; i < COUNT(known); i++) {
+        const struct optimizer *optimizer = optimizer_find(known[i].name);
+        assert_non_null(optimizer);
+        check_known(&known[i], optimizer->reference);
+        check_known(&known[i], optimizer->update);
+    }
+}
+
+static struct optimizer_settings layerwise_settings(void)
+{
+    return (struct optimizer_settings){
+        .momentum = 0.9, .weight_decay = 0.5, .trust = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 0};
+}
+
+/* |w| = 5, |g| = 10: ratio 0.01 * 5 / (10 + 0.5 * 5) = 0.004. */
+static void test_lars_by_hand(void **state)
+{
+    (void)state;
+    struct optimizer_settings settings = layerwise_settings();
+    for (int i = 0; i < 2; i++) {
+        float w[2] = {3, 4}, g[2] = {6, -8}, buffer[2] = {0};
+        struct optimizer_param p = {.count = 2, .master = w, .gradient = g, .slots = {buffer}, .decay = true,
+                                    .adapt = true};
+        const struct optimizer *lars = optimizer_find("lars");
+        (i ? lars->update : lars->reference)(&settings, &p, 0.5, 0.9, 1, 1);
+        assert_float_equal(w[0], 3 - 0.5 * 0.004 * (6 + 1.5), 1e-6);
+        assert_float_equal(w[1], 4 - 0.5 * 0.004 * (-8 + 2), 1e-6);
+    }
+}
+
+/* First step without eps: m/(1-b1) / sqrt(v/(1-b2)) is the gradient's sign, so r = sign + 0.5 w =
+ * (2.5, 1), |r| = sqrt(7.25), |w| = 5. */
+static void test_lamb_by_hand(void **state)
+{
+    (void)state;
+    struct optimizer_settings settings = layerwise_settings();
+    for (int i = 0; i < 2; i++) {
+        float w[2] = {3, 4}, g[2] = {6, -8}, mean[2] = {0}, square[2] = {0};
+        struct optimizer_param p = {.count = 2, .master = w, .gradient = g, .slots = {mean, square},
+                                    .decay = true, .adapt = true};
+        const struct optimizer *lamb = optimizer_find("lamb");
+        (i ? lamb->update : lamb->reference)(&settings, &p, 0.1, 0, 1, 1);
+        assert_float_equal(w[0], 3 - 0.1 * 5 / sqrt(7.25) * 2.5, 1e-5);
+        assert_float_equal(w[1], 4 - 0.1 * 5 / sqrt(7.25) * 1, 1e-5);
+    }
+}
+
+/* Without adaptation the trust ratio is 1: norms and biases; so it is for weights that are zero. */
+static void test_trust_ratio_is_one_for_norms_and_zeros(void **state)
+{
+    (void)state;
+    struct optimizer_settings settings = layerwise_settings();
+    const struct optimizer *lars = optimizer_find("lars");
+    float w[2] = {3, 0}, g[2] = {6, 2}, buffer[2] = {0};
+    struct optimizer_param norm = {.count = 1, .master = w, .gradient = g, .slots = {buffer}};
+    struct optimizer_param zero = {.count = 1, .master = w + 1, .gradient = g + 1, .slots = {buffer + 1},
+                                   .adapt = true, .decay = true};
+    lars->update(&settings, &norm, 0.5, 0.9, 1, 1);
+    lars->update(&settings, &zero, 0.5, 0.9, 1, 1);
+    assert_float_equal(w[0], 0, 1e-6);
+    assert_float_equal(w[1], -1, 1e-6);
+}
+
+/* A small network's parameters in one piece of memory, so that it can be compared bit by bit. */
+#define PARAMS 4
+static const int64_t sizes[PARAMS] = {70001, 1, 24, 4096};
+struct network {
+    int64_t total;
+    float *memory;          /* masters, gradients, three slots, averages */
+    uint16_t *low;
+    struct optimizer_param params[PARAMS];
+    struct optimizer_state state;
+};
+
+static struct network network_open(double gradient_scale)
+{
+    struct network n = {0};
+    for (int i = 0; i < PARAMS; i++) n.total += sizes[i];
+    n.memory = memory_new((size_t)(6 * n.total), sizeof(float));
+    n.low = memory_new((size_t)n.total, sizeof *n.low);
+    struct random random = random_open(1, PURPOSE_TEST, 0, 0);
+    for (int64_t i = 0; i < n.total; i++) {
+        n.memory[i] = n.memory[5 * n.total + i] = (float)random_normal(&random);
+        n.memory[n.total + i] = (float)(gradient_scale * random_normal(&random));
+    }
+    float *at = n.memory;
+    for (int i = 0; i < PARAMS; i++, at += sizes[i - 1]) {
+        n.params[i] = (struct optimizer_param){
+            .count = sizes[i], .master = at, .gradient = at + n.total,
+            .slots = {at + 2 * n.total, at + 3 * n.total, at + 4 * n.total},
+            .average = at + 5 * n.total, .low = n.low + (at - n.memory), .low_dtype = BF16,
+            .decay = i != 1, .adapt = i != 1,
+        };
+    }
+    n.state.scaler.scale = 1024;
+    return n;
+}
+
+static void network_close(struct network *n)
+{
+    free(n->memory);
+    free(n->low);
+}
+
+static const struct scaler_settings scaling = {
+    .dynamic = true, .growth = 2, .backoff = 0.5, .growth_interval = 2, .min_scale = 1, .max_scale = 65536};
+
+static struct optimizer_settings settings_of(const struct optimizer *optimizer)
+{
+    struct optimizer_settings settings = optimizer->initial;
+    settings.weight_decay = 0.01;
+    settings.momentum = 0.9;
+    return settings;
+}
+
+static void test_update_agrees_with_reference(void **state)
+{
+    (void)state;
+    for (const struct optimizer *const *o = optimizer_table; *o; o++) {
+        struct network a = network_open(1), b = network_open(1);
+        struct optimizer_settings settings = settings_of(*o);
+        for (int i = 0; i < PARAMS; i++)
+            for (int t = 1; t <= 3; t++) {
+                (*o)->update(&settings, &a.params[i], 0.01, 0.9, 0.5f, t);
+                (*o)->reference(&settings, &b.params[i], 0.01, 0.9, 0.5f, t);
+            }
+        for (int64_t i = 0; i < 5 * a.total; i++)
+            if (!(fabsf(a.memory[i] - b.memory[i]) <= 2e-5f * fmaxf(1, fabsf(b.memory[i]))))
+                fail_msg("%s: %.9g, not %.9g", (*o)->name, a.memory[i], b.memory[i]);
+        network_close(&a);
+        network_close(&b);
+    }
+}
+
+static void test_any_number_of_threads_gives_the_same_bits(void **state)
+{
+    (void)state;
+#ifdef _OPENMP
+    int most = omp_get_max_threads();
+    for (const struct optimizer *const *o = optimizer_table; *o; o++) {
+        struct network a = network_open(1000), b = network_open(1000);
+        struct optimizer_settings settings = settings_of(*o);
+        settings.clip_norm = 1;
+        settings.ema = 0.9;
+        for (int t = 0; t < 2; t++) {
+            omp_set_num_threads(1);
+            optimizer_step(*o, &settings, &scaling, a.params, PARAMS, 0.1, 0.9, &a.state);
+            omp_set_num_threads(3);
+            optimizer_step(*o, &settings, &scaling, b.params, PARAMS, 0.1, 0.9, &b.state);
+        }
+        assert_memory_equal(a.memory, b.memory, (size_t)(6 * a.total) * sizeof(float));
+        assert_memory_equal(a.low, b.low, (size_t)a.total * sizeof *a.low);
+        assert_true(a.state.grad_norm == b.state.grad_norm);
+        network_close(&a);
+        network_close(&b);
+    }
+    omp_set_num_threads(most);
+#endif
+}
+
+static void test_overflow_leaves_everything_untouched(void **state)
+{
+    (void)state;
+    const float bad[] = {INFINITY, -INFINITY, NAN};
+    for (const struct optimizer *const *o = optimizer_table; *o; o++)
+        for (int k = 0; k < COUNT(bad); k++) {
+            struct network a = network_open(1), b = network_open(1);
+            struct optimizer_settings settings = settings_of(*o);
+            settings.ema = 0.5;
+            ((float *)a.params[3].gradient)[4095] = ((float *)b.params[3].gradient)[4095] = bad[k];
+            optimizer_step(*o, &settings, &scaling, a.params, PARAMS, 0.1, 0.9, &a.state);
+            assert_memory_equal(a.memory, b.memory, (size_t)(6 * a.total) * sizeof(float));
+            assert_memory_equal(a.low, b.low, (size_t)a.total * sizeof *a.low);
+            assert_int_equal(a.state.skipped, 1);
+            assert_int_equal(a.state.skipped_steps, 1);
+            assert_int_equal(a.state.updates, 0);
+            assert_false(isfinite(a.state.grad_norm));
+            assert_true(a.state.scaler.scale == 512);
+            network_close(&a);
+            network_close(&b);
+        }
+}
+
+static void test_sequence(void **state)
+{
+    (void)state;
+    float w[2] = {1, -1}, g[2] = {3 * 8, 4 * 8}, buffer[2] = {0}, average[2] = {1, -1};
+    uint16_t low[2] = {0};
+    struct optimizer_param param = {.count = 2, .master = w, .gradient = g, .slots = {buffer},
+                                    .average = average, .low = low, .low_dtype = F16, .decay = true};
+    struct optimizer_settings settings = {.clip_norm = 1, .ema = 0.75};
+    struct optimizer_state s = {.scaler = {.scale = 8}};
+    const struct optimizer *sgd = optimizer_find("sgd");
+    optimizer_step(sgd, &settings, &scaling, &param, 1, 0.5, 0, &s);
+    assert_float_equal(s.grad_norm, 5, 1e-6);
+    assert_float_equal(w[0], 1 - 0.5 * 0.6, 1e-6);
+    assert_float_equal(w[1], -1 - 0.5 * 0.8, 1e-6);
+    assert_float_equal(average[0], 0.75 + 0.25 * 0.7, 1e-6);
+    assert_int_equal(low[0], f16_from_float(w[0]));
+    assert_int_equal(low[1], f16_from_float(w[1]));
+    assert_int_equal(s.updates, 1);
+    assert_int_equal(s.skipped, 0);
+    assert_true(s.lr == 0.5f);
+    assert_int_equal(s.scaler.good_steps, 1);
+    optimizer_step(sgd, &settings, &scaling, &param, 1, 0.5, 0, &s);
+    assert_true(s.scaler.scale == 16);
+}
+
+static void test_small_gradients_are_not_clipped(void **state)
+{
+    (void)state;
+    float w[1] = {1}, g[1] = {0.5f}, buffer[1] = {0};
+    struct optimizer_param param = {.count = 1, .master = w, .gradient = g, .slots = {buffer}};
+    struct optimizer_settings settings = {.clip_norm = 1};
+    struct optimizer_state s = {.scaler = {.scale = 1}};
+    optimizer_step(optimizer_find("sgd"), &settings, &scaling, &param, 1, 1, 0, &s);
+    assert_true(w[0] == 0.5f);
+}
+
+static void test_weight_decay_spares_norms(void **state)
+{
+    (void)state;
+    for (const struct optimizer *const *o = optimizer_table; *o; o++) {
+        float w[1] = {1}, g[1] = {0}, slots[3][1] = {{0}};
+        struct optimizer_param param = {.count = 1, .master = w, .gradient = g,
+                                        .slots = {slots[0], slots[1], slots[2]}};
+        struct optimizer_settings settings = settings_of(*o);
+        (*o)->update(&settings, &param, 0.1, 0.9, 1, 1);
+        assert_true(w[0] == 1);
+        param.decay = true;
+        (*o)->update(&settings, &param, 0.1, 0.9, 1, 2);
+        assert_true(w[0] < 1);
+    }
+}
+
+static void test_no_such_optimizer(void **state)
+{
+    (void)state;
+    assert_null(optimizer_find("sdg"));
+    assert_null(optimizer_find(""));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_known_values),
+        cmocka_unit_test(test_lars_by_hand),
+        cmocka_unit_test(test_lamb_by_hand),
+        cmocka_unit_test(test_trust_ratio_is_one_for_norms_and_zeros),
+        cmocka_unit_test(test_update_agrees_with_reference),
+        cmocka_unit_test(test_any_number_of_threads_gives_the_same_bits),
+        cmocka_unit_test(test_overflow_leaves_everything_untouched),
+        cmocka_unit_test(test_sequence),
+        cmocka_unit_test(test_small_gradients_are_not_clipped),
+        cmocka_unit_test(test_weight_decay_spares_norms),
+        cmocka_unit_test(test_no_such_optimizer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
