@@ -72,9 +72,15 @@ static void alive_leave(struct alive *alive, int span)
             (size_t)(alive->count - place) * sizeof *alive->index);
 }
 
+static bool never_alive(const struct span *span)
+{
+    return span->lower >= span->upper;
+}
+
 static bool check_place(const struct span *span, int index, int64_t alignment, int64_t limit,
                         struct reason *reason)
 {
+    if (never_alive(span)) return true;
     if (span->size < 0) return because(reason, "block %d has a negative size", index);
     if (span->offset < 0 || span->offset % alignment != 0)
         return because(reason, "block %d lies at %lld, not a multiple of %lld", index,
@@ -104,7 +110,7 @@ bool check_spans(const struct span *spans, int count, int64_t alignment, int64_t
     struct alive alive = {spans, memory_new((size_t)count, sizeof *alive.index), 0};
     int event_count = 0;
     for (int i = 0; i < count; i++) {
-        if (spans[i].lower >= spans[i].upper || spans[i].size == 0) continue;
+        if (never_alive(&spans[i]) || spans[i].size == 0) continue;
         events[event_count++] = (struct event){spans[i].lower, true, i};
         events[event_count++] = (struct event){spans[i].upper, false, i};
     }

@@ -1,1 +1,3 @@
-# check_PROGRAMS += tests/test_NAME; tests_test_NAME_SOURCES = tests/test_NAME.c; tests_test_NAME_LDADD = $(LDADD) -lcmocka
+check_PROGRAMS += tests/test_pack
+tests_test_pack_SOURCES = tests/test_pack.c tests/caught.h
+tests_test_pack_LDADD = liballoc.a libbase.a -lcmocka

@@ -103,7 +103,8 @@ static void file_values(void **state)
     struct settings settings = load_text("[train]\nepochs = 90 ; comment\nbatch = auto\n"
                                          "[augment]\nmean = 0.485,0.456,0.406\n[data]\nval = a dir/x\n"
                                          "[memory]\nlimit = 8G\nstrategy=keep\n"
-                                         "[checkpoint]\nevery = 100 steps\nbest = val_loss\n[run]\nmax_time = 11h\n");
+                                         "[checkpoint]\nevery = 100 steps\nbest = val_loss\n"
+                                         "[run]\nmax_time = 11h\n");
     assert_int_equal(settings.train.epochs, 90);
     assert_int_equal(settings.train.batch, 0);
     assert_int_equal(settings.augment.mean.count, 3);

@@ -1,0 +1,469 @@
+/* The packer and its judge: on tables made by rule, at random, with planted faults, and real ones. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/check.h"
+#include "alloc/pack.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "tests/caught.h"
+
+#include <cmocka.h>      /* last: its fail() is not ours */
+
+/* Packs and has the result judged; returns the peak. */
+static int64_t pack_checked(struct span *spans, int count, int64_t alignment, double seconds)
+{
+    struct reason reason = {""};
+    int64_t peak = pack_spans(spans, count, alignment, 0, seconds), top = 0;
+    if (!check_spans(spans, count, alignment, peak, &reason)) fail_msg("%s", reason.text);
+    assert_true(peak >= pack_bound(spans, count, alignment));
+    for (int i = 0; i < count; i++) {
+        int64_t end = spans[i].offset + (spans[i].size + alignment - 1) / alignment * alignment;
+        if (spans[i].lower < spans[i].upper && end > top) top = end;
+    }
+    assert_int_equal(top, peak);
+    return peak;
+}
+
+static void nothing_to_pack(void **state)
+{
+    (void)state;
+    assert_int_equal(pack_bound(NULL, 0, 256), 0);
+    assert_int_equal(pack_spans(NULL, 0, 256, 0, 1), 0);
+}
+
+static void one_block(void **state)
+{
+    (void)state;
+    struct span span = {5, 6, 100, -1};
+    assert_int_equal(pack_bound(&span, 1, 1), 100);
+    assert_int_equal(pack_bound(&span, 1, 256), 256);
+    assert_int_equal(pack_checked(&span, 1, 256, 1), 256);
+    assert_int_equal(span.offset, 0);
+}
+
+static void half_open_lifetimes_share(void **state)
+{
+    (void)state;
+    struct span spans[] = {{0, 3, 7, 0}, {3, 5, 7, 0}, {5, 9, 7, 0}};
+    assert_int_equal(pack_checked(spans, 3, 1, 1), 7);
+}
+
+static void blocks_that_never_live(void **state)
+{
+    (void)state;
+    struct span spans[] = {{0, 3, 7, 0}, {2, 2, 100, 5}, {3, 1, 50, 5}, {0, 9, 0, 5}};
+    assert_int_equal(pack_bound(spans, 4, 1), 7);
+    assert_int_equal(pack_checked(spans, 4, 1, 1), 7);
+}
+
+static void far_times_and_large_sizes(void **state)
+{
+    (void)state;
+    int64_t far = (int64_t)1 << 62, large = (int64_t)1 << 50;
+    struct span spans[] = {{-far, far, large, 0}, {-far, -far + 1, large, 0}, {far - 1, far, 3, 0}};
+    assert_int_equal(pack_checked(spans, 3, 1, 1), 2 * large);
+}
+
+/* Greedy orders alone fail here: every block must be put where a search finds it. */
+static void small_puzzle(void **state)
+{
+    (void)state;
+    struct span spans[] = {{0, 3, 4, 0}, {3, 9, 4, 0}, {0, 9, 4, 0}, {9, 21, 4, 0}, {0, 21, 4, 0}};
+    assert_int_equal(pack_checked(spans, 5, 1, 1), 12);
+}
+
+static void random_spans(struct span *spans, int count, uint64_t seed, uint32_t times, uint32_t sizes)
+{
+    struct random random = random_open(seed, PURPOSE_TEST, 0, 0);
+    for (int i = 0; i < count; i++) {
+        int64_t lower = random_below(&random, times);
+        int64_t length = 1 + random_below(&random, random_below(&random, 4) ? 1 + times / 20 : times);
+        spans[i] = (struct span){lower, lower + length, 1 + random_below(&random, sizes), -1};
+    }
+}
+
+static void small_tables(void **state)
+{
+    (void)state;
+    struct span spans[12];
+    for (uint64_t seed = 0; seed < 2000; seed++) {
+        int count = 1 + (int)(seed % 12);
+        random_spans(spans, count, seed, 12, 20);
+        pack_checked(spans, count, seed % 3 ? 1 : 4, 0.002);
+    }
+}
+
+static void random_tables(void **state)
+{
+    (void)state;
+    struct span *spans = memory_new(3000, sizeof *spans);
+    for (int count = 30; count <= 3000; count *= 10) {
+        random_spans(spans, count, (uint64_t)count, 400, 1 << 20);
+        int64_t bound = pack_bound(spans, count, 256);
+        int64_t peak = pack_checked(spans, count, 256, 0.5);
+        assert_true((double)peak < 1.25 * (double)bound);
+    }
+    free(spans);
+}
+
+static void time_may_be_up_at_once(void **state)
+{
+    (void)state;
+    struct span spans[500];
+    random_spans(spans, 500, 3, 200, 1000);
+    pack_checked(spans, 500, 1, 0);
+}
+
+static void same_input_same_answer(void **state)
+{
+    (void)state;
+    struct span first[200], second[200];
+    random_spans(first, 200, 11, 100, 1000);
+    memcpy(second, first, sizeof first);
+    pack_spans(first, 200, 16, 0, 0.2);
+    pack_spans(second, 200, 16, 0, 0.2);
+    assert_memory_equal(first, second, sizeof first);
+}
+
+static void stops_at_the_capacity(void **state)
+{
+    (void)state;
+    struct span spans[300];
+    random_spans(spans, 300, 12, 100, 1000);
+    int64_t bound = pack_bound(spans, 300, 1);
+    assert_true(pack_spans(spans, 300, 1, 2 * bound, 60) <= 2 * bound);
+}
+
+/* Lifetimes of a network's training: what is saved forward and read backward nests like a stack,
+ * gradients and workspaces come and go. */
+static int network_spans(struct span *spans, int layers)
+{
+    struct random random = random_open(1, PURPOSE_TEST, 7, (uint64_t)layers);
+    int count = 0;
+    int64_t size = 1 << 24;
+    for (int i = 0; i < layers; i++) {
+        int back = 2 * layers - i;
+        if (random_below(&random, 8) == 0 && size > 4096) size /= 2;
+        int64_t bytes = size * (1 + random_below(&random, 4)) / 2;
+        spans[count++] = (struct span){i, back + 1, bytes, 0};
+        spans[count++] = (struct span){back - 1, back + 1, bytes, 0};
+        spans[count++] = (struct span){i, i + 1, 1 + random_below(&random, 1 << 22), 0};
+        spans[count++] = (struct span){back, back + 1, 1 + random_below(&random, 1 << 22), 0};
+        spans[count++] = (struct span){back, 2 * layers + 2, 256 + random_below(&random, 1 << 20), 0};
+        if (i % 3 == 0) spans[count++] = (struct span){i, i + 4, bytes, 0};
+    }
+    return count;
+}
+
+static void network_tables(void **state)
+{
+    (void)state;
+    static const int layers[] = {5, 18, 50, 152};
+    struct span spans[1000];
+    for (int i = 0; i < 4; i++) {
+        int count = network_spans(spans, layers[i]);
+        int64_t bound = pack_bound(spans, count, 256);
+        assert_true((double)pack_checked(spans, count, 256, 1) <= 1.02 * (double)bound);
+    }
+}
+
+static void sixty_thousand_blocks(void **state)
+{
+    (void)state;
+    struct span *spans = memory_new(70000, sizeof *spans);
+    int count = network_spans(spans, 11000);
+    assert_true(count > 58000);
+    int64_t bound = pack_bound(spans, count, 256);
+    assert_true((double)pack_checked(spans, count, 256, 2) <= 1.05 * (double)bound);
+    free(spans);
+}
+
+/* --- the judge --- */
+
+/* Every pair, as the definition says. */
+static bool overlap_somewhere(const struct span *spans, int count)
+{
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < i; j++) {
+            const struct span *a = &spans[i], *b = &spans[j];
+            bool together = a->lower < b->upper && b->lower < a->upper && a->lower < a->upper &&
+                            b->lower < b->upper;
+            if (together && a->offset < b->offset + b->size && b->offset < a->offset + a->size &&
+                a->size && b->size)
+                return true;
+        }
+    return false;
+}
+
+static void judge_agrees_with_the_definition(void **state)
+{
+    (void)state;
+    struct random random = random_open(2, PURPOSE_TEST, 1, 0);
+    int wrong = 0;
+    for (int round = 0; round < 20000; round++) {
+        struct span spans[5];
+        int count = 1 + (int)random_below(&random, 5);
+        for (int i = 0; i < count; i++)
+            spans[i] = (struct span){random_below(&random, 6), random_below(&random, 8),
+                                     random_below(&random, 4), random_below(&random, 12)};
+        struct reason reason;
+        bool overlap = overlap_somewhere(spans, count);
+        assert_int_equal(check_spans(spans, count, 1, 100, &reason), !overlap);
+        wrong += overlap;
+    }
+    assert_true(wrong > 1000 && wrong < 19000);
+}
+
+static void judge_finds_planted_faults(void **state)
+{
+    (void)state;
+    struct span spans[400];
+    struct reason reason;
+    random_spans(spans, 400, 21, 150, 5000);
+    int64_t peak = pack_checked(spans, 400, 64, 0.1);
+    for (int i = 0; i < 400; i++) {
+        int64_t good = spans[i].offset;
+        for (int64_t moved = good - 64; moved <= good + 64; moved += 128) {
+            spans[i].offset = moved;
+            bool wrong = moved < 0 || moved + spans[i].size > peak || overlap_somewhere(spans, 400);
+            assert_int_equal(check_spans(spans, 400, 64, peak, &reason), !wrong);
+        }
+        spans[i].offset = good;
+    }
+}
+
+static void expect_fault(struct span span, int64_t alignment, int64_t limit, const char *words)
+{
+    struct reason reason = {""};
+    assert_false(check_spans(&span, 1, alignment, limit, &reason));
+    assert_non_null(strstr(reason.text, words));
+}
+
+static void judge_checks_places(void **state)
+{
+    (void)state;
+    expect_fault((struct span){0, 1, 10, 3}, 4, 100, "multiple of 4");
+    expect_fault((struct span){0, 1, 10, -4}, 4, 100, "multiple of 4");
+    expect_fault((struct span){0, 1, 10, 92}, 4, 100, "reaches over the limit");
+    expect_fault((struct span){0, 1, INT64_MAX, 4}, 4, 100, "reaches over the limit");
+    expect_fault((struct span){0, 1, -1, 4}, 4, 100, "negative");
+}
+
+/* --- tables in files --- */
+
+struct table {
+    struct span *spans;
+    char **ids;
+    int count;
+};
+
+static void table_free(struct table *table)
+{
+    for (int i = 0; i < table->count; i++) free(table->ids[i]);
+    free(table->ids);
+    free(table->spans);
+}
+
+static enum status read_csv(const char *text, size_t length, struct table *table, struct caught *caught)
+{
+    char path[] = "/tmp/test_pack.XXXXXX";
+    int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    assert_int_equal(write(descriptor, text, length), (ssize_t)length);
+    close(descriptor);
+    caught_begin(caught);
+    enum status status = pack_read_csv(path, &table->spans, &table->ids, &table->count);
+    caught_end(caught);
+    unlink(path);
+    return status;
+}
+
+static struct table read_good(const char *text)
+{
+    struct table table = {0};
+    struct caught caught;
+    enum status status = read_csv(text, strlen(text), &table, &caught);
+    if (status != OK) fail_msg("%s", caught.words.data);
+    text_free(&caught.words);
+    return table;
+}
+
+static void expect_csv_refused(const char *text, const char *words, int errors)
+{
+    struct table table = {.count = 77};
+    struct caught caught;
+    assert_int_equal(read_csv(text, strlen(text), &table, &caught), BAD_DATA);
+    assert_int_equal(table.count, 77);
+    assert_true(caught_has(&caught, words));
+    assert_int_equal(caught.errors, errors);
+    text_free(&caught.words);
+}
+
+static void tables_are_read(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "id,lower,upper,size\nb1,0,3,4\nb2,-3,9,5\n",
+        "\xef\xbb\xbfsize, id ,upper,lower\r\n4,b1,3,0\r\n\r\n5 , b2,9,-3",
+        "id,start,end,size\nb1,0,2,4\nb2,-3,8,5\n",
+        "id,begin,upper,size\nb1,0,3,4\nb2,-3,9,5\n\n",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct table table = read_good(texts[i]);
+        assert_int_equal(table.count, 2);
+        assert_string_equal(table.ids[0], "b1");
+        assert_string_equal(table.ids[1], "b2");
+        assert_int_equal(table.spans[0].upper, 3);
+        assert_int_equal(table.spans[1].lower, -3);
+        assert_int_equal(table.spans[1].upper, 9);
+        assert_int_equal(table.spans[1].size, 5);
+        table_free(&table);
+    }
+}
+
+static void empty_table(void **state)
+{
+    (void)state;
+    struct table table = read_good("id,lower,upper,size\n");
+    assert_int_equal(table.count, 0);
+    table_free(&table);
+    expect_csv_refused("", "empty", 1);
+}
+
+#define HEADER "id,lower,upper,size\n"
+
+static void malformed_tables(void **state)
+{
+    (void)state;
+    expect_csv_refused("id,lower,upper\n", ":1: fewer than 4 columns", 1);
+    expect_csv_refused("id,lower,upper,size,x\n", ":1: more than 4 columns", 1);
+    expect_csv_refused("id,lower,upper,bytes\n", ":1: unknown column 'bytes'", 1);
+    expect_csv_refused("id,lower,start,size\n", ":1: column 'start' is there twice", 1);
+    expect_csv_refused("id,end,upper,size\n", ":1: column 'upper' is there twice", 1);
+    expect_csv_refused(HEADER "a,0,1,2\nb,0,1\n", ":3: fewer than", 1);
+    expect_csv_refused(HEADER "a,0,1,2,3\n", ":2: more than", 1);
+    expect_csv_refused(HEADER "a,0,1,x\n", ":2: not a whole number: 'x'", 1);
+    expect_csv_refused(HEADER "a,0,1,\n", ":2: not a whole number: ''", 1);
+    expect_csv_refused(HEADER "a,0,1,1.5\n", ":2: not a whole number", 1);
+    expect_csv_refused(HEADER "a,0,1,99999999999999999999\n", ":2: 99999999999999999999 is too large", 1);
+    expect_csv_refused(HEADER ",0,1,1\n", ":2: the id is empty", 1);
+    expect_csv_refused(HEADER "a,1,1,1\n", ":2: the lifetime is empty", 1);
+    expect_csv_refused(HEADER "a,2,1,1\n", ":2: the lifetime is empty", 1);
+    expect_csv_refused(HEADER "a,0,1,-1\n", ":2: the size is negative", 1);
+    expect_csv_refused(HEADER "a,0,1,1\nb,0,1,1\na,0,1,1\n", ":4: the id 'a' is that of line 2", 1);
+    expect_csv_refused(HEADER "a,0,1,1152921504606846976\nb,0,1,1\n", ":3: the sizes add up", 1);
+}
+
+static void every_mistake_in_a_table(void **state)
+{
+    (void)state;
+    struct text text = {0};
+    text_add(&text, HEADER "a\nb,0,1,1\nc,1,1,1\n");
+    expect_csv_refused(text.data, ":4: the lifetime", 2);
+    for (int i = 0; i < 30; i++) text_add(&text, "x\n");
+    expect_csv_refused(text.data, ": 12 more mistakes", 21);
+    text_free(&text);
+}
+
+static void binary_table(void **state)
+{
+    (void)state;
+    struct table table;
+    struct caught caught;
+    assert_int_equal(read_csv("id\0,lower\n\0\n\0\n", 14, &table, &caught), BAD_DATA);
+    assert_true(caught_has(&caught, ":1: a NUL byte"));
+    text_free(&caught.words);
+}
+
+static void tables_that_are_not_there(void **state)
+{
+    (void)state;
+    struct table table;
+    struct caught caught;
+    caught_begin(&caught);
+    enum status missing = pack_read_csv("/nonexistent.csv", &table.spans, &table.ids, &table.count);
+    enum status folder = pack_read_csv("/tmp", &table.spans, &table.ids, &table.count);
+    caught_end(&caught);
+    assert_int_equal(missing, BAD_DATA);
+    assert_int_equal(folder, BAD_DATA);
+    assert_true(caught_has(&caught, "cannot read /tmp: Is a directory"));
+    text_free(&caught.words);
+}
+
+static void noise_in_tables(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {"a", "b", ",", ",", ",", "1", "20", "\n", "\n", "-", " ", "\xff",
+                                         "x1,2,30,4\n", "y,0,5,6\n", "\"", "9999999999999999999"};
+    struct random random = random_open(3, PURPOSE_TEST, 0, 0);
+    int taken = 0;
+    for (int round = 0; round < 2000; round++) {
+        struct text text = {0};
+        text_add(&text, "%s", round % 4 ? HEADER : "");
+        for (uint32_t i = random_below(&random, 12); i > 0; i--)
+            text_add(&text, "%s", pieces[random_below(&random, sizeof pieces / sizeof *pieces)]);
+        struct table table;
+        struct caught caught;
+        enum status status = read_csv(text.data, text.length, &table, &caught);
+        text_free(&text);
+        text_free(&caught.words);
+        assert_int_equal(status, caught.errors ? BAD_DATA : OK);
+        if (status != OK) continue;
+        pack_checked(table.spans, table.count, 1, 0.001);
+        table_free(&table);
+        taken++;
+    }
+    assert_true(taken > 50);
+}
+
+/* The published tables that need a real search: what the packer promises of them today. */
+static void published_tables(void **state)
+{
+    (void)state;
+    const char *data = getenv("AMPTRAIN_DATA");
+    if (!data || !*data) skip();
+    for (char name = 'A'; name <= 'E'; name++) {
+        struct table table;
+        char *path = text_format("%s/planner/%c.1048576.csv", data, name);
+        enum status status = pack_read_csv(path, &table.spans, &table.ids, &table.count);
+        free(path);
+        assert_int_equal(status, OK);
+        assert_true(pack_checked(table.spans, table.count, 1, 0.5) < 1048576 * 1.35);
+        table_free(&table);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_to_pack),
+        cmocka_unit_test(one_block),
+        cmocka_unit_test(half_open_lifetimes_share),
+        cmocka_unit_test(blocks_that_never_live),
+        cmocka_unit_test(far_times_and_large_sizes),
+        cmocka_unit_test(small_puzzle),
+        cmocka_unit_test(small_tables),
+        cmocka_unit_test(random_tables),
+        cmocka_unit_test(time_may_be_up_at_once),
+        cmocka_unit_test(same_input_same_answer),
+        cmocka_unit_test(stops_at_the_capacity),
+        cmocka_unit_test(network_tables),
+        cmocka_unit_test(sixty_thousand_blocks),
+        cmocka_unit_test(judge_agrees_with_the_definition),
+        cmocka_unit_test(judge_finds_planted_faults),
+        cmocka_unit_test(judge_checks_places),
+        cmocka_unit_test(tables_are_read),
+        cmocka_unit_test(empty_table),
+        cmocka_unit_test(malformed_tables),
+        cmocka_unit_test(every_mistake_in_a_table),
+        cmocka_unit_test(binary_table),
+        cmocka_unit_test(tables_that_are_not_there),
+        cmocka_unit_test(noise_in_tables),
+        cmocka_unit_test(published_tables),
+    };
+    return cmocka_run_group_tests_name("pack", tests, NULL, NULL);
+}
