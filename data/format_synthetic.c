@@ -9,6 +9,7 @@
 #include "data/dataset.h"
 
 #define WAVE 256
+#define NOISE 4096
 
 /* How the stripes of a class advance, in 1/256 of a wave a pixel, and their mean brightness. */
 struct stripes {
@@ -20,11 +21,21 @@ struct synthetic {
     uint64_t seed;
     enum split split;
     uint8_t wave[WAVE];        /* one wave, from 0 to 128 */
+    uint8_t noise[NOISE];      /* from 0 to 31; each row takes it from another place on */
     struct stripes *stripes;   /* [classes] */
 };
 
-/* `b` of the purpose's streams: images have the split there, classes what no split is. */
+/* `b` of the purpose's streams: images have the split there, the rest what no split is. */
 #define CLASSES_STREAM 2
+#define NOISE_STREAM 3
+
+static void make_tables(struct synthetic *synthetic)
+{
+    struct random random = random_open(synthetic->seed, PURPOSE_SYNTHETIC, 0, NOISE_STREAM);
+    for (int i = 0; i < WAVE; i++)
+        synthetic->wave[i] = (uint8_t)lround(64 + 64 * sin(2 * 3.14159265358979323846 * i / WAVE));
+    for (int i = 0; i < NOISE; i++) synthetic->noise[i] = (uint8_t)random_below(&random, 32);
+}
 
 static void choose_stripes(struct synthetic *synthetic, int classes)
 {
@@ -44,8 +55,7 @@ static enum status synthetic_open(const struct dataset_options *options, struct 
     struct synthetic *synthetic = dataset->state = memory_new(1, sizeof *synthetic);
     synthetic->seed = options->seed;
     synthetic->split = options->split;
-    for (int i = 0; i < WAVE; i++)
-        synthetic->wave[i] = (uint8_t)lround(64 + 64 * sin(2 * 3.14159265358979323846 * i / WAVE));
+    make_tables(synthetic);
     int64_t count = options->split == SPLIT_TRAIN ? 10000 : 2000;
     dataset->count = options->synthetic_count > 0 ? options->synthetic_count : count;
     dataset->classes = options->classes > 0 ? options->classes : 10;
@@ -60,18 +70,12 @@ static enum status synthetic_open(const struct dataset_options *options, struct 
 
 /* One row: brightness (up to 95) + wave (up to 128) + noise (up to 31) stays below 256. */
 static void draw_row(const struct synthetic *synthetic, const struct stripes *stripes, unsigned phase,
-                     const struct random *random, uint64_t draw, const struct image *image, uint8_t *to)
+                     unsigned noise, int w, int c, uint8_t *to)
 {
-    int bytes = image->w * image->c, c = image->c;
-    uint32_t words[4];
-    for (int i = 0, k = 0; i < bytes; i++) {
-        if (i % 16 == 0) random_words(random, draw + (uint64_t)(i / 16), words);
-        unsigned noise = words[i / 4 % 4] >> (8 * (i % 4)) & 31;
-        to[i] = (uint8_t)(stripes->brightness[k] + synthetic->wave[phase % WAVE] + noise);
-        if (++k == c) {
-            k = 0;
-            phase += stripes->along_x;
-        }
+    for (int x = 0; x < w; x++, phase += stripes->along_x) {
+        unsigned wave = synthetic->wave[phase % WAVE];
+        for (int k = 0; k < c; k++)
+            *to++ = (uint8_t)(stripes->brightness[k] + wave + synthetic->noise[noise++ % NOISE]);
     }
 }
 
@@ -85,11 +89,9 @@ static bool synthetic_read(const struct dataset *dataset, int64_t index, struct 
     struct random random =
         random_open(synthetic->seed, PURPOSE_SYNTHETIC, (uint64_t)index, (uint64_t)synthetic->split);
     unsigned phase = random_next(&random);
-    size_t stride = (size_t)image->w * (size_t)image->c;
-    uint64_t draws = (stride + 15) / 16;
-    for (int y = 0; y < image->h; y++)
-        draw_row(synthetic, stripes, phase + (unsigned)y * stripes->along_y, &random, 1 + (uint64_t)y * draws,
-                 image, image->pixels + (size_t)y * stride);
+    for (int y = 0; y < image->h; y++, phase += stripes->along_y)
+        draw_row(synthetic, stripes, phase, random_next(&random), image->w, image->c,
+                 image->pixels + (size_t)y * (size_t)image->w * (size_t)image->c);
     return true;
 }
 
