@@ -24,3 +24,7 @@ tests_test_store_LDADD = $(GRAPH_LIBS) -lcmocka
 check_PROGRAMS += tests/test_exec
 tests_test_exec_SOURCES = tests/test_exec.c tests/net.c tests/net.h
 tests_test_exec_LDADD = $(GRAPH_LIBS) -lcmocka
+
+check_PROGRAMS += tests/test_plans
+tests_test_plans_SOURCES = tests/test_plans.c
+tests_test_plans_LDADD = $(GRAPH_LIBS) -lcmocka

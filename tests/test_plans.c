@@ -1,0 +1,105 @@
+/* Plans of every model that comes with amptrain: how close to the bound, and how long it takes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "graph/build.h"
+#include "graph/model.h"
+#include "graph/plan.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+#define WASTE_MOST 1.02
+#define SECONDS 0.5
+
+static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+
+static const struct op_code *code_of(const struct op *op)
+{
+    return op_cpu(op);
+}
+
+/* Lowers, prepares and plans, as `amptrain plan` does; the caller frees the plan. */
+static struct plan plan_model(const struct graph *graph, const struct lower_options *options)
+{
+    struct program program;
+    struct engines engines;
+    struct plan plan;
+    assert_int_equal(lower(graph, options, &program), OK);
+    assert_int_equal(engines_prepare(&program, code_of, &engines), OK);
+    assert_int_equal(plan_make(&program, true, SECONDS, &plan), OK);
+    engines_release(&engines);
+    program_free(&program);
+    return plan;
+}
+
+static bool check_waste(const struct graph *graph, const struct lower_options *options)
+{
+    struct plan plan = plan_model(graph, options);
+    double waste = (double)plan.arena_bytes / (double)plan.live_bytes_bound;
+    if (waste > WASTE_MOST)
+        print_message("%s, batch %d, %s, %s: arena is %.4f times the bound\n", graph->arch, options->batch,
+                      dtype_table[options->storage].name, options->training ? "training" : "evaluation", waste);
+    plan_free(&plan);
+    return waste <= WASTE_MOST;
+}
+
+static bool check_model(const char *name)
+{
+    static const enum dtype storages[] = {F32, BF16};
+    struct model_options model = {.arch = name, .folders = folders, .dropout = -1};
+    struct graph graph;
+    bool right = true;
+    assert_int_equal(model_load(&model, &graph), OK);
+    assert_int_equal(fuse(&graph), OK);
+    for (int batch = 1; batch <= 256; batch *= 256)
+        for (int training = 0; training < 2; training++)
+            for (int s = 0; s < 2; s++) {
+                struct lower_options options = {.batch = batch, .slices = 1, .training = training,
+                                                .storage = storages[s]};
+                right = check_waste(&graph, &options) && right;
+            }
+    graph_free(&graph);
+    return right;
+}
+
+static void test_waste(void **state)
+{
+    (void)state;
+    int count;
+    bool right = true;
+    char **names = model_names(folders, &count);
+    assert_true(count >= 10);
+    for (int i = 0; i < count; i++) {
+        right = check_model(names[i]) && right;
+        free(names[i]);
+    }
+    free(names);
+    assert_true(right);
+}
+
+/* Processor time, so that a busy machine does not fail it. */
+static void test_time(void **state)
+{
+    (void)state;
+    struct model_options model = {.arch = "resnet152", .folders = folders, .dropout = -1};
+    struct lower_options options = {.batch = 256, .slices = 1, .training = true, .storage = F16};
+    struct graph graph;
+    clock_t begin = clock();
+    assert_int_equal(model_load(&model, &graph), OK);
+    assert_int_equal(fuse(&graph), OK);
+    struct plan plan = plan_model(&graph, &options);
+    assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < 2.0);
+    plan_free(&plan);
+    graph_free(&graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_waste), cmocka_unit_test(test_time)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
