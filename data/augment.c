@@ -37,17 +37,17 @@ static inline void put(void *out, size_t size, uint32_t bits)
 
 /* `count` pixels of `c` channels, taken every `step` pixels (1 or -1). Inlined into callers that
  * know `c`, `step` and `size`, so that each has a tight loop. */
-static inline __attribute__((always_inline)) void paint_pixels(const struct augment_table *table, size_t size,
-                                                               const uint8_t *from, int step, int count, int c,
-                                                               char *out)
+static inline __attribute__((always_inline)) void
+paint_pixels(const struct augment_table *table, size_t size, const uint8_t *from, int step, int count,
+             int c, char *out)
 {
     for (int x = 0; x < count; x++, from += step * c, out += (size_t)c * size)
         for (int k = 0; k < c; k++) put(out + (size_t)k * size, size, table->bits[k][from[k]]);
 }
 
-static inline __attribute__((always_inline)) void paint_sized(const struct augment_table *table, size_t size,
-                                                              const uint8_t *from, int step, int count, int c,
-                                                              char *out)
+static inline __attribute__((always_inline)) void
+paint_sized(const struct augment_table *table, size_t size, const uint8_t *from, int step, int count,
+            int c, char *out)
 {
     if (c == 1 && step == 1) paint_pixels(table, size, from, 1, count, 1, out);
     else if (c == 1) paint_pixels(table, size, from, -1, count, 1, out);
@@ -56,7 +56,8 @@ static inline __attribute__((always_inline)) void paint_sized(const struct augme
     else paint_pixels(table, size, from, step, count, c, out);
 }
 
-static void paint(const struct augment_table *table, const uint8_t *from, int step, int count, int c, char *out)
+static void paint(const struct augment_table *table, const uint8_t *from, int step, int count, int c,
+                  char *out)
 {
     if (table->dtype == F32)
         paint_sized(table, 4, from, step, count, c, out);
@@ -146,7 +147,8 @@ static bool scaled_size(const struct image *image, int side, int *h, int *w, str
     int64_t long_side = image->h > image->w ? image->h : image->w;
     int64_t short_side = image->h > image->w ? image->w : image->h;
     int64_t scaled = side * long_side / short_side;
-    if (scaled > 1 << 24) return because(reason, "%d x %d pixels are too long and thin", image->w, image->h);
+    if (scaled > 1 << 24)
+        return because(reason, "%d x %d pixels are too long and thin", image->w, image->h);
     *h = image->h > image->w ? (int)scaled : side;
     *w = image->h > image->w ? side : (int)scaled;
     return true;
@@ -160,12 +162,12 @@ static bool place_window(const struct augment *augment, struct random *random, i
     int spare_h = full_h + 2 * pad - cut->h, spare_w = full_w + 2 * pad - cut->w;
     bool fixed = random ? augment->crop == 0 && pad == 0 : augment->val_crop == 0;
     if (fixed && (spare_h != 0 || spare_w != 0))
-        return because(reason, "%d x %d pixels where %d x %d are expected, and no crop is set", full_w, full_h,
-                       cut->w, cut->h);
+        return because(reason, "%d x %d pixels where %d x %d are expected, and no crop is set", full_w,
+                       full_h, cut->w, cut->h);
     if (random && augment->random_crop) {
         if (spare_h < 0 || spare_w < 0)
-            return because(reason, "%d x %d pixels are too few for a random crop of %d x %d", full_w, full_h,
-                           cut->w, cut->h);
+            return because(reason, "%d x %d pixels are too few for a random crop of %d x %d", full_w,
+                           full_h, cut->w, cut->h);
         cut->y = (int)random_below(random, (uint32_t)spare_h + 1) - pad;
         cut->x = (int)random_below(random, (uint32_t)spare_w + 1) - pad;
     } else {
@@ -176,7 +178,8 @@ static bool place_window(const struct augment *augment, struct random *random, i
 }
 
 /* Resizes only what the window shows, and makes the window lie on that. */
-static bool resize_window(int full_h, int full_w, struct cut *cut, struct image *scratch, struct reason *reason)
+static bool resize_window(int full_h, int full_w, struct cut *cut, struct image *scratch,
+                          struct reason *reason)
 {
     int top = clamp(cut->y, 0, full_h - 1), left = clamp(cut->x, 0, full_w - 1);
     struct box whole = {.h = cut->image->h, .w = cut->image->w};

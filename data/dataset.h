@@ -1,4 +1,4 @@
-/* dataset.h: images and labels by index, whatever the files look like; one format is one file and one line. */
+/* dataset.h: images and labels by index, whatever the files look like; a format is a file and a line. */
 #ifndef DATA_DATASET_H
 #define DATA_DATASET_H
 

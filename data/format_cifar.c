@@ -19,7 +19,8 @@ struct layout {
 };
 
 static const struct layout cifar10 = {
-    .train = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
+    .train = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+              "data_batch_5.bin"},
     .val = {"test_batch.bin"},
     .names = "batches.meta.txt",
     .classes = 10,
@@ -134,7 +135,7 @@ static void cifar_close(struct dataset *dataset)
 
 const struct format format_cifar10 = {
     .name = "cifar10",
-    .help = "the folder with data_batch_1.bin to data_batch_5.bin and test_batch.bin (CIFAR-10, binary version)",
+    .help = "the folder with data_batch_1.bin to _5.bin and test_batch.bin (CIFAR-10, binary version)",
     .open = cifar10_open,
     .read = cifar_read,
     .close = cifar_close,

@@ -121,7 +121,7 @@ static void digits_close(struct dataset *dataset)
 
 const struct format format_digits = {
     .name = "digits",
-    .help = "nothing: 1,797 handwritten digits of 8 x 8 pixels come with amptrain, every fifth for validation",
+    .help = "nothing: 1,797 handwritten digits of 8 x 8 pixels come with amptrain, a fifth for validation",
     .open = digits_open,
     .read = digits_read,
     .close = digits_close,

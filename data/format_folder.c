@@ -169,8 +169,10 @@ static enum status add_classes(struct dataset *dataset, char **found, size_t cou
 {
     for (size_t i = 0; i < count; i++) TRY(add_class(dataset, found[i], empty));
     const struct folder *folder = dataset->state;
-    if (folder->count == 0) return fail(BAD_DATA, "%s: no PNG or JPEG image in its class folders", folder->root);
-    if (empty->length) return fail(BAD_DATA, "%s: class folders without images: %s", folder->root, empty->data);
+    if (folder->count == 0)
+        return fail(BAD_DATA, "%s: no PNG or JPEG image in its class folders", folder->root);
+    if (empty->length)
+        return fail(BAD_DATA, "%s: class folders without images: %s", folder->root, empty->data);
     return OK;
 }
 
@@ -231,7 +233,7 @@ static void folder_close(struct dataset *dataset)
 
 const struct format format_folder = {
     .name = "folder",
-    .help = "a folder with one folder of PNG or JPEG images for each class; the folders' names are the classes",
+    .help = "a folder with one folder of PNG or JPEG images for each class, named as the class",
     .open = folder_open,
     .read = folder_read,
     .close = folder_close,

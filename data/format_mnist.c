@@ -41,7 +41,8 @@ static bool read_header(struct whole *whole, uint32_t magic, struct idx *idx, st
     return true;
 }
 
-static bool read_idx(const char *dir, const char *name, uint32_t magic, struct idx *idx, struct reason *reason)
+static bool read_idx(const char *dir, const char *name, uint32_t magic, struct idx *idx,
+                     struct reason *reason)
 {
     struct whole whole;
     if (!whole_open(dir, name, &whole, reason)) return false;
@@ -70,7 +71,8 @@ static bool read_either(const char *dir, const char *stem, const char *tail, uin
 static bool check(const char *dir, const struct mnist *mnist, struct reason *reason)
 {
     if (mnist->images.dim[0] != mnist->labels.dim[0])
-        return because(reason, "%s: %u images but %u labels", dir, mnist->images.dim[0], mnist->labels.dim[0]);
+        return because(reason, "%s: %u images but %u labels", dir, mnist->images.dim[0],
+                       mnist->labels.dim[0]);
     for (uint32_t i = 0; i < mnist->labels.dim[0]; i++)
         if (mnist->labels.bytes[i] >= CLASSES)
             return because(reason, "%s: label %d of image %u is not between 0 and %d", dir,
@@ -121,7 +123,7 @@ static void mnist_close(struct dataset *dataset)
 
 const struct format format_mnist = {
     .name = "mnist",
-    .help = "the folder with MNIST's IDX files, as published (.gz) or unpacked; Fashion-MNIST's have the same form",
+    .help = "the folder with MNIST's IDX files, as published (.gz) or unpacked; also Fashion-MNIST's",
     .open = mnist_open,
     .read = mnist_read,
     .close = mnist_close,

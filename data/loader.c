@@ -99,9 +99,9 @@ static int64_t index_of(const struct loader *loader, int64_t i)
 static int64_t index_at(const struct loader *loader, int64_t place)
 {
     const struct loader_options *options = &loader->options;
-    bool shuffled = options->training && options->shuffle;
-    return index_of(loader, shuffled ? loader_permute(options->seed, (uint64_t)loader->epoch, options->count, place)
-                                     : place);
+    if (options->training && options->shuffle)
+        place = loader_permute(options->seed, (uint64_t)loader->epoch, options->count, place);
+    return index_of(loader, place);
 }
 
 /* Images */
@@ -113,7 +113,8 @@ static void report_bad(struct loader *loader, int64_t index, const struct reason
     if (!(loader->bad[index >> 3] & bit)) {
         loader->bad[index >> 3] |= bit;
         loader->bad_count++;
-        if (loader->options.bad_image) loader->options.bad_image(loader->options.bad_context, index, reason->text);
+        if (loader->options.bad_image)
+            loader->options.bad_image(loader->options.bad_context, index, reason->text);
     }
     pthread_mutex_unlock(&loader->lock);
 }
@@ -128,8 +129,9 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, void
     struct random random =
         random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named);
     if (options->dataset->format->read(options->dataset, index, &worker->image, &read_label, reason) &&
-        augment_image_by(&options->augment, &loader->table, &worker->image, options->training ? &random : NULL,
-                         options->h, options->w, out, &worker->scratch, reason)) {
+        augment_image_by(&options->augment, &loader->table, &worker->image,
+                         options->training ? &random : NULL, options->h, options->w, out, &worker->scratch,
+                         reason)) {
         *label = read_label;
         return true;
     }
@@ -144,7 +146,8 @@ static int64_t draw_below(struct random *random, int64_t limit)
     return (int64_t)((high << 32 | random_next(random)) % (uint64_t)limit);
 }
 
-static bool load_replacement(struct worker *worker, int64_t index, void *out, int32_t *label, struct reason *reason)
+static bool load_replacement(struct worker *worker, int64_t index, void *out, int32_t *label,
+                             struct reason *reason)
 {
     const struct loader *loader = worker->loader;
     struct random random = random_open(loader->options.seed, PURPOSE_REPLACE, (uint64_t)loader->epoch,
@@ -169,6 +172,7 @@ static void stop_at(struct loader *loader, struct slot *slot, int place, const s
     pthread_mutex_unlock(&loader->lock);
 }
 
+/* The image that belongs in this batch could not be used, whatever stands in for it. */
 static void count_bad(struct loader *loader, struct slot *slot)
 {
     pthread_mutex_lock(&loader->lock);
@@ -185,12 +189,11 @@ static void fill_place(struct worker *worker, struct slot *slot, int place)
     struct reason reason;
     if (load_image(worker, index, index, out, label, &reason)) return;
     count_bad(loader, slot);
-    if (!loader->options.stop_on_error && loader->options.training &&
-        load_replacement(worker, index, out, label, &reason))
-        return;
+    bool replace = loader->options.training && !loader->options.stop_on_error;
+    if (replace && load_replacement(worker, index, out, label, &reason)) return;
     memset(out, 0, loader->image_bytes);
     *label = -1;
-    if (loader->options.stop_on_error || loader->options.training) stop_at(loader, slot, place, &reason);
+    if (replace || loader->options.stop_on_error) stop_at(loader, slot, place, &reason);
 }
 
 static void empty_places(const struct loader *loader, struct batch *batch)
@@ -337,7 +340,8 @@ static enum status make_slots(struct loader *loader)
         batch->labels = memory_new((size_t)options->batch, sizeof *batch->labels);
         batch->images = allocate(options, loader->batch_bytes);
         if (!batch->images)
-            return fail(FAILED, "no memory for %d batches of %zu bytes", loader->slot_count, loader->batch_bytes);
+            return fail(FAILED, "no memory for %d batches of %zu bytes", loader->slot_count,
+                        loader->batch_bytes);
     }
     return OK;
 }
@@ -412,7 +416,8 @@ int64_t loader_batches(const struct loader *loader) { return loader->batches; }
 enum status loader_start(struct loader *loader, int64_t epoch, int64_t first)
 {
     if (first < 0 || first > loader->batches)
-        return fail(FAILED, "batch %lld of an epoch of %lld batches", (long long)first, (long long)loader->batches);
+        return fail(FAILED, "batch %lld of an epoch of %lld batches", (long long)first,
+                    (long long)loader->batches);
     pthread_mutex_lock(&loader->lock);
     drop_all(loader);
     loader->epoch = epoch;

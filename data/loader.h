@@ -24,13 +24,13 @@ struct loader_options {
     enum dtype dtype;
     int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */
     uint64_t seed;
-    bool stop_on_error;          /* data.on_error=stop: loader_next fails at the batch of the first bad image */
+    bool stop_on_error;          /* data.on_error=stop: loader_next fails where the first bad image is */
     /* Where batch memory comes from (pinned); NULL functions: aligned host memory. */
     void *(*allocate)(void *context, size_t bytes);
     void (*release)(void *context, void *memory, size_t bytes);
     void *memory_context;
     /* Called once for every image that could not be used, however often it is met, from any
-     * thread, one at a time; may be NULL. */
+     * thread, one at a time; it must not call the loader. May be NULL. */
     void (*bad_image)(void *context, int64_t index, const char *why);
     void *bad_context;
 };

@@ -1,4 +1,4 @@
-/* resize.h: resampling of images by an antialiased triangle filter: bilinear, as PIL and torchvision have it. */
+/* resize.h: antialiased bilinear resampling of images, as PIL and torchvision have it. */
 #ifndef DATA_RESIZE_H
 #define DATA_RESIZE_H
 

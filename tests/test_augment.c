@@ -14,7 +14,8 @@
 /* Normalisation that leaves x / 255 alone. */
 static struct augment plain(int channels)
 {
-    return (struct augment){.channels = channels, .std = {1, 1, 1, 1}, .scale = {0.08, 1}, .ratio = {0.75, 4.0 / 3}};
+    return (struct augment){
+        .channels = channels, .std = {1, 1, 1, 1}, .scale = {0.08, 1}, .ratio = {0.75, 4.0 / 3}};
 }
 
 static struct image noise(int h, int w, int c, uint64_t name)
@@ -38,12 +39,13 @@ static struct image map(int h, int w)
     return image;
 }
 
-static void apply(const struct augment *augment, const struct image *image, struct random *random, int h, int w,
-                  enum dtype dtype, void *out)
+static void apply(const struct augment *augment, const struct image *image, struct random *random, int h,
+                  int w, enum dtype dtype, void *out)
 {
     struct image scratch = {0};
     struct reason reason;
-    if (!augment_image(augment, image, random, h, w, dtype, out, &scratch, &reason)) fail_msg("%s", reason.text);
+    if (!augment_image(augment, image, random, h, w, dtype, out, &scratch, &reason))
+        fail_msg("%s", reason.text);
     image_free(&scratch);
 }
 
@@ -70,8 +72,9 @@ static void normalises_in_every_type(void **state)
         apply(&augment, &image, NULL, 4, 5, dtype, out);
         for (int i = 0; i < 60; i++) {
             double want = (image.pixels[i] / 255.0 - augment.mean[i % 3]) / augment.std[i % 3];
-            if (fabs(dtype_get(dtype, out, i) - want) > slack[dtype])
-                fail_msg("%s: element %d is %g, not %g", dtype_table[dtype].name, i, dtype_get(dtype, out, i), want);
+            double got = dtype_get(dtype, out, i);
+            if (fabs(got - want) > slack[dtype])
+                fail_msg("%s: element %d is %g, not %g", dtype_table[dtype].name, i, got, want);
         }
     }
     image_free(&image);
@@ -95,7 +98,7 @@ static void centre_crop_rounds_as_torchvision(void **state)
     image_free(&image);
     augment.val_crop = 4;
     image = map(1, 5);
-    apply(&augment, &image, NULL, 4, 4, F32, out);            /* too low: a black border, the larger half below */
+    apply(&augment, &image, NULL, 4, 4, F32, out);            /* too low: a border, the larger half below */
     expect_bytes(out, 16, (uint8_t[]){0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0});
     image_free(&image);
 }
@@ -140,7 +143,8 @@ static void flips_as_often_as_asked(void **state)
             float out[30];
             uint8_t mirror[30];
             apply(&augment, &image, &random, 2, 5, F32, out);
-            for (int k = 0; k < 10; k++) memcpy(mirror + 3 * k, image.pixels + 3 * (k / 5 * 5 + 4 - k % 5), 3);
+            for (int k = 0; k < 10; k++)
+                memcpy(mirror + 3 * k, image.pixels + 3 * (k / 5 * 5 + 4 - k % 5), 3);
             bool flip = lround(out[0] * 255) == mirror[0];
             expect_bytes(out, 30, flip ? mirror : image.pixels);
             flips += flip;
@@ -270,13 +274,13 @@ static void resize_agrees_with_the_definition(void **state)
         assert_true(resize_image(&image, cases[i].box, cases[i].h, cases[i].w, window, &target, &reason));
         assert_int_equal(target.h, window.h);
         assert_int_equal(target.w, window.w);
-        for (int y = 0; y < window.h; y++)
-            for (int x = 0; x < window.w; x++)
-                for (int k = 0; k < target.c; k++) {
-                    double want = reference(&image, cases[i].box, cases[i].h, cases[i].w, window.y + y, window.x + x, k);
-                    int got = target.pixels[(y * target.w + x) * target.c + k];
-                    if (fabs(got - want) > 0.501) fail_msg("case %zu: %d,%d,%d is %d, not %g", i, y, x, k, got, want);
-                }
+        for (int at = 0; at < window.h * window.w * target.c; at++) {
+            int y = at / target.c / window.w, x = at / target.c % window.w, k = at % target.c;
+            double want =
+                reference(&image, cases[i].box, cases[i].h, cases[i].w, window.y + y, window.x + x, k);
+            if (fabs(target.pixels[at] - want) > 0.501)
+                fail_msg("case %zu: %d,%d,%d is %d, not %g", i, y, x, k, target.pixels[at], want);
+        }
         image_free(&image);
         image_free(&target);
     }

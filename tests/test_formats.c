@@ -100,10 +100,11 @@ static void mnist_refuses_what_is_wrong(void **state)
         {"train-images-idx3-ubyte", MNIST_IMAGES, 27, "truncated"},
         {"train-images-idx3-ubyte", MNIST_IMAGES, 7, "truncated"},
         {"train-images-idx3-ubyte", MNIST_IMAGES "x", 29, "longer"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x01\0\0\0\x02\0\0\0\x02\0\0\0\x03" "abcdefABCDEF", 28, "begins with"},
+        {"train-images-idx3-ubyte", MNIST_LABELS "that is not for images", 28, "begins with"},
         {"train-images-idx3-ubyte", "\0\0\x08\x03\xff\xff\xff\xff\0\0\x10\0\0\0\x10\0", 16, "truncated"},
         {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\0\0\0\0\x02\0\0\0\x03", 16, "holds nothing"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\x02\0\0\0\x03" "abcdef", 22, "1 images but 2 labels"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\x02\0\0\0\x03" "abcdef", 22,
+         "1 images but 2 labels"},
         {"train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x02" "\x07\x0b", 10, "label 11 of image 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -138,7 +139,8 @@ static void mnist_refuses_broken_gz(void **state)
 /* CIFAR */
 
 /* `count` records: the labels given, the pixel at (y, x) red y, green x, blue the record's number. */
-static void write_cifar(const char *folder, const char *name, int count, const uint8_t *labels, int label_bytes)
+static void write_cifar(const char *folder, const char *name, int count, const uint8_t *labels,
+                        int label_bytes)
 {
     size_t record = 3072 + (size_t)label_bytes;
     uint8_t *bytes = memory_new((size_t)count, record);
@@ -368,7 +370,8 @@ static void synthetic_is_repeatable(void **state)
 
 /* The published sets */
 
-static void expect_set(const char *format, const char *name, enum split split, int64_t count, const int *labels)
+static void expect_set(const char *format, const char *name, enum split split, int64_t count,
+                       const int *labels)
 {
     char *path = case_data(name);
     struct dataset_options options = options_of(path, split);

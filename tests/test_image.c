@@ -142,8 +142,9 @@ static void jpeg_of_every_colour_space(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (int progressive = 0; progressive < 2; progressive++) {
-            struct image image = decoded(jpeg_of(cases[i].channels, cases[i].space, cases[i].stored, progressive,
-                                                 cases[i].colour), 3);
+            struct bytes jpeg =
+                jpeg_of(cases[i].channels, cases[i].space, cases[i].stored, progressive, cases[i].colour);
+            struct image image = decoded(jpeg, 3);
             assert_int_equal(image.w, 32);
             assert_int_equal(image.h, 16);
             expect_pixel(&image, 100, cases[i].red, cases[i].green, cases[i].blue, 3);
@@ -164,7 +165,8 @@ static void expect_beginnings_refused(struct bytes bytes)
     for (size_t count = 0; count < bytes.count; count++) {
         struct reason reason = {""};
         uint8_t *cut = memcpy(malloc(count + 1), bytes.data, count);
-        if (image_decode(cut, count, 3, &image, &reason)) fail_msg("%zu of %zu bytes decode", count, bytes.count);
+        if (image_decode(cut, count, 3, &image, &reason))
+            fail_msg("%zu of %zu bytes decode", count, bytes.count);
         assert_string_not_equal(reason.text, "");
         free(cut);
     }
@@ -216,7 +218,8 @@ static void garbled_files_do_no_harm(void **state)
         for (uint32_t k = 0, count = 1 + random_below(&random, 8); k < count; k++)
             copy[3 + random_below(&random, (uint32_t)file.count - 3)] = (uint8_t)random_next(&random);
         struct reason reason = {""};
-        if (!image_decode(copy, file.count, 1 + i % 2 * 2, &image, &reason)) assert_string_not_equal(reason.text, "");
+        if (!image_decode(copy, file.count, 1 + i % 2 * 2, &image, &reason))
+            assert_string_not_equal(reason.text, "");
         free(copy);
     }
     image_free(&image);
