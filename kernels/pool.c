@@ -25,13 +25,6 @@ struct pool_span pool_outputs(const struct pool_axis *a, int64_t input)
     return (struct pool_span){divide_up(first, a->stride), min((input + a->pad) / a->stride + 1, a->out), 1, 0};
 }
 
-int64_t pool_position(const struct pool_axis *a, int64_t output, int64_t input)
-{
-    if (a->adaptive) return input - output * a->in / a->out;
-    int64_t distance = input + a->pad - output * a->stride;
-    return distance % a->dilation == 0 ? distance / a->dilation : -1;
-}
-
 int64_t pool_padded_count(const struct pool_axis *a, int64_t output)
 {
     int64_t start = output * a->stride - a->pad;
@@ -120,13 +113,6 @@ enum status pool_average_backward(const struct call *call, const struct pool_pla
         tensor_set(&call->d_x[0], tensor_at(&call->d_x[0], n, h, w, c), sum);
     }
     return OK;
-}
-
-int64_t pool_number(const struct pool_plane *plane, int64_t h, int64_t w, int64_t input_h, int64_t input_w)
-{
-    int64_t row = pool_position(&plane->h, h, input_h), column = pool_position(&plane->w, w, input_w);
-    int64_t row_length = plane->w.adaptive ? plane->w.in : plane->w.kernel;
-    return row < 0 || column < 0 ? -1 : row * row_length + column;
 }
 
 static void maximum_of_window(const struct call *call, const struct pool_plane *plane, int64_t n, int64_t h,

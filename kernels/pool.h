@@ -22,7 +22,13 @@ struct pool_span pool_inputs(const struct pool_axis *axis, int64_t output);
 /* Outputs first .. end - 1 are those that may cover this input. With dilation only those do for
  * which pool_position is not negative: the input's number in the output's window. */
 struct pool_span pool_outputs(const struct pool_axis *axis, int64_t input);
-int64_t pool_position(const struct pool_axis *axis, int64_t output, int64_t input);
+static inline int64_t pool_position(const struct pool_axis *axis, int64_t output, int64_t input)
+{
+    if (axis->adaptive) return input - output * axis->in / axis->out;
+    int64_t distance = input + axis->pad - output * axis->stride;
+    if (axis->dilation == 1) return distance;
+    return distance % axis->dilation == 0 ? distance / axis->dilation : -1;
+}
 
 /* Positions of a window that count in an average that counts the padding, too: all that lie in the
  * input padded on both sides. */
@@ -57,7 +63,17 @@ enum status pool_maximum_backward(const struct call *call, const struct pool_pla
 enum status pool_maximum_cpu(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_backward_cpu(const struct call *call, const struct pool_plane *plane);
 
-/* The number, from 0, of an input in the window of output h, w; -1 when it is not in it. */
-int64_t pool_number(const struct pool_plane *plane, int64_t h, int64_t w, int64_t input_h, int64_t input_w);
+/* An input's number, from 0, in a window: its row in it times this, and its column. */
+static inline int64_t pool_row_length(const struct pool_plane *plane)
+{
+    return plane->w.adaptive ? plane->w.in : plane->w.kernel;
+}
+
+/* The number of input h, w in the window of output i, j; -1 when it is not in it. */
+static inline int64_t pool_number(const struct pool_plane *plane, int64_t i, int64_t j, int64_t h, int64_t w)
+{
+    int64_t row = pool_position(&plane->h, i, h), column = pool_position(&plane->w, j, w);
+    return row < 0 || column < 0 ? -1 : row * pool_row_length(plane) + column;
+}
 
 #endif

@@ -1,15 +1,85 @@
-/* pool_cpu.c: averages and maxima over windows, a block of channels at a time, threads over rows. Backward
- * gathers: each input adds up what the windows over it give, in one order, so that no two threads write one. */
+/* pool_cpu.c: averages and maxima over windows, threads over rows. A row is made in segments, a segment's
+ * results in fp32 beside each other, and each input row that its windows touch is walked once.
+ * Backward gathers: each input adds up what the windows over it give, in one order, so that no two
+ * threads write one. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu.h"
 #include "kernels/pool.h"
 
-EVERY_MACHINE static void add_scaled(const float *x, float scale, float *sum, int64_t count)
+#define SEGMENT 64             /* pixels at most in a segment */
+#define STRIP (4 * BLOCK)      /* elements of a strip converted to fp32 */
+
+/* Pixels w .. w + pixels - 1 of row h of image n, channels c .. c + count - 1, of what is made; and for
+ * each pixel, along its row, where it reads. When pixels > 1 all channels are in it. */
+struct segment {
+    int64_t n, h, w, c, pixels, count;
+    struct pool_span spans[SEGMENT];
+    int64_t first, end;        /* what the spans cover; dilated ones need not begin in order */
+};
+
+/* A stretch of a row that is read: columns first .. end - 1, `pitch` apart. */
+struct strip {
+    const float *values;
+    int64_t first, end, pitch;
+};
+
+typedef struct pool_span spans_of(const struct pool_axis *axis, int64_t at);
+
+static struct segment segment_open(const struct pool_axis *axis, spans_of *spans, struct shape made, int64_t row,
+                                   int64_t w, int64_t c)
 {
+    struct segment s = {.n = row / made.h, .h = row % made.h, .w = w, .c = c};
+    s.count = min_count(BLOCK, made.c - c);
+    s.pixels = min_count(BLOCK / s.count, SEGMENT);
+    s.pixels = min_count(s.count < made.c ? 1 : s.pixels, made.w - w);
+    s.first = INT64_MAX;
+    for (int64_t i = 0; i < s.pixels; i++) {
+        s.spans[i] = spans(axis, w + i);
+        s.first = min_count(s.first, s.spans[i].first);
+        s.end = s.spans[i].end > s.end ? s.spans[i].end : s.end;
+    }
+    return s;
+}
+
+static void segment_store(const struct segment *s, const struct tensor *made, const float *values)
+{
+    dtype_convert(made->dtype, block_address(made, tensor_at(made, s->n, s->h, s->w, s->c)), F32, values,
+                  (size_t)(s->pixels * s->count));
+}
+
+/* All that the segment reads of row i, or as much of it as fits, from column `first` on. */
+static struct strip strip_load(const struct segment *s, const struct tensor *read, int64_t i, int64_t first,
+                               float *buffer)
+{
+    struct shape shape = read->shape;
+    struct strip strip = {.first = first, .end = s->end, .pitch = shape.c};
+    int64_t at = tensor_at(read, s->n, i, first, s->c);
+    bool whole = s->count == shape.c && shape.c <= STRIP;
+    if (read->dtype != F32) strip.end = min_count(strip.end, first + (whole ? STRIP / shape.c : 1));
+    strip.values = block_load(read, at, whole ? (strip.end - first) * shape.c : s->count, buffer);
+    return strip;
+}
+
+/* Columns of a span that lie in the strip begin here. */
+INLINE int64_t first_in(const struct pool_span *span, const struct strip *strip)
+{
+    if (span->first >= strip->first) return span->first;
+    return span->first + (strip->first - span->first + span->step - 1) / span->step * span->step;
+}
+
+EVERY_MACHINE static void add_strip(const struct segment *s, const struct strip *strip, float *sums)
+{
+    for (int64_t p = 0; p < s->pixels; p++) {
+        const struct pool_span *span = &s->spans[p];
+        float *sum = sums + p * s->count;
+        for (int64_t j = first_in(span, strip); j < min_count(span->end, strip->end); j += span->step) {
+            const float *x = strip->values + (j - strip->first) * strip->pitch;
 #pragma omp simd
-    for (int64_t i = 0; i < count; i++) sum[i] += scale * x[i];
+            for (int64_t k = 0; k < s->count; k++) sum[k] += x[k];
+        }
+    }
 }
 
 EVERY_MACHINE static void multiply(float *values, float factor, int64_t count)
@@ -18,76 +88,71 @@ EVERY_MACHINE static void multiply(float *values, float factor, int64_t count)
     for (int64_t i = 0; i < count; i++) values[i] *= factor;
 }
 
-/* Channels c .. c + count - 1 of one output pixel. */
-static void average_pixel(const struct call *call, const struct pool_plane *plane, int64_t n, int64_t h,
-                          int64_t w, int64_t c, int64_t count)
+static void average_segment(const struct call *call, const struct pool_plane *plane, const struct segment *s)
 {
-    float buffer[BLOCK], sum[BLOCK];
-    struct pool_span rows = pool_inputs(&plane->h, h), columns = pool_inputs(&plane->w, w);
-    memset(sum, 0, (size_t)count * sizeof *sum);
+    float buffer[STRIP], sums[BLOCK];
+    struct pool_span rows = pool_inputs(&plane->h, s->h);
+    memset(sums, 0, sizeof sums);
     for (int64_t i = rows.first; i < rows.end; i++)
-        for (int64_t j = columns.first; j < columns.end; j++)
-            add_scaled(block_load(&call->x[0], tensor_at(&call->x[0], n, i, j, c), count, buffer), 1, sum, count);
-    multiply(sum, (float)(1 / pool_divisor(plane, h, w)), count);
-    dtype_convert(call->y.dtype, block_address(&call->y, tensor_at(&call->y, n, h, w, c)), F32, sum, (size_t)count);
+        for (int64_t j = s->first; j < s->end;) {
+            struct strip strip = strip_load(s, &call->x[0], i, j, buffer);
+            add_strip(s, &strip, sums);
+            j = strip.end;
+        }
+    for (int64_t p = 0; p < s->pixels; p++)
+        multiply(sums + p * s->count, (float)(1 / pool_divisor(plane, s->h, s->w + p)), s->count);
+    segment_store(s, &call->y, sums);
 }
 
-/* Row `row` of all rows of all outputs. */
-static void average_row(const struct call *call, const struct pool_plane *plane, int64_t row)
+/* Averages of averages: each output's share of its gradient, by how many inputs it has. */
+EVERY_MACHINE static void add_shares(const struct segment *s, const struct strip *strip,
+                                     const struct pool_plane *plane, int64_t i, float *sums)
 {
-    struct shape y = call->y.shape;
-    for (int64_t w = 0; w < y.w; w++)
-        for (int64_t c = 0; c < y.c; c += BLOCK)
-            average_pixel(call, plane, row / y.h, row % y.h, w, c, min_count(BLOCK, y.c - c));
-}
-
-enum status pool_average_cpu(const struct call *call, const struct pool_plane *plane)
-{
-    int64_t rows = call->y.shape.n * call->y.shape.h;
-#pragma omp parallel for schedule(static) if (shape_count(call->x[0].shape) > PARALLEL)
-    for (int64_t row = 0; row < rows; row++) average_row(call, plane, row);
-    return OK;
-}
-
-static void spread_pixel(const struct call *call, const struct pool_plane *plane, int64_t n, int64_t h,
-                         int64_t w, int64_t c, int64_t count)
-{
-    float buffer[BLOCK], sum[BLOCK];
-    struct pool_span rows = pool_outputs(&plane->h, h), columns = pool_outputs(&plane->w, w);
-    memset(sum, 0, (size_t)count * sizeof *sum);
-    for (int64_t i = rows.first; i < rows.end; i++)
-        for (int64_t j = columns.first; j < columns.end; j++)
-            add_scaled(block_load(&call->d_y, tensor_at(&call->d_y, n, i, j, c), count, buffer),
-                       (float)(1 / pool_divisor(plane, i, j)), sum, count);
-    dtype_convert(call->d_x[0].dtype, block_address(&call->d_x[0], tensor_at(&call->d_x[0], n, h, w, c)), F32,
-                  sum, (size_t)count);
-}
-
-static void spread_row(const struct call *call, const struct pool_plane *plane, int64_t row)
-{
-    struct shape x = call->d_x[0].shape;
-    for (int64_t w = 0; w < x.w; w++)
-        for (int64_t c = 0; c < x.c; c += BLOCK)
-            spread_pixel(call, plane, row / x.h, row % x.h, w, c, min_count(BLOCK, x.c - c));
-}
-
-enum status pool_average_backward_cpu(const struct call *call, const struct pool_plane *plane)
-{
-    if (!call->d_x[0].data) return OK;
-    int64_t rows = call->d_x[0].shape.n * call->d_x[0].shape.h;
-#pragma omp parallel for schedule(static) if (shape_count(call->d_x[0].shape) > PARALLEL)
-    for (int64_t row = 0; row < rows; row++) spread_row(call, plane, row);
-    return OK;
-}
-
-/* A NaN takes over, the last of several, as in torch. */
-EVERY_MACHINE static void take_greater(const float *x, int32_t number, float *best, int32_t *numbers, int64_t count)
-{
+    for (int64_t p = 0; p < s->pixels; p++) {
+        const struct pool_span *span = &s->spans[p];
+        float *sum = sums + p * s->count;
+        for (int64_t j = first_in(span, strip); j < min_count(span->end, strip->end); j++) {
+            const float *d_y = strip->values + (j - strip->first) * strip->pitch;
+            float share = (float)(1 / pool_divisor(plane, i, j));
 #pragma omp simd
-    for (int64_t i = 0; i < count; i++) {
-        int take = (x[i] > best[i]) | (x[i] != x[i]);
-        best[i] = take ? x[i] : best[i];
-        numbers[i] = take ? number : numbers[i];
+            for (int64_t k = 0; k < s->count; k++) sum[k] += share * d_y[k];
+        }
+    }
+}
+
+static void spread_segment(const struct call *call, const struct pool_plane *plane, const struct segment *s)
+{
+    float buffer[STRIP], sums[BLOCK];
+    struct pool_span rows = pool_outputs(&plane->h, s->h);
+    memset(sums, 0, sizeof sums);
+    for (int64_t i = rows.first; i < rows.end; i++)
+        for (int64_t j = s->first; j < s->end;) {
+            struct strip strip = strip_load(s, &call->d_y, i, j, buffer);
+            add_shares(s, &strip, plane, i, sums);
+            j = strip.end;
+        }
+    segment_store(s, &call->d_x[0], sums);
+}
+
+/* A NaN takes over, the last of several, as in torch. `number` is that of the first column of the
+ * windows in this row. */
+EVERY_MACHINE static void take_greater(const struct segment *s, const struct strip *strip, int32_t number,
+                                       float *bests, int32_t *numbers)
+{
+    for (int64_t p = 0; p < s->pixels; p++) {
+        const struct pool_span *span = &s->spans[p];
+        float *best = bests + p * s->count;
+        int32_t *best_number = numbers + p * s->count;
+        for (int64_t j = first_in(span, strip); j < min_count(span->end, strip->end); j += span->step) {
+            const float *x = strip->values + (j - strip->first) * strip->pitch;
+            int32_t here = number + (int32_t)(span->skipped + (j - span->first) / span->step);
+#pragma omp simd
+            for (int64_t k = 0; k < s->count; k++) {
+                int take = (x[k] > best[k]) | (x[k] != x[k]);
+                best[k] = take ? x[k] : best[k];
+                best_number[k] = take ? here : best_number[k];
+            }
+        }
     }
 }
 
@@ -97,94 +162,127 @@ EVERY_MACHINE static void narrow(const int32_t *numbers, uint8_t *bytes, int64_t
     for (int64_t i = 0; i < count; i++) bytes[i] = (uint8_t)numbers[i];
 }
 
-EVERY_MACHINE static void add_where_byte(const float *d_y, const uint8_t *numbers, uint8_t number, float *sum,
-                                         int64_t count)
+static void save_numbers(const struct segment *s, const struct tensor *saved, const int32_t *numbers)
 {
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) sum[i] += numbers[i] == number ? d_y[i] : 0;
+    int64_t at = tensor_at(saved, s->n, s->h, s->w, s->c), count = s->pixels * s->count;
+    if (saved->dtype == U8) narrow(numbers, (uint8_t *)saved->data + at, count);
+    else memcpy((int32_t *)saved->data + at, numbers, (size_t)count * sizeof *numbers);
 }
 
-EVERY_MACHINE static void add_where(const float *d_y, const int32_t *numbers, int32_t number, float *sum,
-                                    int64_t count)
+/* A window of minus infinities has its first input as its maximum. */
+static void maximum_start(const struct pool_plane *plane, const struct segment *s, struct pool_span rows,
+                          float *bests, int32_t *numbers)
 {
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) sum[i] += numbers[i] == number ? d_y[i] : 0;
-}
-
-static void save_numbers(const struct tensor *saved, int64_t first, const int32_t *numbers, int64_t count)
-{
-    if (saved->dtype == U8) narrow(numbers, (uint8_t *)saved->data + first, count);
-    else memcpy((int32_t *)saved->data + first, numbers, (size_t)count * sizeof *numbers);
-}
-
-static void maximum_pixel(const struct call *call, const struct pool_plane *plane, int64_t n, int64_t h,
-                          int64_t w, int64_t c, int64_t count)
-{
-    float buffer[BLOCK], best[BLOCK];
-    int32_t numbers[BLOCK];
-    struct pool_span rows = pool_inputs(&plane->h, h), columns = pool_inputs(&plane->w, w);
-    int32_t number = (int32_t)pool_number(plane, h, w, rows.first, columns.first);
-    for (int64_t k = 0; k < count; k++) best[k] = -INFINITY;
-    for (int64_t k = 0; k < count; k++) numbers[k] = number;
-    for (int64_t i = rows.first; i < rows.end; i += rows.step)
-        for (int64_t j = columns.first; j < columns.end; j += columns.step) {
-            const float *x = block_load(&call->x[0], tensor_at(&call->x[0], n, i, j, c), count, buffer);
-            take_greater(x, (int32_t)pool_number(plane, h, w, i, j), best, numbers, count);
+    for (int64_t p = 0; p < s->pixels; p++)
+        for (int64_t k = 0; k < s->count; k++) {
+            bests[p * s->count + k] = -INFINITY;
+            numbers[p * s->count + k] = (int32_t)(rows.skipped * pool_row_length(plane) + s->spans[p].skipped);
         }
-    int64_t at = tensor_at(&call->y, n, h, w, c);
-    dtype_convert(call->y.dtype, block_address(&call->y, at), F32, best, (size_t)count);
-    if (call->saved_count) save_numbers(&call->saved[0], at, numbers, count);
 }
 
-static void maximum_row(const struct call *call, const struct pool_plane *plane, int64_t row)
+static void maximum_segment(const struct call *call, const struct pool_plane *plane, const struct segment *s)
 {
-    struct shape y = call->y.shape;
-    for (int64_t w = 0; w < y.w; w++)
-        for (int64_t c = 0; c < y.c; c += BLOCK)
-            maximum_pixel(call, plane, row / y.h, row % y.h, w, c, min_count(BLOCK, y.c - c));
+    float buffer[STRIP], bests[BLOCK];
+    int32_t numbers[BLOCK];
+    struct pool_span rows = pool_inputs(&plane->h, s->h);
+    maximum_start(plane, s, rows, bests, numbers);
+    for (int64_t i = rows.first; i < rows.end; i += rows.step)
+        for (int64_t j = s->first; j < s->end;) {
+            struct strip strip = strip_load(s, &call->x[0], i, j, buffer);
+            int64_t row = pool_position(&plane->h, s->h, i);
+            take_greater(s, &strip, (int32_t)(row * pool_row_length(plane)), bests, numbers);
+            j = strip.end;
+        }
+    segment_store(s, &call->y, bests);
+    if (call->saved_count) save_numbers(s, &call->saved[0], numbers);
+}
+
+INLINE void collect_bytes(const float *d_y, const uint8_t *numbers, uint8_t number, float *sum, int64_t count)
+{
+#pragma omp simd
+    for (int64_t k = 0; k < count; k++) sum[k] += numbers[k] == number ? d_y[k] : 0;
+}
+
+INLINE void collect_words(const float *d_y, const int32_t *numbers, int32_t number, float *sum, int64_t count)
+{
+#pragma omp simd
+    for (int64_t k = 0; k < count; k++) sum[k] += numbers[k] == number ? d_y[k] : 0;
+}
+
+/* Adds the gradients of those maxima in output row i that lie in the segment. */
+EVERY_MACHINE static void collect(const struct segment *s, const struct strip *strip, const struct pool_plane *plane,
+                                  const struct tensor *saved, int64_t i, float *sums)
+{
+    for (int64_t p = 0; p < s->pixels; p++) {
+        const struct pool_span *span = &s->spans[p];
+        float *sum = sums + p * s->count;
+        for (int64_t j = first_in(span, strip); j < min_count(span->end, strip->end); j++) {
+            int64_t number = pool_number(plane, i, j, s->h, s->w + p);
+            if (number < 0) continue;
+            const float *d_y = strip->values + (j - strip->first) * strip->pitch;
+            int64_t at = tensor_at(saved, s->n, i, j, s->c);
+            if (saved->dtype == U8)
+                collect_bytes(d_y, (const uint8_t *)saved->data + at, (uint8_t)number, sum, s->count);
+            else collect_words(d_y, (const int32_t *)saved->data + at, (int32_t)number, sum, s->count);
+        }
+    }
+}
+
+static void collect_segment(const struct call *call, const struct pool_plane *plane, const struct segment *s)
+{
+    float buffer[STRIP], sums[BLOCK];
+    struct pool_span rows = pool_outputs(&plane->h, s->h);
+    memset(sums, 0, sizeof sums);
+    for (int64_t i = rows.first; i < rows.end; i++)
+        for (int64_t j = s->first; j < s->end;) {
+            struct strip strip = strip_load(s, &call->d_y, i, j, buffer);
+            collect(s, &strip, plane, &call->saved[0], i, sums);
+            j = strip.end;
+        }
+    segment_store(s, &call->d_x[0], sums);
+}
+
+typedef void segment_function(const struct call *call, const struct pool_plane *plane, const struct segment *s);
+
+/* Row `row` of all rows of all images of what is made. */
+static void make_row(const struct call *call, const struct pool_plane *plane, struct shape made, spans_of *spans,
+                     segment_function *function, int64_t row)
+{
+    for (int64_t c = 0; c < made.c; c += BLOCK)
+        for (int64_t w = 0; w < made.w;) {
+            struct segment s = segment_open(&plane->w, spans, made, row, w, c);
+            function(call, plane, &s);
+            w += s.pixels;
+        }
+}
+
+static enum status make(const struct call *call, const struct pool_plane *plane, struct shape made, spans_of *spans,
+                        segment_function *function)
+{
+    int64_t rows = made.n * made.h;
+#pragma omp parallel for schedule(static) if (shape_count(call->x[0].shape) > PARALLEL)
+    for (int64_t row = 0; row < rows; row++) make_row(call, plane, made, spans, function, row);
+    return OK;
+}
+
+enum status pool_average_cpu(const struct call *call, const struct pool_plane *plane)
+{
+    return make(call, plane, call->y.shape, pool_inputs, average_segment);
+}
+
+enum status pool_average_backward_cpu(const struct call *call, const struct pool_plane *plane)
+{
+    if (!call->d_x[0].data) return OK;
+    return make(call, plane, call->d_x[0].shape, pool_outputs, spread_segment);
 }
 
 enum status pool_maximum_cpu(const struct call *call, const struct pool_plane *plane)
 {
-    int64_t rows = call->y.shape.n * call->y.shape.h;
-#pragma omp parallel for schedule(static) if (shape_count(call->x[0].shape) > PARALLEL)
-    for (int64_t row = 0; row < rows; row++) maximum_row(call, plane, row);
-    return OK;
-}
-
-static void collect_pixel(const struct call *call, const struct pool_plane *plane, int64_t n, int64_t h,
-                          int64_t w, int64_t c, int64_t count)
-{
-    float buffer[BLOCK], sum[BLOCK];
-    const struct tensor *saved = &call->saved[0];
-    struct pool_span rows = pool_outputs(&plane->h, h), columns = pool_outputs(&plane->w, w);
-    memset(sum, 0, (size_t)count * sizeof *sum);
-    for (int64_t i = rows.first; i < rows.end; i++)
-        for (int64_t j = columns.first; j < columns.end; j++) {
-            int64_t number = pool_number(plane, i, j, h, w), at = tensor_at(&call->d_y, n, i, j, c);
-            if (number < 0) continue;
-            const float *d_y = block_load(&call->d_y, at, count, buffer);
-            if (saved->dtype == U8)
-                add_where_byte(d_y, (const uint8_t *)saved->data + at, (uint8_t)number, sum, count);
-            else add_where(d_y, (const int32_t *)saved->data + at, (int32_t)number, sum, count);
-        }
-    dtype_convert(call->d_x[0].dtype, block_address(&call->d_x[0], tensor_at(&call->d_x[0], n, h, w, c)), F32,
-                  sum, (size_t)count);
-}
-
-static void collect_row(const struct call *call, const struct pool_plane *plane, int64_t row)
-{
-    struct shape x = call->d_x[0].shape;
-    for (int64_t w = 0; w < x.w; w++)
-        for (int64_t c = 0; c < x.c; c += BLOCK)
-            collect_pixel(call, plane, row / x.h, row % x.h, w, c, min_count(BLOCK, x.c - c));
+    return make(call, plane, call->y.shape, pool_inputs, maximum_segment);
 }
 
 enum status pool_maximum_backward_cpu(const struct call *call, const struct pool_plane *plane)
 {
     if (!call->d_x[0].data) return OK;
-    int64_t rows = call->d_x[0].shape.n * call->d_x[0].shape.h;
-#pragma omp parallel for schedule(static) if (shape_count(call->d_x[0].shape) > PARALLEL)
-    for (int64_t row = 0; row < rows; row++) collect_row(call, plane, row);
-    return OK;
+    return make(call, plane, call->d_x[0].shape, pool_outputs, collect_segment);
 }
