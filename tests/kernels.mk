@@ -13,3 +13,7 @@ tests_test_loss_SOURCES = tests/test_loss.c tests/known.h tests/op_case.c tests/
 tests_test_loss_LDADD = libkernels.a libamp.a libbase.a $(CUDA_LIBS) -lcmocka
 tests_test_optimizers_SOURCES = tests/test_optimizers.c
 tests_test_optimizers_LDADD = libkernels.a libamp.a libbase.a $(CUDA_LIBS) -lcmocka
+
+check_PROGRAMS += tests/test_product
+tests_test_product_SOURCES = tests/test_product.c tests/op_case.c tests/op_case.h
+tests_test_product_LDADD = libkernels.a libamp.a libbase.a $(CUDA_LIBS) -lcmocka
