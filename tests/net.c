@@ -61,7 +61,7 @@ static void open_store(struct net *net, const struct net_options *options)
     struct store_options store = {.low = options->storage, .ema = options->ema};
     net->store = options->store ? options->store : &net->own;
     if (options->store) return;
-    store.optimizer = options->training ? optimizer_find(options->optimizer ? options->optimizer : "sgd") : NULL;
+    if (options->training) store.optimizer = optimizer_find(options->optimizer ? options->optimizer : "sgd");
     must(store_open(net->device, net->graph, &store, &net->own) == OK, "store");
     must(store_init(&net->own, 7) == OK, "initial values");
 }

@@ -58,7 +58,8 @@ static void shared_is_separate(const char *text, bool fused, struct net_options 
         assert_int_equal(exec_state(shared.exec)->skipped, 0);
         finite_gradients(&shared);
         same_gradients(&shared, &separate);
-        assert_memory_equal(exec_losses(shared.exec), exec_losses(separate.exec), (size_t)options.batch * sizeof(float));
+        assert_memory_equal(exec_losses(shared.exec), exec_losses(separate.exec),
+                            (size_t)options.batch * sizeof(float));
     }
     assert_memory_equal(shared.store->memory, separate.store->memory, (size_t)shared.store->layout.bytes);
     net_close(&shared);
@@ -73,7 +74,8 @@ static void test_shared_is_separate(void **state)
     (void)state;
     for (int s = 0; s < 3; s++)
         for (int fused = 0; fused < 2; fused++)
-            shared_is_separate(net_mixed, fused, (struct net_options){.batch = 6, .storage = storages[s], .scale = 64});
+            shared_is_separate(net_mixed, fused,
+                               (struct net_options){.batch = 6, .storage = storages[s], .scale = 64});
 }
 
 static void test_shared_is_separate_slices(void **state)
@@ -81,7 +83,8 @@ static void test_shared_is_separate_slices(void **state)
     (void)state;
     for (int s = 0; s < 3; s++)
         for (int fused = 0; fused < 2; fused++)
-            shared_is_separate(net_mixed, fused, (struct net_options){.batch = 6, .slices = 3, .storage = storages[s]});
+            shared_is_separate(net_mixed, fused,
+                               (struct net_options){.batch = 6, .slices = 3, .storage = storages[s]});
 }
 
 static void test_shared_is_separate_lanes(void **state)
@@ -96,7 +99,8 @@ static void test_shared_is_separate_reference(void **state)
 {
     (void)state;
     for (int s = 0; s < 3; s++)
-        shared_is_separate(net_mixed, false, (struct net_options){.batch = 2, .storage = storages[s], .reference = true});
+        shared_is_separate(net_mixed, false,
+                           (struct net_options){.batch = 2, .storage = storages[s], .reference = true});
 }
 
 /* |a - b| / |b| over all elements of a gradient. */
@@ -152,8 +156,11 @@ static void accumulated_is_mean(enum dtype storage)
 {
     struct graph graph = net_graph(net_plain, false);
     struct net whole, half;
-    net_open(&whole, &graph, &(struct net_options){.batch = 8, .slices = 2, .storage = storage, .training = true});
-    net_open(&half, &graph, &(struct net_options){.batch = 4, .storage = storage, .training = true});
+    struct net_options options = {.batch = 4, .storage = storage, .training = true};
+    net_open(&half, &graph, &options);
+    options.batch = 8;
+    options.slices = 2;
+    net_open(&whole, &graph, &options);
     size_t image_bytes = (size_t)half.program.images_bytes;
     float *halves[2][16] = {{NULL}};
     assert_int_equal(net_run(&whole, 0), OK);
@@ -382,7 +389,8 @@ static void test_evaluation_shares(void **state)
     net_open(&train, &graph, &options);
     net_open(&alone, &graph, &options);
     net_open(&eval, &graph, &(struct net_options){.batch = 6, .store = train.store, .logits = true});
-    struct exec_options shared = {.device = train.device, .store = train.store, .arena = exec_arena(train.exec),
+    struct exec_options shared = {.device = train.device, .store = train.store,
+                                  .arena = exec_arena(train.exec),
                                   .arena_bytes = exec_arena_bytes(train.exec)};
     exec_close(eval.exec);
     assert_int_equal(exec_open(&eval.program, &shared, &eval.exec), OK);
@@ -443,7 +451,8 @@ static void test_frozen(void **state)
     float before[3][1024], after[1024];
     int params[] = {frozen, norm, trained};
     net_open(&net, &graph, &(struct net_options){.batch = 6, .training = true});
-    for (int i = 0; i < 3; i++) assert_int_equal(store_read(net.store, params[i], STORE_MASTER, before[i]), OK);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(store_read(net.store, params[i], STORE_MASTER, before[i]), OK);
     for (int step = 0; step < 2; step++) assert_int_equal(net_run(&net, 0.1), OK);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(store_read(net.store, params[i], STORE_MASTER, after), OK);

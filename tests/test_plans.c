@@ -42,8 +42,9 @@ static bool check_waste(const struct graph *graph, const struct lower_options *o
     struct plan plan = plan_model(graph, options);
     double waste = (double)plan.arena_bytes / (double)plan.live_bytes_bound;
     if (waste > WASTE_MOST)
-        print_message("%s, batch %d, %s, %s: arena is %.4f times the bound\n", graph->arch, options->batch,
-                      dtype_table[options->storage].name, options->training ? "training" : "evaluation", waste);
+        print_message("%s %s, batch %d, %s: arena is %.4f times the bound\n", graph->arch,
+                      options->training ? "training" : "evaluation", options->batch,
+                      dtype_table[options->storage].name, waste);
     plan_free(&plan);
     return waste <= WASTE_MOST;
 }

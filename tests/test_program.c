@@ -13,7 +13,8 @@
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
-static struct program lower_net(const struct graph *graph, int batch, int slices, bool training, enum dtype storage)
+static struct program lower_net(const struct graph *graph, int batch, int slices, bool training,
+                                enum dtype storage)
 {
     struct lower_options options = {.batch = batch, .slices = slices, .training = training,
                                     .storage = storage, .logits = !training};
@@ -190,7 +191,8 @@ static void test_slices(void **state)
     assert_int_equal(program.values[loss->y].offset, program.values[program.loss].offset + 2 * 4);
     assert_true(find(&program, "loss backward", 1)->loss_weight == 1.0f / 3);
     assert_true(find(&program, "conv1 forward", 1) > find(&program, "conv1 backward params", 0));
-    assert_int_equal(find(&program, "conv2 forward", 0)->engine, find(&program, "conv2 backward data", 2)->engine);
+    int engine = find(&program, "conv2 forward", 0)->engine;
+    assert_int_equal(find(&program, "conv2 backward data", 2)->engine, engine);
     program_free(&program);
     graph_free(&graph);
 }
@@ -210,7 +212,8 @@ static void test_dtypes(void **state)
     (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct program program = lower_net(&graph, 4, 1, true, BF16);
-    const struct instruction *conv = find(&program, "conv2 forward", 0), *bn = find(&program, "bn2 forward", 0);
+    const struct instruction *conv = find(&program, "conv2 forward", 0);
+    const struct instruction *bn = find(&program, "bn2 forward", 0);
     const struct value *values = program.values;
     assert_int_equal(values[conv->x[0]].dtype, BF16);
     assert_int_equal(values[conv->params[0]].dtype, BF16);

@@ -48,7 +48,8 @@ static void test_layout(void **state)
         mark(block, layout.bytes, layout.params[p].master, bytes);
         mark(block, layout.bytes, layout.params[p].average, bytes);
         mark(block, layout.bytes, layout.params[p].low, bytes / 2);
-        for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++) mark(block, layout.bytes, layout.params[p].slots[s], bytes);
+        for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++)
+            mark(block, layout.bytes, layout.params[p].slots[s], bytes);
     }
     mark(block, layout.bytes, layout.state, (int64_t)sizeof(struct optimizer_state));
     free(block);
@@ -61,7 +62,8 @@ static void test_layout_parts(void **state)
     (void)state;
     struct graph graph = net_graph(net_mixed, false);
     int conv = graph_find_param(&graph, "conv2.weight"), norm = graph_find_param(&graph, "bn1.weight");
-    int mean = graph_find_param(&graph, "bn1.running_mean"), frozen = graph_find_param(&graph, "conv1.weight");
+    int mean = graph_find_param(&graph, "bn1.running_mean");
+    int frozen = graph_find_param(&graph, "conv1.weight");
     graph.params[frozen].frozen = true;
     struct store_layout layout;
     store_lay_out(&graph, &(struct store_options){F16, optimizer_find("adam"), true}, &layout);
@@ -180,7 +182,8 @@ static void test_init_repeats(void **state)
     assert_int_equal(device_open("cpu", 1, &one), OK);
     struct store first = open_mixed(one, &graph, F16, true, 5);
     assert_int_equal(device_open("cpu", 3, &three), OK);
-    struct store second = open_mixed(three, &graph, F16, true, 5), other = open_mixed(three, &graph, F16, true, 6);
+    struct store second = open_mixed(three, &graph, F16, true, 5);
+    struct store other = open_mixed(three, &graph, F16, true, 6);
     size_t bytes = (size_t)first.layout.bytes;
     assert_memory_equal(first.memory, second.memory, bytes);
     assert_int_not_equal(memcmp(first.memory, other.memory, bytes), 0);
@@ -200,7 +203,8 @@ static void test_write_and_refresh(void **state)
     struct device *device;
     assert_int_equal(device_open("cpu", 0, &device), OK);
     struct store store = open_mixed(device, &graph, BF16, false, 1);
-    int param = graph_find_param(&graph, "conv2.weight"), counter = graph_find_param(&graph, "bn1.num_batches_tracked");
+    int param = graph_find_param(&graph, "conv2.weight");
+    int counter = graph_find_param(&graph, "bn1.num_batches_tracked");
     int64_t count = shape_count(graph.params[param].spec.shape), batches = 41, back;
     float *values = memory_new((size_t)count, sizeof *values);
     for (int64_t i = 0; i < count; i++) values[i] = (float)i + 0.1f;
@@ -228,7 +232,8 @@ static void test_swap_average(void **state)
     struct store store = open_mixed(device, &graph, F16, true, 1);
     int param = graph_find_param(&graph, "fc.weight");
     int64_t count = shape_count(graph.params[param].spec.shape);
-    float *average = memory_new((size_t)count, sizeof *average), *now = memory_new((size_t)count, sizeof *now);
+    float *average = memory_new((size_t)count, sizeof *average);
+    float *now = memory_new((size_t)count, sizeof *now);
     for (int64_t i = 0; i < count; i++) average[i] = 0.25f * (float)i;
     assert_int_equal(store_write(&store, param, STORE_AVERAGE, average), OK);
     char *before = memory_new((size_t)store.layout.bytes, 1);

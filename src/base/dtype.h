@@ -16,6 +16,12 @@ extern const struct dtype_row dtype_table[DTYPE_COUNT];
 
 static inline size_t dtype_bytes(enum dtype dtype) { return dtype_table[dtype].bytes; }
 
+/* Whether it is one of the types that dtype_convert() converts between. */
+static inline _Bool dtype_is_float(enum dtype dtype)
+{
+    return dtype == F32 || dtype == F16 || dtype == BF16;
+}
+
 /* Rounds to nearest even, as IEEE 754 does; overflow becomes infinity, NaN stays NaN. */
 uint16_t f16_from_float(float value);
 float f16_to_float(uint16_t bits);

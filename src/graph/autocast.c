@@ -10,11 +10,6 @@
 #include "base/memory.h"
 #include "graph/build.h"
 
-static bool is_float(enum dtype dtype)
-{
-    return dtype == F32 || dtype == F16 || dtype == BF16;
-}
-
 /* The type that the op wants its floating inputs in. Inputs of a FOLLOW op that differ meet in
  * fp32, the wider. */
 static enum dtype input_dtype(const struct program *program, const struct instruction *at)
@@ -27,7 +22,7 @@ static enum dtype input_dtype(const struct program *program, const struct instru
     enum dtype first = program->values[at->x[0]].dtype;
     for (int i = 1; i < at->x_count; i++) {
         enum dtype other = program->values[at->x[i]].dtype;
-        if (is_float(other) && other != first) return F32;
+        if (dtype_is_float(other) && other != first) return F32;
     }
     return first;
 }
@@ -57,7 +52,8 @@ static void autocast_forward(struct program *program, struct instruction *at, st
     enum dtype want = input_dtype(program, at);
     for (int i = 0; i < at->x_count; i++) {
         enum dtype have = program->values[at->x[i]].dtype;
-        if (is_float(have) && have != want) at->x[i] = cast_of(program, casts, at->x[i], want, at->slice);
+        if (!dtype_is_float(have) || have == want) continue;
+        at->x[i] = cast_of(program, casts, at->x[i], want, at->slice);
     }
     enum dtype out = at->op->output_dtype ? at->op->output_dtype(at->settings, want) : want;
     value_set_dtype(&program->values[at->y], out);

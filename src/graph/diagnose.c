@@ -8,11 +8,6 @@
 enum finding { FINITE, HOLDS_INF, HOLDS_NAN };
 static const char *const finding_names[] = {[FINITE] = "", [HOLDS_INF] = "Inf", [HOLDS_NAN] = "NaN"};
 
-static bool is_float(enum dtype dtype)
-{
-    return dtype == F32 || dtype == F16 || dtype == BF16;
-}
-
 /* The first number that is not finite decides what is said. */
 static enum finding scan(const float *numbers, int64_t count)
 {
@@ -36,7 +31,7 @@ static enum finding scan_range(const struct exec *exec, int id, int64_t first, i
 static enum finding scan_value(const struct exec *exec, int id)
 {
     const struct value *value = &exec->program->values[id];
-    if (!is_float(value->dtype) || value->kind == KIND_WORKSPACE) return FINITE;
+    if (!dtype_is_float(value->dtype) || value->kind == KIND_WORKSPACE) return FINITE;
     return scan_range(exec, id, 0, shape_count(value->shape));
 }
 
@@ -86,8 +81,8 @@ static bool find_output(const struct exec *exec, int i, struct reason *reason)
         enum finding finding = scan_value(exec, at->writes[k]);
         if (finding == FINITE) continue;
         bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;
-        because(reason, "%s: %s holds %s", at->name, output ? "output" : exec->program->values[at->writes[k]].name,
-                finding_names[finding]);
+        const char *what = output ? "output" : exec->program->values[at->writes[k]].name;
+        because(reason, "%s: %s holds %s", at->name, what, finding_names[finding]);
         return true;
     }
     return false;

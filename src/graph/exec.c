@@ -21,7 +21,8 @@ static const struct op_code *code_cpu(const struct op *op)
 
 static struct optimizer_state *state_of(const struct exec *exec)
 {
-    return (struct optimizer_state *)((char *)exec->options.store->memory + exec->options.store->layout.state);
+    const struct store *store = exec->options.store;
+    return (struct optimizer_state *)((char *)store->memory + store->layout.state);
 }
 
 void *exec_address(const struct exec *exec, int id)
@@ -32,6 +33,7 @@ void *exec_address(const struct exec *exec, int id)
     case HOME_ARENA: return (char *)exec->arena + exec->plan.offsets[id];
     case HOME_PARAM: {
         const struct store_slot *slot = &store->layout.params[value->index];
+        assert(!value->low || slot->low != STORE_NONE);
         return (char *)store->memory + (value->low ? slot->low : slot->master);
     }
     case HOME_IMAGES: return exec->batch.images ? (char *)exec->batch.images + value->offset : NULL;
@@ -68,8 +70,8 @@ static void resolve(struct exec *exec, const struct instruction *at, int id, str
 }
 
 /* A copy in the exec's own memory, with data. */
-static struct tensor *place_tensors(struct exec *exec, const struct instruction *at, const struct tensor *from,
-                                    const int *ids, int count)
+static struct tensor *place_tensors(struct exec *exec, const struct instruction *at,
+                                    const struct tensor *from, const int *ids, int count)
 {
     struct tensor *to = exec->tensors + exec->tensor_count;
     exec->tensor_count += count;
@@ -167,7 +169,7 @@ static enum status memory_open(struct exec *exec)
     exec->arena = backend->allocate(exec->device, (size_t)exec->plan.arena_bytes);
     if (!exec->arena) {
         char text[TEXT_BYTES];
-        return fail(NO_DEVICE, "a batch of %d needs %s for activations and gradients, which the device does not have",
+        return fail(NO_DEVICE, "a batch of %d needs %s of working memory, which the device does not have",
                     exec->program->batch, text_bytes((uint64_t)exec->plan.arena_bytes, text));
     }
     exec->arena_bytes = exec->plan.arena_bytes;
@@ -353,7 +355,7 @@ void exec_fetch(const struct exec *exec, int id, int64_t first, int64_t count, f
 {
     const struct value *value = &exec->program->values[id];
     const char *from = (const char *)exec_address(exec, id) + first * (int64_t)dtype_bytes(value->dtype);
-    if (value->dtype == F32 || value->dtype == F16 || value->dtype == BF16)
+    if (dtype_is_float(value->dtype))
         dtype_convert(F32, host, value->dtype, from, (size_t)count);
     else
         for (int64_t i = 0; i < count; i++) host[i] = (float)dtype_get(value->dtype, from, i);

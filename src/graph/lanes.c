@@ -56,7 +56,8 @@ void lanes_wait(struct program *program)
     size_t cells = (size_t)program->value_count * (size_t)lanes;
     struct touched touched = {memory_new(cells, sizeof(int)), memory_new(cells, sizeof(int)), lanes};
     int *table = memory_new((size_t)program->count * (size_t)lanes, sizeof *table);
-    int *latest = memory_new((size_t)lanes, sizeof *latest), *needs = memory_new((size_t)lanes, sizeof *needs);
+    int *latest = memory_new((size_t)lanes, sizeof *latest);
+    int *needs = memory_new((size_t)lanes, sizeof *needs);
     for (size_t c = 0; c < cells; c++) touched.wrote[c] = touched.read[c] = -1;
     for (int l = 0; l < lanes; l++) latest[l] = -1;
     for (int i = 0; i < program->count; i++) {

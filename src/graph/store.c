@@ -36,7 +36,8 @@ static bool has_average(const struct graph *graph, int param, const struct store
 
 /* The parts lie one after another, each with its parameters in the graph's order, so that the
  * update walks a few long ranges: masters, optimizer state, averages, copies. */
-void store_lay_out(const struct graph *graph, const struct store_options *options, struct store_layout *layout)
+void store_lay_out(const struct graph *graph, const struct store_options *options,
+                   struct store_layout *layout)
 {
     struct store_layout made = {.count = graph->param_count, .low = options->low};
     int slots = options->optimizer ? options->optimizer->slots : 0;

@@ -1,4 +1,4 @@
-/* store.h: the one block that outlives steps: masters, low-precision copies, averages, optimizer state, statistics. */
+/* store.h: the one block that outlives steps: masters, copies, averages, optimizer state, statistics. */
 #ifndef GRAPH_STORE_H
 #define GRAPH_STORE_H
 
@@ -11,7 +11,7 @@
 /* Byte offsets in the block; every part begins at a multiple of 256. */
 struct store_slot {
     int64_t master;                          /* fp32, or I64 for counters */
-    int64_t low;                             /* the copy that LOW ops read; STORE_NONE when it is the master */
+    int64_t low;                             /* the copy that LOW ops read; STORE_NONE: the master is */
     int64_t average;                         /* EMA of trained parameters and of statistics; STORE_NONE */
     int64_t slots[OPTIMIZER_MAX_SLOTS];      /* STORE_NONE where unused */
 };

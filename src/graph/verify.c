@@ -174,7 +174,8 @@ static bool perform(struct play *play, int i)
 
 static struct play play_open(const struct program *program, const struct plan *plan, struct reason *reason)
 {
-    size_t values = (size_t)program->value_count, lanes = (size_t)program->lanes, count = (size_t)program->count;
+    size_t values = (size_t)program->value_count, count = (size_t)program->count;
+    size_t lanes = (size_t)program->lanes;
     struct play play = {.program = program, .plan = plan, .reason = reason};
     play.histories = memory_new(values, sizeof *play.histories);
     play.touched = memory_new(values * lanes, sizeof *play.touched);
@@ -184,7 +185,8 @@ static struct play play_open(const struct program *program, const struct plan *p
     play.resident = memory_new(values, sizeof *play.resident);
     for (size_t c = 0; c < values * lanes; c++) play.touched[c] = -1;
     for (size_t v = 0; v < values; v++)
-        play.histories[v] = (struct history){.writer = -1, .last_reader = -1, .touched = play.touched + v * lanes};
+        play.histories[v] = (struct history){.writer = -1, .touched = play.touched + v * lanes,
+                                             .last_reader = -1};
     for (int i = 0; i < program->count; i++)
         for (int k = 0; k < program->instructions[i].read_count; k++)
             play.histories[program->instructions[i].reads[k]].last_reader = i;
