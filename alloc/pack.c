@@ -5,12 +5,17 @@
 #include <string.h>
 #include <time.h>
 
+#include "alloc/search.h"
 #include "alloc/shelves.h"
 #include "base/memory.h"
 
 /* Work is counted in blocks looked at, so that the answer does not depend on the machine; any
  * machine of today looks at more than this many in a second. */
 #define VISITS_PER_SECOND 100e6
+
+/* The exact search gets this share of the time that is left, on tables of up to this many blocks. */
+#define SEARCH_SHARE 0.6
+#define SEARCH_COUNT 1600
 
 /* A span as the packer sees it: times are ranks among all the times, sizes are aligned. */
 struct item {
@@ -22,6 +27,7 @@ struct item {
 struct pack {
     struct item *items;
     int count;
+    int64_t alignment;
     int64_t bound, target;     /* the search ends when the peak is at most `target` */
     int32_t *order;            /* being tried */
     int64_t *offsets;          /* what it led to */
@@ -220,6 +226,16 @@ static void pack_keep(struct pack *pack, int64_t peak)
     memcpy(pack->best_offsets, pack->offsets, (size_t)pack->count * sizeof *pack->offsets);
 }
 
+static int64_t pack_peak(const struct pack *pack)
+{
+    int64_t peak = 0;
+    for (int i = 0; i < pack->count; i++) {
+        int64_t end = pack->offsets[i] + pack->items[i].size;
+        if (end > peak) peak = end;
+    }
+    return peak;
+}
+
 static struct placed pack_place(struct pack *pack, int index, enum fit fit)
 {
     const struct item *item = &pack->items[index];
@@ -346,6 +362,23 @@ static void pack_sort_by_best(struct pack *pack)
     free(keys);
 }
 
+/* Asks the exact search for a placement that meets the target. */
+static void pack_try_exactly(struct pack *pack)
+{
+    if (pack->count > SEARCH_COUNT) return;
+    struct span *spans = memory_new((size_t)pack->count, sizeof *spans);
+    for (int i = 0; i < pack->count; i++) {
+        const struct item *item = &pack->items[i];
+        spans[i] = (struct span){item->lower, item->upper, item->size, 0};
+    }
+    double seconds = SEARCH_SHARE * (pack->deadline - now());
+    if (search_pack(spans, pack->count, pack->alignment, pack->target, seconds) == SEARCH_FOUND) {
+        for (int i = 0; i < pack->count; i++) pack->offsets[i] = spans[i].offset;
+        pack_keep(pack, pack_peak(pack));
+    }
+    free(spans);
+}
+
 static void pack_search(struct pack *pack)
 {
     pack_try_online(pack, FIT_TIGHTEST);
@@ -355,6 +388,7 @@ static void pack_search(struct pack *pack)
         pack_try(pack, FIT_LOWEST, pack->best_peak - 1);
         if (!pack_done(pack)) pack_try(pack, FIT_TIGHTEST, pack->best_peak - 1);
     }
+    if (!pack_done(pack)) pack_try_exactly(pack);
     if (pack_done(pack)) return;
     pack_sort_by_best(pack);
     pack_improve(pack);
@@ -369,6 +403,7 @@ int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t cap
                         .order = memory_new(n, sizeof *pack.order),
                         .offsets = memory_new(n, sizeof *pack.offsets),
                         .best_offsets = memory_new(n, sizeof *pack.best_offsets),
+                        .alignment = alignment,
                         .best_peak = INT64_MAX,
                         .visit_limit = (int64_t)(seconds * VISITS_PER_SECOND),
                         .deadline = now() + seconds};

@@ -4,5 +4,7 @@ liballoc_a_SOURCES = \
 	alloc/pack.c \
 	alloc/pack.h \
 	alloc/pack_csv.c \
+	alloc/search.c \
+	alloc/search.h \
 	alloc/shelves.c \
 	alloc/shelves.h
