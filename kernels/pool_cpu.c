@@ -9,12 +9,15 @@
 #include "kernels/pool.h"
 
 #define SEGMENT 64             /* pixels at most in a segment */
-#define STRIP (4 * BLOCK)      /* elements of a strip converted to fp32 */
+#define STRIP (4 * BLOCK)      /* elements of a strip copied, as fp32 */
+#define LANES 16               /* what inner loops do at least: an AVX-512 register's worth */
 
 /* Pixels w .. w + pixels - 1 of row h of image n, channels c .. c + count - 1, of what is made; and for
- * each pixel, along its row, where it reads. When pixels > 1 all channels are in it. */
+ * each pixel, along its row, where it reads. When pixels > 1 all channels are in it. Results lie
+ * `lanes` apart: with few channels each pixel's are padded, and what is read is copied to where one
+ * may read beyond it, since loops over six elements cost more than loops over sixteen. */
 struct segment {
-    int64_t n, h, w, c, pixels, count;
+    int64_t n, h, w, c, pixels, count, lanes;
     struct pool_span spans[SEGMENT];
     int64_t first, end;        /* what the spans cover; dilated ones need not begin in order */
 };
@@ -32,7 +35,8 @@ static struct segment segment_open(const struct pool_axis *axis, spans_of *spans
 {
     struct segment s = {.n = row / made.h, .h = row % made.h, .w = w, .c = c};
     s.count = min_count(BLOCK, made.c - c);
-    s.pixels = min_count(BLOCK / s.count, SEGMENT);
+    s.lanes = s.count < LANES ? LANES : s.count;
+    s.pixels = min_count(BLOCK / s.lanes, SEGMENT);
     s.pixels = min_count(s.count < made.c ? 1 : s.pixels, made.w - w);
     s.first = INT64_MAX;
     for (int64_t i = 0; i < s.pixels; i++) {
@@ -43,10 +47,23 @@ static struct segment segment_open(const struct pool_axis *axis, spans_of *spans
     return s;
 }
 
-static void segment_store(const struct segment *s, const struct tensor *made, const float *values)
+static void segment_store(const struct segment *s, const struct tensor *made, float *values)
 {
+    if (s->lanes > s->count)
+        for (int64_t p = 1; p < s->pixels; p++)
+            memmove(values + p * s->count, values + p * s->lanes, (size_t)s->count * sizeof *values);
     dtype_convert(made->dtype, block_address(made, tensor_at(made, s->n, s->h, s->w, s->c)), F32, values,
                   (size_t)(s->pixels * s->count));
+}
+
+/* `count` elements as fp32, and something to read behind them when the lanes are padded. */
+static const float *lanes_load(const struct segment *s, const struct tensor *read, int64_t at, int64_t count,
+                               float *buffer)
+{
+    if (s->lanes == s->count) return block_load(read, at, count, buffer);
+    dtype_convert(F32, buffer, read->dtype, block_address(read, at), (size_t)count);
+    memset(buffer + count, 0, LANES * sizeof *buffer);
+    return buffer;
 }
 
 /* All that the segment reads of row i, or as much of it as fits, from column `first` on. */
@@ -55,10 +72,10 @@ static struct strip strip_load(const struct segment *s, const struct tensor *rea
 {
     struct shape shape = read->shape;
     struct strip strip = {.first = first, .end = s->end, .pitch = shape.c};
-    int64_t at = tensor_at(read, s->n, i, first, s->c);
     bool whole = s->count == shape.c && shape.c <= STRIP;
-    if (read->dtype != F32) strip.end = min_count(strip.end, first + (whole ? STRIP / shape.c : 1));
-    strip.values = block_load(read, at, whole ? (strip.end - first) * shape.c : s->count, buffer);
+    strip.end = min_count(strip.end, first + (whole ? STRIP / shape.c : 1));
+    strip.values = lanes_load(s, read, tensor_at(read, s->n, i, first, s->c),
+                              whole ? (strip.end - first) * shape.c : s->count, buffer);
     return strip;
 }
 
@@ -73,11 +90,11 @@ EVERY_MACHINE static void add_strip(const struct segment *s, const struct strip 
 {
     for (int64_t p = 0; p < s->pixels; p++) {
         const struct pool_span *span = &s->spans[p];
-        float *sum = sums + p * s->count;
+        float *sum = sums + p * s->lanes;
         for (int64_t j = first_in(span, strip); j < min_count(span->end, strip->end); j += span->step) {
             const float *x = strip->values + (j - strip->first) * strip->pitch;
 #pragma omp simd
-            for (int64_t k = 0; k < s->count; k++) sum[k] += x[k];
+            for (int64_t k = 0; k < s->lanes; k++) sum[k] += x[k];
         }
     }
 }
@@ -90,7 +107,7 @@ EVERY_MACHINE static void multiply(float *values, float factor, int64_t count)
 
 static void average_segment(const struct call *call, const struct pool_plane *plane, const struct segment *s)
 {
-    float buffer[STRIP], sums[BLOCK];
+    float buffer[STRIP + LANES], sums[BLOCK];
     struct pool_span rows = pool_inputs(&plane->h, s->h);
     memset(sums, 0, sizeof sums);
     for (int64_t i = rows.first; i < rows.end; i++)
@@ -100,7 +117,7 @@ static void average_segment(const struct call *call, const struct pool_plane *pl
             j = strip.end;
         }
     for (int64_t p = 0; p < s->pixels; p++)
-        multiply(sums + p * s->count, (float)(1 / pool_divisor(plane, s->h, s->w + p)), s->count);
+        multiply(sums + p * s->lanes, (float)(1 / pool_divisor(plane, s->h, s->w + p)), s->lanes);
     segment_store(s, &call->y, sums);
 }
 
@@ -110,19 +127,19 @@ EVERY_MACHINE static void add_shares(const struct segment *s, const struct strip
 {
     for (int64_t p = 0; p < s->pixels; p++) {
         const struct pool_span *span = &s->spans[p];
-        float *sum = sums + p * s->count;
+        float *sum = sums + p * s->lanes;
         for (int64_t j = first_in(span, strip); j < min_count(span->end, strip->end); j++) {
             const float *d_y = strip->values + (j - strip->first) * strip->pitch;
             float share = (float)(1 / pool_divisor(plane, i, j));
 #pragma omp simd
-            for (int64_t k = 0; k < s->count; k++) sum[k] += share * d_y[k];
+            for (int64_t k = 0; k < s->lanes; k++) sum[k] += share * d_y[k];
         }
     }
 }
 
 static void spread_segment(const struct call *call, const struct pool_plane *plane, const struct segment *s)
 {
-    float buffer[STRIP], sums[BLOCK];
+    float buffer[STRIP + LANES], sums[BLOCK];
     struct pool_span rows = pool_outputs(&plane->h, s->h);
     memset(sums, 0, sizeof sums);
     for (int64_t i = rows.first; i < rows.end; i++)
@@ -141,13 +158,13 @@ EVERY_MACHINE static void take_greater(const struct segment *s, const struct str
 {
     for (int64_t p = 0; p < s->pixels; p++) {
         const struct pool_span *span = &s->spans[p];
-        float *best = bests + p * s->count;
-        int32_t *best_number = numbers + p * s->count;
+        float *best = bests + p * s->lanes;
+        int32_t *best_number = numbers + p * s->lanes;
         for (int64_t j = first_in(span, strip); j < min_count(span->end, strip->end); j += span->step) {
             const float *x = strip->values + (j - strip->first) * strip->pitch;
             int32_t here = number + (int32_t)(span->skipped + (j - span->first) / span->step);
 #pragma omp simd
-            for (int64_t k = 0; k < s->count; k++) {
+            for (int64_t k = 0; k < s->lanes; k++) {
                 int take = (x[k] > best[k]) | (x[k] != x[k]);
                 best[k] = take ? x[k] : best[k];
                 best_number[k] = take ? here : best_number[k];
@@ -162,8 +179,11 @@ EVERY_MACHINE static void narrow(const int32_t *numbers, uint8_t *bytes, int64_t
     for (int64_t i = 0; i < count; i++) bytes[i] = (uint8_t)numbers[i];
 }
 
-static void save_numbers(const struct segment *s, const struct tensor *saved, const int32_t *numbers)
+static void save_numbers(const struct segment *s, const struct tensor *saved, int32_t *numbers)
 {
+    if (s->lanes > s->count)
+        for (int64_t p = 1; p < s->pixels; p++)
+            memmove(numbers + p * s->count, numbers + p * s->lanes, (size_t)s->count * sizeof *numbers);
     int64_t at = tensor_at(saved, s->n, s->h, s->w, s->c), count = s->pixels * s->count;
     if (saved->dtype == U8) narrow(numbers, (uint8_t *)saved->data + at, count);
     else memcpy((int32_t *)saved->data + at, numbers, (size_t)count * sizeof *numbers);
@@ -174,15 +194,15 @@ static void maximum_start(const struct pool_plane *plane, const struct segment *
                           float *bests, int32_t *numbers)
 {
     for (int64_t p = 0; p < s->pixels; p++)
-        for (int64_t k = 0; k < s->count; k++) {
-            bests[p * s->count + k] = -INFINITY;
-            numbers[p * s->count + k] = (int32_t)(rows.skipped * pool_row_length(plane) + s->spans[p].skipped);
+        for (int64_t k = 0; k < s->lanes; k++) {
+            bests[p * s->lanes + k] = -INFINITY;
+            numbers[p * s->lanes + k] = (int32_t)(rows.skipped * pool_row_length(plane) + s->spans[p].skipped);
         }
 }
 
 static void maximum_segment(const struct call *call, const struct pool_plane *plane, const struct segment *s)
 {
-    float buffer[STRIP], bests[BLOCK];
+    float buffer[STRIP + LANES], bests[BLOCK];
     int32_t numbers[BLOCK];
     struct pool_span rows = pool_inputs(&plane->h, s->h);
     maximum_start(plane, s, rows, bests, numbers);
@@ -197,46 +217,53 @@ static void maximum_segment(const struct call *call, const struct pool_plane *pl
     if (call->saved_count) save_numbers(s, &call->saved[0], numbers);
 }
 
-INLINE void collect_bytes(const float *d_y, const uint8_t *numbers, uint8_t number, float *sum, int64_t count)
+EVERY_MACHINE static void widen(const uint8_t *bytes, int32_t *numbers, int64_t count)
 {
 #pragma omp simd
-    for (int64_t k = 0; k < count; k++) sum[k] += numbers[k] == number ? d_y[k] : 0;
+    for (int64_t i = 0; i < count; i++) numbers[i] = bytes[i];
 }
 
-INLINE void collect_words(const float *d_y, const int32_t *numbers, int32_t number, float *sum, int64_t count)
+/* The numbers that go with a strip of d_y. */
+static void numbers_load(const struct segment *s, const struct strip *strip, const struct tensor *saved, int64_t i,
+                         int32_t *numbers)
 {
-#pragma omp simd
-    for (int64_t k = 0; k < count; k++) sum[k] += numbers[k] == number ? d_y[k] : 0;
+    int64_t at = tensor_at(saved, s->n, i, strip->first, s->c), columns = strip->end - strip->first;
+    int64_t count = columns == 1 ? s->count : columns * saved->shape.c;
+    if (saved->dtype == U8) widen((const uint8_t *)saved->data + at, numbers, count);
+    else memcpy(numbers, (const int32_t *)saved->data + at, (size_t)count * sizeof *numbers);
+    memset(numbers + count, 0, LANES * sizeof *numbers);
 }
 
 /* Adds the gradients of those maxima in output row i that lie in the segment. */
 EVERY_MACHINE static void collect(const struct segment *s, const struct strip *strip, const struct pool_plane *plane,
-                                  const struct tensor *saved, int64_t i, float *sums)
+                                  const int32_t *numbers, int64_t i, float *sums)
 {
     for (int64_t p = 0; p < s->pixels; p++) {
         const struct pool_span *span = &s->spans[p];
-        float *sum = sums + p * s->count;
+        float *sum = sums + p * s->lanes;
         for (int64_t j = first_in(span, strip); j < min_count(span->end, strip->end); j++) {
-            int64_t number = pool_number(plane, i, j, s->h, s->w + p);
+            int64_t number = pool_number(plane, i, j, s->h, s->w + p), at = (j - strip->first) * strip->pitch;
             if (number < 0) continue;
-            const float *d_y = strip->values + (j - strip->first) * strip->pitch;
-            int64_t at = tensor_at(saved, s->n, i, j, s->c);
-            if (saved->dtype == U8)
-                collect_bytes(d_y, (const uint8_t *)saved->data + at, (uint8_t)number, sum, s->count);
-            else collect_words(d_y, (const int32_t *)saved->data + at, (int32_t)number, sum, s->count);
+            const float *d_y = strip->values + at;
+            const int32_t *theirs = numbers + at;
+            int32_t mine = (int32_t)number;
+#pragma omp simd
+            for (int64_t k = 0; k < s->lanes; k++) sum[k] += theirs[k] == mine ? d_y[k] : 0;
         }
     }
 }
 
 static void collect_segment(const struct call *call, const struct pool_plane *plane, const struct segment *s)
 {
-    float buffer[STRIP], sums[BLOCK];
+    float buffer[STRIP + LANES], sums[BLOCK];
+    int32_t numbers[STRIP + LANES];
     struct pool_span rows = pool_outputs(&plane->h, s->h);
     memset(sums, 0, sizeof sums);
     for (int64_t i = rows.first; i < rows.end; i++)
         for (int64_t j = s->first; j < s->end;) {
             struct strip strip = strip_load(s, &call->d_y, i, j, buffer);
-            collect(s, &strip, plane, &call->saved[0], i, sums);
+            numbers_load(s, &strip, &call->saved[0], i, numbers);
+            collect(s, &strip, plane, numbers, i, sums);
             j = strip.end;
         }
     segment_store(s, &call->d_x[0], sums);
