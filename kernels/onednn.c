@@ -9,8 +9,6 @@
 
 #include "base/memory.h"
 
-#define ALIGNMENT 64
-
 /* Version 2 passes layouts as structs by address; version 3 made them handles that must be freed. */
 #if DNNL_VERSION_MAJOR < 3
 #define LAYOUT_REF const dnnl_memory_desc_t *
@@ -297,11 +295,6 @@ static dnnl_primitive_desc_t desc_choose(const struct onednn_problem *problem, e
     return NULL;
 }
 
-static size_t align(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 /* Lays reordered operands behind one another, then the scratch memory, which stages share. */
 static bool operands_open(struct onednn_step *step, const struct onednn_problem *problem,
                           const dnnl_memory_desc_t ours[ONEDNN_OPERANDS], dnnl_primitive_attr_t attr)
@@ -315,11 +308,11 @@ static bool operands_open(struct onednn_step *step, const struct onednn_problem 
         if (!operand_open(operand, part, REF(ours[i]), theirs, step->engine, attr)) return false;
         if (!operand->reordered) continue;
         operand->offset = step->workspace;
-        step->workspace += align(dnnl_memory_desc_get_size(theirs));
+        step->workspace += onednn_align(dnnl_memory_desc_get_size(theirs));
         if (stage_scratch(&operand->reorder) > scratch) scratch = stage_scratch(&operand->reorder);
     }
     step->scratch_offset = step->workspace;
-    step->workspace += align(scratch);
+    step->workspace += onednn_align(scratch);
     return true;
 }
 

@@ -37,6 +37,13 @@ void onednn_step_free(struct onednn_step *step);
 size_t onednn_step_workspace(const struct onednn_step *step);
 enum status onednn_step_run(struct onednn_step *step, void *const data[ONEDNN_OPERANDS], void *workspace);
 
+/* Where operands may begin in a workspace. */
+#define ONEDNN_ALIGNMENT 64
+static inline size_t onednn_align(size_t bytes)
+{
+    return (bytes + ONEDNN_ALIGNMENT - 1) / ONEDNN_ALIGNMENT * ONEDNN_ALIGNMENT;
+}
+
 /* The library's name for the code it chose: for benchmarks. */
 const char *onednn_step_name(const struct onednn_step *step);
 

@@ -4,8 +4,6 @@
 
 #include "base/memory.h"
 
-#define ALIGNMENT 64
-
 /* How one phase runs. */
 struct part {
     bool chosen;
@@ -45,11 +43,6 @@ static bool is_written(enum phase phase, enum onednn_operand operand)
     return false;
 }
 
-static size_t align(size_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 static bool part_is_wide(const struct tensor *tensor)
 {
     return tensor->shape.rank > 0 && tensor->dtype != F32;
@@ -72,7 +65,7 @@ static void part_choose(struct part *part, const struct product *product, const 
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         if (!part_is_wide(&tensors[i])) continue;
         part->offset[i] = part->workspace;
-        part->workspace += align((size_t)shape_count(tensors[i].shape) * sizeof(float));
+        part->workspace += onednn_align((size_t)shape_count(tensors[i].shape) * sizeof(float));
     }
 }
 
@@ -110,11 +103,12 @@ size_t product_workspace(const struct call *call)
     return part->step ? part->workspace + onednn_step_workspace(part->step) : 0;
 }
 
+/* Elements that are worth a thread. */
 #define CHUNK 16384
 
 static void convert(enum dtype to, void *target, enum dtype from, const void *source, int64_t count)
 {
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (count > CHUNK)
     for (int64_t i = 0; i < count; i += CHUNK) {
         size_t length = (size_t)(count - i < CHUNK ? count - i : CHUNK);
         dtype_convert(to, (char *)target + (size_t)i * dtype_bytes(to), from,

@@ -23,7 +23,8 @@ static double now(void)
 static double flops(const struct op_case *c)
 {
     if (c->param_count == 0 || c->params[0].shape.rank < 2) return 0;
-    return 2.0 * (double)shape_count(c->params[0].shape) * (double)(c->y.shape.n * c->y.shape.h * c->y.shape.w);
+    int64_t positions = c->y.shape.n * c->y.shape.h * c->y.shape.w;
+    return 2.0 * (double)shape_count(c->params[0].shape) * (double)positions;
 }
 
 static double bytes(const struct call *call)
@@ -38,7 +39,7 @@ static double bytes(const struct call *call)
     return sum;
 }
 
-/* The fastest run's seconds, not counting the first: on a busy machine the others measure its company. */
+/* The fastest run's seconds, the first not counted: on a busy machine the others measure its company. */
 static double measure(const struct op_code *code, struct call *call)
 {
     double best = 1e9;

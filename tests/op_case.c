@@ -81,8 +81,9 @@ static void make_outputs(struct op_case *c, struct shape shape, struct random *r
 
 static void fill_param(const struct op_param *info, struct tensor *param, struct random *random)
 {
+    double fan_in = info->fan_in > 0 ? (double)info->fan_in : 1;
     switch (info->role) {
-    case ROLE_WEIGHT: fill_normal(param, random, 0, 1 / sqrt(info->fan_in > 0 ? (double)info->fan_in : 1)); break;
+    case ROLE_WEIGHT: fill_normal(param, random, 0, 1 / sqrt(fan_in)); break;
     case ROLE_BIAS: fill_normal(param, random, 0, 0.5); break;
     case ROLE_NORM: fill_normal(param, random, 1, 0.2); break;
     case ROLE_STATISTIC:

@@ -105,14 +105,14 @@ static void assert_same_bits(const struct copies *a, const struct copies *b)
         assert_memory_equal(a->tensor[i].data, b->tensor[i].data, tensor_bytes(&a->tensor[i]));
 }
 
-/* The distance of neighbouring numbers at `value`. */
-static double spacing(enum dtype dtype, double value)
+/* The largest distance of neighbouring numbers, relative to them; 0: the type is exact. */
+static double relative_spacing(enum dtype dtype)
 {
     switch (dtype) {
-    case F32: return ldexp(fabs(value), -23);
-    case F16: return fmax(ldexp(fabs(value), -10), ldexp(1, -24));
-    case BF16: return ldexp(fabs(value), -7);
-    case F64: return ldexp(fabs(value), -52);
+    case F32: return ldexp(1, -23);
+    case F16: return ldexp(1, -10);
+    case BF16: return ldexp(1, -7);
+    case F64: return ldexp(1, -52);
     case U8:
     case I32:
     case I64:
@@ -129,17 +129,26 @@ static double root_mean_square(const struct tensor *tensor)
     return sqrt(sum / (double)(count ? count : 1));
 }
 
-/* Both round to the same storage, which may differ by one step; fp32 sums of at most `length`
- * terms in another order differ by about its square root times fp32's rounding. */
+/* How far two right results may be apart: both round to the same storage, which may differ by one
+ * step (among fp16's subnormal numbers 2^-24), and fp32 sums of at most `length` terms in another
+ * order differ by about the square root of that times fp32's rounding. */
+static double difference_allowed(enum dtype dtype, double value, double scale, int64_t length)
+{
+    double step = relative_spacing(dtype);
+    if (step == 0) return 0;
+    double sums = scale * ldexp(8 * sqrt((double)length), -24);
+    return 1.01 * (step * fabs(value) + sums + (dtype == F16 ? ldexp(1, -24) : 0));
+}
+
 static void assert_close(const struct tensor *expected, const struct tensor *found, int64_t length)
 {
-    double scale = root_mean_square(expected) * ldexp(8 * sqrt((double)length), -24);
+    double scale = root_mean_square(expected);
     assert_int_equal(expected->dtype, found->dtype);
     for (int64_t i = 0; i < shape_count(expected->shape); i++) {
         double a = tensor_get(expected, i), b = tensor_get(found, i);
         if (!isfinite(a)) fail_msg("reference: element %lld is %g", (long long)i, a);
-        double allowed = spacing(expected->dtype, a) + (expected->dtype < U8 || expected->dtype == F64 ? scale : 0);
-        if (!(fabs(a - b) <= allowed * 1.01))
+        double allowed = difference_allowed(expected->dtype, a, scale, length);
+        if (!(fabs(a - b) <= allowed))
             fail_msg("element %lld is %.9g, not %.9g; allowed difference %.3g", (long long)i, b, a, allowed);
     }
 }
@@ -183,8 +192,8 @@ static bool in_place(const struct op_case *c, enum phase phase)
     return c->op->in_place(c->settings, phase, c->x_count, shapes);
 }
 
-static void check_in_place(const struct op_case *c, const struct op_code *code, void *engine, enum phase phase,
-                           const struct copies *expected)
+static void check_in_place(const struct op_case *c, const struct op_code *code, void *engine,
+                           enum phase phase, const struct copies *expected)
 {
     struct op_case_storage storage;
     struct call call = op_case_call(c, phase, &storage);
@@ -204,8 +213,8 @@ static void check_in_place(const struct op_case *c, const struct op_code *code, 
 }
 
 /* An input whose gradient nobody wants must not change any other. */
-static void check_unwanted(const struct op_case *c, const struct op_code *code, void *engine, enum phase phase,
-                           const struct copies *expected)
+static void check_unwanted(const struct op_case *c, const struct op_code *code, void *engine,
+                           enum phase phase, const struct copies *expected)
 {
     if (phase != PHASE_BACKWARD) return;
     int before = 0;
@@ -227,7 +236,8 @@ static void check_unwanted(const struct op_case *c, const struct op_code *code, 
 }
 
 /* Leaves what `code` wrote in the case; returns copies of it. */
-static struct copies check_phase(struct op_case *c, const struct op_code *code, void *engine, enum phase phase)
+static struct copies check_phase(struct op_case *c, const struct op_code *code, void *engine,
+                                 enum phase phase)
 {
     struct op_case_storage storage;
     struct call call = op_case_call(c, phase, &storage);
