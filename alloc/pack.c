@@ -379,6 +379,56 @@ static void pack_try_exactly(struct pack *pack)
     free(spans);
 }
 
+/* The time at which the most bytes die: of a training step, the update, which reads all gradients. */
+static int32_t pack_common_end(const struct pack *pack)
+{
+    int32_t times = 0, end = 0;
+    for (int i = 0; i < pack->count; i++)
+        if (pack->items[i].upper > times) times = pack->items[i].upper;
+    int64_t *dying = memory_new((size_t)times + 1, sizeof *dying);
+    for (int i = 0; i < pack->count; i++) dying[pack->items[i].upper] += pack->items[i].size;
+    for (int32_t time = 1; time <= times; time++)
+        if (dying[time] > dying[end]) end = time;
+    free(dying);
+    return end;
+}
+
+/* Two stacks in one range: what lives to the common end piles up from `top` down as it is born, the
+ * rest lies below it, the longest lives lowest. Activations and weight gradients of a training step
+ * grow towards each other like this, and large scratch memory finds the whole gap between them. */
+static void pack_try_two_ends(struct pack *pack, int32_t end, int64_t top)
+{
+    int64_t peak = top;
+    pack_sort_by(pack, BY_LOWER);
+    shelves_clear(&pack->shelves);
+    for (int i = 0; i < pack->count; i++) {
+        const struct item *item = &pack->items[pack->order[i]];
+        if (item->upper < end) continue;
+        top -= item->size;
+        if (top < 0) return;
+        pack->offsets[pack->order[i]] = top;
+        shelves_insert(&pack->shelves, (struct placed){top, top + item->size, item->lower, item->upper});
+    }
+    pack_sort_by(pack, BY_LENGTH);
+    for (int i = 0; i < pack->count && peak < pack->best_peak; i++) {
+        if (pack->items[pack->order[i]].upper >= end) continue;
+        struct placed block = pack_place(pack, pack->order[i], FIT_LOWEST);
+        if (block.end > peak) peak = block.end;
+    }
+    pack->visits += pack->shelves.visits;
+    pack->shelves.visits = 0;
+    pack_keep(pack, peak);
+}
+
+/* Tops from the bound up, in steps of a thousandth, as long as they could be an improvement. */
+static void pack_try_tops(struct pack *pack)
+{
+    int32_t end = pack_common_end(pack);
+    int64_t top = pack->bound, step = aligned(1 + pack->bound / 1000, pack->alignment);
+    for (int i = 0; i < 20 && top < pack->best_peak && !pack_done(pack); i++, top += step)
+        pack_try_two_ends(pack, end, top);
+}
+
 static void pack_search(struct pack *pack)
 {
     pack_try_online(pack, FIT_TIGHTEST);
@@ -388,6 +438,7 @@ static void pack_search(struct pack *pack)
         pack_try(pack, FIT_LOWEST, pack->best_peak - 1);
         if (!pack_done(pack)) pack_try(pack, FIT_TIGHTEST, pack->best_peak - 1);
     }
+    if (!pack_done(pack)) pack_try_tops(pack);
     if (!pack_done(pack)) pack_try_exactly(pack);
     if (pack_done(pack)) return;
     pack_sort_by_best(pack);
