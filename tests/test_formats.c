@@ -58,6 +58,9 @@ static void table_has_the_promised_formats(void **state)
 #define MNIST_IMAGES "\0\0\x08\x03\0\0\0\x02\0\0\0\x02\0\0\0\x03" "abcdefABCDEF"
 #define MNIST_LABELS "\0\0\x08\x01\0\0\0\x02" "\x07\x03"
 
+/* 2^32 - 1 images of 4096 x 4096. */
+#define MNIST_HUGE "\0\0\x08\x03\xff\xff\xff\xff\0\0\x10\0\0\0\x10\0"
+
 static char *mnist_folder(void)
 {
     char *folder = case_folder();
@@ -101,7 +104,7 @@ static void mnist_refuses_what_is_wrong(void **state)
         {"train-images-idx3-ubyte", MNIST_IMAGES, 7, "truncated"},
         {"train-images-idx3-ubyte", MNIST_IMAGES "x", 29, "longer"},
         {"train-images-idx3-ubyte", MNIST_LABELS "that is not for images", 28, "begins with"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x03\xff\xff\xff\xff\0\0\x10\0\0\0\x10\0", 16, "truncated"},
+        {"train-images-idx3-ubyte", MNIST_HUGE, 16, "truncated"},
         {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\0\0\0\0\x02\0\0\0\x03", 16, "holds nothing"},
         {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\x02\0\0\0\x03" "abcdef", 22,
          "1 images but 2 labels"},
@@ -131,6 +134,9 @@ static void mnist_refuses_broken_gz(void **state)
     gz.data[gz.count - 6] ^= 1;
     case_write(folder, "t10k-images.idx3-ubyte.gz", gz.data, gz.count - 12);
     expect_refused("mnist", &options, path);
+    /* A header that promises more than deflate could ever have packed is refused before memory. */
+    case_write_gz(folder, "t10k-images.idx3-ubyte.gz", MNIST_HUGE, 16);
+    expect_refused("mnist", &options, "its header promises");
     free(gz.data);
     free(path);
     case_remove(folder);
