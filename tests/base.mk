@@ -1,8 +1,10 @@
-check_PROGRAMS += tests/test_base tests/test_field tests/test_scaler
+check_PROGRAMS += tests/test_base tests/test_field tests/test_numbers tests/test_scaler
 tests_test_base_SOURCES = tests/test_base.c
 tests_test_base_LDADD = libbase.a -lcmocka
 tests_test_field_SOURCES = tests/test_field.c
 tests_test_field_LDADD = libbase.a -lcmocka
+tests_test_numbers_SOURCES = tests/test_numbers.c
+tests_test_numbers_LDADD = libbase.a -lcmocka
 tests_test_scaler_SOURCES = tests/test_scaler.c
 tests_test_scaler_LDADD = libamp.a libbase.a -lcmocka
 
