@@ -32,12 +32,14 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
     if (x_count != 1 + s->residual)
         return because(reason, "there are %d inputs, not %d", x_count, 1 + s->residual);
     if (s->residual && !shape_equal(x[0], x[1]))
-        return because(reason, "the residual is %s, not %s", shape_text(x[1], second), shape_text(x[0], first));
+        return because(reason, "the residual is %s, not %s", shape_text(x[1], second),
+                       shape_text(x[0], first));
     *y = x[0];
     return true;
 }
 
-static int params(const void *settings, int x_count, const struct shape *x, struct op_param out[OP_MAX_PARAMS])
+static int params(const void *settings, int x_count, const struct shape *x,
+                  struct op_param out[OP_MAX_PARAMS])
 {
     (void)x_count;
     const struct batchnorm *s = settings;
@@ -240,7 +242,11 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = forward, .backward = backward, .update = batchnorm_update};
+static const struct op_code reference = {
+    .forward = forward,
+    .backward = backward,
+    .update = batchnorm_update,
+};
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {

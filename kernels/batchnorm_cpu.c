@@ -179,9 +179,9 @@ INLINE void d_z_lines(const float *x, const float *y, const float *d_y, float *d
     }
 }
 
-EVERY_MACHINE static void d_z_block(const float *x, const float *y, const float *d_y, float *dz, int64_t count,
-                                    int64_t width, const struct factors *f, enum activation activation,
-                                    float slope)
+EVERY_MACHINE static void d_z_block(const float *x, const float *y, const float *d_y, float *dz,
+                                    int64_t count, int64_t width, const struct factors *f,
+                                    enum activation activation, float slope)
 {
     switch (activation) {
     case ACTIVATION_NONE: return;

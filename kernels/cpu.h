@@ -28,7 +28,8 @@ static inline char *block_address(const struct tensor *tensor, int64_t first)
     return (char *)tensor->data + (size_t)first * dtype_bytes(tensor->dtype);
 }
 /* Elements first .. first + count - 1 as fp32: in place, or in `buffer`. */
-static inline const float *block_load(const struct tensor *tensor, int64_t first, int64_t count, float *buffer)
+static inline const float *block_load(const struct tensor *tensor, int64_t first, int64_t count,
+                                      float *buffer)
 {
     const void *address = block_address(tensor, first);
     if (tensor->dtype == F32) return address;

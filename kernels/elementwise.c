@@ -64,8 +64,8 @@ enum status elementwise_forward_cpu(const struct call *call, elementwise_block *
     return OK;
 }
 
-static void backward_block(const struct call *call, const struct tensor *value, elementwise_slope_block *block,
-                           int64_t first, int64_t count)
+static void backward_block(const struct call *call, const struct tensor *value,
+                           elementwise_slope_block *block, int64_t first, int64_t count)
 {
     float values[BLOCK], in[BLOCK], out[BLOCK];
     float *d_x = block_open(&call->d_x[0], first, out);

@@ -52,9 +52,9 @@ static enum status backward(const struct call *call)
             for (int64_t c = max(i - (s->size - 1) / 2, 0); c <= last; c++)
                 sum += tensor_get(&call->d_y, pixel + c) * tensor_get(&call->x[0], pixel + c) *
                        pow(divisor(call, pixel, c), -s->beta - 1);
-            tensor_set(&call->d_x[0], pixel + i,
-                       tensor_get(&call->d_y, pixel + i) * pow(divisor(call, pixel, i), -s->beta) -
-                           2 * s->alpha * s->beta / (double)s->size * tensor_get(&call->x[0], pixel + i) * sum);
+            double own = tensor_get(&call->d_y, pixel + i) * pow(divisor(call, pixel, i), -s->beta);
+            double factor = 2 * s->alpha * s->beta / (double)s->size;
+            tensor_set(&call->d_x[0], pixel + i, own - factor * tensor_get(&call->x[0], pixel + i) * sum);
         }
     return OK;
 }

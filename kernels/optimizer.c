@@ -31,7 +31,8 @@ static double global_norm(const struct optimizer_param *params, int count, doubl
     return sqrt(total) / scale;
 }
 
-EVERY_MACHINE static void average_part(const struct optimizer_param *part, const void *factors, double sums[2])
+EVERY_MACHINE static void average_part(const struct optimizer_param *part, const void *factors,
+                                       double sums[2])
 {
     (void)sums;
     double decay = *(const double *)factors;

@@ -21,7 +21,8 @@ INLINE float direction(const struct factors *f, float w, float mean, float squar
 }
 
 /* Moves the moments; sums the squares of w and r. */
-EVERY_MACHINE static void moments_part(const struct optimizer_param *part, const void *factors, double sums[2])
+EVERY_MACHINE static void moments_part(const struct optimizer_param *part, const void *factors,
+                                       double sums[2])
 {
     const struct factors *f = factors;
     float *mean = part->slots[0], *square = part->slots[1];

@@ -10,7 +10,8 @@ struct factors {
     float gradient, decay, momentum, lr;   /* lr: times the ratio */
 };
 
-static double trust_ratio(const struct optimizer_settings *s, const struct optimizer_param *param, double factor)
+static double trust_ratio(const struct optimizer_settings *s, const struct optimizer_param *param,
+                          double factor)
 {
     double gradient, master;
     if (!param->adapt) return 1;

@@ -22,7 +22,8 @@ struct pool_span pool_outputs(const struct pool_axis *a, int64_t input)
         return (struct pool_span){input * a->out / a->in, divide_up((input + 1) * a->out, a->in), 1, 0};
     int64_t reach = (a->kernel - 1) * a->dilation;
     int64_t first = max(input + a->pad - reach, 0);
-    return (struct pool_span){divide_up(first, a->stride), min((input + a->pad) / a->stride + 1, a->out), 1, 0};
+    int64_t end = min((input + a->pad) / a->stride + 1, a->out);
+    return (struct pool_span){divide_up(first, a->stride), end, 1, 0};
 }
 
 int64_t pool_padded_count(const struct pool_axis *a, int64_t output)

@@ -30,8 +30,8 @@ struct strip {
 
 typedef struct pool_span spans_of(const struct pool_axis *axis, int64_t at);
 
-static struct segment segment_open(const struct pool_axis *axis, spans_of *spans, struct shape made, int64_t row,
-                                   int64_t w, int64_t c)
+static struct segment segment_open(const struct pool_axis *axis, spans_of *spans, struct shape made,
+                                   int64_t row, int64_t w, int64_t c)
 {
     struct segment s = {.n = row / made.h, .h = row % made.h, .w = w, .c = c};
     s.count = min_count(BLOCK, made.c - c);
@@ -193,11 +193,13 @@ static void save_numbers(const struct segment *s, const struct tensor *saved, in
 static void maximum_start(const struct pool_plane *plane, const struct segment *s, struct pool_span rows,
                           float *bests, int32_t *numbers)
 {
-    for (int64_t p = 0; p < s->pixels; p++)
+    for (int64_t p = 0; p < s->pixels; p++) {
+        int64_t first = rows.skipped * pool_row_length(plane) + s->spans[p].skipped;
         for (int64_t k = 0; k < s->lanes; k++) {
             bests[p * s->lanes + k] = -INFINITY;
-            numbers[p * s->lanes + k] = (int32_t)(rows.skipped * pool_row_length(plane) + s->spans[p].skipped);
+            numbers[p * s->lanes + k] = (int32_t)first;
         }
+    }
 }
 
 static void maximum_segment(const struct call *call, const struct pool_plane *plane, const struct segment *s)
@@ -224,8 +226,8 @@ EVERY_MACHINE static void widen(const uint8_t *bytes, int32_t *numbers, int64_t 
 }
 
 /* The numbers that go with a strip of d_y. */
-static void numbers_load(const struct segment *s, const struct strip *strip, const struct tensor *saved, int64_t i,
-                         int32_t *numbers)
+static void numbers_load(const struct segment *s, const struct strip *strip, const struct tensor *saved,
+                         int64_t i, int32_t *numbers)
 {
     int64_t at = tensor_at(saved, s->n, i, strip->first, s->c), columns = strip->end - strip->first;
     int64_t count = columns == 1 ? s->count : columns * saved->shape.c;
@@ -235,8 +237,8 @@ static void numbers_load(const struct segment *s, const struct strip *strip, con
 }
 
 /* Adds the gradients of those maxima in output row i that lie in the segment. */
-EVERY_MACHINE static void collect(const struct segment *s, const struct strip *strip, const struct pool_plane *plane,
-                                  const int32_t *numbers, int64_t i, float *sums)
+EVERY_MACHINE static void collect(const struct segment *s, const struct strip *strip,
+                                  const struct pool_plane *plane, const int32_t *numbers, int64_t i, float *sums)
 {
     for (int64_t p = 0; p < s->pixels; p++) {
         const struct pool_span *span = &s->spans[p];
@@ -269,47 +271,50 @@ static void collect_segment(const struct call *call, const struct pool_plane *pl
     segment_store(s, &call->d_x[0], sums);
 }
 
-typedef void segment_function(const struct call *call, const struct pool_plane *plane, const struct segment *s);
+/* What is made, where each pixel of it reads, and how. */
+struct job {
+    struct shape made;
+    spans_of *spans;
+    void (*make)(const struct call *call, const struct pool_plane *plane, const struct segment *s);
+};
 
-/* Row `row` of all rows of all images of what is made. */
-static void make_row(const struct call *call, const struct pool_plane *plane, struct shape made, spans_of *spans,
-                     segment_function *function, int64_t row)
+/* Row `row` of all rows of all images. */
+static void make_row(const struct call *call, const struct pool_plane *plane, const struct job *job, int64_t row)
 {
-    for (int64_t c = 0; c < made.c; c += BLOCK)
-        for (int64_t w = 0; w < made.w;) {
-            struct segment s = segment_open(&plane->w, spans, made, row, w, c);
-            function(call, plane, &s);
+    for (int64_t c = 0; c < job->made.c; c += BLOCK)
+        for (int64_t w = 0; w < job->made.w;) {
+            struct segment s = segment_open(&plane->w, job->spans, job->made, row, w, c);
+            job->make(call, plane, &s);
             w += s.pixels;
         }
 }
 
-static enum status make(const struct call *call, const struct pool_plane *plane, struct shape made, spans_of *spans,
-                        segment_function *function)
+static enum status make(const struct call *call, const struct pool_plane *plane, struct job job)
 {
-    int64_t rows = made.n * made.h;
+    int64_t rows = job.made.n * job.made.h;
 #pragma omp parallel for schedule(static) if (shape_count(call->x[0].shape) > PARALLEL)
-    for (int64_t row = 0; row < rows; row++) make_row(call, plane, made, spans, function, row);
+    for (int64_t row = 0; row < rows; row++) make_row(call, plane, &job, row);
     return OK;
 }
 
 enum status pool_average_cpu(const struct call *call, const struct pool_plane *plane)
 {
-    return make(call, plane, call->y.shape, pool_inputs, average_segment);
+    return make(call, plane, (struct job){call->y.shape, pool_inputs, average_segment});
 }
 
 enum status pool_average_backward_cpu(const struct call *call, const struct pool_plane *plane)
 {
     if (!call->d_x[0].data) return OK;
-    return make(call, plane, call->d_x[0].shape, pool_outputs, spread_segment);
+    return make(call, plane, (struct job){call->d_x[0].shape, pool_outputs, spread_segment});
 }
 
 enum status pool_maximum_cpu(const struct call *call, const struct pool_plane *plane)
 {
-    return make(call, plane, call->y.shape, pool_inputs, maximum_segment);
+    return make(call, plane, (struct job){call->y.shape, pool_inputs, maximum_segment});
 }
 
 enum status pool_maximum_backward_cpu(const struct call *call, const struct pool_plane *plane)
 {
     if (!call->d_x[0].data) return OK;
-    return make(call, plane, call->d_x[0].shape, pool_outputs, collect_segment);
+    return make(call, plane, (struct job){call->d_x[0].shape, pool_outputs, collect_segment});
 }

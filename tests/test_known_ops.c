@@ -209,7 +209,8 @@ static void test_lrn_windows(void **state)
         {"size=2 alpha=0.5 k=2", {0.544331074, -0.826261401, 0.864971459, 0.821711838}},
     };
     for (int i = 0; i < COUNT(rows); i++) {
-        struct op_case *c = known_open("lrn", (struct op_example){rows[i].settings, 1, {SHAPE(1, 1, 1, 4)}}, true);
+        struct op_case *c =
+            known_open("lrn", (struct op_example){rows[i].settings, 1, {SHAPE(1, 1, 1, 4)}}, true);
         SET(&c->x[0], 1, -2, 3, 4);
         EACH_CODE(code, c) {
             known_run(c, code, PHASE_FORWARD);

@@ -98,7 +98,8 @@ static void expect_ranks(const char *why, const double *logits, int32_t label, i
     for (int i = 0; i < 8; i++) tensor_set(&c->x[0], i, logits[i % 4]);
     EACH_CODE(code, c) {
         known_run(c, code, PHASE_FORWARD);
-        if (((int32_t *)c->y.data)[1] != rank) fail_msg("%s: %d, not %d", why, ((int32_t *)c->y.data)[1], rank);
+        int32_t found = ((int32_t *)c->y.data)[1];
+        if (found != rank) fail_msg("%s: %d, not %d", why, found, rank);
     }
     op_case_close(c);
 }

@@ -1,4 +1,4 @@
-/* test_optimizers: updates on known numbers (torch 2.11; LARS and LAMB worked out by hand), and the whole sequence. */
+/* test_optimizers: updates on known numbers (torch 2.11; LARS and LAMB by hand), and the whole sequence. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +20,8 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-typedef void update(const struct optimizer_settings *settings, const struct optimizer_param *param, double lr,
-                    double momentum, float factor, int64_t t);
+typedef void update(const struct optimizer_settings *settings, const struct optimizer_param *param,
+                    double lr, double momentum, float factor, int64_t t);
 
 /* Three steps from (0.5, -1.25, 2), learning rate 0.1, as torch takes them. */
 struct known {
@@ -32,7 +32,8 @@ struct known {
 static const struct known known[] = {
     {"sgd", {.momentum = 0}, {0.460000038, -1.31500006, 2}},
     {"sgd", {.momentum = 0.9, .weight_decay = 0.01}, {0.476095408, -1.27836442, 1.88366365}},
-    {"sgd", {.momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, {0.436950952, -1.33691382, 1.88968515}},
+    {"sgd", {.momentum = 0.9, .weight_decay = 0.01, .nesterov = true},
+     {0.436950952, -1.33691382, 1.88968515}},
     {"adam", {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}, {0.422841549, -1.15586972, 1.81014168}},
     {"adam", {.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1},
      {0.402693927, -1.11193359, 1.78701627}},
@@ -60,7 +61,8 @@ static void check_known(const struct known *k, update *function)
     }
     for (int i = 0; i < 3; i++)
         if (!(fabs(w[i] - k->expected[i]) <= 1e-6))
-            fail_msg("%s, row %d, element %d: %.9g, not %.9g", k->name, (int)(k - known), i, w[i], k->expected[i]);
+            fail_msg("%s, row %d, element %d: %.9g, not %.9g", k->name, (int)(k - known), i, w[i],
+                     k->expected[i]);
 }
 
 static void test_known_values(void **state)
