@@ -48,13 +48,21 @@ static bool part_is_wide(const struct tensor *tensor)
     return tensor->shape.rank > 0 && tensor->dtype != F32;
 }
 
+/* oneDNN's bf16 code fills its tiles with 16 channels and filters at least, and arranges gradients
+ * for them: for the weight gradient of one channel and few filters fp32 is twice as fast. */
+static bool prefers_fp32(const struct onednn_problem *problem, enum phase phase)
+{
+    return phase == PHASE_BACKWARD_PARAMS && !problem->inner_product && problem->c == 1 && problem->k <= 16;
+}
+
 /* bf16 runs as it is where the CPU and the library can; fp16 and what is left run in fp32. */
 static void part_choose(struct part *part, const struct product *product, const struct call *call)
 {
     enum dtype dtype = call->x[0].dtype;
     part->chosen = true;
     if (dtype == F64) return;
-    if (dtype == F32 || (dtype == BF16 && onednn_has_bf16()))
+    bool bf16 = dtype == BF16 && onednn_has_bf16() && !prefers_fp32(&product->problem, call->phase);
+    if (dtype == F32 || bf16)
         part->step = onednn_step_make(&product->problem, call->phase, dtype);
     if (part->step || dtype == F32) return;
     part->step = onednn_step_make(&product->problem, call->phase, F32);
