@@ -1,1 +1,2 @@
-# check_PROGRAMS += tests/test_NAME; tests_test_NAME_SOURCES = tests/test_NAME.c; tests_test_NAME_LDADD = $(LDADD) -lcmocka
+dist_check_SCRIPTS += tests/test_commands.sh tests/test_resume.sh
+EXTRA_DIST += tests/tiny.sh

@@ -88,7 +88,6 @@ enum status run_open(struct setup *setup, const struct run_options *options, str
         .began = now,
         .saved = now,
         .told = now,
-        .saved_step = -1,
     };
     enum status status = open_all(run, options);
     if (status != OK) {
@@ -115,7 +114,9 @@ void run_close(struct run *run)
 
 enum status run_save(struct run *run)
 {
-    if (!run->folder.path) return OK;
+    /* The position counts batches: while it stands still, so does the store. */
+    bool stands = run->saved_any && memcmp(&run->position, &run->saved_position, sizeof run->position) == 0;
+    if (!run->folder.path || stands) return OK;
     const struct setup *setup = run->setup;
     struct checkpoint_source source = {
         .store = &run->store,
@@ -130,6 +131,7 @@ enum status run_save(struct run *run)
     TRY(metrics_sync(&run->metrics));
     TRY(checkpoint_save(&source, &run->position, run->folder.path));
     run->saved = clock_seconds();
-    run->saved_step = run->state.step;
+    run->saved_position = run->position;
+    run->saved_any = true;
     return OK;
 }

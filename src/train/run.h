@@ -29,21 +29,21 @@ struct run {
     struct step_bytes bytes;
     struct optimizer_state state;       /* after the last step */
     double began;                       /* all times by clock_seconds */
+    int64_t steps;                      /* that this process made */
     double saved;                       /* when the last checkpoint was written */
     double resumed_at;                  /* when this process went on with the epoch ... */
     double seconds_before;              /* ... on which it had spent so much */
     double told;                        /* when the last line of metrics was written ... */
     int64_t images_since_told;          /* ... and the images since */
-    int64_t bad_before;                 /* bad images that the loader counted before this epoch */
-    int64_t saved_step;                 /* of the last checkpoint; -1: none yet */
-    bool mid_epoch_saved;               /* it was taken before its epoch was finished */
+    bool saved_any;
+    struct position saved_position;     /* that the last checkpoint holds */
 };
 
 /* Everything ready for the first step, the position restored on a resumed run, metrics cut. */
 enum status run_open(struct setup *setup, const struct run_options *options, struct run *run);
 void run_close(struct run *run);        /* accepts a half-built struct */
 
-/* Writes checkpoint-last. Without a folder: nothing. */
+/* Writes checkpoint-last. Without a folder, or when it stands there already: nothing. */
 enum status run_save(struct run *run);
 
 #endif

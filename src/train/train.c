@@ -25,6 +25,13 @@ static const char *const verdict_name[] = {
     [MAX_STEPS] = "max_steps", [MAX_TIME] = "max_time", [STOP] = "stopped",
 };
 
+static bool out_of_time(const struct run *run)
+{
+    double most = run->setup->settings->run.max_time;
+    return most > 0 && clock_seconds() - run->began >= most;
+}
+
+/* However short max_time is, every process makes a step, so that many of them get to the end. */
 static enum verdict judge(const struct run *run)
 {
     const struct settings *settings = run->setup->settings;
@@ -36,7 +43,7 @@ static enum verdict judge(const struct run *run)
     if (signals_stop()) return STOP;
     if (position->batch >= run->setup->steps_per_epoch) return FINISH_EPOCH;
     if (settings->run.max_steps > 0 && run->state.updates >= settings->run.max_steps) return MAX_STEPS;
-    if (settings->run.max_time > 0 && clock_seconds() - run->began >= settings->run.max_time) return MAX_TIME;
+    if (run->steps > 0 && out_of_time(run)) return MAX_TIME;
     return GO_ON;
 }
 
@@ -90,6 +97,7 @@ static enum status run_batch(struct run *run, const struct batch *batch)
     TRY(exec_run(run->training.exec, &input, rate.lr, rate.momentum));
     run->state = *exec_state(run->training.exec);
     report.loss = count_results(run);
+    run->steps++;
     run->position.batch++;
     run->position.skipped += run->state.skipped != 0;
     run->position.seconds = run->seconds_before + clock_seconds() - run->resumed_at;
@@ -114,11 +122,12 @@ static enum status step(struct run *run)
 
 /* One that is written along the way may fail: the last good one is still there, and the run is
  * worth more than the message. */
-static void save_and_go_on(struct run *run)
+static bool save_and_go_on(struct run *run)
 {
-    if (run_save(run) == OK) return;
+    if (run_save(run) == OK) return true;
     run->saved = clock_seconds();
     log_warning("the checkpoint was not written; the run goes on, the last good one is kept");
+    return false;
 }
 
 static bool step_checkpoint_due(const struct run *run)
@@ -137,11 +146,12 @@ static bool step_checkpoint_due(const struct run *run)
     return false;
 }
 
+/* Where steps or seconds count, epochs end with a checkpoint if some of those are to be kept. */
 static bool epoch_checkpoint_due(const struct run *run)
 {
     const struct field_every *every = &run->setup->settings->checkpoint.every;
-    if (every->amount <= 0 || every->unit != UNIT_EPOCHS) return false;
-    return every->amount <= 1 || fmod((double)run->position.epoch, every->amount) < 1;
+    if (every->amount > 0 && every->unit != UNIT_EPOCHS) return run->setup->settings->checkpoint.keep > 0;
+    return every->amount > 0 && (every->amount <= 1 || fmod((double)run->position.epoch, every->amount) < 1);
 }
 
 static void link_checkpoint(const struct run *run, const char *name)
@@ -173,13 +183,7 @@ static void save_epoch(struct run *run, bool best)
 {
     bool due = epoch_checkpoint_due(run);
     if (!run->folder.path || (!due && !best)) return;
-    int64_t before = run->saved_step;
-    run->saved_step = -1;
-    save_and_go_on(run);
-    if (run->saved_step < 0) {
-        run->saved_step = before;
-        return;
-    }
+    if (!save_and_go_on(run)) return;
     if (best) link_checkpoint(run, CHECKPOINT_BEST);
     if (due) keep_epoch(run);
 }
@@ -262,13 +266,12 @@ static enum status finish(struct run *run, enum verdict verdict)
     return stopped ? say_stopped(run) : OK;
 }
 
-static enum status obey(struct run *run)
+static void obey(struct run *run)
 {
     bool asked = signals_checkpoint();
     if (asked || step_checkpoint_due(run)) save_and_go_on(run);
     if (asked) log_info("checkpoint on request after step %lld", (long long)run->state.step);
     if (signals_status()) report_status(run);
-    return OK;
 }
 
 static enum status loop(struct run *run, enum verdict *verdict)
@@ -279,7 +282,7 @@ static enum status loop(struct run *run, enum verdict *verdict)
         switch (*verdict) {
         case GO_ON:
             TRY(step(run));
-            TRY(obey(run));
+            obey(run);
             break;
         case FINISH_EPOCH:
             TRY(finish_epoch(run));
@@ -305,8 +308,8 @@ enum status train(struct setup *setup, const struct run_options *options)
 {
     TRY(check(setup));
     struct run run;
-    TRY(run_open(setup, options, &run));
     signals_watch();
+    TRY(run_open(setup, options, &run));
     enum verdict verdict = DONE;
     enum status status = report_start(&run);
     if (status == OK && !run.folder.path) log_info("there is no run folder (-o): nothing will be kept");

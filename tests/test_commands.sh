@@ -1,0 +1,130 @@
+#!/bin/sh
+# The commands, their exit codes, and what they say about what is wrong.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+# says STATUS WORDS COMMAND...: it exits with STATUS and its standard error has WORDS.
+says() {
+    wanted=$1 words=$2; shift 2
+    got=0
+    "$@" >out 2>err || got=$?
+    cat err
+    [ "$got" = "$wanted" ] || { echo "exit status $got, not $wanted"; return 1; }
+    grep -qF -e "$words" err || { echo "not said: $words"; return 1; }
+}
+run() { "$AMPTRAIN" -q -c run.ini "$@"; }
+
+# Usage and configuration: 2.
+ok "no command like it" says 2 "did you mean 'eval'?" "$AMPTRAIN" evl
+ok "a command to come" says 2 "not in this version" "$AMPTRAIN" profile -c run.ini
+ok "no option like it" says 2 "did you mean --output?" "$AMPTRAIN" train --outptu x
+ok "an option without its value" says 2 "needs a value" "$AMPTRAIN" train -c
+ok "a word too many" says 2 "not expected" "$AMPTRAIN" plan -c run.ini word
+exits "no words at all" 2 "$AMPTRAIN"
+ok "no such configuration" says 2 "nowhere.ini" "$AMPTRAIN" -c nowhere.ini
+ok "a wrong key, with its line" says 2 "broken.ini:2" sh -c '
+    printf "[train]\nepcohs = 3\n" >broken.ini; "$AMPTRAIN" -c broken.ini'
+ok "... and the nearest name" says 2 "epochs" "$AMPTRAIN" -c broken.ini
+ok "a wrong value" says 2 "train.epochs" run -s train.epochs=-1
+ok "a wrong choice" says 2 "fp16" run -s amp.precision=fp61
+ok "a wrong optimizer" says 2 "did you mean 'adam'?" run -s optimizer.name=adm
+ok "a wrong schedule" says 2 "did you mean 'cosine'?" run -s schedule.name=cosin
+ok "a wrong format" says 2 "did you mean 'digits'?" run -s data.format=digit
+ok "a wrong model" says 2 "resnet18" run -s model.file= -s model.arch=resnet81
+ok "accumulate that does not divide" says 2 "does not divide" run -s train.accumulate=3
+ok "a batch above the images" says 2 "train.batch" run -s train.batch=100000 -s train.accumulate=1
+ok "freezing nothing" says 2 "train.freeze" run -s 'train.freeze=nothing*'
+ok "a wrong layer, with its line" says 2 "wrong.ini:5" sh -c '
+    sed "s/= conv input/= conf input/" tiny.ini >wrong.ini
+    "$AMPTRAIN" -c run.ini -s model.file=wrong.ini'
+ok "eval without weights" says 2 "--weights is missing" "$AMPTRAIN" eval -c run.ini
+
+# Data: 3.
+ok "no data" says 3 "nowhere" run -s data.format=mnist -s data.train=nowhere -s data.val=nowhere
+ok "a folder without images" says 3 "empty" sh -c '
+    mkdir -p empty/a empty/b; "$AMPTRAIN" -q -c run.ini -s data.format=folder -s data.train=empty'
+ok "a truncated IDX file" says 3 "train-images" sh -c '
+    mkdir -p idx; printf "\0\0\10\3\0\0\0\144\0\0\0\34\0\0\0\34abc" >idx/train-images-idx3-ubyte
+    printf "\0\0\10\1\0\0\0\144abc" >idx/train-labels-idx1-ubyte
+    "$AMPTRAIN" -q -c run.ini -s data.format=mnist -s data.train=idx'
+
+# Devices: 4.
+ok "no such device" says 4 "cuda" run -s run.device=cuda:77
+
+# A run, and what there is to do with it.
+ok "train" train run
+ok "the folder is refused without -r" says 2 "holds a run already" train run
+ok "-r on a finished run" train run -r
+ok "-r with another learning rate" says 2 "optimizer.lr" train run -r -s optimizer.lr=1
+ok "-r with more epochs" train run -r -s train.epochs=5
+ok "-r from a named file" train other -r=run/checkpoint-best.safetensors
+ok "-r from a file that is not there" says 5 "nowhere" train other2 -r=nowhere
+ok "-r with another model" says 5 "conv1.weight" sh -c '
+    sed "s/filters=8/filters=4/" tiny.ini >small.ini
+    "$AMPTRAIN" -q -c run.ini -o run -r -s model.file=small.ini'
+last=run/checkpoint-last.safetensors
+ok "kept checkpoints" sh -c 'test -f run/checkpoint-5.safetensors -a -f run/checkpoint-4.safetensors'
+ok "config.ini reads back the same" sh -c '
+    cp run/config.ini config.ini; "$AMPTRAIN" -q -c config.ini -s model.file=tiny.ini -o run -r -s train.epochs=5'
+ok "the checkpoint may not be written: the run goes on" sh -c '
+    mkdir full && mkdir full/checkpoint-last.safetensors.tmp &&
+    "$AMPTRAIN" -q -c run.ini -o full 2>said; status=$?
+    cat said; grep -q "the run goes on" said && test $status = 1'
+
+json() { "$AMPTRAIN" "$@" --json >out.json && grep -q "$(cat pattern)" out.json; }
+echo '^{"images":359,"errors":[0-9]*,"top1":[0-9.]*,"top5":[0-9.]*,"loss":[0-9.]*}$' >pattern
+ok "eval --json" json eval -q -c run.ini --weights $last
+ok "eval gives what training said" sh -c '
+    loss=$(grep "\"epoch\":5," run/metrics.jsonl | sed -n "s/.*\"val_loss\":\([^,]*\),.*/\1/p")
+    echo "$loss"; cat out.json; grep -q "\"loss\":$loss}" out.json'
+ok "any batch gives the same" sh -c '
+    cp out.json first.json
+    "$AMPTRAIN" eval -q -c run.ini --weights run/checkpoint-last.safetensors --json -s train.batch=34 >out.json
+    cat first.json out.json; test "$(cut -d, -f1-4 first.json)" = "$(cut -d, -f1-4 out.json)"'
+ok "eval --logits" sh -c '
+    "$AMPTRAIN" eval -q -c run.ini --weights run/checkpoint-last.safetensors --logits logits.npy &&
+    test "$(wc -c <logits.npy)" = $((128 + 359 * 10 * 4)) && head -c 128 logits.npy | grep -q "(359, 10)"'
+ok "eval -o" sh -c '
+    "$AMPTRAIN" eval -q -c run.ini --weights run/checkpoint-last.safetensors -o evaluated &&
+    grep -q "^{\"event\":\"eval\"" evaluated/metrics.jsonl && test "$(wc -l <evaluated/confusion.csv)" = 11'
+echo '^{"images":1438,' >pattern
+ok "eval --split train" json eval -q -c run.ini --weights $last --split train
+ok "weights of another model" says 5 "conv1.weight" "$AMPTRAIN" eval -q -c run.ini -s model.file=small.ini \
+    --weights $last
+ok "weights that are none" says 5 "run.ini" "$AMPTRAIN" eval -q -c run.ini --weights run.ini
+ok "export" "$AMPTRAIN" export -q --weights $last -o weights.safetensors
+ok "an export evaluates as the checkpoint" sh -c '
+    "$AMPTRAIN" eval -q -c run.ini --weights weights.safetensors --json >exported.json
+    cat first.json exported.json; cmp first.json exported.json'
+ok "export to fp16" "$AMPTRAIN" export -q --weights $last --dtype fp16 -o half.safetensors
+ok "... which evaluates" "$AMPTRAIN" eval -q -c run.ini --weights half.safetensors
+ok "export to ONNX" says 2 "not in this version" "$AMPTRAIN" export --weights $last -o x.onnx
+ok "begin from weights of other classes" says 0 "starts fresh" "$AMPTRAIN" -c run.ini -s model.classes=12 \
+    -s model.weights=weights.safetensors -s train.epochs=1
+ok "predict: an image that is none" says 3 "run.ini" "$AMPTRAIN" predict -q -c run.ini --weights $last run.ini
+ok "predict: no image named" says 2 "image" "$AMPTRAIN" predict -q -c run.ini --weights $last
+echo '"total_bytes":[0-9]*,"step_ms":[0-9.]*,"strategy":"keep","recomputed":0,"estimated":true,"layers":\[{' >pattern
+ok "plan --json" json plan -q -c run.ini
+ok "plan" "$AMPTRAIN" plan -c run.ini
+ok "plan without its data" "$AMPTRAIN" plan -c run.ini -s data.format=mnist -s data.train=nowhere
+ok "--check" "$AMPTRAIN" -c run.ini --check
+ok "--check with data missing" says 3 "nowhere" "$AMPTRAIN" -c run.ini --check -s data.format=mnist \
+    -s data.train=nowhere
+ok "--print-config" sh -c '"$AMPTRAIN" -c run.ini --print-config | grep -q "^epochs = 4"'
+printf 'id,lower,upper,size\na,0,2,10\nb,1,3,20\nc,2,4,10\n' >spans.csv
+ok "plan --spans" sh -c '"$AMPTRAIN" plan --spans spans.csv | grep -q "^peak 30"'
+ok "plan --spans, too little room" says 4 "capacity" "$AMPTRAIN" plan --spans spans.csv --capacity 29
+echo '^{"images_per_s":.*"start_seconds":[0-9.]*}$' >pattern
+ok "bench --json" json bench -q -c run.ini --steps 3
+ok "bench --data" json bench -q -c run.ini --steps 3 --data
+for list in ops models formats devices; do ok "$list" "$AMPTRAIN" $list; done
+ok "--version" "$AMPTRAIN" --version
+ok "--help" "$AMPTRAIN" --help
+ok "--help of a command" sh -c '"$AMPTRAIN" eval --help | grep -q logits'
+
+# Numbers that are not finite: skipped and named, or the end.
+ok "a diagnosis" says 0 "gradients are not finite" "$AMPTRAIN" -q -c run.ini -s amp.precision=fp32 \
+    -s amp.loss_scale=1e30 -s optimizer.lr=1e30 -s train.clip_norm=0 -s train.epochs=1
+ok "on_nan=stop" says 1 "gradients are not finite" "$AMPTRAIN" -q -c run.ini -s amp.precision=fp32 \
+    -s amp.loss_scale=1e30 -s optimizer.lr=1e30 -s train.clip_norm=0 -s train.on_nan=stop
+finish

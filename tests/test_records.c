@@ -1,0 +1,235 @@
+/* metrics.jsonl and TensorBoard events: what is written, and what a resumed run cuts off. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/memory.h"
+#include "train/events.h"
+#include "train/metrics.h"
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/test_records.XXXXXX";
+
+static char *in_folder(const char *name)
+{
+    return text_format("%s/%s", folder, name);
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static size_t read_bytes(const char *path, char *bytes, size_t room)
+{
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t count = fread(bytes, 1, room - 1, file);
+    bytes[count] = '\0';
+    fclose(file);
+    return count;
+}
+
+static void cut(const char *before, int64_t step, int64_t epoch, const char *after)
+{
+    char *path = in_folder("metrics.jsonl"), read[4096];
+    write_text(path, before);
+    assert_int_equal(metrics_cut(path, step, epoch), OK);
+    read_bytes(path, read, sizeof read);
+    assert_string_equal(read, after);
+    unlink(path);
+    free(path);
+}
+
+#define START "{\"event\":\"start\"}\n"
+#define STEP(n) "{\"event\":\"step\",\"step\":" #n ",\"epoch\":1}\n"
+#define EPOCH(n) "{\"event\":\"epoch\",\"epoch\":" #n "}\n"
+#define END "{\"event\":\"end\",\"reason\":\"stopped\"}\n"
+
+static void cut_beyond(void **state)
+{
+    (void)state;
+    cut(START STEP(1) STEP(2) STEP(3), 3, 0, START STEP(1) STEP(2) STEP(3));
+    cut(START STEP(1) STEP(2) STEP(3), 2, 0, START STEP(1) STEP(2));
+    cut(START STEP(1) STEP(2) EPOCH(1) STEP(3), 2, 1, START STEP(1) STEP(2) EPOCH(1));
+    cut(START STEP(1) STEP(2) EPOCH(1), 2, 0, START STEP(1) STEP(2));
+    cut(START STEP(1) STEP(2), 0, 0, START);
+    cut("", 5, 5, "");
+}
+
+/* What follows a line beyond the checkpoint is beyond it too: it is from the same process or a
+ * later one. */
+static void cut_all_that_follows(void **state)
+{
+    (void)state;
+    cut(START STEP(1) STEP(2) START STEP(3) END, 1, 0, START STEP(1));
+    cut(START STEP(1) END START STEP(2), 1, 0, START STEP(1) END START);
+}
+
+static void cut_torn(void **state)
+{
+    (void)state;
+    cut(START STEP(1) "{\"event\":\"st", 1, 0, START STEP(1));
+    cut(START STEP(1) "{\"event\":\"step\",\"step\":2}", 2, 0, START STEP(1));
+    cut(START "\n" STEP(1), 1, 0, START STEP(1));
+    cut(START "[1]\nrubbish\n" STEP(1), 1, 0, START STEP(1));
+}
+
+static void cut_nothing(void **state)
+{
+    (void)state;
+    char *path = in_folder("none.jsonl");
+    assert_int_equal(metrics_cut(path, 1, 1), OK);
+    assert_int_equal(access(path, F_OK), -1);
+    free(path);
+}
+
+static void lines(void **state)
+{
+    (void)state;
+    struct metrics metrics = {0};
+    struct text line = {0};
+    char *path = in_folder("lines.jsonl"), read[1024];
+    assert_int_equal(metrics_open(path, &metrics), OK);
+    metrics_begin(&line, "step");
+    metrics_integer(&line, "step", 7);
+    metrics_number(&line, "loss", 0.1f);
+    metrics_number(&line, "grad_norm", INFINITY);
+    metrics_number(&line, "lr", NAN);
+    metrics_text(&line, "device", "a \"b\"\n");
+    metrics_end(&line);
+    assert_int_equal(metrics_line(&metrics, line.data), OK);
+    read_bytes(path, read, sizeof read);   /* flushed: it can be read before the file is closed */
+    assert_string_equal(read, "{\"event\":\"step\",\"step\":7,\"loss\":0.100000001,\"grad_norm\":null,\"lr\":null,"
+                              "\"device\":\"a \\\"b\\\"\\n\"}\n");
+    assert_int_equal(metrics_sync(&metrics), OK);
+    metrics_close(&metrics);
+    text_free(&line);
+    unlink(path);
+    free(path);
+}
+
+static void disk_full(void **state)
+{
+    (void)state;
+    struct metrics metrics = {0};
+    assert_int_equal(metrics_open("/dev/full", &metrics), OK);
+    assert_int_equal(metrics_line(&metrics, "{}"), FAILED);
+    metrics_close(&metrics);
+    assert_int_equal(metrics_open("/nowhere/metrics", &metrics), FAILED);
+}
+
+/* TensorBoard */
+
+static uint32_t number(const char *bytes)
+{
+    uint32_t value = 0;
+    for (int i = 3; i >= 0; i--) value = value << 8 | (uint8_t)bytes[i];
+    return value;
+}
+
+/* tensorflow's unmasking, the reverse of what is written. */
+static uint32_t unmask(uint32_t masked)
+{
+    uint32_t rotated = masked - 0xa282ead8u;
+    return rotated >> 17 | rotated << 15;
+}
+
+static char *event_file(void)
+{
+    DIR *listing = opendir(folder);
+    char *path = NULL;
+    for (struct dirent *entry; (entry = readdir(listing));)
+        if (strncmp(entry->d_name, "events.out.tfevents.", 20) == 0) path = in_folder(entry->d_name);
+    closedir(listing);
+    return path;
+}
+
+/* Checks every frame; how many there are. `payloads` gets where each begins. */
+static int frames(const char *bytes, size_t count, const char **payloads)
+{
+    int found = 0;
+    for (size_t at = 0; at < count;) {
+        uint32_t length = number(bytes + at);
+        assert_true(at + 16 + length <= count);
+        assert_int_equal(unmask(number(bytes + at + 8)), crc32c(0, bytes + at, 8));
+        assert_int_equal(unmask(number(bytes + at + 12 + length)), crc32c(0, bytes + at + 12, length));
+        payloads[found++] = bytes + at + 12;
+        at += 16 + length;
+    }
+    return found;
+}
+
+static void event_frames(void **state)
+{
+    (void)state;
+    struct events events = {0};
+    char bytes[4096];
+    const char *payloads[8];
+    assert_int_equal(events_open(folder, 0, &events), OK);
+    events_scalar(&events, "train/loss", 300, 1.5);
+    events_flush(&events);
+    events_close(&events);
+    events_scalar(&events, "off", 1, 1);   /* without effect once closed */
+    char *path = event_file();
+    assert_non_null(path);
+    size_t count = read_bytes(path, bytes, sizeof bytes);
+    assert_int_equal(frames(bytes, count, payloads), 2);
+    assert_memory_equal(payloads[0] + 9, "\x1a\x0d" "brain.Event:2", 15);
+    /* step 300 as a varint, then summary { value { tag, simple_value 1.5 } } */
+    assert_memory_equal(payloads[1] + 9, "\x10\xac\x02" "\x2a\x13" "\x0a\x11" "\x0a\x0a" "train/loss"
+                        "\x15\x00\x00\xc0\x3f", 24);
+    unlink(path);
+    free(path);
+}
+
+static void event_restart(void **state)
+{
+    (void)state;
+    struct events events = {0};
+    char bytes[4096];
+    const char *payloads[8];
+    assert_int_equal(events_open(folder, 9, &events), OK);
+    events_close(&events);
+    char *path = event_file();
+    size_t count = read_bytes(path, bytes, sizeof bytes);
+    assert_int_equal(frames(bytes, count, payloads), 2);
+    /* step 10, session_log { status START } */
+    assert_memory_equal(payloads[1] + 9, "\x10\x0a" "\x3a\x02\x08\x01", 6);
+    unlink(path);
+    free(path);
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cut_beyond),  cmocka_unit_test(cut_all_that_follows), cmocka_unit_test(cut_torn),
+        cmocka_unit_test(cut_nothing), cmocka_unit_test(lines),                cmocka_unit_test(disk_full),
+        cmocka_unit_test(event_frames), cmocka_unit_test(event_restart),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
