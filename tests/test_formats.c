@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/memory.h"
 #include "base/text.h"
@@ -349,6 +350,18 @@ static void folder_reports_unreadable_images(void **state)
     case_remove(folder);
 }
 
+static void folder_does_not_follow_links_for_ever(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *link = text_format("%s/a/back", folder);
+    struct dataset_options options = options_of(folder, SPLIT_TRAIN);
+    case_write_bytes(folder, "a/x", case_plain_png(1, 1, 1, 1, 1));
+    assert_int_equal(symlink("..", link), 0);
+    expect_refused("folder", &options, "nested too deep");
+    free(link);
+    case_remove(folder);
+}
+
 /* Synthetic */
 
 static void synthetic_is_repeatable(void **state)
@@ -419,6 +432,7 @@ int main(void)
         cmocka_unit_test(folder_numbers_by_given_names),
         cmocka_unit_test(folder_says_what_is_missing),
         cmocka_unit_test(folder_reports_unreadable_images),
+        cmocka_unit_test(folder_does_not_follow_links_for_ever),
         cmocka_unit_test(synthetic_is_repeatable),
         cmocka_unit_test(mnist_as_published),
         cmocka_unit_test(cifar10_as_published),
