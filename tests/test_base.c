@@ -133,6 +133,22 @@ static void bytes_for_people(void **state)
     assert_string_equal(text_bytes(UINT64_MAX, text), "16.0 EiB");
 }
 
+static void manual_text_is_no_command(void **state)
+{
+    (void)state;
+    struct text text = {0};
+    text_manual(&text, ".a -b \\c");
+    assert_string_equal(text.data, "\\&.a \\-b \\ec");
+    text_free(&text);
+    struct text words = {0};
+    for (int i = 0; i < 50; i++) text_add(&words, "'word. ");
+    text_manual(&text, words.data);
+    text_free(&words);
+    for (char *line = strtok(text.data, "\n"); line; line = strtok(NULL, "\n"))
+        assert_true(strlen(line) < 80 && line[0] != '.' && line[0] != '\'');
+    text_free(&text);
+}
+
 static void array_push_grows(void **state)
 {
     (void)state;
@@ -172,8 +188,9 @@ static void crc32c_by_table_is_the_same(void **state)
 static void crc32c_goes_on(void **state)
 {
     (void)state;
+    const char *digits = "123456789";
     for (size_t cut = 0; cut <= 9; cut++)
-        assert_int_equal(crc32c(crc32c(0, "123456789", cut), "123456789" + cut, 9 - cut), 0xe3069283);
+        assert_int_equal(crc32c(crc32c(0, digits, cut), digits + cut, 9 - cut), 0xe3069283);
 }
 
 int main(void)
@@ -189,6 +206,7 @@ int main(void)
         cmocka_unit_test(nearest_finds_slips),
         cmocka_unit_test(nearest_leaves_strangers),
         cmocka_unit_test(bytes_for_people),
+        cmocka_unit_test(manual_text_is_no_command),
         cmocka_unit_test(array_push_grows),
         cmocka_unit_test(crc32c_examples),
         cmocka_unit_test(crc32c_by_table_is_the_same),

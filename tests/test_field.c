@@ -36,7 +36,7 @@ static const struct field fields[] = {
     [COLOUR] = {"colour", FIELD_CHOICE, AT(colour), .initial = "green", .choices = colours},
     [REALS] = {"reals", FIELD_REALS, AT(reals), .initial = ""},
     [EVERY] = {"every", FIELD_EVERY, AT(every), .initial = "1"},
-    [THE_END] = {NULL},
+    [THE_END] = {.name = NULL},
 };
 
 static int fresh(void **state)
