@@ -1,6 +1,10 @@
 /* test_known_ops: ops on numbers whose results are known (torch 2.11), corners included. */
 #include "known.h"
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 static void test_relus_pass_nan(void **state)
 {
     (void)state;
@@ -136,6 +140,29 @@ static void test_batchnorm_hands_nan_on(void **state)
         EXPECT(&c->y, NAN, NAN, NAN);
     }
     op_case_close(c);
+}
+
+/* Chunks are cut by the shape alone. */
+static void test_batchnorm_same_bits_on_any_number_of_threads(void **state)
+{
+    (void)state;
+#ifdef _OPENMP
+    int most = omp_get_max_threads();
+    struct op_case *c[2];
+    for (int i = 0; i < 2; i++) {
+        c[i] = known_open("batchnorm", (struct op_example){"activation=relu", 1, {SHAPE(7, 31, 31, 24)}}, true);
+        omp_set_num_threads(i ? 3 : 1);
+        known_run(c[i], op_cpu(c[i]->op), PHASE_FORWARD);
+        known_run(c[i], op_cpu(c[i]->op), PHASE_BACKWARD);
+    }
+    omp_set_num_threads(most);
+    assert_memory_equal(c[0]->y.data, c[1]->y.data, tensor_bytes(&c[0]->y));
+    assert_memory_equal(c[0]->d_x[0].data, c[1]->d_x[0].data, tensor_bytes(&c[0]->d_x[0]));
+    for (int k = 0; k < 2; k++)
+        assert_memory_equal(c[0]->d_params[k].data, c[1]->d_params[k].data, tensor_bytes(&c[0]->d_params[k]));
+    op_case_close(c[0]);
+    op_case_close(c[1]);
+#endif
 }
 
 /* The numbers 1 to 20 in four rows of five. */
@@ -357,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_batchnorm_variance_far_from_zero),
         cmocka_unit_test(test_batchnorm_one_value_a_channel),
         cmocka_unit_test(test_batchnorm_hands_nan_on),
+        cmocka_unit_test(test_batchnorm_same_bits_on_any_number_of_threads),
         cmocka_unit_test(test_pooling_windows),
         cmocka_unit_test(test_maxpool_takes_first_of_equals_and_nan),
         cmocka_unit_test(test_pooling_refuses_windows_that_do_not_fit),
