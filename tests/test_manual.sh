@@ -32,22 +32,27 @@ same_options() {
 }
 ok "amptrain.ini(5) has every option" same_options
 
-# Every command-line option that --help names is explained in amptrain(1).
+# Every command, and every option that a command's --help names, is explained in amptrain(1).
+"$AMPTRAIN" --help | sed -n 's/^  \([a-z][a-z]*\)  *.*/\1/p' >"$scratch/names"
+tr -d '\\' <"$top_srcdir/man/amptrain.1" >"$scratch/page"
 explained() {
-    "$AMPTRAIN" --help | sed '/^\[/,$d' | grep -oE -- '--[a-z][a-z-]+' | sort -u >"$scratch/flags"
+    grep -qE "^\.BR? .*\b$1\b" "$scratch/page" || { echo "no paragraph on $1"; return 1; }
+    "$AMPTRAIN" "$1" --help | sed '/^Keys of/,$d' | grep -oE -- '--[a-z][a-z-]+' | sort -u >"$scratch/flags"
     [ -s "$scratch/flags" ] || return 1
-    tr -d '\\' <"$top_srcdir/man/amptrain.1" >"$scratch/page"
     while read -r flag; do
-        grep -q -- "$flag" "$scratch/page" || { echo "$flag"; return 1; }
+        grep -qE -- "^\.BR? .*$flag" "$scratch/page" || { echo "no paragraph on $flag"; return 1; }
     done <"$scratch/flags"
 }
-ok "amptrain(1) explains every option of --help" explained
+ok "--help names the commands" grep -q '^train$' "$scratch/names"
+while read -r command; do
+    ok "amptrain(1) explains $command and its options" explained "$command"
+done <"$scratch/names"
 
 # Commands in the examples of amptrain(1) that need nothing but what comes with the program. They run
 # in order, shortened, in a folder that has conf/ in it.
 ln -s "$top_srcdir/conf" "$scratch/conf"
 sed -n '/^\.SH EXAMPLES/,/^\.SH SEE/p' "$top_srcdir/man/amptrain.1" | tr -d '\\' |
-    grep '^amptrain .*conf/digits.ini' >"$scratch/commands"
+    grep -E '^amptrain (plan |.*conf/digits.ini)' >"$scratch/commands"
 while read -r command; do
     case $command in *' -o '*) command="$command -s train.epochs=1" ;; esac
     ok "example: $command" sh -c "cd '$scratch' && \"\$AMPTRAIN\" ${command#amptrain }"
