@@ -309,6 +309,30 @@ static void noise(void **state)
     assert_true(taken > 500);
 }
 
+/* Any bytes at all, NUL among them: never taken for more than they are, never a crash. */
+static void noise_of_bytes(void **state)
+{
+    (void)state;
+    uint32_t random = 4;
+    for (int round = 0; round < 2000; round++) {
+        char bytes[200];
+        size_t length = (size_t)round % sizeof bytes;
+        for (size_t i = 0; i < length; i++) {
+            random = random * 1664525 + 1013904223;
+            /* Half of them from the characters that mean something. */
+            bytes[i] = random >> 31 ? (char)(random >> 16) : "[]=;# \na"[random >> 20 & 7];
+        }
+        struct ini ini;
+        struct caught caught;
+        caught_begin(&caught);
+        enum status status = read_bytes(bytes, length, &ini);
+        caught_end(&caught);
+        text_free(&caught.words);
+        assert_int_equal(status, caught.errors ? USAGE : OK);
+        if (status == OK) ini_free(&ini);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +351,7 @@ int main(void)
         cmocka_unit_test(files),
         cmocka_unit_test(files_that_cannot_be_read),
         cmocka_unit_test(noise),
+        cmocka_unit_test(noise_of_bytes),
     };
     return cmocka_run_group_tests_name("ini", tests, NULL, NULL);
 }
