@@ -6,9 +6,10 @@
 
 #include "base/memory.h"
 
-/* Which source pixels make an output pixel: weight[i * most .. + count[i]] for first[i] onward. */
+/* Which source pixels make an output pixel: weight[i * most .. + count[i]] for first[i] onward; the
+ * weights after those are zeros. */
 struct taps {
-    int most;
+    int most, longest;         /* room for each output's weights; the largest count */
     int *first, *count;
     float *weight;
 };
@@ -18,6 +19,7 @@ static void taps_make(int size, int target, int from, int count, struct taps *ta
 {
     double scale = (double)size / target, reach = fmax(scale, 1);
     taps->most = 2 * (int)ceil(reach) + 1;
+    taps->longest = 0;
     taps->first = memory_new((size_t)count, sizeof *taps->first);
     taps->count = memory_new((size_t)count, sizeof *taps->count);
     taps->weight = memory_new((size_t)count * (size_t)taps->most, sizeof *taps->weight);
@@ -30,6 +32,7 @@ static void taps_make(int size, int target, int from, int count, struct taps *ta
             weight[k - low] = (float)(fmax(1 - fabs((k + 0.5 - centre) / reach), 0) / sum);
         taps->first[i] = low;
         taps->count[i] = high - low;
+        if (taps->count[i] > taps->longest) taps->longest = taps->count[i];
     }
 }
 
@@ -74,17 +77,20 @@ static inline void sum_columns_any(const float *row, const struct taps *taps, in
     }
 }
 
-/* Three channels in vectors of four: the fourth lane reads on into the next pixel (the row has
- * room for that at its end) and is dropped. */
-static void sum_columns_rgb(const float *row, const struct taps *taps, int count, uint8_t *to)
+#define FOUR float __attribute__((vector_size(16)))
+
+/* Three channels in vectors of four: the fourth lane reads on into the next pixel and is dropped.
+ * Every output takes the same number of taps, which branches foresee better; what that reads
+ * beyond the row's end is zeros. */
+static inline __attribute__((always_inline)) void
+sum_columns_rgb(const float *row, const struct taps *taps, int length, int count, uint8_t *to)
 {
-    typedef float four __attribute__((vector_size(16)));
     for (int x = 0; x < count; x++) {
         const float *weight = taps->weight + (size_t)x * (size_t)taps->most;
         const float *from = row + 3 * taps->first[x];
-        four sum = {0.5f, 0.5f, 0.5f, 0.5f};
-        for (int i = 0; i < taps->count[x]; i++) {
-            four pixel, w = {weight[i], weight[i], weight[i], weight[i]};
+        FOUR sum = {0.5f, 0.5f, 0.5f, 0.5f};
+        for (int i = 0; i < length; i++) {
+            FOUR pixel, w = {weight[i], weight[i], weight[i], weight[i]};
             memcpy(&pixel, from + 3 * i, sizeof pixel);
             sum += w * pixel;
         }
@@ -94,8 +100,12 @@ static void sum_columns_rgb(const float *row, const struct taps *taps, int count
 
 static void sum_columns(const float *row, const struct taps *taps, int count, int c, uint8_t *to)
 {
-    if (c == 3)
-        sum_columns_rgb(row, taps, count, to);
+    if (c == 3 && taps->longest == 2)
+        sum_columns_rgb(row, taps, 2, count, to);
+    else if (c == 3 && taps->longest == 3)
+        sum_columns_rgb(row, taps, 3, count, to);
+    else if (c == 3)
+        sum_columns_rgb(row, taps, taps->longest, count, to);
     else if (c == 1)
         sum_columns_any(row, taps, count, 1, to);
     else
@@ -111,7 +121,7 @@ bool resize_image(const struct image *source, struct box box, int h, int w, stru
     taps_make(box.w, w, window.x, window.w, &across);
     size_t c = (size_t)source->c, stride = (size_t)source->w * c;
     const uint8_t *corner = source->pixels + (size_t)box.y * stride + (size_t)box.x * c;
-    float *row = memory_new((size_t)box.w * c + 4, sizeof *row);
+    float *row = memory_new(((size_t)box.w + (size_t)across.longest) * c + 4, sizeof *row);
     for (int y = 0; y < window.h; y++) {
         sum_rows(corner + (size_t)down.first[y] * stride, stride, down.weight + (size_t)y * (size_t)down.most,
                  down.count[y], box.w * source->c, row);
