@@ -236,19 +236,21 @@ static void numbers_load(const struct segment *s, const struct strip *strip, con
     memset(numbers + count, 0, LANES * sizeof *numbers);
 }
 
-/* Adds the gradients of those maxima in output row i that lie in the segment. */
+/* Adds the gradients of those maxima in an output row that lie in the segment; `row` is the number
+ * of the first input of the segment's row in that row's windows. */
 EVERY_MACHINE static void collect(const struct segment *s, const struct strip *strip,
-                                  const struct pool_plane *plane, const int32_t *numbers, int64_t i, float *sums)
+                                  const struct pool_axis *axis, const int32_t *numbers, int64_t row, float *sums)
 {
     for (int64_t p = 0; p < s->pixels; p++) {
         const struct pool_span *span = &s->spans[p];
         float *sum = sums + p * s->lanes;
-        for (int64_t j = first_in(span, strip); j < min_count(span->end, strip->end); j++) {
-            int64_t number = pool_number(plane, i, j, s->h, s->w + p), at = (j - strip->first) * strip->pitch;
-            if (number < 0) continue;
+        int64_t end = min_count(span->end, strip->end);
+        for (int64_t j = first_in(span, strip); j < end; j++) {
+            int64_t column = pool_position(axis, j, s->w + p), at = (j - strip->first) * strip->pitch;
+            if (column < 0) continue;
             const float *d_y = strip->values + at;
             const int32_t *theirs = numbers + at;
-            int32_t mine = (int32_t)number;
+            int32_t mine = (int32_t)(row + column);
 #pragma omp simd
             for (int64_t k = 0; k < s->lanes; k++) sum[k] += theirs[k] == mine ? d_y[k] : 0;
         }
@@ -261,13 +263,15 @@ static void collect_segment(const struct call *call, const struct pool_plane *pl
     int32_t numbers[STRIP + LANES];
     struct pool_span rows = pool_outputs(&plane->h, s->h);
     memset(sums, 0, sizeof sums);
-    for (int64_t i = rows.first; i < rows.end; i++)
-        for (int64_t j = s->first; j < s->end;) {
+    for (int64_t i = rows.first; i < rows.end; i++) {
+        int64_t row = pool_position(&plane->h, i, s->h);
+        for (int64_t j = row < 0 ? s->end : s->first; j < s->end;) {
             struct strip strip = strip_load(s, &call->d_y, i, j, buffer);
             numbers_load(s, &strip, &call->saved[0], i, numbers);
-            collect(s, &strip, plane, numbers, i, sums);
+            collect(s, &strip, &plane->w, numbers, row * pool_row_length(plane), sums);
             j = strip.end;
         }
+    }
     segment_store(s, &call->d_x[0], sums);
 }
 
