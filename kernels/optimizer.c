@@ -23,11 +23,7 @@ const struct optimizer *optimizer_find(const char *name)
 static double global_norm(const struct optimizer_param *params, int count, double scale)
 {
     double total = 0;
-    for (int i = 0; i < count; i++) {
-        double gradient, master;
-        optimizer_squares(&params[i], &gradient, &master);
-        total += gradient;
-    }
+    for (int i = 0; i < count; i++) total += optimizer_gradient_squares(&params[i]);
     return sqrt(total) / scale;
 }
 

@@ -13,10 +13,8 @@ struct factors {
 static double trust_ratio(const struct optimizer_settings *s, const struct optimizer_param *param,
                           double factor)
 {
-    double gradient, master;
     if (!param->adapt) return 1;
-    optimizer_squares(param, &gradient, &master);
-    double g = sqrt(gradient) * factor, w = sqrt(master);
+    double g = sqrt(optimizer_gradient_squares(param)) * factor, w = sqrt(optimizer_master_squares(param));
     return g > 0 && w > 0 ? s->trust * w / (g + optimizer_decay(s, param) * w) : 1;
 }
 

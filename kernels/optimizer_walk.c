@@ -51,17 +51,28 @@ EVERY_MACHINE static double square_sum(const float *values, int64_t count)
     return sum;
 }
 
-static void squares_part(const struct optimizer_param *part, const void *factors, double sums[2])
+static void gradient_part(const struct optimizer_param *part, const void *factors, double sums[2])
 {
     (void)factors;
     sums[0] += square_sum(part->gradient, part->count);
-    sums[1] += square_sum(part->master, part->count);
 }
 
-void optimizer_squares(const struct optimizer_param *param, double *gradient, double *master)
+static void master_part(const struct optimizer_param *part, const void *factors, double sums[2])
+{
+    (void)factors;
+    sums[0] += square_sum(part->master, part->count);
+}
+
+double optimizer_gradient_squares(const struct optimizer_param *param)
 {
     double sums[2];
-    optimizer_walk(param, squares_part, NULL, sums);
-    *gradient = sums[0];
-    *master = sums[1];
+    optimizer_walk(param, gradient_part, NULL, sums);
+    return sums[0];
+}
+
+double optimizer_master_squares(const struct optimizer_param *param)
+{
+    double sums[2];
+    optimizer_walk(param, master_part, NULL, sums);
+    return sums[0];
 }

@@ -12,8 +12,9 @@ typedef void optimizer_part(const struct optimizer_param *part, const void *fact
 void optimizer_walk(const struct optimizer_param *param, optimizer_part *function, const void *factors,
                     double sums[2]);
 
-/* Sums of squares: of the gradient (as it is: scaled) and of the masters. */
-void optimizer_squares(const struct optimizer_param *param, double *gradient, double *master);
+/* Sums of squares: of the gradient as it is, scaled, and of the masters. */
+double optimizer_gradient_squares(const struct optimizer_param *param);
+double optimizer_master_squares(const struct optimizer_param *param);
 
 /* The weight decay that applies to the parameter. */
 static inline double optimizer_decay(const struct optimizer_settings *settings,

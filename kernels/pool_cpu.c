@@ -239,7 +239,8 @@ static void numbers_load(const struct segment *s, const struct strip *strip, con
 /* Adds the gradients of those maxima in an output row that lie in the segment; `row` is the number
  * of the first input of the segment's row in that row's windows. */
 EVERY_MACHINE static void collect(const struct segment *s, const struct strip *strip,
-                                  const struct pool_axis *axis, const int32_t *numbers, int64_t row, float *sums)
+                                  const struct pool_axis *axis, const int32_t *numbers, int64_t row,
+                                  float *sums)
 {
     for (int64_t p = 0; p < s->pixels; p++) {
         const struct pool_span *span = &s->spans[p];
@@ -283,7 +284,8 @@ struct job {
 };
 
 /* Row `row` of all rows of all images. */
-static void make_row(const struct call *call, const struct pool_plane *plane, const struct job *job, int64_t row)
+static void make_row(const struct call *call, const struct pool_plane *plane, const struct job *job,
+                     int64_t row)
 {
     for (int64_t c = 0; c < job->made.c; c += BLOCK)
         for (int64_t w = 0; w < job->made.w;) {
