@@ -24,12 +24,13 @@ INLINE float direction(const struct factors *f, float w, float mean, float squar
 EVERY_MACHINE static void moments_part(const struct optimizer_param *part, const void *factors,
                                        double sums[2])
 {
-    const struct factors *f = factors;
+    const struct factors own = *(const struct factors *)factors, *f = &own;   /* apart from what is written */
     float *mean = part->slots[0], *square = part->slots[1];
+    const float *gradient = part->gradient, *master = part->master;
     double w_squares = 0, r_squares = 0;
 #pragma omp simd reduction(+ : w_squares, r_squares)
     for (int64_t i = 0; i < part->count; i++) {
-        float g = part->gradient[i] * f->gradient, w = part->master[i];
+        float g = gradient[i] * f->gradient, w = master[i];
         mean[i] = f->beta1 * mean[i] + f->rest1 * g;
         square[i] = f->beta2 * square[i] + f->rest2 * g * g;
         float r = direction(f, w, mean[i], square[i]);
