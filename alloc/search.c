@@ -23,6 +23,7 @@ struct search {
     int *members;             /* blocks of every section, one list after the other */
     int *member_first;        /* [sections + 1] */
     int64_t *load;            /* per section: sizes not yet placed */
+    int64_t *lowest;          /* per section: can_fit's own */
     int64_t capacity;
     int64_t steps, step_limit;
     struct timespec end;
@@ -47,8 +48,10 @@ static bool time_is_up(const struct search *search)
            (now.tv_sec == search->end.tv_sec && now.tv_nsec >= search->end.tv_nsec);
 }
 
-static void place(struct search *search, int which)
+/* Rests the block where it can. False when that leaves another no room below the capacity. */
+static bool place(struct search *search, int which)
 {
+    bool room = true;
     struct block *block = &search->blocks[which];
     block->at = block->rest;
     int64_t top = block->at + block->size;
@@ -58,7 +61,9 @@ static void place(struct search *search, int which)
         if (other->at >= 0 || other->rest >= top) continue;
         *array_push(search->trail, search->trail_count) = (struct change){block->beside[i], other->rest};
         other->rest = top;
+        room = room && top + other->size <= search->capacity;
     }
+    return room;
 }
 
 static void unplace(struct search *search, int which, int trail)
@@ -72,29 +77,39 @@ static void unplace(struct search *search, int which, int trail)
     block->at = -1;
 }
 
-/* Whether what is left of a section can still end below the capacity: its blocks start no lower
- * than `floor`, than where the lowest of them can rest, and fill the section without overlap. */
-static bool section_fits(const struct search *search, int section, int64_t floor)
+/* The lowest offset that an unplaced block can still get. One whose resting place lies below the
+ * floor has missed its turn there: another unplaced block beside it must be put under it. */
+static int64_t lowest_of(const struct search *search, int which, int64_t floor, int after)
 {
-    if (floor + search->load[section] > search->capacity) return false;
+    const struct block *block = &search->blocks[which];
+    if (block->rest > floor || (block->rest == floor && which > after)) return block->rest;
     int64_t lowest = INT64_MAX;
-    for (int i = search->member_first[section]; i < search->member_first[section + 1]; i++) {
-        const struct block *block = &search->blocks[search->members[i]];
-        if (block->at < 0 && block->rest < lowest) lowest = block->rest;
+    for (int i = 0; i < block->beside_count; i++) {
+        const struct block *other = &search->blocks[block->beside[i]];
+        if (other->at >= 0) continue;
+        int64_t top = (other->rest > floor ? other->rest : floor) + other->size;
+        if (top < lowest) lowest = top;
     }
-    return lowest == INT64_MAX || lowest + search->load[section] <= search->capacity;
+    return lowest;
 }
 
-/* After placing a block: every block pushed up still fits, and so do the sections it lives in. */
-static bool pushed_fit(const struct search *search, int which, int trail, int64_t floor)
+/* Whether the unplaced blocks of `list` may still end below the capacity: each by itself, and in
+ * every section all together, stacked without gaps on the lowest place that one of them can get. */
+static bool can_fit(struct search *search, const int *list, int count, int64_t floor, int after)
 {
-    const struct block *placed = &search->blocks[which];
-    for (int i = trail; i < search->trail_count; i++) {
-        const struct block *block = &search->blocks[search->trail[i].block];
-        if (block->rest + block->size > search->capacity) return false;
+    int begin = search->blocks[list[0]].first, end = begin;
+    for (int i = 0; i < count; i++)
+        if (search->blocks[list[i]].last > end) end = search->blocks[list[i]].last;
+    for (int s = begin; s < end; s++) search->lowest[s] = INT64_MAX;
+    for (int i = 0; i < count; i++) {
+        const struct block *block = &search->blocks[list[i]];
+        int64_t lowest = lowest_of(search, list[i], floor, after);
+        if (lowest > search->capacity - block->size) return false;
+        for (int s = block->first; s < block->last; s++)
+            if (lowest < search->lowest[s]) search->lowest[s] = lowest;
     }
-    for (int s = placed->first; s < placed->last; s++)
-        if (!section_fits(search, s, floor)) return false;
+    for (int s = begin; s < end; s++)
+        if (search->load[s] > 0 && search->lowest[s] + search->load[s] > search->capacity) return false;
     return true;
 }
 
@@ -156,6 +171,7 @@ static enum outcome solve(struct search *search, const int *list, int count, int
 {
     if (++search->steps > search->step_limit) return OUT_OF_STEPS;
     if ((search->steps & 1023) == 0 && time_is_up(search)) return OUT_OF_STEPS;
+    if (!can_fit(search, list, count, floor, after)) return DEAD_END;
 
     /* No block may be left out below which it would fit whole: it could be pushed down later. */
     int64_t ceiling = INT64_MAX;
@@ -185,13 +201,12 @@ static enum outcome solve(struct search *search, const int *list, int count, int
     enum outcome outcome = DEAD_END;
     for (int i = 0; i < tried_count && outcome == DEAD_END; i++) {
         int which = tried[i], trail = search->trail_count;
-        struct block *block = &search->blocks[which];
-        place(search, which);
+        const struct block *block = &search->blocks[which];
+        bool room = place(search, which);
         bool alone = search->trail_count == trail;
         for (int j = 0; alone && j < block->beside_count; j++)
             alone = search->blocks[block->beside[j]].at >= 0;
-        if (pushed_fit(search, which, trail, block->at))
-            outcome = solve_parts(search, list, count, block->at, which);
+        if (room) outcome = solve_parts(search, list, count, block->at, which);
         if (outcome != SOLVED) {
             trail_cut(search, trail);
             unplace(search, which, trail);
@@ -203,18 +218,17 @@ static enum outcome solve(struct search *search, const int *list, int count, int
 }
 
 /* Preferences: what an order looks at first, second, third. */
-enum measure { BY_LOAD, BY_AREA, BY_LIFE, BY_SIZE };
+enum measure { BY_LOAD, BY_AREA, BY_LIFE, MEASURES };
 static const enum measure orders[][3] = {
     {BY_LIFE, BY_AREA, BY_LOAD},
     {BY_LOAD, BY_AREA, BY_LIFE},
     {BY_LOAD, BY_LIFE, BY_AREA},
-    {BY_SIZE, BY_LIFE, BY_LOAD},
     {BY_AREA, BY_LOAD, BY_LIFE},
 };
 #define ORDERS (int)(sizeof orders / sizeof *orders)
 
 struct candidate {
-    int64_t measure[4];
+    int64_t measure[MEASURES];
     int64_t key[3];
     int span;
 };
@@ -288,7 +302,6 @@ static void problem_make(struct problem *problem, const struct span *spans, int 
         candidate->measure[BY_LOAD] = load;
         candidate->measure[BY_AREA] = life * problem->size[i];
         candidate->measure[BY_LIFE] = life;
-        candidate->measure[BY_SIZE] = problem->size[i];
     }
     free(times);
 }
@@ -329,6 +342,7 @@ static void search_make(struct search *search, struct problem *problem, const en
     search->blocks = memory_new((size_t)count, sizeof *search->blocks);
     search->load = memory_new((size_t)problem->sections + 1, sizeof(int64_t));
     memcpy(search->load, problem->load, ((size_t)problem->sections + 1) * sizeof(int64_t));
+    search->lowest = memory_new((size_t)problem->sections + 1, sizeof(int64_t));
     for (int i = 0; i < count; i++) {
         int span = problem->candidates[i].span;
         search->blocks[i] = (struct block){.size = problem->size[span], .first = problem->first[span],
@@ -354,6 +368,7 @@ static void search_free(struct search *search)
     free(search->members);
     free(search->member_first);
     free(search->load);
+    free(search->lowest);
     free(search->trail);
     free(search->scratch);
 }
