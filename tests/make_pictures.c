@@ -1,0 +1,39 @@
+/* make_pictures.c: writes a small data set of PNG files, as a user would have one:
+ * FOLDER/apple/N.png are reddish, FOLDER/pear/N.png greenish, in uneven sizes. */
+#include <png.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define COUNT 24          /* of each class */
+#define SIDE_MOST 64
+
+static int write_picture(const char *path, int strong, int number)
+{
+    static uint8_t pixels[SIDE_MOST * SIDE_MOST * 3];
+    png_image image = {.version = PNG_IMAGE_VERSION, .format = PNG_FORMAT_RGB};
+    image.width = SIDE_MOST - (unsigned)number % 9;
+    image.height = SIDE_MOST - (unsigned)number % 5;
+    for (unsigned i = 0; i < image.width * image.height; i++)
+        for (int c = 0; c < 3; c++)
+            pixels[3 * i + c] = (uint8_t)((c == strong ? 120 : 20) + (i * 7 + (unsigned)number * 13) % 101);
+    return png_image_write_to_file(&image, path, 0, pixels, 0, NULL) ? 0 : 1;
+}
+
+int main(int count, char **words)
+{
+    static const char *const names[] = {"apple", "pear"};
+    if (count != 2) return 2;
+    char path[4096];
+    int failed = mkdir(words[1], 0777);
+    for (int class = 0; class < 2; class++) {
+        snprintf(path, sizeof path, "%s/%s", words[1], names[class]);
+        failed |= mkdir(path, 0777);
+        for (int number = 0; number < COUNT; number++) {
+            snprintf(path, sizeof path, "%s/%s/%d.png", words[1], names[class], number);
+            failed |= write_picture(path, class, number);
+        }
+    }
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,24 @@
+#!/bin/sh
+# README: "Your own images", done as it says, on made-up pictures and with a smaller picture size.
+. "$top_srcdir/tests/tap.sh"
+
+cd "$scratch" || exit 1
+mkdir build && ln -s "$AMPTRAIN" build/amptrain
+ok "pictures in class folders" "$top_builddir/tests/make_pictures" pictures
+cp pictures/apple/3.png some.jpg
+
+# The example configuration, with README's [data] in place of its own.
+{
+    sed -e '/^\[data\]/,/^$/d' -e 's/^\(crop\|val_crop\) .*/\1 = 32/' -e 's/^val_resize .*/val_resize = 36/' \
+        -e 's/^epochs .*/epochs = 2/' -e 's/^batch .*/batch = 8/' "$top_srcdir/conf/imagenette.ini"
+    sed -n '/^    \[data\]/,/^$/s/^    //p' "$top_srcdir/README" | sed "s|/home/me|$scratch|"
+} >mine.ini
+
+# Lines that end in a backslash go on in the next one.
+sed -e ':join' -e '/\\$/{N;s/\\\n *//;b join' -e '}' "$top_srcdir/README" |
+    sed -n 's/^    \(build\/amptrain .*mine.ini.*\)/\1/p' >commands
+ok "README shows four commands" [ "$(wc -l <commands)" = 4 ]
+while read -r command; do
+    ok "$command" sh -c "$command"
+done <commands
+finish
