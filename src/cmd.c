@@ -30,9 +30,11 @@ enum { LETTER_CHECK = 1, LETTER_PRINT = 2, LETTER_OWN = 256 };
 
 static const struct common common_table[] = {
     {'c', "config", required_argument, "FILE", TAKES_CONFIG, "the configuration"},
-    {'s', "set", required_argument, "SECTION.KEY=VALUE", TAKES_CONFIG, "set a key, over the file (repeatable)"},
+    {'s', "set", required_argument, "SECTION.KEY=VALUE", TAKES_CONFIG,
+     "set a key, over the file (repeatable)"},
     {'o', "output", required_argument, "PATH", TAKES_OUTPUT, "where results go"},
-    {'r', "resume", optional_argument, "[=FILE]", TAKES_RESUME, "go on from the newest good checkpoint, or FILE"},
+    {'r', "resume", optional_argument, "[=FILE]", TAKES_RESUME,
+     "go on from the newest good checkpoint, or FILE"},
     {LETTER_CHECK, "check", no_argument, NULL, TAKES_CONFIG,
      "check configuration, model and data, print the plan, exit"},
     {LETTER_PRINT, "print-config", no_argument, NULL, TAKES_CONFIG,
@@ -86,12 +88,13 @@ static struct grammar grammar_of(const struct command *command)
         const struct common *common = &common_table[i];
         if (!takes(command, common)) continue;
         if (common->letter >= ' ') add_letter(&grammar, common);
-        grammar.longs[grammar.count++] = (struct getopt_option){common->name, common->argument, NULL, common->letter};
+        grammar.longs[grammar.count++] =
+            (struct getopt_option){common->name, common->argument, NULL, common->letter};
     }
     for (int i = 0; i < own_count(command); i++) {
         const struct cmd_option *own = &command->options[i];
-        grammar.longs[grammar.count++] =
-            (struct getopt_option){own->name, own->argument ? required_argument : no_argument, NULL, LETTER_OWN + i};
+        grammar.longs[grammar.count++] = (struct getopt_option){
+            own->name, own->argument ? required_argument : no_argument, NULL, LETTER_OWN + i};
     }
     return grammar;
 }
@@ -119,7 +122,8 @@ static enum status refuse_missing(const struct command *command, const char *wor
     return fail(USAGE, "%s: the option %s needs a value", command->name, word);
 }
 
-static enum status refuse_unknown(const struct command *command, const struct grammar *grammar, const char *word)
+static enum status refuse_unknown(const struct command *command, const struct grammar *grammar,
+                                  const char *word)
 {
     const char *names[COMMON_COUNT + CMD_OPTIONS_MAX];
     for (int i = 0; i < grammar->count; i++) names[i] = grammar->longs[i].name;
@@ -128,7 +132,8 @@ static enum status refuse_unknown(const struct command *command, const struct gr
     const char *near = strncmp(word, "--", 2) == 0 ? text_nearest(bare, names, grammar->count) : NULL;
     free(bare);
     if (near) return fail(USAGE, "%s: no such option: %s; did you mean --%s?", command->name, word, near);
-    return fail(USAGE, "%s: no such option: %s; `amptrain %s --help` lists them", command->name, word, command->name);
+    return fail(USAGE, "%s: no such option: %s; `amptrain %s --help` lists them", command->name, word,
+                command->name);
 }
 
 static enum status read_options(struct cmd *cmd, const struct grammar *grammar, int count, char **words)
@@ -219,8 +224,8 @@ enum status cmd_number(const struct cmd *cmd, const char *option, long least, lo
     char *end = NULL;
     long number = text ? strtol(text, &end, 10) : otherwise;
     if (text && (end == text || *end != '\0' || number < least || number > 1000000000))
-        return fail(USAGE, "%s: --%s must be a whole number of at least %ld, not '%s'", cmd->command->name, option,
-                    least, text);
+        return fail(USAGE, "%s: --%s must be a whole number of at least %ld, not '%s'", cmd->command->name,
+                    option, least, text);
     *value = number;
     return OK;
 }
@@ -228,8 +233,9 @@ enum status cmd_number(const struct cmd *cmd, const char *option, long least, lo
 enum status cmd_required(const struct cmd *cmd, const char *option, const char **value)
 {
     const char *found = cmd_value(cmd, option);
-    if (!found) return fail(USAGE, "%s: --%s is missing; `amptrain %s --help` tells more", cmd->command->name, option,
-                            cmd->command->name);
+    if (!found)
+        return fail(USAGE, "%s: --%s is missing; `amptrain %s --help` tells more", cmd->command->name, option,
+                    cmd->command->name);
     *value = found;
     return OK;
 }

@@ -1,4 +1,4 @@
-/* cmd.h: the commands of the program: one file and one row of a table each, and how their options are read. */
+/* cmd.h: the commands of the program, one file and one row of a table each, and how their words are read. */
 #ifndef CMD_H
 #define CMD_H
 

@@ -128,7 +128,8 @@ static void add_number(struct text *out, const char *key, double value)
 static void print_json(const struct bench *bench)
 {
     const struct setup *setup = &bench->setup;
-    struct step_bytes bytes = step_bytes(&bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);
+    struct step_bytes bytes =
+        step_bytes(&bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);
     double median = percentile(bench, 0.5);
     struct text out = {0}, device = {0};
     setup->device->backend->describe(setup->device->index, &device);
@@ -140,8 +141,10 @@ static void print_json(const struct bench *bench)
     text_add(&out, "\"steps\":%d,\"batch\":%d,\"precision\":\"%s\",\"device\":", bench->steps, setup->batch,
              setup->precision->name);
     text_json_string(&out, device.data);
-    text_add(&out, ",\"device_peak_bytes\":%" PRId64 ",\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
-             ",\"reserved_bytes\":%" PRId64 ",", bytes.total, bytes.arena, bytes.live_bound, bytes.total);
+    text_add(&out,
+             ",\"device_peak_bytes\":%" PRId64 ",\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
+             ",\"reserved_bytes\":%" PRId64 ",",
+             bytes.total, bytes.arena, bytes.live_bound, bytes.total);
     add_number(&out, "loss", bench->loss);
     text_add(&out, "\"start_seconds\":");
     text_json_number(&out, bench->start_seconds);
@@ -153,9 +156,10 @@ static void print_json(const struct bench *bench)
 static void print_table(const struct bench *bench)
 {
     double median = percentile(bench, 0.5);
-    printf("%.1f images/s: batch %d in %.3f ms (10 %% below %.3f, 90 %% below %.3f; %d steps), %s, loss %.4f, "
-           "first step after %.2f s\n", 1e3 * bench->setup.batch / median, bench->setup.batch, median,
-           percentile(bench, 0.1), percentile(bench, 0.9), bench->steps, bench->setup.precision->name, bench->loss,
+    printf("%.1f images/s: batch %d in %.3f ms (10 %% below %.3f, 90 %% below %.3f; %d steps), %s, "
+           "loss %.4f, first step after %.2f s\n",
+           1e3 * bench->setup.batch / median, bench->setup.batch, median, percentile(bench, 0.1),
+           percentile(bench, 0.9), bench->steps, bench->setup.precision->name, bench->loss,
            bench->start_seconds);
 }
 

@@ -23,8 +23,9 @@ static enum status logits_open(const char *path, int64_t images, int classes, st
     char header[128];
     *logits = (struct logits_file){fopen(path, "wbe"), path};
     if (!logits->file) return fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
-    int length = snprintf(header + 10, sizeof header - 10,
-                          "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRId64 ", %d), }", images, classes);
+    int length =
+        snprintf(header + 10, sizeof header - 10,
+                 "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRId64 ", %d), }", images, classes);
     memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10);
     memset(header + 10 + length, ' ', sizeof header - 11 - (size_t)length);
     header[sizeof header - 1] = '\n';
@@ -50,7 +51,8 @@ static enum status logits_close(struct logits_file *logits, enum status status)
 
 static void add_results(const struct evaluation *evaluation, struct text *out)
 {
-    text_add(out, "\"images\":%" PRId64 ",\"errors\":%" PRId64 ",\"top1\":", evaluation->images, evaluation->errors);
+    text_add(out, "\"images\":%" PRId64 ",\"errors\":%" PRId64 ",\"top1\":", evaluation->images,
+             evaluation->errors);
     text_json_number(out, evaluation->top1);
     text_add(out, ",\"top5\":");
     text_json_number(out, evaluation->top5);
@@ -65,8 +67,9 @@ static void print_results(const struct cmd *cmd, const struct evaluation *evalua
     if (cmd_value(cmd, "json"))
         printf("{%s}\n", out.data);
     else
-        printf("%" PRId64 " images, %" PRId64 " errors: top1 %.2f %%, top5 %.2f %%, loss %.4f\n", evaluation->images,
-               evaluation->errors, 100 * evaluation->top1, 100 * evaluation->top5, evaluation->loss);
+        printf("%" PRId64 " images, %" PRId64 " errors: top1 %.2f %%, top5 %.2f %%, loss %.4f\n",
+               evaluation->images, evaluation->errors, 100 * evaluation->top1, 100 * evaluation->top5,
+               evaluation->loss);
     text_free(&out);
 }
 
@@ -155,7 +158,8 @@ static enum status run(struct cmd *cmd)
 {
     const char *split = cmd_value(cmd, "split") ? cmd_value(cmd, "split") : "val";
     bool train = strcmp(split, "train") == 0;
-    if (!train && strcmp(split, "val") != 0) return fail(USAGE, "eval: --split is train or val, not '%s'", split);
+    if (!train && strcmp(split, "val") != 0)
+        return fail(USAGE, "eval: --split is train or val, not '%s'", split);
     struct trained trained;
     TRY(trained_open(cmd, train ? DATA_TRAIN : DATA_VAL, &trained));
     enum status status = evaluate_split(cmd, &trained, split);

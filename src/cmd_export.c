@@ -103,11 +103,13 @@ static enum status run(struct cmd *cmd)
     TRY(cmd_required(cmd, "weights", &weights));
     TRY(check_output(cmd));
     TRY(dtype_of(cmd, &export.dtype));
-    if (!safetensors_open(weights, &export.from, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", weights, reason.text);
+    if (!safetensors_open(weights, &export.from, &reason))
+        return fail(BAD_CHECKPOINT, "%s: %s", weights, reason.text);
     choose(&export);
     if (export.averages) log_info("%s: using the averaged weights (ema)", weights);
     enum status status = write_file(&export, cmd->output);
-    if (status == OK) log_info("%s: %d tensors in %s", cmd->output, export.count, dtype_table[export.dtype].name);
+    if (status == OK)
+        log_info("%s: %d tensors in %s", cmd->output, export.count, dtype_table[export.dtype].name);
     free(export.items);
     free(export.entries);
     safetensors_close(&export.from);

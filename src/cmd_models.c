@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,28 +7,29 @@
 #include "train/places.h"
 
 /* The comment on the first line of a model file, which says what it is. */
-static void read_title(const char *path, char *title, int room)
+static char *read_title(const char *path)
 {
-    title[0] = '\0';
+    char line[256] = "";
     FILE *file = fopen(path, "re");
-    if (!file) return;
-    if (fgets(title, room, file)) {
-        title[strcspn(title, "\n")] = '\0';
-        size_t skip = strspn(title, ";# ");
-        memmove(title, title + (skip ? skip : strlen(title)), strlen(title + (skip ? skip : strlen(title))) + 1);
-    }
+    if (!file) return NULL;
+    bool read = fgets(line, sizeof line, file) != NULL;
     fclose(file);
+    size_t marks = strspn(line, ";# ");
+    line[strcspn(line, "\n")] = '\0';
+    return read && marks > 0 ? text_copy(line + marks) : NULL;
 }
 
+/* The first folder that has the model is the one that is used. */
 static void print_model(const struct places *places, const char *name)
 {
-    char title[256] = "";
-    for (int i = 0; places->models[i] && !title[0]; i++) {
+    char *title = NULL;
+    for (int i = 0; places->models[i] && !title; i++) {
         char *path = text_format("%s/%s.ini", places->models[i], name);
-        read_title(path, title, sizeof title);
+        title = read_title(path);
         free(path);
     }
-    printf("%-18s %s\n", name, title);
+    printf("%-18s %s\n", name, title ? title : "");
+    free(title);
 }
 
 static enum status run(struct cmd *cmd)

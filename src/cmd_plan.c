@@ -50,7 +50,8 @@ static void print_table_json(const struct table *table)
         text_json_string(&out, table->ids[i]);
         text_add(&out, ",\"offset\":%" PRId64 "}", table->spans[i].offset);
     }
-    text_add(&out, "],\"peak\":%" PRId64 ",\"live_bytes_bound\":%" PRId64 ",\"seconds\":", table->peak, table->bound);
+    text_add(&out, "],\"peak\":%" PRId64 ",\"live_bytes_bound\":%" PRId64 ",\"seconds\":", table->peak,
+             table->bound);
     text_json_number(&out, table->seconds);
     printf("%s}\n", out.data);
     text_free(&out);
@@ -100,8 +101,8 @@ static enum status plan_spans(const struct cmd *cmd, const char *path, bool json
             print_table(&table);
     }
     if (status == OK && capacity > 0 && table.peak > capacity)
-        status = fail(NO_DEVICE, "%s: needs %" PRId64 " bytes, more than the capacity of %" PRId64, path, table.peak,
-                      capacity);
+        status = fail(NO_DEVICE, "%s: needs %" PRId64 " bytes, more than the capacity of %" PRId64, path,
+                      table.peak, capacity);
     for (int i = 0; i < table.count; i++) free(table.ids[i]);
     free(table.ids);
     free(table.spans);

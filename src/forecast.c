@@ -41,7 +41,8 @@ static double model_step(const struct setup *setup, const struct program *progra
     for (int i = 0; i < setup->graph.count; i++) flops += 3 * layer_flops(&setup->graph, i, setup->batch);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        bytes += bytes_of(program, at->reads, at->read_count) + bytes_of(program, at->writes, at->write_count);
+        bytes +=
+            bytes_of(program, at->reads, at->read_count) + bytes_of(program, at->writes, at->write_count);
     }
     int threads = setup->settings->run.threads ? (int)setup->settings->run.threads : 2;
     return 1e3 * (flops / (CORE_FLOPS * threads) + bytes / MEMORY_BYTES_PER_SECOND);
@@ -103,7 +104,8 @@ static void print_peak(const struct forecast *forecast)
     int64_t bytes[KINDS] = {0};
     for (int i = 0; i < plan->value_count; i++) {
         const struct lifetime *life = &plan->lifetimes[i];
-        bool alive = life->born >= 0 && life->born <= plan->peak && plan->peak < life->dead && life->group == i;
+        bool alive =
+            life->born >= 0 && life->born <= plan->peak && plan->peak < life->dead && life->group == i;
         if (alive) bytes[forecast->program.values[i].kind] += forecast->program.values[i].bytes;
     }
     if (plan->peak < 0 || plan->peak >= forecast->program.count) return;
@@ -116,7 +118,8 @@ static void print_layers(const struct setup *setup, const struct forecast *forec
 {
     struct plan_layer *rows = memory_new((size_t)setup->graph.count, sizeof *rows);
     int count = plan_layers(&forecast->program, &forecast->plan, rows);
-    printf("\n%-28s %-20s %-18s %12s %12s %12s\n", "layer", "op", "output", "parameters", "activation", "kept");
+    printf("\n%-28s %-20s %-18s %12s %12s %12s\n", "layer", "op", "output", "parameters", "activation",
+           "kept");
     for (int i = 0; i < count; i++) {
         const struct node *node = &setup->graph.nodes[rows[i].node];
         char shape[SHAPE_TEXT], activation[TEXT_BYTES], saved[TEXT_BYTES];
@@ -152,7 +155,8 @@ static void add_layer(const struct setup *setup, const struct plan_layer *row, s
     const struct node *node = &setup->graph.nodes[row->node];
     text_add(out, "{\"name\":");
     text_json_string(out, node->name);
-    text_add(out, ",\"op\":\"%s\",\"output\":[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "],\"dtype\":\"%s\"",
+    text_add(out,
+             ",\"op\":\"%s\",\"output\":[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "],\"dtype\":\"%s\"",
              node->op ? node->op->name : "input", row->shape.n, row->shape.h, row->shape.w, row->shape.c,
              dtype_table[row->dtype].name);
     text_add(out, ",\"params\":%" PRId64 ",\"activation_bytes\":%" PRId64 ",\"saved_bytes\":%" PRId64
@@ -166,9 +170,10 @@ void forecast_print_json(const struct setup *setup, const struct forecast *forec
 {
     const struct step_bytes *bytes = &forecast->bytes;
     struct text out = {0};
-    text_add(&out, "{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64 ",\"store_bytes\":%" PRId64
-             ",\"batch_bytes\":%" PRId64 ",\"workspace_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64, bytes->arena,
-             bytes->live_bound, bytes->store, bytes->batch, bytes->workspace, bytes->total);
+    text_add(&out,
+             "{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64 ",\"store_bytes\":%" PRId64
+             ",\"batch_bytes\":%" PRId64 ",\"workspace_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64,
+             bytes->arena, bytes->live_bound, bytes->store, bytes->batch, bytes->workspace, bytes->total);
     text_add(&out, ",\"step_ms\":");
     text_json_number(&out, forecast->step_ms);
     text_add(&out, ",\"strategy\":\"keep\",\"recomputed\":0,\"estimated\":true,\"layers\":[");

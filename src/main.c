@@ -13,7 +13,8 @@ static void print_help(void)
 {
     printf("usage: amptrain [COMMAND] [OPTION]...\n"
            "Trains convolutional networks for image classification.\n\n");
-    for (int i = 0; command_table[i]; i++) printf("  %-10s %s\n", command_table[i]->name, command_table[i]->help);
+    for (int i = 0; command_table[i]; i++)
+        printf("  %-10s %s\n", command_table[i]->name, command_table[i]->help);
     printf("\n`amptrain -c FILE` alone trains. `amptrain COMMAND --help` tells the rest; so do amptrain(1),\n"
            "amptrain.ini(5) and amptrain-model(5).\n");
 }

@@ -35,8 +35,8 @@ static void compare_classes(const struct setup *setup, const struct remembered *
     if (remembered->count != setup->classes) return;
     for (int i = 0; i < setup->classes; i++) {
         if (strcmp(setup->class_names[i], remembered->names[i]) == 0) continue;
-        log_warning("class %d is '%s' in the data, but the weights were trained for '%s'", i, setup->class_names[i],
-                    remembered->names[i]);
+        log_warning("class %d is '%s' in the data, but the weights were trained for '%s'", i,
+                    setup->class_names[i], remembered->names[i]);
         return;
     }
 }

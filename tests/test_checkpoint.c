@@ -71,8 +71,14 @@ static void open_fixture(struct fixture *fixture, uint64_t seed)
     assert_int_equal(store_open(fixture->device, &fixture->graph, &options, &fixture->store), OK);
     assert_int_equal(settings_load(NULL, NULL, 0, &fixture->settings), OK);
     fill_store(&fixture->store, seed);
-    fixture->position = (struct position){.epoch = 3, .batch = 17, .loss_sum = 0.1, .images = 99, .best = 1.0 / 3,
-                                          .best_epoch = 2, .seconds = 1e-9, .seed = 77};
+    fixture->position = (struct position){.epoch = 3,
+                                          .batch = 17,
+                                          .loss_sum = 0.1,
+                                          .images = 99,
+                                          .best = 1.0 / 3,
+                                          .best_epoch = 2,
+                                          .seconds = 1e-9,
+                                          .seed = 77};
     struct optimizer_state state = {.scaler = {.scale = 1024, .good_steps = 5}, .updates = 40, .step = 42,
                                     .grad_norm = 0.3f, .skipped_steps = 2, .lr = 0.1f};
     assert_int_equal(store_write_state(&fixture->store, &state), OK);

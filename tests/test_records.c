@@ -112,8 +112,9 @@ static void lines(void **state)
     metrics_end(&line);
     assert_int_equal(metrics_line(&metrics, line.data), OK);
     read_bytes(path, read, sizeof read);   /* flushed: it can be read before the file is closed */
-    assert_string_equal(read, "{\"event\":\"step\",\"step\":7,\"loss\":0.100000001,\"grad_norm\":null,\"lr\":null,"
-                              "\"device\":\"a \\\"b\\\"\\n\"}\n");
+    assert_string_equal(read,
+                        "{\"event\":\"step\",\"step\":7,\"loss\":0.100000001,\"grad_norm\":null,\"lr\":null,"
+                        "\"device\":\"a \\\"b\\\"\\n\"}\n");
     assert_int_equal(metrics_sync(&metrics), OK);
     metrics_close(&metrics);
     text_free(&line);

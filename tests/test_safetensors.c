@@ -61,8 +61,10 @@ static void good_headers(void **state)
     accepted("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}   ", 8, 1);
     accepted("{\"a\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]}}", 8, 1);
     accepted("{\"a\":{\"dtype\":\"U8\",\"shape\":[0,4],\"data_offsets\":[0,0]}}", 0, 1);
-    accepted("{\"__metadata__\":{\"k\":\"v\"},\"b\":{\"dtype\":\"F16\",\"shape\":[1,2],\"data_offsets\":[4,8]},"
-             "\"a\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 8, 2);
+    accepted("{\"__metadata__\":{\"k\":\"v\"},\"b\":{\"dtype\":\"F16\",\"shape\":[1,2],\"data_offsets\":[4,8]"
+             "},"
+             "\"a\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[0,4]}}",
+             8, 2);
 }
 
 #define A "{\"a\":{\"dtype\":\"F32\",\"shape\":"
@@ -76,15 +78,15 @@ static void bad_headers(void **state)
     refused("{}x", 0, "header");
     refused("[]", 0, "begin with");
     refused(A "[2],\"data_offsets\":[0,8]}} trailing", 8, "header");
-    refused(A "[2],\"data_offsets\":[0,8]},\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}", 16,
-            "duplicate");
+    refused(A "[2],\"data_offsets\":[0,8]},\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}",
+            16, "duplicate");
     refused(A "[2],\"data_offsets\":[0,4]}}", 4, "shape");
     refused(A "[2],\"data_offsets\":[8,0]}}", 8, "outside");
     refused(A "[2],\"data_offsets\":[0,8]}}", 4, "outside");
     refused(A "[2],\"data_offsets\":[0,8]}}", 12, "12 bytes of data");
     refused(A "[2],\"data_offsets\":[4,12]}}", 12, "hole");
-    refused(A "[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 12,
-            "overlap");
+    refused(A "[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
+            12, "overlap");
     refused(A "[2],\"data_offsets\":[0]}}", 8, "data_offsets");
     refused(A "[2],\"data_offsets\":[0,8.0]}}", 8, "data_offsets");
     refused(A "[-2],\"data_offsets\":[0,8]}}", 8, "shape");

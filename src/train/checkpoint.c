@@ -205,7 +205,8 @@ static enum status open_previous(const char *previous, const struct reason *why,
     log_warning("%s %s", last, why->text);
     struct reason reason;
     if (!checkpoint_open(previous, file, &reason))
-        return fail(BAD_CHECKPOINT, "%s %s; there is no good checkpoint to resume from", previous, reason.text);
+        return fail(BAD_CHECKPOINT, "%s %s; there is no good checkpoint to resume from", previous,
+                    reason.text);
     log_warning("resuming from %s instead", previous);
     return OK;
 }
@@ -243,14 +244,15 @@ static enum status match_part(const struct safetensors *file, const struct store
     struct safetensors_item item = part_item(store, part);
     int entry = safetensors_find(file, item.name);
     if (entry < 0)
-        return fail(BAD_CHECKPOINT, "%s: tensor '%s' is missing: it is a checkpoint of another model or optimizer",
+        return fail(BAD_CHECKPOINT,
+                    "%s: tensor '%s' is missing: it is a checkpoint of another model or optimizer",
                     file->path, item.name);
     const struct safetensors_entry *found = &file->entries[entry];
     if (shape_equal(found->shape, item.shape) && found->dtype == item.dtype) return OK;
     char is[SHAPE_TEXT], wanted[SHAPE_TEXT];
-    return fail(BAD_CHECKPOINT, "%s: tensor '%s' is %s (%s), where this model has %s (%s)", file->path, item.name,
-                shape_text(found->shape, is), dtype_table[found->dtype].name, shape_text(item.shape, wanted),
-                dtype_table[item.dtype].name);
+    return fail(BAD_CHECKPOINT, "%s: tensor '%s' is %s (%s), where this model has %s (%s)", file->path,
+                item.name, shape_text(found->shape, is), dtype_table[found->dtype].name,
+                shape_text(item.shape, wanted), dtype_table[item.dtype].name);
 }
 
 static bool parts_find(const struct parts *parts, const char *name)

@@ -49,8 +49,8 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
     }
     if (counting->sums->confusion) count_confusion(counting, batch);
     if (!counting->options->logits) return OK;
-    return counting->options->logits(counting->options->context, exec_logits(counting->step->exec), batch->count,
-                                     counting->setup->classes);
+    return counting->options->logits(counting->options->context, exec_logits(counting->step->exec),
+                                     batch->count, counting->setup->classes);
 }
 
 static enum status count_all(struct counting *counting, struct loader *loader)

@@ -79,7 +79,8 @@ static enum status open_in(struct folder *folder, bool resume)
     TRY(folder_make(folder->path));
     TRY(take(folder));
     if (!resume && checkpoint_exists(folder->path))
-        return fail(USAGE, "%s: holds a run already: -r goes on with it, another -o begins a new one", folder->path);
+        return fail(USAGE, "%s: holds a run already: -r goes on with it, another -o begins a new one",
+                    folder->path);
     return open_log(folder);
 }
 

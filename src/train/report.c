@@ -128,7 +128,7 @@ static void say_epoch(const struct run *run, const struct evaluation *evaluation
              100 * mean((double)position->correct, position->images));
     if (evaluation)
         text_add(&line, "  val loss %.4f  top1 %.2f %%", evaluation->loss, 100 * evaluation->top1);
-    text_add(&line, "  %.0f images/s", mean(position->seconds > 0 ? (double)position->images / position->seconds : 0, 1));
+    text_add(&line, "  %.0f images/s", (double)position->images / fmax(1e-9, position->seconds));
     log_info("%s", line.data);
     text_free(&line);
 }
@@ -179,16 +179,18 @@ static int fill_rows(const struct run *run, const char *reason, struct progress_
     char time[PROGRESS_TIME], memory[TEXT_BYTES];
     int count = 0;
     rows[count] = (struct progress_row){.name = "ended"};
-    snprintf(rows[count++].value, sizeof rows->value, "%s, after %" PRId64 " epochs, %" PRId64 " steps", reason,
-             position->epoch, run->state.step);
+    snprintf(rows[count++].value, sizeof rows->value, "%s, after %" PRId64 " epochs, %" PRId64 " steps",
+             reason, position->epoch, run->state.step);
     rows[count] = (struct progress_row){.name = "time"};
-    snprintf(rows[count++].value, sizeof rows->value, "%s", progress_time(clock_seconds() - run->began, time));
+    snprintf(rows[count++].value, sizeof rows->value, "%s",
+             progress_time(clock_seconds() - run->began, time));
     rows[count] = (struct progress_row){.name = "device memory"};
     snprintf(rows[count++].value, sizeof rows->value, "%s", text_bytes((uint64_t)run->bytes.total, memory));
     if (position->best_epoch > 0) {
         bool loss = run->setup->settings->checkpoint.best == BEST_VAL_LOSS;
         rows[count] = (struct progress_row){.name = loss ? "best validation loss" : "best accuracy"};
-        snprintf(rows[count++].value, sizeof rows->value, loss ? "%.4f in epoch %" PRId64 : "%.2f %% in epoch %" PRId64,
+        snprintf(rows[count++].value, sizeof rows->value,
+                 loss ? "%.4f in epoch %" PRId64 : "%.2f %% in epoch %" PRId64,
                  loss ? position->best : 100 * position->best, position->best_epoch);
     }
     if (run->folder.path) {

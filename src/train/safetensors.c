@@ -36,8 +36,8 @@ static bool read_length(int file, int64_t size, int64_t *length, struct reason *
     uint64_t value = 0;
     for (int i = 7; i >= 0; i--) value = value << 8 | bytes[i];
     if (value > SAFETENSORS_HEADER_MAX || value > (uint64_t)(size - 8) || value < 2)
-        return because(reason, "is not a safetensors file, or is cut off: its header claims %" PRIu64 " bytes",
-                       value);
+        return because(
+            reason, "is not a safetensors file, or is cut off: its header claims %" PRIu64 " bytes", value);
     *length = (int64_t)value;
     return true;
 }

@@ -44,7 +44,8 @@ bool safetensors_open(const char *path, struct safetensors *file, struct reason 
 void safetensors_close(struct safetensors *file);            /* accepts a zeroed struct */
 
 int safetensors_find(const struct safetensors *file, const char *name);         /* -1: not there */
-const char *safetensors_value(const struct safetensors *file, const char *key); /* metadata; NULL: not there */
+const char *safetensors_value(const struct safetensors *file,
+                              const char *key); /* metadata; NULL: not there */
 
 /* The bytes of one tensor; its checksum is verified when the file has one. */
 bool safetensors_read(const struct safetensors *file, int entry, void *data, struct reason *reason);

@@ -42,7 +42,7 @@ struct setup {
     int channels, classes;
     char **class_names;               /* [classes]; the data's, or numbers */
     struct graph graph;               /* on training images */
-    struct graph val_graph;           /* its own when evaluation images have another size, else a copy of the struct */
+    struct graph val_graph;           /* for evaluation images: its own when their size differs */
     bool own_val_graph;
     const struct precision_row *precision;
     struct scaler_settings scaling;

@@ -12,14 +12,16 @@
 static enum status find_format(const struct setup *setup, const struct format **format)
 {
     const char *name = setup->settings->data.format;
-    if (!name) return fail(USAGE, "data.format is not set: what are the images? `amptrain formats` lists the kinds");
+    if (!name)
+        return fail(USAGE, "data.format is not set: what are the images? `amptrain formats` lists the kinds");
     *format = format_find(name);
     if (*format) return OK;
     const char *names[64];
     int count = 0;
     for (int i = 0; format_table[i] && count < 64; i++) names[count++] = format_table[i]->name;
     const char *near = text_nearest(name, names, count);
-    if (near) return setup_refuse(setup, "data", "format", "there is no '%s'; did you mean '%s'?", name, near);
+    if (near)
+        return setup_refuse(setup, "data", "format", "there is no '%s'; did you mean '%s'?", name, near);
     return setup_refuse(setup, "data", "format", "there is no '%s'; `amptrain formats` lists them", name);
 }
 
@@ -39,7 +41,8 @@ static enum status input_of_model(const struct setup *setup, int *size, int *cha
     if (options.arch && options.file)
         status = fail(USAGE, "model.arch and model.file are both set: only one of them can be");
     else if (!options.arch && !options.file)
-        status = fail(USAGE, "model.arch is not set: which network? `amptrain models` lists the installed ones");
+        status =
+            fail(USAGE, "model.arch is not set: which network? `amptrain models` lists the installed ones");
     else
         status = model_input(&options, size, channels);
     free(file);
@@ -111,7 +114,8 @@ static enum status check_same_classes(const struct setup *setup)
     const struct dataset *train = &setup->opened[SPLIT_TRAIN], *val = &setup->opened[SPLIT_VAL];
     if (!train->format || !val->format) return OK;
     if (train->classes != val->classes)
-        return fail(BAD_DATA, "training data have %d classes, validation data %d", train->classes, val->classes);
+        return fail(BAD_DATA, "training data have %d classes, validation data %d", train->classes,
+                    val->classes);
     for (int i = 0; i < train->classes; i++)
         if (strcmp(train->class_names[i], val->class_names[i]) != 0)
             return fail(BAD_DATA, "class %d is '%s' in the training data and '%s' in the validation data", i,
@@ -165,7 +169,8 @@ static enum status name_classes(struct setup *setup)
     if (data && settings->data.classes && settings->data.classes != data->classes)
         return setup_refuse(setup, "data", "classes", "the data have %d", data->classes);
     if (data && classes < data->classes)
-        return setup_refuse(setup, "model", "classes", "%d are too few: the data have %d", classes, data->classes);
+        return setup_refuse(setup, "model", "classes", "%d are too few: the data have %d", classes,
+                            data->classes);
     setup->class_names = memory_new((size_t)classes, sizeof *setup->class_names);
     setup->classes = classes;
     char *const *names = data ? data->class_names : hint ? hint->class_names : NULL;
@@ -231,13 +236,14 @@ static void derive_cuts(struct setup *setup)
 }
 
 static enum status fill_channels(const struct setup *setup, const char *key, const struct field_reals *given,
-                                 double otherwise, float out[4])
+                                 double otherwise, double out[4])
 {
     int channels = setup->channels;
     if (given->count > 1 && given->count != channels)
-        return setup_refuse(setup, "augment", key, "%d numbers for images of %d channels", given->count, channels);
+        return setup_refuse(setup, "augment", key, "%d numbers for images of %d channels", given->count,
+                            channels);
     for (int i = 0; i < channels; i++)
-        out[i] = (float)(given->count == 0 ? otherwise : given->value[given->count == 1 ? 0 : i]);
+        out[i] = given->count == 0 ? otherwise : given->value[given->count == 1 ? 0 : i];
     return OK;
 }
 
@@ -248,7 +254,8 @@ static enum status fill_augment(struct setup *setup)
     struct augment *augment = &setup->augment;
     bool part = settings->augment.scale.count == 2;
     if (part && !settings->augment.crop)
-        return setup_refuse(setup, "augment", "scale", "needs augment.crop, the size that the part is brought to");
+        return setup_refuse(setup, "augment", "scale",
+                            "needs augment.crop, the size that the part is brought to");
     bool cut = data && data->h > 0 ? setup->train.h != data->h || setup->train.w != data->w : true;
     *augment = (struct augment){
         .crop = (int)settings->augment.crop,

@@ -80,8 +80,10 @@ enum status setup_network(struct setup *setup)
     setup->own_val_graph = true;
     for (int i = 0; i < setup->graph.param_count; i++)
         if (!shape_equal(setup->graph.params[i].spec.shape, setup->val_graph.params[i].spec.shape))
-            return setup_refuse(setup, "augment", "val_crop", "evaluation images of %dx%d do not fit the network, "
-                                "whose '%s' is made for %dx%d", setup->val.h, setup->val.w,
-                                setup->graph.params[i].name, setup->train.h, setup->train.w);
+            return setup_refuse(setup, "augment", "val_crop",
+                                "evaluation images of %dx%d do not fit the network, "
+                                "whose '%s' is made for %dx%d",
+                                setup->val.h, setup->val.w, setup->graph.params[i].name, setup->train.h,
+                                setup->train.w);
     return OK;
 }

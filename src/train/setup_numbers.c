@@ -52,7 +52,8 @@ static enum status check_scaling(const struct setup *setup)
     const struct scaler_settings *scaling = &setup->scaling;
     if (scaling->min_scale > scaling->max_scale)
         return setup_refuse(setup, "amp", "min_scale", "is above amp.max_scale");
-    if (scaling->dynamic && (scaling->init_scale < scaling->min_scale || scaling->init_scale > scaling->max_scale))
+    if (scaling->dynamic &&
+        (scaling->init_scale < scaling->min_scale || scaling->init_scale > scaling->max_scale))
         return setup_refuse(setup, "amp", "init_scale", "must be between amp.min_scale and amp.max_scale");
     return OK;
 }
@@ -100,12 +101,12 @@ static enum status set_batch(struct setup *setup)
     setup->batch = (int)settings->train.batch;
     setup->slices = (int)settings->train.accumulate;
     if (setup->batch % setup->slices != 0)
-        return setup_refuse(setup, "train", "accumulate", "%d does not divide train.batch = %d", setup->slices,
-                            setup->batch);
+        return setup_refuse(setup, "train", "accumulate", "%d does not divide train.batch = %d",
+                            setup->slices, setup->batch);
     setup->steps_per_epoch = setup->train.count / setup->batch;
     if (setup->train.dataset && setup->steps_per_epoch == 0)
-        return setup_refuse(setup, "train", "batch", "%d is more than the %" PRId64 " training images", setup->batch,
-                            setup->train.count);
+        return setup_refuse(setup, "train", "batch", "%d is more than the %" PRId64 " training images",
+                            setup->batch, setup->train.count);
     if (setup->steps_per_epoch == 0) setup->steps_per_epoch = 1;
     return OK;
 }
@@ -115,7 +116,8 @@ static enum status set_schedule(struct setup *setup)
     const struct settings *settings = setup->settings;
     const char *name = settings->schedule.name, *names[NAMES_MAX];
     int count = 0;
-    for (; schedule_table[count].name && count < NAMES_MAX; count++) names[count] = schedule_table[count].name;
+    for (; schedule_table[count].name && count < NAMES_MAX; count++)
+        names[count] = schedule_table[count].name;
     const struct schedule_row *row = name ? schedule_find(name) : NULL;
     if (!row) return refuse_name(setup, "schedule", "name", name ? name : "", names, count);
     if (row->own_warmup && settings->schedule.warmup > 0)

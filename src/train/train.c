@@ -80,10 +80,11 @@ static enum status diagnose(struct run *run, const struct batch *batch)
     TRY(exec_diagnose(run->training.exec, &finding));
     if (finding.text[0] == '\0') because(&finding, "repeated, the step is finite");
     char what[512];
-    snprintf(what, sizeof what, "step %lld (epoch %lld, images %lld to %lld of its order): gradients are not finite "
-             "at loss scale %g: %s", (long long)run->state.step, (long long)run->position.epoch + 1,
-             (long long)batch->first, (long long)(batch->first + batch->count - 1), (double)scaler->scale,
-             finding.text);
+    snprintf(what, sizeof what,
+             "step %lld (epoch %lld, images %lld to %lld of its order): gradients are not finite "
+             "at loss scale %g: %s",
+             (long long)run->state.step, (long long)run->position.epoch + 1, (long long)batch->first,
+             (long long)(batch->first + batch->count - 1), (double)scaler->scale, finding.text);
     if (stop) return fail(FAILED, "%s; train.on_nan=stop ends the run", what);
     log_warning("%s; such steps are skipped", what);
     return OK;
@@ -141,7 +142,8 @@ static bool step_checkpoint_due(const struct run *run)
         return clock_seconds() - run->saved >= every->amount;
     case UNIT_EPOCHS:
         if (every->amount >= 1) return false;
-        return fmod((double)run->position.batch, fmax(1, round(every->amount * (double)run->setup->steps_per_epoch))) < 1;
+        return fmod((double)run->position.batch,
+                    fmax(1, round(every->amount * (double)run->setup->steps_per_epoch))) < 1;
     }
     return false;
 }
@@ -254,7 +256,8 @@ static enum status finish_epoch(struct run *run)
 static enum status say_stopped(const struct run *run)
 {
     if (!run->folder.path) return fail(FAILED, "stopped; nothing is kept, since there is no run folder (-o)");
-    log_info("stopped after step %lld with a checkpoint; the same command with -r goes on", (long long)run->state.step);
+    log_info("stopped after step %lld with a checkpoint; the same command with -r goes on",
+             (long long)run->state.step);
     return STOPPED;
 }
 

@@ -59,8 +59,8 @@ static enum status names_report(const char *path, const char *what, struct names
 {
     enum status status = OK;
     if (names->count > LISTED)
-        status = fail(BAD_CHECKPOINT, "%s: %d %s: %s, and %d more", path, names->count, what, names->text.data,
-                      names->count - LISTED);
+        status = fail(BAD_CHECKPOINT, "%s: %d %s: %s, and %d more", path, names->count, what,
+                      names->text.data, names->count - LISTED);
     else if (names->count > 0)
         status = fail(BAD_CHECKPOINT, "%s: %d %s: %s", path, names->count, what, names->text.data);
     text_free(&names->text);
@@ -97,7 +97,8 @@ static bool ends(const char *text, const char *with)
 /* Counters may be written as a single number or as a vector of one. */
 static bool shapes_agree(const struct shape *a, const struct shape *b)
 {
-    return shape_equal(*a, *b) || (a->rank <= 1 && b->rank <= 1 && shape_count(*a) == 1 && shape_count(*b) == 1);
+    return shape_equal(*a, *b) ||
+           (a->rank <= 1 && b->rank <= 1 && shape_count(*a) == 1 && shape_count(*b) == 1);
 }
 
 static bool types_agree(enum dtype file, enum dtype master)
@@ -208,7 +209,8 @@ enum status weights_load(const char *path, bool fresh_classifier, struct store *
     struct safetensors file;
     struct reason reason;
     if (!safetensors_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
-    struct loading loading = {&file, store, fresh_classifier ? classifier_of(store->graph) : -1, false, false, 0};
+    struct loading loading = {&file, store, fresh_classifier ? classifier_of(store->graph) : -1,
+                              false, false, 0};
     enum status status = load_all(&loading);
     if (status == OK) say(&loading);
     safetensors_close(&file);
