@@ -122,6 +122,14 @@ ok "--version" "$AMPTRAIN" --version
 ok "--help" "$AMPTRAIN" --help
 ok "--help of a command" sh -c '"$AMPTRAIN" eval --help | grep -q logits'
 
+ok "-r without a folder" says 2 "-o" run -r
+ok "early stopping" sh -c '
+    "$AMPTRAIN" -q -c run.ini -o early -s optimizer.lr=0 -s train.epochs=50 -s train.early_stop=2 &&
+    grep -q "\"event\":\"end\",\"reason\":\"early_stop\"" early/metrics.jsonl'
+ok "evaluation on images of another size" "$AMPTRAIN" -q -c run.ini -s model.file= -s model.arch=resnet20 \
+    -s augment.val_crop=12 -s train.epochs=1 -s data.limit=64
+exits "... which the classifier must allow" 2 "$AMPTRAIN" -q -c run.ini -s augment.val_crop=12
+
 # Numbers that are not finite: skipped and named, or the end.
 ok "a diagnosis" says 0 "gradients are not finite" "$AMPTRAIN" -q -c run.ini -s amp.precision=fp32 \
     -s amp.loss_scale=1e30 -s optimizer.lr=1e30 -s train.clip_norm=0 -s train.epochs=1

@@ -34,6 +34,7 @@ void signals_watch(void)
     watch(SIGUSR1, on_stop);
     watch(SIGHUP, on_request);
     watch(SIGUSR2, on_request);
+    watch(SIGPIPE, SIG_IGN);
 }
 
 int signals_stop(void)

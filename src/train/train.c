@@ -300,16 +300,18 @@ static enum status loop(struct run *run, enum verdict *verdict)
     }
 }
 
-static enum status check(const struct setup *setup)
+static enum status check(const struct setup *setup, const struct run_options *options)
 {
     if (setup->settings->train.early_stop > 0 && !setup->val.dataset)
         return setup_refuse(setup, "train", "early_stop", "there is no validation data to go by");
+    if (options->resume && !options->output && !options->resume_file)
+        return fail(USAGE, "-r: which run? -o names its folder");
     return OK;
 }
 
 enum status train(struct setup *setup, const struct run_options *options)
 {
-    TRY(check(setup));
+    TRY(check(setup, options));
     struct run run;
     signals_watch();
     TRY(run_open(setup, options, &run));
