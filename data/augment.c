@@ -10,7 +10,7 @@ void augment_table_make(const struct augment *augment, enum dtype dtype, struct 
     table->dtype = dtype;
     for (int k = 0; k < augment->channels; k++) {
         for (int x = 0; x < 256; x++) {
-            float value = ((float)x / 255 - augment->mean[k]) / augment->std[k];
+            float value = (float)((x / 255.0 - augment->mean[k]) / augment->std[k]);
             uint32_t bits;
             memcpy(&bits, &value, sizeof bits);
             if (dtype == F16) bits = f16_from_float(value);

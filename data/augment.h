@@ -22,7 +22,7 @@ struct augment {
     int val_resize;        /* evaluation: short side; 0: not */
     int val_crop;          /* evaluation: centre crop (smaller images get a black border); 0: as the data */
     int channels;
-    float mean[4], std[4]; /* a channel, of x / 255 */
+    double mean[4], std[4]; /* a channel, of x / 255 */
 };
 
 /* What each byte of each channel becomes, as the bits of the number in `dtype`. */
