@@ -254,7 +254,7 @@ int main(void)
     if (!listing) {
         puts("1..0 # SKIP needs AMPTRAIN_DATA with traces");
         free(folder);
-        return 77;
+        return 0;
     }
     for (struct dirent *entry; (entry = readdir(listing)) && count < CASES_MAX;)
         if (ends_in(entry->d_name, ".json"))
