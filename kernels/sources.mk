@@ -36,6 +36,8 @@ libkernels_a_SOURCES = \
 	kernels/lrn.h \
 	kernels/lrn_cpu.c \
 	kernels/maxpool.c \
+	kernels/exact.c \
+	kernels/exact.h \
 	kernels/onednn.c \
 	kernels/onednn.h \
 	kernels/op.h \
