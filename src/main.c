@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cmd.h"
 #include "device/device.h"
+#include "patience.h"
 
 static void print_help(void)
 {
@@ -98,6 +99,7 @@ static bool is(const char *word, const char *letter, const char *name)
 
 int main(int count, char **words)
 {
+    patience_shorten(words);
     enum status status = OK;
     if (count < 2) {
         print_help();

@@ -14,5 +14,7 @@ amptrain_SOURCES = \
 	src/forecast.c \
 	src/forecast.h \
 	src/main.c \
+	src/patience.c \
+	src/patience.h \
 	src/trained.c \
 	src/trained.h

@@ -135,4 +135,19 @@ ok "a diagnosis" says 0 "gradients are not finite" "$AMPTRAIN" -q -c run.ini -s 
     -s amp.loss_scale=1e30 -s optimizer.lr=1e30 -s train.clip_norm=0 -s train.epochs=1
 ok "on_nan=stop" says 1 "gradients are not finite" "$AMPTRAIN" -q -c run.ini -s amp.precision=fp32 \
     -s amp.loss_scale=1e30 -s optimizer.lr=1e30 -s train.clip_norm=0 -s train.on_nan=stop
+
+# How long libgomp's threads spin: short, unless the user says it.
+spins() { # COUNT [NAME=VALUE]: the count that the commands run with
+    wanted=$1; shift
+    env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose "$@" "$AMPTRAIN" -V 2>spins
+    cat spins
+    [ "$(sed -n "s/.*GOMP_SPINCOUNT = '\(.*\)'.*/\1/p" spins | tail -n 1)" = "$wanted" ]
+}
+if OMP_DISPLAY_ENV=verbose "$AMPTRAIN" -V 2>&1 | grep -q GOMP_SPINCOUNT; then
+    ok "threads spin for a moment" spins 1000
+    ok "... or for what the user says" spins 7 GOMP_SPINCOUNT=7
+    ok "... or not at all" spins 0 OMP_WAIT_POLICY=passive
+else
+    skip "threads spin for a moment" "this OpenMP is not GNU's"
+fi
 finish
