@@ -1,4 +1,4 @@
-/* exact.c: convolution as products of tiles, 8 rows by 16 columns, in double.
+/* exact.c: convolution, and inner product as its 1x1 case, as products of tiles, 8 rows by 16 columns, in double.
  *
  *   forward          y[p, k]      = sum over taps and c   of x[p at tap, c]   * w[k, c, tap]  (+ b[k])
  *   backward data    d_x[i, c]    = sum over taps and k   of d_y[i at tap, k] * w[k, c, tap]
@@ -43,7 +43,8 @@ static bool fills_vectors(int64_t channels)
 bool exact_wanted(const struct onednn_problem *p, enum dtype dtype)
 {
     double pixels = (double)(p->n * p->output[0] * p->output[1]);
-    return dtype == F32 && !p->inner_product && p->groups == 1 && fills_vectors(p->c) && fills_vectors(p->k) &&
+    bool suits = p->inner_product || (p->groups == 1 && fills_vectors(p->c) && fills_vectors(p->k));
+    return dtype == F32 && suits &&
            2 * pixels * (double)(p->k * p->c * taps(p)) <= MUCH_WORK;
 }
 

@@ -1,4 +1,4 @@
-/* exact.h: convolution whose sums are kept in double, for fp32 where it is small enough to afford.
+/* exact.h: products of weights and images whose sums are kept in double, for fp32 where they are small.
  *
  * Networks amplify rounding: a sum that falls on the other side of a ReLU's edge changes gradients
  * by parts in a thousand, and fp32 sums, whose error grows with their length and their order, tip

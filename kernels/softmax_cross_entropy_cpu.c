@@ -1,4 +1,4 @@
-/* softmax_cross_entropy_cpu.c: softmax_cross_entropy in fp32, an image a thread, by blocks of classes. */
+/* softmax_cross_entropy_cpu.c: softmax_cross_entropy in double, an image a thread, by blocks of classes. */
 #include "softmax_cross_entropy.h"
 
 #include <math.h>
@@ -34,36 +34,34 @@ static float row_max(const struct row *r)
 }
 
 /* log(sum of exp(x - max)). */
-static float row_log_sum(const struct row *r, float max)
+static double row_log_sum(const struct row *r, float max)
 {
     float buffer[BLOCK];
     double sum = 0;
     for (int64_t c = 0; c < r->classes; c += BLOCK) {
         int64_t count = min_count(BLOCK, r->classes - c);
         const float *x = row_load(r, c, count, buffer);
-        for (int64_t k = 0; k < count; k++) sum += expf(x[k] - max);
+        for (int64_t k = 0; k < count; k++) sum += exp((double)x[k] - max);
     }
-    return (float)log(sum);
+    return log(sum);
 }
 
-static float row_target(const struct row *r, int64_t c)
+static double row_target(const struct row *r, int64_t c)
 {
     const struct softmax_cross_entropy *s = r->call->settings;
-    return (float)((1 - s->label_smoothing) * target_of(r->call, r->image, c) +
-                   s->label_smoothing / (double)r->classes);
+    return (1 - s->label_smoothing) * target_of(r->call, r->image, c) + s->label_smoothing / (double)r->classes;
 }
 
 static void forward_image(const struct call *call, int64_t image)
 {
     float buffer[BLOCK];
     struct row r = {call, image, call->x[0].shape.c};
-    float max = row_max(&r), log_sum = row_log_sum(&r, max);
-    double loss = 0;
+    double max = row_max(&r), log_sum = row_log_sum(&r, (float)max), loss = 0;
     for (int64_t c = 0; c < r.classes; c += BLOCK) {
         int64_t count = min_count(BLOCK, r.classes - c);
         const float *x = row_load(&r, c, count, buffer);
         for (int64_t k = 0; k < count; k++) {
-            float target = row_target(&r, c + k);
+            double target = row_target(&r, c + k);
             if (target != 0) loss += target * (log_sum + (max - x[k]));
         }
     }
@@ -83,8 +81,8 @@ static void backward_image(const struct call *call, int64_t image)
 {
     float in[BLOCK], out[BLOCK];
     struct row r = {call, image, call->x[0].shape.c};
-    float lse = (float)tensor_get(&call->saved[0], image);
-    float factor = call->loss_weight * *call->loss_scale / (float)call->x[0].shape.n;
+    double lse = tensor_get(&call->saved[0], image);
+    double factor = (double)call->loss_weight * *call->loss_scale / (double)call->x[0].shape.n;
     double sum = 0;
     for (int64_t c = 0; c < r.classes; c++) sum += row_target(&r, c);
     for (int64_t c = 0; c < r.classes; c += BLOCK) {
@@ -92,7 +90,7 @@ static void backward_image(const struct call *call, int64_t image)
         const float *x = row_load(&r, c, count, in);
         float *d_x = block_open(&call->d_x[0], first, out);
         for (int64_t k = 0; k < count; k++)
-            d_x[k] = (expf(x[k] - lse) * (float)sum - row_target(&r, c + k)) * factor;
+            d_x[k] = (float)((exp(x[k] - lse) * sum - row_target(&r, c + k)) * factor);
         block_store(&call->d_x[0], first, count, d_x);
     }
 }

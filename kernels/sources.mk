@@ -9,6 +9,7 @@ libkernels_a_SOURCES = \
 	kernels/batchnorm.c \
 	kernels/batchnorm.h \
 	kernels/batchnorm_cpu.c \
+	kernels/batchnorm_exact.c \
 	kernels/border.c \
 	kernels/border.h \
 	kernels/cast.c \

@@ -248,7 +248,11 @@ static struct copies check_phase(struct op_case *c, const struct op_code *code, 
         memcpy(c->params[i].data, statistics.tensor[i].data, tensor_bytes(&c->params[i]));
     struct copies second = run_clean(code, engine, &call);
     assert_same_bits(&first, &second);
-    if (in_place(c, phase)) check_in_place(c, code, engine, phase, &first);
+    if (in_place(c, phase)) {
+        check_in_place(c, code, engine, phase, &first);
+        copies_free(&second);
+        second = run_clean(code, engine, &call);
+    }
     check_unwanted(c, code, engine, phase, &first);
     copies_free(&statistics);
     copies_free(&second);
