@@ -208,13 +208,19 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     return OK;
 }
 
+static char *folder_image_path(const struct dataset *dataset, int64_t index)
+{
+    const struct folder *folder = dataset->state;
+    return text_format("%s/%s", folder->root, folder->names + folder->files[index].name);
+}
+
 static bool folder_read(const struct dataset *dataset, int64_t index, struct image *image, int *label,
                         struct reason *reason)
 {
     const struct folder *folder = dataset->state;
     const struct file *file = &folder->files[index];
     *label = file->label;
-    char *path = text_format("%s/%s", folder->root, folder->names + file->name);
+    char *path = folder_image_path(dataset, index);
     bool good = image_load(path, dataset->c, image, reason);
     free(path);
     return good;
@@ -236,5 +242,6 @@ const struct format format_folder = {
     .help = "a folder with one folder of PNG or JPEG images for each class, named as the class",
     .open = folder_open,
     .read = folder_read,
+    .image_path = folder_image_path,
     .close = folder_close,
 };

@@ -119,6 +119,16 @@ static void report_bad(struct loader *loader, int64_t index, const struct reason
     pthread_mutex_unlock(&loader->lock);
 }
 
+/* What augmentation knows only as an image gets its file's name. */
+static void name_image(const struct dataset *dataset, int64_t index, struct reason *reason)
+{
+    if (!dataset->format->image_path) return;
+    char *path = dataset->format->image_path(dataset, index);
+    struct reason why = *reason;
+    because(reason, "%.160s: %.90s", path, why.text);
+    free(path);
+}
+
 /* Reads image `index` and augments it by the random numbers of image `named`. */
 static bool load_image(struct worker *worker, int64_t index, int64_t named, void *out, int32_t *label,
                        struct reason *reason)
@@ -128,12 +138,14 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, void
     int read_label;
     struct random random =
         random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named);
-    if (options->dataset->format->read(options->dataset, index, &worker->image, &read_label, reason) &&
-        augment_image_by(&options->augment, &loader->table, &worker->image,
-                         options->training ? &random : NULL, options->h, options->w, out, &worker->scratch,
-                         reason)) {
-        *label = read_label;
-        return true;
+    if (options->dataset->format->read(options->dataset, index, &worker->image, &read_label, reason)) {
+        if (augment_image_by(&options->augment, &loader->table, &worker->image,
+                             options->training ? &random : NULL, options->h, options->w, out,
+                             &worker->scratch, reason)) {
+            *label = read_label;
+            return true;
+        }
+        name_image(options->dataset, index, reason);
     }
     report_bad(loader, index, reason);
     return false;
