@@ -88,6 +88,9 @@ static enum status bench_open(struct cmd *cmd, struct bench *bench)
     TRY(setup_device(&bench->setup));
     TRY(setup_store(&bench->setup, true, &bench->store));
     TRY(step_open(&bench->setup, STEP_TRAINING, &bench->store, NULL, &bench->step));
+    struct step_bytes bytes =
+        step_bytes(&bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);
+    TRY(step_check_limit(&bench->setup, &bytes));
     if (!real) {
         make_batch(bench);
         return OK;

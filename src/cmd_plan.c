@@ -21,6 +21,7 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
             forecast_print_json(&setup, &forecast);
         else
             forecast_print(&setup, &forecast);
+        if (cmd->check) status = step_check_limit(&setup, &forecast.bytes);
         forecast_free(&forecast);
     }
     setup_close(&setup);

@@ -59,7 +59,7 @@ enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained
     *trained = (struct trained){0};
     TRY(cmd_required(cmd, "weights", &path));
     TRY(remember(path, &remembered));
-    bool hinted = data == DATA_NONE && remembered.sized;
+    bool hinted = data != DATA_NONE || remembered.sized;
     enum status status = cmd_setup(cmd, data, hinted ? &remembered.hint : NULL, &trained->setup);
     if (status == OK) {
         compare_classes(&trained->setup, &remembered);

@@ -62,7 +62,7 @@ static enum status open_programs(struct run *run)
     run->bytes = step_bytes(&run->training.program, exec_plan(run->training.exec), run->store.layout.bytes);
     bool own = run->evaluation.exec && exec_arena(run->evaluation.exec) != exec_arena(run->training.exec);
     if (own) run->bytes.total += exec_arena_bytes(run->evaluation.exec);
-    return OK;
+    return step_check_limit(run->setup, &run->bytes);
 }
 
 static enum status open_all(struct run *run, const struct run_options *options)

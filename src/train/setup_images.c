@@ -50,6 +50,20 @@ static enum status input_of_model(const struct setup *setup, int *size, int *cha
     return status;
 }
 
+/* Folders are numbered as the training images are, or those that the weights were trained on: a
+ * class without validation images moves no other. */
+static void number_classes(const struct setup *setup, struct dataset_options *options)
+{
+    const struct dataset *train = &setup->opened[SPLIT_TRAIN];
+    if (train->format) {
+        options->class_names = train->class_names;
+        options->class_count = train->classes;
+    } else if (setup->hint && setup->hint->classes > 0) {
+        options->class_names = setup->hint->class_names;
+        options->class_count = setup->hint->classes;
+    }
+}
+
 static enum status open_split(struct setup *setup, const struct format *format, enum split split, int size,
                               int channels)
 {
@@ -69,6 +83,7 @@ static enum status open_split(struct setup *setup, const struct format *format, 
         .c = channels,
         .seed = (uint64_t)settings->run.seed,
     };
+    number_classes(setup, &options);
     enum status status = dataset_open(format, &options, &setup->opened[split]);
     places_free(&places);
     free(path);
@@ -222,13 +237,17 @@ static void derive(struct setup *setup, const char *key, int64_t value)
     free(text);
 }
 
-/* Images of many sizes must be cut to one: training to the model's size, evaluation as torchvision
- * does it, resized to 8/7 of the crop before. */
+/* Images of many sizes must be cut to one: training to the model's size, evaluation resized to 8/7
+ * of the crop before, as torchvision does it. Unless it is said how training is to come to that
+ * size, it takes random parts, which suits small and large images alike. */
 static void derive_cuts(struct setup *setup)
 {
     const struct settings *settings = setup->settings;
     const struct dataset *data = any_data(setup);
     if (!data || data->h > 0) return;
+    bool told = settings->augment.crop || settings->augment.pad || settings->augment.resize;
+    if (!told && settings->augment.scale.count == 0)
+        settings_derive(setup->settings, "augment", "scale", "0.08,1");
     if (!settings->augment.crop) derive(setup, "crop", setup->train.h);
     if (!settings->augment.val_crop) derive(setup, "val_crop", setup->val.h);
     if (!settings->augment.val_resize)
@@ -245,6 +264,22 @@ static enum status fill_channels(const struct setup *setup, const char *key, con
     for (int i = 0; i < channels; i++)
         out[i] = given->count == 0 ? otherwise : given->value[given->count == 1 ? 0 : i];
     return OK;
+}
+
+/* A random crop must fit on what it is taken from, where that is known before an image is read. */
+static enum status check_crop(const struct setup *setup)
+{
+    const struct settings *settings = setup->settings;
+    const struct dataset *data = any_data(setup);
+    int64_t resize = settings->augment.resize, border = 2 * settings->augment.pad;
+    bool fixed = data && data->h > 0;
+    if (!setup->augment.random_crop || (resize == 0 && !fixed)) return OK;
+    int64_t h = resize ? resize : data->h, w = resize ? resize : data->w;
+    if (h + border >= setup->train.h && w + border >= setup->train.w) return OK;
+    return setup_refuse(setup, "augment", resize ? "resize" : "crop",
+                        "a crop of %d x %d does not fit on images of %lld x %lld (augment.pad: %lld)",
+                        setup->train.h, setup->train.w, (long long)h, (long long)w,
+                        (long long)settings->augment.pad);
 }
 
 static enum status fill_augment(struct setup *setup)
@@ -272,6 +307,7 @@ static enum status fill_augment(struct setup *setup)
         augment->scale[i] = part ? settings->augment.scale.value[i] : 1;
         augment->ratio[i] = settings->augment.ratio.count == 2 ? settings->augment.ratio.value[i] : 1;
     }
+    TRY(check_crop(setup));
     TRY(fill_channels(setup, "mean", &settings->augment.mean, 0, augment->mean));
     return fill_channels(setup, "std", &settings->augment.std, 1, augment->std);
 }

@@ -1,5 +1,7 @@
 #include "train/step.h"
 
+#include "base/text.h"
+
 enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program)
 {
     bool training = kind == STEP_TRAINING;
@@ -63,4 +65,14 @@ struct step_bytes step_bytes(const struct program *program, const struct plan *p
     };
     bytes.total = bytes.arena + bytes.store + bytes.batch;
     return bytes;
+}
+
+enum status step_check_limit(const struct setup *setup, const struct step_bytes *bytes)
+{
+    int64_t limit = setup->settings->memory.limit;
+    if (limit == 0 || bytes->total <= limit) return OK;
+    char has[TEXT_BYTES], needs[TEXT_BYTES];
+    return fail(NO_DEVICE, "%s: memory.limit: %s is not enough, %s are needed; a smaller train.batch needs less",
+                settings_where(setup->settings, "memory", "limit"), text_bytes((uint64_t)limit, has),
+                text_bytes((uint64_t)bytes->total, needs));
 }

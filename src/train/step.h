@@ -28,4 +28,7 @@ struct step_bytes {
 };
 struct step_bytes step_bytes(const struct program *program, const struct plan *plan, int64_t store);
 
+/* NO_DEVICE if that is more than memory.limit. */
+enum status step_check_limit(const struct setup *setup, const struct step_bytes *bytes);
+
 #endif

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Folders of pictures, and limits: what follows when the configuration says little.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+"$top_builddir/tests/make_pictures" pictures || exit 1
+cp -r pictures held
+rm -r held/apple
+cat >pictures.ini <<'END_OF_INI'
+[data]
+format = folder
+train = pictures
+val = held
+[model]
+arch = resnet20
+[train]
+batch = 4
+epochs = 1
+[log]
+tensorboard = no
+END_OF_INI
+pictures() { "$AMPTRAIN" -q -c pictures.ini "$@"; }
+says() {
+    wanted=$1 words=$2; shift 2
+    got=0
+    "$@" >out 2>err || got=$?
+    cat err
+    [ "$got" = "$wanted" ] || { echo "exit status $got, not $wanted"; return 1; }
+    grep -qF -e "$words" err || { echo "not said: $words"; return 1; }
+}
+
+ok "pictures of any size train without a word about cuts" pictures -o run
+ok "... in random parts" grep -q '^scale = 0.08,1$' run/config.ini
+ok "validation without some class is numbered as training is" sh -c '
+    "$AMPTRAIN" eval -q -c pictures.ini --weights run/checkpoint-last.safetensors -o seen >/dev/null
+    cat seen/confusion.csv
+    grep -q "^\"apple\",0,0" seen/confusion.csv && ! grep -q "^\"pear\",0,0" seen/confusion.csv'
+ok "pictures that are too small are named" says 3 ".png: " pictures -s augment.crop=100
+ok "a crop above the resized side" says 2 "augment.resize" pictures -s augment.resize=20
+ok "a crop above the data's own size" says 2 "augment.crop" "$AMPTRAIN" -q -c run.ini -s augment.crop=32
+ok "memory.limit holds" says 4 "memory.limit" pictures -s memory.limit=1M
+ok "... in --check" says 4 "memory.limit" pictures -s memory.limit=1M --check
+ok "... in bench" says 4 "memory.limit" "$AMPTRAIN" bench -q -c pictures.ini -s memory.limit=1M
+finish
