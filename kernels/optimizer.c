@@ -18,6 +18,11 @@ const struct optimizer *optimizer_find(const char *name)
     return NULL;
 }
 
+double optimizer_momentum(const struct optimizer *optimizer, const struct optimizer_settings *settings)
+{
+    return optimizer->momentum_is_beta1 ? settings->beta1 : settings->momentum;
+}
+
 /* The norm of all gradients, unscaled. Squares of floats, however many, do not overflow a double,
  * so it is finite exactly when every gradient is. */
 static double global_norm(const struct optimizer_param *params, int count, double scale)

@@ -61,11 +61,13 @@ struct optimizer_state {
 struct optimizer {
     const char *name;
     const char *help;
+    bool momentum_is_beta1;    /* adam's family: the `momentum` of an update takes the place of beta1 */
     int slots;                 /* fp32 values kept per parameter element */
     const char *slot_names[OPTIMIZER_MAX_SLOTS];  /* torch's: "momentum_buffer", "exp_avg", ... */
     struct optimizer_settings initial;            /* torch's defaults for this optimizer */
     /* Updates `param` in place given the factor that unscales and clips its gradient. `t` is the
-     * number of this update, from 1. */
+     * number of this update, from 1. `momentum` is the decay of the gradients' running mean, beta1
+     * where momentum_is_beta1: a schedule moves it, so settings' own are not read here. */
     void (*update)(const struct optimizer_settings *settings, const struct optimizer_param *param,
                    double lr, double momentum, float factor, int64_t t);
     /* The same in plain loops and double arithmetic: the specification. */
@@ -75,6 +77,9 @@ struct optimizer {
 
 extern const struct optimizer *const optimizer_table[];   /* ended by NULL */
 const struct optimizer *optimizer_find(const char *name);
+
+/* The `momentum` of every update where the schedule does not move it. */
+double optimizer_momentum(const struct optimizer *optimizer, const struct optimizer_settings *settings);
 
 /* The whole sequence above on the CPU. `lr` and `momentum` are for update number state->updates + 1.
  * state->step is the caller's to count. Bit-equal for any number of threads. */

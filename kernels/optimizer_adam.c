@@ -30,17 +30,16 @@ EVERY_MACHINE static void update_part(const struct optimizer_param *part, const 
 }
 
 static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                   double momentum, float factor, int64_t t)
+                   double beta1, float factor, int64_t t)
 {
-    (void)momentum;
     struct factors f = {
         .gradient = factor,
         .decay = (float)optimizer_decay(s, param),
-        .beta1 = (float)s->beta1,
+        .beta1 = (float)beta1,
         .beta2 = (float)s->beta2,
-        .rest1 = (float)(1 - s->beta1),
+        .rest1 = (float)(1 - beta1),
         .rest2 = (float)(1 - s->beta2),
-        .step = (float)(lr / (1 - pow(s->beta1, (double)t))),
+        .step = (float)(lr / (1 - pow(beta1, (double)t))),
         .root = (float)(1 / sqrt(1 - pow(s->beta2, (double)t))),
         .eps = (float)s->eps,
     };
@@ -48,17 +47,16 @@ static void update(const struct optimizer_settings *s, const struct optimizer_pa
 }
 
 static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                      double momentum, float factor, int64_t t)
+                      double beta1, float factor, int64_t t)
 {
-    (void)momentum;
-    double step = lr / (1 - pow(s->beta1, (double)t)), root = sqrt(1 - pow(s->beta2, (double)t));
+    double step = lr / (1 - pow(beta1, (double)t)), root = sqrt(1 - pow(s->beta2, (double)t));
     double decay = optimizer_decay(s, param);
     float *mean = param->slots[0];
     float *square = param->slots[1];
     for (int64_t i = 0; i < param->count; i++) {
         double w = param->master[i], g = (double)param->gradient[i] * factor;
         g += decay * w;
-        double m = s->beta1 * mean[i] + (1 - s->beta1) * g, v = s->beta2 * square[i] + (1 - s->beta2) * g * g;
+        double m = beta1 * mean[i] + (1 - beta1) * g, v = s->beta2 * square[i] + (1 - s->beta2) * g * g;
         w -= step * m / (sqrt(v) / root + s->eps);
         mean[i] = (float)m;
         square[i] = (float)v;
@@ -68,6 +66,7 @@ static void reference(const struct optimizer_settings *s, const struct optimizer
 
 const struct optimizer adam_optimizer = {
     .name = "adam",
+    .momentum_is_beta1 = true,
     .help = "Adaptive moments.",
     .slots = 2,
     .slot_names = {"exp_avg", "exp_avg_sq"},

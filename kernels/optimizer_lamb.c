@@ -57,17 +57,16 @@ static double trust_ratio(const struct optimizer_param *param, double w_squares,
 }
 
 static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                   double momentum, float factor, int64_t t)
+                   double beta1, float factor, int64_t t)
 {
-    (void)momentum;
     struct factors f = {
         .gradient = factor,
         .decay = (float)optimizer_decay(s, param),
-        .beta1 = (float)s->beta1,
+        .beta1 = (float)beta1,
         .beta2 = (float)s->beta2,
-        .rest1 = (float)(1 - s->beta1),
+        .rest1 = (float)(1 - beta1),
         .rest2 = (float)(1 - s->beta2),
-        .scale1 = (float)(1 / (1 - pow(s->beta1, (double)t))),
+        .scale1 = (float)(1 / (1 - pow(beta1, (double)t))),
         .root2 = (float)(1 / sqrt(1 - pow(s->beta2, (double)t))),
         .eps = (float)s->eps,
     };
@@ -78,33 +77,33 @@ static void update(const struct optimizer_settings *s, const struct optimizer_pa
 }
 
 static double reference_direction(const struct optimizer_settings *s, const struct optimizer_param *param,
-                                  int64_t i, int64_t t)
+                                  int64_t i, double beta1, int64_t t)
 {
-    double m = param->slots[0][i] / (1 - pow(s->beta1, (double)t));
+    double m = param->slots[0][i] / (1 - pow(beta1, (double)t));
     double v = param->slots[1][i] / (1 - pow(s->beta2, (double)t));
     return m / (sqrt(v) + s->eps) + optimizer_decay(s, param) * param->master[i];
 }
 
 static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                      double momentum, float factor, int64_t t)
+                      double beta1, float factor, int64_t t)
 {
-    (void)momentum;
     float *mean = param->slots[0], *square = param->slots[1];
     double w_squares = 0, r_squares = 0;
     for (int64_t i = 0; i < param->count; i++) {
         double g = (double)param->gradient[i] * factor;
-        mean[i] = (float)(s->beta1 * mean[i] + (1 - s->beta1) * g);
+        mean[i] = (float)(beta1 * mean[i] + (1 - beta1) * g);
         square[i] = (float)(s->beta2 * square[i] + (1 - s->beta2) * g * g);
         w_squares += (double)param->master[i] * param->master[i];
-        r_squares += pow(reference_direction(s, param, i, t), 2);
+        r_squares += pow(reference_direction(s, param, i, beta1, t), 2);
     }
     double ratio = trust_ratio(param, w_squares, r_squares);
     for (int64_t i = 0; i < param->count; i++)
-        param->master[i] -= (float)(lr * ratio * reference_direction(s, param, i, t));
+        param->master[i] -= (float)(lr * ratio * reference_direction(s, param, i, beta1, t));
 }
 
 const struct optimizer lamb_optimizer = {
     .name = "lamb",
+    .momentum_is_beta1 = true,
     .help = "Layer-wise adaptive moments, for large batches.",
     .slots = 2,
     .slot_names = {"exp_avg", "exp_avg_sq"},

@@ -47,33 +47,56 @@ static const struct known known[] = {
     {"rmsprop", {.alpha = 0.9, .momentum = 0.9, .weight_decay = 0.1, .eps = 0.01},
      {0.0435184576, -0.670249403, 0.90709722}},
 };
+
+/* The same where the schedule moves momentum, or beta1 in its place. */
+static const double moved[3] = {0.95, 0.9, 0.85};
+static const struct known known_moved[] = {
+    {"adam", {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}, {0.422745466, -1.19887912, 1.84745157}},
+    {"adam", {.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3, .weight_decay = 0.1},
+     {0.410352677, -1.15173352, 1.82806003}},
+    {"adamw", {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.5},
+     {0.357979357, -1.03106999, 1.57602859}},
+    {"rmsprop", {.alpha = 0.9, .momentum = 0.5, .eps = 1e-8}, {-0.0497624837, -0.864330351, 0.887745559}},
+};
 static const float known_gradients[3][3] = {{0.1f, -0.2f, 0.3f}, {-0.4f, 0.05f, 0.6f}, {0.7f, 0.8f, -0.9f}};
 
 /* Gradients come scaled by 1024. */
-static void check_known(const struct known *k, update *function)
+static void check_known(const struct known *k, const struct optimizer *optimizer, update *function,
+                        const double *momentums)
 {
     float w[3] = {0.5f, -1.25f, 2}, g[3], slots[OPTIMIZER_MAX_SLOTS][3] = {{0}};
     struct optimizer_param param = {.count = 3, .master = w, .gradient = g, .decay = true, .adapt = true};
     for (int i = 0; i < OPTIMIZER_MAX_SLOTS; i++) param.slots[i] = slots[i];
     for (int64_t t = 1; t <= 3; t++) {
         for (int i = 0; i < 3; i++) g[i] = 1024 * known_gradients[t - 1][i];
-        function(&k->settings, &param, 0.1, k->settings.momentum, 1.0f / 1024, t);
+        double momentum = momentums ? momentums[t - 1] : optimizer_momentum(optimizer, &k->settings);
+        function(&k->settings, &param, 0.1, momentum, 1.0f / 1024, t);
     }
     for (int i = 0; i < 3; i++)
         if (!(fabs(w[i] - k->expected[i]) <= 1e-6))
-            fail_msg("%s, row %d, element %d: %.9g, not %.9g", k->name, (int)(k - known), i, w[i],
-                     k->expected[i]);
+            fail_msg("%s, element %d: %.9g, not %.9g", k->name, i, w[i], k->expected[i]);
+}
+
+static void check_all_known(const struct known *rows, int count, const double *momentums)
+{
+    for (int i = 0; i < count; i++) {
+        const struct optimizer *optimizer = optimizer_find(rows[i].name);
+        assert_non_null(optimizer);
+        check_known(&rows[i], optimizer, optimizer->reference, momentums);
+        check_known(&rows[i], optimizer, optimizer->update, momentums);
+    }
 }
 
 static void test_known_values(void **state)
 {
     (void)state;
-    for (int i = 0; i < COUNT(known); i++) {
-        const struct optimizer *optimizer = optimizer_find(known[i].name);
-        assert_non_null(optimizer);
-        check_known(&known[i], optimizer->reference);
-        check_known(&known[i], optimizer->update);
-    }
+    check_all_known(known, COUNT(known), NULL);
+}
+
+static void test_known_values_of_a_moving_momentum(void **state)
+{
+    (void)state;
+    check_all_known(known_moved, COUNT(known_moved), moved);
 }
 
 static struct optimizer_settings layerwise_settings(void)
@@ -109,7 +132,7 @@ static void test_lamb_by_hand(void **state)
         struct optimizer_param p = {.count = 2, .master = w, .gradient = g, .slots = {mean, square},
                                     .decay = true, .adapt = true};
         const struct optimizer *lamb = optimizer_find("lamb");
-        (i ? lamb->update : lamb->reference)(&settings, &p, 0.1, 0, 1, 1);
+        (i ? lamb->update : lamb->reference)(&settings, &p, 0.1, 0.9, 1, 1);
         assert_float_equal(w[0], 3 - 0.1 * 5 / sqrt(7.25) * 2.5, 1e-5);
         assert_float_equal(w[1], 4 - 0.1 * 5 / sqrt(7.25) * 1, 1e-5);
     }
@@ -314,6 +337,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known_values),
+        cmocka_unit_test(test_known_values_of_a_moving_momentum),
         cmocka_unit_test(test_lars_by_hand),
         cmocka_unit_test(test_lamb_by_hand),
         cmocka_unit_test(test_trust_ratio_is_one_for_norms_and_zeros),

@@ -46,7 +46,7 @@ static struct schedule_rate poly(const struct schedule *schedule, double t, doub
 }
 
 /* torch's OneCycleLR with two cosine phases (Smith, Topin 2018): lr / div up to lr, then down to
- * lr / (div * final_div), while momentum goes from 0.95 down to 0.85 and back. */
+ * lr / (div * final_div), while momentum (adam, adamw, lamb: beta1) goes from 0.95 to 0.85 and back. */
 static struct schedule_rate onecycle(const struct schedule *schedule, double t, double total)
 {
     double first = schedule->lr / schedule->div, last = first / schedule->final_div;
@@ -64,7 +64,7 @@ const struct schedule_row schedule_table[] = {
     {"step", "times gamma at every milestone", false, step},
     {"cosine", "half a cosine wave down to min_lr", false, cosine},
     {"poly", "(1 - t / T) ^ power down to min_lr", false, poly},
-    {"onecycle", "up from lr / div to lr, then down to lr / div / final_div; momentum the other way",
+    {"onecycle", "up from lr / div to lr, then down to lr / div / final_div; momentum or beta1 the other way",
      true, onecycle},
     {0},
 };

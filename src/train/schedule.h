@@ -11,7 +11,7 @@
 struct schedule {
     const struct schedule_row *row;
     double lr;                     /* the base, and onecycle's highest */
-    double momentum;               /* the optimizer's own; onecycle moves it */
+    double momentum;               /* the optimizer's own, or its beta1; onecycle moves it */
     int64_t total;                 /* updates of the whole run */
     double warmup;                 /* updates: linear from lr / warmup up to lr */
     struct field_reals milestones; /* updates */

@@ -126,7 +126,7 @@ static enum status set_schedule(struct setup *setup)
     setup->schedule = (struct schedule){
         .row = row,
         .lr = settings->optimizer.lr,
-        .momentum = setup->optimizer_settings.momentum,
+        .momentum = optimizer_momentum(setup->optimizer, &setup->optimizer_settings),
         .total = settings->train.epochs * setup->steps_per_epoch,
         .warmup = round(settings->schedule.warmup * epoch),
         .milestones = settings->schedule.milestones,
