@@ -42,7 +42,8 @@ struct format {
      * reason that names the file when the image cannot be used. */
     bool (*read)(const struct dataset *dataset, int64_t index, struct image *image, int *label,
                  struct reason *reason);
-    /* The path of image `index`, for messages; the caller frees it. NULL: images have no files of their own. */
+    /* The path of image `index`, for messages; the caller frees it. NULL: images have no files of
+     * their own. */
     char *(*image_path)(const struct dataset *dataset, int64_t index);
     void (*close)(struct dataset *dataset);
 };

@@ -1,6 +1,7 @@
 /* main.c: the program: finds the command, reads its words, runs it, and ends with its status. */
 #include "config.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,7 @@ int main(int count, char **words)
         status = dispatch(count, words);
     }
     /* What a full disk or a closed pipe did to the output is an error too. */
-    if (fflush(stdout) != 0 || ferror(stdout)) status = status ? status : FAILED;
+    if (fflush(stdout) != 0 || ferror(stdout))
+        status = status ? status : fail(FAILED, "standard output: cannot be written: %s", strerror(errno));
     return (int)status;
 }

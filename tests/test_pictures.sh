@@ -41,4 +41,6 @@ ok "a crop above the data's own size" says 2 "augment.crop" "$AMPTRAIN" -q -c ru
 ok "memory.limit holds" says 4 "memory.limit" pictures -s memory.limit=1M
 ok "... in --check" says 4 "memory.limit" pictures -s memory.limit=1M --check
 ok "... in bench" says 4 "memory.limit" "$AMPTRAIN" bench -q -c pictures.ini -s memory.limit=1M
+[ -c /dev/full ] && ok "a list that cannot be written" says 1 "standard output" sh -c '
+    "$AMPTRAIN" models >/dev/full'
 finish

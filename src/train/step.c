@@ -72,7 +72,8 @@ enum status step_check_limit(const struct setup *setup, const struct step_bytes 
     int64_t limit = setup->settings->memory.limit;
     if (limit == 0 || bytes->total <= limit) return OK;
     char has[TEXT_BYTES], needs[TEXT_BYTES];
-    return fail(NO_DEVICE, "%s: memory.limit: %s is not enough, %s are needed; a smaller train.batch needs less",
+    return fail(NO_DEVICE,
+                "%s: memory.limit: %s is not enough, %s are needed; a smaller train.batch needs less",
                 settings_where(setup->settings, "memory", "limit"), text_bytes((uint64_t)limit, has),
                 text_bytes((uint64_t)bytes->total, needs));
 }
