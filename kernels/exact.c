@@ -20,6 +20,9 @@
 #define DEPTH 256          /* of a row, gathered at a time */
 #define PARAM_CHANNELS 32  /* of one tap, a task of backward params */
 
+/* Inner products shorter than this stay with the library: small dense layers are fast there. */
+#define LONG_INNER_PRODUCT 512
+
 /* Beyond this work (a multiplication and an addition count as two) double would be felt: it takes
  * about four times as long as fp32. */
 #define MUCH_WORK 0.25e9
@@ -43,7 +46,8 @@ static bool fills_vectors(int64_t channels)
 bool exact_wanted(const struct onednn_problem *p, enum dtype dtype)
 {
     double pixels = (double)(p->n * p->output[0] * p->output[1]);
-    bool suits = p->inner_product || (p->groups == 1 && fills_vectors(p->c) && fills_vectors(p->k));
+    bool suits = p->inner_product ? p->c >= LONG_INNER_PRODUCT
+                                  : p->groups == 1 && fills_vectors(p->c) && fills_vectors(p->k);
     return dtype == F32 && suits &&
            2 * pixels * (double)(p->k * p->c * taps(p)) <= MUCH_WORK;
 }
