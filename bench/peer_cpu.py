@@ -48,7 +48,7 @@ def measure(make, batch, precision, seconds, layout):
         loss = step()
         times.append(time.perf_counter() - start)
     times.sort()
-    return times[len(times) // 2], len(times), float(loss)
+    return times[len(times) // 2], len(times), loss.item()
 
 
 def main():
