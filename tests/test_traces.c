@@ -155,10 +155,13 @@ static double at(json_t *spec, const char *list, size_t i)
     return json_number_value(json_array_get(json_object_get(spec, list), i));
 }
 
-/* The first gradient norm. A unit of a deep network that lies within fp32's last bits of a ReLU's edge
- * may fall on either side of it: in mobilenet_v2 two do, whatever the sums are kept in, and move the
- * norm by 4e-4 (torch's own float32 by 5e-4 to 3e-3). A wrong gradient moves it by more than this. */
-#define NORM_TOLERANCE 1e-3
+/* How far the first gradient norm may be off, relatively: what the traces' README asks. In mobilenet_v2
+ * two units lie within fp32's last bits of a ReLU6's edge and fall on either side of it, whatever the
+ * sums are kept in; that moves the norm by 4e-4 (torch's own float32 by 5e-4 to 3e-3). */
+static double norm_allowed(json_t *spec)
+{
+    return strcmp(json_string_value(json_object_get(spec, "arch")), "mobilenet_v2") == 0 ? 1e-3 : 1e-4;
+}
 
 /* |loss - float64's| may be 1e-5 plus 20 times the worst that torch's own float32 has done so far. */
 static void steps_check(json_t *spec, const char *metrics)
@@ -183,7 +186,7 @@ static void steps_check(json_t *spec, const char *metrics)
                 fail_msg("step %zu: loss %.9g, wanted %.9g", step + 1, loss, wanted);
             double norm_wanted = at(spec, "grad_norms", step);
             if (step == 0) print_message("first gradient norm off by %.1e\n", fabs(norm / norm_wanted - 1));
-            if (step == 0 && !(fabs(norm - norm_wanted) <= NORM_TOLERANCE * norm_wanted))
+            if (step == 0 && !(fabs(norm - norm_wanted) <= norm_allowed(spec) * norm_wanted))
                 fail_msg("first gradient norm %.9g, wanted %.9g", norm, norm_wanted);
             step++;
         }
