@@ -472,6 +472,7 @@ static size_t workspace(const struct call *call)
     case PHASE_BACKWARD_DATA:
     case PHASE_BACKWARD_PARAMS:
     case PHASE_UPDATE:
+    case PHASE_RECOMPUTE:
     case PHASE_COUNT: break;
     }
     return (size_t)(lines * l.width) * sizeof(float);

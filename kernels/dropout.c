@@ -28,7 +28,7 @@ static struct mask mask_open(const struct call *call)
     const struct op_random *r = call->random;
     struct tensor of = call->phase == PHASE_FORWARD ? call->y : call->d_y;
     return (struct mask){
-        .random = random_open(r->seed, PURPOSE_DROPOUT, r->step, r->layer),
+        .random = random_open(r->seed, PURPOSE_DROPOUT, (uint64_t)*r->step, r->layer),
         .threshold = (uint64_t)(s->rate * 0x1p32),
         .first = (uint64_t)r->slice * (uint64_t)shape_count(of.shape),
         .group = UINT64_MAX,

@@ -330,6 +330,7 @@ void exact_run(const struct onednn_problem *p, enum phase phase, void *const dat
     case PHASE_BACKWARD_PARAMS: product_of_params(p, x, y, w, b, workspace); return;
     case PHASE_BACKWARD:
     case PHASE_UPDATE:
+    case PHASE_RECOMPUTE:
     case PHASE_COUNT: return;
     }
 }

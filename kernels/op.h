@@ -11,6 +11,19 @@
 #include "base/status.h"
 #include "base/tensor.h"
 
+struct device;
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+/* The address of what only builds with CUDA have; NULL in others. */
+#ifdef HAVE_CUDA
+#define ON_CUDA(code) (&(code))
+#else
+#define ON_CUDA(code) NULL
+#endif
+
 #define OP_MAX_INPUTS 64
 #define OP_MAX_PARAMS 8
 #define OP_MAX_SAVED 4
@@ -65,13 +78,14 @@ enum phase {
     PHASE_BACKWARD_DATA,
     PHASE_BACKWARD_PARAMS,
     PHASE_UPDATE,           /* after a step that was applied: running statistics */
+    PHASE_RECOMPUTE,        /* the bits that forward wrote, again */
     PHASE_COUNT,
 };
 
 /* Where randomness comes from: dropout's bits are a function of these and the element's index. */
 struct op_random {
     uint64_t seed;
-    uint64_t step;          /* batches so far, this one included; skipped ones too */
+    const int64_t *step;    /* batches so far, this one included; skipped ones too */
     uint32_t slice;         /* micro-batch within the step */
     uint32_t layer;         /* node's index in the graph */
 };
@@ -81,9 +95,14 @@ struct op_random {
  *   BACKWARD*        reads d_y and whichever of x, y, params, saved `reads` names;
  *                    writes d_x (where data != NULL) and d_params (fp32, overwritten, never added to)
  *   UPDATE           reads saved; writes params (statistics)
+ *   RECOMPUTE        reads x, params, saved; writes y
  * params[i].dtype is the compute type: the run's precision for weights and biases of LOW ops,
  * fp32 otherwise. Before memory exists (prepare, workspace) every tensor has its shape and dtype
- * and data is NULL; a d_x that will not be wanted has shape.rank == 0. */
+ * and data is NULL; a d_x that will not be wanted has shape.rank == 0.
+ *
+ * On CUDA all data, the workspace, loss_scale, random->step and skipped are in device memory, and a
+ * call only queues work on its lane: it allocates nothing and never waits, so that it can be
+ * recorded. */
 struct call {
     const void *settings;
     enum phase phase;
@@ -98,12 +117,18 @@ struct call {
     const struct op_random *random;    /* forward and backward, training */
     const float *loss_scale;           /* loss ops only: backward multiplies the gradient by it ... */
     float loss_weight;                 /* ... and by this (1 / accumulate; the op divides by n itself) */
+    const int32_t *skipped;            /* UPDATE: where this is not 0 nothing changes; NULL: the caller looked */
+    bool tf32;                         /* fp32 products may round their factors to tf32 */
+    bool deterministic;                /* the same bits every time, on the same device and libraries */
+    struct device *device;             /* NULL in prepare and workspace: planned for without one at hand */
     void *lane;                        /* the device's stream; NULL on the CPU */
 };
 
 /* An op's code on one device. Empty slots mean: not needed. An op has either `backward`, or
  * `backward_data` with or without `backward_params` (so that the two may run on different lanes). */
 struct op_code {
+    bool channels_last;      /* its weights of rank 4, and their gradients, lie as k, r, s, c in memory */
+    bool prepare_together;   /* prepare may run on several threads at once */
     /* Chooses and builds what these shapes need (library primitives). May be called without a
      * device at hand. One engine serves all phases of a node; release takes it back. */
     enum status (*prepare)(const struct call *call, void **engine);
@@ -115,6 +140,8 @@ struct op_code {
     enum status (*backward_data)(const struct call *call);
     enum status (*backward_params)(const struct call *call);
     enum status (*update)(const struct call *call);
+    /* Makes y again from what forward saved. NULL: forward is run again, if the op saves nothing. */
+    enum status (*recompute)(const struct call *call);
 };
 
 /* What backward re-reads; drives liveness. */
@@ -161,7 +188,7 @@ struct op {
 
     const struct op_code *reference;  /* plain loops: the specification; any dtype, sums in double */
     const struct op_code *cpu;        /* NULL: the reference is fast enough */
-    const struct op_code *cuda;       /* NULL: not on this device */
+    const struct op_code *cuda;       /* NULL: not on this device; ON_CUDA(x_cuda) */
 
     const struct op_example *examples;
 };

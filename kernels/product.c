@@ -137,6 +137,7 @@ static enum status reference_run(const struct op_code *reference, const struct c
     case PHASE_BACKWARD_PARAMS: return reference->backward_params(call);
     case PHASE_BACKWARD:
     case PHASE_UPDATE:
+    case PHASE_RECOMPUTE:
     case PHASE_COUNT: break;
     }
     return FAILED;

@@ -1,4 +1,5 @@
 /* relu: y = max(x, 0). A NaN passes, as in torch. */
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
@@ -45,5 +46,6 @@ const struct op relu_op = {
     .in_place = elementwise_in_place,
     .reference = &reference,
     .cpu = &relu_cpu,
+    .cuda = ON_CUDA(relu_cuda),
     .examples = examples,
 };

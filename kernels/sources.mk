@@ -1,5 +1,10 @@
 EXTRA_DIST += kernels/ops.def
 
+CUDA_SOURCES += \
+	kernels/relu.cu
+
+EXTRA_DIST += kernels/cuda.cuh kernels/elementwise.cuh
+
 libkernels_a_SOURCES = \
 	kernels/adaptive_avgpool.c \
 	kernels/adaptive_maxpool.c \
@@ -14,6 +19,7 @@ libkernels_a_SOURCES = \
 	kernels/border.h \
 	kernels/cast.c \
 	kernels/channel_pad.c \
+	kernels/codes_cuda.h \
 	kernels/concat.c \
 	kernels/conv.c \
 	kernels/conv.h \
@@ -46,12 +52,20 @@ libkernels_a_SOURCES = \
 	kernels/optimizer.c \
 	kernels/optimizer.h \
 	kernels/optimizer_adagrad.c \
+	kernels/optimizer_adagrad.h \
 	kernels/optimizer_adam.c \
+	kernels/optimizer_adam.h \
 	kernels/optimizer_adamw.c \
+	kernels/optimizer_adamw.h \
 	kernels/optimizer_lamb.c \
+	kernels/optimizer_lamb.h \
 	kernels/optimizer_lars.c \
+	kernels/optimizer_lars.h \
 	kernels/optimizer_rmsprop.c \
+	kernels/optimizer_rmsprop.h \
+	kernels/optimizer_rule.h \
 	kernels/optimizer_sgd.c \
+	kernels/optimizer_sgd.h \
 	kernels/optimizer_walk.c \
 	kernels/optimizer_walk.h \
 	kernels/pad.c \
@@ -70,5 +84,7 @@ libkernels_a_SOURCES = \
 	kernels/softmax_cross_entropy.h \
 	kernels/softmax_cross_entropy_cpu.c \
 	kernels/topk.c \
+	kernels/update.c \
+	kernels/update.h \
 	kernels/weight.c \
 	kernels/weight.h

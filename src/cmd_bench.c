@@ -18,24 +18,28 @@ struct bench {
     struct exec_batch batch;
     void *images;
     int32_t *labels;
-    int64_t updates, epoch;
+    int64_t epoch;
     double *milliseconds;        /* of the measured steps */
     int steps;
-    double start_seconds, loss;
+    double start_seconds, loss, first_loss;
+    struct batch *flights[2];    /* of the steps queued and not collected, the oldest first */
+    int flying;
 };
 
-static void make_batch(struct bench *bench)
+static enum status make_batch(struct bench *bench)
 {
     const struct program *program = &bench->step.program;
     struct random random = random_open(0, PURPOSE_SYNTHETIC, 0, 0);
     int64_t elements = program->images_bytes / (int64_t)dtype_bytes(program->storage);
-    bench->images = memory_new((size_t)program->images_bytes + 64, 1);
+    bench->images = memory_try((size_t)program->images_bytes + 64, 1);
+    if (!bench->images) return fail(FAILED, "no memory for a batch of %d images", program->batch);
     bench->labels = memory_new((size_t)program->batch, sizeof *bench->labels);
     for (int64_t i = 0; i < elements; i++)
         dtype_set(program->storage, bench->images, i, 2 * random_uniform(&random) - 1);
     for (int i = 0; i < program->batch; i++)
         bench->labels[i] = (int32_t)random_below(&random, (uint32_t)bench->setup.classes);
-    bench->batch = (struct exec_batch){bench->images, bench->labels};
+    bench->batch = (struct exec_batch){bench->images, bench->labels, true};
+    return OK;
 }
 
 static enum status next_batch(struct bench *bench, struct batch **batch)
@@ -55,28 +59,50 @@ static void keep_loss(struct bench *bench)
     bench->loss = sum / bench->setup.batch;
 }
 
-static enum status run_step(struct bench *bench)
+/* A step is queued with the rates of a run in which none is skipped, or the one before it is. */
+static enum status launch(struct bench *bench)
 {
-    struct schedule_rate rate = schedule_at(&bench->setup.schedule, bench->updates++);
+    struct update_rates rates = {.updates = exec_state(bench->step.exec)->updates};
+    for (int k = 0; k < 2; k++) {
+        struct schedule_rate rate = schedule_at(&bench->setup.schedule, rates.updates + k);
+        rates.lr[k] = rate.lr;
+        rates.momentum[k] = rate.momentum;
+    }
     struct batch *batch = NULL;
     if (bench->loader) {
         TRY(next_batch(bench, &batch));
-        bench->batch = (struct exec_batch){batch->images, batch->labels};
+        bench->batch = (struct exec_batch){.images = batch->images, .labels = batch->labels};
     }
-    enum status status = exec_run(bench->step.exec, &bench->batch, rate.lr, rate.momentum);
-    if (batch) loader_return(bench->loader, batch);
-    TRY(status);
+    bench->flights[bench->flying++] = batch;
+    return exec_start(bench->step.exec, &bench->batch, &rates);
+}
+
+static enum status collect(struct bench *bench)
+{
+    TRY(exec_collect(bench->step.exec));
+    if (bench->flights[0]) loader_return(bench->loader, bench->flights[0]);
+    bench->flights[0] = bench->flights[1];
+    bench->flying--;
     keep_loss(bench);
     return OK;
 }
 
+/* Steps follow each other as in training; one's time is from the end of the one before it to its own. */
 static enum status measure(struct bench *bench, int warmup)
 {
-    for (int i = 0; i < warmup + bench->steps; i++) {
-        double start = clock_seconds();
-        TRY(run_step(bench));
+    int all = warmup + bench->steps, launched = 0;
+    double before = clock_seconds();
+    for (int i = 0; i < all; i++) {
+        while (launched < all && bench->flying < exec_depth(bench->step.exec)) {
+            TRY(launch(bench));
+            launched++;
+        }
+        TRY(collect(bench));
+        double now = clock_seconds();
         if (i == 0) bench->start_seconds = clock_since_start();
-        if (i >= warmup) bench->milliseconds[i - warmup] = 1e3 * (clock_seconds() - start);
+        if (i == 0) bench->first_loss = bench->loss;
+        if (i >= warmup) bench->milliseconds[i - warmup] = 1e3 * (now - before);
+        before = now;
     }
     return OK;
 }
@@ -89,18 +115,16 @@ static enum status bench_open(struct cmd *cmd, struct bench *bench)
     TRY(setup_store(&bench->setup, true, &bench->store));
     TRY(step_open(&bench->setup, STEP_TRAINING, &bench->store, NULL, &bench->step));
     struct step_bytes bytes =
-        step_bytes(&bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);
+        step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);
     TRY(step_check_limit(&bench->setup, &bytes));
-    if (!real) {
-        make_batch(bench);
-        return OK;
-    }
+    if (!real) return make_batch(bench);
     TRY(setup_loader(&bench->setup, &bench->setup.train, true, &bench->loader));
     return loader_start(bench->loader, 0, 0);
 }
 
 static void bench_close(struct bench *bench)
 {
+    if (bench->flying > 0) bench->setup.device->backend->finish(bench->setup.device);
     if (bench->loader) loader_close(bench->loader);
     step_close(&bench->step);
     if (bench->store.memory) store_close(&bench->store);
@@ -132,7 +156,7 @@ static void print_json(const struct bench *bench)
 {
     const struct setup *setup = &bench->setup;
     struct step_bytes bytes =
-        step_bytes(&bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);
+        step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);
     double median = percentile(bench, 0.5);
     struct text out = {0}, device = {0};
     setup->device->backend->describe(setup->device->index, &device);
@@ -160,9 +184,9 @@ static void print_table(const struct bench *bench)
 {
     double median = percentile(bench, 0.5);
     printf("%.1f images/s: batch %d in %.3f ms (10 %% below %.3f, 90 %% below %.3f; %d steps), %s, "
-           "loss %.4f, first step after %.2f s\n",
+           "loss %.4f after %.4f, first step after %.2f s\n",
            1e3 * bench->setup.batch / median, bench->setup.batch, median, percentile(bench, 0.1),
-           percentile(bench, 0.9), bench->steps, bench->setup.precision->name, bench->loss,
+           percentile(bench, 0.9), bench->steps, bench->setup.precision->name, bench->loss, bench->first_loss,
            bench->start_seconds);
 }
 

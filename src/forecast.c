@@ -11,11 +11,6 @@
 #define CORE_FLOPS 40e9
 #define MEMORY_BYTES_PER_SECOND 10e9
 
-static const struct op_code *code_cpu(const struct op *op)
-{
-    return op_cpu(op);
-}
-
 /* Every weight is used once for each output pixel; a multiply and an add each. */
 static double layer_flops(const struct graph *graph, int node, int batch)
 {
@@ -62,13 +57,14 @@ enum status forecast_make(const struct setup *setup, struct forecast *forecast)
 {
     *forecast = (struct forecast){0};
     TRY(step_program(setup, STEP_TRAINING, &forecast->program));
-    enum status status = engines_prepare(&forecast->program, code_cpu, &forecast->engines);
+    const struct engine_options options = {.code_of = engines_code(DEVICE_CPU)};
+    enum status status = engines_prepare(&forecast->program, &options, &forecast->engines);
     if (status == OK) status = plan_make(&forecast->program, true, 0, &forecast->plan);
     if (status != OK) {
         forecast_free(forecast);
         return status;
     }
-    forecast->bytes = step_bytes(&forecast->program, &forecast->plan, store_bytes(setup));
+    forecast->bytes = step_bytes(setup, &forecast->program, &forecast->plan, store_bytes(setup));
     forecast->step_ms = model_step(setup, &forecast->program);
     return OK;
 }

@@ -127,7 +127,8 @@ struct op_case *op_case_open(const struct op *op, const struct op_example *examp
     }
     struct op_case *c = memory_new(1, sizeof *c);
     *c = (struct op_case){.op = op, .settings = settings, .training = training, .dtype = dtype,
-                          .random = {.seed = seed, .step = 1, .layer = 2}, .loss_scale = 8};
+                          .random = {.seed = seed, .layer = 2}, .step = 1, .loss_scale = 8};
+    c->random.step = &c->step;
     struct random random = random_open(seed, PURPOSE_TEST, 0, 0);
     make_inputs(c, example, &random);
     make_outputs(c, shape, &random);
@@ -163,6 +164,7 @@ enum status (*op_case_function(const struct op_code *code, enum phase phase))(co
     case PHASE_BACKWARD_DATA: return code->backward_data;
     case PHASE_BACKWARD_PARAMS: return code->backward_params;
     case PHASE_UPDATE: return code->update;
+    case PHASE_RECOMPUTE: return code->recompute;
     case PHASE_COUNT: break;
     }
     return NULL;

@@ -18,6 +18,7 @@ struct op_case {
     struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS];
     struct tensor saved[OP_MAX_SAVED];
     struct op_random random;
+    int64_t step;
     float loss_scale;
 };
 

@@ -18,11 +18,6 @@
 
 static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
 
-static const struct op_code *code_of(const struct op *op)
-{
-    return op_cpu(op);
-}
-
 /* Lowers, prepares and plans, as `amptrain plan` does; the caller frees the plan. */
 static struct plan plan_model(const struct graph *graph, const struct lower_options *options)
 {
@@ -30,7 +25,8 @@ static struct plan plan_model(const struct graph *graph, const struct lower_opti
     struct engines engines;
     struct plan plan;
     assert_int_equal(lower(graph, options, &program), OK);
-    assert_int_equal(engines_prepare(&program, code_of, &engines), OK);
+    const struct engine_options engine = {.code_of = engines_code(DEVICE_CPU)};
+    assert_int_equal(engines_prepare(&program, &engine, &engines), OK);
     assert_int_equal(plan_make(&program, true, SECONDS, &plan), OK);
     engines_release(&engines);
     program_free(&program);

@@ -160,11 +160,19 @@ static enum status cpu_fill_zero(struct device *device, int lane, void *memory, 
     return OK;
 }
 
-static enum status cpu_wait(struct device *device, int lane, int waiter)
+/* Everything is done by the time it is asked for: every mark is passed. */
+static enum status cpu_mark(struct device *device, int lane, int mark)
 {
     (void)device;
     (void)lane;
-    (void)waiter;
+    (void)mark;
+    return OK;
+}
+
+static enum status cpu_reach(struct device *device, int mark)
+{
+    (void)device;
+    (void)mark;
     return OK;
 }
 
@@ -172,6 +180,13 @@ static enum status cpu_finish(struct device *device)
 {
     (void)device;
     return OK;
+}
+
+static void *cpu_stream(struct device *device, int lane)
+{
+    (void)device;
+    (void)lane;
+    return NULL;
 }
 
 const struct device_backend cpu_backend = {
@@ -189,7 +204,10 @@ const struct device_backend cpu_backend = {
     .upload = cpu_copy,
     .download = cpu_copy,
     .fill_zero = cpu_fill_zero,
-    .wait = cpu_wait,
+    .mark = cpu_mark,
+    .await = cpu_mark,
+    .reach = cpu_reach,
     .finish = cpu_finish,
+    .stream = cpu_stream,
     .memory_info = cpu_memory_info,
 };

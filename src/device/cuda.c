@@ -1,22 +1,33 @@
-/* The CUDA back end: streams as lanes, events between them, device and pinned memory. */
-#include <cuda_runtime_api.h>
-#include <cudnn.h>
+/* cuda.c: the CUDA back end: streams as lanes, events as marks, recorded graphs, device and pinned memory. */
+#include "device/cuda.h"
+
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "device/device.h"
 
 #define CUDA_LANES 3                     /* compute, side work, copies */
+#define COPY_LANE 2
 #define CUDA_OLDEST_MAJOR 7
 #define CUDA_OLDEST_MINOR 5
 
 struct cuda_device {
     struct device device;
-    char name[sizeof ((struct cudaDeviceProp *)0)->name];
+    struct cuda_facts facts;
     cudaStream_t streams[CUDA_LANES];
-    cudaEvent_t events[CUDA_LANES];      /* the last point that another lane was told to wait for */
+    cudaEvent_t *marks;
+    int mark_count;
+    cudnnHandle_t cudnn[CUDA_LANES];     /* made when first asked for */
+    cublasLtHandle_t cublaslt;
+    pthread_mutex_t lending;             /* over the two below */
+    cudnnHandle_t *spare;                /* handles that nobody has borrowed */
+    int spare_count;
+};
+
+struct recording {
+    cudaGraphExec_t graph;
 };
 
 static struct cuda_device *cuda_of(struct device *device)
@@ -24,13 +35,80 @@ static struct cuda_device *cuda_of(struct device *device)
     return (struct cuda_device *)device;
 }
 
-/* Reports a failed call, naming what was tried and on which GPU. */
-static enum status cuda_status(const struct device *device, cudaError_t error, const char *trying)
+const struct cuda_facts *cuda_facts(const struct device *device)
+{
+    return &((const struct cuda_device *)device)->facts;
+}
+
+static enum status cuda_fail(const struct device *device, const char *trying, const char *what, const char *name)
+{
+    const char *gpu = cuda_facts(device)->name;
+    return fail(NO_DEVICE, "cuda:%d%s%s%s: %s failed: %s%s%s%s", device->index, *gpu ? " (" : "", gpu,
+                *gpu ? ")" : "", trying, what, name ? " (" : "", name ? name : "", name ? ")" : "");
+}
+
+enum status cuda_status(const struct device *device, cudaError_t error, const char *trying)
 {
     if (error == cudaSuccess) return OK;
-    const char *name = device ? ((const struct cuda_device *)device)->name : "";
-    return fail(NO_DEVICE, "cuda:%d%s%s%s: %s failed: %s (%s)", device ? device->index : 0, *name ? " (" : "",
-                name, *name ? ")" : "", trying, cudaGetErrorString(error), cudaGetErrorName(error));
+    return cuda_fail(device, trying, cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+enum status cuda_cudnn_status(const struct device *device, cudnnStatus_t error, const char *trying)
+{
+    if (error == CUDNN_STATUS_SUCCESS) return OK;
+    char words[256] = "";
+    cudnnGetLastErrorString(words, sizeof words);
+    return cuda_fail(device, trying, cudnnGetErrorString(error), words[0] ? words : NULL);
+}
+
+static int lane_of_stream(const struct cuda_device *cuda, void *stream)
+{
+    for (int lane = 0; lane < CUDA_LANES; lane++)
+        if (cuda->streams[lane] == (cudaStream_t)stream) return lane;
+    return 0;
+}
+
+enum status cuda_cudnn(struct device *device, void *lane, cudnnHandle_t *handle)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    int index = lane_of_stream(cuda, lane);
+    if (!cuda->cudnn[index]) {
+        cudnnHandle_t made;
+        TRY(cuda_cudnn_status(device, cudnnCreate(&made), "opening cuDNN"));
+        cuda->cudnn[index] = made;
+        TRY(cuda_cudnn_status(device, cudnnSetStream(made, cuda->streams[index]), "giving cuDNN its stream"));
+    }
+    *handle = cuda->cudnn[index];
+    return OK;
+}
+
+enum status cuda_cudnn_borrow(struct device *device, cudnnHandle_t *handle)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    TRY(cuda_status(device, cudaSetDevice(device->index), "selecting the device"));
+    pthread_mutex_lock(&cuda->lending);
+    bool found = cuda->spare_count > 0;
+    if (found) *handle = cuda->spare[--cuda->spare_count];
+    pthread_mutex_unlock(&cuda->lending);
+    return found ? OK : cuda_cudnn_status(device, cudnnCreate(handle), "opening cuDNN");
+}
+
+void cuda_cudnn_return(struct device *device, cudnnHandle_t handle)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    pthread_mutex_lock(&cuda->lending);
+    cuda->spare = memory_resize(cuda->spare, (size_t)cuda->spare_count + 1, sizeof *cuda->spare);
+    cuda->spare[cuda->spare_count++] = handle;
+    pthread_mutex_unlock(&cuda->lending);
+}
+
+enum status cuda_cublaslt(struct device *device, cublasLtHandle_t *handle)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    if (!cuda->cublaslt && cublasLtCreate(&cuda->cublaslt) != CUBLAS_STATUS_SUCCESS)
+        return cuda_fail(device, "opening cuBLASLt", "it gave no handle", NULL);
+    *handle = cuda->cublaslt;
+    return OK;
 }
 
 static void cuda_version_text(int version, char text[16])
@@ -90,10 +168,17 @@ static void cuda_libraries(struct text *out)
 static void cuda_close(struct device *device)
 {
     struct cuda_device *cuda = cuda_of(device);
+    if (cuda->cublaslt) cublasLtDestroy(cuda->cublaslt);
+    for (int mark = 0; mark < cuda->mark_count; mark++)
+        if (cuda->marks[mark]) cudaEventDestroy(cuda->marks[mark]);
     for (int lane = 0; lane < CUDA_LANES; lane++) {
-        if (cuda->events[lane]) cudaEventDestroy(cuda->events[lane]);
+        if (cuda->cudnn[lane]) cudnnDestroy(cuda->cudnn[lane]);
         if (cuda->streams[lane]) cudaStreamDestroy(cuda->streams[lane]);
     }
+    for (int i = 0; i < cuda->spare_count; i++) cudnnDestroy(cuda->spare[i]);
+    pthread_mutex_destroy(&cuda->lending);
+    free(cuda->spare);
+    free(cuda->marks);
     free(cuda);
 }
 
@@ -103,18 +188,19 @@ static enum status cuda_start(struct cuda_device *cuda)
     struct cudaDeviceProp properties;
     TRY(cuda_status(device, cudaSetDevice(device->index), "selecting the device"));
     TRY(cuda_status(device, cudaGetDeviceProperties(&properties, device->index), "reading its properties"));
-    memcpy(cuda->name, properties.name, sizeof cuda->name);
-    int capability = properties.major * 10 + properties.minor;
-    if (capability < CUDA_OLDEST_MAJOR * 10 + CUDA_OLDEST_MINOR)
+    struct cuda_facts *facts = &cuda->facts;
+    snprintf(facts->name, sizeof facts->name, "%s", properties.name);
+    facts->capability = properties.major * 10 + properties.minor;
+    facts->multiprocessors = properties.multiProcessorCount;
+    facts->l2_bytes = (size_t)properties.l2CacheSize;
+    facts->shared_bytes = properties.sharedMemPerBlockOptin;
+    if (facts->capability < CUDA_OLDEST_MAJOR * 10 + CUDA_OLDEST_MINOR)
         return fail(NO_DEVICE, "cuda:%d (%s): compute capability %d.%d is too old, %d.%d is the least",
-                    device->index, cuda->name, properties.major, properties.minor, CUDA_OLDEST_MAJOR,
+                    device->index, facts->name, properties.major, properties.minor, CUDA_OLDEST_MAJOR,
                     CUDA_OLDEST_MINOR);
-    for (int lane = 0; lane < CUDA_LANES; lane++) {
+    for (int lane = 0; lane < CUDA_LANES; lane++)
         TRY(cuda_status(device, cudaStreamCreateWithFlags(&cuda->streams[lane], cudaStreamNonBlocking),
                         "creating a stream"));
-        TRY(cuda_status(device, cudaEventCreateWithFlags(&cuda->events[lane], cudaEventDisableTiming),
-                        "creating an event"));
-    }
     return OK;
 }
 
@@ -124,7 +210,8 @@ static enum status cuda_open(int index, int threads, struct device **device)
 {
     struct cuda_device *cuda = memory_new(1, sizeof *cuda);
     cuda->device = (struct device){.backend = &cuda_backend, .index = index, .threads = threads,
-                                   .lanes = CUDA_LANES};
+                                   .lanes = COPY_LANE, .copy_lane = COPY_LANE, .waits = true};
+    pthread_mutex_init(&cuda->lending, NULL);
     enum status status = cuda_start(cuda);
     if (status != OK) {
         cuda_close(&cuda->device);
@@ -185,12 +272,79 @@ static enum status cuda_fill_zero(struct device *device, int lane, void *memory,
     return cuda_status(device, cudaMemsetAsync(memory, 0, bytes, cuda_of(device)->streams[lane]), "clearing memory");
 }
 
-static enum status cuda_wait(struct device *device, int lane, int waiter)
+/* The event of a mark, made when the mark is first used. */
+static enum status mark_event(struct cuda_device *cuda, int mark, cudaEvent_t *event)
 {
-    struct cuda_device *cuda = cuda_of(device);
-    TRY(cuda_status(device, cudaEventRecord(cuda->events[lane], cuda->streams[lane]), "recording an event"));
-    return cuda_status(device, cudaStreamWaitEvent(cuda->streams[waiter], cuda->events[lane], 0),
+    if (mark >= cuda->mark_count) {
+        int count = mark < 64 ? 64 : 2 * mark;
+        cuda->marks = memory_resize(cuda->marks, (size_t)count, sizeof *cuda->marks);
+        for (int i = cuda->mark_count; i < count; i++) cuda->marks[i] = NULL;
+        cuda->mark_count = count;
+    }
+    if (!cuda->marks[mark])
+        TRY(cuda_status(&cuda->device, cudaEventCreateWithFlags(&cuda->marks[mark], cudaEventDisableTiming),
+                        "creating an event"));
+    *event = cuda->marks[mark];
+    return OK;
+}
+
+static enum status cuda_mark(struct device *device, int lane, int mark)
+{
+    cudaEvent_t event;
+    TRY(mark_event(cuda_of(device), mark, &event));
+    return cuda_status(device, cudaEventRecord(event, cuda_of(device)->streams[lane]), "recording an event");
+}
+
+static enum status cuda_await(struct device *device, int mark, int lane)
+{
+    cudaEvent_t event;
+    TRY(mark_event(cuda_of(device), mark, &event));
+    return cuda_status(device, cudaStreamWaitEvent(cuda_of(device)->streams[lane], event, 0),
                        "waiting for an event");
+}
+
+static enum status cuda_reach(struct device *device, int mark)
+{
+    cudaEvent_t event;
+    TRY(mark_event(cuda_of(device), mark, &event));
+    return cuda_status(device, cudaEventSynchronize(event), "work on the device");
+}
+
+static enum status cuda_record(struct device *device)
+{
+    return cuda_status(device, cudaStreamBeginCapture(cuda_of(device)->streams[0], cudaStreamCaptureModeThreadLocal),
+                       "recording a step");
+}
+
+static enum status cuda_recorded(struct device *device, struct recording **recording)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    TRY(cuda_status(device, cudaStreamEndCapture(cuda_of(device)->streams[0], &graph), "recording a step"));
+    cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    TRY(cuda_status(device, error, "making a graph of a step"));
+    struct recording *made = memory_new(1, sizeof *made);
+    made->graph = executable;
+    *recording = made;
+    return OK;
+}
+
+static enum status cuda_replay(struct device *device, struct recording *recording)
+{
+    return cuda_status(device, cudaGraphLaunch(recording->graph, cuda_of(device)->streams[0]), "a step");
+}
+
+static void cuda_forget(struct recording *recording)
+{
+    if (!recording) return;
+    cudaGraphExecDestroy(recording->graph);
+    free(recording);
+}
+
+static void *cuda_stream(struct device *device, int lane)
+{
+    return cuda_of(device)->streams[lane];
 }
 
 static enum status cuda_finish(struct device *device)
@@ -210,7 +364,6 @@ static void cuda_memory_info(struct device *device, size_t *free_bytes, size_t *
 const struct device_backend cuda_backend = {
     .name = "cuda",
     .kind = DEVICE_CUDA,
-    .cannot_train = "training on NVIDIA GPUs is not in this version yet",
     .count = cuda_count,
     .describe = cuda_describe,
     .libraries = cuda_libraries,
@@ -223,7 +376,14 @@ const struct device_backend cuda_backend = {
     .upload = cuda_upload,
     .download = cuda_download,
     .fill_zero = cuda_fill_zero,
-    .wait = cuda_wait,
+    .mark = cuda_mark,
+    .await = cuda_await,
+    .reach = cuda_reach,
     .finish = cuda_finish,
+    .record = cuda_record,
+    .recorded = cuda_recorded,
+    .replay = cuda_replay,
+    .forget = cuda_forget,
+    .stream = cuda_stream,
     .memory_info = cuda_memory_info,
 };

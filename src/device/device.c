@@ -38,10 +38,7 @@ static enum status open_auto(int threads, struct device **device)
     for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
         struct reason reason = {""};
         int count = (*backend)->count(&reason);
-        if (count > 0 && (*backend)->cannot_train)
-            because(&reason, "%s", (*backend)->cannot_train);
-        else if (count > 0 && (*backend)->open(0, threads, device) == OK)
-            return OK;
+        if (count > 0 && (*backend)->open(0, threads, device) == OK) return OK;
         log_line(count > 0 ? LOG_INFO : LOG_DETAIL, "device=auto: not %s (%s)", (*backend)->name,
                  reason.text[0] ? reason.text : "it did not open");
     }
@@ -69,7 +66,6 @@ enum status device_open(const char *which, int threads, struct device **device)
     int index = 0;
     if (!backend || (colon && !index_parse(colon + 1, &index)))
         return fail(USAGE, "device '%s': must be auto, cpu, cuda or cuda:N", which);
-    if (backend->cannot_train) return fail(NO_DEVICE, "device '%s': %s", which, backend->cannot_train);
     struct reason reason = {""};
     int count = backend->count(&reason);
     if (count == 0) return fail(NO_DEVICE, "device '%s': %s", which, reason.text);

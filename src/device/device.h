@@ -9,13 +9,13 @@
 #include "base/text.h"
 
 struct device;
+struct recording;
 
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 
 struct device_backend {
     const char *name;                                   /* "cpu", "cuda" */
     enum device_kind kind;
-    const char *cannot_train;                           /* why this build cannot train on it; NULL: it can */
     /* How many devices there are; 0 and why when none can be used. */
     int (*count)(struct reason *reason);
     /* One line about device `index` and the libraries: for `amptrain devices` and --version. */
@@ -35,9 +35,22 @@ struct device_backend {
     enum status (*upload)(struct device *device, int lane, void *to, const void *from, size_t bytes);
     enum status (*download)(struct device *device, int lane, void *to, const void *from, size_t bytes);
     enum status (*fill_zero)(struct device *device, int lane, void *memory, size_t bytes);
-    /* Later work on `waiter` starts after what is queued on `lane` now. */
-    enum status (*wait)(struct device *device, int lane, int waiter);
+    /* A mark is a point in a lane's queue, named by a small number; making it again moves it.
+     * Later work on `lane` starts when the mark is passed; reach makes the host wait for it. */
+    enum status (*mark)(struct device *device, int lane, int mark);
+    enum status (*await)(struct device *device, int mark, int lane);
+    enum status (*reach)(struct device *device, int mark);
     enum status (*finish)(struct device *device);       /* waits for all lanes; reports what failed */
+
+    /* Between record and recorded, work queued on lane 0, and on lanes that wait for it, is kept and
+     * not run; replay queues all of it on lane 0 at once. Other lanes must be waited for by lane 0
+     * before the end. NULL where there is nothing to gain: work is then done when it is asked for. */
+    enum status (*record)(struct device *device);
+    enum status (*recorded)(struct device *device, struct recording **recording);
+    enum status (*replay)(struct device *device, struct recording *recording);
+    void (*forget)(struct recording *recording);
+
+    void *(*stream)(struct device *device, int lane);   /* what ops' calls have as their lane */
     void (*memory_info)(struct device *device, size_t *free_bytes, size_t *total_bytes);
 };
 
@@ -47,12 +60,14 @@ struct device {
     int index;
     int threads;              /* CPU: OpenMP threads */
     int lanes;                /* streams that instructions may run on: CPU 1 */
+    int copy_lane;            /* for batches on their way: a lane of its own where there are several */
+    bool waits;               /* the host must reach a mark before it reads results (CUDA) */
 };
 
 extern const struct device_backend *const device_backends[];   /* of this build, ended by NULL */
 
-/* `which` is "auto", "cpu", "cuda" or "cuda:N". auto: the first CUDA device that works and can
- * train in this build, else the CPU, and a line that says so. threads 0: all cores this process
+/* `which` is "auto", "cpu", "cuda" or "cuda:N". auto: the first CUDA device that works, else the
+ * CPU, and a line that says so. threads 0: all cores this process
  * may use. */
 enum status device_open(const char *which, int threads, struct device **device);
 void device_close(struct device *device);

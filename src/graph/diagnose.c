@@ -1,9 +1,11 @@
 /* diagnose.c: names the first place where a run leaves the finite numbers. */
 #include <math.h>
+#include <stdlib.h>
 
+#include "base/memory.h"
 #include "graph/exec_parts.h"
 
-#define CHUNK 1024
+#define CHUNK 65536
 
 enum finding { FINITE, HOLDS_INF, HOLDS_NAN };
 static const char *const finding_names[] = {[FINITE] = "", [HOLDS_INF] = "Inf", [HOLDS_NAN] = "NaN"};
@@ -18,13 +20,14 @@ static enum finding scan(const float *numbers, int64_t count)
 
 static enum finding scan_range(const struct exec *exec, int id, int64_t first, int64_t count)
 {
-    float numbers[CHUNK];
+    float *numbers = memory_new(CHUNK, sizeof *numbers);
     enum finding finding = FINITE;
     for (int64_t at = first, end = first + count; finding == FINITE && at < end; at += CHUNK) {
         int64_t length = end - at < CHUNK ? end - at : CHUNK;
-        exec_fetch(exec, id, at, length, numbers);
+        if (exec_fetch(exec, id, at, length, numbers) != OK) break;
         finding = scan(numbers, length);
     }
+    free(numbers);
     return finding;
 }
 
@@ -57,8 +60,10 @@ static bool find_param(const struct exec *exec, struct reason *reason)
     for (int p = 0; p < store->layout.count; p++) {
         const struct op_param *spec = &store->graph->params[p].spec;
         if (spec->dtype != F32) continue;
-        const char *memory = (const char *)store->memory + store->layout.params[p].master;
-        enum finding finding = scan((const float *)memory, shape_count(spec->shape));
+        float *numbers = memory_new((size_t)shape_count(spec->shape), sizeof *numbers);
+        bool read = store_read(store, p, STORE_MASTER, numbers) == OK;
+        enum finding finding = read ? scan(numbers, shape_count(spec->shape)) : FINITE;
+        free(numbers);
         if (finding == FINITE) continue;
         because(reason, "parameter %s holds %s", store->graph->params[p].name, finding_names[finding]);
         return true;
@@ -90,10 +95,9 @@ static bool find_output(const struct exec *exec, int i, struct reason *reason)
 
 enum status exec_diagnose(struct exec *exec, struct reason *finding)
 {
-    struct exec_batch batch = exec->batch;
     struct reason found = {""};
     bool done = find_input(exec, &found) || find_param(exec, &found);
-    exec_bind(exec, &batch);
+    exec_bind(exec, exec->last);
     for (int i = 0; !done && i < exec->program->count; i++) {
         if (exec->program->instructions[i].phase == PHASE_UPDATE) break;
         TRY(exec_step(exec, i));

@@ -61,6 +61,7 @@ struct preparation {
     struct program *program;
     struct engines *engines;
     struct engine_use *uses;
+    int *alike;                  /* by engine: the earlier one that serves it too; -1: none */
     struct call_storage storage[4];
 };
 
@@ -70,7 +71,7 @@ static int engine_alike(struct preparation *p, int engine, const struct call *ca
 {
     const struct op *op = p->engines->op[engine];
     for (int e = 0; e < engine; e++) {
-        if (p->engines->op[e] != op || !p->engines->engine[e]) continue;
+        if (p->engines->op[e] != op || p->alike[e] >= 0) continue;
         struct call other = engine_call(p->program, &p->uses[e], &p->storage[2], &p->storage[3]);
         if (op->settings_size > 0 && memcmp(other.settings, call->settings, op->settings_size) != 0) continue;
         if (calls_alike(call, &other)) return e;
@@ -78,21 +79,96 @@ static int engine_alike(struct preparation *p, int engine, const struct call *ca
     return -1;
 }
 
-static enum status engine_prepare(struct preparation *p, int engine)
+static const struct op_code *code_reference_or_cpu(const struct op *op)
+{
+    return op_cpu(op);
+}
+
+static const struct op_code *code_cuda(const struct op *op)
+{
+    return op->cuda;
+}
+
+const struct op_code *(*engines_code(enum device_kind kind))(const struct op *op)
+{
+    switch (kind) {
+    case DEVICE_CPU: return code_reference_or_cpu;
+    case DEVICE_CUDA: return code_cuda;
+    }
+    return NULL;
+}
+
+static void heed(struct call *call, const struct engine_options *options)
+{
+    call->device = options->device;
+    call->tf32 = options->tf32;
+    call->deterministic = options->deterministic;
+}
+
+/* Whether an engine must be prepared: it has code that prepares, and no earlier one is like it. */
+static bool engine_is_first(struct preparation *p, int engine)
 {
     int forward = p->uses[engine].at[PHASE_FORWARD];
-    if (forward < 0) return OK;
+    if (forward < 0) return false;
     const struct op *op = p->program->instructions[forward].op;
     p->engines->op[engine] = op;
-    const struct op_code *code = p->engines->code_of(op);
-    if (!code->prepare) return OK;
+    if (!p->engines->options.code_of(op)->prepare) return false;
     struct call call = engine_call(p->program, &p->uses[engine], &p->storage[0], &p->storage[1]);
-    int alike = engine_alike(p, engine, &call);
-    if (alike >= 0) {
-        p->engines->engine[engine] = p->engines->engine[alike];
-        return OK;
+    p->alike[engine] = engine_alike(p, engine, &call);
+    return p->alike[engine] < 0;
+}
+
+static enum status engine_prepare(const struct preparation *p, int engine)
+{
+    struct call_storage *storage = memory_new(2, sizeof *storage);
+    struct call call = engine_call(p->program, &p->uses[engine], &storage[0], &storage[1]);
+    heed(&call, &p->engines->options);
+    const struct op_code *code = p->engines->options.code_of(p->engines->op[engine]);
+    enum status status = code->prepare(&call, &p->engines->engine[engine]);
+    free(storage);
+    return status;
+}
+
+/* Those that may be prepared side by side, then the others. */
+static enum status engines_prepare_first(struct preparation *p, const int *first, int count)
+{
+    enum status status = OK;
+#pragma omp parallel for schedule(dynamic)
+    for (int i = 0; i < count; i++) {
+        if (!p->engines->options.code_of(p->engines->op[first[i]])->prepare_together) continue;
+        enum status one = engine_prepare(p, first[i]);
+#pragma omp critical
+        if (one != OK) status = one;
     }
-    return code->prepare(&call, &p->engines->engine[engine]);
+    for (int i = 0; status == OK && i < count; i++)
+        if (!p->engines->options.code_of(p->engines->op[first[i]])->prepare_together)
+            status = engine_prepare(p, first[i]);
+    return status;
+}
+
+static enum status engines_prepare_all(struct preparation *p)
+{
+    int *first = memory_new((size_t)p->engines->count, sizeof *first);
+    int count = 0;
+    for (int e = 0; e < p->engines->count; e++) {
+        p->alike[e] = -1;
+        if (engine_is_first(p, e)) first[count++] = e;
+    }
+    enum status status = engines_prepare_first(p, first, count);
+    for (int e = 0; e < p->engines->count; e++)
+        if (p->alike[e] >= 0) p->engines->engine[e] = p->engines->engine[p->alike[e]];
+    free(first);
+    return status;
+}
+
+static enum status codes_check(const struct program *program, const struct engine_options *options)
+{
+    for (int i = 0; i < program->count; i++) {
+        const struct op *op = program->instructions[i].op;
+        if (op && !options->code_of(op)) return fail(NO_DEVICE, "%s: op %s has no code for this device",
+                                                     program->instructions[i].name, op->name);
+    }
+    return OK;
 }
 
 static void workspace_set(struct program *program, int i, int64_t bytes)
@@ -115,25 +191,28 @@ static void workspaces_ask(struct preparation *p)
     for (int i = 0; i < p->program->count; i++) {
         const struct instruction *at = &p->program->instructions[i];
         if (!at->op) continue;
-        const struct op_code *code = p->engines->code_of(at->op);
+        const struct op_code *code = p->engines->options.code_of(at->op);
         struct call call = program_call(p->program, i, &p->storage[0]);
+        heed(&call, &p->engines->options);
         if (at->engine >= 0) call.engine = p->engines->engine[at->engine];
         workspace_set(p->program, i, code->workspace ? (int64_t)code->workspace(&call) : 0);
     }
 }
 
-enum status engines_prepare(struct program *program, const struct op_code *(*code_of)(const struct op *),
+enum status engines_prepare(struct program *program, const struct engine_options *options,
                             struct engines *engines)
 {
-    struct engines made = {.count = program->engine_count, .code_of = code_of};
+    TRY(codes_check(program, options));
+    struct engines made = {.count = program->engine_count, .options = *options};
     made.engine = memory_new((size_t)made.count, sizeof *made.engine);
     made.op = memory_new((size_t)made.count, sizeof *made.op);
     struct preparation *p = memory_new(1, sizeof *p);
     *p = (struct preparation){.program = program, .engines = &made, .uses = engine_uses(program)};
-    enum status status = OK;
-    for (int e = 0; status == OK && e < made.count; e++) status = engine_prepare(p, e);
+    p->alike = memory_new((size_t)made.count, sizeof *p->alike);
+    enum status status = engines_prepare_all(p);
     if (status == OK) workspaces_ask(p);
     free(p->uses);
+    free(p->alike);
     free(p);
     if (status != OK) engines_release(&made);
     else *engines = made;
@@ -150,7 +229,7 @@ static bool released_before(const struct engines *engines, int engine)
 void engines_release(struct engines *engines)
 {
     for (int e = 0; e < engines->count; e++) {
-        const struct op_code *code = engines->op[e] ? engines->code_of(engines->op[e]) : NULL;
+        const struct op_code *code = engines->op[e] ? engines->options.code_of(engines->op[e]) : NULL;
         if (!engines->engine[e] || released_before(engines, e)) continue;
         if (code->release) code->release(engines->engine[e]);
     }

@@ -2,11 +2,8 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "base/memory.h"
-#include "graph/build.h"
 #include "graph/exec_parts.h"
 
 static const struct op_code *code_reference(const struct op *op)
@@ -14,164 +11,73 @@ static const struct op_code *code_reference(const struct op *op)
     return op->reference;
 }
 
-static const struct op_code *code_cpu(const struct op *op)
-{
-    return op_cpu(op);
-}
-
-static struct optimizer_state *state_of(const struct exec *exec)
-{
-    const struct store *store = exec->options.store;
-    return (struct optimizer_state *)((char *)store->memory + store->layout.state);
-}
-
-void *exec_address(const struct exec *exec, int id)
+void *exec_address(const struct exec *exec, const struct slot *slot, int id)
 {
     const struct value *value = &exec->program->values[id];
     const struct store *store = exec->options.store;
     switch (value->home) {
     case HOME_ARENA: return (char *)exec->arena + exec->plan.offsets[id];
     case HOME_PARAM: {
-        const struct store_slot *slot = &store->layout.params[value->index];
-        assert(!value->low || slot->low != STORE_NONE);
-        return (char *)store->memory + (value->low ? slot->low : slot->master);
+        const struct store_slot *param = &store->layout.params[value->index];
+        assert(!value->low || param->low != STORE_NONE);
+        return (char *)store->memory + (value->low ? param->low : param->master);
     }
-    case HOME_IMAGES: return exec->batch.images ? (char *)exec->batch.images + value->offset : NULL;
-    case HOME_TARGETS: return exec->batch.labels ? (char *)exec->batch.labels + value->offset : NULL;
+    case HOME_IMAGES: return slot ? (char *)(slot->images ? slot->images : (void *)slot->batch.images) + value->offset : NULL;
+    case HOME_TARGETS: return slot ? (char *)(slot->labels ? slot->labels : (void *)slot->batch.labels) + value->offset : NULL;
     case HOME_RESULT: return exec->results + value->offset;
     }
     return NULL;
 }
 
-/* The call's code for its phase. */
-static enum status (*code_run(const struct op_code *code, enum phase phase))(const struct call *)
+/* Memory. */
+
+static enum status device_memory(struct exec *exec, int64_t bytes, const char *what, void *memory)
 {
-    switch (phase) {
-    case PHASE_FORWARD: return code->forward;
-    case PHASE_BACKWARD: return code->backward;
-    case PHASE_BACKWARD_DATA: return code->backward_data;
-    case PHASE_BACKWARD_PARAMS: return code->backward_params;
-    case PHASE_UPDATE: return code->update;
-    case PHASE_COUNT: break;
-    }
-    return NULL;
+    void *taken = exec->device->backend->allocate(exec->device, (size_t)bytes);
+    char text[TEXT_BYTES];
+    if (!taken)
+        return fail(NO_DEVICE, "a batch of %d needs %s of %s, which the device does not have",
+                    exec->program->batch, text_bytes((uint64_t)bytes, text), what);
+    *(void **)memory = taken;
+    return OK;
 }
 
-/* Data for a tensor that the phase touches. Tensors of the batch get theirs when there is one. */
-static void resolve(struct exec *exec, const struct instruction *at, int id, struct tensor *tensor)
+static enum status host_memory(struct exec *exec, int64_t bytes, void *memory)
 {
-    if (id < 0) return;
-    if (!ids_have(at->reads, at->read_count, id) && !ids_have(at->writes, at->write_count, id)) return;
-    const struct value *value = &exec->program->values[id];
-    if (value->home == HOME_IMAGES || value->home == HOME_TARGETS)
-        *array_push(exec->inputs, exec->input_count) = (struct input){tensor, value->home, value->offset};
-    else
-        tensor->data = exec_address(exec, id);
+    void *taken = exec->device->backend->host_allocate(exec->device, (size_t)bytes);
+    if (!taken) return fail(NO_DEVICE, "no host memory for what a step exchanges with the device");
+    *(void **)memory = taken;
+    return OK;
 }
 
-/* A copy in the exec's own memory, with data. */
-static struct tensor *place_tensors(struct exec *exec, const struct instruction *at,
-                                    const struct tensor *from, const int *ids, int count)
-{
-    struct tensor *to = exec->tensors + exec->tensor_count;
-    exec->tensor_count += count;
-    for (int i = 0; i < count; i++) {
-        to[i] = from[i];
-        if (ids) resolve(exec, at, ids[i], &to[i]);
-    }
-    return to;
-}
-
-static void step_open(struct exec *exec, int i, struct call_storage *storage)
-{
-    struct step *step = &exec->steps[i];
-    const struct instruction *at = step->at = &exec->program->instructions[i];
-    if (!at->op) return;
-    step->run = code_run(exec->engines.code_of(at->op), at->phase);
-    assert(step->run);
-    struct call *call = &step->call;
-    *call = program_call(exec->program, i, storage);
-    call->x = place_tensors(exec, at, call->x, at->x, at->x_count);
-    call->d_x = place_tensors(exec, at, call->d_x, at->d_x, at->x_count);
-    call->params = place_tensors(exec, at, call->params, at->params, at->param_count);
-    call->d_params = place_tensors(exec, at, call->d_params, at->d_params, at->param_count);
-    call->saved = place_tensors(exec, at, call->saved, at->saved, at->saved_count);
-    resolve(exec, at, at->y, &call->y);
-    resolve(exec, at, at->d_y, &call->d_y);
-    call->workspace = at->workspace >= 0 ? exec_address(exec, at->workspace) : NULL;
-    call->engine = at->engine >= 0 ? exec->engines.engine[at->engine] : NULL;
-    call->loss_scale = &exec->scale;
-    if (!exec->program->training) return;
-    step->random = (struct op_random){.seed = exec->options.seed, .slice = (uint32_t)at->slice,
-                                      .layer = (uint32_t)at->node};
-    call->random = &step->random;
-}
-
-static void steps_open(struct exec *exec)
+static enum status slot_open(struct exec *exec, struct slot *slot)
 {
     const struct program *program = exec->program;
-    size_t tensors = 0;
-    for (int i = 0; i < program->count; i++) {
-        const struct instruction *at = &program->instructions[i];
-        tensors += (size_t)(2 * at->x_count + 2 * at->param_count + at->saved_count);
+    TRY(host_memory(exec, sizeof *slot->exchange, &slot->exchange));
+    *slot->exchange = (struct exchange){.scale = 1};
+    if (!exec->device->waits) {
+        slot->results = exec->results;
+        return OK;
     }
-    exec->tensors = memory_new(tensors, sizeof *exec->tensors);
-    exec->steps = memory_new((size_t)program->count, sizeof *exec->steps);
-    exec->times = memory_new((size_t)program->count, sizeof *exec->times);
-    struct call_storage *storage = memory_new(1, sizeof *storage);
-    for (int i = 0; i < program->count; i++) step_open(exec, i, storage);
-    free(storage);
-}
-
-static struct optimizer_param param_open(const struct exec *exec, int p)
-{
-    const struct store *store = exec->options.store;
-    const struct store_slot *slot = &store->layout.params[p];
-    const struct parameter *param = &store->graph->params[p];
-    char *memory = store->memory;
-    bool weight = param->spec.role == ROLE_WEIGHT;
-    struct optimizer_param out = {
-        .count = shape_count(param->spec.shape),
-        .master = (float *)(memory + slot->master),
-        .gradient = exec_address(exec, exec->program->gradients[p]),
-        .average = slot->average == STORE_NONE ? NULL : (float *)(memory + slot->average),
-        .low = slot->low == STORE_NONE ? NULL : memory + slot->low,
-        .low_dtype = store->layout.low,
-        .decay = weight || exec->options.decay_norm_bias,
-        .adapt = weight,
-    };
-    for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++)
-        out.slots[s] = slot->slots[s] == STORE_NONE ? NULL : (float *)(memory + slot->slots[s]);
-    return out;
-}
-
-static void params_open(struct exec *exec)
-{
-    const struct graph *graph = exec->program->graph;
-    exec->params = memory_new((size_t)graph->param_count, sizeof *exec->params);
-    for (int p = 0; p < graph->param_count; p++)
-        if (exec->program->gradients[p] >= 0) exec->params[exec->param_count++] = param_open(exec, p);
-    struct optimizer_state *state = state_of(exec);
-    if (state->scaler.scale == 0) state->scaler = scaler_start(&exec->options.scaling);
-    exec->state = *state;
+    TRY(host_memory(exec, program->results_bytes, &slot->results));
+    TRY(device_memory(exec, program->images_bytes, "images", &slot->images));
+    return device_memory(exec, program->targets_bytes, "labels", &slot->labels);
 }
 
 static enum status memory_open(struct exec *exec)
 {
-    const struct device_backend *backend = exec->device->backend;
     const struct exec_options *options = &exec->options;
-    exec->results = backend->host_allocate(exec->device, (size_t)exec->program->results_bytes);
-    if (!exec->results) return fail(NO_DEVICE, "no host memory for the results of a step");
+    TRY(device_memory(exec, exec->program->results_bytes, "results", &exec->results));
+    TRY(device_memory(exec, sizeof *exec->scale, "numbers", &exec->scale));
+    float one = 1;
+    TRY(exec->device->backend->upload(exec->device, 0, exec->scale, &one, sizeof one));
+    TRY(exec->device->backend->finish(exec->device));
+    for (int s = 0; s < exec->depth; s++) TRY(slot_open(exec, &exec->slots[s]));
     if (options->arena && options->arena_bytes >= exec->plan.arena_bytes) {
         exec->arena = options->arena;
         return OK;
     }
-    exec->arena = backend->allocate(exec->device, (size_t)exec->plan.arena_bytes);
-    if (!exec->arena) {
-        char text[TEXT_BYTES];
-        return fail(NO_DEVICE, "a batch of %d needs %s of working memory, which the device does not have",
-                    exec->program->batch, text_bytes((uint64_t)exec->plan.arena_bytes, text));
-    }
+    TRY(device_memory(exec, exec->plan.arena_bytes, "working memory", &exec->arena));
     exec->arena_bytes = exec->plan.arena_bytes;
     return OK;
 }
@@ -179,137 +85,65 @@ static enum status memory_open(struct exec *exec)
 static enum status exec_make(struct exec *exec)
 {
     const struct exec_options *options = &exec->options;
-    TRY(engines_prepare(exec->program, options->reference ? code_reference : code_cpu, &exec->engines));
+    const struct engine_options engines = {
+        .code_of = options->reference ? code_reference : engines_code(exec->device->backend->kind),
+        .device = exec->device, .tf32 = options->tf32, .deterministic = options->deterministic,
+    };
+    TRY(engines_prepare(exec->program, &engines, &exec->engines));
     TRY(plan_make(exec->program, !options->separate, options->plan_seconds, &exec->plan));
     exec->planned = true;
     TRY(memory_open(exec));
     steps_open(exec);
-    if (exec->program->training) params_open(exec);
-    return OK;
+    return exec->program->training ? update_open(exec) : OK;
 }
 
 enum status exec_open(struct program *program, const struct exec_options *options, struct exec **exec)
 {
-    if (options->device->backend->kind != DEVICE_CPU)
-        return fail(NO_DEVICE, "this build cannot run programs on %s", options->device->backend->name);
     struct exec *made = memory_new(1, sizeof *made);
     made->options = *options;
     made->device = options->device;
     made->program = program;
-    made->scale = 1;
+    made->depth = options->device->waits ? EXEC_SLOTS : 1;
     enum status status = exec_make(made);
     if (status != OK) exec_close(made);
     else *exec = made;
     return status;
 }
 
+static void slot_close(struct exec *exec, struct slot *slot)
+{
+    const struct device_backend *backend = exec->device->backend;
+    const struct program *program = exec->program;
+    if (slot->recording) backend->forget(slot->recording);
+    if (slot->images) backend->release(exec->device, slot->images, (size_t)program->images_bytes);
+    if (slot->labels) backend->release(exec->device, slot->labels, (size_t)program->targets_bytes);
+    if (slot->results && slot->results != exec->results)
+        backend->host_release(exec->device, slot->results, (size_t)program->results_bytes);
+    if (slot->exchange) backend->host_release(exec->device, slot->exchange, sizeof *slot->exchange);
+}
+
 void exec_close(struct exec *exec)
 {
     if (!exec) return;
     const struct device_backend *backend = exec->device->backend;
+    if (exec->started > exec->collected) backend->finish(exec->device);
+    if (exec->updates) exec->update_code->close(&exec->update);
+    for (int s = 0; s < exec->depth; s++) slot_close(exec, &exec->slots[s]);
     if (exec->arena_bytes > 0) backend->release(exec->device, exec->arena, (size_t)exec->arena_bytes);
-    if (exec->results)
-        backend->host_release(exec->device, exec->results, (size_t)exec->program->results_bytes);
+    if (exec->results) backend->release(exec->device, exec->results, (size_t)exec->program->results_bytes);
+    if (exec->scale) backend->release(exec->device, exec->scale, sizeof *exec->scale);
     if (exec->planned) plan_free(&exec->plan);
     engines_release(&exec->engines);
     free(exec->steps);
     free(exec->tensors);
     free(exec->inputs);
     free(exec->params);
+    free(exec->averages);
     free(exec->times);
     free(exec);
 }
 
-void exec_bind(struct exec *exec, const struct exec_batch *batch)
-{
-    exec->batch = *batch;
-    for (int i = 0; i < exec->input_count; i++) {
-        const struct input *input = &exec->inputs[i];
-        const void *base = input->home == HOME_IMAGES ? batch->images : batch->labels;
-        input->tensor->data = (char *)base + input->offset;
-    }
-}
-
-enum status exec_step(struct exec *exec, int i)
-{
-    struct step *step = &exec->steps[i];
-    enum status status = step->run(&step->call);
-    if (status != OK) return fail(status, "%s failed", step->at->name);
-    return OK;
-}
-
-static void run_optimizer(struct exec *exec, double lr, double momentum)
-{
-    const struct exec_options *options = &exec->options;
-    optimizer_step(options->optimizer, &options->optimizer_settings, &options->scaling, exec->params,
-                   exec->param_count, lr, momentum, state_of(exec));
-}
-
-static int64_t nanoseconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-static enum status run_instruction(struct exec *exec, int i, double lr, double momentum)
-{
-    const struct instruction *at = exec->steps[i].at;
-    if (!at->op) {
-        run_optimizer(exec, lr, momentum);
-        return OK;
-    }
-    if (at->phase == PHASE_UPDATE && state_of(exec)->skipped) return OK;
-    return exec_step(exec, i);
-}
-
-static void average_one(double decay, enum dtype dtype, void *average, const void *now, int64_t count)
-{
-    if (dtype == F32) {
-        float *to = average;
-        const float *from = now;
-        for (int64_t i = 0; i < count; i++) to[i] = (float)(decay * to[i] + (1 - decay) * from[i]);
-    } else {
-        memcpy(average, now, (size_t)count * dtype_bytes(dtype));
-    }
-}
-
-static void average_statistics(const struct exec *exec)
-{
-    const struct store *store = exec->options.store;
-    char *memory = store->memory;
-    for (int p = 0; p < store->layout.count; p++) {
-        const struct store_slot *slot = &store->layout.params[p];
-        const struct op_param *spec = &store->graph->params[p].spec;
-        if (spec->role != ROLE_STATISTIC || slot->average == STORE_NONE) continue;
-        average_one(exec->options.optimizer_settings.ema, spec->dtype, memory + slot->average,
-                    memory + slot->master, shape_count(spec->shape));
-    }
-}
-
-static void count_step(struct exec *exec)
-{
-    struct optimizer_state *state = state_of(exec);
-    state->step++;
-    exec->scale = state->scaler.scale;
-    for (int i = 0; i < exec->program->count; i++) exec->steps[i].random.step = (uint64_t)state->step;
-}
-
-enum status exec_run(struct exec *exec, const struct exec_batch *batch, double lr, double momentum)
-{
-    bool training = exec->program->training;
-    exec_bind(exec, batch);
-    if (training) count_step(exec);
-    for (int i = 0; i < exec->program->count; i++) {
-        int64_t begin = exec->measure ? nanoseconds_now() : 0;
-        TRY(run_instruction(exec, i, lr, momentum));
-        if (exec->measure) exec->times[i] = nanoseconds_now() - begin;
-    }
-    if (!training) return OK;
-    if (!state_of(exec)->skipped) average_statistics(exec);
-    exec->state = *state_of(exec);
-    return OK;
-}
+/* What is known of it, and what it computed. */
 
 const struct plan *exec_plan(const struct exec *exec)
 {
@@ -326,9 +160,15 @@ int64_t exec_arena_bytes(const struct exec *exec)
     return exec->arena_bytes;
 }
 
+int exec_depth(const struct exec *exec)
+{
+    return exec->depth;
+}
+
 static const void *result_of(const struct exec *exec, int value)
 {
-    return value < 0 ? NULL : exec_address(exec, value);
+    if (value < 0 || !exec->last) return NULL;
+    return (const char *)exec->last->results + exec->program->values[value].offset;
 }
 
 const float *exec_losses(const struct exec *exec)
@@ -346,26 +186,37 @@ const float *exec_logits(const struct exec *exec)
     return result_of(exec, exec->program->logits);
 }
 
-const struct optimizer_state *exec_state(const struct exec *exec)
+static const struct exchange *exchange_of(const struct exec *exec)
 {
-    return &exec->state;
+    return (exec->last ? exec->last : &exec->slots[0])->exchange;
 }
 
-void exec_fetch(const struct exec *exec, int id, int64_t first, int64_t count, float *host)
+const struct optimizer_state *exec_state(const struct exec *exec)
 {
+    return &exchange_of(exec)->state;
+}
+
+enum status exec_fetch(const struct exec *exec, int id, int64_t first, int64_t count, float *host)
+{
+    const struct device_backend *backend = exec->device->backend;
     const struct value *value = &exec->program->values[id];
-    const char *from = (const char *)exec_address(exec, id) + first * (int64_t)dtype_bytes(value->dtype);
-    if (dtype_is_float(value->dtype))
-        dtype_convert(F32, host, value->dtype, from, (size_t)count);
+    size_t bytes = (size_t)count * dtype_bytes(value->dtype);
+    const char *from = (const char *)exec_address(exec, exec->last, id) + first * (int64_t)dtype_bytes(value->dtype);
+    void *stored = memory_new(bytes, 1);
+    enum status status = backend->download(exec->device, 0, stored, from, bytes);
+    if (status == OK) status = backend->finish(exec->device);
+    if (status == OK && dtype_is_float(value->dtype))
+        dtype_convert(F32, host, value->dtype, stored, (size_t)count);
     else
-        for (int64_t i = 0; i < count; i++) host[i] = (float)dtype_get(value->dtype, from, i);
+        for (int64_t i = 0; status == OK && i < count; i++) host[i] = (float)dtype_get(value->dtype, stored, i);
+    free(stored);
+    return status;
 }
 
 enum status exec_value(const struct exec *exec, int value, float *host)
 {
     assert(exec->options.separate);
-    exec_fetch(exec, value, 0, shape_count(exec->program->values[value].shape), host);
-    return OK;
+    return exec_fetch(exec, value, 0, shape_count(exec->program->values[value].shape), host);
 }
 
 enum status exec_gradient(const struct exec *exec, int param, float *host)
@@ -373,9 +224,13 @@ enum status exec_gradient(const struct exec *exec, int param, float *host)
     int value = exec->program->gradients[param];
     assert(value >= 0);
     int64_t count = shape_count(exec->program->values[value].shape);
-    exec_fetch(exec, value, 0, count, host);
-    for (int64_t i = 0; i < count; i++) host[i] /= exec->scale;
-    return OK;
+    float *stored = memory_new((size_t)count, sizeof *stored);
+    enum status status = exec_fetch(exec, value, 0, count, stored);
+    if (status == OK) store_to_torch(exec->options.store, param, stored, host);
+    float scale = exchange_of(exec)->scale;
+    for (int64_t i = 0; status == OK && i < count; i++) host[i] /= scale;
+    free(stored);
+    return status;
 }
 
 void exec_measure(struct exec *exec, bool on)

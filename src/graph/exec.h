@@ -4,6 +4,7 @@
 
 #include "graph/plan.h"
 #include "graph/store.h"
+#include "kernels/update.h"
 
 struct exec_options {
     struct device *device;
@@ -12,6 +13,8 @@ struct exec_options {
     struct optimizer_settings optimizer_settings;
     struct scaler_settings scaling;
     bool decay_norm_bias;
+    bool tf32, deterministic;                        /* as in struct call */
+    int stop_at;                                     /* as in struct update */
     uint64_t seed;                                   /* dropout */
     bool reference;                                  /* run every op's reference code (tests) */
     bool separate;                                   /* every tensor its own memory (tests) */
@@ -33,20 +36,29 @@ const struct plan *exec_plan(const struct exec *exec);
 void *exec_arena(const struct exec *exec);
 int64_t exec_arena_bytes(const struct exec *exec);     /* of its own range; 0 when it shares another's */
 
-/* One run over a batch in host memory laid out as the program says (images [batch,h,w,c] in
- * program->storage; labels int32). The CPU reads it in place. Training: counts a step, runs forward
- * to update; a step that is skipped changes the scaler's state and the counters only. lr and
- * momentum are for the next update. Returns when the results can be read.
+/* A run over a batch in host memory laid out as the program says (images [batch,h,w,c] in
+ * program->storage; labels int32), in two parts. Training: counts a step, runs forward
+ * to update; a step that is skipped changes the scaler's state and the counters only.
+ *
+ * start queues it; the batch stays where it is until the run is collected. Up to exec_depth() runs
+ * may be started and not collected: 1 on the CPU, which has done the work by then and read the batch in place; 2 on a
+ * GPU, which begins one as it ends the other. collect waits for the oldest, which is then
+ * the last run. What goes wrong on the device may only be seen there.
  *
  * Averages (EMA) of running statistics follow as those of parameters do; counters are copied. */
 struct exec_batch {
     const void *images;
     const int32_t *labels;
+    bool unchanged;          /* what lies there was given before: it need not be copied to the device again */
 };
+int exec_depth(const struct exec *exec);
+enum status exec_start(struct exec *exec, const struct exec_batch *batch, const struct update_rates *rates);
+enum status exec_collect(struct exec *exec);
+/* Both, with the rates of the next update. */
 enum status exec_run(struct exec *exec, const struct exec_batch *batch, double lr, double momentum);
 
-/* Results of the last run, host memory, valid until the next: loss and rank (how many classes
- * beat the true one) per image; logits [batch, classes] as fp32, or NULL. */
+/* Results of the last run, host memory, valid until exec_depth() more are started: loss and rank (how many
+ * classes beat the true one) per image; logits [batch, classes] as fp32, or NULL. */
 const float *exec_losses(const struct exec *exec);
 const int32_t *exec_ranks(const struct exec *exec);
 const float *exec_logits(const struct exec *exec);
@@ -66,7 +78,8 @@ enum status exec_gradient(const struct exec *exec, int param, float *host);
  * ("layer3.1.conv2 forward: output holds Inf"), empty when all is finite. */
 enum status exec_diagnose(struct exec *exec, struct reason *finding);
 
-/* Nanoseconds of each instruction in the last run, when measuring was asked for. */
+/* Nanoseconds of each instruction in the last run, when measuring was asked for: each then waits for the one
+ * before it, so that on a GPU their sum is more than the run would take. */
 void exec_measure(struct exec *exec, bool on);
 const int64_t *exec_times(const struct exec *exec);
 

@@ -152,6 +152,7 @@ void instruction_link(const struct program *program, struct instruction *instruc
     case PHASE_BACKWARD_DATA:
     case PHASE_BACKWARD_PARAMS: link_backward(instruction); break;
     case PHASE_UPDATE: link_update(program, instruction); break;
+    case PHASE_RECOMPUTE: assert(false);
     case PHASE_COUNT: assert(false);
     }
     writes_add(instruction, instruction->workspace);

@@ -2,6 +2,7 @@
 #ifndef GRAPH_PROGRAM_H
 #define GRAPH_PROGRAM_H
 
+#include "device/device.h"
 #include "graph/graph.h"
 
 enum home {
@@ -114,16 +115,26 @@ struct call_storage {
 };
 struct call program_call(const struct program *program, int i, struct call_storage *storage);
 
+/* The code of ops on a device, and what it should heed. */
+struct engine_options {
+    const struct op_code *(*code_of)(const struct op *op);   /* NULL where there is none */
+    struct device *device;             /* NULL: planned for without one at hand */
+    bool tf32, deterministic;          /* as in struct call */
+};
+/* code_of for a kind of device. */
+const struct op_code *(*engines_code(enum device_kind kind))(const struct op *op);
+
 /* Engines by number, prepared and released together. */
 struct engines {
     int count;
     void **engine;
     const struct op **op;
-    const struct op_code *(*code_of)(const struct op *op);
+    struct engine_options options;
 };
 /* Prepares every engine and gives every instruction the workspace that it asks for, as a value of
- * its own. Before planning; may be done again, for other code, before another plan. */
-enum status engines_prepare(struct program *program, const struct op_code *(*code_of)(const struct op *),
+ * its own. Before planning; may be done again, for other code, before another plan. NO_DEVICE when an op
+ * has no code there. */
+enum status engines_prepare(struct program *program, const struct engine_options *options,
                             struct engines *engines);
 void engines_release(struct engines *engines);
 

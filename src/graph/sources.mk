@@ -7,6 +7,8 @@ libgraph_a_SOURCES = \
 	src/graph/exec.c \
 	src/graph/exec.h \
 	src/graph/exec_parts.h \
+	src/graph/exec_run.c \
+	src/graph/exec_steps.c \
 	src/graph/expression.c \
 	src/graph/expression.h \
 	src/graph/fuse.c \

@@ -242,16 +242,61 @@ bool store_has(const struct store *store, int param, enum store_part part)
     return part_offset(store, param, part) != STORE_NONE;
 }
 
+/* Whether the device holds a parameter as k, r, s, c, where torch has k, c, r, s. */
+static bool held_channels_last(const struct store *store, int param)
+{
+    const struct parameter *parameter = &store->graph->params[param];
+    const struct op *op = store->graph->nodes[parameter->node].op;
+    const struct op_code *code = engines_code(store->device->backend->kind)(op);
+    return code && code->channels_last && parameter->spec.shape.rank == 4;
+}
+
+/* [outer, rows, columns] becomes [outer, columns, rows]. */
+static void transpose(const float *from, float *to, int64_t outer, int64_t rows, int64_t columns)
+{
+#pragma omp parallel for schedule(static) if (outer * rows * columns > 65536)
+    for (int64_t o = 0; o < outer; o++)
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < columns; c++)
+                to[(o * columns + c) * rows + r] = from[(o * rows + r) * columns + c];
+}
+
+void store_to_torch(const struct store *store, int param, const float *held, float *torch)
+{
+    struct shape s = param_spec(store->graph, param)->shape;
+    if (held_channels_last(store, param)) transpose(held, torch, s.dim[0], s.dim[2] * s.dim[3], s.dim[1]);
+    else memcpy(torch, held, (size_t)shape_count(s) * sizeof *torch);
+}
+
+static void store_from_torch(const struct store *store, int param, const float *torch, float *held)
+{
+    struct shape s = param_spec(store->graph, param)->shape;
+    if (held_channels_last(store, param)) transpose(torch, held, s.dim[0], s.dim[1], s.dim[2] * s.dim[3]);
+    else memcpy(held, torch, (size_t)shape_count(s) * sizeof *held);
+}
+
 enum status store_read(const struct store *store, int param, enum store_part part, void *host)
 {
     assert(store_has(store, param, part));
-    return store_down(store, part_offset(store, param, part), host, part_bytes(store, param));
+    int64_t offset = part_offset(store, param, part);
+    if (!held_channels_last(store, param)) return store_down(store, offset, host, part_bytes(store, param));
+    float *held = memory_new(part_bytes(store, param), 1);
+    enum status status = store_down(store, offset, held, part_bytes(store, param));
+    if (status == OK) store_to_torch(store, param, held, host);
+    free(held);
+    return status;
 }
 
 enum status store_write(struct store *store, int param, enum store_part part, const void *host)
 {
     assert(store_has(store, param, part));
-    return store_up(store, part_offset(store, param, part), host, part_bytes(store, param));
+    int64_t offset = part_offset(store, param, part);
+    if (!held_channels_last(store, param)) return store_up(store, offset, host, part_bytes(store, param));
+    float *held = memory_new(part_bytes(store, param), 1);
+    store_from_torch(store, param, host, held);
+    enum status status = store_up(store, offset, held, part_bytes(store, param));
+    free(held);
+    return status;
 }
 
 enum status store_read_state(const struct store *store, struct optimizer_state *state)
@@ -270,7 +315,10 @@ static enum status refresh_one(struct store *store, int param, const void *maste
     const struct store_slot *slot = &store->layout.params[param];
     if (slot->low == STORE_NONE) return OK;
     size_t count = (size_t)param_count(store->graph, param);
-    dtype_convert(store->layout.low, scratch, F32, master, count);
+    float *held = memory_new(count, sizeof *held);
+    store_from_torch(store, param, master, held);
+    dtype_convert(store->layout.low, scratch, F32, held, count);
+    free(held);
     return store_up(store, slot->low, scratch, count * dtype_bytes(store->layout.low));
 }
 

@@ -55,6 +55,8 @@ enum status store_init(struct store *store, uint64_t seed);
 enum store_part { STORE_MASTER, STORE_AVERAGE, STORE_SLOT0, STORE_SLOT1, STORE_SLOT2 };
 enum status store_read(const struct store *store, int param, enum store_part part, void *host);
 enum status store_write(struct store *store, int param, enum store_part part, const void *host);
+/* A parameter's numbers (or its gradient's) from the order in which the device holds them into torch's. */
+void store_to_torch(const struct store *store, int param, const float *held, float *torch);
 bool store_has(const struct store *store, int param, enum store_part part);
 enum status store_read_state(const struct store *store, struct optimizer_state *state);
 enum status store_write_state(struct store *store, const struct optimizer_state *state);

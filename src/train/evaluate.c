@@ -13,6 +13,8 @@ struct counting {
     struct evaluation *sums;
     int64_t top1, top5;
     double loss;
+    struct batch *flights[2];    /* queued and not collected, the oldest first */
+    int flying;
 };
 
 int evaluate_best(const float *logits, int classes)
@@ -36,8 +38,6 @@ static void count_confusion(struct counting *counting, const struct batch *batch
 
 static enum status count_batch(struct counting *counting, const struct batch *batch)
 {
-    const struct exec_batch input = {batch->images, batch->labels};
-    TRY(exec_run(counting->step->exec, &input, 0, 0));
     const float *losses = exec_losses(counting->step->exec);
     const int32_t *ranks = exec_ranks(counting->step->exec);
     for (int i = 0; i < batch->count; i++) {
@@ -53,17 +53,47 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
                                      batch->count, counting->setup->classes);
 }
 
+static enum status launch(struct counting *counting, struct loader *loader, bool *more)
+{
+    struct batch *batch;
+    if (signals_stop()) return STOPPED;
+    TRY(loader_next(loader, &batch, NULL));
+    *more = batch != NULL;
+    if (!batch) return OK;
+    const struct exec_batch input = {.images = batch->images, .labels = batch->labels};
+    const struct update_rates none = {0};
+    counting->flights[counting->flying++] = batch;
+    return exec_start(counting->step->exec, &input, &none);
+}
+
+/* The oldest batch under way. */
+static enum status collect(struct counting *counting, struct loader *loader)
+{
+    TRY(exec_collect(counting->step->exec));
+    struct batch *batch = counting->flights[0];
+    counting->flights[0] = counting->flights[1];
+    counting->flying--;
+    enum status status = count_batch(counting, batch);
+    loader_return(loader, batch);
+    return status;
+}
+
 static enum status count_all(struct counting *counting, struct loader *loader)
 {
+    bool more = true;
     TRY(loader_start(loader, 0, 0));
-    struct batch *batch;
-    for (;;) {
-        TRY(loader_next(loader, &batch, NULL));
-        if (!batch) return OK;
-        enum status status = signals_stop() ? STOPPED : count_batch(counting, batch);
-        loader_return(loader, batch);
-        TRY(status);
+    while (more || counting->flying > 0) {
+        while (more && counting->flying < exec_depth(counting->step->exec)) TRY(launch(counting, loader, &more));
+        if (counting->flying > 0) TRY(collect(counting, loader));
     }
+    return OK;
+}
+
+/* After a failure in their midst. */
+static void drop(struct counting *counting, struct loader *loader)
+{
+    while (counting->flying > 0 && exec_collect(counting->step->exec) == OK)
+        loader_return(loader, counting->flights[--counting->flying]);
 }
 
 enum status evaluate(const struct setup *setup, const struct images *images, const struct step *step,
@@ -72,11 +102,12 @@ enum status evaluate(const struct setup *setup, const struct images *images, con
     struct evaluation sums = {0};
     size_t cells = (size_t)setup->classes * (size_t)setup->classes;
     double start = clock_seconds();
-    struct counting counting = {setup, step, options, &sums, 0, 0, 0};
+    struct counting counting = {.setup = setup, .step = step, .options = options, .sums = &sums};
     struct loader *loader;
     TRY(setup_loader(setup, images, false, &loader));
     if (options->confusion) sums.confusion = memory_new(cells, sizeof *sums.confusion);
     enum status status = count_all(&counting, loader);
+    drop(&counting, loader);
     loader_close(loader);
     if (status == OK && sums.images == 0) status = fail(BAD_DATA, "there is no image to evaluate on");
     if (status != OK) {

@@ -59,9 +59,11 @@ static enum status open_programs(struct run *run)
     TRY(step_open(run->setup, STEP_TRAINING, &run->store, NULL, &run->training));
     if (run->setup->val.dataset)
         TRY(step_open(run->setup, STEP_EVALUATION, &run->store, &run->training, &run->evaluation));
-    run->bytes = step_bytes(&run->training.program, exec_plan(run->training.exec), run->store.layout.bytes);
+    run->bytes = step_bytes(run->setup, &run->training.program, exec_plan(run->training.exec),
+                            run->store.layout.bytes);
     bool own = run->evaluation.exec && exec_arena(run->evaluation.exec) != exec_arena(run->training.exec);
     if (own) run->bytes.total += exec_arena_bytes(run->evaluation.exec);
+    run->state = *exec_state(run->training.exec);
     return step_check_limit(run->setup, &run->bytes);
 }
 
@@ -105,6 +107,10 @@ void run_close(struct run *run)
     progress_close(&run->progress);
     events_close(&run->events);
     metrics_close(&run->metrics);
+    /* What is queued still reads the loader's batches. */
+    if (run->flying > 0) run->setup->device->backend->finish(run->setup->device);
+    for (int i = 0; i < run->flying; i++) loader_return(run->loader, run->flights[i].batch);
+    run->flying = 0;
     if (run->loader) loader_close(run->loader);
     step_close(&run->evaluation);
     step_close(&run->training);

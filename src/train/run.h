@@ -16,6 +16,13 @@ struct run_options {
     bool quiet;
 };
 
+/* A step that is queued on the device and not collected. */
+struct flight {
+    struct batch *batch;         /* lent by the loader until then */
+    struct update_rates rates;
+};
+#define FLIGHTS_MAX 2
+
 struct run {
     struct setup *setup;
     struct folder folder;
@@ -27,7 +34,9 @@ struct run {
     struct progress progress;
     struct position position;
     struct step_bytes bytes;
-    struct optimizer_state state;       /* after the last step */
+    struct optimizer_state state;       /* after the last step collected */
+    struct flight flights[FLIGHTS_MAX]; /* the oldest first */
+    int flying;
     double began;                       /* all times by clock_seconds */
     int64_t steps;                      /* that this process made */
     double saved;                       /* when the last checkpoint was written */

@@ -66,6 +66,19 @@ static int workers_of(const struct settings *settings)
     return count > 0 ? count : 1;
 }
 
+/* Where the host runs ahead of the device, two batches are out at once, and a third should be coming. */
+#define PREFETCH_AHEAD 4
+
+static void *pinned_allocate(void *device, size_t bytes)
+{
+    return ((struct device *)device)->backend->host_allocate(device, bytes);
+}
+
+static void pinned_release(void *device, void *memory, size_t bytes)
+{
+    ((struct device *)device)->backend->host_release(device, memory, bytes);
+}
+
 enum status setup_loader(const struct setup *setup, const struct images *images, bool training,
                          struct loader **loader)
 {
@@ -88,6 +101,13 @@ enum status setup_loader(const struct setup *setup, const struct images *images,
         .stop_on_error = settings->data.on_error == ON_ERROR_STOP,
         .bad_image = report_bad_image,
     };
+    const struct device *device = setup->device;
+    if (device && device->waits) {
+        options.allocate = pinned_allocate;
+        options.release = pinned_release;
+        options.memory_context = setup->device;
+        options.prefetch = options.prefetch < PREFETCH_AHEAD ? PREFETCH_AHEAD : options.prefetch;
+    }
     return loader_open(&options, loader);
 }
 

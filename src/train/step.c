@@ -2,6 +2,16 @@
 
 #include "base/text.h"
 
+/* Overflows in a row, with the loss scale at its floor, after which it is clear that they will not
+ * stop by themselves. A static scale cannot move: the first is enough. */
+#define STUCK_DYNAMIC 3
+#define STUCK_STATIC 1
+
+int step_stuck(const struct setup *setup)
+{
+    return setup->scaling.dynamic ? STUCK_DYNAMIC : STUCK_STATIC;
+}
+
 enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program)
 {
     bool training = kind == STEP_TRAINING;
@@ -38,6 +48,9 @@ enum status step_open(const struct setup *setup, enum step_kind kind, struct sto
         .optimizer_settings = setup->optimizer_settings,
         .scaling = setup->scaling,
         .decay_norm_bias = setup->settings->optimizer.decay_norm_bias,
+        .tf32 = setup->precision->tf32,
+        .deterministic = setup->settings->run.deterministic,
+        .stop_at = setup->settings->train.on_nan == ON_NAN_STOP ? step_stuck(setup) : 0,
         .seed = (uint64_t)setup->settings->run.seed,
         .arena = beside && beside->exec ? exec_arena(beside->exec) : NULL,
         .arena_bytes = beside && beside->exec ? exec_arena_bytes(beside->exec) : 0,
@@ -54,13 +67,16 @@ void step_close(struct step *step)
     *step = (struct step){0};
 }
 
-struct step_bytes step_bytes(const struct program *program, const struct plan *plan, int64_t store)
+struct step_bytes step_bytes(const struct setup *setup, const struct program *program, const struct plan *plan,
+                             int64_t store)
 {
+    /* Where the host runs ahead, one batch is on its way while another is worked on. */
+    int64_t batches = setup->device && setup->device->waits ? 2 : 1;
     struct step_bytes bytes = {
         .arena = plan->arena_bytes,
         .live_bound = plan->live_bytes_bound,
         .store = store,
-        .batch = program->images_bytes + program->targets_bytes + program->results_bytes,
+        .batch = batches * (program->images_bytes + program->targets_bytes) + program->results_bytes,
         .workspace = plan->workspace_bytes,
     };
     bytes.total = bytes.arena + bytes.store + bytes.batch;

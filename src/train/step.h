@@ -22,11 +22,15 @@ enum status step_open(const struct setup *setup, enum step_kind kind, struct sto
                       const struct step *beside, struct step *step);
 void step_close(struct step *step);          /* accepts a zeroed struct */
 
+/* Overflows in a row, with the loss scale at its floor, that are said aloud; train.on_nan=stop ends the run then. */
+int step_stuck(const struct setup *setup);
+
 /* What a run takes of device memory, known before any is taken. */
 struct step_bytes {
     int64_t arena, live_bound, store, batch, workspace, total;
 };
-struct step_bytes step_bytes(const struct program *program, const struct plan *plan, int64_t store);
+struct step_bytes step_bytes(const struct setup *setup, const struct program *program, const struct plan *plan,
+                             int64_t store);
 
 /* NO_DEVICE if that is more than memory.limit. */
 enum status step_check_limit(const struct setup *setup, const struct step_bytes *bytes);

@@ -12,11 +12,7 @@
 #include "train/report.h"
 #include "train/signals.h"
 
-/* Overflows in a row, with the loss scale at its floor, after which it is clear that they will not
- * stop by themselves. A static scale cannot move: the first is enough. */
-#define STUCK_DYNAMIC 3
-#define STUCK_STATIC 1
-#define STUCK_AGAIN 1000      /* and so often is it said again */
+#define STUCK_AGAIN 1000      /* how often it is said again that steps overflow at the lowest scale */
 
 enum verdict { GO_ON, FINISH_EPOCH, DONE, EARLY_STOP, MAX_STEPS, MAX_TIME, STOP };
 
@@ -73,7 +69,7 @@ static double count_results(struct run *run)
 static enum status diagnose(struct run *run, const struct batch *batch)
 {
     const struct scaler *scaler = &run->state.scaler;
-    int stuck = run->setup->scaling.dynamic ? STUCK_DYNAMIC : STUCK_STATIC;
+    int stuck = step_stuck(run->setup);
     bool stop = run->setup->settings->train.on_nan == ON_NAN_STOP;
     if (scaler->floor_overflows < stuck || (scaler->floor_overflows - stuck) % STUCK_AGAIN != 0) return OK;
     struct reason finding = {""};
@@ -90,32 +86,58 @@ static enum status diagnose(struct run *run, const struct batch *batch)
     return OK;
 }
 
-static enum status run_batch(struct run *run, const struct batch *batch)
+/* Rates of the step that will be queued next. While one is under way, it is not known whether that
+ * one will be applied: those for either case go along. */
+static struct update_rates next_rates(const struct run *run)
 {
-    struct schedule_rate rate = schedule_at(&run->setup->schedule, run->state.updates);
-    struct report_step report = {.lr = rate.lr, .loss_scale = run->state.scaler.scale};
-    const struct exec_batch input = {batch->images, batch->labels};
-    TRY(exec_run(run->training.exec, &input, rate.lr, rate.momentum));
+    struct update_rates rates = {.updates = run->state.updates};
+    for (int k = 0; k < 2; k++) {
+        struct schedule_rate rate = schedule_at(&run->setup->schedule, rates.updates + k);
+        rates.lr[k] = rate.lr;
+        rates.momentum[k] = rate.momentum;
+    }
+    return rates;
+}
+
+static enum status launch(struct run *run)
+{
+    struct flight flight = {.rates = next_rates(run)};
+    TRY(loader_next(run->loader, &flight.batch, &run->position.wait_seconds));
+    if (!flight.batch)
+        return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
+                    (long long)(run->position.batch + run->flying), (long long)run->setup->steps_per_epoch);
+    const struct exec_batch input = {.images = flight.batch->images, .labels = flight.batch->labels};
+    enum status status = exec_start(run->training.exec, &input, &flight.rates);
+    if (status != OK) loader_return(run->loader, flight.batch);
+    else run->flights[run->flying++] = flight;
+    return status;
+}
+
+static enum status count_flight(struct run *run, const struct flight *flight)
+{
+    int64_t applied = run->state.updates - flight->rates.updates;
+    struct report_step report = {.lr = flight->rates.lr[applied > 0], .loss_scale = run->state.scaler.scale};
     run->state = *exec_state(run->training.exec);
     report.loss = count_results(run);
     run->steps++;
     run->position.batch++;
     run->position.skipped += run->state.skipped != 0;
+    run->position.bad_images += flight->batch->bad;
     run->position.seconds = run->seconds_before + clock_seconds() - run->resumed_at;
-    run->images_since_told += batch->count;
-    if (run->state.skipped) TRY(diagnose(run, batch));
+    run->images_since_told += flight->batch->count;
+    if (run->state.skipped) TRY(diagnose(run, flight->batch));
     return report_step(run, &report);
 }
 
-static enum status step(struct run *run)
+/* The oldest step under way. */
+static enum status collect(struct run *run)
 {
-    struct batch *batch;
-    TRY(loader_next(run->loader, &batch, &run->position.wait_seconds));
-    if (!batch) return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
-                            (long long)run->position.batch, (long long)run->setup->steps_per_epoch);
-    run->position.bad_images += batch->bad;
-    enum status status = run_batch(run, batch);
-    loader_return(run->loader, batch);
+    TRY(exec_collect(run->training.exec));
+    struct flight flight = run->flights[0];
+    run->flights[0] = run->flights[1];
+    run->flying--;
+    enum status status = count_flight(run, &flight);
+    loader_return(run->loader, flight.batch);
     return status;
 }
 
@@ -131,21 +153,34 @@ static bool save_and_go_on(struct run *run)
     return false;
 }
 
-static bool step_checkpoint_due(const struct run *run)
+/* Whether a checkpoint is due when `ahead` more steps have been made. */
+static bool step_checkpoint_due(const struct run *run, int ahead)
 {
     const struct field_every *every = &run->setup->settings->checkpoint.every;
     if (every->amount <= 0) return false;
     switch (every->unit) {
     case UNIT_STEPS:
-        return fmod((double)run->state.step, every->amount) < 1;
+        return fmod((double)(run->state.step + ahead), every->amount) < 1;
     case UNIT_SECONDS:
-        return clock_seconds() - run->saved >= every->amount;
+        return ahead == 0 && clock_seconds() - run->saved >= every->amount;
     case UNIT_EPOCHS:
         if (every->amount >= 1) return false;
-        return fmod((double)run->position.batch,
+        return fmod((double)(run->position.batch + ahead),
                     fmax(1, round(every->amount * (double)run->setup->steps_per_epoch))) < 1;
     }
     return false;
+}
+
+/* Whether one more step may be queued behind those under way: none goes past the end of an epoch or of
+ * the run, or past a checkpoint. */
+static bool may_launch(const struct run *run)
+{
+    const struct settings *settings = run->setup->settings;
+    if (run->flying == 0) return true;
+    if (run->flying >= exec_depth(run->training.exec)) return false;
+    if (run->position.batch + run->flying >= run->setup->steps_per_epoch) return false;
+    if (settings->run.max_steps > 0 && run->state.updates + run->flying >= settings->run.max_steps) return false;
+    return !step_checkpoint_due(run, run->flying);
 }
 
 /* Where steps or seconds count, epochs end with a checkpoint if some of those are to be kept. */
@@ -269,12 +304,24 @@ static enum status finish(struct run *run, enum verdict verdict)
     return stopped ? say_stopped(run) : OK;
 }
 
-static void obey(struct run *run)
+/* A checkpoint is of a moment at which no step is under way. */
+static enum status obey(struct run *run)
 {
     bool asked = signals_checkpoint();
-    if (asked || step_checkpoint_due(run)) save_and_go_on(run);
+    if (asked || step_checkpoint_due(run, 0)) {
+        while (run->flying > 0) TRY(collect(run));
+        save_and_go_on(run);
+    }
     if (asked) log_info("checkpoint on request after step %lld", (long long)run->state.step);
     if (signals_status()) report_status(run);
+    return OK;
+}
+
+static enum status step(struct run *run)
+{
+    while (may_launch(run)) TRY(launch(run));
+    TRY(collect(run));
+    return obey(run);
 }
 
 static enum status loop(struct run *run, enum verdict *verdict)
@@ -282,10 +329,14 @@ static enum status loop(struct run *run, enum verdict *verdict)
     TRY(begin_epoch(run));
     for (;;) {
         *verdict = judge(run);
+        if (*verdict != GO_ON && run->flying > 0) {
+            TRY(collect(run));
+            TRY(obey(run));
+            continue;
+        }
         switch (*verdict) {
         case GO_ON:
             TRY(step(run));
-            obey(run);
             break;
         case FINISH_EPOCH:
             TRY(finish_epoch(run));

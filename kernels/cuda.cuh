@@ -1,0 +1,70 @@
+/* cuda.cuh: what all CUDA code of ops shares: storage types, packs of 16 bytes, launches and their errors. */
+#ifndef KERNELS_CUDA_CUH
+#define KERNELS_CUDA_CUH
+
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <cudnn.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+extern "C" {
+#include "device/cuda.h"
+#include "kernels/codes_cuda.h"
+#include "kernels/op.h"
+}
+
+/* Arithmetic is fp32; these are the ways in and out of storage, rounding to nearest even. */
+__device__ static inline float to_float(float value) { return value; }
+__device__ static inline float to_float(__half value) { return __half2float(value); }
+__device__ static inline float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
+
+template <class T> __device__ static inline T from_float(float value);
+template <> __device__ inline float from_float<float>(float value) { return value; }
+template <> __device__ inline __half from_float<__half>(float value) { return __float2half_rn(value); }
+template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float value) { return __float2bfloat16_rn(value); }
+
+/* What one thread moves at once. */
+template <class T> struct alignas(16) pack {
+    static constexpr int count = 16 / sizeof(T);
+    T at[count];
+};
+
+/* Calls work(T()) with the C++ type of a floating dtype: `work` is a generic lambda that returns a status. */
+template <class Work> static inline enum status with_type(enum dtype dtype, Work work)
+{
+    switch (dtype) {
+    case F32: return work(float());
+    case F16: return work(__half());
+    case BF16: return work(__nv_bfloat16());
+    case U8:
+    case I32:
+    case I64:
+    case F64:
+    case DTYPE_COUNT: break;
+    }
+    return fail(FAILED, "%s is not stored by any kernel", dtype_table[dtype].name);
+}
+
+static inline cudaStream_t stream_of(const struct call *call) { return (cudaStream_t)call->lane; }
+
+/* After a launch: what it was refused for. */
+static inline enum status launched(const struct call *call)
+{
+    return cuda_status(call->device, cudaGetLastError(), "starting a kernel");
+}
+
+template <class I> __host__ __device__ static inline I div_up(I a, I b) { return (a + b - 1) / b; }
+
+/* Blocks of `threads` for `count` threads in all, no more than keeps every multiprocessor `waves` times full of
+ * 2048 threads: for kernels that stride over what is left. */
+static inline unsigned grid_of(const struct call *call, int64_t count, int threads, int waves = 1)
+{
+    int64_t most = (int64_t)cuda_facts(call->device)->multiprocessors * (2048 / threads) * waves;
+    int64_t blocks = div_up(count, (int64_t)threads);
+    return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* update.h: what a training step does besides running ops: it is counted, the parameters change, the
+ * averages of statistics follow. A device has one update_code, all of it queued on lane 0. */
+#ifndef KERNELS_UPDATE_H
+#define KERNELS_UPDATE_H
+
+#include "kernels/op.h"
+#include "kernels/optimizer.h"
+
+/* Rates of the update that comes after `updates` applied ones, and of the one after that: whoever
+ * queues a step while the one before it runs does not know yet whether that one will be applied.
+ * Which holds: state->updates - updates, but 0 at least and 1 at most. */
+struct update_rates {
+    int64_t updates;
+    double lr[2], momentum[2];
+};
+
+/* A statistic (running mean, counter) and its average. */
+struct update_average {
+    enum dtype dtype;          /* F32 follows by settings.ema; I64 is copied */
+    const void *now;
+    void *average;
+    int64_t count;
+};
+
+/* One step's update. Pointers named `device` memory are what kernels can read: on CUDA rates is
+ * pinned host memory, the rest lies on the device. The arrays params and averages are host memory, of which open
+ * takes what it needs. */
+struct update {
+    const struct optimizer *optimizer;
+    struct optimizer_settings settings;
+    struct scaler_settings scaling;
+    const struct optimizer_param *params;     /* those that training changes; pointers in it: device */
+    int param_count;
+    const struct update_average *averages;
+    int average_count;
+    int stop_at;                              /* floor_overflows from which on nothing changes any more; 0: never */
+    struct optimizer_state *state;            /* device */
+    float *scale;                             /* device: the loss scale of this step, set by count */
+    const struct update_rates *rates;         /* device */
+    struct device *device;
+    void *lane;
+    void *engine;                             /* what open made */
+};
+
+struct update_code {
+    enum status (*open)(struct update *update);
+    void (*close)(struct update *update);     /* accepts one that was never opened */
+    /* Before the first op: state->step grows by one, *scale is set. */
+    enum status (*count)(const struct update *update);
+    /* optimizer.h's sequence. Once state->scaler.floor_overflows has reached stop_at, neither count nor
+     * this changes anything but state->skipped, which is then 1. */
+    enum status (*apply)(const struct update *update);
+    /* After the statistics' own updates: averages follow, unless the step was skipped. */
+    enum status (*average)(const struct update *update);
+};
+
+extern const struct update_code update_cpu, update_cuda;
+
+#endif

@@ -1,0 +1,36 @@
+/* cuda.h: what the code of ops on CUDA needs of its device besides device.h. */
+#ifndef DEVICE_CUDA_H
+#define DEVICE_CUDA_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include "base/status.h"
+#include "device/device.h"
+
+/* Facts that choices depend on. */
+struct cuda_facts {
+    char name[256];            /* "NVIDIA H200" */
+    int capability;            /* 90 is 9.0 */
+    int multiprocessors;
+    size_t l2_bytes;
+    size_t shared_bytes;       /* that one block may ask for */
+};
+const struct cuda_facts *cuda_facts(const struct device *device);
+
+/* The library's handle whose work goes to this lane (call->lane). They belong to the device and are for
+ * the thread that opened it. NO_DEVICE, reported, when the library does not open. */
+enum status cuda_cudnn(struct device *device, void *lane, cudnnHandle_t *handle);
+enum status cuda_cublaslt(struct device *device, cublasLtHandle_t *handle);
+
+/* A handle of cuDNN for any thread that makes plans, which also becomes a thread of this device; give it back
+ * for others to use. */
+enum status cuda_cudnn_borrow(struct device *device, cudnnHandle_t *handle);
+void cuda_cudnn_return(struct device *device, cudnnHandle_t handle);
+
+/* OK, or NO_DEVICE and a report that names the GPU and what was tried ("a copy to the device"). */
+enum status cuda_status(const struct device *device, cudaError_t error, const char *trying);
+enum status cuda_cudnn_status(const struct device *device, cudnnStatus_t error, const char *trying);
+
+#endif
