@@ -12,3 +12,7 @@ tests_test_image_SOURCES = tests/test_image.c tests/data_case.c tests/data_case.
 tests_test_image_LDADD = libdata.a libbase.a -lcmocka
 tests_test_loader_SOURCES = tests/test_loader.c tests/data_case.c tests/data_case.h
 tests_test_loader_LDADD = libdata.a libbase.a -lcmocka
+
+noinst_PROGRAMS += tests/bench_loader
+tests_bench_loader_SOURCES = tests/bench_loader.c
+tests_bench_loader_LDADD = libdata.a libbase.a
