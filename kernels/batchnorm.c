@@ -174,7 +174,9 @@ static double d_z(const struct call *call, const struct channel *c, int64_t i)
 {
     const struct batchnorm *s = call->settings;
     double side = reads_y(s) ? tensor_get(&call->y, i) : normalised(call, c, i) * c->weight + c->bias;
-    return tensor_get(&call->d_y, i) * activation_slope(s, side);
+    double d_y = tensor_get(&call->d_y, i);
+    if (call->d_y_more.data) d_y += tensor_get(&call->d_y_more, i);
+    return d_y * activation_slope(s, side);
 }
 
 static void backward_channel(const struct call *call, const struct channel *c)
@@ -212,6 +214,7 @@ static enum status backward(const struct call *call)
 enum status batchnorm_update(const struct call *call)
 {
     const struct batchnorm *s = call->settings;
+    if (call->skipped && *call->skipped) return OK;
     struct batchnorm_statistics at = batchnorm_statistics(s);
     const struct tensor *mean = &call->params[at.mean], *variance = &call->params[at.variance];
     for (int64_t k = 0; k < shape_count(mean->shape); k++) {
@@ -243,6 +246,7 @@ static const struct field fields[] = {
 };
 
 static const struct op_code reference = {
+    .adds_gradients = true,
     .forward = forward,
     .backward = backward,
     .update = batchnorm_update,

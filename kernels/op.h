@@ -110,6 +110,10 @@ struct call {
     int x_count, param_count, saved_count;
     struct tensor *x, *d_x;            /* [x_count] */
     struct tensor y, d_y;
+    struct tensor d_y_more;            /* backward of code that adds_gradients: to be added to d_y; may be absent */
+    struct tensor sums;                /* F32 [2, c]: sums over n, h, w and sums of squares, which forward of
+                                          code that gives_sums writes of y and takes_sums reads of x[0];
+                                          may be absent */
     struct tensor *params, *d_params;  /* [param_count]; statistics have no gradient */
     struct tensor *saved;              /* [saved_count] */
     void *workspace;                   /* as large as op_code.workspace asked for this phase */
@@ -129,6 +133,8 @@ struct call {
 struct op_code {
     bool channels_last;      /* its weights of rank 4, and their gradients, lie as k, r, s, c in memory */
     bool prepare_together;   /* prepare may run on several threads at once */
+    bool adds_gradients;     /* backward heeds call->d_y_more */
+    bool gives_sums, takes_sums;   /* forward heeds call->sums */
     /* Chooses and builds what these shapes need (library primitives). May be called without a
      * device at hand. One engine serves all phases of a node; release takes it back. */
     enum status (*prepare)(const struct call *call, void **engine);

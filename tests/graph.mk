@@ -28,3 +28,11 @@ tests_test_exec_LDADD = $(GRAPH_LIBS) -lcmocka
 check_PROGRAMS += tests/test_plans
 tests_test_plans_SOURCES = tests/test_plans.c
 tests_test_plans_LDADD = $(GRAPH_LIBS) -lcmocka
+
+check_PROGRAMS += tests/test_merge
+tests_test_merge_SOURCES = tests/test_merge.c tests/net.c tests/net.h
+tests_test_merge_LDADD = $(GRAPH_LIBS) -lcmocka
+
+check_PROGRAMS += tests/test_ahead
+tests_test_ahead_SOURCES = tests/test_ahead.c tests/net.c tests/net.h
+tests_test_ahead_LDADD = $(GRAPH_LIBS) -lcmocka

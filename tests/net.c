@@ -66,18 +66,28 @@ static void open_store(struct net *net, const struct net_options *options)
     must(store_init(&net->own, 7) == OK, "initial values");
 }
 
+static const struct op_code *reference_of(const struct op *op)
+{
+    return op->reference;
+}
+
 void net_open(struct net *net, struct graph *graph, const struct net_options *options)
 {
     *net = (struct net){.graph = graph};
-    must(device_open("cpu", 0, &net->device) == OK, "device");
+    net->device = options->device;
+    net->own_device = !options->device;
+    if (net->own_device) must(device_open("cpu", 0, &net->device) == OK, "device");
     open_store(net, options);
     struct lower_options lowering = {.batch = options->batch, .slices = options->slices ? options->slices : 1,
                                      .training = options->training, .storage = options->storage,
                                      .label_smoothing = 0.1, .logits = options->logits};
     must(lower(graph, &lowering, &net->program) == OK, "lower");
+    const struct op_code *(*code_of)(const struct op *) = engines_code(net->device->backend->kind);
+    if (options->merged) must(merge(&net->program, options->reference ? reference_of : code_of) == OK, "merge");
     must(lanes(&net->program, options->lanes ? options->lanes : 1) == OK, "lanes");
     struct exec_options exec = {.device = net->device, .store = net->store, .seed = 3,
-                                .reference = options->reference, .separate = options->separate};
+                                .reference = options->reference, .separate = options->separate,
+                                .stop_at = options->stop_at};
     exec.optimizer = optimizer_find(options->optimizer ? options->optimizer : "sgd");
     if (exec.optimizer) exec.optimizer_settings = exec.optimizer->initial;
     exec.optimizer_settings.ema = options->ema ? 0.5 : 0;
@@ -94,7 +104,7 @@ void net_close(struct net *net)
     exec_close(net->exec);
     program_free(&net->program);
     store_close(&net->own);
-    device_close(net->device);
+    if (net->own_device) device_close(net->device);
     free(net->images);
     free(net->labels);
 }

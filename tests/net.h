@@ -21,6 +21,9 @@ struct net_options {
     int batch, slices, lanes;
     enum dtype storage;
     bool training, reference, separate, ema, logits;
+    bool merged;                        /* sums in the ops that read them, where the code can */
+    struct device *device;              /* NULL: the CPU, opened and closed by the net */
+    int stop_at;                        /* as in struct update */
     double scale;                       /* static loss scale; 0: 1 */
     const char *optimizer;              /* NULL: sgd */
     struct store *store;                /* to share; NULL: own, initialised by seed 7 */
@@ -30,6 +33,7 @@ struct net_options {
 struct net {
     struct graph *graph;
     struct device *device;
+    bool own_device;
     struct store own, *store;
     struct program program;
     struct exec *exec;

@@ -32,6 +32,7 @@ static struct call engine_call(const struct program *program, const struct engin
         if (use->at[phases[p]] < 0) continue;
         struct call back = program_call(program, use->at[phases[p]], scratch);
         call.d_y = back.d_y;
+        call.d_y_more = back.d_y_more;
         for (int i = 0; i < call.x_count; i++)
             if (back.d_x[i].shape.rank > 0) call.d_x[i] = back.d_x[i];
         for (int i = 0; i < call.param_count; i++)
@@ -54,7 +55,8 @@ static bool calls_alike(const struct call *a, const struct call *b)
            tensors_alike(a->params, b->params, a->param_count) &&
            tensors_alike(a->d_params, b->d_params, a->param_count) &&
            tensors_alike(a->saved, b->saved, a->saved_count) && tensors_alike(&a->y, &b->y, 1) &&
-           tensors_alike(&a->d_y, &b->d_y, 1);
+           tensors_alike(&a->d_y, &b->d_y, 1) && tensors_alike(&a->d_y_more, &b->d_y_more, 1) &&
+           tensors_alike(&a->sums, &b->sums, 1);
 }
 
 struct preparation {

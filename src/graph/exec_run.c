@@ -38,7 +38,6 @@ static enum status run_instruction(struct exec *exec, int i)
 {
     const struct instruction *at = exec->steps[i].at;
     if (!at->op) return exec->update_code->apply(&exec->update);
-    if (at->phase == PHASE_UPDATE && !exec->device->waits && exec->update.state->skipped) return OK;
     return exec_step(exec, i);
 }
 

@@ -69,6 +69,8 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     call->saved = place_tensors(exec, at, call->saved, at->saved, at->saved_count);
     resolve(exec, at, at->y, &call->y);
     resolve(exec, at, at->d_y, &call->d_y);
+    resolve(exec, at, at->d_y_more, &call->d_y_more);
+    resolve(exec, at, at->sums, &call->sums);
     call->workspace = at->workspace >= 0 ? exec_address(exec, NULL, at->workspace) : NULL;
     call->engine = at->engine >= 0 ? exec->engines.engine[at->engine] : NULL;
     call->device = exec->device;

@@ -45,6 +45,8 @@ struct instruction {
     int x_count, param_count, saved_count;
     int *x, *d_x, *params, *d_params, *saved;
     int y, d_y;
+    int d_y_more, sums;      /* as in struct call */
+    bool sums_given;         /* sums are written here, not read */
     int workspace;           /* value, or -1 */
     float loss_weight;
     int *reads, *writes;     /* value ids: what liveness goes by, workspaces and update included */
@@ -99,6 +101,11 @@ void program_free(struct program *program);
 /* Passes: program to program, one file each. */
 enum status autocast(struct program *program);               /* dtypes by class; casts where they differ */
 enum status lanes(struct program *program, int count);       /* weight gradients beside the backward chain */
+
+/* Sums of two gradients move into the backward that reads them, where its code adds_gradients; batch
+ * statistics into the op whose output they are of, where codes give and take sums (and storage is not fp32,
+ * in which plain sums of squares would show). After autocast, before lanes. */
+enum status merge(struct program *program, const struct op_code *(*code_of)(const struct op *op));
 
 /* The type in which ops read a parameter in a run that stores activations as `storage`: weights and
  * biases of LOW ops in that type, all else as its master is. */

@@ -17,6 +17,7 @@ libgraph_a_SOURCES = \
 	src/graph/lanes.c \
 	src/graph/liveness.c \
 	src/graph/lower.c \
+	src/graph/merge.c \
 	src/graph/model.c \
 	src/graph/model.h \
 	src/graph/model_find.c \

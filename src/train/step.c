@@ -26,6 +26,8 @@ enum status step_program(const struct setup *setup, enum step_kind kind, struct 
     struct program lowered = {0};
     TRY(lower(training ? &setup->graph : &setup->val_graph, &options, &lowered));
     enum status status = autocast(&lowered);
+    if (status == OK && setup->device)
+        status = merge(&lowered, engines_code(setup->device->backend->kind));
     if (status == OK && setup->device && setup->device->lanes > 1)
         status = lanes(&lowered, setup->device->lanes);
     if (status != OK)

@@ -1,0 +1,156 @@
+/* test_ahead: a host that runs ahead of its device: two steps under way end where one after the other ends. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "net.h"
+
+/* Behind our headers: it has a macro called fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+/* The CPU, as a device that the host must wait for: batches are copied, results fetched. */
+struct late {
+    struct device *cpu;
+    struct device_backend backend;
+    struct device device;
+};
+
+static void late_open(struct late *late)
+{
+    assert_int_equal(device_open("cpu", 0, &late->cpu), OK);
+    late->backend = *late->cpu->backend;
+    late->device = *late->cpu;
+    late->device.backend = &late->backend;
+    late->device.waits = true;
+}
+
+static struct exec_batch batch_of(const struct net *net)
+{
+    return (struct exec_batch){.images = net->images, .labels = net->labels};
+}
+
+static void assert_same_params(const struct net *a, const struct net *b)
+{
+    for (int p = 0; p < a->graph->param_count; p++) {
+        size_t bytes = (size_t)shape_count(a->graph->params[p].spec.shape) *
+                       dtype_bytes(a->graph->params[p].spec.dtype);
+        void *left = malloc(bytes), *right = malloc(bytes);
+        assert_int_equal(store_read(a->store, p, STORE_MASTER, left), OK);
+        assert_int_equal(store_read(b->store, p, STORE_MASTER, right), OK);
+        assert_memory_equal(left, right, bytes);
+        free(left);
+        free(right);
+    }
+}
+
+/* Eight steps on two batches: one at a time, and with one always under way. */
+static void test_two_under_way(void **state)
+{
+    (void)state;
+    struct late late;
+    late_open(&late);
+    struct graph graph = net_graph(net_mixed, true);
+    struct net_options options = {.batch = 4, .storage = F32, .training = true};
+    struct net now, ahead;
+    net_open(&now, &graph, &options);
+    options.device = &late.device;
+    net_open(&ahead, &graph, &options);
+    assert_int_equal(exec_depth(now.exec), 1);
+    assert_int_equal(exec_depth(ahead.exec), 2);
+    float losses[8][4];
+    for (int i = 0; i < 8; i++) {
+        net_batch(&now, (uint64_t)i);
+        struct exec_batch batch = batch_of(&now);
+        assert_int_equal(exec_run(now.exec, &batch, 0.1 / (i + 1), 0.9), OK);
+        memcpy(losses[i], exec_losses(now.exec), sizeof losses[i]);
+    }
+    for (int i = 0; i <= 8; i++) {
+        if (i < 8) {
+            net_batch(&ahead, (uint64_t)i);
+            struct exec_batch batch = batch_of(&ahead);
+            struct update_rates rates = {.updates = exec_state(ahead.exec)->updates, .momentum = {0.9, 0.9}};
+            for (int k = 0; k < 2; k++) rates.lr[k] = 0.1 / (double)(rates.updates + k + 1);
+            assert_int_equal(exec_start(ahead.exec, &batch, &rates), OK);
+        }
+        if (i == 0) continue;
+        assert_int_equal(exec_collect(ahead.exec), OK);
+        assert_int_equal(exec_state(ahead.exec)->updates, i);
+        assert_memory_equal(exec_losses(ahead.exec), losses[i - 1], sizeof losses[i - 1]);
+    }
+    assert_same_params(&now, &ahead);
+    net_close(&now);
+    net_close(&ahead);
+    graph_free(&graph);
+    device_close(late.cpu);
+}
+
+/* A step that is skipped: the one behind it takes the rates of the same update, and changes what it would have. */
+static void test_skipped_before(void **state)
+{
+    (void)state;
+    struct late late;
+    late_open(&late);
+    struct graph graph = net_graph(net_plain, true);
+    struct net_options options = {.batch = 4, .storage = F32, .training = true};
+    struct net now, ahead;
+    net_open(&now, &graph, &options);
+    options.device = &late.device;
+    net_open(&ahead, &graph, &options);
+    struct exec_batch good = batch_of(&now);
+    assert_int_equal(exec_run(now.exec, &good, 0.25, 0.9), OK);
+
+    float *bad = malloc((size_t)ahead.program.images_bytes);
+    memset(bad, 0xff, (size_t)ahead.program.images_bytes);
+    struct exec_batch first = {.images = bad, .labels = ahead.labels}, second = batch_of(&ahead);
+    struct update_rates rates = {.lr = {0.25, 100}, .momentum = {0.9, 0}};
+    assert_int_equal(exec_start(ahead.exec, &first, &rates), OK);
+    assert_int_equal(exec_start(ahead.exec, &second, &rates), OK);
+    assert_int_equal(exec_collect(ahead.exec), OK);
+    assert_int_equal(exec_state(ahead.exec)->skipped, 1);
+    assert_int_equal(exec_collect(ahead.exec), OK);
+    assert_int_equal(exec_state(ahead.exec)->skipped, 0);
+    assert_int_equal(exec_state(ahead.exec)->updates, 1);
+    assert_int_equal(exec_state(ahead.exec)->step, 2);
+    assert_same_params(&now, &ahead);
+    free(bad);
+    net_close(&now);
+    net_close(&ahead);
+    graph_free(&graph);
+    device_close(late.cpu);
+}
+
+/* Once steps at the lowest scale overflow too often, what is queued behind changes nothing. */
+static void test_stops(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_plain, true);
+    struct net_options options = {.batch = 4, .storage = F32, .training = true, .stop_at = 1};
+    struct net net, untouched;
+    net_open(&net, &graph, &options);
+    net_open(&untouched, &graph, &options);
+    float *bad = malloc((size_t)net.program.images_bytes);
+    memset(bad, 0xff, (size_t)net.program.images_bytes);
+    struct exec_batch first = {.images = bad, .labels = net.labels}, second = batch_of(&net);
+    assert_int_equal(exec_run(net.exec, &first, 0.1, 0.9), OK);
+    assert_int_equal(exec_run(net.exec, &second, 0.1, 0.9), OK);
+    assert_int_equal(exec_state(net.exec)->step, 1);
+    assert_int_equal(exec_state(net.exec)->skipped, 1);
+    assert_same_params(&net, &untouched);
+    free(bad);
+    net_close(&net);
+    net_close(&untouched);
+    graph_free(&graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_two_under_way),
+        cmocka_unit_test(test_skipped_before),
+        cmocka_unit_test(test_stops),
+    };
+    return cmocka_run_group_tests_name("ahead", tests, NULL, NULL);
+}
