@@ -47,7 +47,8 @@ const void *build_settings(struct program *program, const struct op *op, const c
 struct instruction instruction_new(enum phase phase, const struct op *op, const void *settings, char *name)
 {
     return (struct instruction){.phase = phase, .op = op, .settings = settings, .name = name,
-                                .node = -1, .engine = -1, .y = -1, .d_y = -1, .workspace = -1,
+                                .node = -1, .engine = -1, .y = -1, .d_y = -1, .d_y_more = -1,
+                                .sums = -1, .workspace = -1,
                                 .loss_weight = 1, .in_place_from = -1, .in_place_to = -1};
 }
 
@@ -100,12 +101,15 @@ static void link_forward(struct instruction *at)
     reads_add_all(at, at->params, at->param_count);
     writes_add(at, at->y);
     writes_add_all(at, at->saved, at->saved_count);
+    if (at->sums_given) writes_add(at, at->sums);
+    else reads_add(at, at->sums);
 }
 
 static void link_backward(struct instruction *at)
 {
     unsigned reads = at->op->reads ? at->op->reads(at->settings, at->phase) : READS_NOTHING;
     reads_add(at, at->d_y);
+    reads_add(at, at->d_y_more);
     if (reads & READS_X) reads_add_all(at, at->x, at->x_count);
     if (reads & READS_Y) reads_add(at, at->y);
     if (reads & READS_PARAMS) reads_add_all(at, at->params, at->param_count);
@@ -236,6 +240,7 @@ struct call program_call(const struct program *program, int i, struct call_stora
         .x = storage->x, .d_x = storage->d_x, .params = storage->params,
         .d_params = storage->d_params, .saved = storage->saved,
         .y = tensor_of(program, at->y), .d_y = gradient_of(program, at->d_y, at->y),
+        .d_y_more = gradient_of(program, at->d_y_more, at->y), .sums = tensor_of(program, at->sums),
         .loss_weight = at->loss_weight,
     };
 }
