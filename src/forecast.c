@@ -57,7 +57,10 @@ enum status forecast_make(const struct setup *setup, struct forecast *forecast)
 {
     *forecast = (struct forecast){0};
     TRY(step_program(setup, STEP_TRAINING, &forecast->program));
-    const struct engine_options options = {.code_of = engines_code(DEVICE_CPU)};
+    const struct engine_options options = {
+        .code_of = engines_code(setup_device_kind(setup)), .device = setup->device,
+        .tf32 = setup->precision->tf32, .deterministic = setup->settings->run.deterministic,
+    };
     enum status status = engines_prepare(&forecast->program, &options, &forecast->engines);
     if (status == OK) status = plan_make(&forecast->program, true, 0, &forecast->plan);
     if (status != OK) {

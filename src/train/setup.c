@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -49,6 +50,29 @@ enum status setup_device(struct setup *setup)
 {
     const struct settings *settings = setup->settings;
     return device_open(settings->run.device, (int)settings->run.threads, &setup->device);
+}
+
+/* Whether run.device comes down to CUDA on this machine, with this build. */
+static bool means_cuda(const char *which)
+{
+    struct reason reason;
+    if (!engines_code(DEVICE_CUDA)(op_find("conv"))) return false;
+    if (strcmp(which, "auto") != 0) return strncmp(which, "cuda", 4) == 0;
+    for (const struct device_backend *const *backend = device_backends; *backend; backend++)
+        if ((*backend)->kind == DEVICE_CUDA && (*backend)->count(&reason) > 0) return true;
+    return false;
+}
+
+enum device_kind setup_device_kind(const struct setup *setup)
+{
+    if (setup->device) return setup->device->backend->kind;
+    return means_cuda(setup->settings->run.device) ? DEVICE_CUDA : DEVICE_CPU;
+}
+
+int setup_lanes(const struct setup *setup)
+{
+    if (setup->device) return setup->device->lanes;
+    return setup_device_kind(setup) == DEVICE_CUDA ? 2 : 1;
 }
 
 static void report_bad_image(void *context, int64_t index, const char *why)

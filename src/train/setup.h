@@ -6,6 +6,7 @@
 #include "conf/settings.h"
 #include "data/loader.h"
 #include "graph/model.h"
+#include "graph/program.h"
 #include "graph/store.h"
 #include "train/schedule.h"
 
@@ -62,6 +63,10 @@ enum status setup_open(struct settings *settings, const char *file, unsigned wha
 void setup_close(struct setup *setup);        /* accepts a zeroed or half-built struct */
 
 enum status setup_device(struct setup *setup);
+/* The kind that steps are made for, and its lanes: the open device's, or the one that run.device names, if this
+ * build has code for it. */
+enum device_kind setup_device_kind(const struct setup *setup);
+int setup_lanes(const struct setup *setup);
 
 /* A loader over images; evaluation is in file order. `bad_image` is told of unusable images. */
 enum status setup_loader(const struct setup *setup, const struct images *images, bool training,

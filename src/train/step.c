@@ -26,10 +26,8 @@ enum status step_program(const struct setup *setup, enum step_kind kind, struct 
     struct program lowered = {0};
     TRY(lower(training ? &setup->graph : &setup->val_graph, &options, &lowered));
     enum status status = autocast(&lowered);
-    if (status == OK && setup->device)
-        status = merge(&lowered, engines_code(setup->device->backend->kind));
-    if (status == OK && setup->device && setup->device->lanes > 1)
-        status = lanes(&lowered, setup->device->lanes);
+    if (status == OK) status = merge(&lowered, engines_code(setup_device_kind(setup)));
+    if (status == OK && setup_lanes(setup) > 1) status = lanes(&lowered, setup_lanes(setup));
     if (status != OK)
         program_free(&lowered);
     else
@@ -73,7 +71,7 @@ struct step_bytes step_bytes(const struct setup *setup, const struct program *pr
                              int64_t store)
 {
     /* Where the host runs ahead, one batch is on its way while another is worked on. */
-    int64_t batches = setup->device && setup->device->waits ? 2 : 1;
+    int64_t batches = setup_device_kind(setup) == DEVICE_CUDA ? 2 : 1;
     struct step_bytes bytes = {
         .arena = plan->arena_bytes,
         .live_bound = plan->live_bytes_bound,
