@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "op_device.h"
 
 static bool is_floating(enum dtype dtype)
 {
@@ -186,7 +187,8 @@ static void copy_gradients(struct tensor *to, const struct tensor *from, int cou
 
 struct call op_case_call(const struct op_case *c, enum phase phase, struct op_case_storage *storage)
 {
-    bool forward = phase == PHASE_FORWARD, update = phase == PHASE_UPDATE, backward = !forward && !update;
+    bool forward = phase == PHASE_FORWARD || phase == PHASE_RECOMPUTE, update = phase == PHASE_UPDATE;
+    bool backward = !forward && !update;
     unsigned reads = READS_NOTHING;
     if (backward && c->op->reads) reads = c->op->reads(c->settings, phase);
     copy_views(storage->x, c->x, c->x_count, forward || (reads & READS_X));
@@ -200,6 +202,8 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
         .x_count = c->x_count, .param_count = c->param_count, .saved_count = c->saved_count,
         .x = storage->x, .d_x = storage->d_x, .params = storage->params, .d_params = storage->d_params,
         .saved = storage->saved, .random = &c->random, .loss_scale = &c->loss_scale, .loss_weight = 0.5f,
+        .skipped = c->device ? &c->skipped : NULL, .tf32 = c->tf32, .deterministic = c->deterministic,
+        .device = c->device,
     };
     copy_views(&call.y, &c->y, 1, forward || (reads & READS_Y));
     copy_gradients(&call.d_y, &c->d_y, 1, backward);
@@ -217,18 +221,21 @@ enum status op_case_prepare(const struct op_case *c, const struct op_code *code,
     if (!code->prepare) return OK;
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_FORWARD, &storage);
+    copy_gradients(call.d_x, c->d_x, c->x_count, c->training);
+    copy_gradients(call.d_params, c->d_params, c->param_count, c->training);
+    copy_gradients(&call.d_y, &c->d_y, 1, c->training);
     forget(call.x, call.x_count);
+    forget(call.d_x, call.x_count);
     forget(call.params, call.param_count);
+    forget(call.d_params, call.param_count);
     forget(call.saved, call.saved_count);
     forget(&call.y, 1);
-    copy_gradients(call.d_x, c->d_x, c->x_count, c->training);
-    forget(call.d_x, call.x_count);
+    forget(&call.d_y, 1);
     return code->prepare(&call, engine);
 }
 
-enum status op_case_run(const struct op_code *code, void *engine, struct call *call)
+static enum status run_here(const struct op_code *code, struct call *call)
 {
-    call->engine = engine;
     size_t bytes = code->workspace ? code->workspace(call) : 0;
     if (bytes) {
         if (posix_memalign(&call->workspace, 64, bytes) != 0) abort();
@@ -238,4 +245,16 @@ enum status op_case_run(const struct op_code *code, void *engine, struct call *c
     free(call->workspace);
     call->workspace = NULL;
     return status;
+}
+
+enum status op_case_run(const struct op_code *code, void *engine, struct call *call)
+{
+    call->engine = engine;
+    return call->device ? op_device_run(code, call, false) : run_here(code, call);
+}
+
+enum status op_case_replay(const struct op_code *code, void *engine, struct call *call)
+{
+    call->engine = engine;
+    return call->device ? op_device_run(code, call, true) : run_here(code, call);
 }

@@ -20,6 +20,9 @@ struct op_case {
     struct op_random random;
     int64_t step;
     float loss_scale;
+    int32_t skipped;
+    struct device *device;         /* for calls that do not run in host memory; NULL at first: they do */
+    bool tf32, deterministic;      /* as in struct call */
 };
 
 /* Inputs, parameters, statistics and d_y are drawn from (PURPOSE_TEST, `seed`); inputs without a
@@ -48,7 +51,9 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
 /* Prepares `code` for the case's shapes, as before memory exists. */
 enum status op_case_prepare(const struct op_case *c, const struct op_code *code, void **engine);
 
-/* Asks for the phase's workspace, poisons it, runs the phase. */
+/* Asks for the phase's workspace, poisons it, runs the phase; with call->device on copies there,
+ * which come back. replay: the device records the work, then does it. */
 enum status op_case_run(const struct op_code *code, void *engine, struct call *call);
+enum status op_case_replay(const struct op_code *code, void *engine, struct call *call);
 
 #endif

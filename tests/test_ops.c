@@ -1,11 +1,16 @@
-/* test_ops: every op of the build on every one of its examples, driven by the op's struct alone:
- * CPU code against reference, gradients against central differences, promises of op.h. */
+/* test_ops: every op of the build on every one of its examples, driven by the op's struct alone: the code
+ * of every device there is against the reference, gradients against central differences, promises of op.h.
+ *
+ * AMPTRAIN_DEVICE (cpu, cuda, cuda:N) limits the run to one device, AMPTRAIN_OP (names with commas) to some
+ * ops. AMPTRAIN_THOROUGH=yes runs odd sizes in every precision, and on the CPU too. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
+#include "device/device.h"
 #include "op_case.h"
+#include "op_variants.h"
 
 /* Behind our headers: it has a macro called fail. */
 #include <setjmp.h>
@@ -20,9 +25,10 @@
 
 struct subject {
     const struct op *op;
-    const struct op_example *example;
+    struct op_example example;
     enum dtype dtype;
-    bool training;
+    bool training, tf32;
+    struct device *device;       /* NULL: the CPU */
 };
 
 /* Copies of tensors, in memory of their own. */
@@ -59,9 +65,9 @@ static struct copies outputs_of(const struct call *call)
         copies_add_all(&copies, call->params, call->param_count);
         return copies;
     }
-    if (call->phase == PHASE_FORWARD) {
+    if (call->phase == PHASE_FORWARD || call->phase == PHASE_RECOMPUTE) {
         copies_add(&copies, &call->y);
-        copies_add_all(&copies, call->saved, call->saved_count);
+        if (call->phase == PHASE_FORWARD) copies_add_all(&copies, call->saved, call->saved_count);
         return copies;
     }
     copies_add_all(&copies, call->d_x, call->x_count);
@@ -76,6 +82,7 @@ static struct copies inputs_of(const struct call *call)
     if (call->phase != PHASE_UPDATE) copies_add_all(&copies, call->params, call->param_count);
     if (call->phase == PHASE_FORWARD) return copies;
     copies_add_all(&copies, call->saved, call->saved_count);
+    if (call->phase == PHASE_RECOMPUTE) return copies;
     copies_add(&copies, &call->y);
     copies_add(&copies, &call->d_y);
     return copies;
@@ -89,9 +96,9 @@ static void poison_all(const struct tensor *tensors, int count)
 static void poison_outputs(const struct call *call)
 {
     if (call->phase == PHASE_UPDATE) return;
-    if (call->phase == PHASE_FORWARD) {
+    if (call->phase == PHASE_FORWARD || call->phase == PHASE_RECOMPUTE) {
         op_case_poison(&call->y);
-        poison_all(call->saved, call->saved_count);
+        if (call->phase == PHASE_FORWARD) poison_all(call->saved, call->saved_count);
         return;
     }
     poison_all(call->d_x, call->x_count);
@@ -153,6 +160,22 @@ static void assert_close(const struct tensor *expected, const struct tensor *fou
     }
 }
 
+/* tf32 keeps 10 bits of both factors: their errors add up like a random walk, as the products do. */
+static void assert_close_tf32(const struct tensor *expected, const struct tensor *found)
+{
+    double scale = root_mean_square(expected), sum = 0;
+    int64_t count = shape_count(expected->shape);
+    for (int64_t i = 0; i < count; i++) {
+        double difference = fabs(tensor_get(expected, i) - tensor_get(found, i));
+        if (!(difference <= 1e-2 * scale))
+            fail_msg("element %lld is %.9g, not %.9g; their root mean square is %.3g", (long long)i,
+                     tensor_get(found, i), tensor_get(expected, i), scale);
+        sum += difference * difference;
+    }
+    double off = sqrt(sum / (double)count);
+    if (!(off <= 1e-3 * scale)) fail_msg("off by %.3g where numbers are about %.3g", off, scale);
+}
+
 static int64_t longest(const struct copies *inputs)
 {
     int64_t length = 1;
@@ -166,17 +189,18 @@ static int64_t longest(const struct copies *inputs)
 static struct op_case *open_case(const struct subject *s)
 {
     struct reason reason = {""};
-    struct op_case *c = op_case_open(s->op, s->example, s->dtype, s->training, SEED, &reason);
+    struct op_case *c = op_case_open(s->op, &s->example, s->dtype, s->training, SEED, &reason);
     if (!c) fail_msg("%s", reason.text);
     return c;
 }
 
 /* Runs the phase on poisoned outputs and holds that it changed nothing else. */
-static struct copies run_clean(const struct op_code *code, void *engine, struct call *call)
+static struct copies run_clean(const struct op_code *code, void *engine, struct call *call,
+                               enum status (*run)(const struct op_code *, void *, struct call *))
 {
     struct copies before = inputs_of(call);
     poison_outputs(call);
-    assert_int_equal(op_case_run(code, engine, call), OK);
+    assert_int_equal(run(code, engine, call), OK);
     struct copies after = inputs_of(call);
     assert_same_bits(&before, &after);
     copies_free(&before);
@@ -235,6 +259,42 @@ static void check_unwanted(const struct op_case *c, const struct op_code *code, 
     }
 }
 
+/* A step that is skipped changes no statistic. */
+static void check_skipped(struct op_case *c, const struct op_code *code, void *engine)
+{
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_UPDATE, &storage);
+    if (!call.skipped) return;
+    struct copies before = outputs_of(&call);
+    c->skipped = 1;
+    assert_int_equal(op_case_run(code, engine, &call), OK);
+    c->skipped = 0;
+    struct copies after = outputs_of(&call);
+    assert_same_bits(&before, &after);
+    copies_free(&before);
+    copies_free(&after);
+}
+
+static void check_recompute(struct op_case *c, const struct op_code *code, void *engine,
+                            const struct copies *forward)
+{
+    if (!code->recompute) return;
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_RECOMPUTE, &storage);
+    struct copies found = run_clean(code, engine, &call, op_case_replay);
+    struct copies y = *forward;
+    y.count = 1;
+    assert_same_bits(&y, &found);
+    copies_free(&found);
+}
+
+static struct copies run_phase(struct op_case *c, const struct op_code *code, void *engine, enum phase phase)
+{
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, phase, &storage);
+    return run_clean(code, engine, &call, op_case_run);
+}
+
 /* Leaves what `code` wrote in the case; returns copies of it. */
 static struct copies check_phase(struct op_case *c, const struct op_code *code, void *engine,
                                  enum phase phase)
@@ -243,17 +303,19 @@ static struct copies check_phase(struct op_case *c, const struct op_code *code, 
     struct call call = op_case_call(c, phase, &storage);
     struct copies statistics = {0};
     if (phase == PHASE_UPDATE) copies_add_all(&statistics, c->params, c->param_count);
-    struct copies first = run_clean(code, engine, &call);
+    if (phase == PHASE_UPDATE) check_skipped(c, code, engine);
+    struct copies first = run_clean(code, engine, &call, op_case_run);
     for (int i = 0; i < statistics.count; i++)
         memcpy(c->params[i].data, statistics.tensor[i].data, tensor_bytes(&c->params[i]));
-    struct copies second = run_clean(code, engine, &call);
+    struct copies second = run_clean(code, engine, &call, op_case_replay);
     assert_same_bits(&first, &second);
     if (in_place(c, phase)) {
         check_in_place(c, code, engine, phase, &first);
         copies_free(&second);
-        second = run_clean(code, engine, &call);
+        second = run_clean(code, engine, &call, op_case_run);
     }
     check_unwanted(c, code, engine, phase, &first);
+    if (phase == PHASE_FORWARD && c->training) check_recompute(c, code, engine, &first);
     copies_free(&statistics);
     copies_free(&second);
     return first;
@@ -267,27 +329,45 @@ static void share_forward(const struct op_case *from, struct op_case *to)
         memcpy(to->saved[i].data, from->saved[i].data, tensor_bytes(&to->saved[i]));
 }
 
-static void test_code(void **state)
+static void assert_agree(const struct subject *s, const struct call *call, const struct copies *expected,
+                         const struct copies *found)
 {
-    const struct subject *s = *state;
-    const struct op_code *reference = s->op->reference, *code = op_cpu(s->op);
+    struct copies inputs = inputs_of(call);
+    int64_t length = longest(&inputs);
+    assert_int_equal(expected->count, found->count);
+    for (int i = 0; i < expected->count; i++) {
+        if (s->tf32) assert_close_tf32(&expected->tensor[i], &found->tensor[i]);
+        else assert_close(&expected->tensor[i], &found->tensor[i], length);
+    }
+    copies_free(&inputs);
+}
+
+static const struct op_code *code_of(const struct subject *s)
+{
+    return s->device ? s->op->cuda : op_cpu(s->op);
+}
+
+/* `strict`: what runs twice gives the same bits. The reference keeps its own promises on the CPU. */
+static void compare_codes(const struct subject *s, bool strict)
+{
+    const struct op_code *reference = s->op->reference, *code = code_of(s);
     struct op_case *expected = open_case(s), *found = open_case(s);
+    found->device = s->device;
+    found->deterministic = strict;
+    found->tf32 = s->tf32;
     void *reference_engine, *engine;
     assert_int_equal(op_case_prepare(expected, reference, &reference_engine), OK);
     assert_int_equal(op_case_prepare(found, code, &engine), OK);
-    for (enum phase phase = PHASE_FORWARD; phase < PHASE_COUNT; phase++) {
+    for (enum phase phase = PHASE_FORWARD; phase < PHASE_RECOMPUTE; phase++) {
         if (phase != PHASE_FORWARD && !s->training) break;
         bool here = op_case_function(code, phase) != NULL;
         assert_int_equal(op_case_function(reference, phase) != NULL, here);
         if (!here) continue;
         struct op_case_storage storage;
         struct call call = op_case_call(expected, phase, &storage);
-        struct copies inputs = inputs_of(&call);
-        struct copies a = check_phase(expected, reference, reference_engine, phase);
-        struct copies b = check_phase(found, code, engine, phase);
-        assert_int_equal(a.count, b.count);
-        for (int i = 0; i < a.count; i++) assert_close(&a.tensor[i], &b.tensor[i], longest(&inputs));
-        copies_free(&inputs);
+        struct copies a = (s->device ? run_phase : check_phase)(expected, reference, reference_engine, phase);
+        struct copies b = (strict ? check_phase : run_phase)(found, code, engine, phase);
+        assert_agree(s, &call, &a, &b);
         copies_free(&a);
         copies_free(&b);
         share_forward(expected, found);
@@ -296,6 +376,22 @@ static void test_code(void **state)
     if (code->release) code->release(engine);
     op_case_close(expected);
     op_case_close(found);
+}
+
+static void test_code(void **state)
+{
+    compare_codes(*state, true);
+}
+
+static void test_code_undetermined(void **state)
+{
+    compare_codes(*state, false);
+}
+
+static void test_no_code(void **state)
+{
+    const struct subject *s = *state;
+    fail_msg("%s has no code for %s", s->op->name, s->device->backend->name);
 }
 
 #define STEP 1e-5
@@ -434,6 +530,7 @@ static void test_shapes(void **state)
 struct list {
     int count;
     struct CMUnitTest *tests;
+    struct device *device;       /* besides the CPU */
 };
 
 static void list_add(struct list *list, CMUnitTestFunction function, struct subject subject, const char *what)
@@ -441,24 +538,102 @@ static void list_add(struct list *list, CMUnitTestFunction function, struct subj
     struct subject *state = memory_new(1, sizeof *state);
     *state = subject;
     char shape[SHAPE_TEXT];
-    char *name = text_format("%s %s on %s: %s", subject.op->name, subject.example->settings,
-                             shape_text(subject.example->x[0], shape), what);
+    char *name = text_format("%s %s on %s: %s%s%s", subject.op->name, subject.example.settings,
+                             shape_text(subject.example.x[0], shape), what, subject.device ? ", " : "",
+                             subject.device ? subject.device->backend->name : "");
     *array_push(list->tests, list->count) =
         (struct CMUnitTest){.name = name, .test_func = function, .initial_state = state};
 }
 
-static void list_example(struct list *list, const struct op *op, const struct op_example *example)
+static const struct precision {
+    const char *name;
+    enum dtype dtype;
+    bool tf32;
+} precisions[] = {{"fp32", F32, false}, {"bf16", BF16, false}, {"fp16", F16, false}, {"tf32", F32, true}};
+
+/* Those that differ for this op: the first so many of the table. */
+static int precision_count(const struct op *op, const struct device *device)
 {
-    const enum dtype dtypes[] = {F32, BF16, F16};
-    int precisions = op->precision == CLASS_FULL ? 1 : 3;
-    for (int i = 0; i < precisions; i++) {
-        struct subject subject = {.op = op, .example = example, .dtype = dtypes[i], .training = true};
-        list_add(list, test_code, subject, dtype_table[dtypes[i]].name);
+    switch (op->precision) {
+    case CLASS_FULL: return 1;
+    case CLASS_FOLLOW: return 3;
+    case CLASS_LOW: return device ? 4 : 3;
     }
-    struct subject evaluation = {.op = op, .example = example, .dtype = F32, .training = false};
-    list_add(list, test_code, evaluation, "evaluation");
-    struct subject gradient = {.op = op, .example = example, .dtype = F64, .training = true};
-    list_add(list, test_gradient, gradient, "gradient");
+    return 0;
+}
+
+static void list_precision(struct list *list, struct subject subject, const struct precision *precision)
+{
+    subject.dtype = precision->dtype;
+    subject.tf32 = precision->tf32;
+    subject.training = true;
+    list_add(list, test_code, subject, precision->name);
+}
+
+static const char *const undetermined[] = {"fp32 not deterministic", "bf16 not deterministic",
+                                           "fp16 not deterministic"};
+
+static void list_example(struct list *list, struct subject subject)
+{
+    for (int i = 0; i < precision_count(subject.op, subject.device); i++)
+        list_precision(list, subject, &precisions[i]);
+    subject.dtype = F32;
+    list_add(list, test_code, subject, "evaluation");
+    if (subject.device) {
+        subject.training = true;
+        for (int i = 0; i < precision_count(subject.op, NULL); i++) {
+            subject.dtype = precisions[i].dtype;
+            list_add(list, test_code_undetermined, subject, undetermined[i]);
+        }
+        return;
+    }
+    subject.dtype = F64;
+    subject.training = true;
+    list_add(list, test_gradient, subject, "gradient");
+}
+
+/* The precisions by turns, so that each meets all channels, sizes and batches somewhere. */
+static void list_variants(struct list *list, struct subject subject, int turn, bool thorough)
+{
+    int count = precision_count(subject.op, subject.device);
+    const struct op_example *example = &subject.op->examples[turn];
+    for (int number = 0; number < OP_VARIANTS; number++) {
+        if (!op_variant(subject.op, example, number, &subject.example)) continue;
+        for (int i = 0; i < count; i++)
+            if (thorough || i == (turn + number) % count) list_precision(list, subject, &precisions[i]);
+    }
+}
+
+static bool yes(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && strcmp(value, "yes") == 0;
+}
+
+/* Whether AMPTRAIN_OP, where it is set, has the op's name between its commas. */
+static bool wanted(const struct op *op)
+{
+    const char *names = getenv("AMPTRAIN_OP");
+    if (!names) return true;
+    size_t length = strlen(op->name);
+    for (const char *at = names; (at = strstr(at, op->name)); at += length)
+        if ((at == names || at[-1] == ',') && (at[length] == ',' || at[length] == 0)) return true;
+    return false;
+}
+
+static void list_op(struct list *list, const struct op *op, struct device *device)
+{
+    struct subject subject = {.op = op, .example = op->examples[0], .device = device};
+    bool thorough = yes("AMPTRAIN_THOROUGH");
+    if (device && !op->cuda) {
+        list_add(list, test_no_code, subject, "no code");
+        return;
+    }
+    for (int i = 0; op->examples[i].settings; i++) {
+        subject.example = op->examples[i];
+        list_example(list, subject);
+        if (device || thorough) list_variants(list, subject, i, thorough);
+    }
 }
 
 static void list_free(struct list *list, int own)
@@ -470,6 +645,35 @@ static void list_free(struct list *list, int own)
     free(list->tests);
 }
 
+static void test_no_device(void **state)
+{
+    (void)state;
+    skip();
+}
+
+/* The devices of every back end, or the one that AMPTRAIN_DEVICE names; NULL stands for the CPU. */
+static void list_devices(struct list *list)
+{
+    const char *which = getenv("AMPTRAIN_DEVICE");
+    for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
+        size_t length = strlen((*backend)->name);
+        if (which && strncmp(which, (*backend)->name, length) != 0) continue;
+        struct reason reason = {""};
+        struct device *device = NULL;
+        if ((*backend)->count(&reason) == 0) {
+            *array_push(list->tests, list->count) = (struct CMUnitTest){
+                .name = text_format("%s: %s", (*backend)->name, reason.text), .test_func = test_no_device};
+            continue;
+        }
+        if ((*backend)->kind != DEVICE_CPU) {
+            if (device_open(which ? which : (*backend)->name, 1, &device) != OK) exit(1);
+            list->device = device;
+        }
+        for (const struct op *const *op = op_table; *op; op++)
+            if (wanted(*op)) list_op(list, *op, device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest fixed[] = {
@@ -479,10 +683,9 @@ int main(void)
     };
     struct list list = {0};
     for (int i = 0; i < 3; i++) *array_push(list.tests, list.count) = fixed[i];
-    for (const struct op *const *op = op_table; *op; op++)
-        for (const struct op_example *example = (*op)->examples; example->settings; example++)
-            list_example(&list, *op, example);
+    list_devices(&list);
     int failed = _cmocka_run_group_tests("ops", list.tests, (size_t)list.count, NULL, NULL);
     list_free(&list, 3);
+    device_close(list.device);
     return failed;
 }
