@@ -7,6 +7,8 @@
  * x and y are n, h, w, c; w is k, c, r, s. */
 #include "conv.h"
 
+#include "kernels/codes_cuda.h"
+
 static int64_t resolve(int64_t value, int64_t shorthand)
 {
     return value == CONV_SAME ? shorthand : value;
@@ -261,5 +263,6 @@ const struct op conv_op = {
     .reads = conv_reads,
     .reference = &conv_reference,
     .cpu = &conv_cpu,
+    .cuda = ON_CUDA(conv_cuda),
     .examples = examples,
 };

@@ -1,0 +1,81 @@
+/* conv_cuda.cuh: one phase of a convolution on CUDA as a problem, and the kinds of ways to solve it.
+ *
+ * conv.cu times the ways that the kinds below offer and keeps the fastest. */
+#ifndef KERNELS_CONV_CUDA_CUH
+#define KERNELS_CONV_CUDA_CUH
+
+#include "kernels/cuda.cuh"
+
+extern "C" {
+#include "kernels/conv.h"
+}
+
+/* y[n, out, k] from x[n, in, c] and weight[k, kernel, c / groups]; [0] is along h, [1] along w. */
+struct conv_problem {
+    enum phase phase;
+    enum dtype dtype;                        /* of x, y, and the weights and bias that forward reads */
+    bool bias;                               /* forward adds one */
+    bool tf32, deterministic;
+    int n, c, k, groups;
+    int in[2], out[2], kernel[2], stride[2], pad[2], dilation[2];
+};
+
+/* What a phase reads and writes, in device memory: gradients stand in the places of what they belong to. */
+struct conv_operands {
+    void *x, *weight, *bias, *y;
+};
+
+static inline struct conv_operands conv_operands(const struct call *call)
+{
+    bool params = call->phase == PHASE_BACKWARD_PARAMS;
+    const struct tensor *weights = params ? call->d_params : call->params;
+    return (struct conv_operands){
+        .x = call->phase == PHASE_BACKWARD_DATA ? call->d_x[0].data : call->x[0].data,
+        .weight = weights[0].data,
+        .bias = call->param_count > 1 ? weights[1].data : NULL,
+        .y = call->phase == PHASE_FORWARD ? call->y.data : call->d_y.data,
+    };
+}
+
+/* Multiplications, each with an addition. */
+static inline double conv_products(const struct conv_problem *p)
+{
+    return (double)p->n * p->out[0] * p->out[1] * p->k * (p->c / p->groups) * p->kernel[0] * p->kernel[1];
+}
+
+/* A way as text: the kind's name and what that kind needs to make it again. */
+#define CONV_CHOICE 240
+
+struct conv_way {
+    const struct conv_kind *kind;
+    struct conv_problem problem;
+    char choice[CONV_CHOICE];
+    size_t workspace;            /* bytes */
+    bool trusted;                /* it is known to run, so that a failure is to be reported */
+    void *state;                 /* the kind's own */
+};
+
+struct conv_kind {
+    const char *name;
+    /* Ways worth timing; how many. */
+    int (*offer)(const struct conv_problem *problem, cudnnHandle_t handle, int most, char choices[][CONV_CHOICE]);
+    /* Makes way->state and way->workspace from way->choice and way->problem; false if it cannot be. */
+    bool (*make)(struct conv_way *way, cudnnHandle_t handle);
+    void (*release)(struct conv_way *way);
+    /* Queues the phase on call->lane, which is the handle's stream. The bias's gradient is not its business. */
+    enum status (*run)(const struct conv_way *way, const struct call *call, cudnnHandle_t handle);
+};
+
+/* Where operands may begin in a workspace. */
+static inline size_t conv_align(size_t bytes)
+{
+    return div_up(bytes, (size_t)256) * 256;
+}
+
+extern const struct conv_kind conv_by_cudnn, conv_by_depthwise, conv_by_direct;
+
+/* The bias's gradient: d_y summed over rows of `width` channels, in fixed order. */
+size_t conv_d_bias_workspace(int64_t rows, int width);
+enum status conv_d_bias(const struct call *call, int64_t rows, int width);
+
+#endif

@@ -1,0 +1,386 @@
+/* conv_cudnn.cu: convolution by cuDNN's engines, on tensors as they are or copied into a layout that engines like
+ * better: channels padded, pixels folded into channels (space to depth), or channels outermost. */
+#include "kernels/conv_layout.cuh"
+
+extern "C" {
+#include "base/memory.h"
+#include "device/cuda_dnn.h"
+}
+
+#define LAYOUT_NAME 24
+#define LAYOUTS 12
+
+/* What the library gets to see of a problem. Tensors that differ from the problem's lie in the workspace. */
+struct layout {
+    char name[LAYOUT_NAME];
+    int most;                            /* engines worth timing */
+    int c, k;
+    int fold[2];                         /* pixels of x folded into one; 1, 1: none */
+    int in[2], kernel[2], stride[2], pad[2];
+    bool planar;                         /* channels outermost */
+    bool adds_bias;                      /* the engine adds it; else it is added as y is finished */
+    enum dtype weight_type, y_type;      /* of what the engine writes */
+};
+
+static int round_up(int value, int multiple)
+{
+    return div_up(value, multiple) * multiple;
+}
+
+/* Channels of whole 16-byte packs. */
+static int whole_packs(const struct conv_problem *p)
+{
+    return p->dtype == F32 ? 4 : 8;
+}
+
+static struct layout plain_layout(const struct conv_problem *p, const char *name, int most)
+{
+    struct layout layout = {.most = most, .c = p->c, .k = p->k, .fold = {1, 1}};
+    snprintf(layout.name, sizeof layout.name, "%s", name);
+    for (int i = 0; i < 2; i++) {
+        layout.in[i] = p->in[i];
+        layout.kernel[i] = p->kernel[i];
+        layout.stride[i] = p->stride[i];
+        layout.pad[i] = p->pad[i];
+    }
+    layout.weight_type = layout.y_type = p->dtype;
+    return layout;
+}
+
+static struct layout padded_layout(const struct conv_problem *p, int channels, int filters)
+{
+    struct layout layout = plain_layout(p, "padded", 8);
+    snprintf(layout.name, sizeof layout.name, "padded%d", channels);
+    layout.c = p->groups * round_up(p->c / p->groups, channels);
+    layout.k = p->groups * round_up(p->k / p->groups, filters);
+    return layout;
+}
+
+/* Where pixel 0 of x begins in folded pixels: the taps move by `shift`, so that the first is a whole pixel away. */
+static int fold_shift(const struct conv_problem *p, const struct layout *layout, int i)
+{
+    int over = p->pad[i] % layout->fold[i];
+    return over ? layout->fold[i] - over : 0;
+}
+
+static struct layout folded_layout(const struct conv_problem *p, int down, int across)
+{
+    struct layout layout = padded_layout(p, 1, whole_packs(p));
+    snprintf(layout.name, sizeof layout.name, "folded%dx%d", down, across);
+    layout.most = 8;
+    layout.fold[0] = down;
+    layout.fold[1] = across;
+    layout.c = round_up(p->c * down * across, whole_packs(p));
+    for (int i = 0; i < 2; i++) {
+        layout.stride[i] = p->stride[i] / layout.fold[i];
+        layout.kernel[i] = div_up(p->kernel[i] + fold_shift(p, &layout, i), layout.fold[i]);
+        layout.in[i] = layout.stride[i] * (p->out[i] - 1) + layout.kernel[i];
+        layout.pad[i] = 0;
+    }
+    return layout;
+}
+
+static struct layout_fold layout_fold(const struct conv_problem *p, const struct layout *layout)
+{
+    struct layout_fold fold = {.n = p->n, .c = p->c, .channels = layout->c, .filters = p->k};
+    for (int i = 0; i < 2; i++) {
+        fold.in[i] = p->in[i];
+        fold.out[i] = layout->in[i];
+        fold.fold[i] = layout->fold[i];
+        fold.shift[i] = fold_shift(p, layout, i);
+        fold.lead[i] = p->pad[i] + fold.shift[i];
+        fold.kernel[i] = p->kernel[i];
+        fold.taps[i] = layout->kernel[i];
+    }
+    return fold;
+}
+
+static bool is_folded(const struct layout *layout)
+{
+    return layout->fold[0] > 1 || layout->fold[1] > 1;
+}
+
+static bool can_fold(const struct conv_problem *p)
+{
+    return p->phase != PHASE_BACKWARD_DATA && p->groups == 1 && p->dilation[0] == 1 && p->dilation[1] == 1 &&
+           p->stride[1] > 1 && p->c * p->stride[0] * p->stride[1] <= 32;
+}
+
+/* Layouts by what they do to x and y. */
+static int image_layouts(const struct conv_problem *p, struct layout out[LAYOUTS])
+{
+    int count = 0, packs = whole_packs(p), channels = p->c / p->groups, filters = p->k / p->groups;
+    bool even = channels % packs == 0 && filters % packs == 0;
+    bool exact = p->dtype == F32 && !p->tf32;
+    out[count++] = plain_layout(p, "plain", even ? 12 : 4);
+    if (!even && !exact && (p->groups == 1 || channels > 2)) out[count++] = padded_layout(p, packs, packs);
+    if (p->groups == 1 && channels < 4 && packs == 8) out[count++] = padded_layout(p, 4, packs);
+    if (can_fold(p)) {
+        out[count++] = folded_layout(p, 1, p->stride[1]);
+        if (p->stride[0] > 1) out[count++] = folded_layout(p, p->stride[0], p->stride[1]);
+    }
+    if (exact) {
+        out[count] = plain_layout(p, "planar", 12);
+        out[count++].planar = true;
+    }
+    return count;
+}
+
+static void layout_rename(struct layout *layout, const char *extra)
+{
+    size_t length = strlen(layout->name);
+    snprintf(layout->name + length, sizeof layout->name - length, "%s", extra);
+}
+
+/* Every layout for a problem: the same list each time, so that a remembered name is found again. Gradients of
+ * weights and sums that a bias will be added to are best left in fp32, which not every engine can. */
+static int all_layouts(const struct conv_problem *p, struct layout out[LAYOUTS])
+{
+    struct layout image[LAYOUTS];
+    int images = image_layouts(p, image), count = 0;
+    for (int i = 0; i < images; i++) {
+        if (p->phase == PHASE_BACKWARD_PARAMS && p->dtype != F32) {
+            out[count] = image[i];
+            out[count++].weight_type = F32;
+            layout_rename(&image[i], "+narrow");
+        } else if (p->phase == PHASE_FORWARD && p->bias) {
+            out[count] = image[i];
+            out[count].y_type = F32;
+            layout_rename(&out[count++], "+late");
+            if (image[i].k != p->k) continue;
+            image[i].adds_bias = true;
+        }
+        out[count++] = image[i];
+    }
+    return count;
+}
+
+enum { X, WEIGHT, Y, BIAS, SUM };
+
+static struct dnn_graph *describe(const struct conv_problem *p, const struct layout *l, cudnnHandle_t handle)
+{
+    struct dnn_graph *graph = dnn_graph_new();
+    struct dnn_convolution convolution = {.pad = {l->pad[0], l->pad[1]}, .stride = {l->stride[0], l->stride[1]},
+                                          .dilation = {p->dilation[0], p->dilation[1]}};
+    dnn_graph_tensor(graph, {.dtype = p->dtype, .dim = {p->n, l->c, l->in[0], l->in[1]}, .planar = l->planar});
+    dnn_graph_tensor(graph, {.dtype = l->weight_type, .dim = {l->k, l->c / p->groups, l->kernel[0], l->kernel[1]},
+                             .planar = l->planar});
+    dnn_graph_tensor(graph, {.dtype = l->y_type, .dim = {p->n, l->k, p->out[0], p->out[1]}, .planar = l->planar});
+    if (p->phase == PHASE_BACKWARD_DATA) {
+        dnn_graph_backward_data(graph, &convolution, Y, WEIGHT, X);
+    } else if (p->phase == PHASE_BACKWARD_PARAMS) {
+        dnn_graph_backward_weight(graph, &convolution, X, Y, WEIGHT);
+    } else if (l->adds_bias) {
+        dnn_graph_tensor(graph, {.dtype = p->dtype, .dim = {1, l->k, 1, 1}});
+        dnn_graph_tensor(graph, {.dtype = F32, .dim = {p->n, l->k, p->out[0], p->out[1]}, .planar = l->planar,
+                                 .on_chip = true});
+        dnn_graph_forward(graph, &convolution, X, WEIGHT, SUM);
+        dnn_graph_add(graph, SUM, BIAS, Y);
+    } else {
+        dnn_graph_forward(graph, &convolution, X, WEIGHT, Y);
+    }
+    if (dnn_graph_finish(graph, handle)) return graph;
+    dnn_graph_free(graph);
+    return NULL;
+}
+
+static int offer(const struct conv_problem *p, cudnnHandle_t handle, int most, char choices[][CONV_CHOICE])
+{
+    struct layout layouts[LAYOUTS];
+    char engines[16][DNN_ENGINE_TEXT];
+    struct dnn_rules rules = {.tensor_cores = p->tf32, .deterministic = p->deterministic};
+    int count = 0, layout_count = all_layouts(p, layouts);
+    for (int i = 0; i < layout_count; i++) {
+        struct dnn_graph *graph = describe(p, &layouts[i], handle);
+        if (!graph) continue;
+        int wanted = conv_products(p) < 1e7 ? 3 : layouts[i].most;
+        int found = dnn_graph_engines(graph, &rules, wanted, engines);
+        for (int e = 0; e < found && count < most; e++)
+            snprintf(choices[count++], CONV_CHOICE, "cudnn %.23s %.191s", layouts[i].name, engines[e]);
+        dnn_graph_free(graph);
+    }
+    return count;
+}
+
+struct cudnn_way {
+    struct layout layout;
+    struct dnn_plan *plan;
+    bool copies[3];                      /* X, WEIGHT, Y lie in the workspace, here: */
+    size_t offset[3], scratch;           /* and the plan's own workspace here */
+};
+
+static size_t operand_bytes(const struct conv_problem *p, const struct layout *l, int operand)
+{
+    if (operand == X) return (size_t)p->n * l->in[0] * l->in[1] * l->c * dtype_bytes(p->dtype);
+    if (operand == Y) return (size_t)p->n * p->out[0] * p->out[1] * l->k * dtype_bytes(l->y_type);
+    return (size_t)l->k * (l->c / p->groups) * l->kernel[0] * l->kernel[1] * dtype_bytes(l->weight_type);
+}
+
+static bool operand_is_copied(const struct conv_problem *p, const struct layout *l, int operand)
+{
+    if (operand == X) return l->planar || l->c != p->c || is_folded(l);
+    if (operand == Y) return l->planar || l->k != p->k || l->y_type != p->dtype;
+    bool narrow = p->phase == PHASE_BACKWARD_PARAMS && l->weight_type != F32;
+    bool turned = l->planar && l->kernel[0] * l->kernel[1] > 1 && p->c > p->groups;
+    return narrow || turned || l->c != p->c || l->k != p->k || is_folded(l);
+}
+
+/* "plain 37 2=5": the layout's name, then the engine. */
+static const char *engine_text(const char *choice, const struct layout *layout)
+{
+    size_t length = strlen(layout->name);
+    return strncmp(choice, layout->name, length) == 0 && choice[length] == ' ' ? choice + length + 1 : NULL;
+}
+
+static bool plan_layout(const struct conv_problem *p, const char *choice, cudnnHandle_t handle, struct cudnn_way *made)
+{
+    struct layout layouts[LAYOUTS];
+    int count = all_layouts(p, layouts);
+    for (int i = 0; i < count; i++) {
+        const char *engine = engine_text(choice, &layouts[i]);
+        if (!engine) continue;
+        struct dnn_graph *graph = describe(p, &layouts[i], handle);
+        if (!graph) return false;
+        made->layout = layouts[i];
+        made->plan = dnn_plan_make(graph, handle, engine);
+        dnn_graph_free(graph);
+        return made->plan != NULL;
+    }
+    return false;
+}
+
+static bool make(struct conv_way *way, cudnnHandle_t handle)
+{
+    struct cudnn_way made = {};
+    if (!plan_layout(&way->problem, way->choice + strlen("cudnn "), handle, &made)) return false;
+    size_t bytes = 0;
+    for (int i = X; i <= Y; i++) {
+        made.copies[i] = operand_is_copied(&way->problem, &made.layout, i);
+        if (!made.copies[i]) continue;
+        made.offset[i] = bytes;
+        bytes += conv_align(operand_bytes(&way->problem, &made.layout, i));
+    }
+    made.scratch = bytes;
+    way->workspace = bytes + dnn_plan_workspace(made.plan);
+    struct cudnn_way *state = (struct cudnn_way *)memory_new(1, sizeof *state);
+    *state = made;
+    way->state = state;
+    return true;
+}
+
+static void release(struct conv_way *way)
+{
+    struct cudnn_way *made = (struct cudnn_way *)way->state;
+    dnn_plan_free(made->plan);
+    free(made);
+}
+
+/* Pixels times groups: the lines of channels that padding works on. */
+static struct layout_resize image_view(const struct conv_problem *p, const int size[2], int from, int to)
+{
+    return {.blocks = 1, .rows = {1, 1}, .middle = (int64_t)p->n * size[0] * size[1] * p->groups,
+            .width = {from / p->groups, to / p->groups}};
+}
+
+static struct layout_resize weight_view(const struct conv_problem *p, int from_c, int to_c, int from_k, int to_k)
+{
+    return {.blocks = p->groups, .rows = {from_k / p->groups, to_k / p->groups},
+            .middle = (int64_t)p->kernel[0] * p->kernel[1], .width = {from_c / p->groups, to_c / p->groups}};
+}
+
+static enum status copy_x_in(const struct conv_problem *p, const struct layout *l, const struct call *call, void *to,
+                             const void *x)
+{
+    if (l->planar)
+        return layout_transpose(call, p->n, p->in[0] * p->in[1], p->c, (float *)to, (const float *)x);
+    if (is_folded(l)) {
+        struct layout_fold fold = layout_fold(p, l);
+        return layout_fold_x(call, &fold, p->dtype, to, x);
+    }
+    return layout_resize(call, image_view(p, p->in, p->c, l->c), p->dtype, to, p->dtype, x);
+}
+
+static enum status copy_x_out(const struct conv_problem *p, const struct layout *l, const struct call *call, void *x,
+                              const void *from)
+{
+    if (l->planar)
+        return layout_transpose(call, p->n, p->c, p->in[0] * p->in[1], (float *)x, (const float *)from);
+    return layout_resize(call, image_view(p, p->in, l->c, p->c), p->dtype, x, p->dtype, from);
+}
+
+static enum status copy_y_in(const struct conv_problem *p, const struct layout *l, const struct call *call, void *to,
+                             const void *y)
+{
+    if (l->planar)
+        return layout_transpose(call, p->n, p->out[0] * p->out[1], p->k, (float *)to, (const float *)y);
+    return layout_resize(call, image_view(p, p->out, p->k, l->k), p->dtype, to, p->dtype, y);
+}
+
+static enum status copy_weight_in(const struct conv_problem *p, const struct layout *l, const struct call *call,
+                                  void *to, const void *weight)
+{
+    if (l->planar)
+        return layout_transpose(call, p->k, p->kernel[0] * p->kernel[1], p->c / p->groups, (float *)to,
+                                (const float *)weight);
+    if (is_folded(l)) {
+        struct layout_fold fold = layout_fold(p, l);
+        return layout_fold_weight(call, &fold, p->dtype, to, weight);
+    }
+    return layout_resize(call, weight_view(p, p->c, l->c, p->k, l->k), p->dtype, to, p->dtype, weight);
+}
+
+static enum status copy_weight_out(const struct conv_problem *p, const struct layout *l, const struct call *call,
+                                   float *weight, const void *from)
+{
+    if (l->planar)
+        return layout_transpose(call, p->k, p->c / p->groups, p->kernel[0] * p->kernel[1], weight,
+                                (const float *)from);
+    if (is_folded(l)) {
+        struct layout_fold fold = layout_fold(p, l);
+        return layout_unfold_weight(call, &fold, weight, l->weight_type, from);
+    }
+    return layout_resize(call, weight_view(p, l->c, p->c, l->k, p->k), F32, weight, l->weight_type, from);
+}
+
+/* y out of the layout, and the bias if the engine did not add it. */
+static enum status finish_y(const struct conv_problem *p, const struct cudnn_way *made, const struct call *call,
+                            const struct conv_operands *at, const void *from)
+{
+    const struct layout *l = &made->layout;
+    const void *bias = p->bias && !l->adds_bias ? at->bias : NULL;
+    if (l->planar) {
+        TRY(layout_transpose(call, p->n, p->k, p->out[0] * p->out[1], (float *)at->y, (const float *)from));
+        from = at->y;
+    }
+    if (from == at->y && !bias) return OK;
+    int64_t rows = (int64_t)p->n * p->out[0] * p->out[1];
+    return layout_finish(call, rows, p->groups, p->k / p->groups, l->k / p->groups, p->dtype, at->y, l->y_type, from,
+                         bias);
+}
+
+static enum status run(const struct conv_way *way, const struct call *call, cudnnHandle_t handle)
+{
+    const struct cudnn_way *made = (const struct cudnn_way *)way->state;
+    const struct conv_problem *p = &way->problem;
+    const struct layout *l = &made->layout;
+    struct conv_operands at = conv_operands(call);
+    char *workspace = (char *)call->workspace;
+    void *data[DNN_TENSORS] = {at.x, at.weight, at.y, at.bias};
+    for (int i = X; i <= Y; i++)
+        if (made->copies[i]) data[i] = workspace + made->offset[i];
+    bool forward = p->phase == PHASE_FORWARD, params = p->phase == PHASE_BACKWARD_PARAMS;
+    if (made->copies[X] && p->phase != PHASE_BACKWARD_DATA) TRY(copy_x_in(p, l, call, data[X], at.x));
+    if (made->copies[WEIGHT] && !params) TRY(copy_weight_in(p, l, call, data[WEIGHT], at.weight));
+    if (made->copies[Y] && !forward) TRY(copy_y_in(p, l, call, data[Y], at.y));
+    cudnnStatus_t error = dnn_plan_run(made->plan, handle, data, workspace + made->scratch);
+    if (error != CUDNN_STATUS_SUCCESS)
+        return way->trusted ? cuda_cudnn_status(call->device, error, "a convolution") : NO_DEVICE;
+    if (forward) return finish_y(p, made, call, &at, data[Y]);
+    if (params && made->copies[WEIGHT]) return copy_weight_out(p, l, call, (float *)at.weight, data[WEIGHT]);
+    if (!params && made->copies[X]) return copy_x_out(p, l, call, at.x, data[X]);
+    return OK;
+}
+
+const struct conv_kind conv_by_cudnn = {
+    .name = "cudnn", .offer = offer, .make = make, .release = release, .run = run,
+};

@@ -1,0 +1,73 @@
+/* cuda_dnn.h: small graphs of operations for cuDNN, the engines that take them, and plans that run them.
+ *
+ * A graph is described tensor by tensor and operation by operation, finished, and then asked for engines. What
+ * the library refuses is no error here: it has other engines, and callers have other ways. */
+#ifndef DEVICE_CUDA_DNN_H
+#define DEVICE_CUDA_DNN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "device/cuda.h"
+
+#define DNN_TENSORS 8
+
+/* Dimensions are n, c, h, w (k, c / groups, r, s of weights), wherever they lie in memory. */
+struct dnn_tensor {
+    enum dtype dtype;
+    int64_t dim[4];
+    bool planar;      /* w innermost; else c is */
+    bool on_chip;     /* between two operations, never in memory */
+};
+
+/* [0] is along h, [1] along w. Groups follow from the channels of x and of the weights. */
+struct dnn_convolution {
+    int64_t pad[2], stride[2], dilation[2];
+};
+
+struct dnn_graph;
+struct dnn_graph *dnn_graph_new(void);
+void dnn_graph_free(struct dnn_graph *graph);
+
+/* The tensor's number: its place in the data of dnn_plan_run. */
+int dnn_graph_tensor(struct dnn_graph *graph, struct dnn_tensor tensor);
+
+/* Operations, in running order. Arithmetic is fp32 (tf32 where dnn_rules say so). */
+void dnn_graph_forward(struct dnn_graph *graph, const struct dnn_convolution *convolution, int x, int weight, int y);
+void dnn_graph_backward_data(struct dnn_graph *graph, const struct dnn_convolution *convolution, int d_y, int weight,
+                             int d_x);
+void dnn_graph_backward_weight(struct dnn_graph *graph, const struct dnn_convolution *convolution, int x, int d_y,
+                               int d_weight);
+void dnn_graph_add(struct dnn_graph *graph, int a, int b, int y);
+/* Per channel: the sum of x and of its squares, fp32 of dimensions 1, c, 1, 1. */
+void dnn_graph_statistics(struct dnn_graph *graph, int x, int sum, int squares);
+
+/* False if the library does not know what was described. */
+bool dnn_graph_finish(struct dnn_graph *graph, cudnnHandle_t handle);
+
+/* What an engine may do with numbers. */
+struct dnn_rules {
+    bool tensor_cores;     /* for fp32 data that means: factors rounded to tf32 */
+    bool deterministic;    /* the same bits every time */
+};
+
+/* An engine and its settings as text: "37 2=5 12=0". */
+#define DNN_ENGINE_TEXT 192
+
+/* Engines that keep the rules, in the library's order of preference; how many. */
+int dnn_graph_engines(struct dnn_graph *graph, const struct dnn_rules *rules, int most,
+                      char engines[][DNN_ENGINE_TEXT]);
+
+/* NULL if the text names no engine that takes the graph. A plan outlives its graph, and may be run by
+ * another handle of the same device. */
+struct dnn_plan;
+struct dnn_plan *dnn_plan_make(struct dnn_graph *graph, cudnnHandle_t handle, const char *engine);
+void dnn_plan_free(struct dnn_plan *plan);
+size_t dnn_plan_workspace(const struct dnn_plan *plan);
+/* Queues it. data[i] is where tensor i lies; what is on chip lies nowhere. */
+cudnnStatus_t dnn_plan_run(const struct dnn_plan *plan, cudnnHandle_t handle, void *const data[DNN_TENSORS],
+                           void *workspace);
+
+#endif

@@ -1,0 +1,177 @@
+#include "device/cuda_tuning.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+/* The file's lines: "0123abcd KEY=CHOICE", where the number is the CRC-32C of what follows the blank. */
+#define CHECK_DIGITS 8
+
+struct choice {
+    char *line;              /* "KEY=CHOICE" */
+    size_t key_length;
+    bool fresh;              /* not yet in the file */
+};
+
+struct tuning {
+    char *folder, *file;     /* NULL: there is no place for it */
+    struct choice *choices;
+    int count;
+};
+
+static char *tuning_folder(void)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && cache[0] == '/') return text_format("%s/amptrain", cache);
+    return home && home[0] == '/' ? text_format("%s/.cache/amptrain", home) : NULL;
+}
+
+static struct choice *choice_find(const struct tuning *tuning, const char *key, size_t length)
+{
+    for (int i = 0; i < tuning->count; i++)
+        if (tuning->choices[i].key_length == length && memcmp(tuning->choices[i].line, key, length) == 0)
+            return &tuning->choices[i];
+    return NULL;
+}
+
+/* Takes over `line`. What was set here wins over what the file says. */
+static void choice_put(struct tuning *tuning, char *line, bool fresh)
+{
+    size_t length = strcspn(line, "=");
+    struct choice *old = choice_find(tuning, line, length);
+    if (old && old->fresh && !fresh) {
+        free(line);
+        return;
+    }
+    if (old) free(old->line);
+    else old = array_push(tuning->choices, tuning->count);
+    *old = (struct choice){.line = line, .key_length = length, .fresh = fresh};
+}
+
+/* One line of the file, without its end. */
+static void line_read(struct tuning *tuning, const char *line)
+{
+    char *end;
+    unsigned long check = strtoul(line, &end, 16);
+    if (end != line + CHECK_DIGITS || *end != ' ' || !strchr(end + 1, '=')) return;
+    const char *rest = end + 1;
+    if (crc32c(0, rest, strlen(rest)) == (uint32_t)check) choice_put(tuning, text_copy(rest), false);
+}
+
+static void tuning_read(struct tuning *tuning)
+{
+    FILE *file = tuning->file ? fopen(tuning->file, "r") : NULL;
+    if (!file) return;
+    char *line = NULL;
+    size_t size = 0;
+    for (ssize_t length; (length = getline(&line, &size, file)) > 0;) {
+        if (line[length - 1] != '\n') break;
+        line[length - 1] = '\0';
+        line_read(tuning, line);
+    }
+    free(line);
+    fclose(file);
+}
+
+struct tuning *tuning_open(void)
+{
+    struct tuning *tuning = memory_new(1, sizeof *tuning);
+    tuning->folder = tuning_folder();
+    if (tuning->folder) tuning->file = text_format("%s/engines", tuning->folder);
+    tuning_read(tuning);
+    return tuning;
+}
+
+const char *tuning_find(const struct tuning *tuning, const char *key)
+{
+    const struct choice *found = choice_find(tuning, key, strlen(key));
+    return found ? found->line + found->key_length + 1 : NULL;
+}
+
+void tuning_set(struct tuning *tuning, const char *key, const char *choice)
+{
+    choice_put(tuning, text_format("%s=%s", key, choice), true);
+}
+
+static bool has_news(const struct tuning *tuning)
+{
+    for (int i = 0; i < tuning->count; i++)
+        if (tuning->choices[i].fresh) return true;
+    return false;
+}
+
+/* Makes the folder and those above it. */
+static bool folder_make(const char *folder)
+{
+    char *path = text_copy(folder);
+    for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
+        *slash = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST) break;
+    }
+    free(path);
+    return mkdir(folder, 0777) == 0 || errno == EEXIST;
+}
+
+static bool lines_write(const struct tuning *tuning, FILE *file)
+{
+    for (int i = 0; i < tuning->count; i++) {
+        const char *line = tuning->choices[i].line;
+        fprintf(file, "%0*x %s\n", CHECK_DIGITS, (unsigned)crc32c(0, line, strlen(line)), line);
+    }
+    return !ferror(file);
+}
+
+/* All of it into a new file that takes the old one's place at once. */
+static bool file_replace(const struct tuning *tuning)
+{
+    char *temporary = text_format("%s.XXXXXX", tuning->file);
+    int descriptor = mkstemp(temporary);
+    FILE *file = descriptor >= 0 ? fdopen(descriptor, "w") : NULL;
+    bool written = file && lines_write(tuning, file);
+    if (file) written = fclose(file) == 0 && written;
+    else if (descriptor >= 0) close(descriptor);
+    written = written && rename(temporary, tuning->file) == 0;
+    if (!written && descriptor >= 0) unlink(temporary);
+    free(temporary);
+    return written;
+}
+
+/* One writer at a time reads what others have added and replaces the file. */
+static bool tuning_write(struct tuning *tuning)
+{
+    if (!tuning->file || !folder_make(tuning->folder)) return false;
+    char *lock = text_format("%s.lock", tuning->file);
+    int descriptor = open(lock, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+    free(lock);
+    if (descriptor < 0) return false;
+    bool written = flock(descriptor, LOCK_EX) == 0;
+    if (written) {
+        tuning_read(tuning);
+        written = file_replace(tuning);
+    }
+    close(descriptor);
+    return written;
+}
+
+void tuning_close(struct tuning *tuning)
+{
+    if (has_news(tuning) && !tuning_write(tuning))
+        log_detail("%s cannot be written: engines will be chosen again at the next start",
+                   tuning->file ? tuning->file : "a cache folder");
+    for (int i = 0; i < tuning->count; i++) free(tuning->choices[i].line);
+    free(tuning->choices);
+    free(tuning->folder);
+    free(tuning->file);
+    free(tuning);
+}
