@@ -138,6 +138,44 @@ struct op_case *op_case_open(const struct op *op, const struct op_example *examp
     return c;
 }
 
+void op_case_add_gradient(struct op_case *c)
+{
+    struct random random = random_open(c->random.seed, PURPOSE_TEST, 1, 0);
+    c->d_y_more = tensor_new(c->d_y.dtype, c->d_y.shape);
+    fill_normal(&c->d_y_more, &random, 0, 1);
+}
+
+static struct tensor sums_new(const struct tensor *of)
+{
+    return tensor_new(F32, (struct shape){.rank = 2, .dim = {2, of->shape.c, 1, 1}});
+}
+
+void op_case_sum(const struct tensor *of, struct tensor *sums)
+{
+    int64_t channels = of->shape.c, rows = shape_count(of->shape) / channels;
+    for (int64_t c = 0; c < channels; c++) {
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            double value = tensor_get(of, i * channels + c);
+            sum += value;
+            squares += value * value;
+        }
+        tensor_set(sums, c, sum);
+        tensor_set(sums, channels + c, squares);
+    }
+}
+
+void op_case_take_sums(struct op_case *c)
+{
+    c->sums = sums_new(&c->x[0]);
+    op_case_sum(&c->x[0], &c->sums);
+}
+
+void op_case_give_sums(struct op_case *c)
+{
+    c->sums = sums_new(&c->y);
+}
+
 static void tensors_free(struct tensor *tensors, int count)
 {
     for (int i = 0; i < count; i++) free(tensors[i].data);
@@ -150,6 +188,8 @@ void op_case_close(struct op_case *c)
     tensors_free(c->d_x, c->x_count);
     tensors_free(&c->y, 1);
     tensors_free(&c->d_y, 1);
+    tensors_free(&c->d_y_more, 1);
+    tensors_free(&c->sums, 1);
     tensors_free(c->params, c->param_count);
     tensors_free(c->d_params, c->param_count);
     tensors_free(c->saved, c->saved_count);
@@ -207,6 +247,8 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
     };
     copy_views(&call.y, &c->y, 1, forward || (reads & READS_Y));
     copy_gradients(&call.d_y, &c->d_y, 1, backward);
+    copy_gradients(&call.d_y_more, &c->d_y_more, 1, phase == PHASE_BACKWARD);
+    copy_gradients(&call.sums, &c->sums, 1, phase == PHASE_FORWARD);
     return call;
 }
 
@@ -224,6 +266,7 @@ enum status op_case_prepare(const struct op_case *c, const struct op_code *code,
     copy_gradients(call.d_x, c->d_x, c->x_count, c->training);
     copy_gradients(call.d_params, c->d_params, c->param_count, c->training);
     copy_gradients(&call.d_y, &c->d_y, 1, c->training);
+    copy_gradients(&call.d_y_more, &c->d_y_more, 1, c->training);
     forget(call.x, call.x_count);
     forget(call.d_x, call.x_count);
     forget(call.params, call.param_count);
@@ -231,6 +274,8 @@ enum status op_case_prepare(const struct op_case *c, const struct op_code *code,
     forget(call.saved, call.saved_count);
     forget(&call.y, 1);
     forget(&call.d_y, 1);
+    forget(&call.d_y_more, 1);
+    forget(&call.sums, 1);
     return code->prepare(&call, engine);
 }
 

@@ -17,6 +17,7 @@ struct op_case {
     struct tensor y, d_y;
     struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS];
     struct tensor saved[OP_MAX_SAVED];
+    struct tensor d_y_more, sums;  /* as in struct call; absent at first */
     struct op_random random;
     int64_t step;
     float loss_scale;
@@ -32,6 +33,15 @@ struct op_case {
 struct op_case *op_case_open(const struct op *op, const struct op_example *example, enum dtype dtype,
                              bool training, uint64_t seed, struct reason *reason);
 void op_case_close(struct op_case *c);
+
+/* From now on backward's calls have a second gradient to add (d_y is then d_y + d_y_more), and forward's have
+ * the sums of x[0], or those that forward writes of y: poison. */
+void op_case_add_gradient(struct op_case *c);
+void op_case_take_sums(struct op_case *c);
+void op_case_give_sums(struct op_case *c);
+
+/* What sums hold of a tensor: per channel, the sum over n, h, w and the sum of squares. */
+void op_case_sum(const struct tensor *of, struct tensor *sums);
 
 /* Every byte 0xff: NaN in every floating type. */
 void op_case_poison(const struct tensor *tensor);

@@ -8,8 +8,8 @@
 
 /* Kernels may count on tensors at multiples of this, and on no more. */
 #define ALIGNMENT 256
-#define EXTRA_TENSORS 4      /* loss scale, step, skipped, workspace */
-#define SENT_MAX (2 * OP_MAX_INPUTS + 2 * OP_MAX_PARAMS + OP_MAX_SAVED + 2 + EXTRA_TENSORS)
+#define SINGLE_TENSORS 8     /* y, d_y, d_y_more, sums, loss scale, step, skipped, workspace */
+#define SENT_MAX (2 * OP_MAX_INPUTS + 2 * OP_MAX_PARAMS + OP_MAX_SAVED + SINGLE_TENSORS)
 
 /* Host memory and its counterpart on the device. */
 struct sent {
@@ -114,6 +114,8 @@ static struct call send_call(struct shipment *shipment, const struct op_code *co
     struct call there = *call;
     bool last = code->channels_last;
     send_all(shipment, &there.d_y, &call->d_y, 1, false);
+    send_all(shipment, &there.d_y_more, &call->d_y_more, 1, false);
+    send_all(shipment, &there.sums, &call->sums, 1, false);
     send_all(shipment, there.x = storage->x, call->x, call->x_count, false);
     send_all(shipment, &there.y, &call->y, 1, false);
     send_all(shipment, there.d_x = storage->d_x, call->d_x, call->x_count, false);
@@ -150,6 +152,8 @@ static size_t workspace_bytes(const struct op_code *code, const struct call *cal
     forget(empty.saved = storage.saved, call->saved, call->saved_count);
     forget(&empty.y, &call->y, 1);
     forget(&empty.d_y, &call->d_y, 1);
+    forget(&empty.d_y_more, &call->d_y_more, 1);
+    forget(&empty.sums, &call->sums, 1);
     return code->workspace(&empty);
 }
 
@@ -170,13 +174,14 @@ static void run(struct shipment *shipment, const struct op_code *code, const str
 {
     const struct device_backend *backend = shipment->device->backend;
     struct recording *recording = NULL;
+    if (!backend->record) recorded = false;
     if (recorded) note(shipment, backend->record(shipment->device));
     if (shipment->status != OK) return;
     note(shipment, op_case_function(code, call->phase)(call));
     if (recorded) note(shipment, backend->recorded(shipment->device, &recording));
     if (recording) note(shipment, backend->replay(shipment->device, recording));
     note(shipment, backend->finish(shipment->device));
-    backend->forget(recording);
+    if (recorded) backend->forget(recording);
 }
 
 enum status op_device_run(const struct op_code *code, const struct call *call, bool recorded)

@@ -28,6 +28,7 @@ struct subject {
     struct op_example example;
     enum dtype dtype;
     bool training, tf32;
+    bool merged;                 /* calls carry what merge adds, as far as the code heeds it */
     struct device *device;       /* NULL: the CPU */
 };
 
@@ -80,11 +81,13 @@ static struct copies inputs_of(const struct call *call)
     struct copies copies = {0};
     copies_add_all(&copies, call->x, call->x_count);
     if (call->phase != PHASE_UPDATE) copies_add_all(&copies, call->params, call->param_count);
+    copies_add(&copies, &call->sums);
     if (call->phase == PHASE_FORWARD) return copies;
     copies_add_all(&copies, call->saved, call->saved_count);
     if (call->phase == PHASE_RECOMPUTE) return copies;
     copies_add(&copies, &call->y);
     copies_add(&copies, &call->d_y);
+    copies_add(&copies, &call->d_y_more);
     return copies;
 }
 
@@ -355,6 +358,12 @@ static void compare_codes(const struct subject *s, bool strict)
     found->device = s->device;
     found->deterministic = strict;
     found->tf32 = s->tf32;
+    if (s->merged && code->takes_sums) op_case_take_sums(found);
+    if (s->merged && code->adds_gradients) {
+        assert_true(reference->adds_gradients);
+        op_case_add_gradient(expected);
+        op_case_add_gradient(found);
+    }
     void *reference_engine, *engine;
     assert_int_equal(op_case_prepare(expected, reference, &reference_engine), OK);
     assert_int_equal(op_case_prepare(found, code, &engine), OK);
@@ -386,6 +395,48 @@ static void test_code(void **state)
 static void test_code_undetermined(void **state)
 {
     compare_codes(*state, false);
+}
+
+/* Sums may be of y before it was rounded to its storage or after. */
+static void assert_sums(const struct tensor *y, const struct tensor *sums)
+{
+    struct tensor wanted = *sums;
+    wanted.data = memory_new(1, tensor_bytes(sums));
+    op_case_sum(y, &wanted);
+    int64_t channels = y->shape.c, rows = shape_count(y->shape) / channels;
+    double size = root_mean_square(y), off = (relative_spacing(y->dtype) + 0x1p-20) * sqrt((double)rows);
+    for (int64_t i = 0; i < 2 * channels; i++) {
+        double a = tensor_get(&wanted, i), b = tensor_get(sums, i);
+        double allowed = 4 * off * (i < channels ? size : size * size) + 0x1p-20 * fabs(a);
+        if (!(fabs(a - b) <= allowed))
+            fail_msg("sum %lld is %.9g, not %.9g; allowed difference %.3g", (long long)i, b, a, allowed);
+    }
+    free(wanted.data);
+}
+
+/* Forward with the sums of its output beside it. */
+static void test_gives_sums(void **state)
+{
+    const struct subject *s = *state;
+    const struct op_code *code = code_of(s);
+    struct op_case *expected = open_case(s), *found = open_case(s);
+    found->device = s->device;
+    op_case_give_sums(found);
+    void *engine;
+    assert_int_equal(op_case_prepare(found, code, &engine), OK);
+    struct op_case_storage storage[2];
+    struct call wanted = op_case_call(expected, PHASE_FORWARD, &storage[0]);
+    struct call call = op_case_call(found, PHASE_FORWARD, &storage[1]);
+    assert_int_equal(op_case_run(s->op->reference, NULL, &wanted), OK);
+    assert_int_equal(op_case_run(code, engine, &call), OK);
+    struct copies a = outputs_of(&wanted), b = outputs_of(&call);
+    assert_agree(s, &wanted, &a, &b);
+    assert_sums(&found->y, &found->sums);
+    copies_free(&a);
+    copies_free(&b);
+    if (code->release) code->release(engine);
+    op_case_close(expected);
+    op_case_close(found);
 }
 
 static void test_no_code(void **state)
@@ -570,6 +621,20 @@ static void list_precision(struct list *list, struct subject subject, const stru
     list_add(list, test_code, subject, precision->name);
 }
 
+static const char *const merged[] = {"fp32 merged", "bf16 merged", "fp16 merged"};
+static const char *const gives_sums[] = {"fp32 with sums", "bf16 with sums", "fp16 with sums"};
+
+static void list_merged(struct list *list, struct subject subject)
+{
+    const struct op_code *code = code_of(&subject);
+    subject.merged = subject.training = true;
+    for (int i = 0; i < precision_count(subject.op, NULL); i++) {
+        subject.dtype = precisions[i].dtype;
+        if (code->takes_sums || code->adds_gradients) list_add(list, test_code, subject, merged[i]);
+        if (code->gives_sums) list_add(list, test_gives_sums, subject, gives_sums[i]);
+    }
+}
+
 static const char *const undetermined[] = {"fp32 not deterministic", "bf16 not deterministic",
                                            "fp16 not deterministic"};
 
@@ -577,6 +642,7 @@ static void list_example(struct list *list, struct subject subject)
 {
     for (int i = 0; i < precision_count(subject.op, subject.device); i++)
         list_precision(list, subject, &precisions[i]);
+    list_merged(list, subject);
     subject.dtype = F32;
     list_add(list, test_code, subject, "evaluation");
     if (subject.device) {
