@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/anywhere.h"
+
 struct scaler_settings {
     bool dynamic;
     double scale;              /* the static scale, when not dynamic */
@@ -26,8 +28,28 @@ struct scaler {
 /* Scaling off (fp32, bf16 unless asked for) is static with scale 1. */
 struct scaler scaler_start(const struct scaler_settings *settings);
 
+ANYWHERE double scaler_clamp(double value, double low, double high)
+{
+    return value < low ? low : value > high ? high : value;
+}
+
+/* Products are taken in double and rounded once, as torch's _amp_update_scale_ does. */
+ANYWHERE void scaler_move(const struct scaler_settings *settings, struct scaler *scaler, double factor)
+{
+    scaler->scale = (float)scaler_clamp(scaler->scale * factor, settings->min_scale, settings->max_scale);
+    scaler->good_steps = 0;
+}
+
 /* After a step: backs off on overflow, grows after growth_interval good steps. A static scale
  * never moves; floor_overflows counts for it too. */
-void scaler_update(const struct scaler_settings *settings, struct scaler *scaler, bool overflow);
+ANYWHERE void scaler_update(const struct scaler_settings *settings, struct scaler *scaler, bool overflow)
+{
+    if (!overflow) scaler->floor_overflows = 0;
+    else if (!settings->dynamic || scaler->scale <= (float)settings->min_scale) scaler->floor_overflows++;
+    if (!settings->dynamic) return;
+    if (overflow) scaler_move(settings, scaler, settings->backoff);
+    else if (++scaler->good_steps >= settings->growth_interval)
+        scaler_move(settings, scaler, settings->growth);
+}
 
 #endif

@@ -3,17 +3,14 @@
  *
  * Whether an element stays is a function of seed, step, layer and its place in the whole batch
  * (slices of it continue the count), so that the mask is not kept but made again. */
+#include "dropout.h"
+
 #include <stddef.h>
 
-#include "base/random.h"
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
-struct dropout {
-    double rate;
-};
-
-/* Draws come in groups of four words. An element is dropped when its word is below rate * 2^32. */
 struct mask {
     struct random random;
     uint64_t threshold;
@@ -22,15 +19,12 @@ struct mask {
     uint32_t words[4];
 };
 
-static struct mask mask_open(const struct call *call)
+static struct mask mask_open(const struct call *call, int64_t count)
 {
-    const struct dropout *s = call->settings;
-    const struct op_random *r = call->random;
-    struct tensor of = call->phase == PHASE_FORWARD ? call->y : call->d_y;
     return (struct mask){
-        .random = random_open(r->seed, PURPOSE_DROPOUT, (uint64_t)*r->step, r->layer),
-        .threshold = (uint64_t)(s->rate * 0x1p32),
-        .first = (uint64_t)r->slice * (uint64_t)shape_count(of.shape),
+        .random = dropout_stream(call->random, *call->random->step),
+        .threshold = dropout_threshold(call->settings),
+        .first = dropout_first(call->random, count),
         .group = UINT64_MAX,
     };
 }
@@ -50,7 +44,7 @@ static void drop(const struct call *call, const struct tensor *to, const struct 
 {
     const struct dropout *s = call->settings;
     struct mask mask;
-    if (call->training) mask = mask_open(call);
+    if (call->training) mask = mask_open(call, shape_count(to->shape));
     for (int64_t i = 0; i < shape_count(to->shape); i++) {
         double value = tensor_get(from, i);
         if (call->training) value = mask_keeps(&mask, i) ? value / (1 - s->rate) : 0;
@@ -77,7 +71,7 @@ static void drop_block(const struct dropout *s, struct mask *mask, const struct 
     float in[BLOCK], out[BLOCK];
     const float *x = block_load(from, first, count, in);
     float *y = block_open(to, first, out);
-    float scale = s->rate < 1 ? (float)(1 / (1 - s->rate)) : 0;
+    float scale = dropout_scale(s);
     for (int64_t i = 0; i < count; i++) y[i] = mask_keeps(mask, first + i) ? scale * x[i] : 0;
     block_store(to, first, count, y);
 }
@@ -89,7 +83,7 @@ static void drop_cpu(const struct call *call, const struct tensor *to, const str
     for (int64_t first = 0; first < count; first += BLOCK) {
         int64_t length = min_count(BLOCK, count - first);
         struct mask mask;
-        if (call->training) mask = mask_open(call);
+        if (call->training) mask = mask_open(call, count);
         if (call->training) drop_block(call->settings, &mask, to, from, first, length);
         else dtype_convert(to->dtype, block_address(to, first), from->dtype, block_address(from, first),
                            (size_t)length);
@@ -138,5 +132,6 @@ const struct op dropout_op = {
     .in_place = elementwise_in_place,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(dropout_cuda),
     .examples = examples,
 };

@@ -1,9 +1,9 @@
 #include "optimizer.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu.h"
+#include "kernels/optimizer_rule.h"
 #include "kernels/optimizer_walk.h"
 
 const struct optimizer *const optimizer_table[] = {
@@ -21,15 +21,6 @@ const struct optimizer *optimizer_find(const char *name)
 double optimizer_momentum(const struct optimizer *optimizer, const struct optimizer_settings *settings)
 {
     return optimizer->momentum_is_beta1 ? settings->beta1 : settings->momentum;
-}
-
-/* The norm of all gradients, unscaled. Squares of floats, however many, do not overflow a double,
- * so it is finite exactly when every gradient is. */
-static double global_norm(const struct optimizer_param *params, int count, double scale)
-{
-    double total = 0;
-    for (int i = 0; i < count; i++) total += optimizer_gradient_squares(&params[i]);
-    return sqrt(total) / scale;
 }
 
 EVERY_MACHINE static void average_part(const struct optimizer_param *part, const void *factors,
@@ -51,9 +42,9 @@ static void copy_part(const struct optimizer_param *part, const void *factors, d
 }
 
 static void apply(const struct optimizer *optimizer, const struct optimizer_settings *settings,
-                  const struct optimizer_param *param, double lr, double momentum, float factor, int64_t t)
+                  const struct optimizer_param *param, const struct optimizer_numbers *n)
 {
-    optimizer->update(settings, param, lr, momentum, factor, t);
+    optimizer->update(settings, param, n->lr, n->momentum, n->factor, n->t);
     if (param->average && settings->ema > 0) optimizer_walk(param, average_part, &settings->ema, NULL);
     if (param->low) optimizer_walk(param, copy_part, NULL, NULL);
 }
@@ -62,20 +53,9 @@ void optimizer_step(const struct optimizer *optimizer, const struct optimizer_se
                     const struct scaler_settings *scaling, const struct optimizer_param *params,
                     int count, double lr, double momentum, struct optimizer_state *state)
 {
-    double scale = state->scaler.scale;
-    double norm = global_norm(params, count, scale);
-    bool overflow = !isfinite(norm);
-    state->grad_norm = (float)norm;
-    state->skipped = overflow;
-    scaler_update(scaling, &state->scaler, overflow);
-    if (overflow) {
-        state->skipped_steps++;
-        return;
-    }
-    double clip = settings->clip_norm > 0 ? fmin(1, settings->clip_norm / (norm + 1e-6)) : 1;
-    state->updates++;
-    state->lr = (float)lr;
-    state->momentum = (float)momentum;
-    for (int i = 0; i < count; i++)
-        apply(optimizer, settings, &params[i], lr, momentum, (float)(clip / scale), state->updates);
+    struct optimizer_numbers numbers = {.lr = lr, .momentum = momentum};
+    double squares = 0;
+    for (int i = 0; i < count; i++) squares += optimizer_gradient_squares(&params[i]);
+    if (!optimizer_decide(settings, scaling, squares, &numbers, state)) return;
+    for (int i = 0; i < count; i++) apply(optimizer, settings, &params[i], &numbers);
 }

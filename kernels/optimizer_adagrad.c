@@ -1,33 +1,26 @@
 /* adagrad: step sizes by the sum of squares (Duchi, Hazan, Singer 2011), as torch.optim.Adagrad (lr_decay 0):
  *     g += decay * w;  sum += g^2;  w -= lr * g / (sqrt(sum) + eps) */
-#include <math.h>
+#include "optimizer_adagrad.h"
 
 #include "kernels/cpu.h"
 #include "kernels/optimizer_walk.h"
 
-struct factors {
-    float gradient, decay, lr, eps;
-};
-
 EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
 {
     (void)sums;
-    const struct factors *f = factors;
+    const struct adagrad_factors *f = factors;
     float *w = part->master;
     float *sum = part->slots[0];
 #pragma omp simd
-    for (int64_t i = 0; i < part->count; i++) {
-        float g = part->gradient[i] * f->gradient + f->decay * w[i];
-        sum[i] += g * g;
-        w[i] -= f->lr * g / (sqrtf(sum[i]) + f->eps);
-    }
+    for (int64_t i = 0; i < part->count; i++)
+        adagrad_element(f, part->gradient[i], &w[i], &sum[i]);
 }
 
 static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
                    double momentum, float factor, int64_t t)
 {
-    (void)momentum, (void)t;
-    struct factors f = {factor, (float)optimizer_decay(s, param), (float)lr, (float)s->eps};
+    struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
+    struct adagrad_factors f = adagrad_factors(s, &n);
     optimizer_walk(param, update_part, &f, NULL);
 }
 

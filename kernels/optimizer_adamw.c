@@ -1,50 +1,28 @@
 /* adamw: adam with decoupled weight decay (Loshchilov, Hutter 2019), as torch.optim.AdamW:
  *     w -= lr * decay * w;  m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2
  *     w -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps) */
-#include <math.h>
+#include "optimizer_adamw.h"
 
 #include "kernels/cpu.h"
 #include "kernels/optimizer_walk.h"
 
-struct factors {
-    float gradient;
-    float keep;      /* 1 - lr * decay */
-    float beta1, beta2, rest1, rest2;   /* rest: 1 - beta */
-    float step;      /* lr / (1 - beta1^t) */
-    float root;      /* 1 / sqrt(1 - beta2^t) */
-    float eps;
-};
-
 EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
 {
     (void)sums;
-    const struct factors *f = factors;
+    const struct adamw_factors *f = factors;
     float *w = part->master;
     float *mean = part->slots[0];
     float *square = part->slots[1];
 #pragma omp simd
-    for (int64_t i = 0; i < part->count; i++) {
-        float g = part->gradient[i] * f->gradient;
-        mean[i] = f->beta1 * mean[i] + f->rest1 * g;
-        square[i] = f->beta2 * square[i] + f->rest2 * g * g;
-        w[i] = f->keep * w[i] - f->step * mean[i] / (sqrtf(square[i]) * f->root + f->eps);
-    }
+    for (int64_t i = 0; i < part->count; i++)
+        adamw_element(f, part->gradient[i], &w[i], &mean[i], &square[i]);
 }
 
 static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
                    double beta1, float factor, int64_t t)
 {
-    struct factors f = {
-        .gradient = factor,
-        .keep = (float)(1 - lr * optimizer_decay(s, param)),
-        .beta1 = (float)beta1,
-        .beta2 = (float)s->beta2,
-        .rest1 = (float)(1 - beta1),
-        .rest2 = (float)(1 - s->beta2),
-        .step = (float)(lr / (1 - pow(beta1, (double)t))),
-        .root = (float)(1 / sqrt(1 - pow(s->beta2, (double)t))),
-        .eps = (float)s->eps,
-    };
+    struct optimizer_numbers n = {lr, beta1, optimizer_decay(s, param), factor, t};
+    struct adamw_factors f = adamw_factors(s, &n);
     optimizer_walk(param, update_part, &f, NULL);
 }
 

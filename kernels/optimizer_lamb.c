@@ -2,38 +2,24 @@
  *     m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2
  *     r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay * w
  *     w -= lr * |w| / |r| * r, the ratio 1 for norms and biases, and where a norm is zero */
-#include <math.h>
+#include "optimizer_lamb.h"
 
 #include "kernels/cpu.h"
 #include "kernels/optimizer_walk.h"
-
-struct factors {
-    float gradient, decay, beta1, beta2, rest1, rest2;   /* rest: 1 - beta */
-    float scale1;                                        /* 1 / (1 - beta1^t) */
-    float root2;                                         /* 1 / sqrt(1 - beta2^t) */
-    float eps;
-    float lr;                                            /* times the ratio */
-};
-
-INLINE float direction(const struct factors *f, float w, float mean, float square)
-{
-    return mean * f->scale1 / (sqrtf(square) * f->root2 + f->eps) + f->decay * w;
-}
 
 /* Moves the moments; sums the squares of w and r. */
 EVERY_MACHINE static void moments_part(const struct optimizer_param *part, const void *factors,
                                        double sums[2])
 {
-    const struct factors own = *(const struct factors *)factors, *f = &own;   /* apart from what is written */
+    const struct lamb_factors own = *(const struct lamb_factors *)factors, *f = &own;   /* apart from what is written */
     float *mean = part->slots[0], *square = part->slots[1];
     const float *gradient = part->gradient, *master = part->master;
     double w_squares = 0, r_squares = 0;
 #pragma omp simd reduction(+ : w_squares, r_squares)
     for (int64_t i = 0; i < part->count; i++) {
-        float g = gradient[i] * f->gradient, w = master[i];
-        mean[i] = f->beta1 * mean[i] + f->rest1 * g;
-        square[i] = f->beta2 * square[i] + f->rest2 * g * g;
-        float r = direction(f, w, mean[i], square[i]);
+        float w = master[i];
+        lamb_moments(f, gradient[i], &mean[i], &square[i]);
+        float r = lamb_direction(f, w, mean[i], square[i]);
         w_squares += (double)w * (double)w;
         r_squares += (double)r * (double)r;
     }
@@ -44,36 +30,27 @@ EVERY_MACHINE static void moments_part(const struct optimizer_param *part, const
 EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
 {
     (void)sums;
-    const struct factors *f = factors;
+    const struct lamb_factors *f = factors;
     const float *mean = part->slots[0], *square = part->slots[1];
     float *w = part->master;
 #pragma omp simd
-    for (int64_t i = 0; i < part->count; i++) w[i] -= f->lr * direction(f, w[i], mean[i], square[i]);
-}
-
-static double trust_ratio(const struct optimizer_param *param, double w_squares, double r_squares)
-{
-    return param->adapt && w_squares > 0 && r_squares > 0 ? sqrt(w_squares / r_squares) : 1;
+    for (int64_t i = 0; i < part->count; i++) lamb_element(f, &w[i], mean[i], square[i]);
 }
 
 static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
                    double beta1, float factor, int64_t t)
 {
-    struct factors f = {
-        .gradient = factor,
-        .decay = (float)optimizer_decay(s, param),
-        .beta1 = (float)beta1,
-        .beta2 = (float)s->beta2,
-        .rest1 = (float)(1 - beta1),
-        .rest2 = (float)(1 - s->beta2),
-        .scale1 = (float)(1 / (1 - pow(beta1, (double)t))),
-        .root2 = (float)(1 / sqrt(1 - pow(s->beta2, (double)t))),
-        .eps = (float)s->eps,
-    };
+    struct optimizer_numbers n = {lr, beta1, optimizer_decay(s, param), factor, t};
+    struct lamb_factors f = lamb_factors(s, &n);
     double sums[2];
     optimizer_walk(param, moments_part, &f, sums);
-    f.lr = (float)(lr * trust_ratio(param, sums[0], sums[1]));
+    if (param->adapt) f.lr = lamb_lr(s, &n, sums[0], sums[1]);
     optimizer_walk(param, update_part, &f, NULL);
+}
+
+static double trust_ratio(const struct optimizer_param *param, double w_squares, double r_squares)
+{
+    return param->adapt && w_squares > 0 && r_squares > 0 ? sqrt(w_squares / r_squares) : 1;
 }
 
 static double reference_direction(const struct optimizer_settings *s, const struct optimizer_param *param,

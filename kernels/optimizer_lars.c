@@ -1,14 +1,31 @@
 /* lars: sgd whose step is scaled, layer by layer, by the weights' norm (You, Gitman, Ginsburg 2017):
  *     ratio = trust * |w| / (|g| + decay * |w|), or 1 for norms and biases, and where a norm is zero
  *     buffer = momentum * buffer + lr * ratio * (g + decay * w);  w -= buffer */
-#include <math.h>
+#include "optimizer_lars.h"
 
 #include "kernels/cpu.h"
 #include "kernels/optimizer_walk.h"
 
-struct factors {
-    float gradient, decay, momentum, lr;   /* lr: times the ratio */
-};
+EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
+{
+    (void)sums;
+    const struct lars_factors *f = factors;
+    float *w = part->master;
+    float *buffer = part->slots[0];
+#pragma omp simd
+    for (int64_t i = 0; i < part->count; i++)
+        lars_element(f, part->gradient[i], &w[i], &buffer[i]);
+}
+
+static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                   double momentum, float factor, int64_t t)
+{
+    struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
+    struct lars_factors f = lars_factors(s, &n);
+    if (param->adapt)
+        f.lr = lars_lr(s, &n, optimizer_master_squares(param), optimizer_gradient_squares(param));
+    optimizer_walk(param, update_part, &f, NULL);
+}
 
 static double trust_ratio(const struct optimizer_settings *s, const struct optimizer_param *param,
                           double factor)
@@ -16,29 +33,6 @@ static double trust_ratio(const struct optimizer_settings *s, const struct optim
     if (!param->adapt) return 1;
     double g = sqrt(optimizer_gradient_squares(param)) * factor, w = sqrt(optimizer_master_squares(param));
     return g > 0 && w > 0 ? s->trust * w / (g + optimizer_decay(s, param) * w) : 1;
-}
-
-EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
-{
-    (void)sums;
-    const struct factors *f = factors;
-    float *w = part->master;
-    float *buffer = part->slots[0];
-#pragma omp simd
-    for (int64_t i = 0; i < part->count; i++) {
-        float g = part->gradient[i] * f->gradient + f->decay * w[i];
-        buffer[i] = f->momentum * buffer[i] + f->lr * g;
-        w[i] -= buffer[i];
-    }
-}
-
-static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                   double momentum, float factor, int64_t t)
-{
-    (void)t;
-    double ratio = trust_ratio(s, param, factor);
-    struct factors f = {factor, (float)optimizer_decay(s, param), (float)momentum, (float)(lr * ratio)};
-    optimizer_walk(param, update_part, &f, NULL);
 }
 
 static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,

@@ -1,44 +1,28 @@
 /* rmsprop: step sizes by the running mean square (Hinton 2012), as torch.optim.RMSprop (not centered):
  *     g += decay * w;  square = alpha * square + (1 - alpha) * g^2
  *     buffer = momentum * buffer + g / (sqrt(square) + eps);  w -= lr * buffer */
-#include <math.h>
+#include "optimizer_rmsprop.h"
 
 #include "kernels/cpu.h"
 #include "kernels/optimizer_walk.h"
 
-struct factors {
-    float gradient, decay, alpha, rest, momentum, lr, eps;   /* rest: 1 - alpha */
-};
-
 EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
 {
     (void)sums;
-    const struct factors *f = factors;
+    const struct rmsprop_factors *f = factors;
     float *w = part->master;
     float *square = part->slots[0];
     float *buffer = part->slots[1];
 #pragma omp simd
-    for (int64_t i = 0; i < part->count; i++) {
-        float g = part->gradient[i] * f->gradient + f->decay * w[i];
-        square[i] = f->alpha * square[i] + f->rest * g * g;
-        buffer[i] = f->momentum * buffer[i] + g / (sqrtf(square[i]) + f->eps);
-        w[i] -= f->lr * buffer[i];
-    }
+    for (int64_t i = 0; i < part->count; i++)
+        rmsprop_element(f, part->gradient[i], &w[i], &square[i], &buffer[i]);
 }
 
 static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
                    double momentum, float factor, int64_t t)
 {
-    (void)t;
-    struct factors f = {
-        .gradient = factor,
-        .decay = (float)optimizer_decay(s, param),
-        .alpha = (float)s->alpha,
-        .rest = (float)(1 - s->alpha),
-        .momentum = (float)momentum,
-        .lr = (float)lr,
-        .eps = (float)s->eps,
-    };
+    struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
+    struct rmsprop_factors f = rmsprop_factors(s, &n);
     optimizer_walk(param, update_part, &f, NULL);
 }
 

@@ -1,41 +1,27 @@
 /* sgd: stochastic gradient descent with momentum, as torch.optim.SGD (dampening 0):
  *     g += decay * w;  buffer = momentum * buffer + g;  w -= lr * (nesterov ? g + momentum * buffer : buffer)
  * The buffer starts at zero, so that the first step has buffer = g. */
+#include "optimizer_sgd.h"
+
 #include "kernels/cpu.h"
 #include "kernels/optimizer_walk.h"
-
-struct factors {
-    float gradient, decay, momentum, lr;
-    float ahead;   /* how much of the gradient, and of the buffer, is followed */
-    float behind;
-};
 
 EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
 {
     (void)sums;
-    const struct factors *f = factors;
+    const struct sgd_factors *f = factors;
     float *w = part->master;
     float *buffer = part->slots[0];
 #pragma omp simd
-    for (int64_t i = 0; i < part->count; i++) {
-        float g = part->gradient[i] * f->gradient + f->decay * w[i];
-        buffer[i] = f->momentum * buffer[i] + g;
-        w[i] -= f->lr * (f->ahead * g + f->behind * buffer[i]);
-    }
+    for (int64_t i = 0; i < part->count; i++)
+        sgd_element(f, part->gradient[i], &w[i], &buffer[i]);
 }
 
 static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
                    double momentum, float factor, int64_t t)
 {
-    (void)t;
-    struct factors f = {
-        .gradient = factor,
-        .decay = (float)optimizer_decay(s, param),
-        .momentum = (float)momentum,
-        .lr = (float)lr,
-        .ahead = s->nesterov ? 1 : 0,
-        .behind = s->nesterov ? (float)momentum : 1,
-    };
+    struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
+    struct sgd_factors f = sgd_factors(s, &n);
     optimizer_walk(param, update_part, &f, NULL);
 }
 

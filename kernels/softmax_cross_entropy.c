@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 
 double target_of(const struct call *call, int64_t i, int64_t c)
@@ -143,5 +144,6 @@ const struct op softmax_cross_entropy_op = {
     .no_gradient = labels_no_gradient,
     .reference = &reference,
     .cpu = &softmax_cross_entropy_cpu,
+    .cuda = ON_CUDA(softmax_cross_entropy_cuda),
     .examples = examples,
 };

@@ -1,9 +1,18 @@
 EXTRA_DIST += kernels/ops.def
 
 CUDA_SOURCES += \
-	kernels/relu.cu
+	kernels/conv.cu \
+	kernels/conv_cudnn.cu \
+	kernels/conv_depthwise.cu \
+	kernels/conv_direct.cu \
+	kernels/conv_layout.cu \
+	kernels/dropout.cu \
+	kernels/relu.cu \
+	kernels/softmax_cross_entropy.cu \
+	kernels/topk.cu \
+	kernels/update.cu
 
-EXTRA_DIST += kernels/cuda.cuh kernels/elementwise.cuh
+EXTRA_DIST += kernels/block.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cuda.cuh kernels/elementwise.cuh
 
 libkernels_a_SOURCES = \
 	kernels/adaptive_avgpool.c \
@@ -26,6 +35,7 @@ libkernels_a_SOURCES = \
 	kernels/conv_cpu.c \
 	kernels/cpu.h \
 	kernels/dropout.c \
+	kernels/dropout.h \
 	kernels/elementwise.c \
 	kernels/elementwise.h \
 	kernels/flatten.c \

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "kernels/op.h"
+#include "kernels/codes_cuda.h"
 
 static enum dtype output_dtype(const void *settings, enum dtype input)
 {
@@ -76,5 +76,6 @@ const struct op topk_op = {
     .output_dtype = output_dtype,
     .no_gradient = labels_no_gradient,
     .reference = &reference,
+    .cuda = ON_CUDA(topk_cuda),
     .examples = examples,
 };

@@ -1,61 +1,71 @@
-#include "kernels/update.h"
+/* update.c: a step's update on the CPU, done when it is asked for. */
+#include "update.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-static enum status open_cpu(struct update *update)
+#include "base/memory.h"
+
+struct engine {
+    struct optimizer_param *params;
+    struct update_average *averages;
+};
+
+static enum status open(struct update *update)
 {
+    struct engine *engine = update->engine = memory_new(1, sizeof *engine);
+    engine->params = memory_new((size_t)update->param_count, sizeof *engine->params);
+    engine->averages = memory_new((size_t)update->average_count, sizeof *engine->averages);
+    for (int i = 0; i < update->param_count; i++) engine->params[i] = update->params[i];
+    for (int i = 0; i < update->average_count; i++) engine->averages[i] = update->averages[i];
+    return OK;
+}
+
+static void close(struct update *update)
+{
+    struct engine *engine = update->engine;
+    if (!engine) return;
+    free(engine->params);
+    free(engine->averages);
+    free(engine);
     update->engine = NULL;
-    return OK;
 }
 
-static void close_cpu(struct update *update)
+static enum status count(const struct update *update)
 {
-    (void)update;
-}
-
-static bool stopped(const struct update *update)
-{
-    return update->stop_at > 0 && update->state->scaler.floor_overflows >= update->stop_at;
-}
-
-static enum status count_cpu(const struct update *update)
-{
+    if (!update_stopped(update->stop_at, update->state)) update->state->step++;
     *update->scale = update->state->scaler.scale;
-    if (!stopped(update)) update->state->step++;
     return OK;
 }
 
-static enum status apply_cpu(const struct update *update)
+static enum status apply(const struct update *update)
 {
-    struct optimizer_state *state = update->state;
-    if (stopped(update)) {
-        state->skipped = 1;
+    const struct engine *engine = update->engine;
+    if (update_stopped(update->stop_at, update->state)) {
+        update->state->skipped = 1;
         return OK;
     }
-    int k = state->updates > update->rates->updates;
-    optimizer_step(update->optimizer, &update->settings, &update->scaling, update->params, update->param_count,
-                   update->rates->lr[k], update->rates->momentum[k], state);
+    int k = update_rate(update->rates, update->state);
+    optimizer_step(update->optimizer, &update->settings, &update->scaling, engine->params, update->param_count,
+                   update->rates->lr[k], update->rates->momentum[k], update->state);
     return OK;
 }
 
-static void average_one(double decay, const struct update_average *at)
+static void average_floats(float *average, const float *now, int64_t count, double decay)
 {
-    if (at->dtype != F32) {
-        memcpy(at->average, at->now, (size_t)at->count * dtype_bytes(at->dtype));
-        return;
+    for (int64_t i = 0; i < count; i++) average[i] = (float)(decay * average[i] + (1 - decay) * now[i]);
+}
+
+static enum status average(const struct update *update)
+{
+    const struct engine *engine = update->engine;
+    if (update->state->skipped) return OK;
+    for (int i = 0; i < update->average_count; i++) {
+        const struct update_average *a = &engine->averages[i];
+        if (a->dtype == F32) average_floats(a->average, a->now, a->count, update->settings.ema);
+        else memcpy(a->average, a->now, (size_t)a->count * dtype_bytes(a->dtype));
     }
-    float *to = at->average;
-    const float *from = at->now;
-    for (int64_t i = 0; i < at->count; i++) to[i] = (float)(decay * to[i] + (1 - decay) * from[i]);
-}
-
-static enum status average_cpu(const struct update *update)
-{
-    for (int i = 0; !update->state->skipped && i < update->average_count; i++)
-        average_one(update->settings.ema, &update->averages[i]);
     return OK;
 }
 
-const struct update_code update_cpu = {
-    .open = open_cpu, .close = close_cpu, .count = count_cpu, .apply = apply_cpu, .average = average_cpu,
-};
+const struct update_code update_cpu = {open, close, count, apply, average};

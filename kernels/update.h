@@ -3,6 +3,7 @@
 #ifndef KERNELS_UPDATE_H
 #define KERNELS_UPDATE_H
 
+#include "base/anywhere.h"
 #include "kernels/op.h"
 #include "kernels/optimizer.h"
 
@@ -13,6 +14,12 @@ struct update_rates {
     int64_t updates;
     double lr[2], momentum[2];
 };
+
+/* Which of them the next update takes. */
+ANYWHERE int update_rate(const struct update_rates *rates, const struct optimizer_state *state)
+{
+    return state->updates > rates->updates;
+}
 
 /* A statistic (running mean, counter) and its average. */
 struct update_average {
@@ -36,7 +43,7 @@ struct update {
     int stop_at;                              /* floor_overflows from which on nothing changes any more; 0: never */
     struct optimizer_state *state;            /* device */
     float *scale;                             /* device: the loss scale of this step, set by count */
-    const struct update_rates *rates;         /* device */
+    const struct update_rates *rates;         /* device; may be another one at each apply */
     struct device *device;
     void *lane;
     void *engine;                             /* what open made */
@@ -53,6 +60,12 @@ struct update_code {
     /* After the statistics' own updates: averages follow, unless the step was skipped. */
     enum status (*average)(const struct update *update);
 };
+
+/* Whether nothing changes any more. */
+ANYWHERE bool update_stopped(int stop_at, const struct optimizer_state *state)
+{
+    return stop_at > 0 && state->scaler.floor_overflows >= stop_at;
+}
 
 extern const struct update_code update_cpu, update_cuda;
 

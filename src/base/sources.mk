@@ -1,4 +1,5 @@
 libbase_a_SOURCES = \
+	src/base/anywhere.h \
 	src/base/crc32c.c \
 	src/base/crc32c.h \
 	src/base/dtype.c \
@@ -8,8 +9,10 @@ libbase_a_SOURCES = \
 	src/base/field_help.c \
 	src/base/log.c \
 	src/base/log.h \
+	src/base/machine.h \
 	src/base/memory.c \
 	src/base/memory.h \
+	src/base/philox.h \
 	src/base/random.c \
 	src/base/random.h \
 	src/base/shape.c \

@@ -1,0 +1,35 @@
+/* dropout.h: settings of dropout, and the words that decide, for every device. */
+#ifndef KERNELS_DROPOUT_H
+#define KERNELS_DROPOUT_H
+
+#include "base/philox.h"
+#include "kernels/op.h"
+
+struct dropout {
+    double rate;
+};
+
+/* Draws come in groups of four words; element e of the batch has word e % 4 of draw e / 4 of this
+ * stream, and is dropped when that is below rate * 2^32. */
+ANYWHERE struct random dropout_stream(const struct op_random *random, int64_t step)
+{
+    return philox_open(random->seed, PURPOSE_DROPOUT, (uint64_t)step, random->layer);
+}
+
+ANYWHERE uint64_t dropout_threshold(const struct dropout *dropout)
+{
+    return (uint64_t)(dropout->rate * 4294967296.0);
+}
+
+ANYWHERE float dropout_scale(const struct dropout *dropout)
+{
+    return dropout->rate < 1 ? (float)(1 / (1 - dropout->rate)) : 0;
+}
+
+/* Number of the slice's first element in the batch. */
+ANYWHERE uint64_t dropout_first(const struct op_random *random, int64_t count)
+{
+    return (uint64_t)random->slice * (uint64_t)count;
+}
+
+#endif

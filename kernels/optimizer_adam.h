@@ -1,0 +1,39 @@
+/* optimizer_adam.h: adam's rule. */
+#ifndef KERNELS_OPTIMIZER_ADAM_H
+#define KERNELS_OPTIMIZER_ADAM_H
+
+#include "kernels/optimizer_rule.h"
+
+struct adam_factors {
+    float gradient, decay, beta1, beta2, rest1, rest2;   /* rest: 1 - beta */
+    float step;      /* lr / (1 - beta1^t) */
+    float root;      /* 1 / sqrt(1 - beta2^t) */
+    float eps;
+};
+
+ANYWHERE struct adam_factors adam_factors(const struct optimizer_settings *s, const struct optimizer_numbers *n)
+{
+    double beta1 = n->momentum, t = (double)n->t;
+    struct adam_factors f = {
+        .gradient = n->factor,
+        .decay = (float)n->decay,
+        .beta1 = (float)beta1,
+        .beta2 = (float)s->beta2,
+        .rest1 = (float)(1 - beta1),
+        .rest2 = (float)(1 - s->beta2),
+        .step = (float)(n->lr / (1 - pow(beta1, t))),
+        .root = (float)(1 / sqrt(1 - pow(s->beta2, t))),
+        .eps = (float)s->eps,
+    };
+    return f;
+}
+
+ANYWHERE void adam_element(const struct adam_factors *f, float gradient, float *w, float *mean, float *square)
+{
+    float g = gradient * f->gradient + f->decay * *w;
+    *mean = f->beta1 * *mean + f->rest1 * g;
+    *square = f->beta2 * *square + f->rest2 * g * g;
+    *w -= f->step * *mean / (sqrtf(*square) * f->root + f->eps);
+}
+
+#endif

@@ -1,0 +1,34 @@
+/* optimizer_lars.h: lars' rule. */
+#ifndef KERNELS_OPTIMIZER_LARS_H
+#define KERNELS_OPTIMIZER_LARS_H
+
+#include "kernels/optimizer_rule.h"
+
+struct lars_factors {
+    float gradient, decay, momentum;
+    float lr;                  /* times the ratio, where there is one */
+};
+
+ANYWHERE struct lars_factors lars_factors(const struct optimizer_settings *s, const struct optimizer_numbers *n)
+{
+    (void)s;
+    struct lars_factors f = {n->factor, (float)n->decay, (float)n->momentum, (float)n->lr};
+    return f;
+}
+
+/* lr for a parameter of which these are the sums of squares; the gradient's as it is, scaled. */
+ANYWHERE float lars_lr(const struct optimizer_settings *s, const struct optimizer_numbers *n, double w_squares,
+                       double g_squares)
+{
+    double w = sqrt(w_squares), g = sqrt(g_squares) * n->factor;
+    return (float)(n->lr * (g > 0 && w > 0 ? s->trust * w / (g + n->decay * w) : 1));
+}
+
+ANYWHERE void lars_element(const struct lars_factors *f, float gradient, float *w, float *buffer)
+{
+    float g = gradient * f->gradient + f->decay * *w;
+    *buffer = f->momentum * *buffer + f->lr * g;
+    *w -= *buffer;
+}
+
+#endif

@@ -1,0 +1,47 @@
+/* optimizer_rule.h: what every optimizer's rule (in optimizer_NAME.h) and every device's update share.
+ *
+ * A rule is a struct of fp32 factors, the same for all elements of a parameter, a function that makes
+ * it of an update's numbers, and one that updates an element. All of it runs on every device. */
+#ifndef KERNELS_OPTIMIZER_RULE_H
+#define KERNELS_OPTIMIZER_RULE_H
+
+#include <math.h>
+
+#include "base/anywhere.h"
+#include "kernels/optimizer.h"
+
+struct optimizer_numbers {
+    double lr, momentum;
+    double decay;              /* weight decay that applies to the parameter */
+    float factor;              /* unscales and clips the gradient */
+    int64_t t;                 /* number of this update, from 1 */
+};
+
+/* The optimizer's sequence up to the update, and its end: moves the state, given the sum of the squares
+ * of all gradients, and gives factor and t to `numbers`, whose lr and momentum are set. False: the
+ * step is skipped. Squares of floats, however many, do not overflow a double, so that their sum
+ * is finite exactly when every gradient is. */
+ANYWHERE bool optimizer_decide(const struct optimizer_settings *settings,
+                               const struct scaler_settings *scaling, double squares,
+                               struct optimizer_numbers *numbers, struct optimizer_state *state)
+{
+    double scale = state->scaler.scale;
+    double norm = sqrt(squares) / scale;
+    bool overflow = !isfinite(norm);
+    state->grad_norm = (float)norm;
+    state->skipped = overflow;
+    scaler_update(scaling, &state->scaler, overflow);
+    if (overflow) {
+        state->skipped_steps++;
+        return false;
+    }
+    double clip = settings->clip_norm > 0 ? fmin(1.0, settings->clip_norm / (norm + 1e-6)) : 1;
+    state->updates++;
+    state->lr = (float)numbers->lr;
+    state->momentum = (float)numbers->momentum;
+    numbers->factor = (float)(clip / scale);
+    numbers->t = state->updates;
+    return true;
+}
+
+#endif

@@ -1,0 +1,51 @@
+/* topk.cu: a block an image counts the classes that beat the true one. */
+#include "kernels/block.cuh"
+
+static constexpr int threads = 128;
+
+/* The first of the greatest; NaN is never greater, and nothing is greater than NaN. */
+__device__ static int soft_class(const float *soft, int classes)
+{
+    if (isnan(soft[0])) return 0;
+    float own = soft[0];
+    for (int c = threadIdx.x; c < classes; c += threads) own = fmaxf(own, soft[c]);
+    float best = block_reduce<threads>(own, [](float a, float b) { return fmaxf(a, b); });
+    int first = classes;
+    for (int c = threadIdx.x; c < classes; c += threads)
+        if (soft[c] == best && c < first) first = c;
+    return block_reduce<threads>(first, [](int a, int b) { return a < b ? a : b; });
+}
+
+__device__ static bool beats(float value, int c, float own, int label)
+{
+    if (isnan(own)) return !isnan(value) || c < label;
+    return value > own || (value == own && c < label);
+}
+
+template <class T> __global__ void rank_images(int32_t *y, const T *x, const int32_t *labels, const float *soft, int classes)
+{
+    int64_t image = blockIdx.x;
+    x += image * classes;
+    int label = labels ? labels[image] : soft_class(soft + image * classes, classes);
+    bool bad = label < 0 || label >= classes;
+    float own = bad ? 0 : to_float(x[label]);
+    int rank = 0;
+    for (int c = threadIdx.x; c < classes; c += threads) rank += bad || beats(to_float(x[c]), c, own, label);
+    rank = block_sum<threads>(rank);
+    if (threadIdx.x == 0) y[image] = rank;
+}
+
+static enum status forward(const struct call *call)
+{
+    const struct tensor *labels = &call->x[1];
+    const int32_t *hard = labels->dtype == I32 ? (const int32_t *)labels->data : NULL;
+    const float *soft = hard ? NULL : (const float *)labels->data;
+    return with_type(call->x[0].dtype, [&](auto type) {
+        using T = decltype(type);
+        rank_images<<<(unsigned)call->x[0].shape.n, threads, 0, stream_of(call)>>>(
+            (int32_t *)call->y.data, (const T *)call->x[0].data, hard, soft, (int)call->x[0].shape.c);
+        return launched(call);
+    });
+}
+
+const struct op_code topk_cuda = {.forward = forward};

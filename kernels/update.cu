@@ -1,0 +1,573 @@
+/* update.cu: a step's update on CUDA: one pass over the gradients for their norm, of which the last block decides
+ * all that depends on it, and one pass (lamb: two) over the parameters. The parameters are cut into chunks, listed in
+ * device memory; sums are taken chunk by chunk and added up in the order of the list. */
+#include "kernels/block.cuh"
+
+extern "C" {
+#include "base/memory.h"
+#include "kernels/optimizer_adagrad.h"
+#include "kernels/optimizer_adam.h"
+#include "kernels/optimizer_adamw.h"
+#include "kernels/optimizer_lamb.h"
+#include "kernels/optimizer_lars.h"
+#include "kernels/optimizer_rmsprop.h"
+#include "kernels/optimizer_sgd.h"
+#include "kernels/update.h"
+}
+
+#include <stdlib.h>
+#include <string.h>
+
+static constexpr int threads = 256;
+static constexpr int chunk_elements = 4096;
+static constexpr int packs_at_once = 2;       /* of four elements, a thread: enough loads on their way */
+
+/* ---- Rules: what this file must know of an optimizer ---- */
+
+/* An optimizer whose update is one pass: factors, and one element with its slots. */
+template <class Factors, int slot_count, auto make, auto element> struct plain_rule {
+    typedef Factors factors;
+    static constexpr int slots = slot_count;
+    static constexpr bool measures_masters = false;     /* the norm's pass sums their squares too */
+    static constexpr bool two_passes = false;           /* slots first, then weights */
+    static constexpr bool adapts = false;               /* lr is the parameter's own */
+    __device__ static factors factors_of(const struct optimizer_settings *s, const struct optimizer_numbers *n)
+    {
+        return make(s, n);
+    }
+    __device__ static void update(const factors *f, float gradient, float *w, float *slots)
+    {
+        if constexpr (slot_count == 1) element(f, gradient, w, &slots[0]);
+        else element(f, gradient, w, &slots[0], &slots[1]);
+    }
+};
+
+struct sgd_rule : plain_rule<struct sgd_factors, 1, sgd_factors, sgd_element> {};
+struct adam_rule : plain_rule<struct adam_factors, 2, adam_factors, adam_element> {};
+struct adamw_rule : plain_rule<struct adamw_factors, 2, adamw_factors, adamw_element> {};
+struct adagrad_rule : plain_rule<struct adagrad_factors, 1, adagrad_factors, adagrad_element> {};
+struct rmsprop_rule : plain_rule<struct rmsprop_factors, 2, rmsprop_factors, rmsprop_element> {};
+
+struct lars_rule : plain_rule<struct lars_factors, 1, lars_factors, lars_element> {
+    static constexpr bool measures_masters = true;
+    static constexpr bool adapts = true;
+    __device__ static float lr(const struct optimizer_settings *s, const struct optimizer_numbers *n,
+                               const double sums[2])
+    {
+        return lars_lr(s, n, sums[1], sums[0]);
+    }
+};
+
+struct lamb_rule {
+    typedef struct lamb_factors factors;
+    static constexpr int slots = 2;
+    static constexpr bool measures_masters = false;
+    static constexpr bool two_passes = true;
+    static constexpr bool adapts = true;
+    __device__ static factors factors_of(const struct optimizer_settings *s, const struct optimizer_numbers *n)
+    {
+        return lamb_factors(s, n);
+    }
+    __device__ static float lr(const struct optimizer_settings *s, const struct optimizer_numbers *n,
+                               const double sums[2])
+    {
+        return lamb_lr(s, n, sums[0], sums[1]);
+    }
+    /* The first pass: gives r. */
+    __device__ static float advance(const factors *f, float gradient, float w, float *slots)
+    {
+        lamb_moments(f, gradient, &slots[0], &slots[1]);
+        return lamb_direction(f, w, slots[0], slots[1]);
+    }
+    __device__ static void update(const factors *f, float, float *w, float *slots)
+    {
+        lamb_element(f, w, slots[0], slots[1]);
+    }
+};
+
+/* ---- What kernels read ---- */
+
+/* At most chunk_elements elements of one parameter. All pointers are multiples of 16 bytes. */
+struct chunk {
+    const float *gradient;
+    float *master;
+    float *slots[OPTIMIZER_MAX_SLOTS];
+    float *average;            /* NULL: none */
+    void *low;                 /* NULL: none */
+    enum dtype low_dtype;
+    int count;
+    int first, chunks;         /* those of the same parameter */
+    bool decay, adapt;
+};
+
+/* Part of a statistic, at most chunk_elements long. */
+struct piece {
+    const void *now;
+    void *average;
+    int count;
+    enum dtype dtype;
+};
+
+/* What the blocks of a step tell each other. */
+template <class Rule> struct board {
+    unsigned finished;
+    bool applies;
+    struct optimizer_numbers numbers;
+    typename Rule::factors factors[2];       /* without and with weight decay */
+};
+static constexpr size_t board_bytes = 256;
+
+struct job {
+    struct optimizer_settings settings;
+    struct scaler_settings scaling;
+    int stop_at;
+    struct optimizer_state *state;
+    const struct update_rates *rates;        /* set by apply: they may lie elsewhere each time */
+    const struct chunk *chunks;
+    const struct piece *pieces;
+    double (*sums)[2];                       /* of each chunk */
+    void *board;
+    int chunk_count, piece_count;
+};
+
+template <class Rule> __device__ static struct board<Rule> *board_of(const struct job *job)
+{
+    return (struct board<Rule> *)job->board;
+}
+
+/* ---- The norm, and what follows from it ---- */
+
+/* Over a warp; a lane has the sum of each fourth of its packs for itself, so that additions need not wait. */
+__device__ static double squares_of(const float *values, int count, int lane)
+{
+    double sums[4] = {0, 0, 0, 0};
+    int packs = count / 4;
+#pragma unroll 8
+    for (int i = lane; i < packs; i += 32) {
+        pack<float> v = ((const pack<float> *)values)[i];
+#pragma unroll
+        for (int k = 0; k < 4; k++) sums[k] += (double)v.at[k] * (double)v.at[k];
+    }
+    int rest = packs * 4 + lane;
+    if (rest < count) sums[0] += (double)values[rest] * (double)values[rest];
+    return warp_reduce((sums[0] + sums[1]) + (sums[2] + sums[3]), [](double a, double b) { return a + b; });
+}
+
+/* The sums of `count` chunks, in every thread of the block. */
+__device__ static void add_up(const double (*sums)[2], int count, double totals[2])
+{
+    double a = 0, b = 0;
+    for (int i = threadIdx.x; i < count; i += threads) {
+        double2 sum = __ldcg((const double2 *)sums[i]);
+        a += sum.x;
+        b += sum.y;
+    }
+    totals[0] = block_sum<threads>(a);
+    totals[1] = block_sum<threads>(b);
+}
+
+template <class Rule> __device__ static void decide(const struct job *job, struct board<Rule> *board, double squares)
+{
+    struct optimizer_state *state = job->state;
+    board->applies = false;
+    if (update_stopped(job->stop_at, state)) {
+        state->skipped = 1;
+        return;
+    }
+    struct optimizer_numbers numbers = {.lr = __ldcg(&board->numbers.lr), .momentum = __ldcg(&board->numbers.momentum)};
+    if (!optimizer_decide(&job->settings, &job->scaling, squares, &numbers, state)) return;
+    for (int decays = 0; decays < 2; decays++) {
+        numbers.decay = decays ? job->settings.weight_decay : 0;
+        board->factors[decays] = Rule::factors_of(&job->settings, &numbers);
+    }
+    board->numbers = numbers;
+    board->applies = true;
+}
+
+/* A warp a chunk. The rates lie in the host's memory, far away: they are fetched meanwhile. */
+template <class Rule> __global__ void __launch_bounds__(threads) measure(const struct job job)
+{
+    struct board<Rule> *board = board_of<Rule>(&job);
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        int k = update_rate(job.rates, job.state);
+        board->numbers.lr = job.rates->lr[k];
+        board->numbers.momentum = job.rates->momentum[k];
+    }
+    constexpr int warps = threads / 32;
+    int lane = threadIdx.x % 32;
+    for (int c = blockIdx.x * warps + threadIdx.x / 32; c < job.chunk_count; c += gridDim.x * warps) {
+        const struct chunk *chunk = &job.chunks[c];
+        double g = squares_of(chunk->gradient, chunk->count, lane);
+        double w = Rule::measures_masters ? squares_of(chunk->master, chunk->count, lane) : 0;
+        if (lane == 0) *(double2 *)job.sums[c] = make_double2(g, w);
+    }
+    if (!block_is_last(&board->finished)) return;
+    double totals[2];
+    add_up(job.sums, job.chunk_count, totals);
+    if (threadIdx.x == 0) decide(&job, board, totals[0]);
+}
+
+/* ---- The update ---- */
+
+/* Masters and slots are not looked at again before the next step: they should not drive out of the cache
+ * what is. */
+__device__ static pack<float> load(const float *from, int i)
+{
+    float4 v = __ldcs((const float4 *)from + i);
+    return {{v.x, v.y, v.z, v.w}};
+}
+__device__ static void store(float *to, int i, pack<float> v)
+{
+    __stcs((float4 *)to + i, make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
+}
+
+template <class T> __device__ static void store_low_as(T *low, int i, pack<float> v)
+{
+    struct alignas(4 * sizeof(T)) { T at[4]; } out;
+#pragma unroll
+    for (int k = 0; k < 4; k++) out.at[k] = from_float<T>(v.at[k]);
+    ((decltype(out) *)low)[i] = out;
+}
+__device__ static void store_low(const struct chunk *chunk, int i, pack<float> w)
+{
+    if (chunk->low_dtype == F16) store_low_as((__half *)chunk->low, i, w);
+    else if (chunk->low_dtype == BF16) store_low_as((__nv_bfloat16 *)chunk->low, i, w);
+    else store_low_as((float *)chunk->low, i, w);
+}
+__device__ static void store_low_one(const struct chunk *chunk, int i, float w)
+{
+    if (chunk->low_dtype == F16) ((__half *)chunk->low)[i] = from_float<__half>(w);
+    else if (chunk->low_dtype == BF16) ((__nv_bfloat16 *)chunk->low)[i] = from_float<__nv_bfloat16>(w);
+    else ((float *)chunk->low)[i] = w;
+}
+
+/* How the average follows. */
+struct ema {
+    float keep, take;
+    __device__ float operator()(float average, float w) const { return keep * average + take * w; }
+};
+
+/* Four elements on their way. */
+template <class Rule> struct elements {
+    pack<float> gradient, w, slots[Rule::slots], average;
+};
+
+template <class Rule> __device__ static void update_pack(const struct chunk *chunk, const typename Rule::factors *f,
+                                                         struct ema ema, int i, elements<Rule> *e)
+{
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        float slots[Rule::slots];
+#pragma unroll
+        for (int s = 0; s < Rule::slots; s++) slots[s] = e->slots[s].at[k];
+        Rule::update(f, e->gradient.at[k], &e->w.at[k], slots);
+#pragma unroll
+        for (int s = 0; s < Rule::slots; s++) e->slots[s].at[k] = slots[s];
+        if (chunk->average) e->average.at[k] = ema(e->average.at[k], e->w.at[k]);
+    }
+    store(chunk->master, i, e->w);
+    if (!Rule::two_passes)
+#pragma unroll
+        for (int s = 0; s < Rule::slots; s++) store(chunk->slots[s], i, e->slots[s]);
+    if (chunk->average) store(chunk->average, i, e->average);
+    if (chunk->low) store_low(chunk, i, e->w);
+}
+
+template <class Rule> __device__ static void update_one(const struct chunk *chunk, const typename Rule::factors *f,
+                                                        struct ema ema, int i)
+{
+    float w = chunk->master[i], slots[Rule::slots];
+    for (int s = 0; s < Rule::slots; s++) slots[s] = chunk->slots[s][i];
+    Rule::update(f, chunk->gradient[i], &w, slots);
+    chunk->master[i] = w;
+    if (!Rule::two_passes)
+        for (int s = 0; s < Rule::slots; s++) chunk->slots[s][i] = slots[s];
+    if (chunk->average) chunk->average[i] = ema(chunk->average[i], w);
+    if (chunk->low) store_low_one(chunk, i, w);
+}
+
+/* The factors of the chunk's parameter; every block of the parameter works its lr out for itself. */
+template <class Rule> __device__ static typename Rule::factors chunk_factors(const struct job *job,
+                                                                             const struct chunk *chunk)
+{
+    const struct board<Rule> *board = board_of<Rule>(job);
+    typename Rule::factors f = board->factors[chunk->decay];
+    if constexpr (Rule::adapts) {
+        if (!chunk->adapt) return f;
+        __shared__ float lr;
+        double sums[2];
+        add_up(job->sums + chunk->first, chunk->chunks, sums);
+        if (threadIdx.x == 0) {
+            struct optimizer_numbers numbers = board->numbers;
+            numbers.decay = chunk->decay ? job->settings.weight_decay : 0;
+            lr = Rule::lr(&job->settings, &numbers, sums);
+        }
+        __syncthreads();
+        f.lr = lr;
+    }
+    return f;
+}
+
+/* A block a chunk. The gradients measured last are the likeliest still in the cache: they come first. */
+template <class Rule> __global__ void __launch_bounds__(threads) update_chunks(const struct job job)
+{
+    if (!board_of<Rule>(&job)->applies) return;
+    const struct chunk chunk = job.chunks[job.chunk_count - 1 - blockIdx.x];
+    const typename Rule::factors f = chunk_factors<Rule>(&job, &chunk);
+    struct ema ema = {(float)job.settings.ema, (float)(1 - job.settings.ema)};
+    int packs = chunk.count / 4;
+    for (int first = threadIdx.x; first < packs; first += packs_at_once * threads) {
+        elements<Rule> e[packs_at_once];
+#pragma unroll
+        for (int u = 0; u < packs_at_once; u++) {
+            int i = first + u * threads;
+            if (i >= packs) break;
+            if (!Rule::two_passes) e[u].gradient = load(chunk.gradient, i);
+            e[u].w = load(chunk.master, i);
+#pragma unroll
+            for (int s = 0; s < Rule::slots; s++) e[u].slots[s] = load(chunk.slots[s], i);
+            if (chunk.average) e[u].average = load(chunk.average, i);
+        }
+#pragma unroll
+        for (int u = 0; u < packs_at_once; u++)
+            if (first + u * threads < packs) update_pack<Rule>(&chunk, &f, ema, first + u * threads, &e[u]);
+    }
+    int rest = packs * 4 + threadIdx.x;
+    if (rest < chunk.count) update_one<Rule>(&chunk, &f, ema, rest);
+}
+
+/* The first of two passes: slots, and the squares of w and of r chunk by chunk. */
+template <class Rule> __global__ void __launch_bounds__(threads) advance_chunks(const struct job job)
+{
+    const struct board<Rule> *board = board_of<Rule>(&job);
+    if (!board->applies) return;
+    int c = job.chunk_count - 1 - blockIdx.x;
+    const struct chunk chunk = job.chunks[c];
+    const typename Rule::factors f = board->factors[chunk.decay];
+    double w_squares = 0, r_squares = 0;
+    auto advance = [&](float gradient, float w, float *slots) {
+        float r = Rule::advance(&f, gradient, w, slots);
+        w_squares += (double)w * (double)w;
+        r_squares += (double)r * (double)r;
+    };
+    int packs = chunk.count / 4;
+#pragma unroll packs_at_once
+    for (int i = threadIdx.x; i < packs; i += threads) {
+        pack<float> gradient = load(chunk.gradient, i), w = ((const pack<float> *)chunk.master)[i];
+        pack<float> slots[Rule::slots];
+#pragma unroll
+        for (int s = 0; s < Rule::slots; s++) slots[s] = load(chunk.slots[s], i);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            float own[Rule::slots];
+#pragma unroll
+            for (int s = 0; s < Rule::slots; s++) own[s] = slots[s].at[k];
+            advance(gradient.at[k], w.at[k], own);
+#pragma unroll
+            for (int s = 0; s < Rule::slots; s++) slots[s].at[k] = own[s];
+        }
+#pragma unroll
+        for (int s = 0; s < Rule::slots; s++) ((pack<float> *)chunk.slots[s])[i] = slots[s];
+    }
+    int rest = packs * 4 + threadIdx.x;
+    if (rest < chunk.count) {
+        float own[Rule::slots];
+        for (int s = 0; s < Rule::slots; s++) own[s] = chunk.slots[s][rest];
+        advance(chunk.gradient[rest], chunk.master[rest], own);
+        for (int s = 0; s < Rule::slots; s++) chunk.slots[s][rest] = own[s];
+    }
+    w_squares = block_sum<threads>(w_squares);
+    r_squares = block_sum<threads>(r_squares);
+    if (threadIdx.x == 0) *(double2 *)job.sums[c] = make_double2(w_squares, r_squares);
+}
+
+template <class Rule> static enum status run(const struct update *update, const struct job *job)
+{
+    static_assert(sizeof(struct board<Rule>) <= board_bytes, "a board has its place");
+    cudaStream_t stream = (cudaStream_t)update->lane;
+    int most = cuda_facts(update->device)->multiprocessors * (2048 / threads);
+    int blocks = div_up(job->chunk_count, threads / 32);
+    measure<Rule><<<blocks < 1 ? 1 : blocks < most ? blocks : most, threads, 0, stream>>>(*job);
+    if (job->chunk_count > 0) {
+        if constexpr (Rule::two_passes) advance_chunks<Rule><<<job->chunk_count, threads, 0, stream>>>(*job);
+        update_chunks<Rule><<<job->chunk_count, threads, 0, stream>>>(*job);
+    }
+    return cuda_status(update->device, cudaGetLastError(), "starting an update");
+}
+
+static const struct {
+    const char *optimizer;
+    enum status (*run)(const struct update *update, const struct job *job);
+} rules[] = {
+    {"sgd", run<sgd_rule>},         {"adam", run<adam_rule>}, {"adamw", run<adamw_rule>}, {"adagrad", run<adagrad_rule>},
+    {"rmsprop", run<rmsprop_rule>}, {"lars", run<lars_rule>}, {"lamb", run<lamb_rule>},
+};
+
+/* ---- Counting, and averages of statistics ---- */
+
+__global__ void count_step(struct optimizer_state *state, float *scale, int stop_at)
+{
+    if (!update_stopped(stop_at, state)) state->step++;
+    *scale = state->scaler.scale;
+}
+
+__global__ void __launch_bounds__(threads) average_pieces(const struct job job)
+{
+    if (job.state->skipped) return;
+    const struct piece piece = job.pieces[blockIdx.x];
+    double decay = job.settings.ema;
+    for (int i = threadIdx.x; i < piece.count; i += threads) {
+        if (piece.dtype == I64) {
+            ((int64_t *)piece.average)[i] = ((const int64_t *)piece.now)[i];
+        } else {
+            float *average = (float *)piece.average + i;
+            *average = (float)(decay * *average + (1 - decay) * ((const float *)piece.now)[i]);
+        }
+    }
+}
+
+/* ---- The table ---- */
+
+struct engine {
+    struct job job;
+    enum status (*run)(const struct update *update, const struct job *job);
+    void *memory;                            /* the device's: board, sums, chunks, pieces */
+    size_t bytes;
+};
+
+template <class V> static V *moved(V *from, int64_t elements) { return from ? from + elements : NULL; }
+
+static struct chunk chunk_of(const struct update *update, const struct optimizer_param *param, int64_t at)
+{
+    int64_t left = param->count - at;
+    struct chunk chunk = {
+        .gradient = param->gradient + at,
+        .master = param->master + at,
+        .slots = {},
+        .average = update->settings.ema > 0 ? moved(param->average, at) : NULL,
+        .low = moved((char *)param->low, at * (int64_t)dtype_bytes(param->low_dtype)),
+        .low_dtype = param->low_dtype,
+        .count = (int)(left < chunk_elements ? left : chunk_elements),
+        .first = 0,
+        .chunks = (int)div_up(param->count, (int64_t)chunk_elements),
+        .decay = param->decay,
+        .adapt = param->adapt,
+    };
+    for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++) chunk.slots[s] = moved(param->slots[s], at);
+    return chunk;
+}
+
+static struct chunk *chunks_make(const struct update *update, int *count)
+{
+    struct chunk *chunks = NULL;
+    *count = 0;
+    for (int i = 0; i < update->param_count; i++) {
+        int first = *count;
+        for (int64_t at = 0; at < update->params[i].count; at += chunk_elements) {
+            struct chunk chunk = chunk_of(update, &update->params[i], at);
+            chunk.first = first;
+            chunks = (struct chunk *)memory_resize(chunks, (size_t)*count + 1, sizeof *chunks);
+            chunks[(*count)++] = chunk;
+        }
+    }
+    return chunks;
+}
+
+static struct piece *pieces_make(const struct update *update, int *count)
+{
+    struct piece *pieces = NULL;
+    *count = 0;
+    for (int i = 0; i < update->average_count; i++) {
+        const struct update_average *a = &update->averages[i];
+        size_t bytes = dtype_bytes(a->dtype);
+        for (int64_t at = 0; at < a->count; at += chunk_elements) {
+            int64_t left = a->count - at;
+            pieces = (struct piece *)memory_resize(pieces, (size_t)*count + 1, sizeof *pieces);
+            pieces[(*count)++] = {(const char *)a->now + (size_t)at * bytes, (char *)a->average + (size_t)at * bytes,
+                                  (int)(left < chunk_elements ? left : chunk_elements), a->dtype};
+        }
+    }
+    return pieces;
+}
+
+/* Puts the lists into device memory. The board begins as zeros. */
+static enum status lists_upload(struct update *update, struct engine *engine, const struct chunk *chunks,
+                                const struct piece *pieces)
+{
+    const struct device_backend *backend = update->device->backend;
+    struct job *job = &engine->job;
+    size_t sums_bytes = (size_t)job->chunk_count * sizeof *job->sums;
+    size_t chunks_bytes = (size_t)job->chunk_count * sizeof *chunks;
+    size_t pieces_bytes = (size_t)job->piece_count * sizeof *pieces;
+    engine->bytes = board_bytes + sums_bytes + chunks_bytes + pieces_bytes;
+    engine->memory = backend->allocate(update->device, engine->bytes);
+    if (!engine->memory)
+        return fail(NO_DEVICE, "the device has no memory left for an update's table of %zu bytes", engine->bytes);
+    char *at = (char *)engine->memory;
+    job->board = at;
+    job->sums = (double (*)[2])(at + board_bytes);
+    job->chunks = (const struct chunk *)(at + board_bytes + sums_bytes);
+    job->pieces = (const struct piece *)(at + board_bytes + sums_bytes + chunks_bytes);
+    TRY(backend->fill_zero(update->device, 0, job->board, board_bytes));
+    if (chunks_bytes) TRY(backend->upload(update->device, 0, (void *)job->chunks, chunks, chunks_bytes));
+    if (pieces_bytes) TRY(backend->upload(update->device, 0, (void *)job->pieces, pieces, pieces_bytes));
+    return backend->finish(update->device);
+}
+
+static enum status lists_open(struct update *update, struct engine *engine)
+{
+    struct chunk *chunks = chunks_make(update, &engine->job.chunk_count);
+    struct piece *pieces = pieces_make(update, &engine->job.piece_count);
+    enum status status = lists_upload(update, engine, chunks, pieces);
+    free(chunks);
+    free(pieces);
+    return status;
+}
+
+static enum status open(struct update *update)
+{
+    struct engine *engine = (struct engine *)memory_new(1, sizeof *engine);
+    update->engine = engine;
+    for (const auto &rule : rules)
+        if (strcmp(rule.optimizer, update->optimizer->name) == 0) engine->run = rule.run;
+    if (!engine->run) return fail(FAILED, "optimizer %s has no CUDA code", update->optimizer->name);
+    struct job *job = &engine->job;
+    job->settings = update->settings;
+    job->scaling = update->scaling;
+    job->stop_at = update->stop_at;
+    job->state = update->state;
+    return lists_open(update, engine);
+}
+
+static void close(struct update *update)
+{
+    struct engine *engine = (struct engine *)update->engine;
+    if (!engine) return;
+    if (engine->memory) update->device->backend->release(update->device, engine->memory, engine->bytes);
+    free(engine);
+    update->engine = NULL;
+}
+
+static enum status count(const struct update *update)
+{
+    count_step<<<1, 1, 0, (cudaStream_t)update->lane>>>(update->state, update->scale, update->stop_at);
+    return cuda_status(update->device, cudaGetLastError(), "starting a step");
+}
+
+static enum status apply(const struct update *update)
+{
+    const struct engine *engine = (const struct engine *)update->engine;
+    struct job job = engine->job;
+    job.rates = update->rates;
+    return engine->run(update, &job);
+}
+
+static enum status average(const struct update *update)
+{
+    const struct engine *engine = (const struct engine *)update->engine;
+    if (engine->job.piece_count == 0) return OK;
+    average_pieces<<<engine->job.piece_count, threads, 0, (cudaStream_t)update->lane>>>(engine->job);
+    return cuda_status(update->device, cudaGetLastError(), "starting averages");
+}
+
+const struct update_code update_cuda = {open, close, count, apply, average};
