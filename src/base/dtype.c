@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/machine.h"
+
 const struct dtype_row dtype_table[DTYPE_COUNT] = {
     [F32] = {"fp32", "F32", 4}, [F16] = {"fp16", "F16", 2},   [BF16] = {"bf16", "BF16", 2},
     [U8] = {"uint8", "U8", 1},  [I32] = {"int32", "I32", 4},  [I64] = {"int64", "I64", 8},
@@ -97,14 +99,6 @@ void dtype_set(enum dtype dtype, void *data, int64_t i, double value)
     }
     assert(!"dtype");
 }
-
-/* x86 compilers make the fastest loop that the machine runs; elsewhere one version serves. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define EVERY_MACHINE __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define EVERY_MACHINE
-#endif
 
 EVERY_MACHINE static void f16_to_f32(float *to, const uint16_t *from, size_t count)
 {
