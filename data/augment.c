@@ -20,14 +20,6 @@ void augment_table_make(const struct augment *augment, enum dtype dtype, struct 
     }
 }
 
-/* Where a h x w window lies on an image, and whether it is mirrored. The window may reach beyond
- * the image's edges, where all is black. */
-struct cut {
-    const struct image *image;
-    int y, x, h, w;
-    bool flip;
-};
-
 static inline void put(void *out, size_t size, uint32_t bits)
 {
     uint16_t half = (uint16_t)bits;
@@ -74,29 +66,32 @@ static void paint_black(const struct augment_table *table, int count, int c, cha
 
 static int clamp(int value, int low, int high) { return value < low ? low : value > high ? high : value; }
 
-static void paint_row(const struct augment_table *table, const struct cut *cut, int y, char *out)
+/* A window on an image, in its own pixels, which may reach beyond its edges, where all is black. */
+static void paint_row(const struct augment_table *table, const struct image *image, struct box window,
+                      bool flip, int y, char *out)
 {
-    const struct image *image = cut->image;
     size_t bytes = (size_t)image->c * dtype_bytes(table->dtype);
     if (y < 0 || y >= image->h) {
-        paint_black(table, cut->w, image->c, out);
+        paint_black(table, window.w, image->c, out);
         return;
     }
     /* The columns of the window that lie on the image; mirrored, the last of them comes first. */
-    int low = clamp(-cut->x, 0, cut->w), high = clamp(image->w - cut->x, low, cut->w);
-    int before = cut->flip ? cut->w - high : low, after = cut->w - before - (high - low);
+    int low = clamp(-window.x, 0, window.w), high = clamp(image->w - window.x, low, window.w);
+    int before = flip ? window.w - high : low, after = window.w - before - (high - low);
     const uint8_t *row = image->pixels + (size_t)y * (size_t)image->w * (size_t)image->c;
     paint_black(table, before, image->c, out);
     if (high > low)
-        paint(table, row + (size_t)(cut->x + (cut->flip ? high - 1 : low)) * (size_t)image->c,
-              cut->flip ? -1 : 1, high - low, image->c, out + (size_t)before * bytes);
+        paint(table, row + (size_t)(window.x + (flip ? high - 1 : low)) * (size_t)image->c, flip ? -1 : 1,
+              high - low, image->c, out + (size_t)before * bytes);
     paint_black(table, after, image->c, out + (size_t)(before + high - low) * bytes);
 }
 
-static void paint_image(const struct augment_table *table, const struct cut *cut, char *out)
+static void paint_image(const struct augment_table *table, const struct image *image, struct box window,
+                        bool flip, char *out)
 {
-    size_t stride = (size_t)cut->w * (size_t)cut->image->c * dtype_bytes(table->dtype);
-    for (int y = 0; y < cut->h; y++) paint_row(table, cut, cut->y + y, out + (size_t)y * stride);
+    size_t stride = (size_t)window.w * (size_t)image->c * dtype_bytes(table->dtype);
+    for (int y = 0; y < window.h; y++)
+        paint_row(table, image, window, flip, window.y + y, out + (size_t)y * stride);
 }
 
 /* torchvision rounds half to even here; a smaller image is centred on black. */
@@ -142,95 +137,109 @@ struct box augment_random_box(const struct augment *augment, int h, int w, struc
 
 /* The size with the short side made `side`; the long one is cut down to a whole number, as
  * torchvision does. */
-static bool scaled_size(const struct image *image, int side, int *h, int *w, struct reason *reason)
+static bool scale_sides(int side, struct cut *cut, struct reason *reason)
 {
-    int64_t long_side = image->h > image->w ? image->h : image->w;
-    int64_t short_side = image->h > image->w ? image->w : image->h;
-    int64_t scaled = side * long_side / short_side;
-    if (scaled > 1 << 24)
-        return because(reason, "%d x %d pixels are too long and thin", image->w, image->h);
-    *h = image->h > image->w ? (int)scaled : side;
-    *w = image->h > image->w ? side : (int)scaled;
+    int h = cut->from.h, w = cut->from.w;
+    int64_t scaled = (int64_t)side * (h > w ? h : w) / (h > w ? w : h);
+    if (scaled > 1 << 24) return because(reason, "%d x %d pixels are too long and thin", w, h);
+    cut->h = h > w ? (int)scaled : side;
+    cut->w = h > w ? side : (int)scaled;
     return true;
 }
 
-/* Where the h x w window goes on what is `full_h` x `full_w`. */
-static bool place_window(const struct augment *augment, struct random *random, int full_h, int full_w,
-                         struct cut *cut, struct reason *reason)
+/* Puts the window on what was resized. */
+static bool place_window(const struct augment *augment, struct random *random, struct cut *cut,
+                         struct reason *reason)
 {
+    struct box *window = &cut->window;
     int pad = random ? augment->pad : 0;
-    int spare_h = full_h + 2 * pad - cut->h, spare_w = full_w + 2 * pad - cut->w;
+    int spare_h = cut->h + 2 * pad - window->h, spare_w = cut->w + 2 * pad - window->w;
     bool fixed = random ? augment->crop == 0 && pad == 0 : augment->val_crop == 0;
     if (fixed && (spare_h != 0 || spare_w != 0))
-        return because(reason, "%d x %d pixels where %d x %d are expected, and no crop is set", full_w,
-                       full_h, cut->w, cut->h);
+        return because(reason, "%d x %d pixels where %d x %d are expected, and no crop is set", cut->w,
+                       cut->h, window->w, window->h);
     if (random && augment->random_crop) {
         if (spare_h < 0 || spare_w < 0)
-            return because(reason, "%d x %d pixels are too few for a random crop of %d x %d", full_w,
-                           full_h, cut->w, cut->h);
-        cut->y = (int)random_below(random, (uint32_t)spare_h + 1) - pad;
-        cut->x = (int)random_below(random, (uint32_t)spare_w + 1) - pad;
+            return because(reason, "%d x %d pixels are too few for a random crop of %d x %d", cut->w, cut->h,
+                           window->w, window->h);
+        window->y = (int)random_below(random, (uint32_t)spare_h + 1) - pad;
+        window->x = (int)random_below(random, (uint32_t)spare_w + 1) - pad;
     } else {
-        cut->y = centre(full_h + 2 * pad, cut->h) - pad;
-        cut->x = centre(full_w + 2 * pad, cut->w) - pad;
+        window->y = centre(cut->h + 2 * pad, window->h) - pad;
+        window->x = centre(cut->w + 2 * pad, window->w) - pad;
     }
-    return true;
-}
-
-/* Resizes only what the window shows, and makes the window lie on that. */
-static bool resize_window(int full_h, int full_w, struct cut *cut, struct image *scratch,
-                          struct reason *reason)
-{
-    int top = clamp(cut->y, 0, full_h - 1), left = clamp(cut->x, 0, full_w - 1);
-    struct box whole = {.h = cut->image->h, .w = cut->image->w};
-    struct box window = {.y = top, .x = left};
-    window.h = clamp(cut->y + cut->h, top + 1, full_h) - top;
-    window.w = clamp(cut->x + cut->w, left + 1, full_w) - left;
-    if (!resize_image(cut->image, whole, full_h, full_w, window, scratch, reason)) return false;
-    cut->image = scratch;
-    cut->y -= top;
-    cut->x -= left;
     return true;
 }
 
 static bool cut_window(const struct augment *augment, struct random *random, struct cut *cut,
-                       struct image *scratch, struct reason *reason)
+                       struct reason *reason)
 {
     int side = random ? augment->resize : augment->val_resize;
-    int full_h = cut->image->h, full_w = cut->image->w;
-    if (side > 0 && !scaled_size(cut->image, side, &full_h, &full_w, reason)) return false;
-    if (!place_window(augment, random, full_h, full_w, cut, reason)) return false;
-    bool same = full_h == cut->image->h && full_w == cut->image->w;
-    return same || resize_window(full_h, full_w, cut, scratch, reason);
+    if (side > 0 && !scale_sides(side, cut, reason)) return false;
+    return place_window(augment, random, cut, reason);
 }
 
-static bool cut_random_box(const struct augment *augment, struct random *random, struct cut *cut,
-                           struct image *scratch, struct reason *reason)
+static void cut_random_box(const struct augment *augment, struct random *random, struct cut *cut)
 {
-    struct box box = augment_random_box(augment, cut->image->h, cut->image->w, random);
-    struct box all = {.h = cut->h, .w = cut->w};
-    if (box.h == cut->h && box.w == cut->w) {
-        cut->y = box.y;
-        cut->x = box.x;
-        return true;
-    }
-    if (!resize_image(cut->image, box, cut->h, cut->w, all, scratch, reason)) return false;
-    cut->image = scratch;
+    cut->from = augment_random_box(augment, cut->from.h, cut->from.w, random);
+    cut->h = cut->window.h;
+    cut->w = cut->window.w;
+}
+
+bool augment_cut(const struct augment *augment, struct random *random, int full_h, int full_w, int h, int w,
+                 struct cut *cut, struct reason *reason)
+{
+    *cut = (struct cut){.from = {.h = full_h, .w = full_w}, .h = full_h, .w = full_w, .window = {.h = h, .w = w}};
+    if (random && augment->random_resized)
+        cut_random_box(augment, random, cut);
+    else if (!cut_window(augment, random, cut, reason))
+        return false;
+    cut->flip = random && augment->flip > 0 && random_uniform(random) < augment->flip;
     return true;
 }
 
-bool augment_image_by(const struct augment *augment, const struct augment_table *table,
-                      const struct image *image, struct random *random, int h, int w, void *out,
-                      struct image *scratch, struct reason *reason)
+/* The part of the window that lies on the image; one pixel at the nearest edge if none does. */
+static struct box visible(const struct cut *cut)
 {
-    struct cut cut = {.image = image, .h = h, .w = w};
+    const struct box *window = &cut->window;
+    struct box part = {.y = clamp(window->y, 0, cut->h - 1), .x = clamp(window->x, 0, cut->w - 1)};
+    part.h = clamp(window->y + window->h, part.y + 1, cut->h) - part.y;
+    part.w = clamp(window->x + window->w, part.x + 1, cut->w) - part.x;
+    return part;
+}
+
+static bool is_resized(const struct cut *cut)
+{
+    return cut->h != cut->from.h || cut->w != cut->from.w;
+}
+
+struct box augment_needs(const struct cut *cut)
+{
+    struct box part = visible(cut);
+    if (is_resized(cut)) return resize_reach(cut->from, cut->h, cut->w, part);
+    part.y += cut->from.y;
+    part.x += cut->from.x;
+    return part;
+}
+
+bool augment_apply(const struct augment *augment, const struct augment_table *table, const struct cut *cut,
+                   const struct image *image, struct random *random, void *out, struct image *scratch,
+                   struct reason *reason)
+{
+    (void)random;
     if (image->c != augment->channels)
         return because(reason, "%d channels where %d are expected", image->c, augment->channels);
-    bool good = random && augment->random_resized ? cut_random_box(augment, random, &cut, scratch, reason)
-                                                  : cut_window(augment, random, &cut, scratch, reason);
-    if (!good) return false;
-    if (random && augment->flip > 0) cut.flip = random_uniform(random) < augment->flip;
-    paint_image(table, &cut, out);
+    struct box window = cut->window, part = visible(cut);
+    if (is_resized(cut)) {
+        if (!resize_image(image, cut->from, cut->h, cut->w, part, scratch, reason)) return false;
+        image = scratch;
+        window.y -= part.y;
+        window.x -= part.x;
+    } else {
+        window.y += cut->from.y - image->top;
+        window.x += cut->from.x - image->left;
+    }
+    paint_image(table, image, window, cut->flip, out);
     return true;
 }
 
@@ -239,6 +248,8 @@ bool augment_image(const struct augment *augment, const struct image *image, str
                    struct reason *reason)
 {
     struct augment_table table;
+    struct cut cut;
     augment_table_make(augment, dtype, &table);
-    return augment_image_by(augment, &table, image, random, h, w, out, scratch, reason);
+    return augment_cut(augment, random, image->h, image->w, h, w, &cut, reason) &&
+           augment_apply(augment, &table, &cut, image, random, out, scratch, reason);
 }

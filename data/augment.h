@@ -32,15 +32,30 @@ struct augment_table {
 };
 void augment_table_make(const struct augment *augment, enum dtype dtype, struct augment_table *table);
 
-/* Writes one image, h x w x channels in the table's type, normalised: (x / 255 - mean) / std,
- * where h and w are the output size. `random` NULL: evaluation. `scratch` is the caller's, reused.
- * False and why when the image has other channels, is of the wrong size with nothing to change
- * that, or (padded) is smaller than a random crop. */
-bool augment_image_by(const struct augment *augment, const struct augment_table *table,
-                      const struct image *image, struct random *random, int h, int w, void *out,
-                      struct image *scratch, struct reason *reason);
+/* What is to be seen of an image, known before it is decoded. */
+struct cut {
+    struct box from;       /* of the whole image: what is resized... */
+    int h, w;              /* ...to this size */
+    struct box window;     /* of that, reaching beyond it where all is black: what comes out */
+    bool flip;
+};
 
-/* The same, for a single image: makes the table first. */
+/* Cuts h x w out of an image of full_h x full_w. `random` NULL: evaluation. False and why when the
+ * image is of the wrong size with nothing to change that, or (padded) is smaller than a random crop. */
+bool augment_cut(const struct augment *augment, struct random *random, int full_h, int full_w, int h, int w,
+                 struct cut *cut, struct reason *reason);
+
+/* The part of the whole image that is looked at. */
+struct box augment_needs(const struct cut *cut);
+
+/* Writes what is cut out of an image, h x w x channels in the table's type, normalised:
+ * (x / 255 - mean) / std. `random` is the one that the cut was drawn by. `scratch` is the caller's,
+ * reused. False and why when the image has other channels. */
+bool augment_apply(const struct augment *augment, const struct augment_table *table, const struct cut *cut,
+                   const struct image *image, struct random *random, void *out, struct image *scratch,
+                   struct reason *reason);
+
+/* All of that, for a single image. */
 bool augment_image(const struct augment *augment, const struct image *image, struct random *random,
                    int h, int w, enum dtype dtype, void *out, struct image *scratch,
                    struct reason *reason);

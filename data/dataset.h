@@ -38,10 +38,11 @@ struct format {
     const char *help;              /* one sentence: what `train` and `val` name */
     /* Reports failures itself (BAD_DATA). Counts come from file sizes checked against headers. */
     enum status (*open)(const struct dataset_options *options, struct dataset *dataset);
-    /* Image `index` decoded into `image`, and its label. Called from many threads. False and a
-     * reason that names the file when the image cannot be used. */
-    bool (*read)(const struct dataset *dataset, int64_t index, struct image *image, int *label,
-                 struct reason *reason);
+    /* Image `index` decoded into `image`, and its label. Called from many threads. Where `choice` is
+     * not NULL, images that are decoded may be so in part; whether it is asked is up to the format.
+     * False and a reason that names the file when the image cannot be used. */
+    bool (*read)(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                 struct image *image, int *label, struct reason *reason);
     /* The path of image `index`, for messages; the caller frees it. NULL: images have no files of
      * their own. */
     char *(*image_path)(const struct dataset *dataset, int64_t index);

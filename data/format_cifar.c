@@ -106,9 +106,10 @@ static enum status cifar100_open(const struct dataset_options *options, struct d
     return cifar_open(&cifar100, options, dataset);
 }
 
-static bool cifar_read(const struct dataset *dataset, int64_t index, struct image *image, int *label,
-                       struct reason *reason)
+static bool cifar_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                       struct image *image, int *label, struct reason *reason)
 {
+    (void)choice;
     const struct cifar *cifar = dataset->state;
     if (!image_resize_buffer(image, SIDE, SIDE, 3, reason)) return false;
     int file = 0;

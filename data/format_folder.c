@@ -214,14 +214,14 @@ static char *folder_image_path(const struct dataset *dataset, int64_t index)
     return text_format("%s/%s", folder->root, folder->names + folder->files[index].name);
 }
 
-static bool folder_read(const struct dataset *dataset, int64_t index, struct image *image, int *label,
-                        struct reason *reason)
+static bool folder_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                        struct image *image, int *label, struct reason *reason)
 {
     const struct folder *folder = dataset->state;
     const struct file *file = &folder->files[index];
     *label = file->label;
     char *path = folder_image_path(dataset, index);
-    bool good = image_load(path, dataset->c, image, reason);
+    bool good = image_load(path, dataset->c, choice, image, reason);
     free(path);
     return good;
 }

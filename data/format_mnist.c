@@ -101,9 +101,10 @@ static enum status mnist_open(const struct dataset_options *options, struct data
     return OK;
 }
 
-static bool mnist_read(const struct dataset *dataset, int64_t index, struct image *image, int *label,
-                       struct reason *reason)
+static bool mnist_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                       struct image *image, int *label, struct reason *reason)
 {
+    (void)choice;
     const struct mnist *mnist = dataset->state;
     if (!image_resize_buffer(image, dataset->h, dataset->w, 1, reason)) return false;
     size_t bytes = (size_t)dataset->h * (size_t)dataset->w;

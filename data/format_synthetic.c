@@ -79,9 +79,10 @@ static void draw_row(const struct synthetic *synthetic, const struct stripes *st
     }
 }
 
-static bool synthetic_read(const struct dataset *dataset, int64_t index, struct image *image, int *label,
-                           struct reason *reason)
+static bool synthetic_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                           struct image *image, int *label, struct reason *reason)
 {
+    (void)choice;
     const struct synthetic *synthetic = dataset->state;
     if (!image_resize_buffer(image, dataset->h, dataset->w, dataset->c, reason)) return false;
     *label = (int)(index % dataset->classes);

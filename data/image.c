@@ -13,23 +13,33 @@
 #define PIXEL_BYTES_MAX ((size_t)1 << 28)
 #define FILE_BYTES_MAX ((off_t)1 << 30)
 
-bool image_resize_buffer(struct image *image, int h, int w, int c, struct reason *reason)
+bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason)
 {
     if (h < 1 || w < 1 || c < 1 || c > 4) return because(reason, "an image of %dx%dx%d", h, w, c);
     if ((size_t)h > PIXEL_BYTES_MAX / (size_t)w / (size_t)c)
         return because(reason, "%d x %d pixels are too many", w, h);
-    size_t bytes = (size_t)h * (size_t)w * (size_t)c;
+    size_t bytes = (size_t)part.h * (size_t)part.w * (size_t)c;
     if (bytes > image->capacity) {
         free(image->pixels);
         image->capacity = 0;
         image->pixels = malloc(bytes);
-        if (!image->pixels) return because(reason, "no memory for %d x %d pixels", w, h);
+        if (!image->pixels) return because(reason, "no memory for %d x %d pixels", part.w, part.h);
         image->capacity = bytes;
     }
-    image->h = h;
-    image->w = w;
+    image->h = part.h;
+    image->w = part.w;
     image->c = c;
+    image->top = part.y;
+    image->left = part.x;
+    image->full_h = h;
+    image->full_w = w;
     return true;
+}
+
+bool image_resize_buffer(struct image *image, int h, int w, int c, struct reason *reason)
+{
+    struct box all = {.h = h, .w = w};
+    return image_resize_part(image, h, w, all, c, reason);
 }
 
 void image_free(struct image *image)
@@ -47,12 +57,12 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count)
     return IMAGE_UNKNOWN;
 }
 
-bool image_decode(const uint8_t *bytes, size_t count, int channels, struct image *image,
-                  struct reason *reason)
+bool image_decode(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
+                  struct image *image, struct reason *reason)
 {
     switch (image_sniff(bytes, count)) {
-    case IMAGE_PNG: return image_decode_png(bytes, count, channels, image, reason);
-    case IMAGE_JPEG: return image_decode_jpeg(bytes, count, channels, image, reason);
+    case IMAGE_PNG: return image_decode_png(bytes, count, channels, choice, image, reason);
+    case IMAGE_JPEG: return image_decode_jpeg(bytes, count, channels, choice, image, reason);
     case IMAGE_UNKNOWN: break;
     }
     return because(reason, count ? "neither PNG nor JPEG by its first bytes" : "empty");
@@ -78,7 +88,8 @@ static bool read_all(int file, uint8_t *bytes, size_t count, struct reason *reas
     return true;
 }
 
-static bool decode_file(int file, int channels, struct image *image, struct reason *reason)
+static bool decode_file(int file, int channels, const struct image_choice *choice, struct image *image,
+                        struct reason *reason)
 {
     struct stat stat;
     if (fstat(file, &stat) != 0) return because(reason, "%s", strerror(errno));
@@ -87,18 +98,20 @@ static bool decode_file(int file, int channels, struct image *image, struct reas
     size_t count = (size_t)stat.st_size;
     uint8_t *bytes = malloc(count ? count : 1);
     if (!bytes) return because(reason, "no memory for its %zu bytes", count);
-    bool good = read_all(file, bytes, count, reason) && image_decode(bytes, count, channels, image, reason);
+    bool good = read_all(file, bytes, count, reason) &&
+                image_decode(bytes, count, channels, choice, image, reason);
     free(bytes);
     return good;
 }
 
-bool image_load(const char *path, int channels, struct image *image, struct reason *reason)
+bool image_load(const char *path, int channels, const struct image_choice *choice, struct image *image,
+                struct reason *reason)
 {
     struct reason why;
     /* Without O_NONBLOCK a named pipe in a class folder would hold its reader for ever. */
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) return because(reason, "%s: %s", path, strerror(errno));
-    bool good = decode_file(file, channels, image, &why);
+    bool good = decode_file(file, channels, choice, image, &why);
     close(file);
     return good || because(reason, "%s: %s", path, why.text);
 }

@@ -8,17 +8,32 @@
 
 #include "base/status.h"
 
-/* h x w x c bytes, rows without gaps, c innermost: 1 grey, 3 RGB. The buffer is reused and grows. */
+struct box {
+    int y, x, h, w;
+};
+
+/* h x w x c bytes, rows without gaps, c innermost: 1 grey, 3 RGB. The buffer is reused and grows.
+ * It may be a part of a larger image, full_h x full_w, that begins there at top, left. */
 struct image {
     int h, w, c;
+    int top, left, full_h, full_w;
     uint8_t *pixels;
     size_t capacity;
 };
 
-/* Makes room for h x w x c; false (and a reason) when that is absurd (over 2^28 bytes) or there
- * is no memory. What the pixels were is lost. */
+/* Makes room for h x w x c, a whole image; false (and a reason) when that is absurd (over 2^28 bytes)
+ * or there is no memory. What the pixels were is lost. */
 bool image_resize_buffer(struct image *image, int h, int w, int c, struct reason *reason);
+/* The same for `part` of an image of h x w, which must not be absurd either. */
+bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason);
 void image_free(struct image *image);
+
+/* Asked by a decoder that knows an image's size and has not made pixels yet: the part of it that will
+ * be looked at, which lies in it and is not empty. False and why: it will not be used. */
+struct image_choice {
+    bool (*choose)(void *context, int h, int w, struct box *part, struct reason *reason);
+    void *context;
+};
 
 enum image_kind { IMAGE_UNKNOWN, IMAGE_PNG, IMAGE_JPEG };
 #define IMAGE_SNIFF_BYTES 8
@@ -26,19 +41,23 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count);
 
 /* Decodes a PNG or JPEG in memory to `channels` (1 or 3): grey is replicated, colour is weighted
  * to grey, palettes, 16 bits, alpha (dropped), CMYK and YCCK are converted. False and why when it
- * is corrupt, truncated or absurd; never crashes. Gamma and colour profiles are not applied. */
-bool image_decode(const uint8_t *bytes, size_t count, int channels, struct image *image,
-                  struct reason *reason);
+ * is corrupt, truncated or absurd; never crashes. Gamma and colour profiles are not applied.
+ *
+ * `choice` NULL: all of it. Otherwise at least the part chosen, with the same pixels; what is broken
+ * outside of it may go unnoticed, but not that the file ends too early. */
+bool image_decode(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
+                  struct image *image, struct reason *reason);
 
 /* The same from a file; the reason names it. */
-bool image_load(const char *path, int channels, struct image *image, struct reason *reason);
+bool image_load(const char *path, int channels, const struct image_choice *choice, struct image *image,
+                struct reason *reason);
 
 /* The two decoders behind image_decode, and what they share: `count` RGB pixels weighted to grey
  * (ITU-R BT.601 luma, as PIL rounds it); `to` may be `from`. */
-bool image_decode_png(const uint8_t *bytes, size_t count, int channels, struct image *image,
-                      struct reason *reason);
-bool image_decode_jpeg(const uint8_t *bytes, size_t count, int channels, struct image *image,
-                       struct reason *reason);
+bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
+                      struct image *image, struct reason *reason);
+bool image_decode_jpeg(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
+                       struct image *image, struct reason *reason);
 void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count);
 
 #endif

@@ -22,6 +22,8 @@ struct reader {
     struct jpeg_progress_mgr progress;
     jmp_buf out;
     uint8_t *row;              /* one row as decoded, where it still has to be converted */
+    const struct image_choice *choice;
+    struct box part;           /* what is decoded of it */
     struct image *image;
     struct reason *reason;
 };
@@ -91,8 +93,8 @@ static void read_rows(struct reader *reader, int channels)
     struct jpeg_decompress_struct *jpeg = &reader->jpeg;
     size_t w = jpeg->output_width;
     bool cmyk = jpeg->out_color_space == JCS_CMYK;
-    while (jpeg->output_scanline < jpeg->output_height) {
-        uint8_t *to = reader->image->pixels + jpeg->output_scanline * w * (size_t)channels;
+    for (int y = 0; y < reader->part.h; y++) {
+        uint8_t *to = reader->image->pixels + (size_t)y * w * (size_t)channels;
         jpeg_read_scanlines(jpeg, cmyk ? &reader->row : &to, 1);
         if (!cmyk) continue;
         rgb_from_cmyk(reader->row, reader->row, w, jpeg->saw_Adobe_marker);
@@ -101,6 +103,80 @@ static void read_rows(struct reader *reader, int channels)
         else
             memcpy(to, reader->row, 3 * w);
     }
+}
+
+/* Whether libjpeg can leave out rows and columns of it: one component, or luma at up to twice the
+ * resolution of both chromas. What is rarer is decoded whole. */
+static bool divisible(const struct jpeg_decompress_struct *jpeg)
+{
+    const jpeg_component_info *part = jpeg->comp_info;
+    if (jpeg->num_components == 1) return true;
+    if (jpeg->num_components != 3 || part[0].h_samp_factor > 2 || part[0].v_samp_factor > 2) return false;
+    for (int i = 1; i < 3; i++)
+        if (part[i].h_samp_factor != 1 || part[i].v_samp_factor != 1) return false;
+    return true;
+}
+
+/* Chroma between two of its samples is a mixture of both. At the edge of what is decoded there is one
+ * alone, so that this many pixels more make all pixels of the part right. */
+#define MARGIN 2
+
+/* Grows a stretch of an axis of `size` pixels by the margin. */
+static void add_margin(int size, int *from, int *count)
+{
+    int low = *from > MARGIN ? *from - MARGIN : 0, high = *from + *count + MARGIN;
+    *from = low;
+    *count = (high < size ? high : size) - low;
+}
+
+static bool choose_part(struct reader *reader)
+{
+    const struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+    int h = (int)jpeg->image_height, w = (int)jpeg->image_width;
+    struct box part = {.h = h, .w = w};
+    if (reader->choice && !reader->choice->choose(reader->choice->context, h, w, &part, reader->reason))
+        return false;
+    reader->part = (struct box){.h = h, .w = w};
+    if (!divisible(jpeg)) return true;
+    add_margin(h, &part.y, &part.h);
+    add_margin(w, &part.x, &part.w);
+    reader->part = part;
+    return true;
+}
+
+/* Makes libjpeg decode the columns of the part, or some more, and go to its first row. */
+static void go_to_part(struct reader *reader)
+{
+    struct box *part = &reader->part;
+    if (part->w < (int)reader->jpeg.image_width) {
+        JDIMENSION from = (JDIMENSION)part->x, count = (JDIMENSION)part->w;
+        jpeg_crop_scanline(&reader->jpeg, &from, &count);
+        part->x = (int)from;
+        part->w = (int)count;
+    }
+    if (part->y > 0) jpeg_skip_scanlines(&reader->jpeg, (JDIMENSION)part->y);
+}
+
+/* Whether the file ends as a JPEG does, zeros after it not counted. */
+static bool is_ended(const uint8_t *bytes, size_t count)
+{
+    while (count > 2 && bytes[count - 1] == 0) count--;
+    return bytes[count - 2] == 0xff && bytes[count - 1] == JPEG_EOI;
+}
+
+/* What lies below the part need not be decoded, unless the file may be truncated. The last row must
+ * be read, not skipped, for libjpeg to look at those before it. */
+static void leave(struct reader *reader, const uint8_t *bytes, size_t count)
+{
+    struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+    JDIMENSION rest = jpeg->output_height - jpeg->output_scanline;
+    if (rest > 0 && is_ended(bytes, count)) {
+        jpeg_abort_decompress(jpeg);
+        return;
+    }
+    if (rest > 1) jpeg_skip_scanlines(jpeg, rest - 1);
+    if (rest > 0) jpeg_read_scanlines(jpeg, &reader->row, 1);
+    jpeg_finish_decompress(jpeg);
 }
 
 static bool read_pixels(struct reader *reader, const uint8_t *bytes, size_t count, int channels)
@@ -116,12 +192,17 @@ static bool read_pixels(struct reader *reader, const uint8_t *bytes, size_t coun
         return because(reader->reason, "JPEG: %d bits a sample; only 8 can be read", jpeg->data_precision);
     if (!choose_colours(reader, channels)) return false;
     int h = (int)jpeg->image_height, w = (int)jpeg->image_width;
-    if (!image_resize_buffer(reader->image, h, w, channels, reader->reason)) return false;
+    /* Refused before libjpeg takes memory for it. */
+    if (!image_resize_part(reader->image, h, w, (struct box){.h = 1, .w = 1}, channels, reader->reason) ||
+        !choose_part(reader))
+        return false;
     jpeg_start_decompress(jpeg);
+    go_to_part(reader);
+    if (!image_resize_part(reader->image, h, w, reader->part, channels, reader->reason)) return false;
     reader->row = malloc(4 * (size_t)w);
     if (!reader->row) return because(reader->reason, "JPEG: no memory for a row");
     read_rows(reader, channels);
-    jpeg_finish_decompress(jpeg);
+    leave(reader, bytes, count);
     return true;
 }
 
@@ -131,10 +212,10 @@ static bool read_guarded(struct reader *reader, const uint8_t *bytes, size_t cou
     return read_pixels(reader, bytes, count, channels);
 }
 
-bool image_decode_jpeg(const uint8_t *bytes, size_t count, int channels, struct image *image,
-                       struct reason *reason)
+bool image_decode_jpeg(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
+                       struct image *image, struct reason *reason)
 {
-    struct reader reader = {.image = image, .reason = reason};
+    struct reader reader = {.choice = choice, .image = image, .reason = reason};
     reader.jpeg.err = jpeg_std_error(&reader.errors);
     reader.jpeg.client_data = &reader;
     reader.errors.error_exit = on_error;

@@ -14,6 +14,7 @@ struct reader {
     const uint8_t *bytes;
     size_t left;
     png_bytep *rows;
+    const struct image_choice *choice;
     struct image *image;
     struct reason *reason;
 };
@@ -68,7 +69,11 @@ static bool read_pixels(struct reader *reader, int channels)
     int w = (int)png_get_image_width(png, reader->info), h = (int)png_get_image_height(png, reader->info);
     bool grey = !(png_get_color_type(png, reader->info) & PNG_COLOR_MASK_COLOR);
     int decoded = grey && channels == 1 ? 1 : 3;
+    struct box part;
     ask_for_bytes(reader, channels);
+    /* Nothing is gained by decoding a part, but it may turn out that the image is of no use. */
+    if (reader->choice && !reader->choice->choose(reader->choice->context, h, w, &part, reader->reason))
+        return false;
     if (!image_resize_buffer(reader->image, h, w, decoded, reader->reason)) return false;
     size_t stride = (size_t)w * (size_t)decoded;
     if (png_get_rowbytes(png, reader->info) != stride) png_error(png, "rows of an unexpected size");
@@ -86,10 +91,11 @@ static bool read_guarded(struct reader *reader, int channels)
     return read_pixels(reader, channels);
 }
 
-bool image_decode_png(const uint8_t *bytes, size_t count, int channels, struct image *image,
-                      struct reason *reason)
+bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
+                      struct image *image, struct reason *reason)
 {
-    struct reader reader = {.bytes = bytes, .left = count, .image = image, .reason = reason};
+    struct reader reader = {
+        .bytes = bytes, .left = count, .choice = choice, .image = image, .reason = reason};
     reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, on_warning);
     if (reader.png) reader.info = png_create_info_struct(reader.png);
     bool good = reader.info ? read_guarded(&reader, channels) : because(reason, "PNG: libpng cannot start");

@@ -129,6 +129,31 @@ static void name_image(const struct dataset *dataset, int64_t index, struct reas
     free(path);
 }
 
+/* How an image is cut, once its size is known: by its decoder's question, or after it was read. */
+struct view {
+    const struct loader_options *options;
+    struct random *random;       /* NULL: evaluation */
+    struct cut cut;
+    bool known;
+};
+
+static bool choose_cut(void *context, int h, int w, struct box *part, struct reason *reason)
+{
+    struct view *view = context;
+    const struct loader_options *options = view->options;
+    if (!augment_cut(&options->augment, view->random, h, w, options->h, options->w, &view->cut, reason))
+        return false;
+    view->known = true;
+    *part = augment_needs(&view->cut);
+    return true;
+}
+
+static bool cut_after_reading(struct view *view, const struct image *image, struct reason *reason)
+{
+    struct box unused;
+    return view->known || choose_cut(view, image->full_h, image->full_w, &unused, reason);
+}
+
 /* Reads image `index` and augments it by the random numbers of image `named`. */
 static bool load_image(struct worker *worker, int64_t index, int64_t named, void *out, int32_t *label,
                        struct reason *reason)
@@ -138,10 +163,13 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, void
     int read_label;
     struct random random =
         random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named);
-    if (options->dataset->format->read(options->dataset, index, &worker->image, &read_label, reason)) {
-        if (augment_image_by(&options->augment, &loader->table, &worker->image,
-                             options->training ? &random : NULL, options->h, options->w, out,
-                             &worker->scratch, reason)) {
+    struct view view = {.options = options, .random = options->training ? &random : NULL};
+    struct image_choice choice = {.choose = choose_cut, .context = &view};
+    struct image *image = &worker->image;
+    if (options->dataset->format->read(options->dataset, index, &choice, image, &read_label, reason)) {
+        if (cut_after_reading(&view, image, reason) &&
+            augment_apply(&options->augment, &loader->table, &view.cut, image, view.random, out,
+                          &worker->scratch, reason)) {
             *label = read_label;
             return true;
         }

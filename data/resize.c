@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/machine.h"
 #include "base/memory.h"
 
 /* Which source pixels make an output pixel: weight[i * most .. + count[i]] for first[i] onward; the
@@ -14,7 +15,16 @@ struct taps {
     float *weight;
 };
 
-/* For outputs from..from + count of an axis of `size` source pixels resized to `target`. */
+/* The source pixels from `low` on to before `high` that make output pixel i of an axis of `size` source
+ * pixels resized to `target`. */
+static void reach_of(int size, int target, int i, int *low, int *high)
+{
+    double scale = (double)size / target, reach = fmax(scale, 1), centre = (i + 0.5) * scale;
+    *low = (int)fmax(centre - reach + 0.5, 0);
+    *high = (int)fmin(centre + reach + 0.5, size);
+}
+
+/* For outputs from..from + count of such an axis. */
 static void taps_make(int size, int target, int from, int count, struct taps *taps)
 {
     double scale = (double)size / target, reach = fmax(scale, 1);
@@ -25,7 +35,8 @@ static void taps_make(int size, int target, int from, int count, struct taps *ta
     taps->weight = memory_new((size_t)count * (size_t)taps->most, sizeof *taps->weight);
     for (int i = 0; i < count; i++) {
         double centre = (from + i + 0.5) * scale, sum = 0;
-        int low = (int)fmax(centre - reach + 0.5, 0), high = (int)fmin(centre + reach + 0.5, size);
+        int low, high;
+        reach_of(size, target, from + i, &low, &high);
         float *weight = taps->weight + (size_t)i * (size_t)taps->most;
         for (int k = low; k < high; k++) sum += fmax(1 - fabs((k + 0.5 - centre) / reach), 0);
         for (int k = low; k < high; k++)
@@ -44,8 +55,8 @@ static void taps_free(struct taps *taps)
 }
 
 /* One output row's weighted sum over source rows, still at the source's width. */
-static void sum_rows(const uint8_t *top, size_t stride, const float *weight, int count, int bytes,
-                     float *restrict sum)
+EVERY_MACHINE static void sum_rows(const uint8_t *top, size_t stride, const float *weight, int count,
+                                   int bytes, float *restrict sum)
 {
     float only = weight[0];
 #pragma omp simd
@@ -64,7 +75,8 @@ static void sum_rows(const uint8_t *top, size_t stride, const float *weight, int
     }
 }
 
-static inline void sum_columns_any(const float *row, const struct taps *taps, int count, int c, uint8_t *to)
+/* One output row out of the sums of source rows, plus one half, in fp32. */
+INLINE void sum_columns_any(const float *row, const struct taps *taps, int count, int c, float *sums)
 {
     for (int x = 0; x < count; x++) {
         const float *weight = taps->weight + (size_t)x * (size_t)taps->most;
@@ -72,18 +84,17 @@ static inline void sum_columns_any(const float *row, const struct taps *taps, in
         for (int k = 0; k < c; k++) {
             float sum = 0.5f;
             for (int i = 0; i < taps->count[x]; i++) sum += weight[i] * from[i * c + k];
-            to[x * c + k] = (uint8_t)sum;
+            sums[x * c + k] = sum;
         }
     }
 }
 
 #define FOUR float __attribute__((vector_size(16)))
 
-/* Three channels in vectors of four: the fourth lane reads on into the next pixel and is dropped.
- * Every output takes the same number of taps, which branches foresee better; what that reads
- * beyond the row's end is zeros. */
-static inline __attribute__((always_inline)) void
-sum_columns_rgb(const float *row, const struct taps *taps, int length, int count, uint8_t *to)
+/* Three channels in vectors of four: the fourth lane reads on into the next pixel, and what it makes
+ * is written over by that. Every output takes the same number of taps, which branches foresee better;
+ * what that reads beyond the row's end is zeros. `sums` has room for one number more. */
+INLINE void sum_columns_rgb(const float *row, const struct taps *taps, int length, int count, float *sums)
 {
     for (int x = 0; x < count; x++) {
         const float *weight = taps->weight + (size_t)x * (size_t)taps->most;
@@ -94,40 +105,58 @@ sum_columns_rgb(const float *row, const struct taps *taps, int length, int count
             memcpy(&pixel, from + 3 * i, sizeof pixel);
             sum += w * pixel;
         }
-        for (int k = 0; k < 3; k++) to[3 * x + k] = (uint8_t)sum[k];
+        memcpy(sums + 3 * x, &sum, sizeof sum);
     }
 }
 
-static void sum_columns(const float *row, const struct taps *taps, int count, int c, uint8_t *to)
+EVERY_MACHINE static void sum_columns(const float *row, const struct taps *taps, int count, int c,
+                                      float *restrict sums, uint8_t *restrict to)
 {
     if (c == 3 && taps->longest == 2)
-        sum_columns_rgb(row, taps, 2, count, to);
+        sum_columns_rgb(row, taps, 2, count, sums);
     else if (c == 3 && taps->longest == 3)
-        sum_columns_rgb(row, taps, 3, count, to);
+        sum_columns_rgb(row, taps, 3, count, sums);
     else if (c == 3)
-        sum_columns_rgb(row, taps, taps->longest, count, to);
+        sum_columns_rgb(row, taps, taps->longest, count, sums);
     else if (c == 1)
-        sum_columns_any(row, taps, count, 1, to);
+        sum_columns_any(row, taps, count, 1, sums);
     else
-        sum_columns_any(row, taps, count, c, to);
+        sum_columns_any(row, taps, count, c, sums);
+#pragma omp simd
+    for (int i = 0; i < count * c; i++) to[i] = (uint8_t)(int)sums[i];
+}
+
+struct box resize_reach(struct box box, int h, int w, struct box window)
+{
+    int top, bottom, left, right, unused;
+    reach_of(box.h, h, window.y, &top, &unused);
+    reach_of(box.h, h, window.y + window.h - 1, &unused, &bottom);
+    reach_of(box.w, w, window.x, &left, &unused);
+    reach_of(box.w, w, window.x + window.w - 1, &unused, &right);
+    return (struct box){.y = box.y + top, .x = box.x + left, .h = bottom - top, .w = right - left};
 }
 
 bool resize_image(const struct image *source, struct box box, int h, int w, struct box window,
                   struct image *target, struct reason *reason)
 {
     if (!image_resize_buffer(target, window.h, window.w, source->c, reason)) return false;
+    struct box reach = resize_reach(box, h, w, window);
     struct taps down, across;
     taps_make(box.h, h, window.y, window.h, &down);
     taps_make(box.w, w, window.x, window.w, &across);
+    for (int x = 0; x < window.w; x++) across.first[x] -= reach.x - box.x;
     size_t c = (size_t)source->c, stride = (size_t)source->w * c;
-    const uint8_t *corner = source->pixels + (size_t)box.y * stride + (size_t)box.x * c;
-    float *row = memory_new(((size_t)box.w + (size_t)across.longest) * c + 4, sizeof *row);
+    const uint8_t *column = source->pixels + (size_t)(reach.x - source->left) * c;
+    float *row = memory_new(((size_t)reach.w + (size_t)across.longest) * c + 4, sizeof *row);
+    float *sums = memory_new((size_t)window.w * c + 1, sizeof *sums);
     for (int y = 0; y < window.h; y++) {
-        sum_rows(corner + (size_t)down.first[y] * stride, stride, down.weight + (size_t)y * (size_t)down.most,
-                 down.count[y], box.w * source->c, row);
-        sum_columns(row, &across, window.w, source->c, target->pixels + (size_t)y * (size_t)window.w * c);
+        size_t first = (size_t)(box.y + down.first[y] - source->top);
+        sum_rows(column + first * stride, stride, down.weight + (size_t)y * (size_t)down.most, down.count[y],
+                 reach.w * source->c, row);
+        sum_columns(row, &across, window.w, source->c, sums, target->pixels + (size_t)y * (size_t)window.w * c);
     }
     free(row);
+    free(sums);
     taps_free(&down);
     taps_free(&across);
     return true;

@@ -77,7 +77,7 @@ static enum status predict(struct predictor *predictor, const char *path)
 {
     const struct setup *setup = &predictor->trained.setup;
     struct reason reason;
-    bool good = image_load(path, setup->channels, &predictor->image, &reason) &&
+    bool good = image_load(path, setup->channels, NULL, &predictor->image, &reason) &&
                 augment_image(&predictor->augment, &predictor->image, NULL, setup->val.h, setup->val.w,
                               setup->precision->storage, predictor->pixels, &predictor->scratch, &reason);
     if (!good) {

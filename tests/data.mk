@@ -16,3 +16,7 @@ tests_test_loader_LDADD = libdata.a libbase.a -lcmocka
 noinst_PROGRAMS += tests/bench_loader
 tests_bench_loader_SOURCES = tests/bench_loader.c
 tests_bench_loader_LDADD = libdata.a libbase.a
+
+check_PROGRAMS += tests/test_part
+tests_test_part_SOURCES = tests/test_part.c tests/data_case.c tests/data_case.h
+tests_test_part_LDADD = libdata.a libbase.a -lcmocka

@@ -64,8 +64,15 @@ struct bytes case_plain_png(int w, int h, uint8_t red, uint8_t green, uint8_t bl
     return bytes;
 }
 
-struct bytes case_jpeg(int w, int h, int channels, int space, int stored, bool progressive,
-                       const uint8_t *pixels)
+/* How a JPEG is to be written. */
+struct jpeg_kind {
+    int channels, space, stored;
+    int down, across;          /* luma samples for one of chroma */
+    int quality, restart;
+    bool progressive;
+};
+
+static struct bytes write_jpeg(int w, int h, struct jpeg_kind kind, const uint8_t *pixels)
 {
     struct jpeg_compress_struct jpeg;
     struct jpeg_error_mgr errors;
@@ -76,17 +83,20 @@ struct bytes case_jpeg(int w, int h, int channels, int space, int stored, bool p
     jpeg_mem_dest(&jpeg, &data, &count);
     jpeg.image_width = (JDIMENSION)w;
     jpeg.image_height = (JDIMENSION)h;
-    jpeg.input_components = channels;
-    jpeg.in_color_space = (J_COLOR_SPACE)space;
+    jpeg.input_components = kind.channels;
+    jpeg.in_color_space = (J_COLOR_SPACE)kind.space;
     jpeg_set_defaults(&jpeg);
-    jpeg_set_colorspace(&jpeg, (J_COLOR_SPACE)stored);
-    jpeg_set_quality(&jpeg, 100, TRUE);
+    jpeg_set_colorspace(&jpeg, (J_COLOR_SPACE)kind.stored);
+    jpeg_set_quality(&jpeg, kind.quality, TRUE);
     for (int i = 0; i < jpeg.num_components; i++)
         jpeg.comp_info[i].h_samp_factor = jpeg.comp_info[i].v_samp_factor = 1;
-    if (progressive) jpeg_simple_progression(&jpeg);
+    jpeg.comp_info[0].h_samp_factor = kind.across;
+    jpeg.comp_info[0].v_samp_factor = kind.down;
+    jpeg.restart_interval = (unsigned)kind.restart;
+    if (kind.progressive) jpeg_simple_progression(&jpeg);
     jpeg_start_compress(&jpeg, TRUE);
     while (jpeg.next_scanline < jpeg.image_height) {
-        JSAMPROW row = (JSAMPROW)pixels + (size_t)jpeg.next_scanline * (size_t)w * (size_t)channels;
+        JSAMPROW row = (JSAMPROW)pixels + (size_t)jpeg.next_scanline * (size_t)w * (size_t)kind.channels;
         jpeg_write_scanlines(&jpeg, &row, 1);
     }
     jpeg_finish_compress(&jpeg);
@@ -94,6 +104,22 @@ struct bytes case_jpeg(int w, int h, int channels, int space, int stored, bool p
     struct bytes bytes = {memcpy(memory_new(count, 1), data, count), count};
     free(data);
     return bytes;
+}
+
+struct bytes case_jpeg(int w, int h, int channels, int space, int stored, bool progressive,
+                       const uint8_t *pixels)
+{
+    struct jpeg_kind kind = {.channels = channels, .space = space, .stored = stored, .down = 1, .across = 1,
+                             .quality = 100, .progressive = progressive};
+    return write_jpeg(w, h, kind, pixels);
+}
+
+struct bytes case_jpeg_sampled(int w, int h, int down, int across, int restart, bool progressive,
+                               const uint8_t *pixels)
+{
+    struct jpeg_kind kind = {.channels = 3, .space = JCS_RGB, .stored = JCS_YCbCr, .down = down,
+                             .across = across, .quality = 85, .restart = restart, .progressive = progressive};
+    return write_jpeg(w, h, kind, pixels);
 }
 
 char *case_folder(void)

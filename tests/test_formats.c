@@ -40,7 +40,7 @@ static int read_image(const struct dataset *dataset, int64_t index, struct image
 {
     int label = -1;
     struct reason reason;
-    if (!dataset->format->read(dataset, index, image, &label, &reason)) fail_msg("%s", reason.text);
+    if (!dataset->format->read(dataset, index, NULL, image, &label, &reason)) fail_msg("%s", reason.text);
     return label;
 }
 
@@ -341,9 +341,9 @@ static void folder_reports_unreadable_images(void **state)
     struct image image = {0};
     struct reason reason;
     int label;
-    assert_false(dataset.format->read(&dataset, 0, &image, &label, &reason));
+    assert_false(dataset.format->read(&dataset, 0, NULL, &image, &label, &reason));
     assert_non_null(strstr(reason.text, "a/broken"));
-    assert_false(dataset.format->read(&dataset, 1, &image, &label, &reason));
+    assert_false(dataset.format->read(&dataset, 1, NULL, &image, &label, &reason));
     assert_non_null(strstr(reason.text, "a/empty.jpg: empty"));
     image_free(&image);
     dataset_close(&dataset);

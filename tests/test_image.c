@@ -22,7 +22,7 @@ static struct image decoded(struct bytes bytes, int channels)
 {
     struct image image = {0};
     struct reason reason = {""};
-    if (!image_decode(bytes.data, bytes.count, channels, &image, &reason)) fail_msg("%s", reason.text);
+    if (!image_decode(bytes.data, bytes.count, channels, NULL, &image, &reason)) fail_msg("%s", reason.text);
     free(bytes.data);
     return image;
 }
@@ -165,7 +165,7 @@ static void expect_beginnings_refused(struct bytes bytes)
     for (size_t count = 0; count < bytes.count; count++) {
         struct reason reason = {""};
         uint8_t *cut = memcpy(malloc(count + 1), bytes.data, count);
-        if (image_decode(cut, count, 3, &image, &reason))
+        if (image_decode(cut, count, 3, NULL, &image, &reason))
             fail_msg("%zu of %zu bytes decode", count, bytes.count);
         assert_string_not_equal(reason.text, "");
         free(cut);
@@ -218,7 +218,7 @@ static void garbled_files_do_no_harm(void **state)
         for (uint32_t k = 0, count = 1 + random_below(&random, 8); k < count; k++)
             copy[3 + random_below(&random, (uint32_t)file.count - 3)] = (uint8_t)random_next(&random);
         struct reason reason = {""};
-        if (!image_decode(copy, file.count, 1 + i % 2 * 2, &image, &reason))
+        if (!image_decode(copy, file.count, 1 + i % 2 * 2, NULL, &image, &reason))
             assert_string_not_equal(reason.text, "");
         free(copy);
     }
@@ -246,14 +246,14 @@ static void absurd_sizes_are_refused_before_memory(void **state)
     memcpy(png.data + 16, "\0\0\xff\xff\0\0\xff\xff", 8);
     uint32_t crc = crc_of(png.data + 12, 17);
     for (int i = 0; i < 4; i++) png.data[29 + i] = (uint8_t)(crc >> (24 - 8 * i));
-    assert_false(image_decode(png.data, png.count, 3, &image, &reason));
+    assert_false(image_decode(png.data, png.count, 3, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "too many"));
     free(png.data);
 
     struct bytes jpeg = jpeg_of(3, JCS_RGB, JCS_YCbCr, false, (uint8_t[4]){1, 2, 3});
     for (size_t i = 0; i + 9 < jpeg.count; i++)
         if (jpeg.data[i] == 0xff && jpeg.data[i + 1] == 0xc0) memset(jpeg.data + i + 5, 0xfe, 4);
-    assert_false(image_decode(jpeg.data, jpeg.count, 3, &image, &reason));
+    assert_false(image_decode(jpeg.data, jpeg.count, 3, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "too many"));
     free(jpeg.data);
     assert_int_equal(image.capacity, 0);
@@ -266,15 +266,15 @@ static void missing_and_odd_files_are_named(void **state)
     struct image image = {0};
     struct reason reason;
     char *folder = case_folder(), *path = text_format("%s/none.png", folder);
-    assert_false(image_load(path, 3, &image, &reason));
+    assert_false(image_load(path, 3, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, path));
-    assert_false(image_load(folder, 3, &image, &reason));
+    assert_false(image_load(folder, 3, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "not a regular file"));
     case_write(folder, "none.png", "hello", 5);
-    assert_false(image_load(path, 3, &image, &reason));
+    assert_false(image_load(path, 3, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "neither PNG nor JPEG"));
     case_write(folder, "none.png", "", 0);
-    assert_false(image_load(path, 3, &image, &reason));
+    assert_false(image_load(path, 3, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "empty"));
     free(path);
     case_remove(folder);
@@ -330,7 +330,7 @@ static void check_suite_file(const char *folder, const char *name)
     struct image image = {0};
     struct reason reason;
     char *path = text_format("%s/%s", folder, name);
-    bool good = image_load(path, 3, &image, &reason);
+    bool good = image_load(path, 3, NULL, &image, &reason);
     if (good == (name[0] == 'x')) fail_msg("%s: %s", name, good ? "decodes" : reason.text);
     if (good) check_pixels(folder, name, &image);
     image_free(&image);
@@ -350,7 +350,7 @@ static void check_hard_file(const char *folder, const char *name)
     struct image image = {0};
     struct reason reason = {""};
     char *path = text_format("%s/%s", folder, name);
-    if (!image_load(path, 3, &image, &reason)) assert_string_not_equal(reason.text, "");
+    if (!image_load(path, 3, NULL, &image, &reason)) assert_string_not_equal(reason.text, "");
     image_free(&image);
     free(path);
 }

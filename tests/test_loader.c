@@ -139,9 +139,10 @@ struct counting {
     int64_t bad;
 };
 
-static bool counting_read(const struct dataset *dataset, int64_t index, struct image *image, int *label,
-                          struct reason *reason)
+static bool counting_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                          struct image *image, int *label, struct reason *reason)
 {
+    (void)choice;
     const struct counting *counting = dataset->state;
     if (counting->bad && index % counting->bad == 1) return because(reason, "image %d is bad", (int)index);
     if (!image_resize_buffer(image, 1, 1, 3, reason)) return false;
