@@ -1,5 +1,6 @@
 KERNEL_LIBS = libkernels.a libamp.a libdevice.a libbase.a $(CUDA_LIBS)
 OP_CASE = tests/op_case.c tests/op_case.h tests/op_device.c tests/op_device.h
+PLACE = tests/place.c tests/place.h
 
 check_PROGRAMS += tests/test_ops
 tests_test_ops_SOURCES = tests/test_ops.c tests/op_variants.c tests/op_variants.h $(OP_CASE)
@@ -10,9 +11,9 @@ tests_bench_ops_SOURCES = tests/bench_ops.c $(OP_CASE)
 tests_bench_ops_LDADD = $(KERNEL_LIBS)
 
 check_PROGRAMS += tests/test_known_ops tests/test_loss tests/test_optimizers
-tests_test_known_ops_SOURCES = tests/test_known_ops.c tests/known.h $(OP_CASE)
+tests_test_known_ops_SOURCES = tests/test_known_ops.c tests/known.h $(OP_CASE) $(PLACE)
 tests_test_known_ops_LDADD = $(KERNEL_LIBS) -lcmocka
-tests_test_loss_SOURCES = tests/test_loss.c tests/known.h $(OP_CASE)
+tests_test_loss_SOURCES = tests/test_loss.c tests/known.h $(OP_CASE) $(PLACE)
 tests_test_loss_LDADD = $(KERNEL_LIBS) -lcmocka
 tests_test_optimizers_SOURCES = tests/test_optimizers.c
 tests_test_optimizers_LDADD = $(KERNEL_LIBS) -lcmocka
@@ -20,3 +21,7 @@ tests_test_optimizers_LDADD = $(KERNEL_LIBS) -lcmocka
 check_PROGRAMS += tests/test_product
 tests_test_product_SOURCES = tests/test_product.c $(OP_CASE)
 tests_test_product_LDADD = $(KERNEL_LIBS) -lcmocka
+
+check_PROGRAMS += tests/test_update
+tests_test_update_SOURCES = tests/test_update.c
+tests_test_update_LDADD = $(KERNEL_LIBS) -lcmocka
