@@ -1,3 +1,4 @@
+NET = tests/net.c tests/net.h $(PLACE)
 GRAPH_LIBS = libgraph.a libkernels.a libconf.a liballoc.a libamp.a libdevice.a libbase.a $(CUDA_LIBS)
 
 check_PROGRAMS += tests/test_model
@@ -14,15 +15,15 @@ tests_test_plan_SOURCES = tests/test_plan.c
 tests_test_plan_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_program
-tests_test_program_SOURCES = tests/test_program.c tests/net.c tests/net.h
+tests_test_program_SOURCES = tests/test_program.c $(NET)
 tests_test_program_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_store
-tests_test_store_SOURCES = tests/test_store.c tests/net.c tests/net.h
+tests_test_store_SOURCES = tests/test_store.c $(NET)
 tests_test_store_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_exec
-tests_test_exec_SOURCES = tests/test_exec.c tests/net.c tests/net.h
+tests_test_exec_SOURCES = tests/test_exec.c $(NET)
 tests_test_exec_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_plans
@@ -30,9 +31,9 @@ tests_test_plans_SOURCES = tests/test_plans.c
 tests_test_plans_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_merge
-tests_test_merge_SOURCES = tests/test_merge.c tests/net.c tests/net.h
+tests_test_merge_SOURCES = tests/test_merge.c $(NET)
 tests_test_merge_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_ahead
-tests_test_ahead_SOURCES = tests/test_ahead.c tests/net.c tests/net.h
+tests_test_ahead_SOURCES = tests/test_ahead.c $(NET)
 tests_test_ahead_LDADD = $(GRAPH_LIBS) -lcmocka

@@ -1,4 +1,5 @@
-/* known.h: runs an op, reference and CPU code alike, on given numbers and compares with known ones. */
+/* known.h: runs an op on given numbers and compares with known ones: the reference, the CPU code and, where
+ * AMPTRAIN_DEVICE names one, the code of that device. */
 #ifndef TESTS_KNOWN_H
 #define TESTS_KNOWN_H
 
@@ -8,6 +9,7 @@
 
 #include "base/memory.h"
 #include "op_case.h"
+#include "place.h"
 
 /* Behind our headers: it has a macro called fail. */
 #include <setjmp.h>
@@ -45,19 +47,28 @@ static inline void known_expect(const struct tensor *tensor, const double *value
 
 static inline void known_run(struct op_case *c, const struct op_code *code, enum phase phase)
 {
+    if (code == c->op->cuda) c->device = place_open(1);
     struct op_case_storage storage;
     struct call call = op_case_call(c, phase, &storage);
     void *engine;
     assert_int_equal(op_case_prepare(c, code, &engine), OK);
     assert_int_equal(op_case_run(code, engine, &call), OK);
     if (code->release) code->release(engine);
+    device_close(c->device);
+    c->device = NULL;
 }
 
-/* The reference first, then the CPU's code. */
-#define EACH_CODE(code, op_case_)                                                             \
-    for (int known_i_ = 0; known_i_ < 2; known_i_++)                                          \
-        for (const struct op_code *code = known_i_ ? op_cpu((op_case_)->op) : (op_case_)->op->reference; \
-             code; code = NULL)
+/* The reference first, then the CPU's code, then the device's; NULL where there is none. */
+#define KNOWN_CODES 3
+static inline const struct op_code *known_code(const struct op *op, int i)
+{
+    if (i < 2) return i ? op_cpu(op) : op->reference;
+    return place_is_cpu() ? NULL : op->cuda;
+}
+
+#define EACH_CODE(code, op_case_)                                                            \
+    for (int known_i_ = 0; known_i_ < KNOWN_CODES; known_i_++)                               \
+        for (const struct op_code *code = known_code((op_case_)->op, known_i_); code; code = NULL)
 
 #define EXPECT(tensor, ...)                                                   \
     do {                                                                      \

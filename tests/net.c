@@ -76,7 +76,8 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
     *net = (struct net){.graph = graph};
     net->device = options->device;
     net->own_device = !options->device;
-    if (net->own_device) must(device_open("cpu", 0, &net->device) == OK, "device");
+    if (net->own_device && options->reference) must(device_open("cpu", 0, &net->device) == OK, "device");
+    else if (net->own_device) net->device = place_open(0);
     open_store(net, options);
     struct lower_options lowering = {.batch = options->batch, .slices = options->slices ? options->slices : 1,
                                      .training = options->training, .storage = options->storage,
@@ -87,7 +88,7 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
     must(lanes(&net->program, options->lanes ? options->lanes : 1) == OK, "lanes");
     struct exec_options exec = {.device = net->device, .store = net->store, .seed = 3,
                                 .reference = options->reference, .separate = options->separate,
-                                .stop_at = options->stop_at};
+                                .stop_at = options->stop_at, .deterministic = !options->undetermined};
     exec.optimizer = optimizer_find(options->optimizer ? options->optimizer : "sgd");
     if (exec.optimizer) exec.optimizer_settings = exec.optimizer->initial;
     exec.optimizer_settings.ema = options->ema ? 0.5 : 0;
@@ -119,9 +120,14 @@ void net_batch(struct net *net, uint64_t seed)
 
 enum status net_run(struct net *net, double lr)
 {
-    memset(exec_arena(net->exec), 0xff, (size_t)exec_plan(net->exec)->arena_bytes);
+    place_poison(net->device, exec_arena(net->exec), (size_t)exec_plan(net->exec)->arena_bytes);
     struct exec_batch batch = {.images = net->images, .labels = net->labels};
     return exec_run(net->exec, &batch, lr, 0.9);
+}
+
+void *net_store(const struct net *net, int64_t bytes)
+{
+    return place_copy(net->device, net->store->memory, (size_t)bytes);
 }
 
 float *net_gradient(const struct net *net, int param)

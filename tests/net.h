@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "graph/exec.h"
 #include "graph/model.h"
+#include "place.h"
 
 /* Convolutions, batch norm, a residual, a concat, pooling, dropout and a linear layer: 3 x 8 x 8
  * images, 5 classes. */
@@ -22,14 +23,16 @@ struct net_options {
     enum dtype storage;
     bool training, reference, separate, ema, logits;
     bool merged;                        /* sums in the ops that read them, where the code can */
-    struct device *device;              /* NULL: the CPU, opened and closed by the net */
+    bool undetermined;                  /* runs need not repeat bit for bit */
+    struct device *device;              /* NULL: the test's place, or for references the CPU, opened and
+                                           closed by the net */
     int stop_at;                        /* as in struct update */
     double scale;                       /* static loss scale; 0: 1 */
     const char *optimizer;              /* NULL: sgd */
     struct store *store;                /* to share; NULL: own, initialised by seed 7 */
 };
 
-/* A graph's program, opened on the CPU. */
+/* A graph's program, opened on a device. */
 struct net {
     struct graph *graph;
     struct device *device;
@@ -50,6 +53,9 @@ void net_batch(struct net *net, uint64_t seed);
 
 /* Fills the arena with NaN of every floating type, then runs. */
 enum status net_run(struct net *net, double lr);
+
+/* The store's first `bytes`, on the heap. */
+void *net_store(const struct net *net, int64_t bytes);
 
 /* The gradient of a parameter, on the heap; NULL when it is not trained. */
 float *net_gradient(const struct net *net, int param);

@@ -11,20 +11,22 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* The CPU, as a device that the host must wait for: batches are copied, results fetched. */
+/* A device that the host must wait for: batches are copied, results fetched. The CPU can pass as one. */
 struct late {
-    struct device *cpu;
+    struct device *real, *device;
     struct device_backend backend;
-    struct device device;
+    struct device cpu;
 };
 
 static void late_open(struct late *late)
 {
-    assert_int_equal(device_open("cpu", 0, &late->cpu), OK);
-    late->backend = *late->cpu->backend;
-    late->device = *late->cpu;
-    late->device.backend = &late->backend;
-    late->device.waits = true;
+    late->device = late->real = place_open(0);
+    if (!place_is_cpu()) return;
+    late->backend = *late->real->backend;
+    late->cpu = *late->real;
+    late->cpu.backend = &late->backend;
+    late->cpu.waits = true;
+    late->device = &late->cpu;
 }
 
 static struct exec_batch batch_of(const struct net *net)
@@ -56,9 +58,9 @@ static void test_two_under_way(void **state)
     struct net_options options = {.batch = 4, .storage = F32, .training = true};
     struct net now, ahead;
     net_open(&now, &graph, &options);
-    options.device = &late.device;
+    options.device = late.device;
     net_open(&ahead, &graph, &options);
-    assert_int_equal(exec_depth(now.exec), 1);
+    if (place_is_cpu()) assert_int_equal(exec_depth(now.exec), 1);
     assert_int_equal(exec_depth(ahead.exec), 2);
     float losses[8][4];
     for (int i = 0; i < 8; i++) {
@@ -84,7 +86,7 @@ static void test_two_under_way(void **state)
     net_close(&now);
     net_close(&ahead);
     graph_free(&graph);
-    device_close(late.cpu);
+    device_close(late.real);
 }
 
 /* A step that is skipped: the one behind it takes the rates of the same update, and changes what it would have. */
@@ -97,7 +99,7 @@ static void test_skipped_before(void **state)
     struct net_options options = {.batch = 4, .storage = F32, .training = true};
     struct net now, ahead;
     net_open(&now, &graph, &options);
-    options.device = &late.device;
+    options.device = late.device;
     net_open(&ahead, &graph, &options);
     struct exec_batch good = batch_of(&now);
     assert_int_equal(exec_run(now.exec, &good, 0.25, 0.9), OK);
@@ -119,7 +121,7 @@ static void test_skipped_before(void **state)
     net_close(&now);
     net_close(&ahead);
     graph_free(&graph);
-    device_close(late.cpu);
+    device_close(late.real);
 }
 
 /* Once steps at the lowest scale overflow too often, what is queued behind changes nothing. */

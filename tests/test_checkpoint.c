@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "caught.h"
 #include "graph/model.h"
+#include "place.h"
 #include "train/checkpoint.h"
 #include "train/durable.h"
 #include "train/weights.h"
@@ -67,7 +68,7 @@ static void open_fixture(struct fixture *fixture, uint64_t seed)
     *fixture = (struct fixture){0};
     fixture->graph = make_graph(tiny, 3);
     struct store_options options = {.low = F32, .optimizer = adam(), .ema = true};
-    assert_int_equal(device_open("cpu", 1, &fixture->device), OK);
+    fixture->device = place_open(1);
     assert_int_equal(store_open(fixture->device, &fixture->graph, &options, &fixture->store), OK);
     assert_int_equal(settings_load(NULL, NULL, 0, &fixture->settings), OK);
     fill_store(&fixture->store, seed);

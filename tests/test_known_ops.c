@@ -73,9 +73,10 @@ static struct op_case *batchnorm_open(bool training)
 static void test_batchnorm_training(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < KNOWN_CODES; i++) {
+        const struct op_code *code = known_code(op_find("batchnorm"), i);
+        if (!code) continue;
         struct op_case *c = batchnorm_open(true);
-        const struct op_code *code = i ? op_cpu(c->op) : c->op->reference;
         known_run(c, code, PHASE_FORWARD);
         EXPECT(&c->y, -2.17260408, 0.517261147, 2.63808274, -1.08630574, 1.03452051, 1.31904459);
         EXPECT(&c->params[2], 0, 0);

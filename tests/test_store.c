@@ -97,7 +97,7 @@ static struct moments initial_moments(enum init init, double arg)
     struct op_param *spec = &graph.params[graph_find_param(&graph, "conv.weight")].spec;
     spec->init = init;
     spec->init_arg = arg;
-    assert_int_equal(device_open("cpu", 0, &device), OK);
+    device = place_open(0);
     assert_int_equal(store_open(device, &graph, &(struct store_options){F32, NULL, false}, &store), OK);
     assert_int_equal(store_init(&store, 1), OK);
     int64_t count = shape_count(spec->shape);
@@ -179,14 +179,19 @@ static void test_init_repeats(void **state)
     (void)state;
     struct graph graph = net_graph(wide, false);
     struct device *one, *three;
-    assert_int_equal(device_open("cpu", 1, &one), OK);
+    one = place_open(1);
     struct store first = open_mixed(one, &graph, F16, true, 5);
-    assert_int_equal(device_open("cpu", 3, &three), OK);
+    three = place_open(3);
     struct store second = open_mixed(three, &graph, F16, true, 5);
     struct store other = open_mixed(three, &graph, F16, true, 6);
     size_t bytes = (size_t)first.layout.bytes;
-    assert_memory_equal(first.memory, second.memory, bytes);
-    assert_int_not_equal(memcmp(first.memory, other.memory, bytes), 0);
+    void *a = place_copy(one, first.memory, bytes), *b = place_copy(three, second.memory, bytes);
+    void *c = place_copy(three, other.memory, bytes);
+    assert_memory_equal(a, b, bytes);
+    assert_int_not_equal(memcmp(a, c, bytes), 0);
+    free(a);
+    free(b);
+    free(c);
     store_close(&first);
     store_close(&second);
     store_close(&other);
@@ -195,13 +200,27 @@ static void test_init_repeats(void **state)
     graph_free(&graph);
 }
 
+/* The copy that ops read, as fp32 in torch's order, on the heap. */
+static float *low_copy(const struct store *store, int param)
+{
+    int64_t count = shape_count(store->graph->params[param].spec.shape);
+    const char *at = (const char *)store->memory + store->layout.params[param].low;
+    void *low = place_copy(store->device, at, (size_t)count * dtype_bytes(store->layout.low));
+    float *held = memory_new((size_t)count, sizeof *held), *values = memory_new((size_t)count, sizeof *values);
+    for (int64_t i = 0; i < count; i++) held[i] = (float)dtype_get(store->layout.low, low, i);
+    store_to_torch(store, param, held, values);
+    free(low);
+    free(held);
+    return values;
+}
+
 /* What is written is read back, and the copy that ops read follows on refresh. */
 static void test_write_and_refresh(void **state)
 {
     (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct device *device;
-    assert_int_equal(device_open("cpu", 0, &device), OK);
+    device = place_open(0);
     struct store store = open_mixed(device, &graph, BF16, false, 1);
     int param = graph_find_param(&graph, "conv2.weight");
     int counter = graph_find_param(&graph, "bn1.num_batches_tracked");
@@ -211,12 +230,12 @@ static void test_write_and_refresh(void **state)
     assert_int_equal(store_write(&store, param, STORE_MASTER, values), OK);
     assert_int_equal(store_write(&store, counter, STORE_MASTER, &batches), OK);
     assert_int_equal(store_refresh(&store), OK);
-    const char *low = (const char *)store.memory + store.layout.params[param].low;
-    for (int64_t i = 0; i < count; i++)
-        assert_true(dtype_get(BF16, low, i) == bf16_to_float(bf16_from_float((float)i + 0.1f)));
+    float *low = low_copy(&store, param);
+    for (int64_t i = 0; i < count; i++) assert_true(low[i] == bf16_to_float(bf16_from_float((float)i + 0.1f)));
     assert_int_equal(store_read(&store, counter, STORE_MASTER, &back), OK);
     assert_int_equal(back, 41);
     assert_true(store_has(&store, param, STORE_SLOT0) && !store_has(&store, param, STORE_AVERAGE));
+    free(low);
     free(values);
     store_close(&store);
     device_close(device);
@@ -228,7 +247,7 @@ static void test_swap_average(void **state)
     (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct device *device;
-    assert_int_equal(device_open("cpu", 0, &device), OK);
+    device = place_open(0);
     struct store store = open_mixed(device, &graph, F16, true, 1);
     int param = graph_find_param(&graph, "fc.weight");
     int64_t count = shape_count(graph.params[param].spec.shape);
@@ -236,15 +255,17 @@ static void test_swap_average(void **state)
     float *now = memory_new((size_t)count, sizeof *now);
     for (int64_t i = 0; i < count; i++) average[i] = 0.25f * (float)i;
     assert_int_equal(store_write(&store, param, STORE_AVERAGE, average), OK);
-    char *before = memory_new((size_t)store.layout.bytes, 1);
-    memcpy(before, store.memory, (size_t)store.layout.bytes);
+    void *before = place_copy(device, store.memory, (size_t)store.layout.bytes);
     assert_int_equal(store_swap_average(&store), OK);
     assert_int_equal(store_read(&store, param, STORE_MASTER, now), OK);
     assert_memory_equal(now, average, (size_t)count * sizeof *now);
-    const char *low = (const char *)store.memory + store.layout.params[param].low;
-    for (int64_t i = 0; i < count; i++) assert_true(dtype_get(F16, low, i) == average[i]);
+    float *low = low_copy(&store, param);
+    for (int64_t i = 0; i < count; i++) assert_true(low[i] == average[i]);
     assert_int_equal(store_swap_average(&store), OK);
-    assert_memory_equal(before, store.memory, (size_t)store.layout.bytes);
+    void *after = place_copy(device, store.memory, (size_t)store.layout.bytes);
+    assert_memory_equal(before, after, (size_t)store.layout.bytes);
+    free(low);
+    free(after);
     free(average);
     free(now);
     free(before);
@@ -258,7 +279,7 @@ static void test_state(void **state)
     (void)state;
     struct graph graph = net_graph(net_plain, false);
     struct device *device;
-    assert_int_equal(device_open("cpu", 0, &device), OK);
+    device = place_open(0);
     struct store store = open_mixed(device, &graph, F32, false, 1);
     struct optimizer_state written, read;
     memset(&written, 0, sizeof written);

@@ -1,6 +1,6 @@
 /* Whole networks against an independent implementation: losses and gradient norms step by step,
  * then logits, from weights given by a formula. Needs AMPTRAIN_DATA (traces, mnist, cifar10) and
- * the program; each JSON file in traces is a case. */
+ * the program; each JSON file in traces is a case. AMPTRAIN_DEVICE says where they run; the CPU if it does not. */
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -118,7 +118,8 @@ static void config_write(json_t *spec, const char *data, const char *folder, con
 {
     struct text ini = {0};
     const char *format = json_string_value(json_object_get(spec, "data"));
-    text_add(&ini, "[run]\nmax_steps = %d\noutput = %s/run\n",
+    const char *device = getenv("AMPTRAIN_DEVICE");
+    text_add(&ini, "[run]\ndevice = %s\nmax_steps = %d\noutput = %s/run\n", device ? device : "cpu",
              (int)json_integer_value(json_object_get(spec, "steps")), folder);
     text_add(&ini, "[data]\nformat = %s\ntrain = %s/%s\nlimit = 2560\nshuffle = no\n", format, data, format);
     text_add(&ini, "[augment]\nflip = 0\n");

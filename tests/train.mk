@@ -9,5 +9,5 @@ tests_test_schedule_LDADD = libtrain.a libbase.a -lcmocka
 tests_test_records_SOURCES = tests/test_records.c
 tests_test_records_LDADD = libtrain.a libbase.a -lcmocka
 
-tests_test_checkpoint_SOURCES = tests/test_checkpoint.c tests/caught.h
+tests_test_checkpoint_SOURCES = tests/test_checkpoint.c tests/caught.h $(PLACE)
 tests_test_checkpoint_LDADD = $(LDADD) -lcmocka
