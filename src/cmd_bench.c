@@ -172,6 +172,7 @@ static void print_json(const struct bench *bench)
              ",\"device_peak_bytes\":%" PRId64 ",\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
              ",\"reserved_bytes\":%" PRId64 ",",
              bytes.total, bytes.arena, bytes.live_bound, bytes.total);
+    add_number(&out, "first_loss", bench->first_loss);
     add_number(&out, "loss", bench->loss);
     text_add(&out, "\"start_seconds\":");
     text_json_number(&out, bench->start_seconds);
