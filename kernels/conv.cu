@@ -36,6 +36,7 @@ static struct conv_problem problem_of(const struct call *call, enum phase phase)
     struct conv_geometry g = conv_geometry((const struct conv_settings *)call->settings, x->shape.c);
     struct conv_problem p = {
         .phase = phase, .dtype = x->dtype, .bias = phase == PHASE_FORWARD && call->param_count > 1,
+        .sums = phase == PHASE_FORWARD && call->sums.shape.rank > 0,
         .tf32 = call->tf32, .deterministic = call->deterministic,
         .n = (int)x->shape.n, .c = (int)x->shape.c, .k = (int)y->c, .groups = (int)g.groups,
         .in = {(int)x->shape.h, (int)x->shape.w}, .out = {(int)y->h, (int)y->w},
@@ -66,11 +67,19 @@ static const char *phase_name(enum phase phase)
 /* "conv forward fp16 256x56x56x64 to 64, kernel 3x3 stride 1x1 pad 1x1". */
 static void problem_print(const struct conv_problem *p, char text[PROBLEM_TEXT])
 {
-    snprintf(text, PROBLEM_TEXT, "conv %s %s%s%s%s %dx%dx%dx%d to %d, kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d groups %d",
+    snprintf(text, PROBLEM_TEXT, "conv %s %s%s%s%s%s %dx%dx%dx%d to %d, kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d groups %d",
              phase_name(p->phase), dtype_table[p->dtype].name, p->tf32 && p->dtype == F32 ? " tf32" : "",
-             p->deterministic ? " deterministic" : "", p->bias ? " bias" : "", p->n, p->in[0], p->in[1], p->c, p->k,
+             p->deterministic ? " deterministic" : "", p->bias ? " bias" : "", p->sums ? " sums" : "", p->n, p->in[0], p->in[1], p->c, p->k,
              p->kernel[0], p->kernel[1], p->stride[0], p->stride[1], p->pad[0], p->pad[1], p->dilation[0],
              p->dilation[1], p->groups);
+}
+
+/* For sums that are taken when the kind has done its work: the same bytes again. */
+static size_t extra_workspace(const struct conv_way *way)
+{
+    const struct conv_problem *p = &way->problem;
+    bool biases = p->phase == PHASE_BACKWARD_PARAMS, sums = p->sums && !way->gives_sums;
+    return biases || sums ? conv_sums_workspace((int64_t)p->n * p->out[0] * p->out[1], p->k, sums) : 0;
 }
 
 static bool way_make(struct conv_way *way, const struct conv_problem *problem, const char *choice,
@@ -81,9 +90,22 @@ static bool way_make(struct conv_way *way, const struct conv_problem *problem, c
         if (strlen(kinds[i]->name) != length || strncmp(kinds[i]->name, choice, length) != 0) continue;
         *way = (struct conv_way){.kind = kinds[i], .problem = *problem};
         snprintf(way->choice, sizeof way->choice, "%s", choice);
-        return kinds[i]->make(way, handle);
+        if (!kinds[i]->make(way, handle)) return false;
+        size_t bytes = extra_workspace(way);
+        if (bytes > way->workspace) way->workspace = bytes;
+        return true;
     }
     return false;
+}
+
+/* The kind's part of the work, and what it leaves to us. */
+static enum status way_run(const struct conv_way *way, const struct call *call, cudnnHandle_t handle)
+{
+    TRY(way->kind->run(way, call, handle));
+    if (way->problem.phase == PHASE_BACKWARD_PARAMS && call->param_count > 1)
+        return conv_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
+    if (!way->problem.sums || way->gives_sums) return OK;
+    return conv_sums(call, &call->y, (float *)call->sums.data, true);
 }
 
 /* Values between 1/4 and 1 in magnitude: what chips spend on a product depends on its bits. */
@@ -110,7 +132,7 @@ static enum status fill(const struct call *call, const struct tensor *tensor)
 
 /* A call on memory of its own, to time ways with. */
 struct trial {
-    struct tensor x, y, params[2], d_params[2];
+    struct tensor x, y, sums, params[2], d_params[2];
     struct call call;
     cudnnHandle_t handle;
     cudaEvent_t begin, end;
@@ -128,6 +150,7 @@ static size_t trial_place(struct trial *t, char *memory)
 {
     size_t bytes = tensor_place(&t->x, memory, 0);
     bytes = tensor_place(&t->y, memory, bytes);
+    bytes = tensor_place(&t->sums, memory, bytes);
     for (int i = 0; i < 2; i++) {
         bytes = tensor_place(&t->params[i], memory, bytes);
         bytes = tensor_place(&t->d_params[i], memory, bytes);
@@ -158,7 +181,8 @@ static enum status trial_open(struct trial *t, const struct conv_problem *p, str
     struct shape weight = {.rank = 4, .dim = {p->k, p->c / p->groups, p->kernel[0], p->kernel[1]}};
     struct shape shapes[2] = {weight, shape_vector(p->k)};
     *t = (struct trial){.x = {.dtype = p->dtype, .shape = shape_nhwc(p->n, p->in[0], p->in[1], p->c)},
-                        .y = {.dtype = p->dtype, .shape = shape_nhwc(p->n, p->out[0], p->out[1], p->k)}};
+                        .y = {.dtype = p->dtype, .shape = shape_nhwc(p->n, p->out[0], p->out[1], p->k)},
+                        .sums = {.dtype = F32, .shape = {.rank = 2, .dim = {2, p->k, 1, 1}}}};
     for (int i = 0; i < 2; i++) {
         t->params[i] = (struct tensor){.dtype = p->dtype, .shape = shapes[i]};
         t->d_params[i] = (struct tensor){.dtype = F32, .shape = shapes[i]};
@@ -175,6 +199,7 @@ static enum status trial_open(struct trial *t, const struct conv_problem *p, str
     t->call.param_count = p->bias ? 2 : 1;
     t->call.x = t->call.d_x = &t->x;
     t->call.y = t->call.d_y = t->y;
+    t->call.sums = t->sums;
     t->call.params = t->params;
     t->call.d_params = t->d_params;
     return OK;
@@ -201,7 +226,7 @@ static float trial_once(const struct trial *t, const struct conv_way *way)
 {
     cudaStream_t stream = stream_of(&t->call);
     cudaEventRecord(t->begin, stream);
-    if (way->kind->run(way, &t->call, t->handle) != OK) return -1;
+    if (way_run(way, &t->call, t->handle) != OK) return -1;
     cudaEventRecord(t->end, stream);
     return trial_elapsed(t);
 }
@@ -214,7 +239,7 @@ static cudaGraphExec_t trial_record(const struct trial *t, const struct conv_way
     cudaGraphExec_t executable = NULL;
     bool good = true;
     if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) return NULL;
-    for (int i = 0; good && i < runs; i++) good = way->kind->run(way, &t->call, t->handle) == OK;
+    for (int i = 0; good && i < runs; i++) good = way_run(way, &t->call, t->handle) == OK;
     if (cudaStreamEndCapture(stream, &graph) != cudaSuccess || !graph) return NULL;
     if (good && cudaGraphInstantiate(&executable, graph, 0) != cudaSuccess) executable = NULL;
     cudaGraphDestroy(graph);
@@ -411,10 +436,6 @@ static enum status part_choose(struct part *part, const struct call *call, enum 
     struct conv_problem p = problem_of(call, phase);
     if (call->device) TRY(choose(&p, call->device, &part->way));
     part->workspace = call->device ? part->way.workspace : workspace_bound(&p);
-    if (phase == PHASE_BACKWARD_PARAMS && call->param_count > 1) {
-        size_t bias = conv_d_bias_workspace((int64_t)p.n * p.out[0] * p.out[1], p.k);
-        if (bias > part->workspace) part->workspace = bias;
-    }
     part->chosen = true;
     return OK;
 }
@@ -463,7 +484,7 @@ static enum status run(const struct call *call)
     cudnnHandle_t handle;
     TRY(part_of(call, &part));
     TRY(cuda_cudnn(call->device, call->lane, &handle));
-    return part->way.kind->run(&part->way, call, handle);
+    return way_run(&part->way, call, handle);
 }
 
 static enum status backward_data(const struct call *call)
@@ -471,21 +492,14 @@ static enum status backward_data(const struct call *call)
     return call->d_x[0].data ? run(call) : OK;
 }
 
-static enum status backward_params(const struct call *call)
-{
-    TRY(run(call));
-    if (call->param_count < 2) return OK;
-    const struct shape *d_y = &call->d_y.shape;
-    return conv_d_bias(call, d_y->n * d_y->h * d_y->w, (int)d_y->c);
-}
-
 const struct op_code conv_cuda = {
     .channels_last = true,
     .prepare_together = true,
+    .gives_sums = true,
     .prepare = prepare,
     .release = release,
     .workspace = workspace,
     .forward = run,
     .backward_data = backward_data,
-    .backward_params = backward_params,
+    .backward_params = run,
 };

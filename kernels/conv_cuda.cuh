@@ -15,6 +15,7 @@ struct conv_problem {
     enum phase phase;
     enum dtype dtype;                        /* of x, y, and the weights and bias that forward reads */
     bool bias;                               /* forward adds one */
+    bool sums;                               /* forward is asked for call->sums */
     bool tf32, deterministic;
     int n, c, k, groups;
     int in[2], out[2], kernel[2], stride[2], pad[2], dilation[2];
@@ -51,6 +52,7 @@ struct conv_way {
     struct conv_problem problem;
     char choice[CONV_CHOICE];
     size_t workspace;            /* bytes */
+    bool gives_sums;             /* it writes call->sums; else they are taken from y */
     bool trusted;                /* it is known to run, so that a failure is to be reported */
     void *state;                 /* the kind's own */
 };
@@ -74,8 +76,18 @@ static inline size_t conv_align(size_t bytes)
 
 extern const struct conv_kind conv_by_cudnn, conv_by_depthwise, conv_by_direct;
 
-/* The bias's gradient: d_y summed over rows of `width` channels, in fixed order. */
-size_t conv_d_bias_workspace(int64_t rows, int width);
-enum status conv_d_bias(const struct call *call, int64_t rows, int width);
+/* Small enough for tests and toys, where exactness is worth more than speed: gradients of weights are not rounded to
+ * 16 bits on the way, and sums are those of the y that was stored. */
+static inline bool conv_is_small(const struct conv_problem *p)
+{
+    return conv_products(p) < 1e8;
+}
+
+/* y [n, h, w, c] summed over all but its channels into to[c], and with `squares` y * y into to[c..2c). */
+size_t conv_sums_workspace(int64_t rows, int width, bool squares);
+enum status conv_sums(const struct call *call, const struct tensor *y, float *to, bool squares);
+
+/* to[i] = the sum of shares[s * count + i], in an order that never changes. */
+enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count, int count);
 
 #endif

@@ -8,7 +8,7 @@ extern "C" {
 }
 
 #define LAYOUT_NAME 24
-#define LAYOUTS 12
+#define LAYOUTS 18
 
 /* What the library gets to see of a problem. Tensors that differ from the problem's lie in the workspace. */
 struct layout {
@@ -19,6 +19,7 @@ struct layout {
     int in[2], kernel[2], stride[2], pad[2];
     bool planar;                         /* channels outermost */
     bool adds_bias;                      /* the engine adds it; else it is added as y is finished */
+    bool gives_sums;
     enum dtype weight_type, y_type;      /* of what the engine writes */
 };
 
@@ -132,30 +133,56 @@ static void layout_rename(struct layout *layout, const char *extra)
     snprintf(layout->name + length, sizeof layout->name - length, "%s", extra);
 }
 
-/* Every layout for a problem: the same list each time, so that a remembered name is found again. Gradients of
- * weights and sums that a bias will be added to are best left in fp32, which not every engine can. */
+/* The ways to treat an image layout's results. Gradients of weights, and sums that a bias is still to be added to,
+ * are best left in fp32, which not every engine can. */
+static int weight_layouts(const struct conv_problem *p, const struct layout *image, struct layout *out)
+{
+    int count = 0;
+    out[count] = *image;
+    out[count++].weight_type = F32;
+    if (p->dtype == F32 || conv_is_small(p)) return count;
+    out[count] = *image;
+    layout_rename(&out[count++], "+narrow");
+    return count;
+}
+
+static int forward_layouts(const struct conv_problem *p, const struct layout *image, struct layout *out)
+{
+    int count = 0;
+    out[count] = *image;
+    if (p->bias) {
+        out[count].y_type = F32;
+        layout_rename(&out[count], "+late");
+    }
+    count++;
+    if (p->bias && image->k == p->k) {
+        out[count] = *image;
+        out[count].adds_bias = true;
+        layout_rename(&out[count++], "+bias");
+    }
+    if (p->sums && !p->bias && !image->planar && image->k == p->k && p->k % 4 == 0 && !conv_is_small(p)) {
+        out[count] = *image;
+        out[count].gives_sums = true;
+        layout_rename(&out[count++], "+sums");
+    }
+    return count;
+}
+
+/* Every layout for a problem: the same list each time, so that a remembered name is found again. */
 static int all_layouts(const struct conv_problem *p, struct layout out[LAYOUTS])
 {
     struct layout image[LAYOUTS];
     int images = image_layouts(p, image), count = 0;
     for (int i = 0; i < images; i++) {
-        if (p->phase == PHASE_BACKWARD_PARAMS && p->dtype != F32) {
-            out[count] = image[i];
-            out[count++].weight_type = F32;
-            layout_rename(&image[i], "+narrow");
-        } else if (p->phase == PHASE_FORWARD && p->bias) {
-            out[count] = image[i];
-            out[count].y_type = F32;
-            layout_rename(&out[count++], "+late");
-            if (image[i].k != p->k) continue;
-            image[i].adds_bias = true;
-        }
-        out[count++] = image[i];
+        if (p->phase == PHASE_BACKWARD_PARAMS) count += weight_layouts(p, &image[i], out + count);
+        else if (p->phase == PHASE_FORWARD) count += forward_layouts(p, &image[i], out + count);
+        else out[count++] = image[i];
     }
     return count;
 }
 
-enum { X, WEIGHT, Y, BIAS, SUM };
+/* Numbers of a graph's tensors. */
+enum { X, WEIGHT, Y, BIAS, UNBIASED, SUMS = BIAS, SQUARES };
 
 static struct dnn_graph *describe(const struct conv_problem *p, const struct layout *l, cudnnHandle_t handle)
 {
@@ -174,10 +201,15 @@ static struct dnn_graph *describe(const struct conv_problem *p, const struct lay
         dnn_graph_tensor(graph, {.dtype = p->dtype, .dim = {1, l->k, 1, 1}});
         dnn_graph_tensor(graph, {.dtype = F32, .dim = {p->n, l->k, p->out[0], p->out[1]}, .planar = l->planar,
                                  .on_chip = true});
-        dnn_graph_forward(graph, &convolution, X, WEIGHT, SUM);
-        dnn_graph_add(graph, SUM, BIAS, Y);
+        dnn_graph_forward(graph, &convolution, X, WEIGHT, UNBIASED);
+        dnn_graph_add(graph, UNBIASED, BIAS, Y);
     } else {
         dnn_graph_forward(graph, &convolution, X, WEIGHT, Y);
+    }
+    if (l->gives_sums) {
+        dnn_graph_tensor(graph, {.dtype = F32, .dim = {1, l->k, 1, 1}});
+        dnn_graph_tensor(graph, {.dtype = F32, .dim = {1, l->k, 1, 1}});
+        dnn_graph_statistics(graph, Y, SUMS, SQUARES);
     }
     if (dnn_graph_finish(graph, handle)) return graph;
     dnn_graph_free(graph);
@@ -265,6 +297,7 @@ static bool make(struct conv_way *way, cudnnHandle_t handle)
     struct cudnn_way *state = (struct cudnn_way *)memory_new(1, sizeof *state);
     *state = made;
     way->state = state;
+    way->gives_sums = made.layout.gives_sums;
     return true;
 }
 
@@ -366,6 +399,10 @@ static enum status run(const struct conv_way *way, const struct call *call, cudn
     struct conv_operands at = conv_operands(call);
     char *workspace = (char *)call->workspace;
     void *data[DNN_TENSORS] = {at.x, at.weight, at.y, at.bias};
+    if (l->gives_sums) {
+        data[SUMS] = call->sums.data;
+        data[SQUARES] = (float *)call->sums.data + p->k;
+    }
     for (int i = X; i <= Y; i++)
         if (made->copies[i]) data[i] = workspace + made->offset[i];
     bool forward = p->phase == PHASE_FORWARD, params = p->phase == PHASE_BACKWARD_PARAMS;

@@ -195,22 +195,6 @@ __global__ void __launch_bounds__(THREADS, 2) weight_shares_kernel(struct layout
     }
 }
 
-/* to[i] = the sum of shares[s][i], a block for 32 of them. */
-__global__ static void sum_shares_kernel(float *to, const float *shares, int share_count, int count)
-{
-    __shared__ float sums[32][33];
-    int i = blockIdx.x * 32 + threadIdx.x;
-    float sum = 0;
-    if (i < count)
-        for (int share = threadIdx.y; share < share_count; share += 32) sum += shares[(int64_t)share * count + i];
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    sum = sums[threadIdx.x][threadIdx.y];              /* now a warp holds the parts of one element */
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffff, sum, step);
-    int element = blockIdx.x * 32 + threadIdx.y;
-    if (threadIdx.x == 0 && element < count) to[element] = sum;
-}
-
 /* Strips are counted over images of `size`. */
 static struct layout layout_make(const struct conv_problem *p, const int size[2])
 {
@@ -292,9 +276,8 @@ template <class T, int kernel> static enum status run_params(const struct conv_p
     else
         weight_shares_kernel<T, kernel, 2><<<dim3(wide, shares), THREADS, shared, stream>>>(l, to, (const T *)at.x,
                                                                                           (const T *)at.y);
-    sum_shares_kernel<<<(unsigned)div_up(p->c * taps, 32), dim3(32, 32), 0, stream>>>((float *)at.weight, to,
-                                                                                    (int)shares, p->c * taps);
-    return launched(call);
+    TRY(launched(call));
+    return conv_sum_shares(call, (float *)at.weight, to, (int)shares, p->c * taps);
 }
 
 template <class T, int kernel> static enum status run_phase(const struct conv_problem *p, const struct call *call)

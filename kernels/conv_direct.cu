@@ -129,7 +129,7 @@ static enum status run(const struct conv_way *way, const struct call *call, cudn
 static int offer(const struct conv_problem *problem, cudnnHandle_t handle, int most, char choices[][CONV_CHOICE])
 {
     (void)handle;
-    if (most < 1 || conv_products(problem) > 1e8) return 0;
+    if (most < 1 || !conv_is_small(problem)) return 0;
     snprintf(choices[0], CONV_CHOICE, "direct");
     return 1;
 }
@@ -149,61 +149,3 @@ static void release(struct conv_way *way)
 const struct conv_kind conv_by_direct = {
     .name = "direct", .offer = offer, .make = make, .release = release, .run = run,
 };
-
-/* The bias's gradient: first each block sums a share of the rows, then the shares are summed. */
-#define BIAS_SHARES 256
-
-static int64_t bias_shares(int64_t rows)
-{
-    int64_t shares = div_up(rows, (int64_t)64);
-    return shares < 1 ? 1 : shares < BIAS_SHARES ? shares : BIAS_SHARES;
-}
-
-size_t conv_d_bias_workspace(int64_t rows, int width)
-{
-    return (size_t)(bias_shares(rows) * width) * sizeof(float);
-}
-
-/* A block is 32 channels wide; shares[blockIdx.y][channel]. */
-template <class T> __global__ void bias_shares_kernel(float *shares, const T *d_y, int64_t rows, int width)
-{
-    __shared__ float sums[8][32];
-    int channel = blockIdx.x * 32 + threadIdx.x;
-    float sum = 0;
-    if (channel < width)
-        for (int64_t row = (int64_t)blockIdx.y * 8 + threadIdx.y; row < rows; row += (int64_t)gridDim.y * 8)
-            sum += to_float(d_y[row * width + channel]);
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y > 0 || channel >= width) return;
-    for (int i = 1; i < 8; i++) sum += sums[i][threadIdx.x];
-    shares[(int64_t)blockIdx.y * width + channel] = sum;
-}
-
-__global__ static void bias_sum_kernel(float *d_bias, const float *shares, int count, int width)
-{
-    __shared__ float sums[8][32];
-    int channel = blockIdx.x * 32 + threadIdx.x;
-    float sum = 0;
-    if (channel < width)
-        for (int i = threadIdx.y; i < count; i += 8) sum += shares[(int64_t)i * width + channel];
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y > 0 || channel >= width) return;
-    for (int i = 1; i < 8; i++) sum += sums[i][threadIdx.x];
-    d_bias[channel] = sum;
-}
-
-enum status conv_d_bias(const struct call *call, int64_t rows, int width)
-{
-    float *shares = (float *)call->workspace, *d_bias = (float *)call->d_params[1].data;
-    unsigned count = (unsigned)bias_shares(rows), wide = (unsigned)div_up(width, 32);
-    dim3 threads(32, 8);
-    return with_type(call->d_y.dtype, [&](auto type) {
-        using T = decltype(type);
-        bias_shares_kernel<<<dim3(wide, count), threads, 0, stream_of(call)>>>(shares, (const T *)call->d_y.data, rows,
-                                                                             width);
-        bias_sum_kernel<<<wide, threads, 0, stream_of(call)>>>(d_bias, shares, (int)count, width);
-        return launched(call);
-    });
-}

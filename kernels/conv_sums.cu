@@ -1,0 +1,108 @@
+/* conv_sums.cu: sums over the pixels of an image, channel by channel: the bias's gradient, and the sums and sums of
+ * squares that a batch norm behind a convolution wants. First each block sums a share of the pixels, then the shares
+ * are summed, in an order that never changes. */
+#include "kernels/conv_cuda.cuh"
+
+#define THREADS 256
+#define SHARES 512
+
+static int64_t share_count(int64_t rows)
+{
+    int64_t shares = div_up(rows, (int64_t)64);
+    return shares < 1 ? 1 : shares < SHARES ? shares : SHARES;
+}
+
+size_t conv_sums_workspace(int64_t rows, int width, bool squares)
+{
+    return (size_t)(share_count(rows) * width) * sizeof(float) * (squares ? 2 : 1);
+}
+
+template <class T, int width> struct alignas(width * sizeof(T)) chunk {
+    T at[width];
+};
+
+/* A block is `across` threads wide, each with `width` channels: shares[blockIdx.y][sums, squares][channel]. */
+template <class T, int width, bool squares>
+__global__ void shares_kernel(float *shares, const T *y, int64_t rows, int channels, int across)
+{
+    constexpr int kinds = squares ? 2 : 1;
+    __shared__ float sums[kinds][THREADS * width];
+    int lane = threadIdx.x % across, down = THREADS / across, first = (blockIdx.x * across + lane) * width;
+    float sum[kinds][width] = {};
+    if (first < channels)
+        for (int64_t row = (int64_t)blockIdx.y * down + threadIdx.x / across; row < rows; row += (int64_t)gridDim.y * down) {
+            chunk<T, width> got = *(const chunk<T, width> *)(y + row * channels + first);
+#pragma unroll
+            for (int i = 0; i < width; i++) {
+                float value = to_float(got.at[i]);
+                sum[0][i] += value;
+                if (squares) sum[kinds - 1][i] += value * value;
+            }
+        }
+#pragma unroll
+    for (int kind = 0; kind < kinds; kind++)
+#pragma unroll
+        for (int i = 0; i < width; i++) sums[kind][threadIdx.x * width + i] = sum[kind][i];
+    __syncthreads();
+    int wide = across * width;
+    for (int i = threadIdx.x; i < kinds * wide; i += THREADS) {
+        int kind = i / wide, channel = blockIdx.x * wide + i % wide;
+        float total = 0;
+        for (int k = 0; k < down; k++) total += sums[kind][k * wide + i % wide];
+        if (channel < channels) shares[((int64_t)blockIdx.y * kinds + kind) * channels + channel] = total;
+    }
+}
+
+/* to[i] = the sum of shares[s][i], a block for 32 of them. */
+__global__ static void sum_shares_kernel(float *to, const float *shares, int share_count, int count)
+{
+    __shared__ float sums[32][33];
+    int i = blockIdx.x * 32 + threadIdx.x;
+    float sum = 0;
+    if (i < count)
+        for (int share = threadIdx.y; share < share_count; share += 32) sum += shares[(int64_t)share * count + i];
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    sum = sums[threadIdx.x][threadIdx.y];              /* now a warp holds the parts of one element */
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffff, sum, step);
+    int element = blockIdx.x * 32 + threadIdx.y;
+    if (threadIdx.x == 0 && element < count) to[element] = sum;
+}
+
+enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count, int count)
+{
+    sum_shares_kernel<<<(unsigned)div_up(count, 32), dim3(32, 32), 0, stream_of(call)>>>(to, shares, share_count,
+                                                                                        count);
+    return launched(call);
+}
+
+template <class T, int width, bool squares>
+static enum status sums_by(const struct call *call, const T *y, int64_t rows, int channels, float *to)
+{
+    int lanes = channels / width, across = 1;
+    while (across < 32 && across < lanes) across *= 2;
+    unsigned shares = (unsigned)share_count(rows), wide = (unsigned)div_up(lanes, across);
+    float *workspace = (float *)call->workspace;
+    shares_kernel<T, width, squares><<<dim3(wide, shares), THREADS, 0, stream_of(call)>>>(workspace, y, rows, channels,
+                                                                                        across);
+    TRY(launched(call));
+    return conv_sum_shares(call, to, workspace, (int)shares, channels * (squares ? 2 : 1));
+}
+
+template <class T> static enum status sums_of(const struct call *call, const struct tensor *y, float *to, bool squares)
+{
+    constexpr int width = pack<T>::count;
+    int channels = (int)y->shape.c;
+    int64_t rows = y->shape.n * y->shape.h * y->shape.w;
+    const T *from = (const T *)y->data;
+    if (channels % width != 0)
+        return squares ? sums_by<T, 1, true>(call, from, rows, channels, to)
+                       : sums_by<T, 1, false>(call, from, rows, channels, to);
+    return squares ? sums_by<T, width, true>(call, from, rows, channels, to)
+                   : sums_by<T, width, false>(call, from, rows, channels, to);
+}
+
+enum status conv_sums(const struct call *call, const struct tensor *y, float *to, bool squares)
+{
+    return with_type(y->dtype, [&](auto type) { return sums_of<decltype(type)>(call, y, to, squares); });
+}
