@@ -6,10 +6,12 @@
 
 void augment_table_make(const struct augment *augment, enum dtype dtype, struct augment_table *table)
 {
-    assert(dtype == F32 || dtype == F16 || dtype == BF16);
+    assert(dtype == F32 || dtype == F16 || dtype == BF16 || dtype == U8);
     table->dtype = dtype;
     for (int k = 0; k < augment->channels; k++) {
         for (int x = 0; x < 256; x++) {
+            table->bits[k][x] = (uint32_t)x;
+            if (dtype == U8) continue;
             float value = (float)((x / 255.0 - augment->mean[k]) / augment->std[k]);
             uint32_t bits;
             memcpy(&bits, &value, sizeof bits);
@@ -24,7 +26,8 @@ static inline void put(void *out, size_t size, uint32_t bits)
 {
     uint16_t half = (uint16_t)bits;
     if (size == 4) memcpy(out, &bits, 4);
-    else memcpy(out, &half, 2);
+    else if (size == 2) memcpy(out, &half, 2);
+    else *(uint8_t *)out = (uint8_t)bits;
 }
 
 /* `count` pixels of `c` channels, taken every `step` pixels (1 or -1). Inlined into callers that
@@ -53,6 +56,8 @@ static void paint(const struct augment_table *table, const uint8_t *from, int st
 {
     if (table->dtype == F32)
         paint_sized(table, 4, from, step, count, c, out);
+    else if (table->dtype == U8)
+        paint_sized(table, 1, from, step, count, c, out);
     else
         paint_sized(table, 2, from, step, count, c, out);
 }
@@ -222,29 +227,105 @@ struct box augment_needs(const struct cut *cut)
     return part;
 }
 
-bool augment_apply(const struct augment *augment, const struct augment_table *table, const struct cut *cut,
-                   const struct image *image, struct random *random, void *out, struct image *scratch,
-                   struct reason *reason)
+/* What RandomErasing draws from by default: shares of the area, and ratios of height to width. */
+#define ERASED_LEAST 0.02
+#define ERASED_MOST (1 / 3.0)
+#define ERASED_RATIO_LEAST 0.3
+#define ERASED_RATIO_MOST 3.3
+
+bool augment_erased_box(int h, int w, struct random *random, struct box *box)
 {
-    (void)random;
-    if (image->c != augment->channels)
-        return because(reason, "%d channels where %d are expected", image->c, augment->channels);
-    struct box window = cut->window, part = visible(cut);
-    if (is_resized(cut)) {
-        if (!resize_image(image, cut->from, cut->h, cut->w, part, scratch, reason)) return false;
-        image = scratch;
-        window.y -= part.y;
-        window.x -= part.x;
-    } else {
-        window.y += cut->from.y - image->top;
-        window.x += cut->from.x - image->left;
+    for (int attempt = 0; attempt < 10; attempt++) {
+        double area = (double)h * w * between(random, ERASED_LEAST, ERASED_MOST);
+        double ratio = exp(between(random, log(ERASED_RATIO_LEAST), log(ERASED_RATIO_MOST)));
+        double box_h = nearbyint(sqrt(area * ratio)), box_w = nearbyint(sqrt(area / ratio));
+        if (box_h >= h || box_w >= w) continue;
+        box->h = (int)box_h;
+        box->w = (int)box_w;
+        box->y = (int)random_below(random, (uint32_t)(h - box->h + 1));
+        box->x = (int)random_below(random, (uint32_t)(w - box->w + 1));
+        return true;
     }
-    paint_image(table, image, window, cut->flip, out);
+    return false;
+}
+
+/* Zeros, which are the mean's colour. */
+static void erase(const struct augment *augment, enum dtype dtype, const struct box *window,
+                  struct random *random, char *out)
+{
+    struct box box;
+    if (random_uniform(random) >= augment->erase || !augment_erased_box(window->h, window->w, random, &box))
+        return;
+    size_t pixel = (size_t)augment->channels * dtype_bytes(dtype);
+    for (int y = box.y; y < box.y + box.h; y++)
+        memset(out + ((size_t)y * (size_t)window->w + (size_t)box.x) * pixel, 0, (size_t)box.w * pixel);
+}
+
+static bool is_varied(const struct augment *augment)
+{
+    return augment->policy != POLICY_NONE || policy_jitters(augment->jitter);
+}
+
+/* Cuts the picture out as bytes, changes those, and makes the window lie on them. */
+static bool vary(const struct augment *augment, const struct image **image, struct box *window, bool flip,
+                 struct random *random, struct scratch *scratch, struct reason *reason)
+{
+    struct augment_table bytes;
+    struct image *picture = &scratch->picture;
+    augment_table_make(augment, U8, &bytes);
+    if (!image_resize_buffer(picture, window->h, window->w, (*image)->c, reason)) return false;
+    paint_image(&bytes, *image, *window, flip, (char *)picture->pixels);
+    policy_jitter(augment->jitter, picture, random);
+    *image = picture;
+    window->y = window->x = 0;
+    return policy_apply(augment->policy, picture, random, &scratch->copy, reason);
+}
+
+/* Resizes what is seen if need be, and gives the window in the pixels of the image that then holds it. */
+static bool find_window(const struct cut *cut, const struct image **image, struct box *window,
+                        struct scratch *scratch, struct reason *reason)
+{
+    *window = cut->window;
+    if (!is_resized(cut)) {
+        window->y += cut->from.y - (*image)->top;
+        window->x += cut->from.x - (*image)->left;
+        return true;
+    }
+    struct box part = visible(cut);
+    if (!resize_image(*image, cut->from, cut->h, cut->w, part, &scratch->resized, reason)) return false;
+    *image = &scratch->resized;
+    window->y -= part.y;
+    window->x -= part.x;
     return true;
 }
 
+bool augment_apply(const struct augment *augment, const struct augment_table *table, const struct cut *cut,
+                   const struct image *image, struct random *random, void *out, struct scratch *scratch,
+                   struct reason *reason)
+{
+    struct box window;
+    bool flip = cut->flip;
+    if (image->c != augment->channels)
+        return because(reason, "%d channels where %d are expected", image->c, augment->channels);
+    if (!find_window(cut, &image, &window, scratch, reason)) return false;
+    if (random && is_varied(augment)) {
+        if (!vary(augment, &image, &window, flip, random, scratch, reason)) return false;
+        flip = false;
+    }
+    paint_image(table, image, window, flip, out);
+    if (random && augment->erase > 0) erase(augment, table->dtype, &window, random, out);
+    return true;
+}
+
+void scratch_free(struct scratch *scratch)
+{
+    image_free(&scratch->resized);
+    image_free(&scratch->picture);
+    image_free(&scratch->copy);
+}
+
 bool augment_image(const struct augment *augment, const struct image *image, struct random *random,
-                   int h, int w, enum dtype dtype, void *out, struct image *scratch,
+                   int h, int w, enum dtype dtype, void *out, struct scratch *scratch,
                    struct reason *reason)
 {
     struct augment_table table;

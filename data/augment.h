@@ -7,10 +7,12 @@
 #include "base/dtype.h"
 #include "base/random.h"
 #include "data/image.h"
+#include "data/policy.h"
 #include "data/resize.h"
 
-/* How training and evaluation images are cut; torchvision's definitions. Training:
- * RandomResizedCrop, or resize, padding and a crop; then flip. Evaluation: val_resize, val_crop. */
+/* How training and evaluation images are cut and varied; torchvision's definitions. Training:
+ * RandomResizedCrop, or resize, padding and a crop; then flip, jitter, policy; and of the normalised
+ * image, erasing. Evaluation: val_resize, val_crop. */
 struct augment {
     int crop;              /* output size of training images; 0: as the data */
     bool random_resized;   /* RandomResizedCrop(crop, scale, ratio) */
@@ -18,6 +20,9 @@ struct augment {
     int pad;               /* zero padding (black) on each side before a random crop */
     bool random_crop;      /* a random position rather than the centre */
     double flip;           /* probability of a horizontal flip */
+    double jitter[4];      /* amounts of brightness, contrast, saturation, hue (ColorJitter) */
+    enum policy policy;
+    double erase;          /* probability of a rectangle being blanked (RandomErasing) */
     int resize;            /* training: short side first, antialiased bilinear; 0: not */
     int val_resize;        /* evaluation: short side; 0: not */
     int val_crop;          /* evaluation: centre crop (smaller images get a black border); 0: as the data */
@@ -27,10 +32,16 @@ struct augment {
 
 /* What each byte of each channel becomes, as the bits of the number in `dtype`. */
 struct augment_table {
-    enum dtype dtype;      /* F32, F16 or BF16 */
+    enum dtype dtype;      /* F32, F16 or BF16; U8: the bytes themselves */
     uint32_t bits[4][256];
 };
 void augment_table_make(const struct augment *augment, enum dtype dtype, struct augment_table *table);
+
+/* Images that live from call to call, so that their memory does. */
+struct scratch {
+    struct image resized, picture, copy;
+};
+void scratch_free(struct scratch *scratch);
 
 /* What is to be seen of an image, known before it is decoded. */
 struct cut {
@@ -52,15 +63,18 @@ struct box augment_needs(const struct cut *cut);
  * (x / 255 - mean) / std. `random` is the one that the cut was drawn by. `scratch` is the caller's,
  * reused. False and why when the image has other channels. */
 bool augment_apply(const struct augment *augment, const struct augment_table *table, const struct cut *cut,
-                   const struct image *image, struct random *random, void *out, struct image *scratch,
+                   const struct image *image, struct random *random, void *out, struct scratch *scratch,
                    struct reason *reason);
 
 /* All of that, for a single image. */
 bool augment_image(const struct augment *augment, const struct image *image, struct random *random,
-                   int h, int w, enum dtype dtype, void *out, struct image *scratch,
+                   int h, int w, enum dtype dtype, void *out, struct scratch *scratch,
                    struct reason *reason);
 
 /* The box that RandomResizedCrop takes out of an image of h x w. */
 struct box augment_random_box(const struct augment *augment, int h, int w, struct random *random);
+
+/* The box that RandomErasing blanks in h x w; false: ten boxes did not fit, and nothing is blanked. */
+bool augment_erased_box(int h, int w, struct random *random, struct box *box);
 
 #endif

@@ -62,7 +62,8 @@ struct chunk {
 /* What a worker keeps from image to image. */
 struct worker {
     struct loader *loader;
-    struct image image, scratch;
+    struct image image;
+    struct scratch scratch;
 };
 
 /* Order */
@@ -324,7 +325,7 @@ static void *work(void *context)
     }
     pthread_mutex_unlock(&loader->lock);
     image_free(&worker.image);
-    image_free(&worker.scratch);
+    scratch_free(&worker.scratch);
     return NULL;
 }
 

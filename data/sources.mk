@@ -1,6 +1,8 @@
 libdata_a_SOURCES = \
 	data/augment.c \
 	data/augment.h \
+	data/colour.c \
+	data/colour.h \
 	data/dataset.c \
 	data/dataset.h \
 	data/format_cifar.c \
@@ -15,7 +17,11 @@ libdata_a_SOURCES = \
 	data/image_png.c \
 	data/loader.c \
 	data/loader.h \
+	data/policy.c \
+	data/policy.h \
 	data/resize.c \
 	data/resize.h \
+	data/warp.c \
+	data/warp.h \
 	data/whole.c \
 	data/whole.h

@@ -12,7 +12,8 @@
 struct predictor {
     struct trained trained;
     struct augment augment;      /* as evaluation, but fitting images of every size */
-    struct image image, scratch;
+    struct image image;
+    struct scratch scratch;
     void *pixels;                /* a batch of one image */
     int32_t *labels;
     bool json;
@@ -41,7 +42,7 @@ static void predictor_close(struct predictor *predictor)
     free(predictor->pixels);
     free(predictor->labels);
     image_free(&predictor->image);
-    image_free(&predictor->scratch);
+    scratch_free(&predictor->scratch);
     trained_close(&predictor->trained);
 }
 

@@ -20,3 +20,7 @@ tests_bench_loader_LDADD = libdata.a libbase.a
 check_PROGRAMS += tests/test_part
 tests_test_part_SOURCES = tests/test_part.c tests/data_case.c tests/data_case.h
 tests_test_part_LDADD = libdata.a libbase.a -lcmocka
+
+check_PROGRAMS += tests/test_policy
+tests_test_policy_SOURCES = tests/test_policy.c
+tests_test_policy_LDADD = libdata.a libbase.a -lcmocka

@@ -42,11 +42,11 @@ static struct image map(int h, int w)
 static void apply(const struct augment *augment, const struct image *image, struct random *random, int h,
                   int w, enum dtype dtype, void *out)
 {
-    struct image scratch = {0};
+    struct scratch scratch = {0};
     struct reason reason;
     if (!augment_image(augment, image, random, h, w, dtype, out, &scratch, &reason))
         fail_msg("%s", reason.text);
-    image_free(&scratch);
+    scratch_free(&scratch);
 }
 
 static void expect_bytes(const float *got, int count, const uint8_t *want)
@@ -158,7 +158,8 @@ static void sizes_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
     struct augment augment = plain(1);
-    struct image image = map(4, 4), scratch = {0};
+    struct image image = map(4, 4);
+    struct scratch scratch = {0};
     struct random random = random_open(1, PURPOSE_TEST, 0, 0);
     struct reason reason;
     float out[64];

@@ -282,6 +282,27 @@ static enum status check_crop(const struct setup *setup)
                         (long long)settings->augment.pad);
 }
 
+static enum status fill_jitter(const struct setup *setup, double amount[4])
+{
+    const struct field_reals *given = &setup->settings->augment.jitter;
+    if (given->count != 0 && given->count != 3 && given->count != 4)
+        return setup_refuse(setup, "augment", "jitter", "takes three numbers or four");
+    if (given->count == 4 && given->value[3] > 0.5)
+        return setup_refuse(setup, "augment", "jitter", "the hue turns by 0.5 at most");
+    for (int i = 0; i < given->count; i++) amount[i] = given->value[i];
+    return OK;
+}
+
+static enum policy policy_of(const struct settings *settings)
+{
+    static const enum policy policies[] = {
+        [AUTO_AUGMENT_NONE] = POLICY_NONE,
+        [AUTO_AUGMENT_TRIVIAL] = POLICY_TRIVIAL,
+        [AUTO_AUGMENT_RAND] = POLICY_RAND,
+    };
+    return policies[settings->augment.auto_augment];
+}
+
 static enum status fill_augment(struct setup *setup)
 {
     const struct settings *settings = setup->settings;
@@ -298,6 +319,8 @@ static enum status fill_augment(struct setup *setup)
         .pad = (int)settings->augment.pad,
         .random_crop = !part && (settings->augment.pad > 0 || (settings->augment.crop > 0 && cut)),
         .flip = settings->augment.flip,
+        .policy = policy_of(settings),
+        .erase = settings->augment.random_erasing,
         .resize = (int)settings->augment.resize,
         .val_resize = (int)settings->augment.val_resize,
         .val_crop = (int)settings->augment.val_crop,
@@ -308,6 +331,7 @@ static enum status fill_augment(struct setup *setup)
         augment->ratio[i] = settings->augment.ratio.count == 2 ? settings->augment.ratio.value[i] : 1;
     }
     TRY(check_crop(setup));
+    TRY(fill_jitter(setup, augment->jitter));
     TRY(fill_channels(setup, "mean", &settings->augment.mean, 0, augment->mean));
     return fill_channels(setup, "std", &settings->augment.std, 1, augment->std);
 }

@@ -1,0 +1,24 @@
+/* policy.h: random changes to an image drawn from a list: colour jitter, TrivialAugment, RandAugment. */
+#ifndef DATA_POLICY_H
+#define DATA_POLICY_H
+
+#include "base/random.h"
+#include "data/image.h"
+
+enum policy {
+    POLICY_NONE,
+    POLICY_TRIVIAL,        /* Mueller, Hutter 2021, as torchvision's TrivialAugmentWide */
+    POLICY_RAND,           /* Cubuk et al. 2020, as torchvision's RandAugment: 2 changes, strength 9 of 31 */
+};
+
+/* Changes `image` in place. `copy` is the caller's, reused. */
+bool policy_apply(enum policy policy, struct image *image, struct random *random, struct image *copy,
+                  struct reason *reason);
+
+/* torchvision's ColorJitter: brightness, contrast, saturation and hue, each changed by a factor out of
+ * 1 +- amount (hue: turned by up to the amount), in random order. Nothing is drawn where every amount
+ * is 0. */
+void policy_jitter(const double amount[4], struct image *image, struct random *random);
+bool policy_jitters(const double amount[4]);               /* whether one is not 0 */
+
+#endif
