@@ -1,0 +1,356 @@
+#!/bin/sh
+# gpu.sh [PART]...: tests and measures a built tree on this machine's GPU, PyTorch beside it; builds nothing.
+#
+#   tests [NAME...]     the tests that run on a device, on this one (a NAME: only these; it must be the last part)
+#   sanitize            compute-sanitizer's memcheck, racecheck and initcheck over two steps of a small network
+#   trace               what the host asks of CUDA during steps, and how long the GPU waits between them
+#   start               seconds to the first step of ResNet-50, without and with remembered choices
+#   resnet50-fp16 resnet50-bf16 resnet50-tf32 resnet50-fp32 (resnet50: all four)
+#   resnet18 mobilenet vgg16 densenet lenet5 (others: these five)
+#   exact               errors of the supplied ResNet-20 on CIFAR-10's test images      (needs AMPTRAIN_DATA)
+#   cifar [PRECISION...]  conf/cifar10.ini, accuracy and seconds of training; the last part (needs AMPTRAIN_DATA)
+#   table               only the table
+#
+# Without a part: all of them. Every figure is added to the file $RESULTS (gpu-results.txt), and the table of what
+# it holds, the newest figure of each kind, is printed at the end and written to $RESULTS.table: so parts can be run
+# one by one, each in a minute or two.
+#
+#   AMPTRAIN_TREE   folder of the built programs; else the current one, the one above bench/, or build/ in that
+#   AMPTRAIN_DEVICE cuda, or cuda:N (cuda)
+#   AMPTRAIN_DATA   folder with cifar10, mnist, weights and traces, as the tests have it
+#   PYTHON          interpreter with torch and torchvision (python3); "none": no PyTorch
+#   MODES           PyTorch's modes ("eager compile"); max-autotune takes minutes
+#   SECONDS_EACH    of a measurement (4);  JOBS: tests side by side (number of processors, at most 8)
+set -u
+case ${1:-} in -h|--help) sed -n '2,/^set -u/s/^# \{0,1\}//p' "$0" | sed '$d'; exit 0 ;; esac
+here=$(cd "$(dirname "$0")" && pwd)
+python=${PYTHON:-python3} modes=${MODES:-eager compile} seconds=${SECONDS_EACH:-4}
+results=${RESULTS:-gpu-results.txt} device=${AMPTRAIN_DEVICE:-cuda}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+failures=0
+
+say() { printf '%s\n' "$*"; }
+complain() { say "gpu.sh: $*"; failures=$((failures + 1)); }
+
+### Where things are
+
+find_tree() {
+    for folder in ${AMPTRAIN_TREE:+"$AMPTRAIN_TREE"} . "$here/.." "$here/../build"; do
+        [ -x "$folder/amptrain" ] && { (cd "$folder" && pwd); return; }
+    done
+    dirname "$(command -v amptrain || echo ./amptrain)"
+}
+tree=$(find_tree)
+amptrain=$tree/amptrain
+[ -x "$amptrain" ] || { say "gpu.sh: there is no program amptrain in $tree (AMPTRAIN_TREE names its folder)"; exit 2; }
+# Libraries that travel with the programs.
+[ -d "$tree/lib" ] && export LD_LIBRARY_PATH="$tree/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+[ -d "$here/../conf/models" ] && export AMPTRAIN_DATADIR="${AMPTRAIN_DATADIR:-$(cd "$here/../conf" && pwd)}"
+data=${AMPTRAIN_DATA:-}
+[ "$python" != none ] && ! "$python" -c 'import torch, torchvision' 2>/dev/null && {
+    say "gpu.sh: $python has no torch with torchvision: no PyTorch beside"
+    python=none
+}
+
+### Figures: one line each: KIND WHO KEY=VALUE...
+
+record() { say "$@" >>"$results"; }
+
+# The number of a key in a line of JSON.
+number() { sed -n 's/.*"'"$1"'": *\([-0-9.e+]*\|null\|NaN\|nan\).*/\1/p'; }
+
+# KIND WHO FILE: the figures of one measurement's JSON.
+record_json() {
+    line="$1 $2"
+    for key in images_per_s step_ms_median step_ms_p10 step_ms_p90 first_loss loss device_peak_bytes reserved_bytes \
+        start_seconds top1 seconds; do
+        value=$(number $key <"$3")
+        [ -n "$value" ] && line="$line $key=$value"
+    done
+    record "$line"
+    say "$line"
+}
+
+# KIND WHO COMMAND...: runs it, records what it says.
+figure() {
+    kind=$1 who=$2; shift 2
+    if "$@" >"$work/out" 2>"$work/err" </dev/null && grep -q '^{' "$work/out"; then
+        grep '^{' "$work/out" | tail -n 1 >"$work/json"
+        record_json "$kind" "$who" "$work/json"
+    else
+        complain "$kind $who failed:"
+        tail -n 15 "$work/err"
+    fi
+}
+
+config() { # MODEL BATCH PRECISION SIZE CLASSES LR
+    cat <<INI
+[run]
+device = $device
+[data]
+format = synthetic
+[augment]
+crop = $4
+[model]
+arch = $1
+classes = $5
+[train]
+batch = $2
+[optimizer]
+name = sgd
+lr = $6
+momentum = 0.9
+[amp]
+precision = $3
+INI
+}
+
+# MODEL BATCH PRECISION SIZE CLASSES LR MILLISECONDS-A-STEP: our step and PyTorch's.
+compare() {
+    config "$@" >"$work/bench.ini"
+    steps=$(awk -v s="$seconds" -v ms="$7" 'BEGIN { n = int(1000 * s / ms); print n < 20 ? 20 : n > 4000 ? 4000 : n }')
+    figure "$1/$2/$3" amptrain "$amptrain" bench -c "$work/bench.ini" --json --steps "$steps" --warmup 10
+    [ "$python" = none ] && return
+    for mode in $modes; do
+        figure "$1/$2/$3" "$mode" "$python" "$here/peer_gpu.py" "$1" "$2" "$3" "$mode" "$seconds" "$6"
+    done
+}
+
+### Parts
+
+# Results of a test program: cmocka's words.
+passed() { sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$1" | tail -n 1; }
+
+program() {
+    for path in "$tree/tests/$1" "$tree/$1"; do [ -x "$path" ] && { echo "$path"; return 0; }; done
+    return 1
+}
+
+run_test() { # NAME LOG: no longer than the whole may take
+    path=$(program "$1") || { say "$1: not in this tree" >"$2"; return 77; }
+    AMPTRAIN_DEVICE=$device AMPTRAIN=$amptrain timeout "${TEST_SECONDS:-600}" "$path" >"$2" 2>&1 </dev/null
+}
+
+test_report() { # NAME STATUS LOG...
+    name=$1 status=$2; shift 2
+    count=0
+    for log in "$@"; do count=$((count + $(passed "$log" | grep . || echo 0))); done
+    if [ "$status" = 77 ]; then say "$name: not in this tree"; return; fi
+    say "$name: $count passed, exit status $status"
+    record "tests/$name amptrain passed=$count status=$status"
+    [ "$status" = 0 ] && return
+    failures=$((failures + 1))
+    grep -h -B 3 '^\[  FAILED  \] .' "$@" | grep -E '^ERROR|^\[  FAILED' | awk '!seen[$0]++' | head -n 60
+}
+
+# The cases of test_ops, dealt to several processes, so that one GPU and many processors are busy.
+part_test_ops() {
+    jobs=${JOBS:-$(nproc)}; [ "$jobs" -gt 8 ] && jobs=8
+    job=1; pids=
+    while [ $job -le "$jobs" ]; do
+        AMPTRAIN_SHARE=$job/$jobs run_test test_ops "$work/ops.$job" & pids="$pids $!"
+        job=$((job + 1))
+    done
+    status=0
+    for pid in $pids; do wait "$pid" || status=$?; done
+    test_report test_ops $status "$work"/ops.*
+}
+
+part_tests() {
+    names=${*:-test_device test_ops test_update test_known_ops test_loss test_store test_exec test_ahead test_merge
+        test_checkpoint test_traces}
+    # What timing chooses beside other work is not for later runs.
+    cache=${XDG_CACHE_HOME-}
+    export XDG_CACHE_HOME="$work/cache"
+    for name in $names; do
+        if [ "$name" = test_ops ]; then part_test_ops; continue; fi
+        status=0
+        run_test "$name" "$work/$name" || status=$?
+        test_report "$name" $status "$work/$name"
+    done
+    if [ -n "$cache" ]; then export XDG_CACHE_HOME="$cache"; else unset XDG_CACHE_HOME; fi
+}
+
+small_network() {
+    cat >"$work/small.model" <<'INI'
+[input]
+channels = 3
+size = 16
+[layers]
+conv1 = conv input filters=16 kernel=3 stride=2 pad=1 bias=no
+bn1 = batchnorm conv1
+relu1 = relu bn1
+conv2 = conv relu1 filters=16 kernel=3 pad=1 groups=16 bias=no
+bn2 = batchnorm conv2
+relu2 = relu6 bn2
+conv3 = conv relu2 filters=16 kernel=1 bias=no
+bn3 = batchnorm conv3
+add = add bn3 relu1
+relu3 = relu add
+left = conv relu3 filters=5 kernel=1
+right = conv relu3 filters=7 kernel=3 pad=1
+cat = concat left right
+pool = maxpool cat kernel=3 stride=2 pad=1
+silu = silu pool
+drop = dropout silu rate=0.3
+avg = globalavgpool drop
+fc = linear avg units=$classes
+INI
+    config x 8 "$1" 16 10 0.01 | sed "s|^arch = .*|file = $work/small.model|" >"$work/small.ini"
+}
+
+part_sanitize() {
+    command -v compute-sanitizer >/dev/null || { complain "there is no compute-sanitizer"; return; }
+    small_network fp16
+    # The first run chooses engines; it is not what is looked at.
+    "$amptrain" bench -c "$work/small.ini" --steps 1 --warmup 0 >"$work/log" 2>&1 || {
+        complain "the small network does not run:"; tail -n 5 "$work/log"; return; }
+    for tool in memcheck racecheck initcheck; do
+        status=0
+        timeout 300 compute-sanitizer --tool $tool --error-exitcode 9 "$amptrain" bench -c "$work/small.ini" \
+            --steps 2 --warmup 0 >"$work/log" 2>&1 || status=$?
+        summary=$(grep 'SUMMARY' "$work/log" | tail -n 1 | sed 's/^=* *//')
+        say "$tool: exit status $status; $summary"
+        record "sanitize/$tool amptrain status=$status"
+        [ $status = 0 ] || { failures=$((failures + 1)); grep '^=====' "$work/log" | head -n 40; }
+    done
+}
+
+part_trace() {
+    trace=$(program cuda_trace.so) || trace=$(program bench/cuda_trace.so) || { say "trace: not in this tree"; return; }
+    config resnet50 256 fp16 224 1000 0.01 >"$work/bench.ini"
+    CUDA_INJECTION64_PATH=$trace CUDA_TRACE=$work/trace "$amptrain" bench -c "$work/bench.ini" --json --steps 60 \
+        --warmup 10 >"$work/json" 2>"$work/err" || { complain "trace failed:"; tail -n 5 "$work/err"; return; }
+    cat "$work/trace"
+    record "trace/resnet50 amptrain $(sed -n 's/^idle_percent //p' "$work/trace" | sed 's/^/idle_percent=/')"
+}
+
+part_start() {
+    config resnet50 256 fp16 224 1000 0.01 >"$work/bench.ini"
+    for turn in first second; do
+        figure start/resnet50 $turn env XDG_CACHE_HOME="$work/start" "$amptrain" bench -c "$work/bench.ini" --json \
+            --steps 2 --warmup 0
+    done
+}
+
+part_exact() {
+    [ -d "$data/cifar10" ] || { say "exact: needs AMPTRAIN_DATA"; return; }
+    for precision in fp32 tf32 fp16 bf16; do
+        config resnet20 500 $precision 32 10 0.01 | sed "s|^format = .*|format = cifar10\nval = $data/cifar10|
+            s|^crop = .*|mean = 0.485 0.456 0.406\nstd = 0.229 0.224 0.225|" >"$work/eval.ini"
+        if "$amptrain" eval -q -c "$work/eval.ini" --weights "$data/weights/resnet20-12fca82f.safetensors" --json \
+            >"$work/json" 2>"$work/err"; then
+            record "exact/$precision amptrain errors=$(number errors <"$work/json") loss=$(number loss <"$work/json")"
+            tail -n 1 "$results"
+        else
+            complain "eval in $precision failed:"; tail -n 5 "$work/err"
+        fi
+    done
+}
+
+# Seconds of training: of the epochs' own, without their validation.
+part_cifar() {
+    [ -d "$data/cifar10" ] || { say "cifar: needs AMPTRAIN_DATA"; return; }
+    for precision in ${*:-fp16 bf16 fp32}; do
+        rm -rf "$work/run"
+        if "$amptrain" train -q -c "$here/../conf/cifar10.ini" -s run.device="$device" -s data.train="$data/cifar10" \
+            -s data.val="$data/cifar10" -s amp.precision=$precision -s train.epochs="${EPOCHS:-16}" -o "$work/run" \
+            >"$work/log" 2>&1; then
+            grep '"event":"epoch"' "$work/run/metrics.jsonl" >"$work/epochs"
+            top1=$(tail -n 1 "$work/epochs" | number val_top1)
+            total=$(number seconds <"$work/epochs" | awk '{ s += $1 } END { print s }')
+            record "cifar/$precision amptrain top1=$top1 seconds=$total"
+            tail -n 1 "$results"
+        else
+            complain "training in $precision failed:"; tail -n 5 "$work/log"
+        fi
+        [ "$python" = none ] && continue
+        figure "cifar/$precision" eager "$python" "$here/peer_gpu.py" cifar "$data/cifar10" $precision "${EPOCHS:-16}"
+    done
+}
+
+### The table
+
+print_table() {
+    [ -f "$results" ] || { say "no results yet in $results"; return; }
+    awk '
+    function value(kind, who, key) { return ((kind, who, key) in v) ? v[kind, who, key] : "" }
+    function counted(kind, who,    now, then) {   # images a second, if the loss is finite and fell
+        if (value(kind, who, "images_per_s") == "") return "-"
+        now = value(kind, who, "loss"); then = value(kind, who, "first_loss")
+        if (now !~ /^[0-9]/ || then !~ /^[0-9]/ || now + 0 >= then + 0) return "loss!"
+        return sprintf("%.0f", value(kind, who, "images_per_s"))
+    }
+    function gib(bytes) { return bytes == "" ? "-" : sprintf("%.2f", bytes / 1073741824) }
+    function ratio(a, b) { return a + 0 > 0 && b + 0 > 0 ? sprintf("%.2f", a / b) : "-" }
+    {
+        if (!(($1) in seen)) { seen[$1] = 1; kinds[++count] = $1 }
+        for (i = 3; i <= NF; i++) { split($i, pair, "="); v[$1, $2, pair[1]] = pair[2] }
+    }
+    END {
+        head = "model            batch prec   amptrain      eager    compile   autotune  /eager   /best  GiB ours  alloc   reserved"
+        for (i = 1; i <= count; i++) {
+            if (split(kinds[i], part, "/") != 3) continue
+            if (head != "") { print "Training step, images/s; peak device memory"; print head; head = "" }
+            k = kinds[i]; us = counted(k, "amptrain"); best = ""; peer = ""
+            n = split("eager compile max-autotune", modes, " ")
+            for (m = 1; m <= n; m++) {
+                c[m] = counted(k, modes[m])
+                if (c[m] + 0 > best + 0) { best = c[m]; peer = modes[m] }
+            }
+            printf "%-16s %5d %-5s %9s  %9s  %9s  %9s  %6s  %6s  %8s  %8s  %8s\n", part[1], part[2], part[3], us, c[1],
+                c[2], c[3], ratio(us, c[1]), ratio(us, best), gib(value(k, "amptrain", "device_peak_bytes")),
+                gib(value(k, peer, "device_peak_bytes")), gib(value(k, peer, "reserved_bytes"))
+        }
+        for (i = 1; i <= count; i++) {
+            k = kinds[i]; split(k, part, "/")
+            if (part[1] == "start")
+                printf "start, %s: first step after %.2f s, with remembered choices after %.2f s\n", part[2],
+                    value(k, "first", "start_seconds"), value(k, "second", "start_seconds")
+            if (part[1] == "exact") printf "ResNet-20 on CIFAR-10, %s: %s errors\n", part[2], value(k, "amptrain", "errors")
+            if (part[1] == "cifar")
+                printf "CIFAR-10, ResNet-18, %s: %.2f %% in %.1f s; PyTorch eager %.2f %% in %.1f s\n", part[2],
+                    100 * value(k, "amptrain", "top1"), value(k, "amptrain", "seconds"), 100 * value(k, "eager", "top1"),
+                    value(k, "eager", "seconds")
+            if (part[1] == "trace") printf "GPU idle between steps, %s: %s %%\n", part[2], value(k, "amptrain", "idle_percent")
+            if (part[1] == "tests") printf "%s: %s passed%s\n", part[2], value(k, "amptrain", "passed"),
+                value(k, "amptrain", "status") == 0 ? "" : ", some FAILED"
+            if (part[1] == "sanitize") printf "compute-sanitizer %s: %s\n", part[2],
+                value(k, "amptrain", "status") == 0 ? "no complaint" : "COMPLAINS"
+        }
+    }' "$results"
+}
+
+heading() {
+    date '+%Y-%m-%d %H:%M'
+    "$amptrain" devices
+    "$amptrain" -V | sed -n 1p
+    [ "$python" = none ] || "$python" -c 'import torch; print("PyTorch", torch.__version__, "cuDNN", torch.backends.cudnn.version())'
+}
+
+### What was asked for
+
+[ $# -gt 0 ] || set -- tests sanitize trace start resnet50 others exact cifar
+while [ $# -gt 0 ]; do
+    part=$1; shift
+    case $part in
+        tests|cifar) case ${1:-} in test_*|fp*|bf16|tf32) "part_$part" "$@"; set -- ;; *) "part_$part" ;; esac ;;
+        sanitize|trace|start|exact) part_$part ;;
+        resnet50) set -- resnet50-fp16 resnet50-bf16 resnet50-tf32 resnet50-fp32 "$@" ;;
+        others) set -- resnet18 mobilenet vgg16 densenet lenet5 "$@" ;;
+        resnet50-fp16|resnet50-bf16) compare resnet50 256 "${part#*-}" 224 1000 0.01 30 ;;
+        resnet50-tf32) compare resnet50 256 tf32 224 1000 0.01 75 ;;
+        resnet50-fp32) compare resnet50 256 fp32 224 1000 0.01 240 ;;
+        resnet18) compare resnet18 256 fp16 224 1000 0.01 12 ;;
+        mobilenet) compare mobilenet_v2 256 fp16 224 1000 0.01 22 ;;
+        vgg16) compare vgg16 128 fp16 224 1000 0.001 60 ;;
+        densenet) compare densenet121 128 fp16 224 1000 0.01 45 ;;
+        lenet5) compare lenet5 64 fp32 28 10 0.01 0.1 ;;
+        table) ;;
+        *) say "gpu.sh: no part is called '$part' (--help names them)"; exit 2 ;;
+    esac
+done
+{ heading; print_table; } | tee "$results.table"
+[ $failures = 0 ] || { say "gpu.sh: $failures of the parts' steps failed"; exit 1; }

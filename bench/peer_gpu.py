@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""peer_gpu.py: a PyTorch training step on one GPU, measured as `amptrain bench` measures its own.
+
+  peer_gpu.py MODEL BATCH PRECISION MODE SECONDS [LR]    a made-up batch on the device, again and again
+  peer_gpu.py cifar FOLDER PRECISION EPOCHS              ResNet-18 on CIFAR-10, conf/cifar10.ini's recipe
+
+MODEL is lenet5, resnet18_cifar or torchvision's name; PRECISION fp32, tf32, fp16 (with GradScaler) or bf16;
+MODE eager, compile or max-autotune. channels_last, but fp32 in the faster of both layouts; fused SGD with
+momentum; zero_grad, forward, loss, backward, step. One line of JSON with the keys of `amptrain bench --json`.
+"""
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+def since_start():
+    """Seconds since the process began, importing torch included."""
+    with open('/proc/self/stat') as stat, open('/proc/uptime') as uptime:
+        began = int(stat.read().rsplit(')', 1)[1].split()[19]) / os.sysconf('SC_CLK_TCK')
+        return float(uptime.read().split()[0]) - began
+
+
+def lenet5():
+    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
+                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+                         nn.Linear(84, 10)), (1, 28, 28), 10
+
+
+def resnet18_cifar():
+    import torchvision
+    net = torchvision.models.resnet18(num_classes=10)
+    net.conv1 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+    net.maxpool = nn.Identity()
+    return net, (3, 32, 32), 10
+
+
+def make(name):
+    own = {'lenet5': lenet5, 'resnet18_cifar': resnet18_cifar}
+    if name in own:
+        return own[name]()
+    import torchvision
+    return torchvision.models.get_model(name), (3, 224, 224), 1000
+
+
+class Trainer:
+    """One network with its optimizer; step(images, labels) trains on a batch and returns the loss, on the device."""
+
+    def __init__(self, net, precision, mode, layout, **optimizer):
+        self.net = net.cuda().to(memory_format=layout).train()
+        self.optimizer = torch.optim.SGD(self.net.parameters(), fused=True, **optimizer)
+        self.scaler = torch.amp.GradScaler(enabled=precision == 'fp16')
+        self.dtype = {'fp16': torch.float16, 'bf16': torch.bfloat16}.get(precision)
+        self.forward = self.net if mode == 'eager' else torch.compile(
+            self.net, mode=None if mode == 'compile' else 'max-autotune')
+
+    def step(self, images, labels):
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast('cuda', dtype=self.dtype, enabled=self.dtype is not None):
+            loss = F.cross_entropy(self.forward(images), labels)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return loss.detach()
+
+
+def settle(precision):
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = precision != 'fp32'
+    torch.backends.cuda.matmul.allow_tf32 = precision != 'fp32'
+    torch.manual_seed(1)
+
+
+def measure(name, batch, precision, mode, layout, seconds, lr):
+    torch.cuda.reset_peak_memory_stats()
+    net, shape, classes = make(name)
+    trainer = Trainer(net, precision, mode, layout, lr=lr, momentum=0.9)
+    images = (2 * torch.rand(batch, *shape, device='cuda') - 1).to(memory_format=layout)
+    labels = torch.randint(0, classes, (batch,), device='cuda')
+    first = trainer.step(images, labels).item()
+    start = since_start()
+    for _ in range(10):
+        trainer.step(images, labels)
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    trainer.step(images, labels)
+    torch.cuda.synchronize()
+    steps = min(2000, max(10, int(seconds / (time.perf_counter() - begin))))
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
+    marks[0].record()
+    for i in range(steps):
+        loss = trainer.step(images, labels)
+        marks[i + 1].record()
+    torch.cuda.synchronize()
+    times = sorted(a.elapsed_time(b) for a, b in zip(marks, marks[1:]))
+    median = times[steps // 2]
+    return {'images_per_s': 1e3 * batch / median, 'step_ms_median': median, 'step_ms_p10': times[steps // 10],
+            'step_ms_p90': times[steps * 9 // 10], 'steps': steps, 'batch': batch, 'precision': precision,
+            'device': torch.cuda.get_device_name(), 'device_peak_bytes': torch.cuda.max_memory_allocated(),
+            'reserved_bytes': torch.cuda.max_memory_reserved(), 'first_loss': first, 'loss': loss.item(),
+            'start_seconds': start, 'mode': mode, 'torch': torch.__version__}
+
+
+def bench(name, batch, precision, mode, seconds, lr=0.01):
+    settle(precision)
+    layouts = [torch.channels_last]
+    if precision == 'fp32':
+        layouts.append(torch.contiguous_format)
+    found = []
+    for layout in layouts:
+        found.append(measure(name, batch, precision, mode, layout, seconds / len(layouts), lr))
+        torch.cuda.empty_cache()
+    return max(found, key=lambda one: one['images_per_s'])
+
+
+def cifar_read(folder, names):
+    raw = b''.join(open(os.path.join(folder, name), 'rb').read() for name in names)
+    rows = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(-1, 3073).cuda()
+    mean = torch.tensor([0.4914, 0.4822, 0.4465], device='cuda').view(1, 3, 1, 1)
+    deviation = torch.tensor([0.2470, 0.2435, 0.2616], device='cuda').view(1, 3, 1, 1)
+    images = (rows[:, 1:].view(-1, 3, 32, 32).float() / 255 - mean) / deviation
+    return images.to(memory_format=torch.channels_last), rows[:, 0].long()
+
+
+def cifar_augment(padded, rows):
+    """Crops of 32 out of 40 and mirrored halves, one choice an image, on the device."""
+    count = rows.numel()
+    offset = torch.randint(0, 9, (2, count, 1), device='cuda') + torch.arange(32, device='cuda')
+    mirrored = torch.rand(count, 1, device='cuda') < 0.5
+    across = torch.where(mirrored, offset[1].flip(1), offset[1])
+    images = padded[rows.view(-1, 1, 1), :, offset[0].unsqueeze(2), across.unsqueeze(1)]
+    return images.permute(0, 3, 1, 2)
+
+
+def cifar(folder, precision, epochs, batch=512):
+    settle(precision)
+    images, labels = cifar_read(folder, ['data_batch_%d.bin' % i for i in range(1, 6)])
+    tests, answers = cifar_read(folder, ['test_batch.bin'])
+    padded = F.pad(images, (4, 4, 4, 4))
+    net = resnet18_cifar()[0]
+    trainer = Trainer(net, precision, 'eager', torch.channels_last, lr=0.4, momentum=0.9, nesterov=True,
+                      weight_decay=5e-4)
+    steps = len(images) // batch
+    schedule = torch.optim.lr_scheduler.OneCycleLR(trainer.optimizer, 0.4, epochs * steps, pct_start=0.2)
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(epochs):
+        order = torch.randperm(len(images), device='cuda')
+        for i in range(steps):
+            rows = order[i * batch:(i + 1) * batch]
+            loss = trainer.step(cifar_augment(padded, rows), labels[rows])
+            schedule.step()
+    torch.cuda.synchronize()
+    seconds = time.perf_counter() - begin
+    net.eval()
+    right = 0
+    with torch.no_grad(), torch.autocast('cuda', dtype=trainer.dtype, enabled=trainer.dtype is not None):
+        for at in range(0, len(tests), 1000):
+            right += (net(tests[at:at + 1000]).argmax(1) == answers[at:at + 1000]).sum().item()
+    return {'top1': right / len(tests), 'seconds': seconds, 'images_per_s': epochs * steps * batch / seconds,
+            'precision': precision, 'loss': loss.item(), 'torch': torch.__version__}
+
+
+def main():
+    if len(sys.argv) == 5 and sys.argv[1] == 'cifar':
+        found = cifar(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    elif len(sys.argv) in (6, 7):
+        name, batch, precision, mode, seconds = sys.argv[1:6]
+        found = bench(name, int(batch), precision, mode, float(seconds), *map(float, sys.argv[6:]))
+    else:
+        sys.exit(__doc__)
+    print(json.dumps(found))
+
+
+if __name__ == '__main__':
+    main()
