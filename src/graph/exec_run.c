@@ -41,13 +41,15 @@ static enum status run_instruction(struct exec *exec, int i)
     return exec_step(exec, i);
 }
 
-/* One after another, each to its end. */
-static enum status measure_instruction(struct exec *exec, int i)
+/* To its end, so that its time is known, and a failure on the device is its own. */
+static enum status run_to_end(struct exec *exec, int i)
 {
-    TRY(exec->device->backend->finish(exec->device));
+    const struct device_backend *backend = exec->device->backend;
+    TRY(backend->finish(exec->device));
     int64_t begin = nanoseconds_now();
     TRY(run_instruction(exec, i));
-    TRY(exec->device->backend->finish(exec->device));
+    enum status status = backend->finish(exec->device);
+    if (status != OK) return fail(status, "%s failed", exec->steps[i].at->name);
     exec->times[i] = nanoseconds_now() - begin;
     return OK;
 }
@@ -58,7 +60,7 @@ static enum status queue_instruction(struct exec *exec, int i)
     const struct instruction *at = exec->steps[i].at;
     for (int k = 0; k < at->wait_count; k++)
         TRY(backend->await(exec->device, MARK_STEPS + at->waits[k], at->lane));
-    TRY(exec->measure ? measure_instruction(exec, i) : run_instruction(exec, i));
+    TRY(exec->measure || exec->started == 0 ? run_to_end(exec, i) : run_instruction(exec, i));
     return exec->steps[i].waited ? backend->mark(exec->device, at->lane, MARK_STEPS + i) : OK;
 }
 
@@ -106,8 +108,8 @@ static enum status queue(struct exec *exec, const struct slot *slot)
     return queue_results(exec, slot);
 }
 
-/* The first run goes instruction by instruction: libraries make themselves ready then, and what an
- * instruction is refused for is said with its name. */
+/* The first run goes instruction by instruction: libraries make themselves ready then, and what fails
+ * is said with its name. */
 static enum status queue_or_replay(struct exec *exec, struct slot *slot)
 {
     const struct device_backend *backend = exec->device->backend;
