@@ -12,7 +12,7 @@ template <class T> struct alignas(4 * sizeof(T)) four {
 };
 
 /* Groups of the batch from first / 4 on; where `first` is no multiple of four, groups are no packs. y may be x. */
-template <class T> __global__ void drop_groups(T *y, const T *x, int64_t count, uint64_t first, struct op_random random,
+template <class T> static __global__ void drop_groups(T *y, const T *x, int64_t count, uint64_t first, struct op_random random,
                                                uint64_t threshold, float scale)
 {
     __shared__ struct random stream;

@@ -34,7 +34,7 @@ struct targets {
     }
 };
 
-template <class T, int threads> __global__ void forward_images(float *y, float *logsumexp, const T *x, struct targets targets)
+template <class T, int threads> static __global__ void forward_images(float *y, float *logsumexp, const T *x, struct targets targets)
 {
     struct target target = targets.of(blockIdx.x);
     int classes = targets.classes;
@@ -59,7 +59,7 @@ template <class T, int threads> __global__ void forward_images(float *y, float *
     if (logsumexp) logsumexp[blockIdx.x] = (float)(max + log_sum);
 }
 
-template <class T, int threads> __global__ void backward_images(T *d_x, const T *x, const float *logsumexp, struct targets targets,
+template <class T, int threads> static __global__ void backward_images(T *d_x, const T *x, const float *logsumexp, struct targets targets,
                                                                 const float *loss_scale, double weight)
 {
     struct target target = targets.of(blockIdx.x);

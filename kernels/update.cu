@@ -1,6 +1,6 @@
 /* update.cu: a step's update on CUDA: one pass over the gradients for their norm, of which the last block decides
  * all that depends on it, and one pass (lamb: two) over the parameters. The parameters are cut into chunks, listed in
- * device memory; sums are taken chunk by chunk and added up in the order of the list. */
+ * device memory; sums are taken by chunks and blocks and added up in their order. */
 #include "kernels/block.cuh"
 
 extern "C" {
@@ -19,8 +19,8 @@ extern "C" {
 #include <string.h>
 
 static constexpr int threads = 256;
-static constexpr int chunk_elements = 4096;
-static constexpr int packs_at_once = 2;       /* of four elements, a thread: enough loads on their way */
+static constexpr int chunk_elements = 2048;
+static constexpr int norm_threads = 1024;      /* of a multiprocessor, in the norm's pass */
 
 /* ---- Rules: what this file must know of an optimizer ---- */
 
@@ -28,7 +28,7 @@ static constexpr int packs_at_once = 2;       /* of four elements, a thread: eno
 template <class Factors, int slot_count, auto make, auto element> struct plain_rule {
     typedef Factors factors;
     static constexpr int slots = slot_count;
-    static constexpr bool measures_masters = false;     /* the norm's pass sums their squares too */
+    static constexpr bool measures_chunks = false;      /* the norm's pass sums squares of both, chunk by chunk */
     static constexpr bool two_passes = false;           /* slots first, then weights */
     static constexpr bool adapts = false;               /* lr is the parameter's own */
     __device__ static factors factors_of(const struct optimizer_settings *s, const struct optimizer_numbers *n)
@@ -49,7 +49,7 @@ struct adagrad_rule : plain_rule<struct adagrad_factors, 1, adagrad_factors, ada
 struct rmsprop_rule : plain_rule<struct rmsprop_factors, 2, rmsprop_factors, rmsprop_element> {};
 
 struct lars_rule : plain_rule<struct lars_factors, 1, lars_factors, lars_element> {
-    static constexpr bool measures_masters = true;
+    static constexpr bool measures_chunks = true;
     static constexpr bool adapts = true;
     __device__ static float lr(const struct optimizer_settings *s, const struct optimizer_numbers *n,
                                const double sums[2])
@@ -61,7 +61,7 @@ struct lars_rule : plain_rule<struct lars_factors, 1, lars_factors, lars_element
 struct lamb_rule {
     typedef struct lamb_factors factors;
     static constexpr int slots = 2;
-    static constexpr bool measures_masters = false;
+    static constexpr bool measures_chunks = false;
     static constexpr bool two_passes = true;
     static constexpr bool adapts = true;
     __device__ static factors factors_of(const struct optimizer_settings *s, const struct optimizer_numbers *n)
@@ -112,10 +112,11 @@ struct piece {
 template <class Rule> struct board {
     unsigned finished;
     bool applies;
+    struct update_rates rates;
     struct optimizer_numbers numbers;
     typename Rule::factors factors[2];       /* without and with weight decay */
 };
-static constexpr size_t board_bytes = 256;
+static constexpr size_t board_bytes = 512;
 
 struct job {
     struct optimizer_settings settings;
@@ -126,8 +127,9 @@ struct job {
     const struct chunk *chunks;
     const struct piece *pieces;
     double (*sums)[2];                       /* of each chunk */
+    double *block_sums;                      /* of each block of the norm's pass */
     void *board;
-    int chunk_count, piece_count;
+    int chunk_count, piece_count, block_count;
 };
 
 template <class Rule> __device__ static struct board<Rule> *board_of(const struct job *job)
@@ -157,6 +159,7 @@ __device__ static double squares_of(const float *values, int count, int lane)
 __device__ static void add_up(const double (*sums)[2], int count, double totals[2])
 {
     double a = 0, b = 0;
+#pragma unroll 4
     for (int i = threadIdx.x; i < count; i += threads) {
         double2 sum = __ldcg((const double2 *)sums[i]);
         a += sum.x;
@@ -174,7 +177,8 @@ template <class Rule> __device__ static void decide(const struct job *job, struc
         state->skipped = 1;
         return;
     }
-    struct optimizer_numbers numbers = {.lr = __ldcg(&board->numbers.lr), .momentum = __ldcg(&board->numbers.momentum)};
+    int k = update_rate(&board->rates, state);
+    struct optimizer_numbers numbers = {.lr = board->rates.lr[k], .momentum = board->rates.momentum[k]};
     if (!optimizer_decide(&job->settings, &job->scaling, squares, &numbers, state)) return;
     for (int decays = 0; decays < 2; decays++) {
         numbers.decay = decays ? job->settings.weight_decay : 0;
@@ -184,27 +188,35 @@ template <class Rule> __device__ static void decide(const struct job *job, struc
     board->applies = true;
 }
 
-/* A warp a chunk. The rates lie in the host's memory, far away: they are fetched meanwhile. */
-template <class Rule> __global__ void __launch_bounds__(threads) measure(const struct job job)
+/* A warp a chunk. The rates lie in the host's memory, far away: one warp that has the least to do fetches them. */
+template <class Rule> static __global__ void __launch_bounds__(threads) measure(const struct job job)
 {
     struct board<Rule> *board = board_of<Rule>(&job);
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-        int k = update_rate(job.rates, job.state);
-        board->numbers.lr = job.rates->lr[k];
-        board->numbers.momentum = job.rates->momentum[k];
-    }
-    constexpr int warps = threads / 32;
+    constexpr int warps = threads / 32, rate_words = sizeof(struct update_rates) / sizeof(int64_t);
     int lane = threadIdx.x % 32;
+    int64_t rate = 0;
+    bool fetches = blockIdx.x == gridDim.x - 1 && threadIdx.x >= threads - 32 && lane < rate_words;
+    if (fetches) rate = __ldcv((const long long *)job.rates + lane);
+
+    double squares = 0;
     for (int c = blockIdx.x * warps + threadIdx.x / 32; c < job.chunk_count; c += gridDim.x * warps) {
         const struct chunk *chunk = &job.chunks[c];
         double g = squares_of(chunk->gradient, chunk->count, lane);
-        double w = Rule::measures_masters ? squares_of(chunk->master, chunk->count, lane) : 0;
+        squares += g;
+        if (!Rule::measures_chunks) continue;
+        double w = squares_of(chunk->master, chunk->count, lane);
         if (lane == 0) *(double2 *)job.sums[c] = make_double2(g, w);
     }
+    if (fetches) ((int64_t *)&board->rates)[lane] = rate;
+    squares = block_sum<threads>(lane == 0 ? squares : 0);
+    if (threadIdx.x == 0) job.block_sums[blockIdx.x] = squares;
     if (!block_is_last(&board->finished)) return;
-    double totals[2];
-    add_up(job.sums, job.chunk_count, totals);
-    if (threadIdx.x == 0) decide(&job, board, totals[0]);
+
+    squares = 0;
+#pragma unroll 4
+    for (int b = threadIdx.x; b < gridDim.x; b += threads) squares += __ldcg(&job.block_sums[b]);
+    squares = block_sum<threads>(squares);
+    if (threadIdx.x == 0) decide(&job, board, squares);
 }
 
 /* ---- The update ---- */
@@ -247,30 +259,30 @@ struct ema {
     __device__ float operator()(float average, float w) const { return keep * average + take * w; }
 };
 
-/* Four elements on their way. */
-template <class Rule> struct elements {
-    pack<float> gradient, w, slots[Rule::slots], average;
-};
-
 template <class Rule> __device__ static void update_pack(const struct chunk *chunk, const typename Rule::factors *f,
-                                                         struct ema ema, int i, elements<Rule> *e)
+                                                         struct ema ema, int i)
 {
+    pack<float> gradient, w = load(chunk->master, i), slots[Rule::slots], average;
+    if (!Rule::two_passes) gradient = load(chunk->gradient, i);
+#pragma unroll
+    for (int s = 0; s < Rule::slots; s++) slots[s] = load(chunk->slots[s], i);
+    if (chunk->average) average = load(chunk->average, i);
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        float slots[Rule::slots];
+        float own[Rule::slots];
 #pragma unroll
-        for (int s = 0; s < Rule::slots; s++) slots[s] = e->slots[s].at[k];
-        Rule::update(f, e->gradient.at[k], &e->w.at[k], slots);
+        for (int s = 0; s < Rule::slots; s++) own[s] = slots[s].at[k];
+        Rule::update(f, gradient.at[k], &w.at[k], own);
 #pragma unroll
-        for (int s = 0; s < Rule::slots; s++) e->slots[s].at[k] = slots[s];
-        if (chunk->average) e->average.at[k] = ema(e->average.at[k], e->w.at[k]);
+        for (int s = 0; s < Rule::slots; s++) slots[s].at[k] = own[s];
+        if (chunk->average) average.at[k] = ema(average.at[k], w.at[k]);
     }
-    store(chunk->master, i, e->w);
+    store(chunk->master, i, w);
     if (!Rule::two_passes)
 #pragma unroll
-        for (int s = 0; s < Rule::slots; s++) store(chunk->slots[s], i, e->slots[s]);
-    if (chunk->average) store(chunk->average, i, e->average);
-    if (chunk->low) store_low(chunk, i, e->w);
+        for (int s = 0; s < Rule::slots; s++) store(chunk->slots[s], i, slots[s]);
+    if (chunk->average) store(chunk->average, i, average);
+    if (chunk->low) store_low(chunk, i, w);
 }
 
 template <class Rule> __device__ static void update_one(const struct chunk *chunk, const typename Rule::factors *f,
@@ -309,35 +321,20 @@ template <class Rule> __device__ static typename Rule::factors chunk_factors(con
 }
 
 /* A block a chunk. The gradients measured last are the likeliest still in the cache: they come first. */
-template <class Rule> __global__ void __launch_bounds__(threads) update_chunks(const struct job job)
+template <class Rule> static __global__ void __launch_bounds__(threads) update_chunks(const struct job job)
 {
     if (!board_of<Rule>(&job)->applies) return;
     const struct chunk chunk = job.chunks[job.chunk_count - 1 - blockIdx.x];
     const typename Rule::factors f = chunk_factors<Rule>(&job, &chunk);
     struct ema ema = {(float)job.settings.ema, (float)(1 - job.settings.ema)};
     int packs = chunk.count / 4;
-    for (int first = threadIdx.x; first < packs; first += packs_at_once * threads) {
-        elements<Rule> e[packs_at_once];
-#pragma unroll
-        for (int u = 0; u < packs_at_once; u++) {
-            int i = first + u * threads;
-            if (i >= packs) break;
-            if (!Rule::two_passes) e[u].gradient = load(chunk.gradient, i);
-            e[u].w = load(chunk.master, i);
-#pragma unroll
-            for (int s = 0; s < Rule::slots; s++) e[u].slots[s] = load(chunk.slots[s], i);
-            if (chunk.average) e[u].average = load(chunk.average, i);
-        }
-#pragma unroll
-        for (int u = 0; u < packs_at_once; u++)
-            if (first + u * threads < packs) update_pack<Rule>(&chunk, &f, ema, first + u * threads, &e[u]);
-    }
+    for (int i = threadIdx.x; i < packs; i += threads) update_pack<Rule>(&chunk, &f, ema, i);
     int rest = packs * 4 + threadIdx.x;
     if (rest < chunk.count) update_one<Rule>(&chunk, &f, ema, rest);
 }
 
 /* The first of two passes: slots, and the squares of w and of r chunk by chunk. */
-template <class Rule> __global__ void __launch_bounds__(threads) advance_chunks(const struct job job)
+template <class Rule> static __global__ void __launch_bounds__(threads) advance_chunks(const struct job job)
 {
     const struct board<Rule> *board = board_of<Rule>(&job);
     if (!board->applies) return;
@@ -351,7 +348,6 @@ template <class Rule> __global__ void __launch_bounds__(threads) advance_chunks(
         r_squares += (double)r * (double)r;
     };
     int packs = chunk.count / 4;
-#pragma unroll packs_at_once
     for (int i = threadIdx.x; i < packs; i += threads) {
         pack<float> gradient = load(chunk.gradient, i), w = ((const pack<float> *)chunk.master)[i];
         pack<float> slots[Rule::slots];
@@ -385,9 +381,7 @@ template <class Rule> static enum status run(const struct update *update, const 
 {
     static_assert(sizeof(struct board<Rule>) <= board_bytes, "a board has its place");
     cudaStream_t stream = (cudaStream_t)update->lane;
-    int most = cuda_facts(update->device)->multiprocessors * (2048 / threads);
-    int blocks = div_up(job->chunk_count, threads / 32);
-    measure<Rule><<<blocks < 1 ? 1 : blocks < most ? blocks : most, threads, 0, stream>>>(*job);
+    measure<Rule><<<job->block_count, threads, 0, stream>>>(*job);
     if (job->chunk_count > 0) {
         if constexpr (Rule::two_passes) advance_chunks<Rule><<<job->chunk_count, threads, 0, stream>>>(*job);
         update_chunks<Rule><<<job->chunk_count, threads, 0, stream>>>(*job);
@@ -405,13 +399,13 @@ static const struct {
 
 /* ---- Counting, and averages of statistics ---- */
 
-__global__ void count_step(struct optimizer_state *state, float *scale, int stop_at)
+static __global__ void count_step(struct optimizer_state *state, float *scale, int stop_at)
 {
     if (!update_stopped(stop_at, state)) state->step++;
     *scale = state->scaler.scale;
 }
 
-__global__ void __launch_bounds__(threads) average_pieces(const struct job job)
+static __global__ void __launch_bounds__(threads) average_pieces(const struct job job)
 {
     if (job.state->skipped) return;
     const struct piece piece = job.pieces[blockIdx.x];
@@ -499,7 +493,8 @@ static enum status lists_upload(struct update *update, struct engine *engine, co
     size_t sums_bytes = (size_t)job->chunk_count * sizeof *job->sums;
     size_t chunks_bytes = (size_t)job->chunk_count * sizeof *chunks;
     size_t pieces_bytes = (size_t)job->piece_count * sizeof *pieces;
-    engine->bytes = board_bytes + sums_bytes + chunks_bytes + pieces_bytes;
+    size_t block_bytes = (size_t)job->block_count * sizeof *job->block_sums;
+    engine->bytes = board_bytes + sums_bytes + chunks_bytes + pieces_bytes + block_bytes;
     engine->memory = backend->allocate(update->device, engine->bytes);
     if (!engine->memory)
         return fail(NO_DEVICE, "the device has no memory left for an update's table of %zu bytes", engine->bytes);
@@ -508,16 +503,25 @@ static enum status lists_upload(struct update *update, struct engine *engine, co
     job->sums = (double (*)[2])(at + board_bytes);
     job->chunks = (const struct chunk *)(at + board_bytes + sums_bytes);
     job->pieces = (const struct piece *)(at + board_bytes + sums_bytes + chunks_bytes);
+    job->block_sums = (double *)(at + engine->bytes - block_bytes);
     TRY(backend->fill_zero(update->device, 0, job->board, board_bytes));
     if (chunks_bytes) TRY(backend->upload(update->device, 0, (void *)job->chunks, chunks, chunks_bytes));
     if (pieces_bytes) TRY(backend->upload(update->device, 0, (void *)job->pieces, pieces, pieces_bytes));
     return backend->finish(update->device);
 }
 
+/* No more blocks than have a chunk for each warp. */
+static int norm_blocks(const struct device *device, int chunk_count)
+{
+    int most = cuda_facts(device)->multiprocessors * (norm_threads / threads), blocks = div_up(chunk_count, threads / 32);
+    return blocks < 1 ? 1 : blocks < most ? blocks : most;
+}
+
 static enum status lists_open(struct update *update, struct engine *engine)
 {
     struct chunk *chunks = chunks_make(update, &engine->job.chunk_count);
     struct piece *pieces = pieces_make(update, &engine->job.piece_count);
+    engine->job.block_count = norm_blocks(update->device, engine->job.chunk_count);
     enum status status = lists_upload(update, engine, chunks, pieces);
     free(chunks);
     free(pieces);
