@@ -221,7 +221,8 @@ part_sanitize() {
 part_trace() {
     trace=$(program cuda_trace.so) || trace=$(program bench/cuda_trace.so) || { say "trace: not in this tree"; return; }
     config resnet50 256 fp16 224 1000 0.01 >"$work/bench.ini"
-    CUDA_INJECTION64_PATH=$trace CUDA_TRACE=$work/trace "$amptrain" bench -c "$work/bench.ini" --json --steps 60 \
+    LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64 \
+        CUDA_INJECTION64_PATH=$trace CUDA_TRACE=$work/trace "$amptrain" bench -c "$work/bench.ini" --json --steps 60 \
         --warmup 10 >"$work/json" 2>"$work/err" || { complain "trace failed:"; tail -n 5 "$work/err"; return; }
     cat "$work/trace"
     record "trace/resnet50 amptrain $(sed -n 's/^idle_percent //p' "$work/trace" | sed 's/^/idle_percent=/')"

@@ -37,6 +37,8 @@ AC_DEFUN([AMPTRAIN_CUDA], [
     AC_SUBST([CUDA_LIBS])
     AC_SUBST([CUDA_GENCODE])
     AM_CONDITIONAL([HAVE_CUDA], [test -z "$cuda_trouble"])
+    AS_IF([test -z "$cuda_trouble"], [AMPTRAIN_CUPTI])
+    AM_CONDITIONAL([HAVE_CUPTI], [test "$found_cupti" = yes])
 ])
 
 # AMPTRAIN_CUDA_FIND(PATH): looks for nvcc in PATH and for the rest beside it; `cuda_trouble` says
@@ -119,4 +121,18 @@ return cudaFree(0) || cudnnCreate(&cudnn) || cublasLtCreate(&blas);
         CPPFLAGS=${amptrain_save%%|*} LIBS=${amptrain_save##*|}
         LDFLAGS=${amptrain_save#*|} LDFLAGS=${LDFLAGS%%|*}
     ])
+])
+
+# AMPTRAIN_CUPTI: whether bench/cuda_trace.so can be built.
+AC_DEFUN([AMPTRAIN_CUPTI], [
+    amptrain_save="$CPPFLAGS|$LDFLAGS|$LIBS"
+    CPPFLAGS="$CPPFLAGS $CUDA_CPPFLAGS" LDFLAGS="$LDFLAGS $CUDA_LDFLAGS" LIBS=-lcupti
+    AC_MSG_CHECKING([for CUPTI])
+    AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <cupti.h>]], [[
+CUpti_ActivityGraphTrace2 trace;
+return (int)sizeof trace + (int)cuptiActivityEnable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);]])],
+        [found_cupti=yes], [found_cupti=no])
+    AC_MSG_RESULT([$found_cupti])
+    CPPFLAGS=${amptrain_save%%|*} LIBS=${amptrain_save##*|}
+    LDFLAGS=${amptrain_save#*|} LDFLAGS=${LDFLAGS%%|*}
 ])

@@ -1,0 +1,144 @@
+/* cuda_trace.c: a library that the CUDA driver loads into a program that CUDA_INJECTION64_PATH names it to;
+ * when the program ends it says, in the file $CUDA_TRACE or on standard error, what the host asked of CUDA while
+ * recorded steps ran and how long the GPU had nothing to do between them.
+ *
+ * A step is one launch of a graph. The first SETTLING ones are not looked at. */
+#include <cupti.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define BUFFER_BYTES (8u << 20)
+#define SETTLING 10
+#define NAMES 1024           /* more than there are functions in the runtime's interface */
+
+struct span {
+    uint64_t start, end;     /* nanoseconds */
+    uint32_t correlation;    /* of the launch and its graph */
+    uint32_t name;
+};
+
+struct spans {
+    struct span *at;
+    size_t count, room;
+};
+
+/* The activity interface calls back without a place for what is ours. */
+static struct spans graphs, calls;
+
+static void spans_add(struct spans *spans, struct span span)
+{
+    if (spans->count == spans->room) {
+        spans->room = spans->room ? 2 * spans->room : 4096;
+        spans->at = realloc(spans->at, spans->room * sizeof *spans->at);
+        if (!spans->at) abort();
+    }
+    spans->at[spans->count++] = span;
+}
+
+static void CUPTIAPI buffer_wanted(uint8_t **buffer, size_t *bytes, size_t *records)
+{
+    *buffer = aligned_alloc(8, BUFFER_BYTES);
+    *bytes = *buffer ? BUFFER_BYTES : 0;
+    *records = 0;
+}
+
+static void note(const CUpti_Activity *record)
+{
+    if (record->kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) {
+        const CUpti_ActivityGraphTrace2 *graph = (const void *)record;
+        spans_add(&graphs, (struct span){graph->start, graph->end, graph->correlationId, 0});
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_RUNTIME) {
+        const CUpti_ActivityAPI *call = (const void *)record;
+        spans_add(&calls, (struct span){call->start, call->end, call->correlationId, call->cbid});
+    }
+}
+
+static void CUPTIAPI buffer_full(CUcontext context, uint32_t stream, uint8_t *buffer, size_t bytes, size_t valid)
+{
+    (void)context, (void)stream, (void)bytes;
+    CUpti_Activity *record = NULL;
+    while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) note(record);
+    free(buffer);
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const struct span *x = a, *y = b;
+    return (x->start > y->start) - (x->start < y->start);
+}
+
+/* When the host began to launch a graph; 0: not seen. */
+static uint64_t launched_at(const struct span *graph)
+{
+    for (size_t i = 0; i < calls.count; i++)
+        if (calls.at[i].correlation == graph->correlation) return calls.at[i].start;
+    return 0;
+}
+
+static void report_gaps(FILE *out, const struct span *steps, size_t count)
+{
+    uint64_t idle = 0, longest = 0, all = steps[count - 1].end - steps[0].start;
+    size_t ahead = 0;
+    for (size_t i = 1; i < count; i++) {
+        uint64_t gap = steps[i].start > steps[i - 1].end ? steps[i].start - steps[i - 1].end : 0;
+        uint64_t launch = launched_at(&steps[i]);
+        idle += gap;
+        if (gap > longest) longest = gap;
+        if (launch > 0 && launch < steps[i - 1].end) ahead++;
+    }
+    fprintf(out, "steps %zu\nstep_ms %.3f\n", count, 1e-6 * (double)all / (double)count);
+    fprintf(out, "idle_percent %.4f\n", 100 * (double)idle / (double)all);
+    fprintf(out, "idle_us_mean %.2f\nidle_us_longest %.2f\n", 1e-3 * (double)idle / (double)(count - 1),
+            1e-3 * (double)longest);
+    fprintf(out, "launched_before_the_step_before_ended %zu of %zu\n", ahead, count - 1);
+}
+
+/* Calls that began between the launches of the first step and of the last. */
+static void report_calls(FILE *out, const struct span *steps, size_t count)
+{
+    static size_t times[NAMES];
+    static double milliseconds[NAMES];
+    uint64_t from = launched_at(&steps[0]), to = launched_at(&steps[count - 1]);
+    for (size_t i = 0; i < calls.count; i++) {
+        const struct span *call = &calls.at[i];
+        if (call->start < from || call->start >= to || call->name >= NAMES) continue;
+        times[call->name]++;
+        milliseconds[call->name] += 1e-6 * (double)(call->end - call->start);
+    }
+    fprintf(out, "what the host asked for, calls and milliseconds a step:\n");
+    for (uint32_t name = 0; name < NAMES; name++) {
+        const char *text = "";
+        if (times[name] == 0) continue;
+        cuptiGetCallbackName(CUPTI_CB_DOMAIN_RUNTIME_API, name, &text);
+        fprintf(out, "  %-44s %8.2f %9.4f\n", text, (double)times[name] / (double)(count - 1),
+                milliseconds[name] / (double)(count - 1));
+    }
+}
+
+static void report(void)
+{
+    cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    const char *path = getenv("CUDA_TRACE");
+    FILE *out = path ? fopen(path, "w") : stderr;
+    if (!out) return;
+    qsort(graphs.at, graphs.count, sizeof *graphs.at, by_start);
+    if (graphs.count < SETTLING + 2) {
+        fprintf(out, "only %zu graphs were launched\n", graphs.count);
+    } else {
+        report_gaps(out, graphs.at + SETTLING, graphs.count - SETTLING);
+        report_calls(out, graphs.at + SETTLING, graphs.count - SETTLING);
+    }
+    if (path) fclose(out);
+}
+
+/* The driver calls it when CUDA starts; not 0: all is well. */
+int InitializeInjection(void)
+{
+    CUptiResult result = cuptiActivityRegisterCallbacks(buffer_wanted, buffer_full);
+    if (result == CUPTI_SUCCESS) result = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_RUNTIME);
+    if (result == CUPTI_SUCCESS) result = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+    if (result != CUPTI_SUCCESS) fprintf(stderr, "cuda_trace: CUPTI refuses (%d)\n", (int)result);
+    else atexit(report);
+    return 1;
+}
