@@ -16,12 +16,16 @@
 /* Images that a worker takes at a time: enough that small ones are not all locking. */
 #define CHUNK_MAX 16
 
-enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_READY, SLOT_OUT };
+/* Pieces that the mixing of a batch is divided into, for several workers. */
+#define MIX_PIECES 16
+
+enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_MIXING, SLOT_READY, SLOT_OUT };
 
 struct slot {
     struct batch batch;        /* first: what loader_return is given */
     enum slot_state state;
-    int left;                  /* images that are not there yet */
+    int left;                  /* images that are not there yet; then pieces that are not mixed yet */
+    int pieces;                /* that were handed out */
     int bad_place;             /* of the first image that stops the run; INT32_MAX: none */
     struct reason why;
 };
@@ -29,7 +33,8 @@ struct slot {
 struct loader {
     struct loader_options options;
     struct augment_table table;
-    size_t image_bytes, batch_bytes;
+    size_t image_bytes, batch_bytes, targets_bytes;
+    bool mixes;
     int chunk;
     int64_t batches, limit;    /* in an epoch; images in it */
     int slot_count;
@@ -53,7 +58,7 @@ struct loader {
     atomic_bool drop;          /* workers: leave what you have, nobody wants it */
 };
 
-/* A run of images of one batch. */
+/* A run of images of one batch that is being filled; or of pieces of one that is being mixed. */
 struct chunk {
     struct slot *slot;
     int first, count;
@@ -255,6 +260,35 @@ static void fill_chunk(struct worker *worker, struct chunk chunk)
     if (chunk.first + chunk.count == chunk.slot->batch.count) empty_places(loader, &chunk.slot->batch);
 }
 
+/* The rows of a piece, of all images of the batch. Which piece has which rows changes no bit. */
+static void mix_piece(const struct loader *loader, struct slot *slot, int piece)
+{
+    const struct loader_options *options = &loader->options;
+    const struct batch *batch = &slot->batch;
+    struct random random =
+        random_open(options->seed, PURPOSE_MIX, (uint64_t)batch->epoch, (uint64_t)batch->number);
+    struct mix mix = mix_draw(&options->mix, &random, options->h, options->w);
+    const struct mix_batch images = {
+        .images = batch->images,
+        .dtype = options->dtype,
+        .count = options->batch,
+        .h = options->h,
+        .w = options->w,
+        .c = options->channels,
+    };
+    int from = options->h * piece / MIX_PIECES, to = options->h * (piece + 1) / MIX_PIECES;
+    mix_rows(&mix, &images, from, to - from);
+    if (piece == 0) mix_targets(&mix, batch->labels, options->batch, options->classes, batch->targets);
+}
+
+static void do_chunk(struct worker *worker, struct chunk chunk)
+{
+    if (chunk.slot->state == SLOT_MIXING)
+        mix_piece(worker->loader, chunk.slot, chunk.first);
+    else
+        fill_chunk(worker, chunk);
+}
+
 /* Workers; what follows is called with the lock held unless it says otherwise */
 
 static struct slot *begin_slot(struct loader *loader)
@@ -277,10 +311,24 @@ static struct slot *begin_slot(struct loader *loader)
     return NULL;
 }
 
+/* The next piece of a batch that is complete but not mixed. */
+static bool take_piece(struct loader *loader, struct chunk *chunk)
+{
+    for (int i = 0; loader->mixes && i < loader->slot_count; i++) {
+        struct slot *slot = &loader->slots[i];
+        if (slot->state != SLOT_MIXING || slot->pieces == MIX_PIECES) continue;
+        *chunk = (struct chunk){.slot = slot, .first = slot->pieces++, .count = 1};
+        return true;
+    }
+    return false;
+}
+
 /* The next images to be made; false: there is nothing to do now. */
 static bool take_chunk(struct loader *loader, struct chunk *chunk)
 {
-    if (loader->filling >= loader->batches || atomic_load(&loader->drop)) return false;
+    if (atomic_load(&loader->drop)) return false;
+    if (take_piece(loader, chunk)) return true;
+    if (loader->filling >= loader->batches) return false;
     if (!loader->fill) {
         loader->fill = begin_slot(loader);
         loader->handed = 0;
@@ -297,11 +345,22 @@ static bool take_chunk(struct loader *loader, struct chunk *chunk)
     return true;
 }
 
+/* All images of a batch are there, or all of it is mixed. A batch that stops the run is not mixed. */
+static void end_stage(struct loader *loader, struct slot *slot)
+{
+    bool mix = loader->mixes && slot->state == SLOT_FILLING && slot->bad_place == INT32_MAX;
+    slot->state = mix ? SLOT_MIXING : SLOT_READY;
+    if (!mix) return;
+    slot->pieces = 0;
+    slot->left = MIX_PIECES;
+    pthread_cond_broadcast(&loader->work);
+}
+
 static void put_chunk(struct loader *loader, struct chunk chunk)
 {
     loader->busy--;
     chunk.slot->left -= chunk.count;
-    if (chunk.slot->left == 0) chunk.slot->state = SLOT_READY;
+    if (chunk.slot->left == 0) end_stage(loader, chunk.slot);
     if (chunk.slot->left == 0 || loader->busy == 0) pthread_cond_signal(&loader->done);
 }
 
@@ -319,7 +378,7 @@ static void *work(void *context)
         }
         loader->busy++;
         pthread_mutex_unlock(&loader->lock);
-        fill_chunk(&worker, chunk);
+        do_chunk(&worker, chunk);
         pthread_mutex_lock(&loader->lock);
         put_chunk(loader, chunk);
     }
@@ -380,7 +439,8 @@ static enum status make_slots(struct loader *loader)
         struct batch *batch = &loader->slots[i].batch;
         batch->labels = memory_new((size_t)options->batch, sizeof *batch->labels);
         batch->images = allocate(options, loader->batch_bytes);
-        if (!batch->images)
+        if (loader->mixes) batch->targets = allocate(options, loader->targets_bytes);
+        if (!batch->images || (loader->mixes && !batch->targets))
             return fail(FAILED, "no memory for %d batches of %zu bytes", loader->slot_count,
                         loader->batch_bytes);
     }
@@ -389,6 +449,7 @@ static enum status make_slots(struct loader *loader)
 
 static enum status check_options(const struct loader_options *options)
 {
+    assert(options->classes >= options->dataset->classes || !mix_wanted(&options->mix));
     assert(options->batch > 0 && options->workers > 0 && options->prefetch > 0);
     if (options->count <= 0) return fail(BAD_DATA, "no images to load");
     if (options->training && options->count < options->batch)
@@ -408,6 +469,8 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     loader->image_bytes =
         (size_t)options->h * (size_t)options->w * (size_t)options->channels * dtype_bytes(options->dtype);
     loader->batch_bytes = (size_t)options->batch * loader->image_bytes;
+    loader->mixes = options->training && mix_wanted(&options->mix);
+    loader->targets_bytes = (size_t)options->batch * (size_t)options->classes * sizeof(float);
     loader->batches = (options->count + (options->training ? 0 : options->batch - 1)) / options->batch;
     loader->limit = options->training ? loader->batches * options->batch : options->count;
     loader->filling = loader->next = loader->batches;      /* nothing, until loader_start */
@@ -441,6 +504,8 @@ void loader_close(struct loader *loader)
     for (int i = 0; i < loader->slot_count; i++) {
         if (loader->slots[i].batch.images)
             release(&loader->options, loader->slots[i].batch.images, loader->batch_bytes);
+        if (loader->slots[i].batch.targets)
+            release(&loader->options, loader->slots[i].batch.targets, loader->targets_bytes);
         free(loader->slots[i].batch.labels);
     }
     pthread_cond_destroy(&loader->work);

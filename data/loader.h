@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "data/augment.h"
 #include "data/dataset.h"
+#include "data/mix.h"
 
 struct loader_options {
     const struct dataset *dataset;
@@ -17,6 +18,8 @@ struct loader_options {
     const int64_t *subset;
     int64_t count;               /* of subset, or of the dataset */
     struct augment augment;
+    struct mix_settings mix;     /* of training batches */
+    int classes;                 /* of the targets that mixing makes */
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
     bool shuffle;
     int batch;                   /* images a batch */
@@ -41,12 +44,20 @@ struct loader_options {
 struct batch {
     void *images;                /* [batch, h, w, channels] of dtype */
     int32_t *labels;             /* [batch]; -1: no image here */
+    float *targets;              /* [batch, classes]: what mixed images are trained on instead of labels,
+                                  * which are those of their own part; NULL where nothing is mixed */
     int count;                   /* < options.batch only for the last one of an evaluation; the rest
                                   * is zeros, with labels -1 */
     int bad;                     /* images in it that could not be used, replaced ones too */
     int64_t first;               /* position in the epoch of the first image */
     int64_t epoch, number;       /* epoch as given to loader_start; batch within it, from 0 */
 };
+
+/* What it is trained on: int32 labels, or fp32 targets. */
+static inline const void *batch_targets(const struct batch *batch)
+{
+    return batch->targets ? (const void *)batch->targets : batch->labels;
+}
 
 struct loader;
 

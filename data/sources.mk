@@ -17,6 +17,8 @@ libdata_a_SOURCES = \
 	data/image_png.c \
 	data/loader.c \
 	data/loader.h \
+	data/mix.c \
+	data/mix.h \
 	data/policy.c \
 	data/policy.h \
 	data/resize.c \

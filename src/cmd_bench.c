@@ -17,7 +17,7 @@ struct bench {
     struct loader *loader;       /* NULL: one made-up batch, again and again */
     struct exec_batch batch;
     void *images;
-    int32_t *labels;
+    void *labels;
     int64_t epoch;
     double *milliseconds;        /* of the measured steps */
     int steps;
@@ -26,6 +26,15 @@ struct bench {
     int flying;
 };
 
+static void set_label(const struct program *program, void *labels, int64_t image, int64_t label)
+{
+    const struct value *value = &program->values[program->labels];
+    if (value->dtype == I32)
+        ((int32_t *)labels)[image] = (int32_t)label;
+    else
+        ((float *)labels)[image * value->shape.c + label] = 1;
+}
+
 static enum status make_batch(struct bench *bench)
 {
     const struct program *program = &bench->step.program;
@@ -33,11 +42,11 @@ static enum status make_batch(struct bench *bench)
     int64_t elements = program->images_bytes / (int64_t)dtype_bytes(program->storage);
     bench->images = memory_try((size_t)program->images_bytes + 64, 1);
     if (!bench->images) return fail(FAILED, "no memory for a batch of %d images", program->batch);
-    bench->labels = memory_new((size_t)program->batch, sizeof *bench->labels);
+    bench->labels = memory_new((size_t)program->targets_bytes, 1);
     for (int64_t i = 0; i < elements; i++)
         dtype_set(program->storage, bench->images, i, 2 * random_uniform(&random) - 1);
     for (int i = 0; i < program->batch; i++)
-        bench->labels[i] = (int32_t)random_below(&random, (uint32_t)bench->setup.classes);
+        set_label(program, bench->labels, i, (int64_t)random_below(&random, (uint32_t)bench->setup.classes));
     bench->batch = (struct exec_batch){bench->images, bench->labels, true};
     return OK;
 }
@@ -71,7 +80,7 @@ static enum status launch(struct bench *bench)
     struct batch *batch = NULL;
     if (bench->loader) {
         TRY(next_batch(bench, &batch));
-        bench->batch = (struct exec_batch){.images = batch->images, .labels = batch->labels};
+        bench->batch = (struct exec_batch){.images = batch->images, .labels = batch_targets(batch)};
     }
     bench->flights[bench->flying++] = batch;
     return exec_start(bench->step.exec, &bench->batch, &rates);
@@ -191,6 +200,65 @@ static void print_table(const struct bench *bench)
            bench->start_seconds);
 }
 
+/* Every instruction by itself. */
+
+#define MEASURED_RUNS 5
+
+struct timed {
+    const struct instruction *at;
+    double milliseconds;         /* the shortest of the runs */
+    double bytes;                /* that it must read and write */
+};
+
+static int by_time(const void *a, const void *b)
+{
+    double x = ((const struct timed *)a)->milliseconds, y = ((const struct timed *)b)->milliseconds;
+    return (x < y) - (x > y);
+}
+
+static double bytes_of(const struct program *program, const int *ids, int count)
+{
+    double bytes = 0;
+    for (int i = 0; i < count; i++)
+        if (program->values[ids[i]].kind != KIND_WORKSPACE) bytes += (double)program->values[ids[i]].bytes;
+    return bytes;
+}
+
+static enum status time_instructions(struct bench *bench, struct timed *rows)
+{
+    const struct program *program = &bench->step.program;
+    exec_measure(bench->step.exec, true);
+    for (int run = 0; run < MEASURED_RUNS; run++) {
+        TRY(launch(bench));
+        TRY(collect(bench));
+        for (int i = 0; i < program->count; i++) {
+            double time = 1e-6 * (double)exec_times(bench->step.exec)[i];
+            if (run == 0 || time < rows[i].milliseconds) rows[i].milliseconds = time;
+        }
+    }
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = rows[i].at = &program->instructions[i];
+        rows[i].bytes = bytes_of(program, at->reads, at->read_count) + bytes_of(program, at->writes, at->write_count);
+    }
+    return OK;
+}
+
+static enum status print_instructions(struct bench *bench)
+{
+    int count = bench->step.program.count;
+    struct timed *rows = memory_new((size_t)count, sizeof *rows);
+    enum status status = time_instructions(bench, rows);
+    double sum = 0;
+    qsort(rows, status == OK ? (size_t)count : 0, sizeof *rows, by_time);
+    for (int i = 0; status == OK && i < count; i++) sum += rows[i].milliseconds;
+    if (status == OK) printf("\n%10s %7s %9s  instruction (%d, one after another: %.3f ms)\n", "ms", "share", "GB/s", count, sum);
+    for (int i = 0; status == OK && i < count; i++)
+        printf("%10.4f %6.2f%% %9.1f  %s\n", rows[i].milliseconds, 100 * rows[i].milliseconds / sum,
+               1e-6 * rows[i].bytes / rows[i].milliseconds, rows[i].at->name);
+    free(rows);
+    return status;
+}
+
 static enum status run(struct cmd *cmd)
 {
     long steps, warmup;
@@ -206,6 +274,7 @@ static enum status run(struct cmd *cmd)
             print_json(&bench);
         else
             print_table(&bench);
+        if (cmd_value(cmd, "layers")) status = print_instructions(&bench);
     }
     bench_close(&bench);
     return status;
@@ -215,13 +284,14 @@ static const struct cmd_option options[] = {
     {"json", NULL, "print the figures as JSON"},
     {"steps", "N", "measured steps; 20 when not given"},
     {"warmup", "N", "steps before them; 3 when not given"},
+    {"layers", NULL, "then time every instruction by itself, and list them, the longest first"},
     {"data", NULL, "feed the configuration's images through the loader, not one made-up batch"},
     {0},
 };
 
 const struct command cmd_bench = {
     .name = "bench",
-    .usage = "-c FILE [--json] [--steps N] [--warmup N] [--data]",
+    .usage = "-c FILE [--json] [--steps N] [--warmup N] [--layers] [--data]",
     .help = "Measures the throughput of the real training step.",
     .takes = TAKES_CONFIG,
     .options = options,

@@ -24,3 +24,7 @@ tests_test_part_LDADD = libdata.a libbase.a -lcmocka
 check_PROGRAMS += tests/test_policy
 tests_test_policy_SOURCES = tests/test_policy.c
 tests_test_policy_LDADD = libdata.a libbase.a -lcmocka
+
+check_PROGRAMS += tests/test_mix
+tests_test_mix_SOURCES = tests/test_mix.c
+tests_test_mix_LDADD = libdata.a libbase.a -lcmocka

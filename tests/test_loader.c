@@ -59,6 +59,8 @@ static uint64_t hash_of(const struct loader_options *options, const struct batch
 {
     size_t elements = (size_t)(options->batch * options->h * options->w * options->channels);
     uint64_t hash = mixed(0xcbf29ce484222325u, batch->images, elements * dtype_bytes(options->dtype));
+    if (batch->targets)
+        hash = mixed(hash, batch->targets, (size_t)(options->batch * options->classes) * sizeof(float));
     return mixed(hash, batch->labels, (size_t)options->batch * sizeof *batch->labels);
 }
 
@@ -111,11 +113,83 @@ static void workers_and_prefetch_change_nothing(void **state)
     dataset_close(&dataset);
 }
 
+/* Everything that draws: jitter, policy, erasing and mixing of batches. */
+static struct loader_options varied(const struct dataset *dataset)
+{
+    struct loader_options options = training(dataset);
+    options.augment.policy = POLICY_TRIVIAL;
+    options.augment.erase = 0.5;
+    for (int i = 0; i < 4; i++) options.augment.jitter[i] = 0.3;
+    options.mix = (struct mix_settings){.mixup = 0.4, .cutmix = 1};
+    options.classes = 9;
+    return options;
+}
+
+static void workers_change_no_mixture(void **state)
+{
+    (void)state;
+    static const int workers[] = {1, 2, 5, 16};
+    struct dataset dataset = synthetic(BATCHES * 16 + 5);
+    struct loader_options options = varied(&dataset);
+    uint64_t want[BATCHES], got[BATCHES];
+    for (enum dtype dtype = F32; dtype <= BF16; dtype++) {
+        options.dtype = dtype;
+        for (int i = 0; i < 4; i++) {
+            options.workers = workers[i];
+            options.prefetch = 1 + i;
+            struct loader *loader = opened(&options);
+            read_epoch(loader, &options, 2, 0, i ? got : want);
+            if (i) assert_memory_equal(got, want, sizeof got);
+            loader_close(loader);
+        }
+    }
+    dataset_close(&dataset);
+}
+
+/* A target holds the shares of an image's own class and of the one before it. */
+static void targets_go_with_labels(void **state)
+{
+    (void)state;
+    struct dataset dataset = synthetic(BATCHES * 16);
+    struct loader_options options = varied(&dataset);
+    options.workers = 3;
+    struct loader *loader = opened(&options);
+    struct batch *batch;
+    assert_int_equal(loader_start(loader, 0, 0), OK);
+    while (loader_next(loader, &batch, NULL) == OK && batch) {
+        assert_ptr_equal(batch_targets(batch), batch->targets);
+        float share = -1;
+        for (int i = 0; i < 16; i++) {
+            const float *target = batch->targets + 9 * i;
+            int32_t own = batch->labels[i], other = batch->labels[(i + 15) % 16];
+            float sum = 0;
+            for (int k = 0; k < 9; k++) {
+                sum += target[k];
+                if (k != own && k != other) assert_true(target[k] == 0);
+            }
+            assert_true(sum > 0.9999f && sum < 1.0001f);
+            if (own == other) continue;
+            if (share < 0) share = target[own];
+            assert_true(target[own] == share);
+        }
+        loader_return(loader, batch);
+    }
+    loader_close(loader);
+    options.training = options.shuffle = false;
+    loader = opened(&options);
+    assert_int_equal(loader_start(loader, 0, 0), OK);
+    assert_int_equal(loader_next(loader, &batch, NULL), OK);
+    assert_null(batch->targets);
+    assert_ptr_equal(batch_targets(batch), batch->labels);
+    loader_close(loader);
+    dataset_close(&dataset);
+}
+
 static void resumed_epochs_are_the_same(void **state)
 {
     (void)state;
     struct dataset dataset = synthetic(BATCHES * 16);
-    struct loader_options options = training(&dataset);
+    struct loader_options options = varied(&dataset);
     uint64_t want[BATCHES], got[BATCHES];
     options.workers = 3;
     struct loader *loader = opened(&options);
@@ -386,9 +460,11 @@ static void stops_at_any_moment(void **state)
     (void)state;
     struct dataset dataset = synthetic(BATCHES * 16);
     struct loader_options options = training(&dataset);
+    options.classes = 7;
     for (int i = 0; i < 300; i++) {
         options.workers = 1 + i % 5;
         options.prefetch = 1 + i % 3;
+        options.mix.mixup = i % 2;
         struct loader *loader = opened(&options);
         struct batch *batch;
         if (i % 4 > 0) assert_int_equal(loader_start(loader, i, 0), OK);
@@ -474,6 +550,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_and_prefetch_change_nothing),
+        cmocka_unit_test(workers_change_no_mixture),
+        cmocka_unit_test(targets_go_with_labels),
         cmocka_unit_test(resumed_epochs_are_the_same),
         cmocka_unit_test(training_sees_each_image_once),
         cmocka_unit_test(evaluation_is_in_file_order_and_complete),

@@ -37,7 +37,7 @@ void *exec_arena(const struct exec *exec);
 int64_t exec_arena_bytes(const struct exec *exec);     /* of its own range; 0 when it shares another's */
 
 /* A run over a batch in host memory laid out as the program says (images [batch,h,w,c] in
- * program->storage; labels int32), in two parts. Training: counts a step, runs forward
+ * program->storage; labels as its value says: int32, or fp32 targets), in two parts. Training: counts a step, runs forward
  * to update; a step that is skipped changes the scaler's state and the counters only.
  *
  * start queues it; the batch stays where it is until the run is collected. Up to exec_depth() runs
@@ -48,7 +48,7 @@ int64_t exec_arena_bytes(const struct exec *exec);     /* of its own range; 0 wh
  * Averages (EMA) of running statistics follow as those of parameters do; counters are copied. */
 struct exec_batch {
     const void *images;
-    const int32_t *labels;
+    const void *labels;
     bool unchanged;          /* what lies there was given before: it need not be copied to the device again */
 };
 int exec_depth(const struct exec *exec);

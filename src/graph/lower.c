@@ -130,18 +130,28 @@ static void lower_slice(struct lowering *l, int slice)
     free(outputs);
 }
 
+static void lower_labels(struct lowering *l)
+{
+    struct program *program = l->program;
+    bool soft = l->options->soft_targets;
+    program->labels = value_batch(l, HOME_TARGETS, soft ? F32 : I32, "labels");
+    struct value *labels = &program->values[program->labels];
+    if (soft) labels->shape.c = l->graph->nodes[l->graph->output].shape.c;
+    labels->bytes = shape_count(labels->shape) * (int64_t)dtype_bytes(labels->dtype);
+    program->targets_bytes = labels->bytes;
+}
+
 static void lower_forward(struct lowering *l)
 {
     struct program *program = l->program;
     program->images = value_batch(l, HOME_IMAGES, program->storage, "input");
-    program->labels = value_batch(l, HOME_TARGETS, I32, "labels");
+    lower_labels(l);
     struct value *input = &program->values[program->images];
     input->shape = l->graph->nodes[0].shape;
     input->shape.n = program->batch;
     input->node = 0;
     input->bytes = shape_count(input->shape) * (int64_t)dtype_bytes(input->dtype);
     program->images_bytes = input->bytes;
-    program->targets_bytes = program->values[program->labels].bytes;
     lower_results(l);
     lower_params(l);
     for (int slice = 0; slice < program->slices; slice++) lower_slice(l, slice);

@@ -87,6 +87,7 @@ struct lower_options {
     bool training;
     enum dtype storage;      /* amp/precision.h */
     double label_smoothing;
+    bool soft_targets;       /* labels are each class's share of an image, F32 [batch,1,1,classes] */
     bool logits;             /* evaluation: keep logits as a result */
 };
 

@@ -39,6 +39,7 @@ struct setup {
     struct dataset opened[2];         /* by enum split */
     struct images train, val;
     struct augment augment;
+    struct mix_settings mix;
     const struct setup_hint *hint;    /* NULL: none */
     int channels, classes;
     char **class_names;               /* [classes]; the data's, or numbers */

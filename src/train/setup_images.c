@@ -330,6 +330,7 @@ static enum status fill_augment(struct setup *setup)
         augment->scale[i] = part ? settings->augment.scale.value[i] : 1;
         augment->ratio[i] = settings->augment.ratio.count == 2 ? settings->augment.ratio.value[i] : 1;
     }
+    setup->mix = (struct mix_settings){settings->augment.mixup, settings->augment.cutmix};
     TRY(check_crop(setup));
     TRY(fill_jitter(setup, augment->jitter));
     TRY(fill_channels(setup, "mean", &settings->augment.mean, 0, augment->mean));

@@ -21,6 +21,7 @@ enum status step_program(const struct setup *setup, enum step_kind kind, struct 
         .training = training,
         .storage = setup->precision->storage,
         .label_smoothing = training ? setup->settings->augment.label_smoothing : 0,
+        .soft_targets = training && mix_wanted(&setup->mix),
         .logits = !training,
     };
     struct program lowered = {0};

@@ -106,7 +106,7 @@ static enum status launch(struct run *run)
     if (!flight.batch)
         return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
                     (long long)(run->position.batch + run->flying), (long long)run->setup->steps_per_epoch);
-    const struct exec_batch input = {.images = flight.batch->images, .labels = flight.batch->labels};
+    const struct exec_batch input = {.images = flight.batch->images, .labels = batch_targets(flight.batch)};
     enum status status = exec_start(run->training.exec, &input, &flight.rates);
     if (status != OK) loader_return(run->loader, flight.batch);
     else run->flights[run->flying++] = flight;

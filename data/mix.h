@@ -1,0 +1,49 @@
+/* mix.h: mixup and cutmix: a batch whose images, and targets with them, are each mixed from two. */
+#ifndef DATA_MIX_H
+#define DATA_MIX_H
+
+#include <stdbool.h>
+
+#include "base/dtype.h"
+#include "base/random.h"
+#include "data/image.h"
+
+/* Zhang et al., mixup (ICLR 2018); Yun et al., CutMix (ICCV 2019). The parameters of symmetric beta
+ * distributions; 0: not. With both, each batch has one or the other, as often. */
+struct mix_settings {
+    double mixup, cutmix;
+};
+
+/* How a batch is mixed: every image with the one before it, the first with the last, as torchvision
+ * does it. */
+struct mix {
+    float share;               /* of the image itself */
+    bool pasted;               /* cutmix: the other shows in the box alone, which is what it has */
+    struct box box;
+};
+
+static inline bool mix_wanted(const struct mix_settings *settings)
+{
+    return settings->mixup > 0 || settings->cutmix > 0;
+}
+
+/* For images of h x w. */
+struct mix mix_draw(const struct mix_settings *settings, struct random *random, int h, int w);
+
+/* A batch of images [count, h, w, c] of fp32, fp16 or bf16. */
+struct mix_batch {
+    void *images;
+    enum dtype dtype;
+    int count, h, w, c;
+};
+
+/* Mixes rows from..from + rows of every image in place. Each row once, in any order. */
+void mix_rows(const struct mix *mix, const struct mix_batch *batch, int from, int rows);
+
+/* targets [count, classes]: what share of an image each class has; labels are in 0..classes. */
+void mix_targets(const struct mix *mix, const int32_t *labels, int count, int classes, float *targets);
+
+/* Beta(alpha, alpha). */
+double mix_beta(double alpha, struct random *random);
+
+#endif
