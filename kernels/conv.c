@@ -246,6 +246,7 @@ static const struct op_example examples[] = {
     {"filters=10 kernel=3 pad=1", 1, {{.rank = 4, .dim = {1, 1, 1, 7}}}},
     {"filters=17 kernel=3 pad=1", 1, {{.rank = 4, .dim = {1, 7, 7, 33}}}},
     {"filters=5 kernel=1 pad=1", 1, {{.rank = 4, .dim = {3, 3, 3, 24}}}},
+    {"filters=8 kernel=3 stride=2 pad=1", 1, {{.rank = 4, .dim = {3, 1, 1, 24}}}},
     {"filters=8 kernel=3 stride_h=2 pad=2 dilation=2 groups=2", 1, {{.rank = 4, .dim = {1, 9, 5, 4}}}},
     {0},
 };

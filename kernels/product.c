@@ -50,11 +50,29 @@ static bool part_is_wide(const struct tensor *tensor)
     return tensor->shape.rank > 0 && tensor->dtype != F32;
 }
 
+/* Whether some element of the kernel meets nothing but padding along an axis: its gradient is zero, which oneDNN
+ * 2.6's bf16 code forgets to write where it strides. */
+static bool misses_input(const struct onednn_problem *p, int axis)
+{
+    for (int64_t tap = 0; tap < p->kernel[axis]; tap++) {
+        bool met = false;
+        for (int64_t out = 0; out < p->output[axis] && !met; out++) {
+            int64_t in = out * p->stride[axis] - p->pad[axis] + tap * p->dilation[axis];
+            met = in >= 0 && in < p->input[axis];
+        }
+        if (!met) return true;
+    }
+    return false;
+}
+
 /* oneDNN's bf16 code fills its tiles with 16 channels and filters at least, and arranges gradients
  * for them: for the weight gradient of one channel and few filters fp32 is twice as fast. */
 static bool prefers_fp32(const struct onednn_problem *problem, enum phase phase)
 {
-    return phase == PHASE_BACKWARD_PARAMS && !problem->inner_product && problem->c == 1 && problem->k <= 16;
+    if (phase != PHASE_BACKWARD_PARAMS || problem->inner_product) return false;
+    bool strided = problem->stride[0] > 1 || problem->stride[1] > 1;
+    if (strided && (misses_input(problem, 0) || misses_input(problem, 1))) return true;
+    return problem->c == 1 && problem->k <= 16;
 }
 
 /* bf16 runs as it is where the CPU and the library can; fp16 and what is left run in fp32. */
