@@ -1,5 +1,5 @@
-/* cuda_trace.c: a library that the CUDA driver loads into a program that CUDA_INJECTION64_PATH names it to;
- * when the program ends it says, in the file $CUDA_TRACE or on standard error, what the host asked of CUDA while
+/* cuda_trace.c: a library that the CUDA driver loads into a program when CUDA_INJECTION64_PATH names it; at the
+ * program's end it says, in the file $CUDA_TRACE or on standard error, what the host asked of CUDA while
  * recorded steps ran and how long the GPU had nothing to do between them.
  *
  * A step is one launch of a graph. The first SETTLING ones are not looked at. */
@@ -54,7 +54,8 @@ static void note(const CUpti_Activity *record)
     }
 }
 
-static void CUPTIAPI buffer_full(CUcontext context, uint32_t stream, uint8_t *buffer, size_t bytes, size_t valid)
+static void CUPTIAPI buffer_full(CUcontext context, uint32_t stream, uint8_t *buffer, size_t bytes,
+                                 size_t valid)
 {
     (void)context, (void)stream, (void)bytes;
     CUpti_Activity *record = NULL;

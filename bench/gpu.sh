@@ -1,21 +1,21 @@
 #!/bin/sh
 # gpu.sh [PART]...: tests and measures a built tree on this machine's GPU, PyTorch beside it; builds nothing.
 #
-#   tests [NAME...]     the tests that run on a device, on this one (a NAME: only these; it must be the last part)
-#   sanitize            compute-sanitizer's memcheck, racecheck and initcheck over two steps of a small network
-#   trace               what the host asks of CUDA during steps, and how long the GPU waits between them
+#   tests [NAME...]     the tests that run on a device, on this one; a NAME: only these, as the last part
+#   sanitize            compute-sanitizer: memcheck, racecheck, initcheck over two steps of a small network
+#   trace               what the host asks of CUDA during steps, how long the GPU waits between them
 #   start               seconds to the first step of ResNet-50, without and with remembered choices
 #   resnet50-fp16 resnet50-bf16 resnet50-tf32 resnet50-fp32 (resnet50: all four)
 #   resnet18 mobilenet vgg16 densenet lenet5 (others: these five)
 #   exact               errors of the supplied ResNet-20 on CIFAR-10's test images      (needs AMPTRAIN_DATA)
-#   cifar [PRECISION...]  conf/cifar10.ini, accuracy and seconds of training; the last part (needs AMPTRAIN_DATA)
+#   cifar [PRECISION...]  conf/cifar10.ini: accuracy, seconds; must be the last part    (needs AMPTRAIN_DATA)
 #   table               only the table
 #
-# Without a part: all of them. Every figure is added to the file $RESULTS (gpu-results.txt), and the table of what
-# it holds, the newest figure of each kind, is printed at the end and written to $RESULTS.table: so parts can be run
-# one by one, each in a minute or two.
+# Without a part: all of them. Every figure is added to the file $RESULTS (gpu-results.txt), and the table of
+# what it holds, the newest figure of each kind, is printed at the end and written to $RESULTS.table: so parts
+# can be run one by one, each in a minute or two.
 #
-#   AMPTRAIN_TREE   folder of the built programs; else the current one, the one above bench/, or build/ in that
+#   AMPTRAIN_TREE   folder of the built programs; else the current one, that above bench/, or build/ in it
 #   AMPTRAIN_DEVICE cuda, or cuda:N (cuda)
 #   AMPTRAIN_DATA   folder with cifar10, mnist, weights and traces, as the tests have it
 #   PYTHON          interpreter with torch and torchvision (python3); "none": no PyTorch
@@ -44,7 +44,10 @@ find_tree() {
 }
 tree=$(find_tree)
 amptrain=$tree/amptrain
-[ -x "$amptrain" ] || { say "gpu.sh: there is no program amptrain in $tree (AMPTRAIN_TREE names its folder)"; exit 2; }
+if [ ! -x "$amptrain" ]; then
+    say "gpu.sh: there is no program amptrain in $tree (AMPTRAIN_TREE names its folder)"
+    exit 2
+fi
 # Libraries that travel with the programs.
 [ -d "$tree/lib" ] && export LD_LIBRARY_PATH="$tree/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 [ -d "$here/../conf/models" ] && export AMPTRAIN_DATADIR="${AMPTRAIN_DATADIR:-$(cd "$here/../conf" && pwd)}"
@@ -64,8 +67,8 @@ number() { sed -n 's/.*"'"$1"'": *\([-0-9.e+]*\|null\|NaN\|nan\).*/\1/p'; }
 # KIND WHO FILE: the figures of one measurement's JSON.
 record_json() {
     line="$1 $2"
-    for key in images_per_s step_ms_median step_ms_p10 step_ms_p90 first_loss loss device_peak_bytes reserved_bytes \
-        start_seconds top1 seconds; do
+    for key in images_per_s step_ms_median step_ms_p10 step_ms_p90 first_loss loss device_peak_bytes \
+        reserved_bytes start_seconds top1 seconds; do
         value=$(number $key <"$3")
         [ -n "$value" ] && line="$line $key=$value"
     done
@@ -110,7 +113,8 @@ INI
 # MODEL BATCH PRECISION SIZE CLASSES LR MILLISECONDS-A-STEP: our step and PyTorch's.
 compare() {
     config "$@" >"$work/bench.ini"
-    steps=$(awk -v s="$seconds" -v ms="$7" 'BEGIN { n = int(1000 * s / ms); print n < 20 ? 20 : n > 4000 ? 4000 : n }')
+    steps=$(awk -v s="$seconds" -v ms="$7" \
+        'BEGIN { n = int(1000 * s / ms); print n < 20 ? 20 : n > 4000 ? 4000 : n }')
     figure "$1/$2/$3" amptrain "$amptrain" bench -c "$work/bench.ini" --json --steps "$steps" --warmup 10
     [ "$python" = none ] && return
     for mode in $modes; do
@@ -142,7 +146,8 @@ test_report() { # NAME STATUS LOG...
     record "tests/$name amptrain passed=$count status=$status"
     [ "$status" = 0 ] && return
     failures=$((failures + 1))
-    grep -h -B 3 '^\[  FAILED  \] .' "$@" | grep -E '^ERROR|^\[  FAILED' | awk '!seen[$0]++' | head -n 60
+    grep -h -B 3 '^\[  FAILED  \] .' "$@" | grep -E '^ERROR|^amptrain|^\[  FAILED' | awk '!seen[$0]++' |
+        head -n 60
 }
 
 # The cases of test_ops, dealt to several processes, so that one GPU and many processors are busy.
@@ -159,8 +164,8 @@ part_test_ops() {
 }
 
 part_tests() {
-    names=${*:-test_device test_ops test_update test_known_ops test_loss test_store test_exec test_ahead test_merge
-        test_checkpoint test_traces}
+    names=${*:-test_device test_ops test_update test_known_ops test_loss test_store test_exec test_ahead
+        test_merge test_checkpoint test_traces}
     # What timing chooses beside other work is not for later runs.
     cache=${XDG_CACHE_HOME-}
     export XDG_CACHE_HOME="$work/cache"
@@ -219,11 +224,13 @@ part_sanitize() {
 }
 
 part_trace() {
-    trace=$(program cuda_trace.so) || trace=$(program bench/cuda_trace.so) || { say "trace: not in this tree"; return; }
+    trace=$(program cuda_trace.so) || trace=$tree/bench/cuda_trace.so
+    [ -f "$trace" ] || { say "trace: there is no cuda_trace.so in this tree"; return; }
     config resnet50 256 fp16 224 1000 0.01 >"$work/bench.ini"
     LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64 \
-        CUDA_INJECTION64_PATH=$trace CUDA_TRACE=$work/trace "$amptrain" bench -c "$work/bench.ini" --json --steps 60 \
-        --warmup 10 >"$work/json" 2>"$work/err" || { complain "trace failed:"; tail -n 5 "$work/err"; return; }
+        CUDA_INJECTION64_PATH=$trace CUDA_TRACE=$work/trace "$amptrain" bench -c "$work/bench.ini" --json \
+        --steps 60 --warmup 10 >"$work/json" 2>"$work/err"
+    [ -s "$work/trace" ] || { complain "trace failed:"; tail -n 5 "$work/err"; return; }
     cat "$work/trace"
     record "trace/resnet50 amptrain $(sed -n 's/^idle_percent //p' "$work/trace" | sed 's/^/idle_percent=/')"
 }
@@ -231,8 +238,8 @@ part_trace() {
 part_start() {
     config resnet50 256 fp16 224 1000 0.01 >"$work/bench.ini"
     for turn in first second; do
-        figure start/resnet50 $turn env XDG_CACHE_HOME="$work/start" "$amptrain" bench -c "$work/bench.ini" --json \
-            --steps 2 --warmup 0
+        figure start/resnet50 $turn env XDG_CACHE_HOME="$work/start" "$amptrain" bench \
+            -c "$work/bench.ini" --json --steps 2 --warmup 0
     done
 }
 
@@ -241,9 +248,10 @@ part_exact() {
     for precision in fp32 tf32 fp16 bf16; do
         config resnet20 500 $precision 32 10 0.01 | sed "s|^format = .*|format = cifar10\nval = $data/cifar10|
             s|^crop = .*|mean = 0.485 0.456 0.406\nstd = 0.229 0.224 0.225|" >"$work/eval.ini"
-        if "$amptrain" eval -q -c "$work/eval.ini" --weights "$data/weights/resnet20-12fca82f.safetensors" --json \
-            >"$work/json" 2>"$work/err"; then
-            record "exact/$precision amptrain errors=$(number errors <"$work/json") loss=$(number loss <"$work/json")"
+        if "$amptrain" eval -q -c "$work/eval.ini" --json \
+            --weights "$data/weights/resnet20-12fca82f.safetensors" >"$work/json" 2>"$work/err"; then
+            record "exact/$precision amptrain errors=$(number errors <"$work/json")" \
+                "loss=$(number loss <"$work/json")"
             tail -n 1 "$results"
         else
             complain "eval in $precision failed:"; tail -n 5 "$work/err"
@@ -256,9 +264,9 @@ part_cifar() {
     [ -d "$data/cifar10" ] || { say "cifar: needs AMPTRAIN_DATA"; return; }
     for precision in ${*:-fp16 bf16 fp32}; do
         rm -rf "$work/run"
-        if "$amptrain" train -q -c "$here/../conf/cifar10.ini" -s run.device="$device" -s data.train="$data/cifar10" \
-            -s data.val="$data/cifar10" -s amp.precision=$precision -s train.epochs="${EPOCHS:-16}" -o "$work/run" \
-            >"$work/log" 2>&1; then
+        if "$amptrain" train -q -c "$here/../conf/cifar10.ini" -s run.device="$device" \
+            -s data.train="$data/cifar10" -s data.val="$data/cifar10" -s amp.precision=$precision \
+            -s train.epochs="${EPOCHS:-16}" -o "$work/run" >"$work/log" 2>&1; then
             grep '"event":"epoch"' "$work/run/metrics.jsonl" >"$work/epochs"
             top1=$(tail -n 1 "$work/epochs" | number val_top1)
             total=$(number seconds <"$work/epochs" | awk '{ s += $1 } END { print s }')
@@ -268,7 +276,8 @@ part_cifar() {
             complain "training in $precision failed:"; tail -n 5 "$work/log"
         fi
         [ "$python" = none ] && continue
-        figure "cifar/$precision" eager "$python" "$here/peer_gpu.py" cifar "$data/cifar10" $precision "${EPOCHS:-16}"
+        figure "cifar/$precision" eager "$python" "$here/peer_gpu.py" cifar "$data/cifar10" $precision \
+            "${EPOCHS:-16}"
     done
 }
 
@@ -291,7 +300,8 @@ print_table() {
         for (i = 3; i <= NF; i++) { split($i, pair, "="); v[$1, $2, pair[1]] = pair[2] }
     }
     END {
-        head = "model            batch prec   amptrain      eager    compile   autotune  /eager   /best  GiB ours  alloc   reserved"
+        head = sprintf("%-16s %5s %-5s %9s  %9s  %9s  %9s  %6s  %6s  %8s  %8s  %8s", "network", "batch",
+            "prec", "amptrain", "eager", "compile", "autotune", "/eager", "/best", "GiB", "PyTorch", "reserved")
         for (i = 1; i <= count; i++) {
             if (split(kinds[i], part, "/") != 3) continue
             if (head != "") { print "Training step, images/s; peak device memory"; print head; head = "" }
@@ -301,21 +311,24 @@ print_table() {
                 c[m] = counted(k, modes[m])
                 if (c[m] + 0 > best + 0) { best = c[m]; peer = modes[m] }
             }
-            printf "%-16s %5d %-5s %9s  %9s  %9s  %9s  %6s  %6s  %8s  %8s  %8s\n", part[1], part[2], part[3], us, c[1],
-                c[2], c[3], ratio(us, c[1]), ratio(us, best), gib(value(k, "amptrain", "device_peak_bytes")),
-                gib(value(k, peer, "device_peak_bytes")), gib(value(k, peer, "reserved_bytes"))
+            printf "%-16s %5d %-5s %9s  %9s  %9s  %9s  %6s  %6s  %8s  %8s  %8s\n", part[1], part[2], part[3],
+                us, c[1], c[2], c[3], ratio(us, c[1]), ratio(us, best),
+                gib(value(k, "amptrain", "device_peak_bytes")), gib(value(k, peer, "device_peak_bytes")),
+                gib(value(k, peer, "reserved_bytes"))
         }
         for (i = 1; i <= count; i++) {
             k = kinds[i]; split(k, part, "/")
             if (part[1] == "start")
                 printf "start, %s: first step after %.2f s, with remembered choices after %.2f s\n", part[2],
                     value(k, "first", "start_seconds"), value(k, "second", "start_seconds")
-            if (part[1] == "exact") printf "ResNet-20 on CIFAR-10, %s: %s errors\n", part[2], value(k, "amptrain", "errors")
+            if (part[1] == "exact")
+                printf "ResNet-20 on CIFAR-10, %s: %s errors\n", part[2], value(k, "amptrain", "errors")
             if (part[1] == "cifar")
-                printf "CIFAR-10, ResNet-18, %s: %.2f %% in %.1f s; PyTorch eager %.2f %% in %.1f s\n", part[2],
-                    100 * value(k, "amptrain", "top1"), value(k, "amptrain", "seconds"), 100 * value(k, "eager", "top1"),
-                    value(k, "eager", "seconds")
-            if (part[1] == "trace") printf "GPU idle between steps, %s: %s %%\n", part[2], value(k, "amptrain", "idle_percent")
+                printf "CIFAR-10, ResNet-18, %s: %.2f %% in %.1f s; PyTorch eager %.2f %% in %.1f s\n",
+                    part[2], 100 * value(k, "amptrain", "top1"), value(k, "amptrain", "seconds"),
+                    100 * value(k, "eager", "top1"), value(k, "eager", "seconds")
+            if (part[1] == "trace")
+                printf "GPU idle between steps, %s: %s %%\n", part[2], value(k, "amptrain", "idle_percent")
             if (part[1] == "tests") printf "%s: %s passed%s\n", part[2], value(k, "amptrain", "passed"),
                 value(k, "amptrain", "status") == 0 ? "" : ", some FAILED"
             if (part[1] == "sanitize") printf "compute-sanitizer %s: %s\n", part[2],
@@ -328,7 +341,8 @@ heading() {
     date '+%Y-%m-%d %H:%M'
     "$amptrain" devices
     "$amptrain" -V | sed -n 1p
-    [ "$python" = none ] || "$python" -c 'import torch; print("PyTorch", torch.__version__, "cuDNN", torch.backends.cudnn.version())'
+    [ "$python" = none ] ||
+        "$python" -c 'import torch as t; print("PyTorch", t.__version__, "cuDNN", t.backends.cudnn.version())'
 }
 
 ### What was asked for
@@ -337,7 +351,11 @@ heading() {
 while [ $# -gt 0 ]; do
     part=$1; shift
     case $part in
-        tests|cifar) case ${1:-} in test_*|fp*|bf16|tf32) "part_$part" "$@"; set -- ;; *) "part_$part" ;; esac ;;
+        tests|cifar)
+            case ${1:-} in
+                test_*|fp*|bf16|tf32) "part_$part" "$@"; set -- ;;
+                *) "part_$part" ;;
+            esac ;;
         sanitize|trace|start|exact) part_$part ;;
         resnet50) set -- resnet50-fp16 resnet50-bf16 resnet50-tf32 resnet50-fp32 "$@" ;;
         others) set -- resnet18 mobilenet vgg16 densenet lenet5 "$@" ;;

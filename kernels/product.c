@@ -50,8 +50,8 @@ static bool part_is_wide(const struct tensor *tensor)
     return tensor->shape.rank > 0 && tensor->dtype != F32;
 }
 
-/* Whether some element of the kernel meets nothing but padding along an axis: its gradient is zero, which oneDNN
- * 2.6's bf16 code forgets to write where it strides. */
+/* Whether some element of the kernel meets nothing but padding along an axis: its gradient is zero, which
+ * oneDNN 2.6's bf16 code forgets to write where it strides. */
 static bool misses_input(const struct onednn_problem *p, int axis)
 {
     for (int64_t tap = 0; tap < p->kernel[axis]; tap++) {

@@ -44,7 +44,8 @@ static bool examples_equal(const struct op_example *a, const struct op_example *
     return true;
 }
 
-bool op_variant(const struct op *op, const struct op_example *example, int number, struct op_example *variant)
+bool op_variant(const struct op *op, const struct op_example *example, int number,
+                struct op_example *variant)
 {
     struct op_example made = reshaped(example, number);
     for (const struct op_example *other = op->examples; other->settings; other++) {

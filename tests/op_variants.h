@@ -9,6 +9,7 @@
 /* The example's settings on other shapes: by `number`, each of 1, 3, 5, 24 channels with each size of 1, 7,
  * 31, and each of both with each of 1, 3, 257 images. False when the op refuses them, or when an earlier
  * example gives the same. */
-bool op_variant(const struct op *op, const struct op_example *example, int number, struct op_example *variant);
+bool op_variant(const struct op *op, const struct op_example *example, int number,
+                struct op_example *variant);
 
 #endif

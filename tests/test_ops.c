@@ -1,9 +1,9 @@
 /* test_ops: every op of the build on every one of its examples, driven by the op's struct alone: the code
  * of every device there is against the reference, gradients against central differences, promises of op.h.
  *
- * AMPTRAIN_DEVICE (cpu, cuda, cuda:N) limits the run to one device, AMPTRAIN_OP (names with commas) to some
- * ops. AMPTRAIN_THOROUGH=yes runs odd sizes in every precision, and on the CPU too. AMPTRAIN_SHARE=I/N runs the
- * I-th of N parts of the cases (from 1), so that several processes can do it together. */
+ * AMPTRAIN_DEVICE (cpu, cuda, cuda:N) limits the run to one device, AMPTRAIN_OP (names with commas) to
+ * some ops. AMPTRAIN_THOROUGH=yes runs odd sizes in every precision, and on the CPU too.
+ * AMPTRAIN_SHARE=I/N runs the I-th of N parts of the cases (from 1): several processes can do it together. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -206,7 +206,8 @@ static float *low_copy(const struct store *store, int param)
     int64_t count = shape_count(store->graph->params[param].spec.shape);
     const char *at = (const char *)store->memory + store->layout.params[param].low;
     void *low = place_copy(store->device, at, (size_t)count * dtype_bytes(store->layout.low));
-    float *held = memory_new((size_t)count, sizeof *held), *values = memory_new((size_t)count, sizeof *values);
+    float *held = memory_new((size_t)count, sizeof *held);
+    float *values = memory_new((size_t)count, sizeof *values);
     for (int64_t i = 0; i < count; i++) held[i] = (float)dtype_get(store->layout.low, low, i);
     store_to_torch(store, param, held, values);
     free(low);
@@ -231,7 +232,8 @@ static void test_write_and_refresh(void **state)
     assert_int_equal(store_write(&store, counter, STORE_MASTER, &batches), OK);
     assert_int_equal(store_refresh(&store), OK);
     float *low = low_copy(&store, param);
-    for (int64_t i = 0; i < count; i++) assert_true(low[i] == bf16_to_float(bf16_from_float((float)i + 0.1f)));
+    for (int64_t i = 0; i < count; i++)
+        assert_true(low[i] == bf16_to_float(bf16_from_float((float)i + 0.1f)));
     assert_int_equal(store_read(&store, counter, STORE_MASTER, &back), OK);
     assert_int_equal(back, 41);
     assert_true(store_has(&store, param, STORE_SLOT0) && !store_has(&store, param, STORE_AVERAGE));

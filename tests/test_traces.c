@@ -1,6 +1,6 @@
 /* Whole networks against an independent implementation: losses and gradient norms step by step,
  * then logits, from weights given by a formula. Needs AMPTRAIN_DATA (traces, mnist, cifar10) and
- * the program; each JSON file in traces is a case. AMPTRAIN_DEVICE says where they run; the CPU if it does not. */
+ * the program; each JSON file in traces is a case. They run on the CPU, or where AMPTRAIN_DEVICE says. */
 #include "base/memory.h"
 #include "base/text.h"
 
