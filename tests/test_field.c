@@ -72,7 +72,8 @@ static void takes(struct thing *thing, int which, const char *text, const char *
 static void refuses(struct thing *thing, int which, const char *text, const char *why)
 {
     struct reason reason = {""};
-    struct thing before = *thing;
+    struct thing before;
+    memcpy(&before, thing, sizeof before);
     if (field_parse(&fields[which], thing, text, &reason)) fail_msg("'%s' was taken", text);
     if (!strstr(reason.text, why)) fail_msg("'%s': '%s' lacks '%s'", text, reason.text, why);
     assert_memory_equal(&before, thing, sizeof before);
