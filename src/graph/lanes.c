@@ -1,5 +1,8 @@
 /* lanes.c: spreads a program over lanes: weight gradients, which nobody but the update waits for,
- * beside the backward chain; and the waits that keep every reader behind its writer. */
+ * beside the backward chain; and the waits that keep every reader behind its writer.
+ *
+ * What a weight gradient reads cannot be given up before it has ended. So that memory does not fill
+ * with what lane 0 has long done with, it waits there for all weight gradients but the latest. */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -40,6 +43,11 @@ static void add_waits(struct program *program, int i, int *needs, int *known, co
     }
 }
 
+static void need_one(int *needs, int lane, int i)
+{
+    if (i > needs[lane]) needs[lane] = i;
+}
+
 static void instruction_needs(const struct instruction *at, const struct touched *touched, int *needs)
 {
     for (int k = 0; k < at->read_count; k++)
@@ -50,7 +58,8 @@ static void instruction_needs(const struct instruction *at, const struct touched
     }
 }
 
-void lanes_wait(struct program *program)
+/* behind[i], if there are such: an instruction that must have ended when i starts; -1. */
+static void waits_set(struct program *program, const int *behind)
 {
     int lanes = program->lanes;
     size_t cells = (size_t)program->value_count * (size_t)lanes;
@@ -69,6 +78,7 @@ void lanes_wait(struct program *program)
         latest[at->lane] = i;
         at->wait_count = 0;
         instruction_needs(at, &touched, needs);
+        if (behind && behind[i] >= 0) need_one(needs, program->instructions[behind[i]].lane, behind[i]);
         add_waits(program, i, needs, known, table);
         for (int k = 0; k < at->read_count; k++) touched.read[at->reads[k] * lanes + at->lane] = i;
         for (int k = 0; k < at->write_count; k++) touched.wrote[at->writes[k] * lanes + at->lane] = i;
@@ -80,6 +90,26 @@ void lanes_wait(struct program *program)
     free(needs);
 }
 
+void lanes_wait(struct program *program)
+{
+    waits_set(program, NULL);
+}
+
+/* For each instruction on lane 0 the last weight gradient but one before it. */
+static int *hold_back(const struct program *program)
+{
+    int *behind = memory_new((size_t)program->count, sizeof *behind);
+    int last = -1, before_last = -1;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        behind[i] = at->lane == 0 ? before_last : -1;
+        if (at->lane == 0) continue;
+        before_last = last;
+        last = i;
+    }
+    return behind;
+}
+
 enum status lanes(struct program *program, int count)
 {
     program->lanes = count >= 2 ? 2 : 1;
@@ -87,6 +117,8 @@ enum status lanes(struct program *program, int count)
         struct instruction *at = &program->instructions[i];
         at->lane = count >= 2 && is_aside(program, at) ? 1 : 0;
     }
-    lanes_wait(program);
+    int *behind = hold_back(program);
+    waits_set(program, behind);
+    free(behind);
     return OK;
 }
