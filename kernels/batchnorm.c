@@ -134,10 +134,15 @@ static void measure(const struct call *call, struct channel *c)
         double deviation = tensor_get(&call->x[0], element(c, i)) - c->mean;
         squares += deviation * deviation;
     }
-    c->invstd = 1 / sqrt(squares / (double)c->count + s->eps);
     tensor_set(&call->saved[SAVED_MEAN], c->index, c->mean);
-    tensor_set(&call->saved[SAVED_INVSTD], c->index, c->invstd);
+    tensor_set(&call->saved[SAVED_INVSTD], c->index, 1 / sqrt(squares / (double)c->count + s->eps));
     tensor_set(&call->saved[SAVED_VARIANCE], c->index, c->count > 1 ? squares / (double)(c->count - 1) : 0);
+}
+
+static void use_saved(const struct call *call, struct channel *c)
+{
+    c->mean = tensor_get(&call->saved[SAVED_MEAN], c->index);
+    c->invstd = tensor_get(&call->saved[SAVED_INVSTD], c->index);
 }
 
 static void use_running(const struct call *call, struct channel *c)
@@ -153,18 +158,38 @@ static double normalised(const struct call *call, const struct channel *c, int64
     return (tensor_get(&call->x[0], i) - c->mean) * c->invstd;
 }
 
-static enum status forward(const struct call *call)
+static void normalise_channel(const struct call *call, const struct channel *c)
 {
     const struct batchnorm *s = call->settings;
+    for (int64_t i = element(c, 0); i < shape_count(call->y.shape); i += c->stride) {
+        double z = normalised(call, c, i) * c->weight + c->bias;
+        if (s->residual) z += tensor_get(&call->x[1], i);
+        tensor_set(&call->y, i, activate(s, z));
+    }
+}
+
+/* In training by the statistics as they are saved, rounded, so that y can be made again of them. */
+static enum status forward(const struct call *call)
+{
     for (int64_t k = 0; k < call->x[0].shape.c; k++) {
         struct channel c = channel_open(call, k);
-        if (call->training) measure(call, &c);
-        else use_running(call, &c);
-        for (int64_t i = element(&c, 0); i < shape_count(call->y.shape); i += c.stride) {
-            double z = normalised(call, &c, i) * c.weight + c.bias;
-            if (s->residual) z += tensor_get(&call->x[1], i);
-            tensor_set(&call->y, i, activate(s, z));
+        if (call->training) {
+            measure(call, &c);
+            use_saved(call, &c);
+        } else {
+            use_running(call, &c);
         }
+        normalise_channel(call, &c);
+    }
+    return OK;
+}
+
+static enum status recompute(const struct call *call)
+{
+    for (int64_t k = 0; k < call->x[0].shape.c; k++) {
+        struct channel c = channel_open(call, k);
+        use_saved(call, &c);
+        normalise_channel(call, &c);
     }
     return OK;
 }
@@ -204,8 +229,7 @@ static enum status backward(const struct call *call)
 {
     for (int64_t k = 0; k < call->x[0].shape.c; k++) {
         struct channel c = channel_open(call, k);
-        c.mean = tensor_get(&call->saved[SAVED_MEAN], k);
-        c.invstd = tensor_get(&call->saved[SAVED_INVSTD], k);
+        use_saved(call, &c);
         backward_channel(call, &c);
     }
     return OK;
@@ -250,6 +274,7 @@ static const struct op_code reference = {
     .forward = forward,
     .backward = backward,
     .update = batchnorm_update,
+    .recompute = recompute,
 };
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}

@@ -36,6 +36,7 @@ enum status batchnorm_update(const struct call *call);
 /* Small fp32 tensors, in double (batchnorm_exact.c). */
 bool batchnorm_is_small(const struct call *call);
 enum status batchnorm_exact_forward(const struct call *call);
+enum status batchnorm_exact_recompute(const struct call *call);
 enum status batchnorm_exact_backward(const struct call *call);
 
 #endif

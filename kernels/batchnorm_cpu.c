@@ -338,6 +338,17 @@ static enum status forward(const struct call *call)
     return OK;
 }
 
+/* In the operations of forward, by the statistics that it saved. */
+static enum status recompute(const struct call *call)
+{
+    if (batchnorm_is_small(call)) return batchnorm_exact_recompute(call);
+    struct layout l = layout_open(call->x[0].shape);
+    struct factors f = factors_of_batch(call, &l, call->workspace);
+#pragma omp parallel for schedule(static) if (l.count > PARALLEL)
+    for (int64_t chunk = 0; chunk < l.chunks; chunk++) normalise_chunk(call, &l, chunk * l.chunk, &f);
+    return OK;
+}
+
 /* Backward's view of a block. dz is d_y itself when there is no activation. */
 struct window {
     float x_buffer[BLOCK], y_buffer[BLOCK], d_y_buffer[BLOCK], dz_buffer[BLOCK];
@@ -471,8 +482,8 @@ static size_t workspace(const struct call *call)
     case PHASE_BACKWARD: lines = 5 + 2 * l.chunks; break;
     case PHASE_BACKWARD_DATA:
     case PHASE_BACKWARD_PARAMS:
-    case PHASE_UPDATE:
-    case PHASE_RECOMPUTE:
+    case PHASE_UPDATE: break;
+    case PHASE_RECOMPUTE: lines = 3; break;
     case PHASE_COUNT: break;
     }
     return (size_t)(lines * l.width) * sizeof(float);
@@ -483,4 +494,5 @@ const struct op_code batchnorm_cpu = {
     .forward = forward,
     .backward = backward,
     .update = batchnorm_update,
+    .recompute = recompute,
 };

@@ -100,10 +100,18 @@ static void measure(const struct call *call, struct columns *c)
     for (int64_t k = 0; k < c->channels; k++) c->mean[k] /= n;
     add_up_squares(x, c, squares);
     for (int64_t k = 0; k < c->channels; k++) {
-        c->invstd[k] = 1 / sqrt(squares[k] / n + s->eps);
         tensor_set(&call->saved[SAVED_MEAN], c->first + k, c->mean[k]);
-        tensor_set(&call->saved[SAVED_INVSTD], c->first + k, c->invstd[k]);
+        tensor_set(&call->saved[SAVED_INVSTD], c->first + k, 1 / sqrt(squares[k] / n + s->eps));
         tensor_set(&call->saved[SAVED_VARIANCE], c->first + k, c->count > 1 ? squares[k] / (n - 1) : 0);
+    }
+}
+
+/* What forward saved: rounded, so that forward and all that comes after it go by the same numbers. */
+static void use_saved(const struct call *call, struct columns *c)
+{
+    for (int64_t k = 0; k < c->channels; k++) {
+        c->mean[k] = tensor_get(&call->saved[SAVED_MEAN], c->first + k);
+        c->invstd[k] = tensor_get(&call->saved[SAVED_INVSTD], c->first + k);
     }
 }
 
@@ -140,16 +148,36 @@ EVERY_MACHINE static void normalise(const float *x, const float *residual, float
     }
 }
 
-enum status batchnorm_exact_forward(const struct call *call)
+static void normalise_columns(const struct call *call, const struct columns *c)
 {
     const struct batchnorm *s = call->settings;
+    normalise(column_data(&call->x[0], c), s->residual ? column_data(&call->x[1], c) : NULL,
+              column_data(&call->y, c), c);
+}
+
+enum status batchnorm_exact_forward(const struct call *call)
+{
 #pragma omp parallel for schedule(static) if (shape_count(call->x[0].shape) > PARALLEL)
     for (int64_t first = 0; first < call->x[0].shape.c; first += CHANNELS) {
         struct columns c = columns_open(call, first);
-        if (call->training) measure(call, &c);
-        else use_running(call, &c);
-        normalise(column_data(&call->x[0], &c), s->residual ? column_data(&call->x[1], &c) : NULL,
-                  column_data(&call->y, &c), &c);
+        if (call->training) {
+            measure(call, &c);
+            use_saved(call, &c);
+        } else {
+            use_running(call, &c);
+        }
+        normalise_columns(call, &c);
+    }
+    return OK;
+}
+
+enum status batchnorm_exact_recompute(const struct call *call)
+{
+#pragma omp parallel for schedule(static) if (shape_count(call->x[0].shape) > PARALLEL)
+    for (int64_t first = 0; first < call->x[0].shape.c; first += CHANNELS) {
+        struct columns c = columns_open(call, first);
+        use_saved(call, &c);
+        normalise_columns(call, &c);
     }
     return OK;
 }
@@ -200,10 +228,7 @@ enum status batchnorm_exact_backward(const struct call *call)
     for (int64_t first = 0; first < call->x[0].shape.c; first += CHANNELS) {
         struct columns c = columns_open(call, first);
         double sum[CHANNELS] = {0}, product[CHANNELS] = {0};
-        for (int64_t k = 0; k < c.channels; k++) {
-            c.mean[k] = tensor_get(&call->saved[SAVED_MEAN], first + k);
-            c.invstd[k] = tensor_get(&call->saved[SAVED_INVSTD], first + k);
-        }
+        use_saved(call, &c);
         const float *x = column_data(&call->x[0], &c), *d_y = column_data(&call->d_y, &c);
         const float *y = by_y ? column_data(&call->y, &c) : NULL;
         reduce(x, y, d_y, &c, sum, product);
