@@ -18,6 +18,10 @@ check_PROGRAMS += tests/test_program
 tests_test_program_SOURCES = tests/test_program.c $(NET)
 tests_test_program_LDADD = $(GRAPH_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_recompute
+tests_test_recompute_SOURCES = tests/test_recompute.c $(NET)
+tests_test_recompute_LDADD = $(GRAPH_LIBS) -lcmocka
+
 check_PROGRAMS += tests/test_store
 tests_test_store_SOURCES = tests/test_store.c $(NET)
 tests_test_store_LDADD = $(GRAPH_LIBS) -lcmocka

@@ -29,6 +29,8 @@ struct net_options {
     int stop_at;                        /* as in struct update */
     double scale;                       /* static loss scale; 0: 1 */
     const char *optimizer;              /* NULL: sgd */
+    void (*pass)(struct program *program, void *context);   /* after lowering; NULL: none */
+    void *pass_context;
     struct store *store;                /* to share; NULL: own, initialised by seed 7 */
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "graph/build.h"
+#include "graph/recompute.h"
 
 enum dtype program_param_dtype(const struct graph *graph, int param, enum dtype storage)
 {
@@ -105,6 +106,17 @@ static void link_forward(struct instruction *at)
     else reads_add(at, at->sums);
 }
 
+static void link_recompute(struct instruction *at)
+{
+    bool saved = remake_keeps_saved(at->op);
+    reads_add_all(at, at->x, at->x_count);
+    reads_add_all(at, at->params, at->param_count);
+    if (saved) reads_add_all(at, at->saved, at->saved_count);
+    writes_add(at, at->y);
+    if (!saved) writes_add_all(at, at->saved, at->saved_count);
+    if (at->sums_given) writes_add(at, at->sums);
+}
+
 static void link_backward(struct instruction *at)
 {
     unsigned reads = at->op->reads ? at->op->reads(at->settings, at->phase) : READS_NOTHING;
@@ -135,9 +147,10 @@ static void link_in_place(const struct program *program, struct instruction *at)
     at->in_place_from = at->in_place_to = -1;
     if (!at->op->in_place || at->phase == PHASE_UPDATE || at->phase == PHASE_BACKWARD_PARAMS) return;
     for (int i = 0; i < at->x_count; i++) shapes[i] = program->values[at->x[i]].shape;
-    if (!at->op->in_place(at->settings, at->phase, at->x_count, shapes)) return;
-    int from = at->phase == PHASE_FORWARD ? at->x[0] : at->d_y;
-    int to = at->phase == PHASE_FORWARD ? at->y : at->d_x[0];
+    bool forward = at->phase == PHASE_FORWARD || at->phase == PHASE_RECOMPUTE;
+    if (!at->op->in_place(at->settings, forward ? PHASE_FORWARD : at->phase, at->x_count, shapes)) return;
+    int from = forward ? at->x[0] : at->d_y;
+    int to = forward ? at->y : at->d_x[0];
     if (from < 0 || to < 0) return;
     at->in_place_from = from;
     at->in_place_to = to;
@@ -156,7 +169,7 @@ void instruction_link(const struct program *program, struct instruction *instruc
     case PHASE_BACKWARD_DATA:
     case PHASE_BACKWARD_PARAMS: link_backward(instruction); break;
     case PHASE_UPDATE: link_update(program, instruction); break;
-    case PHASE_RECOMPUTE: assert(false);
+    case PHASE_RECOMPUTE: link_recompute(instruction); break;
     case PHASE_COUNT: assert(false);
     }
     writes_add(instruction, instruction->workspace);
@@ -225,6 +238,13 @@ static struct tensor gradient_of(const struct program *program, int id, int of)
     return tensor;
 }
 
+/* What is made again without the help of what was saved is made by forward. */
+static enum phase call_phase(const struct instruction *at)
+{
+    bool forward = at->phase == PHASE_RECOMPUTE && !remake_keeps_saved(at->op);
+    return forward ? PHASE_FORWARD : at->phase;
+}
+
 struct call program_call(const struct program *program, int i, struct call_storage *storage)
 {
     const struct instruction *at = &program->instructions[i];
@@ -235,7 +255,7 @@ struct call program_call(const struct program *program, int i, struct call_stora
     tensors_of(program, at->d_params, at->param_count, storage->d_params);
     tensors_of(program, at->saved, at->saved_count, storage->saved);
     return (struct call){
-        .settings = at->settings, .phase = at->phase, .training = program->training,
+        .settings = at->settings, .phase = call_phase(at), .training = program->training,
         .x_count = at->x_count, .param_count = at->param_count, .saved_count = at->saved_count,
         .x = storage->x, .d_x = storage->d_x, .params = storage->params,
         .d_params = storage->d_params, .saved = storage->saved,

@@ -30,6 +30,8 @@ libgraph_a_SOURCES = \
 	src/graph/plan.h \
 	src/graph/program.c \
 	src/graph/program.h \
+	src/graph/recompute.c \
+	src/graph/recompute.h \
 	src/graph/store.c \
 	src/graph/store.h \
 	src/graph/verify.c

@@ -1,0 +1,243 @@
+/* recompute.c: activations that are made again in backward instead of being kept from forward. */
+#include "graph/recompute.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "graph/build.h"
+
+bool remake_keeps_saved(const struct op *op)
+{
+    return op->reference->recompute != NULL;
+}
+
+static bool is_backward(const struct instruction *at)
+{
+    switch (at->phase) {
+    case PHASE_BACKWARD:
+    case PHASE_BACKWARD_DATA:
+    case PHASE_BACKWARD_PARAMS: return true;
+    case PHASE_FORWARD:
+    case PHASE_UPDATE:
+    case PHASE_RECOMPUTE:
+    case PHASE_COUNT: break;
+    }
+    return false;
+}
+
+static bool can_remake(const struct program *program, const struct instruction *at)
+{
+    return at->phase == PHASE_FORWARD && at->op && program->values[at->y].kind == KIND_ACTIVATION &&
+           program->values[at->y].home == HOME_ARENA;
+}
+
+struct remade remade_open(const struct program *program)
+{
+    size_t values = (size_t)program->value_count;
+    struct remade remade = {.program = program};
+    remade.producer = memory_new(values, sizeof *remade.producer);
+    remade.now = memory_new(values, sizeof *remade.now);
+    remade.chain = memory_new(values, sizeof *remade.chain);
+    for (int v = 0; v < program->value_count; v++) remade.producer[v] = -1;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (!can_remake(program, at)) continue;
+        remade.producer[at->y] = i;
+        for (int k = 0; k < at->saved_count && !remake_keeps_saved(at->op); k++)
+            remade.producer[at->saved[k]] = i;
+    }
+    return remade;
+}
+
+void remade_close(struct remade *remade)
+{
+    free(remade->producer);
+    free(remade->now);
+    free(remade->chain);
+}
+
+static void value_made(struct remade *remade, int value)
+{
+    remade->now[value] = remade->value_count++;
+    remade->chain[remade->chain_count++] = value;
+}
+
+/* Sees to it that `value` is there: it is kept, or made again, after what that needs. */
+static void value_wanted(struct remade *remade, int value)
+{
+    int i = remade->producer[value];
+    if (i < 0 || remade->remake[i] == REMAKE_NOT || remade->now[value] >= 0) return;
+    const struct instruction *at = &remade->program->instructions[i];
+    for (int k = 0; k < at->x_count; k++) value_wanted(remade, at->x[k]);
+    value_made(remade, at->y);
+    for (int k = 0; k < at->saved_count && !remake_keeps_saved(at->op); k++)
+        value_made(remade, at->saved[k]);
+    if (at->sums_given) remade->value_count++;
+    remade->next(remade->context, i, true);
+}
+
+/* Leaves in the chain what was made for the sake of remaking alone and is not to be kept. */
+static void chain_sift(struct remade *remade, const struct instruction *at)
+{
+    int kept = 0;
+    for (int c = 0; c < remade->chain_count; c++) {
+        int value = remade->chain[c];
+        bool each = remade->remake[remade->producer[value]] == REMAKE_EACH;
+        if (each && !ids_have(at->reads, at->read_count, value)) remade->chain[kept++] = value;
+    }
+    remade->chain_count = kept;
+}
+
+static void chain_forget(struct remade *remade)
+{
+    for (int c = 0; c < remade->chain_count; c++) remade->now[remade->chain[c]] = -1;
+    remade->chain_count = 0;
+}
+
+void remade_walk(struct remade *remade)
+{
+    const struct program *program = remade->program;
+    remade->value_count = program->value_count;
+    remade->chain_count = 0;
+    for (int v = 0; v < program->value_count; v++) remade->now[v] = -1;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        bool backward = is_backward(at);
+        for (int k = 0; backward && k < at->read_count; k++) value_wanted(remade, at->reads[k]);
+        chain_sift(remade, at);
+        remade->next(remade->context, i, false);
+        chain_forget(remade);
+    }
+}
+
+/* What a pass over the values' readers finds out. */
+struct readers {
+    bool *by_weights, *by_others;   /* by value: backward instructions that read it */
+};
+
+static struct readers readers_open(const struct program *program)
+{
+    struct readers readers = {memory_new((size_t)program->value_count, sizeof(bool)),
+                              memory_new((size_t)program->value_count, sizeof(bool))};
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        bool *by = at->phase == PHASE_BACKWARD_PARAMS ? readers.by_weights : readers.by_others;
+        for (int k = 0; is_backward(at) && k < at->read_count; k++) by[at->reads[k]] = true;
+    }
+    return readers;
+}
+
+void recompute_cheap(const struct program *program, enum remake *remake)
+{
+    struct readers readers = readers_open(program);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        remake[i] = REMAKE_NOT;
+        if (!can_remake(program, at) || !remake_keeps_saved(at->op) || at->x_count != 1) continue;
+        if (readers.by_weights[at->y] && !readers.by_others[at->y] && readers.by_others[at->x[0]])
+            remake[i] = REMAKE_ONCE;
+    }
+    free(readers.by_weights);
+    free(readers.by_others);
+}
+
+/* The pass under way: `program` is being filled with the instructions of `from`. */
+struct pass {
+    struct program *program;
+    struct remade remade;
+    struct instruction *from;
+};
+
+static void ids_replace(const struct remade *remade, int *ids, int count)
+{
+    for (int k = 0; k < count; k++)
+        if (ids[k] >= 0 && ids[k] < remade->program->value_count && remade->now[ids[k]] >= 0)
+            ids[k] = remade->now[ids[k]];
+}
+
+static void move_as_is(struct pass *pass, int i)
+{
+    struct instruction at = pass->from[i];
+    if (is_backward(&at)) {
+        ids_replace(&pass->remade, at.x, at.x_count);
+        ids_replace(&pass->remade, at.saved, at.saved_count);
+        ids_replace(&pass->remade, &at.y, 1);
+    }
+    build_push(pass->program, at);
+}
+
+static int value_again(struct program *program, int id)
+{
+    struct value value = program->values[id];
+    return build_value(program, value, text_format("%s again", value.name));
+}
+
+/* Sums that forward gives besides are given again and read by nobody: so it is sure to run the same code. */
+static void move_again(struct pass *pass, int i)
+{
+    const struct instruction *forward = &pass->from[i];
+    struct program *program = pass->program;
+    const char *name = forward->node >= 0 ? program->graph->nodes[forward->node].name : forward->name;
+    struct instruction at = instruction_new(PHASE_RECOMPUTE, forward->op, forward->settings,
+                                            text_format("%s again", name));
+    at.node = forward->node;
+    at.slice = forward->slice;
+    at.engine = forward->engine;
+    at.loss_weight = forward->loss_weight;
+    at.x = ids_copy(forward->x, forward->x_count);
+    at.x_count = forward->x_count;
+    at.params = ids_copy(forward->params, forward->param_count);
+    at.param_count = forward->param_count;
+    at.saved = ids_copy(forward->saved, forward->saved_count);
+    at.saved_count = forward->saved_count;
+    at.y = forward->y;
+    value_again(program, at.y);
+    for (int k = 0; k < at.saved_count && !remake_keeps_saved(at.op); k++) value_again(program, at.saved[k]);
+    if (forward->sums_given) {
+        at.sums_given = true;
+        at.sums = value_again(program, forward->sums);
+    }
+    ids_replace(&pass->remade, at.x, at.x_count);
+    ids_replace(&pass->remade, at.saved, at.saved_count);
+    ids_replace(&pass->remade, &at.y, 1);
+    build_push(program, at);
+}
+
+static void move_next(void *context, int i, bool again)
+{
+    struct pass *pass = context;
+    if (again) move_again(pass, i);
+    else move_as_is(pass, i);
+}
+
+static int first_backward(const struct program *program)
+{
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (at->phase == PHASE_RECOMPUTE || is_backward(at)) return i;
+    }
+    return program->count;
+}
+
+void recompute(struct program *program, const enum remake *remake)
+{
+    struct program before = *program;
+    struct pass pass = {.program = program, .from = program->instructions};
+    pass.remade = remade_open(&before);
+    pass.remade.remake = remake;
+    pass.remade.next = move_next;
+    pass.remade.context = &pass;
+    program->instructions = NULL;
+    program->count = 0;
+    remade_walk(&pass.remade);
+    program->first_backward = first_backward(program);
+    remade_close(&pass.remade);
+    free(before.instructions);
+}
+
+int recompute_count(const struct program *program)
+{
+    int count = 0;
+    for (int i = 0; i < program->count; i++) count += program->instructions[i].phase == PHASE_RECOMPUTE;
+    return count;
+}

@@ -1,0 +1,46 @@
+/* recompute.h: which activations are kept from forward to backward, and which are made again. */
+#ifndef GRAPH_RECOMPUTE_H
+#define GRAPH_RECOMPUTE_H
+
+#include "graph/program.h"
+
+/* What becomes of what a forward instruction writes, when backward wants it. */
+enum remake {
+    REMAKE_NOT,      /* it is kept */
+    REMAKE_ONCE,     /* it is made again before it is first wanted, and kept from there on */
+    REMAKE_EACH,     /* made again for other remaking, it is not kept for backward, which has it made anew */
+};
+
+/* A step as it would be with some activations made again: the program's instructions in order, those
+ * that remake put in before those that want what they make. */
+struct remade {
+    const struct program *program;
+    const enum remake *remake;   /* by instruction */
+    int *producer;               /* by value: the forward instruction that writes it; -1 */
+    int *now;                    /* by value: what was made of it last; -1: nothing */
+    int *chain, chain_count;     /* values made for the instruction to come */
+    int value_count;             /* the program's and those made so far */
+    /* Instruction `i` comes next, as it is or `again`; now[] is what it should read, and, when
+     * again, what it writes. */
+    void (*next)(void *context, int i, bool again);
+    void *context;
+};
+struct remade remade_open(const struct program *program);
+void remade_walk(struct remade *remade);
+void remade_close(struct remade *remade);
+
+/* Whether the op remakes its output from what forward saved, which is then kept; otherwise forward is
+ * run again, and what it saved is made again as well. */
+bool remake_keeps_saved(const struct op *op);
+
+/* Strategy keep: normalised activations that only weight gradients read, and that batch norm makes
+ * again from its input, which its own backward needs anyway. remake[program->count]. */
+void recompute_cheap(const struct program *program, enum remake *remake);
+
+/* The pass: puts the instructions in that make activations again. Bits do not change. Before lanes. */
+void recompute(struct program *program, const enum remake *remake);
+
+/* How many of its instructions make something again. */
+int recompute_count(const struct program *program);
+
+#endif

@@ -1,0 +1,188 @@
+/* Activations made again: the same bits as when they are kept, whatever is chosen; smaller arenas. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "graph/recompute.h"
+#include "net.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+/* How an activation is chosen for being made again. */
+enum choice { CHOOSE_NONE, CHOOSE_CHEAP, CHOOSE_ALL_ONCE, CHOOSE_ALL_EACH, CHOOSE_RANDOM };
+
+struct policy {
+    enum choice choice;
+    uint64_t seed;
+    int again;           /* answer: instructions that make something again */
+};
+
+static void choose(struct program *program, void *context)
+{
+    struct policy *policy = context;
+    enum remake *remake = memory_new((size_t)program->count, sizeof *remake);
+    struct random random = random_open(policy->seed, PURPOSE_TEST, 0, 0);
+    if (policy->choice == CHOOSE_CHEAP) recompute_cheap(program, remake);
+    for (int i = 0; i < program->count; i++) {
+        if (policy->choice == CHOOSE_ALL_ONCE) remake[i] = REMAKE_ONCE;
+        if (policy->choice == CHOOSE_ALL_EACH) remake[i] = REMAKE_EACH;
+        if (policy->choice == CHOOSE_RANDOM) remake[i] = (enum remake)random_below(&random, 3);
+    }
+    recompute(program, remake);
+    policy->again = recompute_count(program);
+    free(remake);
+}
+
+/* What two steps of training leave. */
+struct outcome {
+    float **gradients;
+    float *params, *losses;
+    int64_t arena, bound;
+};
+
+static const char net_pooled[] =
+    "[input]\n"
+    "channels = 3\n"
+    "size = 16\n"
+    "[layers]\n"
+    "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+    "bn1 = batchnorm conv1\n"
+    "relu1 = relu6 bn1\n"
+    "pool1 = maxpool relu1 kernel=3 stride=2 pad=1\n"
+    "lrn = lrn pool1\n"
+    "conv2 = conv lrn filters=8 kernel=3 pad=1\n"
+    "gelu = gelu conv2\n"
+    "drop = dropout gelu rate=0.4\n"
+    "conv3 = conv drop filters=8 kernel=3 pad=1 groups=8 bias=no\n"
+    "bn3 = batchnorm conv3\n"
+    "leaky = leaky_relu bn3\n"
+    "cat = concat leaky pool1\n"
+    "bn4 = batchnorm cat\n"
+    "relu4 = relu bn4\n"
+    "conv4 = conv relu4 filters=6 kernel=1\n"
+    "pool4 = adaptive_maxpool conv4 size=2\n"
+    "flat = flatten pool4\n"
+    "fc1 = linear flat units=7\n"
+    "relu5 = relu fc1\n"
+    "fc = linear relu5 units=5\n";
+
+static struct outcome outcome_of(const char *text, bool fused, struct net_options options, struct policy *policy)
+{
+    struct graph graph = net_graph(text, fused);
+    struct net net;
+    struct outcome out = {0};
+    options.training = true;
+    options.pass = choose;
+    options.pass_context = policy;
+    net_open(&net, &graph, &options);
+    out.gradients = memory_new((size_t)graph.param_count, sizeof *out.gradients);
+    for (int step = 0; step < 2; step++) {
+        net_batch(&net, (uint64_t)step);
+        assert_int_equal(net_run(&net, 0.05), OK);
+    }
+    for (int p = 0; p < graph.param_count; p++) out.gradients[p] = net_gradient(&net, p);
+    out.arena = exec_plan(net.exec)->arena_bytes;
+    out.bound = exec_plan(net.exec)->live_bytes_bound;
+    out.losses = memory_new((size_t)options.batch, sizeof *out.losses);
+    memcpy(out.losses, exec_losses(net.exec), (size_t)options.batch * sizeof *out.losses);
+    out.params = memory_new((size_t)graph_param_elements(&graph), sizeof *out.params);
+    int64_t at = 0;
+    for (int p = 0; p < graph.param_count; p++) {
+        if (graph.params[p].spec.role == ROLE_STATISTIC) continue;
+        assert_int_equal(store_read(net.store, p, STORE_MASTER, out.params + at), OK);
+        at += shape_count(graph.params[p].spec.shape);
+    }
+    net_close(&net);
+    graph_free(&graph);
+    return out;
+}
+
+static void outcome_free(const char *text, bool fused, struct outcome *out)
+{
+    struct graph graph = net_graph(text, fused);
+    for (int p = 0; p < graph.param_count; p++) free(out->gradients[p]);
+    graph_free(&graph);
+    free(out->gradients);
+    free(out->params);
+    free(out->losses);
+}
+
+static void assert_same(const char *text, bool fused, int batch, const struct outcome *a, const struct outcome *b)
+{
+    struct graph graph = net_graph(text, fused);
+    assert_memory_equal(a->losses, b->losses, (size_t)batch * sizeof(float));
+    for (int p = 0; p < graph.param_count; p++) {
+        if (!a->gradients[p]) continue;
+        size_t bytes = (size_t)shape_count(graph.params[p].spec.shape) * sizeof(float);
+        assert_memory_equal(a->gradients[p], b->gradients[p], bytes);
+    }
+    assert_memory_equal(a->params, b->params, (size_t)graph_param_elements(&graph) * sizeof(float));
+    graph_free(&graph);
+}
+
+/* Every choice gives the bits of keeping all. */
+static void check_bits(const char *text, bool fused, struct net_options options)
+{
+    struct policy none = {CHOOSE_NONE, 0, 0};
+    struct outcome kept = outcome_of(text, fused, options, &none);
+    assert_int_equal(none.again, 0);
+    for (int choice = CHOOSE_CHEAP; choice <= CHOOSE_RANDOM; choice++)
+        for (uint64_t seed = 0; seed < (choice == CHOOSE_RANDOM ? 4 : 1); seed++) {
+            struct policy policy = {(enum choice)choice, seed, 0};
+            struct outcome out = outcome_of(text, fused, options, &policy);
+            assert_same(text, fused, options.batch, &kept, &out);
+            if (choice != CHOOSE_CHEAP) assert_true(policy.again > 0);
+            outcome_free(text, fused, &out);
+        }
+    outcome_free(text, fused, &kept);
+}
+
+static void check_nets(struct net_options options)
+{
+    const char *const texts[] = {net_mixed, net_plain, net_pooled};
+    for (int t = 0; t < 3; t++)
+        for (int fused = 0; fused < 2; fused++) check_bits(texts[t], fused, options);
+}
+
+static void test_bits(void **state)
+{
+    (void)state;
+    check_nets((struct net_options){.batch = 4, .storage = F32});
+}
+
+static void test_bits_bf16(void **state)
+{
+    (void)state;
+    check_nets((struct net_options){.batch = 4, .storage = BF16});
+}
+
+static void test_bits_slices(void **state)
+{
+    (void)state;
+    check_nets((struct net_options){.batch = 6, .slices = 3, .storage = F32});
+}
+
+static void test_bits_lanes(void **state)
+{
+    (void)state;
+    check_nets((struct net_options){.batch = 4, .slices = 2, .lanes = 2, .storage = F32});
+}
+
+static void test_bits_reference(void **state)
+{
+    (void)state;
+    check_nets((struct net_options){.batch = 2, .storage = F16, .reference = true});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits),       cmocka_unit_test(test_bits_bf16), cmocka_unit_test(test_bits_slices),
+        cmocka_unit_test(test_bits_lanes), cmocka_unit_test(test_bits_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
