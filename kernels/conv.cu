@@ -10,8 +10,10 @@ extern "C" {
 #include "device/cuda_tuning.h"
 }
 
-static const struct conv_kind *const kinds[] = {&conv_by_cudnn, &conv_by_depthwise, &conv_by_direct};
-#define KINDS 3
+static const struct conv_kind *const kinds[] = {
+    &conv_by_cudnn, &conv_by_product, &conv_by_depthwise, &conv_by_stem, &conv_by_direct,
+};
+#define KINDS 5
 #define OFFERS 96                        /* ways worth making */
 #define PROBLEM_TEXT 256
 
@@ -83,14 +85,14 @@ static size_t extra_workspace(const struct conv_way *way)
 }
 
 static bool way_make(struct conv_way *way, const struct conv_problem *problem, const char *choice,
-                     cudnnHandle_t handle)
+                     const struct conv_tools *tools)
 {
     size_t length = strcspn(choice, " ");
     for (int i = 0; i < KINDS; i++) {
         if (strlen(kinds[i]->name) != length || strncmp(kinds[i]->name, choice, length) != 0) continue;
         *way = (struct conv_way){.kind = kinds[i], .problem = *problem};
         snprintf(way->choice, sizeof way->choice, "%s", choice);
-        if (!kinds[i]->make(way, handle)) return false;
+        if (!kinds[i]->make(way, tools)) return false;
         size_t bytes = extra_workspace(way);
         if (bytes > way->workspace) way->workspace = bytes;
         return true;
@@ -99,9 +101,9 @@ static bool way_make(struct conv_way *way, const struct conv_problem *problem, c
 }
 
 /* The kind's part of the work, and what it leaves to us. */
-static enum status way_run(const struct conv_way *way, const struct call *call, cudnnHandle_t handle)
+static enum status way_run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
 {
-    TRY(way->kind->run(way, call, handle));
+    TRY(way->kind->run(way, call, tools));
     if (way->problem.phase == PHASE_BACKWARD_PARAMS && call->param_count > 1)
         return conv_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
     if (!way->problem.sums || way->gives_sums) return OK;
@@ -134,7 +136,7 @@ static enum status fill(const struct call *call, const struct tensor *tensor)
 struct trial {
     struct tensor x, y, sums, params[2], d_params[2];
     struct call call;
-    cudnnHandle_t handle;
+    const struct conv_tools *tools;
     cudaEvent_t begin, end;
     char *memory;
 };
@@ -176,7 +178,7 @@ static enum status trial_memory(struct trial *t, size_t workspace)
 
 /* Without memory for it trial->memory stays NULL. */
 static enum status trial_open(struct trial *t, const struct conv_problem *p, struct device *device,
-                              cudnnHandle_t handle, size_t workspace)
+                              const struct conv_tools *tools, size_t workspace)
 {
     struct shape weight = {.rank = 4, .dim = {p->k, p->c / p->groups, p->kernel[0], p->kernel[1]}};
     struct shape shapes[2] = {weight, shape_vector(p->k)};
@@ -187,11 +189,11 @@ static enum status trial_open(struct trial *t, const struct conv_problem *p, str
         t->params[i] = (struct tensor){.dtype = p->dtype, .shape = shapes[i]};
         t->d_params[i] = (struct tensor){.dtype = F32, .shape = shapes[i]};
     }
-    t->handle = handle;
+    t->tools = tools;
     t->call.phase = p->phase;
     t->call.device = device;
     t->call.lane = device->backend->stream(device, 0);
-    TRY(cuda_cudnn_status(device, cudnnSetStream(handle, stream_of(&t->call)), "giving cuDNN its stream"));
+    TRY(cuda_cudnn_status(device, cudnnSetStream(tools->cudnn, stream_of(&t->call)), "giving cuDNN its stream"));
     TRY(cuda_status(device, cudaEventCreate(&t->begin), "creating an event"));
     TRY(cuda_status(device, cudaEventCreate(&t->end), "creating an event"));
     TRY(trial_memory(t, workspace));
@@ -226,7 +228,7 @@ static float trial_once(const struct trial *t, const struct conv_way *way)
 {
     cudaStream_t stream = stream_of(&t->call);
     cudaEventRecord(t->begin, stream);
-    if (way_run(way, &t->call, t->handle) != OK) return -1;
+    if (way_run(way, &t->call, t->tools) != OK) return -1;
     cudaEventRecord(t->end, stream);
     return trial_elapsed(t);
 }
@@ -239,7 +241,7 @@ static cudaGraphExec_t trial_record(const struct trial *t, const struct conv_way
     cudaGraphExec_t executable = NULL;
     bool good = true;
     if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) return NULL;
-    for (int i = 0; good && i < runs; i++) good = way_run(way, &t->call, t->handle) == OK;
+    for (int i = 0; good && i < runs; i++) good = way_run(way, &t->call, t->tools) == OK;
     if (cudaStreamEndCapture(stream, &graph) != cudaSuccess || !graph) return NULL;
     if (good && cudaGraphInstantiate(&executable, graph, 0) != cudaSuccess) executable = NULL;
     cudaGraphDestroy(graph);
@@ -249,20 +251,23 @@ static cudaGraphExec_t trial_record(const struct trial *t, const struct conv_way
 #define TRIAL_ROUNDS 3
 #define TRIAL_ENOUGH 0.3f                /* milliseconds that one round should take */
 #define TRIAL_RUNS 8
+#define TRIAL_LOADING 20                 /* milliseconds that a first run may take longer */
 
 /* Milliseconds of one run, the best of a few rounds; negative if the way does not work, and less exact if it is
  * far from `best`. */
 static float trial_time(const struct trial *t, const struct conv_way *way, float best)
 {
     cudaStream_t stream = stream_of(&t->call);
-    if (trial_once(t, way) < 0) return -1;
-    float least = trial_once(t, way);
-    if (least < 0 || least > 2 * best + 0.05f) return least;
+    float least = trial_once(t, way);    /* the library loads its code meanwhile */
+    if (least < 0 || least > 3 * best + TRIAL_LOADING) return least;
+    least = trial_once(t, way);
+    if (least < 0 || least > 1.3f * best + 0.05f) return least;
     int runs = (int)(TRIAL_ENOUGH / (least + 0.001f)) + 1;
     if (runs > TRIAL_RUNS) runs = TRIAL_RUNS;
     cudaGraphExec_t graph = trial_record(t, way, runs);
     if (!graph) return -1;
-    for (int i = 0; i < TRIAL_ROUNDS && least >= 0; i++) {
+    int rounds = least > 1 ? 1 : TRIAL_ROUNDS;
+    for (int i = 0; i < rounds && least >= 0; i++) {
         cudaEventRecord(t->begin, stream);
         cudaGraphLaunch(graph, stream);
         cudaEventRecord(t->end, stream);
@@ -280,15 +285,15 @@ struct ways {
     float time[OFFERS];                  /* milliseconds; negative: none */
 };
 
-static void ways_make(struct ways *ways, const struct conv_problem *p, cudnnHandle_t handle)
+static void ways_make(struct ways *ways, const struct conv_problem *p, const struct conv_tools *tools)
 {
     char(*choices)[CONV_CHOICE] = (char(*)[CONV_CHOICE])memory_new(OFFERS, CONV_CHOICE);
     int offered = 0;
     for (int i = 0; i < KINDS; i++)
-        offered += kinds[i]->offer(p, handle, OFFERS - offered, choices + offered);
+        offered += kinds[i]->offer(p, tools, OFFERS - offered, choices + offered);
     for (int i = 0; i < offered; i++)
-        if (way_make(&ways->way[ways->count], p, choices[i], handle)) ways->time[ways->count++] = -1;
-    if (ways->count == 0 && way_make(&ways->way[0], p, conv_by_direct.name, handle)) ways->time[ways->count++] = -1;
+        if (way_make(&ways->way[ways->count], p, choices[i], tools)) ways->time[ways->count++] = -1;
+    if (ways->count == 0 && way_make(&ways->way[0], p, conv_by_direct.name, tools)) ways->time[ways->count++] = -1;
     free(choices);
 }
 
@@ -317,11 +322,11 @@ static size_t workspace_largest(const struct ways *ways, size_t limit)
 }
 
 static enum status ways_time(struct ways *ways, const struct conv_problem *p, struct device *device,
-                             cudnnHandle_t handle)
+                             const struct conv_tools *tools)
 {
     size_t limit = workspace_limit(ways, p);
     struct trial trial;
-    enum status status = trial_open(&trial, p, device, handle, workspace_largest(ways, limit));
+    enum status status = trial_open(&trial, p, device, tools, workspace_largest(ways, limit));
     float best = 1e9;
     for (int i = 0; status == OK && trial.memory && i < ways->count; i++) {
         if (ways->way[i].workspace > limit) continue;
@@ -352,13 +357,13 @@ static int ways_best(const struct ways *ways)
 static pthread_mutex_t timing = PTHREAD_MUTEX_INITIALIZER;
 
 /* Takes the best way over; *time is negative when there was no memory to time any. */
-static enum status search(const struct conv_problem *p, struct device *device, cudnnHandle_t handle,
+static enum status search(const struct conv_problem *p, struct device *device, const struct conv_tools *tools,
                           struct conv_way *chosen, float *time)
 {
     struct ways *ways = (struct ways *)memory_new(1, sizeof *ways);
-    ways_make(ways, p, handle);
+    ways_make(ways, p, tools);
     pthread_mutex_lock(&timing);
-    enum status status = ways_time(ways, p, device, handle);
+    enum status status = ways_time(ways, p, device, tools);
     pthread_mutex_unlock(&timing);
     int best = ways_best(ways);
     if (best < 0) best = 0;
@@ -372,16 +377,17 @@ static enum status search(const struct conv_problem *p, struct device *device, c
     return status;
 }
 
-/* Of the GPU, the library and the problem; the caller frees it. */
+/* Of the GPU, the libraries and the problem; the caller frees it. */
 static char *key_new(const struct conv_problem *p, const struct device *device)
 {
     char text[PROBLEM_TEXT];
     problem_print(p, text);
-    return text_format("%s, cuDNN %zu, %s", cuda_facts(device)->name, cudnnGetVersion(), text);
+    return text_format("%s, cuDNN %zu, cuBLAS %zu, %s", cuda_facts(device)->name, cudnnGetVersion(),
+                       cublasLtGetVersion(), text);
 }
 
 /* A remembered choice says how long it took and what it needs: "131.2 us 1048576 bytes cudnn plain 37 2=5". */
-static bool recall(const struct tuning *tuning, const char *key, const struct conv_problem *p, cudnnHandle_t handle,
+static bool recall(const struct tuning *tuning, const char *key, const struct conv_problem *p, const struct conv_tools *tools,
                    struct conv_way *chosen)
 {
     const char *text = tuning_find(tuning, key);
@@ -390,18 +396,18 @@ static bool recall(const struct tuning *tuning, const char *key, const struct co
     int used = 0;
     if (!text || sscanf(text, "%f us %zu bytes %n", &time, &bytes, &used) < 2 || used == 0) return false;
     if (strlen(text + used) >= CONV_CHOICE) return false;
-    return way_make(chosen, p, text + used, handle);
+    return way_make(chosen, p, text + used, tools);
 }
 
-static enum status choose_with(const struct conv_problem *p, struct device *device, cudnnHandle_t handle,
+static enum status choose_with(const struct conv_problem *p, struct device *device, const struct conv_tools *tools,
                                struct conv_way *chosen)
 {
     char *key = key_new(p, device);
     struct tuning *tuning = tuning_open();
     enum status status = OK;
-    if (!recall(tuning, key, p, handle, chosen)) {
+    if (!recall(tuning, key, p, tools, chosen)) {
         float time = -1;
-        status = search(p, device, handle, chosen, &time);
+        status = search(p, device, tools, chosen, &time);
         if (status == OK && time >= 0) {
             char *choice = text_format("%.1f us %zu bytes %s", 1000 * time, chosen->workspace, chosen->choice);
             tuning_set(tuning, key, choice);
@@ -417,10 +423,11 @@ static enum status choose_with(const struct conv_problem *p, struct device *devi
 
 static enum status choose(const struct conv_problem *p, struct device *device, struct conv_way *chosen)
 {
-    cudnnHandle_t handle;
-    TRY(cuda_cudnn_borrow(device, &handle));
-    enum status status = choose_with(p, device, handle, chosen);
-    cuda_cudnn_return(device, handle);
+    struct conv_tools tools = {.device = device};
+    TRY(cuda_cudnn_borrow(device, &tools.cudnn));
+    enum status status = cuda_cublaslt(device, &tools.cublaslt);
+    if (status == OK) status = choose_with(p, device, &tools, chosen);
+    cuda_cudnn_return(device, tools.cudnn);
     return status;
 }
 
@@ -481,10 +488,11 @@ static size_t workspace(const struct call *call)
 static enum status run(const struct call *call)
 {
     struct part *part;
-    cudnnHandle_t handle;
+    struct conv_tools tools = {.device = call->device};
     TRY(part_of(call, &part));
-    TRY(cuda_cudnn(call->device, call->lane, &handle));
-    return way_run(&part->way, call, handle);
+    TRY(cuda_cudnn(call->device, call->lane, &tools.cudnn));
+    TRY(cuda_cublaslt(call->device, &tools.cublaslt));
+    return way_run(&part->way, call, &tools);
 }
 
 static enum status backward_data(const struct call *call)

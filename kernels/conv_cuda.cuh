@@ -57,15 +57,23 @@ struct conv_way {
     void *state;                 /* the kind's own */
 };
 
+/* The device, and its libraries' handles for one thread and lane at a time. */
+struct conv_tools {
+    struct device *device;
+    cudnnHandle_t cudnn;
+    cublasLtHandle_t cublaslt;
+};
+
 struct conv_kind {
     const char *name;
     /* Ways worth timing; how many. */
-    int (*offer)(const struct conv_problem *problem, cudnnHandle_t handle, int most, char choices[][CONV_CHOICE]);
+    int (*offer)(const struct conv_problem *problem, const struct conv_tools *tools, int most,
+                 char choices[][CONV_CHOICE]);
     /* Makes way->state and way->workspace from way->choice and way->problem; false if it cannot be. */
-    bool (*make)(struct conv_way *way, cudnnHandle_t handle);
+    bool (*make)(struct conv_way *way, const struct conv_tools *tools);
     void (*release)(struct conv_way *way);
-    /* Queues the phase on call->lane, which is the handle's stream. The bias's gradient is not its business. */
-    enum status (*run)(const struct conv_way *way, const struct call *call, cudnnHandle_t handle);
+    /* Queues the phase on call->lane, which is also cuDNN's stream. The bias's gradient is not its business. */
+    enum status (*run)(const struct conv_way *way, const struct call *call, const struct conv_tools *tools);
 };
 
 /* Where operands may begin in a workspace. */
@@ -74,7 +82,8 @@ static inline size_t conv_align(size_t bytes)
     return div_up(bytes, (size_t)256) * 256;
 }
 
-extern const struct conv_kind conv_by_cudnn, conv_by_depthwise, conv_by_direct;
+extern const struct conv_kind conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_stem,
+    conv_by_direct;
 
 /* Small enough for tests and toys, where exactness is worth more than speed: gradients of weights are not rounded to
  * 16 bits on the way, and sums are those of the y that was stored. */

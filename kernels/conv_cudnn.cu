@@ -216,14 +216,14 @@ static struct dnn_graph *describe(const struct conv_problem *p, const struct lay
     return NULL;
 }
 
-static int offer(const struct conv_problem *p, cudnnHandle_t handle, int most, char choices[][CONV_CHOICE])
+static int offer(const struct conv_problem *p, const struct conv_tools *tools, int most, char choices[][CONV_CHOICE])
 {
     struct layout layouts[LAYOUTS];
     char engines[16][DNN_ENGINE_TEXT];
     struct dnn_rules rules = {.tensor_cores = p->tf32, .deterministic = p->deterministic};
     int count = 0, layout_count = all_layouts(p, layouts);
     for (int i = 0; i < layout_count; i++) {
-        struct dnn_graph *graph = describe(p, &layouts[i], handle);
+        struct dnn_graph *graph = describe(p, &layouts[i], tools->cudnn);
         if (!graph) continue;
         int wanted = conv_products(p) < 1e7 ? 3 : layouts[i].most;
         int found = dnn_graph_engines(graph, &rules, wanted, engines);
@@ -281,10 +281,10 @@ static bool plan_layout(const struct conv_problem *p, const char *choice, cudnnH
     return false;
 }
 
-static bool make(struct conv_way *way, cudnnHandle_t handle)
+static bool make(struct conv_way *way, const struct conv_tools *tools)
 {
     struct cudnn_way made = {};
-    if (!plan_layout(&way->problem, way->choice + strlen("cudnn "), handle, &made)) return false;
+    if (!plan_layout(&way->problem, way->choice + strlen("cudnn "), tools->cudnn, &made)) return false;
     size_t bytes = 0;
     for (int i = X; i <= Y; i++) {
         made.copies[i] = operand_is_copied(&way->problem, &made.layout, i);
@@ -391,7 +391,7 @@ static enum status finish_y(const struct conv_problem *p, const struct cudnn_way
                          bias);
 }
 
-static enum status run(const struct conv_way *way, const struct call *call, cudnnHandle_t handle)
+static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
 {
     const struct cudnn_way *made = (const struct cudnn_way *)way->state;
     const struct conv_problem *p = &way->problem;
@@ -409,7 +409,7 @@ static enum status run(const struct conv_way *way, const struct call *call, cudn
     if (made->copies[X] && p->phase != PHASE_BACKWARD_DATA) TRY(copy_x_in(p, l, call, data[X], at.x));
     if (made->copies[WEIGHT] && !params) TRY(copy_weight_in(p, l, call, data[WEIGHT], at.weight));
     if (made->copies[Y] && !forward) TRY(copy_y_in(p, l, call, data[Y], at.y));
-    cudnnStatus_t error = dnn_plan_run(made->plan, handle, data, workspace + made->scratch);
+    cudnnStatus_t error = dnn_plan_run(made->plan, tools->cudnn, data, workspace + made->scratch);
     if (error != CUDNN_STATUS_SUCCESS)
         return way->trusted ? cuda_cudnn_status(call->device, error, "a convolution") : NO_DEVICE;
     if (forward) return finish_y(p, made, call, &at, data[Y]);

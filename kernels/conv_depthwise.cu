@@ -1,36 +1,68 @@
 /* conv_depthwise.cu: convolution of each channel by itself (groups = c = k): square kernels of 3, 5 or 7 with as much
  * padding as keeps the image's size, stride 1 or 2.
  *
- * A thread works on a few neighbouring channels and on strips of neighbouring columns; a block on a run of strips
- * one after the other, so that rows are read from memory once and then found in the first cache. */
+ * A thread works on a few neighbouring channels and on tiles of a few rows and columns; a block on a run of tiles, one
+ * after the other, so that what neighbours share is read from memory once and then found in the first cache. */
 #include "kernels/conv_cuda.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / 32)
-#define STRIP 4                      /* columns */
+#define COLUMNS 4                    /* of a tile */
 #define GRID_MOST 65535              /* of blocks in the grid's second dimension */
 
 /* Channels of one thread: as many as the registers hold weights for. */
 template <int kernel> constexpr int channels_of = kernel == 3 ? 4 : kernel == 5 ? 2 : 1;
 
+/* Rows of a tile of outputs: with stride 2 neighbours share too little. */
+template <int stride> constexpr int rows_of = stride == 1 ? 2 : 1;
+
 template <class T, int width> struct alignas(width * sizeof(T)) chunk {
     T at[width];
 };
 
-/* How the work is laid out. Blocks are `across` threads wide in channels; each takes `run` strips. */
+/* How the work is laid out. Blocks are `across` threads wide in channels; each takes `run` tiles. */
 struct layout {
     int c, in[2], out[2];
-    int across, strips_wide;         /* strips_wide: strips in one row of what is walked */
-    int64_t strips, run;
+    int across;
+    unsigned tiles_down, tiles_across, tiles, run;
 };
 
-template <class T, int width>
-__device__ static inline void load(float to[width], const T *from, bool inside)
+/* Where a tile lies. */
+struct place {
+    int n, row, column;
+};
+
+__device__ static inline struct place tile_place(const struct layout &l, unsigned tile, int rows)
 {
-    chunk<T, width> got = {};
-    if (inside) got = *(const chunk<T, width> *)from;
+    unsigned line = tile / l.tiles_across, n = line / l.tiles_down;
+    return {(int)n, (int)(line - n * l.tiles_down) * rows, (int)(tile - line * l.tiles_across) * COLUMNS};
+}
+
+/* `count` neighbouring pixels of one row, from column `left` on; outside the image they are zero. `image` points to the
+ * thread's channels in the image's first pixel. */
+template <class T, int width, int count>
+__device__ static inline void load_row(float to[count][width], const T *image, const int size[2], int c, int row, int left)
+{
+    bool inside = row >= 0 && row < size[0];
+    int first = (row * size[1] + left) * c;
 #pragma unroll
-    for (int v = 0; v < width; v++) to[v] = inside ? to_float(got.at[v]) : 0.0f;
+    for (int i = 0; i < count; i++) {
+        chunk<T, width> got = {};
+        if (inside && left + i >= 0 && left + i < size[1]) got = *(const chunk<T, width> *)(image + (first + i * c));
+#pragma unroll
+        for (int v = 0; v < width; v++) to[i][v] = to_float(got.at[v]);
+    }
+}
+
+template <class T, int width>
+__device__ static inline chunk<T, width> store_pixel(T *image, const int size[2], int c, int row, int column,
+                                                     const float value[width])
+{
+    chunk<T, width> out;
+#pragma unroll
+    for (int v = 0; v < width; v++) out.at[v] = from_float<T>(value[v]);
+    *(chunk<T, width> *)(image + (row * size[1] + column) * c) = out;
+    return out;
 }
 
 /* The weights of a thread's channels, tap by tap; turned by half a circle for the data gradient. */
@@ -45,251 +77,246 @@ __device__ static inline void load_weights(float to[kernel * kernel][width], con
             to[tap][v] = to_float(weight[(channel + v) * taps + (turned ? taps - 1 - tap : tap)]);
 }
 
-/* y from x; with stride 1 and turned weights, d_x from d_y. */
-template <class T, int kernel, int stride>
-__global__ void __launch_bounds__(THREADS, 2) forward_kernel(struct layout l, T *y, const T *x, const T *weight, bool turned)
+/* The block's sum of what its threads have for each channel, `count` numbers a channel:
+ * shares[blockIdx.y][number][channel]. `sums` is shared memory for a share of every warp. */
+template <int width, int count>
+__device__ static inline void write_share(const struct layout &l, float value[count][width], float *sums, float *shares,
+                                          bool number_last)
 {
-    constexpr int width = channels_of<kernel>, pad = kernel / 2, columns = (STRIP - 1) * stride + kernel;
-    int channel = (blockIdx.x * l.across + threadIdx.x % l.across) * width;
-    float w[kernel * kernel][width];
-    load_weights<T, kernel, width>(w, weight, channel, turned);
-    int64_t first = blockIdx.y * l.run, end = first + l.run < l.strips ? first + l.run : l.strips;
-    for (int64_t strip = first + threadIdx.x / l.across; strip < end; strip += THREADS / l.across) {
-        int q = (int)(strip % l.strips_wide) * STRIP;
-        int64_t row = strip / l.strips_wide;
-        int p = (int)(row % l.out[0]);
-        int64_t n = row / l.out[0];
-        float sum[STRIP][width] = {};
+    int lane = threadIdx.x % l.across, wide = l.across * width, share = wide * count;
+    float *mine = sums + threadIdx.x / 32 * share + lane * width;
 #pragma unroll
-        for (int r = 0; r < kernel; r++) {
-            int h = p * stride - pad + r;
-            const T *from = x + ((n * l.in[0] + h) * l.in[1]) * l.c + channel;
-            float line[columns][width];
+    for (int i = 0; i < count; i++)
 #pragma unroll
-            for (int i = 0; i < columns; i++) {
-                int at = q * stride - pad + i;
-                load<T, width>(line[i], from + (int64_t)at * l.c, h >= 0 && h < l.in[0] && at >= 0 && at < l.in[1]);
-            }
-#pragma unroll
-            for (int s = 0; s < kernel; s++)
-#pragma unroll
-                for (int i = 0; i < STRIP; i++)
-#pragma unroll
-                    for (int v = 0; v < width; v++) sum[i][v] += line[i * stride + s][v] * w[r * kernel + s][v];
+        for (int v = 0; v < width; v++) {
+            float total = value[i][v];
+            for (int step = 16; step >= l.across; step /= 2) total += __shfl_xor_sync(0xffffffff, total, step);
+            if (threadIdx.x % 32 < l.across) mine[i * wide + v] = total;
         }
-        T *to = y + (row * l.out[1] + q) * l.c + channel;
-#pragma unroll
-        for (int i = 0; i < STRIP; i++) {
-            chunk<T, width> out;
-#pragma unroll
-            for (int v = 0; v < width; v++) out.at[v] = from_float<T>(sum[i][v]);
-            if (q + i < l.out[1]) *(chunk<T, width> *)(to + (int64_t)i * l.c) = out;
-        }
+    __syncthreads();
+    for (int i = threadIdx.x; i < share; i += THREADS) {
+        float total = 0;
+        for (int warp = 0; warp < WARPS; warp++) total += sums[warp * share + i];
+        int channel = blockIdx.x * wide + i % wide, number = i / wide;
+        int at = number_last ? channel * count + number : number * l.c + channel;
+        shares[(int64_t)blockIdx.y * l.c * count + at] = total;
     }
 }
 
-/* d_x from d_y for stride 2: l.in is d_x's size and strips lie in d_x. Strips begin at even columns, so that which
- * taps meet which column is known when this is compiled. */
+/* y from x; with stride 1 and turned weights, d_x from d_y. Where `shares` is not NULL it gets the sums of y and of
+ * its squares. */
+template <class T, int kernel, int stride, bool summed>
+__global__ void __launch_bounds__(THREADS, 2)
+    forward_kernel(struct layout l, T *y, const T *x, const T *weight, bool turned, float *shares)
+{
+    constexpr int width = channels_of<kernel>, pad = kernel / 2, rows = rows_of<stride>;
+    constexpr int columns = (COLUMNS - 1) * stride + kernel;
+    extern __shared__ float warp_sums[];
+    int channel = (blockIdx.x * l.across + threadIdx.x % l.across) * width;
+    float w[kernel * kernel][width], total[2][width] = {};
+    load_weights<T, kernel, width>(w, weight, channel, turned);
+    unsigned first = blockIdx.y * l.run, end = min(first + l.run, l.tiles);
+    for (unsigned tile = first + threadIdx.x / l.across; tile < end; tile += THREADS / l.across) {
+        struct place at = tile_place(l, tile, rows);
+        const T *from = x + (int64_t)at.n * l.in[0] * l.in[1] * l.c + channel;
+        T *to = y + (int64_t)at.n * l.out[0] * l.out[1] * l.c + channel;
+        float sum[rows][COLUMNS][width] = {};
+#pragma unroll
+        for (int i = 0; i < (rows - 1) * stride + kernel; i++) {
+            float line[columns][width];
+            load_row<T, width, columns>(line, from, l.in, l.c, at.row * stride - pad + i, at.column * stride - pad);
+#pragma unroll
+            for (int row = 0; row < rows; row++) {
+                int r = i - row * stride;
+                if (r < 0 || r >= kernel) continue;
+#pragma unroll
+                for (int s = 0; s < kernel; s++)
+#pragma unroll
+                    for (int column = 0; column < COLUMNS; column++)
+#pragma unroll
+                        for (int v = 0; v < width; v++)
+                            sum[row][column][v] += line[column * stride + s][v] * w[r * kernel + s][v];
+            }
+        }
+#pragma unroll
+        for (int row = 0; row < rows; row++)
+#pragma unroll
+            for (int column = 0; column < COLUMNS; column++) {
+                if (at.row + row >= l.out[0] || at.column + column >= l.out[1]) continue;
+                chunk<T, width> stored = store_pixel<T, width>(to, l.out, l.c, at.row + row, at.column + column,
+                                                               sum[row][column]);
+                for (int v = 0; summed && v < width; v++) {
+                    float value = to_float(stored.at[v]);
+                    total[0][v] += value;
+                    total[1][v] += value * value;
+                }
+            }
+    }
+    if (summed) write_share<width, 2>(l, total, warp_sums, shares, false);
+}
+
+/* d_x from d_y for stride 2: tiles are 2 rows of d_x and begin at even rows and columns, so that which taps meet which
+ * pixel is known when this is compiled. Pixel i of a tile meets output pixel (i + pad - tap) / 2 of it, if that is
+ * whole. */
 template <class T, int kernel>
 __global__ void __launch_bounds__(THREADS, 2) backward_data_kernel(struct layout l, T *d_x, const T *d_y, const T *weight)
 {
     constexpr int width = channels_of<kernel>, pad = kernel / 2;
-    constexpr int before = (kernel - 1 - pad) / 2, columns = before + (STRIP - 1 + pad) / 2 + 1;
+    constexpr int before = (kernel - 1 - pad) / 2, lines = before + (1 + pad) / 2 + 1;
+    constexpr int columns = before + (COLUMNS - 1 + pad) / 2 + 1;
     int channel = (blockIdx.x * l.across + threadIdx.x % l.across) * width;
     float w[kernel * kernel][width];
     load_weights<T, kernel, width>(w, weight, channel, false);
-    int64_t first = blockIdx.y * l.run, end = first + l.run < l.strips ? first + l.run : l.strips;
-    for (int64_t strip = first + threadIdx.x / l.across; strip < end; strip += THREADS / l.across) {
-        int left = (int)(strip % l.strips_wide) * STRIP;
-        int64_t row = strip / l.strips_wide;
-        int h = (int)(row % l.in[0]);
-        int64_t n = row / l.in[0];
-        float sum[STRIP][width] = {};
+    unsigned first = blockIdx.y * l.run, end = min(first + l.run, l.tiles);
+    for (unsigned tile = first + threadIdx.x / l.across; tile < end; tile += THREADS / l.across) {
+        struct place at = tile_place(l, tile, 2);
+        const T *from = d_y + (int64_t)at.n * l.out[0] * l.out[1] * l.c + channel;
+        T *to = d_x + (int64_t)at.n * l.in[0] * l.in[1] * l.c + channel;
+        float sum[2][COLUMNS][width] = {};
 #pragma unroll
-        for (int r = 0; r < kernel; r++) {
-            int p = (h + pad - r) >> 1;
-            if ((h + pad - r) & 1) continue;
-            const T *from = d_y + ((n * l.out[0] + p) * l.out[1]) * l.c + channel;
+        for (int i = 0; i < lines; i++) {
             float line[columns][width];
+            load_row<T, width, columns>(line, from, l.out, l.c, at.row / 2 - before + i, at.column / 2 - before);
 #pragma unroll
-            for (int i = 0; i < columns; i++) {
-                int q = left / 2 - before + i;
-                load<T, width>(line[i], from + (int64_t)q * l.c, p >= 0 && p < l.out[0] && q >= 0 && q < l.out[1]);
-            }
+            for (int tap = 0; tap < kernel * kernel; tap++)
 #pragma unroll
-            for (int s = 0; s < kernel; s++)
+                for (int pixel = 0; pixel < 2 * COLUMNS; pixel++) {
+                    int row = pixel / COLUMNS, column = pixel % COLUMNS;
+                    int down = row + pad - tap / kernel, right = column + pad - tap % kernel + 2 * before;
+                    if (down != 2 * (i - before) || right % 2 != 0) continue;
 #pragma unroll
-                for (int i = 0; i < STRIP; i++) {
-                    constexpr int even = 2 * kernel;          /* keeps the quotient's sign positive */
-                    int steps = i + pad - s + even;
-                    if (steps % 2 != 0) continue;
-#pragma unroll
-                    for (int v = 0; v < width; v++)
-                        sum[i][v] += line[before + steps / 2 - kernel][v] * w[r * kernel + s][v];
+                    for (int v = 0; v < width; v++) sum[row][column][v] += line[right / 2][v] * w[tap][v];
                 }
         }
-        T *to = d_x + (row * l.in[1] + left) * l.c + channel;
 #pragma unroll
-        for (int i = 0; i < STRIP; i++) {
-            chunk<T, width> out;
-#pragma unroll
-            for (int v = 0; v < width; v++) out.at[v] = from_float<T>(sum[i][v]);
-            if (left + i < l.in[1]) *(chunk<T, width> *)(to + (int64_t)i * l.c) = out;
+        for (int pixel = 0; pixel < 2 * COLUMNS; pixel++) {
+            int row = pixel / COLUMNS, column = pixel % COLUMNS;
+            if (at.row + row < l.in[0] && at.column + column < l.in[1])
+                store_pixel<T, width>(to, l.in, l.c, at.row + row, at.column + column, sum[row][column]);
         }
     }
 }
 
-/* Each block's share of the weights' gradient: shares[blockIdx.y][channel][tap]. Strips lie in d_y. */
+/* Each block's share of the weights' gradient: shares[blockIdx.y][channel][tap]. Tiles lie in d_y. */
 template <class T, int kernel, int stride>
 __global__ void __launch_bounds__(THREADS, 2) weight_shares_kernel(struct layout l, float *shares, const T *x, const T *d_y)
 {
-    constexpr int width = channels_of<kernel>, pad = kernel / 2, columns = (STRIP - 1) * stride + kernel;
-    constexpr int taps = kernel * kernel;
-    extern __shared__ float warp_sums[];               /* [WARPS][across][width][taps] */
-    int lane = threadIdx.x % l.across, channel = (blockIdx.x * l.across + lane) * width;
+    constexpr int width = channels_of<kernel>, pad = kernel / 2, rows = rows_of<stride>;
+    constexpr int columns = (COLUMNS - 1) * stride + kernel, taps = kernel * kernel;
+    extern __shared__ float warp_sums[];
+    int channel = (blockIdx.x * l.across + threadIdx.x % l.across) * width;
     float sum[taps][width] = {};
-    int64_t first = blockIdx.y * l.run, end = first + l.run < l.strips ? first + l.run : l.strips;
-    for (int64_t strip = first + threadIdx.x / l.across; strip < end; strip += THREADS / l.across) {
-        int q = (int)(strip % l.strips_wide) * STRIP;
-        int64_t row = strip / l.strips_wide;
-        int p = (int)(row % l.out[0]);
-        int64_t n = row / l.out[0];
-        const T *gradient = d_y + (row * l.out[1] + q) * l.c + channel;
-        float d[STRIP][width];
+    unsigned first = blockIdx.y * l.run, end = min(first + l.run, l.tiles);
+    for (unsigned tile = first + threadIdx.x / l.across; tile < end; tile += THREADS / l.across) {
+        struct place at = tile_place(l, tile, rows);
+        const T *from = x + (int64_t)at.n * l.in[0] * l.in[1] * l.c + channel;
+        const T *gradient = d_y + (int64_t)at.n * l.out[0] * l.out[1] * l.c + channel;
+        float d[rows][COLUMNS][width];
 #pragma unroll
-        for (int i = 0; i < STRIP; i++) load<T, width>(d[i], gradient + (int64_t)i * l.c, q + i < l.out[1]);
+        for (int row = 0; row < rows; row++)
+            load_row<T, width, COLUMNS>(d[row], gradient, l.out, l.c, at.row + row, at.column);
 #pragma unroll
-        for (int r = 0; r < kernel; r++) {
-            int h = p * stride - pad + r;
-            const T *from = x + ((n * l.in[0] + h) * l.in[1]) * l.c + channel;
+        for (int i = 0; i < (rows - 1) * stride + kernel; i++) {
             float line[columns][width];
+            load_row<T, width, columns>(line, from, l.in, l.c, at.row * stride - pad + i, at.column * stride - pad);
 #pragma unroll
-            for (int i = 0; i < columns; i++) {
-                int at = q * stride - pad + i;
-                load<T, width>(line[i], from + (int64_t)at * l.c, h >= 0 && h < l.in[0] && at >= 0 && at < l.in[1]);
+            for (int row = 0; row < rows; row++) {
+                int r = i - row * stride;
+                if (r < 0 || r >= kernel) continue;
+#pragma unroll
+                for (int s = 0; s < kernel; s++)
+#pragma unroll
+                    for (int column = 0; column < COLUMNS; column++)
+#pragma unroll
+                        for (int v = 0; v < width; v++)
+                            sum[r * kernel + s][v] += line[column * stride + s][v] * d[row][column][v];
             }
-#pragma unroll
-            for (int s = 0; s < kernel; s++)
-#pragma unroll
-                for (int i = 0; i < STRIP; i++)
-#pragma unroll
-                    for (int v = 0; v < width; v++) sum[r * kernel + s][v] += line[i * stride + s][v] * d[i][v];
         }
     }
-    float *mine = warp_sums + ((threadIdx.x / 32) * l.across + lane) * width * taps;
-#pragma unroll
-    for (int tap = 0; tap < taps; tap++)
-#pragma unroll
-        for (int v = 0; v < width; v++) {
-            float total = sum[tap][v];
-            for (int step = 16; step >= l.across; step /= 2) total += __shfl_xor_sync(0xffffffff, total, step);
-            if (threadIdx.x % 32 < l.across) mine[v * taps + tap] = total;
-        }
-    __syncthreads();
-    int count = l.across * width * taps;
-    float *to = shares + ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) * count;
-    for (int i = threadIdx.x; i < count; i += THREADS) {
-        float total = 0;
-        for (int warp = 0; warp < WARPS; warp++) total += warp_sums[warp * count + i];
-        to[i] = total;
-    }
+    write_share<width, taps>(l, sum, warp_sums, shares, true);
 }
 
-/* Strips are counted over images of `size`. */
-static struct layout layout_make(const struct conv_problem *p, const int size[2])
+/* Tiles of `rows` cover images of `size`. */
+static struct layout layout_make(const struct conv_problem *p, const int size[2], int rows)
 {
-    struct layout l = {.c = p->c, .in = {p->in[0], p->in[1]}, .out = {p->out[0], p->out[1]}, .across = 8};
+    struct layout l = {.c = p->c, .in = {p->in[0], p->in[1]}, .out = {p->out[0], p->out[1]}};
     int lanes = p->c / (p->kernel[0] == 3 ? 4 : p->kernel[0] == 5 ? 2 : 1);
-    if (p->kernel[0] > 3) l.across = 32;
+    l.across = p->kernel[0] == 3 ? 8 : 32;
     while (lanes % l.across != 0) l.across /= 2;
-    l.strips_wide = div_up(size[1], STRIP);
-    l.strips = (int64_t)p->n * size[0] * l.strips_wide;
+    l.tiles_down = (unsigned)div_up(size[0], rows);
+    l.tiles_across = (unsigned)div_up(size[1], COLUMNS);
+    l.tiles = (unsigned)p->n * l.tiles_down * l.tiles_across;
     return l;
 }
 
-static unsigned blocks_wide(const struct conv_problem *p, const struct layout *l, int width)
+/* Runs that fill each multiprocessor with about `blocks` blocks in all, one after the other; how many. */
+static unsigned runs_make(struct layout *l, unsigned wide, int multiprocessors, unsigned blocks)
 {
-    return (unsigned)(p->c / width / l->across);
+    unsigned step = THREADS / l->across, most = div_up(l->tiles, step);
+    unsigned wanted = div_up(blocks * (unsigned)multiprocessors, wide);
+    if (wanted > GRID_MOST) wanted = GRID_MOST;
+    l->run = div_up(most, wanted) * step;
+    return div_up(l->tiles, l->run);
 }
 
-/* Runs as long as reuse wants, and as short as it takes to fill the device `waves` times with `each` blocks on a
- * multiprocessor. */
-static unsigned runs_make(struct layout *l, unsigned wide, int multiprocessors, int64_t longest, int64_t waves)
+#define BLOCKS 8
+#define SHARE_BLOCKS 4
+
+/* The layout of a phase, and its grid. */
+template <int kernel>
+static struct layout grid_make(const struct conv_problem *p, int multiprocessors, dim3 *grid)
 {
-    int64_t step = THREADS / l->across, most = div_up(l->strips, step);
-    int64_t wanted = div_up(waves * multiprocessors, (int64_t)wide);
-    int64_t steps = div_up(most, wanted < 1 ? 1 : wanted);
-    if (longest > 0 && steps > longest) steps = longest;
-    if (steps < div_up(most, (int64_t)GRID_MOST)) steps = div_up(most, (int64_t)GRID_MOST);
-    l->run = steps * step;
-    return (unsigned)div_up(l->strips, l->run);
+    bool data = p->phase == PHASE_BACKWARD_DATA, params = p->phase == PHASE_BACKWARD_PARAMS;
+    int rows = p->stride[0] == 1 || data ? 2 : 1;
+    struct layout l = layout_make(p, data ? p->in : p->out, rows);
+    unsigned wide = (unsigned)(p->c / channels_of<kernel> / l.across);
+    *grid = dim3(wide, runs_make(&l, wide, multiprocessors, params ? SHARE_BLOCKS : BLOCKS));
+    return l;
 }
 
-#define RUN_STEPS 8                  /* strips that a thread takes one after the other */
-#define SHARE_WAVES 4
-
-template <class T, int kernel> static enum status run_forward(const struct conv_problem *p, const struct call *call)
+/* Numbers that every block sums for every channel. */
+static int share_numbers(const struct conv_problem *p)
 {
-    struct conv_operands at = conv_operands(call);
-    constexpr int width = channels_of<kernel>;
-    struct layout l = layout_make(p, p->out);
-    unsigned wide = blocks_wide(p, &l, width);
-    dim3 blocks(wide, runs_make(&l, wide, cuda_facts(call->device)->multiprocessors, RUN_STEPS, 8));
-    if (p->stride[0] == 1)
-        forward_kernel<T, kernel, 1><<<blocks, THREADS, 0, stream_of(call)>>>(l, (T *)at.y, (const T *)at.x,
-                                                                             (const T *)at.weight, false);
-    else
-        forward_kernel<T, kernel, 2><<<blocks, THREADS, 0, stream_of(call)>>>(l, (T *)at.y, (const T *)at.x,
-                                                                             (const T *)at.weight, false);
-    return launched(call);
-}
-
-template <class T, int kernel> static enum status run_data(const struct conv_problem *p, const struct call *call)
-{
-    struct conv_operands at = conv_operands(call);
-    constexpr int width = channels_of<kernel>;
-    struct layout l = layout_make(p, p->in);
-    unsigned wide = blocks_wide(p, &l, width);
-    dim3 blocks(wide, runs_make(&l, wide, cuda_facts(call->device)->multiprocessors, RUN_STEPS, 8));
-    if (p->stride[0] == 1)
-        forward_kernel<T, kernel, 1><<<blocks, THREADS, 0, stream_of(call)>>>(l, (T *)at.x, (const T *)at.y,
-                                                                             (const T *)at.weight, true);
-    else
-        backward_data_kernel<T, kernel><<<blocks, THREADS, 0, stream_of(call)>>>(l, (T *)at.x, (const T *)at.y,
-                                                                                (const T *)at.weight);
-    return launched(call);
-}
-
-template <class T, int kernel> static enum status run_params(const struct conv_problem *p, const struct call *call)
-{
-    struct conv_operands at = conv_operands(call);
-    constexpr int width = channels_of<kernel>, taps = kernel * kernel;
-    struct layout l = layout_make(p, p->out);
-    unsigned wide = blocks_wide(p, &l, width);
-    unsigned shares = runs_make(&l, wide, cuda_facts(call->device)->multiprocessors, 0, SHARE_WAVES);
-    size_t shared = (size_t)WARPS * l.across * width * taps * sizeof(float);
-    float *to = (float *)call->workspace;
-    cudaStream_t stream = stream_of(call);
-    if (p->stride[0] == 1)
-        weight_shares_kernel<T, kernel, 1><<<dim3(wide, shares), THREADS, shared, stream>>>(l, to, (const T *)at.x,
-                                                                                          (const T *)at.y);
-    else
-        weight_shares_kernel<T, kernel, 2><<<dim3(wide, shares), THREADS, shared, stream>>>(l, to, (const T *)at.x,
-                                                                                          (const T *)at.y);
-    TRY(launched(call));
-    return conv_sum_shares(call, (float *)at.weight, to, (int)shares, p->c * taps);
+    if (p->phase == PHASE_BACKWARD_PARAMS) return p->kernel[0] * p->kernel[1];
+    return p->sums ? 2 : 0;
 }
 
 template <class T, int kernel> static enum status run_phase(const struct conv_problem *p, const struct call *call)
 {
-    if (p->phase == PHASE_FORWARD) return run_forward<T, kernel>(p, call);
-    if (p->phase == PHASE_BACKWARD_DATA) return run_data<T, kernel>(p, call);
-    return run_params<T, kernel>(p, call);
+    struct conv_operands at = conv_operands(call);
+    const T *weight = (const T *)at.weight;
+    T *x = (T *)at.x, *y = (T *)at.y;
+    float *shares = (float *)call->workspace;
+    cudaStream_t stream = stream_of(call);
+    dim3 grid;
+    struct layout l = grid_make<kernel>(p, cuda_facts(call->device)->multiprocessors, &grid);
+    size_t shared = (size_t)WARPS * l.across * channels_of<kernel> * share_numbers(p) * sizeof(float);
+    bool once = p->stride[0] == 1;
+    if (p->phase == PHASE_FORWARD && p->sums) {
+        if (once) forward_kernel<T, kernel, 1, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight, false, shares);
+        else forward_kernel<T, kernel, 2, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight, false, shares);
+        TRY(launched(call));
+        return conv_sum_shares(call, (float *)call->sums.data, shares, (int)grid.y, 2 * p->c);
+    }
+    if (p->phase == PHASE_FORWARD) {
+        if (once) forward_kernel<T, kernel, 1, false><<<grid, THREADS, 0, stream>>>(l, y, x, weight, false, NULL);
+        else forward_kernel<T, kernel, 2, false><<<grid, THREADS, 0, stream>>>(l, y, x, weight, false, NULL);
+        return launched(call);
+    }
+    if (p->phase == PHASE_BACKWARD_DATA) {
+        if (once) forward_kernel<T, kernel, 1, false><<<grid, THREADS, 0, stream>>>(l, x, y, weight, true, NULL);
+        else backward_data_kernel<T, kernel><<<grid, THREADS, 0, stream>>>(l, x, y, weight);
+        return launched(call);
+    }
+    if (once) weight_shares_kernel<T, kernel, 1><<<grid, THREADS, shared, stream>>>(l, shares, x, y);
+    else weight_shares_kernel<T, kernel, 2><<<grid, THREADS, shared, stream>>>(l, shares, x, y);
+    TRY(launched(call));
+    return conv_sum_shares(call, (float *)at.weight, shares, (int)grid.y, p->c * kernel * kernel);
 }
 
-static enum status run(const struct conv_way *way, const struct call *call, cudnnHandle_t handle)
+static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
 {
-    (void)handle;
+    (void)tools;
     const struct conv_problem *p = &way->problem;
     return with_type(p->dtype, [&](auto type) {
         using T = decltype(type);
@@ -311,9 +338,10 @@ static bool is_ours(const struct conv_problem *p)
     return true;
 }
 
-static int offer(const struct conv_problem *problem, cudnnHandle_t handle, int most, char choices[][CONV_CHOICE])
+static int offer(const struct conv_problem *problem, const struct conv_tools *tools, int most,
+                 char choices[][CONV_CHOICE])
 {
-    (void)handle;
+    (void)tools;
     if (most < 1 || !is_ours(problem)) return 0;
     snprintf(choices[0], CONV_CHOICE, "depthwise");
     return 1;
@@ -321,16 +349,17 @@ static int offer(const struct conv_problem *problem, cudnnHandle_t handle, int m
 
 #define MULTIPROCESSORS 256          /* as many as a device may have, to bound a workspace before one is known */
 
-static bool make(struct conv_way *way, cudnnHandle_t handle)
+static bool make(struct conv_way *way, const struct conv_tools *tools)
 {
-    (void)handle;
+    (void)tools;
     const struct conv_problem *p = &way->problem;
     if (!is_ours(p)) return false;
-    if (p->phase != PHASE_BACKWARD_PARAMS) return true;
-    struct layout l = layout_make(p, p->out);
-    int width = p->kernel[0] == 3 ? 4 : p->kernel[0] == 5 ? 2 : 1;
-    unsigned shares = runs_make(&l, blocks_wide(p, &l, width), MULTIPROCESSORS, 0, SHARE_WAVES);
-    way->workspace = (size_t)shares * p->c * p->kernel[0] * p->kernel[0] * sizeof(float);
+    dim3 grid;
+    if (p->kernel[0] == 3) grid_make<3>(p, MULTIPROCESSORS, &grid);
+    else if (p->kernel[0] == 5) grid_make<5>(p, MULTIPROCESSORS, &grid);
+    else grid_make<7>(p, MULTIPROCESSORS, &grid);
+    way->workspace = (size_t)grid.y * p->c * share_numbers(p) * sizeof(float);
+    way->gives_sums = p->sums;
     return true;
 }
 

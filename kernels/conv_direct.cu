@@ -120,24 +120,25 @@ template <class T> static enum status run_phase(const struct conv_problem *p, co
     return launched(call);
 }
 
-static enum status run(const struct conv_way *way, const struct call *call, cudnnHandle_t handle)
+static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
 {
-    (void)handle;
+    (void)tools;
     return with_type(way->problem.dtype, [&](auto type) { return run_phase<decltype(type)>(&way->problem, call); });
 }
 
-static int offer(const struct conv_problem *problem, cudnnHandle_t handle, int most, char choices[][CONV_CHOICE])
+static int offer(const struct conv_problem *problem, const struct conv_tools *tools, int most,
+                 char choices[][CONV_CHOICE])
 {
-    (void)handle;
+    (void)tools;
     if (most < 1 || !conv_is_small(problem)) return 0;
     snprintf(choices[0], CONV_CHOICE, "direct");
     return 1;
 }
 
-static bool make(struct conv_way *way, cudnnHandle_t handle)
+static bool make(struct conv_way *way, const struct conv_tools *tools)
 {
     (void)way;
-    (void)handle;
+    (void)tools;
     return true;
 }
 

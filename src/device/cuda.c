@@ -21,7 +21,7 @@ struct cuda_device {
     int mark_count;
     cudnnHandle_t cudnn[CUDA_LANES];     /* made when first asked for */
     cublasLtHandle_t cublaslt;
-    pthread_mutex_t lending;             /* over the two below */
+    pthread_mutex_t lending;             /* over cublaslt and the two below */
     cudnnHandle_t *spare;                /* handles that nobody has borrowed */
     int spare_count;
 };
@@ -105,10 +105,11 @@ void cuda_cudnn_return(struct device *device, cudnnHandle_t handle)
 enum status cuda_cublaslt(struct device *device, cublasLtHandle_t *handle)
 {
     struct cuda_device *cuda = cuda_of(device);
-    if (!cuda->cublaslt && cublasLtCreate(&cuda->cublaslt) != CUBLAS_STATUS_SUCCESS)
-        return cuda_fail(device, "opening cuBLASLt", "it gave no handle", NULL);
+    pthread_mutex_lock(&cuda->lending);
+    if (!cuda->cublaslt && cublasLtCreate(&cuda->cublaslt) != CUBLAS_STATUS_SUCCESS) cuda->cublaslt = NULL;
     *handle = cuda->cublaslt;
-    return OK;
+    pthread_mutex_unlock(&cuda->lending);
+    return *handle ? OK : cuda_fail(device, "opening cuBLASLt", "it gave no handle", NULL);
 }
 
 static void cuda_version_text(int version, char text[16])

@@ -1,0 +1,253 @@
+/* conv_product.cu: 1x1 convolutions as products of matrices by cuBLASLt: pixels are rows, channels columns. With a
+ * stride, the pixels that count are picked into the workspace first, or spread from it last.
+ *
+ * cuBLASLt's matrices are column-major: an image is its channels x pixels, weights are c x k. */
+#include "kernels/conv_cuda.cuh"
+
+extern "C" {
+#include "base/memory.h"
+}
+
+#define THREADS 256
+#define ALGORITHMS 8                     /* worth timing */
+#define SCRATCH_MOST ((size_t)64 << 20)  /* bytes that an algorithm may ask for */
+
+/* d = op(a) * op(b), m x n, over k. */
+struct product {
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t scratch;                      /* where the algorithm's own workspace begins, behind picked pixels */
+    size_t scratch_bytes;
+};
+
+static bool is_strided(const struct conv_problem *p)
+{
+    return p->stride[0] > 1 || p->stride[1] > 1;
+}
+
+static bool is_product(const struct conv_problem *p)
+{
+    return p->groups == 1 && p->kernel[0] == 1 && p->kernel[1] == 1 && p->pad[0] == 0 && p->pad[1] == 0;
+}
+
+static cudaDataType_t data_type(enum dtype dtype)
+{
+    return dtype == F16 ? CUDA_R_16F : dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static int64_t pixels(const struct conv_problem *p)
+{
+    return (int64_t)p->n * p->out[0] * p->out[1];
+}
+
+static size_t picked_bytes(const struct conv_problem *p)
+{
+    return is_strided(p) ? conv_align((size_t)pixels(p) * p->c * dtype_bytes(p->dtype)) : 0;
+}
+
+static bool matrix_make(cublasLtMatrixLayout_t *matrix, enum dtype dtype, int64_t rows, int64_t columns)
+{
+    return cublasLtMatrixLayoutCreate(matrix, data_type(dtype), (uint64_t)rows, (uint64_t)columns, rows) ==
+           CUBLAS_STATUS_SUCCESS;
+}
+
+static bool attribute_set(struct product *product, cublasLtMatmulDescAttributes_t name, const void *value, size_t bytes)
+{
+    return cublasLtMatmulDescSetAttribute(product->operation, name, value, bytes) == CUBLAS_STATUS_SUCCESS;
+}
+
+static bool transposed(struct product *product, cublasLtMatmulDescAttributes_t which)
+{
+    cublasOperation_t operation = CUBLAS_OP_T;
+    return attribute_set(product, which, &operation, sizeof operation);
+}
+
+static bool matrices_make(struct product *product, const struct conv_problem *p)
+{
+    int64_t rows = pixels(p);
+    if (p->phase == PHASE_FORWARD)
+        return transposed(product, CUBLASLT_MATMUL_DESC_TRANSA) && matrix_make(&product->a, p->dtype, p->c, p->k) &&
+               matrix_make(&product->b, p->dtype, p->c, rows) && matrix_make(&product->d, p->dtype, p->k, rows);
+    if (p->phase == PHASE_BACKWARD_DATA)
+        return matrix_make(&product->a, p->dtype, p->c, p->k) && matrix_make(&product->b, p->dtype, p->k, rows) &&
+               matrix_make(&product->d, p->dtype, p->c, rows);
+    return transposed(product, CUBLASLT_MATMUL_DESC_TRANSB) && matrix_make(&product->a, p->dtype, p->c, rows) &&
+           matrix_make(&product->b, p->dtype, p->k, rows) && matrix_make(&product->d, F32, p->c, p->k);
+}
+
+static void product_free(struct product *product)
+{
+    if (product->a) cublasLtMatrixLayoutDestroy(product->a);
+    if (product->b) cublasLtMatrixLayoutDestroy(product->b);
+    if (product->d) cublasLtMatrixLayoutDestroy(product->d);
+    if (product->operation) cublasLtMatmulDescDestroy(product->operation);
+}
+
+/* All but the algorithm. */
+static bool product_make(struct product *product, const struct conv_problem *p)
+{
+    bool tf32 = p->dtype == F32 && p->tf32;
+    cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    *product = (struct product){};
+    bool good = cublasLtMatmulDescCreate(&product->operation, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+                matrices_make(product, p);
+    if (good && p->bias) {
+        cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+        good = attribute_set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    }
+    if (!good) product_free(product);
+    return good;
+}
+
+/* "product" and the algorithm's bits. */
+static void algorithm_print(const cublasLtMatmulAlgo_t *algorithm, char choice[CONV_CHOICE])
+{
+    int length = snprintf(choice, CONV_CHOICE, "product ");
+    for (size_t i = 0; i < sizeof algorithm->data / sizeof *algorithm->data; i++)
+        length += snprintf(choice + length, CONV_CHOICE - (size_t)length, "%016llx",
+                           (unsigned long long)algorithm->data[i]);
+}
+
+static bool algorithm_parse(const char *choice, cublasLtMatmulAlgo_t *algorithm)
+{
+    const char *at = choice + strlen("product ");
+    for (size_t i = 0; i < sizeof algorithm->data / sizeof *algorithm->data; i++, at += 16) {
+        unsigned long long bits;
+        if (strlen(at) < 16 || sscanf(at, "%16llx", &bits) != 1) return false;
+        algorithm->data[i] = bits;
+    }
+    return *at == '\0';
+}
+
+static int offer(const struct conv_problem *p, const struct conv_tools *tools, int most, char choices[][CONV_CHOICE])
+{
+    struct product product;
+    cublasLtMatmulPreference_t wish;
+    cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
+    int count = 0;
+    /* Partial sums are added in fp32. */
+    uint32_t reductions = p->dtype == F32 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    size_t scratch = SCRATCH_MOST;
+    if (!is_product(p) || !product_make(&product, p)) return 0;
+    if (cublasLtMatmulPreferenceCreate(&wish) == CUBLAS_STATUS_SUCCESS) {
+        cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch, sizeof scratch);
+        cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                                             sizeof reductions);
+        if (cublasLtMatmulAlgoGetHeuristic(tools->cublaslt, product.operation, product.a, product.b, product.d,
+                                           product.d, wish, most < ALGORITHMS ? most : ALGORITHMS, found, &count) !=
+            CUBLAS_STATUS_SUCCESS)
+            count = 0;
+        cublasLtMatmulPreferenceDestroy(wish);
+    }
+    for (int i = 0; i < count; i++) algorithm_print(&found[i].algo, choices[i]);
+    product_free(&product);
+    return count;
+}
+
+static bool make(struct conv_way *way, const struct conv_tools *tools)
+{
+    struct product made;
+    cublasLtMatmulHeuristicResult_t result;
+    if (!is_product(&way->problem) || !product_make(&made, &way->problem)) return false;
+    if (!algorithm_parse(way->choice, &made.algorithm) ||
+        cublasLtMatmulAlgoCheck(tools->cublaslt, made.operation, made.a, made.b, made.d, made.d, &made.algorithm,
+                                &result) != CUBLAS_STATUS_SUCCESS) {
+        product_free(&made);
+        return false;
+    }
+    made.scratch = picked_bytes(&way->problem);
+    made.scratch_bytes = result.workspaceSize;
+    way->workspace = made.scratch + made.scratch_bytes;
+    struct product *state = (struct product *)memory_new(1, sizeof *state);
+    *state = made;
+    way->state = state;
+    return true;
+}
+
+static void release(struct conv_way *way)
+{
+    product_free((struct product *)way->state);
+    free(way->state);
+}
+
+/* Between an image and those of its pixels that a stride hits; the others become zero on the way back. One channel,
+ * or 16 bytes of them, a thread. */
+template <class V>
+__global__ void pick_kernel(struct conv_problem p, int width, V *picked, const V *x, int64_t count)
+{
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        unsigned rest = (unsigned)(i / width), c = (unsigned)(i % width);
+        unsigned q = rest % p.out[1], row = rest / p.out[1];
+        unsigned h = row % p.out[0] * p.stride[0], n = row / p.out[0];
+        picked[i] = x[(((int64_t)n * p.in[0] + h) * p.in[1] + q * p.stride[1]) * width + c];
+    }
+}
+
+template <class V>
+__global__ void spread_kernel(struct conv_problem p, int width, V *x, const V *picked, int64_t count)
+{
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        unsigned rest = (unsigned)(i / width), c = (unsigned)(i % width);
+        unsigned w = rest % p.in[1], row = rest / p.in[1];
+        unsigned h = row % p.in[0], n = row / p.in[0], out_h = h / p.stride[0], out_w = w / p.stride[1];
+        bool hit = h % p.stride[0] == 0 && w % p.stride[1] == 0 && out_h < (unsigned)p.out[0] && out_w < (unsigned)p.out[1];
+        x[i] = hit ? picked[(((int64_t)n * p.out[0] + out_h) * p.out[1] + out_w) * width + c] : V();
+    }
+}
+
+template <class V> static enum status move_pixels(const struct conv_problem *p, const struct call *call, V *picked, V *x)
+{
+    bool spread = p->phase == PHASE_BACKWARD_DATA;
+    int width = (int)(p->c * dtype_bytes(p->dtype) / sizeof(V));
+    int64_t count = (spread ? (int64_t)p->n * p->in[0] * p->in[1] : pixels(p)) * width;
+    if (spread) spread_kernel<<<grid_of(call, count, THREADS, 4), THREADS, 0, stream_of(call)>>>(*p, width, x, picked, count);
+    else pick_kernel<<<grid_of(call, count, THREADS, 4), THREADS, 0, stream_of(call)>>>(*p, width, picked, x, count);
+    return launched(call);
+}
+
+static enum status move_picked(const struct conv_problem *p, const struct call *call, void *picked, void *x)
+{
+    size_t bytes = p->c * dtype_bytes(p->dtype);
+    if (bytes % sizeof(uint4) == 0) return move_pixels(p, call, (uint4 *)picked, (uint4 *)x);
+    if (bytes % sizeof(uint32_t) == 0) return move_pixels(p, call, (uint32_t *)picked, (uint32_t *)x);
+    return move_pixels(p, call, (uint16_t *)picked, (uint16_t *)x);
+}
+
+static enum status multiply(const struct conv_way *way, const struct call *call, const struct conv_tools *tools,
+                            const void *a, const void *b, void *d)
+{
+    const struct product *product = (const struct product *)way->state;
+    float one = 1, zero = 0;
+    cublasStatus_t error = cublasLtMatmul(tools->cublaslt, product->operation, &one, a, product->a, b, product->b, &zero,
+                                          d, product->d, d, product->d, &product->algorithm,
+                                          (char *)call->workspace + product->scratch, product->scratch_bytes,
+                                          stream_of(call));
+    if (error == CUBLAS_STATUS_SUCCESS) return OK;
+    if (!way->trusted) return NO_DEVICE;
+    return fail(NO_DEVICE, "cuda:%d (%s): a 1x1 convolution failed: %s", call->device->index,
+                cuda_facts(call->device)->name, cublasLtGetStatusString(error));
+}
+
+static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
+{
+    const struct conv_problem *p = &way->problem;
+    const struct product *product = (const struct product *)way->state;
+    struct conv_operands at = conv_operands(call);
+    void *x = is_strided(p) ? call->workspace : at.x;
+    if (p->phase == PHASE_BACKWARD_DATA) {
+        TRY(multiply(way, call, tools, at.weight, at.y, x));
+        return is_strided(p) ? move_picked(p, call, x, at.x) : OK;
+    }
+    if (is_strided(p)) TRY(move_picked(p, call, x, at.x));
+    if (p->phase == PHASE_BACKWARD_PARAMS) return multiply(way, call, tools, x, at.y, at.weight);
+    if (p->bias)
+        cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias, sizeof at.bias);
+    return multiply(way, call, tools, at.weight, x, at.y);
+}
+
+const struct conv_kind conv_by_product = {
+    .name = "product", .offer = offer, .make = make, .release = release, .run = run,
+};
