@@ -43,6 +43,10 @@ struct format {
      * False and a reason that names the file when the image cannot be used. */
     bool (*read)(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                  struct image *image, int *label, struct reason *reason);
+    /* The file of image `index` as it is, in new memory (free() it), and its label. NULL: images are not
+     * files. */
+    bool (*read_file)(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count, int *label,
+                      struct reason *reason);
     /* The path of image `index`, for messages; the caller frees it. NULL: images have no files of
      * their own. */
     char *(*image_path)(const struct dataset *dataset, int64_t index);

@@ -226,6 +226,17 @@ static bool folder_read(const struct dataset *dataset, int64_t index, const stru
     return good;
 }
 
+static bool folder_read_file(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
+                             int *label, struct reason *reason)
+{
+    const struct folder *folder = dataset->state;
+    char *path = folder_image_path(dataset, index);
+    bool good = image_read_file(path, bytes, count, reason);
+    *label = folder->files[index].label;
+    free(path);
+    return good;
+}
+
 static void folder_close(struct dataset *dataset)
 {
     struct folder *folder = dataset->state;
@@ -242,6 +253,7 @@ const struct format format_folder = {
     .help = "a folder with one folder of PNG or JPEG images for each class, named as the class",
     .open = folder_open,
     .read = folder_read,
+    .read_file = folder_read_file,
     .image_path = folder_image_path,
     .close = folder_close,
 };

@@ -3,13 +3,14 @@
 #include "data/dataset.h"
 
 extern const struct format format_mnist, format_cifar10, format_cifar100, format_digits, format_folder,
-    format_synthetic;
+    format_packed, format_synthetic;
 
 const struct format *const format_table[] = {
     &format_mnist,
     &format_cifar10,
     &format_cifar100,
     &format_folder,
+    &format_packed,
     &format_digits,
     &format_synthetic,
     NULL,

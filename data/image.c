@@ -88,30 +88,42 @@ static bool read_all(int file, uint8_t *bytes, size_t count, struct reason *reas
     return true;
 }
 
-static bool decode_file(int file, int channels, const struct image_choice *choice, struct image *image,
-                        struct reason *reason)
+static bool read_open(int file, uint8_t **bytes, size_t *count, struct reason *reason)
 {
     struct stat stat;
     if (fstat(file, &stat) != 0) return because(reason, "%s", strerror(errno));
     if (!S_ISREG(stat.st_mode)) return because(reason, "not a regular file");
     if (stat.st_size > FILE_BYTES_MAX) return because(reason, "a file of over 1 GiB is no image");
-    size_t count = (size_t)stat.st_size;
-    uint8_t *bytes = malloc(count ? count : 1);
-    if (!bytes) return because(reason, "no memory for its %zu bytes", count);
-    bool good = read_all(file, bytes, count, reason) &&
-                image_decode(bytes, count, channels, choice, image, reason);
-    free(bytes);
+    *count = (size_t)stat.st_size;
+    uint8_t *read = malloc(*count ? *count : 1);
+    if (!read) return because(reason, "no memory for its %zu bytes", *count);
+    bool good = read_all(file, read, *count, reason);
+    if (good)
+        *bytes = read;
+    else
+        free(read);
     return good;
+}
+
+bool image_read_file(const char *path, uint8_t **bytes, size_t *count, struct reason *reason)
+{
+    struct reason why;
+    /* Without O_NONBLOCK a named pipe in a class folder would hold its reader for ever. */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) return because(reason, "%s: %s", path, strerror(errno));
+    bool good = read_open(file, bytes, count, &why);
+    close(file);
+    return good || because(reason, "%s: %s", path, why.text);
 }
 
 bool image_load(const char *path, int channels, const struct image_choice *choice, struct image *image,
                 struct reason *reason)
 {
     struct reason why;
-    /* Without O_NONBLOCK a named pipe in a class folder would hold its reader for ever. */
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) return because(reason, "%s: %s", path, strerror(errno));
-    bool good = decode_file(file, channels, choice, image, &why);
-    close(file);
+    uint8_t *bytes;
+    size_t count;
+    if (!image_read_file(path, &bytes, &count, reason)) return false;
+    bool good = image_decode(bytes, count, channels, choice, image, &why);
+    free(bytes);
     return good || because(reason, "%s: %s", path, why.text);
 }

@@ -52,6 +52,13 @@ bool image_decode(const uint8_t *bytes, size_t count, int channels, const struct
 bool image_load(const char *path, int channels, const struct image_choice *choice, struct image *image,
                 struct reason *reason);
 
+/* An image file as it is, in new memory (free() it); the reason names it. */
+bool image_read_file(const char *path, uint8_t **bytes, size_t *count, struct reason *reason);
+
+/* A JPEG of a grey or RGB image, in new memory. `quality`: libjpeg's, up to 100; chroma is halved. */
+bool image_encode_jpeg(const struct image *image, int quality, uint8_t **bytes, size_t *count,
+                       struct reason *reason);
+
 /* The two decoders behind image_decode, and what they share: `count` RGB pixels weighted to grey
  * (ITU-R BT.601 luma, as PIL rounds it); `to` may be `from`. */
 bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,

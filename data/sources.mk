@@ -10,19 +10,25 @@ libdata_a_SOURCES = \
 	data/format_folder.c \
 	data/format_mnist.c \
 	data/format_synthetic.c \
+	data/format_packed.c \
 	data/formats.c \
 	data/image.c \
 	data/image.h \
 	data/image_jpeg.c \
+	data/image_jpeg_write.c \
 	data/image_png.c \
 	data/loader.c \
 	data/loader.h \
 	data/mix.c \
 	data/mix.h \
+	data/packed.h \
+	data/packed_write.c \
 	data/policy.c \
 	data/policy.h \
 	data/resize.c \
 	data/resize.h \
+	data/tar.c \
+	data/tar.h \
 	data/warp.c \
 	data/warp.h \
 	data/whole.c \

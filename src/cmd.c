@@ -12,7 +12,7 @@
 #include "base/memory.h"
 
 const struct command *const command_table[] = {
-    &cmd_train, &cmd_eval, &cmd_predict, &cmd_plan, &cmd_bench, &cmd_export,
+    &cmd_train, &cmd_eval, &cmd_predict, &cmd_plan, &cmd_bench, &cmd_pack,   &cmd_export,
     &cmd_ops, &cmd_models, &cmd_formats, &cmd_devices, NULL,
 };
 

@@ -73,7 +73,7 @@ enum status cmd_setup(struct cmd *cmd, unsigned what, const struct setup_hint *h
 /* --check: everything that can be checked beforehand, and the plan. */
 enum status cmd_check(struct cmd *cmd);
 
-extern const struct command cmd_train, cmd_eval, cmd_predict, cmd_plan, cmd_bench, cmd_export, cmd_ops,
-    cmd_models, cmd_formats, cmd_devices;
+extern const struct command cmd_train, cmd_eval, cmd_predict, cmd_plan, cmd_bench, cmd_pack, cmd_export,
+    cmd_ops, cmd_models, cmd_formats, cmd_devices;
 
 #endif

@@ -8,6 +8,7 @@ amptrain_SOURCES = \
 	src/cmd_formats.c \
 	src/cmd_models.c \
 	src/cmd_ops.c \
+	src/cmd_pack.c \
 	src/cmd_plan.c \
 	src/cmd_predict.c \
 	src/cmd_train.c \

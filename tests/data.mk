@@ -28,3 +28,7 @@ tests_test_policy_LDADD = libdata.a libbase.a -lcmocka
 check_PROGRAMS += tests/test_mix
 tests_test_mix_SOURCES = tests/test_mix.c
 tests_test_mix_LDADD = libdata.a libbase.a -lcmocka
+
+check_PROGRAMS += tests/test_packed
+tests_test_packed_SOURCES = tests/test_packed.c tests/data_case.c tests/data_case.h
+tests_test_packed_LDADD = libdata.a libbase.a -lcmocka

@@ -1,0 +1,56 @@
+/* packed.h: a packed data set, all images of it in one file: its layout (amptrain-pack(5)), and writing it. */
+#ifndef DATA_PACKED_H
+#define DATA_PACKED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Numbers are little-endian. Images come after the header, each at a multiple of PACKED_ALIGNED bytes;
+ * then the index, an entry an image; then the class names, each ended by '\0'. */
+#define PACKED_MAGIC "AMPPACK1"
+#define PACKED_ALIGNED 64
+
+struct packed_header {
+    char magic[8];
+    uint32_t header_bytes;     /* 128 */
+    uint32_t entry_bytes;      /* 32 */
+    uint64_t count;            /* images */
+    uint64_t index_at, names_at, names_bytes, file_bytes;
+    uint32_t classes;
+    uint32_t channels;         /* 1 grey, 3 RGB: of raw pixels, and what files are decoded to */
+    uint32_t h, w;             /* of every image, if all are raw and of one size; otherwise 0 */
+    uint32_t index_crc, names_crc;
+    uint32_t reserved[11];     /* 0 */
+    uint32_t crc;              /* CRC-32C of the header before it */
+};
+
+enum packed_kind {
+    PACKED_RAW,                /* h x w x channels bytes */
+    PACKED_FILE,               /* a PNG or JPEG file */
+};
+
+struct packed_entry {
+    uint64_t at;
+    uint32_t bytes;
+    uint32_t label;
+    uint32_t crc;              /* CRC-32C of the image's bytes */
+    uint32_t kind;
+    uint32_t h, w;             /* of raw pixels */
+};
+
+_Static_assert(sizeof(struct packed_header) == 128 && sizeof(struct packed_entry) == 32, "layout of the file");
+
+struct packed_writer;
+
+/* Begins a file. `names`: of the classes. */
+enum status packed_create(const char *path, int channels, char *const *names, int classes,
+                          struct packed_writer **writer);
+/* Adds an image; of `entry` only label, kind and size need be set. */
+enum status packed_add(struct packed_writer *writer, struct packed_entry entry, const void *bytes, size_t count);
+/* Writes the index and brings all of it to the disk. */
+enum status packed_finish(struct packed_writer *writer);
+void packed_free(struct packed_writer *writer);        /* accepts NULL */
+
+#endif

@@ -1,0 +1,128 @@
+/* packed_write.c: images go into a packed data set one after the other; index and header come last. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/memory.h"
+#include "data/packed.h"
+#include <stdbool.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "packed data sets are written as they lie in memory, which must be little-endian"
+#endif
+
+struct packed_writer {
+    FILE *file;
+    char *path;
+    struct packed_header header;
+    struct packed_entry *entries;
+    char *names;
+    uint64_t at;
+};
+
+static enum status cannot_write(const struct packed_writer *writer)
+{
+    return fail(FAILED, "%s: %s", writer->path, strerror(errno));
+}
+
+static enum status append(struct packed_writer *writer, const void *bytes, size_t count)
+{
+    if (count && fwrite(bytes, count, 1, writer->file) != 1) return cannot_write(writer);
+    writer->at += count;
+    return OK;
+}
+
+static enum status align(struct packed_writer *writer)
+{
+    static const char zeros[PACKED_ALIGNED];
+    size_t past = writer->at % PACKED_ALIGNED;
+    return past ? append(writer, zeros, PACKED_ALIGNED - past) : OK;
+}
+
+static void keep_names(struct packed_writer *writer, char *const *names, int classes)
+{
+    struct packed_header *header = &writer->header;
+    for (int i = 0; i < classes; i++) header->names_bytes += strlen(names[i]) + 1;
+    char *to = writer->names = memory_new(header->names_bytes, 1);
+    for (int i = 0; i < classes; i++) to = stpcpy(to, names[i]) + 1;
+    header->names_crc = crc32c(0, writer->names, header->names_bytes);
+}
+
+enum status packed_create(const char *path, int channels, char *const *names, int classes,
+                          struct packed_writer **result)
+{
+    struct packed_writer *writer = memory_new(1, sizeof *writer);
+    writer->path = text_copy(path);
+    writer->header = (struct packed_header){
+        .header_bytes = sizeof writer->header,
+        .entry_bytes = sizeof *writer->entries,
+        .classes = (uint32_t)classes,
+        .channels = (uint32_t)channels,
+    };
+    memcpy(writer->header.magic, PACKED_MAGIC, sizeof writer->header.magic);
+    keep_names(writer, names, classes);
+    writer->file = fopen(path, "wb");
+    static const struct packed_header none;
+    enum status status = writer->file ? append(writer, &none, sizeof none) : cannot_write(writer);
+    if (status != OK)
+        packed_free(writer);
+    else
+        *result = writer;
+    return status;
+}
+
+/* The size of all images, as long as they share one. */
+static void keep_size(struct packed_header *header, const struct packed_entry *entry)
+{
+    bool raw = entry->kind == PACKED_RAW;
+    if (header->count == 0 && raw) {
+        header->h = entry->h;
+        header->w = entry->w;
+    } else if (!raw || header->h != entry->h || header->w != entry->w) {
+        header->h = header->w = 0;
+    }
+}
+
+enum status packed_add(struct packed_writer *writer, struct packed_entry entry, const void *bytes, size_t count)
+{
+    if (count > UINT32_MAX) return fail(BAD_DATA, "%s: an image of over 4 GiB", writer->path);
+    TRY(align(writer));
+    entry.at = writer->at;
+    entry.bytes = (uint32_t)count;
+    entry.crc = crc32c(0, bytes, count);
+    keep_size(&writer->header, &entry);
+    *array_push(writer->entries, writer->header.count) = entry;
+    return append(writer, bytes, count);
+}
+
+enum status packed_finish(struct packed_writer *writer)
+{
+    struct packed_header *header = &writer->header;
+    size_t index_bytes = header->count * sizeof *writer->entries;
+    TRY(align(writer));
+    header->index_at = writer->at;
+    header->index_crc = crc32c(0, writer->entries, index_bytes);
+    TRY(append(writer, writer->entries, index_bytes));
+    header->names_at = writer->at;
+    TRY(append(writer, writer->names, header->names_bytes));
+    header->file_bytes = writer->at;
+    header->crc = crc32c(0, header, offsetof(struct packed_header, crc));
+    if (fseek(writer->file, 0, SEEK_SET) != 0 || fwrite(header, sizeof *header, 1, writer->file) != 1 ||
+        fflush(writer->file) != 0 || fsync(fileno(writer->file)) != 0)
+        return cannot_write(writer);
+    return OK;
+}
+
+void packed_free(struct packed_writer *writer)
+{
+    if (!writer) return;
+    if (writer->file) fclose(writer->file);
+    free(writer->path);
+    free(writer->entries);
+    free(writer->names);
+    free(writer);
+}

@@ -1,0 +1,31 @@
+/* tar.h: the members of a tar archive in memory: ustar, with long names as GNU tar and pax write them. */
+#ifndef DATA_TAR_H
+#define DATA_TAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* POSIX.1-2017, pax, "ustar Interchange Format" and "pax Header Block". */
+#define TAR_NAME 1024
+
+struct tar {
+    const uint8_t *bytes;
+    size_t count;
+    size_t at;                 /* of the next header */
+};
+
+struct tar_member {
+    char name[TAR_NAME];
+    size_t at, bytes;          /* of its content */
+};
+
+/* Whether bytes begin like a tar archive. */
+bool tar_sniff(const uint8_t *bytes, size_t count);
+
+/* The next regular file; *more is false at the end. False and why when the archive is broken. */
+bool tar_next(struct tar *tar, struct tar_member *member, bool *more, struct reason *reason);
+
+#endif

@@ -1,0 +1,231 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "cmd.h"
+#include "data/packed.h"
+#include "data/resize.h"
+#include "train/clock.h"
+#include "train/durable.h"
+
+/* Images that are made ready side by side. */
+#define WINDOW 256
+
+struct packing {
+    const struct dataset *dataset;
+    const struct images *images;
+    int side, quality;         /* side 0: images stay as they are */
+    bool stop_on_error;
+    struct packed_writer *writer;
+    int64_t written, left_out;
+};
+
+/* An image made ready. */
+struct parcel {
+    struct packed_entry entry;
+    uint8_t *bytes;            /* NULL: it cannot be used */
+    size_t count;
+    struct reason reason;
+};
+
+static int64_t index_of(const struct packing *packing, int64_t i)
+{
+    return packing->images->subset ? packing->images->subset[i] : i;
+}
+
+static bool pixels_of(const struct packing *packing, int64_t index, struct image *image, struct parcel *parcel)
+{
+    int label;
+    const struct dataset *dataset = packing->dataset;
+    if (!dataset->format->read(dataset, index, NULL, image, &label, &parcel->reason)) return false;
+    parcel->entry.label = (uint32_t)label;
+    return true;
+}
+
+static bool make_raw(const struct packing *packing, int64_t index, struct parcel *parcel)
+{
+    struct image image = {0};
+    if (!pixels_of(packing, index, &image, parcel)) {
+        image_free(&image);
+        return false;
+    }
+    parcel->entry.kind = PACKED_RAW;
+    parcel->entry.h = (uint32_t)image.h;
+    parcel->entry.w = (uint32_t)image.w;
+    parcel->count = (size_t)image.h * (size_t)image.w * (size_t)image.c;
+    parcel->bytes = image.pixels;
+    return true;
+}
+
+/* The short side brought to `side`. */
+static bool shrink(const struct image *image, int side, struct image *small, struct reason *reason)
+{
+    int64_t long_side = image->h > image->w ? image->h : image->w;
+    int64_t short_side = image->h > image->w ? image->w : image->h;
+    int other = (int)(side * long_side / short_side);
+    struct box from = {.h = image->h, .w = image->w};
+    struct box to = {.h = image->h > image->w ? other : side, .w = image->h > image->w ? side : other};
+    return resize_image(image, from, to.h, to.w, to, small, reason);
+}
+
+static bool make_small(const struct packing *packing, int64_t index, struct parcel *parcel)
+{
+    struct image image = {0}, small = {0};
+    bool good = pixels_of(packing, index, &image, parcel);
+    bool large = good && image.h > packing->side && image.w > packing->side;
+    if (large) good = shrink(&image, packing->side, &small, &parcel->reason);
+    if (good)
+        good = image_encode_jpeg(large ? &small : &image, packing->quality, &parcel->bytes, &parcel->count,
+                                 &parcel->reason);
+    parcel->entry.kind = PACKED_FILE;
+    image_free(&image);
+    image_free(&small);
+    return good;
+}
+
+static bool make_copy(const struct packing *packing, int64_t index, struct parcel *parcel)
+{
+    int label;
+    const struct dataset *dataset = packing->dataset;
+    if (!dataset->format->read_file(dataset, index, &parcel->bytes, &parcel->count, &label, &parcel->reason))
+        return false;
+    parcel->entry.label = (uint32_t)label;
+    parcel->entry.kind = PACKED_FILE;
+    return true;
+}
+
+static void make_parcel(const struct packing *packing, int64_t i, struct parcel *parcel)
+{
+    int64_t index = index_of(packing, i);
+    bool files = packing->dataset->format->read_file && packing->dataset->h == 0;
+    bool good = packing->side ? make_small(packing, index, parcel)
+                : files       ? make_copy(packing, index, parcel)
+                              : make_raw(packing, index, parcel);
+    if (!good) parcel->bytes = NULL;
+}
+
+static enum status write_parcel(struct packing *packing, const struct parcel *parcel)
+{
+    if (!parcel->bytes && packing->stop_on_error) return fail(BAD_DATA, "%s", parcel->reason.text);
+    if (!parcel->bytes) {
+        log_warning("%s: left out", parcel->reason.text);
+        packing->left_out++;
+        return OK;
+    }
+    packing->written++;
+    return packed_add(packing->writer, parcel->entry, parcel->bytes, parcel->count);
+}
+
+static enum status pack_images(struct packing *packing, int64_t from, int64_t to)
+{
+    struct parcel *parcels = memory_new(WINDOW, sizeof *parcels);
+    enum status status = OK;
+    for (int64_t first = from; first < to && status == OK; first += WINDOW) {
+        int count = to - first < WINDOW ? (int)(to - first) : WINDOW;
+        memset(parcels, 0, WINDOW * sizeof *parcels);
+#pragma omp parallel for schedule(dynamic, 1)
+        for (int i = 0; i < count; i++) make_parcel(packing, first + i, &parcels[i]);
+        for (int i = 0; i < count; i++) {
+            if (status == OK) status = write_parcel(packing, &parcels[i]);
+            free(parcels[i].bytes);
+        }
+    }
+    free(parcels);
+    return status;
+}
+
+static enum status pack_file(struct packing *packing, const char *path, int64_t from, int64_t to)
+{
+    const struct dataset *dataset = packing->dataset;
+    char *temporary = text_format("%s.tmp", path);
+    enum status status =
+        packed_create(temporary, dataset->c, dataset->class_names, dataset->classes, &packing->writer);
+    if (status == OK) status = pack_images(packing, from, to);
+    if (status == OK) status = packed_finish(packing->writer);
+    packed_free(packing->writer);
+    packing->writer = NULL;
+    if (status == OK) status = durable_rename(temporary, path);
+    if (status != OK) unlink(temporary);
+    free(temporary);
+    return status;
+}
+
+/* One file, or several in one's place: OUT.pack becomes OUT-0000.pack, OUT-0001.pack and so on. */
+static enum status pack_shards(struct packing *packing, const char *output, long shards)
+{
+    int64_t count = packing->images->count;
+    if (shards == 1) return pack_file(packing, output, 0, count);
+    const char *end = strrchr(output, '.');
+    size_t stem = end && strcmp(end, ".pack") == 0 ? (size_t)(end - output) : strlen(output);
+    for (long i = 0; i < shards; i++) {
+        char *path = text_format("%.*s-%04ld.pack", (int)stem, output, i);
+        enum status status = pack_file(packing, path, count * i / shards, count * (i + 1) / shards);
+        free(path);
+        TRY(status);
+    }
+    return OK;
+}
+
+static enum status which_split(const struct cmd *cmd, enum split *split)
+{
+    const char *name = cmd_value(cmd, "split") ? cmd_value(cmd, "split") : "train";
+    if (strcmp(name, "train") != 0 && strcmp(name, "val") != 0)
+        return fail(USAGE, "pack: --split is train or val, not '%s'", name);
+    *split = strcmp(name, "val") == 0 ? SPLIT_VAL : SPLIT_TRAIN;
+    return OK;
+}
+
+static enum status pack(struct cmd *cmd, const struct setup *setup, const struct images *images)
+{
+    long side, quality, shards;
+    TRY(cmd_number(cmd, "side", 1, 0, &side));
+    TRY(cmd_number(cmd, "quality", 1, 90, &quality));
+    TRY(cmd_number(cmd, "shards", 1, 1, &shards));
+    if (!images->dataset) return fail(BAD_DATA, "pack: there are no such images");
+    if (quality > 100 || side > 65536) return fail(USAGE, "pack: --quality ends at 100, --side at 65536");
+    if (shards > images->count || shards > 10000) return fail(USAGE, "pack: %ld shards are too many", shards);
+    struct packing packing = {
+        .dataset = images->dataset,
+        .images = images,
+        .side = (int)side,
+        .quality = (int)quality,
+        .stop_on_error = setup->settings->data.on_error == ON_ERROR_STOP,
+    };
+    double start = clock_seconds();
+    TRY(pack_shards(&packing, cmd->output, shards));
+    log_info("%s: %lld images of %d classes in %.1f s%s", cmd->output, (long long)packing.written,
+             images->dataset->classes, clock_seconds() - start, packing.left_out ? ", without the unusable" : "");
+    return OK;
+}
+
+static enum status run(struct cmd *cmd)
+{
+    struct setup setup;
+    enum split split = SPLIT_TRAIN;
+    if (!cmd->output) return fail(USAGE, "pack: where to? -o FILE.pack");
+    TRY(which_split(cmd, &split));
+    TRY(cmd_setup(cmd, split == SPLIT_VAL ? DATA_VAL : DATA_TRAIN, NULL, &setup));
+    enum status status = pack(cmd, &setup, split == SPLIT_VAL ? &setup.val : &setup.train);
+    setup_close(&setup);
+    return status;
+}
+
+static const struct cmd_option options[] = {
+    {"split", "SPLIT", "train (when not given) or val"},
+    {"side", "PIXELS", "shrink images whose short side is longer to this, and write JPEG files"},
+    {"quality", "NUMBER", "of those, 1 to 100; 90 when not given"},
+    {"shards", "COUNT", "divide the images over so many files"},
+    {0},
+};
+
+const struct command cmd_pack = {
+    .name = "pack",
+    .usage = "-c FILE [--split train|val] [--side PIXELS] [--quality NUMBER] [--shards COUNT] -o OUT.pack",
+    .help = "Writes the images of a data set into one file, which is faster to read.",
+    .takes = TAKES_CONFIG | TAKES_OUTPUT,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,323 @@
+/* Packed data sets and tar archives: what was put in comes out, and what is broken is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "base/memory.h"
+#include "data/dataset.h"
+#include "data/packed.h"
+#include "data/tar.h"
+#include "data_case.h"
+
+#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+
+static char *const names[] = {"cat", "dog", "eel"};
+
+/* Image i is 4 x 5 pixels of the bytes i, i + 1, ...; label i % 3. */
+static void raw_pixels(int i, uint8_t pixels[4 * 5 * 3])
+{
+    for (int k = 0; k < 4 * 5 * 3; k++) pixels[k] = (uint8_t)(i + k);
+}
+
+static void write_raw(const char *path, int first, int count)
+{
+    struct packed_writer *writer;
+    assert_int_equal(packed_create(path, 3, names, 3, &writer), OK);
+    for (int i = first; i < first + count; i++) {
+        uint8_t pixels[4 * 5 * 3];
+        raw_pixels(i, pixels);
+        struct packed_entry entry = {.kind = PACKED_RAW, .label = (uint32_t)(i % 3), .h = 4, .w = 5};
+        assert_int_equal(packed_add(writer, entry, pixels, sizeof pixels), OK);
+    }
+    assert_int_equal(packed_finish(writer), OK);
+    packed_free(writer);
+}
+
+static enum status open_at(const char *path, struct dataset *dataset)
+{
+    struct dataset_options options = {.path = path};
+    case_log_collect();
+    return dataset_open(format_find("packed"), &options, dataset);
+}
+
+static void expect_raw(const struct dataset *dataset, int count)
+{
+    struct image image = {0};
+    struct reason reason;
+    assert_int_equal(dataset->count, count);
+    assert_int_equal(dataset->classes, 3);
+    assert_string_equal(dataset->class_names[2], "eel");
+    assert_int_equal(dataset->h, 4);
+    assert_int_equal(dataset->w, 5);
+    assert_int_equal(dataset->c, 3);
+    for (int i = count - 1; i >= 0; i--) {
+        uint8_t want[4 * 5 * 3];
+        int label;
+        raw_pixels(i, want);
+        assert_true(dataset->format->read(dataset, i, NULL, &image, &label, &reason));
+        assert_int_equal(label, i % 3);
+        assert_memory_equal(image.pixels, want, sizeof want);
+    }
+    image_free(&image);
+}
+
+static void raw_images_come_back(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
+    struct dataset dataset;
+    write_raw(path, 0, 40);
+    assert_int_equal(open_at(path, &dataset), OK);
+    expect_raw(&dataset, 40);
+    dataset_close(&dataset);
+    free(path);
+    case_remove(folder);
+}
+
+static void shards_are_one_data_set(void **state)
+{
+    (void)state;
+    char *folder = case_folder();
+    static const int counts[] = {7, 1, 20, 5};
+    struct dataset dataset;
+    for (int i = 0, first = 0; i < 4; first += counts[i++]) {
+        char *path = text_format("%s/part-%d.pack", folder, i);
+        write_raw(path, first, counts[i]);
+        free(path);
+    }
+    case_write(folder, "README", "not a shard", 11);
+    assert_int_equal(open_at(folder, &dataset), OK);
+    expect_raw(&dataset, 33);
+    char *named = dataset.format->image_path(&dataset, 8);
+    assert_non_null(strstr(named, "part-2.pack: image 0"));
+    free(named);
+    dataset_close(&dataset);
+    case_remove(folder);
+}
+
+static void files_come_back_as_they_are(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
+    struct bytes png = case_plain_png(6, 3, 10, 20, 30);
+    struct packed_writer *writer;
+    assert_int_equal(packed_create(path, 3, names, 3, &writer), OK);
+    struct packed_entry entry = {.kind = PACKED_FILE, .label = 1};
+    assert_int_equal(packed_add(writer, entry, png.data, png.count), OK);
+    assert_int_equal(packed_add(writer, entry, "no image", 8), OK);
+    assert_int_equal(packed_finish(writer), OK);
+    packed_free(writer);
+
+    struct dataset dataset;
+    struct image image = {0};
+    struct reason reason;
+    struct bytes copy;
+    int label;
+    assert_int_equal(open_at(path, &dataset), OK);
+    assert_int_equal(dataset.h, 0);
+    assert_true(dataset.format->read(&dataset, 0, NULL, &image, &label, &reason));
+    assert_int_equal(image.w, 6);
+    assert_int_equal(image.pixels[2], 30);
+    assert_true(dataset.format->read_file(&dataset, 0, &copy.data, &copy.count, &label, &reason));
+    assert_int_equal(copy.count, png.count);
+    assert_memory_equal(copy.data, png.data, png.count);
+    assert_int_equal(label, 1);
+    assert_false(dataset.format->read(&dataset, 1, NULL, &image, &label, &reason));
+    assert_non_null(strstr(reason.text, "image 1: neither PNG nor JPEG"));
+    dataset_close(&dataset);
+    image_free(&image);
+    free(copy.data);
+    free(png.data);
+    free(path);
+    case_remove(folder);
+}
+
+/* No byte of header, index and names may change, and none may be missing; changed pixels are noticed
+ * when they are read. */
+static void changed_bytes_are_noticed(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
+    write_raw(path, 0, 3);
+    struct bytes file = case_read(path);
+    struct dataset dataset;
+    for (size_t i = 0; i < file.count; i++) {
+        file.data[i] ^= 0x10;
+        case_write(folder, "x.pack", file.data, file.count);
+        file.data[i] ^= 0x10;
+        bool image = i >= 128 && i < 128 + 2 * 64 + 60, gap = image && (i - 128) % 64 >= 60;
+        enum status status = open_at(path, &dataset);
+        if (i >= 128 + 2 * 64 + 60 && i < 128 + 3 * 64) gap = true;
+        if (status != (image || gap ? OK : BAD_DATA)) fail_msg("byte %zu: %d", i, (int)status);
+        if (status != OK) continue;
+        struct image read = {0};
+        struct reason reason;
+        int label;
+        bool good = dataset.format->read(&dataset, (int64_t)(i - 128) / 64, NULL, &read, &label, &reason);
+        assert_int_equal(good, gap);
+        if (!good) assert_non_null(strstr(reason.text, "garbled"));
+        image_free(&read);
+        dataset_close(&dataset);
+    }
+    for (size_t count = 0; count < file.count; count += 3) {
+        case_write(folder, "x.pack", file.data, count);
+        assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    }
+    free(file.data);
+    free(path);
+    case_remove(folder);
+}
+
+static void shards_must_agree(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/b.pack", folder);
+    struct packed_writer *writer;
+    struct dataset dataset;
+    write_raw(path, 0, 3);
+    free(path);
+    path = text_format("%s/a.pack", folder);
+    assert_int_equal(packed_create(path, 3, names, 2, &writer), OK);
+    assert_int_equal(packed_finish(writer), OK);
+    packed_free(writer);
+    assert_int_equal(open_at(folder, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "3 classes where others have 2"));
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "holds no images"));
+    case_unlink(folder, "a.pack");
+    case_unlink(folder, "b.pack");
+    assert_int_equal(open_at(folder, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "no files that end in"));
+    case_write(folder, "a.pack", "hello", 5);
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "neither a packed data set nor a tar archive"));
+    free(path);
+    case_remove(folder);
+}
+
+/* Tar archives, written by the tar of the system. */
+
+static void run_in(const char *folder, const char *command)
+{
+    char *line = text_format("cd '%s' && %s", folder, command);
+    assert_int_equal(system(line), 0);
+    free(line);
+}
+
+static void make_samples(const char *folder)
+{
+    static const char *const keys[] = {"00", "a/01", "a/b.c/02", "03"};
+    for (int i = 0; i < 4; i++) {
+        char *name = text_format("%s.png", keys[i]), *label = text_format("%s.cls", keys[i]);
+        case_write_bytes(folder, name, case_plain_png(2 + i, 3, (uint8_t)i, 0, 0));
+        case_write(folder, label, (char[]){"2041"[i], '\n'}, 2);
+        free(name), free(label);
+    }
+}
+
+static void expect_samples(const char *path)
+{
+    static const int labels[] = {2, 0, 4, 1};
+    struct dataset dataset;
+    struct image image = {0};
+    struct reason reason;
+    int label;
+    assert_int_equal(open_at(path, &dataset), OK);
+    assert_int_equal(dataset.count, 4);
+    assert_int_equal(dataset.classes, 5);
+    assert_string_equal(dataset.class_names[4], "4");
+    for (int i = 0; i < 4; i++) {
+        assert_true(dataset.format->read(&dataset, i, NULL, &image, &label, &reason));
+        assert_int_equal(label, labels[i]);
+        assert_int_equal(image.w, 2 + i);
+        assert_int_equal(image.pixels[0], i);
+    }
+    dataset_close(&dataset);
+    image_free(&image);
+}
+
+static void tar_archives_of_every_kind(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
+    make_samples(folder);
+    static const char *const kinds[] = {"ustar", "gnu", "pax"};
+    for (int i = 0; i < 3; i++) {
+        char *command = text_format("tar --format=%s -cf x.tar 00.png 00.cls a/01.cls a/01.png a/b.c/02.png "
+                                    "a/b.c/02.cls 03.cls 03.png", kinds[i]);
+        run_in(folder, command);
+        expect_samples(path);
+        free(command);
+    }
+    free(path);
+    case_remove(folder);
+}
+
+static void tar_names_can_be_long(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"gnu", "pax"};
+    char *folder = case_folder(), *path = text_format("%s/x.tar", folder), key[181];
+    memset(key, 'k', 180), key[180] = '\0';
+    char *name = text_format("%s.png", key), *label = text_format("%s.cls", key);
+    case_write_bytes(folder, name, case_plain_png(2, 2, 9, 9, 9));
+    case_write(folder, label, "3", 1);
+    for (int i = 0; i < 2; i++) {
+        char *command = text_format("tar --format=%s -cf x.tar k*", kinds[i]);
+        struct dataset dataset;
+        run_in(folder, command);
+        assert_int_equal(open_at(path, &dataset), OK);
+        assert_int_equal(dataset.count, 1);
+        assert_int_equal(dataset.classes, 4);
+        dataset_close(&dataset);
+        free(command);
+    }
+    free(name), free(label), free(path);
+    case_remove(folder);
+}
+
+static void broken_tar_archives_are_refused(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
+    struct dataset dataset;
+    make_samples(folder);
+    run_in(folder, "tar --format=ustar -cf x.tar 00.png 00.cls 03.png 03.cls");
+    struct bytes file = case_read(path);
+    for (size_t i = 0; i < 512; i += 5) {
+        if (i >= 148 && i < 156) continue;             /* the sum itself may be written in several ways */
+        file.data[i] ^= 0x21;
+        case_write(folder, "x.tar", file.data, file.count);
+        file.data[i] ^= 0x21;
+        assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    }
+    case_write(folder, "x.tar", file.data, 600);
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "truncated"));
+    case_write(folder, "03.cls", "cat", 3);
+    run_in(folder, "tar -cf x.tar 03.png 03.cls");
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "03.cls is not a class's number"));
+    run_in(folder, "tar -cf x.tar 00.png 03.png a/01.png a/01.cls");
+    assert_int_equal(open_at(path, &dataset), OK);
+    assert_int_equal(dataset.count, 1);
+    assert_non_null(strstr(case_log(), "2 images have no label"));
+    dataset_close(&dataset);
+    free(file.data), free(path);
+    case_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(raw_images_come_back),       cmocka_unit_test(shards_are_one_data_set),
+        cmocka_unit_test(files_come_back_as_they_are), cmocka_unit_test(changed_bytes_are_noticed),
+        cmocka_unit_test(shards_must_agree),          cmocka_unit_test(tar_archives_of_every_kind),
+        cmocka_unit_test(tar_names_can_be_long),      cmocka_unit_test(broken_tar_archives_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,56 @@
+#!/bin/sh
+# amptrain pack: a packed data set trains as what it was packed from does.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+"$top_builddir/tests/make_pictures" pictures || exit 1
+cat >pictures.ini <<'END_OF_INI'
+[data]
+format = folder
+train = pictures
+[model]
+arch = resnet20
+[train]
+batch = 4
+epochs = 1
+[log]
+every = 1
+tensorboard = no
+END_OF_INI
+pack() { "$AMPTRAIN" pack -q -c pictures.ini "$@"; }
+losses() { sed -n 's/.*"event":"step".*"loss":\([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
+trains_alike() {
+    "$AMPTRAIN" -q -c pictures.ini -o from-folder -s loader.workers=1 || return 1
+    "$AMPTRAIN" -q -c pictures.ini -s data.format=packed -s data.train="$1" -o "$2" -s loader.workers=3 || return 1
+    losses from-folder >a && losses "$2" >b && [ -s a ] && cmp a b
+    status=$?
+    rm -r from-folder
+    return $status
+}
+
+ok "images as they are" pack -o all.pack
+ok "... train to the same losses" trains_alike all.pack from-file
+ok "in shards" sh -c 'mkdir shards && "$AMPTRAIN" pack -q -c pictures.ini --shards 3 -o shards/x.pack &&
+    [ "$(ls shards)" = "$(printf "x-0000.pack\nx-0001.pack\nx-0002.pack")" ]'
+ok "... train to the same losses" trains_alike shards from-shards
+ok "packed again" "$AMPTRAIN" pack -q -c pictures.ini -s data.format=packed -s data.train=shards -o again.pack
+ok "... to the same bytes" cmp all.pack again.pack
+ok "shrunk" pack --side 16 --quality 80 -o small.pack
+ok "... train" "$AMPTRAIN" -q -c pictures.ini -s data.format=packed -s data.train=small.pack
+ok "images that are no files" "$AMPTRAIN" pack -q -c run.ini -o digits.pack
+ok "... train" "$AMPTRAIN" -q -c run.ini -s data.format=packed -s data.train="$PWD/digits.pack" -s data.val_fraction=0.2
+exits "nowhere to write to" 2 pack
+exits "no such split" 2 pack --split test -o x.pack
+exits "no validation images" 3 pack --split val -o x.pack
+exits "more shards than images" 2 pack --shards 9999 -o x.pack
+exits "a folder that is not there" 1 pack -o nowhere/x.pack
+head -c 2000 all.pack >cut.pack
+exits "a file cut short" 3 "$AMPTRAIN" -q -c pictures.ini -s data.format=packed -s data.train=cut.pack
+[ ! -e x.pack ] && [ ! -e x.pack.tmp ]
+ok "nothing half-written is left" sh -c '[ ! -e x.pack ] && [ ! -e x.pack.tmp ]'
+cp -r pictures broken
+for class in broken/*; do echo "no image" >"$class/zz.png"; printf '\211PNG\r\n\032\n' >"$class/zy.png"; done
+ok "unusable images are left out when they are looked at" sh -c '
+    "$AMPTRAIN" pack -c pictures.ini -s data.train=broken --side 16 -o broken.pack 2>said; cat said; grep -q "left out" said'
+exits "... or end it" 3 "$AMPTRAIN" pack -q -c pictures.ini -s data.train=broken -s data.on_error=stop --side 16 -o b.pack
+finish
