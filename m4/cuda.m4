@@ -30,7 +30,7 @@ AC_DEFUN([AMPTRAIN_CUDA], [
         found_cuda="no ($cuda_trouble)"
     ], [
         AC_DEFINE([HAVE_CUDA], [1], [Whether the CUDA engine is built.])
-        test -n "$NVCCFLAGS" || NVCCFLAGS="-O3 -lineinfo -std=c++17 --extended-lambda"
+        test -n "$NVCCFLAGS" || NVCCFLAGS="-O3 -std=c++17 --extended-lambda -Xfatbin -compress-all"
     ])
     AC_SUBST([CUDA_CPPFLAGS])
     AC_SUBST([CUDA_LDFLAGS])
