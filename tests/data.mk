@@ -32,3 +32,7 @@ tests_test_mix_LDADD = libdata.a libbase.a -lcmocka
 check_PROGRAMS += tests/test_packed
 tests_test_packed_SOURCES = tests/test_packed.c tests/data_case.c tests/data_case.h
 tests_test_packed_LDADD = libdata.a libbase.a -lcmocka
+
+check_PROGRAMS += tests/test_listing
+tests_test_listing_SOURCES = tests/test_listing.c tests/data_case.c tests/data_case.h
+tests_test_listing_LDADD = libdata.a libbase.a -lcmocka

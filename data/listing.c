@@ -1,0 +1,281 @@
+#include "data/listing.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "data/image.h"
+
+/* A link that leads back up would otherwise be followed for ever. */
+#define DEPTH_MAX 16
+/* Most of the time goes into waiting for files to be opened. */
+#define THREADS_MAX 16
+/* Shorter listings are made as quickly as they are recalled. */
+#define REMEMBERED_LEAST 20000
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void free_names(char **names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) free(names[i]);
+    free(names);
+}
+
+/* What a directory holds, sorted bytewise, hidden files left out. False: it cannot be read. The first
+ * character of each name tells what it is: 'f' a file, 'd' a directory, '?' to be asked. */
+static bool list_directory(const char *path, char ***names, size_t *count)
+{
+    DIR *directory = opendir(path);
+    if (!directory) return false;
+    struct dirent *entry;
+    *names = NULL;
+    *count = 0;
+    while ((entry = readdir(directory))) {
+        if (entry->d_name[0] == '.') continue;
+        char *name = text_format("?%s", entry->d_name);
+        if (entry->d_type == DT_REG) name[0] = 'f';
+        if (entry->d_type == DT_DIR) name[0] = 'd';
+        *array_push(*names, *count) = name;
+    }
+    closedir(directory);
+    return true;
+}
+
+static int compare_listed(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a + 1, *(char *const *)b + 1);
+}
+
+/* True too for what is empty or cannot be read: such a file is a bad image, not no image, and is
+ * counted as one when its turn comes. */
+static bool looks_like_image(const char *path)
+{
+    uint8_t bytes[IMAGE_SNIFF_BYTES];
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return true;
+    ssize_t count = read(file, bytes, sizeof bytes);
+    close(file);
+    return count <= 0 || image_sniff(bytes, (size_t)count) != IMAGE_UNKNOWN;
+}
+
+size_t listing_name(struct listing *listing, const char *name)
+{
+    size_t count = strlen(name) + 1, at = listing->bytes;
+    if (at + count > listing->room) {
+        listing->room = listing->room + listing->room / 2 + count + 4096;
+        listing->names = memory_resize(listing->names, listing->room, 1);
+    }
+    memcpy(listing->names + at, name, count);
+    listing->bytes += count;
+    return at;
+}
+
+static void add_folder(struct listing *listing, const char *path, const char *name)
+{
+    struct stat stat_of;
+    int64_t changed = 0;
+    if (stat(path, &stat_of) == 0)
+        changed = (int64_t)stat_of.st_mtim.tv_sec * 1000000000 + stat_of.st_mtim.tv_nsec;
+    *array_push(listing->folders, listing->folder_count) =
+        (struct listed_folder){.name = listing_name(listing, name), .changed = changed};
+}
+
+static char kind_of(const char *path)
+{
+    struct stat stat_of;
+    if (stat(path, &stat_of) != 0) return 'f';         /* a bad image */
+    return S_ISDIR(stat_of.st_mode) ? 'd' : S_ISREG(stat_of.st_mode) ? 'f' : 'o';
+}
+
+/* What is looked for: in which class of which root. */
+struct search {
+    const char *root;
+    struct listing *listing;
+    int class;
+    struct reason *reason;
+};
+
+static bool walk(const struct search *search, const char *name, int depth);
+
+static bool visit(const struct search *search, const char *name, char kind, int depth)
+{
+    struct listing *listing = search->listing;
+    char *path = text_format("%s/%s", search->root, name);
+    bool good = true;
+    if (kind == '?') kind = kind_of(path);
+    if (kind == 'd') {
+        good = walk(search, name, depth + 1);
+    } else if (kind == 'f' && looks_like_image(path)) {
+        struct listed file = {.name = listing_name(listing, name), .class = search->class};
+        *array_push(listing->files, listing->count) = file;
+    } else {
+        listing->ignored++;
+        if (!listing->example) listing->example = text_copy(path);
+    }
+    free(path);
+    return good;
+}
+
+/* Adds the images of the folder `name`, a path below the root, and of the folders in it. */
+static bool walk(const struct search *search, const char *name, int depth)
+{
+    char **names;
+    size_t count = 0;
+    char *path = text_format("%s/%s", search->root, name);
+    add_folder(search->listing, path, name);
+    bool good = depth <= DEPTH_MAX ? list_directory(path, &names, &count) ||
+                                         because(search->reason, "%s: %s", path, strerror(errno))
+                                   : because(search->reason, "%s: folders are nested too deep", path);
+    free(path);
+    if (!good) return false;
+    if (count) qsort(names, count, sizeof *names, compare_listed);
+    for (size_t i = 0; i < count && good; i++) {
+        char *child = text_format("%s/%s", name, names[i] + 1);
+        good = visit(search, child, names[i][0], depth);
+        free(child);
+    }
+    free_names(names, count);
+    return good;
+}
+
+/* The folders in the root, sorted: the classes found. */
+static bool find_classes(const char *root, struct listing *listing, struct reason *reason)
+{
+    char **names;
+    size_t count;
+    if (!list_directory(root, &names, &count)) return because(reason, "%s: %s", root, strerror(errno));
+    add_folder(listing, root, "");
+    for (size_t i = 0; i < count; i++) {
+        char *path = text_format("%s/%s", root, names[i] + 1);
+        if (names[i][0] == 'd' || (names[i][0] == '?' && kind_of(path) == 'd'))
+            *array_push(listing->classes, listing->class_count) = text_copy(names[i] + 1);
+        free(path);
+    }
+    free_names(names, count);
+    if (listing->class_count == 0)
+        return because(reason, "%s: holds no class folders (images belong in %s/CLASS/)", root, root);
+    qsort(listing->classes, (size_t)listing->class_count, sizeof *listing->classes, compare_names);
+    return true;
+}
+
+/* Threads take one class after the other, each a listing of its own. */
+struct crew {
+    const char *root;
+    const struct listing *whole;
+    struct listing *parts;     /* by class */
+    struct reason *reasons;
+    bool *good;
+    atomic_int next;
+};
+
+static void *work(void *context)
+{
+    struct crew *crew = context;
+    for (int i; (i = atomic_fetch_add(&crew->next, 1)) < crew->whole->class_count;) {
+        struct search search = {crew->root, &crew->parts[i], i, &crew->reasons[i]};
+        crew->good[i] = walk(&search, crew->whole->classes[i], 0);
+    }
+    return NULL;
+}
+
+/* The calling thread helps, and is enough if no other can be had. */
+static void run_crew(struct crew *crew)
+{
+    pthread_t threads[THREADS_MAX];
+    int count = 0;
+    while (count < THREADS_MAX - 1 && count < crew->whole->class_count - 1 &&
+           pthread_create(&threads[count], NULL, work, crew) == 0)
+        count++;
+    work(crew);
+    for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
+}
+
+/* Appends a class's listing. */
+static void append(struct listing *listing, struct listing *part)
+{
+    size_t at = listing->bytes;
+    memcpy(listing->names + at, part->names, part->bytes);
+    listing->bytes += part->bytes;
+    for (size_t i = 0; i < part->count; i++) {
+        part->files[i].name += at;
+        listing->files[listing->count++] = part->files[i];
+    }
+    for (size_t i = 0; i < part->folder_count; i++) {
+        part->folders[i].name += at;
+        *array_push(listing->folders, listing->folder_count) = part->folders[i];
+    }
+    listing->ignored += part->ignored;
+    if (!listing->example && part->example) listing->example = text_copy(part->example);
+}
+
+static bool join_parts(struct crew *crew, struct listing *listing, struct reason *reason)
+{
+    size_t bytes = listing->bytes, files = 0;
+    for (int i = 0; i < listing->class_count; i++) {
+        if (!crew->good[i]) return because(reason, "%s", crew->reasons[i].text);
+        bytes += crew->parts[i].bytes;
+        files += crew->parts[i].count;
+    }
+    listing->names = memory_resize(listing->names, bytes, 1);
+    listing->room = bytes;
+    listing->files = memory_new(files ? files : 1, sizeof *listing->files);
+    for (int i = 0; i < listing->class_count; i++) {
+        append(listing, &crew->parts[i]);
+        listing_free(&crew->parts[i]);
+    }
+    return true;
+}
+
+static bool find_images(const char *root, struct listing *listing, struct reason *reason)
+{
+    if (!find_classes(root, listing, reason)) return false;
+    size_t count = (size_t)listing->class_count;
+    struct crew crew = {
+        .root = root,
+        .whole = listing,
+        .parts = memory_new(count, sizeof *crew.parts),
+        .reasons = memory_new(count, sizeof *crew.reasons),
+        .good = memory_new(count, sizeof *crew.good),
+    };
+    atomic_init(&crew.next, 0);
+    run_crew(&crew);
+    bool good = join_parts(&crew, listing, reason);
+    for (size_t i = 0; i < count; i++) listing_free(&crew.parts[i]);
+    free(crew.parts);
+    free(crew.reasons);
+    free(crew.good);
+    return good;
+}
+
+bool listing_make(const char *root, const char *cache, struct listing *listing, struct reason *reason)
+{
+    struct listing made = {0};
+    if (cache && listing_recall(root, cache, listing)) return true;
+    if (!find_images(root, &made, reason)) {
+        listing_free(&made);
+        return false;
+    }
+    if (cache && made.count >= REMEMBERED_LEAST) listing_remember(root, cache, &made);
+    *listing = made;
+    return true;
+}
+
+void listing_free(struct listing *listing)
+{
+    free_names(listing->classes, (size_t)listing->class_count);
+    free(listing->names);
+    free(listing->files);
+    free(listing->folders);
+    free(listing->example);
+    *listing = (struct listing){0};
+}

@@ -1,0 +1,53 @@
+/* listing.h: the image files below a folder of class folders, found by many threads and remembered. */
+#ifndef DATA_LISTING_H
+#define DATA_LISTING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* "CLASS/.../FILE" begins at `name` in the listing's names. */
+struct listed {
+    size_t name;
+    int class;
+};
+
+/* A folder that was looked into: as it was then. */
+struct listed_folder {
+    size_t name;               /* "" for the root */
+    int64_t changed;           /* nanoseconds, of its time of modification */
+};
+
+struct listing {
+    char **classes;            /* the folders in the root, sorted bytewise */
+    int class_count;
+    char *names;               /* each ended by '\0' */
+    size_t bytes, room;
+    struct listed *files;      /* by class, and sorted in every folder */
+    size_t count;
+    struct listed_folder *folders;
+    size_t folder_count;
+    int64_t ignored;           /* files that are neither PNG nor JPEG, */
+    char *example;             /* and one of them */
+};
+
+/* Where listings are remembered: a folder of the user's own, made when it is needed. NULL: nowhere.
+ * The caller frees it. */
+char *listing_cache(void);
+
+/* Lists `root`; files are images if their first bytes say so, or if they cannot be read, which will be
+ * seen when their turn comes. A listing in the folder `cache` (NULL: none) is taken instead when no
+ * folder has changed since; a long one is left there for the next time. */
+bool listing_make(const char *root, const char *cache, struct listing *listing, struct reason *reason);
+void listing_free(struct listing *listing);            /* accepts a zeroed struct */
+
+/* What is remembered. True: it was there, and no folder has changed. */
+bool listing_recall(const char *root, const char *cache, struct listing *listing);
+void listing_remember(const char *root, const char *cache, const struct listing *listing);
+
+/* Adds a name. */
+size_t listing_name(struct listing *listing, const char *name);
+
+#endif

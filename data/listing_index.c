@@ -1,0 +1,190 @@
+/* listing_index.c: listings kept in files, one for each root. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+#include "base/memory.h"
+#include "data/listing.h"
+
+#define MAGIC "AMPLIST1"
+/* A folder that changed so shortly before it was listed may change again without its time moving. */
+#define SETTLED_NANOSECONDS 2000000000
+
+/* After it come folders, files, names; among the names are the root's and those of the classes. */
+struct index_header {
+    char magic[8];
+    uint64_t folder_count, count, bytes;
+    uint64_t root, classes;    /* where their names begin in `names`; the classes' follow each other */
+    int64_t ignored;
+    uint64_t class_count;
+    uint32_t crc, unused;      /* CRC-32C of all of the file, taken while this is 0 */
+};
+
+char *listing_cache(void)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && cache[0] == '/') return text_format("%s/amptrain", cache);
+    return home && home[0] == '/' ? text_format("%s/.cache/amptrain", home) : NULL;
+}
+
+/* The file for a root, and the root's one true name. NULL: it has none. */
+static char *index_path(const char *root, const char *cache, char **real)
+{
+    *real = realpath(root, NULL);
+    if (!*real) return NULL;
+    uint32_t low = crc32c(0, *real, strlen(*real)), high = crc32c(low ^ 0x5bd1e995u, *real, strlen(*real));
+    return text_format("%s/folder-%08x%08x.list", cache, high, low);
+}
+
+static uint32_t checksum(struct index_header header, const struct listing *listing)
+{
+    header.crc = 0;
+    uint32_t crc = crc32c(0, &header, sizeof header);
+    crc = crc32c(crc, listing->folders, listing->folder_count * sizeof *listing->folders);
+    crc = crc32c(crc, listing->files, listing->count * sizeof *listing->files);
+    return crc32c(crc, listing->names, listing->bytes);
+}
+
+static bool has_settled(const struct listing *listing)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    int64_t latest = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - SETTLED_NANOSECONDS;
+    for (size_t i = 0; i < listing->folder_count; i++)
+        if (listing->folders[i].changed == 0 || listing->folders[i].changed > latest) return false;
+    return true;
+}
+
+static bool write_index(FILE *file, const struct index_header *header, const struct listing *listing)
+{
+    return fwrite(header, sizeof *header, 1, file) == 1 &&
+           fwrite(listing->folders, sizeof *listing->folders, listing->folder_count, file) ==
+               listing->folder_count &&
+           fwrite(listing->files, sizeof *listing->files, listing->count, file) == listing->count &&
+           fwrite(listing->names, 1, listing->bytes, file) == listing->bytes;
+}
+
+/* What cannot be remembered is listed again: no failure is worth a word. */
+static void write_file(const char *path, const struct index_header *header, const struct listing *listing)
+{
+    char *temporary = text_format("%s.%ld", path, (long)getpid());
+    FILE *file = fopen(temporary, "wb");
+    bool good = file && write_index(file, header, listing);
+    if (file && fclose(file) != 0) good = false;
+    if (!good || rename(temporary, path) != 0) unlink(temporary);
+    free(temporary);
+}
+
+/* A copy that has the root's and the classes' names among its names. */
+static void name_root(struct listing *copy, const char *real, struct index_header *header)
+{
+    header->root = listing_name(copy, real);
+    header->classes = copy->bytes;
+    for (int i = 0; i < copy->class_count; i++) listing_name(copy, copy->classes[i]);
+}
+
+static void make_folders(const char *path)
+{
+    char *part = text_copy(path);
+    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(part, 0700);
+        *slash = '/';
+    }
+    mkdir(part, 0700);
+    free(part);
+}
+
+void listing_remember(const char *root, const char *cache, const struct listing *listing)
+{
+    char *real, *path = has_settled(listing) ? index_path(root, cache, &real) : NULL;
+    if (!path) return;
+    struct listing copy = *listing;
+    struct index_header header = {.folder_count = listing->folder_count, .count = listing->count,
+                                  .ignored = listing->ignored, .class_count = (uint64_t)listing->class_count};
+    memcpy(header.magic, MAGIC, sizeof header.magic);
+    copy.names = memcpy(memory_new(listing->bytes + 1, 1), listing->names, listing->bytes);
+    copy.room = listing->bytes;
+    name_root(&copy, real, &header);
+    header.bytes = copy.bytes;
+    header.crc = checksum(header, &copy);
+    make_folders(cache);
+    write_file(path, &header, &copy);
+    free(copy.names);
+    free(path);
+    free(real);
+}
+
+static bool read_array(FILE *file, void **array, uint64_t count, size_t size, uint64_t most)
+{
+    if (count > most / size) return false;
+    *array = memory_try((size_t)count + 1, size);
+    return *array && fread(*array, size, (size_t)count, file) == count;
+}
+
+static bool read_index(FILE *file, struct index_header *header, struct listing *listing)
+{
+    struct stat stat_of;
+    if (fstat(fileno(file), &stat_of) != 0 || fread(header, sizeof *header, 1, file) != 1) return false;
+    uint64_t most = (uint64_t)stat_of.st_size;
+    if (memcmp(header->magic, MAGIC, sizeof header->magic) != 0) return false;
+    listing->folder_count = header->folder_count;
+    listing->count = header->count;
+    listing->bytes = listing->room = header->bytes;
+    listing->ignored = header->ignored;
+    return read_array(file, (void **)&listing->folders, header->folder_count, sizeof *listing->folders, most) &&
+           read_array(file, (void **)&listing->files, header->count, sizeof *listing->files, most) &&
+           read_array(file, (void **)&listing->names, header->bytes, 1, most) &&
+           checksum(*header, listing) == header->crc;
+}
+
+static bool is_unchanged(const char *root, const struct listing *listing)
+{
+    for (size_t i = 0; i < listing->folder_count; i++) {
+        struct stat stat_of;
+        char *path = text_format("%s/%s", root, listing->names + listing->folders[i].name);
+        bool same = stat(path, &stat_of) == 0 &&
+                    (int64_t)stat_of.st_mtim.tv_sec * 1000000000 + stat_of.st_mtim.tv_nsec ==
+                        listing->folders[i].changed;
+        free(path);
+        if (!same) return false;
+    }
+    return true;
+}
+
+/* The checksum is right, so that names and numbers are those that were written. */
+static void take_classes(const struct index_header *header, struct listing *listing)
+{
+    const char *name = listing->names + header->classes;
+    listing->classes = memory_new((size_t)header->class_count, sizeof *listing->classes);
+    listing->class_count = (int)header->class_count;
+    for (int i = 0; i < listing->class_count; i++, name += strlen(name) + 1)
+        listing->classes[i] = text_copy(name);
+}
+
+bool listing_recall(const char *root, const char *cache, struct listing *listing)
+{
+    char *real, *path = index_path(root, cache, &real);
+    FILE *file = path ? fopen(path, "rb") : NULL;
+    struct listing read = {0};
+    struct index_header header;
+    bool good = file && read_index(file, &header, &read) && strcmp(read.names + header.root, real) == 0 &&
+                is_unchanged(root, &read);
+    if (file) fclose(file);
+    if (good) {
+        take_classes(&header, &read);
+        if (read.ignored) read.example = text_copy("(as when it was listed first)");
+        *listing = read;
+    } else {
+        listing_free(&read);
+    }
+    free(path);
+    free(real);
+    return good;
+}

@@ -1,0 +1,217 @@
+/* Listing folders of class folders: what is found, and when what is remembered may be taken. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/memory.h"
+#include "data/listing.h"
+#include "data_case.h"
+
+#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+
+#define CLASSES 21
+#define IMAGES 8
+
+/* CLASSES folders of IMAGES images and a text, one image in a folder of its own; "class03" has none. */
+static char *make_tree(void)
+{
+    char *root = case_folder();
+    for (int i = 0; i < CLASSES; i++)
+        for (int k = 0; k < IMAGES; k++) {
+            char *name = text_format("class%02d/%s%d.png", i, k == 3 ? "deep/er/" : "", 9 - k);
+            if (i != 3) case_write_bytes(root, name, case_plain_png(1, 1, 0, 0, 0));
+            free(name);
+            name = text_format("class%02d/.hidden.txt", i);
+            case_write(root, name, "x", 1);
+            free(name);
+        }
+    case_write(root, "class05/notes", "no image", 8);
+    case_write(root, "class05/empty.jpg", "", 0);
+    case_write(root, "README", "no class", 8);
+    return root;
+}
+
+static struct listing listed(const char *root)
+{
+    struct listing listing;
+    struct reason reason;
+    if (!listing_make(root, NULL, &listing, &reason)) fail_msg("%s", reason.text);
+    return listing;
+}
+
+static void finds_images_in_order(void **state)
+{
+    (void)state;
+    char *root = make_tree();
+    struct listing listing = listed(root);
+    assert_int_equal(listing.class_count, CLASSES);
+    assert_string_equal(listing.classes[20], "class20");
+    assert_int_equal(listing.count, (CLASSES - 1) * IMAGES + 1);
+    assert_int_equal(listing.ignored, 1);
+    assert_non_null(strstr(listing.example, "class05/notes"));
+    for (size_t i = 0; i < listing.count; i++) {
+        const char *name = listing.names + listing.files[i].name;
+        const char *class = listing.classes[listing.files[i].class];
+        assert_memory_equal(name, class, strlen(class));
+        if (i > 0) assert_true(strcmp(name, listing.names + listing.files[i - 1].name) > 0);
+    }
+    assert_int_equal(listing.folder_count, 1 + CLASSES + 2 * (CLASSES - 1));
+    listing_free(&listing);
+    case_remove(root);
+}
+
+static void age(const char *path)
+{
+    struct timespec times[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void age_all(const char *root, const struct listing *listing)
+{
+    for (size_t i = 0; i < listing->folder_count; i++) {
+        char *path = text_format("%s/%s", root, listing->names + listing->folders[i].name);
+        age(path);
+        free(path);
+    }
+}
+
+static void expect_same(const struct listing *a, const struct listing *b)
+{
+    assert_int_equal(a->count, b->count);
+    assert_int_equal(a->class_count, b->class_count);
+    assert_int_equal(a->ignored, b->ignored);
+    for (int i = 0; i < a->class_count; i++) assert_string_equal(a->classes[i], b->classes[i]);
+    for (size_t i = 0; i < a->count; i++) {
+        assert_string_equal(a->names + a->files[i].name, b->names + b->files[i].name);
+        assert_int_equal(a->files[i].class, b->files[i].class);
+    }
+}
+
+/* A tree whose folders have not changed for long, listed and remembered. */
+static char *remembered_tree(const char *cache, struct listing *listing)
+{
+    char *root = make_tree();
+    struct listing first = listed(root);
+    age_all(root, &first);
+    listing_free(&first);
+    *listing = listed(root);
+    listing_remember(root, cache, listing);
+    return root;
+}
+
+static void a_listing_is_remembered(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *cache = text_format("%s/some/where", folder);
+    struct listing listing, recalled;
+    char *root = remembered_tree(cache, &listing);
+    assert_true(listing_recall(root, cache, &recalled));
+    expect_same(&recalled, &listing);
+    listing_free(&recalled);
+    char *other = text_format("%s/class05", root);
+    assert_false(listing_recall(other, cache, &recalled));
+    assert_false(listing_recall("/nonexistent", cache, &recalled));
+    free(other);
+    listing_free(&listing);
+    case_remove(root);
+    case_remove(folder);
+    free(cache);
+}
+
+static void a_changed_folder_is_listed_again(void **state)
+{
+    (void)state;
+    static const char *const changes[] = {"class07/deep/er/new.png", "class30/new.png", "new"};
+    for (int i = 0; i < 3; i++) {
+        char *cache = case_folder();
+        struct listing listing, recalled;
+        char *root = remembered_tree(cache, &listing);
+        case_write(root, changes[i], "x", 1);
+        assert_false(listing_recall(root, cache, &recalled));
+        listing_free(&listing);
+        case_remove(root);
+        case_remove(cache);
+    }
+}
+
+static void what_has_just_changed_is_not_remembered(void **state)
+{
+    (void)state;
+    char *cache = case_folder(), *root = make_tree();
+    struct listing listing = listed(root), recalled;
+    listing_remember(root, cache, &listing);
+    assert_false(listing_recall(root, cache, &recalled));
+    listing_free(&listing);
+    case_remove(root);
+    case_remove(cache);
+}
+
+static char *only_file(const char *folder)
+{
+    char *command = text_format("cd '%s' && mv folder-*.list x", folder);
+    assert_int_equal(system(command), 0);
+    free(command);
+    return text_format("%s/x", folder);
+}
+
+static void a_garbled_memory_is_no_memory(void **state)
+{
+    (void)state;
+    char *cache = case_folder();
+    struct listing listing, recalled;
+    char *root = remembered_tree(cache, &listing), *path = only_file(cache);
+    struct bytes file = case_read(path);
+    for (size_t i = 0; i < file.count; i += 97) {
+        file.data[i] ^= 4;
+        listing_remember(root, cache, &listing);       /* gives the file its name */
+        char *command = text_format("mv '%s' \"$(ls '%s'/folder-*.list)\"", path, cache);
+        case_write(cache, "x", file.data, file.count);
+        assert_int_equal(system(command), 0);
+        free(command);
+        assert_false(listing_recall(root, cache, &recalled));
+        file.data[i] ^= 4;
+    }
+    free(file.data), free(path);
+    listing_free(&listing);
+    case_remove(root);
+    case_remove(cache);
+}
+
+static void long_listings_are_remembered_by_themselves(void **state)
+{
+    (void)state;
+    char *cache = case_folder(), *root = case_folder();
+    struct listing listing, recalled;
+    struct reason reason;
+    char *command = text_format("mkdir '%s/a' '%s/b' && cd '%s/a' && seq 20000 | xargs touch && touch ../b/x", root,
+                                root, root);
+    assert_int_equal(system(command), 0);
+    free(command);
+    listing = listed(root);
+    assert_int_equal(listing.count, 20001);
+    age_all(root, &listing);
+    listing_free(&listing);
+    assert_true(listing_make(root, cache, &listing, &reason));
+    assert_true(listing_recall(root, cache, &recalled));
+    expect_same(&recalled, &listing);
+    listing_free(&listing), listing_free(&recalled);
+    case_remove(root);
+    case_remove(cache);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_images_in_order),
+        cmocka_unit_test(a_listing_is_remembered),
+        cmocka_unit_test(a_changed_folder_is_listed_again),
+        cmocka_unit_test(what_has_just_changed_is_not_remembered),
+        cmocka_unit_test(a_garbled_memory_is_no_memory),
+        cmocka_unit_test(long_listings_are_remembered_by_themselves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
