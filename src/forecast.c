@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "graph/recompute.h"
+#include "train/strategy.h"
 
 /* An ordinary core in 2020s: multiply-adds in convolutions, and what streams through memory. */
 #define CORE_FLOPS 40e9
@@ -43,16 +45,6 @@ static double model_step(const struct setup *setup, const struct program *progra
     return 1e3 * (flops / (CORE_FLOPS * threads) + bytes / MEMORY_BYTES_PER_SECOND);
 }
 
-static int64_t store_bytes(const struct setup *setup)
-{
-    struct store_options options = setup_store_options(setup, true);
-    struct store_layout layout;
-    store_lay_out(&setup->graph, &options, &layout);
-    int64_t bytes = layout.bytes;
-    store_layout_free(&layout);
-    return bytes;
-}
-
 enum status forecast_make(const struct setup *setup, struct forecast *forecast)
 {
     *forecast = (struct forecast){0};
@@ -67,7 +59,7 @@ enum status forecast_make(const struct setup *setup, struct forecast *forecast)
         forecast_free(forecast);
         return status;
     }
-    forecast->bytes = step_bytes(setup, &forecast->program, &forecast->plan, store_bytes(setup));
+    forecast->bytes = step_bytes(setup, &forecast->program, &forecast->plan, step_store_bytes(setup));
     forecast->step_ms = model_step(setup, &forecast->program);
     return OK;
 }
@@ -145,6 +137,8 @@ void forecast_print(const struct setup *setup, const struct forecast *forecast)
     print_bytes("batch", bytes->batch, "images, labels, results");
     print_bytes("total", bytes->total, "");
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
+    printf("  %-28s %12s  activations made again: %d\n", "strategy", strategy_name(setup, &forecast->program),
+           recompute_count(&forecast->program));
     print_peak(forecast);
     print_layers(setup, forecast);
 }
@@ -175,7 +169,8 @@ void forecast_print_json(const struct setup *setup, const struct forecast *forec
              bytes->arena, bytes->live_bound, bytes->store, bytes->batch, bytes->workspace, bytes->total);
     text_add(&out, ",\"step_ms\":");
     text_json_number(&out, forecast->step_ms);
-    text_add(&out, ",\"strategy\":\"keep\",\"recomputed\":0,\"estimated\":true,\"layers\":[");
+    text_add(&out, ",\"strategy\":\"%s\",\"recomputed\":%d,\"estimated\":true,\"layers\":[",
+             strategy_name(setup, &forecast->program), recompute_count(&forecast->program));
     struct plan_layer *rows = memory_new((size_t)setup->graph.count, sizeof *rows);
     int count = plan_layers(&forecast->program, &forecast->plan, rows);
     for (int i = 0; i < count; i++) {

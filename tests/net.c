@@ -89,7 +89,8 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
     must(lanes(&net->program, options->lanes ? options->lanes : 1) == OK, "lanes");
     struct exec_options exec = {.device = net->device, .store = net->store, .seed = 3,
                                 .reference = options->reference, .separate = options->separate,
-                                .stop_at = options->stop_at, .deterministic = !options->undetermined};
+                                .stop_at = options->stop_at, .deterministic = !options->undetermined,
+                                .plan_seconds = options->plan_seconds};
     exec.optimizer = optimizer_find(options->optimizer ? options->optimizer : "sgd");
     if (exec.optimizer) exec.optimizer_settings = exec.optimizer->initial;
     exec.optimizer_settings.ema = options->ema ? 0.5 : 0;

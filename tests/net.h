@@ -31,6 +31,7 @@ struct net_options {
     const char *optimizer;              /* NULL: sgd */
     void (*pass)(struct program *program, void *context);   /* after lowering; NULL: none */
     void *pass_context;
+    double plan_seconds;                /* as in struct exec_options */
     struct store *store;                /* to share; NULL: own, initialised by seed 7 */
 };
 

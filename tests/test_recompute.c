@@ -78,6 +78,7 @@ static struct outcome outcome_of(const char *text, bool fused, struct net_option
     options.training = true;
     options.pass = choose;
     options.pass_context = policy;
+    options.plan_seconds = 0.02;
     net_open(&net, &graph, &options);
     out.gradients = memory_new((size_t)graph.param_count, sizeof *out.gradients);
     for (int step = 0; step < 2; step++) {
@@ -178,11 +179,150 @@ static void test_bits_reference(void **state)
     check_nets((struct net_options){.batch = 2, .storage = F16, .reference = true});
 }
 
+static struct program lower_net(const struct graph *graph, int batch, int slices)
+{
+    struct program program;
+    struct lower_options options = {.batch = batch, .slices = slices, .training = true, .storage = F16};
+    assert_int_equal(lower(graph, &options, &program), OK);
+    return program;
+}
+
+static int64_t bound_of(const struct program *program, const enum remake *remake)
+{
+    struct program copy = program_copy(program);
+    struct plan plan;
+    recompute(&copy, remake);
+    assert_int_equal(plan_make(&copy, true, 0.01, &plan), OK);
+    int64_t bound = plan.live_bytes_bound;
+    plan_free(&plan);
+    program_free(&copy);
+    return bound;
+}
+
+/* What a choice takes is known without making it. */
+static void test_forecast(void **state)
+{
+    (void)state;
+    const char *const texts[] = {net_mixed, net_plain, net_pooled};
+    struct random random = random_open(5, PURPOSE_TEST, 0, 0);
+    for (int t = 0; t < 3; t++) {
+        struct graph graph = net_graph(texts[t], true);
+        struct program program = lower_net(&graph, 4, 1 + t % 2);
+        struct engines engines;
+        const struct engine_options options = {.code_of = engines_code(DEVICE_CPU)};
+        enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
+        if (t > 0) assert_int_equal(engines_prepare(&program, &options, &engines), OK);
+        for (int trial = 0; trial < 40; trial++) {
+            struct recompute_forecast forecast;
+            for (int i = 0; i < program.count; i++) remake[i] = (enum remake)random_below(&random, 3);
+            recompute_measure(&program, remake, &forecast);
+            assert_int_equal(forecast.bytes, bound_of(&program, remake));
+        }
+        if (t > 0) engines_release(&engines);
+        free(remake);
+        program_free(&program);
+        graph_free(&graph);
+    }
+}
+
+/* What every choice among the activations takes, each kept or made again once. */
+static struct recompute_forecast *try_all(const struct program *program, int *count)
+{
+    int at[13], activations = 0;
+    enum remake *remake = memory_new((size_t)program->count, sizeof *remake);
+    for (int i = 0; i < program->first_backward; i++)
+        if (program->values[program->instructions[i].y].home == HOME_ARENA) {
+            assert_true(activations < 13);
+            at[activations++] = i;
+        }
+    *count = 1 << activations;
+    struct recompute_forecast *all = memory_new((size_t)*count, sizeof *all);
+    for (int set = 0; set < *count; set++) {
+        for (int k = 0; k < activations; k++) remake[at[k]] = set >> k & 1 ? REMAKE_ONCE : REMAKE_NOT;
+        recompute_measure(program, remake, &all[set]);
+    }
+    free(remake);
+    return all;
+}
+
+static double cheapest(const struct recompute_forecast *all, int count, int64_t limit)
+{
+    double best = 1e300;
+    for (int k = 0; k < count; k++)
+        if (all[k].bytes <= limit && all[k].seconds < best) best = all[k].seconds;
+    return best;
+}
+
+static void test_cheapest(void **state)
+{
+    (void)state;
+    const char *const texts[] = {net_mixed, net_plain};
+    int met = 0;
+    for (int t = 0; t < 2; t++) {
+        struct graph graph = net_graph(texts[t], true);
+        struct program program = lower_net(&graph, 512, 1);
+        enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
+        int64_t all = bound_of(&program, remake);
+        int count;
+        struct recompute_forecast *choices = try_all(&program, &count);
+        for (int percent = 95; percent >= 60; percent -= 5) {
+            struct recompute_forecast forecast;
+            double best = cheapest(choices, count, all * percent / 100);
+            bool fits = recompute_choose(&program, all * percent / 100, false, remake, &forecast);
+            if (best < 1e299) assert_true(fits);
+            if (!fits) continue;
+            assert_true(forecast.bytes <= all * percent / 100);
+            assert_int_equal(forecast.bytes, bound_of(&program, remake));
+            assert_true(forecast.seconds <= 1.05 * best + 1e-9);
+            met++;
+        }
+        free(choices);
+        free(remake);
+        program_free(&program);
+        graph_free(&graph);
+    }
+    assert_true(met >= 4);
+}
+
+/* Shares of the memory of keeping all, and what they may cost at most: milliseconds of a GPU as modelled. */
+static void check_model(const char *name, const double shares[4], const double most[4])
+{
+    static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+    struct model_options model = {.arch = name, .folders = folders, .dropout = -1};
+    struct graph graph;
+    assert_int_equal(model_load(&model, &graph), OK);
+    assert_int_equal(fuse(&graph), OK);
+    struct program program = lower_net(&graph, 256, 1);
+    enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
+    int64_t all = bound_of(&program, remake);
+    for (int k = 0; k < 4; k++) {
+        struct recompute_forecast forecast;
+        int64_t limit = (int64_t)(shares[k] * (double)all);
+        bool fits = recompute_choose(&program, limit, false, remake, &forecast);
+        if (!fits || forecast.seconds * 1e3 > most[k])
+            print_message("%s in %.2f of its memory: %.2f ms\n", name, shares[k], forecast.seconds * 1e3);
+        assert_true(fits && forecast.seconds * 1e3 <= most[k]);
+        assert_true(bound_of(&program, remake) <= limit);
+    }
+    free(remake);
+    program_free(&program);
+    graph_free(&graph);
+}
+
+static void test_models(void **state)
+{
+    (void)state;
+    check_model("resnet50", (double[]){0.85, 0.65, 0.5, 0.35}, (double[]){1.0, 1.9, 2.9, 4.5});
+    check_model("mobilenet_v2", (double[]){0.8, 0.6, 0.5, 0.3}, (double[]){0.7, 1.3, 1.7, 2.6});
+    check_model("densenet121", (double[]){0.8, 0.5, 0.35, 0.2}, (double[]){1.8, 4.8, 6.5, 8.5});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits),       cmocka_unit_test(test_bits_bf16), cmocka_unit_test(test_bits_slices),
         cmocka_unit_test(test_bits_lanes), cmocka_unit_test(test_bits_reference),
+        cmocka_unit_test(test_forecast),   cmocka_unit_test(test_cheapest),  cmocka_unit_test(test_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

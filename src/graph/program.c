@@ -217,6 +217,46 @@ void program_free(struct program *program)
     *program = (struct program){0};
 }
 
+static int *ids_copy_if(const int *ids, int count)
+{
+    return ids ? ids_copy(ids, count) : NULL;
+}
+
+static struct instruction instruction_copy(const struct instruction *at)
+{
+    struct instruction copy = *at;
+    copy.name = text_copy(at->name);
+    copy.x = ids_copy_if(at->x, at->x_count);
+    copy.d_x = ids_copy_if(at->d_x, at->x_count);
+    copy.params = ids_copy_if(at->params, at->param_count);
+    copy.d_params = ids_copy_if(at->d_params, at->param_count);
+    copy.saved = ids_copy_if(at->saved, at->saved_count);
+    copy.reads = copy.writes = copy.waits = NULL;
+    copy.read_count = copy.write_count = copy.wait_count = 0;
+    for (int k = 0; k < at->read_count; k++) *array_push(copy.reads, copy.read_count) = at->reads[k];
+    for (int k = 0; k < at->write_count; k++) *array_push(copy.writes, copy.write_count) = at->writes[k];
+    for (int k = 0; k < at->wait_count; k++) *array_push(copy.waits, copy.wait_count) = at->waits[k];
+    return copy;
+}
+
+struct program program_copy(const struct program *program)
+{
+    struct program copy = *program;
+    copy.values = NULL;
+    copy.instructions = NULL;
+    copy.internals = NULL;
+    copy.value_count = copy.count = copy.internal_count = 0;
+    for (int v = 0; v < program->value_count; v++) {
+        struct value value = program->values[v];
+        value.name = text_copy(value.name);
+        *array_push(copy.values, copy.value_count) = value;
+    }
+    for (int i = 0; i < program->count; i++)
+        *array_push(copy.instructions, copy.count) = instruction_copy(&program->instructions[i]);
+    copy.gradients = ids_copy(program->gradients, program->graph->param_count);
+    return copy;
+}
+
 static struct tensor tensor_of(const struct program *program, int id)
 {
     if (id < 0) return (struct tensor){0};

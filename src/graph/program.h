@@ -98,6 +98,8 @@ struct lower_options {
 enum status lower(const struct graph *graph, const struct lower_options *options,
                   struct program *program);
 void program_free(struct program *program);
+/* A program of its own but for the settings of internal ops, which stay the original's: not to outlive it. */
+struct program program_copy(const struct program *program);
 
 /* Passes: program to program, one file each. */
 enum status autocast(struct program *program);               /* dtypes by class; casts where they differ */

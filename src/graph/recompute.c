@@ -72,7 +72,7 @@ static void value_wanted(struct remade *remade, int value)
     value_made(remade, at->y);
     for (int k = 0; k < at->saved_count && !remake_keeps_saved(at->op); k++)
         value_made(remade, at->saved[k]);
-    if (at->sums_given) remade->value_count++;
+    remade->value_count += at->sums_given + (at->workspace >= 0);
     remade->next(remade->context, i, true);
 }
 
@@ -172,7 +172,8 @@ static int value_again(struct program *program, int id)
     return build_value(program, value, text_format("%s again", value.name));
 }
 
-/* Sums that forward gives besides are given again and read by nobody: so it is sure to run the same code. */
+/* Sums that forward gives besides are given again and read by nobody: so it is sure to run the same code.
+ * A workspace, where it is known already, is taken to be as large as forward's. */
 static void move_again(struct pass *pass, int i)
 {
     const struct instruction *forward = &pass->from[i];
@@ -197,6 +198,7 @@ static void move_again(struct pass *pass, int i)
         at.sums_given = true;
         at.sums = value_again(program, forward->sums);
     }
+    if (forward->workspace >= 0) at.workspace = value_again(program, forward->workspace);
     ids_replace(&pass->remade, at.x, at.x_count);
     ids_replace(&pass->remade, at.saved, at.saved_count);
     ids_replace(&pass->remade, &at.y, 1);

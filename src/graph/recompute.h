@@ -21,7 +21,7 @@ struct remade {
     int *chain, chain_count;     /* values made for the instruction to come */
     int value_count;             /* the program's and those made so far */
     /* Instruction `i` comes next, as it is or `again`; now[] is what it should read, and, when
-     * again, what it writes. */
+     * again, what it writes; sums and workspace, where it has such, are the last two values. */
     void (*next)(void *context, int i, bool again);
     void *context;
 };
@@ -36,6 +36,19 @@ bool remake_keeps_saved(const struct op *op);
 /* Strategy keep: normalised activations that only weight gradients read, and that batch norm makes
  * again from its input, which its own backward needs anyway. remake[program->count]. */
 void recompute_cheap(const struct program *program, enum remake *remake);
+
+/* The cheapest choice whose live bytes stay within `limit`, by modelled seconds. `light`: products of weights
+ * are kept. False: nothing that was tried fits; remake is then the smallest found. Deterministic. */
+struct recompute_forecast {
+    double seconds;          /* for making again, on a GPU as it is modelled */
+    int64_t bytes;           /* the most alive at once, on one lane */
+    int64_t work;            /* instructions played in the search */
+};
+bool recompute_choose(const struct program *program, int64_t limit, bool light, enum remake *remake,
+                      struct recompute_forecast *forecast);
+/* The same figures for any choice. */
+void recompute_measure(const struct program *program, const enum remake *remake,
+                       struct recompute_forecast *forecast);
 
 /* The pass: puts the instructions in that make activations again. Bits do not change. Before lanes. */
 void recompute(struct program *program, const enum remake *remake);

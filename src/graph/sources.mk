@@ -32,6 +32,7 @@ libgraph_a_SOURCES = \
 	src/graph/program.h \
 	src/graph/recompute.c \
 	src/graph/recompute.h \
+	src/graph/recompute_choose.c \
 	src/graph/store.c \
 	src/graph/store.h \
 	src/graph/verify.c

@@ -39,6 +39,8 @@ libtrain_a_SOURCES = \
 	src/train/signals.h \
 	src/train/step.c \
 	src/train/step.h \
+	src/train/strategy.c \
+	src/train/strategy.h \
 	src/train/train.c \
 	src/train/train.h \
 	src/train/weights.c \

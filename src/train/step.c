@@ -1,6 +1,7 @@
 #include "train/step.h"
 
 #include "base/text.h"
+#include "train/strategy.h"
 
 /* Overflows in a row, with the loss scale at its floor, after which it is clear that they will not
  * stop by themselves. A static scale cannot move: the first is enough. */
@@ -28,7 +29,8 @@ enum status step_program(const struct setup *setup, enum step_kind kind, struct 
     TRY(lower(training ? &setup->graph : &setup->val_graph, &options, &lowered));
     enum status status = autocast(&lowered);
     if (status == OK) status = merge(&lowered, engines_code(setup_device_kind(setup)));
-    if (status == OK && setup_lanes(setup) > 1) status = lanes(&lowered, setup_lanes(setup));
+    if (status == OK && training) status = strategy_apply(setup, &lowered);
+    else if (status == OK && setup_lanes(setup) > 1) status = lanes(&lowered, setup_lanes(setup));
     if (status != OK)
         program_free(&lowered);
     else
@@ -81,6 +83,16 @@ struct step_bytes step_bytes(const struct setup *setup, const struct program *pr
         .workspace = plan->workspace_bytes,
     };
     bytes.total = bytes.arena + bytes.store + bytes.batch;
+    return bytes;
+}
+
+int64_t step_store_bytes(const struct setup *setup)
+{
+    struct store_options options = setup_store_options(setup, true);
+    struct store_layout layout;
+    store_lay_out(&setup->graph, &options, &layout);
+    int64_t bytes = layout.bytes;
+    store_layout_free(&layout);
     return bytes;
 }
 

@@ -32,6 +32,9 @@ struct step_bytes {
 struct step_bytes step_bytes(const struct setup *setup, const struct program *program, const struct plan *plan,
                              int64_t store);
 
+/* What the store of a training run takes. */
+int64_t step_store_bytes(const struct setup *setup);
+
 /* NO_DEVICE if that is more than memory.limit. */
 enum status step_check_limit(const struct setup *setup, const struct step_bytes *bytes);
 
