@@ -70,7 +70,8 @@ static const char net_pooled[] =
     "relu5 = relu fc1\n"
     "fc = linear relu5 units=5\n";
 
-static struct outcome outcome_of(const char *text, bool fused, struct net_options options, struct policy *policy)
+static struct outcome outcome_of(const char *text, bool fused, struct net_options options,
+                                 struct policy *policy)
 {
     struct graph graph = net_graph(text, fused);
     struct net net;
@@ -112,7 +113,8 @@ static void outcome_free(const char *text, bool fused, struct outcome *out)
     free(out->losses);
 }
 
-static void assert_same(const char *text, bool fused, int batch, const struct outcome *a, const struct outcome *b)
+static void assert_same(const char *text, bool fused, int batch, const struct outcome *a,
+                        const struct outcome *b)
 {
     struct graph graph = net_graph(text, fused);
     assert_memory_equal(a->losses, b->losses, (size_t)batch * sizeof(float));

@@ -98,7 +98,8 @@ static void play_original(struct trial *trial, const struct instruction *at)
 {
     bool backward = at->phase != PHASE_FORWARD && at->phase != PHASE_UPDATE;
     for (int k = 0; k < at->read_count; k++)
-        if (in_arena(trial, at->reads[k])) touch(trial, backward ? instance(trial, at->reads[k]) : at->reads[k]);
+        if (in_arena(trial, at->reads[k]))
+            touch(trial, backward ? instance(trial, at->reads[k]) : at->reads[k]);
     for (int k = 0; k < at->write_count; k++)
         if (in_arena(trial, at->writes[k])) touch(trial, at->writes[k]);
     int from = at->in_place_from, to = at->in_place_to;
@@ -237,7 +238,8 @@ static void group_set(struct choosing *c, int g, enum remake remake)
 static bool has_weights(const struct program *program, const struct instruction *at)
 {
     for (int k = 0; k < at->param_count; k++)
-        if (program->graph->params[program->values[at->params[k]].index].spec.role == ROLE_WEIGHT) return true;
+        if (program->graph->params[program->values[at->params[k]].index].spec.role == ROLE_WEIGHT)
+            return true;
     return false;
 }
 
@@ -335,6 +337,63 @@ static int best_known(const struct choosing *c)
     return best;
 }
 
+/* The group that the instruction which writes a value belongs to; -1. */
+static int group_of_value(const struct choosing *c, int value)
+{
+    int i = c->trial.remade.producer[value];
+    for (int g = 0; i >= 0 && g < c->group_count; g++)
+        if (c->groups[g].at[0] == i) return g;
+    return -1;
+}
+
+/* The best change of one group, or of one together with one that it reads, whatever it costs. */
+struct change {
+    int group[2];
+    enum remake to[2];
+    double excess;
+};
+
+static void try_change(struct choosing *c, struct change change, struct change *best)
+{
+    enum remake before[2];
+    for (int k = 0; k < 2; k++) {
+        int g = change.group[k];
+        if (g >= 0 && (!c->groups[g].free || g == c->barred)) return;
+    }
+    for (int k = 0; k < 2; k++)
+        if (change.group[k] >= 0) {
+            before[k] = group_get(c, change.group[k]);
+            group_set(c, change.group[k], change.to[k]);
+        }
+    play(c);
+    change.excess = c->trial.excess;
+    for (int k = 1; k >= 0; k--)
+        if (change.group[k] >= 0) group_set(c, change.group[k], before[k]);
+    if (change.excess < best->excess) *best = change;
+}
+
+static void try_with_inputs(struct choosing *c, int g, enum remake to, struct change *best)
+{
+    const struct instruction *at = &c->trial.program->instructions[c->groups[g].at[0]];
+    try_change(c, (struct change){{g, -1}, {to, REMAKE_NOT}, 0}, best);
+    for (int k = 0; k < at->x_count; k++) {
+        int input = group_of_value(c, at->x[k]);
+        for (enum remake also = REMAKE_NOT; input >= 0 && also <= REMAKE_EACH; also++)
+            if (also != group_get(c, input)) try_change(c, (struct change){{g, input}, {to, also}, 0}, best);
+    }
+}
+
+/* Where no step on helps: steps back and steps of two. */
+static bool escape(struct choosing *c, double excess)
+{
+    struct change best = {{-1, -1}, {REMAKE_NOT, REMAKE_NOT}, excess};
+    for (int g = 0; g < c->group_count && c->trial.work < WORK_MOST; g++)
+        for (enum remake to = REMAKE_NOT; to <= REMAKE_EACH; to++) try_with_inputs(c, g, to, &best);
+    for (int k = 0; k < 2; k++)
+        if (best.group[k] >= 0) group_set(c, best.group[k], best.to[k]);
+    return best.group[0] >= 0;
+}
+
 #define REFRESH 16   /* choices after which all scores are worked out anew: they mostly, not always, fall */
 
 /* Chooses on until nothing is above the limit or nothing helps; whether it fits. */
@@ -355,7 +414,7 @@ static bool choose_on(struct choosing *c)
             best = best_known(c);
         }
         if (c->score[best] <= 0) {
-            if (chosen % REFRESH == 0) return false;
+            if (chosen % REFRESH == 0 && !escape(c, excess)) return false;
             chosen = -1;
         } else {
             group_set(c, best, group_get(c, best) + 1);
@@ -462,7 +521,8 @@ bool recompute_choose(const struct program *program, int64_t limit, bool light, 
     return fits;
 }
 
-void recompute_measure(const struct program *program, const enum remake *remake, struct recompute_forecast *forecast)
+void recompute_measure(const struct program *program, const enum remake *remake,
+                       struct recompute_forecast *forecast)
 {
     enum remake *copy = memory_new((size_t)program->count, sizeof *copy);
     memcpy(copy, remake, (size_t)program->count * sizeof *copy);

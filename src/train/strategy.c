@@ -8,7 +8,7 @@
 #include "train/step.h"
 
 #define TRIES 6              /* limits handed to the search, each lower by what the last missed */
-#define CLOSE 0.97           /* a plan on several lanes is worth another try when it misses by less than that */
+#define CLOSE 0.97           /* a plan on several lanes that misses by less is worth another try */
 #define PACK_SECONDS 0.2
 
 /* A program being fitted. */

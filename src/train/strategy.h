@@ -1,4 +1,4 @@
-/* strategy.h: memory.strategy: what a training step keeps and what it makes again to stay below memory.limit. */
+/* strategy.h: memory.strategy: what a training step keeps and what it makes again to stay within a limit. */
 #ifndef TRAIN_STRATEGY_H
 #define TRAIN_STRATEGY_H
 

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Limits on memory: what is made again instead of kept changes no bit; what cannot fit says so.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+steps() { train "$@" -s run.max_steps=9 -s model.arch=resnet20 -s model.file= -s augment.flip=0; }
+number() { "$AMPTRAIN" plan -c run.ini -s model.arch=resnet20 -s model.file= --json "$@" | tr , '\n' |
+               sed -n "s/^{*\"$field\"://p"; }
+field=total_bytes
+all=$(number)
+most=$(number -s memory.strategy=keep)
+limit=$((all * 17 / 20))
+
+ok "everything is kept without a limit" steps all
+ok "normalised activations are made again" steps keep -s memory.strategy=keep
+ok "... to the same bits" same all keep
+ok "... in less memory" [ "$most" -lt "$all" ]
+ok "a limit below that" steps fit -s memory.limit="$limit"
+ok "... holds" [ "$(number -s memory.limit="$limit")" -le "$limit" ]
+field=recomputed
+ok "... by making more again" [ "$(number -s memory.limit="$limit")" -gt 10 ]
+ok "... to the same bits" same all fit
+ok "more than can be done" sh -c '
+    "$AMPTRAIN" -q -c run.ini -s model.arch=resnet20 -s model.file= -s memory.limit=1M -o none 2>err
+    got=$?
+    cat err
+    [ $got = 4 ] && grep -q "memory.limit" err'
+finish
