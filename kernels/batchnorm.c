@@ -21,6 +21,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
@@ -307,5 +308,6 @@ const struct op batchnorm_op = {
     .in_place = elementwise_in_place,
     .reference = &reference,
     .cpu = &batchnorm_cpu,
+    .cuda = ON_CUDA(batchnorm_cuda),
     .examples = examples,
 };

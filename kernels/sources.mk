@@ -1,6 +1,7 @@
 EXTRA_DIST += kernels/ops.def
 
 CUDA_SOURCES += \
+	kernels/batchnorm.cu \
 	kernels/conv.cu \
 	kernels/conv_cudnn.cu \
 	kernels/conv_depthwise.cu \
@@ -12,7 +13,7 @@ CUDA_SOURCES += \
 	kernels/topk.cu \
 	kernels/update.cu
 
-EXTRA_DIST += kernels/block.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cuda.cuh kernels/elementwise.cuh
+EXTRA_DIST += kernels/batchnorm.cuh kernels/block.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cuda.cuh kernels/elementwise.cuh
 
 libkernels_a_SOURCES = \
 	kernels/adaptive_avgpool.c \

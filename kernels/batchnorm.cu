@@ -1,0 +1,492 @@
+/* batchnorm.cu: batchnorm in two sweeps over memory each way: sums, and their use. Blocks leave their sums in the
+ * workspace, a small kernel merges them in a fixed order. The second sweep goes backward through memory, since what
+ * the first one read last is still in the cache.
+ *
+ * Whatever has statistics already (evaluation, recomputation) needs the second sweep only. */
+#include "kernels/batchnorm.cuh"
+
+using namespace batchnorm_parts;
+
+constexpr int unroll = 4;             /* rows that a thread has in flight */
+constexpr int64_t blocks_most = 1024; /* of a first sweep */
+constexpr int segment = 512;          /* bytes of a row that a block takes, about: wide enough for memory, and with
+                                         few sums to leave */
+
+/* From capability 9.0 on, a kernel may begin before the one in front of it has ended, and waits where it first needs
+ * that one's results. */
+__device__ static inline void let_next_begin(void)
+{
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+__device__ static inline void wait_for_last(void)
+{
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
+}
+
+/* Queues a kernel that calls wait_for_last, behind one that calls let_next_begin. */
+template <class... Parameters, class... Arguments>
+static enum status launch_behind(const struct call *call, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                                 Arguments... arguments)
+{
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.stream = stream_of(call);
+    config.attrs = &early;
+    config.numAttrs = cuda_facts(call->device)->capability >= 90;
+    cudaError_t error = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
+    return cuda_status(call->device, error, "starting a kernel");
+}
+
+/* How a sweep's blocks lie over memory: x side by side on rows, y below one another. */
+struct sweep {
+    int64_t rows, tiles;       /* a tile: `unroll` rows for every lane */
+    int64_t channels;
+    int columns, span, lanes;  /* packs of a row; those of a block; rows that it has at once */
+};
+
+static struct sweep sweep_open(const struct tensor *x, int width)
+{
+    struct sweep s = {};
+    s.channels = x->shape.c;
+    s.rows = shape_count(x->shape) / s.channels;
+    s.columns = (int)(s.channels / width);
+    int most = segment / (width * (int)dtype_bytes(x->dtype));
+    s.span = div_up(s.columns, div_up(s.columns, most < threads ? most : threads));
+    s.lanes = threads / s.span;
+    s.tiles = div_up(s.rows, (int64_t)s.lanes * unroll);
+    return s;
+}
+
+/* Blocks below one another, if there are `blocks` in all. */
+static int64_t sweep_height(const struct sweep *s, int64_t blocks)
+{
+    int64_t height = div_up(blocks, (int64_t)div_up(s->columns, s->span));
+    return s->tiles < height ? s->tiles : height;
+}
+
+static dim3 sweep_grid(const struct call *call, const struct sweep *s, int per_multiprocessor)
+{
+    int64_t blocks = (int64_t)cuda_facts(call->device)->multiprocessors * per_multiprocessor;
+    int64_t height = sweep_height(s, blocks < blocks_most ? blocks : blocks_most);
+    return dim3((unsigned)height, (unsigned)div_up(s->columns, s->span));
+}
+
+/* A thread's place in a sweep. */
+struct place {
+    int lane, column, channel;
+    bool here;                 /* threads beyond the last lane or column have nothing to do */
+};
+
+template <int width> __device__ static inline place place_of(const struct sweep &s)
+{
+    int lane = threadIdx.x / s.span, column = blockIdx.y * s.span + threadIdx.x % s.span;
+    return {lane, column, column * width, lane < s.lanes && column < s.columns};
+}
+
+/* A thread's rows in a tile, and where its part of each begins. */
+struct tile_rows {
+    int64_t first, at, step;
+    int lanes, count;          /* how many of them there are */
+    __device__ int64_t operator[](int j) const { return at + j * step; }
+};
+
+__device__ static inline tile_rows rows_of(const struct sweep &s, const place &p, int64_t tile)
+{
+    int64_t first = tile * s.lanes * unroll + p.lane, left = (s.rows - first + s.lanes - 1) / s.lanes;
+    return {first, first * s.channels + p.channel, s.lanes * s.channels, s.lanes,
+            left >= unroll ? unroll : left > 0 ? (int)left : 0};
+}
+
+template <class T, int width>
+__device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *from, const tile_rows &rows)
+{
+#pragma unroll
+    for (int j = 0; j < unroll; j++)
+        if (j < rows.count) to[j] = load<T, width>(from + rows[j]);
+}
+
+/* Both of a block's sums, for its columns: parts[part][which][channel]. */
+template <int width>
+__device__ static inline void leave_part(const struct sweep &s, const place &p, const tally<width> &t, float *parts)
+{
+    if (!p.here || p.lane != 0) return;
+    float *at = parts + (int64_t)blockIdx.x * 2 * s.channels + p.channel;
+#pragma unroll
+    for (int i = 0; i < width; i++) at[i] = t.first[i], at[s.channels + i] = t.second[i];
+}
+
+/* The parts that a first sweep leaves: how many rows each block took. */
+struct parts {
+    const float *sums;
+    int count, longer;         /* blocks; the first so many of them took one tile more than the others */
+    int last;                  /* which one took the last tile ... */
+    int64_t tile, tiles;       /* rows of a tile; tiles that the others took */
+    int64_t missing;           /* ... and how many rows that lacks */
+    __device__ double rows(int i) const
+    {
+        return (double)((tiles + (i < longer)) * tile - (i == last ? missing : 0));
+    }
+};
+
+static struct parts parts_of(const struct sweep *s, const float *sums, unsigned blocks)
+{
+    int64_t tile = (int64_t)s->lanes * unroll;
+    return {sums, (int)blocks, (int)(s->tiles % blocks), (int)((s->tiles - 1) % blocks), tile, s->tiles / blocks,
+            s->tiles * tile - s->rows};
+}
+
+template <class T, int width>
+__global__ void __launch_bounds__(threads, 4) measure(const T *x, struct sweep s, float *parts)
+{
+    __shared__ tally_room<width> room;
+    place p = place_of<width>(s);
+    tally<width> t = {};
+    float shift[width];
+    let_next_begin();
+    for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
+        tile_rows rows = rows_of(s, p, tile);
+        cell<T, width> in[unroll];
+        load_rows(in, x, rows);
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (j < rows.count) measure_cell(t, shift, in[j]);
+    }
+    measure_end(t, shift);
+    merge_lanes<merge_moments>(t, s.span, s.lanes, room);
+    leave_part(s, p, t, parts);
+}
+
+/* Merging kernels have `merged` channels to a block, and 32 warps that share the parts: a half of a warp takes every
+ * 64th, asking for `unroll` of them at a time. Then every channel gets a warp, whose lane 0 learns the sums. */
+constexpr int merged = 16;
+constexpr int mergers = 64;
+
+struct pair {
+    double first, second;
+};
+
+__device__ static inline pair add_up(pair value)
+{
+    __shared__ pair room[mergers / 2][merged + 1];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    value.first += __shfl_xor_sync(~0u, value.first, 16);
+    value.second += __shfl_xor_sync(~0u, value.second, 16);
+    if (lane < merged) room[warp][lane] = value;
+    __syncthreads();
+    if (warp >= merged) return {};
+    value = room[lane][warp];
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2) {
+        value.first += __shfl_xor_sync(~0u, value.first, distance);
+        value.second += __shfl_xor_sync(~0u, value.second, distance);
+    }
+    return value;
+}
+
+/* Calls add(part, first, second) for this thread's parts of its channel. */
+template <class Add> __device__ static inline void for_parts(const struct parts &parts, int64_t channels, Add add)
+{
+    int64_t channel = (int64_t)blockIdx.x * merged + threadIdx.x % merged;
+    if (channel >= channels) return;
+    for (int i = threadIdx.x / merged; i < parts.count; i += mergers * unroll) {
+        float first[unroll], second[unroll];
+#pragma unroll
+        for (int j = 0; j < unroll; j++) {
+            const float *at = parts.sums + (i + j * mergers) * 2 * channels + channel;
+            if (i + j * mergers < parts.count) first[j] = at[0], second[j] = at[channels];
+        }
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (i + j * mergers < parts.count) add(i + j * mergers, first[j], second[j]);
+    }
+}
+
+/* The channel that this thread finishes, or -1. */
+__device__ static inline int64_t finished_channel(int64_t channels)
+{
+    int64_t channel = (int64_t)blockIdx.x * merged + threadIdx.x / 32;
+    return threadIdx.x % 32 == 0 && threadIdx.x / 32 < merged && channel < channels ? channel : -1;
+}
+
+/* Deviations are taken from the first part's mean, so that little is lost when squares are subtracted. */
+__global__ void __launch_bounds__(merged * mergers)
+    merge_statistics(struct parts parts, int64_t channels, int64_t count, double eps, struct statistics out)
+{
+    int64_t channel = (int64_t)blockIdx.x * merged + threadIdx.x % merged;
+    pair sums = {};
+    let_next_begin();
+    wait_for_last();
+    float shift = channel < channels ? parts.sums[channel] : 0;
+    for_parts(parts, channels, [&](int part, float mean, float square) {
+        double rows = parts.rows(part), deviation = (double)mean - shift;
+        sums.first += rows * deviation;
+        sums.second += square + rows * deviation * deviation;
+    });
+    sums = add_up(sums);
+    channel = finished_channel(channels);
+    if (channel < 0) return;
+    double mean = sums.first / (double)count, square = fmax(sums.second - sums.first * mean, 0.0);
+    out.mean[channel] = (float)(parts.sums[channel] + mean);
+    out.invstd[channel] = (float)(1 / sqrt(square / (double)count + eps));
+    out.variance[channel] = count > 1 ? (float)(square / (double)(count - 1)) : 0;
+}
+
+template <class T, int width, enum bent bent, bool has_residual>
+__global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
+    apply(const T *x, const T *residual, T *y, struct channel_values values, struct bend bend, struct sweep s)
+{
+    place p = place_of<width>(s);
+    int64_t tile = s.tiles - 1 - blockIdx.x;
+    if (!p.here) return;
+    tile_rows rows = rows_of(s, p, tile);
+    cell<T, width> in[unroll], added[unroll];
+    load_rows(in, x, rows);
+    if (has_residual) load_rows(added, residual, rows);
+    wait_for_last();
+    factors<width> f = factors_at<width>(values, p.channel);
+    for (;;) {
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (j < rows.count) normalise_cell<bent, has_residual>(f, bend, in[j], added[j], y + rows[j]);
+        tile -= gridDim.x;
+        if (tile < 0) break;
+        rows = rows_of(s, p, tile);
+        load_rows(in, x, rows);
+        if (has_residual) load_rows(added, residual, rows);
+    }
+}
+
+template <class T, int width, enum bent bent, enum side by>
+__global__ void __launch_bounds__(threads, 2)
+    reduce(struct gradients<T> g, struct channel_values values, struct bend bend, struct sweep s, float *parts)
+{
+    constexpr bool looks_at_y = bent != BENT_NOT && by == SIDE_Y;
+    __shared__ tally_room<width> room;
+    place p = place_of<width>(s);
+    tally<width> t = {};
+    factors<width> f;
+    let_next_begin();
+    if (p.here) f = factors_at<width>(values, p.channel);
+    for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
+        tile_rows rows = rows_of(s, p, tile);
+        cell<T, width> x[unroll], y[unroll], d_y[unroll];
+        load_rows(x, g.x, rows);
+        load_rows(d_y, g.d_y, rows);
+        if (looks_at_y) load_rows(y, g.y, rows);
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (j < rows.count) {
+                float dz[width];
+                add_products<bent, by>(t, f, bend, x[j], y[j], d_y[j], dz);
+                if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
+            }
+    }
+    merge_lanes<merge_sums>(t, s.span, s.lanes, room);
+    leave_part(s, p, t, parts);
+}
+
+__global__ void __launch_bounds__(merged * mergers)
+    merge_gradients(struct parts parts, int64_t channels, int64_t count, const float *invstd, float *d_weight,
+                    float *d_bias, struct gradient_line *lines)
+{
+    pair sums = {};
+    let_next_begin();
+    int64_t channel = finished_channel(channels);
+    double factor = channel < 0 ? 0 : invstd[channel];
+    wait_for_last();
+    for_parts(parts, channels, [&](int, float sum, float product) { sums.first += sum, sums.second += product; });
+    sums = add_up(sums);
+    if (channel < 0) return;
+    if (d_weight) d_weight[channel] = (float)(sums.second * factor);
+    if (d_bias) d_bias[channel] = (float)sums.first;
+    lines[channel] = {(float)(-factor * factor * sums.second / (double)count), (float)(-sums.first / (double)count)};
+}
+
+template <class T, int width, enum bent bent, enum side by>
+__global__ void __launch_bounds__(threads, 2)
+    spread_gradient(struct gradients<T> g, struct channel_values values, struct bend bend, struct sweep s,
+                    const struct gradient_line *lines)
+{
+    constexpr bool looks_at_y = bent != BENT_NOT && by == SIDE_Y;
+    place p = place_of<width>(s);
+    int64_t tile = s.tiles - 1 - blockIdx.x;
+    if (!p.here) return;
+    tile_rows rows = rows_of(s, p, tile);
+    cell<T, width> x[unroll], y[unroll], d_y[unroll];
+    load_rows(x, g.x, rows);
+    factors<width> f = factors_at<width>(values, p.channel);
+    wait_for_last();
+    load_rows(d_y, g.d_y, rows);
+    if (looks_at_y) load_rows(y, g.y, rows);
+    struct gradient_line line[width];
+#pragma unroll
+    for (int i = 0; i < width; i++) line[i] = lines[p.channel + i];
+    for (;;) {
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (j < rows.count) d_x_cell<bent, by>(f, line, bend, x[j], y[j], d_y[j], g.d_x + rows[j]);
+        tile -= gridDim.x;
+        if (tile < 0) break;
+        rows = rows_of(s, p, tile);
+        load_rows(x, g.x, rows);
+        load_rows(d_y, g.d_y, rows);
+        if (looks_at_y) load_rows(y, g.y, rows);
+    }
+}
+
+/* Calls work(T(), width, bent) with what the call's kernels are made for; single numbers have no kernels of their own
+ * for the common activations. */
+template <class Work> static enum status with_kind(const struct call *call, Work work)
+{
+    const struct batchnorm *s = (const struct batchnorm *)call->settings;
+    return with_type(call->x[0].dtype, [&](auto type) {
+        constexpr int width = pack<decltype(type)>::count;
+        if (call->x[0].shape.c % width != 0)
+            return with_bent<false>(s, [&](auto bent) { return work(type, number<1>(), bent); });
+        return with_bent<true>(s, [&](auto bent) { return work(type, number<width>(), bent); });
+    });
+}
+
+/* From statistics that are there to y. `behind`: after merge_statistics. */
+static enum status normalise_all(const struct call *call, bool behind)
+{
+    const struct batchnorm *set = (const struct batchnorm *)call->settings;
+    return with_kind(call, [&](auto type, auto width, auto bent) {
+        using T = decltype(type);
+        constexpr enum bent kind = (enum bent)bent.value;
+        struct sweep s = sweep_open(&call->x[0], width.value);
+        const T *x = (const T *)call->x[0].data, *residual = set->residual ? (const T *)call->x[1].data : NULL;
+        auto kernel = residual ? apply<T, width.value, kind, true> : apply<T, width.value, kind, false>;
+        dim3 grid = sweep_grid(call, &s, residual ? 2 : 3);
+        T *y = (T *)call->y.data;
+        struct channel_values values = values_of(call);
+        struct bend bend = bend_of(set);
+        if (behind) return launch_behind(call, kernel, grid, threads, x, residual, y, values, bend, s);
+        kernel<<<grid, threads, 0, stream_of(call)>>>(x, residual, y, values, bend, s);
+        return launched(call);
+    });
+}
+
+static enum status measure_all(const struct call *call)
+{
+    const struct batchnorm *set = (const struct batchnorm *)call->settings;
+    float *parts = (float *)call->workspace;
+    return with_type(call->x[0].dtype, [&](auto type) {
+        using T = decltype(type);
+        constexpr int width = pack<T>::count;
+        bool packs = call->x[0].shape.c % width == 0;
+        struct sweep s = sweep_open(&call->x[0], packs ? width : 1);
+        dim3 grid = sweep_grid(call, &s, 4);
+        auto kernel = packs ? measure<T, width> : measure<T, 1>;
+        kernel<<<grid, threads, 0, stream_of(call)>>>((const T *)call->x[0].data, s, parts);
+        TRY(launched(call));
+        return launch_behind(call, merge_statistics, (unsigned)div_up(s.channels, (int64_t)merged), merged * mergers,
+                             parts_of(&s, parts, grid.x), s.channels, s.rows, set->eps, statistics_of(call));
+    });
+}
+
+static bool is_empty(const struct call *call) { return shape_count(call->x[0].shape) == 0; }
+
+static enum status forward(const struct call *call)
+{
+    if (is_empty(call)) return OK;
+    if (!call->training) return normalise_all(call, false);
+    TRY(measure_all(call));
+    return normalise_all(call, true);
+}
+
+static enum status recompute(const struct call *call)
+{
+    return is_empty(call) ? OK : normalise_all(call, false);
+}
+
+/* The workspace: lines of all channels, then parts. */
+template <class T, int width, enum bent bent, enum side by>
+static enum status backward_in_two(const struct call *call, bool second_has_dz)
+{
+    const struct batchnorm *set = (const struct batchnorm *)call->settings;
+    struct gradient_line *lines = (struct gradient_line *)call->workspace;
+    float *parts = (float *)(lines + call->x[0].shape.c);
+    struct sweep s = sweep_open(&call->x[0], width);
+    struct gradients<T> g = gradients_of<T>(call);
+    struct channel_values values = values_of(call);
+    dim3 grid = sweep_grid(call, &s, 2);
+    reduce<T, width, bent, by><<<grid, threads, 0, stream_of(call)>>>(g, values, bend_of(set), s, parts);
+    TRY(launched(call));
+    TRY(launch_behind(call, merge_gradients, (unsigned)div_up(s.channels, (int64_t)merged), merged * mergers,
+                      parts_of(&s, parts, grid.x), s.channels, s.rows, values.spread, g.d_weight, g.d_bias, lines));
+    if (!g.d_x) return OK;
+    auto second = spread_gradient<T, width, bent, by>;
+    if (second_has_dz) {
+        second = spread_gradient<T, width, BENT_NOT, by>;
+        g.d_y = g.d_residual;
+    }
+    return launch_behind(call, second, grid, threads, g, values, bend_of(set), s, lines);
+}
+
+static enum status backward(const struct call *call)
+{
+    if (is_empty(call)) return OK;
+    const struct batchnorm *set = (const struct batchnorm *)call->settings;
+    /* The second sweep need not look at y again where the first has written dz; leaky_relu's dz is rounded there. */
+    bool has_dz = set->residual && call->d_x[1].data && set->activation != ACTIVATION_LEAKY_RELU;
+    return with_kind(call, [&](auto type, auto width, auto bent) {
+        using T = decltype(type);
+        constexpr enum bent kind = (enum bent)bent.value;
+        return set->residual ? backward_in_two<T, width.value, kind, SIDE_Y>(call, has_dz)
+                             : backward_in_two<T, width.value, kind, SIDE_X>(call, false);
+    });
+}
+
+/* Running statistics follow the batch's, unless the step was skipped. */
+__global__ void follow(struct statistics batch, float *mean, float *variance, int64_t *batches, int64_t channels,
+                       double momentum, const int32_t *skipped)
+{
+    int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (skipped && *skipped) return;
+    if (k == 0) ++*batches;
+    if (k >= channels) return;
+    mean[k] = (float)((1 - momentum) * mean[k] + momentum * batch.mean[k]);
+    variance[k] = (float)((1 - momentum) * variance[k] + momentum * batch.variance[k]);
+}
+
+static enum status update(const struct call *call)
+{
+    const struct batchnorm *s = (const struct batchnorm *)call->settings;
+    struct batchnorm_statistics at = batchnorm_statistics(s);
+    int64_t channels = shape_count(call->params[at.mean].shape);
+    struct statistics batch = {(float *)call->saved[SAVED_MEAN].data, NULL,
+                               (float *)call->saved[SAVED_VARIANCE].data};
+    follow<<<(unsigned)div_up(channels > 0 ? channels : 1, (int64_t)threads), threads, 0, stream_of(call)>>>(
+        batch, (float *)call->params[at.mean].data, (float *)call->params[at.variance].data,
+        (int64_t *)call->params[at.batches].data, channels, s->momentum, call->skipped);
+    return launched(call);
+}
+
+static size_t workspace(const struct call *call)
+{
+    if (is_empty(call) || (call->phase == PHASE_FORWARD && !call->training)) return 0;
+    if (call->phase != PHASE_FORWARD && call->phase != PHASE_BACKWARD) return 0;
+    int64_t channels = call->x[0].shape.c;
+    int width = (int)(16 / dtype_bytes(call->x[0].dtype));
+    struct sweep s = sweep_open(&call->x[0], channels % width ? 1 : width);
+    return (size_t)channels * (sizeof(struct gradient_line) +
+                               2 * sizeof(float) * (size_t)sweep_height(&s, blocks_most));
+}
+
+const struct op_code batchnorm_cuda = {
+    .workspace = workspace,
+    .forward = forward,
+    .backward = backward,
+    .update = update,
+    .recompute = recompute,
+};

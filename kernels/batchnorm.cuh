@@ -1,0 +1,372 @@
+/* batchnorm.cuh: the arithmetic of batchnorm on CUDA: of one element, and of the sums that a block makes of its rows.
+ *
+ * Memory is rows (n, h, w) of channels; a row is a sequence of packs of `width` channels. A thread has one column
+ * of packs, so that what belongs to its channels stays in registers, and every so many rows of it: `lanes` threads
+ * of a block share a column. */
+#ifndef KERNELS_BATCHNORM_CUH
+#define KERNELS_BATCHNORM_CUH
+
+#include "kernels/cuda.cuh"
+
+extern "C" {
+#include "kernels/batchnorm.h"
+}
+
+namespace batchnorm_parts {
+
+constexpr int threads = 256;
+
+/* One thread's access: 16 bytes, or a single number where rows are no multiples of that. Numbers stay packed in their
+ * registers until they are looked at. */
+template <class T, int width> struct cell {
+    static_assert(sizeof(T) * width == 16, "other widths have cells of their own");
+    uint4 packed;
+    __device__ uint32_t word(int i) const
+    {
+        return i == 0 ? packed.x : i == 1 ? packed.y : i == 2 ? packed.z : packed.w;
+    }
+    __device__ float get(int i) const { return unpack(T(), i); }
+
+private:
+    __device__ float unpack(float, int i) const { return __uint_as_float(word(i)); }
+    __device__ float unpack(__half, int i) const
+    {
+        return __half2float(__ushort_as_half((unsigned short)(i % 2 ? word(i / 2) >> 16 : word(i / 2) & 0xffff)));
+    }
+    __device__ float unpack(__nv_bfloat16, int i) const
+    {
+        return __uint_as_float(i % 2 ? word(i / 2) & 0xffff0000u : word(i / 2) << 16);
+    }
+};
+
+template <class T> struct cell<T, 1> {
+    T packed;
+    __device__ float get(int) const { return to_float(packed); }
+};
+
+template <class T, int width> __device__ inline cell<T, width> load(const void *from)
+{
+    return *(const cell<T, width> *)from;
+}
+
+__device__ inline uint32_t pack_two(float, float low, float) { return __float_as_uint(low); }
+__device__ inline uint32_t pack_two(__half, float low, float high)
+{
+    __half2 two = __floats2half2_rn(low, high);
+    return *(uint32_t *)&two;
+}
+__device__ inline uint32_t pack_two(__nv_bfloat16, float low, float high)
+{
+    __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
+    return *(uint32_t *)&two;
+}
+
+template <class T, int width> __device__ inline void store(void *to, const float (&value)[width])
+{
+    if constexpr (width == 1) {
+        *(T *)to = from_float<T>(value[0]);
+    } else {
+        constexpr int each = width / 4;   /* numbers in a word */
+        uint32_t word[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) word[i] = pack_two(T(), value[i * each], value[i * each + each - 1]);
+        *(uint4 *)to = make_uint4(word[0], word[1], word[2], word[3]);
+    }
+}
+
+/* An activation: below 0 a line or zero, constant from `top` on. */
+struct bend {
+    float negative, top;
+};
+
+static inline struct bend bend_of(const struct batchnorm *s)
+{
+    switch ((enum activation)s->activation) {
+    case ACTIVATION_NONE: return {1, INFINITY};
+    case ACTIVATION_RELU: return {0, INFINITY};
+    case ACTIVATION_RELU6: return {0, 6};
+    case ACTIVATION_LEAKY_RELU: return {(float)s->slope, INFINITY};
+    }
+    return {1, INFINITY};
+}
+
+/* What the compiler knows of the activation: nearly every layer has none or relu. */
+enum bent { BENT_NOT, BENT_RELU, BENT_ELSE };
+
+template <enum bent bent> __device__ inline float activate(const struct bend &b, float z)
+{
+    if (bent == BENT_NOT) return z;
+    if (bent == BENT_RELU) return z <= 0 ? 0 : z;
+    return z <= 0 ? (b.negative == 0 ? 0 : b.negative * z) : z >= b.top ? b.top : z;
+}
+
+template <enum bent bent> __device__ inline float pass_back(const struct bend &b, float side, float d_y)
+{
+    if (bent == BENT_NOT) return d_y;
+    if (bent == BENT_RELU) return side <= 0 ? 0 : d_y;
+    return side <= 0 ? (b.negative == 0 ? 0 : b.negative * d_y) : side >= b.top ? 0 : d_y;
+}
+
+/* What tells backward on which side of the activation's corner an element was. */
+enum side { SIDE_X, SIDE_Y };
+
+/* Where channels' values are; weight and bias may be NULL. With `running`, spread is a variance, else invstd. */
+struct channel_values {
+    const float *mean, *spread, *weight, *bias;
+    float eps;
+    bool running;
+};
+
+static inline struct channel_values values_of(const struct call *call)
+{
+    const struct batchnorm *s = (const struct batchnorm *)call->settings;
+    struct batchnorm_statistics at = batchnorm_statistics(s);
+    bool running = call->phase == PHASE_FORWARD && !call->training;
+    return {
+        .mean = (const float *)(running ? call->params[at.mean] : call->saved[SAVED_MEAN]).data,
+        .spread = (const float *)(running ? call->params[at.variance] : call->saved[SAVED_INVSTD]).data,
+        .weight = s->affine ? (const float *)call->params[0].data : NULL,
+        .bias = s->affine ? (const float *)call->params[1].data : NULL,
+        .eps = (float)s->eps,
+        .running = running,
+    };
+}
+
+/* z = (x - mean) * scale + bias, always in these operations, so that forward, recompute and backward's masks agree
+ * to the bit. */
+template <int width> struct factors {
+    float mean[width], scale[width], bias[width];
+};
+
+/* The values of a cell's channels. */
+template <int width> __device__ inline void load_channels(float (&to)[width], const float *from, int channel)
+{
+    if constexpr (width == 1) {
+        to[0] = from[channel];
+    } else {
+#pragma unroll
+        for (int i = 0; i < width; i += 4) {
+            float4 four = *(const float4 *)(from + channel + i);
+            to[i] = four.x, to[i + 1] = four.y, to[i + 2] = four.z, to[i + 3] = four.w;
+        }
+    }
+}
+
+template <int width> __device__ inline factors<width> factors_at(const struct channel_values &v, int channel)
+{
+    factors<width> f;
+    float weight[width];
+    load_channels(f.mean, v.mean, channel);
+    load_channels(f.scale, v.spread, channel);
+    if (v.weight) load_channels(weight, v.weight, channel);
+    if (v.bias) load_channels(f.bias, v.bias, channel);
+#pragma unroll
+    for (int i = 0; i < width; i++) {
+        if (v.running) f.scale[i] = 1 / sqrtf(f.scale[i] + v.eps);
+        if (v.weight) f.scale[i] *= weight[i];
+        if (!v.bias) f.bias[i] = 0;
+    }
+    return f;
+}
+
+template <int width> __device__ inline float normalise(const factors<width> &f, float x, int i)
+{
+    return fmaf(x - f.mean[i], f.scale[i], f.bias[i]);
+}
+
+/* y of one cell; `residual` counts if the template says so. */
+template <enum bent bent, bool has_residual, class T, int width>
+__device__ inline void normalise_cell(const factors<width> &f, const struct bend &b, const cell<T, width> &x,
+                                      const cell<T, width> &residual, T *y)
+{
+    float out[width];
+#pragma unroll
+    for (int i = 0; i < width; i++) {
+        float z = normalise(f, x.get(i), i);
+        if (has_residual) z += residual.get(i);
+        out[i] = activate<bent>(b, z);
+    }
+    store<T, width>(y, out);
+}
+
+/* The gradient behind the activation, of element i of a cell. */
+template <enum bent bent, enum side by, class T, int width>
+__device__ inline float d_z(const factors<width> &f, const struct bend &b, const cell<T, width> &x,
+                            const cell<T, width> &y, const cell<T, width> &d_y, int i)
+{
+    float d = d_y.get(i);
+    if (bent == BENT_NOT) return d;
+    return pass_back<bent>(b, by == SIDE_Y ? y.get(i) : normalise(f, x.get(i), i), d);
+}
+
+/* Two numbers a channel over `count` rows: mean and sum of squared deviations from it (forward), or the sums
+ * of dz and of dz * (x - mean) (backward). */
+template <int width> struct tally {
+    float count;
+    float first[width], second[width];
+};
+
+/* Forward, one read: sums are of deviations from the thread's first value, which lies among the values, so
+ * that little is lost when squares are subtracted (Chan, Golub, LeVeque 1983). */
+template <class T, int width> __device__ inline void measure_cell(tally<width> &t, float (&shift)[width],
+                                                                  const cell<T, width> &x)
+{
+#pragma unroll
+    for (int i = 0; i < width; i++) {
+        if (t.count == 0) shift[i] = x.get(i);
+        float deviation = x.get(i) - shift[i];
+        t.first[i] += deviation;
+        t.second[i] = fmaf(deviation, deviation, t.second[i]);
+    }
+    t.count++;
+}
+
+template <int width> __device__ inline void measure_end(tally<width> &t, const float (&shift)[width])
+{
+    if (t.count == 0) return;
+#pragma unroll
+    for (int i = 0; i < width; i++) {
+        float mean = t.first[i] / t.count;
+        t.second[i] = fmaxf(t.second[i] - t.first[i] * mean, 0);
+        t.first[i] = shift[i] + mean;
+    }
+}
+
+/* Backward: adds a cell to the sums; gives its dz. */
+template <enum bent bent, enum side by, class T, int width>
+__device__ inline void add_products(tally<width> &t, const factors<width> &f, const struct bend &b,
+                                    const cell<T, width> &x, const cell<T, width> &y, const cell<T, width> &d_y,
+                                    float (&dz)[width])
+{
+#pragma unroll
+    for (int i = 0; i < width; i++) {
+        dz[i] = d_z<bent, by>(f, b, x, y, d_y, i);
+        t.first[i] += dz[i];
+        t.second[i] = fmaf(dz[i], x.get(i) - f.mean[i], t.second[i]);
+    }
+}
+
+struct merge_moments {
+    template <int width> static __device__ void merge(tally<width> &a, const tally<width> &b)
+    {
+        float count = a.count + b.count;
+        if (b.count == 0) return;
+        float share = b.count / count, cross = a.count * share;
+#pragma unroll
+        for (int i = 0; i < width; i++) {
+            float delta = b.first[i] - a.first[i];
+            a.first[i] += delta * share;
+            a.second[i] += b.second[i] + delta * delta * cross;
+        }
+        a.count = count;
+    }
+};
+
+struct merge_sums {
+    template <int width> static __device__ void merge(tally<width> &a, const tally<width> &b)
+    {
+#pragma unroll
+        for (int i = 0; i < width; i++) {
+            a.first[i] += b.first[i];
+            a.second[i] += b.second[i];
+        }
+        a.count += b.count;
+    }
+};
+
+/* Room for half of a block's tallies; rows of an odd length keep to different banks. */
+template <int width> using tally_room = float[threads / 2][2 * width + 1];
+
+/* Merges the lanes' tallies in a fixed order; lane 0 has the result. `span` threads lie side by side on a row. */
+template <class Merge, int width>
+__device__ inline void merge_lanes(tally<width> &mine, int span, int lanes, tally_room<width> &room)
+{
+    int lane = threadIdx.x / span, column = threadIdx.x % span;
+    for (int top = lanes; top > 1;) {
+        int half = (top + 1) / 2;
+        if (lane >= half && lane < top) {
+            float *slot = room[(lane - half) * span + column];
+#pragma unroll
+            for (int i = 0; i < width; i++) slot[i] = mine.first[i], slot[width + i] = mine.second[i];
+            slot[2 * width] = mine.count;
+        }
+        __syncthreads();
+        if (lane < top - half) {
+            const float *slot = room[lane * span + column];
+            tally<width> other;
+#pragma unroll
+            for (int i = 0; i < width; i++) other.first[i] = slot[i], other.second[i] = slot[width + i];
+            other.count = slot[2 * width];
+            Merge::merge(mine, other);
+        }
+        __syncthreads();
+        top = half;
+    }
+}
+
+/* What backward's second look at an element needs: d_x = scale * (dz + (tilt * (x - mean) + offset)). */
+struct gradient_line {
+    float tilt, offset;
+};
+
+template <enum bent bent, enum side by, class T, int width>
+__device__ inline void d_x_cell(const factors<width> &f, const struct gradient_line (&line)[width],
+                                const struct bend &b, const cell<T, width> &x, const cell<T, width> &y,
+                                const cell<T, width> &d_y, T *d_x)
+{
+    float out[width];
+#pragma unroll
+    for (int i = 0; i < width; i++) {
+        float dz = d_z<bent, by>(f, b, x, y, d_y, i);
+        out[i] = f.scale[i] * (dz + fmaf(line[i].tilt, x.get(i) - f.mean[i], line[i].offset));
+    }
+    store<T, width>(d_x, out);
+}
+
+/* Where forward leaves what it found about channels. */
+struct statistics {
+    float *mean, *invstd, *variance;
+};
+
+static inline struct statistics statistics_of(const struct call *call)
+{
+    if (!call->training) return {NULL, NULL, NULL};
+    return {(float *)call->saved[SAVED_MEAN].data, (float *)call->saved[SAVED_INVSTD].data,
+            (float *)call->saved[SAVED_VARIANCE].data};
+}
+
+/* Everything backward's kernels read and write. d_residual, d_x and the parameters' gradients may be NULL. */
+template <class T> struct gradients {
+    const T *x, *y, *d_y;
+    T *d_residual, *d_x;
+    float *d_weight, *d_bias;
+};
+
+template <class T> static inline struct gradients<T> gradients_of(const struct call *call)
+{
+    const struct batchnorm *s = (const struct batchnorm *)call->settings;
+    return {
+        .x = (const T *)call->x[0].data,
+        .y = (const T *)call->y.data,
+        .d_y = (const T *)call->d_y.data,
+        .d_residual = s->residual ? (T *)call->d_x[1].data : NULL,
+        .d_x = (T *)call->d_x[0].data,
+        .d_weight = s->affine ? (float *)call->d_params[0].data : NULL,
+        .d_bias = s->affine ? (float *)call->d_params[1].data : NULL,
+    };
+}
+
+/* Calls work(bent) with the activation's kind; `relu`: whether that has kernels of its own. */
+template <int n> struct number {
+    static constexpr int value = n;
+};
+template <bool relu, class Work> static enum status with_bent(const struct batchnorm *s, Work work)
+{
+    if (s->activation == ACTIVATION_NONE) return work(number<BENT_NOT>());
+    if (relu && s->activation == ACTIVATION_RELU) return work(number<BENT_RELU>());
+    return work(number<BENT_ELSE>());
+}
+
+}
+
+#endif
