@@ -214,12 +214,15 @@ part_sanitize() {
         complain "the small network does not run:"; tail -n 5 "$work/log"; return; }
     for tool in memcheck racecheck initcheck; do
         status=0
-        timeout 300 compute-sanitizer --tool $tool --error-exitcode 9 "$amptrain" bench -c "$work/small.ini" \
-            --steps 2 --warmup 0 >"$work/log" 2>&1 || status=$?
-        summary=$(grep 'SUMMARY' "$work/log" | tail -n 1 | sed 's/^=* *//')
-        say "$tool: exit status $status; $summary"
+        timeout "${TEST_SECONDS:-300}" compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 100000 \
+            "$amptrain" bench -c "$work/small.ini" --steps 2 --warmup 0 >"$work/log" 2>&1 || status=$?
+        say "$tool: exit status $status; $(grep 'SUMMARY' "$work/log" | tail -n 1 | sed 's/^=* *//')"
         record "sanitize/$tool amptrain status=$status"
-        [ $status = 0 ] || { failures=$((failures + 1)); grep '^=====' "$work/log" | head -n 40; }
+        [ $status = 0 ] && continue
+        failures=$((failures + 1))
+        say "  complaints by kernel:"
+        sed -n 's/^=========     at \(.*\)+0x.*/    \1/p' "$work/log" | sort | uniq -c | sort -rn | head -n 20
+        grep '^=====' "$work/log" | head -n 24
     done
 }
 
