@@ -63,6 +63,9 @@ bool image_encode_jpeg(const struct image *image, int quality, uint8_t **bytes, 
  * (ITU-R BT.601 luma, as PIL rounds it); `to` may be `from`. */
 bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
                       struct image *image, struct reason *reason);
+/* Plain files alone, and without choice: 8 bits, grey or RGB, with or without alpha; left as decoded. False:
+ * it is another kind, or broken, and image_decode_png will say how. */
+bool image_decode_png_plain(const uint8_t *bytes, size_t count, int channels, struct image *image);
 bool image_decode_jpeg(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
                        struct image *image, struct reason *reason);
 void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count);

@@ -91,8 +91,8 @@ static bool read_guarded(struct reader *reader, int channels)
     return read_pixels(reader, channels);
 }
 
-bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
-                      struct image *image, struct reason *reason)
+static bool decode_any(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
+                       struct image *image, struct reason *reason)
 {
     struct reader reader = {
         .bytes = bytes, .left = count, .choice = choice, .image = image, .reason = reason};
@@ -101,6 +101,24 @@ bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const st
     bool good = reader.info ? read_guarded(&reader, channels) : because(reason, "PNG: libpng cannot start");
     free(reader.rows);
     png_destroy_read_struct(&reader.png, &reader.info, NULL);
+    return good;
+}
+
+static bool decode_plain(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
+                         struct image *image, struct reason *reason, bool *wanted)
+{
+    struct box part;
+    if (!image_decode_png_plain(bytes, count, channels, image)) return false;
+    *wanted = !choice || choice->choose(choice->context, image->h, image->w, &part, reason);
+    return true;
+}
+
+bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
+                      struct image *image, struct reason *reason)
+{
+    bool good = true;
+    if (!decode_plain(bytes, count, channels, choice, image, reason, &good))
+        good = decode_any(bytes, count, channels, choice, image, reason);
     if (!good) return false;
     if (image->c == 3 && channels == 1) {
         image_grey_from_rgb(image->pixels, image->pixels, (size_t)image->h * (size_t)image->w);

@@ -17,6 +17,7 @@ libdata_a_SOURCES = \
 	data/image_jpeg.c \
 	data/image_jpeg_write.c \
 	data/image_png.c \
+	data/image_png_plain.c \
 	data/listing.c \
 	data/listing.h \
 	data/listing_index.c \

@@ -115,6 +115,34 @@ static void png_interlaced_equals_plain(void **state)
     image_free(&image);
 }
 
+/* The same picture, not interlaced, goes another way; smooth ones make the encoder use every filter. */
+static void plain_png_equals_interlaced(void **state)
+{
+    (void)state;
+    static const int types[] = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA, PNG_COLOR_TYPE_RGB,
+                                PNG_COLOR_TYPE_RGB_ALPHA};
+    struct random random = random_open(1, PURPOSE_TEST, 3, 0);
+    for (int i = 0; i < 160; i++) {
+        int c = 1 + i % 4, w = 1 + (int)random_below(&random, 40), h = 1 + (int)random_below(&random, 40);
+        uint8_t *pixels = memory_new((size_t)(w * h * c), 1);
+        for (int k = 0; k < w * h * c; k++)
+            pixels[k] = (uint8_t)(k / c % w * (i % 7) + k / c / w * (i % 5) + (int)random_below(&random, 1 + i % 9));
+        for (int channels = 1; channels <= 3; channels += 2) {
+            struct image image = decoded(case_png(w, h, 8, types[c - 1], false, pixels), channels);
+            struct image other = decoded(case_png(w, h, 8, types[c - 1], true, pixels), channels);
+            assert_int_equal(image.c, channels);
+            assert_int_equal(image.w, w);
+            assert_memory_equal(image.pixels, other.pixels, (size_t)(w * h * channels));
+            struct bytes png = case_png(w, h, 8, types[c - 1], false, pixels);
+            assert_true(image_decode_png_plain(png.data, png.count, channels, &image));
+            free(png.data);
+            image_free(&image);
+            image_free(&other);
+        }
+        free(pixels);
+    }
+}
+
 /* Half black, half coloured, so that a mistaken inversion shows. */
 static struct bytes jpeg_of(int channels, int space, int stored, bool progressive, const uint8_t colour[4])
 {
@@ -374,6 +402,7 @@ int main(void)
         cmocka_unit_test(png_palette_of_every_depth),
         cmocka_unit_test(png_colour_and_alpha),
         cmocka_unit_test(png_interlaced_equals_plain),
+        cmocka_unit_test(plain_png_equals_interlaced),
         cmocka_unit_test(jpeg_of_every_colour_space),
         cmocka_unit_test(truncated_png_is_refused),
         cmocka_unit_test(truncated_jpeg_is_refused),
