@@ -194,7 +194,8 @@ static void cut_random_box(const struct augment *augment, struct random *random,
 bool augment_cut(const struct augment *augment, struct random *random, int full_h, int full_w, int h, int w,
                  struct cut *cut, struct reason *reason)
 {
-    *cut = (struct cut){.from = {.h = full_h, .w = full_w}, .h = full_h, .w = full_w, .window = {.h = h, .w = w}};
+    struct box all = {.h = full_h, .w = full_w}, window = {.h = h, .w = w};
+    *cut = (struct cut){.from = all, .h = full_h, .w = full_w, .window = window};
     if (random && augment->random_resized)
         cut_random_box(augment, random, cut);
     else if (!cut_window(augment, random, cut, reason))

@@ -163,8 +163,8 @@ EVERY_MACHINE static void sharpen_row(const uint8_t *row, ptrdiff_t stride, int 
 {
     const uint8_t *above = row - stride, *below = row + stride;
     for (int i = c; i < bytes - c; i++) {
-        int ring = above[i - c] + above[i] + above[i + c] + row[i - c] + row[i + c] + below[i - c] + below[i] +
-                   below[i + c];
+        int ring = above[i - c] + above[i] + above[i + c] + row[i - c] + row[i + c] + below[i - c] +
+                   below[i] + below[i + c];
         float blurred = (float)((2 * (ring + 5 * row[i]) + 13) / 26);      /* rounded to the nearest */
         to[i] = blend(factor, rest, row[i], blurred);
     }

@@ -1,4 +1,4 @@
-/* colour.h: changes of the colours of a whole image, as torchvision's functions on uint8 tensors have them. */
+/* colour.h: changes of the colours of a whole image, as torchvision has them for uint8 tensors. */
 #ifndef DATA_COLOUR_H
 #define DATA_COLOUR_H
 
@@ -8,7 +8,7 @@
  * so on); results are cut off at 0 and 255 and toward zero. */
 void colour_brightness(struct image *image, double factor);
 void colour_contrast(struct image *image, double factor);      /* away from the mean of its grey */
-void colour_saturation(struct image *image, double factor);    /* away from its grey; no change of grey ones */
+void colour_saturation(struct image *image, double factor);    /* away from its grey */
 void colour_hue(struct image *image, double turn);             /* turns around the circle, -0.5 to 0.5 */
 void colour_posterize(struct image *image, int bits);          /* keeps the upper `bits` of 8 */
 void colour_solarize(struct image *image, double threshold);   /* inverts what is not below it */

@@ -45,8 +45,8 @@ struct format {
                  struct image *image, int *label, struct reason *reason);
     /* The file of image `index` as it is, in new memory (free() it), and its label. NULL: images are not
      * files. */
-    bool (*read_file)(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count, int *label,
-                      struct reason *reason);
+    bool (*read_file)(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
+                      int *label, struct reason *reason);
     /* The path of image `index`, for messages; the caller frees it. NULL: images have no files of
      * their own. */
     char *(*image_path)(const struct dataset *dataset, int64_t index);

@@ -48,7 +48,8 @@ static enum status check_images(const struct folder *folder)
         if (next == first) text_add(&empty, "%s%s", empty.length ? ", " : "", listing->classes[i]);
     }
     enum status status = OK;
-    if (empty.length) status = fail(BAD_DATA, "%s: class folders without images: %s", folder->root, empty.data);
+    if (empty.length)
+        status = fail(BAD_DATA, "%s: class folders without images: %s", folder->root, empty.data);
     text_free(&empty);
     return status;
 }

@@ -74,7 +74,8 @@ static bool check_header(const struct shard *shard, const struct packed_header *
     return true;
 }
 
-static bool check_entries(const struct shard *shard, const struct packed_header *header, struct reason *reason)
+static bool check_entries(const struct shard *shard, const struct packed_header *header,
+                          struct reason *reason)
 {
     size_t bytes = header->count * sizeof *shard->entries;
     if (crc32c(0, shard->entries, bytes) != header->index_crc)
@@ -129,7 +130,8 @@ static bool open_packed(struct shard *shard, bool first, struct dataset *dataset
     shard->checked = true;
     if (!check_entries(shard, &header, reason) || !read_names(shard, &header, dataset, reason)) return false;
     if (!first && dataset->c != (int)header.channels)
-        return because(reason, "%s: %u channels where others have %d", shard->path, header.channels, dataset->c);
+        return because(reason, "%s: %u channels where others have %d", shard->path, header.channels,
+                       dataset->c);
     bool alike = first || (dataset->h == (int)header.h && dataset->w == (int)header.w);
     dataset->c = (int)header.channels;
     dataset->h = alike ? (int)header.h : 0;
@@ -161,8 +163,9 @@ static bool read_label(const struct shard *shard, const struct tar_member *membe
     const uint8_t *text = shard->bytes + member->at;
     while (digits < member->bytes && digits < 7 && text[digits] >= '0' && text[digits] <= '9')
         value = value * 10 + text[digits++] - '0';
-    bool ended = digits == member->bytes || text[digits] == '\n' || text[digits] == '\r' || text[digits] == ' ';
-    if (digits == 0 || !ended) return because(reason, "%s: %.100s is not a class's number", shard->path, member->name);
+    bool ended = digits == member->bytes || strchr("\r\n ", text[digits]);
+    if (digits == 0 || !ended)
+        return because(reason, "%s: %.100s is not a class's number", shard->path, member->name);
     *label = (uint32_t)value;
     return true;
 }
@@ -189,7 +192,8 @@ static bool add_member(struct shard *shard, const struct tar_member *member, str
         return read_label(shard, member, &sample->entry.label, reason);
     }
     if (image_sniff(shard->bytes + member->at, member->bytes) == IMAGE_UNKNOWN) return true;
-    if (member->bytes > UINT32_MAX) return because(reason, "%s: %.100s is too large", shard->path, member->name);
+    if (member->bytes > UINT32_MAX)
+        return because(reason, "%s: %.100s is too large", shard->path, member->name);
     sample->image = true;
     sample->entry.kind = PACKED_FILE;
     sample->entry.at = member->at;
@@ -211,7 +215,8 @@ static bool open_tar(struct shard *shard, struct dataset *dataset, struct reason
     }
     end_sample(shard, &sample, &incomplete);
     if (incomplete)
-        log_warning("%s: %lld images have no label (KEY.cls) and are left out", shard->path, (long long)incomplete);
+        log_warning("%s: %lld images have no label (KEY.cls) and are left out", shard->path,
+                    (long long)incomplete);
     shard->entries = shard->made;
     for (int64_t i = 0; i < shard->images; i++)
         if ((int)shard->made[i].label >= dataset->classes) dataset->classes = (int)shard->made[i].label + 1;
@@ -223,7 +228,8 @@ static enum status number_classes(const struct dataset_options *options, struct 
 {
     int known = options->class_names ? options->class_count : options->classes;
     if (known > 0 && dataset->classes > known)
-        return fail(BAD_DATA, "%s: label %d where there are %d classes", options->path, dataset->classes - 1, known);
+        return fail(BAD_DATA, "%s: label %d where there are %d classes", options->path, dataset->classes - 1,
+                    known);
     if (known > 0) dataset->classes = known;
     dataset->class_names = memory_new((size_t)dataset->classes, sizeof *dataset->class_names);
     for (int i = 0; i < dataset->classes; i++)
@@ -314,7 +320,8 @@ static const struct packed_entry *find_entry(const struct dataset *dataset, int6
 {
     *shard = shard_of(dataset->state, &index);
     const struct packed_entry *entry = &(*shard)->entries[index];
-    if (!(*shard)->checked || crc32c(0, (*shard)->bytes + entry->at, entry->bytes) == entry->crc) return entry;
+    if (!(*shard)->checked) return entry;
+    if (crc32c(0, (*shard)->bytes + entry->at, entry->bytes) == entry->crc) return entry;
     because(reason, "%s: image %lld is garbled", (*shard)->path, (long long)index);
     return NULL;
 }
@@ -355,7 +362,8 @@ static bool packed_read_file(const struct dataset *dataset, int64_t index, uint8
     const struct packed_entry *entry = find_entry(dataset, index, &shard, reason);
     if (!entry) return false;
     if (entry->kind != PACKED_FILE)
-        return because(reason, "%s: image %lld is not a file", shard->path, (long long)(index - shard->first));
+        return because(reason, "%s: image %lld is not a file", shard->path,
+                       (long long)(index - shard->first));
     *bytes = memcpy(memory_new(entry->bytes, 1), shard->bytes + entry->at, entry->bytes);
     *count = entry->bytes;
     *label = (int)entry->label;

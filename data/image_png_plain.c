@@ -1,6 +1,6 @@
-/* image_png_plain.c: the PNG files that data sets are made of, in a fraction of libpng's time: 8 bits, grey or
- * RGB with or without alpha, not interlaced. All of the data are inflated at once, which zlib does much faster
- * than row by row. What is not so plain, or not in order, is left to libpng.
+/* image_png_plain.c: the PNG files that data sets are made of, faster than libpng has them: 8 bits, grey
+ * or RGB with or without alpha, not interlaced. All of the data are inflated at once, which zlib does much
+ * faster than row by row. What is not so plain, or not in order, is left to libpng.
  * W3C, Portable Network Graphics Specification (Third Edition), sections 5 and 9. */
 #include <stdlib.h>
 #include <string.h>

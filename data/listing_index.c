@@ -138,8 +138,9 @@ static bool read_index(FILE *file, struct index_header *header, struct listing *
     listing->count = header->count;
     listing->bytes = listing->room = header->bytes;
     listing->ignored = header->ignored;
-    return read_array(file, (void **)&listing->folders, header->folder_count, sizeof *listing->folders, most) &&
-           read_array(file, (void **)&listing->files, header->count, sizeof *listing->files, most) &&
+    size_t folder = sizeof *listing->folders, listed = sizeof *listing->files;
+    return read_array(file, (void **)&listing->folders, header->folder_count, folder, most) &&
+           read_array(file, (void **)&listing->files, header->count, listed, most) &&
            read_array(file, (void **)&listing->names, header->bytes, 1, most) &&
            checksum(*header, listing) == header->crc;
 }

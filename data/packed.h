@@ -1,4 +1,4 @@
-/* packed.h: a packed data set, all images of it in one file: its layout (amptrain-pack(5)), and writing it. */
+/* packed.h: the file of a packed data set (amptrain-pack(5)): its layout, and writing it. */
 #ifndef DATA_PACKED_H
 #define DATA_PACKED_H
 
@@ -40,7 +40,8 @@ struct packed_entry {
     uint32_t h, w;             /* of raw pixels */
 };
 
-_Static_assert(sizeof(struct packed_header) == 128 && sizeof(struct packed_entry) == 32, "layout of the file");
+_Static_assert(sizeof(struct packed_header) == 128, "as in the file");
+_Static_assert(sizeof(struct packed_entry) == 32, "as in the file");
 
 struct packed_writer;
 
@@ -48,7 +49,8 @@ struct packed_writer;
 enum status packed_create(const char *path, int channels, char *const *names, int classes,
                           struct packed_writer **writer);
 /* Adds an image; of `entry` only label, kind and size need be set. */
-enum status packed_add(struct packed_writer *writer, struct packed_entry entry, const void *bytes, size_t count);
+enum status packed_add(struct packed_writer *writer, struct packed_entry entry, const void *bytes,
+                       size_t count);
 /* Writes the index and brings all of it to the disk. */
 enum status packed_finish(struct packed_writer *writer);
 void packed_free(struct packed_writer *writer);        /* accepts NULL */

@@ -91,10 +91,14 @@ bool policy_apply(enum policy policy, struct image *image, struct random *random
     return true;
 }
 
+static double between(double low, double high, struct random *random)
+{
+    return low + (high - low) * random_uniform(random);
+}
+
 static double factor(double amount, struct random *random)
 {
-    double low = fmax(0, 1 - amount);
-    return low + (1 + amount - low) * random_uniform(random);
+    return between(fmax(0, 1 - amount), 1 + amount, random);
 }
 
 bool policy_jitters(const double amount[4])
@@ -118,6 +122,6 @@ void policy_jitter(const double amount[4], struct image *image, struct random *r
     for (int i = 0; i < 4; i++) {
         double most = amount[order[i]];
         if (most <= 0) continue;
-        adjust[order[i]](image, order[i] < 3 ? factor(most, random) : most * (2 * random_uniform(random) - 1));
+        adjust[order[i]](image, order[i] < 3 ? factor(most, random) : between(-most, most, random));
     }
 }

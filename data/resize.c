@@ -153,7 +153,8 @@ bool resize_image(const struct image *source, struct box box, int h, int w, stru
         size_t first = (size_t)(box.y + down.first[y] - source->top);
         sum_rows(column + first * stride, stride, down.weight + (size_t)y * (size_t)down.most, down.count[y],
                  reach.w * source->c, row);
-        sum_columns(row, &across, window.w, source->c, sums, target->pixels + (size_t)y * (size_t)window.w * c);
+        sum_columns(row, &across, window.w, source->c, sums,
+                    target->pixels + (size_t)y * (size_t)window.w * c);
     }
     free(row);
     free(sums);

@@ -53,8 +53,8 @@ static void name_of(const uint8_t *header, char name[TAR_NAME])
 {
     int prefix = (int)strnlen((const char *)header + PREFIX_AT, PREFIX_BYTES);
     int length = (int)strnlen((const char *)header, NAME_BYTES);
-    snprintf(name, TAR_NAME, "%.*s%s%.*s", prefix, (const char *)header + PREFIX_AT, prefix ? "/" : "", length,
-             (const char *)header);
+    const char *text = (const char *)header;
+    snprintf(name, TAR_NAME, "%.*s%s%.*s", prefix, text + PREFIX_AT, prefix ? "/" : "", length, text);
 }
 
 /* A pax header's records are "LENGTH KEY=VALUE\n". */
@@ -96,9 +96,9 @@ bool tar_next(struct tar *tar, struct tar_member *member, bool *more, struct rea
         char type = 0;
         if (!step(tar, member, &type, reason)) return false;
         const uint8_t *content = tar->bytes + member->at;
+        int bytes = member->bytes < TAR_NAME ? (int)member->bytes : TAR_NAME - 1;
         if (type == 'L')
-            snprintf(long_name, TAR_NAME, "%.*s", member->bytes < TAR_NAME ? (int)member->bytes : TAR_NAME - 1,
-                     (const char *)content);
+            snprintf(long_name, TAR_NAME, "%.*s", bytes, (const char *)content);
         else if (type == 'x')
             long_name_of_pax(content, member->bytes, long_name);
         else if (type == '0' || type == '\0') {

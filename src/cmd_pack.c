@@ -36,7 +36,8 @@ static int64_t index_of(const struct packing *packing, int64_t i)
     return packing->images->subset ? packing->images->subset[i] : i;
 }
 
-static bool pixels_of(const struct packing *packing, int64_t index, struct image *image, struct parcel *parcel)
+static bool pixels_of(const struct packing *packing, int64_t index, struct image *image,
+                      struct parcel *parcel)
 {
     int label;
     const struct dataset *dataset = packing->dataset;
@@ -197,7 +198,8 @@ static enum status pack(struct cmd *cmd, const struct setup *setup, const struct
     double start = clock_seconds();
     TRY(pack_shards(&packing, cmd->output, shards));
     log_info("%s: %lld images of %d classes in %.1f s%s", cmd->output, (long long)packing.written,
-             images->dataset->classes, clock_seconds() - start, packing.left_out ? ", without the unusable" : "");
+             images->dataset->classes, clock_seconds() - start,
+             packing.left_out ? ", without the unusable" : "");
     return OK;
 }
 

@@ -2,8 +2,8 @@
  *
  *   bench_loader [OPTION=VALUE]... FORMAT [PATH]
  *
- * Options: workers, batch, seconds, dtype (fp32, fp16, bf16), val (1: the evaluation's images and cuts), and of
- * what is done with images: crop, pad, flip, part (1: RandomResizedCrop), resize, mean (1: normalised). */
+ * Options: workers, batch, seconds, dtype (fp32, fp16, bf16), val (1: the evaluation's images and cuts), and
+ * of what is done with images: crop, pad, flip, part (1: RandomResizedCrop), resize, mean (1: normalised). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,8 +55,9 @@ static int set(struct request *request, const char *key, const char *value)
         const char *name;
         int *to;
     } numbers[] = {
-        {"workers", &request->loader.workers}, {"batch", &request->loader.batch}, {"val", &request->val},
-        {"crop", &augment->crop},              {"pad", &augment->pad},            {"resize", &augment->resize},
+        {"workers", &request->loader.workers}, {"batch", &request->loader.batch},
+        {"val", &request->val},                {"crop", &augment->crop},
+        {"pad", &augment->pad},                {"resize", &augment->resize},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (strcmp(key, numbers[i].name) == 0) return *numbers[i].to = atoi(value), 1;
@@ -89,7 +90,8 @@ static enum status measure(const struct request *request)
     }
     double wall = now() - start, used = cpu_seconds() - cpu;
     printf("%.0f images/s with %d threads; %.0f images/s a core (%.2f us of CPU an image)\n",
-           (double)images / wall, request->loader.workers, (double)images / used, 1e6 * used / (double)images);
+           (double)images / wall, request->loader.workers, (double)images / used,
+           1e6 * used / (double)images);
     loader_close(loader);
     return OK;
 }
@@ -122,7 +124,8 @@ int main(int count, char **words)
     loader->augment.scale[0] = 0.08, loader->augment.scale[1] = 1;
     loader->augment.ratio[0] = 3 / 4.0, loader->augment.ratio[1] = 4 / 3.0;
     loader->training = loader->shuffle = !request.val;
-    loader->augment.val_resize = loader->augment.crop * 8 / 7, loader->augment.val_crop = loader->augment.crop;
+    loader->augment.val_resize = loader->augment.crop * 8 / 7;
+    loader->augment.val_crop = loader->augment.crop;
     if (loader->batch > dataset.count) loader->batch = (int)dataset.count;
     enum status status = measure(&request);
     dataset_close(&dataset);

@@ -126,7 +126,8 @@ static void plain_png_equals_interlaced(void **state)
         int c = 1 + i % 4, w = 1 + (int)random_below(&random, 40), h = 1 + (int)random_below(&random, 40);
         uint8_t *pixels = memory_new((size_t)(w * h * c), 1);
         for (int k = 0; k < w * h * c; k++)
-            pixels[k] = (uint8_t)(k / c % w * (i % 7) + k / c / w * (i % 5) + (int)random_below(&random, 1 + i % 9));
+            pixels[k] = (uint8_t)(k / c % w * (i % 7) + k / c / w * (i % 5) +
+                                  (int)random_below(&random, 1 + (uint32_t)i % 9));
         for (int channels = 1; channels <= 3; channels += 2) {
             struct image image = decoded(case_png(w, h, 8, types[c - 1], false, pixels), channels);
             struct image other = decoded(case_png(w, h, 8, types[c - 1], true, pixels), channels);

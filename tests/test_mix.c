@@ -82,7 +82,7 @@ static void mixup_takes_the_image_before(void **state)
                 double want = 0.75 * (100 * i + e) + 0.25 * (100 * ((i + COUNT - 1) % COUNT) + e);
                 double got = dtype_get(dtype, stored, i * ELEMENTS + e);
                 if (fabs(got - want) > (dtype == F32 ? 1e-4 : dtype == F16 ? 0.3 : 3))
-                    fail_msg("%s: image %d element %d is %g, not %g", dtype_table[dtype].name, i, e, got, want);
+                    fail_msg("%s: element %d,%d is %g, not %g", dtype_table[dtype].name, i, e, got, want);
             }
     }
 }
@@ -152,9 +152,12 @@ static void both_come_up_equally_often(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(beta_has_the_right_distribution), cmocka_unit_test(tiny_parameters_give_whole_images),
-        cmocka_unit_test(mixup_takes_the_image_before),    cmocka_unit_test(cutmix_pastes_a_box),
-        cmocka_unit_test(targets_share_the_classes),       cmocka_unit_test(cutmix_boxes_fit_their_share),
+        cmocka_unit_test(beta_has_the_right_distribution),
+        cmocka_unit_test(tiny_parameters_give_whole_images),
+        cmocka_unit_test(mixup_takes_the_image_before),
+        cmocka_unit_test(cutmix_pastes_a_box),
+        cmocka_unit_test(targets_share_the_classes),
+        cmocka_unit_test(cutmix_boxes_fit_their_share),
         cmocka_unit_test(both_come_up_equally_often),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

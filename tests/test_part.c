@@ -108,8 +108,10 @@ static void every_sampling_of_chroma(void **state)
             down = down == 3 ? 4 : 1 + down, across = across == 3 ? 4 : 1 + across;
             if (down * across > 8) continue;
             for (int progressive = 0; progressive < 2; progressive++) {
-                char *name = text_format("%d x %d, chroma %d x %d, progressive %d", w, h, down, across, progressive);
-                struct bytes bytes = case_jpeg_sampled(w, h, down, across, kind & 16 ? 3 : 0, progressive, pixels);
+                int restart = kind & 16 ? 3 : 0;
+                char *name = text_format("%d x %d, chroma %d x %d, progressive %d", w, h, down, across,
+                                         progressive);
+                struct bytes bytes = case_jpeg_sampled(w, h, down, across, restart, progressive, pixels);
                 assert_true(check_parts(name, bytes, 3, 30));
                 free(name);
             }
@@ -121,8 +123,10 @@ static void every_sampling_of_chroma(void **state)
 static void every_colour_space(void **state)
 {
     (void)state;
-    static const int kinds[][3] = {{3, JCS_RGB, JCS_YCbCr},  {3, JCS_RGB, JCS_RGB},   {1, JCS_GRAYSCALE, JCS_GRAYSCALE},
-                                   {4, JCS_CMYK, JCS_CMYK}, {4, JCS_CMYK, JCS_YCCK}};
+    static const int kinds[][3] = {
+        {3, JCS_RGB, JCS_YCbCr},  {3, JCS_RGB, JCS_RGB},   {1, JCS_GRAYSCALE, JCS_GRAYSCALE},
+        {4, JCS_CMYK, JCS_CMYK}, {4, JCS_CMYK, JCS_YCCK},
+    };
     uint8_t *pixels = picture(80, 40);
     for (int i = 0; i < 5; i++)
         for (int channels = 1; channels <= 3; channels += 2)
@@ -167,7 +171,8 @@ static void a_refusal_ends_it(void **state)
     struct image image = {0};
     struct image_choice choice = {.choose = refuse};
     uint8_t *pixels = picture(20, 10);
-    struct bytes files[] = {case_jpeg_sampled(20, 10, 1, 1, 0, false, pixels), case_png(20, 10, 8, 2, false, pixels)};
+    struct bytes files[] = {case_jpeg_sampled(20, 10, 1, 1, 0, false, pixels),
+                            case_png(20, 10, 8, 2, false, pixels)};
     for (int i = 0; i < 2; i++) {
         struct reason reason;
         assert_false(image_decode(files[i].data, files[i].count, 3, &choice, &image, &reason));

@@ -91,7 +91,7 @@ static void colours_are_those_of_torchvision(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct image image = picture();
         cases[i].change(&image, cases[i].strength);
-        if (sum_of(&image) != cases[i].sum) fail_msg("change %zu differs: %llx", i, (unsigned long long)sum_of(&image));
+        if (sum_of(&image) != cases[i].sum) fail_msg("change %zu differs", i);
         image_free(&image);
     }
 }
