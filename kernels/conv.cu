@@ -387,10 +387,8 @@ static char *key_new(const struct conv_problem *p, const struct device *device)
 }
 
 /* A remembered choice says how long it took and what it needs: "131.2 us 1048576 bytes cudnn plain 37 2=5". */
-static bool recall(const struct tuning *tuning, const char *key, const struct conv_problem *p, const struct conv_tools *tools,
-                   struct conv_way *chosen)
+static bool recall(const char *text, const struct conv_problem *p, const struct conv_tools *tools, struct conv_way *chosen)
 {
-    const char *text = tuning_find(tuning, key);
     float time;
     size_t bytes;
     int used = 0;
@@ -399,23 +397,36 @@ static bool recall(const struct tuning *tuning, const char *key, const struct co
     return way_make(chosen, p, text + used, tools);
 }
 
+/* By timing, which the file remembers for the next start, and the device for as long as the run goes on. */
+static enum status choose_anew(const struct conv_problem *p, struct device *device, const struct conv_tools *tools,
+                               const char *key, struct conv_way *chosen)
+{
+    struct tuning *tuning = tuning_open();
+    enum status status = OK;
+    const char *remembered = tuning_find(tuning, key);
+    if (recall(remembered, p, tools, chosen)) {
+        cuda_choose(device, key, remembered);
+    } else {
+        float time = -1;
+        status = search(p, device, tools, chosen, &time);
+        char *choice = status != OK ? NULL : text_format("%.1f us %zu bytes %s", 1000 * time, chosen->workspace,
+                                                         chosen->choice);
+        if (choice && time >= 0) tuning_set(tuning, key, choice);
+        if (choice) cuda_choose(device, key, choice);
+        if (choice) log_detail("%s: %s", key, choice);
+        free(choice);
+    }
+    tuning_close(tuning);
+    return status;
+}
+
 static enum status choose_with(const struct conv_problem *p, struct device *device, const struct conv_tools *tools,
                                struct conv_way *chosen)
 {
-    char *key = key_new(p, device);
-    struct tuning *tuning = tuning_open();
+    char *key = key_new(p, device), *known = cuda_choice(device, key);
     enum status status = OK;
-    if (!recall(tuning, key, p, tools, chosen)) {
-        float time = -1;
-        status = search(p, device, tools, chosen, &time);
-        if (status == OK && time >= 0) {
-            char *choice = text_format("%.1f us %zu bytes %s", 1000 * time, chosen->workspace, chosen->choice);
-            tuning_set(tuning, key, choice);
-            log_detail("%s: %s", key, choice);
-            free(choice);
-        }
-    }
-    tuning_close(tuning);
+    if (!recall(known, p, tools, chosen)) status = choose_anew(p, device, tools, key, chosen);
+    free(known);
     free(key);
     chosen->trusted = true;
     return status;

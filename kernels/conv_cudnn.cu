@@ -9,6 +9,7 @@ extern "C" {
 
 #define LAYOUT_NAME 24
 #define LAYOUTS 18
+#define ENGINES 12                       /* of one layout, worth timing */
 
 /* What the library gets to see of a problem. Tensors that differ from the problem's lie in the workspace. */
 struct layout {
@@ -216,17 +217,22 @@ static struct dnn_graph *describe(const struct conv_problem *p, const struct lay
     return NULL;
 }
 
+/* Sums in the order of arrival pay in large fp32 problems alone, and in 16 bits they lose digits. */
+static struct dnn_rules rules_of(const struct conv_problem *p)
+{
+    return {.tensor_cores = p->tf32, .deterministic = p->deterministic || p->dtype != F32 || conv_is_small(p)};
+}
+
 static int offer(const struct conv_problem *p, const struct conv_tools *tools, int most, char choices[][CONV_CHOICE])
 {
     struct layout layouts[LAYOUTS];
-    char engines[16][DNN_ENGINE_TEXT];
-    struct dnn_rules rules = {.tensor_cores = p->tf32, .deterministic = p->deterministic};
+    char engines[ENGINES][DNN_ENGINE_TEXT];
+    struct dnn_rules rules = rules_of(p);
     int count = 0, layout_count = all_layouts(p, layouts);
     for (int i = 0; i < layout_count; i++) {
         struct dnn_graph *graph = describe(p, &layouts[i], tools->cudnn);
         if (!graph) continue;
-        int wanted = conv_products(p) < 1e7 ? 3 : layouts[i].most;
-        int found = dnn_graph_engines(graph, &rules, wanted, engines);
+        int found = dnn_graph_engines(graph, &rules, conv_is_small(p) ? 2 : layouts[i].most, engines);
         for (int e = 0; e < found && count < most; e++)
             snprintf(choices[count++], CONV_CHOICE, "cudnn %.23s %.191s", layouts[i].name, engines[e]);
         dnn_graph_free(graph);

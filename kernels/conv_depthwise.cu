@@ -1,94 +1,162 @@
-/* conv_depthwise.cu: convolution of each channel by itself (groups = c = k): square kernels of 3, 5 or 7 with as much
- * padding as keeps the image's size, stride 1 or 2.
+/* conv_depthwise.cu: convolution of each channel by itself (groups = c = k): 3x3 with padding 1, stride 1 or 2.
  *
- * A thread works on a few neighbouring channels and on tiles of a few rows and columns; a block on a run of tiles, one
- * after the other, so that what neighbours share is read from memory once and then found in the first cache. */
+ * A thread has four neighbouring channels and four neighbouring columns, and walks down some rows: so every row is read
+ * once, and what a row adds to the outputs above and below it waits in registers. */
+#include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / 32)
-#define COLUMNS 4                    /* of a tile */
-#define GRID_MOST 65535              /* of blocks in the grid's second dimension */
+#define CHANNELS 4                   /* of a thread */
+#define COLUMNS 4                    /* of a thread: a strip */
+#define TAPS 9
+#define SHORTEST 7                   /* rows that are worth a walk */
 
-/* Channels of one thread: as many as the registers hold weights for. */
-template <int kernel> constexpr int channels_of = kernel == 3 ? 4 : kernel == 5 ? 2 : 1;
-
-/* Rows of a tile of outputs: with stride 2 neighbours share too little. */
-template <int stride> constexpr int rows_of = stride == 1 ? 2 : 1;
-
-template <class T, int width> struct alignas(width * sizeof(T)) chunk {
-    T at[width];
-};
-
-/* How the work is laid out. Blocks are `across` threads wide in channels; each takes `run` tiles. */
+/* How the work is laid out. Blocks are `across` threads wide in channels; a walk goes over `rows` rows of a strip. Walks
+ * are counted [n][segment][strip]. */
 struct layout {
     int c, in[2], out[2];
     int across;
-    unsigned tiles_down, tiles_across, tiles, run;
+    int strips, segments, rows, walks;
 };
 
-/* Where a tile lies. */
-struct place {
-    int n, row, column;
+/* One walk: rows [first, last) and columns from `column` on, of the image that is walked. */
+struct walk {
+    int n, first, last, column;
 };
 
-__device__ static inline struct place tile_place(const struct layout &l, unsigned tile, int rows)
+__device__ static inline struct walk walk_at(const struct layout &l, int index, int height)
 {
-    unsigned line = tile / l.tiles_across, n = line / l.tiles_down;
-    return {(int)n, (int)(line - n * l.tiles_down) * rows, (int)(tile - line * l.tiles_across) * COLUMNS};
+    int rest = index / l.strips, n = rest / l.segments;
+    int first = (rest - n * l.segments) * l.rows, last = first + l.rows;
+    return {n, first, last < height ? last : height, (index - rest * l.strips) * COLUMNS};
 }
 
-/* `count` neighbouring pixels of one row, from column `left` on; outside the image they are zero. `image` points to the
- * thread's channels in the image's first pixel. */
-template <class T, int width, int count>
-__device__ static inline void load_row(float to[count][width], const T *image, const int size[2], int c, int row, int left)
+/* Four channels of one pixel, as they are stored and as numbers. */
+__device__ static inline void unpack(float to[CHANNELS], uint2 bits, __half)
 {
-    bool inside = row >= 0 && row < size[0];
-    int first = (row * size[1] + left) * c;
+    float2 low = __half22float2(*(__half2 *)&bits.x), high = __half22float2(*(__half2 *)&bits.y);
+    to[0] = low.x, to[1] = low.y, to[2] = high.x, to[3] = high.y;
+}
+__device__ static inline void unpack(float to[CHANNELS], uint2 bits, __nv_bfloat16)
+{
+    to[0] = __uint_as_float(bits.x << 16), to[1] = __uint_as_float(bits.x & 0xffff0000u);
+    to[2] = __uint_as_float(bits.y << 16), to[3] = __uint_as_float(bits.y & 0xffff0000u);
+}
+__device__ static inline void unpack(float to[CHANNELS], uint4 bits, float)
+{
+    to[0] = __uint_as_float(bits.x), to[1] = __uint_as_float(bits.y);
+    to[2] = __uint_as_float(bits.z), to[3] = __uint_as_float(bits.w);
+}
+
+template <class T> struct word_of {
+    using word = uint2;
+};
+template <> struct word_of<float> {
+    using word = uint4;
+};
+
+/* `count` pixels of one row as they are stored; what lies outside the image is zero. */
+template <class T, int count> struct line {
+    typename word_of<T>::word bits[count];
+};
+
+template <class T, int count>
+__device__ static inline line<T, count> read_line(const T *image, const int size[2], int c, int row, int column)
+{
+    line<T, count> got;
+    bool inside = (unsigned)row < (unsigned)size[0];
+    const T *from = image + ((int64_t)row * size[1] + column) * c;
 #pragma unroll
     for (int i = 0; i < count; i++) {
-        chunk<T, width> got = {};
-        if (inside && left + i >= 0 && left + i < size[1]) got = *(const chunk<T, width> *)(image + (first + i * c));
+        got.bits[i] = {};
+        if (inside && (unsigned)(column + i) < (unsigned)size[1])
+            got.bits[i] = __ldg((const typename word_of<T>::word *)from);
+        from += c;
+    }
+    return got;
+}
+
+template <class T, int count>
+__device__ static inline void unpack_line(float to[count][CHANNELS], const line<T, count> &from)
+{
 #pragma unroll
-        for (int v = 0; v < width; v++) to[i][v] = to_float(got.at[v]);
+    for (int i = 0; i < count; i++) unpack(to[i], from.bits[i], T());
+}
+
+/* A strip of one row to memory; adds what was stored to the thread's sums if `total` is not NULL. */
+template <class T>
+__device__ static inline void store_strip(T *image, const int size[2], int c, int row, int column,
+                                          const float value[COLUMNS][CHANNELS], float total[2][CHANNELS])
+{
+    T *to = image + ((int64_t)row * size[1] + column) * c;
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++, to += c) {
+        if (column + i >= size[1]) continue;
+        chunk<T, CHANNELS> out;
+#pragma unroll
+        for (int v = 0; v < CHANNELS; v++) out.at[v] = from_float<T>(value[i][v]);
+        *(chunk<T, CHANNELS> *)to = out;
+        for (int v = 0; total && v < CHANNELS; v++) {
+            float stored = to_float(out.at[v]);
+            total[0][v] += stored;
+            total[1][v] += stored * stored;
+        }
     }
 }
 
-template <class T, int width>
-__device__ static inline chunk<T, width> store_pixel(T *image, const int size[2], int c, int row, int column,
-                                                     const float value[width])
+/* The weights of a thread's channels; turned by half a circle for the data gradient. */
+template <class T>
+__device__ static inline void load_weights(float to[TAPS][CHANNELS], const T *weight, int channel, bool turned)
 {
-    chunk<T, width> out;
 #pragma unroll
-    for (int v = 0; v < width; v++) out.at[v] = from_float<T>(value[v]);
-    *(chunk<T, width> *)(image + (row * size[1] + column) * c) = out;
-    return out;
+    for (int v = 0; v < CHANNELS; v++)
+#pragma unroll
+        for (int tap = 0; tap < TAPS; tap++)
+            to[tap][v] = to_float(__ldg(&weight[(channel + v) * TAPS + (turned ? TAPS - 1 - tap : tap)]));
 }
 
-/* The weights of a thread's channels, tap by tap; turned by half a circle for the data gradient. */
-template <class T, int kernel, int width>
-__device__ static inline void load_weights(float to[kernel * kernel][width], const T *weight, int channel, bool turned)
+/* sum[i] += the three taps of kernel row r on the pixels from `stride` * i on. */
+template <int stride>
+__device__ static inline void add_row(float sum[COLUMNS][CHANNELS], const float pixel[][CHANNELS],
+                                      const float w[TAPS][CHANNELS], int r)
 {
-    constexpr int taps = kernel * kernel;
 #pragma unroll
-    for (int tap = 0; tap < taps; tap++)
+    for (int s = 0; s < 3; s++)
 #pragma unroll
-        for (int v = 0; v < width; v++)
-            to[tap][v] = to_float(weight[(channel + v) * taps + (turned ? taps - 1 - tap : tap)]);
+        for (int i = 0; i < COLUMNS; i++)
+#pragma unroll
+            for (int v = 0; v < CHANNELS; v++) sum[i][v] += pixel[i * stride + s][v] * w[r * 3 + s][v];
 }
 
-/* The block's sum of what its threads have for each channel, `count` numbers a channel:
- * shares[blockIdx.y][number][channel]. `sums` is shared memory for a share of every warp. */
-template <int width, int count>
-__device__ static inline void write_share(const struct layout &l, float value[count][width], float *sums, float *shares,
-                                          bool number_last)
+__device__ static inline void move_strip(float to[COLUMNS][CHANNELS], const float from[COLUMNS][CHANNELS])
 {
-    int lane = threadIdx.x % l.across, wide = l.across * width, share = wide * count;
-    float *mine = sums + threadIdx.x / 32 * share + lane * width;
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++)
+#pragma unroll
+        for (int v = 0; v < CHANNELS; v++) to[i][v] = from[i][v];
+}
+
+__device__ static inline void clear_strip(float to[COLUMNS][CHANNELS])
+{
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i++)
+#pragma unroll
+        for (int v = 0; v < CHANNELS; v++) to[i][v] = 0;
+}
+
+/* The block's sum of what its threads have, `count` numbers a channel, into shares[blockIdx.y]: [channel][number], or
+ * [number][channel]. `sums` is shared memory for a share of every warp. */
+template <int count>
+__device__ static inline void write_share(const struct layout &l, float value[count][CHANNELS], float *sums,
+                                          float *shares, bool number_last)
+{
+    int lane = threadIdx.x % l.across, wide = l.across * CHANNELS, share = wide * count;
+    float *mine = sums + threadIdx.x / 32 * share + lane * CHANNELS;
 #pragma unroll
     for (int i = 0; i < count; i++)
 #pragma unroll
-        for (int v = 0; v < width; v++) {
+        for (int v = 0; v < CHANNELS; v++) {
             float total = value[i][v];
             for (int step = 16; step >= l.across; step /= 2) total += __shfl_xor_sync(0xffffffff, total, step);
             if (threadIdx.x % 32 < l.across) mine[i * wide + v] = total;
@@ -103,185 +171,241 @@ __device__ static inline void write_share(const struct layout &l, float value[co
     }
 }
 
-/* y from x; with stride 1 and turned weights, d_x from d_y. Where `shares` is not NULL it gets the sums of y and of
- * its squares. */
-template <class T, int kernel, int stride, bool summed>
+__device__ static inline int first_channel(const struct layout &l)
+{
+    return (blockIdx.x * l.across + threadIdx.x % l.across) * CHANNELS;
+}
+
+__device__ static inline int first_walk(const struct layout &l)
+{
+    return blockIdx.y * (THREADS / l.across) + threadIdx.x / l.across;
+}
+
+/* y from x, or with turned weights d_x from d_y, stride 1. Where `summed`, shares get the sums of y and its squares.
+ * Row h adds to the outputs above it (sum[0], then complete), at it and below it. */
+template <class T, bool summed>
 __global__ void __launch_bounds__(THREADS, 2)
     forward_kernel(struct layout l, T *y, const T *x, const T *weight, bool turned, float *shares)
 {
-    constexpr int width = channels_of<kernel>, pad = kernel / 2, rows = rows_of<stride>;
-    constexpr int columns = (COLUMNS - 1) * stride + kernel;
     extern __shared__ float warp_sums[];
-    int channel = (blockIdx.x * l.across + threadIdx.x % l.across) * width;
-    float w[kernel * kernel][width], total[2][width] = {};
-    load_weights<T, kernel, width>(w, weight, channel, turned);
-    unsigned first = blockIdx.y * l.run, end = min(first + l.run, l.tiles);
-    for (unsigned tile = first + threadIdx.x / l.across; tile < end; tile += THREADS / l.across) {
-        struct place at = tile_place(l, tile, rows);
-        const T *from = x + (int64_t)at.n * l.in[0] * l.in[1] * l.c + channel;
+    int channel = first_channel(l), index = first_walk(l);
+    float w[TAPS][CHANNELS], total[2][CHANNELS] = {};
+    load_weights(w, weight, channel, turned);
+    if (index < l.walks) {
+        struct walk at = walk_at(l, index, l.out[0]);
+        int64_t image = (int64_t)at.n * l.in[0] * l.in[1] * l.c + channel;
+        float sum[3][COLUMNS][CHANNELS] = {};
+        auto next = read_line<T, COLUMNS + 2>(x + image, l.in, l.c, at.first - 1, at.column - 1);
+#pragma unroll 3
+        for (int h = at.first - 1; h <= at.last; h++) {
+            float pixel[COLUMNS + 2][CHANNELS];
+            unpack_line(pixel, next);
+            next = read_line<T, COLUMNS + 2>(x + image, l.in, l.c, h + 1, at.column - 1);
+            add_row<1>(sum[0], pixel, w, 2);
+            add_row<1>(sum[1], pixel, w, 1);
+            add_row<1>(sum[2], pixel, w, 0);
+            if (h > at.first)
+                store_strip(y + image, l.out, l.c, h - 1, at.column, sum[0], summed ? total : NULL);
+            move_strip(sum[0], sum[1]);
+            move_strip(sum[1], sum[2]);
+            clear_strip(sum[2]);
+        }
+    }
+    if (summed) write_share<2>(l, total, warp_sums, shares, false);
+}
+
+/* y from x, stride 2: output p reads rows 2p - 1, 2p and 2p + 1, of which the last is also the first of p + 1. */
+template <class T, bool summed>
+__global__ void __launch_bounds__(THREADS, 2)
+    forward_strided_kernel(struct layout l, T *y, const T *x, const T *weight, float *shares)
+{
+    constexpr int wide = 2 * COLUMNS + 1;
+    extern __shared__ float warp_sums[];
+    int channel = first_channel(l), index = first_walk(l);
+    float w[TAPS][CHANNELS], total[2][CHANNELS] = {};
+    load_weights(w, weight, channel, false);
+    if (index < l.walks) {
+        struct walk at = walk_at(l, index, l.out[0]);
+        const T *image = x + (int64_t)at.n * l.in[0] * l.in[1] * l.c + channel;
         T *to = y + (int64_t)at.n * l.out[0] * l.out[1] * l.c + channel;
-        float sum[rows][COLUMNS][width] = {};
-#pragma unroll
-        for (int i = 0; i < (rows - 1) * stride + kernel; i++) {
-            float line[columns][width];
-            load_row<T, width, columns>(line, from, l.in, l.c, at.row * stride - pad + i, at.column * stride - pad);
-#pragma unroll
-            for (int row = 0; row < rows; row++) {
-                int r = i - row * stride;
-                if (r < 0 || r >= kernel) continue;
-#pragma unroll
-                for (int s = 0; s < kernel; s++)
-#pragma unroll
-                    for (int column = 0; column < COLUMNS; column++)
-#pragma unroll
-                        for (int v = 0; v < width; v++)
-                            sum[row][column][v] += line[column * stride + s][v] * w[r * kernel + s][v];
-            }
+        int left = 2 * at.column - 1;
+        float sum[2][COLUMNS][CHANNELS] = {}, pixel[wide][CHANNELS];
+        unpack_line(pixel, read_line<T, wide>(image, l.in, l.c, 2 * at.first - 1, left));
+        add_row<2>(sum[0], pixel, w, 0);
+#pragma unroll 2
+        for (int p = at.first; p < at.last; p++) {
+            auto middle = read_line<T, wide>(image, l.in, l.c, 2 * p, left);
+            auto last = read_line<T, wide>(image, l.in, l.c, 2 * p + 1, left);
+            unpack_line(pixel, middle);
+            add_row<2>(sum[0], pixel, w, 1);
+            unpack_line(pixel, last);
+            add_row<2>(sum[0], pixel, w, 2);
+            add_row<2>(sum[1], pixel, w, 0);
+            store_strip(to, l.out, l.c, p, at.column, sum[0], summed ? total : NULL);
+            move_strip(sum[0], sum[1]);
+            clear_strip(sum[1]);
         }
-#pragma unroll
-        for (int row = 0; row < rows; row++)
-#pragma unroll
-            for (int column = 0; column < COLUMNS; column++) {
-                if (at.row + row >= l.out[0] || at.column + column >= l.out[1]) continue;
-                chunk<T, width> stored = store_pixel<T, width>(to, l.out, l.c, at.row + row, at.column + column,
-                                                               sum[row][column]);
-                for (int v = 0; summed && v < width; v++) {
-                    float value = to_float(stored.at[v]);
-                    total[0][v] += value;
-                    total[1][v] += value * value;
-                }
-            }
     }
-    if (summed) write_share<width, 2>(l, total, warp_sums, shares, false);
+    if (summed) write_share<2>(l, total, warp_sums, shares, false);
 }
 
-/* d_x from d_y for stride 2: tiles are 2 rows of d_x and begin at even rows and columns, so that which taps meet which
- * pixel is known when this is compiled. Pixel i of a tile meets output pixel (i + pad - tap) / 2 of it, if that is
- * whole. */
-template <class T, int kernel>
-__global__ void __launch_bounds__(THREADS, 2) backward_data_kernel(struct layout l, T *d_x, const T *d_y, const T *weight)
+/* What row r of the kernel takes from a row of d_y (columns column / 2 on) to a strip of d_x, stride 2: even columns
+ * meet the middle tap, odd ones the outer two. */
+__device__ static inline void spread_row(float sum[COLUMNS][CHANNELS], const float d[COLUMNS / 2 + 1][CHANNELS],
+                                         const float w[TAPS][CHANNELS], int r)
 {
-    constexpr int width = channels_of<kernel>, pad = kernel / 2;
-    constexpr int before = (kernel - 1 - pad) / 2, lines = before + (1 + pad) / 2 + 1;
-    constexpr int columns = before + (COLUMNS - 1 + pad) / 2 + 1;
-    int channel = (blockIdx.x * l.across + threadIdx.x % l.across) * width;
-    float w[kernel * kernel][width];
-    load_weights<T, kernel, width>(w, weight, channel, false);
-    unsigned first = blockIdx.y * l.run, end = min(first + l.run, l.tiles);
-    for (unsigned tile = first + threadIdx.x / l.across; tile < end; tile += THREADS / l.across) {
-        struct place at = tile_place(l, tile, 2);
-        const T *from = d_y + (int64_t)at.n * l.out[0] * l.out[1] * l.c + channel;
-        T *to = d_x + (int64_t)at.n * l.in[0] * l.in[1] * l.c + channel;
-        float sum[2][COLUMNS][width] = {};
 #pragma unroll
-        for (int i = 0; i < lines; i++) {
-            float line[columns][width];
-            load_row<T, width, columns>(line, from, l.out, l.c, at.row / 2 - before + i, at.column / 2 - before);
+    for (int i = 0; i < COLUMNS; i++)
 #pragma unroll
-            for (int tap = 0; tap < kernel * kernel; tap++)
-#pragma unroll
-                for (int pixel = 0; pixel < 2 * COLUMNS; pixel++) {
-                    int row = pixel / COLUMNS, column = pixel % COLUMNS;
-                    int down = row + pad - tap / kernel, right = column + pad - tap % kernel + 2 * before;
-                    if (down != 2 * (i - before) || right % 2 != 0) continue;
-#pragma unroll
-                    for (int v = 0; v < width; v++) sum[row][column][v] += line[right / 2][v] * w[tap][v];
-                }
+        for (int v = 0; v < CHANNELS; v++) {
+            if (i % 2 == 0) sum[i][v] += d[i / 2][v] * w[r * 3 + 1][v];
+            else sum[i][v] += d[i / 2][v] * w[r * 3 + 2][v] + d[i / 2 + 1][v] * w[r * 3][v];
         }
-#pragma unroll
-        for (int pixel = 0; pixel < 2 * COLUMNS; pixel++) {
-            int row = pixel / COLUMNS, column = pixel % COLUMNS;
-            if (at.row + row < l.in[0] && at.column + column < l.in[1])
-                store_pixel<T, width>(to, l.in, l.c, at.row + row, at.column + column, sum[row][column]);
-        }
+}
+
+/* d_x from d_y, stride 2: row p of d_y adds to rows 2p - 1, 2p and 2p + 1 of d_x. Walks count rows of d_y, and own rows
+ * 2p and 2p + 1. */
+template <class T>
+__global__ void __launch_bounds__(THREADS, 2)
+    backward_strided_kernel(struct layout l, T *d_x, const T *d_y, const T *weight)
+{
+    constexpr int wide = COLUMNS / 2 + 1;
+    int channel = first_channel(l), index = first_walk(l);
+    if (index >= l.walks) return;
+    float w[TAPS][CHANNELS];
+    load_weights(w, weight, channel, false);
+    struct walk at = walk_at(l, index, (l.in[0] + 1) / 2);
+    const T *image = d_y + (int64_t)at.n * l.out[0] * l.out[1] * l.c + channel;
+    T *to = d_x + (int64_t)at.n * l.in[0] * l.in[1] * l.c + channel;
+    float d[wide][CHANNELS];
+    unpack_line(d, read_line<T, wide>(image, l.out, l.c, at.first, at.column / 2));
+#pragma unroll 2
+    for (int p = at.first; p < at.last; p++) {
+        auto next = read_line<T, wide>(image, l.out, l.c, p + 1, at.column / 2);
+        float even[COLUMNS][CHANNELS] = {}, odd[COLUMNS][CHANNELS] = {};
+        spread_row(even, d, w, 1);
+        spread_row(odd, d, w, 2);
+        unpack_line(d, next);
+        spread_row(odd, d, w, 0);
+        store_strip(to, l.in, l.c, 2 * p, at.column, even, NULL);
+        if (2 * p + 1 < l.in[0]) store_strip(to, l.in, l.c, 2 * p + 1, at.column, odd, NULL);
     }
 }
 
-/* Each block's share of the weights' gradient: shares[blockIdx.y][channel][tap]. Tiles lie in d_y. */
-template <class T, int kernel, int stride>
-__global__ void __launch_bounds__(THREADS, 2) weight_shares_kernel(struct layout l, float *shares, const T *x, const T *d_y)
+/* The products of a row of x with a row of d_y, into the gradients of kernel row r. */
+template <int stride>
+__device__ static inline void add_products(float sum[TAPS][CHANNELS], const float pixel[][CHANNELS],
+                                           const float d[COLUMNS][CHANNELS], int r)
 {
-    constexpr int width = channels_of<kernel>, pad = kernel / 2, rows = rows_of<stride>;
-    constexpr int columns = (COLUMNS - 1) * stride + kernel, taps = kernel * kernel;
+#pragma unroll
+    for (int s = 0; s < 3; s++)
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++)
+#pragma unroll
+            for (int v = 0; v < CHANNELS; v++) sum[r * 3 + s][v] += pixel[i * stride + s][v] * d[i][v];
+}
+
+/* Each block's share of the weights' gradient: shares[blockIdx.y][channel][tap]. Row h of x meets the rows of d_y above
+ * it (d[0]), at it and below it. */
+template <class T>
+__global__ void __launch_bounds__(THREADS, 2)
+    weight_shares_kernel(struct layout l, float *shares, const T *x, const T *d_y)
+{
     extern __shared__ float warp_sums[];
-    int channel = (blockIdx.x * l.across + threadIdx.x % l.across) * width;
-    float sum[taps][width] = {};
-    unsigned first = blockIdx.y * l.run, end = min(first + l.run, l.tiles);
-    for (unsigned tile = first + threadIdx.x / l.across; tile < end; tile += THREADS / l.across) {
-        struct place at = tile_place(l, tile, rows);
-        const T *from = x + (int64_t)at.n * l.in[0] * l.in[1] * l.c + channel;
-        const T *gradient = d_y + (int64_t)at.n * l.out[0] * l.out[1] * l.c + channel;
-        float d[rows][COLUMNS][width];
-#pragma unroll
-        for (int row = 0; row < rows; row++)
-            load_row<T, width, COLUMNS>(d[row], gradient, l.out, l.c, at.row + row, at.column);
-#pragma unroll
-        for (int i = 0; i < (rows - 1) * stride + kernel; i++) {
-            float line[columns][width];
-            load_row<T, width, columns>(line, from, l.in, l.c, at.row * stride - pad + i, at.column * stride - pad);
-#pragma unroll
-            for (int row = 0; row < rows; row++) {
-                int r = i - row * stride;
-                if (r < 0 || r >= kernel) continue;
-#pragma unroll
-                for (int s = 0; s < kernel; s++)
-#pragma unroll
-                    for (int column = 0; column < COLUMNS; column++)
-#pragma unroll
-                        for (int v = 0; v < width; v++)
-                            sum[r * kernel + s][v] += line[column * stride + s][v] * d[row][column][v];
-            }
+    int channel = first_channel(l);
+    float sum[TAPS][CHANNELS] = {};
+    for (int index = first_walk(l); index < l.walks; index += gridDim.y * (THREADS / l.across)) {
+        struct walk at = walk_at(l, index, l.out[0]);
+        int64_t image = (int64_t)at.n * l.in[0] * l.in[1] * l.c + channel;
+        int own[2] = {at.last, l.out[1]};              /* rows of d_y beyond the walk are another's */
+        float d[3][COLUMNS][CHANNELS] = {};
+        if (at.first < at.last)
+            unpack_line(d[2], read_line<T, COLUMNS>(d_y + image, own, l.c, at.first, at.column));
+#pragma unroll 3
+        for (int h = at.first - 1; h <= at.last; h++) {
+            auto row = read_line<T, COLUMNS + 2>(x + image, l.in, l.c, h, at.column - 1);
+            auto next = read_line<T, COLUMNS>(d_y + image, own, l.c, h + 2, at.column);
+            float pixel[COLUMNS + 2][CHANNELS];
+            unpack_line(pixel, row);
+            add_products<1>(sum, pixel, d[0], 2);
+            add_products<1>(sum, pixel, d[1], 1);
+            add_products<1>(sum, pixel, d[2], 0);
+            move_strip(d[0], d[1]);
+            move_strip(d[1], d[2]);
+            unpack_line(d[2], next);
         }
     }
-    write_share<width, taps>(l, sum, warp_sums, shares, true);
+    write_share<TAPS>(l, sum, warp_sums, shares, true);
 }
 
-/* Tiles of `rows` cover images of `size`. */
-static struct layout layout_make(const struct conv_problem *p, const int size[2], int rows)
+/* The same for stride 2: row 2p of x meets row p of d_y, row 2p + 1 also row p + 1. */
+template <class T>
+__global__ void __launch_bounds__(THREADS, 2)
+    weight_shares_strided_kernel(struct layout l, float *shares, const T *x, const T *d_y)
 {
+    constexpr int wide = 2 * COLUMNS + 1;
+    extern __shared__ float warp_sums[];
+    int channel = first_channel(l);
+    float sum[TAPS][CHANNELS] = {};
+    for (int index = first_walk(l); index < l.walks; index += gridDim.y * (THREADS / l.across)) {
+        struct walk at = walk_at(l, index, l.out[0]);
+        const T *image = x + (int64_t)at.n * l.in[0] * l.in[1] * l.c + channel;
+        const T *gradient = d_y + (int64_t)at.n * l.out[0] * l.out[1] * l.c + channel;
+        int left = 2 * at.column - 1, own[2] = {at.last, l.out[1]};
+        float d[2][COLUMNS][CHANNELS], pixel[wide][CHANNELS];
+        unpack_line(d[0], read_line<T, COLUMNS>(gradient, own, l.c, at.first, at.column));
+        unpack_line(pixel, read_line<T, wide>(image, l.in, l.c, 2 * at.first - 1, left));
+        add_products<2>(sum, pixel, d[0], 0);
+#pragma unroll 2
+        for (int p = at.first; p < at.last; p++) {
+            auto middle = read_line<T, wide>(image, l.in, l.c, 2 * p, left);
+            auto next = read_line<T, COLUMNS>(gradient, own, l.c, p + 1, at.column);
+            auto last = read_line<T, wide>(image, l.in, l.c, 2 * p + 1, left);
+            unpack_line(pixel, middle);
+            add_products<2>(sum, pixel, d[0], 1);
+            unpack_line(d[1], next);
+            unpack_line(pixel, last);
+            add_products<2>(sum, pixel, d[0], 2);
+            add_products<2>(sum, pixel, d[1], 0);
+            move_strip(d[0], d[1]);
+        }
+    }
+    write_share<TAPS>(l, sum, warp_sums, shares, true);
+}
+
+#define BLOCKS 6                     /* on each multiprocessor, one after the other: what walks are cut for */
+#define SHARES 4                     /* blocks on each multiprocessor that sum weights' gradients */
+
+/* Walks over images of height x width. */
+static struct layout layout_make(const struct conv_problem *p, int multiprocessors, dim3 *grid)
+{
+    bool data = p->phase == PHASE_BACKWARD_DATA, strided = p->stride[0] == 2;
     struct layout l = {.c = p->c, .in = {p->in[0], p->in[1]}, .out = {p->out[0], p->out[1]}};
-    int lanes = p->c / (p->kernel[0] == 3 ? 4 : p->kernel[0] == 5 ? 2 : 1);
-    l.across = p->kernel[0] == 3 ? 8 : 32;
+    int height = data && strided ? div_up(p->in[0], 2) : p->out[0], width = data ? p->in[1] : p->out[1];
+    int lanes = p->c / CHANNELS;
+    l.across = 32;
     while (lanes % l.across != 0) l.across /= 2;
-    l.tiles_down = (unsigned)div_up(size[0], rows);
-    l.tiles_across = (unsigned)div_up(size[1], COLUMNS);
-    l.tiles = (unsigned)p->n * l.tiles_down * l.tiles_across;
-    return l;
-}
-
-/* Runs that fill each multiprocessor with about `blocks` blocks in all, one after the other; how many. */
-static unsigned runs_make(struct layout *l, unsigned wide, int multiprocessors, unsigned blocks)
-{
-    unsigned step = THREADS / l->across, most = div_up(l->tiles, step);
-    unsigned wanted = div_up(blocks * (unsigned)multiprocessors, wide);
-    if (wanted > GRID_MOST) wanted = GRID_MOST;
-    l->run = div_up(most, wanted) * step;
-    return div_up(l->tiles, l->run);
-}
-
-#define BLOCKS 8
-#define SHARE_BLOCKS 4
-
-/* The layout of a phase, and its grid. */
-template <int kernel>
-static struct layout grid_make(const struct conv_problem *p, int multiprocessors, dim3 *grid)
-{
-    bool data = p->phase == PHASE_BACKWARD_DATA, params = p->phase == PHASE_BACKWARD_PARAMS;
-    int rows = p->stride[0] == 1 || data ? 2 : 1;
-    struct layout l = layout_make(p, data ? p->in : p->out, rows);
-    unsigned wide = (unsigned)(p->c / channels_of<kernel> / l.across);
-    *grid = dim3(wide, runs_make(&l, wide, multiprocessors, params ? SHARE_BLOCKS : BLOCKS));
+    l.strips = div_up(width, COLUMNS);
+    int64_t threads = (int64_t)p->n * l.strips * lanes, wanted = (int64_t)BLOCKS * THREADS * multiprocessors;
+    int64_t segments = div_up(wanted, threads), most = div_up(height, SHORTEST);
+    l.segments = (int)(segments < most ? segments : most);
+    l.rows = div_up(height, l.segments);
+    l.segments = div_up(height, l.rows);
+    l.walks = p->n * l.segments * l.strips;
+    unsigned wide = (unsigned)(lanes / l.across), blocks = (unsigned)div_up(l.walks, THREADS / l.across);
+    unsigned shares = (unsigned)div_up(SHARES * multiprocessors, (int)wide);
+    *grid = dim3(wide, p->phase == PHASE_BACKWARD_PARAMS && shares < blocks ? shares : blocks);
     return l;
 }
 
 /* Numbers that every block sums for every channel. */
 static int share_numbers(const struct conv_problem *p)
 {
-    if (p->phase == PHASE_BACKWARD_PARAMS) return p->kernel[0] * p->kernel[1];
+    if (p->phase == PHASE_BACKWARD_PARAMS) return TAPS;
     return p->sums ? 2 : 0;
 }
 
-template <class T, int kernel> static enum status run_phase(const struct conv_problem *p, const struct call *call)
+template <class T> static enum status run_phase(const struct conv_problem *p, const struct call *call)
 {
     struct conv_operands at = conv_operands(call);
     const T *weight = (const T *)at.weight;
@@ -289,75 +413,64 @@ template <class T, int kernel> static enum status run_phase(const struct conv_pr
     float *shares = (float *)call->workspace;
     cudaStream_t stream = stream_of(call);
     dim3 grid;
-    struct layout l = grid_make<kernel>(p, cuda_facts(call->device)->multiprocessors, &grid);
-    size_t shared = (size_t)WARPS * l.across * channels_of<kernel> * share_numbers(p) * sizeof(float);
-    bool once = p->stride[0] == 1;
+    struct layout l = layout_make(p, cuda_facts(call->device)->multiprocessors, &grid);
+    size_t shared = (size_t)WARPS * l.across * CHANNELS * share_numbers(p) * sizeof(float);
+    bool strided = p->stride[0] == 2;
     if (p->phase == PHASE_FORWARD && p->sums) {
-        if (once) forward_kernel<T, kernel, 1, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight, false, shares);
-        else forward_kernel<T, kernel, 2, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight, false, shares);
+        if (strided) forward_strided_kernel<T, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight, shares);
+        else forward_kernel<T, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight, false, shares);
         TRY(launched(call));
         return conv_sum_shares(call, (float *)call->sums.data, shares, (int)grid.y, 2 * p->c);
     }
     if (p->phase == PHASE_FORWARD) {
-        if (once) forward_kernel<T, kernel, 1, false><<<grid, THREADS, 0, stream>>>(l, y, x, weight, false, NULL);
-        else forward_kernel<T, kernel, 2, false><<<grid, THREADS, 0, stream>>>(l, y, x, weight, false, NULL);
+        if (strided) forward_strided_kernel<T, false><<<grid, THREADS, 0, stream>>>(l, y, x, weight, NULL);
+        else forward_kernel<T, false><<<grid, THREADS, 0, stream>>>(l, y, x, weight, false, NULL);
         return launched(call);
     }
     if (p->phase == PHASE_BACKWARD_DATA) {
-        if (once) forward_kernel<T, kernel, 1, false><<<grid, THREADS, 0, stream>>>(l, x, y, weight, true, NULL);
-        else backward_data_kernel<T, kernel><<<grid, THREADS, 0, stream>>>(l, x, y, weight);
+        if (strided) backward_strided_kernel<<<grid, THREADS, 0, stream>>>(l, x, y, weight);
+        else forward_kernel<T, false><<<grid, THREADS, 0, stream>>>(l, x, y, weight, true, NULL);
         return launched(call);
     }
-    if (once) weight_shares_kernel<T, kernel, 1><<<grid, THREADS, shared, stream>>>(l, shares, x, y);
-    else weight_shares_kernel<T, kernel, 2><<<grid, THREADS, shared, stream>>>(l, shares, x, y);
+    if (strided) weight_shares_strided_kernel<<<grid, THREADS, shared, stream>>>(l, shares, x, y);
+    else weight_shares_kernel<<<grid, THREADS, shared, stream>>>(l, shares, x, y);
     TRY(launched(call));
-    return conv_sum_shares(call, (float *)at.weight, shares, (int)grid.y, p->c * kernel * kernel);
+    return conv_sum_shares(call, (float *)at.weight, shares, (int)grid.y, p->c * TAPS);
 }
 
 static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
 {
     (void)tools;
     const struct conv_problem *p = &way->problem;
-    return with_type(p->dtype, [&](auto type) {
-        using T = decltype(type);
-        if (p->kernel[0] == 3) return run_phase<T, 3>(p, call);
-        if (p->kernel[0] == 5) return run_phase<T, 5>(p, call);
-        return run_phase<T, 7>(p, call);
-    });
+    return with_type(p->dtype, [&](auto type) { return run_phase<decltype(type)>(p, call); });
 }
 
-static bool is_ours(const struct conv_problem *p)
+#define GRID_MOST 65535              /* of blocks in the grid's second dimension */
+
+static bool is_ours(const struct conv_problem *p, const struct conv_tools *tools)
 {
-    int kernel = p->kernel[0], stride = p->stride[0];
-    if (p->groups != p->c || p->k != p->c || p->bias) return false;
-    if ((kernel != 3 && kernel != 5 && kernel != 7) || (stride != 1 && stride != 2)) return false;
-    if (p->c % (kernel == 3 ? 4 : kernel == 5 ? 2 : 1) != 0) return false;
+    if (p->groups != p->c || p->k != p->c || p->c % CHANNELS != 0 || p->bias) return false;
     for (int i = 0; i < 2; i++)
-        if (p->kernel[i] != kernel || p->stride[i] != stride || p->pad[i] != kernel / 2 || p->dilation[i] != 1)
-            return false;
-    return true;
+        if (p->kernel[i] != 3 || p->pad[i] != 1 || p->dilation[i] != 1 || p->stride[i] > 2) return false;
+    dim3 grid;
+    layout_make(p, cuda_facts(tools->device)->multiprocessors, &grid);
+    return p->stride[0] == p->stride[1] && grid.y <= GRID_MOST;
 }
 
 static int offer(const struct conv_problem *problem, const struct conv_tools *tools, int most,
                  char choices[][CONV_CHOICE])
 {
-    (void)tools;
-    if (most < 1 || !is_ours(problem)) return 0;
+    if (most < 1 || !is_ours(problem, tools)) return 0;
     snprintf(choices[0], CONV_CHOICE, "depthwise");
     return 1;
 }
 
-#define MULTIPROCESSORS 256          /* as many as a device may have, to bound a workspace before one is known */
-
 static bool make(struct conv_way *way, const struct conv_tools *tools)
 {
-    (void)tools;
     const struct conv_problem *p = &way->problem;
-    if (!is_ours(p)) return false;
+    if (!is_ours(p, tools)) return false;
     dim3 grid;
-    if (p->kernel[0] == 3) grid_make<3>(p, MULTIPROCESSORS, &grid);
-    else if (p->kernel[0] == 5) grid_make<5>(p, MULTIPROCESSORS, &grid);
-    else grid_make<7>(p, MULTIPROCESSORS, &grid);
+    layout_make(p, cuda_facts(tools->device)->multiprocessors, &grid);
     way->workspace = (size_t)grid.y * p->c * share_numbers(p) * sizeof(float);
     way->gives_sums = p->sums;
     return true;

@@ -1,11 +1,8 @@
 #include "kernels/conv_layout.cuh"
 
-#define THREADS 256
+#include "kernels/chunk.cuh"
 
-/* `width` elements that one thread writes at once. */
-template <class T, int width> struct alignas(width * sizeof(T)) chunk {
-    T at[width];
-};
+#define THREADS 256
 
 template <class To, class From, int width>
 __global__ void resize_kernel(struct layout_resize view, To *to, const From *from, int64_t count)

@@ -2,6 +2,7 @@
  * stride, the pixels that count are picked into the workspace first, or spread from it last.
  *
  * cuBLASLt's matrices are column-major: an image is its channels x pixels, weights are c x k. */
+#include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
 
 extern "C" {
@@ -210,10 +211,10 @@ template <class V> static enum status move_pixels(const struct conv_problem *p, 
 
 static enum status move_picked(const struct conv_problem *p, const struct call *call, void *picked, void *x)
 {
-    size_t bytes = p->c * dtype_bytes(p->dtype);
-    if (bytes % sizeof(uint4) == 0) return move_pixels(p, call, (uint4 *)picked, (uint4 *)x);
-    if (bytes % sizeof(uint32_t) == 0) return move_pixels(p, call, (uint32_t *)picked, (uint32_t *)x);
-    return move_pixels(p, call, (uint16_t *)picked, (uint16_t *)x);
+    return with_word(p->c * dtype_bytes(p->dtype), [&](auto word) {
+        using W = decltype(word);
+        return move_pixels(p, call, (W *)picked, (W *)x);
+    });
 }
 
 static enum status multiply(const struct conv_way *way, const struct call *call, const struct conv_tools *tools,

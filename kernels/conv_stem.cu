@@ -46,21 +46,46 @@ static int tile_count(const struct conv_problem *p)
     return p->n * div_up(p->out[0], TILE) * div_up(p->out[1], TILE);
 }
 
-/* Calls put(place in the patch, element) for every element of a tile's patch; outside the image they are zero. */
-template <class T, int kernel, class F>
-__device__ static inline void read_patch(const struct conv_problem &g, const struct tile &t, const T *x, F put)
+/* A warp reads every eighth row of a tile's patch; outside the image elements are zero. All of it is asked for before
+ * the first is waited for. */
+template <class T, int kernel> struct patch_part {
+    static constexpr int rows = (geometry<kernel>::side + WARPS - 1) / WARPS;
+    static constexpr int steps = (geometry<kernel>::pitch + 31) / 32;
+    T value[rows][steps];
+};
+
+template <class T, int kernel>
+__device__ static inline patch_part<T, kernel> read_patch(const struct conv_problem &g, const struct tile &t, const T *x)
 {
     using size = geometry<kernel>;
+    patch_part<T, kernel> part;
     int top = t.p * STRIDE - g.pad[0], left = (t.q * STRIDE - g.pad[1]) * CHANNELS, wide = g.in[1] * CHANNELS;
-    for (int row = threadIdx.x / 32; row < size::side; row += WARPS) {
-        int h = top + row;
+#pragma unroll
+    for (int k = 0; k < part.rows; k++) {
+        int h = top + k * WARPS + threadIdx.x / 32;
         const T *from = x + (t.n * g.in[0] + h) * wide + left;
         bool inside = h >= 0 && h < g.in[0];
 #pragma unroll
-        for (int i = 0; i < (size::pitch + 31) / 32; i++) {
+        for (int i = 0; i < part.steps; i++) {
             int at = i * 32 + threadIdx.x % 32;
             bool real = inside && at < size::line && left + at >= 0 && left + at < wide;
-            if (at < size::pitch) put(row * size::pitch + at, real ? from[at] : from_float<T>(0.0f));
+            part.value[k][i] = real ? __ldg(from + at) : from_float<T>(0.0f);
+        }
+    }
+    return part;
+}
+
+/* Calls put(row, place in the row, element) for what the warp has read. */
+template <class T, int kernel, class F> __device__ static inline void write_patch(const patch_part<T, kernel> &part, F put)
+{
+    using size = geometry<kernel>;
+#pragma unroll
+    for (int k = 0; k < part.rows; k++) {
+        int row = k * WARPS + threadIdx.x / 32;
+#pragma unroll
+        for (int i = 0; i < part.steps; i++) {
+            int at = i * 32 + threadIdx.x % 32;
+            if (row < size::side && at < size::pitch) put(row, at, part.value[k][i]);
         }
     }
 }
@@ -190,6 +215,7 @@ template <class T, int kernel, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
     forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias, int tiles, float *shares)
 {
+    using size = geometry<kernel>;
     extern __shared__ uint4 shared[];
     auto *memory = (forward_memory<T, kernel, filters> *)shared;
     int first = blockIdx.y * filters, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -197,8 +223,9 @@ __global__ void __launch_bounds__(THREADS, 2)
     load_weights(memory, weight + (int64_t)first * kernel * kernel * CHANNELS);
     for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
         struct tile t = tile_at(g, index);
+        auto part = read_patch<T, kernel>(g, t, x);
         __syncthreads();
-        read_patch<T, kernel>(g, t, x, [&](int at, T value) { memory->patch[at] = value; });
+        write_patch(part, [&](int row, int at, T value) { memory->patch[row * size::pitch + at] = value; });
         __syncthreads();
         float sum[2][filters / 8][4] = {};
         multiply_rows(memory, sum);
@@ -235,19 +262,34 @@ template <class T, int kernel, int filters> struct params_memory {
     T d_y[TILE * TILE][filters + 8];
 };
 
+/* A thread's share of a tile of d_y, in parts of 16 bytes. */
+template <int filters> struct d_y_part {
+    static constexpr int parts = filters / 8, steps = TILE * TILE * parts / THREADS;
+    uint4 value[steps];
+};
+
 template <class T, int filters>
-__device__ static inline void read_d_y(const struct conv_problem &g, const struct tile &t, const T *d_y,
-                                       T (*to)[filters + 8])
+__device__ static inline d_y_part<filters> read_d_y(const struct conv_problem &g, const struct tile &t, const T *d_y)
 {
-    constexpr int parts = filters / 8;
+    d_y_part<filters> part;
 #pragma unroll
-    for (int i = 0; i < TILE * TILE * parts / THREADS; i++) {
-        int at = i * THREADS + threadIdx.x, pixel = at / parts, part = at % parts;
+    for (int i = 0; i < part.steps; i++) {
+        int at = i * THREADS + threadIdx.x, pixel = at / part.parts, f = at % part.parts * 8;
         int p = t.p + pixel / TILE, q = t.q + pixel % TILE;
         bool inside = p < g.out[0] && q < g.out[1];
-        uint4 value = {};
-        if (inside) value = *(const uint4 *)(d_y + ((t.n * g.out[0] + p) * g.out[1] + q) * g.k + part * 8);
-        *(uint4 *)&to[pixel][part * 8] = value;
+        part.value[i] = {};
+        if (inside) part.value[i] = __ldg((const uint4 *)(d_y + ((t.n * g.out[0] + p) * g.out[1] + q) * g.k + f));
+    }
+    return part;
+}
+
+template <class T, int filters>
+__device__ static inline void write_d_y(const d_y_part<filters> &part, T (*to)[filters + 8])
+{
+#pragma unroll
+    for (int i = 0; i < part.steps; i++) {
+        int at = i * THREADS + threadIdx.x;
+        *(uint4 *)&to[at / part.parts][at % part.parts * 8] = part.value[i];
     }
 }
 
@@ -277,15 +319,17 @@ __global__ void __launch_bounds__(THREADS, 2)
     float sum[parts][groups][4] = {};
     for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
         struct tile t = tile_at(g, index);
+        auto part = read_patch<T, kernel>(g, t, x);
+        auto rows = read_d_y<T, filters>(g, t, d_y + first);
         __syncthreads();
         T *patch = (T *)memory->pairs;
-        read_patch<T, kernel>(g, t, x, [&](int at, T value) {
-            patch[2 * at] = value;
-            if (at % size::pitch >= SHIFT) patch[2 * (at - SHIFT) + 1] = value;
+        write_patch(part, [&](int row, int at, T value) {
+            T *line = patch + 2 * row * size::pitch;
+            line[2 * at] = value;
+            if (at >= SHIFT) line[2 * (at - SHIFT) + 1] = value;
+            else line[2 * (size::pitch - SHIFT + at) + 1] = from_float<T>(0.0f);
         });
-        for (int row = threadIdx.x / 32; row < size::side; row += WARPS)
-            if (lane < SHIFT) patch[2 * (row * size::pitch + size::pitch - SHIFT + lane) + 1] = from_float<T>(0.0f);
-        read_d_y<T, filters>(g, t, d_y + first, memory->d_y);
+        write_d_y<T, filters>(rows, memory->d_y);
         __syncthreads();
 #pragma unroll 2
         for (int row = 0; row < TILE; row++) {

@@ -1,6 +1,7 @@
 /* conv_sums.cu: sums over the pixels of an image, channel by channel: the bias's gradient, and the sums and sums of
  * squares that a batch norm behind a convolution wants. First each block sums a share of the pixels, then the shares
  * are summed, in an order that never changes. */
+#include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
 
 #define THREADS 256
@@ -16,10 +17,6 @@ size_t conv_sums_workspace(int64_t rows, int width, bool squares)
 {
     return (size_t)(share_count(rows) * width) * sizeof(float) * (squares ? 2 : 1);
 }
-
-template <class T, int width> struct alignas(width * sizeof(T)) chunk {
-    T at[width];
-};
 
 /* A block is `across` threads wide, each with `width` channels: shares[blockIdx.y][sums, squares][channel]. */
 template <class T, int width, bool squares>
@@ -79,8 +76,7 @@ enum status conv_sum_shares(const struct call *call, float *to, const float *sha
 template <class T, int width, bool squares>
 static enum status sums_by(const struct call *call, const T *y, int64_t rows, int channels, float *to)
 {
-    int lanes = channels / width, across = 1;
-    while (across < 32 && across < lanes) across *= 2;
+    int lanes = channels / width, across = power_up(lanes, 32);
     unsigned shares = (unsigned)share_count(rows), wide = (unsigned)div_up(lanes, across);
     float *workspace = (float *)call->workspace;
     shares_kernel<T, width, squares><<<dim3(wide, shares), THREADS, 0, stream_of(call)>>>(workspace, y, rows, channels,
@@ -89,20 +85,15 @@ static enum status sums_by(const struct call *call, const T *y, int64_t rows, in
     return conv_sum_shares(call, to, workspace, (int)shares, channels * (squares ? 2 : 1));
 }
 
-template <class T> static enum status sums_of(const struct call *call, const struct tensor *y, float *to, bool squares)
-{
-    constexpr int width = pack<T>::count;
-    int channels = (int)y->shape.c;
-    int64_t rows = y->shape.n * y->shape.h * y->shape.w;
-    const T *from = (const T *)y->data;
-    if (channels % width != 0)
-        return squares ? sums_by<T, 1, true>(call, from, rows, channels, to)
-                       : sums_by<T, 1, false>(call, from, rows, channels, to);
-    return squares ? sums_by<T, width, true>(call, from, rows, channels, to)
-                   : sums_by<T, width, false>(call, from, rows, channels, to);
-}
-
 enum status conv_sums(const struct call *call, const struct tensor *y, float *to, bool squares)
 {
-    return with_type(y->dtype, [&](auto type) { return sums_of<decltype(type)>(call, y, to, squares); });
+    int channels = (int)y->shape.c;
+    int64_t rows = y->shape.n * y->shape.h * y->shape.w;
+    return with_chunk(y->dtype, channels, [&](auto type, auto wide) {
+        using T = decltype(type);
+        constexpr int width = decltype(wide)::number;
+        const T *from = (const T *)y->data;
+        return squares ? sums_by<T, width, true>(call, from, rows, channels, to)
+                       : sums_by<T, width, false>(call, from, rows, channels, to);
+    });
 }

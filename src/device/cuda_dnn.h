@@ -50,7 +50,7 @@ bool dnn_graph_finish(struct dnn_graph *graph, cudnnHandle_t handle);
 /* What an engine may do with numbers. */
 struct dnn_rules {
     bool tensor_cores;     /* for fp32 data that means: factors rounded to tf32 */
-    bool deterministic;    /* the same bits every time */
+    bool deterministic;    /* the same bits every time: no sums in the order of arrival */
 };
 
 /* An engine and its settings as text: "37 2=5 12=0". */
