@@ -208,6 +208,71 @@ static void resumed_epochs_are_the_same(void **state)
     dataset_close(&dataset);
 }
 
+/* JPEG files of many sizes in a folder, decoded in part, one of them broken: the same batches for any
+ * workers, resumed or not, and the same as of files decoded whole. */
+
+static void write_pictures(const char *folder)
+{
+    for (int i = 0; i < 40; i++) {
+        int w = 40 + 7 * i, h = 300 - 6 * i;
+        uint8_t *pixels = memory_new((size_t)(w * h), 3);
+        for (int k = 0; k < w * h * 3; k++) pixels[k] = (uint8_t)(k % w + k / w + 50 * (k % 3) + i);
+        char *name = text_format("%c/%d.jpg", "abc"[i % 3], i);
+        struct bytes jpeg = case_jpeg_sampled(w, h, 1 + i % 2, 1 + i % 3 % 2, i % 7 == 0, i % 5 == 0, pixels);
+        if (i == 11) jpeg.count /= 2;
+        case_write_bytes(folder, name, jpeg);
+        free(name);
+        free(pixels);
+    }
+}
+
+static bool whole_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                       struct image *image, int *label, struct reason *reason)
+{
+    (void)choice;
+    return format_find("folder")->read(dataset, index, NULL, image, label, reason);
+}
+
+static void parts_of_files_make_the_same_batches(void **state)
+{
+    (void)state;
+    static const int workers[] = {1, 2, 5, 16};
+    char *root = case_folder();
+    struct dataset dataset;
+    struct dataset_options options = {.path = root};
+    write_pictures(root);
+    assert_int_equal(dataset_open(format_find("folder"), &options, &dataset), OK);
+    struct format whole = *dataset.format;
+    struct dataset wholes = dataset;
+    whole.read = whole_read;
+    wholes.format = &whole;
+    for (int resized = 0; resized < 2; resized++) {
+        uint64_t want[5], got[5];
+        struct loader_options loading = varied(&wholes);
+        loading.augment = (struct augment){.crop = 24, .random_resized = resized, .scale = {0.08, 1},
+                                           .ratio = {0.75, 4 / 3.0}, .random_crop = true, .resize = 32,
+                                           .flip = 0.5, .channels = 3, .std = {1, 1, 1}};
+        loading.batch = 8, loading.h = loading.w = 24, loading.dtype = F16;
+        struct loader *loader = opened(&loading);
+        assert_int_equal(read_epoch(loader, &loading, 3, 0, want), 1);
+        loader_close(loader);
+        loading.dataset = &dataset;
+        for (int i = 0; i < 4; i++) {
+            loading.workers = workers[i];
+            loader = opened(&loading);
+            for (int first = 0; first < 5; first += 2) {
+                memcpy(got, want, sizeof got);
+                memset(got + first, 0, (size_t)(5 - first) * sizeof *got);
+                read_epoch(loader, &loading, 3, first, got);
+                assert_memory_equal(got, want, sizeof got);
+            }
+            loader_close(loader);
+        }
+    }
+    dataset_close(&dataset);
+    case_remove(root);
+}
+
 /* A dataset whose image i is one pixel, i % 256, i / 256, 77, and cannot be read where i % bad == 1. */
 struct counting {
     int64_t bad;
@@ -552,6 +617,7 @@ int main(void)
         cmocka_unit_test(workers_and_prefetch_change_nothing),
         cmocka_unit_test(workers_change_no_mixture),
         cmocka_unit_test(targets_go_with_labels),
+        cmocka_unit_test(parts_of_files_make_the_same_batches),
         cmocka_unit_test(resumed_epochs_are_the_same),
         cmocka_unit_test(training_sees_each_image_once),
         cmocka_unit_test(evaluation_is_in_file_order_and_complete),
