@@ -81,7 +81,8 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
     open_store(net, options);
     struct lower_options lowering = {.batch = options->batch, .slices = options->slices ? options->slices : 1,
                                      .training = options->training, .storage = options->storage,
-                                     .label_smoothing = 0.1, .logits = options->logits};
+                                     .label_smoothing = 0.1, .soft_targets = options->soft_targets,
+                                     .logits = options->logits};
     must(lower(graph, &lowering, &net->program) == OK, "lower");
     const struct op_code *(*code_of)(const struct op *) = engines_code(net->device->backend->kind);
     if (options->merged) must(merge(&net->program, options->reference ? reference_of : code_of) == OK, "merge");
@@ -99,6 +100,7 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
     net->image_elements = net->program.images_bytes / (int64_t)dtype_bytes(options->storage);
     net->images = memory_new((size_t)net->program.images_bytes, 1);
     net->labels = memory_new((size_t)options->batch, sizeof *net->labels);
+    if (options->soft_targets) net->targets = memory_new((size_t)net->program.targets_bytes, 1);
     net_batch(net, 1);
 }
 
@@ -110,6 +112,7 @@ void net_close(struct net *net)
     if (net->own_device) device_close(net->device);
     free(net->images);
     free(net->labels);
+    free(net->targets);
 }
 
 void net_batch(struct net *net, uint64_t seed)
@@ -118,12 +121,15 @@ void net_batch(struct net *net, uint64_t seed)
     for (int64_t i = 0; i < net->image_elements; i++)
         dtype_set(net->program.storage, net->images, i, random_normal(&random));
     for (int i = 0; i < net->program.batch; i++) net->labels[i] = (int32_t)random_below(&random, NET_CLASSES);
+    for (int i = 0; net->targets && i < net->program.batch * NET_CLASSES; i++)
+        net->targets[i] = net->labels[i / NET_CLASSES] == i % NET_CLASSES;
 }
 
 enum status net_run(struct net *net, double lr)
 {
     place_poison(net->device, exec_arena(net->exec), (size_t)exec_plan(net->exec)->arena_bytes);
     struct exec_batch batch = {.images = net->images, .labels = net->labels};
+    if (net->targets) batch.labels = net->targets;
     return exec_run(net->exec, &batch, lr, 0.9);
 }
 

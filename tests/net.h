@@ -23,6 +23,7 @@ struct net_options {
     enum dtype storage;
     bool training, reference, separate, ema, logits;
     bool merged;                        /* sums in the ops that read them, where the code can */
+    bool soft_targets;                  /* labels come as targets of one class each */
     bool undetermined;                  /* runs need not repeat bit for bit */
     struct device *device;              /* NULL: the test's place, or for references the CPU, opened and
                                            closed by the net */
@@ -45,6 +46,7 @@ struct net {
     struct exec *exec;
     void *images;                       /* in the program's storage, NCHW values made up */
     int32_t *labels;
+    float *targets;                     /* NULL: not soft */
     int64_t image_elements;
 };
 

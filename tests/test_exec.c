@@ -194,6 +194,46 @@ static void accumulated_is_mean(enum dtype storage)
     graph_free(&graph);
 }
 
+/* Targets of one class each are labels, in micro-batches too; halves of two classes are the mean of both. */
+static void test_soft_targets(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_plain, false);
+    struct net hard, soft;
+    struct net_options options = {.batch = 8, .slices = 2, .storage = F32, .training = true};
+    net_open(&hard, &graph, &options);
+    options.soft_targets = true;
+    net_open(&soft, &graph, &options);
+    assert_int_equal(soft.program.targets_bytes, 8 * NET_CLASSES * (int)sizeof(float));
+    float first[8];
+    assert_int_equal(net_run(&hard, 0), OK);
+    assert_int_equal(net_run(&soft, 0), OK);
+    for (int i = 0; i < 8; i++) {
+        first[i] = exec_losses(hard.exec)[i];
+        assert_true(fabsf(exec_losses(soft.exec)[i] - first[i]) < 1e-5f);
+        assert_int_equal(exec_ranks(soft.exec)[i], exec_ranks(hard.exec)[i]);
+    }
+    for (int p = 0; p < graph.param_count; p++) {
+        float *a = net_gradient(&hard, p), *b = net_gradient(&soft, p);
+        for (int64_t i = 0; i < param_elements(&hard, p); i++)
+            assert_true(fabsf(a[i] - b[i]) <= 1e-5f * (1 + fabsf(a[i])));
+        free(a);
+        free(b);
+    }
+    for (int i = 0; i < 8; i++) {
+        hard.labels[i] = (hard.labels[i] + 1) % NET_CLASSES;
+        float *target = soft.targets + i * NET_CLASSES;
+        for (int k = 0; k < NET_CLASSES; k++) target[k] = 0.5f * (target[k] + (k == hard.labels[i]));
+    }
+    assert_int_equal(net_run(&hard, 0), OK);
+    assert_int_equal(net_run(&soft, 0), OK);
+    for (int i = 0; i < 8; i++)
+        assert_true(fabsf(exec_losses(soft.exec)[i] - 0.5f * (first[i] + exec_losses(hard.exec)[i])) < 1e-5f);
+    net_close(&hard);
+    net_close(&soft);
+    graph_free(&graph);
+}
+
 static void test_accumulated_is_mean(void **state)
 {
     (void)state;
@@ -503,6 +543,7 @@ int main(void)
         cmocka_unit_test(test_shared_is_separate_reference),
         cmocka_unit_test(test_reference_agrees),
         cmocka_unit_test(test_reference_agrees_low),
+        cmocka_unit_test(test_soft_targets),
         cmocka_unit_test(test_accumulated_is_mean),
         cmocka_unit_test(test_scale_cancels),
         cmocka_unit_test(test_learns),
