@@ -116,7 +116,7 @@ static bool visit(const struct search *search, const char *name, char kind, int 
     if (kind == 'd') {
         good = walk(search, name, depth + 1);
     } else if (kind == 'f' && looks_like_image(path)) {
-        struct listed file = {.name = listing_name(listing, name), .class = search->class};
+        struct listed file = {.name = listing_name(listing, name), .class = (unsigned)search->class};
         *array_push(listing->files, listing->count) = file;
     } else {
         listing->ignored++;
@@ -178,12 +178,21 @@ struct crew {
     atomic_int next;
 };
 
+/* There may be a thousand of them, and more: no room that is not used. */
+static void trim(struct listing *part)
+{
+    part->names = memory_resize(part->names, part->bytes, 1);
+    part->room = part->bytes;
+    if (part->count) part->files = memory_resize(part->files, part->count, sizeof *part->files);
+}
+
 static void *work(void *context)
 {
     struct crew *crew = context;
     for (int i; (i = atomic_fetch_add(&crew->next, 1)) < crew->whole->class_count;) {
         struct search search = {crew->root, &crew->parts[i], i, &crew->reasons[i]};
         crew->good[i] = walk(&search, crew->whole->classes[i], 0);
+        trim(&crew->parts[i]);
     }
     return NULL;
 }

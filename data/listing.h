@@ -10,8 +10,7 @@
 
 /* "CLASS/.../FILE" begins at `name` in the listing's names. */
 struct listed {
-    size_t name;
-    int class;
+    uint64_t name : 40, class : 24;
 };
 
 /* A folder that was looked into: as it was then. */

@@ -16,7 +16,7 @@
 /* A folder that changed so shortly before it was listed may change again without its time moving. */
 #define SETTLED_NANOSECONDS 2000000000
 
-/* After it come folders, files, names; among the names are the root's and those of the classes. */
+/* After it come folders, files, names; the last names are the root's and those of the classes. */
 struct index_header {
     char magic[8];
     uint64_t folder_count, count, bytes;
@@ -42,13 +42,16 @@ static char *index_path(const char *root, const char *cache, char **real)
     return text_format("%s/folder-%08x%08x.list", cache, high, low);
 }
 
-static uint32_t checksum(struct index_header header, const struct listing *listing)
+/* `more`: names that follow the listing's. */
+static uint32_t checksum(struct index_header header, const struct listing *listing,
+                         const struct listing *more)
 {
     header.crc = 0;
     uint32_t crc = crc32c(0, &header, sizeof header);
     crc = crc32c(crc, listing->folders, listing->folder_count * sizeof *listing->folders);
     crc = crc32c(crc, listing->files, listing->count * sizeof *listing->files);
-    return crc32c(crc, listing->names, listing->bytes);
+    crc = crc32c(crc, listing->names, listing->bytes);
+    return crc32c(crc, more->names, more->bytes);
 }
 
 static bool has_settled(const struct listing *listing)
@@ -61,32 +64,27 @@ static bool has_settled(const struct listing *listing)
     return true;
 }
 
-static bool write_index(FILE *file, const struct index_header *header, const struct listing *listing)
+static bool write_index(FILE *file, const struct index_header *header, const struct listing *listing,
+                        const struct listing *more)
 {
     return fwrite(header, sizeof *header, 1, file) == 1 &&
            fwrite(listing->folders, sizeof *listing->folders, listing->folder_count, file) ==
                listing->folder_count &&
            fwrite(listing->files, sizeof *listing->files, listing->count, file) == listing->count &&
-           fwrite(listing->names, 1, listing->bytes, file) == listing->bytes;
+           fwrite(listing->names, 1, listing->bytes, file) == listing->bytes &&
+           fwrite(more->names, 1, more->bytes, file) == more->bytes;
 }
 
 /* What cannot be remembered is listed again: no failure is worth a word. */
-static void write_file(const char *path, const struct index_header *header, const struct listing *listing)
+static void write_file(const char *path, const struct index_header *header, const struct listing *listing,
+                       const struct listing *more)
 {
     char *temporary = text_format("%s.%ld", path, (long)getpid());
     FILE *file = fopen(temporary, "wb");
-    bool good = file && write_index(file, header, listing);
+    bool good = file && write_index(file, header, listing, more);
     if (file && fclose(file) != 0) good = false;
     if (!good || rename(temporary, path) != 0) unlink(temporary);
     free(temporary);
-}
-
-/* A copy that has the root's and the classes' names among its names. */
-static void name_root(struct listing *copy, const char *real, struct index_header *header)
-{
-    header->root = listing_name(copy, real);
-    header->classes = copy->bytes;
-    for (int i = 0; i < copy->class_count; i++) listing_name(copy, copy->classes[i]);
 }
 
 static void make_folders(const char *path)
@@ -105,18 +103,18 @@ void listing_remember(const char *root, const char *cache, const struct listing 
 {
     char *real, *path = has_settled(listing) ? index_path(root, cache, &real) : NULL;
     if (!path) return;
-    struct listing copy = *listing;
+    struct listing more = {0};
     struct index_header header = {.folder_count = listing->folder_count, .count = listing->count,
                                   .ignored = listing->ignored, .class_count = (uint64_t)listing->class_count};
     memcpy(header.magic, MAGIC, sizeof header.magic);
-    copy.names = memcpy(memory_new(listing->bytes + 1, 1), listing->names, listing->bytes);
-    copy.room = listing->bytes;
-    name_root(&copy, real, &header);
-    header.bytes = copy.bytes;
-    header.crc = checksum(header, &copy);
+    header.root = listing->bytes + listing_name(&more, real);
+    header.classes = listing->bytes + more.bytes;
+    for (int i = 0; i < listing->class_count; i++) listing_name(&more, listing->classes[i]);
+    header.bytes = listing->bytes + more.bytes;
+    header.crc = checksum(header, listing, &more);
     make_folders(cache);
-    write_file(path, &header, &copy);
-    free(copy.names);
+    write_file(path, &header, listing, &more);
+    free(more.names);
     free(path);
     free(real);
 }
@@ -142,7 +140,7 @@ static bool read_index(FILE *file, struct index_header *header, struct listing *
     return read_array(file, (void **)&listing->folders, header->folder_count, folder, most) &&
            read_array(file, (void **)&listing->files, header->count, listed, most) &&
            read_array(file, (void **)&listing->names, header->bytes, 1, most) &&
-           checksum(*header, listing) == header->crc;
+           checksum(*header, listing, &(struct listing){0}) == header->crc;
 }
 
 static bool is_unchanged(const char *root, const struct listing *listing)
