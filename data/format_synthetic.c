@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/machine.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "data/dataset.h"
@@ -21,7 +22,8 @@ struct synthetic {
     uint64_t seed;
     enum split split;
     uint8_t wave[WAVE];        /* one wave, from 0 to 128 */
-    uint8_t noise[NOISE];      /* from 0 to 31; each row takes it from another place on */
+    uint8_t *noise;            /* NOISE numbers from 0 to 31, and again from the first as far as a row
+                                * goes; each row takes them from another place on */
     struct stripes *stripes;   /* [classes] */
 };
 
@@ -29,12 +31,14 @@ struct synthetic {
 #define CLASSES_STREAM 2
 #define NOISE_STREAM 3
 
-static void make_tables(struct synthetic *synthetic)
+static void make_tables(struct synthetic *synthetic, size_t row_bytes)
 {
     struct random random = random_open(synthetic->seed, PURPOSE_SYNTHETIC, 0, NOISE_STREAM);
     for (int i = 0; i < WAVE; i++)
         synthetic->wave[i] = (uint8_t)lround(64 + 64 * sin(2 * 3.14159265358979323846 * i / WAVE));
+    synthetic->noise = memory_new(NOISE + row_bytes, 1);
     for (int i = 0; i < NOISE; i++) synthetic->noise[i] = (uint8_t)random_below(&random, 32);
+    for (size_t i = 0; i < row_bytes; i++) synthetic->noise[NOISE + i] = synthetic->noise[i];
 }
 
 static void choose_stripes(struct synthetic *synthetic, int classes)
@@ -55,27 +59,40 @@ static enum status synthetic_open(const struct dataset_options *options, struct 
     struct synthetic *synthetic = dataset->state = memory_new(1, sizeof *synthetic);
     synthetic->seed = options->seed;
     synthetic->split = options->split;
-    make_tables(synthetic);
     int64_t count = options->split == SPLIT_TRAIN ? 10000 : 2000;
     dataset->count = options->synthetic_count > 0 ? options->synthetic_count : count;
     dataset->classes = options->classes > 0 ? options->classes : 10;
     dataset->h = options->h > 0 ? options->h : 32;
     dataset->w = options->w > 0 ? options->w : dataset->h;
     dataset->c = options->c > 0 ? options->c : 3;
+    make_tables(synthetic, (size_t)dataset->w * (size_t)dataset->c);
     choose_stripes(synthetic, dataset->classes);
     dataset->class_names = memory_new((size_t)dataset->classes, sizeof *dataset->class_names);
     for (int i = 0; i < dataset->classes; i++) dataset->class_names[i] = text_format("%d", i);
     return OK;
 }
 
-/* One row: brightness (up to 95) + wave (up to 128) + noise (up to 31) stays below 256. */
-static void draw_row(const struct synthetic *synthetic, const struct stripes *stripes, unsigned phase,
-                     unsigned noise, int w, int c, uint8_t *to)
+/* Brightness (up to 95) + wave (up to 128) + noise (up to 31) stays below 256. */
+INLINE void add_up(const uint8_t *restrict wave, const uint8_t *restrict noise,
+                   const uint8_t *restrict brightness, int w, int c, uint8_t *restrict to)
 {
-    for (int x = 0; x < w; x++, phase += stripes->along_x) {
-        unsigned wave = synthetic->wave[phase % WAVE];
-        for (int k = 0; k < c; k++)
-            *to++ = (uint8_t)(stripes->brightness[k] + wave + synthetic->noise[noise++ % NOISE]);
+    for (int x = 0; x < w; x++)
+        for (int k = 0; k < c; k++) to[x * c + k] = (uint8_t)(brightness[k] + wave[x] + noise[x * c + k]);
+}
+
+/* One row, by way of blocks of its wave. */
+EVERY_MACHINE static void draw_row(const struct synthetic *synthetic, const struct stripes *stripes,
+                                   unsigned phase, unsigned place, int w, int c, uint8_t *to)
+{
+    const uint8_t *noise = synthetic->noise + place % NOISE;
+    uint8_t wave[WAVE];
+    for (int x = 0; x < w; x += WAVE, noise += WAVE * c, to += WAVE * c) {
+        int count = w - x < WAVE ? w - x : WAVE;
+        for (int i = 0; i < count; i++, phase += stripes->along_x) wave[i] = synthetic->wave[phase % WAVE];
+        if (c == 3)
+            add_up(wave, noise, stripes->brightness, count, 3, to);
+        else
+            add_up(wave, noise, stripes->brightness, count, c, to);
     }
 }
 
@@ -100,6 +117,7 @@ static void synthetic_close(struct dataset *dataset)
 {
     struct synthetic *synthetic = dataset->state;
     if (!synthetic) return;
+    free(synthetic->noise);
     free(synthetic->stripes);
     free(synthetic);
 }
