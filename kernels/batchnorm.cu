@@ -240,6 +240,18 @@ __global__ void __launch_bounds__(merged * mergers)
     out.variance[channel] = count > 1 ? (float)(square / (double)(count - 1)) : 0;
 }
 
+/* From the sums that a convolution left on its way, of its results before they were rounded to storage. */
+__global__ void use_sums(const float *sums, int64_t channels, int64_t count, double eps, struct statistics out)
+{
+    int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    let_next_begin();
+    if (k >= channels) return;
+    double mean = sums[k] / (double)count, variance = fmax(sums[channels + k] / (double)count - mean * mean, 0.0);
+    out.mean[k] = (float)mean;
+    out.invstd[k] = (float)(1 / sqrt(variance + eps));
+    out.variance[k] = count > 1 ? (float)(variance * (double)count / (double)(count - 1)) : 0;
+}
+
 template <class T, int width, enum bent bent, bool has_residual>
 __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
     apply(const T *x, const T *residual, T *y, struct channel_values values, struct bend bend, struct sweep s)
@@ -265,7 +277,7 @@ __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
     }
 }
 
-template <class T, int width, enum bent bent, enum side by>
+template <class T, int width, enum bent bent, enum side by, bool two>
 __global__ void __launch_bounds__(threads, 2)
     reduce(struct gradients<T> g, struct channel_values values, struct bend bend, struct sweep s, float *parts)
 {
@@ -278,15 +290,16 @@ __global__ void __launch_bounds__(threads, 2)
     if (p.here) f = factors_at<width>(values, p.channel);
     for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
         tile_rows rows = rows_of(s, p, tile);
-        cell<T, width> x[unroll], y[unroll], d_y[unroll];
+        cell<T, width> x[unroll], y[unroll], d_y[unroll], more[unroll];
         load_rows(x, g.x, rows);
         load_rows(d_y, g.d_y, rows);
+        if (two) load_rows(more, g.d_y_more, rows);
         if (looks_at_y) load_rows(y, g.y, rows);
 #pragma unroll
         for (int j = 0; j < unroll; j++)
             if (j < rows.count) {
                 float dz[width];
-                add_products<bent, by>(t, f, bend, x[j], y[j], d_y[j], dz);
+                add_products<bent, by, two>(t, f, bend, x[j], y[j], d_y[j], more[j], dz);
                 if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
             }
     }
@@ -311,7 +324,7 @@ __global__ void __launch_bounds__(merged * mergers)
     lines[channel] = {(float)(-factor * factor * sums.second / (double)count), (float)(-sums.first / (double)count)};
 }
 
-template <class T, int width, enum bent bent, enum side by>
+template <class T, int width, enum bent bent, enum side by, bool two>
 __global__ void __launch_bounds__(threads, 2)
     spread_gradient(struct gradients<T> g, struct channel_values values, struct bend bend, struct sweep s,
                     const struct gradient_line *lines)
@@ -321,11 +334,12 @@ __global__ void __launch_bounds__(threads, 2)
     int64_t tile = s.tiles - 1 - blockIdx.x;
     if (!p.here) return;
     tile_rows rows = rows_of(s, p, tile);
-    cell<T, width> x[unroll], y[unroll], d_y[unroll];
+    cell<T, width> x[unroll], y[unroll], d_y[unroll], more[unroll];
     load_rows(x, g.x, rows);
     factors<width> f = factors_at<width>(values, p.channel);
     wait_for_last();
     load_rows(d_y, g.d_y, rows);
+    if (two) load_rows(more, g.d_y_more, rows);
     if (looks_at_y) load_rows(y, g.y, rows);
     struct gradient_line line[width];
 #pragma unroll
@@ -333,12 +347,13 @@ __global__ void __launch_bounds__(threads, 2)
     for (;;) {
 #pragma unroll
         for (int j = 0; j < unroll; j++)
-            if (j < rows.count) d_x_cell<bent, by>(f, line, bend, x[j], y[j], d_y[j], g.d_x + rows[j]);
+            if (j < rows.count) d_x_cell<bent, by, two>(f, line, bend, x[j], y[j], d_y[j], more[j], g.d_x + rows[j]);
         tile -= gridDim.x;
         if (tile < 0) break;
         rows = rows_of(s, p, tile);
         load_rows(x, g.x, rows);
         load_rows(d_y, g.d_y, rows);
+        if (two) load_rows(more, g.d_y_more, rows);
         if (looks_at_y) load_rows(y, g.y, rows);
     }
 }
@@ -394,13 +409,22 @@ static enum status measure_all(const struct call *call)
     });
 }
 
+static enum status take_sums(const struct call *call)
+{
+    const struct batchnorm *set = (const struct batchnorm *)call->settings;
+    int64_t channels = call->x[0].shape.c, count = shape_count(call->x[0].shape) / channels;
+    use_sums<<<(unsigned)div_up(channels, (int64_t)threads), threads, 0, stream_of(call)>>>(
+        (const float *)call->sums.data, channels, count, set->eps, statistics_of(call));
+    return launched(call);
+}
+
 static bool is_empty(const struct call *call) { return shape_count(call->x[0].shape) == 0; }
 
 static enum status forward(const struct call *call)
 {
     if (is_empty(call)) return OK;
     if (!call->training) return normalise_all(call, false);
-    TRY(measure_all(call));
+    TRY(call->sums.data ? take_sums(call) : measure_all(call));
     return normalise_all(call, true);
 }
 
@@ -410,7 +434,7 @@ static enum status recompute(const struct call *call)
 }
 
 /* The workspace: lines of all channels, then parts. */
-template <class T, int width, enum bent bent, enum side by>
+template <class T, int width, enum bent bent, enum side by, bool two>
 static enum status backward_in_two(const struct call *call, bool second_has_dz)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
@@ -420,14 +444,14 @@ static enum status backward_in_two(const struct call *call, bool second_has_dz)
     struct gradients<T> g = gradients_of<T>(call);
     struct channel_values values = values_of(call);
     dim3 grid = sweep_grid(call, &s, 2);
-    reduce<T, width, bent, by><<<grid, threads, 0, stream_of(call)>>>(g, values, bend_of(set), s, parts);
+    reduce<T, width, bent, by, two><<<grid, threads, 0, stream_of(call)>>>(g, values, bend_of(set), s, parts);
     TRY(launched(call));
     TRY(launch_behind(call, merge_gradients, (unsigned)div_up(s.channels, (int64_t)merged), merged * mergers,
                       parts_of(&s, parts, grid.x), s.channels, s.rows, values.spread, g.d_weight, g.d_bias, lines));
     if (!g.d_x) return OK;
-    auto second = spread_gradient<T, width, bent, by>;
+    auto second = spread_gradient<T, width, bent, by, two>;
     if (second_has_dz) {
-        second = spread_gradient<T, width, BENT_NOT, by>;
+        second = spread_gradient<T, width, BENT_NOT, by, false>;
         g.d_y = g.d_residual;
     }
     return launch_behind(call, second, grid, threads, g, values, bend_of(set), s, lines);
@@ -442,8 +466,11 @@ static enum status backward(const struct call *call)
     return with_kind(call, [&](auto type, auto width, auto bent) {
         using T = decltype(type);
         constexpr enum bent kind = (enum bent)bent.value;
-        return set->residual ? backward_in_two<T, width.value, kind, SIDE_Y>(call, has_dz)
-                             : backward_in_two<T, width.value, kind, SIDE_X>(call, false);
+        if (call->d_y_more.data)
+            return set->residual ? backward_in_two<T, width.value, kind, SIDE_Y, true>(call, has_dz)
+                                 : backward_in_two<T, width.value, kind, SIDE_X, true>(call, false);
+        return set->residual ? backward_in_two<T, width.value, kind, SIDE_Y, false>(call, has_dz)
+                             : backward_in_two<T, width.value, kind, SIDE_X, false>(call, false);
     });
 }
 
@@ -484,6 +511,8 @@ static size_t workspace(const struct call *call)
 }
 
 const struct op_code batchnorm_cuda = {
+    .adds_gradients = true,
+    .takes_sums = true,
     .workspace = workspace,
     .forward = forward,
     .backward = backward,

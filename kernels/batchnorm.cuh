@@ -189,12 +189,13 @@ __device__ inline void normalise_cell(const factors<width> &f, const struct bend
     store<T, width>(y, out);
 }
 
-/* The gradient behind the activation, of element i of a cell. */
-template <enum bent bent, enum side by, class T, int width>
+/* The gradient behind the activation, of element i of a cell. d_y may come in two parts, whose sum
+ * is rounded as if it had been stored. */
+template <enum bent bent, enum side by, bool two, class T, int width>
 __device__ inline float d_z(const factors<width> &f, const struct bend &b, const cell<T, width> &x,
-                            const cell<T, width> &y, const cell<T, width> &d_y, int i)
+                            const cell<T, width> &y, const cell<T, width> &d_y, const cell<T, width> &more, int i)
 {
-    float d = d_y.get(i);
+    float d = two ? to_float(from_float<T>(d_y.get(i) + more.get(i))) : d_y.get(i);
     if (bent == BENT_NOT) return d;
     return pass_back<bent>(b, by == SIDE_Y ? y.get(i) : normalise(f, x.get(i), i), d);
 }
@@ -233,14 +234,14 @@ template <int width> __device__ inline void measure_end(tally<width> &t, const f
 }
 
 /* Backward: adds a cell to the sums; gives its dz. */
-template <enum bent bent, enum side by, class T, int width>
+template <enum bent bent, enum side by, bool two, class T, int width>
 __device__ inline void add_products(tally<width> &t, const factors<width> &f, const struct bend &b,
                                     const cell<T, width> &x, const cell<T, width> &y, const cell<T, width> &d_y,
-                                    float (&dz)[width])
+                                    const cell<T, width> &more, float (&dz)[width])
 {
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        dz[i] = d_z<bent, by>(f, b, x, y, d_y, i);
+        dz[i] = d_z<bent, by, two>(f, b, x, y, d_y, more, i);
         t.first[i] += dz[i];
         t.second[i] = fmaf(dz[i], x.get(i) - f.mean[i], t.second[i]);
     }
@@ -309,15 +310,15 @@ struct gradient_line {
     float tilt, offset;
 };
 
-template <enum bent bent, enum side by, class T, int width>
+template <enum bent bent, enum side by, bool two, class T, int width>
 __device__ inline void d_x_cell(const factors<width> &f, const struct gradient_line (&line)[width],
                                 const struct bend &b, const cell<T, width> &x, const cell<T, width> &y,
-                                const cell<T, width> &d_y, T *d_x)
+                                const cell<T, width> &d_y, const cell<T, width> &more, T *d_x)
 {
     float out[width];
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        float dz = d_z<bent, by>(f, b, x, y, d_y, i);
+        float dz = d_z<bent, by, two>(f, b, x, y, d_y, more, i);
         out[i] = f.scale[i] * (dz + fmaf(line[i].tilt, x.get(i) - f.mean[i], line[i].offset));
     }
     store<T, width>(d_x, out);
@@ -335,9 +336,9 @@ static inline struct statistics statistics_of(const struct call *call)
             (float *)call->saved[SAVED_VARIANCE].data};
 }
 
-/* Everything backward's kernels read and write. d_residual, d_x and the parameters' gradients may be NULL. */
+/* Everything backward's kernels read and write. d_y_more, d_residual, d_x and the parameters' gradients may be NULL. */
 template <class T> struct gradients {
-    const T *x, *y, *d_y;
+    const T *x, *y, *d_y, *d_y_more;
     T *d_residual, *d_x;
     float *d_weight, *d_bias;
 };
@@ -349,6 +350,7 @@ template <class T> static inline struct gradients<T> gradients_of(const struct c
         .x = (const T *)call->x[0].data,
         .y = (const T *)call->y.data,
         .d_y = (const T *)call->d_y.data,
+        .d_y_more = (const T *)call->d_y_more.data,
         .d_residual = s->residual ? (T *)call->d_x[1].data : NULL,
         .d_x = (T *)call->d_x[0].data,
         .d_weight = s->affine ? (float *)call->d_params[0].data : NULL,
