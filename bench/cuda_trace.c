@@ -2,7 +2,8 @@
  * program's end it says, in the file $CUDA_TRACE or on standard error, what the host asked of CUDA while
  * recorded steps ran and how long the GPU had nothing to do between them.
  *
- * A step is one launch of a graph. The first SETTLING ones are not looked at. */
+ * A step is one launch of a graph. Two graphs take turns (one for each batch under way), and steps are the last
+ * launches of the last two; the first SETTLING of them are not looked at. */
 #include <cupti.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 struct span {
     uint64_t start, end;     /* nanoseconds */
     uint32_t correlation;    /* of the launch and its graph */
-    uint32_t name;
+    uint32_t name;           /* of a call, or of the graph */
 };
 
 struct spans {
@@ -47,7 +48,7 @@ static void note(const CUpti_Activity *record)
 {
     if (record->kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) {
         const CUpti_ActivityGraphTrace2 *graph = (const void *)record;
-        spans_add(&graphs, (struct span){graph->start, graph->end, graph->correlationId, 0});
+        spans_add(&graphs, (struct span){graph->start, graph->end, graph->correlationId, graph->graphId});
     } else if (record->kind == CUPTI_ACTIVITY_KIND_RUNTIME) {
         const CUpti_ActivityAPI *call = (const void *)record;
         spans_add(&calls, (struct span){call->start, call->end, call->correlationId, call->cbid});
@@ -117,6 +118,19 @@ static void report_calls(FILE *out, const struct span *steps, size_t count)
     }
 }
 
+/* Where the steps begin: before it other graphs were launched, to measure what to choose. */
+static size_t first_step(void)
+{
+    size_t first = graphs.count;
+    uint32_t last = first ? graphs.at[first - 1].name : 0, other = last;
+    for (; first > 0; first--) {
+        uint32_t name = graphs.at[first - 1].name;
+        if (name != last && other != last && name != other) break;
+        if (name != last) other = name;
+    }
+    return first;
+}
+
 static void report(void)
 {
     cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
@@ -124,11 +138,12 @@ static void report(void)
     FILE *out = path ? fopen(path, "w") : stderr;
     if (!out) return;
     qsort(graphs.at, graphs.count, sizeof *graphs.at, by_start);
-    if (graphs.count < SETTLING + 2) {
-        fprintf(out, "only %zu graphs were launched\n", graphs.count);
+    size_t first = first_step() + SETTLING;
+    if (graphs.count < first + 2) {
+        fprintf(out, "too few steps\n");
     } else {
-        report_gaps(out, graphs.at + SETTLING, graphs.count - SETTLING);
-        report_calls(out, graphs.at + SETTLING, graphs.count - SETTLING);
+        report_gaps(out, graphs.at + first, graphs.count - first);
+        report_calls(out, graphs.at + first, graphs.count - first);
     }
     if (path) fclose(out);
 }

@@ -48,11 +48,13 @@ if [ ! -x "$amptrain" ]; then
     say "gpu.sh: there is no program amptrain in $tree (AMPTRAIN_TREE names its folder)"
     exit 2
 fi
-# Libraries that travel with the programs.
+# Libraries that travel with the programs; PyTorch has its own.
+libraries=${LD_LIBRARY_PATH-}
 [ -d "$tree/lib" ] && export LD_LIBRARY_PATH="$tree/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 [ -d "$here/../conf/models" ] && export AMPTRAIN_DATADIR="${AMPTRAIN_DATADIR:-$(cd "$here/../conf" && pwd)}"
 data=${AMPTRAIN_DATA:-}
-[ "$python" != none ] && ! "$python" -c 'import torch, torchvision' 2>/dev/null && {
+peer() { LD_LIBRARY_PATH=$libraries "$python" "$@"; }
+[ "$python" != none ] && ! peer -c 'import torch, torchvision' 2>/dev/null && {
     say "gpu.sh: $python has no torch with torchvision: no PyTorch beside"
     python=none
 }
@@ -62,7 +64,7 @@ data=${AMPTRAIN_DATA:-}
 record() { say "$@" >>"$results"; }
 
 # The number of a key in a line of JSON.
-number() { sed -n 's/.*"'"$1"'": *\([-0-9.e+]*\|null\|NaN\|nan\).*/\1/p'; }
+number() { sed -n 's/.*"'"$1"'": *\([-0-9.e+][-0-9.e+]*\|null\|NaN\|nan\).*/\1/p'; }
 
 # KIND WHO FILE: the figures of one measurement's JSON.
 record_json() {
@@ -114,11 +116,11 @@ INI
 compare() {
     config "$@" >"$work/bench.ini"
     steps=$(awk -v s="$seconds" -v ms="$7" \
-        'BEGIN { n = int(1000 * s / ms); print n < 20 ? 20 : n > 4000 ? 4000 : n }')
+        'BEGIN { n = int(1000 * s / ms); if (n < 20) n = 20; if (n > 4000) n = 4000; print n }')
     figure "$1/$2/$3" amptrain "$amptrain" bench -c "$work/bench.ini" --json --steps "$steps" --warmup 10
     [ "$python" = none ] && return
     for mode in $modes; do
-        figure "$1/$2/$3" "$mode" "$python" "$here/peer_gpu.py" "$1" "$2" "$3" "$mode" "$seconds" "$6"
+        figure "$1/$2/$3" "$mode" peer "$here/peer_gpu.py" "$1" "$2" "$3" "$mode" "$seconds" "$6"
     done
 }
 
@@ -279,7 +281,7 @@ part_cifar() {
             complain "training in $precision failed:"; tail -n 5 "$work/log"
         fi
         [ "$python" = none ] && continue
-        figure "cifar/$precision" eager "$python" "$here/peer_gpu.py" cifar "$data/cifar10" $precision \
+        figure "cifar/$precision" eager peer "$here/peer_gpu.py" cifar "$data/cifar10" $precision \
             "${EPOCHS:-16}"
     done
 }
@@ -345,7 +347,7 @@ heading() {
     "$amptrain" devices
     "$amptrain" -V | sed -n 1p
     [ "$python" = none ] ||
-        "$python" -c 'import torch as t; print("PyTorch", t.__version__, "cuDNN", t.backends.cudnn.version())'
+        peer -c 'import torch as t; print("PyTorch", t.__version__, "cuDNN", t.backends.cudnn.version())'
 }
 
 ### What was asked for
@@ -362,13 +364,13 @@ while [ $# -gt 0 ]; do
         sanitize|trace|start|exact) part_$part ;;
         resnet50) set -- resnet50-fp16 resnet50-bf16 resnet50-tf32 resnet50-fp32 "$@" ;;
         others) set -- resnet18 mobilenet vgg16 densenet lenet5 "$@" ;;
-        resnet50-fp16|resnet50-bf16) compare resnet50 256 "${part#*-}" 224 1000 0.01 30 ;;
-        resnet50-tf32) compare resnet50 256 tf32 224 1000 0.01 75 ;;
-        resnet50-fp32) compare resnet50 256 fp32 224 1000 0.01 240 ;;
-        resnet18) compare resnet18 256 fp16 224 1000 0.01 12 ;;
-        mobilenet) compare mobilenet_v2 256 fp16 224 1000 0.01 22 ;;
+        resnet50-fp16|resnet50-bf16) compare resnet50 256 "${part#*-}" 224 1000 0.001 30 ;;
+        resnet50-tf32) compare resnet50 256 tf32 224 1000 0.001 75 ;;
+        resnet50-fp32) compare resnet50 256 fp32 224 1000 0.001 240 ;;
+        resnet18) compare resnet18 256 fp16 224 1000 0.001 12 ;;
+        mobilenet) compare mobilenet_v2 256 fp16 224 1000 0.001 22 ;;
         vgg16) compare vgg16 128 fp16 224 1000 0.001 60 ;;
-        densenet) compare densenet121 128 fp16 224 1000 0.01 45 ;;
+        densenet) compare densenet121 128 fp16 224 1000 0.001 45 ;;
         lenet5) compare lenet5 64 fp32 28 10 0.01 0.1 ;;
         table) ;;
         *) say "gpu.sh: no part is called '$part' (--help names them)"; exit 2 ;;
