@@ -1,3 +1,11 @@
 check_PROGRAMS += tests/test_device
 tests_test_device_SOURCES = tests/test_device.c
 tests_test_device_LDADD = libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
+
+if HAVE_CUDA
+check_PROGRAMS += tests/test_tuning
+tests_test_tuning_SOURCES = tests/test_tuning.c
+tests_test_tuning_LDADD = libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
+else
+EXTRA_DIST += tests/test_tuning.c
+endif
