@@ -1,5 +1,5 @@
-/* conv.cu: convolution on CUDA: every way to run each phase is timed on the real shapes, and the fastest is kept
- * and remembered. */
+/* conv.cu: convolution on CUDA: every way to run each phase is timed on the real shapes, and the fastest is
+ * kept and remembered. */
 #include "kernels/conv_cuda.cuh"
 
 #include <pthread.h>
@@ -69,11 +69,13 @@ static const char *phase_name(enum phase phase)
 /* "conv forward fp16 256x56x56x64 to 64, kernel 3x3 stride 1x1 pad 1x1". */
 static void problem_print(const struct conv_problem *p, char text[PROBLEM_TEXT])
 {
-    snprintf(text, PROBLEM_TEXT, "conv %s %s%s%s%s%s %dx%dx%dx%d to %d, kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d groups %d",
-             phase_name(p->phase), dtype_table[p->dtype].name, p->tf32 && p->dtype == F32 ? " tf32" : "",
-             p->deterministic ? " deterministic" : "", p->bias ? " bias" : "", p->sums ? " sums" : "", p->n, p->in[0], p->in[1], p->c, p->k,
-             p->kernel[0], p->kernel[1], p->stride[0], p->stride[1], p->pad[0], p->pad[1], p->dilation[0],
-             p->dilation[1], p->groups);
+    snprintf(
+        text, PROBLEM_TEXT,
+        "conv %s %s%s%s%s%s %dx%dx%dx%d to %d, kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d groups %d",
+        phase_name(p->phase), dtype_table[p->dtype].name, p->tf32 && p->dtype == F32 ? " tf32" : "",
+        p->deterministic ? " deterministic" : "", p->bias ? " bias" : "", p->sums ? " sums" : "", p->n,
+        p->in[0], p->in[1], p->c, p->k, p->kernel[0], p->kernel[1], p->stride[0], p->stride[1], p->pad[0],
+        p->pad[1], p->dilation[0], p->dilation[1], p->groups);
 }
 
 /* For sums that are taken when the kind has done its work: the same bytes again. */
@@ -101,7 +103,8 @@ static bool way_make(struct conv_way *way, const struct conv_problem *problem, c
 }
 
 /* The kind's part of the work, and what it leaves to us. */
-static enum status way_run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
+static enum status way_run(const struct conv_way *way, const struct call *call,
+                           const struct conv_tools *tools)
 {
     TRY(way->kind->run(way, call, tools));
     if (way->problem.phase == PHASE_BACKWARD_PARAMS && call->param_count > 1)
@@ -193,7 +196,8 @@ static enum status trial_open(struct trial *t, const struct conv_problem *p, str
     t->call.phase = p->phase;
     t->call.device = device;
     t->call.lane = device->backend->stream(device, 0);
-    TRY(cuda_cudnn_status(device, cudnnSetStream(tools->cudnn, stream_of(&t->call)), "giving cuDNN its stream"));
+    TRY(cuda_cudnn_status(device, cudnnSetStream(tools->cudnn, stream_of(&t->call)),
+                          "giving cuDNN its stream"));
     TRY(cuda_status(device, cudaEventCreate(&t->begin), "creating an event"));
     TRY(cuda_status(device, cudaEventCreate(&t->end), "creating an event"));
     TRY(trial_memory(t, workspace));
@@ -253,8 +257,8 @@ static cudaGraphExec_t trial_record(const struct trial *t, const struct conv_way
 #define TRIAL_RUNS 8
 #define TRIAL_LOADING 20                 /* milliseconds that a first run may take longer */
 
-/* Milliseconds of one run, the best of a few rounds; negative if the way does not work, and less exact if it is
- * far from `best`. */
+/* Milliseconds of one run, the best of a few rounds; negative if the way does not work, and less exact if it
+ * is far from `best`. */
 static float trial_time(const struct trial *t, const struct conv_way *way, float best)
 {
     cudaStream_t stream = stream_of(&t->call);
@@ -293,7 +297,8 @@ static void ways_make(struct ways *ways, const struct conv_problem *p, const str
         offered += kinds[i]->offer(p, tools, OFFERS - offered, choices + offered);
     for (int i = 0; i < offered; i++)
         if (way_make(&ways->way[ways->count], p, choices[i], tools)) ways->time[ways->count++] = -1;
-    if (ways->count == 0 && way_make(&ways->way[0], p, conv_by_direct.name, tools)) ways->time[ways->count++] = -1;
+    if (ways->count == 0 && way_make(&ways->way[0], p, conv_by_direct.name, tools))
+        ways->time[ways->count++] = -1;
     free(choices);
 }
 
@@ -303,8 +308,8 @@ static size_t operands_bytes(const struct conv_problem *p)
            dtype_bytes(p->dtype);
 }
 
-/* Scratch memory that a problem's ways may ask for. In fp32 a second layout of the operands is worth its memory.
- * If none is as modest, the most modest is the measure. */
+/* Scratch memory that a problem's ways may ask for. In fp32 a second layout of the operands is worth its
+ * memory. If none is as modest, the most modest is the measure. */
 static size_t workspace_limit(const struct ways *ways, const struct conv_problem *p)
 {
     size_t limit = WORKSPACE_FREELY + (p->dtype == F32 ? operands_bytes(p) : 0), least = SIZE_MAX;
@@ -317,7 +322,8 @@ static size_t workspace_largest(const struct ways *ways, size_t limit)
 {
     size_t largest = 0;
     for (int i = 0; i < ways->count; i++)
-        if (ways->way[i].workspace <= limit && ways->way[i].workspace > largest) largest = ways->way[i].workspace;
+        if (ways->way[i].workspace <= limit && ways->way[i].workspace > largest)
+            largest = ways->way[i].workspace;
     return largest;
 }
 
@@ -386,8 +392,10 @@ static char *key_new(const struct conv_problem *p, const struct device *device)
                        cublasLtGetVersion(), text);
 }
 
-/* A remembered choice says how long it took and what it needs: "131.2 us 1048576 bytes cudnn plain 37 2=5". */
-static bool recall(const char *text, const struct conv_problem *p, const struct conv_tools *tools, struct conv_way *chosen)
+/* A remembered choice says how long it took and what it needs: "131.2 us 1048576 bytes cudnn plain 37 2=5".
+ */
+static bool recall(const char *text, const struct conv_problem *p, const struct conv_tools *tools,
+                   struct conv_way *chosen)
 {
     float time;
     size_t bytes;
@@ -398,8 +406,8 @@ static bool recall(const char *text, const struct conv_problem *p, const struct 
 }
 
 /* By timing, which the file remembers for the next start, and the device for as long as the run goes on. */
-static enum status choose_anew(const struct conv_problem *p, struct device *device, const struct conv_tools *tools,
-                               const char *key, struct conv_way *chosen)
+static enum status choose_anew(const struct conv_problem *p, struct device *device,
+                               const struct conv_tools *tools, const char *key, struct conv_way *chosen)
 {
     struct tuning *tuning = tuning_open();
     enum status status = OK;
@@ -409,8 +417,9 @@ static enum status choose_anew(const struct conv_problem *p, struct device *devi
     } else {
         float time = -1;
         status = search(p, device, tools, chosen, &time);
-        char *choice = status != OK ? NULL : text_format("%.1f us %zu bytes %s", 1000 * time, chosen->workspace,
-                                                         chosen->choice);
+        char *choice = status != OK ? NULL
+                                    : text_format("%.1f us %zu bytes %s", 1000 * time, chosen->workspace,
+                                                  chosen->choice);
         if (choice && time >= 0) tuning_set(tuning, key, choice);
         if (choice) cuda_choose(device, key, choice);
         if (choice) log_detail("%s: %s", key, choice);
@@ -420,8 +429,8 @@ static enum status choose_anew(const struct conv_problem *p, struct device *devi
     return status;
 }
 
-static enum status choose_with(const struct conv_problem *p, struct device *device, const struct conv_tools *tools,
-                               struct conv_way *chosen)
+static enum status choose_with(const struct conv_problem *p, struct device *device,
+                               const struct conv_tools *tools, struct conv_way *chosen)
 {
     char *key = key_new(p, device), *known = cuda_choice(device, key);
     enum status status = OK;

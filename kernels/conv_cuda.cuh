@@ -72,7 +72,8 @@ struct conv_kind {
     /* Makes way->state and way->workspace from way->choice and way->problem; false if it cannot be. */
     bool (*make)(struct conv_way *way, const struct conv_tools *tools);
     void (*release)(struct conv_way *way);
-    /* Queues the phase on call->lane, which is also cuDNN's stream. The bias's gradient is not its business. */
+    /* Queues the phase on call->lane, which is also cuDNN's stream. The bias's gradient is not its business.
+     */
     enum status (*run)(const struct conv_way *way, const struct call *call, const struct conv_tools *tools);
 };
 
@@ -85,8 +86,8 @@ static inline size_t conv_align(size_t bytes)
 extern const struct conv_kind conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_stem,
     conv_by_direct;
 
-/* Small enough for tests and toys, where exactness is worth more than speed: gradients of weights are not rounded to
- * 16 bits on the way, and sums are those of the y that was stored. */
+/* Small enough for tests and toys, where exactness is worth more than speed: gradients of weights are not
+ * rounded to 16 bits on the way, and sums are those of the y that was stored. */
 static inline bool conv_is_small(const struct conv_problem *p)
 {
     return conv_products(p) < 1e8;
@@ -97,6 +98,7 @@ size_t conv_sums_workspace(int64_t rows, int width, bool squares);
 enum status conv_sums(const struct call *call, const struct tensor *y, float *to, bool squares);
 
 /* to[i] = the sum of shares[s * count + i], in an order that never changes. */
-enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count, int count);
+enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count,
+                            int count);
 
 #endif

@@ -1,5 +1,5 @@
-/* conv_cudnn.cu: convolution by cuDNN's engines, on tensors as they are or copied into a layout that engines like
- * better: channels padded, pixels folded into channels (space to depth), or channels outermost. */
+/* conv_cudnn.cu: convolution by cuDNN's engines, on tensors as they are or copied into a layout that engines
+ * like better: channels padded, pixels folded into channels (space to depth), or channels outermost. */
 #include "kernels/conv_layout.cuh"
 
 extern "C" {
@@ -58,7 +58,8 @@ static struct layout padded_layout(const struct conv_problem *p, int channels, i
     return layout;
 }
 
-/* Where pixel 0 of x begins in folded pixels: the taps move by `shift`, so that the first is a whole pixel away. */
+/* Where pixel 0 of x begins in folded pixels: the taps move by `shift`, so that the first is a whole pixel
+ * away. */
 static int fold_shift(const struct conv_problem *p, const struct layout *layout, int i)
 {
     int over = p->pad[i] % layout->fold[i];
@@ -134,8 +135,8 @@ static void layout_rename(struct layout *layout, const char *extra)
     snprintf(layout->name + length, sizeof layout->name - length, "%s", extra);
 }
 
-/* The ways to treat an image layout's results. Gradients of weights, and sums that a bias is still to be added to,
- * are best left in fp32, which not every engine can. */
+/* The ways to treat an image layout's results. Gradients of weights, and sums that a bias is still to be
+ * added to, are best left in fp32, which not every engine can. */
 static int weight_layouts(const struct conv_problem *p, const struct layout *image, struct layout *out)
 {
     int count = 0;
@@ -188,12 +189,16 @@ enum { X, WEIGHT, Y, BIAS, UNBIASED, SUMS = BIAS, SQUARES };
 static struct dnn_graph *describe(const struct conv_problem *p, const struct layout *l, cudnnHandle_t handle)
 {
     struct dnn_graph *graph = dnn_graph_new();
-    struct dnn_convolution convolution = {.pad = {l->pad[0], l->pad[1]}, .stride = {l->stride[0], l->stride[1]},
+    struct dnn_convolution convolution = {.pad = {l->pad[0], l->pad[1]},
+                                          .stride = {l->stride[0], l->stride[1]},
                                           .dilation = {p->dilation[0], p->dilation[1]}};
-    dnn_graph_tensor(graph, {.dtype = p->dtype, .dim = {p->n, l->c, l->in[0], l->in[1]}, .planar = l->planar});
-    dnn_graph_tensor(graph, {.dtype = l->weight_type, .dim = {l->k, l->c / p->groups, l->kernel[0], l->kernel[1]},
+    dnn_graph_tensor(graph,
+                     {.dtype = p->dtype, .dim = {p->n, l->c, l->in[0], l->in[1]}, .planar = l->planar});
+    dnn_graph_tensor(graph, {.dtype = l->weight_type,
+                             .dim = {l->k, l->c / p->groups, l->kernel[0], l->kernel[1]},
                              .planar = l->planar});
-    dnn_graph_tensor(graph, {.dtype = l->y_type, .dim = {p->n, l->k, p->out[0], p->out[1]}, .planar = l->planar});
+    dnn_graph_tensor(graph,
+                     {.dtype = l->y_type, .dim = {p->n, l->k, p->out[0], p->out[1]}, .planar = l->planar});
     if (p->phase == PHASE_BACKWARD_DATA) {
         dnn_graph_backward_data(graph, &convolution, Y, WEIGHT, X);
     } else if (p->phase == PHASE_BACKWARD_PARAMS) {
@@ -220,10 +225,12 @@ static struct dnn_graph *describe(const struct conv_problem *p, const struct lay
 /* Sums in the order of arrival pay in large fp32 problems alone, and in 16 bits they lose digits. */
 static struct dnn_rules rules_of(const struct conv_problem *p)
 {
-    return {.tensor_cores = p->tf32, .deterministic = p->deterministic || p->dtype != F32 || conv_is_small(p)};
+    return {.tensor_cores = p->tf32,
+            .deterministic = p->deterministic || p->dtype != F32 || conv_is_small(p)};
 }
 
-static int offer(const struct conv_problem *p, const struct conv_tools *tools, int most, char choices[][CONV_CHOICE])
+static int offer(const struct conv_problem *p, const struct conv_tools *tools, int most,
+                 char choices[][CONV_CHOICE])
 {
     struct layout layouts[LAYOUTS];
     char engines[ENGINES][DNN_ENGINE_TEXT];
@@ -270,7 +277,8 @@ static const char *engine_text(const char *choice, const struct layout *layout)
     return strncmp(choice, layout->name, length) == 0 && choice[length] == ' ' ? choice + length + 1 : NULL;
 }
 
-static bool plan_layout(const struct conv_problem *p, const char *choice, cudnnHandle_t handle, struct cudnn_way *made)
+static bool plan_layout(const struct conv_problem *p, const char *choice, cudnnHandle_t handle,
+                        struct cudnn_way *made)
 {
     struct layout layouts[LAYOUTS];
     int count = all_layouts(p, layouts);
@@ -321,14 +329,15 @@ static struct layout_resize image_view(const struct conv_problem *p, const int s
             .width = {from / p->groups, to / p->groups}};
 }
 
-static struct layout_resize weight_view(const struct conv_problem *p, int from_c, int to_c, int from_k, int to_k)
+static struct layout_resize weight_view(const struct conv_problem *p, int from_c, int to_c, int from_k,
+                                        int to_k)
 {
     return {.blocks = p->groups, .rows = {from_k / p->groups, to_k / p->groups},
             .middle = (int64_t)p->kernel[0] * p->kernel[1], .width = {from_c / p->groups, to_c / p->groups}};
 }
 
-static enum status copy_x_in(const struct conv_problem *p, const struct layout *l, const struct call *call, void *to,
-                             const void *x)
+static enum status copy_x_in(const struct conv_problem *p, const struct layout *l, const struct call *call,
+                             void *to, const void *x)
 {
     if (l->planar)
         return layout_transpose(call, p->n, p->in[0] * p->in[1], p->c, (float *)to, (const float *)x);
@@ -339,24 +348,24 @@ static enum status copy_x_in(const struct conv_problem *p, const struct layout *
     return layout_resize(call, image_view(p, p->in, p->c, l->c), p->dtype, to, p->dtype, x);
 }
 
-static enum status copy_x_out(const struct conv_problem *p, const struct layout *l, const struct call *call, void *x,
-                              const void *from)
+static enum status copy_x_out(const struct conv_problem *p, const struct layout *l, const struct call *call,
+                              void *x, const void *from)
 {
     if (l->planar)
         return layout_transpose(call, p->n, p->c, p->in[0] * p->in[1], (float *)x, (const float *)from);
     return layout_resize(call, image_view(p, p->in, l->c, p->c), p->dtype, x, p->dtype, from);
 }
 
-static enum status copy_y_in(const struct conv_problem *p, const struct layout *l, const struct call *call, void *to,
-                             const void *y)
+static enum status copy_y_in(const struct conv_problem *p, const struct layout *l, const struct call *call,
+                             void *to, const void *y)
 {
     if (l->planar)
         return layout_transpose(call, p->n, p->out[0] * p->out[1], p->k, (float *)to, (const float *)y);
     return layout_resize(call, image_view(p, p->out, p->k, l->k), p->dtype, to, p->dtype, y);
 }
 
-static enum status copy_weight_in(const struct conv_problem *p, const struct layout *l, const struct call *call,
-                                  void *to, const void *weight)
+static enum status copy_weight_in(const struct conv_problem *p, const struct layout *l,
+                                  const struct call *call, void *to, const void *weight)
 {
     if (l->planar)
         return layout_transpose(call, p->k, p->kernel[0] * p->kernel[1], p->c / p->groups, (float *)to,
@@ -368,8 +377,8 @@ static enum status copy_weight_in(const struct conv_problem *p, const struct lay
     return layout_resize(call, weight_view(p, p->c, l->c, p->k, l->k), p->dtype, to, p->dtype, weight);
 }
 
-static enum status copy_weight_out(const struct conv_problem *p, const struct layout *l, const struct call *call,
-                                   float *weight, const void *from)
+static enum status copy_weight_out(const struct conv_problem *p, const struct layout *l,
+                                   const struct call *call, float *weight, const void *from)
 {
     if (l->planar)
         return layout_transpose(call, p->k, p->c / p->groups, p->kernel[0] * p->kernel[1], weight,
@@ -382,8 +391,8 @@ static enum status copy_weight_out(const struct conv_problem *p, const struct la
 }
 
 /* y out of the layout, and the bias if the engine did not add it. */
-static enum status finish_y(const struct conv_problem *p, const struct cudnn_way *made, const struct call *call,
-                            const struct conv_operands *at, const void *from)
+static enum status finish_y(const struct conv_problem *p, const struct cudnn_way *made,
+                            const struct call *call, const struct conv_operands *at, const void *from)
 {
     const struct layout *l = &made->layout;
     const void *bias = p->bias && !l->adds_bias ? at->bias : NULL;
@@ -393,8 +402,8 @@ static enum status finish_y(const struct conv_problem *p, const struct cudnn_way
     }
     if (from == at->y && !bias) return OK;
     int64_t rows = (int64_t)p->n * p->out[0] * p->out[1];
-    return layout_finish(call, rows, p->groups, p->k / p->groups, l->k / p->groups, p->dtype, at->y, l->y_type, from,
-                         bias);
+    return layout_finish(call, rows, p->groups, p->k / p->groups, l->k / p->groups, p->dtype, at->y,
+                         l->y_type, from, bias);
 }
 
 static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)

@@ -1,7 +1,8 @@
-/* conv_depthwise.cu: convolution of each channel by itself (groups = c = k): 3x3 with padding 1, stride 1 or 2.
+/* conv_depthwise.cu: convolution of each channel by itself (groups = c = k): 3x3 with padding 1, stride 1
+ * or 2.
  *
- * A thread has four neighbouring channels and four neighbouring columns, and walks down some rows: so every row is read
- * once, and what a row adds to the outputs above and below it waits in registers. */
+ * A thread has four neighbouring channels and four neighbouring columns, and walks down some rows: so every
+ * row is read once, and what a row adds to the outputs above and below it waits in registers. */
 #include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
 
@@ -12,8 +13,8 @@
 #define TAPS 9
 #define SHORTEST 7                   /* rows that are worth a walk */
 
-/* How the work is laid out. Blocks are `across` threads wide in channels; a walk goes over `rows` rows of a strip. Walks
- * are counted [n][segment][strip]. */
+/* How the work is laid out. Blocks are `across` threads wide in channels; a walk goes over `rows` rows of a
+ * strip. Walks are counted [n][segment][strip]. */
 struct layout {
     int c, in[2], out[2];
     int across;
@@ -62,7 +63,8 @@ template <class T, int count> struct line {
 };
 
 template <class T, int count>
-__device__ static inline line<T, count> read_line(const T *image, const int size[2], int c, int row, int column)
+__device__ static inline line<T, count> read_line(const T *image, const int size[2], int c, int row,
+                                                  int column)
 {
     line<T, count> got;
     bool inside = (unsigned)row < (unsigned)size[0];
@@ -107,7 +109,8 @@ __device__ static inline void store_strip(T *image, const int size[2], int c, in
 
 /* The weights of a thread's channels; turned by half a circle for the data gradient. */
 template <class T>
-__device__ static inline void load_weights(float to[TAPS][CHANNELS], const T *weight, int channel, bool turned)
+__device__ static inline void load_weights(float to[TAPS][CHANNELS], const T *weight, int channel,
+                                           bool turned)
 {
 #pragma unroll
     for (int v = 0; v < CHANNELS; v++)
@@ -145,8 +148,8 @@ __device__ static inline void clear_strip(float to[COLUMNS][CHANNELS])
         for (int v = 0; v < CHANNELS; v++) to[i][v] = 0;
 }
 
-/* The block's sum of what its threads have, `count` numbers a channel, into shares[blockIdx.y]: [channel][number], or
- * [number][channel]. `sums` is shared memory for a share of every warp. */
+/* The block's sum of what its threads have, `count` numbers a channel, into shares[blockIdx.y]:
+ * [channel][number], or [number][channel]. `sums` is shared memory for a share of every warp. */
 template <int count>
 __device__ static inline void write_share(const struct layout &l, float value[count][CHANNELS], float *sums,
                                           float *shares, bool number_last)
@@ -158,7 +161,8 @@ __device__ static inline void write_share(const struct layout &l, float value[co
 #pragma unroll
         for (int v = 0; v < CHANNELS; v++) {
             float total = value[i][v];
-            for (int step = 16; step >= l.across; step /= 2) total += __shfl_xor_sync(0xffffffff, total, step);
+            for (int step = 16; step >= l.across; step /= 2)
+                total += __shfl_xor_sync(0xffffffff, total, step);
             if (threadIdx.x % 32 < l.across) mine[i * wide + v] = total;
         }
     __syncthreads();
@@ -181,8 +185,8 @@ __device__ static inline int first_walk(const struct layout &l)
     return blockIdx.y * (THREADS / l.across) + threadIdx.x / l.across;
 }
 
-/* y from x, or with turned weights d_x from d_y, stride 1. Where `summed`, shares get the sums of y and its squares.
- * Row h adds to the outputs above it (sum[0], then complete), at it and below it. */
+/* y from x, or with turned weights d_x from d_y, stride 1. Where `summed`, shares get the sums of y and its
+ * squares. Row h adds to the outputs above it (sum[0], then complete), at it and below it. */
 template <class T, bool summed>
 __global__ void __launch_bounds__(THREADS, 2)
     forward_kernel(struct layout l, T *y, const T *x, const T *weight, bool turned, float *shares)
@@ -214,7 +218,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     if (summed) write_share<2>(l, total, warp_sums, shares, false);
 }
 
-/* y from x, stride 2: output p reads rows 2p - 1, 2p and 2p + 1, of which the last is also the first of p + 1. */
+/* y from x, stride 2: output p reads rows 2p - 1, 2p and 2p + 1, of which the last is also the first of p
+ * + 1. */
 template <class T, bool summed>
 __global__ void __launch_bounds__(THREADS, 2)
     forward_strided_kernel(struct layout l, T *y, const T *x, const T *weight, float *shares)
@@ -249,9 +254,10 @@ __global__ void __launch_bounds__(THREADS, 2)
     if (summed) write_share<2>(l, total, warp_sums, shares, false);
 }
 
-/* What row r of the kernel takes from a row of d_y (columns column / 2 on) to a strip of d_x, stride 2: even columns
- * meet the middle tap, odd ones the outer two. */
-__device__ static inline void spread_row(float sum[COLUMNS][CHANNELS], const float d[COLUMNS / 2 + 1][CHANNELS],
+/* What row r of the kernel takes from a row of d_y (columns column / 2 on) to a strip of d_x, stride 2: even
+ * columns meet the middle tap, odd ones the outer two. */
+__device__ static inline void spread_row(float sum[COLUMNS][CHANNELS],
+                                         const float d[COLUMNS / 2 + 1][CHANNELS],
                                          const float w[TAPS][CHANNELS], int r)
 {
 #pragma unroll
@@ -263,8 +269,8 @@ __device__ static inline void spread_row(float sum[COLUMNS][CHANNELS], const flo
         }
 }
 
-/* d_x from d_y, stride 2: row p of d_y adds to rows 2p - 1, 2p and 2p + 1 of d_x. Walks count rows of d_y, and own rows
- * 2p and 2p + 1. */
+/* d_x from d_y, stride 2: row p of d_y adds to rows 2p - 1, 2p and 2p + 1 of d_x. Walks count rows of d_y,
+ * and own rows 2p and 2p + 1. */
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2)
     backward_strided_kernel(struct layout l, T *d_x, const T *d_y, const T *weight)
@@ -305,8 +311,8 @@ __device__ static inline void add_products(float sum[TAPS][CHANNELS], const floa
             for (int v = 0; v < CHANNELS; v++) sum[r * 3 + s][v] += pixel[i * stride + s][v] * d[i][v];
 }
 
-/* Each block's share of the weights' gradient: shares[blockIdx.y][channel][tap]. Row h of x meets the rows of d_y above
- * it (d[0]), at it and below it. */
+/* Each block's share of the weights' gradient: shares[blockIdx.y][channel][tap]. Row h of x meets the rows of
+ * d_y above it (d[0]), at it and below it. */
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2)
     weight_shares_kernel(struct layout l, float *shares, const T *x, const T *d_y)
@@ -417,7 +423,8 @@ template <class T> static enum status run_phase(const struct conv_problem *p, co
     size_t shared = (size_t)WARPS * l.across * CHANNELS * share_numbers(p) * sizeof(float);
     bool strided = p->stride[0] == 2;
     if (p->phase == PHASE_FORWARD && p->sums) {
-        if (strided) forward_strided_kernel<T, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight, shares);
+        if (strided)
+            forward_strided_kernel<T, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight, shares);
         else forward_kernel<T, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight, false, shares);
         TRY(launched(call));
         return conv_sum_shares(call, (float *)call->sums.data, shares, (int)grid.y, 2 * p->c);

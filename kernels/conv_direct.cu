@@ -19,7 +19,8 @@ __device__ static inline int64_t pixel(int64_t n, int h, int w, const int size[2
 
 /* One output a thread. */
 template <class T>
-__global__ void forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias, int64_t count)
+__global__ void forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias,
+                               int64_t count)
 {
     int channels = g.c / g.groups, filters = g.k / g.groups;
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
@@ -46,7 +47,8 @@ __global__ void forward_kernel(struct conv_problem g, T *y, const T *x, const T 
 
 /* One input's gradient a thread. */
 template <class T>
-__global__ void backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y, const T *weight, int64_t count)
+__global__ void backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y, const T *weight,
+                                     int64_t count)
 {
     int channels = g.c / g.groups, filters = g.k / g.groups;
     int64_t stride = (int64_t)gridDim.x * blockDim.x, tap_count = (int64_t)g.kernel[0] * g.kernel[1];
@@ -115,15 +117,16 @@ template <class T> static enum status run_phase(const struct conv_problem *p, co
         backward_data_kernel<<<grid_of(call, x_count, THREADS, 4), THREADS, 0, stream>>>(
             *p, (T *)at.x, (const T *)at.y, (const T *)at.weight, x_count);
     else
-        backward_params_kernel<<<(unsigned)weight_count, THREADS, 0, stream>>>(*p, (float *)at.weight,
-                                                                             (const T *)at.x, (const T *)at.y);
+        backward_params_kernel<<<(unsigned)weight_count, THREADS, 0, stream>>>(
+            *p, (float *)at.weight, (const T *)at.x, (const T *)at.y);
     return launched(call);
 }
 
 static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
 {
     (void)tools;
-    return with_type(way->problem.dtype, [&](auto type) { return run_phase<decltype(type)>(&way->problem, call); });
+    return with_type(way->problem.dtype,
+                     [&](auto type) { return run_phase<decltype(type)>(&way->problem, call); });
 }
 
 static int offer(const struct conv_problem *problem, const struct conv_tools *tools, int most,

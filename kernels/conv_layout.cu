@@ -33,8 +33,8 @@ template <class To, class From, int width>
 static enum status resize_by(const struct call *call, struct layout_resize view, To *to, const From *from)
 {
     int64_t count = view.blocks * view.rows[1] * view.middle * (view.width[1] / width);
-    resize_kernel<To, From, width><<<grid_of(call, count, THREADS, 8), THREADS, 0, stream_of(call)>>>(view, to, from,
-                                                                                                    count);
+    resize_kernel<To, From, width>
+        <<<grid_of(call, count, THREADS, 8), THREADS, 0, stream_of(call)>>>(view, to, from, count);
     return launched(call);
 }
 
@@ -46,8 +46,10 @@ enum status layout_resize(const struct call *call, struct layout_resize view, en
             using To = decltype(to_value);
             using From = decltype(from_value);
             constexpr int wide = pack<To>::count;
-            if (view.width[1] % wide == 0) return resize_by<To, From, wide>(call, view, (To *)to, (const From *)from);
-            if (view.width[1] % 4 == 0) return resize_by<To, From, 4>(call, view, (To *)to, (const From *)from);
+            if (view.width[1] % wide == 0)
+                return resize_by<To, From, wide>(call, view, (To *)to, (const From *)from);
+            if (view.width[1] % 4 == 0)
+                return resize_by<To, From, 4>(call, view, (To *)to, (const From *)from);
             return resize_by<To, From, 1>(call, view, (To *)to, (const From *)from);
         });
     });
@@ -55,7 +57,8 @@ enum status layout_resize(const struct call *call, struct layout_resize view, en
 
 /* `width` divides filters and wide, so that a chunk never crosses groups. */
 template <class Y, class From, int width>
-__global__ void finish_kernel(int64_t count, int groups, int filters, int wide, Y *y, const From *from, const Y *bias)
+__global__ void finish_kernel(int64_t count, int groups, int filters, int wide, Y *y, const From *from,
+                              const Y *bias)
 {
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
     unsigned parts = (unsigned)(groups * filters) / width;
@@ -83,8 +86,9 @@ static enum status finish_by(const struct call *call, int64_t rows, int groups, 
     return launched(call);
 }
 
-enum status layout_finish(const struct call *call, int64_t rows, int groups, int filters, int wide, enum dtype y_type,
-                          void *y, enum dtype from_type, const void *from, const void *bias)
+enum status layout_finish(const struct call *call, int64_t rows, int groups, int filters, int wide,
+                          enum dtype y_type, void *y, enum dtype from_type, const void *from,
+                          const void *bias)
 {
     return with_type(y_type, [&](auto y_value) {
         return with_type(from_type, [&](auto from_value) {
@@ -142,7 +146,8 @@ enum status layout_fold_x(const struct call *call, const struct layout_fold *fol
 }
 
 /* The weight's tap and channel behind folded tap (a, b) and folded channel; false: there is none. */
-__device__ static inline bool unfolded(const struct layout_fold &f, int a, int b, int channel, int *r, int *s, int *c)
+__device__ static inline bool unfolded(const struct layout_fold &f, int a, int b, int channel, int *r, int *s,
+                                       int *c)
 {
     *c = channel % f.c;
     int place = channel / f.c, down = place / f.fold[1];
@@ -151,7 +156,8 @@ __device__ static inline bool unfolded(const struct layout_fold &f, int a, int b
     return down < f.fold[0] && *r >= 0 && *r < f.kernel[0] && *s >= 0 && *s < f.kernel[1];
 }
 
-template <class T> __global__ void fold_weight_kernel(struct layout_fold f, T *to, const T *weight, int64_t count)
+template <class T>
+__global__ void fold_weight_kernel(struct layout_fold f, T *to, const T *weight, int64_t count)
 {
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
@@ -165,14 +171,14 @@ template <class T> __global__ void fold_weight_kernel(struct layout_fold f, T *t
     }
 }
 
-enum status layout_fold_weight(const struct call *call, const struct layout_fold *fold, enum dtype dtype, void *to,
-                               const void *weight)
+enum status layout_fold_weight(const struct call *call, const struct layout_fold *fold, enum dtype dtype,
+                               void *to, const void *weight)
 {
     return with_type(dtype, [&](auto type) {
         using T = decltype(type);
         int64_t count = (int64_t)fold->filters * fold->taps[0] * fold->taps[1] * fold->channels;
-        fold_weight_kernel<<<grid_of(call, count, THREADS), THREADS, 0, stream_of(call)>>>(*fold, (T *)to,
-                                                                                          (const T *)weight, count);
+        fold_weight_kernel<<<grid_of(call, count, THREADS), THREADS, 0, stream_of(call)>>>(
+            *fold, (T *)to, (const T *)weight, count);
         return launched(call);
     });
 }
@@ -184,7 +190,8 @@ __global__ void unfold_weight_kernel(struct layout_fold f, float *d_weight, cons
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
         int c = (int)(i % f.c);
         int64_t rest = i / f.c;
-        int s = (int)(rest % f.kernel[1]) + f.shift[1], r = (int)(rest / f.kernel[1] % f.kernel[0]) + f.shift[0];
+        int s = (int)(rest % f.kernel[1]) + f.shift[1],
+            r = (int)(rest / f.kernel[1] % f.kernel[0]) + f.shift[0];
         int64_t k = rest / f.kernel[1] / f.kernel[0];
         int place = r % f.fold[0] * f.fold[1] + s % f.fold[1];
         int64_t tap = (k * f.taps[0] + r / f.fold[0]) * f.taps[1] + s / f.fold[1];
@@ -208,8 +215,8 @@ enum status layout_unfold_weight(const struct call *call, const struct layout_fo
 #define TILE_ROWS 8
 
 /* A tile goes through shared memory, so that both sides move whole lines. */
-__global__ static void transpose_kernel(int rows, int columns, unsigned tiles_down, unsigned tiles_across, float *to,
-                                        const float *from)
+__global__ static void transpose_kernel(int rows, int columns, unsigned tiles_down, unsigned tiles_across,
+                                        float *to, const float *from)
 {
     __shared__ float tile[TILE][TILE + 1];
     unsigned across = blockIdx.x % tiles_across, rest = blockIdx.x / tiles_across;
@@ -218,7 +225,8 @@ __global__ static void transpose_kernel(int rows, int columns, unsigned tiles_do
     int column = (int)across * TILE + (int)threadIdx.x;
     for (int i = threadIdx.y; i < TILE; i += TILE_ROWS) {
         int row = (int)down * TILE + i;
-        if (row < rows && column < columns) tile[i][threadIdx.x] = from[image + (int64_t)row * columns + column];
+        if (row < rows && column < columns)
+            tile[i][threadIdx.x] = from[image + (int64_t)row * columns + column];
     }
     __syncthreads();
     int row = (int)down * TILE + (int)threadIdx.x;

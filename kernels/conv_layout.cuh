@@ -7,7 +7,8 @@
 #include "kernels/conv_cuda.cuh"
 
 /* A view as [blocks][rows][middle][width], of which rows and width change: what grows is zero, what
- * shrinks is dropped. x has one block and row, n * h * w * groups middles; weights have a block for each group. */
+ * shrinks is dropped. x has one block and row, n * h * w * groups middles; weights have a block for each
+ * group. */
 struct layout_resize {
     int64_t blocks;
     int64_t rows[2];      /* [0] before, [1] after */
@@ -17,10 +18,11 @@ struct layout_resize {
 enum status layout_resize(const struct call *call, struct layout_resize view, enum dtype to_type, void *to,
                           enum dtype from_type, const void *from);
 
-/* y[row, k] = from[row, its place] + bias[k]: groups of `filters` channels lie `wide` apart in `from`. bias may
- * be NULL, and y may be `from` when types and widths are the same. */
-enum status layout_finish(const struct call *call, int64_t rows, int groups, int filters, int wide, enum dtype y_type,
-                          void *y, enum dtype from_type, const void *from, const void *bias);
+/* y[row, k] = from[row, its place] + bias[k]: groups of `filters` channels lie `wide` apart in `from`. bias
+ * may be NULL, and y may be `from` when types and widths are the same. */
+enum status layout_finish(const struct call *call, int64_t rows, int groups, int filters, int wide,
+                          enum dtype y_type, void *y, enum dtype from_type, const void *from,
+                          const void *bias);
 
 /* Space to depth: an image of folded pixels, each of which holds fold[0] x fold[1] pixels of x as channels
  * [row in it][column in it][channel], then zeros up to `channels`. Folded pixel j begins at x's pixel
@@ -34,8 +36,8 @@ struct layout_fold {
 };
 enum status layout_fold_x(const struct call *call, const struct layout_fold *fold, enum dtype dtype, void *to,
                           const void *x);
-enum status layout_fold_weight(const struct call *call, const struct layout_fold *fold, enum dtype dtype, void *to,
-                               const void *weight);
+enum status layout_fold_weight(const struct call *call, const struct layout_fold *fold, enum dtype dtype,
+                               void *to, const void *weight);
 /* Back again, for the weights' gradient, into fp32. */
 enum status layout_unfold_weight(const struct call *call, const struct layout_fold *fold, float *d_weight,
                                  enum dtype from_type, const void *from);

@@ -1,5 +1,5 @@
-/* conv_product.cu: 1x1 convolutions as products of matrices by cuBLASLt: pixels are rows, channels columns. With a
- * stride, the pixels that count are picked into the workspace first, or spread from it last.
+/* conv_product.cu: 1x1 convolutions as products of matrices by cuBLASLt: pixels are rows, channels columns.
+ * With a stride, the pixels that count are picked into the workspace first, or spread from it last.
  *
  * cuBLASLt's matrices are column-major: an image is its channels x pixels, weights are c x k. */
 #include "kernels/chunk.cuh"
@@ -18,7 +18,7 @@ struct product {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
-    size_t scratch;                      /* where the algorithm's own workspace begins, behind picked pixels */
+    size_t scratch; /* where the algorithm's own workspace begins, behind picked pixels */
     size_t scratch_bytes;
 };
 
@@ -53,7 +53,8 @@ static bool matrix_make(cublasLtMatrixLayout_t *matrix, enum dtype dtype, int64_
            CUBLAS_STATUS_SUCCESS;
 }
 
-static bool attribute_set(struct product *product, cublasLtMatmulDescAttributes_t name, const void *value, size_t bytes)
+static bool attribute_set(struct product *product, cublasLtMatmulDescAttributes_t name, const void *value,
+                          size_t bytes)
 {
     return cublasLtMatmulDescSetAttribute(product->operation, name, value, bytes) == CUBLAS_STATUS_SUCCESS;
 }
@@ -68,13 +69,17 @@ static bool matrices_make(struct product *product, const struct conv_problem *p)
 {
     int64_t rows = pixels(p);
     if (p->phase == PHASE_FORWARD)
-        return transposed(product, CUBLASLT_MATMUL_DESC_TRANSA) && matrix_make(&product->a, p->dtype, p->c, p->k) &&
-               matrix_make(&product->b, p->dtype, p->c, rows) && matrix_make(&product->d, p->dtype, p->k, rows);
+        return transposed(product, CUBLASLT_MATMUL_DESC_TRANSA) &&
+               matrix_make(&product->a, p->dtype, p->c, p->k) &&
+               matrix_make(&product->b, p->dtype, p->c, rows) &&
+               matrix_make(&product->d, p->dtype, p->k, rows);
     if (p->phase == PHASE_BACKWARD_DATA)
-        return matrix_make(&product->a, p->dtype, p->c, p->k) && matrix_make(&product->b, p->dtype, p->k, rows) &&
+        return matrix_make(&product->a, p->dtype, p->c, p->k) &&
+               matrix_make(&product->b, p->dtype, p->k, rows) &&
                matrix_make(&product->d, p->dtype, p->c, rows);
-    return transposed(product, CUBLASLT_MATMUL_DESC_TRANSB) && matrix_make(&product->a, p->dtype, p->c, rows) &&
-           matrix_make(&product->b, p->dtype, p->k, rows) && matrix_make(&product->d, F32, p->c, p->k);
+    return transposed(product, CUBLASLT_MATMUL_DESC_TRANSB) &&
+           matrix_make(&product->a, p->dtype, p->c, rows) && matrix_make(&product->b, p->dtype, p->k, rows) &&
+           matrix_make(&product->d, F32, p->c, p->k);
 }
 
 static void product_free(struct product *product)
@@ -121,23 +126,26 @@ static bool algorithm_parse(const char *choice, cublasLtMatmulAlgo_t *algorithm)
     return *at == '\0';
 }
 
-static int offer(const struct conv_problem *p, const struct conv_tools *tools, int most, char choices[][CONV_CHOICE])
+static int offer(const struct conv_problem *p, const struct conv_tools *tools, int most,
+                 char choices[][CONV_CHOICE])
 {
     struct product product;
     cublasLtMatmulPreference_t wish;
     cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
     int count = 0;
     /* Partial sums are added in fp32. */
-    uint32_t reductions = p->dtype == F32 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t reductions =
+        p->dtype == F32 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     size_t scratch = SCRATCH_MOST;
     if (!is_product(p) || !product_make(&product, p)) return 0;
     if (cublasLtMatmulPreferenceCreate(&wish) == CUBLAS_STATUS_SUCCESS) {
-        cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch, sizeof scratch);
+        cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch,
+                                             sizeof scratch);
         cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
                                              sizeof reductions);
-        if (cublasLtMatmulAlgoGetHeuristic(tools->cublaslt, product.operation, product.a, product.b, product.d,
-                                           product.d, wish, most < ALGORITHMS ? most : ALGORITHMS, found, &count) !=
-            CUBLAS_STATUS_SUCCESS)
+        if (cublasLtMatmulAlgoGetHeuristic(tools->cublaslt, product.operation, product.a, product.b,
+                                           product.d, product.d, wish, most < ALGORITHMS ? most : ALGORITHMS,
+                                           found, &count) != CUBLAS_STATUS_SUCCESS)
             count = 0;
         cublasLtMatmulPreferenceDestroy(wish);
     }
@@ -152,8 +160,8 @@ static bool make(struct conv_way *way, const struct conv_tools *tools)
     cublasLtMatmulHeuristicResult_t result;
     if (!is_product(&way->problem) || !product_make(&made, &way->problem)) return false;
     if (!algorithm_parse(way->choice, &made.algorithm) ||
-        cublasLtMatmulAlgoCheck(tools->cublaslt, made.operation, made.a, made.b, made.d, made.d, &made.algorithm,
-                                &result) != CUBLAS_STATUS_SUCCESS) {
+        cublasLtMatmulAlgoCheck(tools->cublaslt, made.operation, made.a, made.b, made.d, made.d,
+                                &made.algorithm, &result) != CUBLAS_STATUS_SUCCESS) {
         product_free(&made);
         return false;
     }
@@ -172,8 +180,8 @@ static void release(struct conv_way *way)
     free(way->state);
 }
 
-/* Between an image and those of its pixels that a stride hits; the others become zero on the way back. One channel,
- * or 16 bytes of them, a thread. */
+/* Between an image and those of its pixels that a stride hits; the others become zero on the way back. One
+ * channel, or 16 bytes of them, a thread. */
 template <class V>
 __global__ void pick_kernel(struct conv_problem p, int width, V *picked, const V *x, int64_t count)
 {
@@ -194,18 +202,24 @@ __global__ void spread_kernel(struct conv_problem p, int width, V *x, const V *p
         unsigned rest = (unsigned)(i / width), c = (unsigned)(i % width);
         unsigned w = rest % p.in[1], row = rest / p.in[1];
         unsigned h = row % p.in[0], n = row / p.in[0], out_h = h / p.stride[0], out_w = w / p.stride[1];
-        bool hit = h % p.stride[0] == 0 && w % p.stride[1] == 0 && out_h < (unsigned)p.out[0] && out_w < (unsigned)p.out[1];
+        bool hit = h % p.stride[0] == 0 && w % p.stride[1] == 0 && out_h < (unsigned)p.out[0] &&
+                   out_w < (unsigned)p.out[1];
         x[i] = hit ? picked[(((int64_t)n * p.out[0] + out_h) * p.out[1] + out_w) * width + c] : V();
     }
 }
 
-template <class V> static enum status move_pixels(const struct conv_problem *p, const struct call *call, V *picked, V *x)
+template <class V>
+static enum status move_pixels(const struct conv_problem *p, const struct call *call, V *picked, V *x)
 {
     bool spread = p->phase == PHASE_BACKWARD_DATA;
     int width = (int)(p->c * dtype_bytes(p->dtype) / sizeof(V));
     int64_t count = (spread ? (int64_t)p->n * p->in[0] * p->in[1] : pixels(p)) * width;
-    if (spread) spread_kernel<<<grid_of(call, count, THREADS, 4), THREADS, 0, stream_of(call)>>>(*p, width, x, picked, count);
-    else pick_kernel<<<grid_of(call, count, THREADS, 4), THREADS, 0, stream_of(call)>>>(*p, width, picked, x, count);
+    if (spread)
+        spread_kernel<<<grid_of(call, count, THREADS, 4), THREADS, 0, stream_of(call)>>>(*p, width, x, picked,
+                                                                                         count);
+    else
+        pick_kernel<<<grid_of(call, count, THREADS, 4), THREADS, 0, stream_of(call)>>>(*p, width, picked, x,
+                                                                                       count);
     return launched(call);
 }
 
@@ -217,15 +231,15 @@ static enum status move_picked(const struct conv_problem *p, const struct call *
     });
 }
 
-static enum status multiply(const struct conv_way *way, const struct call *call, const struct conv_tools *tools,
-                            const void *a, const void *b, void *d)
+static enum status multiply(const struct conv_way *way, const struct call *call,
+                            const struct conv_tools *tools, const void *a, const void *b, void *d)
 {
     const struct product *product = (const struct product *)way->state;
     float one = 1, zero = 0;
-    cublasStatus_t error = cublasLtMatmul(tools->cublaslt, product->operation, &one, a, product->a, b, product->b, &zero,
-                                          d, product->d, d, product->d, &product->algorithm,
-                                          (char *)call->workspace + product->scratch, product->scratch_bytes,
-                                          stream_of(call));
+    cublasStatus_t error =
+        cublasLtMatmul(tools->cublaslt, product->operation, &one, a, product->a, b, product->b, &zero, d,
+                       product->d, d, product->d, &product->algorithm,
+                       (char *)call->workspace + product->scratch, product->scratch_bytes, stream_of(call));
     if (error == CUBLAS_STATUS_SUCCESS) return OK;
     if (!way->trusted) return NO_DEVICE;
     return fail(NO_DEVICE, "cuda:%d (%s): a 1x1 convolution failed: %s", call->device->index,
@@ -245,7 +259,8 @@ static enum status run(const struct conv_way *way, const struct call *call, cons
     if (is_strided(p)) TRY(move_picked(p, call, x, at.x));
     if (p->phase == PHASE_BACKWARD_PARAMS) return multiply(way, call, tools, x, at.y, at.weight);
     if (p->bias)
-        cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias, sizeof at.bias);
+        cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias,
+                                       sizeof at.bias);
     return multiply(way, call, tools, at.weight, x, at.y);
 }
 

@@ -1,9 +1,9 @@
 /* conv_stem.cu: the first layer of networks for photographs: 3 channels, kernel 3 or 7, stride 2, in 16 bits.
  *
- * With so few channels the images are read at a pixel's two or six bytes a step, which engines made for many channels
- * do badly. Here a block copies the patch of x under 16 x 16 outputs into shared memory. There the products of one
- * kernel row are neighbours in memory for every output, so that tensor cores are fed from the patch as it is. Kernel
- * rows are padded to whole chunks of 8 products, with weights of zero. */
+ * With so few channels the images are read at a pixel's two or six bytes a step, which engines made for many
+ * channels do badly. Here a block copies the patch of x under 16 x 16 outputs into shared memory. There the
+ * products of one kernel row are neighbours in memory for every output, so that tensor cores are fed from the
+ * patch as it is. Kernel rows are padded to whole chunks of 8 products, with weights of zero. */
 #include "kernels/conv_cuda.cuh"
 
 #define THREADS 256
@@ -20,9 +20,10 @@ template <int kernel> struct geometry {
     static constexpr int steps = chunks / 2;                           /* of 16 products */
     static constexpr int side = (TILE - 1) * STRIDE + kernel;          /* pixels along h and w of a patch */
     static constexpr int line = side * CHANNELS;                       /* elements in one row of a patch */
-    static constexpr int pitch = (SHIFT * (TILE - 1) + row_chunks * 8 + 1) / 2 * 2;   /* with what chunks read beyond */
-    /* Where a chunk's products begin in the patch of the first output. What pads the last pair reads the first
-     * chunk again, for weights of zero. */
+    static constexpr int pitch =
+        (SHIFT * (TILE - 1) + row_chunks * 8 + 1) / 2 * 2; /* with what chunks read beyond */
+    /* Where a chunk's products begin in the patch of the first output. What pads the last pair reads the
+     * first chunk again, for weights of zero. */
     static __host__ __device__ constexpr int offset(int chunk)
     {
         return chunk < row_chunks * kernel ? chunk / row_chunks * pitch + chunk % row_chunks * 8 : 0;
@@ -46,8 +47,8 @@ static int tile_count(const struct conv_problem *p)
     return p->n * div_up(p->out[0], TILE) * div_up(p->out[1], TILE);
 }
 
-/* A warp reads every eighth row of a tile's patch; outside the image elements are zero. All of it is asked for before
- * the first is waited for. */
+/* A warp reads every eighth row of a tile's patch; outside the image elements are zero. All of it is asked
+ * for before the first is waited for. */
 template <class T, int kernel> struct patch_part {
     static constexpr int rows = (geometry<kernel>::side + WARPS - 1) / WARPS;
     static constexpr int steps = (geometry<kernel>::pitch + 31) / 32;
@@ -55,7 +56,8 @@ template <class T, int kernel> struct patch_part {
 };
 
 template <class T, int kernel>
-__device__ static inline patch_part<T, kernel> read_patch(const struct conv_problem &g, const struct tile &t, const T *x)
+__device__ static inline patch_part<T, kernel> read_patch(const struct conv_problem &g, const struct tile &t,
+                                                          const T *x)
 {
     using size = geometry<kernel>;
     patch_part<T, kernel> part;
@@ -76,7 +78,8 @@ __device__ static inline patch_part<T, kernel> read_patch(const struct conv_prob
 }
 
 /* Calls put(row, place in the row, element) for what the warp has read. */
-template <class T, int kernel, class F> __device__ static inline void write_patch(const patch_part<T, kernel> &part, F put)
+template <class T, int kernel, class F>
+__device__ static inline void write_patch(const patch_part<T, kernel> &part, F put)
 {
     using size = geometry<kernel>;
 #pragma unroll
@@ -91,21 +94,25 @@ template <class T, int kernel, class F> __device__ static inline void write_patc
 }
 
 /* d += a * b for 16 x 16 by 16 x 8 elements of two bytes, each warp. */
-template <class T> __device__ static inline void multiply(float d[4], const uint32_t a[4], const uint32_t b[2]);
+template <class T>
+__device__ static inline void multiply(float d[4], const uint32_t a[4], const uint32_t b[2]);
 
 template <> __device__ inline void multiply<__half>(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
 #if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
 }
 
-template <> __device__ inline void multiply<__nv_bfloat16>(float d[4], const uint32_t a[4], const uint32_t b[2])
+template <>
+__device__ inline void multiply<__nv_bfloat16>(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
 #if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #endif
@@ -128,8 +135,9 @@ template <class T, int kernel> __device__ static inline T weight_of(const T *wei
     return real ? weight[(f * kernel + r) * kernel * CHANNELS + at] : from_float<T>(0.0f);
 }
 
-/* Shared memory of the forward kernel: weights as tensor cores take them, [step][two groups of 8 filters][lane]; the
- * patch; a staging place for 16 outputs of each warp, with lines that spread over the banks. */
+/* Shared memory of the forward kernel: weights as tensor cores take them, [step][two groups of 8
+ * filters][lane]; the patch; a staging place for 16 outputs of each warp, with lines that spread over the
+ * banks. */
 template <class T, int kernel, int filters> struct forward_memory {
     uint4 weight[geometry<kernel>::steps][filters / 16][32];
     T patch[(geometry<kernel>::side * geometry<kernel>::pitch + 7) / 8 * 8];
@@ -144,15 +152,18 @@ __device__ static inline void load_weights(forward_memory<T, kernel, filters> *m
         int lane = i % 32, group = i / 32 % groups, step = i / 32 / groups;
         int k = step * 16 + lane % 4 * 2, f = group * 16 + lane / 4;
         auto pair = [&](int filter, int at) {
-            return both(weight_of<T, kernel>(weight, filter, at), weight_of<T, kernel>(weight, filter, at + 1));
+            return both(weight_of<T, kernel>(weight, filter, at),
+                        weight_of<T, kernel>(weight, filter, at + 1));
         };
-        memory->weight[step][group][lane] = make_uint4(pair(f, k), pair(f, k + 8), pair(f + 8, k), pair(f + 8, k + 8));
+        memory->weight[step][group][lane] =
+            make_uint4(pair(f, k), pair(f, k + 8), pair(f + 8, k), pair(f + 8, k + 8));
     }
 }
 
 /* A warp multiplies two rows of 16 outputs with all the block's filters. */
 template <class T, int kernel, int filters>
-__device__ static inline void multiply_rows(const forward_memory<T, kernel, filters> *memory, float sum[2][filters / 8][4])
+__device__ static inline void multiply_rows(const forward_memory<T, kernel, filters> *memory,
+                                            float sum[2][filters / 8][4])
 {
     using size = geometry<kernel>;
     int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 2;
@@ -181,23 +192,27 @@ __device__ static inline void multiply_rows(const forward_memory<T, kernel, filt
 
 /* One row of 16 outputs of a warp to memory, in whole lines; adds what was stored to the lane's sums. */
 template <class T, int filters>
-__device__ static inline void store_row(T (*staged)[filters + 8], const float sum[filters / 8][4], T *y, int count, int k,
-                                        const T *bias, float total[2][filters / 32], bool summed)
+__device__ static inline void store_row(T (*staged)[filters + 8], const float sum[filters / 8][4], T *y,
+                                        int count, int k, const T *bias, float total[2][filters / 32],
+                                        bool summed)
 {
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int group = 0; group < filters / 8; group++) {
         int f = group * 8 + lane % 4 * 2;
         float low = bias ? to_float(bias[f]) : 0, high = bias ? to_float(bias[f + 1]) : 0;
-        *(uint32_t *)&staged[lane / 4][f] = both(from_float<T>(sum[group][0] + low), from_float<T>(sum[group][1] + high));
-        *(uint32_t *)&staged[lane / 4 + 8][f] = both(from_float<T>(sum[group][2] + low), from_float<T>(sum[group][3] + high));
+        *(uint32_t *)&staged[lane / 4][f] =
+            both(from_float<T>(sum[group][0] + low), from_float<T>(sum[group][1] + high));
+        *(uint32_t *)&staged[lane / 4 + 8][f] =
+            both(from_float<T>(sum[group][2] + low), from_float<T>(sum[group][3] + high));
     }
     __syncwarp();
     constexpr int parts = filters / 8;
 #pragma unroll
     for (int i = 0; i < TILE * parts / 32; i++) {
         int at = i * 32 + lane, pixel = at / parts, part = at % parts;
-        if (pixel < count) *(uint4 *)(y + (int64_t)pixel * k + part * 8) = *(const uint4 *)&staged[pixel][part * 8];
+        if (pixel < count)
+            *(uint4 *)(y + (int64_t)pixel * k + part * 8) = *(const uint4 *)&staged[pixel][part * 8];
     }
     for (int pixel = 0; summed && pixel < count; pixel++)
 #pragma unroll
@@ -209,11 +224,12 @@ __device__ static inline void store_row(T (*staged)[filters + 8], const float su
     __syncwarp();
 }
 
-/* Blocks take `filters` filters from blockIdx.y * filters on, and tiles in turn. Where `shares` is not NULL it gets
- * each block's sums of y and of its squares, [blockIdx.x][sums, squares][k]. */
+/* Blocks take `filters` filters from blockIdx.y * filters on, and tiles in turn. Where `shares` is not NULL
+ * it gets each block's sums of y and of its squares, [blockIdx.x][sums, squares][k]. */
 template <class T, int kernel, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
-    forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias, int tiles, float *shares)
+    forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias, int tiles,
+                   float *shares)
 {
     using size = geometry<kernel>;
     extern __shared__ uint4 shared[];
@@ -235,8 +251,8 @@ __global__ void __launch_bounds__(THREADS, 2)
             int p = t.p + warp * 2 + i;
             if (p >= g.out[0]) continue;
             T *to = y + ((t.n * g.out[0] + p) * g.out[1] + t.q) * g.k + first;
-            store_row<T, filters>(memory->staged[warp], sum[i], to, count, g.k, bias ? bias + first : NULL, total,
-                                  shares != NULL);
+            store_row<T, filters>(memory->staged[warp], sum[i], to, count, g.k, bias ? bias + first : NULL,
+                                  total, shares != NULL);
         }
     }
     if (!shares) return;
@@ -255,8 +271,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-/* Shared memory of the weights' gradient: pairs[i] is the patch's elements i and i + SHIFT, which two neighbouring
- * outputs multiply with the same weight; and d_y of the tile. */
+/* Shared memory of the weights' gradient: pairs[i] is the patch's elements i and i + SHIFT, which two
+ * neighbouring outputs multiply with the same weight; and d_y of the tile. */
 template <class T, int kernel, int filters> struct params_memory {
     uint32_t pairs[(geometry<kernel>::side * geometry<kernel>::pitch + 3) / 4 * 4];
     T d_y[TILE * TILE][filters + 8];
@@ -269,7 +285,8 @@ template <int filters> struct d_y_part {
 };
 
 template <class T, int filters>
-__device__ static inline d_y_part<filters> read_d_y(const struct conv_problem &g, const struct tile &t, const T *d_y)
+__device__ static inline d_y_part<filters> read_d_y(const struct conv_problem &g, const struct tile &t,
+                                                    const T *d_y)
 {
     d_y_part<filters> part;
 #pragma unroll
@@ -278,7 +295,8 @@ __device__ static inline d_y_part<filters> read_d_y(const struct conv_problem &g
         int p = t.p + pixel / TILE, q = t.q + pixel % TILE;
         bool inside = p < g.out[0] && q < g.out[1];
         part.value[i] = {};
-        if (inside) part.value[i] = __ldg((const uint4 *)(d_y + ((t.n * g.out[0] + p) * g.out[1] + q) * g.k + f));
+        if (inside)
+            part.value[i] = __ldg((const uint4 *)(d_y + ((t.n * g.out[0] + p) * g.out[1] + q) * g.k + f));
     }
     return part;
 }
@@ -303,10 +321,10 @@ __device__ static inline void load_transposed(uint32_t to[4], const void *line)
 #endif
 }
 
-/* d_weight = patches (products x outputs) * d_y (outputs x filters). Warps split products in 4 and filters in 2, and
- * each goes over all outputs of a tile, a row of 16 at a step. Which output is which index of the sum does not matter
- * as long as both sides agree: lane quarter j takes outputs 4j .. 4j + 3, so that the lanes' addresses in `pairs` fall
- * into different banks. shares[blockIdx.x][k][kernel][kernel][channel]. */
+/* d_weight = patches (products x outputs) * d_y (outputs x filters). Warps split products in 4 and filters in
+ * 2, and each goes over all outputs of a tile, a row of 16 at a step. Which output is which index of the sum
+ * does not matter as long as both sides agree: lane quarter j takes outputs 4j .. 4j + 3, so that the lanes'
+ * addresses in `pairs` fall into different banks. shares[blockIdx.x][k][kernel][kernel][channel]. */
 template <class T, int kernel, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
     params_kernel(struct conv_problem g, float *shares, const T *x, const T *d_y, int tiles)
@@ -315,7 +333,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     constexpr int parts = (size::steps + 3) / 4, groups = filters / 16;
     extern __shared__ uint4 shared[];
     auto *memory = (params_memory<T, kernel, filters> *)shared;
-    int first = blockIdx.y * filters, lane = threadIdx.x % 32, split = threadIdx.x / 32 % 4, half = threadIdx.x / 128;
+    int first = blockIdx.y * filters, lane = threadIdx.x % 32, split = threadIdx.x / 32 % 4,
+        half = threadIdx.x / 128;
     float sum[parts][groups][4] = {};
     for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
         struct tile t = tile_at(g, index);
@@ -347,7 +366,8 @@ __global__ void __launch_bounds__(THREADS, 2)
                 b[group + 1][0] = got[2];
                 b[group + 1][1] = got[3];
             }
-            const uint32_t *line = memory->pairs + row * STRIDE * size::pitch + lane / 4 + lane % 4 * 4 * SHIFT;
+            const uint32_t *line =
+                memory->pairs + row * STRIDE * size::pitch + lane / 4 + lane % 4 * 4 * SHIFT;
 #pragma unroll
             for (int part = 0; part < parts; part++) {
                 int step = split * parts + part;
@@ -375,7 +395,8 @@ __global__ void __launch_bounds__(THREADS, 2)
 static bool is_ours(const struct conv_problem *p)
 {
     int kernel = p->kernel[0];
-    if (p->dtype == F32 || p->c != CHANNELS || p->groups != 1 || p->k % 32 != 0 || p->phase == PHASE_BACKWARD_DATA)
+    if (p->dtype == F32 || p->c != CHANNELS || p->groups != 1 || p->k % 32 != 0 ||
+        p->phase == PHASE_BACKWARD_DATA)
         return false;
     if (kernel != 3 && kernel != 7) return false;
     for (int i = 0; i < 2; i++)
@@ -398,13 +419,15 @@ static unsigned blocks_across(const struct conv_problem *p, int multiprocessors)
 
 static size_t share_bytes(const struct conv_problem *p)
 {
-    if (p->phase == PHASE_BACKWARD_PARAMS) return (size_t)p->k * p->kernel[0] * p->kernel[1] * CHANNELS * sizeof(float);
+    if (p->phase == PHASE_BACKWARD_PARAMS)
+        return (size_t)p->k * p->kernel[0] * p->kernel[1] * CHANNELS * sizeof(float);
     return p->sums ? (size_t)p->k * 2 * sizeof(float) : 0;
 }
 
 template <class Kernel> static enum status allow_memory(const struct call *call, Kernel kernel, size_t bytes)
 {
-    return cuda_status(call->device, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+    return cuda_status(call->device,
+                       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
                        "asking for shared memory");
 }
 
@@ -417,7 +440,8 @@ static enum status run_forward(const struct conv_problem *p, const struct call *
     auto code = forward_kernel<T, kernel, filters>;
     TRY(allow_memory(call, code, bytes));
     code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, (T *)at.y, (const T *)at.x, (const T *)at.weight,
-                                                    p->bias ? (const T *)at.bias : NULL, tile_count(p), shares);
+                                                    p->bias ? (const T *)at.bias : NULL, tile_count(p),
+                                                    shares);
     TRY(launched(call));
     return p->sums ? conv_sum_shares(call, (float *)call->sums.data, shares, (int)grid.x, 2 * p->k) : OK;
 }
@@ -430,25 +454,30 @@ static enum status run_params(const struct conv_problem *p, const struct call *c
     float *shares = (float *)call->workspace;
     auto code = params_kernel<T, kernel, filters>;
     TRY(allow_memory(call, code, bytes));
-    code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, shares, (const T *)at.x, (const T *)at.y, tile_count(p));
+    code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, shares, (const T *)at.x, (const T *)at.y,
+                                                    tile_count(p));
     TRY(launched(call));
     return conv_sum_shares(call, (float *)at.weight, shares, (int)grid.x, p->k * kernel * kernel * CHANNELS);
 }
 
-template <class T, int kernel> static enum status run_phase(const struct conv_problem *p, const struct call *call)
+template <class T, int kernel>
+static enum status run_phase(const struct conv_problem *p, const struct call *call)
 {
     int filters = block_filters(p);
     dim3 grid(blocks_across(p, cuda_facts(call->device)->multiprocessors), (unsigned)(p->k / filters));
     if (p->phase == PHASE_FORWARD)
-        return filters == 64 ? run_forward<T, kernel, 64>(p, call, grid) : run_forward<T, kernel, 32>(p, call, grid);
-    return filters == 64 ? run_params<T, kernel, 64>(p, call, grid) : run_params<T, kernel, 32>(p, call, grid);
+        return filters == 64 ? run_forward<T, kernel, 64>(p, call, grid)
+                             : run_forward<T, kernel, 32>(p, call, grid);
+    return filters == 64 ? run_params<T, kernel, 64>(p, call, grid)
+                         : run_params<T, kernel, 32>(p, call, grid);
 }
 
 static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
 {
     (void)tools;
     const struct conv_problem *p = &way->problem;
-    if (p->dtype == F16) return p->kernel[0] == 3 ? run_phase<__half, 3>(p, call) : run_phase<__half, 7>(p, call);
+    if (p->dtype == F16)
+        return p->kernel[0] == 3 ? run_phase<__half, 3>(p, call) : run_phase<__half, 7>(p, call);
     return p->kernel[0] == 3 ? run_phase<__nv_bfloat16, 3>(p, call) : run_phase<__nv_bfloat16, 7>(p, call);
 }
 

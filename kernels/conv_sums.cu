@@ -1,6 +1,6 @@
-/* conv_sums.cu: sums over the pixels of an image, channel by channel: the bias's gradient, and the sums and sums of
- * squares that a batch norm behind a convolution wants. First each block sums a share of the pixels, then the shares
- * are summed, in an order that never changes. */
+/* conv_sums.cu: sums over the pixels of an image, channel by channel: the bias's gradient, and the sums and
+ * sums of squares that a batch norm behind a convolution wants. First each block sums a share of the pixels,
+ * then the shares are summed, in an order that never changes. */
 #include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
 
@@ -18,7 +18,8 @@ size_t conv_sums_workspace(int64_t rows, int width, bool squares)
     return (size_t)(share_count(rows) * width) * sizeof(float) * (squares ? 2 : 1);
 }
 
-/* A block is `across` threads wide, each with `width` channels: shares[blockIdx.y][sums, squares][channel]. */
+/* A block is `across` threads wide, each with `width` channels: shares[blockIdx.y][sums, squares][channel].
+ */
 template <class T, int width, bool squares>
 __global__ void shares_kernel(float *shares, const T *y, int64_t rows, int channels, int across)
 {
@@ -27,7 +28,8 @@ __global__ void shares_kernel(float *shares, const T *y, int64_t rows, int chann
     int lane = threadIdx.x % across, down = THREADS / across, first = (blockIdx.x * across + lane) * width;
     float sum[kinds][width] = {};
     if (first < channels)
-        for (int64_t row = (int64_t)blockIdx.y * down + threadIdx.x / across; row < rows; row += (int64_t)gridDim.y * down) {
+        for (int64_t row = (int64_t)blockIdx.y * down + threadIdx.x / across; row < rows;
+             row += (int64_t)gridDim.y * down) {
             chunk<T, width> got = *(const chunk<T, width> *)(y + row * channels + first);
 #pragma unroll
             for (int i = 0; i < width; i++) {
@@ -57,7 +59,8 @@ __global__ static void sum_shares_kernel(float *to, const float *shares, int sha
     int i = blockIdx.x * 32 + threadIdx.x;
     float sum = 0;
     if (i < count)
-        for (int share = threadIdx.y; share < share_count; share += 32) sum += shares[(int64_t)share * count + i];
+        for (int share = threadIdx.y; share < share_count; share += 32)
+            sum += shares[(int64_t)share * count + i];
     sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     sum = sums[threadIdx.x][threadIdx.y];              /* now a warp holds the parts of one element */
@@ -66,10 +69,11 @@ __global__ static void sum_shares_kernel(float *to, const float *shares, int sha
     if (threadIdx.x == 0 && element < count) to[element] = sum;
 }
 
-enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count, int count)
+enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count,
+                            int count)
 {
-    sum_shares_kernel<<<(unsigned)div_up(count, 32), dim3(32, 32), 0, stream_of(call)>>>(to, shares, share_count,
-                                                                                        count);
+    sum_shares_kernel<<<(unsigned)div_up(count, 32), dim3(32, 32), 0, stream_of(call)>>>(to, shares,
+                                                                                         share_count, count);
     return launched(call);
 }
 
@@ -79,8 +83,8 @@ static enum status sums_by(const struct call *call, const T *y, int64_t rows, in
     int lanes = channels / width, across = power_up(lanes, 32);
     unsigned shares = (unsigned)share_count(rows), wide = (unsigned)div_up(lanes, across);
     float *workspace = (float *)call->workspace;
-    shares_kernel<T, width, squares><<<dim3(wide, shares), THREADS, 0, stream_of(call)>>>(workspace, y, rows, channels,
-                                                                                        across);
+    shares_kernel<T, width, squares>
+        <<<dim3(wide, shares), THREADS, 0, stream_of(call)>>>(workspace, y, rows, channels, across);
     TRY(launched(call));
     return conv_sum_shares(call, to, workspace, (int)shares, channels * (squares ? 2 : 1));
 }

@@ -161,7 +161,8 @@ static descriptor graph_geometry(struct dnn_graph *graph, const struct dnn_convo
     return graph_helper(graph, &draft);
 }
 
-void dnn_graph_forward(struct dnn_graph *graph, const struct dnn_convolution *convolution, int x, int weight, int y)
+void dnn_graph_forward(struct dnn_graph *graph, const struct dnn_convolution *convolution, int x, int weight,
+                       int y)
 {
     descriptor geometry = graph_geometry(graph, convolution);
     struct draft draft = draft_begin(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR);
@@ -174,8 +175,8 @@ void dnn_graph_forward(struct dnn_graph *graph, const struct dnn_convolution *co
     graph_operation(graph, &draft);
 }
 
-void dnn_graph_backward_data(struct dnn_graph *graph, const struct dnn_convolution *convolution, int d_y, int weight,
-                             int d_x)
+void dnn_graph_backward_data(struct dnn_graph *graph, const struct dnn_convolution *convolution, int d_y,
+                             int weight, int d_x)
 {
     descriptor geometry = graph_geometry(graph, convolution);
     struct draft draft = draft_begin(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR);
@@ -188,8 +189,8 @@ void dnn_graph_backward_data(struct dnn_graph *graph, const struct dnn_convoluti
     graph_operation(graph, &draft);
 }
 
-void dnn_graph_backward_weight(struct dnn_graph *graph, const struct dnn_convolution *convolution, int x, int d_y,
-                               int d_weight)
+void dnn_graph_backward_weight(struct dnn_graph *graph, const struct dnn_convolution *convolution, int x,
+                               int d_y, int d_weight)
 {
     descriptor geometry = graph_geometry(graph, convolution);
     struct draft draft = draft_begin(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR);
@@ -241,12 +242,14 @@ bool dnn_graph_finish(struct dnn_graph *graph, cudnnHandle_t handle)
 }
 
 /* Reads an attribute that is one descriptor into a new descriptor of that type. */
-static descriptor part_of(descriptor whole, cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type)
+static descriptor part_of(descriptor whole, cudnnBackendAttributeName_t name,
+                          cudnnBackendDescriptorType_t type)
 {
     descriptor part = NULL;
     int64_t count = 0;
     if (cudnnBackendCreateDescriptor(type, &part) != CUDNN_STATUS_SUCCESS) return NULL;
-    if (cudnnBackendGetAttribute(whole, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &part) == CUDNN_STATUS_SUCCESS &&
+    if (cudnnBackendGetAttribute(whole, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &part) ==
+            CUDNN_STATUS_SUCCESS &&
         count == 1)
         return part;
     descriptor_free(part);
@@ -291,12 +294,13 @@ static bool knob_print(descriptor knob, char text[DNN_ENGINE_TEXT], int *length)
 {
     cudnnBackendKnobType_t type;
     int64_t value, count;
-    if (cudnnBackendGetAttribute(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &count, &type) !=
-            CUDNN_STATUS_SUCCESS ||
-        cudnnBackendGetAttribute(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &count, &value) !=
-            CUDNN_STATUS_SUCCESS)
+    if (cudnnBackendGetAttribute(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &count,
+                                 &type) != CUDNN_STATUS_SUCCESS ||
+        cudnnBackendGetAttribute(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &count,
+                                 &value) != CUDNN_STATUS_SUCCESS)
         return false;
-    *length += snprintf(text + *length, (size_t)(DNN_ENGINE_TEXT - *length), " %d=%" PRId64, (int)type, value);
+    *length +=
+        snprintf(text + *length, (size_t)(DNN_ENGINE_TEXT - *length), " %d=%" PRId64, (int)type, value);
     return *length < DNN_ENGINE_TEXT;
 }
 
@@ -306,9 +310,11 @@ static bool knobs_print(descriptor config, char text[DNN_ENGINE_TEXT], int lengt
     int64_t count = 0;
     bool good = true;
     for (int i = 0; good && i < KNOBS; i++)
-        good = cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &knobs[i]) == CUDNN_STATUS_SUCCESS;
-    good = good && cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                                            KNOBS, &count, knobs) == CUDNN_STATUS_SUCCESS;
+        good = cudnnBackendCreateDescriptor(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &knobs[i]) ==
+               CUDNN_STATUS_SUCCESS;
+    good = good &&
+           cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                                    KNOBS, &count, knobs) == CUDNN_STATUS_SUCCESS;
     for (int64_t i = 0; good && i < count && i < KNOBS; i++) good = knob_print(knobs[i], text, &length);
     for (int i = 0; i < KNOBS; i++) descriptor_free(knobs[i]);
     return good && count <= KNOBS;
@@ -321,8 +327,8 @@ static bool config_print(const struct dnn_graph *graph, descriptor config, const
     descriptor engine = part_of(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     if (!engine) return false;
     int64_t index = 0, count = 0;
-    bool good = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, &index) ==
-                    CUDNN_STATUS_SUCCESS &&
+    bool good = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count,
+                                         &index) == CUDNN_STATUS_SUCCESS &&
                 engine_keeps(graph, engine, rules);
     if (good) good = knobs_print(config, text, snprintf(text, DNN_ENGINE_TEXT, "%" PRId64, index));
     descriptor_free(engine);
@@ -338,8 +344,8 @@ static bool is_known(char engines[][DNN_ENGINE_TEXT], int count, const char *tex
 
 #define ADVICE 64               /* configurations asked for at once */
 
-static int engines_by(const struct dnn_graph *graph, cudnnBackendHeurMode_t mode, const struct dnn_rules *rules,
-                      int count, int most, char engines[][DNN_ENGINE_TEXT])
+static int engines_by(const struct dnn_graph *graph, cudnnBackendHeurMode_t mode,
+                      const struct dnn_rules *rules, int count, int most, char engines[][DNN_ENGINE_TEXT])
 {
     descriptor configs[ADVICE] = {NULL};
     int64_t got = 0;
@@ -349,13 +355,15 @@ static int engines_by(const struct dnn_graph *graph, cudnnBackendHeurMode_t mode
     descriptor advice = draft_end(&draft);
     if (!advice) return count;
     for (int i = 0; i < ADVICE; i++)
-        if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]) != CUDNN_STATUS_SUCCESS)
+        if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]) !=
+            CUDNN_STATUS_SUCCESS)
             configs[i] = NULL;
-    if (cudnnBackendGetAttribute(advice, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, ADVICE, &got,
-                                 configs) != CUDNN_STATUS_SUCCESS)
+    if (cudnnBackendGetAttribute(advice, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, ADVICE,
+                                 &got, configs) != CUDNN_STATUS_SUCCESS)
         got = 0;
     for (int64_t i = 0; i < got && i < ADVICE && count < most; i++)
-        if (config_print(graph, configs[i], rules, engines[count]) && !is_known(engines, count, engines[count]))
+        if (config_print(graph, configs[i], rules, engines[count]) &&
+            !is_known(engines, count, engines[count]))
             count++;
     for (int i = 0; i < ADVICE; i++) descriptor_free(configs[i]);
     descriptor_free(advice);
@@ -378,7 +386,8 @@ static int knobs_parse(const char *text, descriptor knobs[KNOBS])
     while (*text) {
         int type, used = 0;
         int64_t value;
-        if (count == KNOBS || sscanf(text, " %d=%" SCNd64 "%n", &type, &value, &used) < 2 || used == 0) return -1;
+        if (count == KNOBS || sscanf(text, " %d=%" SCNd64 "%n", &type, &value, &used) < 2 || used == 0)
+            return -1;
         cudnnBackendKnobType_t kind = (cudnnBackendKnobType_t)type;
         struct draft draft = draft_begin(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
         draft_set(&draft, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &kind);
@@ -435,8 +444,8 @@ struct dnn_plan *dnn_plan_make(struct dnn_graph *graph, cudnnHandle_t handle, co
     if (plan->engine) plan->config = config_make(plan->engine, engine);
     if (plan->config) plan->plan = plan_descriptor(handle, plan->config);
     int64_t bytes = 0, count = 0;
-    if (plan->plan && cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                                               1, &count, &bytes) == CUDNN_STATUS_SUCCESS) {
+    if (plan->plan && cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                               CUDNN_TYPE_INT64, 1, &count, &bytes) == CUDNN_STATUS_SUCCESS) {
         plan->workspace = (size_t)bytes;
         return plan;
     }

@@ -1,7 +1,7 @@
 /* cuda_dnn.h: small graphs of operations for cuDNN, the engines that take them, and plans that run them.
  *
- * A graph is described tensor by tensor and operation by operation, finished, and then asked for engines. What
- * the library refuses is no error here: it has other engines, and callers have other ways. */
+ * A graph is described tensor by tensor and operation by operation, finished, and then asked for engines.
+ * What the library refuses is no error here: it has other engines, and callers have other ways. */
 #ifndef DEVICE_CUDA_DNN_H
 #define DEVICE_CUDA_DNN_H
 
@@ -35,11 +35,12 @@ void dnn_graph_free(struct dnn_graph *graph);
 int dnn_graph_tensor(struct dnn_graph *graph, struct dnn_tensor tensor);
 
 /* Operations, in running order. Arithmetic is fp32 (tf32 where dnn_rules say so). */
-void dnn_graph_forward(struct dnn_graph *graph, const struct dnn_convolution *convolution, int x, int weight, int y);
-void dnn_graph_backward_data(struct dnn_graph *graph, const struct dnn_convolution *convolution, int d_y, int weight,
-                             int d_x);
-void dnn_graph_backward_weight(struct dnn_graph *graph, const struct dnn_convolution *convolution, int x, int d_y,
-                               int d_weight);
+void dnn_graph_forward(struct dnn_graph *graph, const struct dnn_convolution *convolution, int x, int weight,
+                       int y);
+void dnn_graph_backward_data(struct dnn_graph *graph, const struct dnn_convolution *convolution, int d_y,
+                             int weight, int d_x);
+void dnn_graph_backward_weight(struct dnn_graph *graph, const struct dnn_convolution *convolution, int x,
+                               int d_y, int d_weight);
 void dnn_graph_add(struct dnn_graph *graph, int a, int b, int y);
 /* Per channel: the sum of x and of its squares, fp32 of dimensions 1, c, 1, 1. */
 void dnn_graph_statistics(struct dnn_graph *graph, int x, int sum, int squares);
