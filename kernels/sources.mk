@@ -7,13 +7,16 @@ CUDA_SOURCES += \
 	kernels/conv_depthwise.cu \
 	kernels/conv_direct.cu \
 	kernels/conv_layout.cu \
+	kernels/conv_product.cu \
+	kernels/conv_stem.cu \
+	kernels/conv_sums.cu \
 	kernels/dropout.cu \
 	kernels/relu.cu \
 	kernels/softmax_cross_entropy.cu \
 	kernels/topk.cu \
 	kernels/update.cu
 
-EXTRA_DIST += kernels/batchnorm.cuh kernels/block.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cuda.cuh kernels/elementwise.cuh
+EXTRA_DIST += kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cuda.cuh kernels/elementwise.cuh
 
 libkernels_a_SOURCES = \
 	kernels/adaptive_avgpool.c \
