@@ -280,10 +280,10 @@ static bool engine_keeps(const struct dnn_graph *graph, descriptor engine, const
         /* Sums in half precision, and transforms that cancel more digits than a reader of "fp32" expects. */
         case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
         case CUDNN_NUMERICAL_NOTE_FFT:
+        case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
         case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
         case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13: return false;
         case CUDNN_NUMERICAL_NOTE_WINOGRAD:
-        case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
         case CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP:
         case CUDNN_NUMERICAL_NOTE_TYPE_COUNT: break;
         }
