@@ -2,13 +2,14 @@
  * ceil((i + 1) * in / size), as torch.nn.AdaptiveAvgPool2d. */
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/pool.h"
 
 struct adaptive {
     int64_t size;
 };
 
-static struct pool_plane plane_open(const struct call *call)
+struct pool_plane adaptive_avgpool_plane(const struct call *call)
 {
     const struct adaptive *s = call->settings;
     struct shape x = call->x[0].shape;
@@ -26,25 +27,25 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
 
 static enum status forward(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = adaptive_avgpool_plane(call);
     return pool_average(call, &plane);
 }
 
 static enum status backward(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = adaptive_avgpool_plane(call);
     return pool_average_backward(call, &plane);
 }
 
 static enum status forward_cpu(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = adaptive_avgpool_plane(call);
     return pool_average_cpu(call, &plane);
 }
 
 static enum status backward_cpu(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = adaptive_avgpool_plane(call);
     return pool_average_backward_cpu(call, &plane);
 }
 
@@ -77,5 +78,6 @@ const struct op adaptive_avgpool_op = {
     .shape = shape,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(adaptive_avgpool_cuda),
     .examples = examples,
 };

@@ -2,13 +2,14 @@
  * ceil((i + 1) * in / size), as torch.nn.AdaptiveMaxPool2d. */
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/pool.h"
 
 struct adaptive {
     int64_t size;
 };
 
-static struct pool_plane plane_open(const struct call *call)
+struct pool_plane adaptive_maxpool_plane(const struct call *call)
 {
     const struct adaptive *s = call->settings;
     struct shape x = call->x[0].shape;
@@ -44,25 +45,25 @@ static unsigned reads(const void *settings, enum phase phase)
 
 static enum status forward(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = adaptive_maxpool_plane(call);
     return pool_maximum(call, &plane);
 }
 
 static enum status backward(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = adaptive_maxpool_plane(call);
     return pool_maximum_backward(call, &plane);
 }
 
 static enum status forward_cpu(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = adaptive_maxpool_plane(call);
     return pool_maximum_cpu(call, &plane);
 }
 
 static enum status backward_cpu(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = adaptive_maxpool_plane(call);
     return pool_maximum_backward_cpu(call, &plane);
 }
 
@@ -97,5 +98,6 @@ const struct op adaptive_maxpool_op = {
     .reads = reads,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(adaptive_maxpool_cuda),
     .examples = examples,
 };

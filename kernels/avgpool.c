@@ -1,9 +1,10 @@
 /* avgpool: the mean of every window, as torch.nn.AvgPool2d. */
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/pool.h"
 
-static struct pool_plane plane_open(const struct call *call)
+struct pool_plane avgpool_plane(const struct call *call)
 {
     const struct pool *s = call->settings;
     struct shape x = call->x[0].shape;
@@ -19,25 +20,25 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
 
 static enum status forward(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = avgpool_plane(call);
     return pool_average(call, &plane);
 }
 
 static enum status backward(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = avgpool_plane(call);
     return pool_average_backward(call, &plane);
 }
 
 static enum status forward_cpu(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = avgpool_plane(call);
     return pool_average_cpu(call, &plane);
 }
 
 static enum status backward_cpu(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = avgpool_plane(call);
     return pool_average_backward_cpu(call, &plane);
 }
 
@@ -81,5 +82,6 @@ const struct op avgpool_op = {
     .shape = shape,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(avgpool_cuda),
     .examples = examples,
 };

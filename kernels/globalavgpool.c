@@ -1,9 +1,10 @@
 /* globalavgpool: the mean over h and w. */
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/pool.h"
 
-static struct pool_plane plane_open(const struct call *call)
+struct pool_plane globalavgpool_plane(const struct call *call)
 {
     struct shape x = call->x[0].shape;
     return (struct pool_plane){pool_axis_adaptive(x.h, 1), pool_axis_adaptive(x.w, 1), false};
@@ -19,25 +20,25 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
 
 static enum status forward(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = globalavgpool_plane(call);
     return pool_average(call, &plane);
 }
 
 static enum status backward(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = globalavgpool_plane(call);
     return pool_average_backward(call, &plane);
 }
 
 static enum status forward_cpu(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = globalavgpool_plane(call);
     return pool_average_cpu(call, &plane);
 }
 
 static enum status backward_cpu(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = globalavgpool_plane(call);
     return pool_average_backward_cpu(call, &plane);
 }
 
@@ -61,5 +62,6 @@ const struct op globalavgpool_op = {
     .shape = shape,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(globalavgpool_cuda),
     .examples = examples,
 };

@@ -2,9 +2,10 @@
  * The border counts as minus infinity. */
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/pool.h"
 
-static struct pool_plane plane_open(const struct call *call)
+struct pool_plane maxpool_plane(const struct call *call)
 {
     const struct pool *s = call->settings;
     struct shape x = call->x[0].shape;
@@ -39,25 +40,25 @@ static unsigned reads(const void *settings, enum phase phase)
 
 static enum status forward(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = maxpool_plane(call);
     return pool_maximum(call, &plane);
 }
 
 static enum status backward(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = maxpool_plane(call);
     return pool_maximum_backward(call, &plane);
 }
 
 static enum status forward_cpu(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = maxpool_plane(call);
     return pool_maximum_cpu(call, &plane);
 }
 
 static enum status backward_cpu(const struct call *call)
 {
-    struct pool_plane plane = plane_open(call);
+    struct pool_plane plane = maxpool_plane(call);
     return pool_maximum_backward_cpu(call, &plane);
 }
 
@@ -103,5 +104,6 @@ const struct op maxpool_op = {
     .reads = reads,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(maxpool_cuda),
     .examples = examples,
 };

@@ -50,11 +50,20 @@ struct pool_plane {
 };
 double pool_divisor(const struct pool_plane *plane, int64_t h, int64_t w);
 
-/* Averages: plain loops, and by blocks of channels on threads. */
+/* The planes of each op's calls. */
+struct pool_plane maxpool_plane(const struct call *call);
+struct pool_plane avgpool_plane(const struct call *call);
+struct pool_plane globalavgpool_plane(const struct call *call);
+struct pool_plane adaptive_avgpool_plane(const struct call *call);
+struct pool_plane adaptive_maxpool_plane(const struct call *call);
+
+/* Averages: plain loops, by blocks of channels on threads, and on CUDA. */
 enum status pool_average(const struct call *call, const struct pool_plane *plane);
 enum status pool_average_backward(const struct call *call, const struct pool_plane *plane);
 enum status pool_average_cpu(const struct call *call, const struct pool_plane *plane);
 enum status pool_average_backward_cpu(const struct call *call, const struct pool_plane *plane);
+enum status pool_average_cuda(const struct call *call, const struct pool_plane *plane);
+enum status pool_average_backward_cuda(const struct call *call, const struct pool_plane *plane);
 
 /* Maxima: the first of equals, and a NaN beats all, as in torch. saved[0] is where in its window
  * each maximum lies. */
@@ -62,6 +71,8 @@ enum status pool_maximum(const struct call *call, const struct pool_plane *plane
 enum status pool_maximum_backward(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_cpu(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_backward_cpu(const struct call *call, const struct pool_plane *plane);
+enum status pool_maximum_cuda(const struct call *call, const struct pool_plane *plane);
+enum status pool_maximum_backward_cuda(const struct call *call, const struct pool_plane *plane);
 
 /* An input's number, from 0, in a window: its row in it times this, and its column. */
 static inline int64_t pool_row_length(const struct pool_plane *plane)

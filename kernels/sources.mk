@@ -1,7 +1,15 @@
 EXTRA_DIST += kernels/ops.def
 
 CUDA_SOURCES += \
+	kernels/adaptive_avgpool.cu \
+	kernels/adaptive_maxpool.cu \
+	kernels/add.cu \
+	kernels/avgpool.cu \
 	kernels/batchnorm.cu \
+	kernels/border.cu \
+	kernels/cast.cu \
+	kernels/channel_pad.cu \
+	kernels/concat.cu \
 	kernels/conv.cu \
 	kernels/conv_cudnn.cu \
 	kernels/conv_depthwise.cu \
@@ -11,12 +19,24 @@ CUDA_SOURCES += \
 	kernels/conv_stem.cu \
 	kernels/conv_sums.cu \
 	kernels/dropout.cu \
+	kernels/flatten.cu \
+	kernels/gelu.cu \
+	kernels/globalavgpool.cu \
+	kernels/leaky_relu.cu \
+	kernels/linear.cu \
+	kernels/lrn.cu \
+	kernels/maxpool.cu \
+	kernels/pad.cu \
+	kernels/pool_average.cu \
+	kernels/pool_maximum.cu \
 	kernels/relu.cu \
+	kernels/relu6.cu \
+	kernels/silu.cu \
 	kernels/softmax_cross_entropy.cu \
 	kernels/topk.cu \
 	kernels/update.cu
 
-EXTRA_DIST += kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cuda.cuh kernels/elementwise.cuh
+EXTRA_DIST += kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cuda.cuh kernels/elementwise.cuh kernels/pool.cuh kernels/rows.cuh
 
 libkernels_a_SOURCES = \
 	kernels/adaptive_avgpool.c \

@@ -1,0 +1,353 @@
+/* pool_maximum.cu: maxima over windows. Backward gathers: each input adds up what the windows over it give. */
+#include "kernels/pool.cuh"
+
+/* The maxima so far of neighbouring channels, and their numbers in the window. The first of equals stays; a NaN
+ * takes over, the last of several. */
+template <class T, class N, int width> struct maxima {
+    using input = chunk<T, width>;
+    float value[width];
+    int number[width];
+
+    __device__ void start(int first)
+    {
+#pragma unroll
+        for (int e = 0; e < width; e++) value[e] = -INFINITY, number[e] = first;
+    }
+    __device__ static void outside(input &x)
+    {
+#pragma unroll
+        for (int e = 0; e < width; e++) x.at[e] = from_float<T>(-INFINITY);
+    }
+    __device__ void take(const input &x, int at)
+    {
+#pragma unroll
+        for (int e = 0; e < width; e++) {
+            float here = to_float(x.at[e]);
+            bool take = here > value[e] || here != here;
+            value[e] = take ? here : value[e];
+            number[e] = take ? at : number[e];
+        }
+    }
+    __device__ bool sure() { return true; }
+    __device__ void store(T *y, N *numbers) const
+    {
+        chunk<T, width> values;
+        chunk<N, width> places;
+#pragma unroll
+        for (int e = 0; e < width; e++) values.at[e] = from_float<T>(value[e]), places.at[e] = (N)number[e];
+        *(chunk<T, width> *)y = values;
+        if (numbers) *(chunk<N, width> *)numbers = places;
+    }
+};
+
+template <class T> struct pair_of;
+template <> struct pair_of<__half> {
+    using type = __half2;
+    static constexpr uint32_t infinities = 0xfc00fc00u;    /* negative */
+};
+template <> struct pair_of<__nv_bfloat16> {
+    using type = __nv_bfloat162;
+    static constexpr uint32_t infinities = 0xff80ff80u;
+};
+
+/* The same on pairs of 16-bit numbers, a third of the instructions. A NaN gets in, but its place does not. */
+template <class T> struct paired_maxima {
+    using pair = typename pair_of<T>::type;
+    static constexpr int pairs = pack<T>::count / 2;
+    using input = chunk<uint32_t, pairs>;
+    input value, number;
+
+    __device__ static pair &as_pair(uint32_t &word) { return reinterpret_cast<pair &>(word); }
+    __device__ static uint32_t as_word(pair two) { return reinterpret_cast<uint32_t &>(two); }
+
+    __device__ static void outside(input &x)
+    {
+#pragma unroll
+        for (int p = 0; p < pairs; p++) x.at[p] = pair_of<T>::infinities;
+    }
+    __device__ void start(int first)
+    {
+        outside(value);
+#pragma unroll
+        for (int p = 0; p < pairs; p++) number.at[p] = (uint32_t)first * 0x10001u;
+    }
+    __device__ void take(input x, int at)
+    {
+        uint32_t here = (uint32_t)at * 0x10001u;
+#pragma unroll
+        for (int p = 0; p < pairs; p++) {
+            uint32_t greater = __hgt2_mask(as_pair(x.at[p]), as_pair(value.at[p]));
+            value.at[p] = as_word(__hmax2_nan(as_pair(value.at[p]), as_pair(x.at[p])));
+            number.at[p] = (greater & here) | (~greater & number.at[p]);
+        }
+    }
+    __device__ bool sure()
+    {
+        bool sure = true;
+#pragma unroll
+        for (int p = 0; p < pairs; p++) sure = sure && __hbeq2(as_pair(value.at[p]), as_pair(value.at[p]));
+        return sure;
+    }
+    __device__ void store(T *y, uint8_t *numbers) const
+    {
+        *(input *)y = value;
+        if (!numbers) return;
+        chunk<uint32_t, pairs / 2> places;
+#pragma unroll
+        for (int p = 0; p < pairs / 2; p++)
+            places.at[p] = __byte_perm(number.at[2 * p], number.at[2 * p + 1], 0x6420);
+        *(chunk<uint32_t, pairs / 2> *)numbers = places;
+    }
+};
+
+/* Offers every input of the window to `best`. x is where the image's chunk of channels begins. */
+template <class T, class Best>
+__device__ static inline void walk(Best &best, const T *x, int64_t channels, const struct plane &p, int h, int w)
+{
+    struct span rows = inputs_of(p.h, h), columns = inputs_of(p.w, w);
+    int step_h = p.h.adaptive ? 1 : p.h.dilation, step_w = p.w.adaptive ? 1 : p.w.dilation;
+    best.start(rows.skipped * p.row_length + columns.skipped);
+    for (int i = rows.first, row = rows.skipped; i < rows.end; i += step_h, row++)
+        for (int j = columns.first, column = columns.skipped; j < columns.end; j += step_w, column++)
+            best.take(*(const typename Best::input *)(x + ((int64_t)i * p.w.in + j) * channels),
+                      row * p.row_length + column);
+}
+
+/* The same for kernels of a known size without dilation: all loads are under way at once. */
+template <class T, int kernel, class Best>
+__device__ static inline void walk_square(Best &best, const T *x, int64_t channels, const struct plane &p, int h, int w)
+{
+    int top = h * p.h.stride - p.h.pad, left = w * p.w.stride - p.w.pad;
+    const T *corner = x + ((int64_t)top * p.w.in + left) * channels;
+    int64_t pitch = p.w.in * channels;
+    typename Best::input got[kernel * kernel];
+#pragma unroll
+    for (int i = 0; i < kernel * kernel; i++) {
+        unsigned row = top + i / kernel, column = left + i % kernel;
+        Best::outside(got[i]);
+        if (row < (unsigned)p.h.in && column < (unsigned)p.w.in)
+            got[i] = *(const typename Best::input *)(corner + i / kernel * pitch + i % kernel * channels);
+    }
+    best.start(max(-top, 0) * kernel + max(-left, 0));
+#pragma unroll
+    for (int i = 0; i < kernel * kernel; i++) best.take(got[i], i);
+}
+
+/* Where a NaN is, numbers are found again, slowly. */
+template <class T, class N, int width>
+__device__ __noinline__ static void find_again(T *y, N *numbers, const T *x, int64_t channels, const struct plane &p,
+                                               int h, int w)
+{
+    maxima<T, N, width> best;
+    walk<T>(best, x, channels, p, h, w);
+    best.store(y, numbers);
+}
+
+/* kernel 0: any. */
+template <class T, class N, int width, int kernel, class Best>
+__global__ void __launch_bounds__(POOL_THREADS, 4)
+pool_maxima(T *y, N *numbers, const T *x, const __grid_constant__ struct plane p, const __grid_constant__ struct tiles t)
+{
+    int64_t channels = (int64_t)t.chunks * width;
+    for_each(t, [&](int64_t n, int h, int w, int c) {
+        const T *image = x + n * p.h.in * p.w.in * channels + c * width;
+        int64_t at = ((n * t.h + h) * t.w + w) * channels + c * width;
+        Best best;
+        if constexpr (kernel > 0) walk_square<T, kernel>(best, image, channels, p, h, w);
+        else walk<T>(best, image, channels, p, h, w);
+        if (best.sure()) best.store(y + at, numbers ? numbers + at : NULL);
+        else find_again<T, N, width>(y + at, numbers ? numbers + at : NULL, image, channels, p, h, w);
+    });
+}
+
+template <class T, class N, int width>
+__global__ void __launch_bounds__(POOL_THREADS, 4)
+pool_maxima_backward(T *d_x, const T *d_y, const N *numbers, const __grid_constant__ struct plane p,
+                     const __grid_constant__ struct tiles t)
+{
+    int64_t channels = (int64_t)t.chunks * width;
+    for_each(t, [&](int64_t n, int h, int w, int c) {
+        struct span rows = outputs_of(p.h, h), columns = outputs_of(p.w, w);
+        int64_t first = n * p.h.out * p.w.out * channels + c * width;
+        float sum[width] = {};
+        for (int i = rows.first; i < rows.end; i++)
+            for (int j = columns.first; j < columns.end; j++) {
+                int row = position_of(p.h, i, h), column = position_of(p.w, j, w);
+                if (row < 0 || column < 0) continue;
+                int64_t at = first + ((int64_t)i * p.w.out + j) * channels;
+                chunk<N, width> theirs = *(const chunk<N, width> *)(numbers + at);
+                chunk<T, width> given = *(const chunk<T, width> *)(d_y + at);
+#pragma unroll
+                for (int e = 0; e < width; e++)
+                    if ((int)theirs.at[e] == row * p.row_length + column) sum[e] += to_float(given.at[e]);
+            }
+        chunk<T, width> result;
+#pragma unroll
+        for (int e = 0; e < width; e++) result.at[e] = from_float<T>(sum[e]);
+        *(chunk<T, width> *)(d_x + ((n * t.h + h) * t.w + w) * channels + c * width) = result;
+    });
+}
+
+/* The numbers of neighbouring channels; `none` are no windows' numbers. */
+template <int width> struct places {
+    int number[width];
+    __device__ void none()
+    {
+#pragma unroll
+        for (int e = 0; e < width; e++) number[e] = -1;
+    }
+    __device__ void load(const uint8_t *from)
+    {
+        chunk<uint8_t, width> bytes = *(const chunk<uint8_t, width> *)from;
+#pragma unroll
+        for (int e = 0; e < width; e++) number[e] = bytes.at[e];
+    }
+    __device__ bool is(int e, int mine) const { return number[e] == mine; }
+};
+template <int words> struct packed_places {
+    chunk<uint32_t, words> word;
+    __device__ void none()
+    {
+#pragma unroll
+        for (int k = 0; k < words; k++) word.at[k] = ~0u;
+    }
+    __device__ void load(const uint8_t *from) { word = *(const chunk<uint32_t, words> *)from; }
+    __device__ bool is(int e, int mine) const
+    {
+        return ((word.at[e / 4] ^ mine * 0x01010101u) & 0xffu << 8 * (e % 4)) == 0;
+    }
+};
+template <> struct places<4> : packed_places<1> {};
+template <> struct places<8> : packed_places<2> {};
+
+/* The same for kernels and strides of a known size without dilation. A thread makes a cell of stride x stride
+ * inputs, of which the first is where a window begins: so the numbers in the windows over them are constants. The
+ * windows are those of the cell's own output and of some before it, in both directions. */
+template <class T, int width, int kernel, int stride>
+__global__ void __launch_bounds__(POOL_THREADS, (kernel + stride - 1) / stride > 2 ? 2 : 4)
+pool_maxima_cells(T *d_x, const T *d_y, const uint8_t *numbers, const __grid_constant__ struct plane p,
+                  const __grid_constant__ struct tiles t)
+{
+    constexpr int back = (kernel + stride - 1) / stride;
+    int64_t channels = (int64_t)t.chunks * width;
+    for_each(t, [&](int64_t n, int i, int j, int c) {
+        places<width> place[back][back];
+        chunk<T, width> given[back][back];
+        int64_t own = ((n * p.h.out + i) * p.w.out + j) * channels + c * width, out_pitch = p.w.out * channels;
+#pragma unroll
+        for (int u = 0; u < back; u++)
+#pragma unroll
+            for (int v = 0; v < back; v++) {
+                place[u][v].none();
+                if ((unsigned)(i - u) >= (unsigned)p.h.out || (unsigned)(j - v) >= (unsigned)p.w.out) continue;
+                int64_t at = own - u * out_pitch - v * channels;
+                place[u][v].load(numbers + at);
+                given[u][v] = *(const chunk<T, width> *)(d_y + at);
+            }
+        int top = i * stride - p.h.pad, left = j * stride - p.w.pad;
+        int64_t in_pitch = p.w.in * channels, corner = ((n * p.h.in + top) * p.w.in + left) * channels + c * width;
+#pragma unroll
+        for (int a = 0; a < stride; a++)
+#pragma unroll
+            for (int b = 0; b < stride; b++) {
+                if ((unsigned)(top + a) >= (unsigned)p.h.in || (unsigned)(left + b) >= (unsigned)p.w.in) continue;
+                float sum[width] = {};
+#pragma unroll
+                for (int u = back - 1; u >= 0; u--)
+#pragma unroll
+                    for (int v = back - 1; v >= 0; v--) {
+                        if (a + u * stride >= kernel || b + v * stride >= kernel) continue;
+#pragma unroll
+                        for (int e = 0; e < width; e++)
+                            if (place[u][v].is(e, (a + u * stride) * kernel + b + v * stride))
+                                sum[e] += to_float(given[u][v].at[e]);
+                    }
+                chunk<T, width> result;
+#pragma unroll
+                for (int e = 0; e < width; e++) result.at[e] = from_float<T>(sum[e]);
+                *(chunk<T, width> *)(d_x + corner + a * in_pitch + b * channels) = result;
+            }
+    });
+}
+
+/* How many cells of `stride` inputs cover an axis, the first beginning in the border. */
+static int64_t cells_of(const struct pool_axis *axis)
+{
+    return div_up(axis->in + axis->pad, axis->stride);
+}
+
+/* What a call works on, with its types. */
+template <class T, class N, int width> struct pooling {
+    const struct call *call;
+    const struct pool_plane *plane;
+
+    template <int kernel> enum status forward() const
+    {
+        struct tiles t = tiles_of(call->y.shape, width);
+        N *numbers = call->saved_count ? (N *)call->saved[0].data : NULL;
+        auto launch = [&](auto best) {
+            pool_maxima<T, N, width, kernel, decltype(best)><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
+                (T *)call->y.data, numbers, (const T *)call->x[0].data, plane_of(plane), t);
+            return launched(call);
+        };
+        if constexpr (sizeof(T) == 2 && sizeof(N) == 1 && width > 1) return launch(paired_maxima<T>());
+        else return launch(maxima<T, N, width>());
+    }
+
+    enum status backward() const
+    {
+        struct tiles t = tiles_of(call->d_x[0].shape, width);
+        pool_maxima_backward<T, N, width><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
+            (T *)call->d_x[0].data, (const T *)call->d_y.data, (const N *)call->saved[0].data, plane_of(plane), t);
+        return launched(call);
+    }
+
+    template <int kernel, int stride> enum status backward_cells() const
+    {
+        struct shape d_x = call->d_x[0].shape;
+        struct tiles t = tiles_of(shape_nhwc(d_x.n, cells_of(&plane->h), cells_of(&plane->w), d_x.c), width);
+        pool_maxima_cells<T, width, kernel, stride><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
+            (T *)call->d_x[0].data, (const T *)call->d_y.data, (const N *)call->saved[0].data, plane_of(plane), t);
+        return launched(call);
+    }
+};
+
+/* Calls work(pooling, known): numbers of bytes have code for known kernels. */
+template <class Work>
+static enum status with_pooling(const struct call *call, const struct pool_plane *plane, struct shape made, Work work)
+{
+    TRY(plane_check(plane));
+    if (shape_count(made) == 0) return OK;
+    return with_chunk(call->d_y.data ? call->d_y.dtype : call->y.dtype, made.c, [&](auto type, auto wide) {
+        using T = decltype(type);
+        constexpr int width = decltype(wide)::number;
+        if (plane->h.adaptive) return work(pooling<T, int32_t, width>{call, plane}, constant<0>());
+        return work(pooling<T, uint8_t, width>{call, plane}, constant<1>());
+    });
+}
+
+enum status pool_maximum_cuda(const struct call *call, const struct pool_plane *plane)
+{
+    return with_pooling(call, plane, call->y.shape, [&](const auto &pooling, auto known) {
+        if constexpr (decltype(known)::number) {
+            if (known_kernel(plane) == 2) return pooling.template forward<2>();
+            if (known_kernel(plane) == 3) return pooling.template forward<3>();
+        }
+        return pooling.template forward<0>();
+    });
+}
+
+enum status pool_maximum_backward_cuda(const struct call *call, const struct pool_plane *plane)
+{
+    if (!call->d_x[0].data) return OK;
+    return with_pooling(call, plane, call->d_x[0].shape, [&](const auto &pooling, auto known) {
+        if constexpr (decltype(known)::number) {
+            int kernel = known_kernel(plane), stride = (int)plane->h.stride;
+            if (kernel == 2 && stride == 2) return pooling.template backward_cells<2, 2>();
+            if (kernel == 3 && stride == 2) return pooling.template backward_cells<3, 2>();
+            if (kernel == 3 && stride == 3) return pooling.template backward_cells<3, 3>();
+            if (kernel == 3 && stride == 1) return pooling.template backward_cells<3, 1>();
+        }
+        return pooling.backward();
+    });
+}

@@ -1,0 +1,117 @@
+/* rows.cuh: sums over the rows of matrices, and a row spread over all: what means over images and gradients of
+ * biases are. Sums are fp32 in an order that only the shape and the device's size decide. */
+#ifndef KERNELS_ROWS_CUH
+#define KERNELS_ROWS_CUH
+
+#include "kernels/chunk.cuh"
+
+/* `images` matrices of rows x columns, each times `factor`. Blocks are `across` chunks wide and `down` rows deep;
+ * `tiles` of them lie beside each other. */
+struct rows_layout {
+    int64_t images, rows, columns;
+    float factor;
+    int across, down;
+    int64_t tiles;
+};
+
+#define ROWS_THREADS 1024
+#define ROWS_ACROSS 32
+
+/* Few blocks are made narrower, then deeper, so that there are enough threads. */
+static inline struct rows_layout rows_layout(const struct call *call, int64_t images, int64_t rows, int64_t columns,
+                                             float factor, int width)
+{
+    struct rows_layout l = {.images = images, .rows = rows, .columns = columns, .factor = factor};
+    int64_t chunks = columns / width, enough = 2 * cuda_facts(call->device)->multiprocessors;
+    l.across = power_up(chunks, ROWS_ACROSS);
+    while (l.across > 8 && images * div_up(chunks, (int64_t)l.across) < enough) l.across /= 2;
+    l.tiles = div_up(chunks, (int64_t)l.across);
+    l.down = power_up(rows, (images * l.tiles < enough ? ROWS_THREADS : 256) / l.across);
+    return l;
+}
+
+template <class Y, class X, int width>
+__global__ void __launch_bounds__(ROWS_THREADS) sum_rows_kernel(Y *y, const X *x, struct rows_layout l)
+{
+    extern __shared__ float partial[];
+    unsigned image = blockIdx.x / (unsigned)l.tiles, tile = blockIdx.x % (unsigned)l.tiles;
+    int64_t column = ((int64_t)tile * l.across + threadIdx.x) * width;
+    float sum[width] = {};
+    if (column < l.columns) {
+        const X *at = x + image * l.rows * l.columns + column;
+#pragma unroll 8
+        for (int64_t row = threadIdx.y; row < l.rows; row += l.down) {
+            chunk<X, width> got = *(const chunk<X, width> *)(at + row * l.columns);
+#pragma unroll
+            for (int e = 0; e < width; e++) sum[e] += to_float(got.at[e]);
+        }
+    }
+    int lanes = l.across * l.down, me = threadIdx.y * l.across + threadIdx.x;
+#pragma unroll
+    for (int e = 0; e < width; e++) partial[e * lanes + me] = sum[e];
+    for (int half = lanes / 2; half >= l.across; half /= 2) {
+        __syncthreads();
+        if (me >= half) continue;
+#pragma unroll
+        for (int e = 0; e < width; e++) partial[e * lanes + me] += partial[e * lanes + me + half];
+    }
+    if (threadIdx.y > 0 || column >= l.columns) return;
+    chunk<Y, width> result;
+#pragma unroll
+    for (int e = 0; e < width; e++) result.at[e] = from_float<Y>(partial[e * lanes + me] * l.factor);
+    *(chunk<Y, width> *)(y + image * l.columns + column) = result;
+}
+
+/* y[image][column] = factor times the sum over rows of x[image][row][column]. */
+template <class Y, class X, int width>
+static enum status sum_rows(const struct call *call, Y *y, const X *x, int64_t images, int64_t rows, int64_t columns,
+                            float factor)
+{
+    if (images * columns == 0) return OK;
+    struct rows_layout l = rows_layout(call, images, rows, columns, factor, width);
+    dim3 threads(l.across, l.down);
+    size_t shared = (size_t)(l.across * l.down) * width * sizeof(float);
+    sum_rows_kernel<Y, X, width><<<(unsigned)(images * l.tiles), threads, shared, stream_of(call)>>>(y, x, l);
+    return launched(call);
+}
+
+#define SPREAD_THREADS 256
+#define SPREAD_ROWS 8     /* of one thread */
+
+/* Blocks go through x as it lies in memory: tiles, then groups of rows, then images. */
+template <class T, int width>
+__global__ void __launch_bounds__(SPREAD_THREADS) spread_rows_kernel(T *x, const T *y, struct rows_layout l, unsigned groups)
+{
+    unsigned tile = blockIdx.x % (unsigned)l.tiles, rest = blockIdx.x / (unsigned)l.tiles;
+    unsigned group = rest % groups, image = rest / groups;
+    int64_t column = ((int64_t)tile * l.across + threadIdx.x) * width;
+    if (column >= l.columns) return;
+    chunk<T, width> value = *(const chunk<T, width> *)(y + image * l.columns + column);
+#pragma unroll
+    for (int e = 0; e < width; e++) value.at[e] = from_float<T>(to_float(value.at[e]) * l.factor);
+    int64_t first = (int64_t)group * SPREAD_ROWS * l.down + threadIdx.y;
+    T *at = x + image * l.rows * l.columns + column;
+#pragma unroll
+    for (int i = 0; i < SPREAD_ROWS; i++) {
+        int64_t row = first + (int64_t)i * l.down;
+        if (row < l.rows) *(chunk<T, width> *)(at + row * l.columns) = value;
+    }
+}
+
+/* x[image][row][column] = factor * y[image][column]. */
+template <class T, int width>
+static enum status spread_rows(const struct call *call, T *x, const T *y, int64_t images, int64_t rows, int64_t columns,
+                               float factor)
+{
+    if (images * rows * columns == 0) return OK;
+    struct rows_layout l = {.images = images, .rows = rows, .columns = columns, .factor = factor};
+    l.across = power_up(columns / width, SPREAD_THREADS);
+    l.down = SPREAD_THREADS / l.across;
+    l.tiles = div_up(columns / width, (int64_t)l.across);
+    int64_t groups = div_up(rows, (int64_t)SPREAD_ROWS * l.down);
+    spread_rows_kernel<T, width><<<(unsigned)(images * groups * l.tiles), dim3(l.across, l.down), 0, stream_of(call)>>>(
+        x, y, l, (unsigned)groups);
+    return launched(call);
+}
+
+#endif
