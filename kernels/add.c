@@ -1,4 +1,5 @@
 /* add: y = x[0] + x[1] + ..., in that order, rounded once. */
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
@@ -53,6 +54,7 @@ const struct op add_op = {
     .passes_gradient = passes_gradient,
     .reference = &reference,
     .cpu = &add_cpu,
+    .cuda = ON_CUDA(add_cuda),
     .examples = examples,
 };
 
@@ -69,6 +71,7 @@ const struct op sum_op = {
     .passes_gradient = passes_gradient,
     .reference = &reference,
     .cpu = &add_cpu,
+    .cuda = ON_CUDA(sum_cuda),
     .examples = (const struct op_example[]){
         {"", 2, {SHAPE(3, 7, 7, 5), SHAPE(3, 7, 7, 5)}},
         {0},

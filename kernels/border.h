@@ -11,6 +11,10 @@ struct border {
     int64_t top, left, front;
 };
 
+/* What each op's settings come to. */
+struct border pad_border(const struct call *call);
+struct border channel_pad_border(const struct call *call);
+
 /* Plain loops: y from x, and d_x from d_y (zero where the stride skips). */
 enum status border_forward(const struct call *call, const struct border *border);
 enum status border_backward(const struct call *call, const struct border *border);
@@ -18,5 +22,9 @@ enum status border_backward(const struct call *call, const struct border *border
 /* The same by copying pixels, on threads. */
 enum status border_forward_cpu(const struct call *call, const struct border *border);
 enum status border_backward_cpu(const struct call *call, const struct border *border);
+
+/* The same on CUDA. */
+enum status border_forward_cuda(const struct call *call, const struct border *border);
+enum status border_backward_cuda(const struct call *call, const struct border *border);
 
 #endif

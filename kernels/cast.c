@@ -1,6 +1,7 @@
 /* cast: y = x in another number type. */
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
@@ -78,5 +79,6 @@ const struct op cast_op = {
     .output_dtype = output_dtype,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(cast_cuda),
     .examples = examples,
 };

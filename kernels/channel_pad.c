@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
+
 struct channel_pad {
     int64_t stride, channels;
 };
@@ -20,7 +22,7 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
     return true;
 }
 
-static struct border border_open(const struct call *call)
+struct border channel_pad_border(const struct call *call)
 {
     const struct channel_pad *s = call->settings;
     return (struct border){.stride = s->stride, .front = (s->channels - call->x[0].shape.c) / 2};
@@ -28,25 +30,25 @@ static struct border border_open(const struct call *call)
 
 static enum status forward(const struct call *call)
 {
-    struct border border = border_open(call);
+    struct border border = channel_pad_border(call);
     return border_forward(call, &border);
 }
 
 static enum status backward(const struct call *call)
 {
-    struct border border = border_open(call);
+    struct border border = channel_pad_border(call);
     return border_backward(call, &border);
 }
 
 static enum status forward_cpu(const struct call *call)
 {
-    struct border border = border_open(call);
+    struct border border = channel_pad_border(call);
     return border_forward_cpu(call, &border);
 }
 
 static enum status backward_cpu(const struct call *call)
 {
-    struct border border = border_open(call);
+    struct border border = channel_pad_border(call);
     return border_backward_cpu(call, &border);
 }
 
@@ -81,5 +83,6 @@ const struct op channel_pad_op = {
     .shape = shape,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(channel_pad_cuda),
     .examples = examples,
 };

@@ -1,4 +1,5 @@
 /* concat: the channels of all inputs, one after another, at every pixel. */
+#include "kernels/codes_cuda.h"
 #include "kernels/op.h"
 
 #include <string.h>
@@ -116,5 +117,6 @@ const struct op concat_op = {
     .shape = shape,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(concat_cuda),
     .examples = examples,
 };

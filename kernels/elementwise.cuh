@@ -1,30 +1,55 @@
-/* elementwise.cuh: ops that look at one element of each tensor at a time, 16 bytes a thread. */
+/* elementwise.cuh: ops that look at one element of each tensor at a time, 16 bytes a load. */
 #ifndef KERNELS_ELEMENTWISE_CUH
 #define KERNELS_ELEMENTWISE_CUH
 
-#include "kernels/cuda.cuh"
+#include "kernels/chunk.cuh"
 
-/* y[i] = function(a[i], b[i]); with one input, b is a. y may be a or b. Types of storage may differ. */
-template <class Y, class A, class B, class F>
-__global__ void map_packs(Y *y, const A *a, const B *b, int64_t count, F function)
+#define MAP_THREADS 256
+#define MAP_CHUNKS 2     /* of one thread, under way at once */
+
+/* The second tensor of those that have one. */
+struct nothing {};
+
+template <class F, class A> __device__ static inline float apply(const F &function, A a, nothing)
 {
+    return function(to_float(a));
+}
+template <class F, class A, class B> __device__ static inline float apply(const F &function, A a, B b)
+{
+    return function(to_float(a), to_float(b));
+}
+
+/* y[i] = function(a[i], b[i]), or function(a[i]). y may be a or b. Types of storage may differ. */
+template <class Y, class A, class B, class F>
+__global__ void __launch_bounds__(MAP_THREADS)
+map_chunks(Y *y, const A *a, const B *b, int64_t count, F function)
+{
+    constexpr bool two = sizeof(B) > 1;
     constexpr int width = pack<Y>::count < pack<A>::count ? pack<Y>::count : pack<A>::count;
-    struct alignas(width * sizeof(Y)) out { Y at[width]; };
-    struct alignas(width * sizeof(A)) in_a { A at[width]; };
-    struct alignas(width * sizeof(B)) in_b { B at[width]; };
-    int64_t stride = (int64_t)gridDim.x * blockDim.x;
-    int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    for (int64_t i = first; i < count / width; i += stride) {
-        in_a left = ((const in_a *)a)[i];
-        in_b right = ((const in_b *)b)[i];
-        out result;
+    chunk<A, width> left[MAP_CHUNKS];
+    chunk<B, width> right[MAP_CHUNKS];
+    int64_t chunks = count / width;
+    int64_t first = (int64_t)blockIdx.x * (MAP_THREADS * MAP_CHUNKS) + threadIdx.x;
 #pragma unroll
-        for (int k = 0; k < width; k++)
-            result.at[k] = from_float<Y>(function(to_float(left.at[k]), to_float(right.at[k])));
-        ((out *)y)[i] = result;
+    for (int k = 0; k < MAP_CHUNKS; k++) {
+        int64_t i = first + k * MAP_THREADS;
+        if (i < chunks) left[k] = ((const chunk<A, width> *)a)[i];
+        if (two && i < chunks) right[k] = ((const chunk<B, width> *)b)[i];
     }
-    int64_t rest = count / width * width + first;
-    if (rest < count) y[rest] = from_float<Y>(function(to_float(a[rest]), to_float(b[rest])));
+#pragma unroll
+    for (int k = 0; k < MAP_CHUNKS; k++) {
+        int64_t i = first + k * MAP_THREADS;
+        if (i >= chunks) break;
+        chunk<Y, width> result;
+#pragma unroll
+        for (int e = 0; e < width; e++)
+            result.at[e] = from_float<Y>(apply(function, left[k].at[e], right[k].at[e]));
+        ((chunk<Y, width> *)y)[i] = result;
+    }
+    int64_t rest = chunks * width + first;
+    if (rest >= count) return;
+    if constexpr (two) y[rest] = from_float<Y>(apply(function, a[rest], b[rest]));
+    else y[rest] = from_float<Y>(apply(function, a[rest], nothing()));
 }
 
 /* Queues it; tensors lie at multiples of 16 bytes. */
@@ -32,13 +57,21 @@ template <class Y, class A, class B, class F>
 static enum status map(const struct call *call, Y *y, const A *a, const B *b, int64_t count, F function)
 {
     if (count == 0) return OK;
-    constexpr int threads = 256;
     constexpr int width = pack<Y>::count < pack<A>::count ? pack<Y>::count : pack<A>::count;
-    map_packs<<<grid_of(call, div_up(count, (int64_t)width), threads, 4), threads, 0, stream_of(call)>>>(y, a, b, count, function);
+    int64_t blocks = div_up(div_up(count, (int64_t)width), (int64_t)(MAP_THREADS * MAP_CHUNKS));
+    map_chunks<<<(unsigned)blocks, MAP_THREADS, 0, stream_of(call)>>>(y, a, b, count, function);
     return launched(call);
 }
 
-/* The same with tensors of one type. */
+/* With tensors of one type: y = function(a), or function(a, b). */
+template <class F>
+static enum status map_tensor(const struct call *call, const struct tensor *y, const struct tensor *a, F function)
+{
+    return with_type(y->dtype, [&](auto type) {
+        using T = decltype(type);
+        return map(call, (T *)y->data, (const T *)a->data, (const nothing *)NULL, shape_count(y->shape), function);
+    });
+}
 template <class F>
 static enum status map_tensors(const struct call *call, const struct tensor *y, const struct tensor *a,
                                const struct tensor *b, F function)

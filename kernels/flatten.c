@@ -1,5 +1,6 @@
 /* flatten: n, h, w, c to n, 1, 1, c * h * w in torch's order, channel by channel, so that weights
  * of a linear layer behind it mean the same. Nothing moves when h * w or c is 1. */
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/op.h"
 
@@ -131,5 +132,6 @@ const struct op flatten_op = {
     .passes_gradient = passes_gradient,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(flatten_cuda),
     .examples = examples,
 };

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
@@ -67,5 +68,6 @@ const struct op gelu_op = {
     .in_place = elementwise_in_place,
     .reference = &reference,
     .cpu = &gelu_cpu,
+    .cuda = ON_CUDA(gelu_cuda),
     .examples = examples,
 };

@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
@@ -57,5 +58,6 @@ const struct op leaky_relu_op = {
     .in_place = elementwise_in_place,
     .reference = &reference,
     .cpu = &leaky_relu_cpu,
+    .cuda = ON_CUDA(leaky_relu_cuda),
     .examples = examples,
 };

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
@@ -92,5 +93,6 @@ const struct op lrn_op = {
     .reads = elementwise_reads_x,
     .reference = &reference,
     .cpu = &lrn_cpu,
+    .cuda = ON_CUDA(lrn_cuda),
     .examples = examples,
 };

@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include "kernels/codes_cuda.h"
+
 /* -1: as the more general one says. */
 struct pad {
     int64_t pad, pad_h, pad_w;
@@ -30,7 +32,7 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
     return true;
 }
 
-static struct border border_open(const struct call *call)
+struct border pad_border(const struct call *call)
 {
     struct pad p = resolved(call->settings);
     return (struct border){.stride = 1, .top = p.top, .left = p.left};
@@ -38,25 +40,25 @@ static struct border border_open(const struct call *call)
 
 static enum status forward(const struct call *call)
 {
-    struct border border = border_open(call);
+    struct border border = pad_border(call);
     return border_forward(call, &border);
 }
 
 static enum status backward(const struct call *call)
 {
-    struct border border = border_open(call);
+    struct border border = pad_border(call);
     return border_backward(call, &border);
 }
 
 static enum status forward_cpu(const struct call *call)
 {
-    struct border border = border_open(call);
+    struct border border = pad_border(call);
     return border_forward_cpu(call, &border);
 }
 
 static enum status backward_cpu(const struct call *call)
 {
-    struct border border = border_open(call);
+    struct border border = pad_border(call);
     return border_backward_cpu(call, &border);
 }
 
@@ -106,5 +108,6 @@ const struct op pad_op = {
     .shape = shape,
     .reference = &reference,
     .cpu = &cpu,
+    .cuda = ON_CUDA(pad_cuda),
     .examples = examples,
 };

@@ -1,4 +1,5 @@
 /* relu6: y = min(max(x, 0), 6) (Howard et al. 2017, MobileNets). A NaN passes, as in torch. */
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
@@ -45,5 +46,6 @@ const struct op relu6_op = {
     .in_place = elementwise_in_place,
     .reference = &reference,
     .cpu = &relu6_cpu,
+    .cuda = ON_CUDA(relu6_cuda),
     .examples = examples,
 };

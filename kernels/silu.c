@@ -1,6 +1,7 @@
 /* silu: y = x / (1 + exp(-x)) (Elfwing, Uchibe, Doya 2017; swish). */
 #include <math.h>
 
+#include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
@@ -47,5 +48,6 @@ const struct op silu_op = {
     .in_place = elementwise_in_place,
     .reference = &reference,
     .cpu = &silu_cpu,
+    .cuda = ON_CUDA(silu_cuda),
     .examples = examples,
 };

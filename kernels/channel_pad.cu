@@ -1,0 +1,19 @@
+#include "kernels/cuda.cuh"
+
+extern "C" {
+#include "kernels/border.h"
+}
+
+static enum status forward(const struct call *call)
+{
+    struct border border = channel_pad_border(call);
+    return border_forward_cuda(call, &border);
+}
+
+static enum status backward(const struct call *call)
+{
+    struct border border = channel_pad_border(call);
+    return border_backward_cuda(call, &border);
+}
+
+const struct op_code channel_pad_cuda = {.forward = forward, .backward = backward};
