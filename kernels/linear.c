@@ -5,6 +5,8 @@
  * x is n, 1, 1, c and y is n, 1, 1, units; w is units, c. */
 #include "linear.h"
 
+#include "codes_cuda.h"
+
 static bool linear_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                          struct reason *reason)
 {
@@ -115,5 +117,6 @@ const struct op linear_op = {
     .reads = linear_reads,
     .reference = &linear_reference,
     .cpu = &linear_cpu,
+    .cuda = ON_CUDA(linear_cuda),
     .examples = examples,
 };
