@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "device/cuda_tuning.h"
 
 #define CUDA_LANES 3                     /* compute, side work, copies */
 #define COPY_LANE 2
@@ -21,9 +22,11 @@ struct cuda_device {
     int mark_count;
     cudnnHandle_t cudnn[CUDA_LANES];     /* made when first asked for */
     cublasLtHandle_t cublaslt;
-    pthread_mutex_t lending;             /* over cublaslt and the two below */
+    pthread_mutex_t lending;             /* over cublaslt and the three below */
+    struct tuning *choices;
     cudnnHandle_t *spare;                /* handles that nobody has borrowed */
     int spare_count;
+    cudaError_t said;                    /* what work on the device failed with: it goes on failing so */
 };
 
 struct recording {
@@ -112,6 +115,34 @@ enum status cuda_cublaslt(struct device *device, cublasLtHandle_t *handle)
     return *handle ? OK : cuda_fail(device, "opening cuBLASLt", "it gave no handle", NULL);
 }
 
+char *cuda_choice(struct device *device, const char *key)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    pthread_mutex_lock(&cuda->lending);
+    const char *found = tuning_find(cuda->choices, key);
+    char *choice = found ? text_copy(found) : NULL;
+    pthread_mutex_unlock(&cuda->lending);
+    return choice;
+}
+
+void cuda_choose(struct device *device, const char *key, const char *choice)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    pthread_mutex_lock(&cuda->lending);
+    tuning_set(cuda->choices, key, choice);
+    pthread_mutex_unlock(&cuda->lending);
+}
+
+static void choices_print(struct device *device, struct text *out)
+{
+    tuning_print(cuda_of(device)->choices, out);
+}
+
+static void choices_add(struct device *device, const char *lines)
+{
+    tuning_add(cuda_of(device)->choices, lines);
+}
+
 static void cuda_version_text(int version, char text[16])
 {
     snprintf(text, 16, "%d.%d", version / 1000, version % 1000 / 10);
@@ -178,6 +209,7 @@ static void cuda_close(struct device *device)
     }
     for (int i = 0; i < cuda->spare_count; i++) cudnnDestroy(cuda->spare[i]);
     pthread_mutex_destroy(&cuda->lending);
+    tuning_close(cuda->choices);
     free(cuda->spare);
     free(cuda->marks);
     free(cuda);
@@ -213,6 +245,7 @@ static enum status cuda_open(int index, int threads, struct device **device)
     cuda->device = (struct device){.backend = &cuda_backend, .index = index, .threads = threads,
                                    .lanes = COPY_LANE, .copy_lane = COPY_LANE, .waits = true};
     pthread_mutex_init(&cuda->lending, NULL);
+    cuda->choices = tuning_new();
     enum status status = cuda_start(cuda);
     if (status != OK) {
         cuda_close(&cuda->device);
@@ -273,6 +306,14 @@ static enum status cuda_fill_zero(struct device *device, int lane, void *memory,
     return cuda_status(device, cudaMemsetAsync(memory, 0, bytes, cuda_of(device)->streams[lane]), "clearing memory");
 }
 
+/* The device's own work: its failure is reported once, however many wait for it. */
+static enum status cuda_waited(struct cuda_device *cuda, cudaError_t error)
+{
+    if (error != cudaSuccess && error == cuda->said) return NO_DEVICE;
+    cuda->said = error;
+    return cuda_status(&cuda->device, error, "work on the device");
+}
+
 /* The event of a mark, made when the mark is first used. */
 static enum status mark_event(struct cuda_device *cuda, int mark, cudaEvent_t *event)
 {
@@ -308,7 +349,7 @@ static enum status cuda_reach(struct device *device, int mark)
 {
     cudaEvent_t event;
     TRY(mark_event(cuda_of(device), mark, &event));
-    return cuda_status(device, cudaEventSynchronize(event), "work on the device");
+    return cuda_waited(cuda_of(device), cudaEventSynchronize(event));
 }
 
 static enum status cuda_record(struct device *device)
@@ -352,7 +393,7 @@ static enum status cuda_finish(struct device *device)
 {
     struct cuda_device *cuda = cuda_of(device);
     for (int lane = 0; lane < CUDA_LANES; lane++)
-        TRY(cuda_status(device, cudaStreamSynchronize(cuda->streams[lane]), "work on the device"));
+        TRY(cuda_waited(cuda, cudaStreamSynchronize(cuda->streams[lane])));
     return OK;
 }
 
@@ -385,6 +426,8 @@ const struct device_backend cuda_backend = {
     .recorded = cuda_recorded,
     .replay = cuda_replay,
     .forget = cuda_forget,
+    .choices = choices_print,
+    .choose = choices_add,
     .stream = cuda_stream,
     .memory_info = cuda_memory_info,
 };

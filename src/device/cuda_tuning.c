@@ -14,6 +14,7 @@
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 /* The file's lines: "0123abcd KEY=CHOICE", where the number is the CRC-32C of what follows the blank. */
 #define CHECK_DIGITS 8
@@ -25,6 +26,7 @@ struct choice {
 };
 
 struct tuning {
+    bool in_memory;
     char *folder, *file;     /* NULL: there is no place for it */
     struct choice *choices;
     int count;
@@ -60,13 +62,22 @@ static void choice_put(struct tuning *tuning, char *line, bool fresh)
 }
 
 /* One line of the file, without its end. */
-static void line_read(struct tuning *tuning, const char *line)
+static void line_read(struct tuning *tuning, const char *line, size_t length)
 {
     char *end;
+    if (length <= CHECK_DIGITS) return;
     unsigned long check = strtoul(line, &end, 16);
-    if (end != line + CHECK_DIGITS || *end != ' ' || !strchr(end + 1, '=')) return;
+    if (end != line + CHECK_DIGITS || *end != ' ') return;
     const char *rest = end + 1;
-    if (crc32c(0, rest, strlen(rest)) == (uint32_t)check) choice_put(tuning, text_copy(rest), false);
+    size_t left = length - CHECK_DIGITS - 1;
+    if (!memchr(rest, '=', left) || crc32c(0, rest, left) != (uint32_t)check) return;
+    choice_put(tuning, text_format("%.*s", (int)left, rest), false);
+}
+
+void tuning_add(struct tuning *tuning, const char *lines)
+{
+    for (const char *end; (end = strchr(lines, '\n')); lines = end + 1)
+        line_read(tuning, lines, (size_t)(end - lines));
 }
 
 static void tuning_read(struct tuning *tuning)
@@ -75,11 +86,7 @@ static void tuning_read(struct tuning *tuning)
     if (!file) return;
     char *line = NULL;
     size_t size = 0;
-    for (ssize_t length; (length = getline(&line, &size, file)) > 0;) {
-        if (line[length - 1] != '\n') break;
-        line[length - 1] = '\0';
-        line_read(tuning, line);
-    }
+    while (getline(&line, &size, file) > 0) tuning_add(tuning, line);
     free(line);
     fclose(file);
 }
@@ -90,6 +97,13 @@ struct tuning *tuning_open(void)
     tuning->folder = tuning_folder();
     if (tuning->folder) tuning->file = text_format("%s/engines", tuning->folder);
     tuning_read(tuning);
+    return tuning;
+}
+
+struct tuning *tuning_new(void)
+{
+    struct tuning *tuning = memory_new(1, sizeof *tuning);
+    tuning->in_memory = true;
     return tuning;
 }
 
@@ -123,17 +137,32 @@ static bool folder_make(const char *folder)
     return mkdir(folder, 0777) == 0 || errno == EEXIST;
 }
 
-static bool lines_write(const struct tuning *tuning, FILE *file)
+static int compare_choices(const void *a, const void *b)
 {
+    return strcmp(((const struct choice *)a)->line, ((const struct choice *)b)->line);
+}
+
+void tuning_print(struct tuning *tuning, struct text *out)
+{
+    size_t count = (size_t)tuning->count;
+    if (count > 0) qsort(tuning->choices, count, sizeof *tuning->choices, compare_choices);
     for (int i = 0; i < tuning->count; i++) {
         const char *line = tuning->choices[i].line;
-        fprintf(file, "%0*x %s\n", CHECK_DIGITS, (unsigned)crc32c(0, line, strlen(line)), line);
+        text_add(out, "%0*x %s\n", CHECK_DIGITS, (unsigned)crc32c(0, line, strlen(line)), line);
     }
+}
+
+static bool lines_write(struct tuning *tuning, FILE *file)
+{
+    struct text lines = {0};
+    tuning_print(tuning, &lines);
+    if (lines.data) fputs(lines.data, file);
+    text_free(&lines);
     return !ferror(file);
 }
 
 /* All of it into a new file that takes the old one's place at once. */
-static bool file_replace(const struct tuning *tuning)
+static bool file_replace(struct tuning *tuning)
 {
     char *temporary = text_format("%s.XXXXXX", tuning->file);
     int descriptor = mkstemp(temporary);
@@ -166,7 +195,7 @@ static bool tuning_write(struct tuning *tuning)
 
 void tuning_close(struct tuning *tuning)
 {
-    if (has_news(tuning) && !tuning_write(tuning))
+    if (!tuning->in_memory && has_news(tuning) && !tuning_write(tuning))
         log_detail("%s cannot be written: engines will be chosen again at the next start",
                    tuning->file ? tuning->file : "a cache folder");
     for (int i = 0; i < tuning->count; i++) free(tuning->choices[i].line);

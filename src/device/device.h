@@ -50,6 +50,11 @@ struct device_backend {
     enum status (*replay)(struct device *device, struct recording *recording);
     void (*forget)(struct recording *recording);
 
+    /* What timing has chosen on this device so far, as lines; and such lines, which then win over timing: so that
+     * a run goes on with the code that it began with. NULL where nothing is chosen so. */
+    void (*choices)(struct device *device, struct text *out);
+    void (*choose)(struct device *device, const char *lines);
+
     void *(*stream)(struct device *device, int lane);   /* what ops' calls have as their lane */
     void (*memory_info)(struct device *device, size_t *free_bytes, size_t *total_bytes);
 };
