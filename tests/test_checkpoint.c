@@ -93,10 +93,13 @@ static void close_fixture(struct fixture *fixture)
     settings_free(&fixture->settings);
 }
 
+static const char engines[] = "01234567 NVIDIA, conv 8x8=1.0 us\n89abcdef linear=2.5 us\n";
+
 static enum status save(const struct fixture *fixture)
 {
     static char *const names[] = {"one", "two \"2\"", "drei \xc3\xa4"};
-    struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, names, 3, 4, 4, 1};
+    struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, names, 3, 4, 4, 1,
+                                       engines};
     return checkpoint_save(&source, &fixture->position, folder);
 }
 
@@ -176,6 +179,7 @@ static void names_and_sizes(void **state)
     assert_string_equal(names[2], "drei \xc3\xa4");
     assert_true(checkpoint_input(&file, &h, &w, &channels));
     assert_int_equal(h * 100 + w * 10 + channels, 441);
+    assert_string_equal(checkpoint_engines(&file), engines);
     checkpoint_free_names(names, count);
     safetensors_close(&file);
     close_fixture(&fixture);

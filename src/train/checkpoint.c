@@ -103,6 +103,7 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
     add_pair(pairs, count, "classes", names_print(source->class_names, source->classes));
     add_pair(pairs, count, "input", text_format("%d %d %d", source->h, source->w, source->channels));
     add_pair(pairs, count, "config", settings.data ? settings.data : text_copy(""));
+    if (source->engines) add_pair(pairs, count, "engines", text_copy(source->engines));
     position_print(position, state, pairs, count);
 }
 
@@ -349,6 +350,11 @@ void checkpoint_free_names(char **names, int count)
 {
     for (int i = 0; i < count; i++) free(names[i]);
     free(names);
+}
+
+const char *checkpoint_engines(const struct safetensors *file)
+{
+    return safetensors_value(file, "engines");
 }
 
 bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels)

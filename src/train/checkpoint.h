@@ -2,7 +2,7 @@
  *
  * Tensors: parameters and statistics under their own names, averages as "average/NAME", optimizer
  * state as "optimizer/SLOT/NAME". Metadata: format and version, position, optimizer and loss-scale
- * state, class names, the resolved configuration. */
+ * state, class names, the resolved configuration, what timing has chosen on the device. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
@@ -26,6 +26,7 @@ struct checkpoint_source {
     char *const *class_names;
     int classes;
     int h, w, channels;          /* of evaluation images */
+    const char *engines;         /* what timing has chosen on the device; NULL: nothing */
 };
 
 /* Writes FOLDER/checkpoint-last: a temporary file, synced and renamed; what was last becomes
@@ -58,6 +59,9 @@ enum status checkpoint_restore(const struct safetensors *file, struct store *sto
 /* The class names, for the caller to free with checkpoint_free_names; NULL and 0 when the file has none. */
 void checkpoint_class_names(const struct safetensors *file, char ***names, int *count);
 void checkpoint_free_names(char **names, int count);
+
+/* What timing had chosen on the device; NULL: nothing. */
+const char *checkpoint_engines(const struct safetensors *file);
 
 /* The size of evaluation images; false when the file does not say. */
 bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels);

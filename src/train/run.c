@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "train/clock.h"
 #include "train/durable.h"
 
@@ -15,6 +16,8 @@ static enum status restore(struct run *run, const struct safetensors *file)
     TRY(checkpoint_match_settings(file, setup->settings));
     TRY(checkpoint_restore(file, &run->store, setup->optimizer, &run->position));
     TRY(store_read_state(&run->store, &run->state));
+    const char *engines = checkpoint_engines(file);
+    if (engines && setup->device->backend->choose) setup->device->backend->choose(setup->device, engines);
     log_info("%s: going on after step %lld, in epoch %lld", file->path, (long long)run->state.step,
              (long long)run->position.epoch + 1);
     return OK;
@@ -124,6 +127,8 @@ enum status run_save(struct run *run)
     bool stands = run->saved_any && memcmp(&run->position, &run->saved_position, sizeof run->position) == 0;
     if (!run->folder.path || stands) return OK;
     const struct setup *setup = run->setup;
+    struct text engines = {0};
+    if (setup->device->backend->choices) setup->device->backend->choices(setup->device, &engines);
     struct checkpoint_source source = {
         .store = &run->store,
         .optimizer = setup->optimizer,
@@ -133,9 +138,12 @@ enum status run_save(struct run *run)
         .h = setup->val.h,
         .w = setup->val.w,
         .channels = setup->channels,
+        .engines = engines.data,
     };
-    TRY(metrics_sync(&run->metrics));
-    TRY(checkpoint_save(&source, &run->position, run->folder.path));
+    enum status status = metrics_sync(&run->metrics);
+    if (status == OK) status = checkpoint_save(&source, &run->position, run->folder.path);
+    text_free(&engines);
+    TRY(status);
     run->saved = clock_seconds();
     run->saved_position = run->position;
     run->saved_any = true;
