@@ -95,12 +95,15 @@ static bool find_output(const struct exec *exec, int i, struct reason *reason)
 
 enum status exec_diagnose(struct exec *exec, struct reason *finding)
 {
+    const struct device_backend *backend = exec->device->backend;
     struct reason found = {""};
+    TRY(backend->finish(exec->device));
     bool done = find_input(exec, &found) || find_param(exec, &found);
     exec_bind(exec, exec->last);
     for (int i = 0; !done && i < exec->program->count; i++) {
         if (exec->program->instructions[i].phase == PHASE_UPDATE) break;
         TRY(exec_step(exec, i));
+        TRY(backend->finish(exec->device));
         done = find_output(exec, i, &found);
     }
     *finding = found;

@@ -33,13 +33,18 @@ void *exec_address(const struct exec *exec, const struct slot *slot, int id)
 
 static enum status device_memory(struct exec *exec, int64_t bytes, const char *what, void *memory)
 {
-    void *taken = exec->device->backend->allocate(exec->device, (size_t)bytes);
-    char text[TEXT_BYTES];
-    if (!taken)
-        return fail(NO_DEVICE, "a batch of %d needs %s of %s, which the device does not have",
-                    exec->program->batch, text_bytes((uint64_t)bytes, text), what);
-    *(void **)memory = taken;
-    return OK;
+    const struct device_backend *backend = exec->device->backend;
+    void *taken = backend->allocate(exec->device, (size_t)bytes);
+    if (taken) {
+        *(void **)memory = taken;
+        return OK;
+    }
+    char needs[TEXT_BYTES], has[TEXT_BYTES];
+    size_t left, total;
+    backend->memory_info(exec->device, &left, &total);
+    return fail(NO_DEVICE, "a batch of %d needs %s of %s, but the device has only %s free; a smaller batch "
+                "needs less", exec->program->batch, text_bytes((uint64_t)bytes, needs), what,
+                text_bytes(left, has));
 }
 
 static enum status host_memory(struct exec *exec, int64_t bytes, void *memory)

@@ -40,7 +40,7 @@ int64_t exec_arena_bytes(const struct exec *exec);     /* of its own range; 0 wh
  * program->storage; labels as its value says: int32, or fp32 targets), in two parts. Training: counts a step, runs forward
  * to update; a step that is skipped changes the scaler's state and the counters only.
  *
- * start queues it; the batch stays where it is until the run is collected. Up to exec_depth() runs
+ * start queues it; the batch stays where it is until the run is collected, or start has failed. Up to exec_depth() runs
  * may be started and not collected: 1 on the CPU, which has done the work by then and read the batch in place; 2 on a
  * GPU, which begins one as it ends the other. collect waits for the oldest, which is then
  * the last run. What goes wrong on the device may only be seen there.

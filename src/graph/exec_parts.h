@@ -56,7 +56,7 @@ struct exec {
     int input_count;
     const struct update_code *update_code;
     struct update update;
-    bool updates;                        /* update is open */
+    bool updates;                        /* update is there to be closed */
     struct optimizer_param *params;      /* those that the update changes */
     int param_count;
     struct update_average *averages;

@@ -137,17 +137,23 @@ static enum status upload(struct exec *exec, struct slot *slot, const struct exe
     return backend->await(exec->device, mark, 0);
 }
 
+static enum status start(struct exec *exec, struct slot *slot, const struct exec_batch *batch, int index)
+{
+    TRY(upload(exec, slot, batch, MARK_UPLOADED + index));
+    TRY(queue_or_replay(exec, slot));
+    return exec->device->backend->mark(exec->device, 0, MARK_DONE + index);
+}
+
 enum status exec_start(struct exec *exec, const struct exec_batch *batch, const struct update_rates *rates)
 {
     assert(exec->started - exec->collected < exec->depth);
     int index = (int)(exec->started % exec->depth);
     struct slot *slot = &exec->slots[index];
     slot->exchange->rates = *rates;
-    TRY(upload(exec, slot, batch, MARK_UPLOADED + index));
-    TRY(queue_or_replay(exec, slot));
-    TRY(exec->device->backend->mark(exec->device, 0, MARK_DONE + index));
-    exec->started++;
-    return OK;
+    enum status status = start(exec, slot, batch, index);
+    if (status == OK) exec->started++;
+    else exec->device->backend->finish(exec->device);
+    return status;
 }
 
 enum status exec_collect(struct exec *exec)

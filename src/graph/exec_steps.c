@@ -182,7 +182,6 @@ enum status update_open(struct exec *exec)
         .stop_at = options->stop_at, .state = state_of(exec, 0), .scale = exec->scale,
         .device = exec->device, .lane = exec->device->backend->stream(exec->device, 0),
     };
-    TRY(exec->update_code->open(&exec->update));
     exec->updates = true;
-    return OK;
+    return exec->update_code->open(&exec->update);
 }
