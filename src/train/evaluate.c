@@ -62,19 +62,25 @@ static enum status launch(struct counting *counting, struct loader *loader, bool
     if (!batch) return OK;
     const struct exec_batch input = {.images = batch->images, .labels = batch->labels};
     const struct update_rates none = {0};
-    counting->flights[counting->flying++] = batch;
-    return exec_start(counting->step->exec, &input, &none);
+    enum status status = exec_start(counting->step->exec, &input, &none);
+    if (status != OK) loader_return(loader, batch);
+    else counting->flights[counting->flying++] = batch;
+    return status;
+}
+
+static void land(struct counting *counting, struct loader *loader)
+{
+    loader_return(loader, counting->flights[0]);
+    counting->flights[0] = counting->flights[1];
+    counting->flying--;
 }
 
 /* The oldest batch under way. */
 static enum status collect(struct counting *counting, struct loader *loader)
 {
     TRY(exec_collect(counting->step->exec));
-    struct batch *batch = counting->flights[0];
-    counting->flights[0] = counting->flights[1];
-    counting->flying--;
-    enum status status = count_batch(counting, batch);
-    loader_return(loader, batch);
+    enum status status = count_batch(counting, counting->flights[0]);
+    land(counting, loader);
     return status;
 }
 
@@ -92,8 +98,10 @@ static enum status count_all(struct counting *counting, struct loader *loader)
 /* After a failure in their midst. */
 static void drop(struct counting *counting, struct loader *loader)
 {
-    while (counting->flying > 0 && exec_collect(counting->step->exec) == OK)
-        loader_return(loader, counting->flights[--counting->flying]);
+    while (counting->flying > 0 && exec_collect(counting->step->exec) == OK) land(counting, loader);
+    /* A device that fails may still be reading what it was given. */
+    if (counting->flying > 0) counting->setup->device->backend->finish(counting->setup->device);
+    while (counting->flying > 0) land(counting, loader);
 }
 
 enum status evaluate(const struct setup *setup, const struct images *images, const struct step *step,
