@@ -18,6 +18,7 @@ END
 
 cat >"$scratch/run.ini" <<'END'
 [run]
+device = cpu
 seed = 3
 threads = 1
 [data]
