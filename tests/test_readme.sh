@@ -15,7 +15,8 @@ cp pictures/apple/3.png some.jpg
 } >mine.ini
 
 # Lines that end in a backslash go on in the next one.
-sed -e ':join' -e '/\\$/{N;s/\\\n *//;b join' -e '}' "$top_srcdir/README" |
+sed -n '/^Your own images/,/^On a GPU/p' "$top_srcdir/README" |
+    sed -e ':join' -e '/\\$/{N;s/\\\n *//;b join' -e '}' |
     sed -n 's/^    \(build\/amptrain .*mine.ini.*\)/\1/p' >commands
 ok "README shows four commands" [ "$(wc -l <commands)" = 4 ]
 while read -r command; do
