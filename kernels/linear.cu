@@ -11,11 +11,12 @@ extern "C" {
 #define WORKSPACE_MOST ((size_t)32 << 20)   /* bytes: what NVIDIA advises to grant on large GPUs */
 #define OFFERS 8                            /* ways worth timing */
 
-/* D = op(A) op(B), the library's way: columns first, D being m x n, op(A) m x k. Our rows are its columns. */
+/* D = op(A) op(B), the library's way: columns first, D being m x n, op(A) m x k. Our rows are its columns. `late`:
+ * D lies in the workspace and the bias is still to be added. */
 struct product {
     enum phase phase;
     enum dtype factor, result;
-    bool bias, tf32, deterministic;
+    bool bias, late, tf32, deterministic;
     int64_t m, n, k, lda, ldb, ldd;
     bool turn_a, turn_b;
 };
@@ -25,6 +26,15 @@ struct operands {
     const void *a, *b, *bias;
     void *d;
 };
+
+/* Where rows are not whole packs, the library may round to 16 bits before it adds the bias. */
+static void make_late(struct product *p)
+{
+    p->late = p->bias && p->factor != F32 && (p->m % 8 != 0 || p->k % 8 != 0);
+    if (!p->late) return;
+    p->bias = false;
+    p->result = F32;
+}
 
 static struct product product_of(const struct call *call, enum phase phase)
 {
@@ -38,6 +48,7 @@ static struct product product_of(const struct call *call, enum phase phase)
         p.m = units, p.n = batch, p.k = inputs;
         p.lda = inputs, p.ldb = inputs, p.ldd = units;
         p.turn_a = true;
+        make_late(&p);
     } else if (phase == PHASE_BACKWARD_DATA) {
         p.m = inputs, p.n = batch, p.k = units;
         p.lda = inputs, p.ldb = units, p.ldd = inputs;
@@ -330,8 +341,12 @@ static void choose(struct way *way, struct device *device)
     free(key);
 }
 
-/* Without a device: as much scratch memory as any way
- * may ask for, up to a second copy of the result. */
+static size_t late_bytes(const struct product *p)
+{
+    return p->late ? (size_t)(p->m * p->n) * sizeof(float) : 0;
+}
+
+/* Without a device: as much scratch memory as most ways ask for at most, a copy of the result in fp32. */
 static enum status way_choose(struct way *way, const struct call *call, enum phase phase)
 {
     way->product = product_of(call, phase);
@@ -375,10 +390,17 @@ static enum status way_of(const struct call *call, struct way **way)
     return (*way)->chosen ? OK : way_choose(*way, call, call->phase);
 }
 
+/* What is late lies behind the library's scratch memory. */
+static size_t late_offset(const struct way *way)
+{
+    return (way->workspace + 255) / 256 * 256;
+}
+
 static size_t workspace(const struct call *call)
 {
     struct way *way;
-    return way_of(call, &way) == OK ? way->workspace : 0;
+    if (way_of(call, &way) != OK) return 0;
+    return way->product.late ? late_offset(way) + late_bytes(&way->product) : way->workspace;
 }
 
 #define TILE 32
@@ -422,10 +444,36 @@ static enum status multiply_plainly(const struct call *call, const struct produc
         using X = decltype(type);
         const X *a = (const X *)at->a, *b = (const X *)at->b, *bias = (const X *)at->bias;
         dim3 threads(TILE, 8);
-        if (p->result == F32)
+        if (p->result == F32 && !p->late)
             plain_product<<<(unsigned)blocks, threads, 0, stream_of(call)>>>((float *)at->d, a, b, bias, *p);
         else
             plain_product<<<(unsigned)blocks, threads, 0, stream_of(call)>>>((X *)at->d, a, b, bias, *p);
+        return launched(call);
+    });
+}
+
+#define BIAS_THREADS 256
+
+/* y = sums + bias, row by row. */
+template <class T>
+__global__ void __launch_bounds__(BIAS_THREADS)
+add_bias(T *y, const float *sums, const T *bias, int64_t rows, int64_t columns)
+{
+    int64_t column = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= columns) return;
+    float start = to_float(bias[column]);
+    for (int64_t row = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; row < rows; row += (int64_t)gridDim.y * blockDim.y)
+        y[row * columns + column] = from_float<T>(start + sums[row * columns + column]);
+}
+
+static enum status finish_late(const struct call *call, const struct product *p, const float *sums)
+{
+    int across = power_up(p->m, BIAS_THREADS), down = BIAS_THREADS / across;
+    dim3 blocks((unsigned)div_up(p->m, (int64_t)across), grid_of(call, p->n, down));
+    return with_type(p->factor, [&](auto type) {
+        using T = decltype(type);
+        add_bias<<<blocks, dim3(across, down), 0, stream_of(call)>>>((T *)call->y.data, sums,
+                                                                     (const T *)call->params[1].data, p->n, p->m);
         return launched(call);
     });
 }
@@ -434,11 +482,14 @@ static enum status run(const struct call *call)
 {
     struct way *way;
     TRY(way_of(call, &way));
+    const struct product *p = &way->product;
     struct operands at = operands_of(call);
-    if (way->product.m * way->product.n == 0) return OK;
-    if (!way->found) return multiply_plainly(call, &way->product, &at);
-    return library_status(call->device, multiply(way, &at, &way->algorithm, call->workspace, way->workspace,
-                                                 stream_of(call)), "a product");
+    if (p->m * p->n == 0) return OK;
+    if (!way->found) return multiply_plainly(call, p, &at);
+    if (p->late) at.d = (char *)call->workspace + late_offset(way);
+    TRY(library_status(call->device, multiply(way, &at, &way->algorithm, call->workspace, way->workspace,
+                                              stream_of(call)), "a product"));
+    return p->late ? finish_late(call, p, (const float *)at.d) : OK;
 }
 
 static enum status backward_data(const struct call *call)

@@ -224,7 +224,7 @@ template <> struct places<8> : packed_places<2> {};
  * inputs, of which the first is where a window begins: so the numbers in the windows over them are constants. The
  * windows are those of the cell's own output and of some before it, in both directions. */
 template <class T, int width, int kernel, int stride>
-__global__ void __launch_bounds__(POOL_THREADS, (kernel + stride - 1) / stride > 2 ? 2 : 4)
+__global__ void __launch_bounds__(POOL_THREADS, sizeof(T) == 4 ? 5 : 4)
 pool_maxima_cells(T *d_x, const T *d_y, const uint8_t *numbers, const __grid_constant__ struct plane p,
                   const __grid_constant__ struct tiles t)
 {
@@ -346,7 +346,6 @@ enum status pool_maximum_backward_cuda(const struct call *call, const struct poo
             if (kernel == 2 && stride == 2) return pooling.template backward_cells<2, 2>();
             if (kernel == 3 && stride == 2) return pooling.template backward_cells<3, 2>();
             if (kernel == 3 && stride == 3) return pooling.template backward_cells<3, 3>();
-            if (kernel == 3 && stride == 1) return pooling.template backward_cells<3, 1>();
         }
         return pooling.backward();
     });
