@@ -195,13 +195,21 @@ static enum status recompute(const struct call *call)
     return OK;
 }
 
-/* The gradient behind the activation. */
+/* What is read of a number that was stored. */
+static double stored(enum dtype dtype, double value)
+{
+    double room;
+    dtype_set(dtype, &room, 0, value);
+    return dtype_get(dtype, &room, 0);
+}
+
+/* The gradient behind the activation. Two that are to be added are rounded as if their sum had been stored. */
 static double d_z(const struct call *call, const struct channel *c, int64_t i)
 {
     const struct batchnorm *s = call->settings;
     double side = reads_y(s) ? tensor_get(&call->y, i) : normalised(call, c, i) * c->weight + c->bias;
     double d_y = tensor_get(&call->d_y, i);
-    if (call->d_y_more.data) d_y += tensor_get(&call->d_y_more, i);
+    if (call->d_y_more.data) d_y = stored(call->d_y.dtype, d_y + tensor_get(&call->d_y_more, i));
     return d_y * activation_slope(s, side);
 }
 
