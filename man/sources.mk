@@ -17,7 +17,7 @@ man/amptrain.ini.5: man/amptrain.ini.5.in conf/options.def | man/ini_manual$(EXE
 # amptrain-model(5) likewise: its ops come from their own structs.
 noinst_PROGRAMS += man/model_manual
 man_model_manual_SOURCES = man/model_manual.c
-man_model_manual_LDADD = libkernels.a libamp.a libbase.a $(CUDA_LIBS)
+man_model_manual_LDADD = libkernels.a libdevice.a libamp.a libbase.a $(CUDA_LIBS)
 EXTRA_DIST += man/amptrain-model.5.in
 CLEANFILES += man/amptrain-model.5
 
