@@ -1,4 +1,6 @@
 liballoc_a_SOURCES = \
+	alloc/cache.c \
+	alloc/cache.h \
 	alloc/check.c \
 	alloc/check.h \
 	alloc/pack.c \

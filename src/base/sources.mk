@@ -13,6 +13,7 @@ libbase_a_SOURCES = \
 	src/base/memory.c \
 	src/base/memory.h \
 	src/base/philox.h \
+	src/base/physical.h \
 	src/base/random.c \
 	src/base/random.h \
 	src/base/shape.c \

@@ -1,0 +1,28 @@
+/* physical.h: a device's memory as an allocator sees it: ranges of addresses, and memory mapped into them. */
+#ifndef BASE_PHYSICAL_H
+#define BASE_PHYSICAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Functions that a device gives to an allocator (alloc/cache.h). All sizes are bytes. */
+struct physical {
+    void *context;             /* what every function gets first */
+    size_t granularity;        /* a power of two: every size below, and every address, is a multiple */
+    /* Addresses with no memory behind them; NULL when there are none. The function itself is NULL on
+     * devices that cannot: there, map takes memory wherever it is. */
+    void *(*reserve)(void *context, size_t bytes);
+    void (*unreserve)(void *context, void *range, size_t bytes);
+    /* Memory of its own at `at`, a part of a reserved range that has none; returns `at`. NULL when the device
+     * has none left, which is no error and is not reported. */
+    void *(*map)(void *context, void *at, size_t bytes);
+    /* Gives back what one call of map took. No lane has work left that touches it. */
+    void (*unmap)(void *context, void *at, size_t bytes);
+    size_t (*free_bytes)(void *context);     /* what could still be mapped, by all processes together */
+    /* Work queued on lane `later` from now on starts when all that is queued on lane `first` is done.
+     * False, reported, when the device has failed; finish, which waits for all lanes, likewise. */
+    bool (*order)(void *context, int first, int later);
+    bool (*finish)(void *context);
+};
+
+#endif

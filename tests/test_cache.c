@@ -1,0 +1,800 @@
+/* The caching allocator on a made-up device, whose lanes run what they get late and in any legal order. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/cache.h"
+#include "base/memory.h"
+#include "base/random.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+#define CELL ((size_t)256)
+#define PAGE ((size_t)16384)
+#define PAGES 4096
+#define CELLS (PAGES * PAGE / CELL)
+#define RANGE (PAGES * PAGE)
+#define BASE ((uintptr_t)1 << 40)
+#define LANES 12
+#define LIVE 400
+
+/* The device. A touch is queued work of a block on a lane. A cell remembers the youngest block that touched
+ * it: an older one must not come later. */
+
+struct work {
+    int first;                 /* touch: -1; else: waits until this lane has done `until` */
+    int64_t until;
+    uint32_t block, cell, cells;
+};
+
+struct lane {
+    struct work *queue;
+    int count, done;           /* in the queue */
+    int64_t passed;            /* before it */
+};
+
+struct sim {
+    struct lane lanes[LANES];
+    struct random random;
+    uint32_t cells[CELLS];
+    int32_t pieces[PAGES];     /* pages of the piece that begins here */
+    bool mapped[PAGES];
+    size_t reserved, capacity;
+    size_t last_map;
+    int64_t maps, unmaps, orders;
+    int64_t fail_at, fail_count;   /* calls of map that fail: the first of them (0: none) and how many */
+    int wrong;                 /* touches of cells that are another's or nobody's, and wrong calls */
+    int ranges;
+    bool forgets;              /* a planted fault: lanes never wait */
+};
+
+static void lane_push(struct sim *sim, int lane, struct work work)
+{
+    struct lane *to = &sim->lanes[lane];
+    if (to->done == to->count) {
+        to->passed += to->done;
+        to->done = to->count = 0;
+    }
+    *array_push(to->queue, to->count) = work;
+}
+
+static void touch_now(struct sim *sim, const struct work *work)
+{
+    for (uint32_t c = work->cell; c < work->cell + work->cells; c++) {
+        sim->wrong += !sim->mapped[c * CELL / PAGE] || sim->cells[c] > work->block;
+        if (sim->cells[c] < work->block) sim->cells[c] = work->block;
+    }
+}
+
+/* One piece of work; false when the lane is empty or waits. */
+static bool lane_step(struct sim *sim, int lane)
+{
+    struct lane *at = &sim->lanes[lane];
+    if (at->done == at->count) return false;
+    const struct work *work = &at->queue[at->done];
+    if (work->first < 0) touch_now(sim, work);
+    else if (sim->lanes[work->first].passed + sim->lanes[work->first].done < work->until) return false;
+    at->done++;
+    return true;
+}
+
+static void sim_progress(struct sim *sim)
+{
+    int lane = (int)random_below(&sim->random, LANES);
+    for (uint32_t steps = random_below(&sim->random, 6); steps > 0 && lane_step(sim, lane); steps--) continue;
+}
+
+static bool sim_finish(void *context)
+{
+    struct sim *sim = context;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int lane = 0; lane < LANES; lane++)
+            while (lane_step(sim, lane)) moved = true;
+    }
+    return true;
+}
+
+static void make_wait(struct sim *sim, int first, int later)
+{
+    struct lane *before = &sim->lanes[first];
+    lane_push(sim, later, (struct work){.first = first, .until = before->passed + before->count});
+}
+
+static bool sim_order(void *context, int first, int later)
+{
+    struct sim *sim = context;
+    sim->orders++;
+    if (!sim->forgets) make_wait(sim, first, later);
+    return true;
+}
+
+static void *sim_reserve(void *context, size_t bytes)
+{
+    struct sim *sim = context;
+    if (bytes > RANGE) return NULL;
+    sim->ranges++;
+    return (void *)BASE;
+}
+
+static void sim_unreserve(void *context, void *range, size_t bytes)
+{
+    struct sim *sim = context;
+    sim->ranges--;
+    sim->wrong += (uintptr_t)range != BASE || bytes != RANGE;
+}
+
+/* The first page of so many that are not mapped. */
+static size_t find_pages(const struct sim *sim, size_t pages)
+{
+    for (size_t page = 0, run = 0; page < PAGES; page++) {
+        run = sim->mapped[page] ? 0 : run + 1;
+        if (run == pages) return page + 1 - pages;
+    }
+    return PAGES;
+}
+
+static void *sim_map(void *context, void *at, size_t bytes)
+{
+    struct sim *sim = context;
+    size_t pages = bytes / PAGE, page = at ? ((uintptr_t)at - BASE) / PAGE : find_pages(sim, pages);
+    sim->maps++;
+    if (sim->fail_at && sim->maps >= sim->fail_at && sim->maps < sim->fail_at + sim->fail_count) return NULL;
+    if (bytes > sim->capacity - sim->reserved || page + pages > PAGES) return NULL;
+    sim->wrong += bytes == 0 || bytes % PAGE > 0 || (uintptr_t)at % PAGE > 0;
+    for (size_t p = page; p < page + pages; p++) {
+        sim->wrong += sim->mapped[p];
+        sim->mapped[p] = true;
+    }
+    sim->pieces[page] = (int32_t)pages;
+    sim->reserved += bytes;
+    sim->last_map = bytes;
+    return (void *)(BASE + page * PAGE);
+}
+
+static void sim_unmap(void *context, void *at, size_t bytes)
+{
+    struct sim *sim = context;
+    size_t page = ((uintptr_t)at - BASE) / PAGE;
+    sim->unmaps++;
+    sim->wrong += sim->pieces[page] != (int32_t)(bytes / PAGE);
+    for (int lane = 0; lane < LANES; lane++) sim->wrong += sim->lanes[lane].done < sim->lanes[lane].count;
+    for (size_t p = page; p < page + bytes / PAGE; p++) sim->mapped[p] = false;
+    sim->pieces[page] = 0;
+    sim->reserved -= bytes;
+}
+
+static size_t sim_free_bytes(void *context)
+{
+    struct sim *sim = context;
+    return sim->capacity - sim->reserved;
+}
+
+static struct physical sim_physical(struct sim *sim, bool ranges)
+{
+    return (struct physical){
+        .context = sim,
+        .granularity = PAGE,
+        .reserve = ranges ? sim_reserve : NULL,
+        .unreserve = sim_unreserve,
+        .map = sim_map,
+        .unmap = sim_unmap,
+        .free_bytes = sim_free_bytes,
+        .order = sim_order,
+        .finish = sim_finish,
+    };
+}
+
+static struct sim *sim_new(size_t capacity)
+{
+    struct sim *sim = memory_new(1, sizeof *sim);
+    sim->capacity = capacity;
+    return sim;
+}
+
+static void sim_free(struct sim *sim)
+{
+    for (int lane = 0; lane < LANES; lane++) free(sim->lanes[lane].queue);
+    free(sim);
+}
+
+static struct cache *open_cache(struct sim *sim, bool ranges, size_t chunk, size_t limit)
+{
+    struct physical physical = sim_physical(sim, ranges);
+    struct cache_options options = {.alignment = CELL, .chunk = chunk, .range = RANGE, .limit = limit};
+    struct cache *cache = cache_open(&physical, &options);
+    assert_non_null(cache);
+    return cache;
+}
+
+/* Closes both; what was taken must be back. */
+static void close_both(struct sim *sim, struct cache *cache)
+{
+    struct cache_statistics at_end = cache_statistics(cache);
+    assert_int_equal(at_end.allocated, 0);
+    assert_int_equal(at_end.requested, 0);
+    assert_int_equal(at_end.takes, at_end.gives);
+    cache_close(cache);
+    assert_int_equal(sim->reserved, 0);
+    assert_int_equal(sim->ranges, 0);
+    assert_int_equal(sim->wrong, 0);
+    sim_free(sim);
+}
+
+/* A user of the cache, who remembers what he holds. */
+
+struct held {
+    void *memory;
+    size_t bytes;
+    uint32_t block;
+    int lane;
+    uint32_t uses;
+};
+
+struct user {
+    struct sim *sim;
+    struct cache *cache;
+    struct random random;
+    struct held held[LIVE];
+    int count, lanes;
+    uint32_t blocks;           /* taken so far */
+    int64_t refused;
+    uint64_t trace;            /* a hash of all places given */
+    bool hides;                /* a planted fault: does not say that other lanes use a block */
+};
+
+static uint32_t below(struct user *user, uint32_t limit)
+{
+    return random_below(&user->random, limit);
+}
+
+static size_t rounded(size_t bytes)
+{
+    return ((bytes ? bytes : 1) + CELL - 1) / CELL * CELL;
+}
+
+static void touch(struct user *user, const struct held *held, int lane)
+{
+    struct work work = {.first = -1, .block = held->block};
+    work.cell = (uint32_t)(((uintptr_t)held->memory - BASE) / CELL);
+    work.cells = (uint32_t)(rounded(held->bytes) / CELL);
+    lane_push(user->sim, lane, work);
+}
+
+/* Small ones mostly, some of many pages. */
+static size_t random_bytes(struct user *user)
+{
+    switch (below(user, 8)) {
+    case 0: return below(user, 12 * PAGE);
+    case 1: return PAGE * (1 + below(user, 4));
+    case 2: return below(user, 2);
+    default: return below(user, 16 * CELL);
+    }
+}
+
+static const char *const owners[] = {"arena", "store", "batches", "results"};
+
+static void take(struct user *user)
+{
+    if (user->count == LIVE) return;
+    struct held held = {.bytes = random_bytes(user), .lane = (int)below(user, (uint32_t)user->lanes)};
+    held.memory = cache_take(user->cache, held.bytes, held.lane, owners[below(user, 4)]);
+    user->trace = (user->trace ^ (uintptr_t)held.memory) * 0x9e3779b97f4a7c15u;
+    if (!held.memory) {
+        user->refused++;
+        return;
+    }
+    held.block = ++user->blocks;
+    held.uses = 1u << held.lane;
+    user->held[user->count++] = held;
+    touch(user, &held, held.lane);
+}
+
+static void give(struct user *user, int which)
+{
+    struct held held = user->held[which];
+    for (int lane = 0; lane < user->lanes; lane++)
+        if (held.uses >> lane & 1 && below(user, 3)) touch(user, &held, lane);
+    cache_give(user->cache, held.memory);
+    user->held[which] = user->held[--user->count];
+}
+
+/* Another lane joins the users of a block, in order after the lane that it was taken for. */
+static void share(struct user *user, struct held *held)
+{
+    int lane = (int)below(user, (uint32_t)user->lanes);
+    make_wait(user->sim, held->lane, lane);
+    if (!user->hides) cache_use(user->cache, held->memory, lane);
+    held->uses |= 1u << lane;
+    touch(user, held, lane);
+}
+
+static void act(struct user *user)
+{
+    uint32_t dice = below(user, 1000);
+    /* Busy and idle times: what is held rises and falls. */
+    uint32_t takes = user->blocks / 500 % 2 ? 480 : 380;
+    if (dice < takes) take(user);
+    else if (dice < 860 && user->count > 0) give(user, (int)below(user, (uint32_t)user->count));
+    else if (dice < 990 && user->count > 0) share(user, &user->held[below(user, (uint32_t)user->count)]);
+    else if (dice == 999) cache_trim(user->cache, below(user, (uint32_t)user->sim->reserved + 1));
+    sim_progress(user->sim);
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const struct held *x = a, *y = b;
+    return ((uintptr_t)x->memory > (uintptr_t)y->memory) - ((uintptr_t)x->memory < (uintptr_t)y->memory);
+}
+
+/* The cache's books against the device's and the user's. */
+static void check_books(struct user *user, bool ranges)
+{
+    struct cache_block *blocks;
+    int count = cache_snapshot(user->cache, &blocks), live = 0;
+    size_t requested = 0, used = 0, unused = 0, largest = 0;
+    struct held held[LIVE];
+    memcpy(held, user->held, sizeof held);
+    qsort(held, (size_t)user->count, sizeof *held, by_address);
+    for (int i = 0; i < count; i++) {
+        const struct cache_block *block = &blocks[i];
+        assert_int_equal(block->at % CELL, 0);
+        if (i > 0) assert_true(blocks[i - 1].at + blocks[i - 1].bytes <= block->at);
+        if (block->owner) {
+            assert_true(live < user->count);
+            assert_int_equal(block->at, (uintptr_t)held[live].memory);
+            assert_int_equal(block->requested, held[live].bytes);
+            assert_int_equal(block->bytes, rounded(held[live].bytes));
+            requested += block->requested;
+            used += block->bytes;
+            live++;
+            continue;
+        }
+        unused += block->bytes;
+        if (block->bytes > largest) largest = block->bytes;
+        if (ranges && i > 0 && !blocks[i - 1].owner)
+            assert_true(blocks[i - 1].at + blocks[i - 1].bytes < block->at);
+    }
+    free(blocks);
+    struct cache_statistics now = cache_statistics(user->cache);
+    assert_int_equal(live, user->count);
+    assert_int_equal(now.requested, requested);
+    assert_int_equal(now.allocated, used);
+    assert_int_equal(now.reserved, used + unused);
+    assert_int_equal(now.reserved, user->sim->reserved);
+    assert_int_equal(now.largest, largest);
+    assert_int_equal(now.takes, user->blocks);
+    assert_int_equal(now.takes - now.gives, user->count);
+    assert_int_equal(now.unmaps, user->sim->unmaps);
+    assert_int_equal(now.orders, user->sim->orders);
+    assert_int_equal(now.failures, user->refused);
+    assert_true(now.failures <= now.retries);
+    assert_true(now.reserved_peak >= now.reserved && now.reserved_peak <= user->sim->capacity);
+    assert_true(now.allocated_peak >= now.allocated && now.requested_peak >= now.requested);
+    assert_true(now.fragmentation >= 0 && now.fragmentation <= 1);
+}
+
+/* After free-all every stretch of memory is one block, and all of it can go back. */
+static void give_all(struct user *user)
+{
+    struct cache_block *blocks;
+    while (user->count > 0) give(user, user->count - 1);
+    int count = cache_snapshot(user->cache, &blocks);
+    for (int i = 0; i < count; i++) assert_null(blocks[i].owner);
+    free(blocks);
+    check_books(user, user->sim->ranges > 0);
+    cache_trim(user->cache, 0);
+    assert_int_equal(user->sim->reserved, 0);
+    assert_int_equal(cache_snapshot(user->cache, &blocks), 0);
+    free(blocks);
+}
+
+struct play {
+    int lanes, actions;
+    bool ranges;
+    size_t chunk, capacity, limit;
+};
+
+static uint64_t run_play(const struct play *play, uint64_t seed)
+{
+    struct sim *sim = sim_new(play->capacity);
+    struct user user = {.sim = sim, .lanes = play->lanes};
+    user.random = random_open(seed, PURPOSE_TEST, 1, 0);
+    sim->random = random_open(seed, PURPOSE_TEST, 2, 0);
+    user.cache = open_cache(sim, play->ranges, play->chunk, play->limit);
+    for (int i = 0; i < play->actions; i++) {
+        act(&user);
+        if (i % 509 == 0) check_books(&user, play->ranges);
+    }
+    sim_finish(sim);
+    assert_int_equal(sim->wrong, 0);
+    struct cache_statistics all = cache_statistics(user.cache);
+    assert_true((double)all.reserved_peak < 1.2 * (double)all.allocated_peak);
+    if (play->limit) assert_true(all.reserved_peak <= play->limit);
+    give_all(&user);
+    close_both(sim, user.cache);
+    return user.trace;
+}
+
+/* Random work. */
+
+static void test_a_million_operations(void **state)
+{
+    (void)state;
+    run_play(&(struct play){LANES, 1000000, true, 4 * PAGE, 200 * PAGE, 0}, 1);
+}
+
+static void test_one_lane(void **state)
+{
+    (void)state;
+    run_play(&(struct play){1, 200000, true, 8 * PAGE, 300 * PAGE, 150 * PAGE}, 2);
+}
+
+static void test_without_ranges(void **state)
+{
+    (void)state;
+    run_play(&(struct play){4, 200000, false, 4 * PAGE, 200 * PAGE, 0}, 3);
+}
+
+static void test_plenty_of_memory(void **state)
+{
+    (void)state;
+    run_play(&(struct play){3, 200000, true, 64 * PAGE, RANGE, 0}, 4);
+}
+
+static void test_replay(void **state)
+{
+    (void)state;
+    const struct play play = {LANES, 50000, true, 4 * PAGE, 200 * PAGE, 0};
+    assert_true(run_play(&play, 5) == run_play(&play, 5));
+    assert_true(run_play(&play, 5) != run_play(&play, 6));
+}
+
+/* How many wrong touches a fault leads to. */
+static int run_faulty(bool forgets, bool hides)
+{
+    struct sim *sim = sim_new(200 * PAGE);
+    struct user user = {.sim = sim, .lanes = 4, .hides = hides};
+    user.random = random_open(7, PURPOSE_TEST, 1, 0);
+    sim->random = random_open(7, PURPOSE_TEST, 2, 0);
+    sim->forgets = forgets;
+    user.cache = open_cache(sim, true, 4 * PAGE, 0);
+    for (int i = 0; i < 20000; i++) act(&user);
+    sim_finish(sim);
+    int wrong = sim->wrong;
+    cache_close(user.cache);
+    sim_free(sim);
+    return wrong;
+}
+
+static void test_planted_faults_are_seen(void **state)
+{
+    (void)state;
+    assert_int_equal(run_faulty(false, false), 0);
+    assert_true(run_faulty(true, false) > 0);
+    assert_true(run_faulty(false, true) > 0);
+}
+
+/* One thing at a time. */
+
+static void test_growth_is_exact(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(RANGE);
+    struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
+    void *a = cache_take(cache, 10 * PAGE - 5, 0, "a");
+    assert_int_equal(sim->maps, 3);
+    assert_int_equal(sim->last_map, 2 * PAGE);
+    assert_int_equal(sim->reserved, 10 * PAGE);
+    void *b = cache_take(cache, 1, 0, "b");
+    assert_int_equal(sim->reserved, 11 * PAGE);
+    void *c = cache_take(cache, PAGE - CELL, 0, "c");
+    assert_int_equal(sim->reserved, 11 * PAGE);
+    cache_give(cache, c);
+    /* What is free at the end of the range counts: only the rest is mapped. */
+    void *d = cache_take(cache, 2 * PAGE, 0, "d");
+    assert_int_equal(sim->reserved, 13 * PAGE);
+    assert_int_equal((uintptr_t)d, (uintptr_t)c);
+    cache_give(cache, a);
+    cache_give(cache, b);
+    cache_give(cache, d);
+    /* What went back leaves a gap, which is where memory is missing least. */
+    assert_int_equal(cache_trim(cache, 11 * PAGE), 2 * PAGE);
+    a = cache_take(cache, 12 * PAGE, 0, "a");
+    assert_int_equal((uintptr_t)a, BASE);
+    assert_int_equal(sim->reserved, 12 * PAGE);
+    cache_give(cache, a);
+    close_both(sim, cache);
+}
+
+static void test_tightest_fit(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(RANGE);
+    struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
+    static const size_t cells[] = {9, 1, 5, 1, 7, 1, 5, 1, 12, 1};
+    void *memory[10];
+    for (int i = 0; i < 10; i++) memory[i] = cache_take(cache, cells[i] * CELL, 0, "x");
+    for (int i = 0; i < 10; i += 2) cache_give(cache, memory[i]);
+    void *five = cache_take(cache, 4 * CELL + 1, 0, "five"), *eight = cache_take(cache, 8 * CELL, 0, "eight");
+    assert_ptr_equal(five, memory[2]);
+    assert_ptr_equal(eight, memory[0]);
+    cache_give(cache, five);
+    cache_give(cache, eight);
+    for (int i = 1; i < 10; i += 2) cache_give(cache, memory[i]);
+    struct cache_block *blocks;
+    assert_int_equal(cache_snapshot(cache, &blocks), 1);
+    free(blocks);
+    close_both(sim, cache);
+}
+
+static void test_lanes_wait_only_when_they_must(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(RANGE);
+    struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
+    void *a = cache_take(cache, PAGE, 0, "a");
+    cache_give(cache, a);
+    assert_ptr_equal(cache_take(cache, PAGE, 0, "same lane"), a);
+    assert_int_equal(sim->orders, 0);
+    cache_give(cache, a);
+    assert_ptr_equal(cache_take(cache, PAGE, 1, "another"), a);
+    assert_int_equal(sim->orders, 1);
+    void *b = cache_take(cache, PAGE, 2, "b");
+    cache_give(cache, a);
+    cache_give(cache, b);
+    /* Lane 1 came after lane 0, so lane 2 does too once it comes after lane 1. */
+    assert_ptr_equal(cache_take(cache, PAGE, 2, "third"), a);
+    assert_int_equal(sim->orders, 2);
+    cache_give(cache, a);
+    /* Both were lane 2's; a block ready for the lane is preferred to a tighter one that is not. */
+    void *c = cache_take(cache, 2 * PAGE, 2, "both");
+    assert_ptr_equal(c, a);
+    assert_int_equal(sim->orders, 2);
+    cache_give(cache, c);
+    /* Everything is ready after the host has waited. */
+    void *keep = cache_take(cache, CELL, 2, "keep"), *last = cache_take(cache, 9 * PAGE, 2, "last");
+    cache_give(cache, last);
+    assert_true(cache_trim(cache, 0) > 0);
+    assert_int_equal(sim->orders, 2);
+    last = cache_take(cache, PAGE - CELL, 3, "last");
+    assert_int_equal(sim->orders, 2);
+    cache_give(cache, last);
+    cache_give(cache, keep);
+    close_both(sim, cache);
+}
+
+/* Every other chunk is held: whoever keeps what is free where it is has half of it left and cannot use it. */
+static void test_free_memory_moves_to_where_it_is_needed(void **state)
+{
+    (void)state;
+    enum { CHUNKS = 64 };
+    struct sim *sim = sim_new(RANGE);
+    struct cache *cache = open_cache(sim, true, 2 * PAGE, CHUNKS * 2 * PAGE);
+    void *memory[CHUNKS];
+    for (int i = 0; i < CHUNKS; i++) assert_non_null(memory[i] = cache_take(cache, 2 * PAGE, 0, "x"));
+    assert_null(cache_take(cache, CELL, 0, "one more"));
+    for (int i = 0; i < CHUNKS; i += 2) cache_give(cache, memory[i]);
+    void *large = cache_take(cache, CHUNKS * PAGE, 0, "large");
+    assert_non_null(large);
+    assert_int_equal(sim->reserved, CHUNKS * 2 * PAGE);
+    assert_int_equal(cache_statistics(cache).retries, 2);
+    assert_int_equal(cache_statistics(cache).failures, 1);
+    for (int i = 1; i < CHUNKS; i += 2) cache_give(cache, memory[i]);
+    cache_give(cache, large);
+    close_both(sim, cache);
+}
+
+static size_t pages_in_use(struct cache *cache)
+{
+    struct cache_block *blocks;
+    int count = cache_snapshot(cache, &blocks);
+    size_t pages = 0;
+    uintptr_t end = 0;         /* of the last page counted */
+    for (int i = 0; i < count; i++) {
+        if (!blocks[i].owner) continue;
+        uintptr_t first = blocks[i].at / PAGE * PAGE;
+        if (first < end) first = end;
+        end = (blocks[i].at + blocks[i].bytes + PAGE - 1) / PAGE * PAGE;
+        pages += (end - first) / PAGE;
+    }
+    free(blocks);
+    return pages;
+}
+
+/* An adversary after Robson (Journal of the ACM 18, 1971): in each round blocks of twice the size, of which
+ * every second stays. With pieces of a page, trimming leaves the pages that hold a live block and no other,
+ * and all that the limit leaves beside them can be had in one block. */
+static void test_worst_case_sequence(void **state)
+{
+    (void)state;
+    enum { MOST = 4096, SPARE = 500 };
+    struct sim *sim = sim_new(RANGE);
+    struct cache *cache = open_cache(sim, true, PAGE, 0);
+    void **memory = memory_new(MOST, sizeof *memory);
+    int count = 0;
+    for (size_t bytes = CELL; bytes <= 16 * PAGE; bytes *= 2) {
+        while (cache_statistics(cache).allocated + bytes <= MOST * CELL)
+            assert_non_null(memory[count++] = cache_take(cache, bytes, 0, "x"));
+        int kept = 0;
+        for (int i = 0; i < count; i++) {
+            if (i % 2) cache_give(cache, memory[i]);
+            else memory[kept++] = memory[i];
+        }
+        count = kept;
+        cache_trim(cache, 0);
+        assert_int_equal(sim->reserved, pages_in_use(cache) * PAGE);
+        assert_true(cache_limit(cache, sim->reserved + SPARE * PAGE));
+        void *large = cache_take(cache, SPARE * PAGE, 0, "large");
+        assert_non_null(large);
+        assert_null(cache_take(cache, SPARE * PAGE, 0, "more"));
+        cache_give(cache, large);
+        assert_true(cache_limit(cache, 0));
+    }
+    for (int i = 0; i < count; i++) cache_give(cache, memory[i]);
+    free(memory);
+    close_both(sim, cache);
+}
+
+static void test_table_of_who_holds_what(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(16 * PAGE);
+    struct cache *cache = open_cache(sim, true, 4 * PAGE, 12 * PAGE);
+    void *a = cache_take(cache, 2 * PAGE, 0, "images"), *b = cache_take(cache, 7 * PAGE, 0, "working memory");
+    void *c = cache_take(cache, PAGE, 0, "images");
+    assert_null(cache_take(cache, 3 * PAGE, 0, "more"));
+    struct text table = {0};
+    cache_table(cache, &table);
+    assert_string_equal(table.data, "   112.0 KiB  working memory\n"
+                                    "    48.0 KiB  images (2 blocks)\n"
+                                    "         0 B  free between them\n"
+                                    "   160.0 KiB  reserved together\n"
+                                    "   192.0 KiB  is the limit\n"
+                                    "    96.0 KiB  free on the device\n");
+    text_free(&table);
+    cache_give(cache, a);
+    cache_give(cache, b);
+    cache_give(cache, c);
+    close_both(sim, cache);
+}
+
+static void test_absurd_requests(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(16 * PAGE);
+    struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
+    assert_null(cache_take(cache, SIZE_MAX, 0, "x"));
+    assert_null(cache_take(cache, SIZE_MAX - CELL, 0, "x"));
+    assert_null(cache_take(cache, (size_t)1 << 50, 0, "x"));
+    assert_null(cache_take(cache, RANGE, 0, "x"));
+    assert_int_equal(sim->reserved, 0);
+    void *none = cache_take(cache, 0, 0, "nothing");
+    assert_non_null(none);
+    cache_give(cache, none);
+    cache_give(cache, NULL);
+    close_both(sim, cache);
+    struct sim *small = sim_new(PAGE);
+    struct physical physical = sim_physical(small, true);
+    struct cache_options options = {.alignment = CELL, .chunk = PAGE, .range = 2 * RANGE};
+    assert_null(cache_open(&physical, &options));
+    sim_free(small);
+}
+
+static void test_a_lower_limit(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(RANGE);
+    struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
+    void *a = cache_take(cache, 20 * PAGE, 0, "a"), *b = cache_take(cache, 20 * PAGE, 0, "b");
+    cache_give(cache, b);
+    assert_true(cache_limit(cache, 24 * PAGE));
+    assert_int_equal(sim->reserved, 24 * PAGE);
+    assert_null(cache_take(cache, 5 * PAGE, 0, "c"));
+    assert_false(cache_limit(cache, 10 * PAGE));
+    assert_int_equal(sim->reserved, 20 * PAGE);
+    assert_null(cache_take(cache, CELL, 0, "c"));
+    assert_true(cache_limit(cache, 0));
+    b = cache_take(cache, 100 * PAGE, 0, "b");
+    assert_non_null(b);
+    cache_give(cache, a);
+    cache_give(cache, b);
+    close_both(sim, cache);
+}
+
+/* The device says no at the k-th call, once or from then on: a refusal is NULL, the rest goes on. */
+static int64_t run_failing(int64_t at, int64_t count)
+{
+    struct sim *sim = sim_new(20 * PAGE);
+    struct user user = {.sim = sim, .lanes = 3};
+    user.random = random_open(11, PURPOSE_TEST, 1, 0);
+    sim->random = random_open(11, PURPOSE_TEST, 2, 0);
+    sim->fail_at = at;
+    sim->fail_count = count;
+    user.cache = open_cache(sim, true, 2 * PAGE, 0);
+    for (int i = 0; i < 2000; i++) {
+        act(&user);
+        if (i % 16 == 0) check_books(&user, true);
+    }
+    sim_finish(sim);
+    int64_t maps = sim->maps;
+    give_all(&user);
+    close_both(sim, user.cache);
+    return maps;
+}
+
+static void test_failures_at_every_call(void **state)
+{
+    (void)state;
+    int64_t calls = run_failing(0, 0);
+    assert_true(calls > 100);
+    for (int64_t k = 1; k <= calls; k++) {
+        run_failing(k, 1);
+        run_failing(k, 2);
+        run_failing(k, 1000000);
+    }
+}
+
+/* Threads take turns. */
+
+struct work_of_thread {
+    struct cache *cache;
+    uint64_t seed;
+};
+
+static void *worker(void *context)
+{
+    struct work_of_thread *work = context;
+    struct cache *cache = work->cache;
+    void *memory[16] = {NULL};
+    struct random random = random_open(work->seed, PURPOSE_TEST, 3, 0);
+    for (int i = 0; i < 20000; i++) {
+        void **at = &memory[random_below(&random, 16)];
+        cache_give(cache, *at);
+        *at = cache_take(cache, random_below(&random, 3 * PAGE), (int)random_below(&random, 2), "worker");
+    }
+    for (int i = 0; i < 16; i++) cache_give(cache, memory[i]);
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(100 * PAGE);
+    struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
+    pthread_t threads[4];
+    struct work_of_thread work[4];
+    for (int i = 0; i < 4; i++) {
+        work[i] = (struct work_of_thread){cache, (uint64_t)i};
+        assert_int_equal(pthread_create(&threads[i], NULL, worker, &work[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    close_both(sim, cache);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_growth_is_exact),
+        cmocka_unit_test(test_tightest_fit),
+        cmocka_unit_test(test_lanes_wait_only_when_they_must),
+        cmocka_unit_test(test_free_memory_moves_to_where_it_is_needed),
+        cmocka_unit_test(test_worst_case_sequence),
+        cmocka_unit_test(test_table_of_who_holds_what),
+        cmocka_unit_test(test_absurd_requests),
+        cmocka_unit_test(test_a_lower_limit),
+        cmocka_unit_test(test_failures_at_every_call),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_planted_faults_are_seen),
+        cmocka_unit_test(test_one_lane),
+        cmocka_unit_test(test_without_ranges),
+        cmocka_unit_test(test_plenty_of_memory),
+        cmocka_unit_test(test_a_million_operations),
+    };
+    return cmocka_run_group_tests_name("cache", tests, NULL, NULL);
+}
