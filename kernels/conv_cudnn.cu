@@ -162,7 +162,9 @@ static int forward_layouts(const struct conv_problem *p, const struct layout *im
         out[count].adds_bias = true;
         layout_rename(&out[count++], "+bias");
     }
-    if (p->sums && !p->bias && !image->planar && image->k == p->k && p->k % 4 == 0 && !conv_is_small(p)) {
+    /* Its sums are added up in the order in which blocks end, whatever its notes say. */
+    bool sums = p->sums && !p->deterministic && !p->bias && !image->planar && image->k == p->k && p->k % 4 == 0;
+    if (sums && !conv_is_small(p)) {
         out[count] = *image;
         out[count].gives_sums = true;
         layout_rename(&out[count++], "+sums");

@@ -133,9 +133,10 @@ static int offer(const struct conv_problem *p, const struct conv_tools *tools, i
     cublasLtMatmulPreference_t wish;
     cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
     int count = 0;
-    /* Partial sums are added in fp32. */
+    /* Partial sums are added in fp32, and where bits must repeat not in the order in which they come. */
+    bool free_order = p->dtype == F32 && !p->deterministic;
     uint32_t reductions =
-        p->dtype == F32 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        free_order ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     size_t scratch = SCRATCH_MOST;
     if (!is_product(p) || !product_make(&product, p)) return 0;
     if (cublasLtMatmulPreferenceCreate(&wish) == CUBLAS_STATUS_SUCCESS) {
