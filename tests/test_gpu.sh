@@ -121,6 +121,22 @@ elsewhere() {
 ok "resumed where nothing is remembered" elsewhere
 ok "... ends in the same bits and lines" same whole elsewhere
 
+# Layers large enough for the engines that libraries have for such; and memory does not change bits.
+large="-s model.arch=resnet18 -s model.file= -s data.format=synthetic -s augment.crop=64 -s data.limit=640
+    -s train.batch=64 -s train.accumulate=1 -s amp.init_scale=65536 -s run.max_steps=6"
+planned() { "$AMPTRAIN" plan -c run.ini $large --json "$@" | tr , '\n' | sed -n 's/^{*"'$field'"://p'; }
+for precision in fp16 tf32; do
+    ok "large layers in $precision" train large-$precision $large -s amp.precision=$precision
+    train large-again $large -s amp.precision=$precision >/dev/null 2>&1
+    ok "... repeat to the bit" same large-$precision large-again
+    field=total_bytes total=$(planned -s amp.precision=$precision)
+    field=arena_bytes arena=$(planned -s amp.precision=$precision)
+    ok "a fifth less working memory" train large-limit $large -s amp.precision=$precision \
+        -s memory.limit=$((total - arena / 5))
+    ok "... to the same bits" same large-$precision large-limit
+    rm -rf large-again large-limit
+done
+
 # Between devices.
 evaluate() { "$AMPTRAIN" eval -q -c run.ini -s amp.precision=fp32 --json "$@"; }
 errors() { number errors <"$1"; }
