@@ -163,8 +163,8 @@ static int forward_layouts(const struct conv_problem *p, const struct layout *im
         layout_rename(&out[count++], "+bias");
     }
     /* Its sums are added up in the order in which blocks end, whatever its notes say. */
-    bool sums = p->sums && !p->deterministic && !p->bias && !image->planar && image->k == p->k && p->k % 4 == 0;
-    if (sums && !conv_is_small(p)) {
+    bool sums = p->sums && !p->deterministic && !p->bias && !conv_is_small(p);
+    if (sums && !image->planar && image->k == p->k && p->k % 4 == 0) {
         out[count] = *image;
         out[count].gives_sums = true;
         layout_rename(&out[count++], "+sums");
