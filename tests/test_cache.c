@@ -331,6 +331,14 @@ static int by_address(const void *a, const void *b)
     return ((uintptr_t)x->memory > (uintptr_t)y->memory) - ((uintptr_t)x->memory < (uintptr_t)y->memory);
 }
 
+/* Whether one call of map covers the block. */
+static bool is_in_one_piece(const struct sim *sim, const struct cache_block *block)
+{
+    size_t first = (block->at - BASE) / PAGE, last = (block->at + block->bytes - 1 - BASE) / PAGE;
+    while (sim->pieces[first] == 0) first--;
+    return last < first + (size_t)sim->pieces[first];
+}
+
 /* The cache's books against the device's and the user's. */
 static void check_books(struct user *user, bool ranges)
 {
@@ -344,6 +352,7 @@ static void check_books(struct user *user, bool ranges)
         const struct cache_block *block = &blocks[i];
         assert_int_equal(block->at % CELL, 0);
         if (i > 0) assert_true(blocks[i - 1].at + blocks[i - 1].bytes <= block->at);
+        assert_true(ranges || is_in_one_piece(user->sim, block));
         if (block->owner) {
             assert_true(live < user->count);
             assert_int_equal(block->at, (uintptr_t)held[live].memory);
@@ -537,6 +546,7 @@ static void test_lanes_wait_only_when_they_must(void **state)
     (void)state;
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
+    int64_t orders;
     void *a = cache_take(cache, PAGE, 0, "a");
     cache_give(cache, a);
     assert_ptr_equal(cache_take(cache, PAGE, 0, "same lane"), a);
@@ -551,18 +561,28 @@ static void test_lanes_wait_only_when_they_must(void **state)
     assert_ptr_equal(cache_take(cache, PAGE, 2, "third"), a);
     assert_int_equal(sim->orders, 2);
     cache_give(cache, a);
-    /* Both were lane 2's; a block ready for the lane is preferred to a tighter one that is not. */
-    void *c = cache_take(cache, 2 * PAGE, 2, "both");
-    assert_ptr_equal(c, a);
-    assert_int_equal(sim->orders, 2);
-    cache_give(cache, c);
+    /* A block ready for the lane is preferred to a tighter one that is not, unless it is much larger. */
+    void *row[6];
+    static const size_t pages[] = {2, 1, 3, 1, 5, 1};
+    for (int i = 0; i < 6; i++) row[i] = cache_take(cache, pages[i] * PAGE, i == 0 ? 1 : 2, "row");
+    orders = sim->orders;
+    for (int i = 0; i < 6; i += 2) cache_give(cache, row[i]);
+    void *ready = cache_take(cache, 2 * PAGE, 2, "ready");
+    assert_ptr_equal(ready, row[2]);
+    assert_int_equal(sim->orders, orders);
+    void *tight = cache_take(cache, 2 * PAGE, 2, "tight");
+    assert_ptr_equal(tight, row[0]);
+    assert_int_equal(sim->orders, orders + 1);
+    cache_give(cache, ready);
+    cache_give(cache, tight);
+    for (int i = 1; i < 6; i += 2) cache_give(cache, row[i]);
     /* Everything is ready after the host has waited. */
     void *keep = cache_take(cache, CELL, 2, "keep"), *last = cache_take(cache, 9 * PAGE, 2, "last");
     cache_give(cache, last);
     assert_true(cache_trim(cache, 0) > 0);
-    assert_int_equal(sim->orders, 2);
+    orders = sim->orders;
     last = cache_take(cache, PAGE - CELL, 3, "last");
-    assert_int_equal(sim->orders, 2);
+    assert_int_equal(sim->orders, orders);
     cache_give(cache, last);
     cache_give(cache, keep);
     close_both(sim, cache);
