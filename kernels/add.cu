@@ -8,7 +8,8 @@ struct terms {
 
 /* In their order, rounded once. y may be the first of them. */
 template <class T, int width>
-__global__ void __launch_bounds__(MAP_THREADS) add_chunks(T *y, struct terms terms, int64_t first, int64_t end)
+__global__ void __launch_bounds__(MAP_THREADS)
+add_chunks(T *y, struct terms terms, int64_t first, int64_t end)
 {
     int64_t i = first + ((int64_t)blockIdx.x * MAP_THREADS + threadIdx.x) * width;
     if (i >= end) return;
@@ -25,11 +26,6 @@ __global__ void __launch_bounds__(MAP_THREADS) add_chunks(T *y, struct terms ter
     *(chunk<T, width> *)(y + i) = result;
 }
 
-static unsigned blocks(int64_t threads)
-{
-    return (unsigned)div_up(threads, (int64_t)MAP_THREADS);
-}
-
 /* Whole chunks, then what is left. */
 static enum status add_many(const struct call *call)
 {
@@ -40,10 +36,12 @@ static enum status add_many(const struct call *call)
         using T = decltype(type);
         constexpr int width = pack<T>::count;
         int64_t whole = count / width * width;
+        unsigned blocks = (unsigned)div_up(whole / width, (int64_t)MAP_THREADS);
+        T *y = (T *)call->y.data;
         if (whole > 0)
-            add_chunks<T, width><<<blocks(whole / width), MAP_THREADS, 0, stream_of(call)>>>((T *)call->y.data, terms, 0, whole);
+            add_chunks<T, width><<<blocks, MAP_THREADS, 0, stream_of(call)>>>(y, terms, 0, whole);
         if (whole < count)
-            add_chunks<T, 1><<<1, MAP_THREADS, 0, stream_of(call)>>>((T *)call->y.data, terms, whole, count);
+            add_chunks<T, 1><<<1, MAP_THREADS, 0, stream_of(call)>>>(y, terms, whole, count);
         return launched(call);
     });
 }
@@ -51,7 +49,8 @@ static enum status add_many(const struct call *call)
 static enum status forward(const struct call *call)
 {
     if (call->x_count != 2) return add_many(call);
-    return map_tensors(call, &call->y, &call->x[0], &call->x[1], [] __device__(float a, float b) { return a + b; });
+    return map_tensors(call, &call->y, &call->x[0], &call->x[1],
+                       [] __device__(float a, float b) { return a + b; });
 }
 
 const struct op_code add_cuda = {.forward = forward};

@@ -1,4 +1,4 @@
-/* border.cu: the padding ops' copies: blocks go through rows of what is written, which is every element once. */
+/* border.cu: the padding ops' copies: blocks go through the rows of what is written. */
 #include "kernels/chunk.cuh"
 
 extern "C" {
@@ -7,8 +7,9 @@ extern "C" {
 
 #define THREADS 256
 
-/* From line h of what is written to the line that is read: (h + top) * multiply or, where the stride is undone,
- * h / divide + top if nothing is left over. Columns likewise; channels, which are counted in words, move by `front`. */
+/* From line h of what is written to the line that is read: (h + top) * multiply or, where the stride is
+ * undone, h / divide + top if nothing is left over. Columns likewise; channels, which are counted in words,
+ * move by `front`. */
 struct view {
     int64_t rows;
     int h, w, from_h, from_w;          /* of an image written and read */
@@ -41,7 +42,8 @@ template <class W> __global__ void __launch_bounds__(THREADS) copy_rows(W *to, c
     }
 }
 
-static enum status copy(const struct call *call, const struct tensor *to, const struct tensor *from, struct view v)
+static enum status copy(const struct call *call, const struct tensor *to, const struct tensor *from,
+                        struct view v)
 {
     int64_t size = (int64_t)dtype_bytes(to->dtype);
     int64_t bits = 16 | to->shape.c * size | from->shape.c * size | v.front * size;
@@ -55,14 +57,16 @@ static enum status copy(const struct call *call, const struct tensor *to, const 
     unsigned blocks = grid_of(call, v.rows * across * down, across * down, 4);
     return with_word((size_t)bytes, [&](auto word) {
         using W = decltype(word);
-        copy_rows<<<blocks, dim3(across, down), 0, stream_of(call)>>>((W *)to->data, (const W *)from->data, v);
+        dim3 threads(across, down);
+        copy_rows<<<blocks, threads, 0, stream_of(call)>>>((W *)to->data, (const W *)from->data, v);
         return launched(call);
     });
 }
 
 static struct view view_of(struct shape to, struct shape from)
 {
-    return {.h = (int)to.h, .w = (int)to.w, .from_h = (int)from.h, .from_w = (int)from.w, .multiply = 1, .divide = 1};
+    return {.h = (int)to.h, .w = (int)to.w, .from_h = (int)from.h, .from_w = (int)from.w,
+            .multiply = 1, .divide = 1};
 }
 
 enum status border_forward_cuda(const struct call *call, const struct border *b)

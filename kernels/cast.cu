@@ -7,7 +7,8 @@ static enum status convert(const struct call *call, const struct tensor *to, con
         return with_type(from->dtype, [&](auto from_type) {
             using Y = decltype(to_type);
             using X = decltype(from_type);
-            return map(call, (Y *)to->data, (const X *)from->data, (const nothing *)NULL, shape_count(to->shape), same);
+            const nothing *none = NULL;
+            return map(call, (Y *)to->data, (const X *)from->data, none, shape_count(to->shape), same);
         });
     });
 }

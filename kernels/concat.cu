@@ -22,17 +22,20 @@ __global__ void __launch_bounds__(THREADS) copy_parts(W *whole, struct parts par
     int64_t step = (int64_t)gridDim.x * blockDim.y;
     for (int64_t pixel = (int64_t)blockIdx.x * blockDim.y + threadIdx.y; pixel < parts.pixels; pixel += step)
         for (int64_t word = threadIdx.x; word < part.words; word += blockDim.x) {
-            W *there = whole + pixel * parts.pitch + part.first + word, *here = data + pixel * part.words + word;
+            W *there = whole + pixel * parts.pitch + part.first + word;
+            W *here = data + pixel * part.words + word;
             if (join) *there = *here;
             else *here = *there;
         }
 }
 
 /* The parts that are there, in bytes. */
-static struct parts parts_of(const struct tensor *whole, const struct tensor *part, const struct tensor *shape, int count)
+static struct parts parts_of(const struct tensor *whole, const struct tensor *part,
+                             const struct tensor *shape, int count)
 {
     int64_t size = (int64_t)dtype_bytes(whole->dtype), first = 0;
-    struct parts parts = {.pixels = whole->shape.n * whole->shape.h * whole->shape.w, .pitch = whole->shape.c * size};
+    struct parts parts = {.pixels = whole->shape.n * whole->shape.h * whole->shape.w,
+                          .pitch = whole->shape.c * size};
     for (int i = 0; i < count; i++) {
         int64_t bytes = shape[i].shape.c * size;
         if (part[i].data) parts.part[parts.count++] = {part[i].data, first, bytes};

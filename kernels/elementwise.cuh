@@ -65,11 +65,13 @@ static enum status map(const struct call *call, Y *y, const A *a, const B *b, in
 
 /* With tensors of one type: y = function(a), or function(a, b). */
 template <class F>
-static enum status map_tensor(const struct call *call, const struct tensor *y, const struct tensor *a, F function)
+static enum status map_tensor(const struct call *call, const struct tensor *y, const struct tensor *a,
+                              F function)
 {
     return with_type(y->dtype, [&](auto type) {
         using T = decltype(type);
-        return map(call, (T *)y->data, (const T *)a->data, (const nothing *)NULL, shape_count(y->shape), function);
+        return map(call, (T *)y->data, (const T *)a->data, (const nothing *)NULL, shape_count(y->shape),
+                   function);
     });
 }
 template <class F>
@@ -78,7 +80,8 @@ static enum status map_tensors(const struct call *call, const struct tensor *y, 
 {
     return with_type(y->dtype, [&](auto type) {
         using T = decltype(type);
-        return map(call, (T *)y->data, (const T *)a->data, (const T *)b->data, shape_count(y->shape), function);
+        return map(call, (T *)y->data, (const T *)a->data, (const T *)b->data, shape_count(y->shape),
+                   function);
     });
 }
 

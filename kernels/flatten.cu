@@ -29,19 +29,19 @@ transpose_images(W *to, const W *from, int64_t images, int64_t rows, int64_t col
 }
 
 template <class W>
-static void transpose(const struct call *call, const struct tensor *to, const struct tensor *from, int64_t images,
-                      int64_t rows, int64_t columns)
+static void transpose(const struct call *call, const struct tensor *to, const struct tensor *from,
+                      int64_t images, int64_t rows, int64_t columns)
 {
     int64_t wide = div_up(columns, (int64_t)TILE), high = div_up(rows, (int64_t)TILE);
     dim3 blocks((unsigned)wide, (unsigned)(high < GRID_MOST ? high : GRID_MOST),
                 (unsigned)(images < GRID_MOST ? images : GRID_MOST));
-    transpose_images<<<blocks, dim3(TILE, ROWS), 0, stream_of(call)>>>((W *)to->data, (const W *)from->data, images,
-                                                                       rows, columns);
+    transpose_images<<<blocks, dim3(TILE, ROWS), 0, stream_of(call)>>>((W *)to->data, (const W *)from->data,
+                                                                       images, rows, columns);
 }
 
 /* `image` is the shape of what is flattened; rows and columns are of one image of `from`. */
-static enum status move(const struct call *call, const struct tensor *to, const struct tensor *from, struct shape image,
-                        int64_t rows, int64_t columns)
+static enum status move(const struct call *call, const struct tensor *to, const struct tensor *from,
+                        struct shape image, int64_t rows, int64_t columns)
 {
     if (shape_count(image) == 0) return OK;
     if (rows > 1 && columns > 1) {
@@ -50,8 +50,9 @@ static enum status move(const struct call *call, const struct tensor *to, const 
         return launched(call);
     }
     if (to->data == from->data) return OK;
-    return cuda_status(call->device, cudaMemcpyAsync(to->data, from->data, tensor_bytes(to), cudaMemcpyDeviceToDevice,
-                                                     stream_of(call)), "a copy");
+    cudaError_t error = cudaMemcpyAsync(to->data, from->data, tensor_bytes(to), cudaMemcpyDeviceToDevice,
+                                        stream_of(call));
+    return cuda_status(call->device, error, "a copy");
 }
 
 static enum status forward(const struct call *call)

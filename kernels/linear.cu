@@ -1,5 +1,5 @@
-/* linear.cu: products by cuBLASLt, in the way that is fastest on the real shapes, which is remembered; and by a
- * plain kernel where the library has none. */
+/* linear.cu: products by cuBLASLt, in the way that is fastest on the real shapes, which is remembered; and by
+ * a plain kernel where the library has none. */
 #include "kernels/rows.cuh"
 
 extern "C" {
@@ -11,8 +11,8 @@ extern "C" {
 #define WORKSPACE_MOST ((size_t)32 << 20)   /* bytes: what NVIDIA advises to grant on large GPUs */
 #define OFFERS 8                            /* ways worth timing */
 
-/* D = op(A) op(B), the library's way: columns first, D being m x n, op(A) m x k. Our rows are its columns. `late`:
- * D lies in the workspace and the bias is still to be added. */
+/* D = op(A) op(B), the library's way: columns first, D being m x n, op(A) m x k. Our rows are its columns.
+ * `late`: D lies in the workspace and the bias is still to be added. */
 struct product {
     enum phase phase;
     enum dtype factor, result;
@@ -41,8 +41,8 @@ static struct product product_of(const struct call *call, enum phase phase)
     const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
     int64_t batch = x->shape.n, inputs = x->shape.c;
     int64_t units = ((const struct linear_settings *)call->settings)->units;
-    struct product p = {.phase = phase, .factor = x->dtype, .result = x->dtype, .tf32 = call->tf32 && x->dtype == F32,
-                        .deterministic = call->deterministic};
+    struct product p = {.phase = phase, .factor = x->dtype, .result = x->dtype,
+                        .tf32 = call->tf32 && x->dtype == F32, .deterministic = call->deterministic};
     if (phase == PHASE_FORWARD) {
         p.bias = call->param_count > 1;
         p.m = units, p.n = batch, p.k = inputs;
@@ -90,8 +90,8 @@ struct linear_engine {
 static enum status library_status(const struct device *device, cublasStatus_t error, const char *trying)
 {
     if (error == CUBLAS_STATUS_SUCCESS) return OK;
-    return fail(NO_DEVICE, "cuda:%d (%s): %s failed: %s (cuBLASLt)", device->index, cuda_facts(device)->name, trying,
-                cublasLtGetStatusString(error));
+    return fail(NO_DEVICE, "cuda:%d (%s): %s failed: %s (cuBLASLt)", device->index, cuda_facts(device)->name,
+                trying, cublasLtGetStatusString(error));
 }
 
 static cudaDataType_t data_type(enum dtype dtype)
@@ -99,25 +99,31 @@ static cudaDataType_t data_type(enum dtype dtype)
     return dtype == F16 ? CUDA_R_16F : dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
+static bool ask(struct way *way, cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
+{
+    return cublasLtMatmulDescSetAttribute(way->what, what, value, bytes) == CUBLAS_STATUS_SUCCESS;
+}
+
 static bool describe_product(struct way *way)
 {
     const struct product *p = &way->product;
-    cublasOperation_t turn_a = p->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N, turn_b = p->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t turn_a = p->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t turn_b = p->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     cudaDataType_t bias = data_type(p->result);
     cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     return !cublasLtMatmulDescCreate(&way->what, compute, CUDA_R_32F) &&
-           !cublasLtMatmulDescSetAttribute(way->what, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a) &&
-           !cublasLtMatmulDescSetAttribute(way->what, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b) &&
-           !cublasLtMatmulDescSetAttribute(way->what, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
-           !cublasLtMatmulDescSetAttribute(way->what, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
+           ask(way, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a) &&
+           ask(way, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b) &&
+           ask(way, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
+           ask(way, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
 }
 
 static bool describe_matrix(cublasLtMatrixLayout_t *layout, enum dtype dtype, bool turned, int64_t rows,
                             int64_t columns, int64_t leading)
 {
-    return !cublasLtMatrixLayoutCreate(layout, data_type(dtype), turned ? columns : rows, turned ? rows : columns,
-                                       leading);
+    return !cublasLtMatrixLayoutCreate(layout, data_type(dtype), turned ? columns : rows,
+                                       turned ? rows : columns, leading);
 }
 
 static bool describe(struct way *way)
@@ -138,7 +144,7 @@ static void way_close(struct way *way)
     way->a = way->b = way->d = NULL;
 }
 
-/* The library's ways, the one it thinks fastest first. Sums in several parts are added in fp32, in one order. */
+/* The library's ways, the one it thinks fastest first. Partial sums are added in fp32, in one order. */
 static int offers(const struct way *way, cublasLtMatmulHeuristicResult_t found[OFFERS])
 {
     int count = 0;
@@ -150,24 +156,22 @@ static int offers(const struct way *way, cublasLtMatmulHeuristicResult_t found[O
                                              sizeof workspace) ||
         cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
                                              sizeof reductions) ||
-        cublasLtMatmulAlgoGetHeuristic(way->handle, way->what, way->a, way->b, way->d, way->d, wish, OFFERS, found,
-                                       &count))
+        cublasLtMatmulAlgoGetHeuristic(way->handle, way->what, way->a, way->b, way->d, way->d, wish, OFFERS,
+                                       found, &count))
         count = 0;
     cublasLtMatmulPreferenceDestroy(wish);
     return count;
 }
 
-static cublasStatus_t multiply(const struct way *way, const struct operands *at, const cublasLtMatmulAlgo_t *algorithm,
-                               void *workspace, size_t bytes, cudaStream_t stream)
+static cublasStatus_t multiply(struct way *way, const struct operands *at,
+                               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes,
+                               cudaStream_t stream)
 {
     const float one = 1, zero = 0;
-    if (way->product.bias) {
-        cublasStatus_t error = cublasLtMatmulDescSetAttribute(way->what, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias,
-                                                              sizeof at->bias);
-        if (error != CUBLAS_STATUS_SUCCESS) return error;
-    }
-    return cublasLtMatmul(way->handle, way->what, &one, at->a, way->a, at->b, way->b, &zero, at->d, way->d, at->d,
-                          way->d, algorithm, workspace, bytes, stream);
+    if (way->product.bias && !ask(way, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias))
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+    return cublasLtMatmul(way->handle, way->what, &one, at->a, way->a, at->b, way->b, &zero, at->d, way->d,
+                          at->d, way->d, algorithm, workspace, bytes, stream);
 }
 
 /* Memory like a call's, for timing. */
@@ -209,7 +213,7 @@ static void trial_close(struct trial *t)
 }
 
 /* Milliseconds of each of `runs`; negative if one failed. */
-static float trial_run(const struct trial *t, const struct way *way, const cublasLtMatmulHeuristicResult_t *offer,
+static float trial_run(const struct trial *t, struct way *way, const cublasLtMatmulHeuristicResult_t *offer,
                        int runs)
 {
     float elapsed = -1;
@@ -224,7 +228,7 @@ static float trial_run(const struct trial *t, const struct way *way, const cubla
 #define TRIAL_ENOUGH 0.5f     /* milliseconds of runs in a row */
 #define TRIAL_ROUNDS 3
 
-static float trial_time(const struct trial *t, const struct way *way, const cublasLtMatmulHeuristicResult_t *offer)
+static float trial_time(const struct trial *t, struct way *way, const cublasLtMatmulHeuristicResult_t *offer)
 {
     if (trial_run(t, way, offer, 1) < 0) return -1;
     float least = trial_run(t, way, offer, 1);
@@ -237,7 +241,7 @@ static float trial_time(const struct trial *t, const struct way *way, const cubl
 }
 
 /* The fastest; the first if none can be timed. */
-static int fastest(const struct way *way, const cublasLtMatmulHeuristicResult_t *found, int count, float *time)
+static int fastest(struct way *way, const cublasLtMatmulHeuristicResult_t *found, int count, float *time)
 {
     struct trial trial = {};
     int best = 0;
@@ -257,10 +261,11 @@ static int fastest(const struct way *way, const cublasLtMatmulHeuristicResult_t 
 
 static char *key_new(const struct product *p, const struct device *device)
 {
+    const char *phase = p->phase == PHASE_FORWARD ? "forward" : p->turn_b ? "weights" : "data";
+    const char *factor = p->tf32 ? "tf32" : dtype_table[p->factor].name;
     return text_format("%s, cuBLASLt %zu, linear %s %s to %s%s %lld x %lld x %lld", cuda_facts(device)->name,
-                       cublasLtGetVersion(), p->phase == PHASE_FORWARD ? "forward" : p->turn_b ? "weights" : "data",
-                       dtype_table[p->factor].name, p->bias ? "biased " : "", p->tf32 ? "tf32" : dtype_table[p->result].name,
-                       (long long)p->m, (long long)p->n, (long long)p->k);
+                       cublasLtGetVersion(), phase, factor, p->bias ? "biased " : "",
+                       dtype_table[p->result].name, (long long)p->m, (long long)p->n, (long long)p->k);
 }
 
 /* A remembered choice says how long it took, and the library's words for it: "131.2 us 1f 0 ...". */
@@ -277,7 +282,8 @@ static bool recall(const char *text, struct way *way)
         used = more;
     }
     cublasLtMatmulHeuristicResult_t result;
-    if (cublasLtMatmulAlgoCheck(way->handle, way->what, way->a, way->b, way->d, way->d, &way->algorithm, &result) ||
+    if (cublasLtMatmulAlgoCheck(way->handle, way->what, way->a, way->b, way->d, way->d, &way->algorithm,
+                                &result) ||
         result.workspaceSize > WORKSPACE_MOST)
         return false;
     way->workspace = result.workspaceSize;
@@ -375,9 +381,11 @@ static enum status prepare(const struct call *call, void **made)
 {
     struct linear_engine *engine = (struct linear_engine *)memory_new(1, sizeof *engine);
     bool data = call->d_x[0].shape.rank > 0, params = call->d_params[0].shape.rank > 0;
-    enum status status = way_choose(&engine->ways[PHASE_FORWARD], call, PHASE_FORWARD);
-    if (status == OK && data) status = way_choose(&engine->ways[PHASE_BACKWARD_DATA], call, PHASE_BACKWARD_DATA);
-    if (status == OK && params) status = way_choose(&engine->ways[PHASE_BACKWARD_PARAMS], call, PHASE_BACKWARD_PARAMS);
+    struct way *ways = engine->ways;
+    enum status status = way_choose(&ways[PHASE_FORWARD], call, PHASE_FORWARD);
+    if (status == OK && data) status = way_choose(&ways[PHASE_BACKWARD_DATA], call, PHASE_BACKWARD_DATA);
+    if (status == OK && params)
+        status = way_choose(&ways[PHASE_BACKWARD_PARAMS], call, PHASE_BACKWARD_PARAMS);
     if (status == OK) *made = engine;
     else release(engine);
     return status;
@@ -410,8 +418,9 @@ template <class X, class Y>
 __global__ void __launch_bounds__(TILE * 8)
 plain_product(Y *d, const X *a, const X *b, const X *bias, const __grid_constant__ struct product p)
 {
-    __shared__ float tile_a[TILE][TILE + 1], tile_b[TILE][TILE + 1];   /* [term][row of D], [term][column of D] */
-    int64_t wide = div_up(p.m, (int64_t)TILE), row = blockIdx.x % wide * TILE, column = blockIdx.x / wide * TILE;
+    __shared__ float tile_a[TILE][TILE + 1], tile_b[TILE][TILE + 1];     /* term by row or column of D */
+    int64_t wide = div_up(p.m, (int64_t)TILE);
+    int64_t row = blockIdx.x % wide * TILE, column = blockIdx.x / wide * TILE;
     int across = threadIdx.x, down = threadIdx.y;
     float sum[TILE / 8] = {};
     for (int64_t first = 0; first < p.k; first += TILE) {
@@ -437,7 +446,8 @@ plain_product(Y *d, const X *a, const X *b, const X *bias, const __grid_constant
             d[(column + down + 8 * i) * p.ldd + row + across] = from_float<Y>(start + sum[i]);
 }
 
-static enum status multiply_plainly(const struct call *call, const struct product *p, const struct operands *at)
+static enum status multiply_plainly(const struct call *call, const struct product *p,
+                                    const struct operands *at)
 {
     int64_t blocks = div_up(p->m, (int64_t)TILE) * div_up(p->n, (int64_t)TILE);
     return with_type(p->factor, [&](auto type) {
@@ -453,6 +463,7 @@ static enum status multiply_plainly(const struct call *call, const struct produc
 }
 
 #define BIAS_THREADS 256
+#define GRID_MOST 65535     /* of blocks in the grid's second dimension */
 
 /* y = sums + bias, row by row. */
 template <class T>
@@ -462,18 +473,20 @@ add_bias(T *y, const float *sums, const T *bias, int64_t rows, int64_t columns)
     int64_t column = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (column >= columns) return;
     float start = to_float(bias[column]);
-    for (int64_t row = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; row < rows; row += (int64_t)gridDim.y * blockDim.y)
+    int64_t step = (int64_t)gridDim.y * blockDim.y;
+    for (int64_t row = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; row < rows; row += step)
         y[row * columns + column] = from_float<T>(start + sums[row * columns + column]);
 }
 
 static enum status finish_late(const struct call *call, const struct product *p, const float *sums)
 {
     int across = power_up(p->m, BIAS_THREADS), down = BIAS_THREADS / across;
-    dim3 blocks((unsigned)div_up(p->m, (int64_t)across), grid_of(call, p->n, down));
+    int64_t deep = div_up(p->n, (int64_t)down);
+    dim3 blocks((unsigned)div_up(p->m, (int64_t)across), (unsigned)(deep < GRID_MOST ? deep : GRID_MOST));
     return with_type(p->factor, [&](auto type) {
         using T = decltype(type);
-        add_bias<<<blocks, dim3(across, down), 0, stream_of(call)>>>((T *)call->y.data, sums,
-                                                                     (const T *)call->params[1].data, p->n, p->m);
+        add_bias<<<blocks, dim3(across, down), 0, stream_of(call)>>>(
+            (T *)call->y.data, sums, (const T *)call->params[1].data, p->n, p->m);
         return launched(call);
     });
 }

@@ -5,11 +5,13 @@ extern "C" {
 }
 
 #define THREADS 256
+#define MOST_SHARED cudaFuncAttributeMaxDynamicSharedMemorySize
 #define TILE_MOST 512          /* channels that a block makes of a pixel */
 #define FLOATS_ENOUGH 4096     /* in shared memory: with more, blocks get in each other's way */
 
-/* Blocks make `tile` channels of as many pixels as fit. The window of c is [c - before, c + after]. Shared memory
- * holds of each pixel `room` of x and, in backward, `terms` of its gradient's terms and `tile` powers. */
+/* Blocks make `tile` channels of as many pixels as fit. The window of c is [c - before, c + after]. Shared
+ * memory holds of each pixel `room` of x and, in backward, `terms` of its gradient's terms and `tile` of what
+ * else it is the sum of. */
 struct layout {
     int64_t pixels;
     int channels, tile, stripes;
@@ -17,7 +19,7 @@ struct layout {
     float scale, k, beta, factor;
 };
 
-/* What of a pixel this thread's block makes: channels first .. first + count - 1 of what begins at `pixel`. */
+/* What of a pixel this thread's block makes: channels first .. first + count - 1 of those at `pixel`. */
 struct place {
     int64_t pixel;
     int first, count;
@@ -44,7 +46,8 @@ __device__ static inline float power_of(const struct layout &l, const float *x, 
 
 /* Channels first .. first + count - 1 of a pixel; those that it does not have are 0. */
 template <class T>
-__device__ static inline void load(float *to, const T *x, int first, int count, const struct layout &l, bool inside)
+__device__ static inline void load(float *to, const T *x, int first, int count, const struct layout &l,
+                                   bool inside)
 {
     for (int i = threadIdx.x; i < count; i += blockDim.x)
         to[i] = inside && first + i >= 0 && first + i < l.channels ? to_float(x[first + i]) : 0;
@@ -68,7 +71,8 @@ __global__ void __launch_bounds__(THREADS) lrn_backward(T *d_x, const T *d_y, co
 {
     extern __shared__ float shared[];
     struct place at = place_of(l);
-    float *held = shared + threadIdx.y * (l.room + l.terms + l.tile), *terms = held + l.room, *powers = terms + l.terms;
+    float *held = shared + threadIdx.y * (l.room + l.terms + l.tile);
+    float *terms = held + l.room, *powers = terms + l.terms;
     int reach = l.before + l.after, first_term = at.first - l.after;
     load(held, x + at.pixel, at.first - reach, l.room, l, at.inside);
     load(terms, d_y + at.pixel, first_term, l.terms, l, at.inside);
@@ -117,8 +121,8 @@ static enum status launch(const struct call *call, Kernel kernel, const struct l
     int down = THREADS / across;
     size_t shared = (size_t)floats * down * sizeof(float);
     if (shared > 48 << 10)
-        TRY(cuda_status(call->device, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                           (int)shared), "asking for shared memory"));
+        TRY(cuda_status(call->device, cudaFuncSetAttribute(kernel, MOST_SHARED, (int)shared),
+                        "asking for shared memory"));
     unsigned blocks = (unsigned)(div_up(l.pixels, (int64_t)down) * l.stripes);
     kernel<<<blocks, dim3(across, down), shared, stream_of(call)>>>(arguments..., l);
     return launched(call);
@@ -139,8 +143,8 @@ static enum status backward(const struct call *call)
     struct layout l = layout_of(call, call->d_y.shape, true);
     return with_type(call->d_y.dtype, [&](auto type) {
         using T = decltype(type);
-        return launch(call, lrn_backward<T>, l, l.room + l.terms + l.tile, (T *)call->d_x[0].data, (const T *)call->d_y.data,
-                      (const T *)call->x[0].data);
+        return launch(call, lrn_backward<T>, l, l.room + l.terms + l.tile, (T *)call->d_x[0].data,
+                      (const T *)call->d_y.data, (const T *)call->x[0].data);
     });
 }
 

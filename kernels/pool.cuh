@@ -44,8 +44,9 @@ struct plane {
 
 static inline struct line line_of(const struct pool_axis *a)
 {
-    struct line line = {.in = (int)a->in, .out = (int)a->out, .kernel = (int)a->kernel, .stride = (int)a->stride,
-                        .pad = (int)a->pad, .dilation = (int)a->dilation, .adaptive = a->adaptive};
+    struct line line = {.in = (int)a->in, .out = (int)a->out, .kernel = (int)a->kernel,
+                        .stride = (int)a->stride, .pad = (int)a->pad, .dilation = (int)a->dilation,
+                        .adaptive = a->adaptive};
     line.by_in = divider_of(a->in);
     line.by_out = divider_of(a->out);
     line.by_stride = divider_of(a->adaptive ? 1 : a->stride);
@@ -81,8 +82,8 @@ static inline enum status plane_check(const struct pool_plane *p)
     for (int i = 0; i < 2; i++) {
         int64_t in = axes[i]->in, out = axes[i]->out;
         if (in > NUMBER_MOST / 4 || (axes[i]->adaptive && (out + 1) * (in + 1) > NUMBER_MOST))
-            return fail(FAILED, "images of %lldx%lld are too large to pool on this device", (long long)p->h.in,
-                        (long long)p->w.in);
+            return fail(FAILED, "images of %lldx%lld are too large to pool on this device",
+                        (long long)p->h.in, (long long)p->w.in);
     }
     return OK;
 }
@@ -94,7 +95,8 @@ struct span {
 
 __device__ static inline struct span inputs_of(const struct line &l, int output)
 {
-    if (l.adaptive) return {divide(output * l.in, l.by_out), divide((output + 1) * l.in + l.out - 1, l.by_out), 0};
+    if (l.adaptive)
+        return {divide(output * l.in, l.by_out), divide((output + 1) * l.in + l.out - 1, l.by_out), 0};
     int start = output * l.stride - l.pad;
     int skipped = start < 0 ? divide(l.dilation - 1 - start, l.by_dilation) : 0;
     return {start + skipped * l.dilation, min(start + (l.kernel - 1) * l.dilation + 1, l.in), skipped};
@@ -102,7 +104,8 @@ __device__ static inline struct span inputs_of(const struct line &l, int output)
 
 __device__ static inline struct span outputs_of(const struct line &l, int input)
 {
-    if (l.adaptive) return {divide(input * l.out, l.by_in), divide((input + 1) * l.out + l.in - 1, l.by_in), 0};
+    if (l.adaptive)
+        return {divide(input * l.out, l.by_in), divide((input + 1) * l.out + l.in - 1, l.by_in), 0};
     int first = max(input + l.pad - (l.kernel - 1) * l.dilation, 0);
     return {divide(first + l.stride - 1, l.by_stride), min(divide(input + l.pad, l.by_stride) + 1, l.out), 0};
 }
@@ -132,8 +135,8 @@ __device__ static inline float share_of(const struct plane &p, int h, int w)
     return 1.0f / ((float)count_of(p, p.h, h) * (float)count_of(p, p.w, w));
 }
 
-/* The image that is made, cut into tiles of a block each: neighbouring chunks of channels, then columns, then rows;
- * windows overlap, so that a tile is about as high as it is wide. */
+/* The image that is made, cut into tiles of a block each: neighbouring chunks of channels, then columns, then
+ * rows; windows overlap, so that a tile is about as high as it is wide. */
 struct tiles {
     int64_t n;
     int h, w, chunks;
@@ -179,7 +182,8 @@ template <class Work> __device__ static inline void for_each(const struct tiles 
     int w = (column << t.wide_bits) + (pixel & ((1 << t.wide_bits) - 1));
     if (c >= t.chunks || w >= t.w) return;
     for (int64_t n = blockIdx.z; n < t.n; n += gridDim.z)
-        for (int h = blockIdx.y * high + (pixel >> t.wide_bits); h < t.h; h += gridDim.y * high) work(n, h, w, c);
+        for (int h = blockIdx.y * high + (pixel >> t.wide_bits); h < t.h; h += gridDim.y * high)
+            work(n, h, w, c);
 }
 
 #endif

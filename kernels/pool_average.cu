@@ -17,11 +17,11 @@ template <class T, int width> __device__ static inline void store(T *to, const f
     *(chunk<T, width> *)to = result;
 }
 
-/* Adds up what `most` x `most` places from a corner on hold, as far as they are rows[0] .. rows[1] - 1 and likewise
- * columns: all loads are under way at once. share_at(i, j) is what a place's value counts. */
+/* Adds up what the places of these rows and columns hold, at most `most` of each: all loads are under way at
+ * once. share_at(i, j) is what a place's value counts. */
 template <class T, int width, int most, class Share>
-__device__ static inline void add_square(float sum[width], const T *image, int64_t channels, int pitch, struct span rows,
-                                         struct span columns, Share share_at)
+__device__ static inline void add_square(float sum[width], const T *image, int64_t channels, int pitch,
+                                         struct span rows, struct span columns, Share share_at)
 {
     chunk<T, width> got[most * most];
 #pragma unroll
@@ -38,27 +38,30 @@ __device__ static inline void add_square(float sum[width], const T *image, int64
 }
 
 template <class T, int width, class Share>
-__device__ static inline void add_any(float sum[width], const T *image, int64_t channels, int pitch, struct span rows,
-                                      struct span columns, Share share_at)
+__device__ static inline void add_any(float sum[width], const T *image, int64_t channels, int pitch,
+                                      struct span rows, struct span columns, Share share_at)
 {
     for (int i = rows.first; i < rows.end; i++)
-        for (int j = columns.first; j < columns.end; j++)
-            add<T, width>(sum, *(const chunk<T, width> *)(image + ((int64_t)i * pitch + j) * channels), share_at(i, j));
+        for (int j = columns.first; j < columns.end; j++) {
+            chunk<T, width> got = *(const chunk<T, width> *)(image + ((int64_t)i * pitch + j) * channels);
+            add<T, width>(sum, got, share_at(i, j));
+        }
 }
 
 /* most: the most rows and columns of a window, if so few that there is code for them; 0: any number. */
 template <class T, int width, int most>
 __global__ void __launch_bounds__(POOL_THREADS)
-pool_averages(T *y, const T *x, const __grid_constant__ struct plane p, const __grid_constant__ struct tiles t)
+pool_averages(T *y, const T *x, const __grid_constant__ struct plane p,
+              const __grid_constant__ struct tiles t)
 {
     int64_t channels = (int64_t)t.chunks * width;
     for_each(t, [&](int64_t n, int h, int w, int c) {
         struct span rows = inputs_of(p.h, h), columns = inputs_of(p.w, w);
         const T *image = x + n * p.h.in * p.w.in * channels + c * width;
         float sum[width] = {};
-        auto whole = [](int, int) { return 1.0f; };
-        if constexpr (most > 0) add_square<T, width, most>(sum, image, channels, p.w.in, rows, columns, whole);
-        else add_any<T, width>(sum, image, channels, p.w.in, rows, columns, whole);
+        auto all = [](int, int) { return 1.0f; };
+        if constexpr (most > 0) add_square<T, width, most>(sum, image, channels, p.w.in, rows, columns, all);
+        else add_any<T, width>(sum, image, channels, p.w.in, rows, columns, all);
         store<T, width>(y + ((n * t.h + h) * t.w + w) * channels + c * width, sum, share_of(p, h, w));
     });
 }
@@ -73,10 +76,11 @@ pool_averages_backward(T *d_x, const T *d_y, const __grid_constant__ struct plan
     for_each(t, [&](int64_t n, int h, int w, int c) {
         struct span rows = outputs_of(p.h, h), columns = outputs_of(p.w, w);
         const T *image = d_y + n * p.h.out * p.w.out * channels + c * width;
+        int pitch = p.w.out;
         float sum[width] = {};
         auto share = [&](int i, int j) { return share_of(p, i, j); };
-        if constexpr (most > 0) add_square<T, width, most>(sum, image, channels, p.w.out, rows, columns, share);
-        else add_any<T, width>(sum, image, channels, p.w.out, rows, columns, share);
+        if constexpr (most > 0) add_square<T, width, most>(sum, image, channels, pitch, rows, columns, share);
+        else add_any<T, width>(sum, image, channels, pitch, rows, columns, share);
         store<T, width>(d_x + ((n * t.h + h) * t.w + w) * channels + c * width, sum, 1);
     });
 }
@@ -99,8 +103,9 @@ static bool is_identity(const struct pool_plane *plane)
 
 static enum status copy(const struct call *call, const struct tensor *to, const struct tensor *from)
 {
-    return cuda_status(call->device, cudaMemcpyAsync(to->data, from->data, tensor_bytes(to), cudaMemcpyDeviceToDevice,
-                                                     stream_of(call)), "a copy");
+    cudaError_t error = cudaMemcpyAsync(to->data, from->data, tensor_bytes(to), cudaMemcpyDeviceToDevice,
+                                        stream_of(call));
+    return cuda_status(call->device, error, "a copy");
 }
 
 /* How many windows at most hold an input, along each axis; 0: there is no code for so many. */
@@ -123,6 +128,7 @@ template <class Work> static enum status with_most(int known, Work work)
 enum status pool_average_cuda(const struct call *call, const struct pool_plane *plane)
 {
     struct shape x = call->x[0].shape;
+    float share = (float)(1 / pool_divisor(plane, 0, 0));
     TRY(plane_check(plane));
     if (shape_count(call->y.shape) == 0) return OK;
     if (is_identity(plane)) return copy(call, &call->y, &call->x[0]);
@@ -132,10 +138,11 @@ enum status pool_average_cuda(const struct call *call, const struct pool_plane *
         T *to = (T *)call->y.data;
         const T *from = (const T *)call->x[0].data;
         if (is_global(plane))
-            return sum_rows<T, T, width>(call, to, from, x.n, x.h * x.w, x.c, (float)(1 / pool_divisor(plane, 0, 0)));
+            return sum_rows<T, T, width>(call, to, from, x.n, x.h * x.w, x.c, share);
         return with_most(known_kernel(plane), [&](auto most) {
+            constexpr int number = decltype(most)::number;
             struct tiles t = tiles_of(call->y.shape, width);
-            pool_averages<T, width, decltype(most)::number><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
+            pool_averages<T, width, number><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
                 to, from, plane_of(plane), t);
             return launched(call);
         });
@@ -146,6 +153,7 @@ enum status pool_average_backward_cuda(const struct call *call, const struct poo
 {
     if (!call->d_x[0].data) return OK;
     struct shape x = call->d_x[0].shape;
+    float share = (float)(1 / pool_divisor(plane, 0, 0));
     TRY(plane_check(plane));
     if (shape_count(x) == 0) return OK;
     if (is_identity(plane)) return copy(call, &call->d_x[0], &call->d_y);
@@ -155,10 +163,11 @@ enum status pool_average_backward_cuda(const struct call *call, const struct poo
         T *to = (T *)call->d_x[0].data;
         const T *from = (const T *)call->d_y.data;
         if (is_global(plane))
-            return spread_rows<T, width>(call, to, from, x.n, x.h * x.w, x.c, (float)(1 / pool_divisor(plane, 0, 0)));
+            return spread_rows<T, width>(call, to, from, x.n, x.h * x.w, x.c, share);
         return with_most(known_covers(plane), [&](auto most) {
+            constexpr int number = decltype(most)::number;
             struct tiles t = tiles_of(x, width);
-            pool_averages_backward<T, width, decltype(most)::number><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
+            pool_averages_backward<T, width, number><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
                 to, from, plane_of(plane), t);
             return launched(call);
         });

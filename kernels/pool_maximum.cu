@@ -1,8 +1,8 @@
-/* pool_maximum.cu: maxima over windows. Backward gathers: each input adds up what the windows over it give. */
+/* pool_maximum.cu: maxima over windows. Backward gathers: inputs add up what the windows over them give. */
 #include "kernels/pool.cuh"
 
-/* The maxima so far of neighbouring channels, and their numbers in the window. The first of equals stays; a NaN
- * takes over, the last of several. */
+/* The maxima so far of neighbouring channels, and their numbers in the window. The first of equals stays; a
+ * NaN takes over, the last of several. */
 template <class T, class N, int width> struct maxima {
     using input = chunk<T, width>;
     float value[width];
@@ -100,9 +100,12 @@ template <class T> struct paired_maxima {
     }
 };
 
+__device__ static inline bool within(int at, int count) { return (unsigned)at < (unsigned)count; }
+
 /* Offers every input of the window to `best`. x is where the image's chunk of channels begins. */
 template <class T, class Best>
-__device__ static inline void walk(Best &best, const T *x, int64_t channels, const struct plane &p, int h, int w)
+__device__ static inline void walk(Best &best, const T *x, int64_t channels, const struct plane &p, int h,
+                                   int w)
 {
     struct span rows = inputs_of(p.h, h), columns = inputs_of(p.w, w);
     int step_h = p.h.adaptive ? 1 : p.h.dilation, step_w = p.w.adaptive ? 1 : p.w.dilation;
@@ -115,7 +118,8 @@ __device__ static inline void walk(Best &best, const T *x, int64_t channels, con
 
 /* The same for kernels of a known size without dilation: all loads are under way at once. */
 template <class T, int kernel, class Best>
-__device__ static inline void walk_square(Best &best, const T *x, int64_t channels, const struct plane &p, int h, int w)
+__device__ static inline void walk_square(Best &best, const T *x, int64_t channels, const struct plane &p,
+                                          int h, int w)
 {
     int top = h * p.h.stride - p.h.pad, left = w * p.w.stride - p.w.pad;
     const T *corner = x + ((int64_t)top * p.w.in + left) * channels;
@@ -123,9 +127,8 @@ __device__ static inline void walk_square(Best &best, const T *x, int64_t channe
     typename Best::input got[kernel * kernel];
 #pragma unroll
     for (int i = 0; i < kernel * kernel; i++) {
-        unsigned row = top + i / kernel, column = left + i % kernel;
         Best::outside(got[i]);
-        if (row < (unsigned)p.h.in && column < (unsigned)p.w.in)
+        if (within(top + i / kernel, p.h.in) && within(left + i % kernel, p.w.in))
             got[i] = *(const typename Best::input *)(corner + i / kernel * pitch + i % kernel * channels);
     }
     best.start(max(-top, 0) * kernel + max(-left, 0));
@@ -135,8 +138,8 @@ __device__ static inline void walk_square(Best &best, const T *x, int64_t channe
 
 /* Where a NaN is, numbers are found again, slowly. */
 template <class T, class N, int width>
-__device__ __noinline__ static void find_again(T *y, N *numbers, const T *x, int64_t channels, const struct plane &p,
-                                               int h, int w)
+__device__ __noinline__ static void find_again(T *y, N *numbers, const T *x, int64_t channels,
+                                               const struct plane &p, int h, int w)
 {
     maxima<T, N, width> best;
     walk<T>(best, x, channels, p, h, w);
@@ -146,7 +149,8 @@ __device__ __noinline__ static void find_again(T *y, N *numbers, const T *x, int
 /* kernel 0: any. */
 template <class T, class N, int width, int kernel, class Best>
 __global__ void __launch_bounds__(POOL_THREADS, 4)
-pool_maxima(T *y, N *numbers, const T *x, const __grid_constant__ struct plane p, const __grid_constant__ struct tiles t)
+pool_maxima(T *y, N *numbers, const T *x, const __grid_constant__ struct plane p,
+            const __grid_constant__ struct tiles t)
 {
     int64_t channels = (int64_t)t.chunks * width;
     for_each(t, [&](int64_t n, int h, int w, int c) {
@@ -160,47 +164,19 @@ pool_maxima(T *y, N *numbers, const T *x, const __grid_constant__ struct plane p
     });
 }
 
-template <class T, class N, int width>
-__global__ void __launch_bounds__(POOL_THREADS, 4)
-pool_maxima_backward(T *d_x, const T *d_y, const N *numbers, const __grid_constant__ struct plane p,
-                     const __grid_constant__ struct tiles t)
-{
-    int64_t channels = (int64_t)t.chunks * width;
-    for_each(t, [&](int64_t n, int h, int w, int c) {
-        struct span rows = outputs_of(p.h, h), columns = outputs_of(p.w, w);
-        int64_t first = n * p.h.out * p.w.out * channels + c * width;
-        float sum[width] = {};
-        for (int i = rows.first; i < rows.end; i++)
-            for (int j = columns.first; j < columns.end; j++) {
-                int row = position_of(p.h, i, h), column = position_of(p.w, j, w);
-                if (row < 0 || column < 0) continue;
-                int64_t at = first + ((int64_t)i * p.w.out + j) * channels;
-                chunk<N, width> theirs = *(const chunk<N, width> *)(numbers + at);
-                chunk<T, width> given = *(const chunk<T, width> *)(d_y + at);
-#pragma unroll
-                for (int e = 0; e < width; e++)
-                    if ((int)theirs.at[e] == row * p.row_length + column) sum[e] += to_float(given.at[e]);
-            }
-        chunk<T, width> result;
-#pragma unroll
-        for (int e = 0; e < width; e++) result.at[e] = from_float<T>(sum[e]);
-        *(chunk<T, width> *)(d_x + ((n * t.h + h) * t.w + w) * channels + c * width) = result;
-    });
-}
-
 /* The numbers of neighbouring channels; `none` are no windows' numbers. */
-template <int width> struct places {
+template <class N, int width> struct places {
     int number[width];
     __device__ void none()
     {
 #pragma unroll
         for (int e = 0; e < width; e++) number[e] = -1;
     }
-    __device__ void load(const uint8_t *from)
+    __device__ void load(const N *from)
     {
-        chunk<uint8_t, width> bytes = *(const chunk<uint8_t, width> *)from;
+        chunk<N, width> got = *(const chunk<N, width> *)from;
 #pragma unroll
-        for (int e = 0; e < width; e++) number[e] = bytes.at[e];
+        for (int e = 0; e < width; e++) number[e] = got.at[e];
     }
     __device__ bool is(int e, int mine) const { return number[e] == mine; }
 };
@@ -217,40 +193,71 @@ template <int words> struct packed_places {
         return ((word.at[e / 4] ^ mine * 0x01010101u) & 0xffu << 8 * (e % 4)) == 0;
     }
 };
-template <> struct places<4> : packed_places<1> {};
-template <> struct places<8> : packed_places<2> {};
+template <> struct places<uint8_t, 4> : packed_places<1> {};
+template <> struct places<uint8_t, 8> : packed_places<2> {};
+
+template <class T, class N, int width>
+__global__ void __launch_bounds__(POOL_THREADS, 4)
+pool_maxima_backward(T *d_x, const T *d_y, const N *numbers, const __grid_constant__ struct plane p,
+                     const __grid_constant__ struct tiles t)
+{
+    int64_t channels = (int64_t)t.chunks * width;
+    for_each(t, [&](int64_t n, int h, int w, int c) {
+        struct span rows = outputs_of(p.h, h), columns = outputs_of(p.w, w);
+        int64_t first = n * p.h.out * p.w.out * channels + c * width;
+        float sum[width] = {};
+        for (int i = rows.first; i < rows.end; i++)
+            for (int j = columns.first; j < columns.end; j++) {
+                int row = position_of(p.h, i, h), column = position_of(p.w, j, w);
+                if (row < 0 || column < 0) continue;
+                int64_t at = first + ((int64_t)i * p.w.out + j) * channels;
+                places<N, width> place;
+                place.load(numbers + at);
+                chunk<T, width> given = *(const chunk<T, width> *)(d_y + at);
+#pragma unroll
+                for (int e = 0; e < width; e++)
+                    if (place.is(e, row * p.row_length + column)) sum[e] += to_float(given.at[e]);
+            }
+        chunk<T, width> result;
+#pragma unroll
+        for (int e = 0; e < width; e++) result.at[e] = from_float<T>(sum[e]);
+        *(chunk<T, width> *)(d_x + ((n * t.h + h) * t.w + w) * channels + c * width) = result;
+    });
+}
 
 /* The same for kernels and strides of a known size without dilation. A thread makes a cell of stride x stride
- * inputs, of which the first is where a window begins: so the numbers in the windows over them are constants. The
- * windows are those of the cell's own output and of some before it, in both directions. */
+ * inputs, of which the first is where a window begins: so the numbers in the windows over them are constants.
+ * The windows are those of the cell's own output and of some before it, in both directions. Only with 16-bit
+ * numbers does the compiler have to be held to registers for four blocks. */
 template <class T, int width, int kernel, int stride>
-__global__ void __launch_bounds__(POOL_THREADS, sizeof(T) == 4 ? 5 : 4)
+__global__ void __launch_bounds__(POOL_THREADS, sizeof(T) == 4 ? 0 : 4)
 pool_maxima_cells(T *d_x, const T *d_y, const uint8_t *numbers, const __grid_constant__ struct plane p,
                   const __grid_constant__ struct tiles t)
 {
     constexpr int back = (kernel + stride - 1) / stride;
     int64_t channels = (int64_t)t.chunks * width;
     for_each(t, [&](int64_t n, int i, int j, int c) {
-        places<width> place[back][back];
+        places<uint8_t, width> place[back][back];
         chunk<T, width> given[back][back];
-        int64_t own = ((n * p.h.out + i) * p.w.out + j) * channels + c * width, out_pitch = p.w.out * channels;
+        int64_t out_pitch = p.w.out * channels, in_pitch = p.w.in * channels;
+        int64_t own = ((n * p.h.out + i) * p.w.out + j) * channels + c * width;
 #pragma unroll
         for (int u = 0; u < back; u++)
 #pragma unroll
             for (int v = 0; v < back; v++) {
                 place[u][v].none();
-                if ((unsigned)(i - u) >= (unsigned)p.h.out || (unsigned)(j - v) >= (unsigned)p.w.out) continue;
+                if (!within(i - u, p.h.out) || !within(j - v, p.w.out)) continue;
                 int64_t at = own - u * out_pitch - v * channels;
                 place[u][v].load(numbers + at);
                 given[u][v] = *(const chunk<T, width> *)(d_y + at);
             }
         int top = i * stride - p.h.pad, left = j * stride - p.w.pad;
-        int64_t in_pitch = p.w.in * channels, corner = ((n * p.h.in + top) * p.w.in + left) * channels + c * width;
+        int64_t corner = ((n * p.h.in + top) * p.w.in + left) * channels + c * width;
 #pragma unroll
         for (int a = 0; a < stride; a++)
 #pragma unroll
             for (int b = 0; b < stride; b++) {
-                if ((unsigned)(top + a) >= (unsigned)p.h.in || (unsigned)(left + b) >= (unsigned)p.w.in) continue;
+                if (!within(top + a, p.h.in) || !within(left + b, p.w.in)) continue;
                 float sum[width] = {};
 #pragma unroll
                 for (int u = back - 1; u >= 0; u--)
@@ -286,7 +293,8 @@ template <class T, class N, int width> struct pooling {
         struct tiles t = tiles_of(call->y.shape, width);
         N *numbers = call->saved_count ? (N *)call->saved[0].data : NULL;
         auto launch = [&](auto best) {
-            pool_maxima<T, N, width, kernel, decltype(best)><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
+            using Best = decltype(best);
+            pool_maxima<T, N, width, kernel, Best><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
                 (T *)call->y.data, numbers, (const T *)call->x[0].data, plane_of(plane), t);
             return launched(call);
         };
@@ -298,7 +306,8 @@ template <class T, class N, int width> struct pooling {
     {
         struct tiles t = tiles_of(call->d_x[0].shape, width);
         pool_maxima_backward<T, N, width><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
-            (T *)call->d_x[0].data, (const T *)call->d_y.data, (const N *)call->saved[0].data, plane_of(plane), t);
+            (T *)call->d_x[0].data, (const T *)call->d_y.data, (const N *)call->saved[0].data,
+            plane_of(plane), t);
         return launched(call);
     }
 
@@ -307,14 +316,16 @@ template <class T, class N, int width> struct pooling {
         struct shape d_x = call->d_x[0].shape;
         struct tiles t = tiles_of(shape_nhwc(d_x.n, cells_of(&plane->h), cells_of(&plane->w), d_x.c), width);
         pool_maxima_cells<T, width, kernel, stride><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
-            (T *)call->d_x[0].data, (const T *)call->d_y.data, (const N *)call->saved[0].data, plane_of(plane), t);
+            (T *)call->d_x[0].data, (const T *)call->d_y.data, (const N *)call->saved[0].data,
+            plane_of(plane), t);
         return launched(call);
     }
 };
 
 /* Calls work(pooling, known): numbers of bytes have code for known kernels. */
 template <class Work>
-static enum status with_pooling(const struct call *call, const struct pool_plane *plane, struct shape made, Work work)
+static enum status with_pooling(const struct call *call, const struct pool_plane *plane, struct shape made,
+                                Work work)
 {
     TRY(plane_check(plane));
     if (shape_count(made) == 0) return OK;

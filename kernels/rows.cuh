@@ -1,12 +1,12 @@
-/* rows.cuh: sums over the rows of matrices, and a row spread over all: what means over images and gradients of
- * biases are. Sums are fp32 in an order that only the shape and the device's size decide. */
+/* rows.cuh: sums over the rows of matrices, and a row spread over all: what means over images and gradients
+ * of biases are. Sums are fp32 in an order that only the shape and the device's size decide. */
 #ifndef KERNELS_ROWS_CUH
 #define KERNELS_ROWS_CUH
 
 #include "kernels/chunk.cuh"
 
-/* `images` matrices of rows x columns, each times `factor`. Blocks are `across` chunks wide and `down` rows deep;
- * `tiles` of them lie beside each other. */
+/* `images` matrices of rows x columns, each times `factor`. Blocks are `across` chunks wide and `down` rows
+ * deep; `tiles` of them lie beside each other. */
 struct rows_layout {
     int64_t images, rows, columns;
     float factor;
@@ -18,8 +18,8 @@ struct rows_layout {
 #define ROWS_ACROSS 32
 
 /* Few blocks are made narrower, then deeper, so that there are enough threads. */
-static inline struct rows_layout rows_layout(const struct call *call, int64_t images, int64_t rows, int64_t columns,
-                                             float factor, int width)
+static inline struct rows_layout rows_layout(const struct call *call, int64_t images, int64_t rows,
+                                             int64_t columns, float factor, int width)
 {
     struct rows_layout l = {.images = images, .rows = rows, .columns = columns, .factor = factor};
     int64_t chunks = columns / width, enough = 2 * cuda_facts(call->device)->multiprocessors;
@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(ROWS_THREADS) sum_rows_kernel(Y *y, const X *x
 
 /* y[image][column] = factor times the sum over rows of x[image][row][column]. */
 template <class Y, class X, int width>
-static enum status sum_rows(const struct call *call, Y *y, const X *x, int64_t images, int64_t rows, int64_t columns,
-                            float factor)
+static enum status sum_rows(const struct call *call, Y *y, const X *x, int64_t images, int64_t rows,
+                            int64_t columns, float factor)
 {
     if (images * columns == 0) return OK;
     struct rows_layout l = rows_layout(call, images, rows, columns, factor, width);
@@ -80,7 +80,8 @@ static enum status sum_rows(const struct call *call, Y *y, const X *x, int64_t i
 
 /* Blocks go through x as it lies in memory: tiles, then groups of rows, then images. */
 template <class T, int width>
-__global__ void __launch_bounds__(SPREAD_THREADS) spread_rows_kernel(T *x, const T *y, struct rows_layout l, unsigned groups)
+__global__ void __launch_bounds__(SPREAD_THREADS)
+spread_rows_kernel(T *x, const T *y, struct rows_layout l, unsigned groups)
 {
     unsigned tile = blockIdx.x % (unsigned)l.tiles, rest = blockIdx.x / (unsigned)l.tiles;
     unsigned group = rest % groups, image = rest / groups;
@@ -100,8 +101,8 @@ __global__ void __launch_bounds__(SPREAD_THREADS) spread_rows_kernel(T *x, const
 
 /* x[image][row][column] = factor * y[image][column]. */
 template <class T, int width>
-static enum status spread_rows(const struct call *call, T *x, const T *y, int64_t images, int64_t rows, int64_t columns,
-                               float factor)
+static enum status spread_rows(const struct call *call, T *x, const T *y, int64_t images, int64_t rows,
+                               int64_t columns, float factor)
 {
     if (images * rows * columns == 0) return OK;
     struct rows_layout l = {.images = images, .rows = rows, .columns = columns, .factor = factor};
@@ -109,7 +110,8 @@ static enum status spread_rows(const struct call *call, T *x, const T *y, int64_
     l.down = SPREAD_THREADS / l.across;
     l.tiles = div_up(columns / width, (int64_t)l.across);
     int64_t groups = div_up(rows, (int64_t)SPREAD_ROWS * l.down);
-    spread_rows_kernel<T, width><<<(unsigned)(images * groups * l.tiles), dim3(l.across, l.down), 0, stream_of(call)>>>(
+    dim3 threads(l.across, l.down);
+    spread_rows_kernel<T, width><<<(unsigned)(images * groups * l.tiles), threads, 0, stream_of(call)>>>(
         x, y, l, (unsigned)groups);
     return launched(call);
 }
