@@ -6,9 +6,18 @@
 #include "alloc/pack.h"
 #include "base/memory.h"
 #include "forecast.h"
+#include "memory_map.h"
 #include "train/clock.h"
 
-#define SPANS_SECONDS 60   /* the most that packing a table may take */
+#define SPANS_SECONDS 50   /* the most that packing a table may take */
+
+static enum status draw(const struct setup *setup, const struct forecast *forecast, const char *folder)
+{
+    struct memory_map map = memory_map_make(forecast);
+    enum status status = memory_map_draw(setup, &map, folder);
+    memory_map_free(&map);
+    return status;
+}
 
 static enum status plan(struct cmd *cmd, unsigned what, bool json)
 {
@@ -22,6 +31,7 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
         else
             forecast_print(&setup, &forecast);
         if (cmd->check) status = step_check_limit(&setup, &forecast.bytes);
+        else if (cmd->output) status = draw(&setup, &forecast, cmd->output);
         forecast_free(&forecast);
     }
     setup_close(&setup);
@@ -114,6 +124,7 @@ static enum status run(struct cmd *cmd)
 {
     const char *spans = cmd_value(cmd, "spans");
     bool json = cmd_value(cmd, "json") != NULL;
+    if (spans && cmd->output) return fail(USAGE, "plan: --output goes with --config, not with --spans");
     if (spans) return plan_spans(cmd, spans, json);
     if (cmd_value(cmd, "capacity")) return fail(USAGE, "plan: --capacity goes with --spans");
     return plan(cmd, DATA_TRAIN | DATA_OPTIONAL, json);
@@ -128,9 +139,9 @@ static const struct cmd_option options[] = {
 
 const struct command cmd_plan = {
     .name = "plan",
-    .usage = "-c FILE [--json] | --spans FILE.csv [--capacity BYTES] [--json]",
-    .help = "Forecasts memory and time of a training step; touches no device.",
-    .takes = TAKES_CONFIG,
+    .usage = "-c FILE [--json] [-o DIR] | --spans FILE.csv [--capacity BYTES] [--json]",
+    .help = "Forecasts memory and time of a training step, in words and as a picture; touches no device.",
+    .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
     .run = run,
 };

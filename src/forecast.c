@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "graph/recompute.h"
+#include "memory_map.h"
 #include "train/strategy.h"
 
 /* An ordinary core in 2020s: multiply-adds in convolutions, and what streams through memory. */
@@ -72,37 +73,10 @@ void forecast_free(struct forecast *forecast)
     *forecast = (struct forecast){0};
 }
 
-static const char *const kind_name[] = {
-    [KIND_ACTIVATION] = "activations",
-    [KIND_SAVED] = "kept for backward",
-    [KIND_GRADIENT] = "gradients of activations",
-    [KIND_PARAM_GRADIENT] = "gradients of parameters",
-    [KIND_WORKSPACE] = "workspaces",
-    [KIND_OTHER] = "other",
-};
-#define KINDS (int)(sizeof kind_name / sizeof *kind_name)
-
 static void print_bytes(const char *what, int64_t bytes, const char *note)
 {
     char text[TEXT_BYTES];
     printf("  %-28s %12s  %s\n", what, text_bytes((uint64_t)bytes, text), note);
-}
-
-/* What is alive at the instruction where most is. Values that share an address count once. */
-static void print_peak(const struct forecast *forecast)
-{
-    const struct plan *plan = &forecast->plan;
-    int64_t bytes[KINDS] = {0};
-    for (int i = 0; i < plan->value_count; i++) {
-        const struct lifetime *life = &plan->lifetimes[i];
-        bool alive =
-            life->born >= 0 && life->born <= plan->peak && plan->peak < life->dead && life->group == i;
-        if (alive) bytes[forecast->program.values[i].kind] += forecast->program.values[i].bytes;
-    }
-    if (plan->peak < 0 || plan->peak >= forecast->program.count) return;
-    printf("\nMost is alive during '%s':\n", forecast->program.instructions[plan->peak].name);
-    for (int i = 0; i < KINDS; i++)
-        if (bytes[i] > 0) print_bytes(kind_name[i], bytes[i], "");
 }
 
 static void print_layers(const struct setup *setup, const struct forecast *forecast)
@@ -139,7 +113,9 @@ void forecast_print(const struct setup *setup, const struct forecast *forecast)
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
     printf("  %-28s %12s  activations made again: %d\n", "strategy", strategy_name(setup, &forecast->program),
            recompute_count(&forecast->program));
-    print_peak(forecast);
+    struct memory_map map = memory_map_make(forecast);
+    memory_map_print(setup, &map);
+    memory_map_free(&map);
     print_layers(setup, forecast);
 }
 
@@ -169,6 +145,10 @@ void forecast_print_json(const struct setup *setup, const struct forecast *forec
              bytes->arena, bytes->live_bound, bytes->store, bytes->batch, bytes->workspace, bytes->total);
     text_add(&out, ",\"step_ms\":");
     text_json_number(&out, forecast->step_ms);
+    struct memory_map map = memory_map_make(forecast);
+    text_add(&out, ",\"tensors\":%d,\"peak\":", map.count);
+    memory_map_json(&map, &out);
+    memory_map_free(&map);
     text_add(&out, ",\"strategy\":\"%s\",\"recomputed\":%d,\"estimated\":true,\"layers\":[",
              strategy_name(setup, &forecast->program), recompute_count(&forecast->program));
     struct plan_layer *rows = memory_new((size_t)setup->graph.count, sizeof *rows);

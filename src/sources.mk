@@ -1,4 +1,8 @@
 amptrain_SOURCES = \
+	src/canvas.c \
+	src/canvas.h \
+	src/canvas_png.c \
+	src/canvas_svg.c \
 	src/cmd.c \
 	src/cmd.h \
 	src/cmd_bench.c \
@@ -14,7 +18,15 @@ amptrain_SOURCES = \
 	src/cmd_train.c \
 	src/forecast.c \
 	src/forecast.h \
+	src/letters.c \
+	src/letters.h \
 	src/main.c \
+	src/memory_advice.c \
+	src/memory_advice.h \
+	src/memory_map.c \
+	src/memory_map.h \
+	src/memory_map_draw.c \
+	src/memory_map_print.c \
 	src/patience.c \
 	src/patience.h \
 	src/trained.c \

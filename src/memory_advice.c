@@ -1,0 +1,133 @@
+#include "memory_advice.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "graph/recompute.h"
+
+#define LIMIT_SHARE 0.75         /* of what is taken now: a limit that most networks can meet */
+#define INSTRUCTIONS_MOST 500    /* of a step that memory.limit is tried on: the search takes a second */
+#define MEBIBYTE 1048576
+
+/* A run that differs by one setting. */
+struct variant {
+    struct settings settings;
+    struct setup setup;
+};
+
+struct asking {
+    const struct setup *setup;
+    const struct forecast *forecast;
+    struct advice *advice;
+    int count;
+};
+
+static void vary(const struct asking *asking, struct variant *variant)
+{
+    variant->settings = *asking->setup->settings;
+    variant->setup = *asking->setup;
+    variant->setup.settings = &variant->settings;
+}
+
+/* Plans the variant and keeps the advice if it helps by a hundredth at least. `price` NULL: how much is made
+ * again. */
+static void consider(struct asking *asking, const struct variant *variant, const char *setting,
+                     const char *price)
+{
+    struct forecast other;
+    int64_t now = asking->forecast->bytes.total, limit = variant->settings.memory.limit;
+    if (forecast_make(&variant->setup, &other) != OK) return;
+    struct advice *advice = &asking->advice[asking->count];
+    *advice = (struct advice){.total_bytes = other.bytes.total};
+    snprintf(advice->setting, sizeof advice->setting, "%s", setting);
+    if (price)
+        snprintf(advice->price, sizeof advice->price, "%s", price);
+    else
+        snprintf(advice->price, sizeof advice->price, "the same results; makes %d activations again",
+                 recompute_count(&other.program));
+    bool fits = limit == 0 || other.bytes.total <= limit;
+    if (fits && now - other.bytes.total >= now / 100) asking->count++;
+    forecast_free(&other);
+}
+
+static void consider_strategy(struct asking *asking)
+{
+    struct variant variant;
+    vary(asking, &variant);
+    if (variant.settings.memory.limit > 0 || variant.settings.memory.strategy == STRATEGY_KEEP) return;
+    variant.settings.memory.strategy = STRATEGY_KEEP;
+    consider(asking, &variant, "memory.strategy=keep", NULL);
+}
+
+static void consider_limit(struct asking *asking)
+{
+    struct variant variant;
+    char setting[64];
+    vary(asking, &variant);
+    int64_t mebibytes = (int64_t)(LIMIT_SHARE * (double)asking->forecast->bytes.total / MEBIBYTE);
+    if (mebibytes < 1 || asking->forecast->program.count > INSTRUCTIONS_MOST) return;
+    variant.settings.memory.limit = mebibytes * MEBIBYTE;
+    if (variant.settings.memory.strategy == STRATEGY_KEEP) return;
+    snprintf(setting, sizeof setting, "memory.limit=%" PRId64 "M", mebibytes);
+    consider(asking, &variant, setting, NULL);
+}
+
+static bool has_batchnorm(const struct graph *graph)
+{
+    for (int p = 0; p < graph->param_count; p++)
+        if (graph->params[p].spec.role == ROLE_STATISTIC) return true;
+    return false;
+}
+
+static void consider_slices(struct asking *asking)
+{
+    struct variant variant;
+    char setting[64], price[96];
+    vary(asking, &variant);
+    variant.setup.slices *= 2;
+    if (variant.setup.batch % variant.setup.slices != 0) return;
+    snprintf(setting, sizeof setting, "train.accumulate=%d", variant.setup.slices);
+    snprintf(price, sizeof price, "%d images at a time%s", variant.setup.batch / variant.setup.slices,
+             has_batchnorm(&variant.setup.graph) ? ", also for batch norm" : "");
+    consider(asking, &variant, setting, price);
+}
+
+static void consider_batch(struct asking *asking)
+{
+    struct variant variant;
+    char setting[64];
+    vary(asking, &variant);
+    variant.setup.batch /= 2;
+    if (variant.setup.batch == 0 || variant.setup.batch % variant.setup.slices != 0) return;
+    snprintf(setting, sizeof setting, "train.batch=%d", variant.setup.batch);
+    consider(asking, &variant, setting, "half as many images a step");
+}
+
+static void consider_precision(struct asking *asking)
+{
+    struct variant variant;
+    vary(asking, &variant);
+    if (variant.setup.precision->storage != F32) return;
+    variant.setup.precision = &precision_table[PRECISION_BF16];
+    consider(asking, &variant, "amp.precision=bf16", "activations of 16 bits");
+}
+
+static int compare_advice(const void *a, const void *b)
+{
+    const struct advice *left = a, *right = b;
+    return (left->total_bytes > right->total_bytes) - (left->total_bytes < right->total_bytes);
+}
+
+int memory_advice(const struct setup *setup, const struct forecast *forecast,
+                  struct advice advice[ADVICE_MOST])
+{
+    struct asking asking = {.setup = setup, .forecast = forecast, .advice = advice};
+    consider_strategy(&asking);
+    consider_limit(&asking);
+    consider_slices(&asking);
+    consider_batch(&asking);
+    consider_precision(&asking);
+    qsort(advice, (size_t)asking.count, sizeof *advice, compare_advice);
+    return asking.count;
+}

@@ -1,0 +1,19 @@
+/* memory_advice.h: what would make a training step need less memory, each tried out as a plan of its own. */
+#ifndef MEMORY_ADVICE_H
+#define MEMORY_ADVICE_H
+
+#include "forecast.h"
+
+struct advice {
+    char setting[64];        /* "memory.strategy=keep" */
+    int64_t total_bytes;     /* what a run would take then */
+    char price[96];          /* what else becomes of it */
+};
+#define ADVICE_MOST 8
+
+/* Fills `advice` with settings that would each, alone, make a run take less, the most helpful first; returns
+ * how many. What searches for long is not tried: memory.limit on networks of very many layers. */
+int memory_advice(const struct setup *setup, const struct forecast *forecast,
+                  struct advice advice[ADVICE_MOST]);
+
+#endif

@@ -1,0 +1,115 @@
+#include "memory_map.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+/* Colours that stay apart for most who see some of them badly. */
+const struct map_kind map_kinds[MAP_KINDS] = {
+    [KIND_ACTIVATION] = {"activations", 0x4c86c6},
+    [KIND_SAVED] = {"kept for backward", 0x35a79c},
+    [KIND_GRADIENT] = {"gradients of activations", 0xf0913a},
+    [KIND_PARAM_GRADIENT] = {"gradients of parameters", 0xd6495b},
+    [KIND_WORKSPACE] = {"workspaces", 0x9a7bc0},
+    [KIND_OTHER] = {"other", 0x8d99a6},
+    [MAP_AGAIN] = {"activations made again", 0x9cc9ee},
+};
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
+}
+
+/* By value: whether recomputation writes it. */
+static bool *find_again(const struct program *program)
+{
+    bool *again = memory_new((size_t)program->value_count + 1, sizeof *again);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        for (int k = 0; at->phase == PHASE_RECOMPUTE && k < at->write_count; k++)
+            again[at->writes[k]] = program->values[at->writes[k]].kind != KIND_WORKSPACE;
+    }
+    return again;
+}
+
+/* A value's turn in a place that it may share. */
+struct turn {
+    int group, born, value;
+    int until;               /* when the next one's begins; of the last: when the place is given back */
+};
+
+static int compare_turns(const void *a, const void *b)
+{
+    const struct turn *left = a, *right = b;
+    if (left->group != right->group) return left->group < right->group ? -1 : 1;
+    if (left->born != right->born) return left->born < right->born ? -1 : 1;
+    return left->value < right->value ? -1 : 1;
+}
+
+static struct turn *take_turns(const struct plan *plan, int *count)
+{
+    struct turn *turns = memory_new((size_t)plan->value_count + 1, sizeof *turns);
+    *count = 0;
+    for (int v = 0; v < plan->value_count; v++)
+        if (plan->lifetimes[v].born >= 0)
+            turns[(*count)++] = (struct turn){plan->lifetimes[v].group, plan->lifetimes[v].born, v, 0};
+    qsort(turns, (size_t)*count, sizeof *turns, compare_turns);
+    int dead = 0;
+    for (int t = 0; t < *count; t++) {
+        bool first = t == 0 || turns[t].group != turns[t - 1].group;
+        bool last = t + 1 == *count || turns[t].group != turns[t + 1].group;
+        int own = plan->lifetimes[turns[t].value].dead;
+        dead = first || own > dead ? own : dead;
+        turns[t].until = last ? dead : turns[t + 1].born;
+    }
+    return turns;
+}
+
+static int64_t *alive_at(const struct memory_map *map, int instruction)
+{
+    return &map->alive[(size_t)instruction * MAP_KINDS];
+}
+
+static int compare_boxes(const void *a, const void *b)
+{
+    const struct map_box *left = a, *right = b;
+    if (left->bytes != right->bytes) return left->bytes > right->bytes ? -1 : 1;
+    return (left->value > right->value) - (left->value < right->value);
+}
+
+static void add_turn(struct memory_map *map, const struct turn *turn, bool again)
+{
+    const struct plan *plan = &map->forecast->plan;
+    const struct value *values = map->forecast->program.values;
+    int own = plan->lifetimes[turn->value].dead;
+    struct map_box box = {.value = turn->value, .kind = again ? MAP_AGAIN : (int)values[turn->value].kind,
+                          .born = turn->born, .dead = own < turn->until ? own : turn->until,
+                          .offset = plan->offsets[turn->value], .bytes = aligned(values[turn->value].bytes)};
+    *array_push(map->boxes, map->count) = box;
+    /* The place is as large as the group's head, whoever has it. */
+    box.bytes = aligned(values[turn->group].bytes);
+    for (int i = turn->born; i < turn->until; i++) alive_at(map, i)[box.kind] += box.bytes;
+    if (turn->born <= plan->peak && plan->peak < turn->until) *array_push(map->peak, map->peak_count) = box;
+}
+
+struct memory_map memory_map_make(const struct forecast *forecast)
+{
+    struct memory_map map = {.forecast = forecast};
+    map.alive = memory_new((size_t)(forecast->program.count + 1) * MAP_KINDS, sizeof *map.alive);
+    bool *again = find_again(&forecast->program);
+    int count;
+    struct turn *turns = take_turns(&forecast->plan, &count);
+    for (int t = 0; t < count; t++) add_turn(&map, &turns[t], again[turns[t].value]);
+    qsort(map.peak, (size_t)map.peak_count, sizeof *map.peak, compare_boxes);
+    free(turns);
+    free(again);
+    return map;
+}
+
+void memory_map_free(struct memory_map *map)
+{
+    free(map->boxes);
+    free(map->alive);
+    free(map->peak);
+    *map = (struct memory_map){0};
+}

@@ -1,0 +1,45 @@
+/* memory_map.h: who lies where in a step's memory, and when: as a picture, and in words. */
+#ifndef MEMORY_MAP_H
+#define MEMORY_MAP_H
+
+#include "base/text.h"
+#include "forecast.h"
+
+/* What tensors are told apart by: enum kind, and what is made again, which has no kind of its own. */
+#define MAP_AGAIN (KIND_OTHER + 1)
+#define MAP_KINDS (MAP_AGAIN + 1)
+struct map_kind {
+    const char *name;        /* "gradients of activations" */
+    uint32_t colour;         /* 0xRRGGBB */
+};
+extern const struct map_kind map_kinds[MAP_KINDS];
+
+/* A tensor in the arena. Tensors that lie over one another in place take turns: a box ends where the next
+ * one's begins, so that no two boxes overlap. */
+struct map_box {
+    int value;               /* of the program */
+    int kind;                /* row of map_kinds */
+    int born, dead;          /* instructions, [born, dead) */
+    int64_t offset, bytes;   /* in the arena; aligned */
+};
+
+struct memory_map {
+    const struct forecast *forecast;
+    struct map_box *boxes;   /* one for each tensor that the arena holds */
+    int count;
+    int64_t *alive;          /* [instructions, MAP_KINDS]: aligned bytes; the largest sum is the bound */
+    struct map_box *peak;    /* what is alive at plan.peak, the largest first; bytes sum to the bound */
+    int peak_count;
+};
+struct memory_map memory_map_make(const struct forecast *forecast);
+void memory_map_free(struct memory_map *map);
+
+/* DIR/memory.svg and DIR/memory.png; the folder is made if it is missing. */
+enum status memory_map_draw(const struct setup *setup, const struct memory_map *map, const char *folder);
+
+/* To stdout: where most is alive, what it is, and what would lower the total. */
+void memory_map_print(const struct setup *setup, const struct memory_map *map);
+/* The first two as a JSON object: {"bytes", "instruction", "name", "layer", "tensors"}. */
+void memory_map_json(const struct memory_map *map, struct text *out);
+
+#endif

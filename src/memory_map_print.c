@@ -1,0 +1,116 @@
+/* memory_map_print.c: what the memory map shows, in words and as JSON. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "memory_advice.h"
+#include "memory_map.h"
+
+#define LARGEST 10               /* tensors that are named */
+
+static const struct instruction *peak_instruction(const struct memory_map *map)
+{
+    return &map->forecast->program.instructions[map->forecast->plan.peak];
+}
+
+/* NULL: it works for no layer. */
+static const char *peak_layer(const struct memory_map *map)
+{
+    int node = peak_instruction(map)->node;
+    return node < 0 ? NULL : map->forecast->program.graph->nodes[node].name;
+}
+
+/* Bytes and tensors of a kind alive at the peak. */
+static int64_t kind_at_peak(const struct memory_map *map, int kind, int *count)
+{
+    int64_t bytes = 0;
+    *count = 0;
+    for (int b = 0; b < map->peak_count; b++) {
+        if (map->peak[b].kind != kind) continue;
+        bytes += map->peak[b].bytes;
+        (*count)++;
+    }
+    return bytes;
+}
+
+static void print_kinds(const struct memory_map *map)
+{
+    char text[TEXT_BYTES];
+    for (int k = 0; k < MAP_KINDS; k++) {
+        int count;
+        int64_t bytes = kind_at_peak(map, k, &count);
+        if (count > 0)
+            printf("  %-28s %12s  %d tensor%s\n", map_kinds[k].name, text_bytes((uint64_t)bytes, text), count,
+                   count == 1 ? "" : "s");
+    }
+}
+
+static void print_largest(const struct memory_map *map)
+{
+    const struct program *program = &map->forecast->program;
+    char text[TEXT_BYTES];
+    int64_t rest = 0;
+    printf("\nThe largest of them:\n");
+    for (int b = 0; b < map->peak_count; b++) {
+        const struct map_box *box = &map->peak[b];
+        if (b >= LARGEST)
+            rest += box->bytes;
+        else
+            printf("  %-28s %12s  %s\n", program->values[box->value].name,
+                   text_bytes((uint64_t)box->bytes, text), map_kinds[box->kind].name);
+    }
+    if (map->peak_count > LARGEST)
+        printf("  %-28s %12s  in %d more\n", "others", text_bytes((uint64_t)rest, text),
+               map->peak_count - LARGEST);
+}
+
+static void print_advice(const struct setup *setup, const struct memory_map *map)
+{
+    struct advice advice[ADVICE_MOST];
+    int count = memory_advice(setup, map->forecast, advice);
+    int64_t now = map->forecast->bytes.total;
+    char total[TEXT_BYTES], saved[TEXT_BYTES];
+    if (count == 0) return;
+    printf("\nWhat would lower the total, each alone:\n");
+    for (int a = 0; a < count; a++)
+        printf("  %-28s %12s  saves %s, %.0f %%: %s\n", advice[a].setting,
+               text_bytes((uint64_t)advice[a].total_bytes, total),
+               text_bytes((uint64_t)(now - advice[a].total_bytes), saved),
+               100.0 * (double)(now - advice[a].total_bytes) / (double)now, advice[a].price);
+}
+
+void memory_map_print(const struct setup *setup, const struct memory_map *map)
+{
+    const struct plan *plan = &map->forecast->plan;
+    const char *layer = peak_layer(map);
+    char text[TEXT_BYTES];
+    printf("\nMost is alive during instruction %d of %d, '%s'", plan->peak, map->forecast->program.count,
+           peak_instruction(map)->name);
+    if (layer) printf(" (layer %s)", layer);
+    printf(": %s\n", text_bytes((uint64_t)plan->live_bytes_bound, text));
+    print_kinds(map);
+    print_largest(map);
+    print_advice(setup, map);
+}
+
+static void add_tensors(const struct memory_map *map, struct text *out)
+{
+    for (int b = 0; b < map->peak_count; b++) {
+        text_add(out, "%s{\"name\":", b ? "," : "");
+        text_json_string(out, map->forecast->program.values[map->peak[b].value].name);
+        text_add(out, ",\"kind\":\"%s\",\"bytes\":%" PRId64 "}", map_kinds[map->peak[b].kind].name,
+                 map->peak[b].bytes);
+    }
+}
+
+void memory_map_json(const struct memory_map *map, struct text *out)
+{
+    text_add(out, "{\"bytes\":%" PRId64 ",\"instruction\":%d,\"name\":", map->forecast->plan.live_bytes_bound,
+             map->forecast->plan.peak);
+    text_json_string(out, peak_instruction(map)->name);
+    text_add(out, ",\"layer\":");
+    if (peak_layer(map)) text_json_string(out, peak_layer(map));
+    else text_add(out, "null");
+    text_add(out, ",\"tensors\":[");
+    add_tensors(map, out);
+    text_add(out, "]}");
+}
