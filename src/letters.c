@@ -2,7 +2,7 @@
  *
  * x counts half units: a digit (and : ; < for 10, 11, 12) is a corner of the stroke, a letter (a for 0, b for
  * 1, and so on) a point that pulls a quadratic curve, as in TrueType: between two of those lies an unwritten
- * one, halfway, on the curve. y counts units: 0 is the lowest of g, 2 the baseline, 7 the top of x, 9 of X. */
+ * one, halfway, on the curve. y counts units: 0 is the lowest of g, 2 the baseline, 7 top of x, 9 of X. */
 #include "letters.h"
 
 #define BASELINE 2

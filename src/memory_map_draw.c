@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "canvas.h"
 #include "memory_map.h"
@@ -404,6 +405,7 @@ static enum status write_both(const struct canvas *canvas, const char *folder)
     char *svg = durable_path(folder, "memory.svg"), *png = durable_path(folder, "memory.png");
     enum status status = canvas_write_svg(canvas, svg);
     if (status == OK) status = canvas_write_png(canvas, png, PNG_SCALE);
+    if (status == OK) log_info("the memory map is drawn: %s, %s", svg, png);
     free(svg);
     free(png);
     return status;

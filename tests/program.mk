@@ -1,6 +1,12 @@
-dist_check_SCRIPTS += tests/test_commands.sh tests/test_gpu.sh tests/test_memory.sh tests/test_packing.sh tests/test_pictures.sh tests/test_resume.sh
+dist_check_SCRIPTS += tests/test_commands.sh tests/test_gpu.sh tests/test_memory.sh tests/test_memory_map.sh tests/test_packing.sh tests/test_pictures.sh tests/test_resume.sh
 EXTRA_DIST += tests/tiny.sh
 
 check_PROGRAMS += tests/test_traces
 tests_test_traces_SOURCES = tests/test_traces.c
 tests_test_traces_LDADD = libbase.a -ljansson -lcmocka -lm
+
+check_PROGRAMS += tests/test_memory_map
+tests_test_memory_map_SOURCES = tests/test_memory_map.c \
+	src/canvas.c src/canvas_png.c src/canvas_svg.c src/letters.c src/forecast.c \
+	src/memory_advice.c src/memory_map.c src/memory_map_draw.c src/memory_map_print.c
+tests_test_memory_map_LDADD = $(LDADD) -lcmocka

@@ -1,0 +1,342 @@
+/* The memory map: its boxes are the plan's tensors, its sums are the plan's bytes, its pictures can be read. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <png.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "canvas.h"
+#include "memory_advice.h"
+#include "memory_map.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+#define MODEL(name) "model.file=" SOURCEDIR "/conf/models/" name ".ini"
+
+/* Runs that differ in what a plan can hold. */
+static const char *const runs[][4] = {
+    {MODEL("lenet5"), "train.batch=32"},
+    {MODEL("resnet20"), "train.batch=16", "train.accumulate=2"},
+    {MODEL("resnet20"), "train.batch=16", "memory.strategy=keep"},
+    {MODEL("resnet20"), "train.batch=16", "memory.limit=15M"},
+    {MODEL("mobilenet_v2"), "train.batch=8", "amp.precision=bf16"},
+};
+#define RUNS (int)(sizeof runs / sizeof *runs)
+
+struct fixture {
+    struct settings settings;
+    struct setup setup;
+    struct forecast forecast;
+    struct memory_map map;
+};
+
+static void open_run(struct fixture *f, const char *const run[4])
+{
+    const char *sets[8] = {"data.format=synthetic", "data.train=64", "run.device=cpu"};
+    int count = 3;
+    for (int i = 0; i < 4 && run[i]; i++) sets[count++] = run[i];
+    *f = (struct fixture){0};
+    assert_int_equal(settings_load(NULL, sets, count, &f->settings), OK);
+    assert_int_equal(setup_open(&f->settings, NULL, DATA_TRAIN | DATA_OPTIONAL, NULL, &f->setup), OK);
+    assert_int_equal(forecast_make(&f->setup, &f->forecast), OK);
+    f->map = memory_map_make(&f->forecast);
+}
+
+static void close_run(struct fixture *f)
+{
+    memory_map_free(&f->map);
+    forecast_free(&f->forecast);
+    setup_close(&f->setup);
+    settings_free(&f->settings);
+}
+
+static void every_run(void (*check)(const struct fixture *f))
+{
+    for (int r = 0; r < RUNS; r++) {
+        struct fixture f;
+        open_run(&f, runs[r]);
+        check(&f);
+        close_run(&f);
+    }
+}
+
+static void check_count(const struct fixture *f)
+{
+    int held = 0;
+    for (int v = 0; v < f->forecast.plan.value_count; v++) held += f->forecast.plan.lifetimes[v].born >= 0;
+    assert_int_equal(f->map.count, held);
+    bool *seen = memory_new((size_t)f->forecast.program.value_count, sizeof *seen);
+    for (int b = 0; b < f->map.count; b++) {
+        assert_false(seen[f->map.boxes[b].value]);
+        seen[f->map.boxes[b].value] = true;
+    }
+    free(seen);
+}
+
+static void each_tensor_has_one_box(void **state)
+{
+    (void)state;
+    every_run(check_count);
+}
+
+static void check_inside(const struct fixture *f)
+{
+    for (int b = 0; b < f->map.count; b++) {
+        const struct map_box *box = &f->map.boxes[b];
+        assert_true(box->offset >= 0 && box->bytes > 0);
+        assert_true(box->offset + box->bytes <= f->forecast.plan.arena_bytes);
+        assert_true(box->born >= 0 && box->born < box->dead && box->dead <= f->forecast.program.count);
+    }
+}
+
+static void no_box_leaves_the_arena(void **state)
+{
+    (void)state;
+    every_run(check_inside);
+}
+
+static void check_apart(const struct fixture *f)
+{
+    for (int a = 0; a < f->map.count; a++)
+        for (int b = 0; b < a; b++) {
+            const struct map_box *one = &f->map.boxes[a], *two = &f->map.boxes[b];
+            bool time = one->born < two->dead && two->born < one->dead;
+            bool place = one->offset < two->offset + two->bytes && two->offset < one->offset + one->bytes;
+            if (time && place)
+                fail_msg("%s lies over %s", f->forecast.program.values[one->value].name,
+                         f->forecast.program.values[two->value].name);
+        }
+}
+
+static void no_boxes_overlap(void **state)
+{
+    (void)state;
+    every_run(check_apart);
+}
+
+static void check_sums(const struct fixture *f)
+{
+    int64_t most = 0, at_peak = 0;
+    int where = -1;
+    for (int i = 0; i < f->forecast.program.count; i++) {
+        int64_t alive = 0;
+        for (int k = 0; k < MAP_KINDS; k++) alive += f->map.alive[i * MAP_KINDS + k];
+        if (alive > most) most = alive, where = i;
+    }
+    assert_true(most == f->forecast.plan.live_bytes_bound);
+    assert_int_equal(where, f->forecast.plan.peak);
+    for (int b = 0; b < f->map.peak_count; b++) {
+        at_peak += f->map.peak[b].bytes;
+        if (b > 0) assert_true(f->map.peak[b].bytes <= f->map.peak[b - 1].bytes);
+    }
+    assert_true(at_peak == most);
+}
+
+static void the_curve_peaks_at_the_bound(void **state)
+{
+    (void)state;
+    every_run(check_sums);
+}
+
+static void what_is_made_again_is_told_apart(void **state)
+{
+    (void)state;
+    for (int r = 2; r < 4; r++) {
+        struct fixture f;
+        open_run(&f, runs[r]);
+        int again = 0;
+        for (int b = 0; b < f.map.count; b++) again += f.map.boxes[b].kind == MAP_AGAIN;
+        assert_true(again > 0);
+        close_run(&f);
+    }
+}
+
+static char *read_file(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    char *text = memory_new(1, 4 << 20);
+    assert_true(fread(text, 1, (4 << 20) - 1, file) > 0);
+    fclose(file);
+    return text;
+}
+
+/* The boxes of the SVG's group of tensors: how many, and how far they reach. */
+static int read_boxes(const char *svg, struct point *from, struct point *to)
+{
+    const char *at = strstr(svg, "<g id=\"tensors\">"), *end = at ? strstr(at, "</g>") : NULL;
+    int count = 0;
+    assert_non_null(end);
+    *from = (struct point){1e9, 1e9};
+    *to = (struct point){-1e9, -1e9};
+    for (at = strstr(at, "<rect"); at && at < end; at = strstr(at + 1, "<rect")) {
+        double x, y, w, h;
+        assert_int_equal(
+            sscanf(at, "<rect x=\"%lf\" y=\"%lf\" width=\"%lf\" height=\"%lf\"", &x, &y, &w, &h), 4);
+        assert_true(w > 0 && h >= 0);
+        if (x < from->x) from->x = x;
+        if (y < from->y) from->y = y;
+        if (x + w > to->x) to->x = x + w;
+        if (y + h > to->y) to->y = y + h;
+        count++;
+    }
+    return count;
+}
+
+/* How many pixels of a PNG have a colour; -1: it cannot be read. */
+static int count_pixels(const char *path, uint32_t colour)
+{
+    png_image image = {.version = PNG_IMAGE_VERSION};
+    if (!png_image_begin_read_from_file(&image, path)) return -1;
+    image.format = PNG_FORMAT_RGB;
+    uint8_t *pixels = memory_new(PNG_IMAGE_SIZE(image), 1);
+    int read = png_image_finish_read(&image, NULL, pixels, 0, NULL), count = 0;
+    for (size_t i = 0; read && i < PNG_IMAGE_SIZE(image); i += 3)
+        count += (uint32_t)(pixels[i] << 16 | pixels[i + 1] << 8 | pixels[i + 2]) == colour;
+    free(pixels);
+    return read ? count : -1;
+}
+
+static void check_pictures(const struct fixture *f)
+{
+    char folder[] = "/tmp/memory-XXXXXX", path[64];
+    struct point from, to;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(memory_map_draw(&f->setup, &f->map, folder), OK);
+    snprintf(path, sizeof path, "%s/memory.svg", folder);
+    char *svg = read_file(path);
+    assert_int_equal(read_boxes(svg, &from, &to), f->map.count);
+    /* The arena's panel, as draw_all lays it out. */
+    assert_true(from.x >= 84 - 0.01 && from.y >= 330 - 0.01);
+    assert_true(to.x <= 1412 + 0.01 && to.y <= 850 + 0.01);
+    free(svg);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/memory.png", folder);
+    assert_true(count_pixels(path, map_kinds[KIND_ACTIVATION].colour) > 10000);
+    unlink(path);
+    rmdir(folder);
+}
+
+static void pictures_have_every_box(void **state)
+{
+    (void)state;
+    every_run(check_pictures);
+}
+
+static void advice_holds(void **state)
+{
+    (void)state;
+    struct fixture f, other;
+    struct advice advice[ADVICE_MOST];
+    open_run(&f, runs[1]);
+    int count = memory_advice(&f.setup, &f.forecast, advice);
+    assert_true(count >= 4);
+    for (int a = 0; a < count; a++) {
+        const char *const run[4] = {runs[1][0], runs[1][1], runs[1][2], advice[a].setting};
+        assert_true(advice[a].total_bytes < f.forecast.bytes.total);
+        if (a > 0) assert_true(advice[a].total_bytes >= advice[a - 1].total_bytes);
+        open_run(&other, run);
+        assert_true(other.forecast.bytes.total == advice[a].total_bytes);
+        close_run(&other);
+    }
+    close_run(&f);
+}
+
+/* A canvas of one figure, read back. */
+static int drawn(struct canvas *canvas, uint32_t colour)
+{
+    char path[] = "/tmp/canvas-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    assert_int_equal(canvas_write_png(canvas, path, 2), OK);
+    int count = count_pixels(path, colour);
+    unlink(path);
+    canvas_free(canvas);
+    return count;
+}
+
+static void areas_cover_their_pixels(void **state)
+{
+    (void)state;
+    struct canvas canvas = canvas_make(20, 10, "box");
+    canvas_box(&canvas, (struct point){2, 3}, 5, 4, 0x123456);
+    assert_int_equal(drawn(&canvas, 0x123456), 10 * 8);
+    canvas = canvas_make(20, 10, "beyond");
+    canvas_box(&canvas, (struct point){-5, -5}, 50, 50, 0x123456);
+    assert_int_equal(drawn(&canvas, 0x123456), 40 * 20);
+    canvas = canvas_make(20, 10, "two");
+    canvas_area(&canvas, (const struct point[]){{0, 0}, {20, 0}, {0, 10}}, 3, 0xff0000);
+    canvas_box(&canvas, (struct point){10, 5}, 10, 5, 0x00ff00);
+    assert_int_equal(drawn(&canvas, 0xff0000), 38 * 20 / 2);
+}
+
+static void half_a_pixel_is_half_as_dark(void **state)
+{
+    (void)state;
+    struct canvas canvas = canvas_make(10, 10, "half");
+    canvas_area(&canvas, (const struct point[]){{2, 2}, {4.25, 2}, {4.25, 4}, {2, 4}}, 4, 0x000000);
+    assert_int_equal(drawn(&canvas, 0x808080), 4);
+}
+
+static void a_line_is_as_wide_as_it_says(void **state)
+{
+    (void)state;
+    struct canvas canvas = canvas_make(20, 10, "line");
+    canvas_line(&canvas, (const struct point[]){{-5, 5}, {25, 5}}, 2, 3, 0x0000ff);
+    assert_int_equal(drawn(&canvas, 0x0000ff), 40 * 6);
+}
+
+static void every_character_leaves_ink(void **state)
+{
+    (void)state;
+    for (char c = '!'; c <= '~'; c++) {
+        struct canvas canvas = canvas_make(40, 40, "letter");
+        struct lettering lettering = {.size = 30, .colour = 0, .bold = true};
+        canvas_words(&canvas, (struct point){5, 30}, lettering, (char[]){c, '\0'});
+        int ink = drawn(&canvas, 0);
+        if (ink < 10 || ink > 1500) fail_msg("%c leaves %d pixels of ink", c, ink);
+    }
+}
+
+static void words_are_escaped(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/canvas-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    struct canvas canvas = canvas_make(10, 10, "a<b");
+    canvas_words(&canvas, (struct point){1, 5}, (struct lettering){.size = 5}, "\"1 & 2\" > \x01\xff");
+    assert_int_equal(canvas_write_svg(&canvas, path), OK);
+    char *svg = read_file(path);
+    assert_non_null(strstr(svg, "<title>a&lt;b</title>"));
+    assert_non_null(strstr(svg, ">&quot;1 &amp; 2&quot; &gt; ?" "?</text>"));
+    free(svg);
+    unlink(path);
+    canvas_free(&canvas);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_tensor_has_one_box),
+        cmocka_unit_test(no_box_leaves_the_arena),
+        cmocka_unit_test(no_boxes_overlap),
+        cmocka_unit_test(the_curve_peaks_at_the_bound),
+        cmocka_unit_test(what_is_made_again_is_told_apart),
+        cmocka_unit_test(pictures_have_every_box),
+        cmocka_unit_test(advice_holds),
+        cmocka_unit_test(areas_cover_their_pixels),
+        cmocka_unit_test(half_a_pixel_is_half_as_dark),
+        cmocka_unit_test(a_line_is_as_wide_as_it_says),
+        cmocka_unit_test(every_character_leaves_ink),
+        cmocka_unit_test(words_are_escaped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

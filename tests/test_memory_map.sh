@@ -1,0 +1,59 @@
+#!/bin/sh
+# amptrain plan: the memory map is written and well-formed; its words say what --json says.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+plan() { "$AMPTRAIN" plan -c run.ini "$@"; }
+plan --json >json || exit 1
+plan >said || exit 1
+field() { tr ',{' '\n\n' <json | sed -n "s/^\"$1\"://p" | head -1 | tr -d '"}'; }
+
+# bytes NUMBER: as they are written for people.
+bytes() {
+    echo "$1" | awk '{ split("B KiB MiB GiB TiB", unit); i = 1
+        while ($1 >= 1024) { $1 /= 1024; i++ }
+        if (i == 1) printf "%d B\n", $1; else printf "%.1f %s\n", $1, unit[i] }'
+}
+says() { grep -qF -e "$1" said || { echo "not said: $1"; cat said; return 1; }; }
+
+ok "plan -o draws" plan -o deep/map
+ok "... besides its JSON" sh -c '"$AMPTRAIN" plan -c run.ini -o map --json | cmp - json'
+ok "... the same picture each time" cmp map/memory.svg deep/map/memory.svg
+ok "... in pixels too" cmp map/memory.png deep/map/memory.png
+if command -v xmllint >/dev/null; then
+    ok "the SVG is well-formed" xmllint --noout map/memory.svg
+else
+    skip "the SVG is well-formed" "xmllint is not installed"
+fi
+ok "every element is closed" awk '
+    { opened += gsub(/<[a-z]/, ""); closed += gsub(/<\//, "") + gsub(/\/>/, "") }
+    END { print opened, closed; exit opened != closed || opened == 0 }' map/memory.svg
+ok "a box for each tensor" sh -c '
+    boxes=$(sed -n "/<g id=\"tensors\">/,/<\/g>/p" map/memory.svg | grep -c "<rect")
+    echo "$boxes boxes"; [ "$boxes" = "$1" ]' sh "$(field tensors)"
+ok "title, axes and legend" sh -c '
+    for said in ">tiny, batch 64, fp16<" ">address, KiB<" ">alive, KiB<" ">gradients of activations<" \
+                ">time, instructions of a training step<"; do
+        grep -qF -e "$said" map/memory.svg || { echo "not drawn: $said"; exit 1; }
+    done'
+ok "a box tells what it is" grep -q '<title>conv1: activations, 32x8x8x8, fp16$' map/memory.svg
+
+ok "the peak in words" says "Most is alive during instruction $(field instruction) of "
+ok "... and its layer" says "(layer $(field layer)): $(bytes "$(field live_bytes_bound)")"
+ok "the peak is the bound" [ "$(field live_bytes_bound)" = "$(field bytes)" ]
+ok "tensors at the peak sum to it" sh -c '
+    sum=$(sed "s/.*\"peak\":{\"bytes\":[0-9]*//; s/\]}.*//" json | grep -o "\"bytes\":[0-9]*" |
+          awk -F: "{ sum += \$2 } END { print sum }")
+    echo "$sum"; [ "$sum" = "$1" ]' sh "$(field live_bytes_bound)"
+ok "the total in words" says "$(bytes "$(field total_bytes)")"
+
+ok "a smaller batch is advised" grep -q '^  train.batch=32 .* saves ' said
+advised=$(sed -n 's/^  train.batch=32  *\([0-9.]* [KMGi]*B\) .*/\1/p' said)
+plan --json -s train.batch=32 >json
+ok "... for what it then takes" [ "$advised" = "$(bytes "$(field total_bytes)")" ]
+
+: >file
+exits "-o that is a file" 1 plan -o file
+printf 'id,lower,upper,size\na,0,1,4\n' >spans.csv
+exits "-o with --spans" 2 "$AMPTRAIN" plan --spans spans.csv -o map
+finish
