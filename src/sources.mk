@@ -26,6 +26,8 @@ amptrain_SOURCES = \
 	src/memory_map.c \
 	src/memory_map.h \
 	src/memory_map_draw.c \
+	src/memory_map_frame.c \
+	src/memory_map_parts.h \
 	src/memory_map_print.c \
 	src/patience.c \
 	src/patience.h \

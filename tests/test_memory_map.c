@@ -1,4 +1,4 @@
-/* The memory map: its boxes are the plan's tensors, its sums are the plan's bytes, its pictures can be read. */
+/* The memory map: its boxes are the plan's tensors, its sums the plan's bytes, its pictures can be read. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,9 +10,8 @@
 #include <unistd.h>
 
 #include "base/memory.h"
-#include "canvas.h"
 #include "memory_advice.h"
-#include "memory_map.h"
+#include "memory_map_parts.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
@@ -211,9 +210,8 @@ static void check_pictures(const struct fixture *f)
     snprintf(path, sizeof path, "%s/memory.svg", folder);
     char *svg = read_file(path);
     assert_int_equal(read_boxes(svg, &from, &to), f->map.count);
-    /* The arena's panel, as draw_all lays it out. */
-    assert_true(from.x >= 84 - 0.01 && from.y >= 330 - 0.01);
-    assert_true(to.x <= 1412 + 0.01 && to.y <= 850 + 0.01);
+    assert_true(from.x >= LEFT - 0.01 && from.y >= ARENA_TOP - 0.01);
+    assert_true(to.x <= WIDTH - RIGHT + 0.01 && to.y <= ARENA_TOP + ARENA_HEIGHT + 0.01);
     free(svg);
     unlink(path);
     snprintf(path, sizeof path, "%s/memory.png", folder);

@@ -1,0 +1,228 @@
+/* memory_map_frame.c: what stands around the curve and the boxes of the memory map. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "memory_map_parts.h"
+
+static const struct lettering title_letters = {.size = 22, .colour = INK, .bold = true};
+static const struct lettering small = {.size = 12, .colour = GREY};
+static const struct lettering axis_letters = {.size = 12, .colour = GREY, .anchor = ANCHOR_END};
+static const struct lettering axis_title = {.size = 13, .colour = INK, .anchor = ANCHOR_MIDDLE};
+
+static struct lettering middle(struct lettering lettering)
+{
+    lettering.anchor = ANCHOR_MIDDLE;
+    return lettering;
+}
+
+/* The unit that an axis counts in. */
+static int64_t unit_of(int64_t most, const char **name)
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int64_t unit = 1;
+    size_t u = 0;
+    for (; u + 1 < sizeof names / sizeof *names && most >= 2 * unit * 1024; u++) unit *= 1024;
+    *name = names[u];
+    return unit;
+}
+
+/* 1, 2 or 5 times a power of ten units, `count` of which suffice. */
+static double step_of(double most, int count)
+{
+    double step = pow(10, floor(log10(fmax(most, 1e-9) / count)));
+    static const double times[] = {1, 2, 5, 10};
+    for (int t = 0; t < 4; t++)
+        if (step * times[t] * count >= most) return step * times[t];
+    return 10 * step;
+}
+
+static void draw_bytes_axis(struct drawing *d, const struct panel *panel, const char *what, int count)
+{
+    const char *name;
+    int64_t unit = unit_of(panel->most, &name);
+    double most = (double)panel->most / (double)unit, step = step_of(most, count);
+    char text[64];
+    for (double at = 0; at <= most * 1.0001; at += step) {
+        double y = y_of(panel, at * (double)unit);
+        const struct point line[] = {{LEFT - 5, y}, {LEFT, y}}, across[] = {{LEFT, y}, {WIDTH - RIGHT, y}};
+        canvas_line(&d->canvas, line, 2, 1, GREY);
+        canvas_line(&d->canvas, across, 2, 0.8, PALE);
+        snprintf(text, sizeof text, "%g", at);
+        canvas_words(&d->canvas, (struct point){LEFT - 9, y + 4}, axis_letters, text);
+    }
+    snprintf(text, sizeof text, "%s, %s", what, name);
+    struct lettering upright = axis_title;
+    upright.upright = true;
+    canvas_words(&d->canvas, (struct point){30, panel->top + panel->height / 2}, upright, text);
+}
+
+static void draw_ground(struct drawing *d, const struct panel *panel)
+{
+    canvas_box(&d->canvas, (struct point){LEFT, panel->top}, WIDTH - LEFT - RIGHT, panel->height, GROUND);
+}
+
+static void draw_outline(struct drawing *d, const struct panel *panel)
+{
+    double bottom = panel->top + panel->height;
+    const struct point corners[] = {{LEFT, panel->top}, {LEFT, bottom}, {WIDTH - RIGHT, bottom}};
+    canvas_line(&d->canvas, corners, 3, 1.2, INK);
+}
+
+static void draw_time_axis(struct drawing *d, double y)
+{
+    double step = fmax(1, step_of(d->program->count, 12));
+    char text[32];
+    for (double at = 0; at <= d->program->count; at += step) {
+        const struct point line[] = {{x_of(d, at), y}, {x_of(d, at), y + 5}};
+        canvas_line(&d->canvas, line, 2, 1, GREY);
+        snprintf(text, sizeof text, "%g", at);
+        canvas_words(&d->canvas, (struct point){x_of(d, at), y + 18}, middle(small), text);
+    }
+}
+
+/* Length of a node's name up to its `depth`-th dot. */
+static int part_length(const char *name, int depth)
+{
+    const char *at = name;
+    for (; *at; at++)
+        if (*at == '.' && --depth == 0) break;
+    return (int)(at - name);
+}
+
+/* By instruction: the node that it works for. Sums and casts work for the one before them; -1: the update. */
+static int *nodes_of(const struct program *program)
+{
+    int *nodes = memory_new((size_t)program->count + 1, sizeof *nodes), node = 0;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        bool update = !at->op || at->phase == PHASE_UPDATE;
+        if (!update && at->node >= 0) node = at->node;
+        nodes[i] = update ? -1 : node;
+    }
+    return nodes;
+}
+
+static bool same_part(const struct graph *graph, int a, int b, int depth)
+{
+    if (a == b || a < 0 || b < 0) return a == b;
+    const char *one = graph->nodes[a].name, *two = graph->nodes[b].name;
+    int length = part_length(one, depth);
+    return length == part_length(two, depth) && strncmp(one, two, (size_t)length) == 0;
+}
+
+/* The fewest parts of a name that tell half a dozen stretches apart. */
+static int useful_depth(const struct program *program, const int *nodes)
+{
+    for (int depth = 1; depth < 4; depth++) {
+        int stretches = 1;
+        for (int i = 1; i < program->first_backward; i++)
+            if (!same_part(program->graph, nodes[i - 1], nodes[i], depth)) stretches++;
+        if (stretches >= 6) return depth;
+    }
+    return 1;
+}
+
+static void draw_stretch(struct drawing *d, double y, double x0, double x1, uint32_t ground, const char *name)
+{
+    const struct lettering letters = {.size = 10.5, .colour = INK, .anchor = ANCHOR_MIDDLE};
+    canvas_box(&d->canvas, (struct point){x0, y}, x1 - x0, LAYERS_HEIGHT, ground)->text = text_copy(name);
+    if (canvas_width(&letters, name) + 4 < x1 - x0)
+        canvas_words(&d->canvas, (struct point){(x0 + x1) / 2, y + 12}, letters, name);
+}
+
+void frame_draw_layers(struct drawing *d, double y)
+{
+    static const uint32_t grounds[] = {0xe9edf2, 0xd8dfe7};
+    int *nodes = nodes_of(d->program), depth = useful_depth(d->program, nodes), shade = 0;
+    canvas_group(&d->canvas, "layers");
+    for (int from = 0, to; from < d->program->count; from = to) {
+        for (to = from + 1; to < d->program->count;) {
+            if (!same_part(d->program->graph, nodes[from], nodes[to], depth)) break;
+            to++;
+        }
+        const char *whole = nodes[from] < 0 ? "update" : d->program->graph->nodes[nodes[from]].name;
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", part_length(whole, depth), whole);
+        draw_stretch(d, y, x_of(d, from), x_of(d, to), grounds[shade ^= 1], name);
+    }
+    free(nodes);
+}
+
+static void draw_title(struct drawing *d)
+{
+    const struct step_bytes *bytes = &d->map->forecast->bytes;
+    char arena[TEXT_BYTES], store[TEXT_BYTES], batch[TEXT_BYTES], total[TEXT_BYTES];
+    double above = 100.0 * (double)(bytes->arena - bytes->live_bound) / fmax(1, (double)bytes->live_bound);
+    char *text = text_format("arena %s (%.2f %% above the most alive)  +  store %s  +  batches %s  =  %s",
+                             text_bytes((uint64_t)bytes->arena, arena), above,
+                             text_bytes((uint64_t)bytes->store, store),
+                             text_bytes((uint64_t)bytes->batch, batch),
+                             text_bytes((uint64_t)bytes->total, total));
+    canvas_group(&d->canvas, "head");
+    canvas_words(&d->canvas, (struct point){LEFT, 38}, title_letters, d->canvas.title);
+    canvas_words(&d->canvas, (struct point){LEFT, 60}, small, text);
+    free(text);
+}
+
+static void draw_legend(struct drawing *d)
+{
+    struct lettering letters = {.size = 12, .colour = INK};
+    double x = LEFT, y = 90;
+    canvas_group(&d->canvas, "legend");
+    for (int k = 0; k < MAP_KINDS; k++) {
+        bool there = false;
+        for (int b = 0; b < d->map->count && !there; b++) there = d->map->boxes[b].kind == stack_order[k];
+        if (!there) continue;
+        const struct map_kind *kind = &map_kinds[stack_order[k]];
+        canvas_box(&d->canvas, (struct point){x, y - 10}, 12, 12, kind->colour);
+        canvas_words(&d->canvas, (struct point){x + 18, y}, letters, kind->name);
+        x += 18 + canvas_width(&letters, kind->name) + 22;
+    }
+}
+
+/* Forward, backward and update, told apart by lines through both panels. */
+void frame_draw_phases(struct drawing *d)
+{
+    const struct program *program = d->program;
+    int backward = program->first_backward, update = backward;
+    while (update < program->count && program->instructions[update].op) update++;
+    const int begin[] = {0, backward, update, program->count};
+    static const char *const names[] = {"forward", "backward", "update"};
+    const struct lettering letters = {.size = 12, .colour = GREY, .anchor = ANCHOR_MIDDLE};
+    canvas_group(&d->canvas, "phases");
+    for (int p = 0; p < 3; p++) {
+        double x0 = x_of(d, begin[p]), x1 = x_of(d, begin[p + 1]);
+        const struct point line[] = {{x0, CURVE_TOP}, {x0, ARENA_TOP + ARENA_HEIGHT}};
+        if (p > 0 && x1 > x0) canvas_line(&d->canvas, line, 2, 1, GREY)->opacity = 0.5;
+        if (canvas_width(&letters, names[p]) + 8 < x1 - x0)
+            canvas_words(&d->canvas, (struct point){(x0 + x1) / 2, ARENA_TOP - 10}, letters, names[p]);
+    }
+}
+
+void frame_draw_head(struct drawing *d)
+{
+    draw_title(d);
+    draw_legend(d);
+}
+
+void frame_draw_axes(struct drawing *d, const struct panel *curve, const struct panel *arena)
+{
+    double bottom = arena->top + arena->height + LAYERS_HEIGHT;
+    canvas_group(&d->canvas, "axes");
+    draw_ground(d, curve);
+    draw_ground(d, arena);
+    draw_bytes_axis(d, curve, "alive", 4);
+    draw_bytes_axis(d, arena, "address", 8);
+    draw_time_axis(d, bottom + 4);
+    canvas_words(&d->canvas, (struct point){(LEFT + WIDTH - RIGHT) / 2, bottom + 42}, axis_title,
+                 "time, instructions of a training step");
+}
+
+void frame_draw_outlines(struct drawing *d, const struct panel *curve, const struct panel *arena)
+{
+    canvas_group(&d->canvas, "outlines");
+    draw_outline(d, curve);
+    draw_outline(d, arena);
+}

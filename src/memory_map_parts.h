@@ -1,0 +1,61 @@
+/* memory_map_parts.h: what the files that draw the memory map share. */
+#ifndef MEMORY_MAP_PARTS_H
+#define MEMORY_MAP_PARTS_H
+
+#include <math.h>
+
+#include "canvas.h"
+#include "memory_map.h"
+
+#define WIDTH 1440.0
+#define HEIGHT 936.0
+#define LEFT 84.0
+#define RIGHT 28.0
+#define CURVE_TOP 124.0
+#define CURVE_HEIGHT 170.0
+#define ARENA_TOP 330.0
+#define ARENA_HEIGHT 520.0
+#define LAYERS_HEIGHT 16.0   /* the strip of layers below the arena */
+
+#define INK 0x1f2933
+#define GREY 0x616e7c
+#define PALE 0xe4e7eb
+#define GROUND 0xf7f9fb
+#define PEAK 0xb4232f
+
+struct drawing {
+    const struct memory_map *map;
+    const struct program *program;
+    const struct plan *plan;
+    struct canvas canvas;
+};
+
+/* A panel: instructions across, bytes up. */
+struct panel {
+    double top, height;
+    int64_t most;            /* bytes at the top */
+};
+
+static inline double x_of(const struct drawing *d, double instruction)
+{
+    return LEFT + (WIDTH - LEFT - RIGHT) * instruction / fmax(1, d->program->count);
+}
+
+static inline double y_of(const struct panel *panel, double bytes)
+{
+    return panel->top + panel->height * (1 - bytes / (double)panel->most);
+}
+
+/* Kinds from the bottom of the curve up. */
+static const int stack_order[MAP_KINDS] = {KIND_ACTIVATION, KIND_SAVED, MAP_AGAIN, KIND_GRADIENT,
+                                           KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_OTHER};
+
+/* What stands around the curve and the boxes: title and legend; grounds and axes of the two panels, and the
+ * strip of layers below; the lines between forward, backward and update. */
+void frame_draw_head(struct drawing *drawing);
+void frame_draw_axes(struct drawing *drawing, const struct panel *curve, const struct panel *arena);
+void frame_draw_layers(struct drawing *drawing, double y);
+void frame_draw_phases(struct drawing *drawing);
+void frame_draw_outlines(struct drawing *drawing, const struct panel *curve, const struct panel *arena);
+
+#endif
