@@ -495,7 +495,7 @@ static enum status lists_upload(struct update *update, struct engine *engine, co
     size_t pieces_bytes = (size_t)job->piece_count * sizeof *pieces;
     size_t block_bytes = (size_t)job->block_count * sizeof *job->block_sums;
     engine->bytes = board_bytes + sums_bytes + chunks_bytes + pieces_bytes + block_bytes;
-    engine->memory = backend->allocate(update->device, engine->bytes);
+    engine->memory = device_allocate(update->device, engine->bytes, "tables of the update");
     if (!engine->memory)
         return fail(NO_DEVICE, "the device has no memory left for an update's table of %zu bytes", engine->bytes);
     char *at = (char *)engine->memory;
@@ -547,7 +547,7 @@ static void close(struct update *update)
 {
     struct engine *engine = (struct engine *)update->engine;
     if (!engine) return;
-    if (engine->memory) update->device->backend->release(update->device, engine->memory, engine->bytes);
+    if (engine->memory) device_release(update->device, engine->memory, engine->bytes);
     free(engine);
     update->engine = NULL;
 }

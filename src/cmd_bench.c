@@ -169,6 +169,12 @@ static void print_json(const struct bench *bench)
     double median = percentile(bench, 0.5);
     struct text out = {0}, device = {0};
     setup->device->backend->describe(setup->device->index, &device);
+    int64_t peak = bytes.total, reserved = bytes.total;
+    if (setup->cache) {
+        struct cache_statistics statistics = cache_statistics(setup->cache);
+        peak = (int64_t)statistics.allocated_peak;
+        reserved = (int64_t)statistics.reserved_peak;
+    }
     text_add(&out, "{");
     add_number(&out, "images_per_s", 1e3 * setup->batch / median);
     add_number(&out, "step_ms_median", median);
@@ -180,7 +186,7 @@ static void print_json(const struct bench *bench)
     text_add(&out,
              ",\"device_peak_bytes\":%" PRId64 ",\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
              ",\"reserved_bytes\":%" PRId64 ",",
-             bytes.total, bytes.arena, bytes.live_bound, bytes.total);
+             peak, bytes.arena, bytes.live_bound, reserved);
     add_number(&out, "first_loss", bench->first_loss);
     add_number(&out, "loss", bench->loss);
     text_add(&out, "\"start_seconds\":");

@@ -1,11 +1,14 @@
-/* physical.h: a device's memory as an allocator sees it: ranges of addresses, and memory mapped into them. */
+/* physical.h: what a device and the allocator of its memory know of each other. */
 #ifndef BASE_PHYSICAL_H
 #define BASE_PHYSICAL_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Functions that a device gives to an allocator (alloc/cache.h). All sizes are bytes. */
+struct text;
+
+/* Functions that a device gives to an allocator (alloc/cache.h): ranges of addresses, and memory mapped into
+ * them. All sizes are bytes. */
 struct physical {
     void *context;             /* what every function gets first */
     size_t granularity;        /* a power of two: every size below, and every address, is a multiple */
@@ -23,6 +26,14 @@ struct physical {
      * False, reported, when the device has failed; finish, which waits for all lanes, likewise. */
     bool (*order)(void *context, int first, int later);
     bool (*finish)(void *context);
+};
+
+/* Functions that an allocator gives to a device. */
+struct allocator {
+    void *context;
+    void *(*take)(void *context, size_t bytes, const char *owner);   /* NULL: no memory is left */
+    void (*give)(void *context, void *memory);
+    void (*table)(void *context, struct text *out);                  /* who holds what, in lines */
 };
 
 #endif

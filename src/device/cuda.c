@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "device/cuda_memory.h"
 #include "device/cuda_tuning.h"
 
 #define CUDA_LANES 3                     /* compute, side work, copies */
@@ -21,6 +22,7 @@ struct cuda_device {
     cudaEvent_t *marks;
     int mark_count;
     cudnnHandle_t cudnn[CUDA_LANES];     /* made when first asked for */
+    struct cuda_memory *memory;          /* likewise */
     cublasLtHandle_t cublaslt;
     pthread_mutex_t lending;             /* over cublaslt and the three below */
     struct tuning *choices;
@@ -200,6 +202,7 @@ static void cuda_libraries(struct text *out)
 static void cuda_close(struct device *device)
 {
     struct cuda_device *cuda = cuda_of(device);
+    cuda_memory_close(cuda->memory);
     if (cuda->cublaslt) cublasLtDestroy(cuda->cublaslt);
     for (int mark = 0; mark < cuda->mark_count; mark++)
         if (cuda->marks[mark]) cudaEventDestroy(cuda->marks[mark]);
@@ -269,6 +272,13 @@ static void cuda_release(struct device *device, void *memory, size_t bytes)
     (void)device;
     (void)bytes;
     cudaFree(memory);
+}
+
+static void cuda_physical(struct device *device, struct physical *physical)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    if (!cuda->memory) cuda->memory = cuda_memory_open(device);
+    *physical = cuda_memory_physical(cuda->memory);
 }
 
 static void *cuda_host_allocate(struct device *device, size_t bytes)
@@ -413,6 +423,7 @@ const struct device_backend cuda_backend = {
     .close = cuda_close,
     .allocate = cuda_allocate,
     .release = cuda_release,
+    .physical = cuda_physical,
     .host_allocate = cuda_host_allocate,
     .host_release = cuda_host_release,
     .upload = cuda_upload,

@@ -77,3 +77,23 @@ void device_close(struct device *device)
 {
     if (device) device->backend->close(device);
 }
+
+void *device_allocate(struct device *device, size_t bytes, const char *owner)
+{
+    const struct allocator *allocator = &device->allocator;
+    if (allocator->take) return allocator->take(allocator->context, bytes, owner);
+    return device->backend->allocate(device, bytes);
+}
+
+void device_release(struct device *device, void *memory, size_t bytes)
+{
+    const struct allocator *allocator = &device->allocator;
+    if (allocator->give) allocator->give(allocator->context, memory);
+    else device->backend->release(device, memory, bytes);
+}
+
+void device_holdings(const struct device *device, struct text *out)
+{
+    const struct allocator *allocator = &device->allocator;
+    if (allocator->table) allocator->table(allocator->context, out);
+}

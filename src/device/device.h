@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/physical.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -24,7 +25,7 @@ struct device_backend {
     enum status (*open)(int index, int threads, struct device **device);
     void (*close)(struct device *device);
 
-    /* Memory is aligned to 4096 bytes or more. NULL when there is none. */
+    /* Memory is aligned to 4096 bytes or more. NULL when there is none. Others call device_allocate. */
     void *(*allocate)(struct device *device, size_t bytes);
     void (*release)(struct device *device, void *memory, size_t bytes);
     /* Host memory from which copies are fast (pinned). */
@@ -57,6 +58,9 @@ struct device_backend {
 
     void *(*stream)(struct device *device, int lane);   /* what ops' calls have as their lane */
     void (*memory_info)(struct device *device, size_t *free_bytes, size_t *total_bytes);
+    /* Fills in what an allocator of this device's memory needs; it serves until the device is closed. NULL
+     * where allocate is all there is to have. */
+    void (*physical)(struct device *device, struct physical *physical);
 };
 
 /* What every device struct begins with. */
@@ -67,6 +71,7 @@ struct device {
     int lanes;                /* streams that instructions may run on: CPU 1 */
     int copy_lane;            /* for batches on their way: a lane of its own where there are several */
     bool waits;               /* the host must reach a mark before it reads results (CUDA) */
+    struct allocator allocator;   /* whose memory device_allocate gives out; zeroed: the back end's own */
 };
 
 extern const struct device_backend *const device_backends[];   /* of this build, ended by NULL */
@@ -76,5 +81,12 @@ extern const struct device_backend *const device_backends[];   /* of this build,
  * may use. */
 enum status device_open(const char *which, int threads, struct device **device);
 void device_close(struct device *device);
+
+/* Memory of the device, from its allocator. Aligned to 4096 bytes; `owner` says what it is for in tables, and
+ * outlives it. NULL, unreported, when there is none: device_holdings then says in lines who holds the rest,
+ * nothing where that is not known. Nothing queued still touches what is released. */
+void *device_allocate(struct device *device, size_t bytes, const char *owner);
+void device_release(struct device *device, void *memory, size_t bytes);
+void device_holdings(const struct device *device, struct text *out);
 
 #endif

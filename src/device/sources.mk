@@ -8,6 +8,8 @@ libdevice_a_SOURCES += \
 	src/device/cuda.h \
 	src/device/cuda_dnn.c \
 	src/device/cuda_dnn.h \
+	src/device/cuda_memory.c \
+	src/device/cuda_memory.h \
 	src/device/cuda_tuning.c \
 	src/device/cuda_tuning.h
 else
@@ -16,6 +18,8 @@ EXTRA_DIST += \
 	src/device/cuda.h \
 	src/device/cuda_dnn.c \
 	src/device/cuda_dnn.h \
+	src/device/cuda_memory.c \
+	src/device/cuda_memory.h \
 	src/device/cuda_tuning.c \
 	src/device/cuda_tuning.h
 endif

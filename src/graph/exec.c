@@ -33,18 +33,21 @@ void *exec_address(const struct exec *exec, const struct slot *slot, int id)
 
 static enum status device_memory(struct exec *exec, int64_t bytes, const char *what, void *memory)
 {
-    const struct device_backend *backend = exec->device->backend;
-    void *taken = backend->allocate(exec->device, (size_t)bytes);
+    void *taken = device_allocate(exec->device, (size_t)bytes, what);
     if (taken) {
         *(void **)memory = taken;
         return OK;
     }
     char needs[TEXT_BYTES], has[TEXT_BYTES];
     size_t left, total;
-    backend->memory_info(exec->device, &left, &total);
-    return fail(NO_DEVICE, "a batch of %d needs %s of %s, but the device has only %s free; a smaller batch "
-                "needs less", exec->program->batch, text_bytes((uint64_t)bytes, needs), what,
-                text_bytes(left, has));
+    struct text holdings = {0};
+    exec->device->backend->memory_info(exec->device, &left, &total);
+    device_holdings(exec->device, &holdings);
+    fail(NO_DEVICE, "a batch of %d needs %s of %s, but the device has only %s free; a smaller batch "
+         "needs less%s%s", exec->program->batch, text_bytes((uint64_t)bytes, needs), what,
+         text_bytes(left, has), holdings.data ? "; it holds\n" : "", holdings.data ? holdings.data : "");
+    text_free(&holdings);
+    return NO_DEVICE;
 }
 
 static enum status host_memory(struct exec *exec, int64_t bytes, void *memory)
@@ -120,8 +123,8 @@ static void slot_close(struct exec *exec, struct slot *slot)
     const struct device_backend *backend = exec->device->backend;
     const struct program *program = exec->program;
     if (slot->recording) backend->forget(slot->recording);
-    if (slot->images) backend->release(exec->device, slot->images, (size_t)program->images_bytes);
-    if (slot->labels) backend->release(exec->device, slot->labels, (size_t)program->targets_bytes);
+    if (slot->images) device_release(exec->device, slot->images, (size_t)program->images_bytes);
+    if (slot->labels) device_release(exec->device, slot->labels, (size_t)program->targets_bytes);
     if (slot->results && slot->results != exec->results)
         backend->host_release(exec->device, slot->results, (size_t)program->results_bytes);
     if (slot->exchange) backend->host_release(exec->device, slot->exchange, sizeof *slot->exchange);
@@ -130,13 +133,12 @@ static void slot_close(struct exec *exec, struct slot *slot)
 void exec_close(struct exec *exec)
 {
     if (!exec) return;
-    const struct device_backend *backend = exec->device->backend;
-    if (exec->started > exec->collected) backend->finish(exec->device);
+    if (exec->started > exec->collected) exec->device->backend->finish(exec->device);
     if (exec->updates) exec->update_code->close(&exec->update);
     for (int s = 0; s < exec->depth; s++) slot_close(exec, &exec->slots[s]);
-    if (exec->arena_bytes > 0) backend->release(exec->device, exec->arena, (size_t)exec->arena_bytes);
-    if (exec->results) backend->release(exec->device, exec->results, (size_t)exec->program->results_bytes);
-    if (exec->scale) backend->release(exec->device, exec->scale, sizeof *exec->scale);
+    if (exec->arena_bytes > 0) device_release(exec->device, exec->arena, (size_t)exec->arena_bytes);
+    if (exec->results) device_release(exec->device, exec->results, (size_t)exec->program->results_bytes);
+    if (exec->scale) device_release(exec->device, exec->scale, sizeof *exec->scale);
     if (exec->planned) plan_free(&exec->plan);
     engines_release(&exec->engines);
     free(exec->steps);

@@ -35,4 +35,6 @@ libgraph_a_SOURCES = \
 	src/graph/recompute_choose.c \
 	src/graph/store.c \
 	src/graph/store.h \
+	src/graph/supply.c \
+	src/graph/supply.h \
 	src/graph/verify.c

@@ -76,7 +76,7 @@ enum status store_open(struct device *device, const struct graph *graph, const s
     struct store opened = {.device = device, .graph = graph};
     store_lay_out(graph, options, &opened.layout);
     size_t bytes = (size_t)opened.layout.bytes;
-    opened.memory = device->backend->allocate(device, bytes);
+    opened.memory = device_allocate(device, bytes, "parameters and optimizer state");
     if (!opened.memory) {
         char text[TEXT_BYTES];
         store_layout_free(&opened.layout);
@@ -93,7 +93,7 @@ enum status store_open(struct device *device, const struct graph *graph, const s
 void store_close(struct store *store)
 {
     if (store->memory)
-        store->device->backend->release(store->device, store->memory, (size_t)store->layout.bytes);
+        device_release(store->device, store->memory, (size_t)store->layout.bytes);
     store_layout_free(&store->layout);
     *store = (struct store){0};
 }

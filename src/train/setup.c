@@ -36,7 +36,8 @@ enum status setup_open(struct settings *settings, const char *file, unsigned wha
 
 void setup_close(struct setup *setup)
 {
-    if (setup->device) device_close(setup->device);
+    supply_close(setup->device, setup->cache);
+    device_close(setup->device);
     if (setup->own_val_graph) graph_free(&setup->val_graph);
     if (setup->graph.nodes) graph_free(&setup->graph);
     free(setup->train.subset);
@@ -49,7 +50,9 @@ void setup_close(struct setup *setup)
 enum status setup_device(struct setup *setup)
 {
     const struct settings *settings = setup->settings;
-    return device_open(settings->run.device, (int)settings->run.threads, &setup->device);
+    TRY(device_open(settings->run.device, (int)settings->run.threads, &setup->device));
+    setup->cache = supply_open(setup->device, 0);
+    return OK;
 }
 
 /* Whether run.device comes down to CUDA on this machine, with this build. */

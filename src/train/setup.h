@@ -8,6 +8,7 @@
 #include "graph/model.h"
 #include "graph/program.h"
 #include "graph/store.h"
+#include "graph/supply.h"
 #include "train/schedule.h"
 
 /* Images of one split as a run uses them. */
@@ -54,6 +55,7 @@ struct setup {
     int batch, slices;
     int64_t steps_per_epoch;
     struct device *device;            /* NULL until setup_device */
+    struct cache *cache;              /* of the device's memory; NULL: it has none */
 };
 
 /* Opens data, builds the network and works out every number; touches no device. Defaults that

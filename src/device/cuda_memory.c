@@ -1,0 +1,189 @@
+#include "device/cuda_memory.h"
+
+#include <cuda.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "device/cuda.h"
+
+#define USUAL_GRANULARITY ((size_t)2 << 20)
+
+/* The driver's functions, looked up at run time: programs then start without a driver too. CUDA C Programming
+ * Guide, "Virtual Memory Management". */
+struct driver {
+    CUresult(CUDAAPI *granularity)(size_t *, const CUmemAllocationProp *, CUmemAllocationGranularity_flags);
+    CUresult(CUDAAPI *reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+    CUresult(CUDAAPI *unreserve)(CUdeviceptr, size_t);
+    CUresult(CUDAAPI *create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                              unsigned long long);
+    CUresult(CUDAAPI *release)(CUmemGenericAllocationHandle);
+    CUresult(CUDAAPI *map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
+    CUresult(CUDAAPI *unmap)(CUdeviceptr, size_t);
+    CUresult(CUDAAPI *access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+    CUresult(CUDAAPI *attribute)(int *, CUdevice_attribute, CUdevice);
+};
+
+struct cuda_memory {
+    struct device *device;
+    struct driver driver;
+    bool has_ranges;
+    size_t granularity;
+    CUmemAllocationProp properties;
+    cudaEvent_t passed;        /* made when lanes are first ordered */
+};
+
+static bool look_up(const char *name, void *function)
+{
+    enum cudaDriverEntryPointQueryResult result;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, function, 10020, cudaEnableDefault, &result);
+#else
+    cudaError_t error = cudaGetDriverEntryPoint(name, function, cudaEnableDefault, &result);
+#endif
+    if (error == cudaSuccess && result == cudaDriverEntryPointSuccess) return true;
+    cudaGetLastError();
+    return false;
+}
+
+static bool driver_open(struct driver *driver)
+{
+    return look_up("cuMemGetAllocationGranularity", &driver->granularity) &&
+           look_up("cuMemAddressReserve", &driver->reserve) &&
+           look_up("cuMemAddressFree", &driver->unreserve) &&
+           look_up("cuMemCreate", &driver->create) && look_up("cuMemRelease", &driver->release) &&
+           look_up("cuMemMap", &driver->map) && look_up("cuMemUnmap", &driver->unmap) &&
+           look_up("cuMemSetAccess", &driver->access) &&
+           look_up("cuDeviceGetAttribute", &driver->attribute);
+}
+
+static bool ranges_open(struct cuda_memory *memory)
+{
+    struct driver *driver = &memory->driver;
+    int supported = 0;
+    memory->properties = (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = memory->device->index},
+    };
+    return driver_open(driver) &&
+           driver->attribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                             memory->device->index) == CUDA_SUCCESS && supported &&
+           driver->granularity(&memory->granularity, &memory->properties,
+                               CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS;
+}
+
+struct cuda_memory *cuda_memory_open(struct device *device)
+{
+    struct cuda_memory *memory = memory_new(1, sizeof *memory);
+    memory->device = device;
+    memory->has_ranges = ranges_open(memory);
+    if (!memory->has_ranges) {
+        memory->granularity = USUAL_GRANULARITY;
+        log_detail("cuda:%d: no virtual memory calls: device memory comes from cudaMalloc", device->index);
+    }
+    return memory;
+}
+
+void cuda_memory_close(struct cuda_memory *memory)
+{
+    if (memory && memory->passed) cudaEventDestroy(memory->passed);
+    free(memory);
+}
+
+static void *range_reserve(void *context, size_t bytes)
+{
+    struct cuda_memory *memory = context;
+    CUdeviceptr range;
+    CUresult result = memory->driver.reserve(&range, bytes, memory->granularity, 0, 0);
+    return result == CUDA_SUCCESS ? (void *)range : NULL;
+}
+
+static void range_unreserve(void *context, void *range, size_t bytes)
+{
+    struct cuda_memory *memory = context;
+    memory->driver.unreserve((CUdeviceptr)range, bytes);
+}
+
+/* Readable and writable for this GPU only. */
+static bool open_access(struct cuda_memory *memory, CUdeviceptr at, size_t bytes)
+{
+    CUmemAccessDesc access = {.location = memory->properties.location,
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    return memory->driver.access(at, bytes, &access, 1) == CUDA_SUCCESS;
+}
+
+/* The handle is let go at once: the memory then lives as long as it is mapped. */
+static void *range_map(void *context, void *at, size_t bytes)
+{
+    struct cuda_memory *memory = context;
+    const struct driver *driver = &memory->driver;
+    CUmemGenericAllocationHandle handle;
+    if (driver->create(&handle, bytes, &memory->properties, 0) != CUDA_SUCCESS) return NULL;
+    CUresult mapped = driver->map((CUdeviceptr)at, bytes, 0, handle, 0);
+    driver->release(handle);
+    if (mapped != CUDA_SUCCESS) return NULL;
+    if (open_access(memory, (CUdeviceptr)at, bytes)) return at;
+    driver->unmap((CUdeviceptr)at, bytes);
+    return NULL;
+}
+
+static void range_unmap(void *context, void *at, size_t bytes)
+{
+    struct cuda_memory *memory = context;
+    memory->driver.unmap((CUdeviceptr)at, bytes);
+}
+
+static void *plain_map(void *context, void *at, size_t bytes)
+{
+    struct cuda_memory *memory = context;
+    (void)at;
+    return memory->device->backend->allocate(memory->device, bytes);
+}
+
+static void plain_unmap(void *context, void *at, size_t bytes)
+{
+    struct cuda_memory *memory = context;
+    memory->device->backend->release(memory->device, at, bytes);
+}
+
+static size_t memory_left(void *context)
+{
+    struct cuda_memory *memory = context;
+    size_t left, total;
+    memory->device->backend->memory_info(memory->device, &left, &total);
+    return left;
+}
+
+static bool lanes_order(void *context, int first, int later)
+{
+    struct cuda_memory *memory = context;
+    struct device *device = memory->device;
+    cudaError_t error = cudaSuccess;
+    if (!memory->passed) error = cudaEventCreateWithFlags(&memory->passed, cudaEventDisableTiming);
+    if (error == cudaSuccess) error = cudaEventRecord(memory->passed, device->backend->stream(device, first));
+    if (error == cudaSuccess)
+        error = cudaStreamWaitEvent(device->backend->stream(device, later), memory->passed, 0);
+    return cuda_status(device, error, "ordering lanes") == OK;
+}
+
+static bool lanes_finish(void *context)
+{
+    struct cuda_memory *memory = context;
+    return memory->device->backend->finish(memory->device) == OK;
+}
+
+struct physical cuda_memory_physical(struct cuda_memory *memory)
+{
+    bool ranges = memory->has_ranges;
+    return (struct physical){
+        .context = memory,
+        .granularity = memory->granularity,
+        .reserve = ranges ? range_reserve : NULL,
+        .unreserve = ranges ? range_unreserve : NULL,
+        .map = ranges ? range_map : plain_map,
+        .unmap = ranges ? range_unmap : plain_unmap,
+        .free_bytes = memory_left,
+        .order = lanes_order,
+        .finish = lanes_finish,
+    };
+}

@@ -1,0 +1,15 @@
+/* cuda_memory.h: memory of a GPU in ranges of addresses, by the driver's virtual memory calls. */
+#ifndef DEVICE_CUDA_MEMORY_H
+#define DEVICE_CUDA_MEMORY_H
+
+#include "base/physical.h"
+#include "device/device.h"
+
+/* Where the driver or the GPU has no such calls, cudaMalloc stands in and there are no ranges. Lanes are
+ * ordered by events. Never NULL. */
+struct cuda_memory;
+struct cuda_memory *cuda_memory_open(struct device *device);
+void cuda_memory_close(struct cuda_memory *memory);
+struct physical cuda_memory_physical(struct cuda_memory *memory);
+
+#endif

@@ -1,0 +1,218 @@
+/* Devices whose memory comes from a cache: one made up of the CPU, and every real one that can. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/memory.h"
+#include "graph/supply.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+#define GRANULARITY ((size_t)2 << 20)
+
+/* The CPU with ranges of addresses that memory is mapped into, `left` pieces at most. */
+struct ranged {
+    struct device device;
+    struct device_backend backend;
+    int left;
+    size_t mapped;
+};
+
+static void *ranged_reserve(void *context, size_t bytes)
+{
+    (void)context;
+    void *range = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return range == MAP_FAILED ? NULL : range;
+}
+
+static void ranged_unreserve(void *context, void *range, size_t bytes)
+{
+    (void)context;
+    munmap(range, bytes);
+}
+
+static void *ranged_map(void *context, void *at, size_t bytes)
+{
+    struct ranged *ranged = context;
+    if (ranged->left == 0 || mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0) return NULL;
+    ranged->left--;
+    ranged->mapped += bytes;
+    return at;
+}
+
+static void ranged_unmap(void *context, void *at, size_t bytes)
+{
+    struct ranged *ranged = context;
+    ranged->left++;
+    ranged->mapped -= bytes;
+    mprotect(at, bytes, PROT_NONE);
+}
+
+static size_t ranged_free_bytes(void *context)
+{
+    (void)context;
+    return 0;
+}
+
+static bool ranged_order(void *context, int first, int later)
+{
+    (void)context;
+    return first != later;
+}
+
+static bool ranged_finish(void *context)
+{
+    (void)context;
+    return true;
+}
+
+static void ranged_physical(struct device *device, struct physical *physical)
+{
+    *physical = (struct physical){
+        .context = device,
+        .granularity = GRANULARITY,
+        .reserve = ranged_reserve,
+        .unreserve = ranged_unreserve,
+        .map = ranged_map,
+        .unmap = ranged_unmap,
+        .free_bytes = ranged_free_bytes,
+        .order = ranged_order,
+        .finish = ranged_finish,
+    };
+}
+
+static void ranged_memory_info(struct device *device, size_t *free_bytes, size_t *total_bytes)
+{
+    (void)device;
+    *free_bytes = *total_bytes = (size_t)1 << 30;
+}
+
+static void ranged_open(struct ranged *ranged)
+{
+    struct device *cpu;
+    assert_int_equal(device_open("cpu", 1, &cpu), OK);
+    *ranged = (struct ranged){.device = *cpu, .backend = *cpu->backend, .left = 100};
+    ranged->backend.physical = ranged_physical;
+    ranged->backend.memory_info = ranged_memory_info;
+    ranged->device.backend = &ranged->backend;
+    device_close(cpu);
+}
+
+/* A pattern that goes up must come down, also where pieces meet. */
+static void check_memory(struct device *device, void *memory, size_t bytes, unsigned seed)
+{
+    const struct device_backend *backend = device->backend;
+    uint32_t *up = backend->host_allocate(device, bytes), *down = backend->host_allocate(device, bytes);
+    assert_non_null(up);
+    assert_non_null(down);
+    for (size_t i = 0; i < bytes / 4; i++) up[i] = (uint32_t)i * 2654435761u + seed;
+    assert_int_equal(backend->upload(device, 0, memory, up, bytes), OK);
+    assert_int_equal(backend->download(device, 0, down, memory, bytes), OK);
+    assert_int_equal(backend->finish(device), OK);
+    assert_memory_equal(up, down, bytes);
+    assert_int_equal(backend->fill_zero(device, 0, memory, bytes), OK);
+    assert_int_equal(backend->download(device, 0, down, memory, bytes), OK);
+    assert_int_equal(backend->finish(device), OK);
+    memset(up, 0, bytes);
+    assert_memory_equal(up, down, bytes);
+    backend->host_release(device, up, bytes);
+    backend->host_release(device, down, bytes);
+}
+
+/* Blocks of one cache, smaller and larger than its pieces; all of it goes back. */
+static void check_device(struct device *device)
+{
+    struct cache *cache = supply_open(device, 0);
+    assert_non_null(cache);
+    static const size_t bytes[] = {4, 100000, (size_t)150 << 20, 1 << 20, (size_t)65 << 20};
+    void *memory[5];
+    for (unsigned round = 0; round < 2; round++) {
+        for (int i = 0; i < 5; i++) {
+            assert_non_null(memory[i] = device_allocate(device, bytes[i], "x"));
+            assert_int_equal((uintptr_t)memory[i] % 4096, 0);
+        }
+        for (int i = 0; i < 5; i++) check_memory(device, memory[i], bytes[i], round + (unsigned)i);
+        struct cache_statistics now = cache_statistics(cache);
+        assert_true(now.reserved < now.allocated + GRANULARITY);
+        for (int i = 0; i < 5; i++) device_release(device, memory[i], bytes[i]);
+        if (round == 0) cache_trim(cache, (size_t)70 << 20);
+    }
+    assert_null(device_allocate(device, (size_t)1 << 50, "far too much"));
+    supply_close(device, cache);
+    assert_null(device->allocator.take);
+}
+
+static void test_made_up_device(void **state)
+{
+    (void)state;
+    struct ranged ranged;
+    ranged_open(&ranged);
+    check_device(&ranged.device);
+    assert_int_equal(ranged.mapped, 0);
+    assert_int_equal(ranged.left, 100);
+}
+
+static void test_every_device_that_can(void **state)
+{
+    (void)state;
+    for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
+        struct reason reason;
+        struct device *device;
+        if (!(*backend)->physical || (*backend)->count(&reason) == 0) continue;
+        assert_int_equal((*backend)->open(0, 1, &device), OK);
+        print_message("%s\n", (*backend)->name);
+        check_device(device);
+        device_close(device);
+    }
+}
+
+static void test_devices_without_ranges_serve_themselves(void **state)
+{
+    (void)state;
+    struct device *device;
+    struct text holdings = {0};
+    assert_int_equal(device_open("cpu", 1, &device), OK);
+    struct cache *cache = supply_open(device, 0);
+    assert_null(cache);
+    void *memory = device_allocate(device, 5000, "x");
+    assert_non_null(memory);
+    memset(memory, 1, 5000);
+    device_release(device, memory, 5000);
+    device_holdings(device, &holdings);
+    assert_null(holdings.data);
+    supply_close(device, cache);
+    device_close(device);
+}
+
+static void test_who_holds_what(void **state)
+{
+    (void)state;
+    struct ranged ranged;
+    struct text holdings = {0};
+    ranged_open(&ranged);
+    ranged.left = 2;
+    struct cache *cache = supply_open(&ranged.device, 0);
+    void *memory = device_allocate(&ranged.device, 3 << 20, "parameters");
+    assert_null(device_allocate(&ranged.device, (size_t)129 << 20, "working memory"));
+    device_holdings(&ranged.device, &holdings);
+    assert_non_null(strstr(holdings.data, "     3.0 MiB  parameters\n"));
+    text_free(&holdings);
+    device_release(&ranged.device, memory, 3 << 20);
+    supply_close(&ranged.device, cache);
+    assert_int_equal(ranged.mapped, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_made_up_device),
+        cmocka_unit_test(test_every_device_that_can),
+        cmocka_unit_test(test_devices_without_ranges_serve_themselves),
+        cmocka_unit_test(test_who_holds_what),
+    };
+    return cmocka_run_group_tests_name("supply", tests, NULL, NULL);
+}
