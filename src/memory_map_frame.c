@@ -128,6 +128,9 @@ static void draw_stretch(struct drawing *d, double y, double x0, double x1, uint
 {
     const struct lettering letters = {.size = 10.5, .colour = INK, .anchor = ANCHOR_MIDDLE};
     canvas_box(&d->canvas, (struct point){x0, y}, x1 - x0, LAYERS_HEIGHT, ground)->text = text_copy(name);
+    /* "features.denseblock1", or "denseblock1" where that has no room. */
+    const char *dot = strrchr(name, '.');
+    if (dot && canvas_width(&letters, name) + 4 >= x1 - x0) name = dot + 1;
     if (canvas_width(&letters, name) + 4 < x1 - x0)
         canvas_words(&d->canvas, (struct point){(x0 + x1) / 2, y + 12}, letters, name);
 }
@@ -182,23 +185,51 @@ static void draw_legend(struct drawing *d)
     }
 }
 
-/* Forward, backward and update, told apart by lines through both panels. */
-void frame_draw_phases(struct drawing *d)
+enum part { PART_FORWARD, PART_BACKWARD, PART_UPDATE };
+
+/* The part of the step that an instruction belongs to, given that of the one before it. Each micro-batch has
+ * a forward and a backward of its own; what backward makes again is backward's. */
+static enum part part_of(const struct program *program, int i, enum part before)
 {
-    const struct program *program = d->program;
-    int backward = program->first_backward, update = backward;
-    while (update < program->count && program->instructions[update].op) update++;
-    const int begin[] = {0, backward, update, program->count};
+    const struct instruction *at = &program->instructions[i];
+    if (!at->op || before == PART_UPDATE) return PART_UPDATE;
+    if (i > 0 && at->slice != program->instructions[i - 1].slice) before = PART_FORWARD;
+    switch (at->phase) {
+    case PHASE_BACKWARD:
+    case PHASE_BACKWARD_DATA:
+    case PHASE_BACKWARD_PARAMS:
+    case PHASE_RECOMPUTE: return PART_BACKWARD;
+    case PHASE_UPDATE: return PART_UPDATE;
+    case PHASE_FORWARD:
+    case PHASE_COUNT: break;
+    }
+    return before;
+}
+
+static void draw_part(struct drawing *d, enum part part, double x0, double x1)
+{
     static const char *const names[] = {"forward", "backward", "update"};
     const struct lettering letters = {.size = 12, .colour = GREY, .anchor = ANCHOR_MIDDLE};
+    const struct point line[] = {{x0, CURVE_TOP}, {x0, ARENA_TOP + ARENA_HEIGHT}};
+    if (x0 > LEFT) canvas_line(&d->canvas, line, 2, 1, GREY)->opacity = 0.5;
+    if (canvas_width(&letters, names[part]) + 8 < x1 - x0)
+        canvas_words(&d->canvas, (struct point){(x0 + x1) / 2, ARENA_TOP - 10}, letters, names[part]);
+}
+
+void frame_draw_phases(struct drawing *d)
+{
+    enum part part = PART_FORWARD;
+    int from = 0;
     canvas_group(&d->canvas, "phases");
-    for (int p = 0; p < 3; p++) {
-        double x0 = x_of(d, begin[p]), x1 = x_of(d, begin[p + 1]);
-        const struct point line[] = {{x0, CURVE_TOP}, {x0, ARENA_TOP + ARENA_HEIGHT}};
-        if (p > 0 && x1 > x0) canvas_line(&d->canvas, line, 2, 1, GREY)->opacity = 0.5;
-        if (canvas_width(&letters, names[p]) + 8 < x1 - x0)
-            canvas_words(&d->canvas, (struct point){(x0 + x1) / 2, ARENA_TOP - 10}, letters, names[p]);
+    for (int i = 0; i < d->program->count; i++) {
+        enum part next = part_of(d->program, i, part);
+        if (next != part) {
+            draw_part(d, part, x_of(d, from), x_of(d, i));
+            from = i;
+        }
+        part = next;
     }
+    draw_part(d, part, x_of(d, from), x_of(d, d->program->count));
 }
 
 void frame_draw_head(struct drawing *d)
