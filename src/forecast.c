@@ -145,10 +145,6 @@ void forecast_print_json(const struct setup *setup, const struct forecast *forec
              bytes->arena, bytes->live_bound, bytes->store, bytes->batch, bytes->workspace, bytes->total);
     text_add(&out, ",\"step_ms\":");
     text_json_number(&out, forecast->step_ms);
-    struct memory_map map = memory_map_make(forecast);
-    text_add(&out, ",\"tensors\":%d,\"peak\":", map.count);
-    memory_map_json(&map, &out);
-    memory_map_free(&map);
     text_add(&out, ",\"strategy\":\"%s\",\"recomputed\":%d,\"estimated\":true,\"layers\":[",
              strategy_name(setup, &forecast->program), recompute_count(&forecast->program));
     struct plan_layer *rows = memory_new((size_t)setup->graph.count, sizeof *rows);
@@ -158,6 +154,10 @@ void forecast_print_json(const struct setup *setup, const struct forecast *forec
         add_layer(setup, &rows[i], &out);
     }
     free(rows);
-    printf("%s]}\n", out.data);
+    struct memory_map map = memory_map_make(forecast);
+    text_add(&out, "],\"tensors\":%d,\"peak\":", map.count);
+    memory_map_json(&map, &out);
+    memory_map_free(&map);
+    printf("%s}\n", out.data);
     text_free(&out);
 }
