@@ -5,22 +5,25 @@
 #include <string.h>
 #include <time.h>
 
+#include "alloc/repair.h"
 #include "alloc/search.h"
 #include "alloc/shelves.h"
 #include "base/memory.h"
 
 /* Work is counted in blocks looked at, so that the answer does not depend on the machine; any
  * machine of today looks at more than this many in a second. */
-#define VISITS_PER_SECOND 100e6
+#define VISITS_PER_SECOND 250e6
 
-/* The exact search gets this share of the time that is left, on tables of up to this many blocks. */
-#define SEARCH_SHARE 0.6
-#define SEARCH_COUNT 1600
+/* The exact search works on tables of up to this many blocks. Without a capacity it is first asked for
+ * the bound and this share more, which is much easier to find than the bound itself. */
+#define SEARCH_COUNT 3000
+#define EASY_SHARE 0.0035
 
 /* A span as the packer sees it: times are ranks among all the times, sizes are aligned. */
 struct item {
     int32_t lower, upper;
     int64_t size;
+    int64_t born, dies;        /* the times themselves */
     int64_t load;              /* the most bytes alive at once during its life, its own included */
 };
 
@@ -29,13 +32,15 @@ struct pack {
     int count;
     int64_t alignment;
     int64_t bound, target;     /* the search ends when the peak is at most `target` */
+    int64_t easy;              /* a peak that is good enough when there is no capacity to meet */
+    int32_t peak_time;         /* when the most bytes are alive */
     int32_t *order;            /* being tried */
     int64_t *offsets;          /* what it led to */
     int64_t *best_offsets;
     int64_t best_peak;
     struct shelves shelves;
     int64_t visits, visit_limit;
-    double deadline;           /* by now(), in seconds */
+    double seconds, deadline;  /* that packing may take, and when they end by now() */
 };
 
 static double now(void)
@@ -93,8 +98,10 @@ static int items_make(const struct span *spans, int count, int64_t alignment, st
     *times = unique(time, 2 * alive);
     for (int i = 0; i < alive; i++) {
         const struct span *span = &spans[source[i]];
-        items[i] = (struct item){rank_of(span->lower, time, *times), rank_of(span->upper, time, *times),
-                                 aligned(span->size, alignment), 0};
+        items[i] = (struct item){.lower = rank_of(span->lower, time, *times),
+                                 .upper = rank_of(span->upper, time, *times),
+                                 .size = aligned(span->size, alignment),
+                                 .born = span->lower, .dies = span->upper};
     }
     free(time);
     return alive;
@@ -156,13 +163,31 @@ static void items_set_load(struct item *items, int count, const int64_t *load, i
     free(most);
 }
 
-/* The order of two items under each rule; ties are broken by size, time and index, so that sorting
- * gives one answer on every system. */
-enum rule { BY_SIZE, BY_LOAD, BY_AREA, BY_LENGTH, BY_UPPER, BY_LOWER, RULE_COUNT };
+/* The order of two items under each rule. Classes are powers of two, or of four: blocks of about
+ * one size leave room for one another. Within them come births in their order, or what is alive at the
+ * peak, where no room may be wasted, and then the rest by distance. Ties are broken by size, time and
+ * index, so that sorting gives one answer on every system. */
+enum rule { BY_CLASS, BY_CLASS_FROM_PEAK, BY_WIDE_CLASS_FROM_PEAK, BY_SIZE, BY_LOAD, BY_AREA, BY_LENGTH,
+            BY_UPPER, BY_LOWER, RULE_COUNT };
 
-static double rule_key(const struct item *item, enum rule rule)
+/* How far from the peak in time a life is; 0 if it is alive then. */
+static int32_t from_peak(const struct item *item, int32_t peak)
+{
+    if (item->upper <= peak) return peak - item->upper + 1;
+    return item->lower > peak ? item->lower - peak : 0;
+}
+
+static int size_bits(const struct item *item)
+{
+    return 64 - __builtin_clzll((unsigned long long)item->size);
+}
+
+static double rule_key(const struct item *item, enum rule rule, int32_t peak)
 {
     switch (rule) {
+    case BY_CLASS: return item->lower - 1e10 * size_bits(item);
+    case BY_CLASS_FROM_PEAK: return from_peak(item, peak) - 1e10 * size_bits(item);
+    case BY_WIDE_CLASS_FROM_PEAK: return from_peak(item, peak) - 1e10 * (size_bits(item) / 2);
     case BY_SIZE: return -(double)item->size;
     case BY_LOAD: return -(double)item->load;
     case BY_AREA: return -(double)item->size * (item->upper - item->lower);
@@ -204,7 +229,7 @@ static void pack_sort(struct pack *pack, const double *keys)
 static void pack_sort_by(struct pack *pack, enum rule rule)
 {
     double *keys = memory_new((size_t)pack->count, sizeof *keys);
-    for (int i = 0; i < pack->count; i++) keys[i] = rule_key(&pack->items[i], rule);
+    for (int i = 0; i < pack->count; i++) keys[i] = rule_key(&pack->items[i], rule, pack->peak_time);
     pack_sort(pack, keys);
     free(keys);
 }
@@ -240,7 +265,7 @@ static struct placed pack_place(struct pack *pack, int index, enum fit fit)
 {
     const struct item *item = &pack->items[index];
     int64_t start = shelves_find(&pack->shelves, item->lower, item->upper, item->size, fit);
-    struct placed block = {start, start + item->size, item->lower, item->upper};
+    struct placed block = {start, start + item->size, item->lower, item->upper, index};
     pack->offsets[index] = start;
     shelves_insert(&pack->shelves, block);
     return block;
@@ -279,8 +304,8 @@ static void pack_try_online(struct pack *pack, enum fit fit)
         for (; pack->items[by_upper[dead]].upper <= time; dead++) {
             const struct item *item = &pack->items[by_upper[dead]];
             int64_t start = pack->offsets[by_upper[dead]];
-            shelves_remove(&pack->shelves,
-                           (struct placed){start, start + item->size, item->lower, item->upper});
+            shelves_remove(&pack->shelves, (struct placed){start, start + item->size, item->lower,
+                                                           item->upper, by_upper[dead]});
         }
         struct placed block = pack_place(pack, pack->order[i], fit);
         if (block.end > peak) peak = block.end;
@@ -362,17 +387,18 @@ static void pack_sort_by_best(struct pack *pack)
     free(keys);
 }
 
-/* Asks the exact search for a placement that meets the target. */
-static void pack_try_exactly(struct pack *pack)
+/* Asks the exact search for a placement within `capacity`, for a share of the time that is left. */
+static void pack_try_exactly(struct pack *pack, int64_t capacity, double share)
 {
-    if (pack->count > SEARCH_COUNT) return;
+    if (pack->count > SEARCH_COUNT || pack->best_peak <= capacity) return;
     struct span *spans = memory_new((size_t)pack->count, sizeof *spans);
     for (int i = 0; i < pack->count; i++) {
         const struct item *item = &pack->items[i];
-        spans[i] = (struct span){item->lower, item->upper, item->size, 0};
+        spans[i] = (struct span){item->born, item->dies, item->size, 0};
     }
-    double seconds = SEARCH_SHARE * (pack->deadline - now());
-    if (search_pack(spans, pack->count, pack->alignment, pack->target, seconds) == SEARCH_FOUND) {
+    double seconds = share * pack->seconds, left = pack->deadline - now();
+    if (search_pack(spans, pack->count, pack->alignment, capacity,
+                    seconds < left ? seconds : left) == SEARCH_FOUND) {
         for (int i = 0; i < pack->count; i++) pack->offsets[i] = spans[i].offset;
         pack_keep(pack, pack_peak(pack));
     }
@@ -407,7 +433,8 @@ static void pack_try_two_ends(struct pack *pack, int32_t end, int64_t top)
         top -= item->size;
         if (top < 0) return;
         pack->offsets[pack->order[i]] = top;
-        shelves_insert(&pack->shelves, (struct placed){top, top + item->size, item->lower, item->upper});
+        shelves_insert(&pack->shelves, (struct placed){top, top + item->size, item->lower, item->upper,
+                                                       pack->order[i]});
     }
     pack_sort_by(pack, BY_LENGTH);
     for (int i = 0; i < pack->count && peak < pack->best_peak; i++) {
@@ -429,18 +456,42 @@ static void pack_try_tops(struct pack *pack)
         pack_try_two_ends(pack, end, top);
 }
 
+/* Brings the best placement's peak down, with `share` of the work and time that is left. */
+static void pack_repair(struct pack *pack, double share)
+{
+    struct repair_block *blocks = memory_new((size_t)pack->count, sizeof *blocks);
+    struct repair_limits limits = {
+        .goal = pack->target,
+        .visits = (int64_t)(share * (double)(pack->visit_limit - pack->visits)),
+        .deadline = pack->deadline,
+    };
+    for (int i = 0; i < pack->count; i++) {
+        const struct item *item = &pack->items[i];
+        blocks[i] = (struct repair_block){item->lower, item->upper, item->size, pack->best_offsets[i]};
+    }
+    int64_t peak = repair_peak(blocks, pack->count, &limits, &pack->visits);
+    for (int i = 0; i < pack->count; i++) pack->offsets[i] = blocks[i].offset;
+    pack_keep(pack, peak);
+    free(blocks);
+}
+
 static void pack_search(struct pack *pack)
 {
     pack_try_online(pack, FIT_TIGHTEST);
     if (!pack_done(pack)) pack_try_online(pack, FIT_LOWEST);
-    for (enum rule rule = 0; rule < RULE_COUNT && !pack_done(pack); rule++) {
+    int64_t enough = pack->visit_limit / 3;
+    for (enum rule rule = 0; rule < RULE_COUNT && !pack_done(pack) && pack->visits < enough; rule++) {
         pack_sort_by(pack, rule);
         pack_try(pack, FIT_LOWEST, pack->best_peak - 1);
         if (!pack_done(pack)) pack_try(pack, FIT_TIGHTEST, pack->best_peak - 1);
     }
     if (!pack_done(pack)) pack_try_tops(pack);
-    if (!pack_done(pack)) pack_try_exactly(pack);
-    if (pack_done(pack)) return;
+    bool eased = pack->easy > pack->target;
+    if (!pack_done(pack)) pack_try_exactly(pack, pack->easy, eased ? 0.7 : 0.9);
+    bool easy = pack->best_peak <= pack->easy;
+    if (!pack_done(pack) && eased) pack_try_exactly(pack, pack->target, easy ? 0.1 : 0.3);
+    if (!pack_done(pack) && !easy) pack_repair(pack, 0.8);
+    if (pack_done(pack) || easy) return;
     pack_sort_by_best(pack);
     pack_improve(pack);
 }
@@ -457,12 +508,16 @@ int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t cap
                         .alignment = alignment,
                         .best_peak = INT64_MAX,
                         .visit_limit = (int64_t)(seconds * VISITS_PER_SECOND),
+                        .seconds = seconds,
                         .deadline = now() + seconds};
     assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
     pack.count = items_make(spans, count, alignment, pack.items, source, &times);
     int64_t *load = items_load(pack.items, pack.count, times);
     pack.bound = load_bound(load, times);
+    for (int t = 0; t < times; t++)
+        if (load[t] == pack.bound) pack.peak_time = t;
     pack.target = capacity > pack.bound ? capacity : pack.bound;
+    pack.easy = capacity > 0 ? pack.target : (int64_t)((1 + EASY_SHARE) * (double)pack.bound);
     items_set_load(pack.items, pack.count, load, times);
     if (pack.count > 0) pack_search(&pack);
     for (int i = 0; i < count; i++) spans[i].offset = 0;

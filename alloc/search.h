@@ -14,7 +14,7 @@ enum search_result { SEARCH_FOUND, SEARCH_IMPOSSIBLE, SEARCH_GAVE_UP };
 /* Looks for offsets, multiples of `alignment`, such that no block ends above `capacity`. Several
  * orders take turns with growing budgets until one finds a placement, one proves that there is
  * none, or `seconds` are over. Offsets are set only when FOUND. Deterministic but for the time
- * limit. Work grows with count squared: meant for up to some thousands of blocks. */
+ * limit, and that only on slow machines, since work is counted. Work grows with count squared: meant for up to some thousands of blocks. */
 enum search_result search_pack(struct span *spans, int count, int64_t alignment, int64_t capacity,
                                double seconds);
 

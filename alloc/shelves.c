@@ -1,7 +1,6 @@
 #include "shelves.h"
 
 #include <assert.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,10 +8,17 @@
 
 #define SHELF_LENGTH 256
 
+struct place {
+    int64_t start, end;
+};
+
+/* Lives lie apart from places: a search looks at all lives and at few places. */
 struct shelf {
     int count;
     int32_t lower, upper;      /* no block on it is alive outside of these */
-    struct placed block[SHELF_LENGTH];
+    int32_t lowers[SHELF_LENGTH], uppers[SHELF_LENGTH];
+    struct place place[SHELF_LENGTH];
+    int32_t index[SHELF_LENGTH];
 };
 
 void shelves_clear(struct shelves *shelves)
@@ -58,10 +64,27 @@ static void shelves_close(struct shelves *shelves, int index)
     shelves->shelf[shelves->count] = empty;
 }
 
-static void shelf_stretch(struct shelf *shelf, const struct placed *block)
+static void shelf_stretch(struct shelf *shelf, int32_t lower, int32_t upper)
 {
-    if (block->lower < shelf->lower) shelf->lower = block->lower;
-    if (block->upper > shelf->upper) shelf->upper = block->upper;
+    if (lower < shelf->lower) shelf->lower = lower;
+    if (upper > shelf->upper) shelf->upper = upper;
+}
+
+static void shelf_stretch_all(struct shelf *shelf)
+{
+    shelf->lower = INT32_MAX;
+    shelf->upper = INT32_MIN;
+    for (int i = 0; i < shelf->count; i++) shelf_stretch(shelf, shelf->lowers[i], shelf->uppers[i]);
+}
+
+/* Copies `count` blocks, which may lie on the same shelf. */
+static void shelf_move(struct shelf *to, int to_index, const struct shelf *from, int index, int count)
+{
+    size_t n = (size_t)count;
+    memmove(to->lowers + to_index, from->lowers + index, n * sizeof *to->lowers);
+    memmove(to->uppers + to_index, from->uppers + index, n * sizeof *to->uppers);
+    memmove(to->place + to_index, from->place + index, n * sizeof *to->place);
+    memmove(to->index + to_index, from->index + index, n * sizeof *to->index);
 }
 
 /* The last shelf whose first block does not lie above `start`, or the first shelf. */
@@ -70,7 +93,7 @@ static int shelves_search(const struct shelves *shelves, int64_t start)
     int low = 0, high = shelves->count;
     while (high - low > 1) {
         int middle = (low + high) / 2;
-        if (shelves->shelf[middle]->block[0].start <= start) low = middle;
+        if (shelves->shelf[middle]->place[0].start <= start) low = middle;
         else high = middle;
     }
     return low;
@@ -82,7 +105,7 @@ static int shelf_search(const struct shelf *shelf, int64_t start)
     int low = 0, high = shelf->count;
     while (low < high) {
         int middle = (low + high) / 2;
-        if (shelf->block[middle].start <= start) low = middle + 1;
+        if (shelf->place[middle].start <= start) low = middle + 1;
         else high = middle;
     }
     return low;
@@ -95,11 +118,9 @@ static void shelves_split(struct shelves *shelves, int index)
     int half = full->count / 2;
     above->count = full->count - half;
     full->count = half;
-    memcpy(above->block, full->block + half, (size_t)above->count * sizeof *above->block);
-    full->lower = INT32_MAX;
-    full->upper = INT32_MIN;
-    for (int i = 0; i < full->count; i++) shelf_stretch(full, &full->block[i]);
-    for (int i = 0; i < above->count; i++) shelf_stretch(above, &above->block[i]);
+    shelf_move(above, 0, full, half, above->count);
+    shelf_stretch_all(full);
+    shelf_stretch_all(above);
 }
 
 void shelves_insert(struct shelves *shelves, struct placed block)
@@ -111,16 +132,14 @@ void shelves_insert(struct shelves *shelves, struct placed block)
         index = shelves_search(shelves, block.start);
     }
     struct shelf *shelf = shelves->shelf[index];
-    struct placed *place = &shelf->block[shelf_search(shelf, block.start)];
-    memmove(place + 1, place, (size_t)(&shelf->block[shelf->count] - place) * sizeof *place);
-    *place = block;
+    int at = shelf_search(shelf, block.start);
+    shelf_move(shelf, at + 1, shelf, at, shelf->count - at);
+    shelf->lowers[at] = block.lower;
+    shelf->uppers[at] = block.upper;
+    shelf->place[at] = (struct place){block.start, block.end};
+    shelf->index[at] = block.index;
     shelf->count++;
-    shelf_stretch(shelf, &block);
-}
-
-static bool same_block(const struct placed *a, const struct placed *b)
-{
-    return a->start == b->start && a->end == b->end && a->lower == b->lower && a->upper == b->upper;
+    shelf_stretch(shelf, block.lower, block.upper);
 }
 
 void shelves_remove(struct shelves *shelves, struct placed block)
@@ -129,10 +148,9 @@ void shelves_remove(struct shelves *shelves, struct placed block)
     for (int index = shelves_search(shelves, block.start); index >= 0; index--) {
         struct shelf *shelf = shelves->shelf[index];
         for (int i = shelf_search(shelf, block.start) - 1; i >= 0; i--) {
-            struct placed *place = &shelf->block[i];
-            if (!same_block(place, &block)) continue;
+            if (shelf->index[i] != block.index) continue;
             shelf->count--;
-            memmove(place, place + 1, (size_t)(&shelf->block[shelf->count] - place) * sizeof *place);
+            shelf_move(shelf, i, shelf, i + 1, shelf->count - i);
             if (shelf->count == 0) shelves_close(shelves, index);
             return;
         }
@@ -140,25 +158,49 @@ void shelves_remove(struct shelves *shelves, struct placed block)
     assert(!"a block that was never inserted");
 }
 
+/* Which blocks of a shelf are alive in [lower, upper); no branch, since none would be guessed. */
+static int shelf_meet(struct shelves *shelves, const struct shelf *shelf, int32_t lower, int32_t upper,
+                      int *meets)
+{
+    int count = 0;
+    shelves->visits++;
+    if (shelf->upper <= lower || shelf->lower >= upper) return 0;
+    shelves->visits += shelf->count;
+    for (int i = 0; i < shelf->count; i++) {
+        meets[count] = i;
+        count += (shelf->uppers[i] > lower) & (shelf->lowers[i] < upper);
+    }
+    return count;
+}
+
 int64_t shelves_find(struct shelves *shelves, int32_t lower, int32_t upper, int64_t size, enum fit fit)
 {
     int64_t top = 0, best = -1, best_gap = INT64_MAX;
-    for (int index = 0; index < shelves->count; index++) {
-        const struct shelf *shelf = shelves->shelf[index];
-        shelves->visits++;
-        if (shelf->upper <= lower || shelf->lower >= upper) continue;
-        shelves->visits += shelf->count;
-        for (int i = 0; i < shelf->count; i++) {
-            const struct placed *block = &shelf->block[i];
-            if (block->upper <= lower || block->lower >= upper) continue;
-            int64_t gap = block->start - top;
+    int meets[SHELF_LENGTH];
+    for (int s = 0; s < shelves->count; s++) {
+        const struct shelf *shelf = shelves->shelf[s];
+        int count = shelf_meet(shelves, shelf, lower, upper, meets);
+        for (int i = 0; i < count; i++) {
+            const struct place *place = &shelf->place[meets[i]];
+            int64_t gap = place->start - top;
             if (gap >= size && gap < best_gap) {
                 if (fit == FIT_LOWEST || gap == size) return top;
                 best = top;
                 best_gap = gap;
             }
-            if (block->end > top) top = block->end;
+            if (place->end > top) top = place->end;
         }
     }
     return best >= 0 ? best : top;
+}
+
+int shelves_collect(struct shelves *shelves, int32_t lower, int32_t upper, int32_t *index)
+{
+    int collected = 0, meets[SHELF_LENGTH];
+    for (int s = 0; s < shelves->count; s++) {
+        const struct shelf *shelf = shelves->shelf[s];
+        int count = shelf_meet(shelves, shelf, lower, upper, meets);
+        for (int i = 0; i < count; i++) index[collected++] = shelf->index[meets[i]];
+    }
+    return collected;
 }

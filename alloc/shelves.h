@@ -4,10 +4,11 @@
 
 #include <stdint.h>
 
-/* A block at [start, end), alive in [lower, upper). */
+/* Block number `index` at [start, end), alive in [lower, upper). */
 struct placed {
     int64_t start, end;
     int32_t lower, upper;
+    int32_t index;
 };
 
 struct shelf;
@@ -28,5 +29,8 @@ void shelves_remove(struct shelves *shelves, struct placed block);
  * them all: the lowest, or that of the smallest gap. */
 enum fit { FIT_LOWEST, FIT_TIGHTEST };
 int64_t shelves_find(struct shelves *shelves, int32_t lower, int32_t upper, int64_t size, enum fit fit);
+
+/* The numbers of the blocks alive in [lower, upper), from the lowest up; returns how many. */
+int shelves_collect(struct shelves *shelves, int32_t lower, int32_t upper, int32_t *index);
 
 #endif

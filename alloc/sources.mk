@@ -6,6 +6,8 @@ liballoc_a_SOURCES = \
 	alloc/pack.c \
 	alloc/pack.h \
 	alloc/pack_csv.c \
+	alloc/repair.c \
+	alloc/repair.h \
 	alloc/search.c \
 	alloc/search.h \
 	alloc/shelves.c \

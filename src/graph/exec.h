@@ -21,7 +21,7 @@ struct exec_options {
     void *arena;                                     /* another exec's, to be shared when it is large
                                                         enough for this program; NULL: own */
     int64_t arena_bytes;                             /* of `arena` */
-    double plan_seconds;                             /* packing time; 0: a default of 0.5 */
+    double plan_seconds;                             /* packing time, at most; 0: a default */
 };
 
 struct exec;

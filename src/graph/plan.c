@@ -7,7 +7,7 @@
 #include "alloc/pack.h"
 #include "base/memory.h"
 
-#define SECONDS_DEFAULT 0.5
+#define SECONDS_DEFAULT 1.5
 
 static int64_t aligned(int64_t bytes)
 {
