@@ -13,8 +13,9 @@ enum search_result { SEARCH_FOUND, SEARCH_IMPOSSIBLE, SEARCH_GAVE_UP };
 
 /* Looks for offsets, multiples of `alignment`, such that no block ends above `capacity`. Several
  * orders take turns with growing budgets until one finds a placement, one proves that there is
- * none, or `seconds` are over. Offsets are set only when FOUND. Deterministic but for the time
- * limit, and that only on slow machines, since work is counted. Work grows with count squared: meant for up to some thousands of blocks. */
+ * none, or `seconds` are over, or the work that any machine does in them is done. Offsets are set
+ * only when FOUND. Deterministic but for the time limit, which only slow machines feel. Work grows
+ * with count squared: meant for up to some thousands of blocks. */
 enum search_result search_pack(struct span *spans, int count, int64_t alignment, int64_t capacity,
                                double seconds);
 
