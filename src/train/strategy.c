@@ -1,13 +1,14 @@
 #include "train/strategy.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "graph/plan.h"
 #include "graph/recompute.h"
 #include "train/step.h"
 
-#define TRIES 6              /* limits handed to the search, each lower by what the last missed */
+#define TRIES 4              /* limits handed to the search, each lower by what the last missed */
 #define CLOSE 0.97           /* a plan on several lanes that misses by less is worth another try */
 #define PACK_SECONDS 0.2
 
@@ -61,19 +62,32 @@ static void keep_all(struct fitting *f)
     for (int i = 0; i < f->program->count; i++) f->remake[i] = REMAKE_NOT;
 }
 
-/* The search counts on one lane and on perfect packing; what that misses by comes off its limit. */
+/* The search counts on one lane and on perfect packing; what that misses by comes off its limit. When
+ * no try fits, the smallest is what remains. */
 static enum status search(struct fitting *f, bool light)
 {
-    int64_t limit = f->room, arena;
-    for (int t = 0; t < TRIES && limit > 0; t++) {
+    size_t bytes = (size_t)f->program->count * sizeof *f->remake;
+    enum remake *best = memory_new(1, bytes);
+    int64_t limit = f->room, arena, least = INT64_MAX;
+    int best_lanes = 1;
+    enum status status = OK;
+    bool enough = false, fits = true;
+    for (int t = 0; status == OK && t < TRIES && limit > 0 && fits && !enough; t++) {
         struct recompute_forecast forecast;
-        bool fits = recompute_choose(f->program, limit, light, f->remake, &forecast);
-        bool enough;
-        TRY(try_lanes(f, &arena, &enough));
-        if (enough || !fits) return OK;
-        limit -= arena - f->room;
+        fits = recompute_choose(f->program, limit, light, f->remake, &forecast);
+        status = try_lanes(f, &arena, &enough);
+        limit -= arena - f->room + f->room / 1000;
+        if (status != OK || arena >= least) continue;
+        least = arena;
+        best_lanes = f->lanes;
+        memcpy(best, f->remake, bytes);
     }
-    return OK;
+    if (least < INT64_MAX) {
+        memcpy(f->remake, best, bytes);
+        f->lanes = best_lanes;
+    }
+    free(best);
+    return status;
 }
 
 static enum status fit(struct fitting *f)
