@@ -43,5 +43,5 @@ tests_test_ahead_SOURCES = tests/test_ahead.c $(NET)
 tests_test_ahead_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_supply
-tests_test_supply_SOURCES = tests/test_supply.c
-tests_test_supply_LDADD = libgraph.a liballoc.a libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
+tests_test_supply_SOURCES = tests/test_supply.c tests/caught.h $(NET)
+tests_test_supply_LDADD = $(GRAPH_LIBS) -lcmocka

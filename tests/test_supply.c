@@ -8,11 +8,13 @@
 #include <sys/mman.h>
 
 #include "base/memory.h"
+#include "caught.h"
 #include "graph/supply.h"
+#include "net.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
-#define GRANULARITY ((size_t)2 << 20)
+#define GRANULARITY ((size_t)64 << 10)
 
 /* The CPU with ranges of addresses that memory is mapped into, `left` pieces at most. */
 struct ranged {
@@ -206,6 +208,95 @@ static void test_who_holds_what(void **state)
     assert_int_equal(ranged.mapped, 0);
 }
 
+/* A device that the host must wait for has batches and results of its own too. */
+static void waiting_open(struct ranged *ranged)
+{
+    ranged_open(ranged);
+    ranged->device.waits = true;
+}
+
+/* Memory that comes from a cache, and is full of what others left there, changes nothing. */
+static void test_training_from_a_cache(void **state)
+{
+    (void)state;
+    struct ranged ranged;
+    waiting_open(&ranged);
+    struct cache *cache = supply_open(&ranged.device, 0);
+    void *used = device_allocate(&ranged.device, 4 << 20, "used");
+    memset(used, 0xff, 4 << 20);
+    device_release(&ranged.device, used, 4 << 20);
+    struct graph graph = net_graph(net_mixed, true);
+    struct net_options options = {.batch = 4, .storage = F32, .training = true, .device = &ranged.device};
+    struct net cached, plain;
+    net_open(&cached, &graph, &options);
+    assert_int_equal(ranged.mapped, 4 << 20);
+    assert_int_equal(device_open("cpu", 1, &options.device), OK);
+    net_open(&plain, &graph, &options);
+    for (uint64_t step = 0; step < 4; step++) {
+        struct exec_batch batch = {.images = cached.images, .labels = cached.labels};
+        net_batch(&cached, step);
+        assert_int_equal(exec_run(cached.exec, &batch, 0.1, 0.9), OK);
+        assert_int_equal(exec_run(plain.exec, &batch, 0.1, 0.9), OK);
+        assert_memory_equal(exec_losses(cached.exec), exec_losses(plain.exec), 4 * sizeof(float));
+    }
+    net_close(&plain);
+    device_close(options.device);
+    net_close(&cached);
+    graph_free(&graph);
+    assert_int_equal(cache_statistics(cache).allocated, 0);
+    supply_close(&ranged.device, cache);
+    assert_int_equal(ranged.mapped, 0);
+}
+
+static enum status open_and_close(struct device *device, struct graph *graph)
+{
+    struct store store = {0};
+    struct program program = {0};
+    struct exec *exec = NULL;
+    const struct optimizer *optimizer = optimizer_find("sgd");
+    TRY(store_open(device, graph, &(struct store_options){.low = F32, .optimizer = optimizer}, &store));
+    enum status status = lower(graph, &(struct lower_options){.batch = 64, .slices = 1, .training = true,
+                                                              .storage = F32}, &program);
+    if (status == OK) status = lanes(&program, 1);
+    struct exec_options options = {.device = device, .store = &store, .optimizer = optimizer,
+                                   .optimizer_settings = optimizer->initial, .scaling = {.scale = 1}};
+    if (status == OK) status = exec_open(&program, &options, &exec);
+    exec_close(exec);
+    program_free(&program);
+    store_close(&store);
+    return status;
+}
+
+/* The device says no at the k-th piece: exit 4 with a table, and nothing is left behind. */
+static void test_failures_at_every_piece(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, true);
+    enum status status = NO_DEVICE;
+    int pieces;
+    for (pieces = 0; status != OK && pieces < 100; pieces++) {
+        struct ranged ranged;
+        struct caught caught;
+        waiting_open(&ranged);
+        ranged.left = pieces;
+        struct cache *cache = supply_open(&ranged.device, 0);
+        caught_begin(&caught);
+        status = open_and_close(&ranged.device, &graph);
+        caught_end(&caught);
+        assert_true(status == OK || status == NO_DEVICE);
+        assert_int_equal(caught.errors, status == OK ? 0 : 1);
+        if (pieces > 1 && status != OK) assert_true(caught_has(&caught, "parameters and optimizer state\n"));
+        assert_int_equal(cache_statistics(cache).allocated, 0);
+        supply_close(&ranged.device, cache);
+        assert_int_equal(ranged.mapped, 0);
+        assert_int_equal(ranged.left, pieces);
+        text_free(&caught.words);
+    }
+    assert_int_equal(status, OK);
+    assert_true(pieces > 2);
+    graph_free(&graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +304,8 @@ int main(void)
         cmocka_unit_test(test_every_device_that_can),
         cmocka_unit_test(test_devices_without_ranges_serve_themselves),
         cmocka_unit_test(test_who_holds_what),
+        cmocka_unit_test(test_training_from_a_cache),
+        cmocka_unit_test(test_failures_at_every_piece),
     };
     return cmocka_run_group_tests_name("supply", tests, NULL, NULL);
 }
