@@ -423,6 +423,7 @@ static bool is_empty(const struct call *call) { return shape_count(call->x[0].sh
 static enum status forward(const struct call *call)
 {
     if (is_empty(call)) return OK;
+    if (batchnorm_exact_applies(call)) return batchnorm_exact_run(call);
     if (!call->training) return normalise_all(call, false);
     TRY(call->sums.data ? take_sums(call) : measure_all(call));
     return normalise_all(call, true);
@@ -430,7 +431,8 @@ static enum status forward(const struct call *call)
 
 static enum status recompute(const struct call *call)
 {
-    return is_empty(call) ? OK : normalise_all(call, false);
+    if (is_empty(call)) return OK;
+    return batchnorm_exact_applies(call) ? batchnorm_exact_run(call) : normalise_all(call, false);
 }
 
 /* The workspace: lines of all channels, then parts. */
@@ -460,6 +462,7 @@ static enum status backward_in_two(const struct call *call, bool second_has_dz)
 static enum status backward(const struct call *call)
 {
     if (is_empty(call)) return OK;
+    if (batchnorm_exact_applies(call)) return batchnorm_exact_run(call);
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
     /* The second sweep need not look at y again where the first has written dz; leaky_relu's dz is rounded there. */
     bool has_dz = set->residual && call->d_x[1].data && set->activation != ACTIVATION_LEAKY_RELU;

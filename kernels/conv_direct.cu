@@ -3,6 +3,15 @@
 
 #define THREADS 256
 
+/* fp32 is summed in double and rounded once, as the CPU sums what is small (kernels/exact.h says why). */
+template <class T> struct summed {
+    typedef float type;
+};
+template <> struct summed<float> {
+    typedef double type;
+};
+template <class T> using sum_of = typename summed<T>::type;
+
 /* The output position that meets input position `in` at tap `tap` along axis `i`, or -1. */
 __device__ static inline int output_at(const struct conv_problem &g, int i, int in, int tap)
 {
@@ -29,7 +38,7 @@ __global__ void forward_kernel(struct conv_problem g, T *y, const T *x, const T 
         int64_t rest = i / g.k;
         int q = (int)(rest % g.out[1]), p = (int)(rest / g.out[1] % g.out[0]);
         int64_t n = rest / g.out[1] / g.out[0];
-        float sum = bias ? to_float(bias[k]) : 0;
+        sum_of<T> sum = bias ? to_float(bias[k]) : 0;
         for (int r = 0; r < g.kernel[0]; r++) {
             int h = p * g.stride[0] - g.pad[0] + r * g.dilation[0];
             if (h < 0 || h >= g.in[0]) continue;
@@ -38,10 +47,10 @@ __global__ void forward_kernel(struct conv_problem g, T *y, const T *x, const T 
                 if (w < 0 || w >= g.in[1]) continue;
                 const T *from = x + pixel(n, h, w, g.in) * g.c + k / filters * channels;
                 const T *by = weight + (((int64_t)k * g.kernel[0] + r) * g.kernel[1] + s) * channels;
-                for (int c = 0; c < channels; c++) sum += to_float(from[c]) * to_float(by[c]);
+                for (int c = 0; c < channels; c++) sum += (sum_of<T>)to_float(from[c]) * to_float(by[c]);
             }
         }
-        y[i] = from_float<T>(sum);
+        y[i] = from_float<T>((float)sum);
     }
 }
 
@@ -57,7 +66,7 @@ __global__ void backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y
         int64_t rest = i / g.c;
         int w = (int)(rest % g.in[1]), h = (int)(rest / g.in[1] % g.in[0]);
         int64_t n = rest / g.in[1] / g.in[0];
-        float sum = 0;
+        sum_of<T> sum = 0;
         for (int r = 0; r < g.kernel[0]; r++) {
             int p = output_at(g, 0, h, r);
             if (p < 0) continue;
@@ -67,10 +76,10 @@ __global__ void backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y
                 const T *from = d_y + pixel(n, p, q, g.out) * g.k + first;
                 const T *by = weight + (first * tap_count + r * g.kernel[1] + s) * channels + c;
                 for (int k = 0; k < filters; k++)
-                    sum += to_float(from[k]) * to_float(by[k * tap_count * channels]);
+                    sum += (sum_of<T>)to_float(from[k]) * to_float(by[k * tap_count * channels]);
             }
         }
-        d_x[i] = from_float<T>(sum);
+        d_x[i] = from_float<T>((float)sum);
     }
 }
 
@@ -78,7 +87,7 @@ __global__ void backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y
 template <class T>
 __global__ void backward_params_kernel(struct conv_problem g, float *d_weight, const T *x, const T *d_y)
 {
-    __shared__ float sums[THREADS];
+    __shared__ sum_of<T> sums[THREADS];
     int channels = g.c / g.groups, filters = g.k / g.groups;
     int c = (int)(blockIdx.x % channels);
     int64_t rest = blockIdx.x / channels;
@@ -86,21 +95,21 @@ __global__ void backward_params_kernel(struct conv_problem g, float *d_weight, c
     int k = (int)(rest / g.kernel[1] / g.kernel[0]);
     int channel = k / filters * channels + c;
     int64_t pixels = (int64_t)g.n * g.out[0] * g.out[1];
-    float sum = 0;
+    sum_of<T> sum = 0;
     for (int64_t i = threadIdx.x; i < pixels; i += THREADS) {
         int q = (int)(i % g.out[1]), p = (int)(i / g.out[1] % g.out[0]);
         int64_t n = i / g.out[1] / g.out[0];
         int h = p * g.stride[0] - g.pad[0] + r * g.dilation[0];
         int w = q * g.stride[1] - g.pad[1] + s * g.dilation[1];
         if (h < 0 || h >= g.in[0] || w < 0 || w >= g.in[1]) continue;
-        sum += to_float(x[pixel(n, h, w, g.in) * g.c + channel]) * to_float(d_y[i * g.k + k]);
+        sum += (sum_of<T>)to_float(x[pixel(n, h, w, g.in) * g.c + channel]) * to_float(d_y[i * g.k + k]);
     }
     sums[threadIdx.x] = sum;
     for (int half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
         if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
     }
-    if (threadIdx.x == 0) d_weight[blockIdx.x] = sums[0];
+    if (threadIdx.x == 0) d_weight[blockIdx.x] = (float)sums[0];
 }
 
 template <class T> static enum status run_phase(const struct conv_problem *p, const struct call *call)

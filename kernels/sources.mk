@@ -6,6 +6,7 @@ CUDA_SOURCES += \
 	kernels/add.cu \
 	kernels/avgpool.cu \
 	kernels/batchnorm.cu \
+	kernels/batchnorm_exact.cu \
 	kernels/border.cu \
 	kernels/cast.cu \
 	kernels/channel_pad.cu \
