@@ -68,15 +68,9 @@ static void keep_loss(struct bench *bench)
     bench->loss = sum / bench->setup.batch;
 }
 
-/* A step is queued with the rates of a run in which none is skipped, or the one before it is. */
 static enum status launch(struct bench *bench)
 {
-    struct update_rates rates = {.updates = exec_state(bench->step.exec)->updates};
-    for (int k = 0; k < 2; k++) {
-        struct schedule_rate rate = schedule_at(&bench->setup.schedule, rates.updates + k);
-        rates.lr[k] = rate.lr;
-        rates.momentum[k] = rate.momentum;
-    }
+    struct update_rates rates = step_rates(&bench->setup, exec_state(bench->step.exec)->updates);
     struct batch *batch = NULL;
     if (bench->loader) {
         TRY(next_batch(bench, &batch));

@@ -1,25 +1,18 @@
+cuda_device_sources = \
+	src/device/cuda.c \
+	src/device/cuda.h \
+	src/device/cuda_dnn.c \
+	src/device/cuda_dnn.h \
+	src/device/cuda_memory.c \
+	src/device/cuda_memory.h \
+	src/device/cuda_tuning.c \
+	src/device/cuda_tuning.h
 libdevice_a_SOURCES = \
 	src/device/cpu.c \
 	src/device/device.c \
 	src/device/device.h
 if HAVE_CUDA
-libdevice_a_SOURCES += \
-	src/device/cuda.c \
-	src/device/cuda.h \
-	src/device/cuda_dnn.c \
-	src/device/cuda_dnn.h \
-	src/device/cuda_memory.c \
-	src/device/cuda_memory.h \
-	src/device/cuda_tuning.c \
-	src/device/cuda_tuning.h
+libdevice_a_SOURCES += $(cuda_device_sources)
 else
-EXTRA_DIST += \
-	src/device/cuda.c \
-	src/device/cuda.h \
-	src/device/cuda_dnn.c \
-	src/device/cuda_dnn.h \
-	src/device/cuda_memory.c \
-	src/device/cuda_memory.h \
-	src/device/cuda_tuning.c \
-	src/device/cuda_tuning.h
+EXTRA_DIST += $(cuda_device_sources)
 endif

@@ -83,27 +83,6 @@ static void gradient_arrives(struct backward *b, const struct instruction *forwa
     b->gradient[x] = push_sum(b, b->gradient[x], gradient, gradient_value(b->program, x), name, forward);
 }
 
-static struct instruction backward_new(const struct backward *b, const struct instruction *forward,
-                                       enum phase phase, const char *suffix)
-{
-    const struct program *program = b->program;
-    const char *name = forward->node >= 0 ? program->graph->nodes[forward->node].name : forward->name;
-    struct instruction at = instruction_new(phase, forward->op, forward->settings,
-                                            text_format("%s %s", name, suffix));
-    at.node = forward->node;
-    at.slice = forward->slice;
-    at.engine = forward->engine;
-    at.loss_weight = forward->loss_weight;
-    at.x = ids_copy(forward->x, forward->x_count);
-    at.x_count = forward->x_count;
-    at.params = ids_copy(forward->params, forward->param_count);
-    at.param_count = forward->param_count;
-    at.saved = ids_copy(forward->saved, forward->saved_count);
-    at.saved_count = forward->saved_count;
-    at.y = forward->y;
-    return at;
-}
-
 static void gradients_of_inputs(struct backward *b, const struct instruction *forward, struct instruction *at)
 {
     at->d_x = memory_new((size_t)at->x_count, sizeof(int));
@@ -149,7 +128,7 @@ static void params_arrive(struct backward *b, const struct instruction *forward,
 static void push_backward(struct backward *b, const struct instruction *forward, enum phase phase,
                           const char *suffix)
 {
-    struct instruction at = backward_new(b, forward, phase, suffix);
+    struct instruction at = instruction_after(b->program, forward, phase, suffix);
     if (phase != PHASE_BACKWARD_PARAMS) gradients_of_inputs(b, forward, &at);
     if (phase != PHASE_BACKWARD_DATA) gradients_of_params(b, &at);
     at.d_y = b->gradient[forward->y];
@@ -206,7 +185,7 @@ static void push_statistics(const struct backward *b, const struct instruction *
 {
     for (int i = 0; i < count; i++)
         if (forward[i].op->reference->update)
-            build_push(b->program, backward_new(b, &forward[i], PHASE_UPDATE, "update"));
+            build_push(b->program, instruction_after(b->program, &forward[i], PHASE_UPDATE, "update"));
 }
 
 /* A sum may take the place of its first input only; so the first is the one that nobody reads

@@ -53,6 +53,26 @@ struct instruction instruction_new(enum phase phase, const struct op *op, const 
                                 .loss_weight = 1, .in_place_from = -1, .in_place_to = -1};
 }
 
+struct instruction instruction_after(const struct program *program, const struct instruction *forward,
+                                     enum phase phase, const char *suffix)
+{
+    const char *name = forward->node >= 0 ? program->graph->nodes[forward->node].name : forward->name;
+    struct instruction at = instruction_new(phase, forward->op, forward->settings,
+                                            text_format("%s %s", name, suffix));
+    at.node = forward->node;
+    at.slice = forward->slice;
+    at.engine = forward->engine;
+    at.loss_weight = forward->loss_weight;
+    at.x = ids_copy(forward->x, forward->x_count);
+    at.x_count = forward->x_count;
+    at.params = ids_copy(forward->params, forward->param_count);
+    at.param_count = forward->param_count;
+    at.saved = ids_copy(forward->saved, forward->saved_count);
+    at.saved_count = forward->saved_count;
+    at.y = forward->y;
+    return at;
+}
+
 void instruction_free(struct instruction *instruction)
 {
     int *lists[] = {instruction->x, instruction->d_x, instruction->params, instruction->d_params,

@@ -178,20 +178,7 @@ static void move_again(struct pass *pass, int i)
 {
     const struct instruction *forward = &pass->from[i];
     struct program *program = pass->program;
-    const char *name = forward->node >= 0 ? program->graph->nodes[forward->node].name : forward->name;
-    struct instruction at = instruction_new(PHASE_RECOMPUTE, forward->op, forward->settings,
-                                            text_format("%s again", name));
-    at.node = forward->node;
-    at.slice = forward->slice;
-    at.engine = forward->engine;
-    at.loss_weight = forward->loss_weight;
-    at.x = ids_copy(forward->x, forward->x_count);
-    at.x_count = forward->x_count;
-    at.params = ids_copy(forward->params, forward->param_count);
-    at.param_count = forward->param_count;
-    at.saved = ids_copy(forward->saved, forward->saved_count);
-    at.saved_count = forward->saved_count;
-    at.y = forward->y;
+    struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE, "again");
     value_again(program, at.y);
     for (int k = 0; k < at.saved_count && !remake_keeps_saved(at.op); k++) value_again(program, at.saved[k]);
     if (forward->sums_given) {

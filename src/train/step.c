@@ -13,6 +13,17 @@ int step_stuck(const struct setup *setup)
     return setup->scaling.dynamic ? STUCK_DYNAMIC : STUCK_STATIC;
 }
 
+struct update_rates step_rates(const struct setup *setup, int64_t updates)
+{
+    struct update_rates rates = {.updates = updates};
+    for (int k = 0; k < 2; k++) {
+        struct schedule_rate rate = schedule_at(&setup->schedule, updates + k);
+        rates.lr[k] = rate.lr;
+        rates.momentum[k] = rate.momentum;
+    }
+    return rates;
+}
+
 enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program)
 {
     bool training = kind == STEP_TRAINING;

@@ -25,6 +25,10 @@ void step_close(struct step *step);          /* accepts a zeroed struct */
 /* Overflows in a row, with the loss scale at its floor, that are said aloud; train.on_nan=stop ends the run then. */
 int step_stuck(const struct setup *setup);
 
+/* Rates of the step to be queued next, after `updates` applied ones. While one is under way it is not known
+ * whether that one will be applied: those for either case go along. */
+struct update_rates step_rates(const struct setup *setup, int64_t updates);
+
 /* What a run takes of device memory, known before any is taken. */
 struct step_bytes {
     int64_t arena, live_bound, store, batch, workspace, total;

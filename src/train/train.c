@@ -86,22 +86,9 @@ static enum status diagnose(struct run *run, const struct batch *batch)
     return OK;
 }
 
-/* Rates of the step that will be queued next. While one is under way, it is not known whether that
- * one will be applied: those for either case go along. */
-static struct update_rates next_rates(const struct run *run)
-{
-    struct update_rates rates = {.updates = run->state.updates};
-    for (int k = 0; k < 2; k++) {
-        struct schedule_rate rate = schedule_at(&run->setup->schedule, rates.updates + k);
-        rates.lr[k] = rate.lr;
-        rates.momentum[k] = rate.momentum;
-    }
-    return rates;
-}
-
 static enum status launch(struct run *run)
 {
-    struct flight flight = {.rates = next_rates(run)};
+    struct flight flight = {.rates = step_rates(run->setup, run->state.updates)};
     TRY(loader_next(run->loader, &flight.batch, &run->position.wait_seconds));
     if (!flight.batch)
         return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
