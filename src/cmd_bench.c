@@ -251,7 +251,9 @@ static enum status print_instructions(struct bench *bench)
     double sum = 0;
     qsort(rows, status == OK ? (size_t)count : 0, sizeof *rows, by_time);
     for (int i = 0; status == OK && i < count; i++) sum += rows[i].milliseconds;
-    if (status == OK) printf("\n%10s %7s %9s  instruction (%d, one after another: %.3f ms)\n", "ms", "share", "GB/s", count, sum);
+    if (status == OK)
+        printf("\n%10s %7s %9s  instruction (%d, one after another: %.3f ms)\n", "ms", "share", "GB/s", count,
+               sum);
     for (int i = 0; status == OK && i < count; i++)
         printf("%10.4f %6.2f%% %9.1f  %s\n", rows[i].milliseconds, 100 * rows[i].milliseconds / sum,
                1e-6 * rows[i].bytes / rows[i].milliseconds, rows[i].at->name);

@@ -11,6 +11,12 @@ static const struct op_code *code_reference(const struct op *op)
     return op->reference;
 }
 
+const char *slot_input(const struct slot *slot, enum home home)
+{
+    if (home == HOME_IMAGES) return slot->images ? slot->images : slot->batch.images;
+    return slot->labels ? slot->labels : slot->batch.labels;
+}
+
 void *exec_address(const struct exec *exec, const struct slot *slot, int id)
 {
     const struct value *value = &exec->program->values[id];
@@ -22,8 +28,8 @@ void *exec_address(const struct exec *exec, const struct slot *slot, int id)
         assert(!value->low || param->low != STORE_NONE);
         return (char *)store->memory + (value->low ? param->low : param->master);
     }
-    case HOME_IMAGES: return slot ? (char *)(slot->images ? slot->images : (void *)slot->batch.images) + value->offset : NULL;
-    case HOME_TARGETS: return slot ? (char *)(slot->labels ? slot->labels : (void *)slot->batch.labels) + value->offset : NULL;
+    case HOME_IMAGES:
+    case HOME_TARGETS: return slot ? (char *)slot_input(slot, value->home) + value->offset : NULL;
     case HOME_RESULT: return exec->results + value->offset;
     }
     return NULL;
@@ -208,7 +214,8 @@ enum status exec_fetch(const struct exec *exec, int id, int64_t first, int64_t c
     const struct device_backend *backend = exec->device->backend;
     const struct value *value = &exec->program->values[id];
     size_t bytes = (size_t)count * dtype_bytes(value->dtype);
-    const char *from = (const char *)exec_address(exec, exec->last, id) + first * (int64_t)dtype_bytes(value->dtype);
+    const char *from = exec_address(exec, exec->last, id);
+    from += first * (int64_t)dtype_bytes(value->dtype);
     void *stored = memory_new(bytes, 1);
     enum status status = backend->download(exec->device, 0, stored, from, bytes);
     if (status == OK) status = backend->finish(exec->device);

@@ -73,6 +73,9 @@ struct exec {
 void steps_open(struct exec *exec);
 enum status update_open(struct exec *exec);
 
+/* Where ops find the slot's images or labels: on the device, or where the host has them. */
+const char *slot_input(const struct slot *slot, enum home home);
+
 /* Points the calls at the slot's batch, and what the update reads at its exchange. */
 void exec_bind(struct exec *exec, const struct slot *slot);
 

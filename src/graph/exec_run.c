@@ -5,16 +5,19 @@
 #include "graph/exec_parts.h"
 
 /* Marks of a slot, and of a run's begin and end on other lanes; then one for each instruction. */
-enum { MARK_UPLOADED, MARK_DONE = MARK_UPLOADED + EXEC_SLOTS, MARK_FORK = MARK_DONE + EXEC_SLOTS, MARK_JOIN, MARK_STEPS };
+enum {
+    MARK_UPLOADED,
+    MARK_DONE = MARK_UPLOADED + EXEC_SLOTS,
+    MARK_FORK = MARK_DONE + EXEC_SLOTS,
+    MARK_JOIN,
+    MARK_STEPS,
+};
 
 void exec_bind(struct exec *exec, const struct slot *slot)
 {
     for (int i = 0; i < exec->input_count; i++) {
         const struct input *input = &exec->inputs[i];
-        const void *base;
-        if (input->home == HOME_IMAGES) base = slot->images ? slot->images : slot->batch.images;
-        else base = slot->labels ? slot->labels : slot->batch.labels;
-        input->tensor->data = (char *)base + input->offset;
+        input->tensor->data = (char *)slot_input(slot, input->home) + input->offset;
     }
     exec->update.rates = &slot->exchange->rates;
 }
@@ -70,7 +73,8 @@ static enum status lanes_fork(struct exec *exec)
     const struct device_backend *backend = exec->device->backend;
     if (exec->program->lanes < 2) return OK;
     TRY(backend->mark(exec->device, 0, MARK_FORK));
-    for (int lane = 1; lane < exec->program->lanes; lane++) TRY(backend->await(exec->device, MARK_FORK, lane));
+    for (int lane = 1; lane < exec->program->lanes; lane++)
+        TRY(backend->await(exec->device, MARK_FORK, lane));
     return OK;
 }
 
