@@ -36,4 +36,16 @@ skip() {
     echo "ok $cases - $1 # SKIP $2"
 }
 
+# rounds SHORT LONG: how often a test is to try something: what AMPTRAIN_ROUNDS says, LONG under `make torture`
+# (tests/torture.mk), or SHORT.
+rounds() {
+    if [ -n "${AMPTRAIN_ROUNDS-}" ]; then echo "$AMPTRAIN_ROUNDS"
+    elif [ -n "${AMPTRAIN_TORTURE-}" ]; then echo "$2"
+    else echo "$1"
+    fi
+}
+
+# figure WORD...: a figure for whoever reads the results: a comment of TAP's.
+figure() { echo "# $*"; }
+
 finish() { echo "1..$cases"; }

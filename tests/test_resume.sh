@@ -1,10 +1,9 @@
 #!/bin/sh
 # A run that is stopped, killed or cut short anywhere and resumed ends in the same bits as one that never was.
-# AMPTRAIN_KILLS (default 8) is how many times it is killed.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
-kills=${AMPTRAIN_KILLS:-8}
+kills=$(rounds 8 500)
 last=checkpoint-last.safetensors
 
 ok "a run" train whole

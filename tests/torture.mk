@@ -1,0 +1,12 @@
+# Long forms of tests, which print their figures. Each is a test of `make check` as well, whose short form it
+# is there; `rounds` (tests/tap.sh, tests/rounds.h) says how long it is to be. One line a test.
+TORTURE =
+TORTURE += tests/test_resume.sh
+
+EXTRA_DIST += tests/rounds.h
+
+# AMPTRAIN_ROUNDS is another number of rounds than the long form's; TORTURE='tests/test_X.sh' picks.
+torture: all
+	AMPTRAIN_TORTURE=yes $(MAKE) check TESTS='$(TORTURE)' \
+		LOG_DRIVER_FLAGS=--comments SH_LOG_DRIVER_FLAGS=--comments
+.PHONY: torture
