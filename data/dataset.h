@@ -30,6 +30,7 @@ struct dataset {
     int classes;
     char **class_names;            /* [classes] */
     int h, w, c;                   /* h == w == 0: images may differ in size; c is always known */
+    bool decoded;                  /* images come out of PNG or JPEG files, which takes time */
     void *state;                   /* the format's */
 };
 

@@ -83,6 +83,7 @@ static enum status folder_open(const struct dataset_options *options, struct dat
                     (long long)listing->ignored, listing->example);
     dataset->count = (int64_t)listing->count;
     dataset->c = options->c == 1 ? 1 : 3;
+    dataset->decoded = true;
     return OK;
 }
 

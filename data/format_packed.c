@@ -295,6 +295,7 @@ static enum status packed_open(const struct dataset_options *options, struct dat
     for (int i = 0; i < packed->count; i++)
         if (!open_shard(packed, i, dataset, &reason)) return fail(BAD_DATA, "%s", reason.text);
     if (dataset->count == 0) return fail(BAD_DATA, "%s: holds no images", options->path);
+    dataset->decoded = dataset->h == 0;
     if (packed->shards[0].checked) return OK;
     dataset->c = options->c == 1 ? 1 : 3;
     return number_classes(options, dataset);

@@ -171,8 +171,9 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, void
         random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named);
     struct view view = {.options = options, .random = options->training ? &random : NULL};
     struct image_choice choice = {.choose = choose_cut, .context = &view};
-    struct image *image = &worker->image;
-    if (options->dataset->format->read(options->dataset, index, &choice, image, &read_label, reason)) {
+    const struct image *image = image_cache_read(options->cache, options->dataset, index, &choice,
+                                                 &worker->image, &read_label, reason);
+    if (image) {
         if (cut_after_reading(&view, image, reason) &&
             augment_apply(&options->augment, &loader->table, &view.cut, image, view.random, out,
                           &worker->scratch, reason)) {

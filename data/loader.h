@@ -9,10 +9,12 @@
 #include "base/status.h"
 #include "data/augment.h"
 #include "data/dataset.h"
+#include "data/image_cache.h"
 #include "data/mix.h"
 
 struct loader_options {
     const struct dataset *dataset;
+    struct image_cache *cache;   /* of the dataset's images; outlives the loader; NULL: none */
     /* The images that this loader serves, by index in the dataset, in file order; NULL: all.
      * (val_fraction, data.limit.) The array must outlive the loader. */
     const int64_t *subset;

@@ -14,6 +14,8 @@ libdata_a_SOURCES = \
 	data/formats.c \
 	data/image.c \
 	data/image.h \
+	data/image_cache.c \
+	data/image_cache.h \
 	data/image_jpeg.c \
 	data/image_jpeg_write.c \
 	data/image_png.c \

@@ -382,6 +382,170 @@ static void without_shuffling_training_is_in_order(void **state)
     loader_close(loader);              /* a batch is still out */
 }
 
+/* A cache: the same batches, whatever fits in it, and fewer images read. */
+
+/* How often each image of a folder was read. */
+struct watched {
+    const struct dataset *dataset;
+    int reads[40];
+};
+
+static bool watched_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                         struct image *image, int *label, struct reason *reason)
+{
+    struct watched *watched = dataset->state;
+    __atomic_fetch_add(&watched->reads[index], 1, __ATOMIC_RELAXED);
+    const struct dataset *folder = watched->dataset;
+    return folder->format->read(folder, index, choice, image, label, reason);
+}
+
+static const struct format watched_format = {.name = "watched", .read = watched_read};
+
+/* Images read during an epoch, each counted once, and how often any of them was read at most. */
+static int count_reads(struct watched *watched, int *most)
+{
+    int read = 0;
+    *most = 0;
+    for (int i = 0; i < 40; i++) {
+        read += watched->reads[i] > 0;
+        if (watched->reads[i] > *most) *most = watched->reads[i];
+        watched->reads[i] = 0;
+    }
+    return read;
+}
+
+static void a_cache_changes_nothing(void **state)
+{
+    (void)state;
+    static const size_t limits[] = {(size_t)1 << 30, 1 << 20, 1 << 12};
+    char *root = case_folder();
+    struct dataset folder;
+    struct dataset_options options = {.path = root};
+    write_pictures(root);
+    assert_int_equal(dataset_open(format_find("folder"), &options, &folder), OK);
+    assert_true(folder.decoded);
+    struct watched watched = {.dataset = &folder};
+    struct dataset dataset = folder;
+    dataset.format = &watched_format;
+    dataset.state = &watched;
+    struct loader_options loading = varied(&dataset);
+    loading.augment = (struct augment){.crop = 24, .random_resized = true, .scale = {0.08, 1},
+                                       .ratio = {0.75, 4 / 3.0}, .flip = 0.5, .channels = 3, .std = {1, 1, 1}};
+    loading.batch = 8, loading.h = loading.w = 24, loading.dtype = F16;
+    uint64_t want[3][5], got[5];
+    struct loader *loader = opened(&loading);
+    for (int epoch = 0; epoch < 3; epoch++)
+        assert_int_equal(read_epoch(loader, &loading, epoch, 0, want[epoch]), 1);
+    loader_close(loader);
+    int most;
+    count_reads(&watched, &most);
+    for (int i = 0; i < 3; i++) {
+        struct image_cache_options keeping = {.dataset = &dataset, .limit = limits[i], .count = 40};
+        loading.cache = image_cache_open(&keeping);
+        assert_non_null(loading.cache);
+        int read[3];
+        for (int epoch = 0; epoch < 3; epoch++) {
+            loading.workers = 1 + 2 * epoch;
+            loader = opened(&loading);
+            assert_int_equal(read_epoch(loader, &loading, epoch, 0, got), 1);
+            assert_memory_equal(got, want[epoch], sizeof got);
+            loader_close(loader);
+            read[epoch] = count_reads(&watched, &most);
+            assert_true(image_cache_bytes(loading.cache) <= limits[i]);
+        }
+        assert_int_equal(read[0], 40);
+        if (i == 0) assert_int_equal(read[1], 1);          /* the broken one */
+        if (i == 1) assert_in_range(read[1], 2, 39);
+        if (i == 2) assert_int_equal(read[1], 40);
+        assert_int_equal(read[2], read[1]);
+        image_cache_close(loading.cache);
+    }
+    dataset_close(&folder);
+    case_remove(root);
+}
+
+/* Broken below its middle: of use where only the upper part is looked at. */
+static bool choose_top(void *context, int h, int w, struct box *part, struct reason *reason)
+{
+    (void)reason;
+    ++*(int *)context;
+    *part = (struct box){.h = h / 8, .w = w};
+    return true;
+}
+
+static void what_is_broken_elsewhere_is_not_kept(void **state)
+{
+    (void)state;
+    char *root = case_folder();
+    struct bytes jpeg = {0};
+    uint8_t *pixels = memory_new(256 * 256, 3);
+    for (int i = 0; i < 256 * 256 * 3; i++) pixels[i] = (uint8_t)(i * 7 + i / 256);
+    jpeg = case_jpeg_sampled(256, 256, 1, 1, 8, false, pixels);
+    memset(jpeg.data + jpeg.count * 3 / 4, 0xff, 200);
+    case_write_bytes(root, "a/broken.jpg", jpeg);
+    jpeg = case_jpeg_sampled(256, 256, 1, 1, 8, false, pixels);
+    case_write_bytes(root, "a/good.jpg", jpeg);
+    struct dataset dataset;
+    struct dataset_options options = {.path = root};
+    assert_int_equal(dataset_open(format_find("folder"), &options, &dataset), OK);
+    struct image_cache_options keeping = {.dataset = &dataset, .limit = 1 << 20, .count = 2};
+    struct image_cache *cache = image_cache_open(&keeping);
+    struct image image = {0};
+    struct reason reason;
+    int label, asked = 0;
+    struct image_choice top = {.choose = choose_top, .context = &asked};
+    assert_null(image_cache_read(cache, &dataset, 0, NULL, &image, &label, &reason));
+    assert_non_null(strstr(reason.text, "broken.jpg"));
+    size_t empty = image_cache_bytes(cache);
+    for (int i = 0; i < 2; i++) {
+        assert_ptr_equal(image_cache_read(cache, &dataset, 0, &top, &image, &label, &reason), &image);
+        assert_int_equal(asked, i + 1);
+        assert_true(image.h < 256 && image.full_h == 256);
+    }
+    assert_int_equal(image_cache_bytes(cache), empty);
+    assert_ptr_equal(image_cache_read(cache, &dataset, 1, &top, &image, &label, &reason), &image);
+    assert_true(image_cache_bytes(cache) > empty + 256 * 256 * 3);
+    const struct image *kept = image_cache_read(cache, &dataset, 1, &top, &image, &label, &reason);
+    assert_ptr_not_equal(kept, &image);
+    assert_int_equal(kept->h, 256);
+    assert_memory_equal(kept->pixels, image.pixels, 256 * 256 * 3);
+    image_cache_close(cache);
+    image_free(&image);
+    free(pixels);
+    dataset_close(&dataset);
+    case_remove(root);
+}
+
+/* Unasked, a cache that could hold but a part of the images holds only those by which that is found out. */
+static void all_or_a_few_are_kept(void **state)
+{
+    (void)state;
+    struct counting counting = {0};
+    struct dataset dataset;
+    counted(&dataset, &counting, 1000);
+    struct image_cache_options keeping = {.dataset = &dataset, .all = true, .count = 1000};
+    for (int fits = 0; fits < 2; fits++) {
+        keeping.limit = fits ? 1 << 20 : 40000;
+        struct image_cache *cache = image_cache_open(&keeping);
+        struct image image = {0};
+        struct reason reason;
+        int label, kept = 0;
+        for (int i = 0; i < 1000; i++)
+            assert_non_null(image_cache_read(cache, &dataset, i, NULL, &image, &label, &reason));
+        for (int i = 0; i < 1000; i++) {
+            const struct image *read = image_cache_read(cache, &dataset, i, NULL, &image, &label, &reason);
+            kept += read != &image;
+            assert_int_equal(read->pixels[0], i & 255);
+            assert_int_equal(label, i % 10);
+        }
+        assert_int_equal(kept, fits ? 1000 : 64);
+        image_cache_close(cache);
+        image_free(&image);
+    }
+    keeping.limit = 100;
+    assert_null(image_cache_open(&keeping));
+}
+
 struct heard {
     int count;
 };
@@ -619,6 +783,9 @@ int main(void)
         cmocka_unit_test(targets_go_with_labels),
         cmocka_unit_test(parts_of_files_make_the_same_batches),
         cmocka_unit_test(resumed_epochs_are_the_same),
+        cmocka_unit_test(a_cache_changes_nothing),
+        cmocka_unit_test(what_is_broken_elsewhere_is_not_kept),
+        cmocka_unit_test(all_or_a_few_are_kept),
         cmocka_unit_test(training_sees_each_image_once),
         cmocka_unit_test(evaluation_is_in_file_order_and_complete),
         cmocka_unit_test(without_shuffling_training_is_in_order),

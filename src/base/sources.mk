@@ -7,6 +7,8 @@ libbase_a_SOURCES = \
 	src/base/field.c \
 	src/base/field.h \
 	src/base/field_help.c \
+	src/base/host.c \
+	src/base/host.h \
 	src/base/log.c \
 	src/base/log.h \
 	src/base/machine.h \

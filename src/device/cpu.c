@@ -11,6 +11,7 @@
 #include <omp.h>
 #endif
 
+#include "base/host.h"
 #include "base/memory.h"
 
 extern const struct device_backend cpu_backend;
@@ -74,16 +75,7 @@ static void describe_features(struct text *out)
 static void cpu_memory_info(struct device *device, size_t *free_bytes, size_t *total_bytes)
 {
     (void)device;
-    *free_bytes = *total_bytes = 0;
-    FILE *file = fopen("/proc/meminfo", "r");
-    if (!file) return;
-    char line[256];
-    size_t kilobytes;
-    while (fgets(line, sizeof line, file)) {
-        if (sscanf(line, "MemTotal: %zu", &kilobytes) == 1) *total_bytes = kilobytes << 10;
-        if (sscanf(line, "MemAvailable: %zu", &kilobytes) == 1) *free_bytes = kilobytes << 10;
-    }
-    fclose(file);
+    host_memory(free_bytes, total_bytes);
 }
 
 static void cpu_describe(int index, struct text *out)

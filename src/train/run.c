@@ -80,6 +80,7 @@ static enum status open_all(struct run *run, const struct run_options *options)
     run->position.seed = setup->settings->run.seed;
     TRY(resume(run, options));
     TRY(open_programs(run));
+    setup_open_caches(setup);
     TRY(setup_loader(setup, &setup->train, true, &run->loader));
     return open_records(run);
 }

@@ -30,6 +30,7 @@ enum status setup_open(struct settings *settings, const char *file, unsigned wha
     enum status status = setup_images(setup, what);
     if (status == OK) status = setup_network(setup);
     if (status == OK) status = setup_numbers(setup);
+    if (status == OK) status = setup_check_cache(setup);
     if (status != OK) setup_close(setup);
     return status;
 }
@@ -42,7 +43,10 @@ void setup_close(struct setup *setup)
     if (setup->graph.nodes) graph_free(&setup->graph);
     free(setup->train.subset);
     free(setup->val.subset);
-    for (int i = 0; i < 2; i++) dataset_close(&setup->opened[i]);
+    for (int i = 0; i < 2; i++) {
+        image_cache_close(setup->caches[i]);
+        dataset_close(&setup->opened[i]);
+    }
     checkpoint_free_names(setup->class_names, setup->classes);
     *setup = (struct setup){0};
 }
@@ -112,6 +116,7 @@ enum status setup_loader(const struct setup *setup, const struct images *images,
     const struct settings *settings = setup->settings;
     struct loader_options options = {
         .dataset = images->dataset,
+        .cache = images->cache,
         .subset = images->subset,
         .count = images->count,
         .augment = setup->augment,

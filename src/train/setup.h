@@ -17,6 +17,7 @@ struct images {
     int64_t *subset;                 /* indices in the dataset in file order; NULL: all */
     int64_t count;
     int h, w;                        /* of what the network gets */
+    struct image_cache *cache;       /* of the dataset's; NULL: none */
 };
 
 /* What a command wants of the data. */
@@ -38,6 +39,7 @@ struct setup {
     struct settings *settings;
     const char *file;                 /* the configuration's path; NULL: none */
     struct dataset opened[2];         /* by enum split */
+    struct image_cache *caches[2];    /* of the opened data sets, NULL: none */
     struct images train, val;
     struct augment augment;
     struct mix_settings mix;
@@ -71,6 +73,9 @@ enum status setup_device(struct setup *setup);
 enum device_kind setup_device_kind(const struct setup *setup);
 int setup_lanes(const struct setup *setup);
 
+/* For what looks at images more than once: has the loaders opened from now on keep them, as loader.cache says. */
+void setup_open_caches(struct setup *setup);
+
 /* A loader over images; evaluation is in file order. `bad_image` is told of unusable images. */
 enum status setup_loader(const struct setup *setup, const struct images *images, bool training,
                          struct loader **loader);
@@ -84,6 +89,7 @@ struct store_options setup_store_options(const struct setup *setup, bool trainin
 enum status setup_images(struct setup *setup, unsigned what);
 enum status setup_network(struct setup *setup);
 enum status setup_numbers(struct setup *setup);
+enum status setup_check_cache(const struct setup *setup);
 
 /* Reports what is wrong with an option's value: "FILE:LINE: section.key: ...", USAGE. */
 enum status setup_refuse(const struct setup *setup, const char *section, const char *key,

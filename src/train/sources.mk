@@ -32,6 +32,7 @@ libtrain_a_SOURCES = \
 	src/train/schedule.h \
 	src/train/setup.c \
 	src/train/setup.h \
+	src/train/setup_cache.c \
 	src/train/setup_images.c \
 	src/train/setup_network.c \
 	src/train/setup_numbers.c \

@@ -1,0 +1,41 @@
+/* image_cache.h: decoded images kept in memory for later epochs, as many as a limit allows.
+ *
+ * What is kept is the whole image as decoded: every epoch cuts another part out of it, and decoding is nearly
+ * all of the work. It takes several times the memory of the file, which the system's page cache may hold
+ * anyway. The first that come are kept, and nothing makes way for another: since each epoch visits every image
+ * once, in a new order, any set of so many bytes spares as much as any other. Batches are the same to the bit
+ * with a cache, without one, and when it is full: an image that can be decoded in part but not as a whole is
+ * not kept, but read each time. */
+#ifndef DATA_IMAGE_CACHE_H
+#define DATA_IMAGE_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "data/dataset.h"
+
+struct image_cache_options {
+    const struct dataset *dataset;
+    size_t limit;              /* bytes, those for keeping the books included */
+    bool all;                  /* keep no more than a few if, by the size of those, all would not fit */
+    int64_t count;             /* with `all`: the images that will be asked for */
+};
+
+struct image_cache;
+
+/* NULL: no memory, and nothing will be kept. */
+struct image_cache *image_cache_open(const struct image_cache_options *options);
+void image_cache_close(struct image_cache *cache);         /* accepts NULL */
+
+/* As the format's `read`, into `image` or, if the image is kept, without touching that: what is returned lasts
+ * as long as the cache does, or as `image` does. NULL and why: it cannot be used. From any thread. A `cache`
+ * that is NULL keeps nothing. */
+const struct image *image_cache_read(struct image_cache *cache, const struct dataset *dataset, int64_t index,
+                                     const struct image_choice *choice, struct image *image, int *label,
+                                     struct reason *reason);
+
+/* Bytes taken so far. */
+size_t image_cache_bytes(const struct image_cache *cache);
+
+#endif
