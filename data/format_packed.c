@@ -351,7 +351,7 @@ static bool packed_read(const struct dataset *dataset, int64_t index, const stru
     }
     if (good) return true;
     char *name = packed_image_path(dataset, index);
-    because(reason, "%.160s: %.90s", name, why.text);
+    because_of(reason, name, why.text);
     free(name);
     return false;
 }

@@ -110,10 +110,10 @@ bool image_read_file(const char *path, uint8_t **bytes, size_t *count, struct re
     struct reason why;
     /* Without O_NONBLOCK a named pipe in a class folder would hold its reader for ever. */
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) return because(reason, "%s: %s", path, strerror(errno));
+    if (file < 0) return because_of(reason, path, strerror(errno));
     bool good = read_open(file, bytes, count, &why);
     close(file);
-    return good || because(reason, "%s: %s", path, why.text);
+    return good || because_of(reason, path, why.text);
 }
 
 bool image_load(const char *path, int channels, const struct image_choice *choice, struct image *image,
@@ -125,5 +125,5 @@ bool image_load(const char *path, int channels, const struct image_choice *choic
     if (!image_read_file(path, &bytes, &count, reason)) return false;
     bool good = image_decode(bytes, count, channels, choice, image, &why);
     free(bytes);
-    return good || because(reason, "%s: %s", path, why.text);
+    return good || because_of(reason, path, why.text);
 }

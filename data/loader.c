@@ -130,8 +130,7 @@ static void name_image(const struct dataset *dataset, int64_t index, struct reas
 {
     if (!dataset->format->image_path) return;
     char *path = dataset->format->image_path(dataset, index);
-    struct reason why = *reason;
-    because(reason, "%.160s: %.90s", path, why.text);
+    because_of(reason, path, reason->text);
     free(path);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/crc32c.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "base/text.h"
 
 #include <cmocka.h>      /* last: its fail() is not ours */
@@ -149,6 +150,29 @@ static void manual_text_is_no_command(void **state)
     text_free(&text);
 }
 
+static void reasons_keep_the_end_of_a_path(void **state)
+{
+    (void)state;
+    struct reason reason;
+    char path[400], why[400];
+    assert_false(because_of(&reason, "a/b.png", "empty"));
+    assert_string_equal(reason.text, "a/b.png: empty");
+    memset(path, 'p', sizeof path);
+    memset(why, 'w', sizeof why);
+    path[sizeof path - 1] = why[sizeof why - 1] = '\0';
+    memcpy(path + sizeof path - 6, "/name", 5);
+    because_of(&reason, path, "empty");
+    assert_int_equal(strlen(reason.text), REASON_SIZE - 1);
+    assert_memory_equal(reason.text, "...pp", 5);
+    assert_string_equal(reason.text + REASON_SIZE - 1 - 12, "/name: empty");
+    because_of(&reason, path, why);
+    assert_int_equal(strlen(reason.text), REASON_SIZE - 1);
+    assert_non_null(strstr(reason.text, "ppp/name: www"));
+    because(&reason, "late");
+    because_of(&reason, "early", reason.text);
+    assert_string_equal(reason.text, "early: late");
+}
+
 static void array_push_grows(void **state)
 {
     (void)state;
@@ -207,6 +231,7 @@ int main(void)
         cmocka_unit_test(nearest_leaves_strangers),
         cmocka_unit_test(bytes_for_people),
         cmocka_unit_test(manual_text_is_no_command),
+        cmocka_unit_test(reasons_keep_the_end_of_a_path),
         cmocka_unit_test(array_push_grows),
         cmocka_unit_test(crc32c_examples),
         cmocka_unit_test(crc32c_by_table_is_the_same),

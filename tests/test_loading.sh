@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a run does with image files: the same with and without a cache.
+# What a run does with image files: the same with and without a cache, and with those that are broken.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
@@ -43,4 +43,43 @@ if "$AMPTRAIN" -V | grep -q cuDNN; then
 else
     skip "... which is refused on CUDA" "this build has no CUDA code"
 fi
+
+# Broken files, one of them for validation: named and listed, once, however often they are met.
+cp -r pictures broken
+cp -r pictures judged
+for name in broken/apple/1.png broken/pear/7.png judged/pear/3.png; do
+    head -c 60 "$name" >cut && mv cut "$name"
+done
+printf 'no image any more' >broken/pear/2.png
+tab=$(printf '\t')
+odd="broken/pear/a${tab}tab.png"
+: >"$odd"
+broken() { folder=$1; shift
+    pictures "$folder" -s data.train=broken -s data.val=judged -s data.val_fraction=0 "$@"; }
+listed() { # FOLDER: three in training and one in the validation, by name and each once
+    cut -f 1,3 "$1/bad-images.txt" | sort >list
+    printf '%s\t%s\n' train broken/apple/1.png train 'broken/pear/a\ttab.png' train broken/pear/7.png \
+        val judged/pear/3.png | sort >wanted
+    cat "$1/bad-images.txt"
+    diff wanted list && ! grep -q "$tab\$" "$1/bad-images.txt" && awk -F "$tab" 'NF != 4 { exit 1 }' "$1/bad-images.txt"
+}
+counted() { grep '"event":"epoch"' "$1/metrics.jsonl" | sed 's/.*"bad_images"://; s/}//' | tr '\n' ' '; }
+ok "broken files are skipped" broken skipping
+ok "... and listed" listed skipping
+ok "... and counted, in each epoch" [ "$(counted skipping)" = "4 4 4 " ]
+warned() { grep -c "warning: .*$1" said; }
+again() {
+    broken again -s run.max_steps=11 || return 1
+    [ "$(wc -l <again/bad-images.txt)" -ge 3 ] || return 1
+    printf 'train\t5\t./bro' >>again/bad-images.txt
+    "$AMPTRAIN" -c pictures.ini -o again -r -s data.train=broken -s data.val=judged -s data.val_fraction=0 2>said &&
+        ! grep "warning: .*apple/1.png" said && listed again && same skipping again
+}
+ok "... and not again when the run is resumed" again
+stops() { broken stopped -s data.on_error=stop 2>said; status=$?; cat said
+    grep -Eq "^amptrain: broken/(apple/1.png|pear/7.png|pear/a${tab}tab.png): " said && return $status; }
+exits "... or end the run, named" 3 stops
+val_stops() { pictures judging -s data.val=judged -s data.val_fraction=0 -s data.on_error=stop 2>said; status=$?; cat said
+    grep -q "^amptrain: judged/pear/3.png: " said && return $status; }
+exits "... in an evaluation too" 3 val_stops
 finish

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,6 +76,18 @@ enum status fail(enum status why, const char *format, ...)
     log_write(LOG_ERROR, format, arguments);
     va_end(arguments);
     return why;
+}
+
+_Bool because_of(struct reason *reason, const char *what, const char *why)
+{
+    /* A long explanation leaves half of the room. */
+    size_t room = REASON_SIZE - sizeof ": ", length = strlen(what), tail = strlen(why);
+    tail = tail < room / 2 ? tail : room / 2;
+    bool cut = length > room - tail;
+    const char *from = cut ? what + length - (room - tail) + 3 : what;
+    struct reason copy;
+    snprintf(copy.text, sizeof copy.text, "%s", why);
+    return because(reason, "%s%s: %s", cut ? "..." : "", from, copy.text);
 }
 
 _Bool because(struct reason *reason, const char *format, ...)

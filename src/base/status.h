@@ -34,4 +34,8 @@ struct reason {
 _Bool because(struct reason *reason, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The same for "WHAT: WHY", where `what`, a path, gives up its beginning if not both have room. `why` may be
+ * the reason's own text. */
+_Bool because_of(struct reason *reason, const char *what, const char *why);
+
 #endif

@@ -38,6 +38,7 @@ static void count_confusion(struct counting *counting, const struct batch *batch
 
 static enum status count_batch(struct counting *counting, const struct batch *batch)
 {
+    counting->sums->bad += batch->bad;
     const float *losses = exec_losses(counting->step->exec);
     const int32_t *ranks = exec_ranks(counting->step->exec);
     for (int i = 0; i < batch->count; i++) {

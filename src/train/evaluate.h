@@ -7,6 +7,7 @@
 
 struct evaluation {
     int64_t images, errors;        /* images that could be read */
+    int64_t bad;                   /* and those that could not */
     double top1, top5, loss;       /* fractions of the images; their mean loss */
     double seconds;
     int64_t *confusion;            /* [classes * classes], true class major; NULL unless asked for */

@@ -17,7 +17,7 @@ struct position {
     int64_t images, correct;
     int64_t skipped;             /* steps */
     int64_t skipped_told;        /* steps, in all, that lines of metrics have told of */
-    int64_t bad_images;
+    int64_t bad_images;          /* in training batches, and in the evaluation at the epoch's end */
     double seconds, wait_seconds;
     /* The best evaluation so far, by checkpoint.best. */
     double best;

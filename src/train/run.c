@@ -44,9 +44,17 @@ static enum status resume(struct run *run, const struct run_options *options)
     return status;
 }
 
+static void list_bad_images(const struct run *run)
+{
+    char *path = folder_file(&run->folder, "bad-images.txt");
+    bad_images_list(run->setup->bad, path);
+    free(path);
+}
+
 static enum status open_records(struct run *run)
 {
     if (!run->folder.path) return OK;
+    list_bad_images(run);
     char *path = folder_file(&run->folder, "metrics.jsonl");
     enum status status = metrics_cut(path, run->state.step, run->position.epoch);
     if (status == OK) status = metrics_open(path, &run->metrics);

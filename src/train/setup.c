@@ -27,6 +27,7 @@ enum status setup_open(struct settings *settings, const char *file, unsigned wha
                        const struct setup_hint *hint, struct setup *setup)
 {
     *setup = (struct setup){.settings = settings, .file = file, .hint = hint};
+    setup->bad = bad_images_new(setup->opened, settings->data.on_error == ON_ERROR_SKIP);
     enum status status = setup_images(setup, what);
     if (status == OK) status = setup_network(setup);
     if (status == OK) status = setup_numbers(setup);
@@ -47,6 +48,7 @@ void setup_close(struct setup *setup)
         image_cache_close(setup->caches[i]);
         dataset_close(&setup->opened[i]);
     }
+    bad_images_free(setup->bad);
     checkpoint_free_names(setup->class_names, setup->classes);
     *setup = (struct setup){0};
 }
@@ -80,12 +82,6 @@ int setup_lanes(const struct setup *setup)
 {
     if (setup->device) return setup->device->lanes;
     return setup_device_kind(setup) == DEVICE_CUDA ? 2 : 1;
-}
-
-static void report_bad_image(void *context, int64_t index, const char *why)
-{
-    (void)context, (void)index;
-    log_warning("%s", why);
 }
 
 /* One thread for every processor that this process may use: decoding and computing take turns. */
@@ -133,7 +129,8 @@ enum status setup_loader(const struct setup *setup, const struct images *images,
         .prefetch = (int)settings->loader.prefetch,
         .seed = (uint64_t)settings->run.seed,
         .stop_on_error = settings->data.on_error == ON_ERROR_STOP,
-        .bad_image = report_bad_image,
+        .bad_image = bad_images_report,
+        .bad_context = bad_images_source(setup->bad, images->dataset),
     };
     const struct device *device = setup->device;
     if (device && device->waits) {

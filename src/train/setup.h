@@ -9,6 +9,7 @@
 #include "graph/program.h"
 #include "graph/store.h"
 #include "graph/supply.h"
+#include "train/bad_images.h"
 #include "train/schedule.h"
 
 /* Images of one split as a run uses them. */
@@ -41,6 +42,7 @@ struct setup {
     struct dataset opened[2];         /* by enum split */
     struct image_cache *caches[2];    /* of the opened data sets, NULL: none */
     struct images train, val;
+    struct bad_images *bad;           /* of them, those that loaders cannot use */
     struct augment augment;
     struct mix_settings mix;
     const struct setup_hint *hint;    /* NULL: none */
@@ -76,7 +78,7 @@ int setup_lanes(const struct setup *setup);
 /* For what looks at images more than once: has the loaders opened from now on keep them, as loader.cache says. */
 void setup_open_caches(struct setup *setup);
 
-/* A loader over images; evaluation is in file order. `bad_image` is told of unusable images. */
+/* A loader over images; evaluation is in file order. What cannot be used is added to setup->bad. */
 enum status setup_loader(const struct setup *setup, const struct images *images, bool training,
                          struct loader **loader);
 

@@ -1,4 +1,6 @@
 libtrain_a_SOURCES = \
+	src/train/bad_images.c \
+	src/train/bad_images.h \
 	src/train/checkpoint.c \
 	src/train/checkpoint.h \
 	src/train/checksum.c \

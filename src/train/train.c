@@ -266,6 +266,7 @@ static enum status finish_epoch(struct run *run)
         if (status == STOPPED) return OK;
         TRY(status);
     }
+    run->position.bad_images += evaluation.bad;
     bool best = evaluated && take_best(run, &evaluation);
     TRY(report_epoch(run, evaluated ? &evaluation : NULL));
     next_epoch(run);
