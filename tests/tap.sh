@@ -36,8 +36,8 @@ skip() {
     echo "ok $cases - $1 # SKIP $2"
 }
 
-# rounds SHORT LONG: how often a test is to try something: what AMPTRAIN_ROUNDS says, LONG under `make torture`
-# (tests/torture.mk), or SHORT.
+# rounds SHORT LONG: how often a test is to try something: what AMPTRAIN_ROUNDS says, LONG under `make
+# torture` (tests/torture.mk), or SHORT.
 rounds() {
     if [ -n "${AMPTRAIN_ROUNDS-}" ]; then echo "$AMPTRAIN_ROUNDS"
     elif [ -n "${AMPTRAIN_TORTURE-}" ]; then echo "$2"

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -13,6 +14,7 @@
 #include "caught.h"
 #include "graph/model.h"
 #include "place.h"
+#include "rounds.h"
 #include "train/checkpoint.h"
 #include "train/durable.h"
 #include "train/weights.h"
@@ -63,10 +65,10 @@ static void fill_store(struct store *store, uint64_t seed)
     }
 }
 
-static void open_fixture(struct fixture *fixture, uint64_t seed)
+static void open_fixture_of(struct fixture *fixture, const char *model, uint64_t seed)
 {
     *fixture = (struct fixture){0};
-    fixture->graph = make_graph(tiny, 3);
+    fixture->graph = make_graph(model, 3);
     struct store_options options = {.low = F32, .optimizer = adam(), .ema = true};
     fixture->device = place_open(1);
     assert_int_equal(store_open(fixture->device, &fixture->graph, &options, &fixture->store), OK);
@@ -85,6 +87,11 @@ static void open_fixture(struct fixture *fixture, uint64_t seed)
     assert_int_equal(store_write_state(&fixture->store, &state), OK);
 }
 
+static void open_fixture(struct fixture *fixture, uint64_t seed)
+{
+    open_fixture_of(fixture, tiny, seed);
+}
+
 static void close_fixture(struct fixture *fixture)
 {
     store_close(&fixture->store);
@@ -95,12 +102,17 @@ static void close_fixture(struct fixture *fixture)
 
 static const char engines[] = "01234567 NVIDIA, conv 8x8=1.0 us\n89abcdef linear=2.5 us\n";
 
-static enum status save(const struct fixture *fixture)
+static enum status save_as(const struct fixture *fixture, const char *const *also)
 {
     static char *const names[] = {"one", "two \"2\"", "drei \xc3\xa4"};
     struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, names, 3, 4, 4, 1,
                                        engines};
-    return checkpoint_save(&source, &fixture->position, folder);
+    return checkpoint_save(&source, &fixture->position, folder, also);
+}
+
+static enum status save(const struct fixture *fixture)
+{
+    return save_as(fixture, NULL);
 }
 
 static char *file_in(const char *name)
@@ -110,10 +122,11 @@ static char *file_in(const char *name)
 
 static void remove_all(void)
 {
-    static const char *const names[] = {CHECKPOINT_LAST, CHECKPOINT_PREVIOUS, CHECKPOINT_BEST};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const names[] = {CHECKPOINT_LAST, CHECKPOINT_PREVIOUS, CHECKPOINT_BEST,
+                                        CHECKPOINT_UNUSABLE, "elsewhere"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *path = file_in(names[i]);
-        unlink(path);
+        remove(path);
         free(path);
     }
 }
@@ -211,112 +224,313 @@ static void previous(void **state)
     remove_all();
 }
 
+/* Damage. Files of some 200 KiB, so that most of it is tensors, as in life. */
+
+static const char wide[] =
+    "[input]\nchannels = 3\nsize = 8\n[layers]\nconv1 = conv input filters=32 kernel=3 pad=1\n"
+    "conv2 = conv conv1 filters=32 kernel=3 pad=1\navg = globalavgpool conv2\nfc = linear avg units=$classes\n";
+
+struct damage {
+    struct fixture fixture;
+    char *last, *previous;
+    char *bytes;               /* of a good `last` */
+    size_t count;
+};
+
 static char *read_file(const char *path, size_t *count)
 {
+    struct stat stat_;
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
-    char *bytes = memory_new(1 << 16, 1);
-    *count = fread(bytes, 1, 1 << 16, file);
-    assert_true(*count < 1 << 16);
+    assert_int_equal(fstat(fileno(file), &stat_), 0);
+    *count = (size_t)stat_.st_size;
+    char *bytes = memory_new(*count + 1, 1);
+    assert_int_equal(fread(bytes, 1, *count, file), *count);
     fclose(file);
     return bytes;
 }
 
 static void write_file(const char *path, const char *bytes, size_t count)
 {
+    remove(path);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, count, file), count);
     fclose(file);
 }
 
+/* Two checkpoints, of batches 1 and 2. */
+static void save_two(struct damage *damage)
+{
+    for (int64_t batch = 1; batch <= 2; batch++) {
+        damage->fixture.position.batch = batch;
+        assert_int_equal(save(&damage->fixture), OK);
+    }
+}
+
+static void begin_damage(struct damage *damage)
+{
+    open_fixture_of(&damage->fixture, wide, 1);
+    damage->last = file_in(CHECKPOINT_LAST);
+    damage->previous = file_in(CHECKPOINT_PREVIOUS);
+    save_two(damage);
+    damage->bytes = read_file(damage->last, &damage->count);
+}
+
+static void end_damage(struct damage *damage)
+{
+    free(damage->bytes);
+    free(damage->previous);
+    free(damage->last);
+    close_fixture(&damage->fixture);
+    remove_all();
+}
+
 static bool opens(const char *path)
 {
     struct safetensors file;
-    struct reason reason;
-    if (!checkpoint_open(path, &file, &reason)) return false;
+    struct reason reason = {""};
+    if (!checkpoint_open(path, &file, &reason)) {
+        assert_true(reason.text[0] != '\0');
+        return false;
+    }
     safetensors_close(&file);
     return true;
+}
+
+static int64_t batch_of(const struct safetensors *file)
+{
+    struct position position;
+    struct optimizer_state unused;
+    struct reason reason;
+    assert_true(position_parse(file, &position, &unused, &reason));
+    return position.batch;
+}
+
+/* Whatever stands as the last one: it is named as `said`, the one of batch 1 is taken and stays what it
+ * was, also when the next one is written. */
+static void assert_previous_taken(struct damage *damage, const char *said)
+{
+    struct safetensors file;
+    struct caught caught;
+    caught_begin(&caught);
+    enum status status = checkpoint_open_newest(folder, &file);
+    caught_end(&caught);
+    assert_int_equal(status, OK);
+    assert_string_equal(file.path, damage->previous);
+    assert_int_equal(batch_of(&file), 1);
+    safetensors_close(&file);
+    assert_true(caught_has(&caught, damage->last));
+    assert_true(caught_has(&caught, said));
+    assert_true(caught_has(&caught, "resuming from"));
+    text_free(&caught.words);
+    assert_int_equal(save(&damage->fixture), OK);
+    assert_true(opens(damage->last));
+    assert_true(checkpoint_open(damage->previous, &file, &(struct reason){""}));
+    assert_int_equal(batch_of(&file), 1);
+    safetensors_close(&file);
+    remove_all();
+    save_two(damage);
 }
 
 static void bits_flipped(void **state)
 {
     (void)state;
-    struct fixture fixture;
-    size_t count;
-    char *path = file_in(CHECKPOINT_LAST);
+    struct damage damage;
     struct random random = random_open(1, PURPOSE_TEST, 0, 0);
-    open_fixture(&fixture, 1);
-    assert_int_equal(save(&fixture), OK);
-    char *bytes = read_file(path, &count);
-    assert_true(opens(path));
-    for (int round = 0; round < 3000; round++) {
-        uint32_t bit = random_below(&random, (uint32_t)(8 * count));
-        bytes[bit / 8] ^= (char)(1 << bit % 8);
-        write_file(path, bytes, count);
-        if (opens(path)) fail_msg("bit %u of %zu bytes is not watched", bit, count);
-        bytes[bit / 8] ^= (char)(1 << bit % 8);
+    long flips = rounds(1000, 10000);
+    begin_damage(&damage);
+    FILE *file = fopen(damage.last, "r+b");
+    assert_non_null(file);
+    setvbuf(file, NULL, _IONBF, 0);
+    for (long round = 0; round < flips; round++) {
+        /* Half of them in the header, which is small. */
+        uint32_t bit = random_below(&random, (uint32_t)(8 * (round % 2 ? damage.count : 6000)));
+        char byte = damage.bytes[bit / 8], changed = (char)(byte ^ 1 << bit % 8);
+        assert_int_equal(pwrite(fileno(file), &changed, 1, bit / 8), 1);
+        if (opens(damage.last)) fail_msg("bit %u of %zu bytes is not watched", bit, damage.count);
+        assert_int_equal(pwrite(fileno(file), &byte, 1, bit / 8), 1);
+    }
+    fclose(file);
+    assert_true(opens(damage.last));
+    figure("%ld of %ld flipped bits found, in a checkpoint of %zu bytes", flips, flips, damage.count);
+    end_damage(&damage);
+}
+
+/* Sectors that are those of another place, or nothing. */
+static void sectors_lost(void **state)
+{
+    (void)state;
+    struct damage damage;
+    struct random random = random_open(2, PURPOSE_TEST, 0, 0);
+    long tries = rounds(200, 5000);
+    begin_damage(&damage);
+    char *bytes = memory_new(damage.count, 1);
+    for (long round = 0; round < tries; round++) {
+        uint32_t sectors = (uint32_t)(damage.count / 512);
+        uint32_t to = random_below(&random, sectors), from = random_below(&random, sectors);
+        memcpy(bytes, damage.bytes, damage.count);
+        if (round % 2) memset(bytes + 512 * to, 0, 512);
+        else memcpy(bytes + 512 * to, damage.bytes + 512 * from, 512);
+        if (memcmp(bytes, damage.bytes, damage.count) == 0) continue;
+        write_file(damage.last, bytes, damage.count);
+        if (opens(damage.last)) fail_msg("sector %u in the place of %u is not noticed", from, to);
     }
     free(bytes);
-    free(path);
-    close_fixture(&fixture);
-    remove_all();
+    figure("%ld lost or misplaced sectors found", tries);
+    end_damage(&damage);
 }
 
 static void cut_off(void **state)
 {
     (void)state;
-    struct fixture fixture;
-    size_t count;
-    char *path = file_in(CHECKPOINT_LAST);
-    open_fixture(&fixture, 1);
-    assert_int_equal(save(&fixture), OK);
-    char *bytes = read_file(path, &count);
-    for (size_t length = 0; length < count; length += 61) {
-        write_file(path, bytes, length);
-        assert_false(opens(path));
+    struct damage damage;
+    begin_damage(&damage);
+    int cuts = 0;
+    for (size_t length = damage.count; length-- > 0; cuts++) {
+        assert_int_equal(truncate(damage.last, (off_t)length), 0);
+        assert_false(opens(damage.last));
+        /* At every byte near both ends, at every KiB in between. */
+        if (length > 1024 && length + 1024 < damage.count) length -= (length - 1) % 1024;
     }
-    free(bytes);
-    free(path);
-    close_fixture(&fixture);
-    remove_all();
+    figure("%d of %d cuts found", cuts, cuts);
+    end_damage(&damage);
 }
 
-/* What a damaged tensor's message says, and that the previous checkpoint is taken. */
+/* What stands in the last one's place, what is said of it, and that the previous one is taken. */
 static void damage_is_named(void **state)
 {
     (void)state;
-    struct fixture fixture;
+    struct damage damage;
+    begin_damage(&damage);
+
+    damage.bytes[damage.count - 1] ^= 1;
+    write_file(damage.last, damage.bytes, damage.count);
+    damage.bytes[damage.count - 1] ^= 1;
+    assert_previous_taken(&damage, "is damaged (checksum");
+
+    write_file(damage.last, damage.bytes, damage.count / 2);
+    assert_previous_taken(&damage, "lies outside of the file");
+
+    write_file(damage.last, "", 0);
+    assert_previous_taken(&damage, "is too short (0 bytes)");
+
+    assert_int_equal(unlink(damage.last), 0);
+    assert_previous_taken(&damage, "cannot be opened: No such file");
+
+    assert_int_equal(unlink(damage.last), 0);
+    assert_int_equal(mkdir(damage.last, 0777), 0);
+    assert_previous_taken(&damage, "is not a file");
+
+    assert_int_equal(unlink(damage.last), 0);
+    assert_int_equal(mkfifo(damage.last, 0666), 0);
+    assert_previous_taken(&damage, "is not a file");
+
+    assert_int_equal(unlink(damage.last), 0);
+    assert_int_equal(symlink("elsewhere", damage.last), 0);
+    assert_previous_taken(&damage, "cannot be opened: No such file");
+
+    assert_int_equal(unlink(damage.last), 0);
+    assert_int_equal(symlink(CHECKPOINT_LAST, damage.last), 0);
+    assert_previous_taken(&damage, "cannot be opened: Too many levels of symbolic links");
+    end_damage(&damage);
+}
+
+/* A checkpoint that was moved and is linked to is as good as one in its place. */
+static void linked(void **state)
+{
+    (void)state;
+    struct damage damage;
+    struct safetensors file;
+    begin_damage(&damage);
+    char *elsewhere = file_in("elsewhere");
+    assert_int_equal(rename(damage.last, elsewhere), 0);
+    assert_int_equal(symlink("elsewhere", damage.last), 0);
+    assert_int_equal(checkpoint_open_newest(folder, &file), OK);
+    assert_int_equal(batch_of(&file), 2);
+    safetensors_close(&file);
+    damage.fixture.position.batch = 3;
+    assert_int_equal(save(&damage.fixture), OK);
+    assert_true(checkpoint_open(damage.previous, &file, &(struct reason){""}));
+    assert_int_equal(batch_of(&file), 2);
+    safetensors_close(&file);
+    assert_true(opens(elsewhere));
+    free(elsewhere);
+    end_damage(&damage);
+}
+
+static void none_is_good(void **state)
+{
+    (void)state;
+    struct damage damage;
     struct safetensors file;
     struct caught caught;
-    size_t count;
-    char *last = file_in(CHECKPOINT_LAST), *previous = file_in(CHECKPOINT_PREVIOUS);
-    open_fixture(&fixture, 1);
-    assert_int_equal(save(&fixture), OK);
-    assert_int_equal(save(&fixture), OK);
-    char *bytes = read_file(last, &count);
-    bytes[count - 1] ^= 1;
-    write_file(last, bytes, count);
+    begin_damage(&damage);
+    write_file(damage.last, damage.bytes, 100);
+    write_file(damage.previous, damage.bytes, 200);
+    caught_begin(&caught);
+    enum status status = checkpoint_open_newest(folder, &file);
+    caught_end(&caught);
+    assert_int_equal(status, BAD_CHECKPOINT);
+    assert_true(caught_has(&caught, "there is no good checkpoint to resume from"));
+    text_free(&caught.words);
+    end_damage(&damage);
+}
+
+/* The one that was written last is taken, whatever it is called, and outlives the next one's writing. */
+static void swapped(void **state)
+{
+    (void)state;
+    struct damage damage;
+    struct safetensors file;
+    struct caught caught;
+    begin_damage(&damage);
+    char *elsewhere = file_in("elsewhere");
+    assert_int_equal(rename(damage.last, elsewhere), 0);
+    assert_int_equal(rename(damage.previous, damage.last), 0);
+    assert_int_equal(rename(elsewhere, damage.previous), 0);
     caught_begin(&caught);
     enum status status = checkpoint_open_newest(folder, &file);
     caught_end(&caught);
     assert_int_equal(status, OK);
-    assert_string_equal(file.path, previous);
-    assert_true(caught_has(&caught, "is damaged"));
-    assert_true(caught_has(&caught, "resuming from"));
+    assert_true(caught_has(&caught, "was written before"));
+    text_free(&caught.words);
+    assert_int_equal(batch_of(&file), 2);
     safetensors_close(&file);
-    text_free(&caught.words);
-    write_file(previous, bytes, count);
-    caught_begin(&caught);
-    status = checkpoint_open_newest(folder, &file);
-    caught_end(&caught);
-    assert_int_equal(status, BAD_CHECKPOINT);
-    text_free(&caught.words);
-    free(bytes);
-    free(last);
-    free(previous);
-    close_fixture(&fixture);
-    remove_all();
+    damage.fixture.position.batch = 3;
+    assert_int_equal(save(&damage.fixture), OK);
+    assert_true(checkpoint_open(damage.previous, &file, &(struct reason){""}));
+    assert_int_equal(batch_of(&file), 2);
+    safetensors_close(&file);
+    assert_true(checkpoint_open(damage.last, &file, &(struct reason){""}));
+    assert_int_equal(batch_of(&file), 3);
+    safetensors_close(&file);
+    free(elsewhere);
+    end_damage(&damage);
+}
+
+/* Other names come with a checkpoint, and do not lose their content when later ones are written. */
+static void other_names(void **state)
+{
+    (void)state;
+    struct damage damage;
+    struct safetensors file;
+    begin_damage(&damage);
+    char *best = file_in(CHECKPOINT_BEST), *temporary = text_format("%s.tmp", damage.last);
+    static const char *const names[] = {CHECKPOINT_BEST, NULL};
+    damage.fixture.position.batch = 3;
+    assert_int_equal(save_as(&damage.fixture, names), OK);
+    /* As a process leaves it that dies between the two names. */
+    assert_int_equal(link(best, temporary), 0);
+    damage.fixture.position.batch = 4;
+    assert_int_equal(save(&damage.fixture), OK);
+    assert_true(checkpoint_open(best, &file, &(struct reason){""}));
+    assert_int_equal(batch_of(&file), 3);
+    safetensors_close(&file);
+    assert_int_equal(access(temporary, F_OK), -1);
+    free(temporary);
+    free(best);
+    end_damage(&damage);
 }
 
 static void another_model(void **state)
@@ -453,8 +667,13 @@ int main(void)
         cmocka_unit_test(names_and_sizes),
         cmocka_unit_test(previous),
         cmocka_unit_test(bits_flipped),
+        cmocka_unit_test(sectors_lost),
         cmocka_unit_test(cut_off),
         cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(linked),
+        cmocka_unit_test(none_is_good),
+        cmocka_unit_test(swapped),
+        cmocka_unit_test(other_names),
         cmocka_unit_test(another_model),
         cmocka_unit_test(weights_from_averages),
         cmocka_unit_test(other_classes),

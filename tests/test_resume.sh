@@ -3,15 +3,26 @@
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
-kills=$(rounds 8 500)
 last=checkpoint-last.safetensors
 
+# Whatever draws random numbers or keeps something from step to step is on.
+sed -i -e '/^flip/a jitter = 0.3, 0.3, 0.3\nauto_augment = trivial\nrandom_erasing = 0.3\
+mixup = 0.2\ncutmix = 1\nlabel_smoothing = 0.1' -e 's/^workers.*/workers = 3/' run.ini
+
 ok "a run" train whole
+eventful() {
+    cat run.ini
+    grep -q '"skipped":1' whole/metrics.jsonl && [ -f whole/checkpoint-3.safetensors ] &&
+        grep -aq average/ whole/checkpoint-best.safetensors
+}
+ok "... with skipped steps, averages and checkpoints of epochs" eventful
+began=$(date +%s%N)
 train again >/dev/null 2>&1
+life=$((($(date +%s%N) - began) / 1000))
 ok "two runs are equal" same whole again
 
 # A number from 0 to $1 - 1 from the kernel's own randomness.
-below() { echo $(($(od -An -t u2 -N 2 /dev/urandom) % $1)); }
+below() { echo $(($(od -An -t u4 -N 4 /dev/urandom) % $1)); }
 
 # start FOLDER [OPTION...]: a run in the background, as $process, that speaks into FOLDER.log.
 start() {
@@ -30,34 +41,70 @@ wait_for() {
     done
 }
 
-# signal_at FOLDER SIGNAL: starts or resumes a run and sends a signal after up to 0.2 s; its exit status.
-signal_at() {
-    start "$1" -r
-    sleep 0.$(below 2)$(below 10)
-    kill -"$2" $process 2>/dev/null
-    wait $process
+# The same files, last of all the best and the epochs' own; only previous ones depend on where a run stopped.
+same_folders() {
+    same "$1" "$2" || return 1
+    for file in "$1"/checkpoint-*; do
+        file=${file##*/}
+        [ "$file" = checkpoint-previous.safetensors ] && continue
+        [ -f "$2/$file" ] || { echo "$file is missing"; return 1; }
+        tensors "$1/$file" >one.bin
+        tensors "$2/$file" >two.bin
+        cmp one.bin two.bin || { echo "$file differs"; return 1; }
+    done
+    [ "$(ls "$1")" = "$(ls "$2")" ] || { ls "$2"; return 1; }
 }
 
-# until_done FOLDER SIGNAL COUNT: that many signals, unless it ends before, then lets it end.
-until_done() {
-    rounds=0
-    while [ $rounds -lt "$3" ]; do
-        signal_at "$1" "$2"
+# What a process was doing when it was killed, by what it left behind since the file `began` was made.
+doing() {
+    left=$(find "$1" -newer began -name '*.tmp' 2>/dev/null)
+    case $left in
+    *checkpoint*) echo checkpoint ;;
+    *?) echo cutting ;;
+    *) if grep -q "training images" "$1.log"; then echo training; else echo starting; fi ;;
+    esac
+}
+
+# torment SIGNAL COUNT: runs get SIGNAL until it has met COUNT of them alive, each time at another moment of
+# up to a run's whole length after the process began. Those that it ended are resumed; every run must end
+# like `whole`.
+torment() {
+    signal=$1 wanted=$2 met=0
+    starting=0 training=0 checkpoint=0 cutting=0 runs=0
+    while [ $met -lt "$wanted" ]; do
+        touch began
+        start torment -r
+        delay=$(below "$life")
+        sleep "$(printf '%d.%06d' $((delay / 1000000)) $((delay % 1000000)))"
+        kill -"$signal" $process 2>/dev/null
+        wait $process
         status=$?
         case $status in
-        0) return ;;
-        75 | 137 | 143) ;;
-        *) cat "$1.log"; echo "exit status $status"; return 1 ;;
+        0) what='' ;;
+        75 | 129 | 137 | 138 | 143) what=$(doing torment) ;;
+        *) cat torment.log; echo "exit status $status"; return 1 ;;
         esac
-        rounds=$((rounds + 1))
+        grep -q "checkpoint on request" torment.log && what=training
+        [ -z "$what" ] || eval "met=\$((met + 1)) $what=\$(($what + 1))"
+        [ $status != 0 ] || finished || return 1
     done
-    train "$1" -r
+    [ $status = 0 ] || { train torment -r && finished; } || return 1
+    echo "$met times SIG$signal, while starting $starting, training or evaluating $training," \
+        "writing a checkpoint $checkpoint, cutting metrics $cutting: $runs runs ended in the same bits" >said
 }
 
-ok "SIGTERM at random moments" until_done terminated TERM 4
-ok "... ends in the same bits and lines" same whole terminated
-ok "kill -9 at random moments" until_done killed KILL "$kills"
-ok "... ends in the same bits and lines" same whole killed
+finished() {
+    same_folders whole torment || return 1
+    rm -rf torment
+    runs=$((runs + 1))
+}
+
+ok "kill -9 at random moments, resumed, ends in the same bits, files and lines" torment KILL "$(rounds 6 500)"
+figure "$(cat said)"
+for signal in TERM USR1 HUP; do
+    ok "SIG$signal likewise" torment $signal "$(rounds 2 100)"
+    figure "$(cat said)"
+done
 
 in_pieces() {
     for steps in 1 2 3 5 8 13 21 34; do

@@ -2,6 +2,7 @@
 # is there; `rounds` (tests/tap.sh, tests/rounds.h) says how long it is to be. One line a test.
 TORTURE =
 TORTURE += tests/test_resume.sh
+TORTURE += tests/test_checkpoint
 
 EXTRA_DIST += tests/rounds.h
 

@@ -1,6 +1,7 @@
 #include "train/checkpoint.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,12 +94,14 @@ static void add_pair(struct safetensors_pair **pairs, int *count, const char *ke
 }
 
 static void metadata_of(const struct checkpoint_source *source, const struct position *position,
-                        const struct optimizer_state *state, struct safetensors_pair **pairs, int *count)
+                        int64_t serial, const struct optimizer_state *state, struct safetensors_pair **pairs,
+                        int *count)
 {
     struct text settings = {0};
     settings_print(source->settings, false, &settings);
     add_pair(pairs, count, "format", text_copy(format_name));
     add_pair(pairs, count, "version", text_format("%d", CHECKPOINT_VERSION));
+    add_pair(pairs, count, "serial", text_format("%" PRId64, serial));
     add_pair(pairs, count, "arch", text_copy(source->store->graph->arch));
     add_pair(pairs, count, "classes", names_print(source->class_names, source->classes));
     add_pair(pairs, count, "input", text_format("%d %d %d", source->h, source->w, source->channels));
@@ -108,13 +111,13 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
 }
 
 static enum status write_parts(const struct checkpoint_source *source, const struct parts *parts,
-                               const struct position *position, const char *path)
+                               const struct position *position, int64_t serial, const char *path)
 {
     struct optimizer_state state;
     TRY(store_read_state(source->store, &state));
     struct safetensors_pair *pairs = NULL;
     int pair_count = 0;
-    metadata_of(source, position, &state, &pairs, &pair_count);
+    metadata_of(source, position, serial, &state, &pairs, &pair_count);
     struct safetensors_item *items = memory_new((size_t)parts->count, sizeof *items);
     for (int i = 0; i < parts->count; i++) items[i] = part_item(source->store, &parts->list[i]);
     struct reading reading = {source->store, parts};
@@ -132,7 +135,6 @@ static enum status write_parts(const struct checkpoint_source *source, const str
 /* `last` becomes `previous` without ever missing itself, where the file system has hard links. */
 static enum status keep_previous(const char *last, const char *previous)
 {
-    if (access(last, F_OK) != 0) return OK;
     char *temporary = text_format("%s.tmp", previous);
     unlink(temporary);
     bool good = link(last, temporary) == 0 ? rename(temporary, previous) == 0 : rename(last, previous) == 0;
@@ -142,15 +144,30 @@ static enum status keep_previous(const char *last, const char *previous)
     return good ? OK : fail(FAILED, "%s: cannot be renamed: %s", last, strerror(why));
 }
 
+static void give_names(const char *file, const char *folder, const char *const *names)
+{
+    for (; names && *names; names++) {
+        char *path = durable_path(folder, *names);
+        if (durable_link(file, path) != OK) log_warning("%s was not written; the run goes on", path);
+        free(path);
+    }
+}
+
 enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
-                            const char *folder)
+                            const char *folder, const char *const *also)
 {
     char *last = durable_path(folder, CHECKPOINT_LAST);
     char *previous = durable_path(folder, CHECKPOINT_PREVIOUS);
     char *temporary = text_format("%s.tmp", last);
     struct parts parts = parts_of(source->store, source->optimizer);
-    enum status status = write_parts(source, &parts, position, temporary);
-    if (status == OK) status = keep_previous(last, previous);
+    int64_t last_serial = checkpoint_serial(last), previous_serial = checkpoint_serial(previous);
+    int64_t newest = last_serial > previous_serial ? last_serial : previous_serial;
+    /* What a process that died left there may be a file that has other names too. */
+    unlink(temporary);
+    enum status status = write_parts(source, &parts, position, newest < 0 ? 1 : newest + 1, temporary);
+    if (status == OK) give_names(temporary, folder, also);
+    bool newer = last_serial >= 0 && last_serial >= previous_serial;
+    if (status == OK && newer) status = keep_previous(last, previous);
     if (status == OK) status = durable_rename(temporary, last);
     if (status != OK) unlink(temporary);
     parts_free(&parts);
@@ -167,8 +184,11 @@ static bool check_format(const struct safetensors *file, struct reason *reason)
     const char *format = safetensors_value(file, "format"), *version = safetensors_value(file, "version");
     if (!format || strcmp(format, format_name) != 0 || !version)
         return because(reason, "is not a checkpoint of amptrain (weights alone cannot be resumed from)");
-    if (strtol(version, NULL, 10) > CHECKPOINT_VERSION)
-        return because(reason, "is of version %.10s; this amptrain reads up to version %d", version,
+    char *end;
+    long number = strtol(version, &end, 10);
+    if (number < 1 || *end != '\0') return because(reason, "has a version that is none: '%.20s'", version);
+    if (number > CHECKPOINT_VERSION)
+        return because(reason, "is of version %ld; this amptrain reads up to version %d", number,
                        CHECKPOINT_VERSION);
     return safetensors_complete(file, reason);
 }
@@ -198,45 +218,6 @@ bool checkpoint_open(const char *path, struct safetensors *file, struct reason *
     }
     *file = opened;
     return true;
-}
-
-static enum status open_previous(const char *previous, const struct reason *why, const char *last,
-                                 struct safetensors *file)
-{
-    log_warning("%s %s", last, why->text);
-    struct reason reason;
-    if (!checkpoint_open(previous, file, &reason))
-        return fail(BAD_CHECKPOINT, "%s %s; there is no good checkpoint to resume from", previous,
-                    reason.text);
-    log_warning("resuming from %s instead", previous);
-    return OK;
-}
-
-enum status checkpoint_open_newest(const char *folder, struct safetensors *file)
-{
-    char *last = durable_path(folder, CHECKPOINT_LAST);
-    char *previous = durable_path(folder, CHECKPOINT_PREVIOUS);
-    struct reason reason;
-    enum status status = OK;
-    if (!checkpoint_exists(folder))
-        status = fail(BAD_CHECKPOINT, "%s: there is no checkpoint to resume from", folder);
-    else if (!checkpoint_open(last, file, &reason))
-        status = open_previous(previous, &reason, last, file);
-    free(previous);
-    free(last);
-    return status;
-}
-
-bool checkpoint_exists(const char *folder)
-{
-    static const char *const names[] = {CHECKPOINT_LAST, CHECKPOINT_PREVIOUS, CHECKPOINT_BEST};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *path = durable_path(folder, names[i]);
-        bool exists = access(path, F_OK) == 0;
-        free(path);
-        if (exists) return true;
-    }
-    return false;
 }
 
 static enum status match_part(const struct safetensors *file, const struct store *store,

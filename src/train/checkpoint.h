@@ -14,6 +14,7 @@
 #define CHECKPOINT_LAST "checkpoint-last.safetensors"
 #define CHECKPOINT_PREVIOUS "checkpoint-previous.safetensors"
 #define CHECKPOINT_BEST "checkpoint-best.safetensors"
+#define CHECKPOINT_UNUSABLE "checkpoint-unusable.safetensors"
 #define CHECKPOINT_VERSION 1
 #define CHECKPOINT_AVERAGE "average/"
 #define CHECKPOINT_OPTIMIZER "optimizer/"
@@ -30,18 +31,25 @@ struct checkpoint_source {
 };
 
 /* Writes FOLDER/checkpoint-last: a temporary file, synced and renamed; what was last becomes
- * checkpoint-previous. Whatever fails, a good checkpoint stays under one of the two names. */
+ * checkpoint-previous. Whatever fails, a good checkpoint stays under one of the two names. `also`: other
+ * names that it gets, ended by NULL; NULL: none. It has those before it is the last one: a run that dies
+ * in between comes this way again when it is resumed. That one cannot be given is said, and no failure. */
 enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
-                            const char *folder);
+                            const char *folder, const char *const *also);
 
 /* Opens a checkpoint and verifies every byte of it. */
 bool checkpoint_open(const char *path, struct safetensors *file, struct reason *reason);
 
-/* The newest good checkpoint of a folder: last, or else previous, and then says so. */
+/* The newest good checkpoint of a folder: last, or else previous, and then says so. A last one that cannot
+ * be used gets the name CHECKPOINT_UNUSABLE, so that it never takes the good one's place. */
 enum status checkpoint_open_newest(const char *folder, struct safetensors *file);
 
 /* Whether a folder holds a checkpoint, good or bad. */
 bool checkpoint_exists(const char *folder);
+
+/* How many checkpoints a run had written when it wrote this one, by which the newer of two is told; 0: the
+ * file does not say, -1: it cannot be read. */
+int64_t checkpoint_serial(const char *path);
 
 /* That the tensors are those of this store's network and optimizer; BAD_CHECKPOINT names the first
  * that is not. */

@@ -130,7 +130,7 @@ void run_close(struct run *run)
     folder_close(&run->folder);
 }
 
-enum status run_save(struct run *run)
+enum status run_save(struct run *run, const char *const *also)
 {
     /* The position counts batches: while it stands still, so does the store. */
     bool stands = run->saved_any && memcmp(&run->position, &run->saved_position, sizeof run->position) == 0;
@@ -150,7 +150,7 @@ enum status run_save(struct run *run)
         .engines = engines.data,
     };
     enum status status = metrics_sync(&run->metrics);
-    if (status == OK) status = checkpoint_save(&source, &run->position, run->folder.path);
+    if (status == OK) status = checkpoint_save(&source, &run->position, run->folder.path, also);
     text_free(&engines);
     TRY(status);
     run->saved = clock_seconds();

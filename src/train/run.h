@@ -52,7 +52,8 @@ struct run {
 enum status run_open(struct setup *setup, const struct run_options *options, struct run *run);
 void run_close(struct run *run);        /* accepts a half-built struct */
 
-/* Writes checkpoint-last. Without a folder, or when it stands there already: nothing. */
-enum status run_save(struct run *run);
+/* Writes checkpoint-last, under other names too (checkpoint_save). Without a folder, or when it stands there
+ * already: nothing. */
+enum status run_save(struct run *run, const char *const *also);
 
 #endif

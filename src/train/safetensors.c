@@ -205,7 +205,8 @@ static bool parse_header(struct safetensors *file, char *header, int64_t length,
 static bool open_file(const char *path, struct safetensors *file, struct reason *reason)
 {
     file->path = text_copy(path);
-    file->file = open(path, O_RDONLY | O_CLOEXEC);
+    /* A pipe that nobody writes to is refused rather than waited for. */
+    file->file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file->file < 0) return because(reason, "cannot be opened: %s", strerror(errno));
     struct stat status;
     if (fstat(file->file, &status) != 0) return because(reason, "cannot be read: %s", strerror(errno));

@@ -132,12 +132,11 @@ static enum status collect(struct run *run)
 
 /* One that is written along the way may fail: the last good one is still there, and the run is
  * worth more than the message. */
-static bool save_and_go_on(struct run *run)
+static void save_and_go_on(struct run *run, const char *const *also)
 {
-    if (run_save(run) == OK) return true;
+    if (run_save(run, also) == OK) return;
     run->saved = clock_seconds();
     log_warning("the checkpoint was not written; the run goes on, the last good one is kept");
-    return false;
 }
 
 /* Whether a checkpoint is due when `ahead` more steps have been made. */
@@ -178,38 +177,43 @@ static bool epoch_checkpoint_due(const struct run *run)
     return every->amount > 0 && (every->amount <= 1 || fmod((double)run->position.epoch, every->amount) < 1);
 }
 
-static void link_checkpoint(const struct run *run, const char *name)
+static char *epoch_name(int64_t epoch)
 {
-    char *last = folder_file(&run->folder, CHECKPOINT_LAST), *path = folder_file(&run->folder, name);
-    if (durable_link(last, path) != OK) log_warning("%s was not written; the run goes on", path);
-    free(path);
-    free(last);
+    return text_format("checkpoint-%lld.safetensors", (long long)epoch);
 }
 
-/* The checkpoint of this epoch under its own name, and the oldest of those removed. */
-static void keep_epoch(const struct run *run)
+static char *epoch_path(const struct run *run, int64_t epoch)
 {
-    int64_t keep = run->setup->settings->checkpoint.keep, epoch = run->position.epoch;
-    if (keep == 0) return;
-    char *name = text_format("checkpoint-%lld.safetensors", (long long)epoch);
-    link_checkpoint(run, name);
+    char *name = epoch_name(epoch), *path = folder_file(&run->folder, name);
     free(name);
+    return path;
+}
+
+/* Where this epoch's checkpoint is kept, the oldest one goes. A resumed run does it again: the process before
+ * may have died in between. */
+static void forget_epoch(const struct run *run)
+{
     const struct field_every *every = &run->setup->settings->checkpoint.every;
     int64_t stride = every->unit == UNIT_EPOCHS && every->amount > 1 ? (int64_t)every->amount : 1;
-    name = text_format("checkpoint-%lld.safetensors", (long long)(epoch - keep * stride));
-    char *path = folder_file(&run->folder, name);
-    unlink(path);
-    free(path);
-    free(name);
+    int64_t keep = run->setup->settings->checkpoint.keep, epoch = run->position.epoch;
+    if (!run->folder.path || keep == 0) return;
+    char *newest = epoch_path(run, epoch), *oldest = epoch_path(run, epoch - keep * stride);
+    if (access(newest, F_OK) == 0) unlink(oldest);
+    free(oldest);
+    free(newest);
 }
 
 static void save_epoch(struct run *run, bool best)
 {
-    bool due = epoch_checkpoint_due(run);
+    bool due = epoch_checkpoint_due(run), keep = due && run->setup->settings->checkpoint.keep > 0;
     if (!run->folder.path || (!due && !best)) return;
-    if (!save_and_go_on(run)) return;
-    if (best) link_checkpoint(run, CHECKPOINT_BEST);
-    if (due) keep_epoch(run);
+    char *name = epoch_name(run->position.epoch);
+    const char *also[3] = {NULL};          /* ended by NULL */
+    int count = 0;
+    if (best) also[count++] = CHECKPOINT_BEST;
+    if (keep) also[count++] = name;
+    save_and_go_on(run, also);
+    free(name);
 }
 
 /* The end of an epoch. */
@@ -252,6 +256,7 @@ static enum status begin_epoch(struct run *run)
     run->seconds_before = run->position.seconds;
     run->resumed_at = run->told = clock_seconds();
     run->images_since_told = 0;
+    if (run->position.batch == 0) forget_epoch(run);
     if (run->position.epoch >= run->setup->settings->train.epochs) return OK;
     return loader_start(run->loader, run->position.epoch, run->position.batch);
 }
@@ -287,7 +292,7 @@ static enum status say_stopped(const struct run *run)
 static enum status finish(struct run *run, enum verdict verdict)
 {
     bool stopped = verdict == STOP || verdict == MAX_TIME;
-    TRY(run_save(run));
+    TRY(run_save(run, NULL));
     TRY(report_end(run, verdict_name[verdict]));
     return stopped ? say_stopped(run) : OK;
 }
@@ -298,7 +303,7 @@ static enum status obey(struct run *run)
     bool asked = signals_checkpoint();
     if (asked || step_checkpoint_due(run, 0)) {
         while (run->flying > 0) TRY(collect(run));
-        save_and_go_on(run);
+        save_and_go_on(run, NULL);
     }
     if (asked) log_info("checkpoint on request after step %lld", (long long)run->state.step);
     if (signals_status()) report_status(run);

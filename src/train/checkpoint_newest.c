@@ -1,0 +1,101 @@
+/* checkpoint_newest.c: which checkpoint of a folder a run goes on from. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "train/checkpoint.h"
+#include "train/durable.h"
+
+int64_t checkpoint_serial(const char *path)
+{
+    struct safetensors file;
+    struct reason reason;
+    if (!safetensors_open(path, &file, &reason)) return -1;
+    const char *text = safetensors_value(&file, "serial");
+    int64_t serial = text ? strtoll(text, NULL, 10) : 0;
+    safetensors_close(&file);
+    return serial > 0 ? serial : 0;
+}
+
+/* A link that leads nowhere is there too: it stands where a checkpoint was. */
+static bool there(const char *path)
+{
+    struct stat status;
+    return lstat(path, &status) == 0;
+}
+
+bool checkpoint_exists(const char *folder)
+{
+    static const char *const names[] = {CHECKPOINT_LAST, CHECKPOINT_PREVIOUS, CHECKPOINT_BEST};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = durable_path(folder, names[i]);
+        bool exists = there(path);
+        free(path);
+        if (exists) return true;
+    }
+    return false;
+}
+
+/* Gives an unusable file another name, at which one that stands there already gives way. */
+static enum status set_aside(const char *path, const char *folder)
+{
+    if (!there(path)) return OK;
+    char *aside = durable_path(folder, CHECKPOINT_UNUSABLE);
+    remove(aside);
+    enum status status = durable_rename(path, aside);
+    if (status == OK) log_warning("%s is kept as %s", path, aside);
+    free(aside);
+    return status;
+}
+
+static enum status open_previous(const char *folder, const char *last, const char *previous,
+                                 const struct reason *why, struct safetensors *file)
+{
+    struct reason reason;
+    log_warning("%s %s", last, why->text);
+    if (!checkpoint_open(previous, file, &reason))
+        return fail(BAD_CHECKPOINT, "%s %s; there is no good checkpoint to resume from", previous,
+                    reason.text);
+    log_warning("resuming from %s instead", previous);
+    enum status status = set_aside(last, folder);
+    if (status != OK) safetensors_close(file);
+    return status;
+}
+
+/* The last one is good, but the previous one was written after it: somebody has exchanged them. */
+static void take_newer(const char *last, const char *previous, struct safetensors *file)
+{
+    struct safetensors newer;
+    struct reason reason;
+    if (checkpoint_serial(previous) <= checkpoint_serial(last)) return;
+    log_warning("%s was written before %s", last, previous);
+    if (!checkpoint_open(previous, &newer, &reason)) {
+        log_warning("%s %s", previous, reason.text);
+        return;
+    }
+    log_warning("resuming from %s instead", previous);
+    safetensors_close(file);
+    *file = newer;
+}
+
+enum status checkpoint_open_newest(const char *folder, struct safetensors *file)
+{
+    char *last = durable_path(folder, CHECKPOINT_LAST);
+    char *previous = durable_path(folder, CHECKPOINT_PREVIOUS);
+    struct reason reason;
+    enum status status = OK;
+    if (!checkpoint_exists(folder))
+        status = fail(BAD_CHECKPOINT, "%s: there is no checkpoint to resume from", folder);
+    else if (checkpoint_open(last, file, &reason))
+        take_newer(last, previous, file);
+    else
+        status = open_previous(folder, last, previous, &reason, file);
+    free(previous);
+    free(last);
+    return status;
+}
