@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -71,6 +72,39 @@ static void json_replaces_what_is_not_utf8(void **state)
     expect_json("\xc0\xaf", "\"\\ufffd\\ufffd\"");                 /* overlong */
     expect_json("\xed\xa0\x80", "\"\\ufffd\\ufffd\\ufffd\"");      /* surrogate */
     expect_json("\xf4\x90\x80\x80", "\"\\ufffd\\ufffd\\ufffd\\ufffd\"");
+}
+
+/* Names from files are shown, not obeyed. */
+static void terminals_are_not_steered(void **state)
+{
+    (void)state;
+    char out[64], small[8];
+    assert_string_equal(text_visible("plain \xc3\xa9\t\xf0\x9f\x90\x88", out, sizeof out),
+                        "plain \xc3\xa9\t\xf0\x9f\x90\x88");
+    assert_string_equal(text_visible("\x1b[2J\r\n\x7f\b", out, sizeof out), "\\x1b[2J\\x0d\\x0a\\x7f\\x08");
+    assert_string_equal(text_visible("\xc2\x9b" "31m \x9b \xff\xc3", out, sizeof out),
+                        "\\x9b31m \\x9b \\xff\\xc3");
+    assert_string_equal(text_visible("abc\x1b\x1b", small, sizeof small), "abc\\x1b");
+    assert_string_equal(text_visible("", small, sizeof small), "");
+    expect_json("\xc2\x9b", "\"\\u009b\"");
+}
+
+static void heard(void *context, enum log_level level, const char *line)
+{
+    (void)level;
+    text_add(context, "[%s]", line);
+}
+
+static void log_lines_are_what_they_seem(void **state)
+{
+    (void)state;
+    struct text text = {0};
+    log_set_sink((struct log_sink){heard, &text});
+    log_detail("a '%s' b", "x\namptrain: \x1b[31mall is well\r");
+    log_detail("two\nlines\n");
+    log_set_sink((struct log_sink){NULL, NULL});
+    assert_string_equal(text.data, "[a 'x\n  amptrain: \\x1b[31mall is well\\x0d' b][two\n  lines\n]");
+    text_free(&text);
 }
 
 static void json_numbers_read_back(void **state)
@@ -225,6 +259,8 @@ int main(void)
         cmocka_unit_test(json_escapes),
         cmocka_unit_test(json_keeps_utf8),
         cmocka_unit_test(json_replaces_what_is_not_utf8),
+        cmocka_unit_test(terminals_are_not_steered),
+        cmocka_unit_test(log_lines_are_what_they_seem),
         cmocka_unit_test(json_numbers_read_back),
         cmocka_unit_test(json_has_no_infinity),
         cmocka_unit_test(nearest_finds_slips),

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "status.h"
+#include "text.h"
 
 static struct {
     pthread_mutex_t lock;
@@ -45,13 +46,29 @@ void log_set_curtain(void (*wipe)(void *context), void *context)
     pthread_mutex_unlock(&state.lock);
 }
 
+#define LINE_ROOM 4096
+
+/* Lines after the first are indented: what comes from elsewhere cannot pass for a message of its own. */
+static void make_visible(char *said, char line[LINE_ROOM])
+{
+    char *rest = said, *part = strsep(&rest, "\n");
+    text_visible(part, line, LINE_ROOM);
+    while ((part = strsep(&rest, "\n"))) {
+        size_t length = strlen(line);
+        if (length + 4 > LINE_ROOM) return;
+        strcpy(line + length, *part ? "\n  " : "\n");
+        text_visible(part, line + strlen(line), LINE_ROOM - strlen(line));
+    }
+}
+
 static void log_write(enum log_level level, const char *format, va_list arguments)
     __attribute__((format(printf, 2, 0)));
 
 static void log_write(enum log_level level, const char *format, va_list arguments)
 {
-    char line[4096];
-    vsnprintf(line, sizeof line, format, arguments);
+    char said[LINE_ROOM], line[LINE_ROOM];
+    vsnprintf(said, sizeof said, format, arguments);
+    make_visible(said, line);
     pthread_mutex_lock(&state.lock);
     if (level <= state.level) {
         if (state.wipe) state.wipe(state.wipe_context);

@@ -58,6 +58,38 @@ static int utf8_length(const unsigned char *s)
     return length;
 }
 
+/* Whether the character of so many bytes steers a terminal: C0, DEL, and C1 as UTF-8 has it. */
+static bool is_control(const unsigned char *s, int length)
+{
+    return (length == 1 && (s[0] < 0x20 || s[0] == 0x7f)) || (length == 2 && s[0] == 0xc2 && s[1] < 0xa0);
+}
+
+/* One character of `s` as text_visible has it, in `shown`; returns how many bytes of `s` it is. */
+static int show_character(const unsigned char *s, char shown[8])
+{
+    int length = utf8_length(s);
+    if (s[0] == '\t' || (length > 0 && !is_control(s, length)))
+        snprintf(shown, 8, "%.*s", length, (const char *)s);
+    else
+        snprintf(shown, 8, "\\x%02x", s[length == 2]);
+    return length ? length : 1;
+}
+
+const char *text_visible(const char *value, char *out, size_t room)
+{
+    size_t length = 0;
+    for (const unsigned char *s = (const unsigned char *)value; *s;) {
+        char shown[8];
+        s += show_character(s, shown);
+        size_t more = strlen(shown);
+        if (length + more >= room) break;
+        memcpy(out + length, shown, more);
+        length += more;
+    }
+    out[length] = '\0';
+    return out;
+}
+
 static void text_json_character(struct text *text, const unsigned char *s, int length)
 {
     static const char short_escapes[] = "\"\"\\\\\bb\ff\nn\rr\tt";
@@ -67,7 +99,7 @@ static void text_json_character(struct text *text, const unsigned char *s, int l
             return;
         }
     if (length == 0) text_add(text, "\\ufffd");
-    else if (s[0] < 0x20 || s[0] == 0x7f) text_add(text, "\\u%04x", s[0]);
+    else if (is_control(s, length)) text_add(text, "\\u%04x", s[length - 1]);
     else text_add(text, "%.*s", length, (const char *)s);
 }
 

@@ -14,6 +14,10 @@ struct text {
 void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_free(struct text *text);
 
+/* `value` as a terminal may be sent it, in `out`, cut where `room` ends; returns `out`. Control characters and
+ * bytes that are not UTF-8 become \xNN: no name out of a file moves the cursor, changes colours or types. */
+const char *text_visible(const char *value, char *out, size_t room);
+
 /* JSON. The caller writes braces, commas and keys by text_add; these write values.
  * Strings are escaped and invalid UTF-8 is replaced; numbers are "%.9g", what is not finite is null. */
 void text_json_string(struct text *text, const char *value);
