@@ -143,6 +143,39 @@ static bool read_index(FILE *file, struct index_header *header, struct listing *
            checksum(*header, listing, &(struct listing){0}) == header->crc;
 }
 
+/* Whether a name is there, and leads to no place above the root; the root's own is empty. */
+static bool is_name(const struct listing *listing, uint64_t at, bool may_be_root)
+{
+    if (at >= listing->bytes) return false;
+    const char *name = listing->names + at;
+    if (*name == '/' || (*name == '\0' && !may_be_root)) return false;
+    for (const char *part = name; *part; part += strcspn(part, "/"), part += *part == '/')
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || part[2] == '\0')) return false;
+    return true;
+}
+
+/* A checksum is easily made to fit: nothing that the file says is believed. */
+static bool makes_sense(const struct index_header *header, const struct listing *listing)
+{
+    if (listing->bytes == 0 || listing->names[listing->bytes - 1] != '\0') return false;
+    if (header->root >= listing->bytes || header->class_count < 1 || header->class_count > INT_MAX)
+        return false;
+    uint64_t at = header->classes, class = 0;
+    for (uint64_t i = 0; i < header->class_count; i++) {
+        if (!is_name(listing, at, false) || strchr(listing->names + at, '/')) return false;
+        at += strlen(listing->names + at) + 1;
+    }
+    for (size_t i = 0; i < listing->folder_count; i++)
+        if (!is_name(listing, listing->folders[i].name, true)) return false;
+    for (size_t i = 0; i < listing->count; i++) {
+        const struct listed *file = &listing->files[i];
+        if (!is_name(listing, file->name, false) || file->class < class) return false;
+        class = file->class;
+        if (class >= header->class_count) return false;
+    }
+    return true;
+}
+
 static bool is_unchanged(const char *root, const struct listing *listing)
 {
     for (size_t i = 0; i < listing->folder_count; i++) {
@@ -157,7 +190,6 @@ static bool is_unchanged(const char *root, const struct listing *listing)
     return true;
 }
 
-/* The checksum is right, so that names and numbers are those that were written. */
 static void take_classes(const struct index_header *header, struct listing *listing)
 {
     const char *name = listing->names + header->classes;
@@ -173,8 +205,8 @@ bool listing_recall(const char *root, const char *cache, struct listing *listing
     FILE *file = path ? fopen(path, "rb") : NULL;
     struct listing read = {0};
     struct index_header header;
-    bool good = file && read_index(file, &header, &read) && strcmp(read.names + header.root, real) == 0 &&
-                is_unchanged(root, &read);
+    bool good = file && read_index(file, &header, &read) && makes_sense(&header, &read) &&
+                strcmp(read.names + header.root, real) == 0 && is_unchanged(root, &read);
     if (file) fclose(file);
     if (good) {
         take_classes(&header, &read);

@@ -181,6 +181,33 @@ static void a_garbled_memory_is_no_memory(void **state)
     case_remove(cache);
 }
 
+/* Anybody can compute a checksum. */
+static void a_memory_that_leads_elsewhere_is_no_memory(void **state)
+{
+    (void)state;
+    static const char *const elsewhere[] = {"../x", "/etc/passwd", "class05/../../x", "class05/..", ""};
+    char *cache = case_folder();
+    struct listing listing, recalled;
+    char *root = remembered_tree(cache, &listing);
+    uint64_t good = listing.files[0].name;
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
+        listing.files[0].name = listing_name(&listing, elsewhere[i]);
+        listing_remember(root, cache, &listing);
+        assert_false(listing_recall(root, cache, &recalled));
+    }
+    listing.files[0].name = good;
+    listing.files[0].class = (unsigned)listing.class_count;
+    listing_remember(root, cache, &listing);
+    assert_false(listing_recall(root, cache, &recalled));
+    listing.files[0].class = 0;
+    listing_remember(root, cache, &listing);
+    assert_true(listing_recall(root, cache, &recalled));
+    listing_free(&recalled);
+    listing_free(&listing);
+    case_remove(root);
+    case_remove(cache);
+}
+
 static void long_listings_are_remembered_by_themselves(void **state)
 {
     (void)state;
@@ -210,6 +237,7 @@ int main(void)
         cmocka_unit_test(a_changed_folder_is_listed_again),
         cmocka_unit_test(what_has_just_changed_is_not_remembered),
         cmocka_unit_test(a_garbled_memory_is_no_memory),
+        cmocka_unit_test(a_memory_that_leads_elsewhere_is_no_memory),
         cmocka_unit_test(long_listings_are_remembered_by_themselves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
