@@ -8,6 +8,9 @@
 #include "base/status.h"
 #include "data/image.h"
 
+/* More classes than that are taken for an accident or an attack: each costs memory for its name. */
+#define CLASSES_MAX 1000000
+
 enum split { SPLIT_TRAIN, SPLIT_VAL };
 
 struct dataset_options {

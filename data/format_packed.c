@@ -69,7 +69,8 @@ static bool check_header(const struct shard *shard, const struct packed_header *
         !lies_within(shard, header->names_at, header->names_bytes, 1) || header->index_at % 8 != 0)
         return because(reason, "%s: the index lies outside of the file", shard->path);
     if ((header->channels != 1 && header->channels != 3) || header->classes < 1 ||
-        header->classes > header->names_bytes)
+        header->classes > header->names_bytes || header->classes > CLASSES_MAX ||
+        (header->h > 0) != (header->w > 0))
         return because(reason, "%s: the header makes no sense", shard->path);
     return true;
 }
@@ -86,7 +87,7 @@ static bool check_entries(const struct shard *shard, const struct packed_header 
         bool good = lies_within(shard, entry->at, entry->bytes, 1) && entry->label < header->classes &&
                     (raw || entry->kind == PACKED_FILE);
         good = good && (!raw || (uint64_t)entry->h * entry->w == entry->bytes / header->channels);
-        good = good && (!raw || entry->bytes % header->channels == 0);
+        good = good && (!raw || (entry->h > 0 && entry->w > 0 && entry->bytes % header->channels == 0));
         if (!good || (header->h && (!raw || entry->h != header->h || entry->w != header->w)))
             return because(reason, "%s: the entry of image %llu makes no sense", shard->path,
                            (unsigned long long)i);
@@ -164,8 +165,9 @@ static bool read_label(const struct shard *shard, const struct tar_member *membe
     while (digits < member->bytes && digits < 7 && text[digits] >= '0' && text[digits] <= '9')
         value = value * 10 + text[digits++] - '0';
     bool ended = digits == member->bytes || strchr("\r\n ", text[digits]);
-    if (digits == 0 || !ended)
-        return because(reason, "%s: %.100s is not a class's number", shard->path, member->name);
+    if (digits == 0 || !ended || value >= CLASSES_MAX)
+        return because(reason, "%s: %.100s is not a class's number, from 0 to %d", shard->path, member->name,
+                       CLASSES_MAX - 1);
     *label = (uint32_t)value;
     return true;
 }

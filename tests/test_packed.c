@@ -172,6 +172,24 @@ static void changed_bytes_are_noticed(void **state)
     case_remove(folder);
 }
 
+/* A set of images of no pixels, all of one size, would be one of images of any size. */
+static void empty_images_are_refused(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
+    struct packed_writer *writer;
+    struct dataset dataset;
+    assert_int_equal(packed_create(path, 3, names, 3, &writer), OK);
+    struct packed_entry entry = {.kind = PACKED_RAW, .h = 0, .w = 7};
+    assert_int_equal(packed_add(writer, entry, "", 0), OK);
+    assert_int_equal(packed_finish(writer), OK);
+    packed_free(writer);
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "makes no sense"));
+    free(path);
+    case_remove(folder);
+}
+
 static void shards_must_agree(void **state)
 {
     (void)state;
@@ -302,6 +320,10 @@ static void broken_tar_archives_are_refused(void **state)
     run_in(folder, "tar -cf x.tar 03.png 03.cls");
     assert_int_equal(open_at(path, &dataset), BAD_DATA);
     assert_non_null(strstr(case_log(), "03.cls is not a class's number"));
+    case_write(folder, "03.cls", "1000000", 7);
+    run_in(folder, "tar -cf x.tar 03.png 03.cls");
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "03.cls is not a class's number, from 0 to 999999"));
     run_in(folder, "tar -cf x.tar 00.png 03.png a/01.png a/01.cls");
     assert_int_equal(open_at(path, &dataset), OK);
     assert_int_equal(dataset.count, 1);
@@ -316,6 +338,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(raw_images_come_back),       cmocka_unit_test(shards_are_one_data_set),
         cmocka_unit_test(files_come_back_as_they_are), cmocka_unit_test(changed_bytes_are_noticed),
+        cmocka_unit_test(empty_images_are_refused),
         cmocka_unit_test(shards_must_agree),          cmocka_unit_test(tar_archives_of_every_kind),
         cmocka_unit_test(tar_names_can_be_long),      cmocka_unit_test(broken_tar_archives_are_refused),
     };
