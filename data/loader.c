@@ -102,12 +102,13 @@ static int64_t index_of(const struct loader *loader, int64_t i)
     return loader->options.subset ? loader->options.subset[i] : i;
 }
 
-static int64_t index_at(const struct loader *loader, int64_t place)
+int64_t loader_image(const struct loader *loader, const struct batch *batch, int place)
 {
     const struct loader_options *options = &loader->options;
+    int64_t at = batch->first + place;
     if (options->training && options->shuffle)
-        place = loader_permute(options->seed, (uint64_t)loader->epoch, options->count, place);
-    return index_of(loader, place);
+        at = loader_permute(options->seed, (uint64_t)batch->epoch, options->count, at);
+    return index_of(loader, at);
 }
 
 /* Images */
@@ -231,7 +232,7 @@ static void fill_place(struct worker *worker, struct slot *slot, int place)
     struct loader *loader = worker->loader;
     void *out = (char *)slot->batch.images + (size_t)place * loader->image_bytes;
     int32_t *label = &slot->batch.labels[place];
-    int64_t index = index_at(loader, slot->batch.first + place);
+    int64_t index = loader_image(loader, &slot->batch, place);
     struct reason reason;
     if (load_image(worker, index, index, out, label, &reason)) return;
     count_bad(loader, slot);

@@ -80,6 +80,9 @@ enum status loader_start(struct loader *loader, int64_t epoch, int64_t first);
 enum status loader_next(struct loader *loader, struct batch **batch, double *wait_seconds);
 void loader_return(struct loader *loader, struct batch *batch);
 
+/* The dataset's index of the image that belongs at a place of a batch that is out. */
+int64_t loader_image(const struct loader *loader, const struct batch *batch, int place);
+
 /* Different images that could not be used since loader_open. */
 int64_t loader_bad_images(const struct loader *loader);
 

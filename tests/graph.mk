@@ -30,6 +30,10 @@ check_PROGRAMS += tests/test_exec
 tests_test_exec_SOURCES = tests/test_exec.c $(NET)
 tests_test_exec_LDADD = $(GRAPH_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_inject
+tests_test_inject_SOURCES = tests/test_inject.c tests/rounds.h $(NET)
+tests_test_inject_LDADD = $(GRAPH_LIBS) -lcmocka
+
 check_PROGRAMS += tests/test_plans
 tests_test_plans_SOURCES = tests/test_plans.c
 tests_test_plans_LDADD = $(GRAPH_LIBS) -lcmocka

@@ -30,6 +30,16 @@ exits_with() {
     [ "$got" = "$wanted" ] || { echo "exit status $got, not $wanted"; return 1; }
 }
 
+# says STATUS WORDS COMMAND...: it exits with STATUS and its standard error has WORDS.
+says() {
+    wanted=$1 words=$2; shift 2
+    got=0
+    "$@" >out 2>err || got=$?
+    cat err
+    [ "$got" = "$wanted" ] || { echo "exit status $got, not $wanted"; return 1; }
+    grep -qF -e "$words" err || { echo "not said: $words"; return 1; }
+}
+
 # skip NAME REASON: a case that cannot be tried here.
 skip() {
     cases=$((cases + 1))

@@ -3,15 +3,6 @@
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
-# says STATUS WORDS COMMAND...: it exits with STATUS and its standard error has WORDS.
-says() {
-    wanted=$1 words=$2; shift 2
-    got=0
-    "$@" >out 2>err || got=$?
-    cat err
-    [ "$got" = "$wanted" ] || { echo "exit status $got, not $wanted"; return 1; }
-    grep -qF -e "$words" err || { echo "not said: $words"; return 1; }
-}
 run() { "$AMPTRAIN" -q -c run.ini "$@"; }
 
 # Usage and configuration: 2.

@@ -303,7 +303,7 @@ static void test_skipped_step(void **state)
     for (int s = 0; s < 3; s++) {
         struct graph graph = net_graph(net_mixed, true);
         struct net net;
-        struct reason finding;
+        struct exec_finding finding;
         net_open(&net, &graph, &(struct net_options){.batch = 6, .slices = 2, .storage = storages[s],
                                                      .training = true, .ema = true});
         assert_int_equal(net_run(&net, 0.02), OK);
@@ -315,7 +315,9 @@ static void test_skipped_step(void **state)
         assert_int_equal(exec_state(net.exec)->updates, 1);
         assert_store_is(&net, before);
         assert_int_equal(exec_diagnose(net.exec, &finding), OK);
-        assert_string_equal(finding.text, "the input image 4 of the batch holds Inf");
+        assert_string_equal(finding.what.text, "the images hold Inf");
+        assert_int_equal(finding.first, 4);
+        assert_int_equal(finding.last, 4);
         assert_store_is(&net, before);
         free(before);
         net_close(&net);
@@ -366,12 +368,12 @@ static void finding_is(const char *param, float value, enum dtype storage, const
 {
     struct graph graph = net_graph(net_mixed, false);
     struct net net;
-    struct reason finding;
+    struct exec_finding finding;
     net_open(&net, &graph, &(struct net_options){.batch = 4, .storage = storage, .training = true});
     if (param) fill_param(&net, param, value);
     assert_int_equal(net_run(&net, 0), OK);
     assert_int_equal(exec_diagnose(net.exec, &finding), OK);
-    assert_string_equal(finding.text, expected);
+    assert_string_equal(finding.what.text, expected);
     net_close(&net);
     graph_free(&graph);
 }
@@ -392,12 +394,12 @@ static void test_diagnose_backward(void **state)
     (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct net net;
-    struct reason finding;
+    struct exec_finding finding;
     net_open(&net, &graph, &(struct net_options){.batch = 4, .storage = F16, .training = true, .scale = 1e7});
     assert_int_equal(net_run(&net, 0), OK);
     assert_int_equal(exec_state(net.exec)->skipped, 1);
     assert_int_equal(exec_diagnose(net.exec, &finding), OK);
-    assert_string_equal(finding.text, "loss backward: d fc holds Inf");
+    assert_string_equal(finding.what.text, "loss backward: d fc holds Inf");
     net_close(&net);
     graph_free(&graph);
 }

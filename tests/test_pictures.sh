@@ -20,14 +20,6 @@ epochs = 1
 tensorboard = no
 END_OF_INI
 pictures() { "$AMPTRAIN" -q -c pictures.ini "$@"; }
-says() {
-    wanted=$1 words=$2; shift 2
-    got=0
-    "$@" >out 2>err || got=$?
-    cat err
-    [ "$got" = "$wanted" ] || { echo "exit status $got, not $wanted"; return 1; }
-    grep -qF -e "$words" err || { echo "not said: $words"; return 1; }
-}
 
 ok "pictures of any size train without a word about cuts" pictures -o run
 ok "... in random parts" grep -q '^scale = 0.08,1$' run/config.ini

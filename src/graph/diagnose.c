@@ -38,25 +38,51 @@ static enum finding scan_value(const struct exec *exec, int id)
     return scan_range(exec, id, 0, shape_count(value->shape));
 }
 
-/* Images are looked at one by one, so that the one at fault can be named. */
-static bool find_input(const struct exec *exec, struct reason *reason)
+/* All images of the batch, or of one micro-batch. */
+static struct exec_finding found_in(const struct program *program, int slice)
 {
-    const struct program *program = exec->program;
-    struct shape one = program->values[program->images].shape;
-    one.n = 1;
-    for (int image = 0; image < program->batch; image++) {
-        enum finding finding = scan_range(exec, program->images, image * shape_count(one), shape_count(one));
-        if (finding == FINITE) continue;
-        because(reason, "the input image %d of the batch holds %s", image, finding_names[finding]);
-        return true;
-    }
-    return false;
+    int images = program->batch / program->slices;
+    if (slice < 0) return (struct exec_finding){.last = program->batch - 1};
+    return (struct exec_finding){.first = slice * images, .last = (slice + 1) * images - 1};
 }
 
-static bool find_param(const struct exec *exec, struct reason *reason)
+/* Whether a value has a part for each image, of which there are then `images`. */
+static bool is_by_image(const struct value *value, int images)
+{
+    return value->shape.rank == 4 && value->shape.n == images && value->kind != KIND_PARAM_GRADIENT;
+}
+
+/* The images of the value that hold what is not finite, where it is known that some do. */
+static void narrow(const struct exec *exec, int id, struct exec_finding *found)
+{
+    struct shape one = exec->program->values[id].shape;
+    int images = found->last - found->first + 1, first = -1, last = -1;
+    if (!is_by_image(&exec->program->values[id], images)) return;
+    one.n = 1;
+    for (int i = 0; i < images; i++) {
+        if (scan_range(exec, id, i * shape_count(one), shape_count(one)) == FINITE) continue;
+        if (first < 0) first = i;
+        last = i;
+    }
+    if (first < 0) return;
+    found->last = found->first + last;
+    found->first += first;
+}
+
+/* What the batch brought: images, and targets that are not labels. */
+static bool find_input(const struct exec *exec, int id, const char *what, struct exec_finding *found)
+{
+    enum finding finding = scan_value(exec, id);
+    if (finding == FINITE) return false;
+    *found = found_in(exec->program, -1);
+    because(&found->what, "the %s %s", what, finding_names[finding]);
+    narrow(exec, id, found);
+    return true;
+}
+
+static bool find_master(const struct exec *exec, struct exec_finding *found)
 {
     const struct store *store = exec->options.store;
-    const struct program *program = exec->program;
     for (int p = 0; p < store->layout.count; p++) {
         const struct op_param *spec = &store->graph->params[p].spec;
         if (spec->dtype != F32) continue;
@@ -65,47 +91,135 @@ static bool find_param(const struct exec *exec, struct reason *reason)
         enum finding finding = read ? scan(numbers, shape_count(spec->shape)) : FINITE;
         free(numbers);
         if (finding == FINITE) continue;
-        because(reason, "parameter %s holds %s", store->graph->params[p].name, finding_names[finding]);
+        because(&found->what, "parameter %s holds %s", store->graph->params[p].name, finding_names[finding]);
         return true;
     }
-    for (int v = 0; v < program->value_count; v++) {
-        const struct value *value = &program->values[v];
+    return false;
+}
+
+static bool find_copy(const struct exec *exec, struct exec_finding *found)
+{
+    for (int v = 0; v < exec->program->value_count; v++) {
+        const struct value *value = &exec->program->values[v];
         enum finding finding = value->home == HOME_PARAM && value->low ? scan_value(exec, v) : FINITE;
         if (finding == FINITE) continue;
-        because(reason, "parameter %s holds %s as %s", value->name, finding_names[finding],
+        because(&found->what, "parameter %s holds %s as %s", value->name, finding_names[finding],
                 dtype_table[value->dtype].name);
         return true;
     }
     return false;
 }
 
-static bool find_output(const struct exec *exec, int i, struct reason *reason)
+static bool find_param(const struct exec *exec, struct exec_finding *found)
 {
-    const struct instruction *at = &exec->program->instructions[i];
+    *found = found_in(exec->program, -1);
+    return find_master(exec, found) || find_copy(exec, found);
+}
+
+static bool find_output(const struct exec *exec, int i, struct exec_finding *found)
+{
+    const struct program *program = exec->program;
+    const struct instruction *at = &program->instructions[i];
     for (int k = 0; k < at->write_count; k++) {
         enum finding finding = scan_value(exec, at->writes[k]);
         if (finding == FINITE) continue;
         bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;
-        const char *what = output ? "output" : exec->program->values[at->writes[k]].name;
-        because(reason, "%s: %s holds %s", at->name, what, finding_names[finding]);
+        const char *what = output ? "output" : program->values[at->writes[k]].name;
+        *found = found_in(program, at->slice);
+        because(&found->what, "%s: %s holds %s", at->name, what, finding_names[finding]);
+        narrow(exec, at->writes[k], found);
         return true;
     }
     return false;
 }
 
-enum status exec_diagnose(struct exec *exec, struct reason *finding)
+/* The last batch once more, up to the update. `see` is shown each instruction after it has run, until it has
+ * seen enough. */
+static enum status repeat(struct exec *exec, bool (*see)(const struct exec *exec, int i, void *context),
+                          void *context)
 {
     const struct device_backend *backend = exec->device->backend;
-    struct reason found = {""};
     TRY(backend->finish(exec->device));
-    bool done = find_input(exec, &found) || find_param(exec, &found);
     exec_bind(exec, exec->last);
-    for (int i = 0; !done && i < exec->program->count; i++) {
+    for (int i = 0; i < exec->program->count; i++) {
         if (exec->program->instructions[i].phase == PHASE_UPDATE) break;
         TRY(exec_step(exec, i));
         TRY(backend->finish(exec->device));
-        done = find_output(exec, i, &found);
+        if (see(exec, i, context)) break;
+    }
+    return OK;
+}
+
+static const struct exec_finding nothing = {.last = -1};
+
+enum status exec_check_params(const struct exec *exec, struct exec_finding *finding)
+{
+    struct exec_finding found;
+    TRY(exec->device->backend->finish(exec->device));
+    *finding = find_param(exec, &found) ? found : nothing;
+    return OK;
+}
+
+static bool see_finite(const struct exec *exec, int i, void *found)
+{
+    return find_output(exec, i, found);
+}
+
+enum status exec_diagnose(struct exec *exec, struct exec_finding *finding)
+{
+    const struct program *program = exec->program;
+    struct exec_finding found = nothing;
+    TRY(exec->device->backend->finish(exec->device));
+    bool done = find_input(exec, program->images, "images hold", &found) ||
+                find_input(exec, program->labels, "targets hold", &found) || find_param(exec, &found);
+    if (!done) {
+        found = nothing;
+        TRY(repeat(exec, see_finite, &found));
     }
     *finding = found;
     return OK;
+}
+
+/* Most tensors that are not zero show it at once. */
+static bool is_zero(const struct exec *exec, int id)
+{
+    int64_t count = shape_count(exec->program->values[id].shape);
+    float *numbers = memory_new(CHUNK, sizeof *numbers);
+    bool zero = true;
+    for (int64_t at = 0, length = 64; zero && at < count; at += length, length = CHUNK) {
+        length = count - at < length ? count - at : length;
+        zero = exec_fetch(exec, id, at, length, numbers) == OK;
+        for (int64_t i = 0; zero && i < length; i++) zero = numbers[i] == 0;
+    }
+    free(numbers);
+    return zero;
+}
+
+enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero)
+{
+    TRY(exec->device->backend->finish(exec->device));
+    *zero = is_zero(exec, exec->program->gradients[param]);
+    return OK;
+}
+
+/* By node: micro-batches in which its output was zero. */
+static bool see_silent(const struct exec *exec, int i, void *silent)
+{
+    const struct instruction *at = &exec->program->instructions[i];
+    if (at->phase == PHASE_FORWARD && at->node >= 0) ((int *)silent)[at->node] += is_zero(exec, at->y);
+    return false;
+}
+
+enum status exec_find_silent(struct exec *exec, struct reason *finding)
+{
+    const struct program *program = exec->program;
+    const struct graph *graph = program->graph;
+    int *silent = memory_new((size_t)graph->count, sizeof *silent);
+    enum status status = repeat(exec, see_silent, silent);
+    *finding = (struct reason){""};
+    for (int n = 0; status == OK && n < graph->count && !finding->text[0]; n++)
+        if (silent[n] == program->slices)
+            because(finding, "%s: output is zero for all images", graph->nodes[n].name);
+    free(silent);
+    return status;
 }

@@ -71,12 +71,29 @@ enum status exec_value(const struct exec *exec, int value, float *host);
 /* Gradients of parameter `param` of the last run, unscaled, before clipping: valid in any exec. */
 enum status exec_gradient(const struct exec *exec, int param, float *host);
 
+/* Where numbers that are not finite come from. */
+struct exec_finding {
+    struct reason what;      /* "layer3.1.conv2 forward: output holds Inf"; empty when all is finite */
+    int first, last;         /* places in the batch of the images that it is in: of those that the tensor
+                              * has a part for, otherwise of the whole micro-batch or batch;
+                              * 0 and -1 when all is finite */
+};
+
 /* Repeats the last batch, which must still be where it was, with the last run's loss scale and
  * without an update, and finds the first instruction that makes a number that is not finite out of
- * finite ones. Images and parameters are looked at first. Meant for after a skipped step, when the
- * parameters are those that it ran with. The state is not touched. `finding` is a sentence
- * ("layer3.1.conv2 forward: output holds Inf"), empty when all is finite. */
-enum status exec_diagnose(struct exec *exec, struct reason *finding);
+ * finite ones. Images, targets and parameters are looked at first. Meant for after a skipped step, when the
+ * parameters are those that it ran with. The state is not touched. */
+enum status exec_diagnose(struct exec *exec, struct exec_finding *finding);
+
+/* The same of parameters alone. */
+enum status exec_check_params(const struct exec *exec, struct exec_finding *finding);
+
+/* Whether a parameter's gradient of the last run is zero in every element; as exec_gradient. */
+enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero);
+
+/* Repeats the last batch likewise and finds the first layer whose output is zero for every image of it:
+ * "relu2: output is zero for all images", or empty. */
+enum status exec_find_silent(struct exec *exec, struct reason *finding);
 
 /* Nanoseconds of each instruction in the last run, when measuring was asked for: each then waits for the one
  * before it, so that on a GPU their sum is more than the run would take. */

@@ -1,18 +1,23 @@
 #include "train/evaluate.h"
 
+#include <math.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "train/clock.h"
+#include "train/health.h"
 #include "train/signals.h"
 
 struct counting {
     const struct setup *setup;
+    const struct images *images;
     const struct step *step;
     const struct evaluate_options *options;
     struct evaluation *sums;
     int64_t top1, top5;
     double loss;
+    bool lost;                   /* it is not finite */
     struct batch *flights[2];    /* queued and not collected, the oldest first */
     int flying;
 };
@@ -76,11 +81,27 @@ static void land(struct counting *counting, struct loader *loader)
     counting->flying--;
 }
 
+/* The first time that the loss is not finite. */
+static enum status diagnose(struct counting *counting, const struct loader *loader, const struct batch *batch)
+{
+    struct exec_finding found;
+    struct text text = {0};
+    if (counting->lost || isfinite(counting->loss)) return OK;
+    counting->lost = true;
+    if (counting->options->lost && *counting->options->lost) return OK;
+    TRY(exec_diagnose(counting->step->exec, &found));
+    health_add(&found, counting->images->dataset, loader, batch, &text);
+    log_warning("evaluation: the loss is not finite: %s", text.data);
+    text_free(&text);
+    return OK;
+}
+
 /* The oldest batch under way. */
 static enum status collect(struct counting *counting, struct loader *loader)
 {
     TRY(exec_collect(counting->step->exec));
     enum status status = count_batch(counting, counting->flights[0]);
+    if (status == OK) status = diagnose(counting, loader, counting->flights[0]);
     land(counting, loader);
     return status;
 }
@@ -111,7 +132,9 @@ enum status evaluate(const struct setup *setup, const struct images *images, con
     struct evaluation sums = {0};
     size_t cells = (size_t)setup->classes * (size_t)setup->classes;
     double start = clock_seconds();
-    struct counting counting = {.setup = setup, .step = step, .options = options, .sums = &sums};
+    struct counting counting = {
+        .setup = setup, .images = images, .step = step, .options = options, .sums = &sums,
+    };
     struct loader *loader;
     TRY(setup_loader(setup, images, false, &loader));
     if (options->confusion) sums.confusion = memory_new(cells, sizeof *sums.confusion);
@@ -128,6 +151,7 @@ enum status evaluate(const struct setup *setup, const struct images *images, con
     sums.top5 = (double)counting.top5 / (double)sums.images;
     sums.loss = counting.loss / (double)sums.images;
     sums.seconds = clock_seconds() - start;
+    if (options->lost) *options->lost = counting.lost;
     *evaluation = sums;
     return OK;
 }

@@ -128,6 +128,7 @@ void run_close(struct run *run)
     step_close(&run->training);
     if (run->store.memory) store_close(&run->store);
     folder_close(&run->folder);
+    health_close(&run->health);
 }
 
 enum status run_save(struct run *run, const char *const *also)

@@ -6,6 +6,7 @@
 #include "train/evaluate.h"
 #include "train/events.h"
 #include "train/folder.h"
+#include "train/health.h"
 #include "train/metrics.h"
 #include "train/progress.h"
 
@@ -33,6 +34,7 @@ struct run {
     struct events events;
     struct progress progress;
     struct position position;
+    struct health health;
     struct step_bytes bytes;
     struct optimizer_state state;       /* after the last step collected */
     struct flight flights[FLIGHTS_MAX]; /* the oldest first */

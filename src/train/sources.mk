@@ -16,6 +16,8 @@ libtrain_a_SOURCES = \
 	src/train/events.h \
 	src/train/folder.c \
 	src/train/folder.h \
+	src/train/health.c \
+	src/train/health.h \
 	src/train/metrics.c \
 	src/train/metrics.h \
 	src/train/places.c \

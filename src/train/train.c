@@ -12,8 +12,6 @@
 #include "train/report.h"
 #include "train/signals.h"
 
-#define STUCK_AGAIN 1000      /* how often it is said again that steps overflow at the lowest scale */
-
 enum verdict { GO_ON, FINISH_EPOCH, DONE, EARLY_STOP, MAX_STEPS, MAX_TIME, STOP };
 
 static const char *const verdict_name[] = {
@@ -65,27 +63,6 @@ static double count_results(struct run *run)
     return sum / images;
 }
 
-/* Names the layer, once, when a skipped step is not something that the loss scale will cure. */
-static enum status diagnose(struct run *run, const struct batch *batch)
-{
-    const struct scaler *scaler = &run->state.scaler;
-    int stuck = step_stuck(run->setup);
-    bool stop = run->setup->settings->train.on_nan == ON_NAN_STOP;
-    if (scaler->floor_overflows < stuck || (scaler->floor_overflows - stuck) % STUCK_AGAIN != 0) return OK;
-    struct reason finding = {""};
-    TRY(exec_diagnose(run->training.exec, &finding));
-    if (finding.text[0] == '\0') because(&finding, "repeated, the step is finite");
-    char what[512];
-    snprintf(what, sizeof what,
-             "step %lld (epoch %lld, images %lld to %lld of its order): gradients are not finite "
-             "at loss scale %g: %s",
-             (long long)run->state.step, (long long)run->position.epoch + 1, (long long)batch->first,
-             (long long)(batch->first + batch->count - 1), (double)scaler->scale, finding.text);
-    if (stop) return fail(FAILED, "%s; train.on_nan=stop ends the run", what);
-    log_warning("%s; such steps are skipped", what);
-    return OK;
-}
-
 static enum status launch(struct run *run)
 {
     struct flight flight = {.rates = step_rates(run->setup, run->state.updates)};
@@ -112,7 +89,7 @@ static enum status count_flight(struct run *run, const struct flight *flight)
     run->position.bad_images += flight->batch->bad;
     run->position.seconds = run->seconds_before + clock_seconds() - run->resumed_at;
     run->images_since_told += flight->batch->count;
-    if (run->state.skipped) TRY(diagnose(run, flight->batch));
+    TRY(health_step(run, flight, report.loss));
     return report_step(run, &report);
 }
 
@@ -220,7 +197,7 @@ static void save_epoch(struct run *run, bool best)
 
 static enum status evaluate_run(struct run *run, struct evaluation *evaluation)
 {
-    const struct evaluate_options options = {0};
+    const struct evaluate_options options = {.lost = &run->health.evaluation_lost};
     bool averages = run->setup->settings->train.ema > 0;
     if (averages) TRY(store_swap_average(&run->store));
     enum status status = evaluate(run->setup, &run->setup->val, &run->evaluation, &options, evaluation);

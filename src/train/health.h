@@ -1,0 +1,35 @@
+/* health.h: whether a run's numbers go where they should. Each thing that goes wrong is said in one line
+ * when it begins, not at every step. */
+#ifndef TRAIN_HEALTH_H
+#define TRAIN_HEALTH_H
+
+#include "base/text.h"
+#include "data/loader.h"
+#include "graph/exec.h"
+
+struct run;
+struct flight;
+
+struct health {
+    bool lost;                   /* the last step's loss was not finite ... */
+    bool evaluation_lost;        /* ... nor that of the last evaluation */
+    int diagnoses;               /* made so far */
+    double norm;                 /* running mean of the logarithms (base 2) of gradient norms ... */
+    int norms;                   /* ... of so many steps */
+    bool exploding;
+    bool broken;                 /* a parameter that is not finite has been named */
+    struct still *still;         /* by parameter; NULL: not looked yet */
+};
+
+void health_close(struct health *health);     /* accepts a zeroed struct */
+
+/* A finding, and the images that it is in by their indices in the data, and files where they have some. */
+void health_add(const struct exec_finding *found, const struct dataset *dataset, const struct loader *loader,
+                const struct batch *batch, struct text *text);
+
+/* After each step, while its batch is still lent: `loss` is the batch's mean. What is known of the step anyway
+ * is looked at every time, gradients and parameters now and then, and only while the device has nothing to do.
+ * FAILED when train.on_nan=stop ends the run. */
+enum status health_step(struct run *run, const struct flight *flight, double loss);
+
+#endif

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Numbers that go wrong in a run are named, each in one line: what is not finite, dead layers, norms that
+# explode.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+# weights FILE TENSOR FLOAT: what one epoch of training left, but FLOAT (four octal bytes) all over TENSOR.
+weights() {
+    header=$(head -c "$((8 + $(od -An -t u8 -N 8 trained.safetensors)))" trained.safetensors | tail -c +9)
+    header=$(echo "$header" | sed 's/"__metadata__":{[^}]*},//')
+    count=$(echo "$header" | wc -c)
+    count=$((count - 1))
+    place=$(echo "$header" | sed "s/.*\"$2\":{[^}]*\"data_offsets\":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/")
+    tensors trained.safetensors >data
+    for at in $(seq "${place% *}" 4 $((${place#* } - 4))); do printf "$3"; done |
+        dd of=data bs=1 seek="${place% *}" conv=notrunc 2>/dev/null
+    printf "\\$(printf %o $((count % 256)))\\$(printf %o $((count / 256)))\0\0\0\0\0\0%s" "$header" >"$1"
+    cat data >>"$1"
+}
+nan='\0\0\300\177' far_below_zero='\0\0\26\304'    # NaN, -600
+
+# once WORDS: the line was said once, to a person and in log.txt.
+once() {
+    cat err
+    [ "$(grep -cF -e "$1" err)" = 1 ] && [ "$(grep -cF -e "$1" run/log.txt)" = 1 ]
+}
+begin() { rm -rf run; "$AMPTRAIN" -q -c run.ini -o run -s model.weights="$@"; }
+
+train run -s train.epochs=1
+"$AMPTRAIN" export -q --weights run/checkpoint-last.safetensors -o trained.safetensors
+weights dead.safetensors conv2.bias "$far_below_zero"
+weights lost.safetensors conv1.weight "$nan"
+weights statistics.safetensors bn1.running_var "$nan"
+
+dead="the gradients of conv1.weight and of 5 more parameters have been zero throughout since step 22"
+ok "a dead layer" says 0 "dead layer: relu2: output is zero for all images; $dead" begin dead.safetensors
+ok "... is said once" once "dead layer"
+ok "a healthy run says nothing" sh -c '
+    "$AMPTRAIN" -q -c run.ini -s amp.init_scale=1024 -s train.epochs=6 2>err; cat err; ! test -s err'
+
+lost="step 1 (epoch 1): the loss is NaN: parameter conv1.weight holds NaN, in 64 images of the batch, from"
+ok "a parameter that is lost, at once" says 0 "$lost" begin lost.safetensors
+ok "... is said once" once "the loss is NaN: "
+ok "... as is the loss scale that it drives down" once "the loss scale is stuck at its lowest, 1: gradients"
+ok "... and evaluation" says 0 "evaluation: the loss is not finite: parameter conv1.weight holds NaN" \
+    "$AMPTRAIN" eval -q -c run.ini --weights lost.safetensors
+ok "... or ends the run" says 1 "$lost" begin lost.safetensors -s train.on_nan=stop
+ok "a statistic, which training never reads" says 0 "step 22: parameter bn1.running_var holds NaN" \
+    begin statistics.safetensors
+ok "... but evaluation does" once "evaluation: the loss is not finite: parameter bn1.running_var holds NaN"
+
+# The learning rate grows ten thousandfold in the first epoch: the norm follows.
+ok "a norm that explodes" says 0 "exploding gradients: their norm is " begin trained.safetensors \
+    -s amp.precision=fp32 -s schedule.name=step -s schedule.warmup=0 -s schedule.milestones=0.7 \
+    -s schedule.gamma=1e4 -s train.clip_norm=0 -s train.epochs=2
+ok "... is said with the parameter, once" once "times what it has been; the largest is that of "
+
+"$top_builddir/tests/make_pictures" pictures
+ok "pictures are named" says 0 "(pictures/" "$AMPTRAIN" -q -c run.ini -s data.format=folder \
+    -s data.train=pictures -s model.weights=lost.safetensors -s model.classes=10 -s train.batch=4 \
+    -s train.epochs=1
+finish
