@@ -1,10 +1,13 @@
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "bench_feed.h"
 #include "cmd.h"
 #include "train/clock.h"
 #include "train/step.h"
@@ -14,11 +17,13 @@ struct bench {
     struct setup setup;
     struct store store;
     struct step step;
-    struct loader *loader;       /* NULL: one made-up batch, again and again */
-    struct exec_batch batch;
+    struct loader *loader;       /* NULL: the made-up batch, again and again */
+    struct exec_batch batch;     /* that one */
     void *images;
     void *labels;
-    int64_t epoch;
+    int64_t epoch;               /* of the loader; -1: none yet */
+    double wait_seconds;         /* for the loader, of the measured steps */
+    struct feed feed;            /* with a loader */
     double *milliseconds;        /* of the measured steps */
     int steps;
     double start_seconds, loss, first_loss;
@@ -51,15 +56,6 @@ static enum status make_batch(struct bench *bench)
     return OK;
 }
 
-static enum status next_batch(struct bench *bench, struct batch **batch)
-{
-    TRY(loader_next(bench->loader, batch, NULL));
-    if (*batch) return OK;
-    TRY(loader_start(bench->loader, ++bench->epoch, 0));
-    TRY(loader_next(bench->loader, batch, NULL));
-    return *batch ? OK : fail(BAD_DATA, "bench: the data have no whole batch");
-}
-
 static void keep_loss(struct bench *bench)
 {
     const float *losses = exec_losses(bench->step.exec);
@@ -71,13 +67,14 @@ static void keep_loss(struct bench *bench)
 static enum status launch(struct bench *bench)
 {
     struct update_rates rates = step_rates(&bench->setup, exec_state(bench->step.exec)->updates);
+    struct exec_batch input = bench->batch;
     struct batch *batch = NULL;
     if (bench->loader) {
-        TRY(next_batch(bench, &batch));
-        bench->batch = (struct exec_batch){.images = batch->images, .labels = batch_targets(batch)};
+        TRY(feed_next(bench->loader, &bench->epoch, &batch, &bench->wait_seconds));
+        input = (struct exec_batch){.images = batch->images, .labels = batch_targets(batch)};
     }
     bench->flights[bench->flying++] = batch;
-    return exec_start(bench->step.exec, &bench->batch, &rates);
+    return exec_start(bench->step.exec, &input, &rates);
 }
 
 static enum status collect(struct bench *bench)
@@ -96,23 +93,63 @@ static enum status measure(struct bench *bench, int warmup)
     int all = warmup + bench->steps, launched = 0;
     double before = clock_seconds();
     for (int i = 0; i < all; i++) {
+        if (i == warmup) bench->wait_seconds = 0;
         while (launched < all && bench->flying < exec_depth(bench->step.exec)) {
             TRY(launch(bench));
             launched++;
         }
         TRY(collect(bench));
         double now = clock_seconds();
-        if (i == 0) bench->start_seconds = clock_since_start();
-        if (i == 0) bench->first_loss = bench->loss;
+        if (bench->start_seconds == 0) {
+            bench->start_seconds = clock_since_start();
+            bench->first_loss = bench->loss;
+        }
         if (i >= warmup) bench->milliseconds[i - warmup] = 1e3 * (now - before);
         before = now;
     }
     return OK;
 }
 
+static double images_per_second(const struct bench *bench)
+{
+    double milliseconds = 0;
+    for (int i = 0; i < bench->steps; i++) milliseconds += bench->milliseconds[i];
+    return 1e3 * bench->steps * bench->setup.batch / milliseconds;
+}
+
+/* What feeds the step by itself, the step by itself, and at last all together, whose times are kept. */
+static enum status measure_feed(struct bench *bench, int warmup)
+{
+    struct feed *feed = &bench->feed;
+    struct loader *loader = bench->loader;
+    bench->loader = NULL;
+    enum status status = measure(bench, warmup);
+    feed->compute = status == OK ? images_per_second(bench) : 0;
+    bench->loader = loader;
+    TRY(status);
+    TRY(feed_measure_copy(&bench->setup, &bench->step.program, &bench->batch, bench->steps, &feed->copy));
+    TRY(feed_measure_loader(&bench->setup, loader, &bench->epoch, bench->steps, &feed->loader));
+    /* What the loader made ready meanwhile is used up first. */
+    TRY(measure(bench, warmup + (int)bench->setup.settings->loader.prefetch));
+    feed->together = images_per_second(bench);
+    feed->wait_fraction = bench->wait_seconds * feed->together / ((double)bench->steps * bench->setup.batch);
+    return OK;
+}
+
+/* Asked for, or a kind of data other than made-up ones is named on the command line. */
+static bool wants_data(const struct cmd *cmd)
+{
+    bool named = false;
+    for (int i = 0; i < cmd->set_count; i++) {
+        const char *value = strncmp(cmd->sets[i], "data.format=", 12) == 0 ? cmd->sets[i] + 12 : NULL;
+        if (value) named = strcmp(value, "synthetic") != 0;
+    }
+    return named || cmd_value(cmd, "data");
+}
+
 static enum status bench_open(struct cmd *cmd, struct bench *bench)
 {
-    bool real = cmd_value(cmd, "data") != NULL;
+    bool real = wants_data(cmd);
     TRY(cmd_setup(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->setup));
     TRY(setup_device(&bench->setup));
     TRY(setup_store(&bench->setup, true, &bench->store));
@@ -120,9 +157,8 @@ static enum status bench_open(struct cmd *cmd, struct bench *bench)
     struct step_bytes bytes =
         step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);
     TRY(step_check_limit(&bench->setup, &bytes));
-    if (!real) return make_batch(bench);
-    TRY(setup_loader(&bench->setup, &bench->setup.train, true, &bench->loader));
-    return loader_start(bench->loader, 0, 0);
+    TRY(make_batch(bench));
+    return real ? setup_loader(&bench->setup, &bench->setup.train, true, &bench->loader) : OK;
 }
 
 static void bench_close(struct bench *bench)
@@ -155,6 +191,15 @@ static void add_number(struct text *out, const char *key, double value)
     text_add(out, ",");
 }
 
+static void add_feed(const struct feed *feed, struct text *out)
+{
+    add_number(out, "loader_images_per_s", feed->loader);
+    add_number(out, "copy_images_per_s", feed->copy > 0 ? feed->copy : NAN);
+    add_number(out, "compute_images_per_s", feed->compute);
+    add_number(out, "data_wait_fraction", feed->wait_fraction);
+    text_add(out, "\"limit\":\"%s\",", feed_limit(feed));
+}
+
 static void print_json(const struct bench *bench)
 {
     const struct setup *setup = &bench->setup;
@@ -170,7 +215,7 @@ static void print_json(const struct bench *bench)
         reserved = (int64_t)statistics.reserved_peak;
     }
     text_add(&out, "{");
-    add_number(&out, "images_per_s", 1e3 * setup->batch / median);
+    add_number(&out, "images_per_s", bench->loader ? bench->feed.together : 1e3 * setup->batch / median);
     add_number(&out, "step_ms_median", median);
     add_number(&out, "step_ms_p10", percentile(bench, 0.1));
     add_number(&out, "step_ms_p90", percentile(bench, 0.9));
@@ -181,6 +226,7 @@ static void print_json(const struct bench *bench)
              ",\"device_peak_bytes\":%" PRId64 ",\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
              ",\"reserved_bytes\":%" PRId64 ",",
              peak, bytes.arena, bytes.live_bound, reserved);
+    if (bench->loader) add_feed(&bench->feed, &out);
     add_number(&out, "first_loss", bench->first_loss);
     add_number(&out, "loss", bench->loss);
     text_add(&out, "\"start_seconds\":");
@@ -190,14 +236,26 @@ static void print_json(const struct bench *bench)
     text_free(&out);
 }
 
+static void print_feed(const struct feed *feed)
+{
+    struct text sentence = {0};
+    feed_explain(feed, &sentence);
+    printf("images/s: loader alone %.1f, ", feed->loader);
+    if (feed->copy > 0) printf("copy alone %.1f, ", feed->copy);
+    printf("compute alone %.1f, all together %.1f, which waits for the loader %.1f %% of the time\n%s\n",
+           feed->compute, feed->together, 100 * feed->wait_fraction, sentence.data);
+    text_free(&sentence);
+}
+
 static void print_table(const struct bench *bench)
 {
     double median = percentile(bench, 0.5);
     printf("%.1f images/s: batch %d in %.3f ms (10 %% below %.3f, 90 %% below %.3f; %d steps), %s, "
            "loss %.4f after %.4f, first step after %.2f s\n",
-           1e3 * bench->setup.batch / median, bench->setup.batch, median, percentile(bench, 0.1),
+           bench->loader ? bench->feed.together : 1e3 * bench->setup.batch / median, bench->setup.batch, median, percentile(bench, 0.1),
            percentile(bench, 0.9), bench->steps, bench->setup.precision->name, bench->loss, bench->first_loss,
            bench->start_seconds);
+    if (bench->loader) print_feed(&bench->feed);
 }
 
 /* Every instruction by itself. */
@@ -266,10 +324,10 @@ static enum status run(struct cmd *cmd)
     long steps, warmup;
     TRY(cmd_number(cmd, "steps", 1, 20, &steps));
     TRY(cmd_number(cmd, "warmup", 0, 3, &warmup));
-    struct bench bench = {.steps = (int)steps};
+    struct bench bench = {.steps = (int)steps, .epoch = -1};
     bench.milliseconds = memory_new((size_t)steps, sizeof *bench.milliseconds);
     enum status status = bench_open(cmd, &bench);
-    if (status == OK) status = measure(&bench, (int)warmup);
+    if (status == OK) status = bench.loader ? measure_feed(&bench, (int)warmup) : measure(&bench, (int)warmup);
     if (status == OK) {
         qsort(bench.milliseconds, (size_t)bench.steps, sizeof *bench.milliseconds, by_size);
         if (cmd_value(cmd, "json"))
@@ -287,14 +345,14 @@ static const struct cmd_option options[] = {
     {"steps", "N", "measured steps; 20 when not given"},
     {"warmup", "N", "steps before them; 3 when not given"},
     {"layers", NULL, "then time every instruction by itself, and list them, the longest first"},
-    {"data", NULL, "feed the configuration's images through the loader, not one made-up batch"},
+    {"data", NULL, "feed the configuration's images through the loader, and measure its parts alone too"},
     {0},
 };
 
 const struct command cmd_bench = {
     .name = "bench",
     .usage = "-c FILE [--json] [--steps N] [--warmup N] [--layers] [--data]",
-    .help = "Measures the throughput of the real training step.",
+    .help = "Measures the throughput of the real training step, and with images what limits it.",
     .takes = TAKES_CONFIG,
     .options = options,
     .run = run,

@@ -1,4 +1,6 @@
 amptrain_SOURCES = \
+	src/bench_feed.c \
+	src/bench_feed.h \
 	src/canvas.c \
 	src/canvas.h \
 	src/canvas_png.c \

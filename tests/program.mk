@@ -11,3 +11,7 @@ tests_test_memory_map_SOURCES = tests/test_memory_map.c \
 	src/canvas.c src/canvas_png.c src/canvas_svg.c src/letters.c src/forecast.c \
 	src/memory_advice.c src/memory_map.c src/memory_map_draw.c src/memory_map_frame.c src/memory_map_print.c
 tests_test_memory_map_LDADD = $(LDADD) -lcmocka
+
+check_PROGRAMS += tests/test_feed
+tests_test_feed_SOURCES = tests/test_feed.c src/bench_feed.c
+tests_test_feed_LDADD = $(LDADD) -lcmocka

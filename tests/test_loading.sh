@@ -82,4 +82,15 @@ exits "... or end the run, named" 3 stops
 val_stops() { pictures judging -s data.val=judged -s data.val_fraction=0 -s data.on_error=stop 2>said; status=$?; cat said
     grep -q "^amptrain: judged/pear/3.png: " said && return $status; }
 exits "... in an evaluation too" 3 val_stops
+
+# What limits is measured, and said in a sentence.
+bench() { "$AMPTRAIN" bench -q -c pictures.ini --steps 4 "$@" >said || return 1; cat said; }
+explained() { bench "$@" && grep -q "^What limits is .*\.$" said; }
+ok "bench: what limits" explained --data
+ok "... of a kind of data that is named" explained -s data.format=folder
+nothing() { bench && ! grep limits said; }
+ok "... and of a made-up batch, nothing" nothing
+keys='"images_per_s":.*"loader_images_per_s":[0-9.e+]*,"copy_images_per_s":null,"compute_images_per_s":[0-9.e+]*'
+json() { bench --json --data && grep -Eq "^\{$keys,\"data_wait_fraction\":[0-9.e-]*,\"limit\":\"(loader|compute)\"" said; }
+ok "... as JSON" json
 finish

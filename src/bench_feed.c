@@ -1,0 +1,110 @@
+#include "bench_feed.h"
+
+#include <math.h>
+
+#include "train/clock.h"
+
+/* Below this share of the slowest part's rate, all together is held up by more than that part. */
+#define TOGETHER_LEAST 0.9
+
+enum status feed_next(struct loader *loader, int64_t *epoch, struct batch **batch, double *wait_seconds)
+{
+    TRY(loader_next(loader, batch, wait_seconds));
+    if (*batch) return OK;
+    TRY(loader_start(loader, ++*epoch, 0));
+    TRY(loader_next(loader, batch, wait_seconds));
+    return *batch ? OK : fail(BAD_DATA, "bench: the data have no whole batch");
+}
+
+static enum status drop_batches(struct loader *loader, int64_t *epoch, int batches)
+{
+    for (int i = 0; i < batches; i++) {
+        struct batch *batch;
+        TRY(feed_next(loader, epoch, &batch, NULL));
+        loader_return(loader, batch);
+    }
+    return OK;
+}
+
+enum status feed_measure_loader(const struct setup *setup, struct loader *loader, int64_t *epoch, int batches,
+                                double *images_per_s)
+{
+    TRY(drop_batches(loader, epoch, (int)setup->settings->loader.prefetch + 2));
+    double start = clock_seconds();
+    TRY(drop_batches(loader, epoch, batches));
+    *images_per_s = (double)batches * setup->batch / fmax(1e-9, clock_seconds() - start);
+    return OK;
+}
+
+static enum status copy_batches(struct device *device, const struct program *program, const struct exec_batch *batch,
+                                char *to, int batches)
+{
+    const struct device_backend *backend = device->backend;
+    for (int i = 0; i < batches; i++) {
+        TRY(backend->upload(device, device->copy_lane, to, batch->images, (size_t)program->images_bytes));
+        TRY(backend->upload(device, device->copy_lane, to + program->images_bytes, batch->labels,
+                            (size_t)program->targets_bytes));
+    }
+    return backend->finish(device);
+}
+
+enum status feed_measure_copy(const struct setup *setup, const struct program *program, const struct exec_batch *batch,
+                              int batches, double *images_per_s)
+{
+    struct device *device = setup->device;
+    *images_per_s = 0;
+    if (!device->waits) return OK;
+    char *to = device_allocate(device, (size_t)(program->images_bytes + program->targets_bytes), "measured copies");
+    if (!to) return fail(NO_DEVICE, "bench: no device memory for one more batch");
+    enum status status = copy_batches(device, program, batch, to, 1);
+    double start = clock_seconds();
+    if (status == OK) status = copy_batches(device, program, batch, to, batches);
+    *images_per_s = (double)batches * setup->batch / fmax(1e-9, clock_seconds() - start);
+    device_release(device, to, (size_t)(program->images_bytes + program->targets_bytes));
+    return status;
+}
+
+enum part { LOADER, COPY, COMPUTE, PARTS };
+
+static const struct {
+    const char *name, *subject;
+} part_words[PARTS] = {
+    [LOADER] = {"loader", "the loader"},
+    [COPY] = {"copy", "copying"},
+    [COMPUTE] = {"compute", "computing"},
+};
+
+static double rate_of(const struct feed *feed, enum part part)
+{
+    const double rates[PARTS] = {[LOADER] = feed->loader, [COPY] = feed->copy, [COMPUTE] = feed->compute};
+    return rates[part];
+}
+
+/* The slowest part, or of those but one. */
+static enum part slowest(const struct feed *feed, enum part except)
+{
+    enum part found = PARTS;
+    for (enum part part = LOADER; part < PARTS; part++) {
+        if (part == except || rate_of(feed, part) <= 0) continue;
+        if (found == PARTS || rate_of(feed, part) < rate_of(feed, found)) found = part;
+    }
+    return found;
+}
+
+const char *feed_limit(const struct feed *feed)
+{
+    return part_words[slowest(feed, PARTS)].name;
+}
+
+void feed_explain(const struct feed *feed, struct text *out)
+{
+    enum part first = slowest(feed, PARTS), second = slowest(feed, first);
+    double rate = rate_of(feed, first);
+    const char *subject = part_words[first].subject;
+    text_add(out, "What limits is %s: %s alone is %.1f times as fast", subject, part_words[second].subject,
+             rate_of(feed, second) / rate);
+    if (feed->together < TOGETHER_LEAST * rate)
+        text_add(out, ", and all together reach %.0f %% of what %s alone does%s", 100 * feed->together / rate,
+                 subject, feed->copy > 0 ? "" : ", because they share the processors");
+    text_add(out, ".");
+}

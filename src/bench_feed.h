@@ -1,0 +1,31 @@
+/* bench_feed.h: what feeds a training step, each part by itself, and which of them limits. */
+#ifndef BENCH_FEED_H
+#define BENCH_FEED_H
+
+#include "base/text.h"
+#include "train/step.h"
+
+/* Images a second. */
+struct feed {
+    double loader, compute, together;
+    double copy;               /* to the device; 0: batches are read where they lie */
+    double wait_fraction;      /* of the time of all together, spent waiting for the loader */
+};
+
+/* The next batch, beginning another epoch, *epoch + 1, when one is over. Waiting is added to *wait_seconds. */
+enum status feed_next(struct loader *loader, int64_t *epoch, struct batch **batch, double *wait_seconds);
+
+/* The loader alone: `batches` of them, after so many that all that was made ready before is gone. */
+enum status feed_measure_loader(const struct setup *setup, struct loader *loader, int64_t *epoch, int batches,
+                                double *images_per_s);
+
+/* Copies alone, of one batch again and again; 0 where none are made. */
+enum status feed_measure_copy(const struct setup *setup, const struct program *program, const struct exec_batch *batch,
+                              int batches, double *images_per_s);
+
+/* "loader", "copy" or "compute": the slowest. */
+const char *feed_limit(const struct feed *feed);
+/* One sentence on it. */
+void feed_explain(const struct feed *feed, struct text *out);
+
+#endif

@@ -1,0 +1,49 @@
+/* Which part of what feeds a step limits it, and how that is said. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "bench_feed.h"
+
+#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+
+static void expect(struct feed feed, const char *limit, const char *sentence)
+{
+    struct text said = {0};
+    feed_explain(&feed, &said);
+    assert_string_equal(feed_limit(&feed), limit);
+    assert_string_equal(said.data, sentence);
+    text_free(&said);
+}
+
+static void the_slowest_limits(void **state)
+{
+    (void)state;
+    expect((struct feed){.loader = 500, .compute = 100, .together = 99}, "compute",
+           "What limits is computing: the loader alone is 5.0 times as fast.");
+    expect((struct feed){.loader = 40, .copy = 900, .compute = 100, .together = 39}, "loader",
+           "What limits is the loader: computing alone is 2.5 times as fast.");
+    expect((struct feed){.loader = 40, .copy = 10, .compute = 100, .together = 10}, "copy",
+           "What limits is copying: the loader alone is 4.0 times as fast.");
+}
+
+static void less_than_the_slowest_is_said(void **state)
+{
+    (void)state;
+    expect((struct feed){.loader = 300, .compute = 100, .together = 75}, "compute",
+           "What limits is computing: the loader alone is 3.0 times as fast, and all together reach 75 % of what "
+           "computing alone does, because they share the processors.");
+    expect((struct feed){.loader = 300, .copy = 900, .compute = 100, .together = 75}, "compute",
+           "What limits is computing: the loader alone is 3.0 times as fast, and all together reach 75 % of what "
+           "computing alone does.");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_slowest_limits),
+        cmocka_unit_test(less_than_the_slowest_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
