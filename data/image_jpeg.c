@@ -144,10 +144,25 @@ static bool choose_part(struct reader *reader)
     return true;
 }
 
+/* Whether libjpeg guesses what the scans of a progressive image have left out, from the blocks around: then
+ * pixels depend on which blocks are decoded. */
+static bool is_smoothed(const struct jpeg_decompress_struct *jpeg)
+{
+    if (!jpeg->progressive_mode || !jpeg->coef_bits) return false;
+    for (int i = 0; i < jpeg->num_components; i++)
+        for (int k = 0; k < DCTSIZE2; k++)
+            if (jpeg->coef_bits[i][k] != 0) return true;
+    return false;
+}
+
 /* Makes libjpeg decode the columns of the part, or some more, and go to its first row. */
 static void go_to_part(struct reader *reader)
 {
     struct box *part = &reader->part;
+    if (is_smoothed(&reader->jpeg)) {
+        *part = (struct box){.h = (int)reader->jpeg.image_height, .w = (int)reader->jpeg.image_width};
+        return;
+    }
     if (part->w < (int)reader->jpeg.image_width) {
         JDIMENSION from = (JDIMENSION)part->x, count = (JDIMENSION)part->w;
         jpeg_crop_scanline(&reader->jpeg, &from, &count);

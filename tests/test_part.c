@@ -136,6 +136,28 @@ static void every_colour_space(void **state)
     free(pixels);
 }
 
+/* Without so many of its last scans a progressive image is one that libjpeg smooths over. */
+static struct bytes without_scans(struct bytes bytes, int scans)
+{
+    size_t at = bytes.count - 2;
+    for (; scans > 0; scans--)
+        do at--;
+        while (bytes.data[at] != 0xff || bytes.data[at + 1] != 0xc4);       /* each scan has its own DHT */
+    bytes.data[at + 1] = 0xd9;
+    bytes.count = at + 2;
+    return bytes;
+}
+
+static void what_scans_left_out_does_not_depend_on_the_part(void **state)
+{
+    (void)state;
+    uint8_t *pixels = picture(97, 61);
+    for (int scans = 1; scans < 8; scans++)
+        assert_true(check_parts("scans left out",
+                                without_scans(case_jpeg_sampled(97, 61, 2, 2, 0, true, pixels), scans), 3, 50));
+    free(pixels);
+}
+
 /* The end is not decoded for a part at the top, but it must be there. */
 static void truncated_files_are_noticed(void **state)
 {
@@ -221,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sampling_of_chroma), cmocka_unit_test(every_colour_space),
+        cmocka_unit_test(what_scans_left_out_does_not_depend_on_the_part),
         cmocka_unit_test(truncated_files_are_noticed), cmocka_unit_test(a_refusal_ends_it),
         cmocka_unit_test(photographs), cmocka_unit_test(hard_files),
     };
