@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "data/order.h"
 
 /* Where so many replacements in a row cannot be used either, the data is not worth training on. */
 #define REPLACEMENTS_MAX 100
@@ -35,6 +36,7 @@ struct loader {
     struct augment_table table;
     size_t image_bytes, batch_bytes, targets_bytes;
     bool mixes;
+    struct share share;        /* of each batch, that is this rank's */
     int chunk;
     int64_t batches, limit;    /* in an epoch; images in it */
     int slot_count;
@@ -73,29 +75,6 @@ struct worker {
 
 /* Order */
 
-int64_t loader_permute(uint64_t seed, uint64_t epoch, int64_t count, int64_t i)
-{
-    int bits = 2;
-    while (bits < 62 && (int64_t)1 << bits < count) bits++;
-    int low_bits = bits / 2, high_bits = bits - low_bits;
-    uint64_t low_mask = ((uint64_t)1 << low_bits) - 1, high_mask = ((uint64_t)1 << high_bits) - 1;
-    struct random random = random_open(seed, PURPOSE_SHUFFLE, epoch, 0);
-    uint64_t value = (uint64_t)i;
-    do {
-        uint64_t low = value & low_mask, high = value >> low_bits;
-        for (uint64_t round = 0; round < 6; round++) {
-            uint32_t words[4];
-            random_words(&random, round << 32 | (round % 2 ? high : low), words);
-            if (round % 2)
-                low ^= words[0] & low_mask;
-            else
-                high ^= words[0] & high_mask;
-        }
-        value = high << low_bits | low;
-    } while (value >= (uint64_t)count);
-    return (int64_t)value;
-}
-
 /* The dataset's index of element i of what this loader serves. */
 static int64_t index_of(const struct loader *loader, int64_t i)
 {
@@ -107,7 +86,7 @@ int64_t loader_image(const struct loader *loader, const struct batch *batch, int
     const struct loader_options *options = &loader->options;
     int64_t at = batch->first + place;
     if (options->training && options->shuffle)
-        at = loader_permute(options->seed, (uint64_t)batch->epoch, options->count, at);
+        at = order_permute(options->seed, (uint64_t)batch->epoch, options->count, at);
     return index_of(loader, at);
 }
 
@@ -245,10 +224,10 @@ static void fill_place(struct worker *worker, struct slot *slot, int place)
 
 static void empty_places(const struct loader *loader, struct batch *batch)
 {
-    int count = loader->options.batch - batch->count;
+    int count = loader->share.count - batch->count;
     memset((char *)batch->images + (size_t)batch->count * loader->image_bytes, 0,
            (size_t)count * loader->image_bytes);
-    for (int i = batch->count; i < loader->options.batch; i++) batch->labels[i] = -1;
+    for (int i = batch->count; i < loader->share.count; i++) batch->labels[i] = -1;
 }
 
 static void fill_chunk(struct worker *worker, struct chunk chunk)
@@ -272,14 +251,14 @@ static void mix_piece(const struct loader *loader, struct slot *slot, int piece)
     const struct mix_batch images = {
         .images = batch->images,
         .dtype = options->dtype,
-        .count = options->batch,
+        .count = loader->share.count,
         .h = options->h,
         .w = options->w,
         .c = options->channels,
     };
     int from = options->h * piece / MIX_PIECES, to = options->h * (piece + 1) / MIX_PIECES;
     mix_rows(&mix, &images, from, to - from);
-    if (piece == 0) mix_targets(&mix, batch->labels, options->batch, options->classes, batch->targets);
+    if (piece == 0) mix_targets(&mix, batch->labels, loader->share.count, options->classes, batch->targets);
 }
 
 static void do_chunk(struct worker *worker, struct chunk chunk)
@@ -301,9 +280,9 @@ static struct slot *begin_slot(struct loader *loader)
         batch->epoch = loader->epoch;
         batch->number = loader->filling;
         batch->bad = 0;
-        batch->first = loader->filling * loader->options.batch;
-        int64_t count = loader->limit - batch->first;
-        batch->count = count < loader->options.batch ? (int)count : loader->options.batch;
+        batch->first = loader->filling * loader->options.batch + loader->share.first;
+        int64_t count = loader->limit > batch->first ? loader->limit - batch->first : 0;
+        batch->count = count < loader->share.count ? (int)count : loader->share.count;
         slot->state = SLOT_FILLING;
         slot->left = batch->count;
         slot->bad_place = INT32_MAX;
@@ -438,7 +417,7 @@ static enum status make_slots(struct loader *loader)
     loader->slots = memory_new((size_t)loader->slot_count, sizeof *loader->slots);
     for (int i = 0; i < loader->slot_count; i++) {
         struct batch *batch = &loader->slots[i].batch;
-        batch->labels = memory_new((size_t)options->batch, sizeof *batch->labels);
+        batch->labels = memory_new((size_t)loader->share.count, sizeof *batch->labels);
         batch->images = allocate(options, loader->batch_bytes);
         if (loader->mixes) batch->targets = allocate(options, loader->targets_bytes);
         if (!batch->images || (loader->mixes && !batch->targets))
@@ -452,6 +431,7 @@ static enum status check_options(const struct loader_options *options)
 {
     assert(options->classes >= options->dataset->classes || !mix_wanted(&options->mix));
     assert(options->batch > 0 && options->workers > 0 && options->prefetch > 0);
+    assert(options->ranks <= options->batch);
     if (options->count <= 0) return fail(BAD_DATA, "no images to load");
     if (options->training && options->count < options->batch)
         return fail(USAGE, "a batch of %d is more than the %lld training images", options->batch,
@@ -469,13 +449,14 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     augment_table_make(&options->augment, options->dtype, &loader->table);
     loader->image_bytes =
         (size_t)options->h * (size_t)options->w * (size_t)options->channels * dtype_bytes(options->dtype);
-    loader->batch_bytes = (size_t)options->batch * loader->image_bytes;
+    loader->share = order_share(options->batch, options->ranks > 0 ? options->ranks : 1, options->rank);
+    loader->batch_bytes = (size_t)loader->share.count * loader->image_bytes;
     loader->mixes = options->training && mix_wanted(&options->mix);
-    loader->targets_bytes = (size_t)options->batch * (size_t)options->classes * sizeof(float);
+    loader->targets_bytes = (size_t)loader->share.count * (size_t)options->classes * sizeof(float);
     loader->batches = (options->count + (options->training ? 0 : options->batch - 1)) / options->batch;
     loader->limit = options->training ? loader->batches * options->batch : options->count;
     loader->filling = loader->next = loader->batches;      /* nothing, until loader_start */
-    loader->chunk = options->batch / (2 * options->workers);
+    loader->chunk = loader->share.count / (2 * options->workers);
     loader->chunk = loader->chunk < 1 ? 1 : loader->chunk > CHUNK_MAX ? CHUNK_MAX : loader->chunk;
     loader->slot_count = options->prefetch + 1;
     loader->bad = memory_new((size_t)options->dataset->count / 8 + 1, 1);

@@ -24,7 +24,8 @@ struct loader_options {
     int classes;                 /* of the targets that mixing makes */
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
     bool shuffle;
-    int batch;                   /* images a batch */
+    int batch;                   /* images a batch, of all ranks together */
+    int rank, ranks;             /* this loader serves its share of every batch (order.h); ranks 0: all of it */
     int h, w, channels;          /* of what is delivered */
     enum dtype dtype;
     int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */
@@ -44,11 +45,11 @@ struct loader_options {
  * attempt). In an evaluation nothing may stand in for it: it is delivered as zeros with the label
  * -1, and is not to be counted. */
 struct batch {
-    void *images;                /* [batch, h, w, channels] of dtype */
-    int32_t *labels;             /* [batch]; -1: no image here */
-    float *targets;              /* [batch, classes]: what mixed images are trained on instead of labels,
+    void *images;                /* [share, h, w, channels] of dtype: share is the batch, or this rank's of it */
+    int32_t *labels;             /* [share]; -1: no image here */
+    float *targets;              /* [share, classes]: what mixed images are trained on instead of labels,
                                   * which are those of their own part; NULL where nothing is mixed */
-    int count;                   /* < options.batch only for the last one of an evaluation; the rest
+    int count;                   /* less than the share only in the last one of an evaluation; the rest
                                   * is zeros, with labels -1 */
     int bad;                     /* images in it that could not be used, replaced ones too */
     int64_t first;               /* position in the epoch of the first image */
@@ -85,9 +86,5 @@ int64_t loader_image(const struct loader *loader, const struct batch *batch, int
 
 /* Different images that could not be used since loader_open. */
 int64_t loader_bad_images(const struct loader *loader);
-
-/* Element i of a pseudo-random permutation of [0, count): computed, not stored (a Feistel network
- * with cycle walking). */
-int64_t loader_permute(uint64_t seed, uint64_t epoch, int64_t count, int64_t i);
 
 #endif

@@ -27,6 +27,8 @@ libdata_a_SOURCES = \
 	data/loader.h \
 	data/mix.c \
 	data/mix.h \
+	data/order.c \
+	data/order.h \
 	data/packed.h \
 	data/packed_write.c \
 	data/policy.c \

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/loader.h"
+#include "data/order.h"
 #include "data_case.h"
 
 #include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
@@ -736,42 +737,58 @@ static void batch_memory_comes_from_the_caller(void **state)
     dataset_close(&dataset);
 }
 
-/* Order */
+/* Ranks: each its share of every batch, all of them what a single one serves. */
 
-static void permutations_are_bijections(void **state)
+#define NOBODY (-2)            /* the label of a place that no loader has filled */
+
+/* What an epoch holds, as [batches, batch] images of 3 numbers and labels. */
+static void gather(const struct loader_options *options, float *images, int32_t *labels)
 {
-    (void)state;
-    for (int64_t count = 1; count < 5000; count = count < 70 ? count + 1 : count * 2 - 59) {
-        bool *seen = memory_new((size_t)count, sizeof *seen);
-        for (int64_t i = 0; i < count; i++) {
-            int64_t to = loader_permute(9, 2, count, i);
-            assert_in_range(to, 0, count - 1);
-            assert_false(seen[to]);
-            seen[to] = true;
+    struct loader *loader = opened(options);
+    struct batch *batch;
+    assert_int_equal(loader_start(loader, 3, 0), OK);
+    while (loader_next(loader, &batch, NULL) == OK && batch) {
+        struct share share = order_share(options->batch, options->ranks ? options->ranks : 1, options->rank);
+        assert_int_equal(batch->first, batch->number * options->batch + share.first);
+        for (int i = 0; i < share.count; i++) {
+            assert_int_equal(labels[batch->first + i], NOBODY);         /* nobody else's */
+            labels[batch->first + i] = batch->labels[i];
+            memcpy(images + 3 * (batch->first + i), (float *)batch->images + 3 * i, 3 * sizeof(float));
         }
-        free(seen);
+        loader_return(loader, batch);
     }
-    int64_t large = (int64_t)1 << 40;
-    assert_in_range(loader_permute(1, 1, large, large - 1), 0, large - 1);
+    loader_close(loader);
 }
 
-/* Over many epochs every element comes to every place, and every pair of places is filled in every way. */
-static void permutations_are_uniform(void **state)
+static void ranks_cover_the_epoch(void **state)
 {
     (void)state;
-    int epochs = 20000, place[10][10] = {{0}}, pair[10][10] = {{0}};
-    for (int epoch = 0; epoch < epochs; epoch++) {
-        int64_t to[10];
-        for (int i = 0; i < 10; i++) {
-            to[i] = loader_permute(77, (uint64_t)epoch, 10, i);
-            place[i][to[i]]++;
+    struct counting counting = {.bad = 13};
+    for (int count = 12; count < 61; count += 7) {
+        for (int training = 0; training < 2; training++) {
+            struct dataset dataset;
+            struct loader_options options = counted(&dataset, &counting, count);
+            int32_t want[96], got[96];
+            float images[96 * 3] = {0}, parts[96 * 3] = {0};
+            for (int i = 0; i < 96; i++) want[i] = NOBODY;
+            options.training = training;
+            options.batch = 12;
+            gather(&options, images, want);
+            for (int ranks = 1; ranks <= 12; ranks += ranks < 5 ? 1 : 7) {
+                for (int i = 0; i < 96; i++) got[i] = NOBODY;
+                for (int rank = 0; rank < ranks; rank++) {
+                    options.ranks = ranks;
+                    options.rank = rank;
+                    options.workers = 1 + rank % 3;
+                    gather(&options, parts, got);
+                }
+                assert_memory_equal(got, want, sizeof want);
+                assert_memory_equal(parts, images, sizeof images);
+            }
+            options.ranks = options.rank = 0;
+            int batches = training ? count / 12 : (count + 11) / 12;
+            for (int i = 0; i < 96; i++) assert_int_equal(want[i] != NOBODY, i < 12 * batches);
         }
-        pair[to[0]][to[1]]++;
-    }
-    /* 2,000 with a deviation of 42; 222 with 15. */
-    for (int i = 0; i < 100; i++) {
-        assert_in_range((&place[0][0])[i], 2000 - 200, 2000 + 200);
-        if (i / 10 != i % 10) assert_in_range((&pair[0][0])[i], 222 - 72, 222 + 72);
     }
 }
 
@@ -797,8 +814,7 @@ int main(void)
         cmocka_unit_test(several_batches_can_be_out),
         cmocka_unit_test(stops_at_any_moment),
         cmocka_unit_test(batch_memory_comes_from_the_caller),
-        cmocka_unit_test(permutations_are_bijections),
-        cmocka_unit_test(permutations_are_uniform),
+        cmocka_unit_test(ranks_cover_the_epoch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
