@@ -7,6 +7,7 @@
 
 #include "alloc/pack.h"
 #include "base/memory.h"
+#include "base/text.h"
 
 /* Totals beyond this cannot be added up without care, nor be meant. */
 #define BYTES_LIMIT ((int64_t)1 << 60)
@@ -100,13 +101,24 @@ static bool read_number(const char *text, int64_t *value, struct reason *reason)
     return true;
 }
 
+/* Answers name it, on a terminal perhaps. */
+static bool check_id(const char *id, struct reason *reason)
+{
+    size_t room = 4 * strlen(id) + 1;
+    char *shown = memory_new(room, 1);
+    bool good = strcmp(text_visible(id, shown, room), id) == 0;
+    if (!good) because(reason, "the id '%.60s' is not plain text", id);
+    free(shown);
+    return good && (*id || because(reason, "the id is empty"));
+}
+
 static bool read_cell(struct table *table, int column, const char *cell, struct span *span,
                       const char **id, struct reason *reason)
 {
     switch (table->columns[column]) {
     case COLUMN_ID:
         *id = cell;
-        return *cell || because(reason, "the id is empty");
+        return check_id(cell, reason);
     case COLUMN_LOWER: return read_number(cell, &span->lower, reason);
     case COLUMN_UPPER: return read_number(cell, &span->upper, reason);
     case COLUMN_SIZE: return read_number(cell, &span->size, reason);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "cmd.h"
 #include "train/places.h"
 
@@ -22,13 +23,13 @@ static char *read_title(const char *path)
 /* The first folder that has the model is the one that is used. */
 static void print_model(const struct places *places, const char *name)
 {
-    char *title = NULL;
+    char *title = NULL, shown[256];
     for (int i = 0; places->models[i] && !title; i++) {
         char *path = text_format("%s/%s.ini", places->models[i], name);
         title = read_title(path);
         free(path);
     }
-    printf("%-18s %s\n", name, title ? title : "");
+    printf("%-18s %s\n", name, text_visible(title ? title : "", shown, sizeof shown));
     free(title);
 }
 

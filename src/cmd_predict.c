@@ -5,8 +5,11 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "trained.h"
 #include "train/evaluate.h"
+
+#define NAME_ROOM 8192   /* of what is shown */
 
 /* What is reused from image to image. */
 struct predictor {
@@ -59,7 +62,9 @@ static void print_prediction(struct predictor *predictor, const char *path, cons
     int best = evaluate_best(logits, setup->classes);
     double probability = probability_of(logits, setup->classes, best);
     if (!predictor->json) {
-        printf("%s: %s %.4f\n", path, setup->class_names[best], probability);
+        char shown[NAME_ROOM], class[NAME_ROOM];
+        printf("%s: %s %.4f\n", text_visible(path, shown, sizeof shown),
+               text_visible(setup->class_names[best], class, sizeof class), probability);
         return;
     }
     struct text out = {0};

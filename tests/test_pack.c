@@ -351,6 +351,7 @@ static void malformed_tables(void **state)
     expect_csv_refused(HEADER "a,0,1,1.5\n", ":2: not a whole number", 1);
     expect_csv_refused(HEADER "a,0,1,99999999999999999999\n", ":2: 99999999999999999999 is too large", 1);
     expect_csv_refused(HEADER ",0,1,1\n", ":2: the id is empty", 1);
+    expect_csv_refused(HEADER "a\x1b[2J,0,1,1\n", ":2: the id 'a\\x1b[2J' is not plain text", 1);
     expect_csv_refused(HEADER "a,1,1,1\n", ":2: the lifetime is empty", 1);
     expect_csv_refused(HEADER "a,2,1,1\n", ":2: the lifetime is empty", 1);
     expect_csv_refused(HEADER "a,0,1,-1\n", ":2: the size is negative", 1);

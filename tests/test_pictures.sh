@@ -33,6 +33,19 @@ ok "a crop above the data's own size" says 2 "augment.crop" "$AMPTRAIN" -q -c ru
 ok "memory.limit holds" says 4 "memory.limit" pictures -s memory.limit=1M
 ok "... in --check" says 4 "memory.limit" pictures -s memory.limit=1M --check
 ok "... in bench" says 4 "memory.limit" "$AMPTRAIN" bench -q -c pictures.ini -s memory.limit=1M
+# Names out of files and folders are shown, but cannot steer the terminal.
+odd=$(printf 'a\033[31mpple')
+cp -r pictures odd
+mv odd/apple "odd/$odd"
+cat >no_escapes <<'END_OF_SCRIPT'
+"$@" >seen.txt 2>&1
+cat -v seen.txt
+grep -qF 'a\x1b[31mpple' seen.txt && ! grep -q "$(printf '\033')" seen.txt
+END_OF_SCRIPT
+ok "a file's name cannot steer the terminal" sh no_escapes "$AMPTRAIN" predict -q -c pictures.ini \
+    --weights run/checkpoint-last.safetensors "odd/$odd"/*
+ok "... nor a class's" sh no_escapes "$AMPTRAIN" eval -c pictures.ini -s data.train=odd -s data.val=odd \
+    --weights run/checkpoint-last.safetensors
 [ -c /dev/full ] && ok "a list that cannot be written" says 1 "standard output" sh -c '
     "$AMPTRAIN" models >/dev/full'
 finish
