@@ -151,6 +151,21 @@ no_good() {
 }
 exits "no good checkpoint" 5 no_good
 
+# A run that an older version began; what it had said stays.
+goes_on() {
+    cp -r "$top_srcdir/tests/golden" golden
+    chmod -R u+w golden
+    cd golden || return 1
+    for version in version-*; do
+        grep event $version/metrics.jsonl >said
+        "$AMPTRAIN" -c run.ini -o $version -r || return 1
+        head -n "$(wc -l <said)" $version/metrics.jsonl | cmp - said || return 1
+        tail -n 1 $version/metrics.jsonl | grep '"reason":"done","epochs":3,"steps":15' || return 1
+    done
+}
+ok "a run of every older version goes on" goes_on
+cd "$scratch" || exit 1
+
 hang_up() {
     start hup -s checkpoint.every=0 -s checkpoint.best=val_loss -s train.epochs=100000
     wait_for grep -q "step 3/" hup.log

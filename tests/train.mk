@@ -11,3 +11,13 @@ tests_test_records_LDADD = libtrain.a libbase.a -lcmocka
 
 tests_test_checkpoint_SOURCES = tests/test_checkpoint.c tests/caught.h $(PLACE)
 tests_test_checkpoint_LDADD = $(LDADD) -lcmocka
+
+check_PROGRAMS += tests/test_golden
+tests_test_golden_SOURCES = tests/test_golden.c tests/caught.h tests/data_case.c tests/data_case.h
+tests_test_golden_LDADD = $(LDADD) -lcmocka
+EXTRA_DIST += \
+	tests/golden/run.ini \
+	tests/golden/tiny.ini \
+	tests/golden/version-1/checkpoint-last.safetensors \
+	tests/golden/version-1/images.pack \
+	tests/golden/version-1/metrics.jsonl

@@ -93,13 +93,36 @@ static enum status rewrite(FILE *from, const char *path, const char *temporary, 
     return dropped > 0 ? durable_rename(temporary, path) : OK;
 }
 
+/* A run whose lines a newer version wrote may have said what this one would spoil. */
+static enum status check_version(FILE *from, const char *path)
+{
+    static const char start[] = "{\"event\":\"start\"";
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t length;
+    json_int_t newest = 0;
+    while ((length = getline(&line, &room, from)) > 0) {
+        if (strncmp(line, start, strlen(start)) != 0) continue;
+        json_t *object = json_loadb(line, (size_t)length, 0, NULL);
+        json_int_t version = json_integer_value(json_object_get(object, "format"));
+        if (version > newest) newest = version;
+        json_decref(object);
+    }
+    free(line);
+    rewind(from);
+    if (newest <= METRICS_VERSION) return OK;
+    return fail(BAD_CHECKPOINT, "%s: is of version %lld; this amptrain goes on with up to version %d", path,
+                (long long)newest, METRICS_VERSION);
+}
+
 enum status metrics_cut(const char *path, int64_t step, int64_t epoch)
 {
     FILE *from = fopen(path, "re");
     if (!from && errno == ENOENT) return OK;
     if (!from) return fail(FAILED, "%s: cannot be read: %s", path, strerror(errno));
     char *temporary = text_format("%s.tmp", path);
-    enum status status = rewrite(from, path, temporary, step, epoch);
+    enum status status = check_version(from, path);
+    if (status == OK) status = rewrite(from, path, temporary, step, epoch);
     fclose(from);
     unlink(temporary);
     free(temporary);

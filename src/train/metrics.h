@@ -8,6 +8,8 @@
 #include "base/status.h"
 #include "base/text.h"
 
+#define METRICS_VERSION 1          /* of the format: "format" of every "start" */
+
 struct metrics {
     FILE *file;
     char *path;
@@ -24,7 +26,8 @@ enum status metrics_line(struct metrics *metrics, const char *object);
 enum status metrics_sync(struct metrics *metrics);
 
 /* Before a resumed run appends: drops a torn last line, and everything from the first line of a
- * step beyond `step` or of an epoch beyond `epoch` on. A file that is not there is fine. */
+ * step beyond `step` or of an epoch beyond `epoch` on. A file that is not there is fine, one of a newer
+ * version BAD_CHECKPOINT. */
 enum status metrics_cut(const char *path, int64_t step, int64_t epoch);
 
 /* Builders of objects: metrics_begin(&text, "step"), then members, then metrics_end. */

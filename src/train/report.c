@@ -73,6 +73,7 @@ enum status report_start(struct run *run)
              setup->train.count, setup->train.h, setup->train.w, setup->channels, setup->classes,
              setup->val.count);
     metrics_begin(&line, "start");
+    metrics_integer(&line, "format", METRICS_VERSION);
     metrics_text(&line, "version", PACKAGE_VERSION);
     metrics_text(&line, "device", name.data);
     metrics_text(&line, "precision", setup->precision->name);
