@@ -1,15 +1,16 @@
-/* Packed data sets, as amptrain-pack(5) has them, and tar archives as WebDataset writes them: read
- * from the files as they are mapped into memory. */
+/* Packed data sets, as amptrain-pack(5) has them, and tar archives as WebDataset writes them. The files are
+ * read, not mapped: one that becomes shorter, or whose disk fails, costs its images and not the process. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/dataset.h"
@@ -19,12 +20,11 @@
 /* One file: a shard if there are several. */
 struct shard {
     char *path;
-    const uint8_t *bytes;      /* mapped */
-    size_t count;
+    int file;                  /* -1: not opened yet */
+    size_t count;              /* bytes in it */
     int64_t first;             /* index of its first image in the data set */
     int64_t images;
-    const struct packed_entry *entries;   /* in the file, or `made` */
-    struct packed_entry *made;            /* of a tar archive */
+    struct packed_entry *entries;
     bool checked;                         /* entries have checksums */
 };
 
@@ -33,19 +33,45 @@ struct packed {
     int count;
 };
 
-static bool map_file(struct shard *shard, struct reason *reason)
+/* Shards may be more than the files that a process may have open unless it asks for more. */
+static bool may_open_more(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+static bool open_file(struct shard *shard, struct reason *reason)
 {
     struct stat stat;
-    int file = open(shard->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) return because(reason, "%s: %s", shard->path, strerror(errno));
-    bool good = fstat(file, &stat) == 0 && S_ISREG(stat.st_mode) && stat.st_size > 0;
-    void *bytes = good ? mmap(NULL, (size_t)stat.st_size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
-    close(file);
-    if (!good) return because(reason, "%s: empty, or not a regular file", shard->path);
-    if (bytes == MAP_FAILED) return because(reason, "%s: %s", shard->path, strerror(errno));
-    shard->bytes = bytes;
+    do
+        shard->file = open(shard->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    while (shard->file < 0 && errno == EMFILE && may_open_more());
+    if (shard->file < 0 || fstat(shard->file, &stat) != 0)
+        return because(reason, "%s: %s", shard->path, strerror(errno));
+    if (!S_ISREG(stat.st_mode) || stat.st_size == 0)
+        return because(reason, "%s: empty, or not a regular file", shard->path);
     shard->count = (size_t)stat.st_size;
     return true;
+}
+
+static bool read_at(const struct shard *shard, uint64_t at, void *to, size_t count, struct reason *reason)
+{
+    ssize_t got = file_read(shard->file, to, count, (int64_t)at);
+    if (got < 0) return because(reason, "%s: %s", shard->path, strerror(errno));
+    return (size_t)got == count ||
+           because(reason, "%s: truncated: it became shorter while it was read", shard->path);
+}
+
+/* A part of the file, in new memory. */
+static void *read_part(const struct shard *shard, uint64_t at, size_t count, struct reason *reason)
+{
+    void *part = memory_try(count, 1);
+    if (!part) because(reason, "%s: no memory for %zu bytes of it", shard->path, count);
+    if (!part || read_at(shard, at, part, count, reason)) return part;
+    free(part);
+    return NULL;
 }
 
 /* Packed files */
@@ -75,10 +101,12 @@ static bool check_header(const struct shard *shard, const struct packed_header *
     return true;
 }
 
-static bool check_entries(const struct shard *shard, const struct packed_header *header,
-                          struct reason *reason)
+static bool read_entries(struct shard *shard, const struct packed_header *header, struct reason *reason)
 {
     size_t bytes = header->count * sizeof *shard->entries;
+    shard->entries = read_part(shard, header->index_at, bytes, reason);
+    if (!shard->entries) return false;
+    shard->images = (int64_t)header->count;
     if (crc32c(0, shard->entries, bytes) != header->index_crc)
         return because(reason, "%s: the index is garbled", shard->path);
     for (uint64_t i = 0; i < header->count; i++) {
@@ -95,41 +123,48 @@ static bool check_entries(const struct shard *shard, const struct packed_header 
     return true;
 }
 
-static bool read_names(const struct shard *shard, const struct packed_header *header, struct dataset *dataset,
-                       struct reason *reason)
+static bool take_names(const char *path, const struct packed_header *header, const char *name,
+                       struct dataset *dataset, struct reason *reason)
 {
-    const char *name = (const char *)shard->bytes + header->names_at, *end = name + header->names_bytes;
+    const char *end = name + header->names_bytes;
     if (crc32c(0, name, header->names_bytes) != header->names_crc || end[-1] != '\0')
-        return because(reason, "%s: the class names are garbled", shard->path);
+        return because(reason, "%s: the class names are garbled", path);
     bool first = dataset->class_names == NULL;
     if (!first && dataset->classes != (int)header->classes)
-        return because(reason, "%s: %u classes where others have %d", shard->path, header->classes,
+        return because(reason, "%s: %u classes where others have %d", path, header->classes,
                        dataset->classes);
     if (first) {
         dataset->class_names = memory_new(header->classes, sizeof *dataset->class_names);
         dataset->classes = (int)header->classes;
     }
     for (uint32_t i = 0; i < header->classes; i++, name += strlen(name) + 1) {
-        if (name >= end) return because(reason, "%s: too few class names", shard->path);
+        if (name >= end) return because(reason, "%s: too few class names", path);
         if (first)
             dataset->class_names[i] = text_copy(name);
         else if (strcmp(dataset->class_names[i], name) != 0)
-            return because(reason, "%s: class %u is '%s', and '%s' in others", shard->path, i, name,
+            return because(reason, "%s: class %u is '%s', and '%s' in others", path, i, name,
                            dataset->class_names[i]);
     }
     return true;
+}
+
+static bool read_names(const struct shard *shard, const struct packed_header *header, struct dataset *dataset,
+                       struct reason *reason)
+{
+    char *names = read_part(shard, header->names_at, header->names_bytes, reason);
+    bool good = names && take_names(shard->path, header, names, dataset, reason);
+    free(names);
+    return good;
 }
 
 static bool open_packed(struct shard *shard, bool first, struct dataset *dataset, struct reason *reason)
 {
     struct packed_header header;
     if (shard->count < sizeof header) return because(reason, "%s: truncated", shard->path);
-    memcpy(&header, shard->bytes, sizeof header);
+    if (!read_at(shard, 0, &header, sizeof header, reason)) return false;
     if (!check_header(shard, &header, reason)) return false;
-    shard->entries = (const struct packed_entry *)(shard->bytes + header.index_at);
-    shard->images = (int64_t)header.count;
     shard->checked = true;
-    if (!check_entries(shard, &header, reason) || !read_names(shard, &header, dataset, reason)) return false;
+    if (!read_entries(shard, &header, reason) || !read_names(shard, &header, dataset, reason)) return false;
     if (!first && dataset->c != (int)header.channels)
         return because(reason, "%s: %u channels where others have %d", shard->path, header.channels,
                        dataset->c);
@@ -156,12 +191,14 @@ static size_t key_length(const char *name)
     return dot ? (size_t)(dot - name) : strlen(name);
 }
 
-static bool read_label(const struct shard *shard, const struct tar_member *member, uint32_t *label,
-                       struct reason *reason)
+/* What is looked at of a member: enough to know an image, or a label of seven digits and what ends it. */
+#define LOOK_BYTES IMAGE_SNIFF_BYTES
+
+static bool read_label(const struct shard *shard, const struct tar_member *member, const uint8_t *text,
+                       uint32_t *label, struct reason *reason)
 {
     uint64_t value = 0;
     size_t digits = 0;
-    const uint8_t *text = shard->bytes + member->at;
     while (digits < member->bytes && digits < 7 && text[digits] >= '0' && text[digits] <= '9')
         value = value * 10 + text[digits++] - '0';
     bool ended = digits == member->bytes || strchr("\r\n ", text[digits]);
@@ -175,7 +212,7 @@ static bool read_label(const struct shard *shard, const struct tar_member *membe
 static void end_sample(struct shard *shard, struct sample *sample, int64_t *incomplete)
 {
     if (sample->image && sample->label)
-        *array_push(shard->made, shard->images) = sample->entry;
+        *array_push(shard->entries, shard->images) = sample->entry;
     else if (sample->image)
         ++*incomplete;
     *sample = (struct sample){.key = ""};
@@ -189,11 +226,14 @@ static bool add_member(struct shard *shard, const struct tar_member *member, str
         end_sample(shard, sample, incomplete);
         memcpy(sample->key, member->name, length);
     }
+    uint8_t look[LOOK_BYTES];
+    size_t count = member->bytes < sizeof look ? member->bytes : sizeof look;
+    if (!read_at(shard, member->at, look, count, reason)) return false;
     if (strcmp(member->name + length, ".cls") == 0) {
         sample->label = true;
-        return read_label(shard, member, &sample->entry.label, reason);
+        return read_label(shard, member, look, &sample->entry.label, reason);
     }
-    if (image_sniff(shard->bytes + member->at, member->bytes) == IMAGE_UNKNOWN) return true;
+    if (image_sniff(look, count) == IMAGE_UNKNOWN) return true;
     if (member->bytes > UINT32_MAX)
         return because(reason, "%s: %.100s is too large", shard->path, member->name);
     sample->image = true;
@@ -205,7 +245,7 @@ static bool add_member(struct shard *shard, const struct tar_member *member, str
 
 static bool open_tar(struct shard *shard, struct dataset *dataset, struct reason *reason)
 {
-    struct tar tar = {.bytes = shard->bytes, .count = shard->count};
+    struct tar tar = {.file = shard->file, .count = shard->count};
     struct tar_member member;
     struct sample sample = {.key = ""};
     struct reason why;
@@ -219,9 +259,9 @@ static bool open_tar(struct shard *shard, struct dataset *dataset, struct reason
     if (incomplete)
         log_warning("%s: %lld images have no label (KEY.cls) and are left out", shard->path,
                     (long long)incomplete);
-    shard->entries = shard->made;
     for (int64_t i = 0; i < shard->images; i++)
-        if ((int)shard->made[i].label >= dataset->classes) dataset->classes = (int)shard->made[i].label + 1;
+        if ((int)shard->entries[i].label >= dataset->classes)
+            dataset->classes = (int)shard->entries[i].label + 1;
     return true;
 }
 
@@ -258,15 +298,18 @@ static enum status find_shards(const char *path, struct packed *packed)
 {
     DIR *folder = opendir(path);
     struct dirent *entry;
+    if (!folder && errno != ENOTDIR) return fail(BAD_DATA, "%s: %s", path, strerror(errno));
     if (!folder) {
-        *array_push(packed->shards, packed->count) = (struct shard){.path = text_copy(path)};
+        *array_push(packed->shards, packed->count) = (struct shard){.path = text_copy(path), .file = -1};
         return OK;
     }
-    while ((entry = readdir(folder)))
+    while (errno = 0, (entry = readdir(folder)))
         if (ends_with(entry->d_name, ".pack") || ends_with(entry->d_name, ".tar"))
             *array_push(packed->shards, packed->count) =
-                (struct shard){.path = text_format("%s/%s", path, entry->d_name)};
+                (struct shard){.path = text_format("%s/%s", path, entry->d_name), .file = -1};
+    int why = errno;
     closedir(folder);
+    if (why) return fail(BAD_DATA, "%s: %s", path, strerror(why));
     if (packed->count == 0) return fail(BAD_DATA, "%s: holds no files that end in .pack or .tar", path);
     qsort(packed->shards, (size_t)packed->count, sizeof *packed->shards, compare_paths);
     return OK;
@@ -275,9 +318,12 @@ static enum status find_shards(const char *path, struct packed *packed)
 static bool open_shard(struct packed *packed, int i, struct dataset *dataset, struct reason *reason)
 {
     struct shard *shard = &packed->shards[i];
-    if (!map_file(shard, reason)) return false;
-    bool mine = shard->count >= 8 && memcmp(shard->bytes, PACKED_MAGIC, 8) == 0;
-    if (!mine && !tar_sniff(shard->bytes, shard->count))
+    uint8_t look[TAR_BLOCK];
+    if (!open_file(shard, reason)) return false;
+    size_t count = shard->count < sizeof look ? shard->count : sizeof look;
+    if (!read_at(shard, 0, look, count, reason)) return false;
+    bool mine = count >= 8 && memcmp(look, PACKED_MAGIC, 8) == 0;
+    if (!mine && !tar_sniff(look, count))
         return because(reason, "%s: neither a packed data set nor a tar archive", shard->path);
     bool good = mine ? open_packed(shard, i == 0, dataset, reason) : open_tar(shard, dataset, reason);
     if (!good) return false;
@@ -318,14 +364,31 @@ static const struct shard *shard_of(const struct packed *packed, int64_t *index)
     return &packed->shards[low];
 }
 
-static const struct packed_entry *find_entry(const struct dataset *dataset, int64_t index,
-                                             const struct shard **shard, struct reason *reason)
+static const struct packed_entry *find_entry(const struct dataset *dataset, int64_t *index,
+                                             const struct shard **shard)
 {
-    *shard = shard_of(dataset->state, &index);
-    const struct packed_entry *entry = &(*shard)->entries[index];
-    if (!(*shard)->checked) return entry;
-    if (crc32c(0, (*shard)->bytes + entry->at, entry->bytes) == entry->crc) return entry;
-    because(reason, "%s: image %lld is garbled", (*shard)->path, (long long)index);
+    *shard = shard_of(dataset->state, index);
+    return &(*shard)->entries[*index];
+}
+
+/* The bytes of image `index` of a shard, which must be those that were packed. */
+static bool read_bytes(const struct shard *shard, int64_t index, void *to, struct reason *reason)
+{
+    const struct packed_entry *entry = &shard->entries[index];
+    if (!read_at(shard, entry->at, to, entry->bytes, reason)) return false;
+    if (!shard->checked || crc32c(0, to, entry->bytes) == entry->crc) return true;
+    return because(reason, "%s: image %lld is garbled", shard->path, (long long)index);
+}
+
+/* The same, in new memory. */
+static uint8_t *read_copy(const struct shard *shard, int64_t index, struct reason *reason)
+{
+    size_t count = shard->entries[index].bytes;
+    uint8_t *bytes = malloc(count ? count : 1);
+    if (!bytes) because(reason, "%s: no memory for the %zu bytes of image %lld", shard->path, count,
+                        (long long)index);
+    if (!bytes || read_bytes(shard, index, bytes, reason)) return bytes;
+    free(bytes);
     return NULL;
 }
 
@@ -335,39 +398,45 @@ static char *packed_image_path(const struct dataset *dataset, int64_t index)
     return text_format("%s: image %lld", shard->path, (long long)index);
 }
 
+static bool blame(const struct shard *shard, int64_t index, struct reason *reason)
+{
+    struct reason why = *reason;
+    return because(reason, "%.130s: image %lld: %.90s", shard->path, (long long)index, why.text);
+}
+
+static bool decode_file(const struct shard *shard, int64_t index, int channels,
+                        const struct image_choice *choice, struct image *image, struct reason *reason)
+{
+    uint8_t *bytes = read_copy(shard, index, reason);
+    if (!bytes) return false;
+    bool good = image_decode(bytes, shard->entries[index].bytes, channels, choice, image, reason) ||
+                blame(shard, index, reason);
+    free(bytes);
+    return good;
+}
+
 static bool packed_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                         struct image *image, int *label, struct reason *reason)
 {
     const struct shard *shard;
-    const struct packed_entry *entry = find_entry(dataset, index, &shard, reason);
-    struct reason why;
-    if (!entry) return false;
-    const uint8_t *bytes = shard->bytes + entry->at;
+    const struct packed_entry *entry = find_entry(dataset, &index, &shard);
     *label = (int)entry->label;
-    bool good;
-    if (entry->kind == PACKED_FILE) {
-        good = image_decode(bytes, entry->bytes, dataset->c, choice, image, &why);
-    } else {
-        good = image_resize_buffer(image, (int)entry->h, (int)entry->w, dataset->c, &why);
-        if (good) memcpy(image->pixels, bytes, entry->bytes);
-    }
-    if (good) return true;
-    char *name = packed_image_path(dataset, index);
-    because_of(reason, name, why.text);
-    free(name);
-    return false;
+    if (entry->kind == PACKED_FILE) return decode_file(shard, index, dataset->c, choice, image, reason);
+    if (!image_resize_buffer(image, (int)entry->h, (int)entry->w, dataset->c, reason))
+        return blame(shard, index, reason);
+    return read_bytes(shard, index, image->pixels, reason);
 }
 
 static bool packed_read_file(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
                              int *label, struct reason *reason)
 {
     const struct shard *shard;
-    const struct packed_entry *entry = find_entry(dataset, index, &shard, reason);
-    if (!entry) return false;
+    const struct packed_entry *entry = find_entry(dataset, &index, &shard);
     if (entry->kind != PACKED_FILE)
-        return because(reason, "%s: image %lld is not a file", shard->path,
-                       (long long)(index - shard->first));
-    *bytes = memcpy(memory_new(entry->bytes, 1), shard->bytes + entry->at, entry->bytes);
+        return because(reason, "%s: image %lld is not a file", shard->path, (long long)index);
+    uint8_t *copy = read_copy(shard, index, reason);
+    if (!copy) return false;
+    *bytes = copy;
     *count = entry->bytes;
     *label = (int)entry->label;
     return true;
@@ -378,8 +447,8 @@ static void packed_close(struct dataset *dataset)
     struct packed *packed = dataset->state;
     if (!packed) return;
     for (int i = 0; i < packed->count; i++) {
-        if (packed->shards[i].bytes) munmap((void *)packed->shards[i].bytes, packed->shards[i].count);
-        free(packed->shards[i].made);
+        if (packed->shards[i].file >= 0) close(packed->shards[i].file);
+        free(packed->shards[i].entries);
         free(packed->shards[i].path);
     }
     free(packed->shards);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 
 /* Beyond these an image, or the file that it comes in, is taken for an accident or an attack. */
@@ -78,14 +79,9 @@ void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count)
 
 static bool read_all(int file, uint8_t *bytes, size_t count, struct reason *reason)
 {
-    for (size_t done = 0; done < count;) {
-        ssize_t got = read(file, bytes + done, count - done);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return because(reason, "%s", strerror(errno));
-        if (got == 0) return because(reason, "the file became shorter while it was read");
-        done += (size_t)got;
-    }
-    return true;
+    ssize_t got = file_read(file, bytes, count, 0);
+    if (got < 0) return because(reason, "%s", strerror(errno));
+    return (size_t)got == count || because(reason, "the file became shorter while it was read");
 }
 
 static bool read_open(int file, uint8_t **bytes, size_t *count, struct reason *reason)

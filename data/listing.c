@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "data/image.h"
 
@@ -40,15 +41,19 @@ static bool list_directory(const char *path, char ***names, size_t *count)
     struct dirent *entry;
     *names = NULL;
     *count = 0;
-    while ((entry = readdir(directory))) {
+    while (errno = 0, (entry = readdir(directory))) {
         if (entry->d_name[0] == '.') continue;
         char *name = text_format("?%s", entry->d_name);
         if (entry->d_type == DT_REG) name[0] = 'f';
         if (entry->d_type == DT_DIR) name[0] = 'd';
         *array_push(*names, *count) = name;
     }
+    int why = errno;
     closedir(directory);
-    return true;
+    if (why == 0) return true;
+    free_names(*names, *count);
+    errno = why;
+    return false;
 }
 
 static int compare_listed(const void *a, const void *b)
@@ -63,7 +68,7 @@ static bool looks_like_image(const char *path)
     uint8_t bytes[IMAGE_SNIFF_BYTES];
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) return true;
-    ssize_t count = read(file, bytes, sizeof bytes);
+    ssize_t count = file_read(file, bytes, sizeof bytes, 0);
     close(file);
     return count <= 0 || image_sniff(bytes, (size_t)count) != IMAGE_UNKNOWN;
 }

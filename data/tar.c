@@ -1,10 +1,12 @@
 #include "data/tar.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK 512
+#include "base/file.h"
+
 /* Fields of a header block. */
 #define NAME_BYTES 100
 #define SIZE_AT 124
@@ -16,9 +18,12 @@
 #define PREFIX_AT 345
 #define PREFIX_BYTES 155
 
+/* What is looked at of a header that only names the next one. */
+#define NAMING_BYTES (1 << 16)
+
 bool tar_sniff(const uint8_t *bytes, size_t count)
 {
-    return count >= BLOCK && memcmp(bytes + MAGIC_AT, "ustar", 5) == 0;
+    return count >= TAR_BLOCK && memcmp(bytes + MAGIC_AT, "ustar", 5) == 0;
 }
 
 /* Octal digits, or GNU's binary numbers, which begin with 0x80. */
@@ -38,13 +43,13 @@ static uint64_t number_at(const uint8_t *field, int count)
 static bool sum_is_right(const uint8_t *header)
 {
     uint64_t sum = 0;
-    for (int i = 0; i < BLOCK; i++) sum += i >= SUM_AT && i < SUM_AT + SUM_BYTES ? ' ' : header[i];
+    for (int i = 0; i < TAR_BLOCK; i++) sum += i >= SUM_AT && i < SUM_AT + SUM_BYTES ? ' ' : header[i];
     return sum == number_at(header + SUM_AT, SUM_BYTES);
 }
 
 static bool is_empty(const uint8_t *header)
 {
-    for (int i = 0; i < BLOCK; i++)
+    for (int i = 0; i < TAR_BLOCK; i++)
         if (header[i]) return false;
     return true;
 }
@@ -71,37 +76,56 @@ static void long_name_of_pax(const uint8_t *bytes, size_t count, char name[TAR_N
     }
 }
 
-/* Reads one header and steps over its content; *type is what it says it is. */
-static bool step(struct tar *tar, struct tar_member *member, char *type, struct reason *reason)
+static bool read_at(const struct tar *tar, size_t at, void *to, size_t count, struct reason *reason)
 {
-    const uint8_t *header = tar->bytes + tar->at;
+    ssize_t got = file_read(tar->file, to, count, (int64_t)at);
+    if (got < 0) return because(reason, "%s", strerror(errno));
+    return (size_t)got == count || because(reason, "truncated: it became shorter while it was read");
+}
+
+/* Steps over a header and its content; *type is what it says it is. */
+static bool step(struct tar *tar, const uint8_t *header, struct tar_member *member, char *type,
+                 struct reason *reason)
+{
     if (!sum_is_right(header)) return because(reason, "the tar header at byte %zu is garbled", tar->at);
     uint64_t bytes = number_at(header + SIZE_AT, SIZE_BYTES);
-    member->at = tar->at + BLOCK;
+    member->at = tar->at + TAR_BLOCK;
     size_t rest = tar->count - member->at;
-    if (bytes > rest || (bytes + BLOCK - 1) / BLOCK * BLOCK > rest)
+    if (bytes > rest || (bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK > rest)
         return because(reason, "truncated in the tar member at byte %zu", tar->at);
     member->bytes = (size_t)bytes;
-    tar->at = member->at + (member->bytes + BLOCK - 1) / BLOCK * BLOCK;
+    tar->at = member->at + (member->bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
     *type = (char)header[TYPE_AT];
     if (*type == '0' || *type == '\0') name_of(header, member->name);
     return true;
 }
 
+/* The name that a member of type 'L' or 'x' gives the next one. */
+static bool read_name(const struct tar *tar, const struct tar_member *member, char type, char name[TAR_NAME],
+                      struct reason *reason)
+{
+    uint8_t content[NAMING_BYTES];
+    size_t count = member->bytes < sizeof content ? member->bytes : sizeof content;
+    if (!read_at(tar, member->at, content, count, reason)) return false;
+    if (type == 'x')
+        long_name_of_pax(content, count, name);
+    else
+        snprintf(name, TAR_NAME, "%.*s", (int)count, (const char *)content);
+    return true;
+}
+
 bool tar_next(struct tar *tar, struct tar_member *member, bool *more, struct reason *reason)
 {
-    char long_name[TAR_NAME] = "";
+    char long_name[TAR_NAME] = "", type = 0;
+    uint8_t header[TAR_BLOCK];
     *more = false;
-    while (tar->count - tar->at >= BLOCK && !is_empty(tar->bytes + tar->at)) {
-        char type = 0;
-        if (!step(tar, member, &type, reason)) return false;
-        const uint8_t *content = tar->bytes + member->at;
-        int bytes = member->bytes < TAR_NAME ? (int)member->bytes : TAR_NAME - 1;
-        if (type == 'L')
-            snprintf(long_name, TAR_NAME, "%.*s", bytes, (const char *)content);
-        else if (type == 'x')
-            long_name_of_pax(content, member->bytes, long_name);
-        else if (type == '0' || type == '\0') {
+    while (tar->count - tar->at >= TAR_BLOCK) {
+        if (!read_at(tar, tar->at, header, TAR_BLOCK, reason)) return false;
+        if (is_empty(header)) break;
+        if (!step(tar, header, member, &type, reason)) return false;
+        if (type == 'L' || type == 'x') {
+            if (!read_name(tar, member, type, long_name, reason)) return false;
+        } else if (type == '0' || type == '\0') {
             if (long_name[0]) memcpy(member->name, long_name, TAR_NAME);
             *more = true;
             return true;

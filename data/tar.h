@@ -1,4 +1,4 @@
-/* tar.h: the members of a tar archive in memory: ustar, with long names as GNU tar and pax write them. */
+/* tar.h: the members of a tar archive: ustar, with long names as GNU tar and pax write them. */
 #ifndef DATA_TAR_H
 #define DATA_TAR_H
 
@@ -10,10 +10,11 @@
 
 /* POSIX.1-2017, pax, "ustar Interchange Format" and "pax Header Block". */
 #define TAR_NAME 1024
+#define TAR_BLOCK 512             /* headers and contents come in blocks of as many bytes */
 
 struct tar {
-    const uint8_t *bytes;
-    size_t count;
+    int file;                  /* a descriptor that can be read at any place */
+    size_t count;              /* bytes in it */
     size_t at;                 /* of the next header */
 };
 
@@ -22,7 +23,7 @@ struct tar_member {
     size_t at, bytes;          /* of its content */
 };
 
-/* Whether bytes begin like a tar archive. */
+/* Whether bytes, a block of them or more, are how a tar archive begins. */
 bool tar_sniff(const uint8_t *bytes, size_t count);
 
 /* The next regular file; *more is false at the end. False and why when the archive is broken. */

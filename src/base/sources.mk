@@ -7,6 +7,8 @@ libbase_a_SOURCES = \
 	src/base/field.c \
 	src/base/field.h \
 	src/base/field_help.c \
+	src/base/file.c \
+	src/base/file.h \
 	src/base/host.c \
 	src/base/host.h \
 	src/base/log.c \

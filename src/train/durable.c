@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 
 char *durable_path(const char *folder, const char *name)
@@ -38,12 +39,8 @@ static bool copy_bytes(int from, int to)
 {
     char buffer[1 << 16];
     ssize_t got;
-    while ((got = read(from, buffer, sizeof buffer)) > 0)
-        for (ssize_t done = 0; done < got;) {
-            ssize_t written = write(to, buffer + done, (size_t)(got - done));
-            if (written < 0) return false;
-            done += written;
-        }
+    for (int64_t at = 0; (got = file_read(from, buffer, sizeof buffer, at)) > 0; at += got)
+        if (!file_write(to, buffer, (size_t)got, at)) return false;
     return got == 0 && fsync(to) == 0;
 }
 
@@ -54,7 +51,7 @@ static bool copy_file(const char *from, const char *to)
     bool good = source >= 0 && target >= 0 && copy_bytes(source, target);
     int why = errno;
     if (source >= 0) close(source);
-    if (target >= 0 && close(target) != 0) good = false;
+    if (target >= 0 && close(target) != 0 && good) good = false, why = errno;
     errno = why;
     return good;
 }

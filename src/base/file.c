@@ -1,0 +1,29 @@
+#include "file.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+ssize_t file_read(int file, void *to, size_t count, int64_t at)
+{
+    size_t done = 0;
+    while (done < count) {
+        ssize_t got = pread(file, (char *)to + done, count - done, at + (int64_t)done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return -1;
+        if (got == 0) break;
+        done += (size_t)got;
+    }
+    return (ssize_t)done;
+}
+
+bool file_write(int file, const void *from, size_t count, int64_t at)
+{
+    size_t done = 0;
+    while (done < count) {
+        ssize_t written = pwrite(file, (const char *)from + done, count - done, at + (int64_t)done);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return false;
+        done += (size_t)written;
+    }
+    return true;
+}

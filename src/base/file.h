@@ -1,0 +1,15 @@
+/* file.h: reading and writing at a place of a file, all of it, whatever a single call does. */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* How many bytes from `at` on were read: fewer than `count` only where the file ends. -1, and errno.
+ * Interrupted calls, and those that do a part, are carried on. */
+ssize_t file_read(int file, void *to, size_t count, int64_t at);
+bool file_write(int file, const void *from, size_t count, int64_t at);
+
+#endif
