@@ -2,11 +2,13 @@
 #include "config.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "cmd.h"
 #include "device/device.h"
 #include "patience.h"
@@ -98,9 +100,16 @@ static bool is(const char *word, const char *letter, const char *name)
     return strcmp(word, letter) == 0 || strcmp(word, name) == 0;
 }
 
+/* jansson does not tell what it cannot parse from what it has no memory for. */
+static void *json_memory(size_t bytes)
+{
+    return memory_new(bytes, 1);
+}
+
 int main(int count, char **words)
 {
     patience_shorten(words);
+    json_set_alloc_funcs(json_memory, free);
     enum status status = OK;
     if (count < 2) {
         print_help();

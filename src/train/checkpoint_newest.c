@@ -53,17 +53,26 @@ static enum status set_aside(const char *path, const char *folder)
     return status;
 }
 
-static enum status open_previous(const char *folder, const char *last, const char *previous,
-                                 const struct reason *why, struct safetensors *file)
+/* The previous one; or the best one, which is all there is where a run ended in the midst of its first save. */
+static enum status open_other(const char *folder, const char *last, const char *previous,
+                              const struct reason *why, struct safetensors *file)
 {
-    struct reason reason;
+    struct reason reason, unused;
+    char *best = durable_path(folder, CHECKPOINT_BEST);
+    const char *found = NULL;
+    enum status status = OK;
     log_warning("%s %s", last, why->text);
-    if (!checkpoint_open(previous, file, &reason))
-        return fail(BAD_CHECKPOINT, "%s %s; there is no good checkpoint to resume from", previous,
-                    reason.text);
-    log_warning("resuming from %s instead", previous);
-    enum status status = set_aside(last, folder);
-    if (status != OK) safetensors_close(file);
+    if (checkpoint_open(previous, file, &reason))
+        found = previous;
+    else if (checkpoint_open(best, file, &unused))
+        found = best;
+    if (found)
+        log_warning("resuming from %s instead", found);
+    else
+        status = fail(BAD_CHECKPOINT, "%s %s; there is no good checkpoint to resume from", previous, reason.text);
+    if (found) status = set_aside(last, folder);
+    if (found && status != OK) safetensors_close(file);
+    free(best);
     return status;
 }
 
@@ -94,7 +103,7 @@ enum status checkpoint_open_newest(const char *folder, struct safetensors *file)
     else if (checkpoint_open(last, file, &reason))
         take_newer(last, previous, file);
     else
-        status = open_previous(folder, last, previous, &reason, file);
+        status = open_other(folder, last, previous, &reason, file);
     free(previous);
     free(last);
     return status;

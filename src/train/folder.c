@@ -25,7 +25,8 @@ enum status folder_make(const char *path)
     bool good = mkdir(copy, 0777) == 0 || errno == EEXIST;
     int why = errno;
     struct stat status;
-    if (good && (stat(copy, &status) != 0 || !S_ISDIR(status.st_mode))) good = false, why = ENOTDIR;
+    if (good && stat(copy, &status) != 0) good = false, why = errno;
+    if (good && !S_ISDIR(status.st_mode)) good = false, why = ENOTDIR;
     free(copy);
     return good ? OK : fail(FAILED, "%s: the folder cannot be made: %s", path, strerror(why));
 }

@@ -76,7 +76,7 @@ static bool copy_lines(FILE *from, FILE *to, int64_t step, int64_t epoch, int *d
             good = fwrite(line, 1, (size_t)length, to) == (size_t)length;
     }
     free(line);
-    return good && !ferror(from);
+    return good && feof(from);
 }
 
 static enum status rewrite(FILE *from, const char *path, const char *temporary, int64_t step, int64_t epoch)
@@ -85,9 +85,9 @@ static enum status rewrite(FILE *from, const char *path, const char *temporary, 
     if (!to) return fail(FAILED, "%s: cannot be written: %s", temporary, strerror(errno));
     int dropped = 0;
     bool good = copy_lines(from, to, step, epoch, &dropped);
-    good = fflush(to) == 0 && fsync(fileno(to)) == 0 && good;
+    good = good && fflush(to) == 0 && fsync(fileno(to)) == 0;
     int why = errno;
-    good = fclose(to) == 0 && good;
+    if (fclose(to) != 0 && good) good = false, why = errno;
     if (!good) return fail(FAILED, "%s: cannot be written: %s", temporary, strerror(why));
     if (dropped > 0) log_detail("%s: %d lines beyond the checkpoint cut off", path, dropped);
     return dropped > 0 ? durable_rename(temporary, path) : OK;
