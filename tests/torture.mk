@@ -3,6 +3,7 @@
 TORTURE =
 TORTURE += tests/test_resume.sh
 TORTURE += tests/test_checkpoint
+TORTURE += tests/test_faults.sh
 
 EXTRA_DIST += tests/rounds.h
 

@@ -1,0 +1,572 @@
+/* faults.c: lets the k-th call of a kind fail. Linked with the whole program (tests/faulty), and told by its
+ * environment:
+ *
+ *   FAULT=KIND:K:HOW[:on]   the K-th call of KIND, and every later one too with `on`, does HOW:
+ *                           ENOMEM, EIO, ...: it fails so and does nothing
+ *                           short: it reads or writes half of what was asked for
+ *                           stall: it takes an hour
+ *   FAULT_COUNTS=FILE       at the end, how many calls of each kind there were: one a line
+ *   FAULT_FIRED=FILE        when the first call fails, whose it was, and where the process crashes, in whose
+ *                           code: "fault" or "crash", "amptrain" or a library, and the place in it
+ *   FAULT_TRACE=yes         and the stack, on standard error
+ *
+ * malloc and its relatives are defined here, so that libraries call these too; pthread_create is wrapped by
+ * the linker, and so is device_open, which is given a table of functions that ask here first. All other kinds
+ * are system calls: the kernel sends SIGSYS instead of making them (seccomp), where the C library makes them.
+ * So what stdio, zlib or malloc itself ask the kernel for fails too. What dynamic linker and sanitizers ask
+ * for by themselves does not, nor what libraries do before main. On processors other than x86-64, whose
+ * registers are meant, the program ends at once, with 77. */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "device/device.h"
+
+enum kind {
+    KIND_MEMORY, KIND_MAP, KIND_OPEN, KIND_READ, KIND_WRITE, KIND_SYNC, KIND_RENAME, KIND_REMOVE, KIND_LENGTH,
+    KIND_STAT, KIND_FOLDER, KIND_CLOSE, KIND_SEEK, KIND_LOCK, KIND_THREAD, KIND_ROOM, KIND_COPY, KIND_COUNT,
+    KIND_NONE = KIND_COUNT
+};
+
+static const char *const kind_name[KIND_COUNT] = {
+    [KIND_MEMORY] = "memory", [KIND_MAP] = "map", [KIND_OPEN] = "open", [KIND_READ] = "read",
+    [KIND_WRITE] = "write", [KIND_SYNC] = "sync", [KIND_RENAME] = "rename", [KIND_REMOVE] = "remove",
+    [KIND_LENGTH] = "length", [KIND_STAT] = "stat", [KIND_FOLDER] = "folder", [KIND_CLOSE] = "close",
+    [KIND_SEEK] = "seek", [KIND_LOCK] = "lock", [KIND_THREAD] = "thread",
+    [KIND_ROOM] = "device-memory", [KIND_COPY] = "device-copy",
+};
+
+static struct {
+    bool ready;
+    enum kind kind;            /* KIND_NONE: none is to fail */
+    long at;                   /* from 1 */
+    int error;                 /* 0: short or stall */
+    bool stall, on;
+    const char *counts;
+    long fired;                /* a descriptor that is not the program's */
+    bool trace;
+    atomic_long calls[KIND_COUNT];
+    atomic_flag told;
+} fault = {.kind = KIND_NONE};
+
+/* Calls of our own, which are not caught: they are not the C library's. */
+static long call_kernel(long number, long a, long b, long c, long d, long e, long f)
+{
+#ifdef __x86_64__
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+#else
+    return syscall(number, a, b, c, d, e, f);
+#endif
+}
+
+static long create(const char *path)
+{
+    return call_kernel(SYS_openat, AT_FDCWD, (long)path, O_WRONLY | O_CREAT | O_TRUNC, 0666, 0, 0);
+}
+
+static void put(long file, const char *text)
+{
+    call_kernel(SYS_write, file, (long)text, (long)strlen(text), 0, 0, 0);
+}
+
+/* Whose call it was */
+
+struct module {
+    uintptr_t address, base;
+    char name[PATH_MAX];
+};
+
+static int match_module(struct dl_phdr_info *info, size_t size, void *context)
+{
+    struct module *module = context;
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        uintptr_t from = info->dlpi_addr + part->p_vaddr;
+        if (part->p_type != PT_LOAD || module->address - from >= part->p_memsz) continue;
+        const char *slash = strrchr(info->dlpi_name, '/');
+        const char *name = info->dlpi_name[0] ? slash ? slash + 1 : info->dlpi_name : "amptrain";
+        snprintf(module->name, sizeof module->name, "%s", name);
+        module->base = info->dlpi_addr;
+        return 1;
+    }
+    return 0;
+}
+
+/* Whether a module only carries on what others ask for, or, where a process crashes, ends it for them. */
+static bool is_carrier(const char *name, bool crash)
+{
+    static const char *const carriers[] = {"libc.so",    "libstdc++", "libgcc_s",
+                                           "linux-vdso", "libasan",   "libjemalloc"};
+    size_t count = sizeof carriers / sizeof *carriers - crash;
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(name, carriers[i], strlen(carriers[i])) == 0) return true;
+    return false;
+}
+
+/* Lies in this file's own code. */
+extern const char __start_faults_text[], __stop_faults_text[];
+#define HERE __attribute__((section("faults_text"), noinline))
+
+/* Adds a line to FAULT_FIRED: `what`, the module that the stack leads to, and the place in it. */
+HERE static void tell(const char *what, bool crash)
+{
+    void *stack[64];
+    int count = backtrace(stack, 64);
+    struct module module = {.name = "?"};
+    for (int i = 0; i < count; i++) {
+        const char *at = stack[i];
+        if (at >= __start_faults_text && at < __stop_faults_text) continue;
+        module.address = (uintptr_t)at - 1;
+        if (dl_iterate_phdr(match_module, &module) && !is_carrier(module.name, crash)) break;
+    }
+    if (fault.trace) backtrace_symbols_fd(stack, count, 2);
+    char line[PATH_MAX + 64];
+    unsigned long place = module.address - module.base;
+    snprintf(line, sizeof line, "%s %s 0x%lx\n", what, module.name, place);
+    put(fault.fired, line);
+}
+
+/* Counts a call, and says whether it is to fail. */
+HERE static bool strikes(enum kind kind)
+{
+    if (!fault.ready) return false;
+    long number = atomic_fetch_add(&fault.calls[kind], 1) + 1;
+    if (kind != fault.kind || number < fault.at || (number > fault.at && !fault.on)) return false;
+    if (!atomic_flag_test_and_set(&fault.told)) tell("fault", false);
+    return true;
+}
+
+static void stall(void)
+{
+    struct timespec hour = {.tv_sec = 3600};
+    call_kernel(SYS_nanosleep, (long)&hour, 0, 0, 0, 0, 0);
+}
+
+/* malloc and its relatives */
+
+static void *next_of(const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    if (!found) {
+        put(2, "faults: there is no ");
+        put(2, name);
+        _exit(99);
+    }
+    return found;
+}
+
+HERE static bool no_memory(void)
+{
+    if (!strikes(KIND_MEMORY)) return false;
+    errno = ENOMEM;
+    return true;
+}
+
+HERE void *malloc(size_t bytes)
+{
+    static void *(*next)(size_t);
+    if (!next) next = (void *(*)(size_t))next_of("malloc");
+    return no_memory() ? NULL : next(bytes);
+}
+
+HERE void *calloc(size_t count, size_t bytes)
+{
+    static void *(*next)(size_t, size_t);
+    if (!next) next = (void *(*)(size_t, size_t))next_of("calloc");
+    return no_memory() ? NULL : next(count, bytes);
+}
+
+HERE void *realloc(void *memory, size_t bytes)
+{
+    static void *(*next)(void *, size_t);
+    if (!next) next = (void *(*)(void *, size_t))next_of("realloc");
+    return no_memory() ? NULL : next(memory, bytes);
+}
+
+HERE void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    static void *(*next)(size_t, size_t);
+    if (!next) next = (void *(*)(size_t, size_t))next_of("aligned_alloc");
+    return no_memory() ? NULL : next(alignment, bytes);
+}
+
+HERE int posix_memalign(void **memory, size_t alignment, size_t bytes)
+{
+    static int (*next)(void **, size_t, size_t);
+    if (!next) next = (int (*)(void **, size_t, size_t))next_of("posix_memalign");
+    return no_memory() ? ENOMEM : next(memory, alignment, bytes);
+}
+
+#ifdef HAVE_JEMALLOC
+/* jemalloc's operator new does not pass by malloc, that of libstdc++ does, and throws where that fails. Under
+ * a sanitizer, which sees to it that new goes with delete, both stay as they are. */
+HERE static void *new_of(const char *name, size_t bytes)
+{
+    void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    void *(*plain)(size_t) = library ? (void *(*)(size_t))dlsym(library, name) : malloc;
+    return plain(bytes);
+}
+
+HERE void *_Znwm(size_t bytes)
+{
+    return new_of("_Znwm", bytes);
+}
+
+HERE void *_Znam(size_t bytes)
+{
+    return new_of("_Znam", bytes);
+}
+#endif
+
+/* Threads */
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),
+                          void *context);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),
+                          void *context);
+
+HERE int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),
+                               void *context)
+{
+    if (strikes(KIND_THREAD)) return fault.error;
+    return __real_pthread_create(thread, attributes, start, context);
+}
+
+/* A process that blocks SIGSYS is killed by its next call that is caught. */
+int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
+{
+    sigset_t allowed;
+    if (set) {
+        allowed = *set;
+        if (how != SIG_UNBLOCK) sigdelset(&allowed, SIGSYS);
+    }
+    long result = call_kernel(SYS_rt_sigprocmask, how, (long)(set ? &allowed : NULL), (long)before, 8, 0, 0);
+    return (int)-result;
+}
+
+/* The device: its table, with a question before every call that can fail. */
+
+static struct {
+    const struct device_backend *real;
+    struct device_backend table;
+} faulty;
+
+HERE static void *faulty_allocate(struct device *device, size_t bytes)
+{
+    return strikes(KIND_ROOM) ? NULL : faulty.real->allocate(device, bytes);
+}
+
+HERE static void *faulty_host_allocate(struct device *device, size_t bytes)
+{
+    return strikes(KIND_ROOM) ? NULL : faulty.real->host_allocate(device, bytes);
+}
+
+HERE static enum status refused(const char *what)
+{
+    return fail(NO_DEVICE, "device: %s failed", what);
+}
+
+HERE static enum status faulty_upload(struct device *device, int lane, void *to, const void *from,
+                                      size_t bytes)
+{
+    if (strikes(KIND_COPY)) return refused("copying to it");
+    return faulty.real->upload(device, lane, to, from, bytes);
+}
+
+HERE static enum status faulty_download(struct device *device, int lane, void *to, const void *from,
+                                        size_t bytes)
+{
+    if (strikes(KIND_COPY)) return refused("copying from it");
+    return faulty.real->download(device, lane, to, from, bytes);
+}
+
+HERE static enum status faulty_fill_zero(struct device *device, int lane, void *memory, size_t bytes)
+{
+    if (strikes(KIND_COPY)) return refused("filling its memory");
+    return faulty.real->fill_zero(device, lane, memory, bytes);
+}
+
+HERE static enum status faulty_mark(struct device *device, int lane, int mark)
+{
+    if (strikes(KIND_COPY)) return refused("marking a place");
+    return faulty.real->mark(device, lane, mark);
+}
+
+HERE static enum status faulty_await(struct device *device, int mark, int lane)
+{
+    if (strikes(KIND_COPY)) return refused("waiting on it");
+    return faulty.real->await(device, mark, lane);
+}
+
+HERE static enum status faulty_reach(struct device *device, int mark)
+{
+    if (strikes(KIND_COPY)) return refused("waiting for it");
+    return faulty.real->reach(device, mark);
+}
+
+HERE static enum status faulty_finish(struct device *device)
+{
+    if (strikes(KIND_COPY)) return refused("waiting for all of it");
+    return faulty.real->finish(device);
+}
+
+enum status __real_device_open(const char *which, int threads, struct device **device);
+enum status __wrap_device_open(const char *which, int threads, struct device **device);
+
+enum status __wrap_device_open(const char *which, int threads, struct device **device)
+{
+    TRY(__real_device_open(which, threads, device));
+    faulty.real = (*device)->backend;
+    faulty.table = *faulty.real;
+    faulty.table.allocate = faulty_allocate;
+    faulty.table.host_allocate = faulty_host_allocate;
+    faulty.table.upload = faulty_upload;
+    faulty.table.download = faulty_download;
+    faulty.table.fill_zero = faulty_fill_zero;
+    faulty.table.mark = faulty_mark;
+    faulty.table.await = faulty_await;
+    faulty.table.reach = faulty_reach;
+    faulty.table.finish = faulty_finish;
+    (*device)->backend = &faulty.table;
+    return OK;
+}
+
+/* System calls */
+
+#ifdef __x86_64__
+struct caught_call {
+    int number;
+    enum kind kind;
+};
+
+/* System calls that are caught; of the same kind one after the other. */
+static const struct caught_call caught_calls[] = {
+    {SYS_mmap, KIND_MAP},           {SYS_mremap, KIND_MAP},       {SYS_brk, KIND_MAP},
+    {SYS_open, KIND_OPEN},          {SYS_openat, KIND_OPEN},      {SYS_read, KIND_READ},
+    {SYS_pread64, KIND_READ},       {SYS_readv, KIND_READ},       {SYS_write, KIND_WRITE},
+    {SYS_pwrite64, KIND_WRITE},     {SYS_writev, KIND_WRITE},     {SYS_fsync, KIND_SYNC},
+    {SYS_fdatasync, KIND_SYNC},     {SYS_rename, KIND_RENAME},    {SYS_renameat, KIND_RENAME},
+    {SYS_renameat2, KIND_RENAME},   {SYS_link, KIND_RENAME},      {SYS_linkat, KIND_RENAME},
+    {SYS_unlink, KIND_REMOVE},      {SYS_unlinkat, KIND_REMOVE},  {SYS_ftruncate, KIND_LENGTH},
+    {SYS_fallocate, KIND_LENGTH},   {SYS_stat, KIND_STAT},        {SYS_fstat, KIND_STAT},
+    {SYS_newfstatat, KIND_STAT},    {SYS_access, KIND_STAT},      {SYS_faccessat, KIND_STAT},
+    {SYS_getdents64, KIND_FOLDER},  {SYS_mkdir, KIND_FOLDER},     {SYS_mkdirat, KIND_FOLDER},
+    {SYS_close, KIND_CLOSE},        {SYS_lseek, KIND_SEEK},       {SYS_flock, KIND_LOCK},
+};
+enum { CALLS = sizeof caught_calls / sizeof *caught_calls };
+
+static enum kind kind_of(int number)
+{
+    for (int i = 0; i < CALLS; i++)
+        if (caught_calls[i].number == number) return caught_calls[i].kind;
+    return KIND_NONE;
+}
+
+/* What is said of a fault can be read whatever fails. */
+static bool is_spared(enum kind kind, const greg_t *registers)
+{
+    return kind == KIND_WRITE && registers[REG_RDI] == 2;
+}
+
+static long call_again(int number, const greg_t *registers)
+{
+    return call_kernel(number, registers[REG_RDI], registers[REG_RSI], registers[REG_RDX], registers[REG_R10],
+                       registers[REG_R8], registers[REG_R9]);
+}
+
+HERE static void on_call(int signal, siginfo_t *info, void *context)
+{
+    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+    int number = info->si_syscall;
+    enum kind kind = kind_of(number);
+    bool struck = kind != KIND_NONE && !is_spared(kind, registers) && strikes(kind);
+    (void)signal;
+    if (struck && fault.error) {
+        /* A file that was closed with an error is closed all the same. */
+        if (kind == KIND_CLOSE) call_again(number, registers);
+        registers[REG_RAX] = -fault.error;
+        return;
+    }
+    if (struck && fault.stall) stall();
+    else if (struck && registers[REG_RDX] > 1) registers[REG_RDX] /= 2;
+    registers[REG_RAX] = call_again(number, registers);
+}
+
+/* Where the code of the C library lies. */
+struct range {
+    uintptr_t from, to;
+};
+
+static int find_library(struct dl_phdr_info *info, size_t size, void *context)
+{
+    struct range *range = context;
+    (void)size;
+    if (!strstr(info->dlpi_name, "/libc.so")) return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        if (part->p_type != PT_LOAD || !(part->p_flags & PF_X)) continue;
+        range->from = info->dlpi_addr + part->p_vaddr;
+        range->to = range->from + part->p_memsz;
+    }
+    return 1;
+}
+
+static struct sock_filter load(size_t offset)
+{
+    return (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset);
+}
+
+/* Instruction `from`: where it goes on if the test holds, and if not. */
+static struct sock_filter jump(int from, int test, uint32_t value, int yes, int no)
+{
+    return (struct sock_filter)BPF_JUMP((uint16_t)(BPF_JMP | test | BPF_K), value, (uint8_t)(yes - from - 1),
+                                        (uint8_t)(no - from - 1));
+}
+
+static bool catch_calls(void)
+{
+    struct range range = {0, 0};
+    dl_iterate_phdr(find_library, &range);
+    if (!range.from || range.from >> 32 != range.to >> 32) return false;
+    struct sigaction action = {.sa_sigaction = on_call, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART};
+    sigaction(SIGSYS, &action, NULL);
+    /* Of calls from elsewhere, and of those that are not in the list, nothing is seen. */
+    enum { HEAD = 6, ALLOW = HEAD + CALLS, TRAP };
+    struct sock_filter filter[TRAP + 1];
+    filter[0] = load(offsetof(struct seccomp_data, instruction_pointer));
+    filter[1] = jump(1, BPF_JGE, (uint32_t)range.from, 2, ALLOW);
+    filter[2] = jump(2, BPF_JGE, (uint32_t)range.to, ALLOW, 3);
+    filter[3] = load(offsetof(struct seccomp_data, instruction_pointer) + 4);
+    filter[4] = jump(4, BPF_JEQ, (uint32_t)(range.from >> 32), 5, ALLOW);
+    filter[5] = load(offsetof(struct seccomp_data, nr));
+    for (int i = 0; i < CALLS; i++)
+        filter[HEAD + i] = jump(HEAD + i, BPF_JEQ, (uint32_t)caught_calls[i].number, TRAP, HEAD + i + 1);
+    filter[ALLOW] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    filter[TRAP] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP);
+    struct sock_fprog program = {.len = TRAP + 1, .filter = filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+#else
+static bool catch_calls(void)
+{
+    return false;
+}
+#endif
+
+/* What is to fail */
+
+static const struct {
+    const char *name;
+    int error;
+} errors[] = {
+    {"ENOMEM", ENOMEM}, {"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EINTR", EINTR},
+    {"EMFILE", EMFILE}, {"EAGAIN", EAGAIN}, {"EACCES", EACCES}, {"EROFS", EROFS},   {"ESTALE", ESTALE},
+    {"ENOENT", ENOENT}, {"EPIPE", EPIPE},
+};
+
+static void refuse(const char *text)
+{
+    fprintf(stderr, "faults: FAULT=%s is not KIND:K:HOW[:on]\n", text);
+    _exit(99);
+}
+
+static void parse(const char *text)
+{
+    char kind[16], how[16];
+    int end = 0;
+    if (sscanf(text, "%15[a-z-]:%ld:%15[A-Za-z]%n", kind, &fault.at, how, &end) != 3) refuse(text);
+    for (int i = 0; i < KIND_COUNT; i++)
+        if (strcmp(kind_name[i], kind) == 0) fault.kind = (enum kind)i;
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (strcmp(errors[i].name, how) == 0) fault.error = errors[i].error;
+    fault.stall = strcmp(how, "stall") == 0;
+    fault.on = strcmp(text + end, ":on") == 0;
+    bool known = fault.error || fault.stall || strcmp(how, "short") == 0;
+    if (fault.kind == KIND_NONE || !known || fault.at < 1 || (text[end] && !fault.on)) refuse(text);
+}
+
+/* Far from the descriptors that the program is given. */
+static void open_fired(const char *path)
+{
+    fault.fired = path ? create(path) : -1;
+    if (fault.fired >= 0) fault.fired = call_kernel(SYS_fcntl, fault.fired, F_DUPFD_CLOEXEC, 200, 0, 0, 0);
+}
+
+HERE static void on_crash(int number)
+{
+    tell("crash", true);
+    raise(number);
+}
+
+/* Sanitizers have a word to say themselves. */
+static void watch_crashes(void)
+{
+#ifndef __SANITIZE_ADDRESS__
+    static const int numbers[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
+    struct sigaction action = {.sa_handler = on_crash, .sa_flags = SA_RESETHAND | SA_NODEFER};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaction(numbers[i], &action, NULL);
+#endif
+}
+
+/* Runs after the constructors of libraries. A program that cannot be made to fail ends with 77. */
+__attribute__((constructor)) static void begin(void)
+{
+    void *primed[4];
+    const char *text = getenv("FAULT");
+    fault.counts = getenv("FAULT_COUNTS");
+    fault.trace = getenv("FAULT_TRACE") != NULL;
+    backtrace(primed, 4);
+    open_fired(getenv("FAULT_FIRED"));
+    watch_crashes();
+    if (text) parse(text);
+    if (!catch_calls()) {
+        fprintf(stderr, "faults: no system calls can be caught here\n");
+        _exit(77);
+    }
+    fault.ready = true;
+}
+
+__attribute__((destructor)) static void end(void)
+{
+    fault.ready = false;
+    if (!fault.counts) return;
+    char line[64];
+    long file = create(fault.counts);
+    for (int i = 0; i < KIND_COUNT; i++) {
+        snprintf(line, sizeof line, "%s %ld\n", kind_name[i], atomic_load(&fault.calls[i]));
+        put(file, line);
+    }
+    call_kernel(SYS_close, file, 0, 0, 0, 0, 0);
+}
