@@ -1,4 +1,5 @@
-/* Files of every version of a format are read by this one, and mean what they meant; a newer one's are refused.
+/* Files of every version of a format are read by this one, and mean what they meant; a newer version's are
+ * refused.
  *
  * golden/VERSION holds a run that golden/run.ini has begun, and three images packed. They are never written
  * again: a new version of a format adds a folder. */

@@ -47,10 +47,7 @@ same_folders() {
     for file in "$1"/checkpoint-*; do
         file=${file##*/}
         [ "$file" = checkpoint-previous.safetensors ] && continue
-        [ -f "$2/$file" ] || { echo "$file is missing"; return 1; }
-        tensors "$1/$file" >one.bin
-        tensors "$2/$file" >two.bin
-        cmp one.bin two.bin || { echo "$file differs"; return 1; }
+        same_tensors "$1/$file" "$2/$file" || { echo "$file differs"; return 1; }
     done
     [ "$(ls "$1")" = "$(ls "$2")" ] || { ls "$2"; return 1; }
 }

@@ -69,6 +69,7 @@ train() {
 # tensors FILE: the data of a safetensors file, after its header.
 tensors() {
     length=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
+    [ -n "$length" ] || return 1
     tail -c +$((length + 9)) "$1"
 }
 
@@ -78,12 +79,11 @@ lines() {
         sed -E 's/,"(images_per_s|seconds|data_wait_fraction|device_peak_bytes|host_peak_bytes)":[^,}]*//g'
 }
 
+same_tensors() { tensors "$1" >one.bin && tensors "$2" >two.bin && cmp one.bin two.bin; }
+
 # same FOLDER FOLDER: both runs ended in the same bits and told the same.
 same() {
-    tensors "$1/checkpoint-last.safetensors" >one.bin
-    tensors "$2/checkpoint-last.safetensors" >two.bin
-    cmp one.bin two.bin || return 1
-    lines "$1" >one.txt
-    lines "$2" >two.txt
-    diff one.txt two.txt
+    same_tensors "$1/checkpoint-last.safetensors" "$2/checkpoint-last.safetensors" || return 1
+    lines "$1" >one.txt && lines "$2" >two.txt && [ -s one.txt ] &&
+        diff one.txt two.txt
 }

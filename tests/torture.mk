@@ -4,6 +4,7 @@ TORTURE =
 TORTURE += tests/test_resume.sh
 TORTURE += tests/test_checkpoint
 TORTURE += tests/test_faults.sh
+TORTURE += tests/test_endurance.sh
 
 EXTRA_DIST += tests/rounds.h
 
