@@ -34,6 +34,10 @@ check_PROGRAMS += tests/test_inject
 tests_test_inject_SOURCES = tests/test_inject.c tests/rounds.h $(NET)
 tests_test_inject_LDADD = $(GRAPH_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_twice
+tests_test_twice_SOURCES = tests/test_twice.c tests/caught.h $(NET)
+tests_test_twice_LDADD = $(GRAPH_LIBS) -lcmocka
+
 check_PROGRAMS += tests/test_plans
 tests_test_plans_SOURCES = tests/test_plans.c
 tests_test_plans_LDADD = $(GRAPH_LIBS) -lcmocka

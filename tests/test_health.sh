@@ -59,4 +59,9 @@ ok "... is said with the parameter, once" once "times what it has been; the larg
 ok "pictures are named" says 0 "(pictures/" "$AMPTRAIN" -q -c run.ini -s data.format=folder \
     -s data.train=pictures -s model.weights=lost.safetensors -s model.classes=10 -s train.batch=4 \
     -s train.epochs=1
+
+# run.verify_every.
+ok "steps that are run twice" train twice -s run.verify_every=3
+train once
+ok "... change nothing" same once twice
 finish

@@ -2,6 +2,7 @@
 # is there; `rounds` (tests/tap.sh, tests/rounds.h) says how long it is to be. One line a test.
 TORTURE =
 TORTURE += tests/test_resume.sh
+TORTURE += tests/test_repeat.sh tests/test_inject
 TORTURE += tests/test_checkpoint
 TORTURE += tests/test_faults.sh
 TORTURE += tests/test_endurance.sh

@@ -57,6 +57,13 @@ enum status exec_collect(struct exec *exec);
 /* Both, with the rates of the next update. */
 enum status exec_run(struct exec *exec, const struct exec_batch *batch, double lr, double momentum);
 
+/* As exec_start, but the step is run twice from the same state, and every tensor that it writes and what it
+ * leaves in the store are compared. FAILED names the first that differs; the store is then as before.
+ * Nothing may be under way. Only for training on a device that works in host memory: exec_can_repeat. */
+bool exec_can_repeat(const struct exec *exec);
+enum status exec_start_twice(struct exec *exec, const struct exec_batch *batch,
+                             const struct update_rates *rates);
+
 /* Results of the last run, host memory, valid until exec_depth() more are started: loss and rank (how many
  * classes beat the true one) per image; logits [batch, classes] as fp32, or NULL. */
 const float *exec_losses(const struct exec *exec);

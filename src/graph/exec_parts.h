@@ -67,7 +67,11 @@ struct exec {
     struct slot *last;                   /* of the last run collected; NULL: none */
     bool measure;
     int64_t *times;
+    struct witness *witness;             /* of a step that is run twice; NULL: none */
 };
+
+/* Takes the checksums of what an instruction has just written, in host memory. */
+void witness_instruction(const struct exec *exec, int i);
 
 /* The steps, with everything in them that does not change from run to run; then the update. */
 void steps_open(struct exec *exec);

@@ -64,6 +64,7 @@ static enum status queue_instruction(struct exec *exec, int i)
     for (int k = 0; k < at->wait_count; k++)
         TRY(backend->await(exec->device, MARK_STEPS + at->waits[k], at->lane));
     TRY(exec->measure || exec->started == 0 ? run_to_end(exec, i) : run_instruction(exec, i));
+    if (exec->witness) witness_instruction(exec, i);
     return exec->steps[i].waited ? backend->mark(exec->device, at->lane, MARK_STEPS + i) : OK;
 }
 

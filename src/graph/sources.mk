@@ -37,4 +37,5 @@ libgraph_a_SOURCES = \
 	src/graph/store.h \
 	src/graph/supply.c \
 	src/graph/supply.h \
+	src/graph/twice.c \
 	src/graph/verify.c

@@ -172,7 +172,7 @@ enum status report_epoch(struct run *run, const struct evaluation *evaluation)
     return write_line(run, &line);
 }
 
-#define ROWS 6
+#define ROWS 7
 
 static int fill_rows(const struct run *run, const char *reason, struct progress_row rows[ROWS])
 {
@@ -193,6 +193,11 @@ static int fill_rows(const struct run *run, const char *reason, struct progress_
         snprintf(rows[count++].value, sizeof rows->value,
                  loss ? "%.4f in epoch %" PRId64 : "%.2f %% in epoch %" PRId64,
                  loss ? position->best : 100 * position->best, position->best_epoch);
+    }
+    if (run->verified > 0) {
+        rows[count] = (struct progress_row){.name = "verified"};
+        snprintf(rows[count++].value, sizeof rows->value, "%" PRId64 " steps run twice, with the same bits",
+                 run->verified);
     }
     if (run->folder.path) {
         rows[count] = (struct progress_row){.name = "run folder"};

@@ -68,6 +68,8 @@ static enum status open_records(struct run *run)
 static enum status open_programs(struct run *run)
 {
     TRY(step_open(run->setup, STEP_TRAINING, &run->store, NULL, &run->training));
+    if (run->setup->settings->run.verify_every > 0 && !exec_can_repeat(run->training.exec))
+        return setup_refuse(run->setup, "run", "verify_every", "is not available on CUDA yet");
     if (run->setup->val.dataset)
         TRY(step_open(run->setup, STEP_EVALUATION, &run->store, &run->training, &run->evaluation));
     run->bytes = step_bytes(run->setup, &run->training.program, exec_plan(run->training.exec),

@@ -41,6 +41,7 @@ struct run {
     int flying;
     double began;                       /* all times by clock_seconds */
     int64_t steps;                      /* that this process made */
+    int64_t verified, last_verified;    /* of those, steps that were run twice; the number of the last */
     double saved;                       /* when the last checkpoint was written */
     double resumed_at;                  /* when this process went on with the epoch ... */
     double seconds_before;              /* ... on which it had spent so much */

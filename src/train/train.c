@@ -63,6 +63,23 @@ static double count_results(struct run *run)
     return sum / images;
 }
 
+/* Some steps are run twice, to see whether the machine can be relied on. */
+static enum status queue_step(struct run *run, const struct exec_batch *batch,
+                              const struct update_rates *rates)
+{
+    int64_t every = run->setup->settings->run.verify_every, step = run->state.step + run->flying + 1;
+    if (every == 0 || step % every != 0) return exec_start(run->training.exec, batch, rates);
+    enum status status = exec_start_twice(run->training.exec, batch, rates);
+    if (status == OK) {
+        run->verified++;
+        run->last_verified = step;
+    } else {
+        log_warning("checkpoints stay as they are; the last step that gave the same twice is %lld",
+                    (long long)run->last_verified);
+    }
+    return status;
+}
+
 static enum status launch(struct run *run)
 {
     struct flight flight = {.rates = step_rates(run->setup, run->state.updates)};
@@ -71,7 +88,7 @@ static enum status launch(struct run *run)
         return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
                     (long long)(run->position.batch + run->flying), (long long)run->setup->steps_per_epoch);
     const struct exec_batch input = {.images = flight.batch->images, .labels = batch_targets(flight.batch)};
-    enum status status = exec_start(run->training.exec, &input, &flight.rates);
+    enum status status = queue_step(run, &input, &flight.rates);
     if (status != OK) loader_return(run->loader, flight.batch);
     else run->flights[run->flying++] = flight;
     return status;

@@ -1,0 +1,37 @@
+#!/bin/sh
+# Two runs of one configuration end in the same bits and tell the same, for the same number of threads: with
+# every optimizer and precision, with mixed images, however many workers load them.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+runs=0
+# repeats OPTIMIZER PRECISION THREADS
+repeats() {
+    optimizer=-soptimizer.name=$1 precision=-samp.precision=$2 threads=-srun.threads=$3
+    mixed='-s run.deterministic=yes -s augment.mixup=0.2 -s augment.cutmix=1'
+    train one $mixed -s loader.workers=1 "$optimizer" "$precision" "$threads" "-srun.max_steps=$steps"
+    train two $mixed -s loader.workers=3 "$optimizer" "$precision" "$threads" "-srun.max_steps=$steps"
+    same one two && rm -rf one two
+}
+try() {
+    runs=$((runs + 1))
+    ok "$1, $2, on $3 threads" repeats "$@"
+}
+
+steps=$(rounds 5 88)
+for optimizer in sgd adam adamw adagrad rmsprop lars lamb; do
+    if [ -n "${AMPTRAIN_TORTURE-}" ]; then
+        for precision in fp32 fp16 bf16; do
+            for threads in 1 2 3 4; do try $optimizer $precision $threads; done
+        done
+    else
+        case $optimizer in
+        sgd | lars) precision=fp32 ;;
+        adam | rmsprop) precision=fp16 ;;
+        *) precision=bf16 ;;
+        esac
+        try $optimizer $precision 2
+    fi
+done
+figure "$runs pairs of runs of $steps steps, equal to the bit"
+finish
