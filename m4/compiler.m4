@@ -5,6 +5,13 @@ AC_DEFUN([AMPTRAIN_COMPILER_DEFAULTS], [
             [build with the compiler's sanitizers: address,undefined (the default list) or thread;
              keeps the system's malloc, and the tests run OpenMP with one thread])],
         [], [enable_sanitizers=no])
+    AC_ARG_ENABLE([fuzzing],
+        [AS_HELP_STRING([--enable-fuzzing],
+            [build tests/fuzz/ with clang's libFuzzer and sanitizers, for `make fuzz'; not a build to use])],
+        [], [enable_fuzzing=no])
+    AS_IF([test "$enable_fuzzing" != no],
+        [AS_IF([test -z "${CC+set}"], [CC=clang])
+         AS_IF([test "$enable_sanitizers" = no], [enable_sanitizers=yes])])
     AS_CASE([$enable_sanitizers],
         [yes], [enable_sanitizers=address,undefined])
     AS_IF([test -z "${CFLAGS+set}"],
@@ -32,6 +39,14 @@ AC_DEFUN([AMPTRAIN_COMPILER_FLAGS], [
             [compile for this machine's CPU alone (the program may not start on others)])],
         [], [enable_native=no])
     AS_IF([test "$enable_native" = yes], [BUILD_CFLAGS="$BUILD_CFLAGS -march=native"])
+
+    # Everything counts where it goes, for libFuzzer to see; its main function comes with the targets alone.
+    FUZZ_LDFLAGS=
+    AS_IF([test "$enable_fuzzing" != no],
+        [enable_sanitizers=$enable_sanitizers,fuzzer-no-link
+         FUZZ_LDFLAGS=-fsanitize=fuzzer])
+    AC_SUBST([FUZZ_LDFLAGS])
+    AM_CONDITIONAL([FUZZING], [test "$enable_fuzzing" != no])
 
     AS_IF([test "$enable_sanitizers" != no], [
         sanitize="-fsanitize=$enable_sanitizers -fno-omit-frame-pointer -fno-sanitize-recover=all"

@@ -1,0 +1,85 @@
+# Fuzz targets: tests/fuzz/fuzz_NAME.c is libFuzzer's; tests/fuzz/corpus/NAME/ are inputs that lead everywhere
+# in the code, tests/fuzz/cases/NAME/ those that once were trouble. Every build tries both
+# (tests/test_fuzz.sh). To look for more: `make fuzz SECONDS=60` (a target) in a build configured with --enable-fuzzing.
+FUZZ_TARGETS = \
+	tests/fuzz/fuzz_checkpoint \
+	tests/fuzz/fuzz_cifar \
+	tests/fuzz/fuzz_digits \
+	tests/fuzz/fuzz_idx \
+	tests/fuzz/fuzz_ini \
+	tests/fuzz/fuzz_jpeg \
+	tests/fuzz/fuzz_listing \
+	tests/fuzz/fuzz_metrics \
+	tests/fuzz/fuzz_model \
+	tests/fuzz/fuzz_packed \
+	tests/fuzz/fuzz_png \
+	tests/fuzz/fuzz_safetensors \
+	tests/fuzz/fuzz_spans \
+	tests/fuzz/fuzz_tar \
+	tests/fuzz/fuzz_tuning
+
+EXTRA_PROGRAMS = $(FUZZ_TARGETS)
+check_DATA = $(FUZZ_TARGETS)
+dist_check_SCRIPTS += tests/test_fuzz.sh
+EXTRA_DIST += tests/fuzz/run tests/fuzz/corpus tests/fuzz/cases
+CLEANFILES += $(FUZZ_TARGETS)
+
+FUZZ_MAIN = tests/fuzz/fuzz.c tests/fuzz/fuzz.h
+if FUZZING
+EXTRA_DIST += tests/fuzz/fuzz_main.c
+else
+FUZZ_MAIN += tests/fuzz/fuzz_main.c
+endif
+FUZZ_IMAGES = $(FUZZ_MAIN) tests/fuzz/fuzz_images.c tests/fuzz/fuzz_images.h
+FUZZ_NETWORK = $(FUZZ_MAIN) tests/fuzz/fuzz_network.c tests/fuzz/fuzz_network.h
+
+tests_fuzz_fuzz_checkpoint_SOURCES = tests/fuzz/fuzz_checkpoint.c $(FUZZ_NETWORK)
+tests_fuzz_fuzz_checkpoint_LDADD = $(LDADD) $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_cifar_SOURCES = tests/fuzz/fuzz_cifar.c $(FUZZ_IMAGES)
+tests_fuzz_fuzz_cifar_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_digits_SOURCES = tests/fuzz/fuzz_digits.c $(FUZZ_IMAGES)
+tests_fuzz_fuzz_digits_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_idx_SOURCES = tests/fuzz/fuzz_idx.c $(FUZZ_IMAGES)
+tests_fuzz_fuzz_idx_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_ini_SOURCES = tests/fuzz/fuzz_ini.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_ini_LDADD = libconf.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_jpeg_SOURCES = tests/fuzz/fuzz_jpeg.c $(FUZZ_IMAGES)
+tests_fuzz_fuzz_jpeg_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_listing_SOURCES = tests/fuzz/fuzz_listing.c $(FUZZ_IMAGES)
+tests_fuzz_fuzz_listing_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_metrics_SOURCES = tests/fuzz/fuzz_metrics.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_metrics_LDADD = libtrain.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_model_SOURCES = tests/fuzz/fuzz_model.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_model_LDADD = $(GRAPH_LIBS) $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_packed_SOURCES = tests/fuzz/fuzz_packed.c $(FUZZ_IMAGES)
+tests_fuzz_fuzz_packed_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_png_SOURCES = tests/fuzz/fuzz_png.c $(FUZZ_IMAGES)
+tests_fuzz_fuzz_png_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_safetensors_SOURCES = tests/fuzz/fuzz_safetensors.c $(FUZZ_NETWORK)
+tests_fuzz_fuzz_safetensors_LDADD = $(LDADD) $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_spans_SOURCES = tests/fuzz/fuzz_spans.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_spans_LDADD = liballoc.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_tar_SOURCES = tests/fuzz/fuzz_tar.c $(FUZZ_IMAGES)
+tests_fuzz_fuzz_tar_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_tuning_SOURCES = tests/fuzz/fuzz_tuning.c src/device/cuda_tuning.c $(FUZZ_MAIN)
+tests_fuzz_fuzz_tuning_LDADD = libbase.a $(FUZZ_LDFLAGS)
+
+SECONDS = 60
+
+fuzz: $(FUZZ_TARGETS)
+	@$(SHELL) $(srcdir)/tests/fuzz/run $(srcdir) $(SECONDS) $(FUZZ_TARGETS)
+.PHONY: fuzz

@@ -1,0 +1,58 @@
+/* Weights of strangers: the header, the tensors, and a network that they may be for. */
+#include "fuzz.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "fuzz_network.h"
+#include "train/checkpoint.h"
+#include "train/weights.h"
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc, (void)argv;
+    fuzz_begin();
+    fuzz_network();
+    return 0;
+}
+
+static void read_entries(const struct safetensors *file, int64_t size)
+{
+    struct reason reason = fuzz_reason();
+    for (int i = 0; i < file->count; i++) {
+        const struct safetensors_entry *entry = &file->entries[i];
+        fuzz_must(entry->begin >= 0 && entry->begin <= entry->end && entry->end <= size);
+        fuzz_must(entry->end - entry->begin ==
+                  shape_count(entry->shape) * (int64_t)dtype_bytes(entry->dtype));
+        fuzz_must(safetensors_find(file, entry->name) == i);
+        float *values = memory_new((size_t)shape_count(entry->shape), sizeof(double));
+        bool number = entry->dtype == I64 || entry->dtype == I32 || entry->dtype == U8;
+        bool good = number ? safetensors_read(file, i, values, &reason)
+                           : weights_read(file, i, values, &reason);
+        if (!good) fuzz_check_reason(&reason);
+        free(values);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *path = fuzz_write("fuzz.safetensors", data, size);
+    struct safetensors file;
+    struct reason reason = fuzz_reason();
+    char **names;
+    int count, h, w, channels;
+    bool good = safetensors_open(path, &file, &reason);
+    if (good) {
+        read_entries(&file, (int64_t)size);
+        if (!safetensors_complete(&file, &reason)) fuzz_check_reason(&reason);
+        checkpoint_class_names(&file, &names, &count);
+        checkpoint_free_names(names, count);
+        if (checkpoint_input(&file, &h, &w, &channels)) fuzz_must(h > 0 && w > 0 && channels > 0);
+        safetensors_close(&file);
+    } else {
+        fuzz_check_reason(&reason);
+    }
+    bool loaded = fuzz_good(weights_load(path, size % 2, &fuzz_network()->store), "fuzz.safetensors");
+    fuzz_must(good || !loaded);
+    return 0;
+}
