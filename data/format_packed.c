@@ -87,7 +87,7 @@ static bool check_header(const struct shard *shard, const struct packed_header *
     if (crc32c(0, header, offsetof(struct packed_header, crc)) != header->crc)
         return because(reason, "%s: the header is garbled", shard->path);
     if (header->header_bytes != sizeof *header || header->entry_bytes != sizeof(struct packed_entry))
-        return because(reason, "%s: of another version", shard->path);
+        return because(reason, "%s: the header makes no sense", shard->path);
     if (header->file_bytes != shard->count)
         return because(reason, "%s: truncated: %zu of %llu bytes are there", shard->path, shard->count,
                        (unsigned long long)header->file_bytes);
@@ -322,7 +322,11 @@ static bool open_shard(struct packed *packed, int i, struct dataset *dataset, st
     if (!open_file(shard, reason)) return false;
     size_t count = shard->count < sizeof look ? shard->count : sizeof look;
     if (!read_at(shard, 0, look, count, reason)) return false;
-    bool mine = count >= 8 && memcmp(look, PACKED_MAGIC, 8) == 0;
+    size_t digit = strlen(PACKED_MAGIC) - 1;
+    bool mine = count > digit && memcmp(look, PACKED_MAGIC, digit) == 0;
+    if (mine && look[digit] != PACKED_MAGIC[digit])
+        return because(reason, "%s: is of version %c; this amptrain reads version %c", shard->path,
+                       look[digit] >= '0' && look[digit] <= '9' ? look[digit] : '?', PACKED_MAGIC[digit]);
     if (!mine && !tar_sniff(look, count))
         return because(reason, "%s: neither a packed data set nor a tar archive", shard->path);
     bool good = mine ? open_packed(shard, i == 0, dataset, reason) : open_tar(shard, dataset, reason);

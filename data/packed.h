@@ -9,7 +9,7 @@
 
 /* Numbers are little-endian. Images come after the header, each at a multiple of PACKED_ALIGNED bytes;
  * then the index, an entry an image; then the class names, each ended by '\0'. */
-#define PACKED_MAGIC "AMPPACK1"
+#define PACKED_MAGIC "AMPPACK1"                   /* its last digit is the version */
 #define PACKED_ALIGNED 64
 
 struct packed_header {

@@ -5,6 +5,7 @@
  *                           ENOMEM, EIO, ...: it fails so and does nothing
  *                           short: it reads or writes half of what was asked for
  *                           stall: it takes an hour
+ *                           kill: the process is killed before it
  *   FAULT_COUNTS=FILE       at the end, how many calls of each kind there were: one a line
  *   FAULT_FIRED=FILE        when the first call fails, whose it was, and where the process crashes, in whose
  *                           code: "fault" or "crash", "amptrain" or a library, and the place in it
@@ -61,8 +62,8 @@ static struct {
     bool ready;
     enum kind kind;            /* KIND_NONE: none is to fail */
     long at;                   /* from 1 */
-    int error;                 /* 0: short or stall */
-    bool stall, on;
+    int error;                 /* 0: short, stall or kill */
+    bool stall, kill, on;
     const char *counts;
     long fired;                /* a descriptor that is not the program's */
     bool trace;
@@ -162,6 +163,7 @@ HERE static bool strikes(enum kind kind)
     if (!fault.ready) return false;
     long number = atomic_fetch_add(&fault.calls[kind], 1) + 1;
     if (kind != fault.kind || number < fault.at || (number > fault.at && !fault.on)) return false;
+    if (fault.kill) call_kernel(SYS_kill, call_kernel(SYS_getpid, 0, 0, 0, 0, 0, 0), SIGKILL, 0, 0, 0, 0);
     if (!atomic_flag_test_and_set(&fault.told)) tell("fault", false);
     return true;
 }
@@ -493,7 +495,7 @@ static const struct {
 } errors[] = {
     {"ENOMEM", ENOMEM}, {"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EINTR", EINTR},
     {"EMFILE", EMFILE}, {"EAGAIN", EAGAIN}, {"EACCES", EACCES}, {"EROFS", EROFS},   {"ESTALE", ESTALE},
-    {"ENOENT", ENOENT}, {"EPIPE", EPIPE},
+    {"ENOENT", ENOENT}, {"EPIPE", EPIPE},   {"ENOLCK", ENOLCK}, {"ENOSYS", ENOSYS},
 };
 
 static void refuse(const char *text)
@@ -512,8 +514,9 @@ static void parse(const char *text)
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
         if (strcmp(errors[i].name, how) == 0) fault.error = errors[i].error;
     fault.stall = strcmp(how, "stall") == 0;
+    fault.kill = strcmp(how, "kill") == 0;
     fault.on = strcmp(text + end, ":on") == 0;
-    bool known = fault.error || fault.stall || strcmp(how, "short") == 0;
+    bool known = fault.error || fault.stall || fault.kill || strcmp(how, "short") == 0;
     if (fault.kind == KIND_NONE || !known || fault.at < 1 || (text[end] && !fault.on)) refuse(text);
 }
 

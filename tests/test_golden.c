@@ -110,8 +110,8 @@ static void checkpoint_tensors(void **state)
     assert_int_equal(file.count, 26);
     first_values(&file, "conv.weight", shape_nhwc(3, 1, 3, 3), -0.05195537209510803f, -0.03538564592599869f);
     first_values(&file, "average/fc.bias", shape_vector(10), 0.039185620844364166f, 0.07604100555181503f);
-    first_values(&file, "optimizer/exp_avg_sq/fc.weight", (struct shape){.rank = 2, .dim = {10, 48, 1, 1}}, 4.128188493268681e-07f,
-                 2.15002238235229e-08f);
+    first_values(&file, "optimizer/exp_avg_sq/fc.weight", (struct shape){.rank = 2, .dim = {10, 48, 1, 1}},
+                 4.128188493268681e-07f, 2.15002238235229e-08f);
     int entry = safetensors_find(&file, "bn.num_batches_tracked");
     assert_true(entry >= 0 && file.entries[entry].dtype == I64);
     assert_true(safetensors_read(&file, entry, &batches, &reason));
@@ -257,13 +257,27 @@ static void pack(void **state)
     dataset_close(&dataset);
 }
 
+static void newer_pack(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
+    struct bytes bytes = golden("images.pack");
+    struct dataset dataset;
+    bytes.data[7] = '2';
+    case_write_bytes(folder, "x.pack", bytes);
+    assert_int_equal(open_pack(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "is of version 2; this amptrain reads version 1"));
+    free(path);
+    case_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checkpoint_position), cmocka_unit_test(checkpoint_words),
         cmocka_unit_test(checkpoint_tensors),  cmocka_unit_test(newer_checkpoint),
         cmocka_unit_test(metrics),             cmocka_unit_test(newer_metrics),
-        cmocka_unit_test(pack),
+        cmocka_unit_test(pack),                cmocka_unit_test(newer_pack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

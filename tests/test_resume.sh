@@ -24,23 +24,6 @@ ok "two runs are equal" same whole again
 # A number from 0 to $1 - 1 from the kernel's own randomness.
 below() { echo $(($(od -An -t u4 -N 4 /dev/urandom) % $1)); }
 
-# start FOLDER [OPTION...]: a run in the background, as $process, that speaks into FOLDER.log.
-start() {
-    folder=$1; shift
-    "$AMPTRAIN" -c run.ini -o "$folder" "$@" 2>"$folder.log" &
-    process=$!
-}
-
-# wait_for COMMAND...: until it succeeds, for at most 20 seconds.
-wait_for() {
-    tries=0
-    until "$@" 2>/dev/null; do
-        sleep 0.02
-        tries=$((tries + 1))
-        [ $tries -lt 1000 ] || return 1
-    done
-}
-
 # The same files, last of all the best and the epochs' own; only previous ones depend on where a run stopped.
 same_folders() {
     same "$1" "$2" || return 1
@@ -102,6 +85,50 @@ for signal in TERM USR1 HUP; do
     ok "SIG$signal likewise" torment $signal "$(rounds 2 100)"
     figure "$(cat said)"
 done
+
+# Not at random, but before every single call that changes a file; in the short form, one of each kind.
+faulty=$top_builddir/tests/faulty
+brief='-s train.epochs=2 -s checkpoint.keep=1'
+
+# killed_before CALL NUMBER: a run is killed before its call of that number, the next process before one of
+# its first calls of the kind, and the third goes on to the end.
+killed_before() {
+    rm -rf torment
+    # shellcheck disable=SC2086 # words
+    {
+        FAULT=$1:$2:kill "$faulty" -q -c run.ini -o torment $brief
+        [ $? = 137 ] || { echo "$1 $2 killed nothing"; return 1; }
+        FAULT=$1:$((1 + $(below 8))):kill "$faulty" -q -c run.ini -o torment $brief -r
+        train torment $brief -r || return 1
+    }
+    same_folders short torment && return
+    echo "killed before $1 $2"
+    return 1
+}
+
+killed_before_each() {
+    sed -i 's/^every = 3 steps/every = 10 steps/' run.ini
+    # shellcheck disable=SC2086
+    FAULT_COUNTS=$scratch/counts "$faulty" -q -c run.ini -o short $brief || return 1
+    : >said
+    for call in open write sync rename remove; do
+        calls=$(sed -n "s/^$call //p" counts)
+        tries=$(rounds 1 "$calls")
+        [ "$tries" -lt "$calls" ] || tries=$calls
+        for number in $(seq "$tries"); do
+            [ "$tries" = "$calls" ] || number=$((1 + $(below "$calls")))
+            killed_before $call "$number" || return 1
+        done
+        echo "$tries of $calls calls to $call;" >>said
+    done
+    sed -i 's/^every = 10 steps/every = 3 steps/' run.ini
+}
+if "$faulty" --version >said 2>&1; then
+    ok "kill -9 before any call that changes a file" killed_before_each
+    figure "killed before" $(cat said) "twice in each run: all ended in the same bits"
+else
+    skip "kill -9 before any call that changes a file" "$(cat said)"
+fi
 
 in_pieces() {
     for steps in 1 2 3 5 8 13 21 34; do
@@ -184,15 +211,4 @@ status_line() {
     return $said
 }
 ok "SIGUSR2: a status line" status_line
-
-two_at_once() {
-    start lock -s train.epochs=100000
-    wait_for grep -q "epoch 1/" lock.log
-    train lock -r
-    status=$?
-    kill -TERM $process
-    wait $process
-    return $status
-}
-exits "a second process on the same folder" 1 two_at_once
 finish

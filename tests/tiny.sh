@@ -66,6 +66,23 @@ train() {
     "$AMPTRAIN" -q -c run.ini -o "$folder" "$@"
 }
 
+# start FOLDER [OPTION...]: a run in the background, as $process, that speaks into FOLDER.log.
+start() {
+    folder=$1; shift
+    "$AMPTRAIN" -c run.ini -o "$folder" "$@" 2>"$folder.log" &
+    process=$!
+}
+
+# wait_for COMMAND...: until it succeeds, for at most 20 seconds.
+wait_for() {
+    tries=0
+    until "$@" 2>/dev/null; do
+        sleep 0.02
+        tries=$((tries + 1))
+        [ $tries -lt 1000 ] || return 1
+    done
+}
+
 # tensors FILE: the data of a safetensors file, after its header.
 tensors() {
     length=$(od -An -t u8 -N 8 "$1" | tr -d ' ')

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "train/checkpoint.h"
@@ -36,6 +37,27 @@ char *folder_file(const struct folder *folder, const char *name)
     return durable_path(folder->path, name);
 }
 
+/* Whoever has the lock has written down who it is. */
+static enum status taken(const struct folder *folder)
+{
+    char who[128] = "";
+    ssize_t length = file_read(folder->lock, who, sizeof who - 1, 0);
+    who[length > 0 ? strcspn(who, "\n") : 0] = '\0';
+    return fail(FAILED, "%s: another process (%s) is training in this folder", folder->path,
+                who[0] ? who : "which has not said who it is");
+}
+
+static void sign(const struct folder *folder)
+{
+    char host[65] = "";
+    gethostname(host, sizeof host - 1);
+    char *who = text_format("%ld on %s\n", (long)getpid(), host);
+    /* It only makes a message clearer: a full disk is no reason not to go on. */
+    if (ftruncate(folder->lock, 0) == 0) (void)file_write(folder->lock, who, strlen(who), 0);
+    free(who);
+}
+
+/* The lock goes with the process, however that ends. */
 static enum status take(struct folder *folder)
 {
     char *path = folder_file(folder, ".lock");
@@ -43,10 +65,13 @@ static enum status take(struct folder *folder)
     enum status status = OK;
     if (folder->lock < 0)
         status = fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
-    else if (flock(folder->lock, LOCK_EX | LOCK_NB) != 0)
-        status = errno == EWOULDBLOCK
-                     ? fail(FAILED, "%s: another process is training in this folder", folder->path)
-                     : fail(FAILED, "%s: cannot be locked: %s", path, strerror(errno));
+    else if (flock(folder->lock, LOCK_EX | LOCK_NB) == 0)
+        sign(folder);
+    else if (errno == EWOULDBLOCK)
+        status = taken(folder);
+    else
+        log_warning("%s: cannot be locked: %s; see to it that no other process trains in this folder", path,
+                    strerror(errno));
     free(path);
     return status;
 }
@@ -110,16 +135,25 @@ void folder_close(struct folder *folder)
     *folder = (struct folder){.lock = -1};
 }
 
+static enum status write_whole(const char *path, const struct text *text)
+{
+    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    bool good = file >= 0 && file_write(file, text->data, text->length, 0) && fsync(file) == 0;
+    int why = errno;
+    if (file >= 0 && close(file) != 0 && good) good = false, why = errno;
+    return good ? OK : fail(FAILED, "%s: cannot be written: %s", path, strerror(why));
+}
+
 enum status folder_write_settings(const struct folder *folder, const struct settings *settings)
 {
-    char *path = folder_file(folder, "config.ini");
+    char *path = folder_file(folder, "config.ini"), *temporary = text_format("%s.tmp", path);
     struct text text = {0};
     settings_print(settings, false, &text);
-    FILE *file = fopen(path, "we");
-    bool good = file && fwrite(text.data, 1, text.length, file) == text.length;
-    if (file && fclose(file) != 0) good = false;
-    enum status status = good ? OK : fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
+    enum status status = write_whole(temporary, &text);
+    if (status == OK) status = durable_rename(temporary, path);
+    unlink(temporary);
     text_free(&text);
+    free(temporary);
     free(path);
     return status;
 }

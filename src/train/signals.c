@@ -35,6 +35,7 @@ void signals_watch(void)
     watch(SIGHUP, on_request);
     watch(SIGUSR2, on_request);
     watch(SIGPIPE, SIG_IGN);
+    watch(SIGXFSZ, SIG_IGN);
 }
 
 int signals_stop(void)
