@@ -20,6 +20,21 @@ ok "... holds" [ "$(number -s memory.limit="$limit")" -le "$limit" ]
 field=recomputed
 ok "... by making more again" [ "$(number -s memory.limit="$limit")" -gt 10 ]
 ok "... to the same bits" same all fit
+# Every limit between the least that can be done and all that there is holds, the least too.
+holds() {
+    field=total_bytes
+    least=$(number -s memory.limit=1M "$@")
+    all=$(number "$@")
+    for part in 0 1 4 8 12 15; do
+        limit=$((least + (all - least) * part / 16))
+        total=$(number -s memory.limit="$limit" "$@")
+        [ "$total" -le "$limit" ] || { echo "$total of $limit"; return 1; }
+    done
+    [ "$least" -lt "$all" ]
+}
+ok "every limit holds that can" holds
+ok "... with few bytes a number, and parts of a batch" holds -s amp.precision=fp16 -s train.accumulate=2
+ok "... with weights' products kept" holds -s memory.strategy=keep -s amp.precision=bf16
 ok "more than can be done" sh -c '
     "$AMPTRAIN" -q -c run.ini -s model.arch=resnet20 -s model.file= -s memory.limit=1M -o none 2>err
     got=$?

@@ -188,17 +188,19 @@ static void workspace_set(struct program *program, int i, int64_t bytes)
     }
 }
 
-static void workspaces_ask(struct preparation *p)
+void engines_ask(const struct engines *engines, struct program *program)
 {
-    for (int i = 0; i < p->program->count; i++) {
-        const struct instruction *at = &p->program->instructions[i];
+    struct call_storage *storage = memory_new(1, sizeof *storage);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
         if (!at->op) continue;
-        const struct op_code *code = p->engines->options.code_of(at->op);
-        struct call call = program_call(p->program, i, &p->storage[0]);
-        heed(&call, &p->engines->options);
-        if (at->engine >= 0) call.engine = p->engines->engine[at->engine];
-        workspace_set(p->program, i, code->workspace ? (int64_t)code->workspace(&call) : 0);
+        const struct op_code *code = engines->options.code_of(at->op);
+        struct call call = program_call(program, i, storage);
+        heed(&call, &engines->options);
+        if (at->engine >= 0) call.engine = engines->engine[at->engine];
+        workspace_set(program, i, code->workspace ? (int64_t)code->workspace(&call) : 0);
     }
+    free(storage);
 }
 
 enum status engines_prepare(struct program *program, const struct engine_options *options,
@@ -212,7 +214,7 @@ enum status engines_prepare(struct program *program, const struct engine_options
     *p = (struct preparation){.program = program, .engines = &made, .uses = engine_uses(program)};
     p->alike = memory_new((size_t)made.count, sizeof *p->alike);
     enum status status = engines_prepare_all(p);
-    if (status == OK) workspaces_ask(p);
+    if (status == OK) engines_ask(&made, program);
     free(p->uses);
     free(p->alike);
     free(p);

@@ -45,6 +45,23 @@ static struct span *spans_make(const struct program *program, const struct lifet
     return spans;
 }
 
+/* Puts the blocks where the program says that they fit; false when it does not know, or they have changed
+ * since. */
+static bool place_as_known(const struct program *program, const struct lifetime *lifetimes, const int *span_of,
+                           struct span *spans, int span_count, int64_t *arena)
+{
+    struct reason reason;
+    if (!program->places || program->place_count != program->value_count) return false;
+    *arena = 0;
+    for (int v = 0; v < program->value_count; v++) {
+        if (span_of[v] < 0 || lifetimes[v].group != v) continue;
+        struct span *span = &spans[span_of[v]];
+        span->offset = program->places[v];
+        if (span->offset + span->size > *arena) *arena = span->offset + span->size;
+    }
+    return check_spans(spans, span_count, PLAN_ALIGNMENT, *arena, &reason);
+}
+
 /* The largest sum of bytes alive, and the first instruction that has it. */
 static void find_peak(const struct span *spans, int span_count, int instructions, struct plan *plan)
 {
@@ -84,7 +101,9 @@ static enum status plan_check(const struct program *program, const struct plan *
     return OK;
 }
 
-enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan)
+/* `room` > 0: packing is over as soon as the arena is not larger. */
+static enum status plan_pack(const struct program *program, bool share, int64_t room, double seconds,
+                             struct plan *plan)
 {
     struct plan made = {.value_count = program->value_count};
     made.lifetimes = memory_new((size_t)program->value_count, sizeof *made.lifetimes);
@@ -93,7 +112,8 @@ enum status plan_make(const struct program *program, bool share, double seconds,
     liveness(program, share, made.lifetimes);
     struct span *spans = spans_make(program, made.lifetimes, span_of, &count);
     double begin = seconds_now();
-    made.arena_bytes = pack_spans(spans, count, PLAN_ALIGNMENT, 0, seconds > 0 ? seconds : SECONDS_DEFAULT);
+    if (!share || !place_as_known(program, made.lifetimes, span_of, spans, count, &made.arena_bytes))
+        made.arena_bytes = pack_spans(spans, count, PLAN_ALIGNMENT, room, seconds);
     made.seconds = seconds_now() - begin;
     for (int v = 0; v < program->value_count; v++)
         made.offsets[v] = span_of[v] < 0 ? -1 : spans[span_of[v]].offset;
@@ -105,6 +125,23 @@ enum status plan_make(const struct program *program, bool share, double seconds,
     if (status != OK) plan_free(&made);
     else *plan = made;
     return status;
+}
+
+enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan)
+{
+    return plan_pack(program, share, 0, seconds > 0 ? seconds : SECONDS_DEFAULT, plan);
+}
+
+enum status plan_fit(const struct program *program, int64_t room, double seconds, struct plan *plan)
+{
+    struct plan tight;
+    TRY(plan_pack(program, true, 0, seconds, &tight));
+    if (tight.arena_bytes > room && tight.live_bytes_bound <= room) {
+        plan_free(&tight);
+        TRY(plan_pack(program, true, room, seconds, &tight));
+    }
+    *plan = tight;
+    return OK;
 }
 
 void plan_free(struct plan *plan)

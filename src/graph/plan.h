@@ -29,10 +29,13 @@ struct plan {
     double seconds;                /* spent packing */
 };
 
-/* Lifetimes, packing (alloc/pack.h), and the independent check: a plan that fails it is never
- * returned (FAILED). */
+/* Lifetimes, packing (alloc/pack.h) where the program does not know its places, and the independent check: a
+ * plan that fails it is never returned (FAILED). */
 enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan);
 void plan_free(struct plan *plan);
+
+/* The same, in one try for as little as can be and, where that is more than `room`, another for just that. */
+enum status plan_fit(const struct program *program, int64_t room, double seconds, struct plan *plan);
 
 /* A second opinion on lifetimes: walks the program forward with the set of instructions known to
  * have ended, and finds any write over a tensor that may still be read. Shares no code with

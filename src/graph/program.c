@@ -234,6 +234,7 @@ void program_free(struct program *program)
     free(program->instructions);
     free(program->internals);
     free(program->gradients);
+    free(program->places);
     *program = (struct program){0};
 }
 
@@ -265,7 +266,8 @@ struct program program_copy(const struct program *program)
     copy.values = NULL;
     copy.instructions = NULL;
     copy.internals = NULL;
-    copy.value_count = copy.count = copy.internal_count = 0;
+    copy.places = NULL;
+    copy.value_count = copy.count = copy.internal_count = copy.place_count = 0;
     for (int v = 0; v < program->value_count; v++) {
         struct value value = program->values[v];
         value.name = text_copy(value.name);

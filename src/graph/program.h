@@ -72,6 +72,9 @@ struct program {
     int loss, rank, logits;            /* HOME_RESULT values over the whole batch; logits -1 in training */
     int64_t images_bytes, targets_bytes, results_bytes;
     int *gradients;                    /* by parameter: the value that update reads; -1: not trained here */
+    int64_t *places;                   /* by value, for plan_make: offsets that were found when the program was
+                                          made to fit; NULL: none */
+    int place_count;
     struct internal *internals;        /* settings of ops that lowering made, owned */
     int internal_count;
 };
@@ -146,6 +149,8 @@ struct engines {
  * has no code there. */
 enum status engines_prepare(struct program *program, const struct engine_options *options,
                             struct engines *engines);
+/* Asks for the workspaces anew, when a pass has made other instructions for the same engines. */
+void engines_ask(const struct engines *engines, struct program *program);
 void engines_release(struct engines *engines);
 
 #endif
