@@ -527,21 +527,23 @@ static void open_fired(const char *path)
     if (fault.fired >= 0) fault.fired = call_kernel(SYS_fcntl, fault.fired, F_DUPFD_CLOEXEC, 200, 0, 0, 0);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+/* Sanitizers have a word to say themselves. */
+static void watch_crashes(void) {}
+#else
 HERE static void on_crash(int number)
 {
     tell("crash", true);
     raise(number);
 }
 
-/* Sanitizers have a word to say themselves. */
 static void watch_crashes(void)
 {
-#ifndef __SANITIZE_ADDRESS__
     static const int numbers[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
     struct sigaction action = {.sa_handler = on_crash, .sa_flags = SA_RESETHAND | SA_NODEFER};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaction(numbers[i], &action, NULL);
-#endif
 }
+#endif
 
 /* Runs after the constructors of libraries. A program that cannot be made to fail ends with 77. */
 __attribute__((constructor)) static void begin(void)

@@ -1,0 +1,63 @@
+/* checkpoint_match.c: whether a run that goes on is the one that wrote the checkpoint. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "train/checkpoint.h"
+
+static enum status settings_then(const struct safetensors *file, struct settings *then)
+{
+    const char *text = safetensors_value(file, "config");
+    if (!text) return fail(BAD_CHECKPOINT, "%s: has no configuration", file->path);
+    if (settings_load_text(file->path, text, then) == OK) return OK;
+    return fail(BAD_CHECKPOINT, "%s: its configuration cannot be used", file->path);
+}
+
+enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now)
+{
+    struct settings then;
+    struct reason difference;
+    TRY(settings_then(file, &then));
+    bool differ = settings_differ(&then, now, &difference);
+    settings_free(&then);
+    if (!differ) return OK;
+    return fail(USAGE, "%s: the run was configured differently: %s; a resumed run may change only run.max_*, "
+                "train.epochs, [log] and [checkpoint]", file->path, difference.text);
+}
+
+enum status checkpoint_match_best(const struct safetensors *file, const struct settings *now, bool *same)
+{
+    struct settings then;
+    TRY(settings_then(file, &then));
+    *same = then.checkpoint.best == now->checkpoint.best;
+    settings_free(&then);
+    return OK;
+}
+
+static enum status match_count(const struct safetensors *file, const char *key, int64_t then, int64_t now)
+{
+    if (then == now) return OK;
+    return fail(BAD_DATA, "%s: the run began with %" PRId64 " images of data.%s, where there are %" PRId64
+                " now; it goes on only with the same", file->path, then, key, now);
+}
+
+/* Checkpoints that do not say of what data they are leave the question open. */
+enum status checkpoint_match_data(const struct safetensors *file, const struct checkpoint_source *now)
+{
+    const char *images = safetensors_value(file, "images");
+    int64_t train, val;
+    if (images && sscanf(images, "%" SCNd64 " %" SCNd64, &train, &val) == 2) {
+        TRY(match_count(file, "train", train, now->train_images));
+        TRY(match_count(file, "val", val, now->val_images));
+    }
+    char **names;
+    int count;
+    enum status status = OK;
+    checkpoint_class_names(file, &names, &count);
+    for (int i = 0; status == OK && i < count && i < now->classes; i++)
+        if (strcmp(names[i], now->class_names[i]) != 0)
+            status = fail(BAD_DATA, "%s: class %d was '%s' when the run began, and is '%s' now; it goes on only "
+                          "with the same", file->path, i, names[i], now->class_names[i]);
+    checkpoint_free_names(names, count);
+    return status;
+}
