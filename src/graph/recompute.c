@@ -31,6 +31,20 @@ static bool can_remake(const struct program *program, const struct instruction *
            program->values[at->y].home == HOME_ARENA;
 }
 
+/* What may have to be made again for backward to read it. */
+static void wanted_note(struct remade *remade)
+{
+    const struct program *program = remade->program;
+    int count = 0;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        remade->wanted_first[i] = count;
+        for (int k = 0; is_backward(at) && k < at->read_count; k++)
+            if (remade->producer[at->reads[k]] >= 0) *array_push(remade->wanted, count) = at->reads[k];
+    }
+    remade->wanted_first[program->count] = count;
+}
+
 struct remade remade_open(const struct program *program)
 {
     size_t values = (size_t)program->value_count;
@@ -38,7 +52,8 @@ struct remade remade_open(const struct program *program)
     remade.producer = memory_new(values, sizeof *remade.producer);
     remade.now = memory_new(values, sizeof *remade.now);
     remade.chain = memory_new(values, sizeof *remade.chain);
-    for (int v = 0; v < program->value_count; v++) remade.producer[v] = -1;
+    remade.wanted_first = memory_new((size_t)program->count + 1, sizeof *remade.wanted_first);
+    for (int v = 0; v < program->value_count; v++) remade.producer[v] = remade.now[v] = -1;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         if (!can_remake(program, at)) continue;
@@ -46,6 +61,7 @@ struct remade remade_open(const struct program *program)
         for (int k = 0; k < at->saved_count && !remake_keeps_saved(at->op); k++)
             remade.producer[at->saved[k]] = i;
     }
+    wanted_note(&remade);
     return remade;
 }
 
@@ -54,6 +70,8 @@ void remade_close(struct remade *remade)
     free(remade->producer);
     free(remade->now);
     free(remade->chain);
+    free(remade->wanted);
+    free(remade->wanted_first);
 }
 
 static void value_made(struct remade *remade, int value)
@@ -100,11 +118,10 @@ void remade_walk(struct remade *remade)
     remade->value_count = program->value_count;
     remade->chain_count = 0;
     for (int v = 0; v < program->value_count; v++) remade->now[v] = -1;
-    for (int i = 0; i < program->count; i++) {
-        const struct instruction *at = &program->instructions[i];
-        bool backward = is_backward(at);
-        for (int k = 0; backward && k < at->read_count; k++) value_wanted(remade, at->reads[k]);
-        chain_sift(remade, at);
+    for (int i = remade->first; i < program->count; i++) {
+        for (int w = remade->wanted_first[i]; w < remade->wanted_first[i + 1]; w++)
+            value_wanted(remade, remade->wanted[w]);
+        if (remade->chain_count > 0) chain_sift(remade, &program->instructions[i]);
         remade->next(remade->context, i, false);
         chain_forget(remade);
     }

@@ -17,6 +17,9 @@ struct remade {
     const struct program *program;
     const enum remake *remake;   /* by instruction */
     int *producer;               /* by value: the forward instruction that writes it; -1 */
+    int *wanted, *wanted_first;  /* by instruction, from wanted[wanted_first[i]] to that of the next: values
+                                    that have a producer and backward reads */
+    int first;                   /* instruction with which the walk begins */
     int *now;                    /* by value: what was made of it last; -1: nothing */
     int *chain, chain_count;     /* values made for the instruction to come */
     int value_count;             /* the program's and those made so far */

@@ -1,7 +1,6 @@
 /* recompute_choose.c: the cheapest activations to make again such that a step fits into a limit.
  *
- * What a choice takes, memory and time, is played through exactly (a trial), so that chains, lifetimes
- * stretched by remaking, in-place pairs and micro-batches all count as they will. The search is greedy by
+ * What a choice takes is played through (recompute_trial.h). The search is greedy by
  * what a change takes off the bytes over the limit for each second that it costs; then whatever is no longer
  * needed is taken back; then each choice in turn is forbidden and made good for by others. Peer: MONeT
  * (Shah et al. 2021) hands the like of it to an integer solver for hours. */
@@ -10,8 +9,7 @@
 
 #include "base/memory.h"
 #include "graph/build.h"
-#include "graph/plan.h"
-#include "graph/recompute.h"
+#include "graph/recompute_trial.h"
 
 /* A data-centre GPU of the 2020s, as networks get to see it; only the ratios matter. */
 #define BYTES_PER_SECOND 3.5e12
@@ -23,170 +21,6 @@
  * after which it gives up. */
 #define WORK_ENOUGH 10000000
 #define WORK_MOST 400000000
-
-struct life {
-    int first, last;
-    int64_t size;
-    int head;                /* whose place it has; itself if its own */
-};
-
-struct pair {
-    int from, to, at;
-};
-
-struct trial {
-    const struct program *program;
-    struct remade remade;
-    const double *cost;          /* by instruction, seconds */
-    struct life *lives;          /* by value, those made again behind the program's */
-    int life_room;
-    struct pair *pairs;
-    int pair_count, pair_room;
-    int64_t *change;             /* of live bytes, by position */
-    int at, change_room;
-    int64_t limit;
-    double seconds;              /* what making again takes */
-    double excess;               /* byte-instructions above the limit */
-    int64_t peak;
-    int64_t work;
-};
-
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
-}
-
-static void touch(struct trial *trial, int id)
-{
-    struct life *life = &trial->lives[id];
-    if (life->first < 0) life->first = trial->at;
-    life->last = trial->at;
-}
-
-static bool in_arena(const struct trial *trial, int id)
-{
-    return trial->program->values[id].home == HOME_ARENA;
-}
-
-static int instance(const struct trial *trial, int id)
-{
-    return trial->remade.now[id] >= 0 ? trial->remade.now[id] : id;
-}
-
-static void make_room(struct trial *trial)
-{
-    if (trial->at + 2 >= trial->change_room) {
-        trial->change_room = 2 * trial->at + 1024;
-        trial->change = memory_resize(trial->change, (size_t)trial->change_room, sizeof *trial->change);
-    }
-    if (trial->remade.value_count + OP_MAX_SAVED + 2 >= trial->life_room) {
-        trial->life_room = 2 * trial->remade.value_count + 1024;
-        trial->lives = memory_resize(trial->lives, (size_t)trial->life_room, sizeof *trial->lives);
-    }
-    if (trial->pair_count + 1 >= trial->pair_room) {
-        trial->pair_room = 2 * trial->pair_count + 256;
-        trial->pairs = memory_resize(trial->pairs, (size_t)trial->pair_room, sizeof *trial->pairs);
-    }
-}
-
-static void note_pair(struct trial *trial, int from, int to)
-{
-    trial->pairs[trial->pair_count++] = (struct pair){from, to, trial->at};
-}
-
-static void play_original(struct trial *trial, const struct instruction *at)
-{
-    bool backward = at->phase != PHASE_FORWARD && at->phase != PHASE_UPDATE;
-    for (int k = 0; k < at->read_count; k++)
-        if (in_arena(trial, at->reads[k]))
-            touch(trial, backward ? instance(trial, at->reads[k]) : at->reads[k]);
-    for (int k = 0; k < at->write_count; k++)
-        if (in_arena(trial, at->writes[k])) touch(trial, at->writes[k]);
-    int from = at->in_place_from, to = at->in_place_to;
-    if (from >= 0 && to >= 0 && in_arena(trial, from) && in_arena(trial, to)) note_pair(trial, from, to);
-}
-
-/* `made` is as large as `id`. */
-static void born_again(struct trial *trial, int id, int made)
-{
-    trial->lives[made] = (struct life){trial->at, trial->at, trial->lives[id].size, made};
-}
-
-static void play_again(struct trial *trial, const struct instruction *at, int i)
-{
-    bool keeps = remake_keeps_saved(at->op);
-    for (int k = 0; k < at->x_count; k++)
-        if (in_arena(trial, at->x[k])) touch(trial, instance(trial, at->x[k]));
-    for (int k = 0; k < at->saved_count; k++) {
-        if (keeps) touch(trial, at->saved[k]);
-        else born_again(trial, at->saved[k], trial->remade.now[at->saved[k]]);
-    }
-    born_again(trial, at->y, trial->remade.now[at->y]);
-    int last = trial->remade.value_count - 1;
-    if (at->workspace >= 0) born_again(trial, at->workspace, last--);
-    if (at->sums_given) born_again(trial, at->sums, last);
-    if (at->in_place_from >= 0 && in_arena(trial, at->in_place_from))
-        note_pair(trial, instance(trial, at->in_place_from), trial->remade.now[at->y]);
-    trial->seconds += trial->cost[i];
-}
-
-static void play_next(void *context, int i, bool again)
-{
-    struct trial *trial = context;
-    const struct instruction *at = &trial->program->instructions[i];
-    make_room(trial);
-    trial->change[trial->at + 1] = 0;
-    if (again) play_again(trial, at, i);
-    else play_original(trial, at);
-    trial->at++;
-}
-
-/* `to` takes `from`'s place where that dies. */
-static void pairs_place(struct trial *trial)
-{
-    for (int p = 0; p < trial->pair_count; p++) {
-        struct life *from = &trial->lives[trial->pairs[p].from], *to = &trial->lives[trial->pairs[p].to];
-        if (from->last != trial->pairs[p].at || to->size > from->size) continue;
-        to->head = from->head;
-        struct life *head = &trial->lives[from->head];
-        if (to->last > head->last) head->last = to->last;
-    }
-}
-
-static void lives_sum(struct trial *trial)
-{
-    for (int v = 0; v < trial->remade.value_count; v++) {
-        const struct life *life = &trial->lives[v];
-        if (life->first < 0 || life->head != v) continue;
-        trial->change[life->first] += life->size;
-        trial->change[life->last + 1] -= life->size;
-    }
-    int64_t alive = 0;
-    trial->peak = 0;
-    trial->excess = 0;
-    for (int t = 0; t < trial->at; t++) {
-        alive += trial->change[t];
-        if (alive > trial->peak) trial->peak = alive;
-        if (alive > trial->limit) trial->excess += (double)(alive - trial->limit);
-    }
-}
-
-static void trial_play(struct trial *trial, const enum remake *remake)
-{
-    const struct program *program = trial->program;
-    trial->at = trial->pair_count = 0;
-    trial->seconds = 0;
-    trial->remade.remake = remake;
-    trial->remade.value_count = program->value_count;
-    make_room(trial);
-    trial->change[0] = 0;
-    for (int v = 0; v < program->value_count; v++)
-        trial->lives[v] = (struct life){-1, -1, aligned(program->values[v].bytes), v};
-    remade_walk(&trial->remade);
-    pairs_place(trial);
-    lives_sum(trial);
-    trial->work += trial->at;
-}
 
 /* Multiply-adds count two. What is not a product of weights is bound by memory. */
 static double instruction_seconds(const struct program *program, const struct instruction *at)
@@ -283,14 +117,12 @@ static void give_up_unread(struct choosing *c)
 static struct choosing choosing_open(const struct program *program, int64_t limit, bool light,
                                      enum remake *remake)
 {
-    struct choosing c = {.trial = {.program = program, .limit = limit}, .remake = remake, .barred = -1};
+    struct choosing c = {.remake = remake, .barred = -1};
     c.cost = memory_new((size_t)program->count, sizeof *c.cost);
     for (int i = 0; i < program->count; i++)
         if (program->instructions[i].op && program->instructions[i].phase == PHASE_FORWARD)
             c.cost[i] = instruction_seconds(program, &program->instructions[i]);
-    c.trial.cost = c.cost;
-    c.trial.remade = remade_open(program);
-    c.trial.remade.next = play_next;
+    c.trial = trial_open(program, c.cost, limit);
     groups_make(&c, program);
     for (int g = 0; g < c.group_count; g++) c.groups[g].free = !light || !c.groups[g].heavy;
     c.score = memory_new((size_t)c.group_count, sizeof *c.score);
@@ -305,15 +137,11 @@ static void choosing_close(struct choosing *c)
     free(c->score);
     free(c->stamp);
     free(c->cost);
-    remade_close(&c->trial.remade);
-    free(c->trial.lives);
-    free(c->trial.pairs);
-    free(c->trial.change);
+    trial_close(&c->trial);
 }
 
 static void play(struct choosing *c)
 {
-    c->trial.remade.context = &c->trial;
     trial_play(&c->trial, c->remake);
 }
 

@@ -33,6 +33,8 @@ libgraph_a_SOURCES = \
 	src/graph/recompute.c \
 	src/graph/recompute.h \
 	src/graph/recompute_choose.c \
+	src/graph/recompute_trial.c \
+	src/graph/recompute_trial.h \
 	src/graph/store.c \
 	src/graph/store.h \
 	src/graph/supply.c \
