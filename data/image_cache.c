@@ -110,7 +110,8 @@ static bool choose_whole(void *context, int h, int w, struct box *part, struct r
     struct whole_choice *choice = context;
     const struct image_cache *cache = choice->cache;
     struct image image = {.h = h, .w = w, .c = cache->options.dataset->c};
-    choice->whole = image_cache_bytes(cache) + sizeof(struct kept) + pixel_bytes(&image) <= cache->options.limit;
+    size_t bytes = sizeof(struct kept) + pixel_bytes(&image);
+    choice->whole = image_cache_bytes(cache) + bytes <= cache->options.limit;
     *part = (struct box){.h = h, .w = w};
     return choice->whole || !choice->otherwise ||
            choice->otherwise->choose(choice->otherwise->context, h, w, part, reason);

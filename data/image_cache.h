@@ -1,11 +1,11 @@
 /* image_cache.h: decoded images kept in memory for later epochs, as many as a limit allows.
  *
- * What is kept is the whole image as decoded: every epoch cuts another part out of it, and decoding is nearly
- * all of the work. It takes several times the memory of the file, which the system's page cache may hold
- * anyway. The first that come are kept, and nothing makes way for another: since each epoch visits every image
- * once, in a new order, any set of so many bytes spares as much as any other. Batches are the same to the bit
- * with a cache, without one, and when it is full: an image that can be decoded in part but not as a whole is
- * not kept, but read each time. */
+ * What is kept is the whole image as decoded: every epoch cuts another part out of it, and decoding is
+ * nearly all of the work. It takes several times the memory of the file, which the system's page cache may
+ * hold anyway. The first that come are kept, and nothing makes way for another: since each epoch visits
+ * every image once, in a new order, any set of so many bytes spares as much as any other. Batches are the
+ * same to the bit with a cache, without one, and when it is full: an image that can be decoded in part but
+ * not as a whole is not kept, but read each time. */
 #ifndef DATA_IMAGE_CACHE_H
 #define DATA_IMAGE_CACHE_H
 
@@ -28,9 +28,9 @@ struct image_cache;
 struct image_cache *image_cache_open(const struct image_cache_options *options);
 void image_cache_close(struct image_cache *cache);         /* accepts NULL */
 
-/* As the format's `read`, into `image` or, if the image is kept, without touching that: what is returned lasts
- * as long as the cache does, or as `image` does. NULL and why: it cannot be used. From any thread. A `cache`
- * that is NULL keeps nothing. */
+/* As the format's `read`, into `image` or, if the image is kept, without touching that: what is returned
+ * lasts as long as the cache does, or as `image` does. NULL and why: it cannot be used. From any thread. A
+ * `cache` that is NULL keeps nothing. */
 const struct image *image_cache_read(struct image_cache *cache, const struct dataset *dataset, int64_t index,
                                      const struct image_choice *choice, struct image *image, int *label,
                                      struct reason *reason);

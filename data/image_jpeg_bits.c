@@ -24,9 +24,10 @@ void bits_take_over(j_decompress_ptr jpeg, int from, int count) { (void)jpeg, (v
 
 /* Where the coefficients of the zigzag order lie. */
 static const uint8_t natural[64] = {
-    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13,
-    6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31,
-    39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,
+    12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28,
+    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
+    58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 };
 
 /* Tables */
@@ -104,7 +105,8 @@ static __attribute__((noinline)) void refill_slowly(struct bits *bits)
         uint64_t byte = 0;
         const uint8_t *at = window->at;
         while (at < bits->end && *at == 0xff) at++;
-        bool plain = at == window->at && at < bits->end, stuffed = at > window->at && at < bits->end && *at == 0;
+        bool there = at < bits->end, plain = there && at == window->at;
+        bool stuffed = there && !plain && *at == 0;
         if (plain || stuffed) {
             byte = plain ? *at : 0xff;
             window->at = at + 1;
@@ -146,8 +148,8 @@ INLINE struct bits_window past(struct bits_window window, int count)
 }
 
 /* The symbol whose code is longer than a pattern, and how long that is. */
-static __attribute__((noinline)) int long_symbol(j_decompress_ptr jpeg, const struct bits_code *code, int sixteen,
-                                                 int *length)
+static __attribute__((noinline)) int
+long_symbol(j_decompress_ptr jpeg, const struct bits_code *code, int sixteen, int *length)
 {
     for (*length = BITS_LOOK + 1; *length <= 16 && sixteen >= code->after[*length]; ++*length) continue;
     if (*length <= 16) return code->all[(sixteen >> (16 - *length)) + code->offset[*length]];
@@ -229,7 +231,8 @@ INLINE struct bits_window pass_ac(j_decompress_ptr jpeg, struct bits *bits, stru
             k = led;
         }
         if (whole == 4) continue;
-        if (led >= BITS_BEYOND && led - BITS_BEYOND < 64 && length_of(seen) > 0) return past(window, length_of(seen));
+        bool ends = length_of(seen) > 0 && led >= BITS_BEYOND && led - BITS_BEYOND < 64;
+        if (ends) return past(window, length_of(seen));
         window = refilled(bits, window);
         seen = code->one[peek(window, BITS_LOOK)];
         if (length_of(seen) == 0) seen = completed(jpeg, code, window, seen, true);

@@ -1,4 +1,4 @@
-/* image_jpeg_bits.h: a faster reader of Huffman-coded coefficients, put into libjpeg-turbo in place of its own. */
+/* image_jpeg_bits.h: a faster reader of Huffman-coded coefficients, put in place of libjpeg-turbo's own. */
 #ifndef DATA_IMAGE_JPEG_BITS_H
 #define DATA_IMAGE_JPEG_BITS_H
 
@@ -14,13 +14,13 @@
 
 /* A Huffman code (ITU-T T.81, annexes C and F). */
 struct bits_code {
-    /* What a pattern of bits begins with. From the lowest bit up: 8 bits, the length of a coefficient's code and
-     * value; 8 bits, the zeros before it, BITS_BEYOND where the block ends; 16 bits, the value. Where not all of
-     * that is in the pattern: length 0, BITS_BEYOND zeros, 8 bits of symbol, 8 bits of code length, which is 0 if
-     * not even the code is. */
+    /* What a pattern of bits begins with. From the lowest bit up: 8 bits, the length of a coefficient's code
+     * and value; 8 bits, the zeros before it, BITS_BEYOND where the block ends; 16 bits, the value. Where not
+     * all of that is in the pattern: length 0, BITS_BEYOND zeros, 8 bits of symbol, 8 bits of code length,
+     * which is 0 if not even the code is. */
     uint32_t one[BITS_PATTERNS];
-    /* For who does not want them, as many coefficients as are there: 8 bits, the length of all; 8 bits, how far
-     * they lead, BITS_BEYOND more if the block ends with them, BITS_BEYOND - 1 if there is none. */
+    /* For who does not want them, as many coefficients as are there: 8 bits, the length of all; 8 bits, how
+     * far they lead, BITS_BEYOND more if the block ends with them, BITS_BEYOND - 1 if there is none. */
     uint16_t many[BITS_PATTERNS];
     int32_t after[17];         /* by length: the first code that is not of it, in 16 bits */
     int32_t offset[17];        /* by length: from a code to the place of its symbol */
@@ -48,8 +48,8 @@ struct bits {
 
 /* After jpeg_start_decompress, of data that jpeg_mem_src was given all of. jpeg->client_data must point to
  * a struct bits that lives as long as the image is decoded, or to what begins with one. Of the image,
- * `count` columns of pixels from `from` on are wanted. Does nothing for what is not baseline, in one scan, and
- * without restarts: then, and of every error, libjpeg has the last word. */
+ * `count` columns of pixels from `from` on are wanted. Does nothing for what is not baseline, in one scan,
+ * and without restarts: then, and of every error, libjpeg has the last word. */
 void bits_take_over(j_decompress_ptr jpeg, int from, int count);
 
 #endif

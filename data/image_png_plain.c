@@ -84,7 +84,9 @@ static bool inflate_chunks(struct plain *plain)
         begun = true;
         plain->stream.next_in = (Bytef *)chunk.data;
         plain->stream.avail_in = chunk.bytes;
-        result = inflate(&plain->stream, Z_NO_FLUSH);
+        /* Told that this is all, zlib keeps no copy of the last 32 KiB. If it is not, it waits for more. */
+        result = inflate(&plain->stream, Z_FINISH);
+        if (result == Z_BUF_ERROR && plain->stream.avail_out > 0) result = Z_OK;
         if (plain->stream.avail_in > 0) return false;
     }
     return false;
@@ -101,11 +103,12 @@ INLINE LANES lanes_at(const uint8_t *from)
     return __builtin_convertvector(bytes, LANES);
 }
 
+/* Modulo 256. What comes next waits for this, but not for its way into memory and back. */
 INLINE LANES keep(LANES lanes, uint8_t *to, int c)
 {
     BYTES bytes = __builtin_convertvector(lanes, BYTES);
     memcpy(to, &bytes, (size_t)c);
-    return __builtin_convertvector(bytes, LANES);
+    return lanes & 255;
 }
 
 INLINE LANES absolute(LANES x)

@@ -25,7 +25,7 @@ struct loader_options {
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
     bool shuffle;
     int batch;                   /* images a batch, of all ranks together */
-    int rank, ranks;             /* this loader serves its share of every batch (order.h); ranks 0: all of it */
+    int rank, ranks;             /* this loader's share of every batch is served (order.h); ranks 0: all of it */
     int h, w, channels;          /* of what is delivered */
     enum dtype dtype;
     int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */
@@ -45,7 +45,7 @@ struct loader_options {
  * attempt). In an evaluation nothing may stand in for it: it is delivered as zeros with the label
  * -1, and is not to be counted. */
 struct batch {
-    void *images;                /* [share, h, w, channels] of dtype: share is the batch, or this rank's of it */
+    void *images;                /* [share, h, w, channels] of dtype: the batch, or this rank's share of it */
     int32_t *labels;             /* [share]; -1: no image here */
     float *targets;              /* [share, classes]: what mixed images are trained on instead of labels,
                                   * which are those of their own part; NULL where nothing is mixed */

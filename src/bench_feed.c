@@ -26,8 +26,8 @@ static enum status drop_batches(struct loader *loader, int64_t *epoch, int batch
     return OK;
 }
 
-enum status feed_measure_loader(const struct setup *setup, struct loader *loader, int64_t *epoch, int batches,
-                                double *images_per_s)
+enum status feed_measure_loader(const struct setup *setup, struct loader *loader, int64_t *epoch,
+                                int batches, double *images_per_s)
 {
     TRY(drop_batches(loader, epoch, (int)setup->settings->loader.prefetch + 2));
     double start = clock_seconds();
@@ -36,8 +36,8 @@ enum status feed_measure_loader(const struct setup *setup, struct loader *loader
     return OK;
 }
 
-static enum status copy_batches(struct device *device, const struct program *program, const struct exec_batch *batch,
-                                char *to, int batches)
+static enum status copy_batches(struct device *device, const struct program *program,
+                                const struct exec_batch *batch, char *to, int batches)
 {
     const struct device_backend *backend = device->backend;
     for (int i = 0; i < batches; i++) {
@@ -48,19 +48,20 @@ static enum status copy_batches(struct device *device, const struct program *pro
     return backend->finish(device);
 }
 
-enum status feed_measure_copy(const struct setup *setup, const struct program *program, const struct exec_batch *batch,
-                              int batches, double *images_per_s)
+enum status feed_measure_copy(const struct setup *setup, const struct program *program,
+                              const struct exec_batch *batch, int batches, double *images_per_s)
 {
     struct device *device = setup->device;
     *images_per_s = 0;
     if (!device->waits) return OK;
-    char *to = device_allocate(device, (size_t)(program->images_bytes + program->targets_bytes), "measured copies");
+    size_t bytes = (size_t)(program->images_bytes + program->targets_bytes);
+    char *to = device_allocate(device, bytes, "measured copies");
     if (!to) return fail(NO_DEVICE, "bench: no device memory for one more batch");
     enum status status = copy_batches(device, program, batch, to, 1);
     double start = clock_seconds();
     if (status == OK) status = copy_batches(device, program, batch, to, batches);
     *images_per_s = (double)batches * setup->batch / fmax(1e-9, clock_seconds() - start);
-    device_release(device, to, (size_t)(program->images_bytes + program->targets_bytes));
+    device_release(device, to, bytes);
     return status;
 }
 

@@ -12,16 +12,16 @@ struct feed {
     double wait_fraction;      /* of the time of all together, spent waiting for the loader */
 };
 
-/* The next batch, beginning another epoch, *epoch + 1, when one is over. Waiting is added to *wait_seconds. */
+/* The next batch, of epoch *epoch + 1 when one is over. Waiting is added to *wait_seconds. */
 enum status feed_next(struct loader *loader, int64_t *epoch, struct batch **batch, double *wait_seconds);
 
 /* The loader alone: `batches` of them, after so many that all that was made ready before is gone. */
-enum status feed_measure_loader(const struct setup *setup, struct loader *loader, int64_t *epoch, int batches,
-                                double *images_per_s);
+enum status feed_measure_loader(const struct setup *setup, struct loader *loader, int64_t *epoch,
+                                int batches, double *images_per_s);
 
 /* Copies alone, of one batch again and again; 0 where none are made. */
-enum status feed_measure_copy(const struct setup *setup, const struct program *program, const struct exec_batch *batch,
-                              int batches, double *images_per_s);
+enum status feed_measure_copy(const struct setup *setup, const struct program *program,
+                              const struct exec_batch *batch, int batches, double *images_per_s);
 
 /* "loader", "copy" or "compute": the slowest. */
 const char *feed_limit(const struct feed *feed);

@@ -250,10 +250,10 @@ static void print_feed(const struct feed *feed)
 static void print_table(const struct bench *bench)
 {
     double median = percentile(bench, 0.5);
+    double rate = bench->loader ? bench->feed.together : 1e3 * bench->setup.batch / median;
     printf("%.1f images/s: batch %d in %.3f ms (10 %% below %.3f, 90 %% below %.3f; %d steps), %s, "
            "loss %.4f after %.4f, first step after %.2f s\n",
-           bench->loader ? bench->feed.together : 1e3 * bench->setup.batch / median, bench->setup.batch, median, percentile(bench, 0.1),
-           percentile(bench, 0.9), bench->steps, bench->setup.precision->name, bench->loss, bench->first_loss,
+           rate, bench->setup.batch, median, percentile(bench, 0.1), percentile(bench, 0.9), bench->steps, bench->setup.precision->name, bench->loss, bench->first_loss,
            bench->start_seconds);
     if (bench->loader) print_feed(&bench->feed);
 }
@@ -327,7 +327,8 @@ static enum status run(struct cmd *cmd)
     struct bench bench = {.steps = (int)steps, .epoch = -1};
     bench.milliseconds = memory_new((size_t)steps, sizeof *bench.milliseconds);
     enum status status = bench_open(cmd, &bench);
-    if (status == OK) status = bench.loader ? measure_feed(&bench, (int)warmup) : measure(&bench, (int)warmup);
+    if (status == OK && bench.loader) status = measure_feed(&bench, (int)warmup);
+    else if (status == OK) status = measure(&bench, (int)warmup);
     if (status == OK) {
         qsort(bench.milliseconds, (size_t)bench.steps, sizeof *bench.milliseconds, by_size);
         if (cmd_value(cmd, "json"))

@@ -126,7 +126,8 @@ struct bytes case_jpeg_sampled(int w, int h, int down, int across, int restart, 
 struct bytes case_jpeg_coded(int w, int h, struct case_coding coding, const uint8_t *pixels)
 {
     struct jpeg_kind kind = {.channels = 3, .space = JCS_RGB, .stored = JCS_YCbCr, .down = coding.down,
-                             .across = coding.across, .quality = coding.quality, .optimized = coding.optimized};
+                             .across = coding.across, .quality = coding.quality,
+                             .optimized = coding.optimized};
     return write_jpeg(w, h, kind, pixels);
 }
 

@@ -1,5 +1,5 @@
-/* Our reader of coefficients against libjpeg's own: the same pixels of every JPEG, and of broken ones, nothing that
- * libjpeg would not have. */
+/* Our reader of coefficients against libjpeg's own: the same pixels of every JPEG, and of broken ones,
+ * nothing that libjpeg would not have. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -77,8 +77,10 @@ static struct bytes make_jpeg(struct random *random)
     static const int noises[] = {0, 3, 30, 256};
     int w = 1 + (int)random_below(random, 90), h = 1 + (int)random_below(random, 70);
     uint8_t *pixels = make_pixels(w * h, noises[random_below(random, 4)], random);
-    struct case_coding coding = {.down = 1 + (int)random_below(random, 2), .across = 1 + (int)random_below(random, 2),
-                                 .quality = 1 + (int)random_below(random, 100), .optimized = random_below(random, 2)};
+    struct case_coding coding = {.down = 1 + (int)random_below(random, 2),
+                                 .across = 1 + (int)random_below(random, 2),
+                                 .quality = 1 + (int)random_below(random, 100),
+                                 .optimized = random_below(random, 2)};
     struct bytes file = case_jpeg_coded(w, h, coding, pixels);
     free(pixels);
     return file;

@@ -431,7 +431,8 @@ static void a_cache_changes_nothing(void **state)
     dataset.state = &watched;
     struct loader_options loading = varied(&dataset);
     loading.augment = (struct augment){.crop = 24, .random_resized = true, .scale = {0.08, 1},
-                                       .ratio = {0.75, 4 / 3.0}, .flip = 0.5, .channels = 3, .std = {1, 1, 1}};
+                                       .ratio = {0.75, 4 / 3.0}, .flip = 0.5, .channels = 3,
+                                       .std = {1, 1, 1}};
     loading.batch = 8, loading.h = loading.w = 24, loading.dtype = F16;
     uint64_t want[3][5], got[5];
     struct loader *loader = opened(&loading);

@@ -145,10 +145,14 @@ static void recall_all(struct bad_images *bad, FILE *file)
     char *line = NULL;
     size_t room = 0;
     off_t end = 0;
-    for (ssize_t length; (length = getline(&line, &room, file)) > 0 && line[length - 1] == '\n'; end += length)
+    ssize_t length;
+    while ((length = getline(&line, &room, file)) > 0 && line[length - 1] == '\n') {
         for (int i = 0; i < 2; i++) recall(&bad->sources[i], line);
+        end += length;
+    }
     free(line);
-    if (ftruncate(fileno(file), end) != 0) log_warning("%s: cannot be written: %s", bad->path, strerror(errno));
+    if (ftruncate(fileno(file), end) != 0)
+        log_warning("%s: cannot be written: %s", bad->path, strerror(errno));
 }
 
 void bad_images_list(struct bad_images *bad, const char *path)

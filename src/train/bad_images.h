@@ -13,9 +13,9 @@ struct bad_images;
 struct bad_images *bad_images_new(const struct dataset datasets[2], bool warn);
 void bad_images_free(struct bad_images *bad);              /* accepts NULL */
 
-/* From now on they are listed in a file, made when there is one to list: lines of which data (train, val), index
- * there, path, reason, with tabs between them. What the file has already, from before a run was resumed, is
- * neither listed nor said again. */
+/* From now on they are listed in a file, made when there is one to list: lines of which data (train, val),
+ * index there, path, reason, with tabs between them. What the file has already, from before a run was
+ * resumed, is neither listed nor said again. */
 void bad_images_list(struct bad_images *bad, const char *path);
 
 /* Of one of the data sets: the context to report its images with, from any thread. */

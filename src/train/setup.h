@@ -70,12 +70,13 @@ enum status setup_open(struct settings *settings, const char *file, unsigned wha
 void setup_close(struct setup *setup);        /* accepts a zeroed or half-built struct */
 
 enum status setup_device(struct setup *setup);
-/* The kind that steps are made for, and its lanes: the open device's, or the one that run.device names, if this
- * build has code for it. */
+/* The kind that steps are made for, and its lanes: the open device's, or the one that run.device names, if
+ * this build has code for it. */
 enum device_kind setup_device_kind(const struct setup *setup);
 int setup_lanes(const struct setup *setup);
 
-/* For what looks at images more than once: has the loaders opened from now on keep them, as loader.cache says. */
+/* For what looks at images more than once: has the loaders opened from now on keep them, as loader.cache
+ * says. */
 void setup_open_caches(struct setup *setup);
 
 /* A loader over images; evaluation is in file order. What cannot be used is added to setup->bad. */
