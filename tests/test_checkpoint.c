@@ -105,8 +105,8 @@ static const char engines[] = "01234567 NVIDIA, conv 8x8=1.0 us\n89abcdef linear
 static enum status save_as(const struct fixture *fixture, const char *const *also)
 {
     static char *const names[] = {"one", "two \"2\"", "drei \xc3\xa4"};
-    struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, names, 3, 4, 4, 1,
-                                       engines};
+    struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, names, 3, 100, 20,
+                                       4, 4, 1, engines};
     return checkpoint_save(&source, &fixture->position, folder, also);
 }
 
@@ -194,6 +194,42 @@ static void names_and_sizes(void **state)
     assert_int_equal(h * 100 + w * 10 + channels, 441);
     assert_string_equal(checkpoint_engines(&file), engines);
     checkpoint_free_names(names, count);
+    safetensors_close(&file);
+    close_fixture(&fixture);
+    remove_all();
+}
+
+/* Data and measure that are others than when the run began. */
+static void another_run(void **state)
+{
+    (void)state;
+    static char *names[] = {"one", "two \"2\"", "drei \xc3\xa4"}, *others[] = {"one", "drei", "two"};
+    struct fixture fixture;
+    struct safetensors file;
+    struct caught caught;
+    bool same;
+    open_fixture(&fixture, 1);
+    assert_int_equal(save(&fixture), OK);
+    assert_int_equal(checkpoint_open_newest(folder, &file), OK);
+    struct checkpoint_source now = {.class_names = names, .classes = 3, .train_images = 100, .val_images = 20};
+    assert_int_equal(checkpoint_match_data(&file, &now), OK);
+    assert_int_equal(checkpoint_match_best(&file, &fixture.settings, &same), OK);
+    assert_true(same);
+    fixture.settings.checkpoint.best = BEST_VAL_LOSS;
+    assert_int_equal(checkpoint_match_best(&file, &fixture.settings, &same), OK);
+    assert_false(same);
+    caught_begin(&caught);
+    now.val_images = 21;
+    enum status images = checkpoint_match_data(&file, &now);
+    now.val_images = 20;
+    now.class_names = others;
+    enum status classes = checkpoint_match_data(&file, &now);
+    caught_end(&caught);
+    assert_int_equal(images, BAD_DATA);
+    assert_int_equal(classes, BAD_DATA);
+    assert_true(caught_has(&caught, "began with 20 images of data.val, where there are 21 now"));
+    assert_true(caught_has(&caught, "class 1 was 'two \"2\"' when the run began, and is 'drei' now"));
+    text_free(&caught.words);
     safetensors_close(&file);
     close_fixture(&fixture);
     remove_all();
@@ -665,6 +701,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(names_and_sizes),
+        cmocka_unit_test(another_run),
         cmocka_unit_test(previous),
         cmocka_unit_test(bits_flipped),
         cmocka_unit_test(sectors_lost),

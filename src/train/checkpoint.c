@@ -104,6 +104,8 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
     add_pair(pairs, count, "serial", text_format("%" PRId64, serial));
     add_pair(pairs, count, "arch", text_copy(source->store->graph->arch));
     add_pair(pairs, count, "classes", names_print(source->class_names, source->classes));
+    add_pair(pairs, count, "images", text_format("%" PRId64 " %" PRId64, source->train_images,
+                                                 source->val_images));
     add_pair(pairs, count, "input", text_format("%d %d %d", source->h, source->w, source->channels));
     add_pair(pairs, count, "config", settings.data ? settings.data : text_copy(""));
     if (source->engines) add_pair(pairs, count, "engines", text_copy(source->engines));
@@ -263,21 +265,6 @@ enum status checkpoint_match(const struct safetensors *file, const struct store 
     if (status == OK) status = match_unexpected(file, &parts);
     parts_free(&parts);
     return status;
-}
-
-enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now)
-{
-    const char *text = safetensors_value(file, "config");
-    if (!text) return fail(BAD_CHECKPOINT, "%s: has no configuration", file->path);
-    struct settings then;
-    if (settings_load_text(file->path, text, &then) != OK)
-        return fail(BAD_CHECKPOINT, "%s: its configuration cannot be used", file->path);
-    struct reason difference;
-    bool differ = settings_differ(&then, now, &difference);
-    settings_free(&then);
-    if (!differ) return OK;
-    return fail(USAGE, "%s: the run was configured differently: %s; a resumed run may change only run.max_*, "
-                "train.epochs, [log] and [checkpoint]", file->path, difference.text);
 }
 
 static enum status restore_part(const struct safetensors *file, struct store *store, const struct part *part)

@@ -26,6 +26,7 @@ struct checkpoint_source {
     const struct settings *settings;
     char *const *class_names;
     int classes;
+    int64_t train_images, val_images;
     int h, w, channels;          /* of evaluation images */
     const char *engines;         /* what timing has chosen on the device; NULL: nothing */
 };
@@ -59,6 +60,12 @@ enum status checkpoint_match(const struct safetensors *file, const struct store 
 /* That the run was configured as it is now, except for what may change; USAGE names the first
  * difference. */
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now);
+
+/* That it learned from as many images, of the same classes; BAD_DATA tells the difference. */
+enum status checkpoint_match_data(const struct safetensors *file, const struct checkpoint_source *now);
+
+/* Whether what makes a checkpoint the best one is the same. */
+enum status checkpoint_match_best(const struct safetensors *file, const struct settings *now, bool *same);
 
 /* Fills the store (copies included) and the position. */
 enum status checkpoint_restore(const struct safetensors *file, struct store *store,

@@ -9,12 +9,51 @@
 #include "train/clock.h"
 #include "train/durable.h"
 
+static struct checkpoint_source source_of(const struct run *run, const char *engines)
+{
+    const struct setup *setup = run->setup;
+    return (struct checkpoint_source){
+        .store = &run->store,
+        .optimizer = setup->optimizer,
+        .settings = setup->settings,
+        .class_names = setup->class_names,
+        .classes = setup->classes,
+        .train_images = setup->train.count,
+        .val_images = setup->val.count,
+        .h = setup->val.h,
+        .w = setup->val.w,
+        .channels = setup->channels,
+        .engines = engines,
+    };
+}
+
+static enum status match(const struct run *run, const struct safetensors *file)
+{
+    struct checkpoint_source now = source_of(run, NULL);
+    TRY(checkpoint_match(file, &run->store, run->setup->optimizer));
+    TRY(checkpoint_match_settings(file, run->setup->settings));
+    return checkpoint_match_data(file, &now);
+}
+
+/* By another measure, no epoch was the best one yet. */
+static enum status restore_best(struct run *run, const struct safetensors *file)
+{
+    bool same;
+    TRY(checkpoint_match_best(file, run->setup->settings, &same));
+    if (same || run->position.best_epoch == 0) return OK;
+    log_info("checkpoint.best is another than before: the best epoch so far, %lld, no longer counts",
+             (long long)run->position.best_epoch);
+    run->position.best = 0;
+    run->position.best_epoch = run->position.epochs_without_gain = 0;
+    return OK;
+}
+
 static enum status restore(struct run *run, const struct safetensors *file)
 {
     const struct setup *setup = run->setup;
-    TRY(checkpoint_match(file, &run->store, setup->optimizer));
-    TRY(checkpoint_match_settings(file, setup->settings));
+    TRY(match(run, file));
     TRY(checkpoint_restore(file, &run->store, setup->optimizer, &run->position));
+    TRY(restore_best(run, file));
     TRY(store_read_state(&run->store, &run->state));
     const char *engines = checkpoint_engines(file);
     if (engines && setup->device->backend->choose) setup->device->backend->choose(setup->device, engines);
@@ -92,6 +131,8 @@ static enum status open_all(struct run *run, const struct run_options *options)
     TRY(open_programs(run));
     setup_open_caches(setup);
     TRY(setup_loader(setup, &setup->train, true, &run->loader));
+    /* From here on the folder is that of the run which goes on from there, whatever was the last one in it. */
+    if (options->resume_file) TRY(run_save(run, NULL));
     return open_records(run);
 }
 
@@ -138,21 +179,11 @@ enum status run_save(struct run *run, const char *const *also)
     /* The position counts batches: while it stands still, so does the store. */
     bool stands = run->saved_any && memcmp(&run->position, &run->saved_position, sizeof run->position) == 0;
     if (!run->folder.path || stands) return OK;
-    const struct setup *setup = run->setup;
+    const struct device *device = run->setup->device;
     struct text engines = {0};
-    if (setup->device->backend->choices) setup->device->backend->choices(setup->device, &engines);
-    struct checkpoint_source source = {
-        .store = &run->store,
-        .optimizer = setup->optimizer,
-        .settings = setup->settings,
-        .class_names = setup->class_names,
-        .classes = setup->classes,
-        .h = setup->val.h,
-        .w = setup->val.w,
-        .channels = setup->channels,
-        .engines = engines.data,
-    };
-    enum status status = metrics_sync(&run->metrics);
+    if (device->backend->choices) device->backend->choices(run->setup->device, &engines);
+    struct checkpoint_source source = source_of(run, engines.data);
+    enum status status = run->metrics.file ? metrics_sync(&run->metrics) : OK;
     if (status == OK) status = checkpoint_save(&source, &run->position, run->folder.path, also);
     text_free(&engines);
     TRY(status);

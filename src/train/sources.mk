@@ -3,6 +3,7 @@ libtrain_a_SOURCES = \
 	src/train/bad_images.h \
 	src/train/checkpoint.c \
 	src/train/checkpoint.h \
+	src/train/checkpoint_match.c \
 	src/train/checkpoint_newest.c \
 	src/train/checksum.c \
 	src/train/checksum.h \
