@@ -509,6 +509,25 @@ static void test_hostile_files_do_no_harm(void **state)
     assert_in_range(accepted, rounds / 10, rounds - 1);
 }
 
+/* A short file of blocks in blocks, each used often. */
+static void test_text_that_multiplies_is_refused(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 20, WORD = 3000 };
+    struct text text = {0};
+    struct graph graph;
+    char word[WORD + 1];
+    memset(word, 'x', WORD);
+    word[WORD] = '\0';
+    text_add(&text, INPUT);
+    text_add(&text, "[block:b0]\nl = relu in\n");
+    for (int i = 1; i < BLOCKS; i++) text_add(&text, "[block:b%d]\n$long = %s\nl = b%d in\n", i, word, i - 1);
+    text_add(&text, "[layers]\nl1..99999 = b%d input\n", BLOCKS - 1);
+    assert_int_equal(load(text.data, &graph), USAGE);
+    assert_non_null(strstr(said, "with its blocks written out the network is over 32 MiB of text"));
+    text_free(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -525,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_parameters_are_checked),
         cmocka_unit_test(test_sections_are_checked),
         cmocka_unit_test(test_recursion_ends),
+        cmocka_unit_test(test_text_that_multiplies_is_refused),
         cmocka_unit_test(test_names_lead_nowhere_else),
         cmocka_unit_test(test_expressions),
         cmocka_unit_test(test_deep_expressions_end),

@@ -13,6 +13,7 @@
 #include "expression.h"
 
 #define NODES_MAX 100000
+#define TEXT_MAX (32 << 20)   /* bytes of lines, blocks written out: what they cost in time */
 #define DEPTH_MAX 32        /* blocks within blocks */
 #define NAME_MAX_BYTES 200  /* of a full name */
 #define PARAMS_MAX 64       /* of a block */
@@ -73,6 +74,15 @@ static enum status fault(const struct scope *scope, const char *format, ...)
              sentence, uses.data ? uses.data : "", uses.data ? ")" : "");
     text_free(&uses);
     return status;
+}
+
+/* A line of so many bytes is about to be looked at. */
+static enum status count_text(const struct scope *scope, size_t bytes)
+{
+    struct model *model = scope->model;
+    model->text += bytes;
+    if (model->text <= TEXT_MAX) return OK;
+    return fault(scope, "with its blocks written out the network is over %d MiB of text", TEXT_MAX >> 20);
 }
 
 static bool is_input_name(const char *name)
@@ -251,6 +261,8 @@ static enum status add_block(const struct scope *scope, const struct section *bl
                              const struct bindings *given, const int *inputs, int input_count)
 {
     TRY(check_recursion(scope, block));
+    for (int i = block->first; i < block->last; i++)
+        TRY(count_text(scope, strlen(scope->model->ini.entries[i].value)));
     TRY(check_params(scope, block, given));
     struct scope inner = {
         .model = scope->model,
@@ -327,6 +339,7 @@ static enum status read_layer(struct scope *scope, const char *value, int previo
 {
     struct reason reason;
     TRY(check_name(scope));
+    TRY(count_text(scope, strlen(value)));
     struct words words = words_split(value);
     enum status status;
     char *type = words.count ? expression_text(words.word[0], &scope->bindings, &reason) : NULL;

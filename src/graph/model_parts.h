@@ -26,6 +26,7 @@ struct model {
     int section_count;
     struct names blocks;         /* block name -> section */
     struct input_settings input;
+    size_t text;                 /* bytes of lines read so far, a block's each time that it is used */
     struct graph graph;
 };
 

@@ -1,23 +1,26 @@
 #include "names.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/memory.h"
 
-/* FNV-1a (Fowler, Noll, Vo). */
-static uint32_t names_hash(const char *name)
+/* FNV-1a (Fowler, Noll, Vo) of 64 bits, begun from the key, and stirred more. */
+static uint32_t names_hash(uint64_t key, const char *name)
 {
-    uint32_t hash = 2166136261u;
-    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 16777619u;
-    return hash;
+    uint64_t hash = key ^ 14695981039346656037u;
+    for (; *name; name++) {
+        hash = (hash ^ (unsigned char)*name) * 1099511628211u;
+        hash ^= hash >> 29;
+    }
+    return (uint32_t)(hash >> 32);
 }
 
 /* The slot that holds the name, or the free one where it belongs. */
 static int names_slot(const struct names *names, const char *name)
 {
-    int slot = (int)(names_hash(name) & (uint32_t)(names->slot_count - 1));
+    int slot = (int)(names_hash(names->key, name) & (uint32_t)(names->slot_count - 1));
     while (names->slots[slot] && strcmp(names->name[names->slots[slot] - 1], name) != 0)
         slot = (slot + 1) & (names->slot_count - 1);
     return slot;
@@ -25,6 +28,7 @@ static int names_slot(const struct names *names, const char *name)
 
 static void names_grow(struct names *names)
 {
+    if (names->slot_count == 0 && getentropy(&names->key, sizeof names->key) != 0) names->key = 0;
     names->slot_count = names->slot_count ? 2 * names->slot_count : 16;
     free(names->slots);
     names->slots = memory_new((size_t)names->slot_count, sizeof *names->slots);

@@ -3,6 +3,7 @@
 #define GRAPH_NAMES_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct names {
     char **name;      /* [count], in order of arrival */
@@ -10,6 +11,7 @@ struct names {
     int count;
     int *slots;       /* open addressing: index + 1, or 0 */
     int slot_count;   /* a power of two, or 0 */
+    uint64_t key;     /* of the hashes: nobody can choose names that all want the same slot */
 };
 
 /* False, and nothing changes, when the name is there already. */
