@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -232,6 +233,16 @@ static void append(struct listing *listing, struct listing *part)
     if (!listing->example && part->example) listing->example = text_copy(part->example);
 }
 
+/* Allocators keep what is freed for a while. The system gets its pages at once, so that all the parts take no
+ * more memory while they are joined. */
+static void forget_pages(void *memory, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)memory, to = from + bytes;
+    from = (from + page - 1) / page * page;
+    to = to / page * page;
+    if (memory && from < to) madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
 static bool join_parts(struct crew *crew, struct listing *listing, struct reason *reason)
 {
     size_t bytes = listing->bytes, files = 0;
@@ -244,8 +255,11 @@ static bool join_parts(struct crew *crew, struct listing *listing, struct reason
     listing->room = bytes;
     listing->files = memory_new(files ? files : 1, sizeof *listing->files);
     for (int i = 0; i < listing->class_count; i++) {
-        append(listing, &crew->parts[i]);
-        listing_free(&crew->parts[i]);
+        struct listing *part = &crew->parts[i];
+        append(listing, part);
+        forget_pages(part->names, part->bytes);
+        forget_pages(part->files, part->count * sizeof *part->files);
+        listing_free(part);
     }
     return true;
 }

@@ -9,7 +9,10 @@
 
 #include "base/memory.h"
 #include "data/listing.h"
+#include "data/order.h"
 #include "data_case.h"
+#include "process.h"
+#include "rounds.h"
 
 #include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
 
@@ -229,6 +232,50 @@ static void long_listings_are_remembered_by_themselves(void **state)
     case_remove(cache);
 }
 
+/* As many images as ImageNet has, in folders of 5,000. */
+static void write_many(const char *root, long count)
+{
+    char *name = NULL;
+    for (long i = 0; i < count; i++) {
+        name = text_format("n%08ld/n%08ld_%ld.JPEG", i / 5000, i / 5000, i);
+        case_write(root, name, "\xff\xd8\xff\xe0", 4);
+        free(name);
+    }
+}
+
+static void many_files_take_little(void **state)
+{
+    (void)state;
+    long count = rounds(3000, 1000000), before = 0;
+    char *root = case_folder(), *cache = case_folder();
+    struct listing listing, recalled;
+    struct reason reason;
+    write_many(root, count);
+    before = process_status("VmRSS:");
+    double start = process_seconds();
+    if (!listing_make(root, NULL, &listing, &reason)) fail_msg("%s", reason.text);
+    double listed = process_seconds();
+    int64_t sum = 0;
+    for (long i = 0; i < count; i++) sum += order_permute(1, 2, count, i);
+    double shuffled = process_seconds();
+    assert_int_equal(listing.count, count);
+    assert_int_equal(sum, (int64_t)count * (count - 1) / 2);
+    long most = process_status("VmHWM:") - before;
+    age_all(root, &listing);
+    for (size_t i = 0; i < listing.folder_count; i++) listing.folders[i].changed = 1000000000ll * 1000000000;
+    listing_remember(root, cache, &listing);
+    double remembered = process_seconds();
+    assert_true(listing_recall(root, cache, &recalled));
+    figure("%ld files: listed in %.2f s, shuffled in %.2f s, recalled in %.2f s; %.1f MiB", count, listed - start,
+           shuffled - listed, process_seconds() - remembered, (double)most / 1024);
+    if (count >= 1000000 && !getenv("AMPTRAIN_SANITIZED")) assert_true(most < 64 << 10);
+    expect_same(&recalled, &listing);
+    listing_free(&recalled);
+    listing_free(&listing);
+    case_remove(root);
+    case_remove(cache);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +286,7 @@ int main(void)
         cmocka_unit_test(a_garbled_memory_is_no_memory),
         cmocka_unit_test(a_memory_that_leads_elsewhere_is_no_memory),
         cmocka_unit_test(long_listings_are_remembered_by_themselves),
+        cmocka_unit_test(many_files_take_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,8 @@
 #include "data/loader.h"
 #include "data/order.h"
 #include "data_case.h"
+#include "process.h"
+#include "rounds.h"
 
 #include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
 
@@ -685,17 +687,19 @@ static void several_batches_can_be_out(void **state)
     dataset_close(&dataset);
 }
 
-/* Opened, begun, perhaps read from, and closed, at every stage of filling. */
+/* Opened, begun, perhaps read from, and closed, at every stage of filling: no thread stays, and no memory. */
 static void stops_at_any_moment(void **state)
 {
     (void)state;
     struct dataset dataset = synthetic(BATCHES * 16);
     struct loader_options options = training(&dataset);
+    long cycles = rounds(300, 10000), settled = 0;
+    double start = process_seconds();
     options.classes = 7;
-    for (int i = 0; i < 300; i++) {
-        options.workers = 1 + i % 5;
-        options.prefetch = 1 + i % 3;
-        options.mix.mixup = i % 2;
+    for (long i = 0; i < cycles; i++) {
+        options.workers = 1 + (int)(i % 5);
+        options.prefetch = 1 + (int)(i % 3);
+        options.mix.mixup = (double)(i % 2);
         struct loader *loader = opened(&options);
         struct batch *batch;
         if (i % 4 > 0) assert_int_equal(loader_start(loader, i, 0), OK);
@@ -705,7 +709,13 @@ static void stops_at_any_moment(void **state)
         }
         if (i % 7 == 0) assert_int_equal(loader_start(loader, i + 1, 3), OK);
         loader_close(loader);
+        if (i == cycles / 4) settled = process_status("VmRSS:");
     }
+    long resident = process_status("VmRSS:");
+    figure("%ld loaders opened, started and closed in %.1f s; %ld KiB resident, %ld after a quarter of them", cycles,
+           process_seconds() - start, resident, settled);
+    assert_int_equal(process_status("Threads:"), 1);
+    if (cycles >= 10000) assert_true(resident < settled + 1024);
     dataset_close(&dataset);
 }
 

@@ -7,8 +7,9 @@ TORTURE += tests/test_fuzz.sh
 TORTURE += tests/test_checkpoint
 TORTURE += tests/test_faults.sh
 TORTURE += tests/test_endurance.sh
+TORTURE += tests/test_loader tests/test_listing
 
-EXTRA_DIST += tests/rounds.h
+EXTRA_DIST += tests/process.h tests/rounds.h
 
 # AMPTRAIN_ROUNDS is another number of rounds than the long form's; TORTURE='tests/test_X.sh' picks.
 torture: all
