@@ -17,6 +17,7 @@ enum status dataset_open(const struct format *format, const struct dataset_optio
 
 void dataset_close(struct dataset *dataset)
 {
+    if (dataset->held) return;
     if (dataset->format) dataset->format->close(dataset);
     for (int i = 0; dataset->class_names && i < dataset->classes; i++) free(dataset->class_names[i]);
     free(dataset->class_names);

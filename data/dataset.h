@@ -35,6 +35,7 @@ struct dataset {
     int h, w, c;                   /* h == w == 0: images may differ in size; c is always known */
     bool decoded;                  /* images come out of PNG or JPEG files, which takes time */
     void *state;                   /* the format's */
+    bool held;                     /* a thread is still reading from it: closing leaves all of it as it is */
 };
 
 struct format {

@@ -375,13 +375,28 @@ static const struct packed_entry *find_entry(const struct dataset *dataset, int6
     return &(*shard)->entries[*index];
 }
 
+/* The reason, with the image's name before it. */
+static bool blame(const struct shard *shard, int64_t index, struct reason *reason)
+{
+    struct reason why;
+    because(&why, "image %lld: %s", (long long)index, reason->text);
+    return because_of(reason, shard->path, why.text);
+}
+
 /* The bytes of image `index` of a shard, which must be those that were packed. */
 static bool read_bytes(const struct shard *shard, int64_t index, void *to, struct reason *reason)
 {
     const struct packed_entry *entry = &shard->entries[index];
-    if (!read_at(shard, entry->at, to, entry->bytes, reason)) return false;
-    if (!shard->checked || crc32c(0, to, entry->bytes) == entry->crc) return true;
-    return because(reason, "%s: image %lld is garbled", shard->path, (long long)index);
+    ssize_t got = file_read(shard->file, to, entry->bytes, (int64_t)entry->at);
+    if (got < 0)
+        because(reason, "%s", strerror(errno));
+    else if ((size_t)got < entry->bytes)
+        because(reason, "truncated: the file has become shorter");
+    else if (!shard->checked || crc32c(0, to, entry->bytes) == entry->crc)
+        return true;
+    else
+        because(reason, "garbled");
+    return blame(shard, index, reason);
 }
 
 /* The same, in new memory. */
@@ -389,8 +404,10 @@ static uint8_t *read_copy(const struct shard *shard, int64_t index, struct reaso
 {
     size_t count = shard->entries[index].bytes;
     uint8_t *bytes = malloc(count ? count : 1);
-    if (!bytes) because(reason, "%s: no memory for the %zu bytes of image %lld", shard->path, count,
-                        (long long)index);
+    if (!bytes) {
+        because(reason, "no memory for its %zu bytes", count);
+        blame(shard, index, reason);
+    }
     if (!bytes || read_bytes(shard, index, bytes, reason)) return bytes;
     free(bytes);
     return NULL;
@@ -400,12 +417,6 @@ static char *packed_image_path(const struct dataset *dataset, int64_t index)
 {
     const struct shard *shard = shard_of(dataset->state, &index);
     return text_format("%s: image %lld", shard->path, (long long)index);
-}
-
-static bool blame(const struct shard *shard, int64_t index, struct reason *reason)
-{
-    struct reason why = *reason;
-    return because(reason, "%.130s: image %lld: %.90s", shard->path, (long long)index, why.text);
 }
 
 static bool decode_file(const struct shard *shard, int64_t index, int channels,

@@ -37,7 +37,7 @@ struct image_cache *image_cache_open(const struct image_cache_options *options)
 
 void image_cache_close(struct image_cache *cache)
 {
-    if (!cache) return;
+    if (!cache || cache->options.dataset->held) return;
     for (int64_t i = 0; i < cache->options.dataset->count; i++) free(atomic_load(&cache->kept[i]));
     free(cache);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "data/order.h"
@@ -16,6 +17,11 @@
 #define REPLACEMENTS_MAX 100
 /* Images that a worker takes at a time: enough that small ones are not all locking. */
 #define CHUNK_MAX 16
+
+/* When no batch has come for so long, it is said what is waited for; and again after twice that time. */
+#define STALLED_SECONDS 30
+/* How long closing waits for threads that are in the midst of a read. */
+#define LEAVING_SECONDS 2
 
 /* Pieces that the mixing of a batch is divided into, for several workers. */
 #define MIX_PIECES 16
@@ -41,8 +47,8 @@ struct loader {
     int64_t batches, limit;    /* in an epoch; images in it */
     int slot_count;
     struct slot *slots;
-    pthread_t *threads;
-    int thread_count;
+    struct worker *workers;
+    int worker_count;          /* that run */
 
     pthread_mutex_t lock;      /* over all that follows and the slots' states */
     pthread_cond_t work;       /* for workers: a slot is free, an epoch began, or it is over */
@@ -69,8 +75,11 @@ struct chunk {
 /* What a worker keeps from image to image. */
 struct worker {
     struct loader *loader;
+    pthread_t thread;
     struct image image;
     struct scratch scratch;
+    atomic_llong reading;      /* the image of the data set that it is reading; -1: none */
+    _Atomic double since;      /* when it began to */
 };
 
 /* Order */
@@ -139,6 +148,26 @@ static bool cut_after_reading(struct view *view, const struct image *image, stru
     return view->known || choose_cut(view, image->full_h, image->full_w, &unused, reason);
 }
 
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* So that others can tell what this worker waits for, if it does. */
+static const struct image *read_image(struct worker *worker, int64_t index, const struct image_choice *choice,
+                                      int *label, struct reason *reason)
+{
+    const struct loader_options *options = &worker->loader->options;
+    atomic_store(&worker->since, seconds());
+    atomic_store(&worker->reading, index);
+    const struct image *image =
+        image_cache_read(options->cache, options->dataset, index, choice, &worker->image, label, reason);
+    atomic_store(&worker->reading, -1);
+    return image;
+}
+
 /* Reads image `index` and augments it by the random numbers of image `named`. */
 static bool load_image(struct worker *worker, int64_t index, int64_t named, void *out, int32_t *label,
                        struct reason *reason)
@@ -150,8 +179,8 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, void
         random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named);
     struct view view = {.options = options, .random = options->training ? &random : NULL};
     struct image_choice choice = {.choose = choose_cut, .context = &view};
-    const struct image *image = image_cache_read(options->cache, options->dataset, index, &choice,
-                                                 &worker->image, &read_label, reason);
+    const struct image *image = read_image(worker, index, &choice, &read_label, reason);
+    if (atomic_load(&loader->drop)) return true;
     if (image) {
         if (cut_after_reading(&view, image, reason) &&
             augment_apply(&options->augment, &loader->table, &view.cut, image, view.random, out,
@@ -347,8 +376,8 @@ static void put_chunk(struct loader *loader, struct chunk chunk)
 /* A thread; takes the lock itself. */
 static void *work(void *context)
 {
-    struct loader *loader = context;
-    struct worker worker = {.loader = loader};
+    struct worker *worker = context;
+    struct loader *loader = worker->loader;
     struct chunk chunk;
     pthread_mutex_lock(&loader->lock);
     while (!loader->closing) {
@@ -358,43 +387,115 @@ static void *work(void *context)
         }
         loader->busy++;
         pthread_mutex_unlock(&loader->lock);
-        do_chunk(&worker, chunk);
+        do_chunk(worker, chunk);
         pthread_mutex_lock(&loader->lock);
         put_chunk(loader, chunk);
     }
     pthread_mutex_unlock(&loader->lock);
-    image_free(&worker.image);
-    scratch_free(&worker.scratch);
+    image_free(&worker->image);
+    scratch_free(&worker->scratch);
     return NULL;
 }
 
-/* Makes workers let go of what they have, and takes it from them. */
-static void drop_all(struct loader *loader)
+/* Waiting for workers, who may themselves wait for a file system that no longer answers */
+
+struct wait {
+    double from, said;         /* when it began; what was said last, in seconds after that */
+};
+
+/* The worker that has been reading one image for longest; NULL: none is reading. */
+static const struct worker *slowest(const struct loader *loader)
 {
+    const struct worker *found = NULL;
+    for (int i = 0; i < loader->worker_count; i++) {
+        const struct worker *worker = &loader->workers[i];
+        if (atomic_load(&worker->reading) < 0) continue;
+        if (!found || atomic_load(&worker->since) < atomic_load(&found->since)) found = worker;
+    }
+    return found;
+}
+
+/* What is waited for. */
+static void describe_wait(const struct loader *loader, double now, struct reason *what)
+{
+    const struct dataset *dataset = loader->options.dataset;
+    const struct worker *worker = slowest(loader);
+    int64_t index = worker ? atomic_load(&worker->reading) : -1;
+    if (index < 0) {
+        because(what, "%d threads have much to do", loader->worker_count);
+        return;
+    }
+    char *path = dataset->format->image_path ? dataset->format->image_path(dataset, index)
+                                             : text_format("image %lld", (long long)index);
+    struct reason why;
+    because(&why, "reading it takes %.0f s so far", now - atomic_load(&worker->since));
+    because_of(what, path, why.text);
+    free(path);
+}
+
+/* Waits for a second at most. Whoever waits looks then for itself. */
+static enum status wait_for_workers(struct loader *loader, struct wait *wait)
+{
+    const struct loader_options *options = &loader->options;
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec++;
+    pthread_cond_timedwait(&loader->done, &loader->lock, &until);
+    if (options->stop && options->stop()) return STOPPED;
+    double now = seconds(), waited = now - wait->from;
+    bool over = options->timeout > 0 && waited >= options->timeout;
+    if (!over && waited < (wait->said > 0 ? 2 * wait->said : STALLED_SECONDS)) return OK;
+    struct reason what;
+    describe_wait(loader, now, &what);
+    if (over)
+        return fail(BAD_DATA, "%s; no batch for %.0f s, and loader.timeout allows no more", what.text, waited);
+    log_warning("%s; no batch for %.0f s", what.text, waited);
+    wait->said = waited;
+    return OK;
+}
+
+/* Makes workers let go of what they have, and takes it from them. */
+static enum status drop_all(struct loader *loader)
+{
+    struct wait wait = {.from = seconds()};
     atomic_store(&loader->drop, true);
-    while (loader->busy > 0) pthread_cond_wait(&loader->done, &loader->lock);
+    while (loader->busy > 0) TRY(wait_for_workers(loader, &wait));
     for (int i = 0; i < loader->slot_count; i++)
         if (loader->slots[i].state != SLOT_OUT) loader->slots[i].state = SLOT_FREE;
     loader->fill = NULL;
     atomic_store(&loader->drop, false);
+    return OK;
 }
 
 /* Opening and closing; what the caller sees */
 
-/* Signals are the main thread's business. */
+/* Signals are the main thread's business. Which batches are made does not depend on how many threads there
+ * are: some are enough. */
 static enum status start_threads(struct loader *loader)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = 0;
-    loader->threads = memory_new((size_t)loader->options.workers, sizeof *loader->threads);
-    while (!failed && loader->thread_count < loader->options.workers) {
-        failed = pthread_create(&loader->threads[loader->thread_count], NULL, work, loader);
-        if (!failed) loader->thread_count++;
+    loader->workers = memory_new((size_t)loader->options.workers, sizeof *loader->workers);
+    while (!failed && loader->worker_count < loader->options.workers) {
+        struct worker *worker = &loader->workers[loader->worker_count];
+        worker->loader = loader;
+        atomic_init(&worker->reading, -1);
+        failed = pthread_create(&worker->thread, NULL, work, worker);
+        if (failed) break;
+        /* The others look at the workers that are counted. */
+        pthread_mutex_lock(&loader->lock);
+        loader->worker_count++;
+        pthread_mutex_unlock(&loader->lock);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed ? fail(FAILED, "cannot start a loader thread: %s", strerror(failed)) : OK;
+    if (failed && loader->worker_count == 0)
+        return fail(FAILED, "cannot start a loader thread: %s", strerror(failed));
+    if (failed)
+        log_warning("cannot start more than %d of %d loader threads: %s", loader->worker_count,
+                    loader->options.workers, strerror(failed));
+    return OK;
 }
 
 static void *allocate(const struct loader_options *options, size_t bytes)
@@ -463,7 +564,11 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     atomic_init(&loader->drop, false);
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->work, NULL);
-    pthread_cond_init(&loader->done, NULL);
+    pthread_condattr_t steady;
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(&loader->done, &steady);
+    pthread_condattr_destroy(&steady);
     enum status status = make_slots(loader);
     if (status == OK) status = start_threads(loader);
     if (status != OK) {
@@ -474,6 +579,18 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     return OK;
 }
 
+/* False: some of them do not come back. */
+static bool join_workers(struct loader *loader)
+{
+    struct timespec until;
+    bool all = true;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += LEAVING_SECONDS;
+    for (int i = 0; i < loader->worker_count; i++)
+        all = pthread_clockjoin_np(loader->workers[i].thread, NULL, CLOCK_MONOTONIC, &until) == 0 && all;
+    return all;
+}
+
 void loader_close(struct loader *loader)
 {
     if (!loader) return;
@@ -482,7 +599,10 @@ void loader_close(struct loader *loader)
     atomic_store(&loader->drop, true);
     pthread_cond_broadcast(&loader->work);
     pthread_mutex_unlock(&loader->lock);
-    for (int i = 0; i < loader->thread_count; i++) pthread_join(loader->threads[i], NULL);
+    if (!join_workers(loader)) {
+        ((struct dataset *)loader->options.dataset)->held = true;
+        return;
+    }
     for (int i = 0; i < loader->slot_count; i++) {
         if (loader->slots[i].batch.images)
             release(&loader->options, loader->slots[i].batch.images, loader->batch_bytes);
@@ -494,7 +614,7 @@ void loader_close(struct loader *loader)
     pthread_cond_destroy(&loader->done);
     pthread_mutex_destroy(&loader->lock);
     free(loader->slots);
-    free(loader->threads);
+    free(loader->workers);
     free(loader->bad);
     free(loader);
 }
@@ -507,19 +627,14 @@ enum status loader_start(struct loader *loader, int64_t epoch, int64_t first)
         return fail(FAILED, "batch %lld of an epoch of %lld batches", (long long)first,
                     (long long)loader->batches);
     pthread_mutex_lock(&loader->lock);
-    drop_all(loader);
-    loader->epoch = epoch;
-    loader->filling = loader->next = first;
-    pthread_cond_broadcast(&loader->work);
+    enum status status = drop_all(loader);
+    if (status == OK) {
+        loader->epoch = epoch;
+        loader->filling = loader->next = first;
+        pthread_cond_broadcast(&loader->work);
+    }
     pthread_mutex_unlock(&loader->lock);
-    return OK;
-}
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return status;
 }
 
 static struct slot *ready_slot(struct loader *loader)
@@ -537,24 +652,26 @@ static int slots_out(const struct loader *loader)
     return count;
 }
 
-/* NULL: the epoch is over. */
-static struct slot *next_slot(struct loader *loader, double *wait_seconds)
+/* *slot is NULL where the epoch is over. */
+static enum status next_slot(struct loader *loader, struct slot **slot, double *wait_seconds)
 {
-    if (loader->next >= loader->batches) return NULL;
+    *slot = NULL;
+    if (loader->next >= loader->batches) return OK;
     assert(slots_out(loader) < loader->slot_count);
-    struct slot *slot = ready_slot(loader);
-    if (slot) return slot;
-    double from = seconds();
-    while (!(slot = ready_slot(loader))) pthread_cond_wait(&loader->done, &loader->lock);
-    if (wait_seconds) *wait_seconds += seconds() - from;
-    return slot;
+    *slot = ready_slot(loader);
+    if (*slot) return OK;
+    struct wait wait = {.from = seconds()};
+    while (!(*slot = ready_slot(loader))) TRY(wait_for_workers(loader, &wait));
+    if (wait_seconds) *wait_seconds += seconds() - wait.from;
+    return OK;
 }
 
 enum status loader_next(struct loader *loader, struct batch **batch, double *wait_seconds)
 {
     struct reason why;
     pthread_mutex_lock(&loader->lock);
-    struct slot *slot = next_slot(loader, wait_seconds);
+    struct slot *slot;
+    enum status status = next_slot(loader, &slot, wait_seconds);
     bool bad = slot && slot->bad_place < INT32_MAX;
     if (bad) {
         why = slot->why;
@@ -563,6 +680,7 @@ enum status loader_next(struct loader *loader, struct batch **batch, double *wai
         loader->next++;
     }
     pthread_mutex_unlock(&loader->lock);
+    TRY(status);
     if (bad) return fail(BAD_DATA, "%s", why.text);
     *batch = slot ? &slot->batch : NULL;
     return OK;

@@ -30,6 +30,8 @@ struct loader_options {
     enum dtype dtype;
     int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */
     uint64_t seed;
+    double timeout;              /* loader_next fails when no batch has come for so many seconds; 0: never */
+    int (*stop)(void);           /* asked while it waits: not 0 makes it return STOPPED at once; may be NULL */
     bool stop_on_error;          /* data.on_error=stop: loader_next fails where the first bad image is */
     /* Where batch memory comes from (pinned); NULL functions: aligned host memory. */
     void *(*allocate)(void *context, size_t bytes);
@@ -65,7 +67,9 @@ static inline const void *batch_targets(const struct batch *batch)
 struct loader;
 
 enum status loader_open(const struct loader_options *options, struct loader **loader);
-void loader_close(struct loader *loader);         /* at any moment; joins every thread */
+/* At any moment. Threads that do not come back from a read are left to the end of the process: the data set
+ * that they read from is then held, and it, its cache and the loader stay in memory. */
+void loader_close(struct loader *loader);
 
 /* Batches of one epoch (training drops what is left over). */
 int64_t loader_batches(const struct loader *loader);

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "device/device.h"
 #include "train/checkpoint.h"
+#include "train/signals.h"
 #include "train/weights.h"
 
 enum status setup_refuse(const struct setup *setup, const char *section, const char *key,
@@ -128,6 +129,8 @@ enum status setup_loader(const struct setup *setup, const struct images *images,
         .workers = workers_of(settings),
         .prefetch = (int)settings->loader.prefetch,
         .seed = (uint64_t)settings->run.seed,
+        .timeout = settings->loader.timeout,
+        .stop = signals_stop,
         .stop_on_error = settings->data.on_error == ON_ERROR_STOP,
         .bad_image = bad_images_report,
         .bad_context = bad_images_source(setup->bad, images->dataset),

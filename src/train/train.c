@@ -306,8 +306,11 @@ static enum status obey(struct run *run)
 
 static enum status step(struct run *run)
 {
-    while (may_launch(run)) TRY(launch(run));
-    TRY(collect(run));
+    enum status status = OK;
+    while (status == OK && may_launch(run)) status = launch(run);
+    /* Asked to stop while there is no data: what is under way counts, and the loop sees the rest. */
+    if (status != OK && status != STOPPED) return status;
+    if (run->flying > 0) TRY(collect(run));
     return obey(run);
 }
 
