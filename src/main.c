@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +101,14 @@ static bool is(const char *word, const char *letter, const char *name)
     return strcmp(word, letter) == 0 || strcmp(word, name) == 0;
 }
 
+/* Where one of the standard streams is closed, the next file that is opened would be taken for it. What stands
+ * in for it refuses to be read or written. */
+static void keep_streams(void)
+{
+    for (int stream = 0; stream <= 2; stream++)
+        if (fcntl(stream, F_GETFD) < 0) open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
+}
+
 /* jansson does not tell what it cannot parse from what it has no memory for. */
 static void *json_memory(size_t bytes)
 {
@@ -108,6 +117,7 @@ static void *json_memory(size_t bytes)
 
 int main(int count, char **words)
 {
+    keep_streams();
     patience_shorten(words);
     json_set_alloc_funcs(json_memory, free);
     enum status status = OK;

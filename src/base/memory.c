@@ -5,11 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "status.h"
+
+/* Other threads may be in the midst of anything: nothing that runs at a usual end may run now. */
 static void out_of_memory(size_t count, size_t size)
 {
-    fprintf(stderr, "amptrain: out of host memory (asked for %zu x %zu bytes)\n", count, size);
-    exit(1);
+    fail(FAILED, "out of host memory (asked for %zu x %zu bytes)", count, size);
+    _exit(FAILED);
 }
 
 void *memory_try(size_t count, size_t size)

@@ -26,7 +26,7 @@ int64_t checkpoint_serial(const char *path)
 static bool there(const char *path)
 {
     struct stat status;
-    return lstat(path, &status) == 0;
+    return lstat(path, &status) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 bool checkpoint_exists(const char *folder)
