@@ -5,6 +5,7 @@
  *                           ENOMEM, EIO, ...: it fails so and does nothing
  *                           short: it reads or writes half of what was asked for
  *                           stall: it takes an hour
+ *                           pause: before it the process stops itself (SIGSTOP)
  *                           kill: the process is killed before it
  *   FAULT_COUNTS=FILE       at the end, how many calls of each kind there were: one a line
  *   FAULT_FIRED=FILE        when the first call fails, whose it was, and where the process crashes, in whose
@@ -62,8 +63,8 @@ static struct {
     bool ready;
     enum kind kind;            /* KIND_NONE: none is to fail */
     long at;                   /* from 1 */
-    int error;                 /* 0: short, stall or kill */
-    bool stall, kill, on;
+    int error;                 /* 0: what follows, or short */
+    bool stall, pause, kill, on;
     const char *counts;
     long fired;                /* a descriptor that is not the program's */
     bool trace;
@@ -264,13 +265,16 @@ HERE int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attribut
     return __real_pthread_create(thread, attributes, start, context);
 }
 
-/* A process that blocks SIGSYS is killed by its next call that is caught. */
+/* Where a thread blocks SIGSYS, its next call that is caught ends the process; so does a crash, unseen, where
+ * the signals of crashes are blocked. */
 int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
 {
+    static const int kept[] = {SIGSYS, SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
     sigset_t allowed;
     if (set) {
         allowed = *set;
-        if (how != SIG_UNBLOCK) sigdelset(&allowed, SIGSYS);
+        for (size_t i = 0; how != SIG_UNBLOCK && i < sizeof kept / sizeof *kept; i++)
+            sigdelset(&allowed, kept[i]);
     }
     long result = call_kernel(SYS_rt_sigprocmask, how, (long)(set ? &allowed : NULL), (long)before, 8, 0, 0);
     return (int)-result;
@@ -420,6 +424,7 @@ HERE static void on_call(int signal, siginfo_t *info, void *context)
         return;
     }
     if (struck && fault.stall) stall();
+    else if (struck && fault.pause) raise(SIGSTOP);
     else if (struck && registers[REG_RDX] > 1) registers[REG_RDX] /= 2;
     registers[REG_RAX] = call_again(number, registers);
 }
@@ -514,9 +519,10 @@ static void parse(const char *text)
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
         if (strcmp(errors[i].name, how) == 0) fault.error = errors[i].error;
     fault.stall = strcmp(how, "stall") == 0;
+    fault.pause = strcmp(how, "pause") == 0;
     fault.kill = strcmp(how, "kill") == 0;
     fault.on = strcmp(text + end, ":on") == 0;
-    bool known = fault.error || fault.stall || fault.kill || strcmp(how, "short") == 0;
+    bool known = fault.error || fault.stall || fault.pause || fault.kill || strcmp(how, "short") == 0;
     if (fault.kind == KIND_NONE || !known || fault.at < 1 || (text[end] && !fault.on)) refuse(text);
 }
 

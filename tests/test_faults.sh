@@ -110,6 +110,7 @@ ways() {
 # What the message must have a word of.
 words_of() {
     case $1 in
+    stat:*) echo 'Input/output error\|No such file' ;;       # looked for in several places
     *EMFILE*) echo 'Too many open files' ;;
     *EIO*) echo 'Input/output error' ;;
     *EINTR*) echo 'Interrupted' ;;

@@ -1,0 +1,141 @@
+#!/bin/sh
+# Files that vanish, shrink or no longer answer while a run reads them, and outputs that nobody takes.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+OMP_WAIT_POLICY=passive
+export OMP_WAIT_POLICY
+faulty=$top_builddir/tests/faulty
+
+"$top_builddir/tests/make_pictures" pictures || exit 1
+sed -e 's/^format.*/format = folder/' -e '/^format/a train = pictures' -e 's/^crop.*/crop = 32/' \
+    -e 's/^batch.*/batch = 4/' -e 's/^epochs.*/epochs = 2/' -e 's/^every = 3 steps/every = 0/' \
+    -e 's/^precision.*/precision = fp32/' -e 's/tiny.ini/coloured.ini/' run.ini >pictures.ini
+sed -e 's/^channels.*/channels = 3/' -e 's/^size.*/size = 32/' tiny.ini >coloured.ini
+pictures() { "$AMPTRAIN" -q -c pictures.ini "$@"; }
+"$AMPTRAIN" pack -q -c pictures.ini -o all.pack || exit 1
+pictures -o whole || exit 1
+pictures -o whole-packed -s data.format=packed -s data.train=all.pack || exit 1
+
+# says STATUS WORDS COMMAND...: it ends so, and says the words.
+says() {
+    wanted=$1 words=$2; shift 2
+    got=0
+    "$@" >out 2>err || got=$?
+    cat err
+    [ "$got" = "$wanted" ] || { echo "exit status $got, not $wanted"; return 1; }
+    grep -qF -e "$words" err || { echo "not said: $words"; return 1; }
+}
+
+### While a run stands still in the midst of a read
+
+# paused READ COMMAND...: starts it, as $process, which stops itself before that read; it speaks into `spoken`.
+paused() {
+    FAULT=read:$1:pause
+    export FAULT
+    shift
+    "$faulty" "$@" >printed 2>spoken &
+    process=$!
+    unset FAULT
+    until grep -q '^State:.*stopped' /proc/$process/status; do
+        kill -0 $process || return 1
+        sleep 0.01
+    done 2>/dev/null
+}
+
+# during READ CHANGE OPTION...: a run, and a command that changes something before that read.
+during() {
+    reads=$1 change=$2; shift 2
+    paused "$reads" -q -c pictures.ini -s loader.cache=none -s data.on_error=stop "$@" || { cat spoken; return 1; }
+    $change
+    kill -CONT $process
+    wait $process
+    status=$?
+    cat spoken >&2
+    return $status
+}
+
+lose_pictures() { mv pictures/apple/7.png pictures/pear/3.png .; }
+shrink_pictures() {
+    cp pictures/apple/7.png pictures/pear/3.png .
+    truncate -s 40 pictures/apple/7.png pictures/pear/3.png
+}
+put_back() { mv 7.png pictures/apple; mv 3.png pictures/pear; }
+shrink_pack() { cp all.pack kept.pack; truncate -s $(($(wc -c <all.pack) / 2)) all.pack; }
+lose_pack() { mv all.pack kept.pack; }
+put_back_pack() { mv kept.pack all.pack; }
+packed='-s data.format=packed -s data.train=all.pack'
+
+# Reads of the 40th and more are those of images; in a run of two epochs each image is read twice.
+FAULT=read:1000000:EIO "$faulty" --version >printed 2>spoken || {
+    skip "files that change while they are read" "$(cat spoken)"
+    finish
+    exit
+}
+ok "pictures vanish: named, and others stand in for them" \
+    says 0 ".png: No such file" during 70 lose_pictures -s data.on_error=skip
+put_back
+ok "... or the run ends, where it should" says 3 ".png: No such file" during 70 lose_pictures
+put_back
+ok "pictures become shorter" says 3 .png: during 70 shrink_pictures
+put_back
+ok "a packed set becomes shorter" says 3 "all.pack: image" during 20 shrink_pack $packed
+put_back_pack
+ok "... and others stand in for what is lost" \
+    says 0 "all.pack: image" during 20 shrink_pack $packed -s data.on_error=skip
+put_back_pack
+ok "a packed set loses its name: nothing happens" during 20 lose_pack $packed -o nameless
+put_back_pack
+ok "... at all" same whole-packed nameless
+
+### Where nobody answers
+
+# stalled OPTION...: a run in which a read takes an hour, as $process.
+stalled() {
+    FAULT=read:70:stall
+    export FAULT
+    "$faulty" -q -c pictures.ini -s loader.cache=none "$@" >printed 2>spoken &
+    process=$!
+    unset FAULT
+}
+too_long() {
+    stalled -s loader.timeout=1s
+    wait $process
+    status=$?
+    cat spoken >&2
+    return $status
+}
+ok "a read that takes too long ends the run" says 3 ".png: reading it takes" too_long
+asked() {
+    FAULT_FIRED=$scratch/fired
+    export FAULT_FIRED
+    rm -f fired
+    stalled -o asked
+    unset FAULT_FIRED
+    until [ -s fired ]; do sleep 0.02; done
+    kill -TERM $process
+    wait $process
+}
+exits "SIGTERM while a read takes long: the run stops" 75 asked
+ok "... with a checkpoint" pictures -s loader.cache=none -r -o asked
+ok "... and ends in the same bits and lines" same whole asked
+
+### Outputs
+
+closed() { pictures -o "$1" >&- 2>&- <&-; }
+ok "a run without any standard stream" closed closed
+ok "... ends in the same bits and lines" same whole closed
+unread() { { pictures -o unread 2>&1 >/dev/null; echo $? >ended; } | :; [ "$(cat ended)" = 0 ]; }
+ok "a run that nobody listens to" unread
+ok "... ends in the same bits and lines" same whole unread
+evaluated() { "$AMPTRAIN" eval -q -c pictures.ini --weights whole/checkpoint-last.safetensors -s data.val=pictures; }
+to_nowhere() { evaluated >&-; }
+ok "figures for a closed output" says 1 "standard output" to_nowhere
+if [ -c /dev/full ]; then
+    to_full() { evaluated >/dev/full; }
+    ok "figures for a full output" says 1 "standard output" to_full
+    run_full() { pictures -o full >/dev/full 2>/dev/full; }
+    ok "a run that cannot say anything" run_full
+    ok "... ends in the same bits and lines" same whole full
+fi
+finish
