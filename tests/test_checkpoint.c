@@ -211,7 +211,9 @@ static void another_run(void **state)
     open_fixture(&fixture, 1);
     assert_int_equal(save(&fixture), OK);
     assert_int_equal(checkpoint_open_newest(folder, &file), OK);
-    struct checkpoint_source now = {.class_names = names, .classes = 3, .train_images = 100, .val_images = 20};
+    struct checkpoint_source now = {.class_names = names, .classes = 3};
+    now.train_images = 100;
+    now.val_images = 20;
     assert_int_equal(checkpoint_match_data(&file, &now), OK);
     assert_int_equal(checkpoint_match_best(&file, &fixture.settings, &same), OK);
     assert_true(same);
@@ -264,7 +266,8 @@ static void previous(void **state)
 
 static const char wide[] =
     "[input]\nchannels = 3\nsize = 8\n[layers]\nconv1 = conv input filters=32 kernel=3 pad=1\n"
-    "conv2 = conv conv1 filters=32 kernel=3 pad=1\navg = globalavgpool conv2\nfc = linear avg units=$classes\n";
+    "conv2 = conv conv1 filters=32 kernel=3 pad=1\navg = globalavgpool conv2\n"
+    "fc = linear avg units=$classes\n";
 
 struct damage {
     struct fixture fixture;

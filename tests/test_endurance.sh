@@ -37,8 +37,8 @@ in_one() {
     return $status
 }
 
-# flat MORE WHAT FILE COLUMN: whether the lowest number in the last quarter of a file (but for its end, when all
-# is given back) is at most MORE above the lowest in the second: what is lost for good adds to both.
+# flat MORE WHAT FILE COLUMN: whether the lowest number in the last quarter of a file (but for its end, when
+# all is given back) is at most MORE above the lowest in the second: what is lost for good adds to both.
 flat() {
     awk -v more="$1" -v what="$2" -v column="$4" '
         { values[NR] = $column + 0 }

@@ -163,6 +163,26 @@ timed() {
 ok "max_time, again and again" timed
 ok "... ends in the same bits and lines" same whole timed
 
+# Every optimizer has a state of its own, every schedule and precision another course.
+combine() {
+    tried=0
+    for optimizer in lamb sgd adam adamw adagrad rmsprop lars; do
+        for way in onecycle:fp16 constant:fp32 step:bf16 cosine:fp16 poly:fp32; do
+            [ $tried -lt "$(rounds 2 35)" ] || return 0
+            rm -rf combined pieced
+            set -- -s optimizer.name=$optimizer -s optimizer.momentum=auto -s optimizer.weight_decay=auto \
+                -s schedule.name=${way%:*} -s schedule.warmup=0 -s schedule.milestones=1 \
+                -s amp.precision=${way#*:} -s checkpoint.every=0 -s train.epochs=2
+            train combined "$@" && train pieced "$@" -s run.max_steps=17 &&
+                train pieced "$@" -r -s run.max_steps=30 && train pieced "$@" -r &&
+                same combined pieced || { echo "$optimizer, $way"; return 1; }
+            tried=$((tried + 1))
+        done
+    done
+}
+ok "optimizers, schedules and precisions" combine
+figure "$tried combinations of optimizer, schedule and precision"
+
 # Damage to the last checkpoint: the one before is used, and the end is the same all the same.
 cut_last() {
     mkdir damaged
@@ -214,9 +234,11 @@ other_data() {
 exits "other data than a run began with" 3 other_data
 
 other_best() {
-    train best -s run.max_steps=30 && "$AMPTRAIN" -c run.ini -o best -r -s checkpoint.best=val_loss 2>said || return 1
+    train best -s run.max_steps=30 &&
+        "$AMPTRAIN" -c run.ini -o best -r -s checkpoint.best=val_loss 2>said || return 1
     cat said
-    grep -q "the best epoch so far, 1, no longer counts" said && grep -q "best validation loss .* in epoch" said
+    grep -q "the best epoch so far, 1, no longer counts" said &&
+        grep -q "best validation loss .* in epoch" said
 }
 ok "another measure of what is best" other_best
 

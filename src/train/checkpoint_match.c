@@ -56,8 +56,8 @@ enum status checkpoint_match_data(const struct safetensors *file, const struct c
     checkpoint_class_names(file, &names, &count);
     for (int i = 0; status == OK && i < count && i < now->classes; i++)
         if (strcmp(names[i], now->class_names[i]) != 0)
-            status = fail(BAD_DATA, "%s: class %d was '%s' when the run began, and is '%s' now; it goes on only "
-                          "with the same", file->path, i, names[i], now->class_names[i]);
+            status = fail(BAD_DATA, "%s: class %d was '%s' when the run began, and is '%s' now; it goes on "
+                          "only with the same", file->path, i, names[i], now->class_names[i]);
     checkpoint_free_names(names, count);
     return status;
 }

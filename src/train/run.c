@@ -131,7 +131,7 @@ static enum status open_all(struct run *run, const struct run_options *options)
     TRY(open_programs(run));
     setup_open_caches(setup);
     TRY(setup_loader(setup, &setup->train, true, &run->loader));
-    /* From here on the folder is that of the run which goes on from there, whatever was the last one in it. */
+    /* From here on the folder's run is the one that goes on from there, whatever was last in it. */
     if (options->resume_file) TRY(run_save(run, NULL));
     return open_records(run);
 }
