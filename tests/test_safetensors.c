@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
+#include "base/text.h"
 #include "train/safetensors.h"
 
 #include <cmocka.h>
@@ -101,6 +102,18 @@ static void bad_headers(void **state)
     refused("{\"__metadata__\":{\"k\":1}}", 0, "not text");
     refused("{\"__metadata__\":[]}", 0, "not an object");
     refused("{\"__metadata__\":{\"header_crc32c\":\"00000000\"}}", 0, "checksum");
+}
+
+/* Whose JSON would take far more memory than they are long. */
+static void headers_of_brackets(void **state)
+{
+    (void)state;
+    struct text header = {0};
+    text_add(&header, "{\"a, [\\\"{{\":[[]");
+    for (int i = 0; i < 800000; i++) text_add(&header, ",[]");
+    text_add(&header, "]}");
+    refused(header.data, 0, "a header of more than 100000 tensors");
+    text_free(&header);
 }
 
 static void bad_lengths(void **state)
@@ -295,6 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_headers),
         cmocka_unit_test(bad_headers),
+        cmocka_unit_test(headers_of_brackets),
         cmocka_unit_test(bad_lengths),
         cmocka_unit_test(round_trip),
         cmocka_unit_test(order_in_file),

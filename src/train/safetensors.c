@@ -185,10 +185,29 @@ static bool check_header(struct safetensors *file, char *header, int64_t length,
     return true;
 }
 
+/* What a tensor of ours has in a header: braces, brackets, commas, and some to spare. */
+#define TENSOR_MARKS 16
+
+/* A header of brackets alone would take seventy times its length of memory as JSON, before anybody could say
+ * what is wrong with it. */
+static bool check_marks(const char *header, int64_t length, struct reason *reason)
+{
+    int64_t marks = 0;
+    bool quoted = false;
+    for (int64_t i = 0; i < length; i++) {
+        if (quoted && header[i] == '\\') i++;
+        else if (header[i] == '"') quoted = !quoted;
+        else if (!quoted) marks += header[i] == '{' || header[i] == '[' || header[i] == ',';
+    }
+    return marks <= (int64_t)SAFETENSORS_TENSORS_MAX * TENSOR_MARKS ||
+           because(reason, "has a header of more than %d tensors", SAFETENSORS_TENSORS_MAX);
+}
+
 static bool parse_header(struct safetensors *file, char *header, int64_t length, int64_t data_bytes,
                          struct reason *reason)
 {
     if (header[0] != '{') return because(reason, "has a header that does not begin with '{'");
+    if (!check_marks(header, length, reason)) return false;
     json_error_t error;
     json_t *root = json_loadb(header, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (!root) return because(reason, "has a damaged header: %.150s", error.text);
@@ -274,20 +293,48 @@ static const char *checksum_of(const struct safetensors *file, const char *name)
     return value;
 }
 
-bool safetensors_read(const struct safetensors *file, int entry, void *data, struct reason *reason)
+static bool read_part(const struct safetensors *file, const struct safetensors_entry *from, int64_t at,
+                      void *data, int64_t bytes, struct reason *reason)
 {
-    const struct safetensors_entry *from = &file->entries[entry];
     struct reason why;
-    if (!read_bytes(file->file, file->data + from->begin, data, from->end - from->begin, &why))
-        return because(reason, "tensor '%.100s' %.120s", from->name, why.text);
+    return read_bytes(file->file, file->data + from->begin + at, data, bytes, &why) ||
+           because(reason, "tensor '%.100s' %.120s", from->name, why.text);
+}
+
+static bool check_sum(const struct safetensors *file, const struct safetensors_entry *from, uint32_t crc,
+                      struct reason *reason)
+{
     const char *expected = checksum_of(file, from->name);
     if (!expected) return true;
     char actual[CHECKSUM_TEXT];
-    checksum_text(crc32c(0, data, (size_t)(from->end - from->begin)), actual);
-    if (strcmp(actual, expected) != 0)
-        return because(reason, "tensor '%.100s' is damaged (checksum %s, not %.8s)", from->name, actual,
-                       expected);
-    return true;
+    checksum_text(crc, actual);
+    return strcmp(actual, expected) == 0 ||
+           because(reason, "tensor '%.100s' is damaged (checksum %s, not %.8s)", from->name, actual,
+                   expected);
+}
+
+bool safetensors_read(const struct safetensors *file, int entry, void *data, struct reason *reason)
+{
+    const struct safetensors_entry *from = &file->entries[entry];
+    int64_t bytes = from->end - from->begin;
+    return read_part(file, from, 0, data, bytes, reason) &&
+           check_sum(file, from, crc32c(0, data, (size_t)bytes), reason);
+}
+
+bool safetensors_verify(const struct safetensors *file, int entry, struct reason *reason)
+{
+    const struct safetensors_entry *from = &file->entries[entry];
+    int64_t bytes = from->end - from->begin, piece = 1 << 20;
+    void *data = memory_new((size_t)(bytes < piece ? bytes : piece), 1);
+    uint32_t crc = 0;
+    bool good = true;
+    for (int64_t at = 0; good && at < bytes; at += piece) {
+        int64_t part = bytes - at < piece ? bytes - at : piece;
+        good = read_part(file, from, at, data, part, reason);
+        crc = crc32c(crc, data, (size_t)part);
+    }
+    free(data);
+    return good && check_sum(file, from, crc, reason);
 }
 
 bool safetensors_complete(const struct safetensors *file, struct reason *reason)

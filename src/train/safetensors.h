@@ -13,6 +13,7 @@
 #include "base/tensor.h"
 
 #define SAFETENSORS_HEADER_MAX 100000000
+#define SAFETENSORS_TENSORS_MAX 100000   /* each costs memory before anything is known of it */
 #define SAFETENSORS_PATH 200   /* longest path that messages show whole */
 
 struct safetensors_entry {
@@ -38,8 +39,8 @@ struct safetensors {
 };
 
 /* Reads and checks the header; no tensor yet. Refused, with a reason: a header longer than the
- * file or 100 MB, anything but the JSON that the format asks for, a key twice, holes, overlaps,
- * sizes that do not follow from shape and type, a wrong header checksum. */
+ * file or 100 MB or of too many tensors, anything but the JSON that the format asks for, a key
+ * twice, holes, overlaps, sizes that do not follow from shape and type, a wrong header checksum. */
 bool safetensors_open(const char *path, struct safetensors *file, struct reason *reason);
 void safetensors_close(struct safetensors *file);            /* accepts a zeroed struct */
 
@@ -49,6 +50,9 @@ const char *safetensors_value(const struct safetensors *file,
 
 /* The bytes of one tensor; its checksum is verified when the file has one. */
 bool safetensors_read(const struct safetensors *file, int entry, void *data, struct reason *reason);
+
+/* Reads a tensor for its checksum alone, whatever its size. */
+bool safetensors_verify(const struct safetensors *file, int entry, struct reason *reason);
 
 /* Whether the file names a checksum for every tensor. */
 bool safetensors_complete(const struct safetensors *file, struct reason *reason);

@@ -156,6 +156,9 @@ static enum status write_all(struct writer *writer, int file, const char *path)
 
 enum status safetensors_write(const char *path, const struct safetensors_content *content)
 {
+    if (content->count > SAFETENSORS_TENSORS_MAX)
+        return fail(FAILED, "%s: %d tensors are more than can be read again, %d", path, content->count,
+                    SAFETENSORS_TENSORS_MAX);
     int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (file < 0) return write_failed(path);
     struct writer writer = {
