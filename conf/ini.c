@@ -21,6 +21,10 @@
 #define LINE_LIMIT 4000
 #define SECTION_LIMIT 48
 #define KEY_LIMIT 100
+/* Each entry costs memory many times its length. */
+#define ENTRY_LIMIT 200000
+/* More of them would only be noise. */
+#define MISTAKE_LIMIT 20
 
 struct reader {
     struct ini *ini;
@@ -41,8 +45,8 @@ struct slice {
 
 static bool reader_refuse(struct reader *reader, const char *why)
 {
-    fail(USAGE, "%s:%d: %s", reader->ini->file, reader->line, why);
-    reader->mistakes++;
+    if (reader->mistakes++ < MISTAKE_LIMIT)
+        fail(USAGE, "%s:%d: %s", reader->ini->file, reader->line, why);
     return false;
 }
 
@@ -153,6 +157,11 @@ static bool reader_line(struct reader *reader, char *shown)
 {
     struct slice line;
     while (reader_raw_line(reader, &line)) {
+        if (reader->ini->count == ENTRY_LIMIT) {
+            reader_refuse(reader, "the file has more than 200,000 sections and keys");
+            reader->next = reader->end;
+            return false;
+        }
         const char *fault = line_fault(line);
         if (fault) {
             reader_refuse(reader, fault);
@@ -238,9 +247,9 @@ static int ini_refuse_doubles(const struct ini *ini)
     for (int i = 1; i < count; i++) {
         const struct ini_entry *before = sorted[i - 1], *entry = sorted[i];
         if (strcmp(before->section, entry->section) != 0 || strcmp(before->key, entry->key) != 0) continue;
-        fail(USAGE, "%s:%d: '%s' stands twice in [%s]; the first is in line %d", ini->file, entry->line,
-             entry->key, entry->section, before->line);
-        doubles++;
+        if (doubles++ < MISTAKE_LIMIT)
+            fail(USAGE, "%s:%d: '%s' stands twice in [%s]; the first is in line %d", ini->file, entry->line,
+                 entry->key, entry->section, before->line);
     }
     free(sorted);
     return doubles;
@@ -255,7 +264,9 @@ static enum status ini_read_bytes(const char *name, const char *bytes, size_t le
     /* Anything inih still holds against a line, or text that it did not ask for to the end. */
     if (reader.mistakes == 0 && (code != 0 || reader.next != reader.end))
         reader_refuse(&reader, "the INI library refuses the file");
-    if (reader.mistakes + ini_refuse_doubles(&result) > 0) {
+    int more = reader.mistakes - MISTAKE_LIMIT, doubles = ini_refuse_doubles(&result);
+    if (more > 0) fail(USAGE, "%s: %d more mistakes", name, more);
+    if (reader.mistakes + doubles > 0) {
         ini_free(&result);
         return USAGE;
     }

@@ -9,6 +9,9 @@
 #include "conf/ini.h"
 #include "conf/options.h"
 
+/* More of them would only be noise. */
+#define MISTAKE_LIMIT 20
+
 static struct settings_origin *settings_origin(const struct settings *settings,
                                                const struct option *option)
 {
@@ -83,13 +86,14 @@ static enum status settings_entry(struct settings *settings, const struct ini_en
 
 static enum status settings_apply(struct settings *settings, const struct ini *ini)
 {
-    enum status status = OK;
-    for (int i = 0; i < ini->count; i++) {
+    int mistakes = 0;
+    for (int i = 0; i < ini->count && mistakes < MISTAKE_LIMIT; i++) {
         char *where = text_format("%s:%d", ini->file, ini->entries[i].line);
-        if (settings_entry(settings, &ini->entries[i], where) != OK) status = USAGE;
+        if (settings_entry(settings, &ini->entries[i], where) != OK) mistakes++;
         free(where);
     }
-    return status;
+    if (mistakes == MISTAKE_LIMIT) fail(USAGE, "%s: the rest is not looked at", ini->file);
+    return mistakes ? USAGE : OK;
 }
 
 /* An argument that is not SECTION.KEY=VALUE. */

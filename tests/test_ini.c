@@ -49,6 +49,24 @@ static void expect_refused(const char *text, const char *words, int errors)
     text_free(&caught.words);
 }
 
+/* Whatever a file is full of, what is said stays short, and what is kept small. */
+static void long_files_cost_little(void **state)
+{
+    (void)state;
+    struct text mistakes = {0}, doubles = {0}, entries = {0};
+    text_add(&doubles, "[a]\n");
+    text_add(&entries, "[a]\n");
+    for (int i = 0; i < 1000; i++) text_add(&mistakes, "x\n");
+    for (int i = 0; i < 1000; i++) text_add(&doubles, "x=\n");
+    for (int i = 0; i < 200000; i++) text_add(&entries, "k%d=\n", i);
+    expect_refused(mistakes.data, "f.ini: 980 more mistakes", 21);
+    expect_refused(doubles.data, "f.ini:22: 'x' stands twice", 20);
+    expect_refused(entries.data, "f.ini:200001: the file has more than 200,000 sections and keys", 1);
+    text_free(&mistakes);
+    text_free(&doubles);
+    text_free(&entries);
+}
+
 static void sections_keys_and_lines(void **state)
 {
     (void)state;
@@ -337,6 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sections_keys_and_lines),
+        cmocka_unit_test(long_files_cost_little),
         cmocka_unit_test(empty_texts),
         cmocka_unit_test(comments),
         cmocka_unit_test(line_ends_and_byte_order_mark),
