@@ -87,6 +87,17 @@ static void cut_torn(void **state)
     cut(START "[1]\nrubbish\n" STEP(1), 1, 0, START STEP(1));
 }
 
+/* Lines that nobody wrote, longer than all that is. */
+static void cut_long(void **state)
+{
+    (void)state;
+    struct text text = {0};
+    text_add(&text, START "{\"event\":\"start\",\"x\":\"%0*d\"}\n", 1 << 16, 0);
+    text_add(&text, STEP(1) "%0*d\n" STEP(2), 1 << 20, 0);
+    cut(text.data, 2, 0, START STEP(1) STEP(2));
+    text_free(&text);
+}
+
 static void cut_nothing(void **state)
 {
     (void)state;
@@ -229,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cut_beyond),  cmocka_unit_test(cut_all_that_follows), cmocka_unit_test(cut_torn),
+        cmocka_unit_test(cut_long),
         cmocka_unit_test(cut_nothing), cmocka_unit_test(lines),                cmocka_unit_test(disk_full),
         cmocka_unit_test(event_frames), cmocka_unit_test(event_restart),
     };

@@ -42,6 +42,9 @@ enum status metrics_sync(struct metrics *metrics)
     return OK;
 }
 
+/* Lines are much shorter. */
+#define LINE_ROOM ((size_t)1 << 16)
+
 enum verdict { KEEP, BEYOND, BROKEN };
 
 static bool exceeds(const json_t *object, const char *event, const char *key, int64_t limit)
@@ -60,20 +63,30 @@ static enum verdict judge(const char *line, size_t length, int64_t step, int64_t
     return verdict;
 }
 
+/* The next line with its end; of one that is longer than any that is written, the beginning without an end. 0:
+ * there is none. */
+static size_t read_line(FILE *from, char *line)
+{
+    size_t length = 0;
+    for (int byte; (byte = getc(from)) != EOF;) {
+        if (length < LINE_ROOM) line[length++] = (char)byte;
+        if (byte == '\n') break;
+    }
+    return length;
+}
+
 /* Copies the lines that stay. A line that is not an object can only be what a crash left behind. */
 static bool copy_lines(FILE *from, FILE *to, int64_t step, int64_t epoch, int *dropped)
 {
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t length;
+    char *line = memory_new(LINE_ROOM, 1);
     bool good = true, beyond = false;
-    while (good && (length = getline(&line, &room, from)) > 0) {
-        enum verdict verdict = judge(line, (size_t)length, step, epoch);
+    for (size_t length; good && (length = read_line(from, line)) > 0;) {
+        enum verdict verdict = judge(line, length, step, epoch);
         beyond = beyond || verdict == BEYOND;
         if (beyond || verdict == BROKEN)
             ++*dropped;
         else
-            good = fwrite(line, 1, (size_t)length, to) == (size_t)length;
+            good = fwrite(line, 1, length, to) == length;
     }
     free(line);
     return good && feof(from);
@@ -97,13 +110,11 @@ static enum status rewrite(FILE *from, const char *path, const char *temporary, 
 static enum status check_version(FILE *from, const char *path)
 {
     static const char start[] = "{\"event\":\"start\"";
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t length;
+    char *line = memory_new(LINE_ROOM, 1);
     json_int_t newest = 0;
-    while ((length = getline(&line, &room, from)) > 0) {
-        if (strncmp(line, start, strlen(start)) != 0) continue;
-        json_t *object = json_loadb(line, (size_t)length, 0, NULL);
+    for (size_t length; (length = read_line(from, line)) > 0;) {
+        if (length < strlen(start) || memcmp(line, start, strlen(start)) != 0) continue;
+        json_t *object = json_loadb(line, length, 0, NULL);
         json_int_t version = json_integer_value(json_object_get(object, "format"));
         if (version > newest) newest = version;
         json_decref(object);
