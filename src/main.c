@@ -1,6 +1,7 @@
 /* main.c: the program: finds the command, reads its words, runs it, and ends with its status. */
 #include "config.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -115,11 +116,25 @@ static void *json_memory(size_t bytes)
     return memory_new(bytes, 1);
 }
 
+static void no_memory_for_objects(void)
+{
+    memory_none("a library's objects");
+}
+
+/* Where libraries have no memory for something small, the program ends as where it has none itself. oneDNN
+ * would throw an exception of C++'s, which nothing here can catch. */
+static void watch_memory(void)
+{
+    json_set_alloc_funcs(json_memory, free);
+    void (*(*set_new_handler)(void (*)(void)))(void) = dlsym(RTLD_DEFAULT, "_ZSt15set_new_handlerPFvvE");
+    if (set_new_handler) set_new_handler(no_memory_for_objects);
+}
+
 int main(int count, char **words)
 {
     keep_streams();
     patience_shorten(words);
-    json_set_alloc_funcs(json_memory, free);
+    watch_memory();
     enum status status = OK;
     if (count < 2) {
         print_help();

@@ -10,10 +10,17 @@
 #include "status.h"
 
 /* Other threads may be in the midst of anything: nothing that runs at a usual end may run now. */
+void memory_none(const char *what)
+{
+    fail(FAILED, "out of host memory (asked for %s)", what);
+    _exit(FAILED);
+}
+
 static void out_of_memory(size_t count, size_t size)
 {
-    fail(FAILED, "out of host memory (asked for %zu x %zu bytes)", count, size);
-    _exit(FAILED);
+    char what[64];
+    snprintf(what, sizeof what, "%zu x %zu bytes", count, size);
+    memory_none(what);
 }
 
 void *memory_try(size_t count, size_t size)
