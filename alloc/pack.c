@@ -15,9 +15,15 @@
 #define VISITS_PER_SECOND 250e6
 
 /* The exact search works on tables of up to this many blocks. Without a capacity it is first asked for
- * the bound and this share more, which is much easier to find than the bound itself. */
+ * the bound and a little more, which is much easier to find than the bound itself. Whether it falls
+ * upon a placement at once or never depends on the capacity as it does on the order, so several shares
+ * of the bound take turns, with growing work. */
 #define SEARCH_COUNT 3000
-#define EASY_SHARE 0.0035
+static const double easy_shares[] = {0.0035, 0.0048, 0.0030};
+#define EASY_SHARES (int)(sizeof easy_shares / sizeof *easy_shares)
+#define EASY_SHARE 0.0048      /* the largest of them: good enough to end with */
+#define TURN_WORK 20e6
+#define BOUND_WORK 12e6        /* that the bound itself is worth then */
 
 /* A span as the packer sees it: times are ranks among all the times, sizes are aligned. */
 struct item {
@@ -32,7 +38,8 @@ struct pack {
     int count;
     int64_t alignment;
     int64_t bound, target;     /* the search ends when the peak is at most `target` */
-    int64_t easy;              /* a peak that is good enough when there is no capacity to meet */
+    bool eased;                /* there is no capacity to meet: a little above the bound will do */
+    int64_t easy;              /* the most that is good enough */
     int32_t peak_time;         /* when the most bytes are alive */
     int32_t *order;            /* being tried */
     int64_t *offsets;          /* what it led to */
@@ -387,22 +394,45 @@ static void pack_sort_by_best(struct pack *pack)
     free(keys);
 }
 
-/* Asks the exact search for a placement within `capacity`, for a share of the time that is left. */
-static void pack_try_exactly(struct pack *pack, int64_t capacity, double share)
+/* Asks the exact search for a placement within `capacity`. */
+static void pack_try_exactly(struct pack *pack, int64_t capacity, double work, double seconds)
 {
+    double left = pack->deadline - now();
     if (pack->count > SEARCH_COUNT || pack->best_peak <= capacity) return;
     struct span *spans = memory_new((size_t)pack->count, sizeof *spans);
     for (int i = 0; i < pack->count; i++) {
         const struct item *item = &pack->items[i];
         spans[i] = (struct span){item->born, item->dies, item->size, 0};
     }
-    double seconds = share * pack->seconds, left = pack->deadline - now();
-    if (search_pack(spans, pack->count, pack->alignment, capacity,
+    if (search_pack(spans, pack->count, pack->alignment, capacity, (int64_t)work,
                     seconds < left ? seconds : left) == SEARCH_FOUND) {
         for (int i = 0; i < pack->count; i++) pack->offsets[i] = spans[i].offset;
         pack_keep(pack, pack_peak(pack));
     }
     free(spans);
+}
+
+/* The same, for a share of all the time. */
+static void pack_try_long(struct pack *pack, int64_t capacity, double share)
+{
+    double seconds = share * pack->seconds;
+    pack_try_exactly(pack, capacity, seconds * SEARCH_WORK_PER_SECOND, seconds);
+}
+
+static int64_t pack_share(const struct pack *pack, double share)
+{
+    return (int64_t)((1 + share) * (double)pack->bound);
+}
+
+/* Turns at the easy shares, for up to `share` of all the work, until one is met. */
+static void pack_try_easy(struct pack *pack, double share)
+{
+    double left = share * pack->seconds * SEARCH_WORK_PER_SECOND;
+    for (double work = TURN_WORK; left > 0; work *= 4)
+        for (int i = 0; i < EASY_SHARES && left > 0; i++, left -= work) {
+            if (pack_done(pack) || pack->best_peak <= pack->easy) return;
+            pack_try_exactly(pack, pack_share(pack, easy_shares[i]), work < left ? work : left, pack->seconds);
+        }
 }
 
 /* The time at which the most bytes die: of a training step, the update, which reads all gradients. */
@@ -475,6 +505,20 @@ static void pack_repair(struct pack *pack, double share)
     free(blocks);
 }
 
+/* Returns whether the best is good enough to end with. */
+static bool pack_search_exactly(struct pack *pack)
+{
+    if (!pack->eased) {
+        pack_try_long(pack, pack->target, 0.9);
+        return pack->best_peak <= pack->target;
+    }
+    pack_try_easy(pack, 0.7);
+    bool easy = pack->best_peak <= pack->easy;
+    if (easy) pack_try_exactly(pack, pack->target, BOUND_WORK, pack->seconds);
+    else pack_try_long(pack, pack->target, 0.3);
+    return easy;
+}
+
 static void pack_search(struct pack *pack)
 {
     pack_try_online(pack, FIT_TIGHTEST);
@@ -486,12 +530,9 @@ static void pack_search(struct pack *pack)
         if (!pack_done(pack)) pack_try(pack, FIT_TIGHTEST, pack->best_peak - 1);
     }
     if (!pack_done(pack)) pack_try_tops(pack);
-    bool eased = pack->easy > pack->target;
-    if (!pack_done(pack)) pack_try_exactly(pack, pack->easy, eased ? 0.7 : 0.9);
-    bool easy = pack->best_peak <= pack->easy;
-    if (!pack_done(pack) && eased) pack_try_exactly(pack, pack->target, easy ? 0.1 : 0.3);
-    if (!pack_done(pack) && !easy) pack_repair(pack, 0.8);
-    if (pack_done(pack) || easy) return;
+    if (pack_done(pack) || pack_search_exactly(pack)) return;
+    pack_repair(pack, 0.8);
+    if (pack_done(pack)) return;
     pack_sort_by_best(pack);
     pack_improve(pack);
 }
@@ -517,7 +558,8 @@ int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t cap
     for (int t = 0; t < times; t++)
         if (load[t] == pack.bound) pack.peak_time = t;
     pack.target = capacity > pack.bound ? capacity : pack.bound;
-    pack.easy = capacity > 0 ? pack.target : (int64_t)((1 + EASY_SHARE) * (double)pack.bound);
+    pack.eased = capacity <= 0;
+    pack.easy = pack.eased ? pack_share(&pack, EASY_SHARE) : pack.target;
     items_set_load(pack.items, pack.count, load, times);
     if (pack.count > 0) pack_search(&pack);
     for (int i = 0; i < count; i++) spans[i].offset = 0;

@@ -39,10 +39,6 @@ struct change {
     int64_t rest;
 };
 
-/* So that the answer does not depend on the machine, work is counted: about a block looked at, of which any
- * machine of today looks at more than this many in a second. */
-#define WORK_PER_SECOND 80e6
-
 enum outcome { SOLVED, DEAD_END, OUT_OF_STEPS };
 
 static bool time_is_up(const struct search *search)
@@ -236,10 +232,11 @@ static enum outcome solve(struct search *search, const int *list, int count, int
 }
 
 /* Preferences: what an order looks at first, second, third. */
-enum measure { BY_LOAD, BY_AREA, BY_LIFE, BY_RANK_AREA, BY_RANK_LIFE, MEASURES };
+enum measure { BY_LOAD, BY_AREA, BY_LIFE, BY_BIRTH, BY_RANK_AREA, BY_RANK_LIFE, MEASURES };
 static const enum measure orders[][3] = {
     {BY_LIFE, BY_AREA, BY_LOAD},
     {BY_AREA, BY_LOAD, BY_LIFE},
+    {BY_LOAD, BY_BIRTH, BY_AREA},
     {BY_LOAD, BY_LIFE, BY_AREA},
     {BY_LOAD, BY_AREA, BY_LIFE},
     {BY_RANK_AREA, BY_LOAD, BY_LIFE},
@@ -253,7 +250,7 @@ static const enum measure orders[][3] = {
  * 1997: heavy tails). So short turns at shaken orders come between the long ones. */
 #define SHAKE 0.1
 #define SHAKEN_STEPS 10000
-#define SHAKEN_COUNT 500       /* blocks at most: making a search costs their square */
+#define SHAKEN_COUNT 1500      /* blocks at most: making a search costs their square */
 
 struct candidate {
     int64_t measure[MEASURES];
@@ -330,6 +327,7 @@ static void problem_make(struct problem *problem, const struct span *spans, int 
         candidate->measure[BY_LOAD] = load;
         candidate->measure[BY_AREA] = life * problem->size[i];
         candidate->measure[BY_LIFE] = life;
+        candidate->measure[BY_BIRTH] = -(int64_t)problem->first[i];
         candidate->measure[BY_RANK_LIFE] = problem->last[i] - problem->first[i];
         candidate->measure[BY_RANK_AREA] = candidate->measure[BY_RANK_LIFE] * problem->size[i];
     }
@@ -490,6 +488,24 @@ static int *spans_of(const struct problem *problem)
     return span_of;
 }
 
+/* Large tables are solved straight on, a block a step, or hardly ever. */
+#define LARGE_COUNT 500
+
+static int64_t straight_on(int count)
+{
+    return count + count / 16;
+}
+
+static int64_t first_limit(int count)
+{
+    return count > LARGE_COUNT ? straight_on(count) : 2000;
+}
+
+static int64_t shaken_limit(int count)
+{
+    return count > LARGE_COUNT ? straight_on(count) : SHAKEN_STEPS;
+}
+
 static enum search_result turn_at(struct turns *turns, int order, int64_t limit)
 {
     if (!turns->search[order].blocks) {
@@ -504,17 +520,10 @@ static enum search_result turn_shaken(struct turns *turns, int order)
     struct search search;
     search_make(&search, &turns->problem, orders[order], turns->capacity, &turns->state);
     int *span_of = spans_of(&turns->problem);
-    enum search_result result = turn_run(turns, &search, span_of, SHAKEN_STEPS);
+    enum search_result result = turn_run(turns, &search, span_of, shaken_limit(turns->problem.count));
     free(span_of);
     search_free(&search);
     return result;
-}
-
-/* Steps of the first round. Large tables are solved straight on, a block a step, or hardly ever. */
-static int64_t first_limit(int count)
-{
-    int64_t straight = count + count / 16;
-    return straight > 2000 ? straight : 2000;
 }
 
 static enum search_result take_turns(struct turns *turns)
@@ -533,13 +542,13 @@ static enum search_result take_turns(struct turns *turns)
 }
 
 enum search_result search_pack(struct span *spans, int count, int64_t alignment, int64_t capacity,
-                               double seconds)
+                               int64_t work, double seconds)
 {
     if (count == 0) return SEARCH_FOUND;
     struct turns *turns = memory_new(1, sizeof *turns);
     *turns = (struct turns){.spans = spans, .alignment = alignment, .capacity = capacity / alignment,
                             .end = time_after(seconds), .state = 2463534242u,
-                            .work_left = (int64_t)(seconds * WORK_PER_SECOND)};
+                            .work_left = work};
     problem_make(&turns->problem, spans, count, alignment);
     enum search_result result = take_turns(turns);
     for (int order = 0; order < ORDERS; order++) {

@@ -9,14 +9,18 @@
 
 #include "alloc/pack.h"
 
+/* The unit of work is about a block looked at, of which any machine of today looks at more than this
+ * many in a second. */
+#define SEARCH_WORK_PER_SECOND 80e6
+
 enum search_result { SEARCH_FOUND, SEARCH_IMPOSSIBLE, SEARCH_GAVE_UP };
 
 /* Looks for offsets, multiples of `alignment`, such that no block ends above `capacity`. Several
  * orders take turns with growing budgets until one finds a placement, one proves that there is
- * none, or `seconds` are over, or the work that any machine does in them is done. Offsets are set
- * only when FOUND. Deterministic but for the time limit, which only slow machines feel. Work grows
+ * none, or `work` is done, or `seconds` are over. Offsets are set only when FOUND. Deterministic but
+ * for the time limit, which only slow machines feel if `work` is that of as many seconds. Work grows
  * with count squared: meant for up to some thousands of blocks. */
 enum search_result search_pack(struct span *spans, int count, int64_t alignment, int64_t capacity,
-                               double seconds);
+                               int64_t work, double seconds);
 
 #endif

@@ -15,7 +15,10 @@
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
+/* How far above the bound an arena may be: of the tensors alone, which are the same everywhere; and with
+ * the workspaces of this processor's engines, which differ from one to the next. */
 #define WASTE_MOST 1.005
+#define WASTE_MOST_HERE 1.02
 #define SECONDS 60   /* work is counted: the clock is only for very slow machines */
 
 static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
@@ -28,34 +31,40 @@ static void remake_cheap(struct program *program)
     free(remake);
 }
 
+struct way {
+    bool cheap;      /* normalised activations are made again, and there are two lanes */
+    bool engines;    /* with their workspaces */
+};
+
 /* Lowers, prepares and plans, as `amptrain plan` does; the caller frees the plan. */
-static struct plan plan_model(const struct graph *graph, const struct lower_options *options, bool cheap)
+static struct plan plan_model(const struct graph *graph, const struct lower_options *options, struct way way)
 {
     struct program program;
-    struct engines engines;
+    struct engines engines = {0};
     struct plan plan;
     assert_int_equal(lower(graph, options, &program), OK);
-    if (cheap) remake_cheap(&program);
-    assert_int_equal(lanes(&program, cheap ? 2 : 1), OK);
+    if (way.cheap) remake_cheap(&program);
+    assert_int_equal(lanes(&program, way.cheap ? 2 : 1), OK);
     const struct engine_options engine = {.code_of = engines_code(DEVICE_CPU)};
-    assert_int_equal(engines_prepare(&program, &engine, &engines), OK);
+    if (way.engines) assert_int_equal(engines_prepare(&program, &engine, &engines), OK);
     assert_int_equal(plan_make(&program, true, SECONDS, &plan), OK);
-    engines_release(&engines);
+    if (way.engines) engines_release(&engines);
     program_free(&program);
     return plan;
 }
 
-/* `cheap`: normalised activations are made again, and there are two lanes. */
-static bool check_waste(const struct graph *graph, const struct lower_options *options, bool cheap)
+static bool check_waste(const struct graph *graph, const struct lower_options *options, struct way way)
 {
-    struct plan plan = plan_model(graph, options, cheap);
+    struct plan plan = plan_model(graph, options, way);
     double waste = (double)plan.arena_bytes / (double)plan.live_bytes_bound;
-    if (waste > WASTE_MOST)
-        print_message("%s %s, batch %d, %s: arena is %.4f times the bound\n", graph->arch,
+    bool right = waste <= (way.engines ? WASTE_MOST_HERE : WASTE_MOST);
+    if (!right)
+        print_message("%s %s, batch %d, %s%s%s: arena is %.4f times the bound\n", graph->arch,
                       options->training ? "training" : "evaluation", options->batch,
-                      dtype_table[options->storage].name, waste);
+                      dtype_table[options->storage].name, way.cheap ? ", made again" : "",
+                      way.engines ? ", with workspaces" : "", waste);
     plan_free(&plan);
-    return waste <= WASTE_MOST;
+    return right;
 }
 
 static bool check_model(const char *name)
@@ -72,7 +81,9 @@ static bool check_model(const char *name)
             for (int s = 0; s < 3; s++) {
                 struct lower_options options = {.batch = batches[b], .slices = 1, .training = kind > 0,
                                                 .storage = storages[s]};
-                right = check_waste(&graph, &options, kind == 2) && right;
+                right = check_waste(&graph, &options, (struct way){.cheap = kind == 2}) && right;
+                if (storages[s] != BF16 && batches[b] > 1)
+                    right = check_waste(&graph, &options, (struct way){kind == 2, true}) && right;
             }
     graph_free(&graph);
     return right;
@@ -103,7 +114,7 @@ static void test_time(void **state)
     clock_t begin = clock();
     assert_int_equal(model_load(&model, &graph), OK);
     assert_int_equal(fuse(&graph), OK);
-    struct plan plan = plan_model(&graph, &options, false);
+    struct plan plan = plan_model(&graph, &options, (struct way){.engines = true});
     assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < 2.0);
     plan_free(&plan);
     graph_free(&graph);
