@@ -9,3 +9,7 @@ tests_test_scaler_SOURCES = tests/test_scaler.c
 tests_test_scaler_LDADD = libamp.a libbase.a -lcmocka
 
 dist_check_SCRIPTS += tests/test_floors.sh
+
+check_PROGRAMS += tests/test_watch
+tests_test_watch_SOURCES = tests/test_watch.c
+tests_test_watch_LDADD = libbase.a -lcmocka

@@ -25,4 +25,6 @@ libbase_a_SOURCES = \
 	src/base/status.h \
 	src/base/tensor.h \
 	src/base/text.c \
-	src/base/text.h
+	src/base/text.h \
+	src/base/watch.c \
+	src/base/watch.h

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/watch.h"
 #include "train/clock.h"
 #include "train/durable.h"
 
@@ -183,8 +184,10 @@ enum status run_save(struct run *run, const char *const *also)
     struct text engines = {0};
     if (device->backend->choices) device->backend->choices(run->setup->device, &engines);
     struct checkpoint_source source = source_of(run, engines.data);
+    struct watch *watch = watch_begin(WATCH_SECONDS, "%s: writing a checkpoint", run->folder.path);
     enum status status = run->metrics.file ? metrics_sync(&run->metrics) : OK;
     if (status == OK) status = checkpoint_save(&source, &run->position, run->folder.path, also);
+    watch_end(watch);
     text_free(&engines);
     TRY(status);
     run->saved = clock_seconds();

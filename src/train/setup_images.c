@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "base/watch.h"
 #include "train/places.h"
 #include "train/setup.h"
 
@@ -84,7 +85,9 @@ static enum status open_split(struct setup *setup, const struct format *format, 
         .seed = (uint64_t)settings->run.seed,
     };
     number_classes(setup, &options);
+    struct watch *watch = watch_begin(WATCH_SECONDS, "%s: opening the data", path ? path : format->name);
     enum status status = dataset_open(format, &options, &setup->opened[split]);
+    watch_end(watch);
     places_free(&places);
     free(path);
     return status;
