@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/file.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "train/checksum.h"
@@ -98,20 +99,6 @@ static struct text writer_header(const struct writer *writer)
     return header;
 }
 
-static bool write_bytes(int file, const void *data, size_t bytes, int64_t at)
-{
-    const char *from = data;
-    while (bytes > 0) {
-        ssize_t written = pwrite(file, from, bytes, at);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return false;
-        from += written;
-        at += written;
-        bytes -= (size_t)written;
-    }
-    return true;
-}
-
 static enum status write_failed(const char *path)
 {
     return fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
@@ -124,7 +111,7 @@ static enum status write_tensors(struct writer *writer, int file, const char *pa
         size_t bytes = (size_t)item_bytes(&writer->content->items[item]);
         TRY(writer->content->read(writer->content->context, item, buffer));
         writer->checksums[item] = crc32c(0, buffer, bytes);
-        if (!write_bytes(file, buffer, bytes, at)) return write_failed(path);
+        if (!file_write(file, buffer, bytes, at)) return write_failed(path);
         at += (int64_t)bytes;
     }
     return OK;
@@ -135,7 +122,7 @@ static enum status write_header(const struct writer *writer, int file, const cha
     struct text header = writer_header(writer);
     uint8_t length[8];
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)header.length >> (8 * i));
-    bool good = write_bytes(file, length, 8, 0) && write_bytes(file, header.data, header.length, 8);
+    bool good = file_write(file, length, 8, 0) && file_write(file, header.data, header.length, 8);
     text_free(&header);
     return good ? OK : write_failed(path);
 }
