@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static void it_is_said_again_and_again(void **state)
     for (int i = 0; i < 60000 && atomic_load(&lines) < 3; i++) usleep(1000);
     watch_end(watch);
     log_set_sink((struct log_sink){NULL, NULL});
-    assert_in_range(atomic_load(&lines), 3, 1000);
+    assert_in_range(atomic_load(&lines), 3, 100000);
 }
 
 static void what_is_soon_over_is_not_worth_a_word(void **state)
