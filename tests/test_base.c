@@ -89,6 +89,15 @@ static void terminals_are_not_steered(void **state)
     expect_json("\xc2\x9b", "\"\\u009b\"");
 }
 
+static void json_marks(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"a,[\":[1,{}],\"b\\\",\":2}";
+    assert_int_equal(text_json_marks(json, strlen(json)), 5);
+    assert_int_equal(text_json_marks("\"\\", 2), 0);
+    assert_int_equal(text_json_marks("", 0), 0);
+}
+
 static void heard(void *context, enum log_level level, const char *line)
 {
     (void)level;
@@ -259,6 +268,7 @@ int main(void)
         cmocka_unit_test(json_escapes),
         cmocka_unit_test(json_keeps_utf8),
         cmocka_unit_test(json_replaces_what_is_not_utf8),
+        cmocka_unit_test(json_marks),
         cmocka_unit_test(terminals_are_not_steered),
         cmocka_unit_test(log_lines_are_what_they_seem),
         cmocka_unit_test(json_numbers_read_back),

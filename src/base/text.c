@@ -120,6 +120,18 @@ void text_json_number(struct text *text, double value)
     else text_add(text, "null");
 }
 
+size_t text_json_marks(const char *json, size_t length)
+{
+    size_t marks = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < length; i++) {
+        if (quoted && json[i] == '\\') i++;
+        else if (json[i] == '"') quoted = !quoted;
+        else if (!quoted) marks += json[i] == '{' || json[i] == '[' || json[i] == ',';
+    }
+    return marks;
+}
+
 void text_manual(struct text *text, const char *value)
 {
     int column = 0;

@@ -14,14 +14,18 @@ struct text {
 void text_add(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_free(struct text *text);
 
-/* `value` as a terminal may be sent it, in `out`, cut where `room` ends; returns `out`. Control characters and
- * bytes that are not UTF-8 become \xNN: no name out of a file moves the cursor, changes colours or types. */
+/* `value` as a terminal may be sent it, in `out`, cut where `room` ends; returns `out`. Control characters
+ * and bytes that are not UTF-8 become \xNN: no name out of a file moves the cursor, changes colours or types. */
 const char *text_visible(const char *value, char *out, size_t room);
 
 /* JSON. The caller writes braces, commas and keys by text_add; these write values.
  * Strings are escaped and invalid UTF-8 is replaced; numbers are "%.9g", what is not finite is null. */
 void text_json_string(struct text *text, const char *value);
 void text_json_number(struct text *text, double value);
+
+/* Braces, brackets and commas of a JSON text, those in strings not counted: of each a parser makes something
+ * that may take a hundred times the memory. */
+size_t text_json_marks(const char *json, size_t length);
 
 /* Appends text for a manual page: troff sees no commands in it, '-' stays the character that is
  * typed, and lines are short. */

@@ -63,8 +63,8 @@ static enum verdict judge(const char *line, size_t length, int64_t step, int64_t
     return verdict;
 }
 
-/* The next line with its end; of one that is longer than any that is written, the beginning without an end. 0:
- * there is none. */
+/* The next line with its end; of one that is longer than any that is written, the beginning without an end.
+ * 0: there is none. */
 static size_t read_line(FILE *from, char *line)
 {
     size_t length = 0;

@@ -11,6 +11,7 @@
 
 #include "base/crc32c.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "train/checksum.h"
 
 static bool read_bytes(int file, int64_t from, void *data, int64_t bytes, struct reason *reason)
@@ -188,26 +189,12 @@ static bool check_header(struct safetensors *file, char *header, int64_t length,
 /* What a tensor of ours has in a header: braces, brackets, commas, and some to spare. */
 #define TENSOR_MARKS 16
 
-/* A header of brackets alone would take seventy times its length of memory as JSON, before anybody could say
- * what is wrong with it. */
-static bool check_marks(const char *header, int64_t length, struct reason *reason)
-{
-    int64_t marks = 0;
-    bool quoted = false;
-    for (int64_t i = 0; i < length; i++) {
-        if (quoted && header[i] == '\\') i++;
-        else if (header[i] == '"') quoted = !quoted;
-        else if (!quoted) marks += header[i] == '{' || header[i] == '[' || header[i] == ',';
-    }
-    return marks <= (int64_t)SAFETENSORS_TENSORS_MAX * TENSOR_MARKS ||
-           because(reason, "has a header of more than %d tensors", SAFETENSORS_TENSORS_MAX);
-}
-
 static bool parse_header(struct safetensors *file, char *header, int64_t length, int64_t data_bytes,
                          struct reason *reason)
 {
     if (header[0] != '{') return because(reason, "has a header that does not begin with '{'");
-    if (!check_marks(header, length, reason)) return false;
+    if (text_json_marks(header, (size_t)length) > (size_t)SAFETENSORS_TENSORS_MAX * TENSOR_MARKS)
+        return because(reason, "has a header of more than %d tensors", SAFETENSORS_TENSORS_MAX);
     json_error_t error;
     json_t *root = json_loadb(header, (size_t)length, JSON_REJECT_DUPLICATES, &error);
     if (!root) return because(reason, "has a damaged header: %.150s", error.text);
