@@ -17,7 +17,7 @@
  * are system calls: the kernel sends SIGSYS instead of making them (seccomp), where the C library makes them.
  * So what stdio, zlib or malloc itself ask the kernel for fails too. What dynamic linker and sanitizers ask
  * for by themselves does not, nor what libraries do before main. On processors other than x86-64, whose
- * registers are meant, the program ends at once, with 77. */
+ * registers are meant, and under ThreadSanitizer, which keeps signals back, the program ends at once, with 77. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -44,6 +44,10 @@
 #include <unistd.h>
 
 #include "device/device.h"
+
+#if defined __x86_64__ && !defined __SANITIZE_THREAD__
+#define CALLS_CAN_BE_CAUGHT
+#endif
 
 enum kind {
     KIND_MEMORY, KIND_MAP, KIND_OPEN, KIND_READ, KIND_WRITE, KIND_SYNC, KIND_RENAME, KIND_REMOVE, KIND_LENGTH,
@@ -169,14 +173,9 @@ HERE static bool strikes(enum kind kind)
     return true;
 }
 
-static void stall(void)
-{
-    struct timespec hour = {.tv_sec = 3600};
-    call_kernel(SYS_nanosleep, (long)&hour, 0, 0, 0, 0, 0);
-}
-
 /* malloc and its relatives */
 
+#ifdef CALLS_CAN_BE_CAUGHT
 static void *next_of(const char *name)
 {
     void *found = dlsym(RTLD_NEXT, name);
@@ -249,6 +248,7 @@ HERE void *_Znam(size_t bytes)
 {
     return new_of("_Znam", bytes);
 }
+#endif
 #endif
 
 /* Threads */
@@ -369,7 +369,7 @@ enum status __wrap_device_open(const char *which, int threads, struct device **d
 
 /* System calls */
 
-#ifdef __x86_64__
+#ifdef CALLS_CAN_BE_CAUGHT
 struct caught_call {
     int number;
     enum kind kind;
@@ -408,6 +408,12 @@ static long call_again(int number, const greg_t *registers)
 {
     return call_kernel(number, registers[REG_RDI], registers[REG_RSI], registers[REG_RDX], registers[REG_R10],
                        registers[REG_R8], registers[REG_R9]);
+}
+
+static void stall(void)
+{
+    struct timespec hour = {.tv_sec = 3600};
+    call_kernel(SYS_nanosleep, (long)&hour, 0, 0, 0, 0, 0);
 }
 
 HERE static void on_call(int signal, siginfo_t *info, void *context)
