@@ -113,7 +113,7 @@ static bool read_entries(struct shard *shard, const struct packed_header *header
         const struct packed_entry *entry = &shard->entries[i];
         bool raw = entry->kind == PACKED_RAW;
         bool good = lies_within(shard, entry->at, entry->bytes, 1) && entry->label < header->classes &&
-                    (raw || entry->kind == PACKED_FILE);
+                    (raw || (entry->kind == PACKED_FILE && entry->bytes <= IMAGE_FILE_BYTES_MAX));
         good = good && (!raw || (uint64_t)entry->h * entry->w == entry->bytes / header->channels);
         good = good && (!raw || (entry->h > 0 && entry->w > 0 && entry->bytes % header->channels == 0));
         if (!good || (header->h && (!raw || entry->h != header->h || entry->w != header->w)))
@@ -234,7 +234,7 @@ static bool add_member(struct shard *shard, const struct tar_member *member, str
         return read_label(shard, member, look, &sample->entry.label, reason);
     }
     if (image_sniff(look, count) == IMAGE_UNKNOWN) return true;
-    if (member->bytes > UINT32_MAX)
+    if (member->bytes > IMAGE_FILE_BYTES_MAX)
         return because(reason, "%s: %.100s is too large", shard->path, member->name);
     sample->image = true;
     sample->entry.kind = PACKED_FILE;

@@ -10,9 +10,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-/* Beyond these an image, or the file that it comes in, is taken for an accident or an attack. */
+/* A larger image is taken for an accident or an attack. */
 #define PIXEL_BYTES_MAX ((size_t)1 << 28)
-#define FILE_BYTES_MAX ((off_t)1 << 30)
 
 bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason)
 {
@@ -89,7 +88,7 @@ static bool read_open(int file, uint8_t **bytes, size_t *count, struct reason *r
     struct stat stat;
     if (fstat(file, &stat) != 0) return because(reason, "%s", strerror(errno));
     if (!S_ISREG(stat.st_mode)) return because(reason, "not a regular file");
-    if (stat.st_size > FILE_BYTES_MAX) return because(reason, "a file of over 1 GiB is no image");
+    if (stat.st_size > IMAGE_FILE_BYTES_MAX) return because(reason, "a file of over 1 GiB is no image");
     *count = (size_t)stat.st_size;
     uint8_t *read = malloc(*count ? *count : 1);
     if (!read) return because(reason, "no memory for its %zu bytes", *count);

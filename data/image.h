@@ -35,6 +35,9 @@ struct image_choice {
     void *context;
 };
 
+/* A larger file is taken for an accident or an attack. */
+#define IMAGE_FILE_BYTES_MAX (UINT32_C(1) << 30)
+
 enum image_kind { IMAGE_UNKNOWN, IMAGE_PNG, IMAGE_JPEG };
 #define IMAGE_SNIFF_BYTES 8
 enum image_kind image_sniff(const uint8_t *bytes, size_t count);

@@ -15,7 +15,7 @@ void text_add(struct text *text, const char *format, ...) __attribute__((format(
 void text_free(struct text *text);
 
 /* `value` as a terminal may be sent it, in `out`, cut where `room` ends; returns `out`. Control characters
- * and bytes that are not UTF-8 become \xNN: no name out of a file moves the cursor, changes colours or types. */
+ * and bytes that are not UTF-8 become \xNN: no name out of a file moves the cursor or changes colours. */
 const char *text_visible(const char *value, char *out, size_t room);
 
 /* JSON. The caller writes braces, commas and keys by text_add; these write values.
