@@ -25,7 +25,7 @@ struct loader_options {
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
     bool shuffle;
     int batch;                   /* images a batch, of all ranks together */
-    int rank, ranks;             /* the share of every batch that is served (order.h); ranks 0: all of it */
+    int rank, ranks;             /* this loader's share of every batch is served (order.h); ranks 0: all of it */
     int h, w, channels;          /* of what is delivered */
     enum dtype dtype;
     int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */

@@ -22,8 +22,6 @@ libdata_a_SOURCES = \
 	data/image_jpeg_write.c \
 	data/image_png.c \
 	data/image_png_plain.c \
-	data/inflate.c \
-	data/inflate.h \
 	data/listing.c \
 	data/listing.h \
 	data/listing_index.c \

@@ -44,7 +44,3 @@ tests_test_order_LDADD = libdata.a libbase.a -lcmocka
 check_PROGRAMS += tests/test_bits
 tests_test_bits_SOURCES = tests/test_bits.c tests/data_case.c tests/data_case.h
 tests_test_bits_LDADD = libdata.a libbase.a -lcmocka
-
-check_PROGRAMS += tests/test_inflate
-tests_test_inflate_SOURCES = tests/test_inflate.c
-tests_test_inflate_LDADD = libdata.a libbase.a -lcmocka
