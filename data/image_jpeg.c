@@ -8,7 +8,6 @@
 #include <jerror.h>
 
 #include "data/image.h"
-#include "data/image_jpeg_bits.h"
 
 /* A progressive image may name any number of scans, each a pass over all of it; real encoders
  * write about ten. */
@@ -18,7 +17,6 @@
 
 /* All that changes before a longjmp is a member, never a local. */
 struct reader {
-    struct bits bits;          /* first: where image_jpeg_bits.c looks for it */
     struct jpeg_decompress_struct jpeg;
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
@@ -171,7 +169,6 @@ static void go_to_part(struct reader *reader)
         part->x = (int)from;
         part->w = (int)count;
     }
-    bits_take_over(&reader->jpeg, part->x, part->w);
     if (part->y > 0) jpeg_skip_scanlines(&reader->jpeg, (JDIMENSION)part->y);
 }
 

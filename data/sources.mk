@@ -17,8 +17,6 @@ libdata_a_SOURCES = \
 	data/image_cache.c \
 	data/image_cache.h \
 	data/image_jpeg.c \
-	data/image_jpeg_bits.c \
-	data/image_jpeg_bits.h \
 	data/image_jpeg_write.c \
 	data/image_png.c \
 	data/image_png_plain.c \

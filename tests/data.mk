@@ -40,7 +40,3 @@ tests_test_listing_LDADD = libdata.a libbase.a -lcmocka
 check_PROGRAMS += tests/test_order
 tests_test_order_SOURCES = tests/test_order.c
 tests_test_order_LDADD = libdata.a libbase.a -lcmocka
-
-check_PROGRAMS += tests/test_bits
-tests_test_bits_SOURCES = tests/test_bits.c tests/data_case.c tests/data_case.h
-tests_test_bits_LDADD = libdata.a libbase.a -lcmocka

@@ -69,7 +69,7 @@ struct jpeg_kind {
     int channels, space, stored;
     int down, across;          /* luma samples for one of chroma */
     int quality, restart;
-    bool progressive, optimized;
+    bool progressive;
 };
 
 static struct bytes write_jpeg(int w, int h, struct jpeg_kind kind, const uint8_t *pixels)
@@ -93,7 +93,6 @@ static struct bytes write_jpeg(int w, int h, struct jpeg_kind kind, const uint8_
     jpeg.comp_info[0].h_samp_factor = kind.across;
     jpeg.comp_info[0].v_samp_factor = kind.down;
     jpeg.restart_interval = (unsigned)kind.restart;
-    jpeg.optimize_coding = kind.optimized;
     if (kind.progressive) jpeg_simple_progression(&jpeg);
     jpeg_start_compress(&jpeg, TRUE);
     while (jpeg.next_scanline < jpeg.image_height) {
@@ -120,14 +119,6 @@ struct bytes case_jpeg_sampled(int w, int h, int down, int across, int restart, 
 {
     struct jpeg_kind kind = {.channels = 3, .space = JCS_RGB, .stored = JCS_YCbCr, .down = down,
                              .across = across, .quality = 85, .restart = restart, .progressive = progressive};
-    return write_jpeg(w, h, kind, pixels);
-}
-
-struct bytes case_jpeg_coded(int w, int h, struct case_coding coding, const uint8_t *pixels)
-{
-    struct jpeg_kind kind = {.channels = 3, .space = JCS_RGB, .stored = JCS_YCbCr, .down = coding.down,
-                             .across = coding.across, .quality = coding.quality,
-                             .optimized = coding.optimized};
     return write_jpeg(w, h, kind, pixels);
 }
 

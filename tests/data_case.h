@@ -25,13 +25,6 @@ struct bytes case_jpeg(int w, int h, int channels, int space, int stored, bool p
 struct bytes case_jpeg_sampled(int w, int h, int down, int across, int restart, bool progressive,
                                const uint8_t *pixels);
 
-/* The same of any quality, and perhaps with Huffman codes of its own. */
-struct case_coding {
-    int down, across, quality;
-    bool optimized;
-};
-struct bytes case_jpeg_coded(int w, int h, struct case_coding coding, const uint8_t *pixels);
-
 /* An 8-bit RGB PNG of one colour. */
 struct bytes case_plain_png(int w, int h, uint8_t red, uint8_t green, uint8_t blue);
 
