@@ -1,5 +1,6 @@
 /* Every back end of this build on every device there is: memory, copies, order between lanes, and
  * what is said where there is no device. */
+#include "base/host.h"
 #include "base/log.h"
 #include "device/device.h"
 
@@ -88,6 +89,22 @@ static void test_absurd_sizes_are_refused(void **state)
     }
 }
 
+/* Which the kernel would promise all the same. */
+static void test_all_of_the_memory_is_refused(void **state)
+{
+    (void)state;
+    struct device *device;
+    size_t available, total;
+    host_memory(&available, &total);
+    if (available == 0 || total < (size_t)2 << 30) skip();
+    assert_int_equal(device_open("cpu", 1, &device), OK);
+    assert_null(device_allocate(device, total, "all"));
+    void *some = device_allocate(device, (size_t)1 << 20, "some");
+    assert_non_null(some);
+    device_release(device, some, (size_t)1 << 20);
+    device_close(device);
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -111,6 +128,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_absurd_sizes_are_refused),
+        cmocka_unit_test(test_all_of_the_memory_is_refused),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
