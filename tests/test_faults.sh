@@ -224,7 +224,8 @@ for command in ${FAULT_COMMANDS-$commands}; do
         "$(count $command refused) refused, $(count $command library) ended by a library," \
         "$(count $command unreached) not reached"
     grep "^$command .* library " results |
-        sed -e 's/.* crash /# crash in /' -e 's/.* library 1 fault /# ended by /' |
+        sed -e 's/.* crash \([^ ]*\) .*/# crash in \1/' \
+            -e 's/.* library [0-9]* fault \([^ ]*\) .*/# ended by \1/' |
         sort | uniq -c | sed 's/^ *\([0-9]*\) # /# \1 times: /'
 done
 [ -z "${FAULT_RESULTS-}" ] || cp results "$FAULT_RESULTS"
