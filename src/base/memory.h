@@ -11,7 +11,7 @@ void *memory_new(size_t count, size_t size);
 void *memory_try(size_t count, size_t size);
 
 /* Ends the program so: there is no memory for `what`. */
-_Noreturn void memory_none(const char *what);
+__attribute__((noreturn)) void memory_none(const char *what);
 
 /* `old` grown or shrunk to count * size bytes; what is new is not zeroed. */
 void *memory_resize(void *old, size_t count, size_t size);
