@@ -173,20 +173,20 @@ static int needs_host_memory(void **state)
 static void test_tensors(void **state)
 {
     needs_host_memory(state);
-    inject_everywhere((struct net_options){.batch = 2}, true, 1);
+    inject_everywhere((struct net_options){.batch = 2}, true, getenv("AMPTRAIN_SANITIZED") ? 5 : 1);
 }
 
 static void test_tensors_of_micro_batches(void **state)
 {
     needs_host_memory(state);
     struct net_options options = {.batch = 6, .slices = 2, .storage = F16, .scale = 64, .merged = true};
-    inject_everywhere(options, false, (int)rounds(17, 1));
+    inject_everywhere(options, false, (int)rounds(29, 1));
 }
 
 static void test_tensors_low(void **state)
 {
     needs_host_memory(state);
-    inject_everywhere((struct net_options){.batch = 3, .storage = BF16, .merged = true}, true, (int)rounds(13, 1));
+    inject_everywhere((struct net_options){.batch = 3, .storage = BF16, .merged = true}, true, (int)rounds(23, 1));
 }
 
 /* Not a number in a parameter: in its master, or, where it is too large for a copy, in that. */

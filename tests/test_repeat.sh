@@ -33,5 +33,7 @@ for optimizer in sgd adam adamw adagrad rmsprop lars lamb; do
         try $optimizer $precision 2
     fi
 done
+ok "no more threads than OpenMP may start" env OMP_THREAD_LIMIT=1 timeout 300 "$AMPTRAIN" -q -c run.ini \
+    -s run.threads=2 -s run.max_steps=1 -s amp.precision=fp32
 figure "$runs pairs of runs of $steps steps, equal to the bit"
 finish

@@ -24,15 +24,26 @@ static int cpu_count(struct reason *reason)
     return 1;
 }
 
-/* OMP_NUM_THREADS where the user has set it, else the cores in the process's affinity mask. */
-static int threads_usable(void)
-{
 #ifdef _OPENMP
+/* OMP_NUM_THREADS where the user has set it, else the cores in the process's affinity mask. */
+static int threads_wanted(void)
+{
     if (getenv("OMP_NUM_THREADS")) return omp_get_max_threads();
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
     return omp_get_num_procs();
+}
+#endif
+
+/* `wanted`, or as many as suit if that is 0; never more than OMP_THREAD_LIMIT allows, since oneDNN would wait
+ * forever for those that do not come. */
+static int threads_usable(int wanted)
+{
+#ifdef _OPENMP
+    int limit = omp_get_thread_limit(), threads = wanted > 0 ? wanted : threads_wanted();
+    return threads < limit ? threads : limit;
 #else
+    (void)wanted;
     return 1;
 #endif
 }
@@ -86,7 +97,7 @@ static void cpu_describe(int index, struct text *out)
     size_t free_bytes, total_bytes;
     cpu_memory_info(NULL, &free_bytes, &total_bytes);
     char bytes[TEXT_BYTES];
-    int threads = threads_usable();
+    int threads = threads_usable(0);
     text_add(out, "%s, %d thread%s, %s", model, threads, threads == 1 ? "" : "s",
              text_bytes(total_bytes, bytes));
     describe_features(out);
@@ -105,7 +116,7 @@ static enum status cpu_open(int index, int threads, struct device **device)
 {
     struct device *cpu = memory_new(1, sizeof *cpu);
     *cpu = (struct device){.backend = &cpu_backend, .index = index, .lanes = 1};
-    cpu->threads = threads > 0 ? threads : threads_usable();
+    cpu->threads = threads_usable(threads);
 #ifdef _OPENMP
     omp_set_dynamic(0);
     omp_set_num_threads(cpu->threads);
