@@ -318,6 +318,24 @@ static void test_layers(void **state)
     graph_free(&graph);
 }
 
+/* Each tensor can be counted, and their sum could not. */
+static void test_absurd_sums_are_refused(void **state)
+{
+    (void)state;
+    struct graph graph;
+    struct program program;
+    struct model_options images = {.classes = NET_CLASSES, .dropout = -1};
+    assert_int_equal(model_load_text(&images, "net",
+                                     "[input]\nsize = 40000\nchannels = 1\n[layers]\nbn = batchnorm input\n"
+                                     "l1..1500 = silu bn\npool = globalavgpool l1500\n"
+                                     "fc = linear pool units=5\n", &graph), OK);
+    for (int training = 0; training < 2; training++) {
+        struct lower_options options = {.batch = 1 << 20, .slices = 1, .training = training};
+        assert_int_equal(lower(&graph, &options, &program), NO_DEVICE);
+    }
+    graph_free(&graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_dtypes),
         cmocka_unit_test(test_casts),          cmocka_unit_test(test_lanes),
         cmocka_unit_test(test_dead_nodes),     cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_absurd_sums_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -196,6 +196,21 @@ static void *settings_for_loss(struct program *program, double label_smoothing)
     return (void *)settings;
 }
 
+/* Passes and planning add sizes up: a program beyond this, which no machine could run, is not for them. */
+#define BYTES_MAX (INT64_C(1) << 58)
+
+static enum status check_bytes(const struct program *program)
+{
+    int64_t left = BYTES_MAX;
+    for (int i = 0; i < program->value_count; i++) {
+        left -= program->values[i].bytes;
+        if (left < 0)
+            return fail(NO_DEVICE, "%s: the tensors of a batch of %d are over 2^58 bytes",
+                        program->graph->arch, program->batch);
+    }
+    return OK;
+}
+
 enum status lower(const struct graph *graph, const struct lower_options *options, struct program *program)
 {
     if (options->slices < 1 || options->batch < 1 || options->batch % options->slices != 0)
@@ -219,6 +234,7 @@ enum status lower(const struct graph *graph, const struct lower_options *options
     lower_saved(&built);
     built.first_backward = built.count;
     if (status == OK && built.training) backward(&built);
+    if (status == OK) status = check_bytes(&built);
     free(l.shapes);
     free(l.needed);
     free(l.param_values);

@@ -97,7 +97,7 @@ struct lower_options {
 /* Forward, loss, backward, gradient sums, update: the instructions of one step, in an order that
  * runs as it stands on one lane, dtypes as autocast decides. Running statistics are updated by
  * instructions after the optimizer's, which are left out when the step is skipped. USAGE when the
- * batch is not divisible by the slices. */
+ * batch is not divisible by the slices, NO_DEVICE when its size is absurd. */
 enum status lower(const struct graph *graph, const struct lower_options *options,
                   struct program *program);
 void program_free(struct program *program);
