@@ -130,8 +130,6 @@ static void cpu_close(struct device *device)
     free(device);
 }
 
-/* Fresh pages, zeroed by the system when first touched; large ranges ask for huge pages, which
- * spares most of the page faults and TLB misses of a first step. */
 /* The kernel promises memory that it has not, and ends whoever then uses it. Less is not worth asking for. */
 #define ASKED_LEAST ((size_t)1 << 30)
 
@@ -143,6 +141,8 @@ static bool is_there(size_t bytes)
     return available == 0 || bytes <= available;
 }
 
+/* Fresh pages, zeroed by the system when first touched; large ranges ask for huge pages, which
+ * spares most of the page faults and TLB misses of a first step. */
 static void *cpu_allocate(struct device *device, size_t bytes)
 {
     (void)device;
