@@ -17,16 +17,6 @@ pictures() { "$AMPTRAIN" -q -c pictures.ini "$@"; }
 pictures -o whole || exit 1
 pictures -o whole-packed -s data.format=packed -s data.train=all.pack || exit 1
 
-# says STATUS WORDS COMMAND...: it ends so, and says the words.
-says() {
-    wanted=$1 words=$2; shift 2
-    got=0
-    "$@" >out 2>err || got=$?
-    cat err
-    [ "$got" = "$wanted" ] || { echo "exit status $got, not $wanted"; return 1; }
-    grep -qF -e "$words" err || { echo "not said: $words"; return 1; }
-}
-
 ### While a run stands still in the midst of a read
 
 # paused READ COMMAND...: starts it, as $process, which stops itself before that read; it speaks into `spoken`.
