@@ -557,8 +557,8 @@ static void watch_crashes(void)
 }
 #endif
 
-/* Runs after the constructors of libraries. A program that cannot be made to fail ends with 77. */
-__attribute__((constructor)) static void begin(void)
+/* A program that cannot be made to fail ends with 77. */
+static void begin(void)
 {
     void *primed[4];
     const char *text = getenv("FAULT");
@@ -573,6 +573,16 @@ __attribute__((constructor)) static void begin(void)
         _exit(77);
     }
     fault.ready = true;
+}
+
+/* After all constructors: the program's own ones, too, can be a library's, as those of a static CUDA runtime. */
+int __real_main(int count, char **words);
+int __wrap_main(int count, char **words);
+
+HERE int __wrap_main(int count, char **words)
+{
+    begin();
+    return __real_main(count, words);
 }
 
 __attribute__((destructor)) static void end(void)

@@ -20,5 +20,5 @@ tests_test_feed_LDADD = $(LDADD) -lcmocka
 dist_check_SCRIPTS += tests/test_faults.sh
 noinst_PROGRAMS += tests/faulty
 tests_faulty_SOURCES = $(amptrain_SOURCES) tests/faults.c
-tests_faulty_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=pthread_create -Wl,--wrap=device_open
+tests_faulty_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=main -Wl,--wrap=pthread_create -Wl,--wrap=device_open
 dist_check_SCRIPTS += tests/test_losses.sh
