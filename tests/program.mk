@@ -1,6 +1,6 @@
 dist_check_SCRIPTS += tests/test_commands.sh tests/test_endurance.sh tests/test_folder.sh tests/test_gpu.sh tests/test_loading.sh tests/test_memory.sh tests/test_memory_map.sh tests/test_packing.sh tests/test_pictures.sh tests/test_resume.sh
 EXTRA_DIST += tests/tiny.sh
-dist_check_SCRIPTS += tests/test_health.sh tests/test_repeat.sh
+dist_check_SCRIPTS += tests/test_health.sh tests/test_refusals.sh tests/test_repeat.sh
 
 check_PROGRAMS += tests/test_traces
 tests_test_traces_SOURCES = tests/test_traces.c

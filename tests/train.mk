@@ -12,6 +12,10 @@ tests_test_records_LDADD = libtrain.a libbase.a -lcmocka
 tests_test_checkpoint_SOURCES = tests/test_checkpoint.c tests/caught.h $(PLACE)
 tests_test_checkpoint_LDADD = $(LDADD) -lcmocka
 
+check_PROGRAMS += tests/test_progress
+tests_test_progress_SOURCES = tests/test_progress.c
+tests_test_progress_LDADD = libtrain.a libbase.a -lm -lcmocka
+
 check_PROGRAMS += tests/test_golden
 tests_test_golden_SOURCES = tests/test_golden.c tests/caught.h tests/data_case.c tests/data_case.h
 tests_test_golden_LDADD = $(LDADD) -lcmocka

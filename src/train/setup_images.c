@@ -39,9 +39,7 @@ static enum status input_of_model(const struct setup *setup, int *size, int *cha
         .dropout = -1,
     };
     enum status status = OK;
-    if (options.arch && options.file)
-        status = fail(USAGE, "model.arch and model.file are both set: only one of them can be");
-    else if (!options.arch && !options.file)
+    if (!options.arch && !options.file)
         status =
             fail(USAGE, "model.arch is not set: which network? `amptrain models` lists the installed ones");
     else

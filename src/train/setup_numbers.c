@@ -50,8 +50,6 @@ static void set_scaling(struct setup *setup)
 static enum status check_scaling(const struct setup *setup)
 {
     const struct scaler_settings *scaling = &setup->scaling;
-    if (scaling->min_scale > scaling->max_scale)
-        return setup_refuse(setup, "amp", "min_scale", "is above amp.max_scale");
     if (scaling->dynamic &&
         (scaling->init_scale < scaling->min_scale || scaling->init_scale > scaling->max_scale))
         return setup_refuse(setup, "amp", "init_scale", "must be between amp.min_scale and amp.max_scale");

@@ -1,0 +1,31 @@
+#!/bin/sh
+# Configurations that cannot be: each is refused with the key and what is wrong about it.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+# refused WORDS OVERRIDE...
+refused() {
+    words=$1; shift
+    for override; do set -- "$@" -s "$override"; shift; done
+    ok "$words" says 2 "$words" "$AMPTRAIN" -q -c run.ini "$@"
+}
+
+refused "data.format is not set" data.format=
+refused "data.format: there is no 'xyzzy'" data.format=xyzzy
+refused "model.arch is not set" model.file=
+refused "model.arch and model.file are both given" model.arch=lenet5
+refused "data.val_fraction: data.val is set too" data.val_fraction=0.1 data.val=there
+refused "data.classes: the data have 10" data.classes=11
+refused "model.classes: 5 are too few: the data have 10" model.classes=5
+refused "augment.mean: 2 numbers for images of 1 channels" augment.mean=0.1,0.2
+refused "augment.jitter: takes three numbers or four" augment.jitter=0.1,0.2
+refused "augment.jitter: the hue turns by 0.5 at most" augment.jitter=0,0,0,0.9
+refused "optimizer.name: there is no 'xyzzy', only sgd, adam" optimizer.name=xyzzy
+refused "optimizer.nesterov: needs a momentum above 0" optimizer.nesterov=yes optimizer.momentum=0
+refused "amp.min_scale is above amp.max_scale" amp.min_scale=8 amp.max_scale=4
+refused "amp.init_scale: must be between amp.min_scale and amp.max_scale" amp.max_scale=1024
+refused "schedule.warmup: onecycle has its own warm-up" schedule.name=onecycle schedule.warmup=1
+"$top_builddir/tests/make_pictures" pictures
+refused "train.early_stop: there is no validation data to go by" train.early_stop=2 data.format=folder \
+    data.train=pictures model.classes=10 train.batch=4
+finish
