@@ -62,6 +62,12 @@ ok "the checkpoint may not be written: the run goes on" sh -c '
     "$AMPTRAIN" -q -c run.ini -o full 2>said; status=$?
     cat said; grep -q "the run goes on" said && test $status = 1'
 
+# One that cannot be written is said each time that it is due.
+ok "a checkpoint every microsecond: after each of 22 steps, and as the epoch ends" sh -c '
+    mkdir often && mkdir often/checkpoint-last.safetensors.tmp
+    "$AMPTRAIN" -q -c run.ini -o often -s train.epochs=1 -s checkpoint.every=1e-6s 2>said
+    cat said; test "$(grep -c "the run goes on" said)" = 23'
+
 json() { "$AMPTRAIN" "$@" --json >out.json && grep -q "$(cat pattern)" out.json; }
 echo '^{"images":359,"errors":[0-9]*,"top1":[0-9.]*,"top5":[0-9.]*,"loss":[0-9.]*}$' >pattern
 ok "eval --json" json eval -q -c run.ini --weights $last
@@ -104,6 +110,8 @@ ok "--check with data missing" says 3 "nowhere" "$AMPTRAIN" -c run.ini --check -
 ok "--print-config" sh -c '"$AMPTRAIN" -c run.ini --print-config | grep -q "^epochs = 4"'
 printf 'id,lower,upper,size\na,0,2,10\nb,1,3,20\nc,2,4,10\n' >spans.csv
 ok "plan --spans" sh -c '"$AMPTRAIN" plan --spans spans.csv | grep -q "^peak 30"'
+echo '^{"spans":\[{"id":"a","offset":[0-9]*},.*\],"peak":30,"live_bytes_bound":30,"seconds":[0-9.e-]*}$' >pattern
+ok "plan --spans --json" json plan --spans spans.csv
 ok "plan --spans, too little room" says 4 "capacity" "$AMPTRAIN" plan --spans spans.csv --capacity 29
 echo '^{"images_per_s":.*"start_seconds":[0-9.]*}$' >pattern
 ok "bench --json" json bench -q -c run.ini --steps 3

@@ -138,6 +138,24 @@ static void stops_at_the_capacity(void **state)
     assert_true(pack_spans(spans, 300, 1, 2 * bound, 60) <= 2 * bound);
 }
 
+/* Given a capacity that nothing fits into, all of the search runs: each table is packed soundly, no higher than
+ * in no time. */
+static void capacities_out_of_reach(void **state)
+{
+    (void)state;
+    struct span spans[600], at_once[600];
+    struct reason reason = {""};
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        int count = 150 * (1 + (int)seed);
+        random_spans(spans, count, 40 + seed, 100, 1000);
+        memcpy(at_once, spans, sizeof at_once);
+        int64_t bound = pack_bound(spans, count, 16);
+        int64_t peak = pack_spans(spans, count, 16, bound, 0.3);
+        if (!check_spans(spans, count, 16, peak, &reason)) fail_msg("%s", reason.text);
+        assert_true(peak <= pack_spans(at_once, count, 16, bound, 0));
+    }
+}
+
 /* Lifetimes of a network's training: what is saved forward and read backward nests like a stack,
  * gradients and workspaces come and go. */
 static int network_spans(struct span *spans, int layers)
@@ -454,6 +472,7 @@ int main(void)
         cmocka_unit_test(time_may_be_up_at_once),
         cmocka_unit_test(same_input_same_answer),
         cmocka_unit_test(stops_at_the_capacity),
+        cmocka_unit_test(capacities_out_of_reach),
         cmocka_unit_test(network_tables),
         cmocka_unit_test(sixty_thousand_blocks),
         cmocka_unit_test(judge_agrees_with_the_definition),

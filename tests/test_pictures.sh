@@ -27,6 +27,11 @@ ok "validation without some class is numbered as training is" sh -c '
     "$AMPTRAIN" eval -q -c pictures.ini --weights run/checkpoint-last.safetensors -o seen >/dev/null
     cat seen/confusion.csv
     grep -q "^\"apple\",0,0" seen/confusion.csv && ! grep -q "^\"pear\",0,0" seen/confusion.csv'
+ok "predict --json" sh -c '
+    "$AMPTRAIN" predict -q -c pictures.ini --weights run/checkpoint-last.safetensors --json pictures/*/*.png >out
+    cat out; number="[0-9.e-]*"
+    line="{\"image\":\"pictures/[^\"]*\",\"class\":\"[a-z]*\",\"index\":[0-9],\"probability\":$number}"
+    test "$(grep -cx "[[ ]$line[],]" out)" = "$(ls pictures/*/*.png | wc -l)"'
 ok "pictures that are too small are named" says 3 ".png: " pictures -s augment.crop=100
 ok "a crop above the resized side" says 2 "augment.resize" pictures -s augment.resize=20
 ok "a crop above the data's own size" says 2 "augment.crop" "$AMPTRAIN" -q -c run.ini -s augment.crop=32

@@ -133,7 +133,7 @@ static void save_and_go_on(struct run *run, const char *const *also)
     log_warning("the checkpoint was not written; the run goes on, the last good one is kept");
 }
 
-/* Whether a checkpoint is due when `ahead` more steps have been made. */
+/* Whether a checkpoint is due in the midst of an epoch, when `ahead` more steps have been made. */
 static bool step_checkpoint_due(const struct run *run, int ahead)
 {
     const struct field_every *every = &run->setup->settings->checkpoint.every;
@@ -144,9 +144,7 @@ static bool step_checkpoint_due(const struct run *run, int ahead)
     case UNIT_SECONDS:
         return ahead == 0 && clock_seconds() - run->saved >= every->amount;
     case UNIT_EPOCHS:
-        if (every->amount >= 1) return false;
-        return fmod((double)(run->position.batch + ahead),
-                    fmax(1, round(every->amount * (double)run->setup->steps_per_epoch))) < 1;
+        return false;
     }
     return false;
 }
