@@ -163,6 +163,19 @@ timed() {
 ok "max_time, again and again" timed
 ok "... ends in the same bits and lines" same whole timed
 
+# How images are read and memory is saved may change from one process to the next.
+otherwise() {
+    train otherwise -s run.max_steps=20 &&
+        train otherwise -r -s run.max_steps=40 -s loader.workers=1 -s loader.prefetch=5 -s loader.cache=none \
+            -s memory.strategy=recompute &&
+        mv otherwise elsewhere &&
+        train elsewhere -r -s run.name=x -s run.output=elsewhere -s loader.cache=host -s loader.cache_limit=1M \
+            -s memory.limit=1G
+}
+ok "with other threads, caches and limits of memory" otherwise
+ok "... ends in the same bits and lines" same whole elsewhere
+exits "with another batch it does not" 2 train elsewhere -r -s train.batch=32
+
 # Every optimizer has a state of its own, every schedule and precision another course.
 combine() {
     tried=0
