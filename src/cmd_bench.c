@@ -153,7 +153,7 @@ static enum status bench_open(struct cmd *cmd, struct bench *bench)
     TRY(cmd_setup(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->setup));
     TRY(setup_device(&bench->setup));
     TRY(setup_store(&bench->setup, true, &bench->store));
-    TRY(step_open(&bench->setup, STEP_TRAINING, &bench->store, NULL, &bench->step));
+    TRY(step_open(&bench->setup, STEP_TRAINING, &bench->store, &bench->step));
     struct step_bytes bytes =
         step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);
     TRY(step_check_limit(&bench->setup, &bytes));

@@ -17,7 +17,10 @@ static enum status run(struct cmd *cmd)
     struct setup setup;
     TRY(cmd_setup(cmd, DATA_TRAIN | DATA_VAL, NULL, &setup));
     char *output = output_of(cmd);
-    struct run_options options = {output, cmd->resume, cmd->resume_file, cmd->quiet};
+    struct run_options options = {
+        .output = output, .resume = cmd->resume, .resume_file = cmd->resume_file, .quiet = cmd->quiet,
+        .config = cmd->config, .sets = cmd->sets, .set_count = cmd->set_count,
+    };
     enum status status = train(&setup, &options);
     free(output);
     setup_close(&setup);

@@ -49,7 +49,7 @@ static enum status open_network(const char *path, struct trained *trained)
     TRY(store_open(setup->device, &setup->graph, &options, &trained->store));
     TRY(store_init(&trained->store, 0));
     TRY(weights_load(path, false, &trained->store));
-    return step_open(setup, STEP_EVALUATION, &trained->store, NULL, &trained->step);
+    return step_open(setup, STEP_EVALUATION, &trained->store, &trained->step);
 }
 
 enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained)

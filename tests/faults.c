@@ -7,7 +7,10 @@
  *                           stall: it takes an hour
  *                           pause: before it the process stops itself (SIGSTOP)
  *                           kill: the process is killed before it
- *   FAULT_COUNTS=FILE       at the end, how many calls of each kind there were: one a line
+ *   FAULT_ROOM=BYTES[@K]    the device has no more memory than this (from the K-th call for it on, when
+ *                           another process has taken the rest)
+ *   FAULT_COUNTS=FILE       at the end, how many calls of each kind there were: one a line; and how many bytes
+ *                           of the device's memory were not given back
  *   FAULT_FIRED=FILE        when the first call fails, whose it was, and where the process crashes, in whose
  *                           code: "fault" or "crash", "amptrain" or a library, and the place in it
  *   FAULT_TRACE=yes         and the stack, on standard error
@@ -70,6 +73,9 @@ static struct {
     int error;                 /* 0: what follows, or short */
     bool stall, pause, kill, on;
     const char *counts;
+    size_t room;               /* of the device; 0: as it is */
+    long room_from;            /* the call from which on that holds */
+    atomic_size_t held;        /* of it */
     long fired;                /* a descriptor that is not the program's */
     bool trace;
     atomic_long calls[KIND_COUNT];
@@ -287,9 +293,29 @@ static struct {
     struct device_backend table;
 } faulty;
 
+HERE static bool is_tight(void)
+{
+    return fault.room > 0 && atomic_load(&fault.calls[KIND_ROOM]) >= fault.room_from;
+}
+
 HERE static void *faulty_allocate(struct device *device, size_t bytes)
 {
-    return strikes(KIND_ROOM) ? NULL : faulty.real->allocate(device, bytes);
+    if (strikes(KIND_ROOM) || (is_tight() && fault.held + bytes > fault.room)) return NULL;
+    void *memory = faulty.real->allocate(device, bytes);
+    if (memory) fault.held += bytes;
+    return memory;
+}
+
+HERE static void faulty_release(struct device *device, void *memory, size_t bytes)
+{
+    if (memory) fault.held -= bytes;
+    faulty.real->release(device, memory, bytes);
+}
+
+HERE static void faulty_memory_info(struct device *device, size_t *free_bytes, size_t *total_bytes)
+{
+    faulty.real->memory_info(device, free_bytes, total_bytes);
+    if (is_tight()) *free_bytes = fault.held < fault.room ? fault.room - fault.held : 0;
 }
 
 HERE static void *faulty_host_allocate(struct device *device, size_t bytes)
@@ -355,6 +381,8 @@ enum status __wrap_device_open(const char *which, int threads, struct device **d
     faulty.real = (*device)->backend;
     faulty.table = *faulty.real;
     faulty.table.allocate = faulty_allocate;
+    faulty.table.release = faulty_release;
+    faulty.table.memory_info = faulty_memory_info;
     faulty.table.host_allocate = faulty_host_allocate;
     faulty.table.upload = faulty_upload;
     faulty.table.download = faulty_download;
@@ -511,7 +539,7 @@ static const struct {
 
 static void refuse(const char *text)
 {
-    fprintf(stderr, "faults: FAULT=%s is not KIND:K:HOW[:on]\n", text);
+    fprintf(stderr, "faults: '%s' is neither KIND:K:HOW[:on] nor BYTES[@K]\n", text);
     _exit(99);
 }
 
@@ -530,6 +558,11 @@ static void parse(const char *text)
     fault.on = strcmp(text + end, ":on") == 0;
     bool known = fault.error || fault.stall || fault.pause || fault.kill || strcmp(how, "short") == 0;
     if (fault.kind == KIND_NONE || !known || fault.at < 1 || (text[end] && !fault.on)) refuse(text);
+}
+
+static void parse_room(const char *text)
+{
+    if (sscanf(text, "%zu@%ld", &fault.room, &fault.room_from) < 1) refuse(text);
 }
 
 /* Far from the descriptors that the program is given. */
@@ -568,6 +601,7 @@ static void begin(void)
     open_fired(getenv("FAULT_FIRED"));
     watch_crashes();
     if (text) parse(text);
+    if (getenv("FAULT_ROOM")) parse_room(getenv("FAULT_ROOM"));
     if (!catch_calls()) {
         fprintf(stderr, "faults: no system calls can be caught here\n");
         _exit(77);
@@ -595,5 +629,7 @@ __attribute__((destructor)) static void end(void)
         snprintf(line, sizeof line, "%s %ld\n", kind_name[i], atomic_load(&fault.calls[i]));
         put(file, line);
     }
+    snprintf(line, sizeof line, "held %zu\n", (size_t)fault.held);
+    put(file, line);
     call_kernel(SYS_close, file, 0, 0, 0, 0, 0);
 }

@@ -17,7 +17,7 @@ tests_test_feed_SOURCES = tests/test_feed.c src/bench_feed.c
 tests_test_feed_LDADD = $(LDADD) -lcmocka
 
 # The program, all of it, with calls that can be made to fail: of the C library, the kernel and the device.
-dist_check_SCRIPTS += tests/test_faults.sh
+dist_check_SCRIPTS += tests/test_faults.sh tests/test_ladder.sh
 noinst_PROGRAMS += tests/faulty
 tests_faulty_SOURCES = $(amptrain_SOURCES) tests/faults.c
 tests_faulty_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=main -Wl,--wrap=pthread_create -Wl,--wrap=device_open

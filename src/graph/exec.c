@@ -37,63 +37,98 @@ void *exec_address(const struct exec *exec, const struct slot *slot, int id)
 
 /* Memory. */
 
-static enum status device_memory(struct exec *exec, int64_t bytes, const char *what, void *memory)
+/* In words, with a table of who holds what. */
+static void describe_shortage(const struct exec *exec, int64_t bytes, const char *what, struct text *words)
+{
+    char needs[TEXT_BYTES], has[TEXT_BYTES];
+    size_t left, total;
+    struct text holdings = {0};
+    exec->device->backend->memory_info(exec->device, &left, &total);
+    device_holdings(exec->device, &holdings);
+    text_add(words, "a batch of %d needs %s of %s, but the device has only %s free; a smaller batch needs less%s%s",
+             exec->program->batch, text_bytes((uint64_t)bytes, needs), what, text_bytes(left, has),
+             holdings.data ? "; it holds\n" : "", holdings.data ? holdings.data : "");
+    text_free(&holdings);
+}
+
+static enum status device_memory(struct exec *exec, int64_t bytes, const char *what, struct text *shortage,
+                                 void *memory)
 {
     void *taken = device_allocate(exec->device, (size_t)bytes, what);
     if (taken) {
         *(void **)memory = taken;
         return OK;
     }
-    char needs[TEXT_BYTES], has[TEXT_BYTES];
-    size_t left, total;
-    struct text holdings = {0};
-    exec->device->backend->memory_info(exec->device, &left, &total);
-    device_holdings(exec->device, &holdings);
-    fail(NO_DEVICE, "a batch of %d needs %s of %s, but the device has only %s free; a smaller batch "
-         "needs less%s%s", exec->program->batch, text_bytes((uint64_t)bytes, needs), what,
-         text_bytes(left, has), holdings.data ? "; it holds\n" : "", holdings.data ? holdings.data : "");
-    text_free(&holdings);
+    struct text words = {0};
+    describe_shortage(exec, bytes, what, shortage ? shortage : &words);
+    if (words.data) fail(NO_DEVICE, "%s", words.data);
+    text_free(&words);
     return NO_DEVICE;
 }
 
-static enum status host_memory(struct exec *exec, int64_t bytes, void *memory)
+static enum status host_memory(struct exec *exec, int64_t bytes, struct text *shortage, void *memory)
 {
+    static const char words[] = "no host memory for what a step exchanges with the device";
     void *taken = exec->device->backend->host_allocate(exec->device, (size_t)bytes);
-    if (!taken) return fail(NO_DEVICE, "no host memory for what a step exchanges with the device");
-    *(void **)memory = taken;
-    return OK;
+    if (taken) {
+        *(void **)memory = taken;
+        return OK;
+    }
+    if (!shortage) return fail(NO_DEVICE, "%s", words);
+    text_add(shortage, "%s", words);
+    return NO_DEVICE;
 }
 
-static enum status slot_open(struct exec *exec, struct slot *slot)
+static bool borrow_batch(struct slot *slot, const struct program *program, const struct exec *lender, int index)
+{
+    if (!lender || lender->program->images_bytes < program->images_bytes ||
+        lender->program->targets_bytes < program->targets_bytes)
+        return false;
+    slot->images = lender->slots[index].images;
+    slot->labels = lender->slots[index].labels;
+    return slot->borrowed = true;
+}
+
+static enum status slot_open(struct exec *exec, int index, const struct exec_memory *memory)
 {
     const struct program *program = exec->program;
-    TRY(host_memory(exec, sizeof *slot->exchange, &slot->exchange));
+    struct slot *slot = &exec->slots[index];
+    struct text *shortage = memory->shortage;
+    TRY(host_memory(exec, sizeof *slot->exchange, shortage, &slot->exchange));
     *slot->exchange = (struct exchange){.scale = 1};
     if (!exec->device->waits) {
         slot->results = exec->results;
         return OK;
     }
-    TRY(host_memory(exec, program->results_bytes, &slot->results));
-    TRY(device_memory(exec, program->images_bytes, "images", &slot->images));
-    return device_memory(exec, program->targets_bytes, "labels", &slot->labels);
+    TRY(host_memory(exec, program->results_bytes, shortage, &slot->results));
+    if (borrow_batch(slot, program, memory->lender, index)) return OK;
+    TRY(device_memory(exec, program->images_bytes, "images", shortage, &slot->images));
+    return device_memory(exec, program->targets_bytes, "labels", shortage, &slot->labels);
 }
 
-static enum status memory_open(struct exec *exec)
+static enum status arena_open(struct exec *exec, const struct exec_memory *memory)
 {
-    const struct exec_options *options = &exec->options;
-    TRY(device_memory(exec, exec->program->results_bytes, "results", &exec->results));
-    TRY(device_memory(exec, sizeof *exec->scale, "numbers", &exec->scale));
+    int64_t bytes = exec->plan.arena_bytes;
+    if (memory->lender && memory->lender->arena_bytes >= bytes) {
+        exec->arena = memory->lender->arena;
+        return OK;
+    }
+    if (bytes < memory->arena_least) bytes = memory->arena_least;
+    TRY(device_memory(exec, bytes, "working memory", memory->shortage, &exec->arena));
+    exec->arena_bytes = bytes;
+    return OK;
+}
+
+static enum status memory_open(struct exec *exec, const struct exec_memory *memory)
+{
+    struct text *shortage = memory->shortage;
+    TRY(device_memory(exec, exec->program->results_bytes, "results", shortage, &exec->results));
+    TRY(device_memory(exec, sizeof *exec->scale, "numbers", shortage, &exec->scale));
     float one = 1;
     TRY(exec->device->backend->upload(exec->device, 0, exec->scale, &one, sizeof one));
     TRY(exec->device->backend->finish(exec->device));
-    for (int s = 0; s < exec->depth; s++) TRY(slot_open(exec, &exec->slots[s]));
-    if (options->arena && options->arena_bytes >= exec->plan.arena_bytes) {
-        exec->arena = options->arena;
-        return OK;
-    }
-    TRY(device_memory(exec, exec->plan.arena_bytes, "working memory", &exec->arena));
-    exec->arena_bytes = exec->plan.arena_bytes;
-    return OK;
+    for (int s = 0; s < exec->depth; s++) TRY(slot_open(exec, s, memory));
+    return arena_open(exec, memory);
 }
 
 static enum status exec_make(struct exec *exec)
@@ -106,12 +141,10 @@ static enum status exec_make(struct exec *exec)
     TRY(engines_prepare(exec->program, &engines, &exec->engines));
     TRY(plan_make(exec->program, !options->separate, options->plan_seconds, &exec->plan));
     exec->planned = true;
-    TRY(memory_open(exec));
-    steps_open(exec);
-    return exec->program->training ? update_open(exec) : OK;
+    return OK;
 }
 
-enum status exec_open(struct program *program, const struct exec_options *options, struct exec **exec)
+enum status exec_prepare(struct program *program, const struct exec_options *options, struct exec **exec)
 {
     struct exec *made = memory_new(1, sizeof *made);
     made->options = *options;
@@ -124,13 +157,30 @@ enum status exec_open(struct program *program, const struct exec_options *option
     return status;
 }
 
+enum status exec_place(struct exec *exec, const struct exec_memory *memory)
+{
+    TRY(memory_open(exec, memory));
+    steps_open(exec);
+    return exec->program->training ? update_open(exec) : OK;
+}
+
+enum status exec_open(struct program *program, const struct exec_options *options, struct exec **exec)
+{
+    struct exec *made;
+    TRY(exec_prepare(program, options, &made));
+    enum status status = exec_place(made, &(struct exec_memory){0});
+    if (status != OK) exec_close(made);
+    else *exec = made;
+    return status;
+}
+
 static void slot_close(struct exec *exec, struct slot *slot)
 {
     const struct device_backend *backend = exec->device->backend;
     const struct program *program = exec->program;
     if (slot->recording) backend->forget(slot->recording);
-    if (slot->images) device_release(exec->device, slot->images, (size_t)program->images_bytes);
-    if (slot->labels) device_release(exec->device, slot->labels, (size_t)program->targets_bytes);
+    if (slot->images && !slot->borrowed) device_release(exec->device, slot->images, (size_t)program->images_bytes);
+    if (slot->labels && !slot->borrowed) device_release(exec->device, slot->labels, (size_t)program->targets_bytes);
     if (slot->results && slot->results != exec->results)
         backend->host_release(exec->device, slot->results, (size_t)program->results_bytes);
     if (slot->exchange) backend->host_release(exec->device, slot->exchange, sizeof *slot->exchange);

@@ -18,23 +18,32 @@ struct exec_options {
     uint64_t seed;                                   /* dropout */
     bool reference;                                  /* run every op's reference code (tests) */
     bool separate;                                   /* every tensor its own memory (tests) */
-    void *arena;                                     /* another exec's, to be shared when it is large
-                                                        enough for this program; NULL: own */
-    int64_t arena_bytes;                             /* of `arena` */
     double plan_seconds;                             /* packing time, at most; 0: a default */
 };
 
 struct exec;
 
-/* Prepares engines, plans and takes memory. The program and graph must outlive it, and so must an
- * exec whose arena it shares. A store that no training has touched gets its loss scale here. Runs
- * happen on the thread that opened the device, whose OpenMP threads are set. NO_DEVICE when memory
- * does not suffice. */
+/* Where an exec's memory comes from. */
+struct exec_memory {
+    const struct exec *lender;   /* that never runs at the same time: its arena is shared where that is large
+                                  * enough, and so are its places for batches; NULL: none */
+    int64_t arena_least;         /* an own arena is not smaller, for others to share */
+    struct text *shortage;       /* says what the device has no memory for, which is then not reported: the
+                                  * caller may know what to do; NULL: it is reported */
+};
+
+/* Prepares engines and plans; then takes memory, once. The program and graph must outlive it, and so must an
+ * exec whose arena it shares. A store that no training has touched gets its loss scale when memory is taken.
+ * Runs happen on the thread that opened the device, whose OpenMP threads are set. NO_DEVICE when memory does
+ * not suffice. */
+enum status exec_prepare(struct program *program, const struct exec_options *options, struct exec **exec);
+enum status exec_place(struct exec *exec, const struct exec_memory *memory);
+/* Both, with an arena of its own. */
 enum status exec_open(struct program *program, const struct exec_options *options, struct exec **exec);
-void exec_close(struct exec *exec);
+void exec_close(struct exec *exec);      /* also one that is only prepared */
 const struct plan *exec_plan(const struct exec *exec);
 void *exec_arena(const struct exec *exec);
-int64_t exec_arena_bytes(const struct exec *exec);     /* of its own range; 0 when it shares another's */
+int64_t exec_arena_bytes(const struct exec *exec);     /* of its own; 0 when it shares another's */
 
 /* A run over a batch in host memory laid out as the program says (images [batch,h,w,c] in
  * program->storage; labels as its value says: int32, or fp32 targets), in two parts. Training: counts a step, runs forward

@@ -32,6 +32,7 @@ struct exchange {
 /* What belongs to one run from its start until it is collected and read. */
 struct slot {
     void *images, *labels;               /* the batch in device memory; NULL where it is read in place */
+    bool borrowed;                       /* those are another exec's */
     struct exec_batch batch;             /* where it lies in host memory */
     void *results;                       /* host memory; the exec's own where the device writes there */
     struct exchange *exchange;

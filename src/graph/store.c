@@ -78,10 +78,12 @@ enum status store_open(struct device *device, const struct graph *graph, const s
     size_t bytes = (size_t)opened.layout.bytes;
     opened.memory = device_allocate(device, bytes, "parameters and optimizer state");
     if (!opened.memory) {
-        char text[TEXT_BYTES];
+        char needs[TEXT_BYTES], has[TEXT_BYTES];
+        size_t left, total;
+        device->backend->memory_info(device, &left, &total);
         store_layout_free(&opened.layout);
-        return fail(NO_DEVICE, "parameters and optimizer state need %s, which the device does not have",
-                    text_bytes(bytes, text));
+        return fail(NO_DEVICE, "parameters and optimizer state need %s, but the device has only %s free",
+                    text_bytes(bytes, needs), text_bytes(left, has));
     }
     enum status status = device->backend->fill_zero(device, 0, opened.memory, bytes);
     if (status == OK) status = device->backend->finish(device);

@@ -9,6 +9,7 @@
 #include "base/watch.h"
 #include "train/clock.h"
 #include "train/durable.h"
+#include "train/programs.h"
 
 static struct checkpoint_source source_of(const struct run *run, const char *engines)
 {
@@ -105,21 +106,6 @@ static enum status open_records(struct run *run)
     return events_open(run->folder.path, run->state.step, &run->events);
 }
 
-static enum status open_programs(struct run *run)
-{
-    TRY(step_open(run->setup, STEP_TRAINING, &run->store, NULL, &run->training));
-    if (run->setup->settings->run.verify_every > 0 && !exec_can_repeat(run->training.exec))
-        return setup_refuse(run->setup, "run", "verify_every", "is not available on CUDA yet");
-    if (run->setup->val.dataset)
-        TRY(step_open(run->setup, STEP_EVALUATION, &run->store, &run->training, &run->evaluation));
-    run->bytes = step_bytes(run->setup, &run->training.program, exec_plan(run->training.exec),
-                            run->store.layout.bytes);
-    bool own = run->evaluation.exec && exec_arena(run->evaluation.exec) != exec_arena(run->training.exec);
-    if (own) run->bytes.total += exec_arena_bytes(run->evaluation.exec);
-    run->state = *exec_state(run->training.exec);
-    return step_check_limit(run->setup, &run->bytes);
-}
-
 static enum status open_all(struct run *run, const struct run_options *options)
 {
     struct setup *setup = run->setup;
@@ -129,7 +115,7 @@ static enum status open_all(struct run *run, const struct run_options *options)
     TRY(store_read_state(&run->store, &run->state));
     run->position.seed = setup->settings->run.seed;
     TRY(resume(run, options));
-    TRY(open_programs(run));
+    TRY(programs_open(run));
     setup_open_caches(setup);
     TRY(setup_loader(setup, &setup->train, true, &run->loader));
     /* From here on the folder's run is the one that goes on from there, whatever was last in it. */
@@ -142,6 +128,7 @@ enum status run_open(struct setup *setup, const struct run_options *options, str
     double now = clock_seconds();
     *run = (struct run){
         .setup = setup,
+        .options = options,
         .folder = {.lock = -1},
         .began = now,
         .saved = now,
@@ -168,8 +155,7 @@ void run_close(struct run *run)
     for (int i = 0; i < run->flying; i++) loader_return(run->loader, run->flights[i].batch);
     run->flying = 0;
     if (run->loader) loader_close(run->loader);
-    step_close(&run->evaluation);
-    step_close(&run->training);
+    programs_close(run);
     if (run->store.memory) store_close(&run->store);
     folder_close(&run->folder);
     health_close(&run->health);

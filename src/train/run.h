@@ -15,6 +15,9 @@ struct run_options {
     bool resume;                 /* from the newest good checkpoint there ... */
     const char *resume_file;     /* ... or from this one */
     bool quiet;
+    const char *config;          /* the configuration's file, to be read again on request; NULL: none */
+    const char *const *sets;     /* and what was set over it */
+    int set_count;
 };
 
 /* A step that is queued on the device and not collected. */
@@ -26,6 +29,7 @@ struct flight {
 
 struct run {
     struct setup *setup;
+    const struct run_options *options;
     struct folder folder;
     struct store store;
     struct step training, evaluation;   /* evaluation.exec NULL: nothing to evaluate on */

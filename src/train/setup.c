@@ -85,6 +85,12 @@ int setup_lanes(const struct setup *setup)
     return setup_device_kind(setup) == DEVICE_CUDA ? 2 : 1;
 }
 
+int64_t setup_limit(const struct setup *setup)
+{
+    int64_t limit = setup->settings->memory.limit;
+    return limit == 0 || (setup->left > 0 && setup->left < limit) ? setup->left : limit;
+}
+
 /* One thread for every processor that this process may use: decoding and computing take turns. */
 static int workers_of(const struct settings *settings)
 {

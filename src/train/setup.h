@@ -60,6 +60,7 @@ struct setup {
     int64_t steps_per_epoch;
     struct device *device;            /* NULL until setup_device */
     struct cache *cache;              /* of the device's memory; NULL: it has none */
+    int64_t left;                     /* the device turned out to have no more than this for the run; 0: not known */
 };
 
 /* Opens data, builds the network and works out every number; touches no device. Defaults that
@@ -74,6 +75,9 @@ enum status setup_device(struct setup *setup);
  * this build has code for it. */
 enum device_kind setup_device_kind(const struct setup *setup);
 int setup_lanes(const struct setup *setup);
+
+/* The most device memory that the run may take: memory.limit, or less where the device has less; 0: no limit. */
+int64_t setup_limit(const struct setup *setup);
 
 /* For what looks at images more than once: has the loaders opened from now on keep them, as loader.cache
  * says. */

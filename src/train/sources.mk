@@ -25,6 +25,8 @@ libtrain_a_SOURCES = \
 	src/train/places.h \
 	src/train/position.c \
 	src/train/position.h \
+	src/train/programs.c \
+	src/train/programs.h \
 	src/train/progress.c \
 	src/train/progress.h \
 	src/train/report.c \

@@ -49,8 +49,7 @@ enum status step_program(const struct setup *setup, enum step_kind kind, struct 
     return status;
 }
 
-enum status step_open(const struct setup *setup, enum step_kind kind, struct store *store,
-                      const struct step *beside, struct step *step)
+enum status step_prepare(const struct setup *setup, enum step_kind kind, struct store *store, struct step *step)
 {
     struct step opened = {0};
     TRY(step_program(setup, kind, &opened.program));
@@ -66,10 +65,16 @@ enum status step_open(const struct setup *setup, enum step_kind kind, struct sto
         .deterministic = setup->settings->run.deterministic,
         .stop_at = setup->settings->train.on_nan == ON_NAN_STOP ? step_stuck(setup) : 0,
         .seed = (uint64_t)setup->settings->run.seed,
-        .arena = beside && beside->exec ? exec_arena(beside->exec) : NULL,
-        .arena_bytes = beside && beside->exec ? exec_arena_bytes(beside->exec) : 0,
     };
-    enum status status = exec_open(&step->program, &options, &step->exec);
+    enum status status = exec_prepare(&step->program, &options, &step->exec);
+    if (status != OK) step_close(step);
+    return status;
+}
+
+enum status step_open(const struct setup *setup, enum step_kind kind, struct store *store, struct step *step)
+{
+    TRY(step_prepare(setup, kind, store, step));
+    enum status status = exec_place(step->exec, &(struct exec_memory){0});
     if (status != OK) step_close(step);
     return status;
 }
@@ -109,9 +114,12 @@ int64_t step_store_bytes(const struct setup *setup)
 
 enum status step_check_limit(const struct setup *setup, const struct step_bytes *bytes)
 {
-    int64_t limit = setup->settings->memory.limit;
+    int64_t limit = setup_limit(setup);
     if (limit == 0 || bytes->total <= limit) return OK;
     char has[TEXT_BYTES], needs[TEXT_BYTES];
+    if (limit == setup->left)
+        return fail(NO_DEVICE, "the device has only %s left for this run, %s are needed; a smaller train.batch "
+                    "needs less", text_bytes((uint64_t)limit, has), text_bytes((uint64_t)bytes->total, needs));
     return fail(NO_DEVICE,
                 "%s: memory.limit: %s is not enough, %s are needed; a smaller train.batch needs less",
                 settings_where(setup->settings, "memory", "limit"), text_bytes((uint64_t)limit, has),

@@ -16,10 +16,10 @@ struct step {
     struct exec *exec;
 };
 
-/* The device is setup's; the store belongs to setup's graph. `beside`: a step that never runs at
- * the same time and lends its arena if that is large enough; NULL: none. */
-enum status step_open(const struct setup *setup, enum step_kind kind, struct store *store,
-                      const struct step *beside, struct step *step);
+/* The device is setup's; the store belongs to setup's graph. A step that is prepared is planned and has no
+ * memory yet: exec_place. */
+enum status step_prepare(const struct setup *setup, enum step_kind kind, struct store *store, struct step *step);
+enum status step_open(const struct setup *setup, enum step_kind kind, struct store *store, struct step *step);
 void step_close(struct step *step);          /* accepts a zeroed struct */
 
 /* Overflows in a row, with the loss scale at its floor, that are said aloud; train.on_nan=stop ends the run then. */
@@ -39,7 +39,7 @@ struct step_bytes step_bytes(const struct setup *setup, const struct program *pr
 /* What the store of a training run takes. */
 int64_t step_store_bytes(const struct setup *setup);
 
-/* NO_DEVICE if that is more than memory.limit. */
+/* NO_DEVICE if that is more than setup_limit. */
 enum status step_check_limit(const struct setup *setup, const struct step_bytes *bytes);
 
 #endif

@@ -175,7 +175,7 @@ static enum status within_limit(struct fitting *f)
     const struct plan nothing = {0};
     TRY(engines_prepare(f->program, &options, &f->engines));
     struct step_bytes rest = step_bytes(setup, f->program, &nothing, step_store_bytes(setup));
-    f->room = setup->settings->memory.limit - rest.total;
+    f->room = setup_limit(setup) - rest.total;
     enum status status = fit(f);
     if (status == OK) status = make_best(f);
     engines_release(&f->engines);
@@ -188,7 +188,7 @@ enum status strategy_apply(const struct setup *setup, struct program *program)
     size_t count = (size_t)program->count;
     f.remake = memory_new(count, sizeof *f.remake);
     f.best.remake = memory_new(count, sizeof *f.best.remake);
-    enum status status = setup->settings->memory.limit > 0 ? within_limit(&f) : without_limit(&f);
+    enum status status = setup_limit(setup) > 0 ? within_limit(&f) : without_limit(&f);
     free(f.remake);
     free(f.best.remake);
     free(f.best.places);

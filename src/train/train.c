@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "train/clock.h"
 #include "train/durable.h"
+#include "train/programs.h"
 #include "train/report.h"
 #include "train/signals.h"
 
@@ -297,7 +298,10 @@ static enum status obey(struct run *run)
         while (run->flying > 0) TRY(collect(run));
         save_and_go_on(run, NULL);
     }
-    if (asked) log_info("checkpoint on request after step %lld", (long long)run->state.step);
+    if (asked) {
+        log_info("checkpoint on request after step %lld", (long long)run->state.step);
+        TRY(programs_reread(run));
+    }
     if (signals_status()) report_status(run);
     return OK;
 }
