@@ -7,6 +7,7 @@
 #   start               seconds to the first step of ResNet-50, without and with remembered choices
 #   resnet50-fp16 resnet50-bf16 resnet50-tf32 resnet50-fp32 (resnet50: all four)
 #   resnet18 mobilenet vgg16 densenet lenet5 (others: these five)
+#   limits [MODEL:BATCH...]  the step under less and less device memory, fp16 (resnet50:256)
 #   exact               errors of the supplied ResNet-20 on CIFAR-10's test images      (needs AMPTRAIN_DATA)
 #   cifar [PRECISION...]  conf/cifar10.ini: accuracy, seconds; must be the last part    (needs AMPTRAIN_DATA)
 #   table               only the table
@@ -248,6 +249,34 @@ part_start() {
     done
 }
 
+# The step with all that memory buys, with nothing made again, and in ever less: of ResNet-50 in what PyTorch's
+# users have asked for, of others in shares of what nothing made again takes.
+part_limits() {
+    for network in ${*:-resnet50:256}; do
+        model=${network%:*} batch=${network#*:}
+        config "$model" "$batch" fp16 224 1000 0.001 >"$work/bench.ini"
+        limited() {
+            "$amptrain" plan -c "$work/bench.ini" -s "$2" >"$work/out" 2>&1 ||
+                { say "limit/$network $1: $(tail -n 1 "$work/out")"; return; }
+            figure "limit/$network" "$1" "$amptrain" bench -c "$work/bench.ini" --json --warmup 10 \
+                --steps "${LIMIT_STEPS:-60}" -s "$2"
+        }
+        limited unlimited memory.limit=auto
+        limited keep memory.strategy=keep
+        whole=$(number device_peak_bytes <"$work/json")
+        for share in 0.80 0.65 0.50 0.40; do
+            bytes=$(awk -v w="${whole:-0}" -v s=$share 'BEGIN { printf "%d", w * s }')
+            case $network$share in
+                resnet50:2560.80) bytes=7838315315 ;;   # 7.3 GiB
+                resnet50:2560.65) bytes=6227702579 ;;   # 5.8
+                resnet50:2560.50) bytes=4724464025 ;;   # 4.4
+                resnet50:2560.40) bytes=3865470566 ;;   # 3.6
+            esac
+            limited "$(awk -v b="$bytes" 'BEGIN { printf "%.2fGiB", b / 1073741824 }')" memory.limit="$bytes"
+        done
+    done
+}
+
 part_exact() {
     [ -d "$data/cifar10" ] || { say "exact: needs AMPTRAIN_DATA"; return; }
     for precision in fp32 tf32 fp16 bf16; do
@@ -302,6 +331,7 @@ print_table() {
     function ratio(a, b) { return a + 0 > 0 && b + 0 > 0 ? sprintf("%.2f", a / b) : "-" }
     {
         if (!(($1) in seen)) { seen[$1] = 1; kinds[++count] = $1 }
+        if (!(($1, $2) in row)) { row[$1, $2] = 1; rows[$1] = rows[$1] " " $2 }
         for (i = 3; i <= NF; i++) { split($i, pair, "="); v[$1, $2, pair[1]] = pair[2] }
     }
     END {
@@ -326,6 +356,15 @@ print_table() {
             if (part[1] == "start")
                 printf "start, %s: first step after %.2f s, with remembered choices after %.2f s\n", part[2],
                     value(k, "first", "start_seconds"), value(k, "second", "start_seconds")
+            if (part[1] == "limit") {
+                n = split(rows[k], who, " "); best = value(k, "unlimited", "images_per_s")
+                for (m = 1; m <= n; m++) {
+                    now = value(k, who[m], "images_per_s")
+                    printf "%s, fp16, %s: %.0f images/s, %.1f %% less; %s GiB, reserved %s\n", part[2], who[m],
+                        now, best ? 100 * (1 - now / best) : 0, gib(value(k, who[m], "device_peak_bytes")),
+                        gib(value(k, who[m], "reserved_bytes"))
+                }
+            }
             if (part[1] == "exact")
                 printf "ResNet-20 on CIFAR-10, %s: %s errors\n", part[2], value(k, "amptrain", "errors")
             if (part[1] == "cifar")
@@ -352,13 +391,13 @@ heading() {
 
 ### What was asked for
 
-[ $# -gt 0 ] || set -- tests sanitize trace start resnet50 others exact cifar
+[ $# -gt 0 ] || set -- tests sanitize trace start resnet50 others limits exact cifar
 while [ $# -gt 0 ]; do
     part=$1; shift
     case $part in
-        tests|cifar)
+        tests|cifar|limits)
             case ${1:-} in
-                test_*|fp*|bf16|tf32) "part_$part" "$@"; set -- ;;
+                test_*|fp*|bf16|tf32|*:*) "part_$part" "$@"; set -- ;;
                 *) "part_$part" ;;
             esac ;;
         sanitize|trace|start|exact) part_$part ;;

@@ -255,6 +255,7 @@ static cudaGraphExec_t trial_record(const struct trial *t, const struct conv_way
 #define TRIAL_ROUNDS 3
 #define TRIAL_ENOUGH 0.3f                /* milliseconds that one round should take */
 #define TRIAL_RUNS 8
+#define TRIAL_LONG 1                     /* milliseconds for which a launch, or a graph, makes no difference */
 #define TRIAL_LOADING 20                 /* milliseconds that a first run may take longer */
 
 /* Milliseconds of one run, the best of a few rounds; negative if the way does not work, and less exact if it
@@ -266,12 +267,12 @@ static float trial_time(const struct trial *t, const struct conv_way *way, float
     if (least < 0 || least > 3 * best + TRIAL_LOADING) return least;
     least = trial_once(t, way);
     if (least < 0 || least > 1.3f * best + 0.05f) return least;
+    if (least > TRIAL_LONG) return least;
     int runs = (int)(TRIAL_ENOUGH / (least + 0.001f)) + 1;
     if (runs > TRIAL_RUNS) runs = TRIAL_RUNS;
     cudaGraphExec_t graph = trial_record(t, way, runs);
     if (!graph) return -1;
-    int rounds = least > 1 ? 1 : TRIAL_ROUNDS;
-    for (int i = 0; i < rounds && least >= 0; i++) {
+    for (int i = 0; i < TRIAL_ROUNDS && least >= 0; i++) {
         cudaEventRecord(t->begin, stream);
         cudaGraphLaunch(graph, stream);
         cudaEventRecord(t->end, stream);

@@ -1,7 +1,13 @@
-/* conv_direct.cu: convolution by plain loops, for what nothing else takes, and for very small images. */
+/* conv_direct.cu: convolution by plain loops, for what nothing else takes, and for very small images.
+ *
+ * Where they fit, a block has the weights in shared memory, in the type that sums have. */
+#include <limits.h>
+
+#include "kernels/block.cuh"
 #include "kernels/conv_cuda.cuh"
 
 #define THREADS 256
+#define CLOSE_BYTES 32768                /* of weights that are brought into shared memory */
 
 /* fp32 is summed in double and rounded once, as the CPU sums what is small (kernels/exact.h says why). */
 template <class T> struct summed {
@@ -12,12 +18,41 @@ template <> struct summed<float> {
 };
 template <class T> using sum_of = typename summed<T>::type;
 
+/* The weights of a group's filter, all taps and channels, are a row. */
+template <class T, bool close> struct rows_of_weights;
+
+template <class T> struct rows_of_weights<T, false> {
+    const T *data;
+    int row;
+    __device__ rows_of_weights(const T *weight, int, int length) : data(weight), row(length) {}
+    __device__ sum_of<T> at(int k, int i) const { return to_float(data[(int64_t)k * row + i]); }
+};
+
+/* Rows of an odd length: neighbouring filters lie in different banks. */
+template <class T> struct rows_of_weights<T, true> {
+    const sum_of<T> *data;
+    int row;
+    __device__ rows_of_weights(const T *weight, int rows, int length) : row(length | 1)
+    {
+        extern __shared__ double memory[];
+        sum_of<T> *to = (sum_of<T> *)memory;
+        for (int i = (int)threadIdx.x; i < rows * length; i += THREADS)
+            to[i / length * row + i % length] = to_float(weight[i]);
+        data = to;
+        __syncthreads();
+    }
+    __device__ sum_of<T> at(int k, int i) const { return data[k * row + i]; }
+};
+
 /* The output position that meets input position `in` at tap `tap` along axis `i`, or -1. */
 __device__ static inline int output_at(const struct conv_problem &g, int i, int in, int tap)
 {
-    int steps = in + g.pad[i] - tap * g.dilation[i];
-    if (steps < 0 || steps % g.stride[i] != 0) return -1;
-    int out = steps / g.stride[i];
+    int out = in + g.pad[i] - tap * g.dilation[i];
+    if (out < 0) return -1;
+    if (g.stride[i] > 1) {
+        if (out % g.stride[i] != 0) return -1;
+        out /= g.stride[i];
+    }
     return out < g.out[i] ? out : -1;
 }
 
@@ -26,16 +61,17 @@ __device__ static inline int64_t pixel(int64_t n, int h, int w, const int size[2
     return (n * size[0] + h) * size[1] + w;
 }
 
-/* One output a thread. */
-template <class T>
+/* One output a thread. I: what can count the outputs. */
+template <class T, class I, bool close>
 __global__ void forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias,
-                               int64_t count)
+                               I count)
 {
     int channels = g.c / g.groups, filters = g.k / g.groups;
-    int64_t stride = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
+    const rows_of_weights<T, close> weights(weight, g.k, g.kernel[0] * g.kernel[1] * channels);
+    I stride = (I)gridDim.x * blockDim.x;
+    for (I i = (I)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
         int k = (int)(i % g.k);
-        int64_t rest = i / g.k;
+        I rest = i / g.k;
         int q = (int)(rest % g.out[1]), p = (int)(rest / g.out[1] % g.out[0]);
         int64_t n = rest / g.out[1] / g.out[0];
         sum_of<T> sum = bias ? to_float(bias[k]) : 0;
@@ -46,8 +82,9 @@ __global__ void forward_kernel(struct conv_problem g, T *y, const T *x, const T 
                 int w = q * g.stride[1] - g.pad[1] + s * g.dilation[1];
                 if (w < 0 || w >= g.in[1]) continue;
                 const T *from = x + pixel(n, h, w, g.in) * g.c + k / filters * channels;
-                const T *by = weight + (((int64_t)k * g.kernel[0] + r) * g.kernel[1] + s) * channels;
-                for (int c = 0; c < channels; c++) sum += (sum_of<T>)to_float(from[c]) * to_float(by[c]);
+                int tap = (r * g.kernel[1] + s) * channels;
+                for (int c = 0; c < channels; c++)
+                    sum += (sum_of<T>)to_float(from[c]) * weights.at(k, tap + c);
             }
         }
         y[i] = from_float<T>((float)sum);
@@ -55,15 +92,15 @@ __global__ void forward_kernel(struct conv_problem g, T *y, const T *x, const T 
 }
 
 /* One input's gradient a thread. */
-template <class T>
-__global__ void backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y, const T *weight,
-                                     int64_t count)
+template <class T, class I, bool close>
+__global__ void backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y, const T *weight, I count)
 {
     int channels = g.c / g.groups, filters = g.k / g.groups;
-    int64_t stride = (int64_t)gridDim.x * blockDim.x, tap_count = (int64_t)g.kernel[0] * g.kernel[1];
-    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
+    const rows_of_weights<T, close> weights(weight, g.k, g.kernel[0] * g.kernel[1] * channels);
+    I stride = (I)gridDim.x * blockDim.x;
+    for (I i = (I)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
         int channel = (int)(i % g.c), first = channel / channels * filters, c = channel % channels;
-        int64_t rest = i / g.c;
+        I rest = i / g.c;
         int w = (int)(rest % g.in[1]), h = (int)(rest / g.in[1] % g.in[0]);
         int64_t n = rest / g.in[1] / g.in[0];
         sum_of<T> sum = 0;
@@ -74,61 +111,155 @@ __global__ void backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y
                 int q = output_at(g, 1, w, s);
                 if (q < 0) continue;
                 const T *from = d_y + pixel(n, p, q, g.out) * g.k + first;
-                const T *by = weight + (first * tap_count + r * g.kernel[1] + s) * channels + c;
+                int tap = (r * g.kernel[1] + s) * channels + c;
                 for (int k = 0; k < filters; k++)
-                    sum += (sum_of<T>)to_float(from[k]) * to_float(by[k * tap_count * channels]);
+                    sum += (sum_of<T>)to_float(from[k]) * weights.at(first + k, tap);
             }
         }
         d_x[i] = from_float<T>((float)sum);
     }
 }
 
-/* One weight's gradient a block: its threads share the output pixels. */
-template <class T>
-__global__ void backward_params_kernel(struct conv_problem g, float *d_weight, const T *x, const T *d_y)
+/* The gradients of a tile of weights, TILE filters by TILE columns (a tap's channel) of a group, from a share
+ * of the output pixels: a block brings some pixels' d_y and the x that meets them, and each thread adds up
+ * one weight over every so many of them. */
+#define TILE 16
+#define BROUGHT 1024                     /* numbers of d_y, and of x, at a time */
+#define BLOCKS 512                       /* that all tiles' shares are to be */
+#define SHARE_PIXELS 96                  /* at least, else bringing them does not pay */
+
+struct tiles {
+    int columns;                         /* of a group */
+    int column_tiles, filter_tiles, shares;
+    int64_t weights, pixels;
+};
+
+static struct tiles tiles_of(const struct conv_problem *p)
 {
-    __shared__ sum_of<T> sums[THREADS];
-    int channels = g.c / g.groups, filters = g.k / g.groups;
-    int c = (int)(blockIdx.x % channels);
-    int64_t rest = blockIdx.x / channels;
-    int s = (int)(rest % g.kernel[1]), r = (int)(rest / g.kernel[1] % g.kernel[0]);
-    int k = (int)(rest / g.kernel[1] / g.kernel[0]);
-    int channel = k / filters * channels + c;
-    int64_t pixels = (int64_t)g.n * g.out[0] * g.out[1];
-    sum_of<T> sum = 0;
-    for (int64_t i = threadIdx.x; i < pixels; i += THREADS) {
-        int q = (int)(i % g.out[1]), p = (int)(i / g.out[1] % g.out[0]);
-        int64_t n = i / g.out[1] / g.out[0];
-        int h = p * g.stride[0] - g.pad[0] + r * g.dilation[0];
-        int w = q * g.stride[1] - g.pad[1] + s * g.dilation[1];
-        if (h < 0 || h >= g.in[0] || w < 0 || w >= g.in[1]) continue;
-        sum += (sum_of<T>)to_float(x[pixel(n, h, w, g.in) * g.c + channel]) * to_float(d_y[i * g.k + k]);
-    }
-    sums[threadIdx.x] = sum;
-    for (int half = THREADS / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
-    }
-    if (threadIdx.x == 0) d_weight[blockIdx.x] = (float)sums[0];
+    struct tiles t = {.columns = p->kernel[0] * p->kernel[1] * (p->c / p->groups)};
+    t.column_tiles = (int)div_up((int64_t)t.columns, (int64_t)TILE);
+    t.filter_tiles = (int)div_up((int64_t)(p->k / p->groups), (int64_t)TILE);
+    t.weights = (int64_t)p->k * t.columns;
+    t.pixels = (int64_t)p->n * p->out[0] * p->out[1];
+    int64_t shares = BLOCKS / ((int64_t)p->groups * t.column_tiles * t.filter_tiles);
+    if (shares > t.pixels / SHARE_PIXELS) shares = t.pixels / SHARE_PIXELS;
+    t.shares = shares < 1 ? 1 : (int)shares;
+    return t;
 }
 
-template <class T> static enum status run_phase(const struct conv_problem *p, const struct call *call)
+/* Where a column's x lies from an output pixel's first one. */
+struct column {
+    int h, w, channel;
+};
+
+template <class T>
+__global__ void backward_params_kernel(struct conv_problem g, struct tiles tiles, sum_of<T> *shares,
+                                       const T *x, const T *d_y)
+{
+    __shared__ sum_of<T> from_x[BROUGHT], from_y[BROUGHT];
+    __shared__ struct column columns[TILE];
+    int channels = g.c / g.groups, filters = g.k / g.groups;
+    int first_column = (int)blockIdx.x % tiles.column_tiles * TILE;
+    int first_filter = (int)blockIdx.x / tiles.column_tiles % tiles.filter_tiles * TILE;
+    int group = (int)blockIdx.x / tiles.column_tiles / tiles.filter_tiles;
+    int wide = min(TILE, tiles.columns - first_column), high = min(TILE, filters - first_filter);
+    if (threadIdx.x < wide) {
+        int j = first_column + (int)threadIdx.x, tap = j / channels;
+        columns[threadIdx.x] = {tap / g.kernel[1] * g.dilation[0] - g.pad[0],
+                                tap % g.kernel[1] * g.dilation[1] - g.pad[1],
+                                group * channels + j % channels};
+    }
+    int pairs = wide * high, teams = THREADS / pairs;
+    int team = (int)threadIdx.x / pairs, pair = (int)threadIdx.x % pairs;
+    int64_t begin = tiles.pixels * blockIdx.y / tiles.shares;
+    int64_t end = tiles.pixels * (blockIdx.y + 1) / tiles.shares;
+    int most = BROUGHT / max(wide, high);
+    const T *gradient = d_y + group * filters + first_filter;
+    sum_of<T> sum = 0;
+    for (int64_t first = begin; first < end; first += most) {
+        int count = (int)min((int64_t)most, end - first);
+        int64_t first_line = first / g.out[1], n = first_line / g.out[0];
+        int first_q = (int)(first - first_line * g.out[1]), first_p = (int)(first_line - n * g.out[0]);
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < count * high; i += THREADS)
+            from_y[i] = to_float(gradient[(first + i / high) * g.k + i % high]);
+        for (int i = (int)threadIdx.x; i < count * wide; i += THREADS) {
+            const struct column at = columns[i % wide];
+            int q = first_q + i / wide, p = first_p + q / g.out[1];
+            int h = p % g.out[0] * g.stride[0] + at.h, w = q % g.out[1] * g.stride[1] + at.w;
+            bool inside = h >= 0 && h < g.in[0] && w >= 0 && w < g.in[1];
+            int64_t from = pixel(n + p / g.out[0], h, w, g.in) * g.c + at.channel;
+            from_x[i] = inside ? to_float(x[from]) : 0.0f;
+        }
+        __syncthreads();
+        if (team < teams)
+            for (int i = team; i < count; i += teams)
+                sum += from_x[i * wide + pair % wide] * from_y[i * high + pair / wide];
+    }
+    __syncthreads();
+    from_x[threadIdx.x] = sum;
+    __syncthreads();
+    if (team != 0) return;
+    for (int i = 1; i < teams; i++) sum += from_x[i * pairs + pair];
+    int64_t filter = group * filters + first_filter + pair / wide;
+    shares[blockIdx.y * tiles.weights + filter * tiles.columns + first_column + pair % wide] = sum;
+}
+
+/* A warp adds up the shares of one weight. */
+template <class S>
+__global__ void sum_kernel(float *d_weight, const S *shares, int share_count, int64_t count)
+{
+    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    if (i >= count) return;
+    S sum = 0;
+    for (int s = (int)threadIdx.x % 32; s < share_count; s += 32) sum += shares[s * count + i];
+    sum = warp_reduce(sum, [](S a, S b) { return a + b; });
+    if (threadIdx.x % 32 == 0) d_weight[i] = (float)sum;
+}
+
+template <class T>
+static enum status run_params(const struct conv_problem *p, const struct call *call)
+{
+    struct conv_operands at = conv_operands(call);
+    struct tiles t = tiles_of(p);
+    sum_of<T> *shares = (sum_of<T> *)call->workspace;
+    dim3 grid((unsigned)(p->groups * t.column_tiles * t.filter_tiles), (unsigned)t.shares);
+    backward_params_kernel<T><<<grid, THREADS, 0, stream_of(call)>>>(*p, t, shares, (const T *)at.x,
+                                                                     (const T *)at.y);
+    sum_kernel<<<(unsigned)div_up(t.weights * 32, (int64_t)THREADS), THREADS, 0, stream_of(call)>>>(
+        (float *)at.weight, shares, t.shares, t.weights);
+    return launched(call);
+}
+
+template <class T, class I, bool close>
+static enum status run_images(const struct conv_problem *p, const struct call *call, size_t shared)
 {
     struct conv_operands at = conv_operands(call);
     cudaStream_t stream = stream_of(call);
     int64_t x_count = (int64_t)p->n * p->in[0] * p->in[1] * p->c;
     int64_t y_count = (int64_t)p->n * p->out[0] * p->out[1] * p->k;
-    int64_t weight_count = (int64_t)p->k * (p->c / p->groups) * p->kernel[0] * p->kernel[1];
     if (p->phase == PHASE_FORWARD)
-        forward_kernel<<<grid_of(call, y_count, THREADS, 4), THREADS, 0, stream>>>(
-            *p, (T *)at.y, (const T *)at.x, (const T *)at.weight, (const T *)at.bias, y_count);
-    else if (p->phase == PHASE_BACKWARD_DATA)
-        backward_data_kernel<<<grid_of(call, x_count, THREADS, 4), THREADS, 0, stream>>>(
-            *p, (T *)at.x, (const T *)at.y, (const T *)at.weight, x_count);
+        forward_kernel<T, I, close><<<grid_of(call, y_count, THREADS, 4), THREADS, shared, stream>>>(
+            *p, (T *)at.y, (const T *)at.x, (const T *)at.weight, (const T *)at.bias, (I)y_count);
     else
-        backward_params_kernel<<<(unsigned)weight_count, THREADS, 0, stream>>>(
-            *p, (float *)at.weight, (const T *)at.x, (const T *)at.y);
+        backward_data_kernel<T, I, close><<<grid_of(call, x_count, THREADS, 4), THREADS, shared, stream>>>(
+            *p, (T *)at.x, (const T *)at.y, (const T *)at.weight, (I)x_count);
     return launched(call);
+}
+
+static int64_t operands_count(const struct conv_problem *p)
+{
+    return (int64_t)p->n * ((int64_t)p->in[0] * p->in[1] * p->c + (int64_t)p->out[0] * p->out[1] * p->k);
+}
+
+template <class T> static enum status run_phase(const struct conv_problem *p, const struct call *call)
+{
+    if (p->phase == PHASE_BACKWARD_PARAMS) return run_params<T>(p, call);
+    size_t row = (size_t)(p->c / p->groups) * p->kernel[0] * p->kernel[1];
+    size_t shared = (row | 1) * p->k * sizeof(sum_of<T>);
+    bool few = operands_count(p) <= INT_MAX;
+    if (shared <= CLOSE_BYTES && few) return run_images<T, unsigned, true>(p, call, shared);
+    return run_images<T, int64_t, false>(p, call, 0);
 }
 
 static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
@@ -149,8 +280,11 @@ static int offer(const struct conv_problem *problem, const struct conv_tools *to
 
 static bool make(struct conv_way *way, const struct conv_tools *tools)
 {
-    (void)way;
     (void)tools;
+    if (way->problem.phase != PHASE_BACKWARD_PARAMS) return true;
+    struct tiles t = tiles_of(&way->problem);
+    size_t bytes = way->problem.dtype == F32 ? sizeof(sum_of<float>) : sizeof(float);
+    way->workspace = (size_t)t.shares * t.weights * bytes;
     return true;
 }
 
