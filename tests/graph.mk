@@ -5,6 +5,10 @@ check_PROGRAMS += tests/test_model
 tests_test_model_SOURCES = tests/test_model.c
 tests_test_model_LDADD = $(GRAPH_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_names
+tests_test_names_SOURCES = tests/test_names.c
+tests_test_names_LDADD = libgraph.a libbase.a -lcmocka
+
 check_PROGRAMS += tests/test_models
 tests_test_models_SOURCES = tests/test_models.c
 tests_test_models_LDADD = $(GRAPH_LIBS) -lcmocka

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "caught.h"
+#include "data/dataset.h"
 #include "graph/model.h"
 #include "place.h"
 #include "rounds.h"
@@ -687,6 +688,40 @@ static void missing_and_unexpected(void **state)
     remove_all();
 }
 
+/* `count` times `piece`, between two brackets if it is a list. */
+static char *repeated(const char *piece, int count, bool list)
+{
+    struct text text = {0};
+    if (list) text_add(&text, "[");
+    for (int i = 0; i < count; i++) text_add(&text, "%s%s", list && i > 0 ? "," : "", piece);
+    if (list) text_add(&text, "]");
+    return text.data;
+}
+
+/* What a header may hold a hundred megabytes of is looked at only as far as a run can have written it. */
+static void more_than_a_run_can_have(void **state)
+{
+    (void)state;
+    static const struct {
+        int engines, classes;
+    } cases[] = {{1 << 16, CLASSES_MAX}, {(1 << 16) + 1, CLASSES_MAX + 1}};
+    for (int i = 0; i < 2; i++) {
+        struct safetensors_pair pairs[] = {
+            {(char *)"classes", repeated("\"\"", cases[i].classes, true)},
+            {(char *)"engines", repeated("sixteen letters\n", cases[i].engines, false)},
+        };
+        struct safetensors file = {.metadata = pairs, .metadata_count = 2};
+        char **names;
+        int count;
+        checkpoint_class_names(&file, &names, &count);
+        assert_int_equal(count, i == 0 ? CLASSES_MAX : 0);
+        assert_int_equal(checkpoint_engines(&file) != NULL, i == 0);
+        checkpoint_free_names(names, count);
+        free(pairs[0].value);
+        free(pairs[1].value);
+    }
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -704,6 +739,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(names_and_sizes),
+        cmocka_unit_test(more_than_a_run_can_have),
         cmocka_unit_test(another_run),
         cmocka_unit_test(previous),
         cmocka_unit_test(bits_flipped),

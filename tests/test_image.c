@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <jansson.h>
 #include <jpeglib.h>
@@ -305,6 +306,9 @@ static void missing_and_odd_files_are_named(void **state)
     case_write(folder, "none.png", "", 0);
     assert_false(image_load(path, 3, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "empty"));
+    assert_int_equal(truncate(path, IMAGE_FILE_BYTES_MAX + INT64_C(1)), 0);
+    assert_false(image_load(path, 3, NULL, &image, &reason));
+    assert_non_null(strstr(reason.text, "over 1 GiB"));
     free(path);
     case_remove(folder);
 }
