@@ -244,3 +244,10 @@ enum status cmd_setup(struct cmd *cmd, unsigned what, const struct setup_hint *h
 {
     return setup_open(&cmd->settings, cmd->config, what, hint, setup);
 }
+
+void cmd_any_batch(struct cmd *cmd)
+{
+    if (cmd->settings.train.batch > 0) return;
+    settings_derive(&cmd->settings, "train", "batch", "128");
+    settings_derive(&cmd->settings, "train", "accumulate", "1");
+}

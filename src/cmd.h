@@ -70,6 +70,9 @@ enum status cmd_required(const struct cmd *cmd, const char *option, const char *
 /* Opens the setup of the command's configuration. */
 enum status cmd_setup(struct cmd *cmd, unsigned what, const struct setup_hint *hint, struct setup *setup);
 
+/* For commands that do not train: train.batch=auto is a number, which does not matter. */
+void cmd_any_batch(struct cmd *cmd);
+
 /* --check: everything that can be checked beforehand, and the plan. */
 enum status cmd_check(struct cmd *cmd);
 

@@ -209,6 +209,7 @@ static enum status run(struct cmd *cmd)
     enum split split = SPLIT_TRAIN;
     if (!cmd->output) return fail(USAGE, "pack: where to? -o FILE.pack");
     TRY(which_split(cmd, &split));
+    cmd_any_batch(cmd);
     TRY(cmd_setup(cmd, split == SPLIT_VAL ? DATA_VAL : DATA_TRAIN, NULL, &setup));
     enum status status = pack(cmd, &setup, split == SPLIT_VAL ? &setup.val : &setup.train);
     setup_close(&setup);

@@ -19,10 +19,20 @@ static enum status draw(const struct setup *setup, const struct forecast *foreca
     return status;
 }
 
+/* Only by opening a GPU is it known what it has free. */
+static enum status check_auto(struct settings *settings)
+{
+    const struct setup setup = {.settings = settings};
+    if (settings->train.batch > 0 || settings->memory.limit > 0 || setup_device_kind(&setup) == DEVICE_CPU) return OK;
+    return fail(USAGE, "%s: train.batch: to plan for auto, give memory.limit a size",
+                settings_where(settings, "train", "batch"));
+}
+
 static enum status plan(struct cmd *cmd, unsigned what, bool json)
 {
     struct setup setup;
     struct forecast forecast;
+    TRY(check_auto(&cmd->settings));
     TRY(cmd_setup(cmd, what, NULL, &setup));
     enum status status = forecast_make(&setup, &forecast);
     if (status == OK) {

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "cmd.h"
+#include "train/run.h"
 #include "train/train.h"
 
 /* -o as it stands; run.output from the configuration file's folder. */
@@ -15,13 +16,14 @@ static char *output_of(const struct cmd *cmd)
 static enum status run(struct cmd *cmd)
 {
     struct setup setup;
-    TRY(cmd_setup(cmd, DATA_TRAIN | DATA_VAL, NULL, &setup));
     char *output = output_of(cmd);
     struct run_options options = {
         .output = output, .resume = cmd->resume, .resume_file = cmd->resume_file, .quiet = cmd->quiet,
         .config = cmd->config, .sets = cmd->sets, .set_count = cmd->set_count,
     };
-    enum status status = train(&setup, &options);
+    run_recall(&options, &cmd->settings);
+    enum status status = cmd_setup(cmd, DATA_TRAIN | DATA_VAL, NULL, &setup);
+    if (status == OK) status = train(&setup, &options);
     free(output);
     setup_close(&setup);
     return status;

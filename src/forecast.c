@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "graph/recompute.h"
 #include "memory_map.h"
+#include "train/largest.h"
 #include "train/strategy.h"
 
 /* An ordinary core in 2020s: multiply-adds in convolutions, and what streams through memory. */
@@ -73,6 +74,14 @@ void forecast_free(struct forecast *forecast)
     *forecast = (struct forecast){0};
 }
 
+/* -1: there is no limit, or it is not known. */
+static int64_t largest_fitting(const struct setup *setup)
+{
+    int64_t limit = setup_limit(setup);
+    int batch;
+    return limit > 0 && largest_batch(setup, limit, &batch) == OK ? batch : -1;
+}
+
 static void print_bytes(const char *what, int64_t bytes, const char *note)
 {
     char text[TEXT_BYTES];
@@ -113,6 +122,8 @@ void forecast_print(const struct setup *setup, const struct forecast *forecast)
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
     printf("  %-28s %12s  activations made again: %d\n", "strategy", strategy_name(setup, &forecast->program),
            recompute_count(&forecast->program));
+    int64_t largest = largest_fitting(setup);
+    if (largest >= 0) printf("  %-28s %12" PRId64 "  images that memory.limit allows\n", "largest batch", largest);
     struct memory_map map = memory_map_make(forecast);
     memory_map_print(setup, &map);
     memory_map_free(&map);
@@ -154,8 +165,11 @@ void forecast_print_json(const struct setup *setup, const struct forecast *forec
         add_layer(setup, &rows[i], &out);
     }
     free(rows);
+    int64_t largest = largest_fitting(setup);
+    if (largest >= 0) text_add(&out, "],\"largest_batch\":%" PRId64, largest);
+    else text_add(&out, "],\"largest_batch\":null");
     struct memory_map map = memory_map_make(forecast);
-    text_add(&out, "],\"tensors\":%d,\"peak\":", map.count);
+    text_add(&out, ",\"tensors\":%d,\"peak\":", map.count);
     memory_map_json(&map, &out);
     memory_map_free(&map);
     printf("%s}\n", out.data);

@@ -60,6 +60,7 @@ enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained
     TRY(cmd_required(cmd, "weights", &path));
     TRY(remember(path, &remembered));
     bool hinted = data != DATA_NONE || remembered.sized;
+    cmd_any_batch(cmd);
     enum status status = cmd_setup(cmd, data, hinted ? &remembered.hint : NULL, &trained->setup);
     if (status == OK) {
         compare_classes(&trained->setup, &remembered);

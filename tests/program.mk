@@ -21,4 +21,4 @@ dist_check_SCRIPTS += tests/test_faults.sh tests/test_ladder.sh
 noinst_PROGRAMS += tests/faulty
 tests_faulty_SOURCES = $(amptrain_SOURCES) tests/faults.c
 tests_faulty_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=main -Wl,--wrap=pthread_create -Wl,--wrap=device_open
-dist_check_SCRIPTS += tests/test_losses.sh
+dist_check_SCRIPTS += tests/test_largest.sh tests/test_losses.sh

@@ -57,6 +57,9 @@ int64_t checkpoint_serial(const char *path);
 enum status checkpoint_match(const struct safetensors *file, const struct store *store,
                              const struct optimizer *optimizer);
 
+/* For train.batch=auto: the number that the checkpoint's run has, and the memory that it was found for. */
+void checkpoint_recall_batch(const struct safetensors *file, struct settings *now);
+
 /* That the run was configured as it is now, except for what may change; USAGE names the first
  * difference. */
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now);

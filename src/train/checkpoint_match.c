@@ -25,6 +25,22 @@ enum status checkpoint_match_settings(const struct safetensors *file, const stru
                 "when a run is resumed", file->path, difference.text);
 }
 
+void checkpoint_recall_batch(const struct safetensors *file, struct settings *now)
+{
+    struct settings then;
+    char number[24];
+    if (settings_then(file, &then) != OK) return;
+    if (then.train.batch > 0) {
+        snprintf(number, sizeof number, "%" PRId64, then.train.batch);
+        settings_derive(now, "train", "batch", number);
+    }
+    if (then.train.batch > 0 && then.memory.limit > 0 && now->memory.limit == 0) {
+        snprintf(number, sizeof number, "%" PRId64, then.memory.limit);
+        settings_derive(now, "memory", "limit", number);
+    }
+    settings_free(&then);
+}
+
 enum status checkpoint_match_best(const struct safetensors *file, const struct settings *now, bool *same)
 {
     struct settings then;

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "train/largest.h"
 #include "train/strategy.h"
 
 #define RUNGS 8              /* plans that are tried, each smaller than the last */
@@ -81,6 +82,8 @@ static enum status refuse(const struct run *run, const struct text *words)
     add_row(&table, bytes->batch, "images, labels and results");
     add_row(&table, bytes->total, "together");
     add_row(&table, bytes_to_have(run), "can be had");
+    text_add(&table, "\n");
+    largest_say(run->setup, bytes_to_have(run), &table);
     fail(NO_DEVICE, "%s\nthe smallest step that was found takes%s", words->data, table.data);
     text_free(&table);
     return NO_DEVICE;
@@ -143,7 +146,9 @@ static bool read_limit(const struct run *run, int64_t *limit)
         log_warning("the configuration cannot be read again: the run goes on as it is");
         return false;
     }
-    *limit = fresh.memory.limit;
+    /* With train.batch=auto there is one, though it is not in the file. */
+    bool own = fresh.memory.limit > 0 || fresh.train.batch > 0;
+    *limit = own ? fresh.memory.limit : run->setup->settings->memory.limit;
     settings_free(&fresh);
     return *limit != run->setup->settings->memory.limit;
 }

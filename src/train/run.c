@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "base/watch.h"
 #include "train/clock.h"
@@ -62,6 +63,30 @@ static enum status restore(struct run *run, const struct safetensors *file)
     log_info("%s: going on after step %lld, in epoch %lld", file->path, (long long)run->state.step,
              (long long)run->position.epoch + 1);
     return OK;
+}
+
+static bool recall_from(const char *path, struct settings *settings)
+{
+    struct safetensors file;
+    struct reason reason;
+    if (!safetensors_open(path, &file, &reason)) return false;
+    checkpoint_recall_batch(&file, settings);
+    safetensors_close(&file);
+    return true;
+}
+
+/* Whatever is wrong with a checkpoint is said when the run is opened. */
+void run_recall(const struct run_options *options, struct settings *settings)
+{
+    static const char *const names[] = {CHECKPOINT_LAST, CHECKPOINT_PREVIOUS};
+    if (!options->resume || settings->train.batch > 0) return;
+    if (options->resume_file) recall_from(options->resume_file, settings);
+    bool found = options->resume_file || !options->output;
+    for (int i = 0; i < 2 && !found; i++) {
+        char *path = text_format("%s/%s", options->output, names[i]);
+        found = recall_from(path, settings);
+        free(path);
+    }
 }
 
 static enum status open_checkpoint(const struct run *run, const struct run_options *options,

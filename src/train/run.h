@@ -55,6 +55,9 @@ struct run {
     struct position saved_position;     /* that the last checkpoint holds */
 };
 
+/* Where a run is resumed, train.batch=auto is the number that it was when the run began. */
+void run_recall(const struct run_options *options, struct settings *settings);
+
 /* Everything ready for the first step, the position restored on a resumed run, metrics cut. */
 enum status run_open(struct setup *setup, const struct run_options *options, struct run *run);
 void run_close(struct run *run);        /* accepts a half-built struct */

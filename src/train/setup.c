@@ -57,6 +57,7 @@ void setup_close(struct setup *setup)
 enum status setup_device(struct setup *setup)
 {
     const struct settings *settings = setup->settings;
+    if (setup->device) return OK;
     TRY(device_open(settings->run.device, (int)settings->run.threads, &setup->device));
     setup->cache = supply_open(setup->device, 0);
     return OK;

@@ -63,14 +63,15 @@ struct setup {
     int64_t left;                     /* the device turned out to have no more than this for the run; 0: not known */
 };
 
-/* Opens data, builds the network and works out every number; touches no device. Defaults that
+/* Opens data, builds the network and works out every number; touches no device, unless train.batch follows
+ * from what a GPU has free. Defaults that
  * follow from other keys are noted in `settings` (settings_derive), which must outlive the setup.
  * `what`: bits of enum setup_data; `hint` may be NULL. Refused with key and place, USAGE or BAD_DATA. */
 enum status setup_open(struct settings *settings, const char *file, unsigned what,
                        const struct setup_hint *hint, struct setup *setup);
 void setup_close(struct setup *setup);        /* accepts a zeroed or half-built struct */
 
-enum status setup_device(struct setup *setup);
+enum status setup_device(struct setup *setup);      /* nothing if it is open */
 /* The kind that steps are made for, and its lanes: the open device's, or the one that run.device names, if
  * this build has code for it. */
 enum device_kind setup_device_kind(const struct setup *setup);

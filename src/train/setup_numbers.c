@@ -1,9 +1,11 @@
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
-#include "train/setup.h"
+#include "base/text.h"
+#include "train/largest.h"
 
 static enum status refuse_name(const struct setup *setup, const char *section, const char *key,
                                const char *name, const char *const *names, int count)
@@ -91,13 +93,42 @@ static enum status set_optimizer(struct setup *setup)
     return OK;
 }
 
+static void derive_number(const struct setup *setup, const char *section, const char *key, int64_t number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, number);
+    settings_derive(setup->settings, section, key, text);
+}
+
+/* train.batch=auto becomes a number, and with it what it was found for, that the run stays within. */
+static enum status find_batch(struct setup *setup)
+{
+    struct settings *settings = setup->settings;
+    int64_t limit = settings->memory.limit;
+    int batch = 0;
+    char bytes[TEXT_BYTES];
+    if (limit == 0) TRY(largest_limit(setup, &limit));
+    if (limit > 0) TRY(largest_batch(setup, limit, &batch));
+    bool fits = batch > 0;
+    if (!fits && setup->train.dataset && setup->train.count < setup->slices) batch = setup->slices;
+    if (batch == 0)
+        return fail(NO_DEVICE, "%s: train.batch: not even %d image%s a step fit%s into %s of memory",
+                    settings_where(settings, "train", "batch"), setup->slices, setup->slices == 1 ? "" : "s",
+                    setup->slices == 1 ? "s" : "", text_bytes((uint64_t)limit, bytes));
+    derive_number(setup, "train", "batch", batch);
+    if (fits && settings->memory.limit == 0) derive_number(setup, "memory", "limit", limit);
+    if (fits)
+        log_info("train.batch: auto is %d, the most images a step that %s of memory are enough for", batch,
+                 text_bytes((uint64_t)limit, bytes));
+    return OK;
+}
+
 static enum status set_batch(struct setup *setup)
 {
     const struct settings *settings = setup->settings;
-    if (settings->train.batch == 0)
-        return setup_refuse(setup, "train", "batch", "auto is not in this version; give a number");
-    setup->batch = (int)settings->train.batch;
     setup->slices = (int)settings->train.accumulate;
+    if (settings->train.batch == 0) TRY(find_batch(setup));
+    setup->batch = (int)settings->train.batch;
     if (setup->batch % setup->slices != 0)
         return setup_refuse(setup, "train", "accumulate", "%d does not divide train.batch = %d",
                             setup->slices, setup->batch);

@@ -19,6 +19,8 @@ libtrain_a_SOURCES = \
 	src/train/folder.h \
 	src/train/health.c \
 	src/train/health.h \
+	src/train/largest.c \
+	src/train/largest.h \
 	src/train/metrics.c \
 	src/train/metrics.h \
 	src/train/places.c \

@@ -1,6 +1,7 @@
 #include "train/step.h"
 
 #include "base/text.h"
+#include "train/largest.h"
 #include "train/strategy.h"
 
 /* Overflows in a row, with the loss scale at its floor, after which it is clear that they will not
@@ -24,7 +25,7 @@ struct update_rates step_rates(const struct setup *setup, int64_t updates)
     return rates;
 }
 
-enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program)
+enum status step_lower(const struct setup *setup, enum step_kind kind, struct program *program)
 {
     bool training = kind == STEP_TRAINING;
     struct lower_options options = {
@@ -40,8 +41,20 @@ enum status step_program(const struct setup *setup, enum step_kind kind, struct 
     TRY(lower(training ? &setup->graph : &setup->val_graph, &options, &lowered));
     enum status status = autocast(&lowered);
     if (status == OK) status = merge(&lowered, engines_code(setup_device_kind(setup)));
-    if (status == OK && training) status = strategy_apply(setup, &lowered);
-    else if (status == OK && setup_lanes(setup) > 1) status = lanes(&lowered, setup_lanes(setup));
+    if (status != OK)
+        program_free(&lowered);
+    else
+        *program = lowered;
+    return status;
+}
+
+enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program)
+{
+    struct program lowered;
+    TRY(step_lower(setup, kind, &lowered));
+    enum status status = OK;
+    if (kind == STEP_TRAINING) status = strategy_apply(setup, &lowered);
+    else if (setup_lanes(setup) > 1) status = lanes(&lowered, setup_lanes(setup));
     if (status != OK)
         program_free(&lowered);
     else
@@ -117,11 +130,15 @@ enum status step_check_limit(const struct setup *setup, const struct step_bytes 
     int64_t limit = setup_limit(setup);
     if (limit == 0 || bytes->total <= limit) return OK;
     char has[TEXT_BYTES], needs[TEXT_BYTES];
+    text_bytes((uint64_t)limit, has);
+    text_bytes((uint64_t)bytes->total, needs);
+    struct text advice = {0};
+    largest_say(setup, limit, &advice);
     if (limit == setup->left)
-        return fail(NO_DEVICE, "the device has only %s left for this run, %s are needed; a smaller train.batch "
-                    "needs less", text_bytes((uint64_t)limit, has), text_bytes((uint64_t)bytes->total, needs));
-    return fail(NO_DEVICE,
-                "%s: memory.limit: %s is not enough, %s are needed; a smaller train.batch needs less",
-                settings_where(setup->settings, "memory", "limit"), text_bytes((uint64_t)limit, has),
-                text_bytes((uint64_t)bytes->total, needs));
+        fail(NO_DEVICE, "the device has only %s left for this run, %s are needed; %s", has, needs, advice.data);
+    else
+        fail(NO_DEVICE, "%s: memory.limit: %s is not enough, %s are needed; %s",
+             settings_where(setup->settings, "memory", "limit"), has, needs, advice.data);
+    text_free(&advice);
+    return NO_DEVICE;
 }

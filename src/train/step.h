@@ -7,8 +7,10 @@
 
 enum step_kind { STEP_TRAINING, STEP_EVALUATION };
 
-/* The program of a step, lowered and cast. The caller frees it with program_free. */
+/* The program of a step, lowered, cast and merged, and how it is made within the limit besides, or without that.
+ * The caller frees it with program_free. */
 enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program);
+enum status step_lower(const struct setup *setup, enum step_kind kind, struct program *program);
 
 /* A program that can run. */
 struct step {

@@ -11,6 +11,7 @@
 #define TRIES 6              /* limits in a row that are handed to the choice of what is made again */
 #define CLOSE 0.97           /* a plan on several lanes that misses by less is worth another try */
 #define PACK_SECONDS 0.2
+#define LEAST_WORK 40000000  /* as WORK_ENOUGH of recompute_choose: for the choice of the least */
 
 /* What is made again, on how many lanes, and where all then lies: a way to make the step. */
 struct way {
@@ -95,19 +96,19 @@ static enum status try_limit(struct fitting *f, int64_t limit, bool light, bool 
     return try_choice(f, arena);
 }
 
-/* What fits into the room, or else the smallest of a row of choices that does not depend on it: so that
- * what is said to be needed is enough. */
-static enum status search_least(struct fitting *f, bool light)
+/* The choice of the least does not depend on the room: so what is said to be needed is enough. */
+static enum status try_least(struct fitting *f)
 {
-    int64_t low = 0, high = INT64_MAX, limit = 1, bytes, arena;
-    for (int t = 0; t < TRIES && !fits(f) && limit > low; t++) {
-        bool met;
-        TRY(try_limit(f, limit, light, &met, &bytes, &arena));
-        if (!met) low = limit;
-        if (bytes < high) high = bytes;
-        limit = low + (high - low) / 2;
+    struct least least;
+    int64_t arena;
+    TRY(strategy_least(f->setup, &least));
+    enum status status = OK;
+    if (least.count == f->program->count) {
+        memcpy(f->remake, least.remake, (size_t)least.count * sizeof *f->remake);
+        status = try_choice(f, &arena);
     }
-    return OK;
+    strategy_forget(&least);
+    return status;
 }
 
 /* A choice counts on one lane, on perfect packing and on forward's workspaces: what that misses by comes
@@ -120,7 +121,7 @@ static enum status search(struct fitting *f, bool light)
         TRY(try_limit(f, limit, light, &met, &bytes, &arena));
         limit -= arena - f->room + f->room / 1000;
     }
-    return fits(f) ? OK : search_least(f, light);
+    return fits(f) ? OK : try_least(f);
 }
 
 static void keep_all(struct fitting *f)
@@ -164,34 +165,134 @@ static enum status make_best(struct fitting *f)
     return OK;
 }
 
-/* Workspaces are known when engines are. */
-static enum status within_limit(struct fitting *f)
+static enum status prepare(struct fitting *f, struct device *device)
 {
     const struct setup *setup = f->setup;
     const struct engine_options options = {
-        .code_of = engines_code(setup_device_kind(setup)), .device = setup->device,
+        .code_of = engines_code(setup_device_kind(setup)), .device = device,
         .tf32 = setup->precision->tf32, .deterministic = setup->settings->run.deterministic,
     };
+    return engines_prepare(f->program, &options, &f->engines);
+}
+
+/* What the run takes besides the arena. */
+static int64_t rest_of(const struct fitting *f)
+{
     const struct plan nothing = {0};
-    TRY(engines_prepare(f->program, &options, &f->engines));
-    struct step_bytes rest = step_bytes(setup, f->program, &nothing, step_store_bytes(setup));
-    f->room = setup_limit(setup) - rest.total;
+    return step_bytes(f->setup, f->program, &nothing, step_store_bytes(f->setup)).total;
+}
+
+/* Workspaces are known when engines are. */
+static enum status within_limit(struct fitting *f)
+{
+    TRY(prepare(f, f->setup->device));
+    f->room = setup_limit(f->setup) - rest_of(f);
     enum status status = fit(f);
     if (status == OK) status = make_best(f);
     engines_release(&f->engines);
     return status;
 }
 
-enum status strategy_apply(const struct setup *setup, struct program *program)
+static struct fitting fitting_open(const struct setup *setup, struct program *program)
 {
-    struct fitting f = {.setup = setup, .program = program};
     size_t count = (size_t)program->count;
+    struct fitting f = {.setup = setup, .program = program};
     f.remake = memory_new(count, sizeof *f.remake);
     f.best.remake = memory_new(count, sizeof *f.best.remake);
+    return f;
+}
+
+static void fitting_close(struct fitting *f)
+{
+    free(f->remake);
+    free(f->best.remake);
+    free(f->best.places);
+}
+
+enum status strategy_apply(const struct setup *setup, struct program *program)
+{
+    struct fitting f = fitting_open(setup, program);
     enum status status = setup_limit(setup) > 0 ? within_limit(&f) : without_limit(&f);
-    free(f.remake);
-    free(f.best.remake);
-    free(f.best.places);
+    fitting_close(&f);
+    return status;
+}
+
+/* The smallest of a row of choices, each for a limit below what the smallest so far takes. How far below leads
+ * to a smaller one is not known: it is tried. */
+static void choose_least(const struct setup *setup, const struct program *program, struct least *least)
+{
+    static const double shares[] = {0.25, 0.5, 0.7, 0.85, 0.93};
+    const int count = sizeof shares / sizeof *shares;
+    size_t bytes = (size_t)program->count * sizeof *least->remake;
+    bool light = setup->settings->memory.strategy == STRATEGY_KEEP;
+    enum remake *remake = memory_new(1, bytes);
+    struct recompute_forecast forecast;
+    recompute_measure(program, least->remake, &forecast);
+    int64_t least_bytes = forecast.bytes, work = 0;
+    for (int i = 0; i < count && work < LEAST_WORK; i++) {
+        recompute_choose(program, (int64_t)(shares[i] * (double)least_bytes), light, remake, &forecast);
+        work += forecast.work;
+        if (forecast.bytes >= least_bytes) continue;
+        if (forecast.bytes < 0.98 * (double)least_bytes) i = -1;
+        least_bytes = forecast.bytes;
+        memcpy(least->remake, remake, bytes);
+    }
+    free(remake);
+}
+
+int strategy_octave(const struct setup *setup)
+{
+    int images = 1;
+    while (images <= setup->batch / setup->slices / 2) images *= 2;
+    return images;
+}
+
+/* `remake` is all zero to begin with: REMAKE_NOT. */
+enum status strategy_least(const struct setup *setup, struct least *least)
+{
+    struct setup like = *setup;
+    struct program program;
+    like.batch = setup->slices * strategy_octave(setup);
+    TRY(step_lower(&like, STEP_TRAINING, &program));
+    *least = (struct least){.count = program.count};
+    least->remake = memory_new((size_t)program.count, sizeof *least->remake);
+    choose_least(&like, &program, least);
+    program_free(&program);
+    return OK;
+}
+
+void strategy_forget(struct least *least)
+{
+    free(least->remake);
+    *least = (struct least){0};
+}
+
+static enum status bytes_of(struct fitting *f, bool packed, struct step_bytes *bytes)
+{
+    struct recompute_forecast forecast;
+    int64_t rest = rest_of(f);
+    f->room = setup_limit(f->setup) - rest;
+    recompute_measure(f->program, f->remake, &forecast);
+    struct step_bytes found = {.arena = forecast.bytes};
+    if (packed) TRY(try_choice(f, &found.arena));
+    found.total = rest + found.arena;
+    *bytes = found;
+    return OK;
+}
+
+enum status strategy_least_bytes(const struct setup *setup, const struct least *least, bool packed,
+                                 struct step_bytes *bytes)
+{
+    struct program program;
+    TRY(step_lower(setup, STEP_TRAINING, &program));
+    struct fitting f = fitting_open(setup, &program);
+    if (least->count == program.count)
+        memcpy(f.remake, least->remake, (size_t)program.count * sizeof *f.remake);
+    enum status status = prepare(&f, NULL);
+    if (status == OK) status = bytes_of(&f, packed, bytes);
+    engines_release(&f.engines);
+    fitting_close(&f);
+    program_free(&program);
     return status;
 }
 

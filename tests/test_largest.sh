@@ -1,0 +1,59 @@
+#!/bin/sh
+# The largest batch that memory.limit allows: named by plan and by what does not fit, and taken by train.batch=auto.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+# A chain, in which more is alive at once in training, however little is kept, than in evaluation.
+{
+    printf '[input]\nchannels = 1\nsize = 8\n[layers]\nconv1 = conv input filters=8 kernel=3 pad=1\n'
+    for i in 2 3 4 5 6; do
+        echo "bn$i = batchnorm conv$((i - 1))"
+        echo "relu$i = relu bn$i"
+        echo "conv$i = conv relu$i filters=8 kernel=3 pad=1"
+    done
+    printf 'pool = globalavgpool conv6\nfc = linear pool units=$classes\n'
+} >tiny.ini
+sed -i.bak 's/^accumulate.*/accumulate = 1/; s/^ema.*//' run.ini
+
+plan() { "$AMPTRAIN" plan -q -c run.ini -s memory.limit=1M "$@"; }
+largest() { plan --json "$@" | sed -n 's/.*"largest_batch":\([0-9]*\),.*/\1/p'; }
+check() { plan --check "$@" >words 2>err; }
+resolved() { sed -n "s/^$2 = //p" "$1/config.ini"; }
+images=1438                    # of the digits, to train on
+
+batch=$(largest)
+figure "1 MiB: $batch images a step"
+ok "plan names a batch" [ "$batch" -gt 64 ]
+parts=$(largest -s train.accumulate=7 -s train.batch=7)
+figure "in 7 parts: $parts"
+ok "... of whole parts" [ $((parts > 64 && parts % 7 == 0)) = 1 ]
+ok "... whatever the batch that it plans" [ "$(largest -s train.batch=2)" = "$batch" ]
+ok "... in words" sh -c '"$AMPTRAIN" plan -q -c run.ini -s memory.limit=1M | grep -q "largest batch  *$1 "' sh "$batch"
+ok "... none without a limit" sh -c '"$AMPTRAIN" plan -q -c run.ini --json | grep -q "\"largest_batch\":null"'
+ok "it fits" check -s train.batch="$batch"
+ok "one image more does not, and that is what is said" says 4 "the largest train.batch that fits is 1" \
+    plan --check -s train.batch=$((batch + 1))
+ok "it trains" train it -s memory.limit=1M -s train.batch="$batch" -s run.max_steps=1
+ok "a quarter more does not train" says 4 "the largest train.batch that fits is 1" \
+    train more -s memory.limit=1M -s train.batch=$((batch * 5 / 4))
+ok "more memory, no less" [ "$(largest -s memory.limit=1536K)" -ge "$batch" ]
+ok "no more than the images" [ "$(largest -s memory.limit=1G)" = $images ]
+wide="-s model.arch=resnet20 -s model.file= -s augment.flip=0"
+ok "not even the smallest" says 4 "not even train.batch=1 fits" plan --check $wide
+
+ok "auto trains" train auto -s memory.limit=1M -s train.batch=auto -s run.max_steps=3
+ok "... on as many" [ "$(resolved auto batch)" = "$batch" ]
+train number -s memory.limit=1M -s train.batch="$batch" -s run.max_steps=3
+ok "... to the bits of the number" same auto number
+ok "resumed, it stays what it was" train auto -r -s memory.limit=2M -s train.batch=auto -s run.max_steps=4
+ok "... so" [ "$(resolved auto batch)" = "$batch" ]
+ok "another number is another run" says 2 "train.batch" train auto -r -s train.batch=64
+ok "auto without a limit is within what is free" train free -s train.batch=auto -s run.max_steps=1
+ok "... which the run stays within" [ "$(resolved free limit)" != auto ]
+ok "... and that is all images here" [ "$(resolved free batch)" = $images ]
+ok "auto where nothing fits" says 4 "train.batch: not even 1 image" \
+    "$AMPTRAIN" -q -c run.ini $wide -s memory.limit=1M -s train.batch=auto
+ok "evaluation needs no number" "$AMPTRAIN" eval -q -c run.ini --weights auto/checkpoint-last.safetensors \
+    -s train.batch=auto
+ok "packing needs none" "$AMPTRAIN" pack -q -c run.ini -o digits.pack -s train.batch=auto
+finish
