@@ -8,7 +8,11 @@ run() { "$AMPTRAIN" -q -c run.ini "$@"; }
 # Usage and configuration: 2.
 ok "no command like it" says 2 "did you mean 'eval'?" "$AMPTRAIN" evl
 ok "a command to come" says 2 "not in this version" "$AMPTRAIN" profile -c run.ini
+ok "no command at all like it" says 2 "there is no command 'xyzzy'" "$AMPTRAIN" xyzzy
 ok "no option like it" says 2 "did you mean --output?" "$AMPTRAIN" train --outptu x
+ok "no option at all like it" says 2 "no such option: --xyzzy" "$AMPTRAIN" train --xyzzy
+ok "a number that is none" says 2 "--steps must be a whole number of at least 1" "$AMPTRAIN" bench -c run.ini \
+    --steps 3x
 ok "an option without its value" says 2 "needs a value" "$AMPTRAIN" train -c
 ok "a word too many" says 2 "not expected" "$AMPTRAIN" plan -c run.ini word
 exits "no words at all" 2 "$AMPTRAIN"
@@ -40,6 +44,8 @@ ok "a truncated IDX file" says 3 "train-images" sh -c '
     "$AMPTRAIN" -q -c run.ini -s data.format=mnist -s data.train=idx'
 
 # Devices: 4.
+ok "no such number of a device" says 4 "there are only 1 (numbered from 0)" run -s run.device=cpu:3
+ok "a device's number that is none" says 2 "must be auto, cpu, cuda or cuda:N" run -s run.device=cpu:x
 ok "no such device" says 4 "cuda" run -s run.device=cuda:77
 
 # A run, and what there is to do with it.
@@ -89,6 +95,10 @@ ok "eval --split train" json eval -q -c run.ini --weights $last --split train
 ok "weights of another model" says 5 "conv1.weight" "$AMPTRAIN" eval -q -c run.ini -s model.file=small.ini \
     --weights $last
 ok "weights that are none" says 5 "run.ini" "$AMPTRAIN" eval -q -c run.ini --weights run.ini
+ok "eval --split of neither" says 2 "--split is train or val, not 'test'" "$AMPTRAIN" eval -q -c run.ini \
+    --weights $last --split test
+ok "eval --logits where nothing can be written" says 1 "nowhere/logits.npy: cannot be written" \
+    "$AMPTRAIN" eval -q -c run.ini --weights $last --logits nowhere/logits.npy
 ok "export" "$AMPTRAIN" export -q --weights $last -o weights.safetensors
 ok "an export evaluates as the checkpoint" sh -c '
     "$AMPTRAIN" eval -q -c run.ini --weights weights.safetensors --json >exported.json
@@ -96,6 +106,11 @@ ok "an export evaluates as the checkpoint" sh -c '
 ok "export to fp16" "$AMPTRAIN" export -q --weights $last --dtype fp16 -o half.safetensors
 ok "... which evaluates" "$AMPTRAIN" eval -q -c run.ini --weights half.safetensors
 ok "export to ONNX" says 2 "not in this version" "$AMPTRAIN" export --weights $last -o x.onnx
+ok "export of what are no weights" says 5 "run.ini" "$AMPTRAIN" export --weights run.ini -o x.safetensors
+ok "export to a type that is not exported" says 2 "--dtype is fp32, fp16 or bf16, not 'fp64'" \
+    "$AMPTRAIN" export --weights $last --dtype fp64 -o x.safetensors
+ok "export under a name that misleads" says 2 "must end in .safetensors" "$AMPTRAIN" export --weights $last \
+    -o x.bin
 ok "begin from weights of other classes" says 0 "starts fresh" "$AMPTRAIN" -c run.ini -s model.classes=12 \
     -s model.weights=weights.safetensors -s train.epochs=1
 ok "predict: an image that is none" says 3 "run.ini" "$AMPTRAIN" predict -q -c run.ini --weights $last run.ini
@@ -105,6 +120,7 @@ ok "plan --json" json plan -q -c run.ini
 ok "plan" "$AMPTRAIN" plan -c run.ini
 ok "plan without its data" "$AMPTRAIN" plan -c run.ini -s data.format=mnist -s data.train=nowhere
 ok "--check" "$AMPTRAIN" -c run.ini --check
+ok "--check, and every detail" "$AMPTRAIN" -v -c run.ini --check
 ok "--check with data missing" says 3 "nowhere" "$AMPTRAIN" -c run.ini --check -s data.format=mnist \
     -s data.train=nowhere
 ok "--print-config" sh -c '"$AMPTRAIN" -c run.ini --print-config | grep -q "^epochs = 4"'
@@ -113,9 +129,11 @@ ok "plan --spans" sh -c '"$AMPTRAIN" plan --spans spans.csv | grep -q "^peak 30"
 echo '^{"spans":\[{"id":"a","offset":[0-9]*},.*\],"peak":30,"live_bytes_bound":30,"seconds":[0-9.e-]*}$' >pattern
 ok "plan --spans --json" json plan --spans spans.csv
 ok "plan --spans, too little room" says 4 "capacity" "$AMPTRAIN" plan --spans spans.csv --capacity 29
+ok "plan --spans, a room that is none" says 2 "--capacity" "$AMPTRAIN" plan --spans spans.csv --capacity much
 echo '^{"images_per_s":.*"start_seconds":[0-9.]*}$' >pattern
 ok "bench --json" json bench -q -c run.ini --steps 3
 ok "bench --data" json bench -q -c run.ini --steps 3 --data
+ok "bench of mixed images" json bench -q -c run.ini --steps 3 -s augment.mixup=0.2
 for list in ops models formats devices; do ok "$list" "$AMPTRAIN" $list; done
 ok "--version" "$AMPTRAIN" --version
 ok "--help" "$AMPTRAIN" --help

@@ -217,6 +217,41 @@ static void test_words_are_refused(void **state)
     refuses(INPUT "[layers]\nin2 = relu input\n", "net.ini:6: in2: 'in2' is the name of an input");
     refuses(INPUT "[layers]\na = add input input input\nb = relu input input\n",
             "net.ini:7: b: relu takes 1 input, not 2");
+    refuses(INPUT "[block:unit]\nconv = conv in filters=4 kernel=1\n"
+            "[layers]\na.conv = relu input\na = unit a.conv\n",
+            "net.ini:6: a.conv: there is a layer of this name already, from net.ini:8");
+}
+
+static char *repeated(const char *piece, int count)
+{
+    struct text text = {0};
+    for (int i = 0; i < count; i++) text_add(&text, "%s", piece);
+    return text.data;
+}
+
+static void expect_refused(char *text, const char *words)
+{
+    struct graph graph;
+    assert_int_equal(load(text, &graph), USAGE);
+    if (!strstr(said, words)) fail_msg("'%s' does not say '%s'", said, words);
+    free(text);
+}
+
+static void test_more_than_there_may_be(void **state)
+{
+    (void)state;
+    char *inputs = repeated(" input", 65), *name = repeated("x", 90);
+    expect_refused(text_format(INPUT "[layers]\na = concat%s\n", inputs), "a: has more than 64 inputs");
+    expect_refused(text_format(INPUT "[block:one]\n%s = relu in\n[block:two]\n%s = one in\n"
+                               "[layers]\n%s = two input\n", name, name, name),
+                   "its name is longer than 200 bytes");
+    struct text block = {0};
+    text_add(&block, INPUT "[block:unit]\n");
+    for (int i = 0; i < 65; i++) text_add(&block, "$p%d = 1\n", i);
+    text_add(&block, "a = relu in\n[layers]\nu = unit input\n");
+    expect_refused(block.data, "block unit has more than 64 parameters");
+    free(inputs);
+    free(name);
 }
 
 static void test_shapes_are_checked(void **state)
@@ -236,6 +271,10 @@ static void test_shapes_are_checked(void **state)
             "net.ini:4: a: its output 1x20000x20000x1000000 is empty or absurdly large");
     refuses("[input]\nsize=60000\n[layers]\na = relu input\n",
             "net.ini: images of 60000x60000x3 are too large");
+    refuses(INPUT "[layers]\na = channel_pad input channels=4\n",
+            "net.ini:6: a: channels=4 must be the input's 3 and an even number more");
+    refuses(INPUT "[layers]\na = conv input filters=60000 kernel=1\nb = conv a filters=60000 kernel=1\n",
+            "net.ini:7: b: its weight is empty or absurdly large");
 }
 
 static void test_parameters_are_checked(void **state)
@@ -540,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_input_defaults),
         cmocka_unit_test(test_words_are_refused),
+        cmocka_unit_test(test_more_than_there_may_be),
         cmocka_unit_test(test_shapes_are_checked),
         cmocka_unit_test(test_parameters_are_checked),
         cmocka_unit_test(test_sections_are_checked),

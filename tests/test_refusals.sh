@@ -28,4 +28,23 @@ refused "schedule.warmup: onecycle has its own warm-up" schedule.name=onecycle s
 "$top_builddir/tests/make_pictures" pictures
 refused "train.early_stop: there is no validation data to go by" train.early_stop=2 data.format=folder \
     data.train=pictures model.classes=10 train.batch=4
+
+# The classes that packed data sets bring along.
+pack() { "$AMPTRAIN" pack -q -c run.ini -s data.format=folder -s data.train="$1" -s train.batch=4 -o "$2"; }
+cp -r pictures others
+mv others/apple others/apricot
+pack pictures one.pack && pack others two.pack
+refused_packs() {
+    ok "$1" says 3 "$1" "$AMPTRAIN" -q -c run.ini -s train.batch=4 -s data.format=packed -s data.train=one.pack \
+        -s data.val="$2"
+}
+refused_packs "'apple' in the training data and 'apricot' in the validation data" two.pack
+rm -r others/apricot
+pack others three.pack
+refused_packs "training data have 2 classes, validation data 1" three.pack
+one=$(ls pictures/apple | head -n 1)
+rm -r others/*
+mkdir others/apple
+cp "pictures/apple/$one" others/apple
+refused "there are too few images to split" data.format=folder data.train=others data.val_fraction=0.5
 finish
