@@ -589,10 +589,13 @@ static void another_model(void **state)
     caught_begin(&caught);
     enum status status = checkpoint_match(&file, &other, adam());
     enum status optimizer = checkpoint_match(&file, &fixture.store, optimizer_find("sgd"));
+    enum status none = checkpoint_match(&file, &fixture.store, NULL);
     caught_end(&caught);
     assert_int_equal(status, BAD_CHECKPOINT);
     assert_int_equal(optimizer, BAD_CHECKPOINT);
+    assert_int_equal(none, BAD_CHECKPOINT);
     assert_true(caught_has(&caught, "fc.weight"));
+    assert_true(caught_has(&caught, "is not part of this model or optimizer"));
     text_free(&caught.words);
     safetensors_close(&file);
     store_close(&other);
@@ -688,6 +691,63 @@ static void missing_and_unexpected(void **state)
     remove_all();
 }
 
+/* Whoever writes a file can write anything into its header, checksums and all. */
+static void positions_that_cannot_be(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key, *value, *words;
+    } cases[] = {
+        {"position.epoch", "-1", "has a position that cannot be"},
+        {"position.batch", "-1", "has a position that cannot be"},
+        {"optimizer.updates", "1000000", "has a position that cannot be"},
+        {"position.epoch", "1x", "has a bad value for 'position.epoch': '1x'"},
+        {"position.epoch", "99999999999999999999", "has a bad value for 'position.epoch'"},
+        {"position.epoch", NULL, "has no 'position.epoch'"},
+        {"config", "[train]\nepochs = none\n", "its configuration cannot be used"},
+        {"config", NULL, "has no configuration"},
+    };
+    struct fixture fixture;
+    struct position position;
+    open_fixture(&fixture, 1);
+    assert_int_equal(save(&fixture), OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct safetensors file;
+        struct caught caught;
+        assert_int_equal(checkpoint_open_newest(folder, &file), OK);
+        for (int k = 0; k < file.metadata_count; k++) {
+            struct safetensors_pair *pair = &file.metadata[k];
+            if (strcmp(pair->key, cases[i].key) != 0) continue;
+            free(pair->value);
+            pair->value = cases[i].value ? text_copy(cases[i].value) : NULL;
+        }
+        caught_begin(&caught);
+        enum status status = strcmp(cases[i].key, "config") == 0
+                                 ? checkpoint_match_settings(&file, &fixture.settings)
+                                 : checkpoint_restore(&file, &fixture.store, adam(), &position);
+        caught_end(&caught);
+        assert_int_equal(status, BAD_CHECKPOINT);
+        if (!caught_has(&caught, cases[i].words)) fail_msg("'%s'", caught.words.data);
+        text_free(&caught.words);
+        safetensors_close(&file);
+    }
+    close_fixture(&fixture);
+    remove_all();
+}
+
+static void none_at_all(void **state)
+{
+    (void)state;
+    struct safetensors file;
+    struct caught caught;
+    caught_begin(&caught);
+    enum status status = checkpoint_open_newest(folder, &file);
+    caught_end(&caught);
+    assert_int_equal(status, BAD_CHECKPOINT);
+    assert_true(caught_has(&caught, "there is no checkpoint to resume from"));
+    text_free(&caught.words);
+}
+
 /* `count` times `piece`, between two brackets if it is a list. */
 static char *repeated(const char *piece, int count, bool list)
 {
@@ -740,6 +800,8 @@ int main(void)
         cmocka_unit_test(round_trip),
         cmocka_unit_test(names_and_sizes),
         cmocka_unit_test(more_than_a_run_can_have),
+        cmocka_unit_test(positions_that_cannot_be),
+        cmocka_unit_test(none_at_all),
         cmocka_unit_test(another_run),
         cmocka_unit_test(previous),
         cmocka_unit_test(bits_flipped),

@@ -52,6 +52,7 @@ ok "no such device" says 4 "cuda" run -s run.device=cuda:77
 ok "train" train run
 ok "the folder is refused without -r" says 2 "holds a run already" train run
 ok "-r on a finished run" train run -r
+ok "with some of it frozen" train frozen -s 'train.freeze=conv1.*' -s train.epochs=1
 ok "-r with another learning rate" says 2 "optimizer.lr" train run -r -s optimizer.lr=1
 ok "-r with more epochs" train run -r -s train.epochs=5
 ok "-r from a named file" train other -r=run/checkpoint-best.safetensors

@@ -188,6 +188,27 @@ static void jpeg_of_every_colour_space(void **state)
     }
 }
 
+static void expect_not_decoded(struct bytes bytes, const char *words)
+{
+    struct image image = {0};
+    struct reason reason = {""};
+    assert_false(image_decode(bytes.data, bytes.count, 3, NULL, &image, &reason));
+    if (!strstr(reason.text, words)) fail_msg("'%s' does not say '%s'", reason.text, words);
+    free(bytes.data);
+}
+
+static void jpeg_of_other_kinds_is_refused(void **state)
+{
+    (void)state;
+    static const uint8_t colour[4] = {200, 60, 20, 0}, frame[] = {0xff, 0xc0};
+    expect_not_decoded(jpeg_of(2, JCS_UNKNOWN, JCS_UNKNOWN, false, colour), "2 components that are no colours");
+    struct bytes deep = jpeg_of(3, JCS_RGB, JCS_YCbCr, false, colour);
+    uint8_t *header = memmem(deep.data, deep.count, frame, sizeof frame);
+    assert_non_null(header);
+    header[4] = 12;
+    expect_not_decoded(deep, "12");      /* bits a sample: in the words of libjpeg-turbo 2, or of ours */
+}
+
 /* Every beginning of a good file is refused, and says why. */
 static void expect_beginnings_refused(struct bytes bytes)
 {
@@ -409,6 +430,7 @@ int main(void)
         cmocka_unit_test(png_interlaced_equals_plain),
         cmocka_unit_test(plain_png_equals_interlaced),
         cmocka_unit_test(jpeg_of_every_colour_space),
+        cmocka_unit_test(jpeg_of_other_kinds_is_refused),
         cmocka_unit_test(truncated_png_is_refused),
         cmocka_unit_test(truncated_jpeg_is_refused),
         cmocka_unit_test(garbled_files_do_no_harm),
