@@ -8,6 +8,8 @@
 #   resnet50-fp16 resnet50-bf16 resnet50-tf32 resnet50-fp32 (resnet50: all four)
 #   resnet18 mobilenet vgg16 densenet lenet5 (others: these five)
 #   limits [MODEL:BATCH...]  the step under less and less device memory, fp16 (resnet50:256)
+#   largest [MODEL:GIB...]  the largest batch within so much device memory, fp16, planned and run
+#                       (resnet50 and resnet152 within 8, 16 and 24)
 #   exact               errors of the supplied ResNet-20 on CIFAR-10's test images      (needs AMPTRAIN_DATA)
 #   cifar [PRECISION...]  conf/cifar10.ini: accuracy, seconds; must be the last part    (needs AMPTRAIN_DATA)
 #   table               only the table
@@ -71,7 +73,7 @@ number() { sed -n 's/.*"'"$1"'": *\([-0-9.e+][-0-9.e+]*\|null\|NaN\|nan\).*/\1/p
 record_json() {
     line="$1 $2"
     for key in images_per_s step_ms_median step_ms_p10 step_ms_p90 first_loss loss device_peak_bytes \
-        reserved_bytes start_seconds top1 seconds; do
+        reserved_bytes start_seconds top1 seconds batch; do
         value=$(number $key <"$3")
         [ -n "$value" ] && line="$line $key=$value"
     done
@@ -168,7 +170,7 @@ part_test_ops() {
 
 part_tests() {
     names=${*:-test_device test_ops test_update test_known_ops test_loss test_store test_exec test_ahead
-        test_merge test_checkpoint test_traces}
+        test_merge test_twice test_checkpoint test_traces}
     # What timing chooses beside other work is not for later runs.
     cache=${XDG_CACHE_HOME-}
     export XDG_CACHE_HOME="$work/cache"
@@ -277,6 +279,16 @@ part_limits() {
     done
 }
 
+part_largest() {
+    for network in ${*:-resnet50:8 resnet50:16 resnet50:24 resnet152:8 resnet152:16 resnet152:24}; do
+        model=${network%:*} gib=${network#*:}
+        config "$model" auto fp16 224 1000 0.001 >"$work/bench.ini"
+        figure "largest/$network" amptrain "$amptrain" bench -c "$work/bench.ini" --json --warmup 5 --steps 20 \
+            -s memory.limit="${gib}G"
+        [ "$python" = none ] || figure "largest/$network" eager peer "$here/peer_gpu.py" largest "$model" fp16 "$gib"
+    done
+}
+
 part_exact() {
     [ -d "$data/cifar10" ] || { say "exact: needs AMPTRAIN_DATA"; return; }
     for precision in fp32 tf32 fp16 bf16; do
@@ -365,6 +377,12 @@ print_table() {
                         gib(value(k, who[m], "reserved_bytes"))
                 }
             }
+            if (part[1] == "largest") {
+                ours = value(k, "amptrain", "batch"); theirs = value(k, "eager", "batch")
+                printf "largest batch, fp16, %s GiB: %s (%.0f images/s); PyTorch eager %s (%.0f); %s times\n",
+                    part[2], ours, value(k, "amptrain", "images_per_s"), theirs,
+                    value(k, "eager", "images_per_s"), ratio(ours, theirs)
+            }
             if (part[1] == "exact")
                 printf "ResNet-20 on CIFAR-10, %s: %s errors\n", part[2], value(k, "amptrain", "errors")
             if (part[1] == "cifar")
@@ -391,11 +409,11 @@ heading() {
 
 ### What was asked for
 
-[ $# -gt 0 ] || set -- tests sanitize trace start resnet50 others limits exact cifar
+[ $# -gt 0 ] || set -- tests sanitize trace start resnet50 others limits largest exact cifar
 while [ $# -gt 0 ]; do
     part=$1; shift
     case $part in
-        tests|cifar|limits)
+        tests|cifar|limits|largest)
             case ${1:-} in
                 test_*|fp*|bf16|tf32|*:*) "part_$part" "$@"; set -- ;;
                 *) "part_$part" ;;

@@ -3,11 +3,13 @@
 
   peer_gpu.py MODEL BATCH PRECISION MODE SECONDS [LR]    a made-up batch on the device, again and again
   peer_gpu.py cifar FOLDER PRECISION EPOCHS              ResNet-18 on CIFAR-10, conf/cifar10.ini's recipe
+  peer_gpu.py largest MODEL PRECISION GIB                the largest batch, in eights, that trains in so much
 
 MODEL is lenet5, resnet18_cifar or torchvision's name; PRECISION fp32, tf32, fp16 (with GradScaler) or bf16;
 MODE eager, compile or max-autotune. channels_last, but fp32 in the faster of both layouts; fused SGD with
 momentum; zero_grad, forward, loss, backward, step. One line of JSON with the keys of `amptrain bench --json`.
 """
+import gc
 import json
 import os
 import sys
@@ -53,7 +55,8 @@ class Trainer:
     def __init__(self, net, precision, mode, layout, **optimizer):
         self.net = net.cuda().to(memory_format=layout).train()
         self.optimizer = torch.optim.SGD(self.net.parameters(), fused=True, **optimizer)
-        self.scaler = torch.amp.GradScaler(enabled=precision == 'fp16')
+        # A first step that overflows leaves the fused optimizer's momentum unset, and the run is lost.
+        self.scaler = torch.amp.GradScaler(enabled=precision == 'fp16', init_scale=2.0**10)
         self.dtype = {'fp16': torch.float16, 'bf16': torch.bfloat16}.get(precision)
         self.forward = self.net if mode == 'eager' else torch.compile(
             self.net, mode=None if mode == 'compile' else 'max-autotune')
@@ -117,6 +120,46 @@ def bench(name, batch, precision, mode, seconds, lr=0.01):
     return max(found, key=lambda one: one['images_per_s'])
 
 
+def try_batch(name, batch, precision, steps):
+    """Bytes that the allocator took and seconds a step; None where memory ran out."""
+    try:
+        torch.cuda.reset_peak_memory_stats()
+        net, shape, classes = make(name)
+        trainer = Trainer(net, precision, 'eager', torch.channels_last, lr=0.001, momentum=0.9)
+        images = torch.rand(batch, *shape, device='cuda').to(memory_format=torch.channels_last)
+        labels = torch.randint(0, classes, (batch,), device='cuda')
+        for _ in range(3):
+            trainer.step(images, labels)
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(steps):
+            trainer.step(images, labels)
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_reserved(), (time.perf_counter() - begin) / max(steps, 1)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        net = trainer = images = labels = None
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def largest(name, precision, gib):
+    """Memory grows in proportion to the batch: two small ones say where to begin, then by trying."""
+    settle(precision)
+    cap = gib * 2**30
+    torch.cuda.set_per_process_memory_fraction(cap / torch.cuda.get_device_properties(0).total_memory)
+    small, more = try_batch(name, 32, precision, 0)[0], try_batch(name, 64, precision, 0)[0]
+    batch = max(8, int((32 + 32 * (cap - small) / max(more - small, 1)) // 8 * 8))
+    while batch > 8 and not try_batch(name, batch, precision, 0):
+        batch -= 8
+    while try_batch(name, batch + 8, precision, 0):
+        batch += 8
+    reserved, seconds = try_batch(name, batch, precision, 10)
+    return {'batch': batch, 'reserved_bytes': reserved, 'images_per_s': batch / seconds, 'precision': precision,
+            'torch': torch.__version__}
+
+
 def cifar_read(folder, names):
     raw = b''.join(open(os.path.join(folder, name), 'rb').read() for name in names)
     rows = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(-1, 3073).cuda()
@@ -168,6 +211,8 @@ def cifar(folder, precision, epochs, batch=512):
 def main():
     if len(sys.argv) == 5 and sys.argv[1] == 'cifar':
         found = cifar(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    elif len(sys.argv) == 5 and sys.argv[1] == 'largest':
+        found = largest(sys.argv[2], sys.argv[3], float(sys.argv[4]))
     elif len(sys.argv) in (6, 7):
         name, batch, precision, mode, seconds = sys.argv[1:6]
         found = bench(name, int(batch), precision, mode, float(seconds), *map(float, sys.argv[6:]))

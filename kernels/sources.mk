@@ -20,6 +20,7 @@ CUDA_SOURCES += \
 	kernels/conv_stem.cu \
 	kernels/conv_sums.cu \
 	kernels/dropout.cu \
+	kernels/fingerprint.cu \
 	kernels/flatten.cu \
 	kernels/gelu.cu \
 	kernels/globalavgpool.cu \
@@ -63,6 +64,8 @@ libkernels_a_SOURCES = \
 	kernels/dropout.h \
 	kernels/elementwise.c \
 	kernels/elementwise.h \
+	kernels/fingerprint.c \
+	kernels/fingerprint.h \
 	kernels/flatten.c \
 	kernels/gelu.c \
 	kernels/gelu.h \

@@ -68,7 +68,7 @@ enum status exec_run(struct exec *exec, const struct exec_batch *batch, double l
 
 /* As exec_start, but the step is run twice from the same state, and every tensor that it writes and what it
  * leaves in the store are compared. FAILED names the first that differs; the store is then as before.
- * Nothing may be under way. Only for training on a device that works in host memory: exec_can_repeat. */
+ * Nothing may be under way. Only for training with code that repeats to the bit: exec_can_repeat. */
 bool exec_can_repeat(const struct exec *exec);
 enum status exec_start_twice(struct exec *exec, const struct exec_batch *batch,
                              const struct update_rates *rates);

@@ -71,8 +71,8 @@ struct exec {
     struct witness *witness;             /* of a step that is run twice; NULL: none */
 };
 
-/* Takes the checksums of what an instruction has just written, in host memory. */
-void witness_instruction(const struct exec *exec, int i);
+/* Queues, behind an instruction, that the fingerprints of what it has written are taken. */
+enum status witness_instruction(const struct exec *exec, int i);
 
 /* The steps, with everything in them that does not change from run to run; then the update. */
 void steps_open(struct exec *exec);

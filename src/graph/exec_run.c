@@ -64,7 +64,7 @@ static enum status queue_instruction(struct exec *exec, int i)
     for (int k = 0; k < at->wait_count; k++)
         TRY(backend->await(exec->device, MARK_STEPS + at->waits[k], at->lane));
     TRY(exec->measure || exec->started == 0 ? run_to_end(exec, i) : run_instruction(exec, i));
-    if (exec->witness) witness_instruction(exec, i);
+    if (exec->witness) TRY(witness_instruction(exec, i));
     return exec->steps[i].waited ? backend->mark(exec->device, at->lane, MARK_STEPS + i) : OK;
 }
 
@@ -118,7 +118,7 @@ static enum status queue(struct exec *exec, const struct slot *slot)
 static enum status queue_or_replay(struct exec *exec, struct slot *slot)
 {
     const struct device_backend *backend = exec->device->backend;
-    if (!backend->record || exec->measure || exec->started == 0) return queue(exec, slot);
+    if (!backend->record || exec->measure || exec->witness || exec->started == 0) return queue(exec, slot);
     if (!slot->recording) {
         TRY(backend->record(exec->device));
         enum status status = queue(exec, slot);

@@ -65,11 +65,17 @@ static double count_results(struct run *run)
 }
 
 /* Some steps are run twice, to see whether the machine can be relied on. */
+static bool next_is_verified(const struct run *run)
+{
+    int64_t every = run->setup->settings->run.verify_every, step = run->state.step + run->flying + 1;
+    return every > 0 && step % every == 0;
+}
+
 static enum status queue_step(struct run *run, const struct exec_batch *batch,
                               const struct update_rates *rates)
 {
-    int64_t every = run->setup->settings->run.verify_every, step = run->state.step + run->flying + 1;
-    if (every == 0 || step % every != 0) return exec_start(run->training.exec, batch, rates);
+    int64_t step = run->state.step + run->flying + 1;
+    if (!next_is_verified(run)) return exec_start(run->training.exec, batch, rates);
     enum status status = exec_start_twice(run->training.exec, batch, rates);
     if (status == OK) {
         run->verified++;
@@ -151,7 +157,7 @@ static bool step_checkpoint_due(const struct run *run, int ahead)
 }
 
 /* Whether one more step may be queued behind those under way: none goes past the end of an epoch or of
- * the run, or past a checkpoint. */
+ * the run, or past a checkpoint; and one that is run twice wants the device for itself. */
 static bool may_launch(const struct run *run)
 {
     const struct settings *settings = run->setup->settings;
@@ -159,7 +165,7 @@ static bool may_launch(const struct run *run)
     if (run->flying >= exec_depth(run->training.exec)) return false;
     if (run->position.batch + run->flying >= run->setup->steps_per_epoch) return false;
     if (settings->run.max_steps > 0 && run->state.updates + run->flying >= settings->run.max_steps) return false;
-    return !step_checkpoint_due(run, run->flying);
+    return !step_checkpoint_due(run, run->flying) && !next_is_verified(run);
 }
 
 /* Where steps or seconds count, epochs end with a checkpoint if some of those are to be kept. */

@@ -1,0 +1,13 @@
+#include "kernels/fingerprint.h"
+
+#include "base/crc32c.h"
+
+static enum status take(struct device *device, void *lane, const void *data, size_t bytes, uint64_t *to)
+{
+    (void)device;
+    (void)lane;
+    *to += crc32c(0, data, bytes);
+    return OK;
+}
+
+const struct fingerprint fingerprint_cpu = {.take = take};

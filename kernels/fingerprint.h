@@ -1,0 +1,22 @@
+/* fingerprint.h: a number that stands for the bytes of a tensor: another byte, another number, but by a chance
+ * of one in billions. For steps that are run twice (graph/twice.c); a device has code of its own. */
+#ifndef KERNELS_FINGERPRINT_H
+#define KERNELS_FINGERPRINT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct device;
+
+struct fingerprint {
+    /* Queues on `lane` (device_backend.stream) that the number of `bytes` bytes of device memory is added to
+     * *to, which is host memory from the device's host_allocate and 0 before. Numbers of two devices do not
+     * compare. */
+    enum status (*take)(struct device *device, void *lane, const void *data, size_t bytes, uint64_t *to);
+};
+
+extern const struct fingerprint fingerprint_cpu, fingerprint_cuda;
+
+#endif
