@@ -1,11 +1,11 @@
 #include "data/resize.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/machine.h"
 #include "base/memory.h"
+#include "data/resample.h"
 
 /* Which source pixels make an output pixel: weight[i * most .. + count[i]] for first[i] onward; the
  * weights after those are zeros. */
@@ -15,34 +15,19 @@ struct taps {
     float *weight;
 };
 
-/* The source pixels from `low` on to before `high` that make output pixel i of an axis of `size` source
- * pixels resized to `target`. */
-static void reach_of(int size, int target, int i, int *low, int *high)
-{
-    double scale = (double)size / target, reach = fmax(scale, 1), centre = (i + 0.5) * scale;
-    *low = (int)fmax(centre - reach + 0.5, 0);
-    *high = (int)fmin(centre + reach + 0.5, size);
-}
-
-/* For outputs from..from + count of such an axis. */
+/* For outputs from..from + count of an axis. */
 static void taps_make(int size, int target, int from, int count, struct taps *taps)
 {
-    double scale = (double)size / target, reach = fmax(scale, 1);
-    taps->most = 2 * (int)ceil(reach) + 1;
+    taps->most = resample_most(size, target);
     taps->longest = 0;
     taps->first = memory_new((size_t)count, sizeof *taps->first);
     taps->count = memory_new((size_t)count, sizeof *taps->count);
     taps->weight = memory_new((size_t)count * (size_t)taps->most, sizeof *taps->weight);
     for (int i = 0; i < count; i++) {
-        double centre = (from + i + 0.5) * scale, sum = 0;
-        int low, high;
-        reach_of(size, target, from + i, &low, &high);
-        float *weight = taps->weight + (size_t)i * (size_t)taps->most;
-        for (int k = low; k < high; k++) sum += fmax(1 - fabs((k + 0.5 - centre) / reach), 0);
-        for (int k = low; k < high; k++)
-            weight[k - low] = (float)(fmax(1 - fabs((k + 0.5 - centre) / reach), 0) / sum);
-        taps->first[i] = low;
-        taps->count[i] = high - low;
+        struct reach pixels = resample_pixels(size, target, from + i);
+        resample_weights(size, target, from + i, pixels, taps->weight + (size_t)i * (size_t)taps->most);
+        taps->first[i] = pixels.low;
+        taps->count[i] = pixels.high - pixels.low;
         if (taps->count[i] > taps->longest) taps->longest = taps->count[i];
     }
 }
@@ -54,7 +39,7 @@ static void taps_free(struct taps *taps)
     free(taps->weight);
 }
 
-/* One output row's weighted sum over source rows, still at the source's width. */
+/* resample_down for one output row, still at the source's width. */
 EVERY_MACHINE static void sum_rows(const uint8_t *top, size_t stride, const float *weight, int count,
                                    int bytes, float *restrict sum)
 {
@@ -75,7 +60,7 @@ EVERY_MACHINE static void sum_rows(const uint8_t *top, size_t stride, const floa
     }
 }
 
-/* One output row out of the sums of source rows, plus one half, in fp32. */
+/* resample_across for one output row, up to where it is made a byte. */
 INLINE void sum_columns_any(const float *row, const struct taps *taps, int count, int c, float *sums)
 {
     for (int x = 0; x < count; x++) {
@@ -128,11 +113,9 @@ EVERY_MACHINE static void sum_columns(const float *row, const struct taps *taps,
 
 struct box resize_reach(struct box box, int h, int w, struct box window)
 {
-    int top, bottom, left, right, unused;
-    reach_of(box.h, h, window.y, &top, &unused);
-    reach_of(box.h, h, window.y + window.h - 1, &unused, &bottom);
-    reach_of(box.w, w, window.x, &left, &unused);
-    reach_of(box.w, w, window.x + window.w - 1, &unused, &right);
+    int top = resample_pixels(box.h, h, window.y).low, left = resample_pixels(box.w, w, window.x).low;
+    int bottom = resample_pixels(box.h, h, window.y + window.h - 1).high;
+    int right = resample_pixels(box.w, w, window.x + window.w - 1).high;
     return (struct box){.y = box.y + top, .x = box.x + left, .h = bottom - top, .w = right - left};
 }
 

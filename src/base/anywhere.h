@@ -8,4 +8,24 @@
 #define ANYWHERE static inline __attribute__((always_inline))
 #endif
 
+/* A product and a sum in fp32, each rounded by itself: nvcc would make one fused operation of them, which the
+ * host's compiler is told not to do. */
+ANYWHERE float rounded_product(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+ANYWHERE float rounded_sum(float a, float b)
+{
+#ifdef __CUDA_ARCH__
+    return __fadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
+
 #endif
