@@ -250,71 +250,125 @@ bool augment_erased_box(int h, int w, struct random *random, struct box *box)
     return false;
 }
 
-/* Zeros, which are the mean's colour. */
-static void erase(const struct augment *augment, enum dtype dtype, const struct box *window,
-                  struct random *random, char *out)
+struct box augment_erased(const struct augment *augment, int h, int w, struct random *random)
 {
-    struct box box;
-    if (random_uniform(random) >= augment->erase || !augment_erased_box(window->h, window->w, random, &box))
-        return;
-    size_t pixel = (size_t)augment->channels * dtype_bytes(dtype);
-    for (int y = box.y; y < box.y + box.h; y++)
-        memset(out + ((size_t)y * (size_t)window->w + (size_t)box.x) * pixel, 0, (size_t)box.w * pixel);
+    struct box box, none = {0};
+    if (!random || augment->erase <= 0 || random_uniform(random) >= augment->erase) return none;
+    return augment_erased_box(h, w, random, &box) ? box : none;
 }
 
-static bool is_varied(const struct augment *augment)
+/* Zeros, which are the mean's colour. */
+static void erase(const struct augment_table *table, int channels, int w, struct box box, char *out)
+{
+    size_t pixel = (size_t)channels * dtype_bytes(table->dtype);
+    for (int y = box.y; y < box.y + box.h; y++)
+        memset(out + ((size_t)y * (size_t)w + (size_t)box.x) * pixel, 0, (size_t)box.w * pixel);
+}
+
+bool augment_is_varied(const struct augment *augment)
 {
     return augment->policy != POLICY_NONE || policy_jitters(augment->jitter);
 }
 
-/* Cuts the picture out as bytes, changes those, and makes the window lie on them. */
-static bool vary(const struct augment *augment, const struct image **image, struct box *window, bool flip,
+/* Cuts the window out as bytes, mirrored, into scratch->picture, and changes those. */
+static bool vary(const struct augment *augment, const struct image *image, struct box window, bool flip,
                  struct random *random, struct scratch *scratch, struct reason *reason)
 {
     struct augment_table bytes;
     struct image *picture = &scratch->picture;
     augment_table_make(augment, U8, &bytes);
-    if (!image_resize_buffer(picture, window->h, window->w, (*image)->c, reason)) return false;
-    paint_image(&bytes, *image, *window, flip, (char *)picture->pixels);
+    if (!image_resize_buffer(picture, window.h, window.w, image->c, reason)) return false;
+    paint_image(&bytes, image, window, flip, (char *)picture->pixels);
     policy_jitter(augment->jitter, picture, random);
-    *image = picture;
-    window->y = window->x = 0;
     return policy_apply(augment->policy, picture, random, &scratch->copy, reason);
 }
 
-/* Resizes what is seen if need be, and gives the window in the pixels of the image that then holds it. */
-static bool find_window(const struct cut *cut, const struct image **image, struct box *window,
-                        struct scratch *scratch, struct reason *reason)
+/* A cut of what an image's cut was resized to. */
+static struct cut cut_resized(const struct cut *cut)
 {
-    *window = cut->window;
-    if (!is_resized(cut)) {
-        window->y += cut->from.y - (*image)->top;
-        window->x += cut->from.x - (*image)->left;
-        return true;
-    }
+    struct cut resized = *cut;
+    resized.from = (struct box){.h = cut->h, .w = cut->w};
+    return resized;
+}
+
+/* Resizes what is seen, if that must be, and makes cut and image those of what then holds it. */
+static bool resize_seen(struct cut *cut, const struct image **image, struct scratch *scratch, struct reason *reason)
+{
+    if (!is_resized(cut)) return true;
     struct box part = visible(cut);
     if (!resize_image(*image, cut->from, cut->h, cut->w, part, &scratch->resized, reason)) return false;
+    *cut = cut_resized(cut);
     *image = &scratch->resized;
-    window->y -= part.y;
-    window->x -= part.x;
+    scratch->resized.top = part.y;
+    scratch->resized.left = part.x;
     return true;
+}
+
+/* The window of a cut that is not resized, in the pixels of the image that holds it. */
+static struct box window_on(const struct cut *cut, const struct image *image)
+{
+    struct box window = cut->window;
+    window.y += cut->from.y - image->top;
+    window.x += cut->from.x - image->left;
+    return window;
+}
+
+/* Resizes, cuts out and varies: what remains is a picture of the window's size, already mirrored. */
+static bool make_picture(const struct augment *augment, struct cut *cut, const struct image **image,
+                         struct random *random, struct scratch *scratch, struct reason *reason)
+{
+    if (!resize_seen(cut, image, scratch, reason)) return false;
+    struct box window = window_on(cut, *image), whole = {.h = window.h, .w = window.w};
+    if (!vary(augment, *image, window, cut->flip, random, scratch, reason)) return false;
+    *cut = (struct cut){.from = whole, .h = whole.h, .w = whole.w, .window = whole};
+    *image = &scratch->picture;
+    return true;
+}
+
+static bool has_channels(const struct augment *augment, const struct image *image, struct reason *reason)
+{
+    if (image->c == augment->channels) return true;
+    return because(reason, "%d channels where %d are expected", image->c, augment->channels);
 }
 
 bool augment_apply(const struct augment *augment, const struct augment_table *table, const struct cut *cut,
                    const struct image *image, struct random *random, void *out, struct scratch *scratch,
                    struct reason *reason)
 {
-    struct box window;
-    bool flip = cut->flip;
-    if (image->c != augment->channels)
-        return because(reason, "%d channels where %d are expected", image->c, augment->channels);
-    if (!find_window(cut, &image, &window, scratch, reason)) return false;
-    if (random && is_varied(augment)) {
-        if (!vary(augment, &image, &window, flip, random, scratch, reason)) return false;
-        flip = false;
-    }
-    paint_image(table, image, window, flip, out);
-    if (random && augment->erase > 0) erase(augment, table->dtype, &window, random, out);
+    struct cut left = *cut;
+    bool varies = random && augment_is_varied(augment);
+    if (!has_channels(augment, image, reason)) return false;
+    if (varies && !make_picture(augment, &left, &image, random, scratch, reason)) return false;
+    if (!varies && !resize_seen(&left, &image, scratch, reason)) return false;
+    struct box window = window_on(&left, image);
+    paint_image(table, image, window, left.flip, out);
+    erase(table, image->c, window.w, augment_erased(augment, window.h, window.w, random), out);
+    return true;
+}
+
+struct finish augment_rest(const struct cut *cut, int top, int left)
+{
+    struct finish finish = {.flip = cut->flip, .h = cut->h, .w = cut->w, .from = cut->from, .window = cut->window};
+    finish.from.y -= top;
+    finish.from.x -= left;
+    return finish;
+}
+
+bool augment_leave(const struct augment *augment, const struct cut *cut, const struct image *image,
+                   struct random *random, bool resize, struct finish *finish, struct augment_part *part,
+                   struct scratch *scratch, struct reason *reason)
+{
+    struct cut left = *cut;
+    bool varies = random && augment_is_varied(augment);
+    if (!has_channels(augment, image, reason)) return false;
+    if (varies && !make_picture(augment, &left, &image, random, scratch, reason)) return false;
+    if (!varies && resize && !resize_seen(&left, &image, scratch, reason)) return false;
+    struct box needs = augment_needs(&left);
+    int64_t stride = (int64_t)image->w * image->c;
+    const uint8_t *pixels = image->pixels + (needs.y - image->top) * stride + (needs.x - image->left) * image->c;
+    *part = (struct augment_part){pixels, stride, needs.h, needs.w};
+    *finish = augment_rest(&left, needs.y, needs.x);
+    finish->erased = augment_erased(augment, left.window.h, left.window.w, random);
     return true;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "base/random.h"
+#include "data/finish.h"
 #include "data/image.h"
 #include "data/policy.h"
 #include "data/resize.h"
@@ -65,6 +66,30 @@ struct box augment_needs(const struct cut *cut);
 bool augment_apply(const struct augment *augment, const struct augment_table *table, const struct cut *cut,
                    const struct image *image, struct random *random, void *out, struct scratch *scratch,
                    struct reason *reason);
+
+/* What is left of a cut where the pixels of an image from top, left on are there; where they lie is not known. */
+struct finish augment_rest(const struct cut *cut, int top, int left);
+
+/* The bytes of an image that somebody else is to finish: rows `stride` apart, valid as long as the image and
+ * the scratch are. */
+struct augment_part {
+    const uint8_t *pixels;
+    int64_t stride;
+    int h, w;
+};
+
+/* Whether an augment changes bytes by more than cutting them out, which nobody else does. */
+bool augment_is_varied(const struct augment *augment);
+
+/* Does no more than it must of augment_apply's work, or, with `resize`, resizes too: then no more than the window's
+ * pixels remain. `finish` says what is left to do to `part`, but not where that will lie. */
+bool augment_leave(const struct augment *augment, const struct cut *cut, const struct image *image,
+                   struct random *random, bool resize, struct finish *finish, struct augment_part *part,
+                   struct scratch *scratch, struct reason *reason);
+
+/* What RandomErasing blanks by the next numbers of `random`, which are those behind the cut's and the
+ * policies'; h is 0: nothing. `random` NULL: evaluation. */
+struct box augment_erased(const struct augment *augment, int h, int w, struct random *random);
 
 /* All of that, for a single image. */
 bool augment_image(const struct augment *augment, const struct image *image, struct random *random,

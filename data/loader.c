@@ -23,7 +23,7 @@
 /* How long closing waits for threads that are in the midst of a read. */
 #define LEAVING_SECONDS 2
 
-/* Pieces that the mixing of a batch is divided into, for several workers. */
+/* Pieces that the mixing of a batch is divided into, for several workers; one where only targets are mixed. */
 #define MIX_PIECES 16
 
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_MIXING, SLOT_READY, SLOT_OUT };
@@ -33,6 +33,8 @@ struct slot {
     enum slot_state state;
     int left;                  /* images that are not there yet; then pieces that are not mixed yet */
     int pieces;                /* that were handed out */
+    struct batch_rest rest;
+    struct sending sending;    /* where something is left to do to images */
     int bad_place;             /* of the first image that stops the run; INT32_MAX: none */
     struct reason why;
 };
@@ -42,6 +44,7 @@ struct loader {
     struct augment_table table;
     size_t image_bytes, batch_bytes, targets_bytes;
     bool mixes;
+    int pieces;                /* that mixing is divided into */
     struct share share;        /* of each batch, that is this rank's */
     int chunk;
     int64_t batches, limit;    /* in an epoch; images in it */
@@ -169,24 +172,73 @@ static const struct image *read_image(struct worker *worker, int64_t index, cons
     return image;
 }
 
+/* Where an image goes. */
+struct target {
+    struct slot *slot;
+    int place;
+};
+
+static int32_t *target_label(struct target target)
+{
+    return &target.slot->batch.labels[target.place];
+}
+
+static void *target_pixels(const struct loader *loader, struct target target)
+{
+    return (char *)target.slot->batch.images + (size_t)target.place * loader->image_bytes;
+}
+
+/* An image that lies on the device; false: it does not, or cannot be finished from there. */
+static bool put_kept(const struct loader *loader, int64_t index, struct view *view, struct target target)
+{
+    const struct loader_options *options = &loader->options;
+    const struct kept_image *kept = options->kept ? &options->kept[index] : NULL;
+    struct box unused;
+    struct reason reason;
+    if (!kept || kept->h == 0 || !choose_cut(view, kept->h, kept->w, &unused, &reason)) return false;
+    if (!sending_put_kept(&target.slot->sending, target.place, &view->cut, kept, view->random)) return false;
+    *target_label(target) = kept->label;
+    return true;
+}
+
+static bool put_image(struct worker *worker, const struct view *view, const struct image *image,
+                      struct target target, struct reason *reason)
+{
+    const struct loader *loader = worker->loader;
+    const struct loader_options *options = &loader->options;
+    if (options->leaves)
+        return sending_put(&target.slot->sending, target.place, &view->cut, image, view->random, &worker->scratch,
+                           reason);
+    return augment_apply(&options->augment, &loader->table, &view->cut, image, view->random,
+                         target_pixels(loader, target), &worker->scratch, reason);
+}
+
+static void put_nothing(const struct loader *loader, struct target target)
+{
+    if (loader->options.leaves) sending_put_nothing(&target.slot->sending, target.place);
+    else memset(target_pixels(loader, target), 0, loader->image_bytes);
+    *target_label(target) = -1;
+}
+
 /* Reads image `index` and augments it by the random numbers of image `named`. */
-static bool load_image(struct worker *worker, int64_t index, int64_t named, void *out, int32_t *label,
+static bool load_image(struct worker *worker, int64_t index, int64_t named, struct target target,
                        struct reason *reason)
 {
     struct loader *loader = worker->loader;
     const struct loader_options *options = &loader->options;
-    int read_label;
+    int label;
     struct random random =
-        random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named);
+        random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named), begin = random;
     struct view view = {.options = options, .random = options->training ? &random : NULL};
+    if (put_kept(loader, index, &view, target)) return true;
+    random = begin;
+    view.known = false;
     struct image_choice choice = {.choose = choose_cut, .context = &view};
-    const struct image *image = read_image(worker, index, &choice, &read_label, reason);
+    const struct image *image = read_image(worker, index, &choice, &label, reason);
     if (atomic_load(&loader->drop)) return true;
     if (image) {
-        if (cut_after_reading(&view, image, reason) &&
-            augment_apply(&options->augment, &loader->table, &view.cut, image, view.random, out,
-                          &worker->scratch, reason)) {
-            *label = read_label;
+        if (cut_after_reading(&view, image, reason) && put_image(worker, &view, image, target, reason)) {
+            *target_label(target) = label;
             return true;
         }
         name_image(options->dataset, index, reason);
@@ -202,8 +254,7 @@ static int64_t draw_below(struct random *random, int64_t limit)
     return (int64_t)((high << 32 | random_next(random)) % (uint64_t)limit);
 }
 
-static bool load_replacement(struct worker *worker, int64_t index, void *out, int32_t *label,
-                             struct reason *reason)
+static bool load_replacement(struct worker *worker, int64_t index, struct target target, struct reason *reason)
 {
     const struct loader *loader = worker->loader;
     struct random random = random_open(loader->options.seed, PURPOSE_REPLACE, (uint64_t)loader->epoch,
@@ -211,7 +262,7 @@ static bool load_replacement(struct worker *worker, int64_t index, void *out, in
     for (int attempt = 0; attempt < REPLACEMENTS_MAX; attempt++) {
         if (atomic_load(&loader->drop)) return true;
         int64_t other = index_of(loader, draw_below(&random, loader->options.count));
-        if (load_image(worker, other, index, out, label, reason)) return true;
+        if (load_image(worker, other, index, target, reason)) return true;
     }
     struct reason last = *reason;
     return because(reason, "%d replacements in a row cannot be used either, the last one: %.160s",
@@ -239,25 +290,20 @@ static void count_bad(struct loader *loader, struct slot *slot)
 static void fill_place(struct worker *worker, struct slot *slot, int place)
 {
     struct loader *loader = worker->loader;
-    void *out = (char *)slot->batch.images + (size_t)place * loader->image_bytes;
-    int32_t *label = &slot->batch.labels[place];
+    struct target target = {slot, place};
     int64_t index = loader_image(loader, &slot->batch, place);
     struct reason reason;
-    if (load_image(worker, index, index, out, label, &reason)) return;
+    if (load_image(worker, index, index, target, &reason)) return;
     count_bad(loader, slot);
     bool replace = loader->options.training && !loader->options.stop_on_error;
-    if (replace && load_replacement(worker, index, out, label, &reason)) return;
-    memset(out, 0, loader->image_bytes);
-    *label = -1;
+    if (replace && load_replacement(worker, index, target, &reason)) return;
+    put_nothing(loader, target);
     if (replace || loader->options.stop_on_error) stop_at(loader, slot, place, &reason);
 }
 
-static void empty_places(const struct loader *loader, struct batch *batch)
+static void empty_places(const struct loader *loader, struct slot *slot)
 {
-    int count = loader->share.count - batch->count;
-    memset((char *)batch->images + (size_t)batch->count * loader->image_bytes, 0,
-           (size_t)count * loader->image_bytes);
-    for (int i = batch->count; i < loader->share.count; i++) batch->labels[i] = -1;
+    for (int i = slot->batch.count; i < loader->share.count; i++) put_nothing(loader, (struct target){slot, i});
 }
 
 static void fill_chunk(struct worker *worker, struct chunk chunk)
@@ -267,7 +313,7 @@ static void fill_chunk(struct worker *worker, struct chunk chunk)
         if (atomic_load(&loader->drop)) return;
         fill_place(worker, chunk.slot, chunk.first + i);
     }
-    if (chunk.first + chunk.count == chunk.slot->batch.count) empty_places(loader, &chunk.slot->batch);
+    if (chunk.first + chunk.count == chunk.slot->batch.count) empty_places(loader, chunk.slot);
 }
 
 /* The rows of a piece, of all images of the batch. Which piece has which rows changes no bit. */
@@ -278,6 +324,11 @@ static void mix_piece(const struct loader *loader, struct slot *slot, int piece)
     struct random random =
         random_open(options->seed, PURPOSE_MIX, (uint64_t)batch->epoch, (uint64_t)batch->number);
     struct mix mix = mix_draw(&options->mix, &random, options->h, options->w);
+    if (piece == 0) mix_targets(&mix, batch->labels, loader->share.count, options->classes, batch->targets);
+    if (options->leaves) {
+        slot->rest.mix = mix;
+        return;
+    }
     const struct mix_batch images = {
         .images = batch->images,
         .dtype = options->dtype,
@@ -286,9 +337,8 @@ static void mix_piece(const struct loader *loader, struct slot *slot, int piece)
         .w = options->w,
         .c = options->channels,
     };
-    int from = options->h * piece / MIX_PIECES, to = options->h * (piece + 1) / MIX_PIECES;
+    int from = options->h * piece / loader->pieces, to = options->h * (piece + 1) / loader->pieces;
     mix_rows(&mix, &images, from, to - from);
-    if (piece == 0) mix_targets(&mix, batch->labels, loader->share.count, options->classes, batch->targets);
 }
 
 static void do_chunk(struct worker *worker, struct chunk chunk)
@@ -316,6 +366,9 @@ static struct slot *begin_slot(struct loader *loader)
         slot->state = SLOT_FILLING;
         slot->left = batch->count;
         slot->bad_place = INT32_MAX;
+        if (loader->options.leaves)
+            sending_begin(&slot->sending, &loader->options.augment, loader->share.count, loader->options.h,
+                          loader->options.w, batch->images);
         return slot;
     }
     return NULL;
@@ -326,7 +379,7 @@ static bool take_piece(struct loader *loader, struct chunk *chunk)
 {
     for (int i = 0; loader->mixes && i < loader->slot_count; i++) {
         struct slot *slot = &loader->slots[i];
-        if (slot->state != SLOT_MIXING || slot->pieces == MIX_PIECES) continue;
+        if (slot->state != SLOT_MIXING || slot->pieces == loader->pieces) continue;
         *chunk = (struct chunk){.slot = slot, .first = slot->pieces++, .count = 1};
         return true;
     }
@@ -360,9 +413,11 @@ static void end_stage(struct loader *loader, struct slot *slot)
 {
     bool mix = loader->mixes && slot->state == SLOT_FILLING && slot->bad_place == INT32_MAX;
     slot->state = mix ? SLOT_MIXING : SLOT_READY;
+    slot->rest.bytes = atomic_load(&slot->sending.used);
+    slot->rest.shared = atomic_load(&slot->sending.shared);
     if (!mix) return;
     slot->pieces = 0;
-    slot->left = MIX_PIECES;
+    slot->left = loader->pieces;
     pthread_cond_broadcast(&loader->work);
 }
 
@@ -521,6 +576,10 @@ static enum status make_slots(struct loader *loader)
         struct batch *batch = &loader->slots[i].batch;
         batch->labels = memory_new((size_t)loader->share.count, sizeof *batch->labels);
         batch->images = allocate(options, loader->batch_bytes);
+        loader->slots[i].rest = (struct batch_rest){
+            .count = loader->share.count, .h = options->h, .w = options->w, .mixed = loader->mixes,
+        };
+        if (options->leaves) batch->rest = &loader->slots[i].rest;
         if (loader->mixes) batch->targets = allocate(options, loader->targets_bytes);
         if (!batch->images || (loader->mixes && !batch->targets))
             return fail(FAILED, "no memory for %d batches of %zu bytes", loader->slot_count,
@@ -553,7 +612,10 @@ enum status loader_open(const struct loader_options *options, struct loader **re
         (size_t)options->h * (size_t)options->w * (size_t)options->channels * dtype_bytes(options->dtype);
     loader->share = order_share(options->batch, options->ranks > 0 ? options->ranks : 1, options->rank);
     loader->batch_bytes = (size_t)loader->share.count * loader->image_bytes;
+    if (options->leaves)
+        loader->batch_bytes = sending_bytes(loader->share.count, options->h, options->w, options->channels);
     loader->mixes = options->training && mix_wanted(&options->mix);
+    loader->pieces = options->leaves ? 1 : MIX_PIECES;
     loader->targets_bytes = (size_t)loader->share.count * (size_t)options->classes * sizeof(float);
     loader->batches = (options->count + (options->training ? 0 : options->batch - 1)) / options->batch;
     loader->limit = options->training ? loader->batches * options->batch : options->count;

@@ -11,6 +11,7 @@
 #include "data/dataset.h"
 #include "data/image_cache.h"
 #include "data/mix.h"
+#include "data/sending.h"
 
 struct loader_options {
     const struct dataset *dataset;
@@ -28,6 +29,8 @@ struct loader_options {
     int rank, ranks;             /* this loader's share of every batch is served (order.h); ranks 0: all of it */
     int h, w, channels;          /* of what is delivered */
     enum dtype dtype;
+    bool leaves;                 /* the last steps are left to a device: batches are bytes, with `rest` */
+    const struct kept_image *kept;   /* with `leaves`: [dataset->count], what lies on the device; NULL: nothing */
     int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */
     uint64_t seed;
     double timeout;              /* loader_next fails when no batch has come for so many seconds; 0: never */
@@ -43,11 +46,22 @@ struct loader_options {
     void *bad_context;
 };
 
+/* What is left to do to a batch: batch->images holds [share] of struct finish, then bytes in FINISH_SENT, whose
+ * beginning is that of the records. */
+struct batch_rest {
+    int count, h, w;             /* the share, and what comes out */
+    size_t bytes;                /* of batch->images that are in use */
+    size_t shared;               /* the most finish_shared_bytes of its images */
+    bool mixed;
+    struct mix mix;
+};
+
 /* An image that cannot be used is replaced in training by another, drawn from (seed, epoch, index,
  * attempt). In an evaluation nothing may stand in for it: it is delivered as zeros with the label
  * -1, and is not to be counted. */
 struct batch {
     void *images;                /* [share, h, w, channels] of dtype: the batch, or this rank's share of it */
+    const struct batch_rest *rest;   /* NULL: nothing, the images are finished */
     int32_t *labels;             /* [share]; -1: no image here */
     float *targets;              /* [share, classes]: what mixed images are trained on instead of labels,
                                   * which are those of their own part; NULL where nothing is mixed */

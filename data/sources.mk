@@ -5,6 +5,7 @@ libdata_a_SOURCES = \
 	data/colour.h \
 	data/dataset.c \
 	data/dataset.h \
+	data/finish.h \
 	data/format_cifar.c \
 	data/format_digits.c \
 	data/format_folder.c \
@@ -33,8 +34,11 @@ libdata_a_SOURCES = \
 	data/packed_write.c \
 	data/policy.c \
 	data/policy.h \
+	data/resample.h \
 	data/resize.c \
 	data/resize.h \
+	data/sending.c \
+	data/sending.h \
 	data/tar.c \
 	data/tar.h \
 	data/warp.c \

@@ -24,6 +24,7 @@ CUDA_SOURCES += \
 	kernels/flatten.cu \
 	kernels/gelu.cu \
 	kernels/globalavgpool.cu \
+	kernels/images.cu \
 	kernels/leaky_relu.cu \
 	kernels/linear.cu \
 	kernels/lrn.cu \
@@ -71,6 +72,8 @@ libkernels_a_SOURCES = \
 	kernels/gelu.h \
 	kernels/gelu_cpu.c \
 	kernels/globalavgpool.c \
+	kernels/images.c \
+	kernels/images.h \
 	kernels/leaky_relu.c \
 	kernels/leaky_relu.h \
 	kernels/leaky_relu_cpu.c \

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "train/clock.h"
+#include "train/finisher.h"
 
 /* Below this share of the slowest part's rate, all together is held up by more than that part. */
 #define TOGETHER_LEAST 0.9
@@ -36,24 +37,25 @@ enum status feed_measure_loader(const struct setup *setup, struct loader *loader
     return OK;
 }
 
+/* What a step does with one, again and again. */
 static enum status copy_batches(struct device *device, const struct program *program,
                                 const struct exec_batch *batch, char *to, int batches)
 {
     const struct device_backend *backend = device->backend;
+    int lane = device->copy_lane;
     for (int i = 0; i < batches; i++) {
-        TRY(backend->upload(device, device->copy_lane, to, batch->images, (size_t)program->images_bytes));
-        TRY(backend->upload(device, device->copy_lane, to + program->images_bytes, batch->labels,
+        if (batch->make) TRY(batch->make(batch->maker, batch->images, lane, to));
+        else TRY(backend->upload(device, lane, to, batch->images, (size_t)program->images_bytes));
+        TRY(backend->upload(device, lane, to + program->images_bytes, batch->labels,
                             (size_t)program->targets_bytes));
     }
     return backend->finish(device);
 }
 
-enum status feed_measure_copy(const struct setup *setup, const struct program *program,
-                              const struct exec_batch *batch, int batches, double *images_per_s)
+static enum status time_copies(const struct setup *setup, const struct program *program,
+                               const struct exec_batch *batch, int batches, double *images_per_s)
 {
     struct device *device = setup->device;
-    *images_per_s = 0;
-    if (!device->waits) return OK;
     size_t bytes = (size_t)(program->images_bytes + program->targets_bytes);
     char *to = device_allocate(device, bytes, "measured copies");
     if (!to) return fail(NO_DEVICE, "bench: no device memory for one more batch");
@@ -62,6 +64,19 @@ enum status feed_measure_copy(const struct setup *setup, const struct program *p
     if (status == OK) status = copy_batches(device, program, batch, to, batches);
     *images_per_s = (double)batches * setup->batch / fmax(1e-9, clock_seconds() - start);
     device_release(device, to, bytes);
+    return status;
+}
+
+enum status feed_measure_copy(const struct setup *setup, const struct program *program, struct loader *loader,
+                              int64_t *epoch, int batches, double *images_per_s)
+{
+    struct batch *batch;
+    *images_per_s = 0;
+    if (!setup->device->waits) return OK;
+    TRY(feed_next(loader, epoch, &batch, NULL));
+    struct exec_batch given = finisher_batch(setup, batch);
+    enum status status = time_copies(setup, program, &given, batches, images_per_s);
+    loader_return(loader, batch);
     return status;
 }
 

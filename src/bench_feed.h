@@ -19,9 +19,10 @@ enum status feed_next(struct loader *loader, int64_t *epoch, struct batch **batc
 enum status feed_measure_loader(const struct setup *setup, struct loader *loader, int64_t *epoch,
                                 int batches, double *images_per_s);
 
-/* Copies alone, of one batch again and again; 0 where none are made. */
-enum status feed_measure_copy(const struct setup *setup, const struct program *program,
-                              const struct exec_batch *batch, int batches, double *images_per_s);
+/* Copies alone, of one batch again and again, and what the device does to finish its images; 0 where none are
+ * made. */
+enum status feed_measure_copy(const struct setup *setup, const struct program *program, struct loader *loader,
+                              int64_t *epoch, int batches, double *images_per_s);
 
 /* "loader", "copy" or "compute": the slowest. */
 const char *feed_limit(const struct feed *feed);

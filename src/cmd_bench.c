@@ -10,6 +10,7 @@
 #include "bench_feed.h"
 #include "cmd.h"
 #include "train/clock.h"
+#include "train/finisher.h"
 #include "train/step.h"
 
 /* A measurement under way. */
@@ -52,7 +53,7 @@ static enum status make_batch(struct bench *bench)
         dtype_set(program->storage, bench->images, i, 2 * random_uniform(&random) - 1);
     for (int i = 0; i < program->batch; i++)
         set_label(program, bench->labels, i, (int64_t)random_below(&random, (uint32_t)bench->setup.classes));
-    bench->batch = (struct exec_batch){bench->images, bench->labels, true};
+    bench->batch = (struct exec_batch){.images = bench->images, .labels = bench->labels, .unchanged = true};
     return OK;
 }
 
@@ -71,7 +72,7 @@ static enum status launch(struct bench *bench)
     struct batch *batch = NULL;
     if (bench->loader) {
         TRY(feed_next(bench->loader, &bench->epoch, &batch, &bench->wait_seconds));
-        input = (struct exec_batch){.images = batch->images, .labels = batch_targets(batch)};
+        input = finisher_batch(&bench->setup, batch);
     }
     bench->flights[bench->flying++] = batch;
     return exec_start(bench->step.exec, &input, &rates);
@@ -127,7 +128,7 @@ static enum status measure_feed(struct bench *bench, int warmup)
     feed->compute = status == OK ? images_per_second(bench) : 0;
     bench->loader = loader;
     TRY(status);
-    TRY(feed_measure_copy(&bench->setup, &bench->step.program, &bench->batch, bench->steps, &feed->copy));
+    TRY(feed_measure_copy(&bench->setup, &bench->step.program, loader, &bench->epoch, bench->steps, &feed->copy));
     TRY(feed_measure_loader(&bench->setup, loader, &bench->epoch, bench->steps, &feed->loader));
     /* What the loader made ready meanwhile is used up first. */
     TRY(measure(bench, warmup + (int)bench->setup.settings->loader.prefetch));
@@ -153,6 +154,7 @@ static enum status bench_open(struct cmd *cmd, struct bench *bench)
     TRY(cmd_setup(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->setup));
     TRY(setup_device(&bench->setup));
     TRY(setup_store(&bench->setup, true, &bench->store));
+    if (real) TRY(finisher_open(&bench->setup, true));
     TRY(step_open(&bench->setup, STEP_TRAINING, &bench->store, &bench->step));
     struct step_bytes bytes =
         step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);

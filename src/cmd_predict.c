@@ -91,7 +91,7 @@ static enum status predict(struct predictor *predictor, const char *path)
         predictor->failed++;
         return fail(BAD_DATA, "%s%s%s", named ? "" : path, named ? "" : ": ", reason.text);
     }
-    const struct exec_batch batch = {predictor->pixels, predictor->labels, false};
+    const struct exec_batch batch = {.images = predictor->pixels, .labels = predictor->labels};
     TRY(exec_run(predictor->trained.step.exec, &batch, 0, 0));
     print_prediction(predictor, path, exec_logits(predictor->trained.step.exec));
     return OK;

@@ -118,6 +118,7 @@ void forecast_print(const struct setup *setup, const struct forecast *forecast)
     print_bytes("  of it workspaces", bytes->workspace, "");
     print_bytes("store", bytes->store, "parameters, averages, optimizer state");
     print_bytes("batch", bytes->batch, "images, labels, results");
+    if (setup_device_cache(setup) > 0) print_bytes("  of it images kept", setup_device_cache(setup), "loader.cache");
     print_bytes("total", bytes->total, "");
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
     printf("  %-28s %12s  activations made again: %d\n", "strategy", strategy_name(setup, &forecast->program),

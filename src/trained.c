@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "train/checkpoint.h"
+#include "train/finisher.h"
 #include "train/weights.h"
 
 /* What a checkpoint says of the images it was made for. */
@@ -49,6 +50,7 @@ static enum status open_network(const char *path, struct trained *trained)
     TRY(store_open(setup->device, &setup->graph, &options, &trained->store));
     TRY(store_init(&trained->store, 0));
     TRY(weights_load(path, false, &trained->store));
+    if (setup->val.dataset || setup->train.dataset) TRY(finisher_open(setup, false));
     return step_open(setup, STEP_EVALUATION, &trained->store, &trained->step);
 }
 

@@ -2,8 +2,8 @@
  *
  *   bench_loader [OPTION=VALUE]... FORMAT [PATH]
  *
- * Options: workers, batch, seconds, dtype (fp32, fp16, bf16), val (1: the evaluation's images and cuts), and
- * of what is done with images: crop, pad, flip, part (1: RandomResizedCrop), resize, mean (1: normalised). */
+ * Options: workers, batch, seconds, dtype (fp32, fp16, bf16), val (1: the evaluation's images and cuts), leaves
+ * (1: the last steps are left to a device), and of what is done with images: crop, pad, flip, part (1: RandomResizedCrop), resize, mean (1: normalised). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +63,7 @@ static int set(struct request *request, const char *key, const char *value)
         if (strcmp(key, numbers[i].name) == 0) return *numbers[i].to = atoi(value), 1;
     if (strcmp(key, "seconds") == 0) return request->seconds = atof(value), 1;
     if (strcmp(key, "flip") == 0) return augment->flip = atof(value), 1;
+    if (strcmp(key, "leaves") == 0) return request->loader.leaves = atoi(value), 1;
     if (strcmp(key, "part") == 0) return augment->random_resized = atoi(value), 1;
     if (strcmp(key, "mean") == 0 && atoi(value)) return normalise(augment), 1;
     if (strcmp(key, "dtype") == 0 && dtype_named(value) >= 0)

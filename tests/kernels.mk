@@ -25,3 +25,7 @@ tests_test_product_LDADD = $(KERNEL_LIBS) -lcmocka
 check_PROGRAMS += tests/test_update
 tests_test_update_SOURCES = tests/test_update.c
 tests_test_update_LDADD = $(KERNEL_LIBS) -lcmocka
+
+check_PROGRAMS += tests/test_images
+tests_test_images_SOURCES = tests/test_images.c tests/rounds.h $(PLACE)
+tests_test_images_LDADD = $(LDADD) -lcmocka

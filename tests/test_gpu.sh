@@ -113,6 +113,10 @@ ok "... ends in the same bits and lines" same whole terminated
 ok "kill -9" stopped killed KILL 15 120
 ok "... ends in the same bits and lines" same whole killed
 
+# Digits are kept on the device unless that is told otherwise.
+ok "images that are sent each time" train sent -s loader.cache=none
+ok "... make the same bits and lines" same whole sent
+
 # What timing chose is in the checkpoint, and wins over what is remembered, or not, when the run goes on.
 elsewhere() {
     train elsewhere -s run.max_steps=30 || return 1

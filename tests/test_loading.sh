@@ -37,11 +37,11 @@ ok "... with a small one" with_cache small host 10K
 ok "... as it comes" with_cache auto auto auto
 ok "... on the device, which is the host" with_cache device device auto
 refused() { "$AMPTRAIN" plan -c pictures.ini -s loader.cache=device -s run.device=cuda 2>said; status=$?; cat said
-    grep -q "loader.cache: 'device' is not available on CUDA yet" said && return $status; }
+    grep -q "loader.cache: a GPU keeps images of one size only" said && return $status; }
 if "$AMPTRAIN" -V | grep -q cuDNN; then
-    exits "... which is refused on CUDA" 2 refused
+    exits "... which a GPU has not for images of many sizes" 2 refused
 else
-    skip "... which is refused on CUDA" "this build has no CUDA code"
+    skip "... which a GPU has not for images of many sizes" "this build has no CUDA code"
 fi
 
 # Broken files, one of them for validation: named and listed, once, however often they are met.

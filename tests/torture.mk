@@ -7,7 +7,7 @@ TORTURE += tests/test_fuzz.sh
 TORTURE += tests/test_checkpoint
 TORTURE += tests/test_faults.sh
 TORTURE += tests/test_endurance.sh
-TORTURE += tests/test_loader tests/test_listing
+TORTURE += tests/test_loader tests/test_listing tests/test_images
 
 EXTRA_DIST += tests/process.h tests/rounds.h
 

@@ -59,6 +59,10 @@ struct exec_batch {
     const void *images;
     const void *labels;
     bool unchanged;          /* what lies there was given before: it need not be copied to the device again */
+    /* A device with memory of its own: queues on `lane` what makes the images there, `to`, out of `images`, which
+     * may then be anything. NULL: they are copied as they lie. */
+    enum status (*make)(void *maker, const void *images, int lane, void *to);
+    void *maker;
 };
 int exec_depth(const struct exec *exec);
 enum status exec_start(struct exec *exec, const struct exec_batch *batch, const struct update_rates *rates);

@@ -136,7 +136,8 @@ static enum status upload(struct exec *exec, struct slot *slot, const struct exe
     bool there = batch->unchanged && slot->batch.images == batch->images && slot->batch.labels == batch->labels;
     slot->batch = *batch;
     if (!slot->images || there) return OK;
-    TRY(backend->upload(exec->device, lane, slot->images, batch->images, (size_t)exec->program->images_bytes));
+    if (batch->make) TRY(batch->make(batch->maker, batch->images, lane, slot->images));
+    else TRY(backend->upload(exec->device, lane, slot->images, batch->images, (size_t)exec->program->images_bytes));
     TRY(backend->upload(exec->device, lane, slot->labels, batch->labels, (size_t)exec->program->targets_bytes));
     TRY(backend->mark(exec->device, lane, mark));
     return backend->await(exec->device, mark, 0);

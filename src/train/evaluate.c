@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "train/clock.h"
+#include "train/finisher.h"
 #include "train/health.h"
 #include "train/signals.h"
 
@@ -66,7 +67,7 @@ static enum status launch(struct counting *counting, struct loader *loader, bool
     TRY(loader_next(loader, &batch, NULL));
     *more = batch != NULL;
     if (!batch) return OK;
-    const struct exec_batch input = {.images = batch->images, .labels = batch->labels};
+    const struct exec_batch input = finisher_batch(counting->setup, batch);
     const struct update_rates none = {0};
     enum status status = exec_start(counting->step->exec, &input, &none);
     if (status != OK) loader_return(loader, batch);

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "train/finisher.h"
 #include "train/largest.h"
 #include "train/strategy.h"
 
@@ -35,7 +36,7 @@ static enum status place(struct run *run, struct text *shortage)
     });
 }
 
-/* What the run could have, besides what it holds: nothing but the store, now. */
+/* What the run could have, besides what it holds: nothing but the store and the finisher, now. */
 static int64_t bytes_to_have(const struct run *run)
 {
     const struct setup *setup = run->setup;
@@ -44,7 +45,8 @@ static int64_t bytes_to_have(const struct run *run)
     setup->device->backend->memory_info(setup->device, &left, &total);
     int64_t spare = (int64_t)left / SPARE_SHARE;
     if (spare > SPARE_MOST) spare = SPARE_MOST;
-    return run->store.layout.bytes + (int64_t)left - spare;
+    int64_t held = run->store.layout.bytes + (setup->finisher ? finisher_bytes(setup) : 0);
+    return held + (int64_t)left - spare;
 }
 
 /* After a plan of which not all memory could be had. The limit goes down with every try, whatever the device

@@ -10,6 +10,7 @@
 #include "base/watch.h"
 #include "train/clock.h"
 #include "train/durable.h"
+#include "train/finisher.h"
 #include "train/programs.h"
 
 static struct checkpoint_source source_of(const struct run *run, const char *engines)
@@ -140,6 +141,7 @@ static enum status open_all(struct run *run, const struct run_options *options)
     TRY(store_read_state(&run->store, &run->state));
     run->position.seed = setup->settings->run.seed;
     TRY(resume(run, options));
+    TRY(finisher_open(setup, true));
     TRY(programs_open(run));
     setup_open_caches(setup);
     TRY(setup_loader(setup, &setup->train, true, &run->loader));

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "device/device.h"
 #include "train/checkpoint.h"
+#include "train/finisher.h"
 #include "train/signals.h"
 #include "train/weights.h"
 
@@ -39,6 +40,7 @@ enum status setup_open(struct settings *settings, const char *file, unsigned wha
 
 void setup_close(struct setup *setup)
 {
+    finisher_close(setup);
     supply_close(setup->device, setup->cache);
     device_close(setup->device);
     if (setup->own_val_graph) graph_free(&setup->val_graph);
@@ -133,6 +135,8 @@ enum status setup_loader(const struct setup *setup, const struct images *images,
         .w = images->w,
         .channels = setup->channels,
         .dtype = setup->precision->storage,
+        .leaves = setup->finisher != NULL,
+        .kept = finisher_kept(setup, images->dataset),
         .workers = workers_of(settings),
         .prefetch = (int)settings->loader.prefetch,
         .seed = (uint64_t)settings->run.seed,

@@ -60,6 +60,7 @@ struct setup {
     int64_t steps_per_epoch;
     struct device *device;            /* NULL until setup_device */
     struct cache *cache;              /* of the device's memory; NULL: it has none */
+    struct finisher *finisher;        /* of images, on the device; NULL: loaders do it */
     int64_t left;                     /* the device turned out to have no more than this for the run; 0: not known */
 };
 
@@ -83,6 +84,9 @@ int64_t setup_limit(const struct setup *setup);
 /* For what looks at images more than once: has the loaders opened from now on keep them, as loader.cache
  * says. */
 void setup_open_caches(struct setup *setup);
+
+/* What images kept on the device for later epochs, as loader.cache says, take of its memory; 0: none are. */
+int64_t setup_device_cache(const struct setup *setup);
 
 /* A loader over images; evaluation is in file order. What cannot be used is added to setup->bad. */
 enum status setup_loader(const struct setup *setup, const struct images *images, bool training,

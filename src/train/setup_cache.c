@@ -6,8 +6,11 @@
 #include "base/log.h"
 #include "train/setup.h"
 
-/* The share of the host's memory that is taken unasked. */
+/* The share of the host's memory that is taken unasked; of a device's so many bytes at most, or a share of
+ * memory.limit. */
 #define SHARE_UNASKED 4
+#define DEVICE_UNASKED ((int64_t)1 << 30)
+#define DEVICE_SHARE_UNASKED 16
 
 static size_t limit_of(const struct settings *settings)
 {
@@ -42,11 +45,47 @@ static void open_cache(struct setup *setup, enum split split, size_t limit, int6
                split == SPLIT_TRAIN ? "training" : "validation", options.all ? ", if all of them fit" : "");
 }
 
+/* What all images take that are asked for. -1: that is not known, because they are of many sizes. */
+static int64_t bytes_of_images(const struct setup *setup)
+{
+    const struct images *const parts[] = {&setup->train, &setup->val};
+    int64_t bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        const struct dataset *dataset = parts[i]->dataset;
+        if (!dataset) continue;
+        if (dataset->h == 0) return -1;
+        bytes += parts[i]->count * dataset->h * dataset->w * dataset->c;
+    }
+    return bytes;
+}
+
+/* Why images cannot be kept on a device; NULL: they can. */
+static const char *device_refuses(const struct setup *setup)
+{
+    int64_t bytes = bytes_of_images(setup), limit = setup->settings->loader.cache_limit;
+    if (augment_is_varied(&setup->augment))
+        return "a GPU does not do augment.jitter and augment.auto_augment; 'host' keeps images in host memory";
+    if (bytes < 0) return "a GPU keeps images of one size only; 'host' keeps decoded images in host memory";
+    if (limit > 0 && bytes > limit) return "loader.cache_limit is less than all images take on a GPU";
+    return NULL;
+}
+
 enum status setup_check_cache(const struct setup *setup)
 {
     if (setup->settings->loader.cache != CACHE_DEVICE || setup_device_kind(setup) != DEVICE_CUDA) return OK;
-    return setup_refuse(setup, "loader", "cache",
-                        "'device' is not available on CUDA yet; 'host' keeps decoded images in host memory");
+    const char *why = device_refuses(setup);
+    return why ? setup_refuse(setup, "loader", "cache", "%s", why) : OK;
+}
+
+int64_t setup_device_cache(const struct setup *setup)
+{
+    const struct settings *settings = setup->settings;
+    bool unasked = settings->loader.cache == CACHE_AUTO;
+    if (setup_device_kind(setup) != DEVICE_CUDA || (settings->loader.cache != CACHE_DEVICE && !unasked)) return 0;
+    if (device_refuses(setup)) return 0;
+    int64_t bytes = bytes_of_images(setup), most = settings->memory.limit / DEVICE_SHARE_UNASKED;
+    if (most == 0 || most > DEVICE_UNASKED) most = DEVICE_UNASKED;
+    return unasked && settings->loader.cache_limit == 0 && bytes > most ? 0 : bytes;
 }
 
 /* The CPU's memory is the host's. What lies in memory as it is, is not kept twice. */

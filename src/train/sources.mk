@@ -15,6 +15,8 @@ libtrain_a_SOURCES = \
 	src/train/evaluate.h \
 	src/train/events.c \
 	src/train/events.h \
+	src/train/finisher.c \
+	src/train/finisher.h \
 	src/train/folder.c \
 	src/train/folder.h \
 	src/train/health.c \

@@ -1,6 +1,7 @@
 #include "train/step.h"
 
 #include "base/text.h"
+#include "train/finisher.h"
 #include "train/largest.h"
 #include "train/strategy.h"
 
@@ -108,7 +109,8 @@ struct step_bytes step_bytes(const struct setup *setup, const struct program *pr
         .arena = plan->arena_bytes,
         .live_bound = plan->live_bytes_bound,
         .store = store,
-        .batch = batches * (program->images_bytes + program->targets_bytes) + program->results_bytes,
+        .batch = batches * (program->images_bytes + program->targets_bytes) + program->results_bytes +
+                 finisher_bytes(setup),
         .workspace = plan->workspace_bytes,
     };
     bytes.total = bytes.arena + bytes.store + bytes.batch;

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "train/clock.h"
 #include "train/durable.h"
+#include "train/finisher.h"
 #include "train/programs.h"
 #include "train/report.h"
 #include "train/signals.h"
@@ -94,7 +95,7 @@ static enum status launch(struct run *run)
     if (!flight.batch)
         return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
                     (long long)(run->position.batch + run->flying), (long long)run->setup->steps_per_epoch);
-    const struct exec_batch input = {.images = flight.batch->images, .labels = batch_targets(flight.batch)};
+    const struct exec_batch input = finisher_batch(run->setup, flight.batch);
     enum status status = queue_step(run, &input, &flight.rates);
     if (status != OK) loader_return(run->loader, flight.batch);
     else run->flights[run->flying++] = flight;

@@ -1,0 +1,75 @@
+/* finish.h: an image's bytes, and what is left to do to them before a network reads them: resizing, the window
+ * that is seen, mirroring, erasing; then each byte becomes a number (augment_table). Whoever does it gets the same
+ * bits (resample.h): a loader's worker, which need leave nothing to do, or a device, where the bytes may even lie. */
+#ifndef DATA_FINISH_H
+#define DATA_FINISH_H
+
+#include "data/image.h"
+#include "data/resample.h"
+
+/* Where bytes lie; each place has its own beginning. */
+enum finish_place {
+    FINISH_SENT,               /* in the batch, behind the records */
+    FINISH_KEPT,               /* among the images that a device keeps */
+    FINISH_PLACES,
+};
+
+struct finish {
+    int64_t at, stride;        /* the first pixel, in bytes from the place's beginning; bytes from row to row */
+    int32_t place;
+    int32_t blank;             /* there is no image: zeros come out */
+    int32_t flip;
+    int32_t h, w;              /* the size that... */
+    struct box from;           /* ...this is resized to, counted from the first pixel that is there, which it may
+                                * begin before; what is not there is not looked at */
+    struct box window;         /* of the resized image: what comes out, black beyond its edges */
+    struct box erased;         /* of what comes out: zeros; empty: h is 0 */
+};
+
+ANYWHERE int finish_resizes(const struct finish *finish)
+{
+    return finish->h != finish->from.h || finish->w != finish->from.w;
+}
+
+/* The part of `length` from `at` on that lies on 0..size. */
+ANYWHERE struct reach finish_seen(int at, int length, int size)
+{
+    struct reach seen;
+    seen.low = at < 0 ? 0 : at < size ? at : size;
+    seen.high = at + length < seen.low ? seen.low : at + length < size ? at + length : size;
+    return seen;
+}
+
+/* The source pixels that a stretch of outputs is made of, from the first to the last. */
+ANYWHERE struct reach finish_reach(int size, int target, struct reach seen)
+{
+    struct reach reach = resample_pixels(size, target, seen.low);
+    reach.high = resample_pixels(size, target, seen.high - 1).high;
+    return reach;
+}
+
+ANYWHERE int finish_erases(const struct finish *finish, int y, int x)
+{
+    const struct box *box = &finish->erased;
+    return y >= box->y && y < box->y + box->h && x >= box->x && x < box->x + box->w;
+}
+
+/* On a device a group of threads makes FINISH_ROWS rows of an image, FINISH_TOGETHER at a time, with the weights for
+ * them and those rows' sums down the columns in memory that they share. */
+#define FINISH_ROWS 16
+#define FINISH_TOGETHER 2
+#define FINISH_SHARED_MOST (47 << 10)
+
+/* What an image takes of that; one that takes more than there is must not be left to be resized. */
+ANYWHERE int64_t finish_shared_bytes(const struct finish *finish, int c)
+{
+    struct reach seen = finish_seen(finish->window.x, finish->window.w, finish->w);
+    if (!finish_resizes(finish) || seen.low == seen.high) return 0;
+    struct reach reach = finish_reach(finish->from.w, finish->w, seen);
+    int64_t across = (int64_t)(seen.high - seen.low) * (resample_most(finish->from.w, finish->w) + 2);
+    int64_t down = FINISH_ROWS * (int64_t)(resample_most(finish->from.h, finish->h) + 2);
+    int64_t sums = FINISH_TOGETHER * (int64_t)(reach.high - reach.low) * c;
+    return 4 * (across + down + sums);
+}
+
+#endif

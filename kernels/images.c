@@ -1,0 +1,82 @@
+/* images.c: what finishing images comes to, in plain loops: the definition that other devices are held against. */
+#include "kernels/images.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+/* Where outputs of one axis come from. */
+struct axis {
+    int size, target, most;
+    float *weights;            /* of one output */
+    struct reach span;
+};
+
+static struct axis axis_make(int size, int target)
+{
+    struct axis axis = {.size = size, .target = target, .most = resample_most(size, target)};
+    axis.weights = memory_new((size_t)axis.most, sizeof *axis.weights);
+    return axis;
+}
+
+static void axis_at(struct axis *axis, int i)
+{
+    axis->span = resample_pixels(axis->size, axis->target, i);
+    resample_weights(axis->size, axis->target, i, axis->span, axis->weights);
+}
+
+/* One channel of one pixel of the resized image. */
+static uint8_t resampled(const struct finish *image, const uint8_t *first, int c, int k, struct axis *down,
+                         const struct axis *across)
+{
+    int count = across->span.high - across->span.low;
+    const uint8_t *top = first + (image->from.y + down->span.low) * image->stride;
+    float *sums = memory_new((size_t)count, sizeof *sums);
+    for (int i = 0; i < count; i++)
+        sums[i] = resample_down(top + (image->from.x + across->span.low + i) * c + k, image->stride, down->weights,
+                                down->span.high - down->span.low);
+    uint8_t byte = resample_across(sums, 1, across->weights, count);
+    free(sums);
+    return byte;
+}
+
+static void put(const struct images_job *job, int64_t element, uint32_t bits)
+{
+    if (job->dtype == F32) ((uint32_t *)job->out)[element] = bits;
+    else ((uint16_t *)job->out)[element] = (uint16_t)bits;
+}
+
+static void finish_image(const struct images_job *job, int number)
+{
+    const struct finish *image = &job->images[number];
+    const uint8_t *first = image->blank ? NULL : job->places[image->place] + image->at;
+    struct axis down = axis_make(image->from.h, image->h), across = axis_make(image->from.w, image->w);
+    for (int y = 0; y < job->h; y++) {
+        int from_y = image->window.y + y;
+        bool row = !image->blank && from_y >= 0 && from_y < image->h;
+        if (row) axis_at(&down, from_y);
+        for (int x = 0; x < job->w; x++) {
+            int from_x = image->window.x + (image->flip ? job->w - 1 - x : x);
+            bool seen = row && from_x >= 0 && from_x < image->w;
+            bool zero = image->blank || finish_erases(image, y, x);
+            if (seen) axis_at(&across, from_x);
+            for (int k = 0; k < job->c; k++) {
+                uint8_t byte = seen ? resampled(image, first, job->c, k, &down, &across) : 0;
+                put(job, (((int64_t)number * job->h + y) * job->w + x) * job->c + k, zero ? 0 : job->table[k][byte]);
+            }
+        }
+    }
+    free(down.weights);
+    free(across.weights);
+}
+
+static enum status finish(const struct images_job *job)
+{
+    for (int i = 0; i < job->count; i++) finish_image(job, i);
+    const struct mix_batch batch = {job->out, job->dtype, job->count, job->h, job->w, job->c};
+    if (job->mix) mix_rows(job->mix, &batch, 0, job->h);
+    return OK;
+}
+
+const struct images_code images_cpu = {finish};

@@ -1,0 +1,32 @@
+/* images.h: the last steps of a batch's images, from bytes to the numbers that a network reads (data/finish.h). Not
+ * an op: it is queued before a step, on the lane on which batches come. */
+#ifndef KERNELS_IMAGES_H
+#define KERNELS_IMAGES_H
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "data/finish.h"
+#include "data/mix.h"
+#include "device/device.h"
+
+/* Every pointer but `mix` and `device` is device memory. */
+struct images_job {
+    const struct finish *images;             /* [count] */
+    const uint8_t *places[FINISH_PLACES];    /* where each place begins */
+    const uint32_t (*table)[256];            /* [c]: a byte's bits in `dtype`, as augment_table has them */
+    enum dtype dtype;                        /* F32, F16 or BF16 */
+    int count, h, w, c;
+    size_t shared;                           /* the most finish_shared_bytes of any of the images */
+    const struct mix *mix;                   /* NULL: nothing is mixed */
+    void *out;                               /* [count, h, w, c] */
+    struct device *device;
+    void *lane;
+};
+
+struct images_code {
+    enum status (*finish)(const struct images_job *job);
+};
+
+extern const struct images_code images_cpu, images_cuda;
+
+#endif
