@@ -7,11 +7,9 @@
 runs=0
 # repeats OPTIMIZER PRECISION THREADS
 repeats() {
-    optimizer=-soptimizer.name=$1 precision=-samp.precision=$2 threads=-srun.threads=$3
-    mixed='-s run.deterministic=yes -s augment.mixup=0.2 -s augment.cutmix=1'
-    train one $mixed -s loader.workers=1 "$optimizer" "$precision" "$threads" "-srun.max_steps=$steps"
-    train two $mixed -s loader.workers=3 "$optimizer" "$precision" "$threads" "-srun.max_steps=$steps"
-    same one two && rm -rf one two
+    set -- "-soptimizer.name=$1" "-samp.precision=$2" "-srun.threads=$3" "-srun.max_steps=$steps" \
+        -s run.deterministic=yes -s augment.mixup=0.2 -s augment.cutmix=1
+    train one -s loader.workers=1 "$@" && train two -s loader.workers=3 "$@" && same one two && rm -rf one two
 }
 try() {
     runs=$((runs + 1))
