@@ -138,7 +138,10 @@ for precision in fp16 tf32; do
     ok "a fifth less working memory" train large-limit $large -s amp.precision=$precision \
         -s memory.limit=$((total - arena / 5))
     ok "... to the same bits" same large-$precision large-limit
-    rm -rf large-again large-limit
+    ok "... some of it waiting on the host" train large-away $large -s amp.precision=$precision \
+        -s memory.limit=$((total - arena / 5)) -s memory.strategy=offload
+    ok "... to the same bits" same large-$precision large-away
+    rm -rf large-again large-limit large-away
 done
 
 # Between devices.

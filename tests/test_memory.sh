@@ -1,5 +1,5 @@
 #!/bin/sh
-# Limits on memory: what is made again instead of kept changes no bit; what cannot fit says so.
+# Limits on memory: what is made again or moved to the host instead of kept changes no bit; what cannot fit says so.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
@@ -35,6 +35,16 @@ holds() {
 ok "every limit holds that can" holds
 ok "... with few bytes a number, and parts of a batch" holds -s amp.precision=fp16 -s train.accumulate=2
 ok "... with weights' products kept" holds -s memory.strategy=keep -s amp.precision=bf16
+
+# Off-loading.
+ok "activations wait in host memory" steps away -s memory.strategy=offload
+ok "... to the same bits" same all away
+ok "... below a limit" steps away-limit -s memory.strategy=offload -s memory.limit="$limit"
+ok "... to the same bits" same all away-limit
+field=offloaded_bytes
+ok "... of which the plan tells" [ "$(number -s memory.strategy=offload)" -gt 10000 ]
+ok "... and of none without" [ "$(number -s memory.strategy=keep)" = 0 ]
+[ "$(rounds 0 1)" = 0 ] || ok "every limit holds" holds -s memory.strategy=offload
 ok "more than can be done" sh -c '
     "$AMPTRAIN" -q -c run.ini -s model.arch=resnet20 -s model.file= -s memory.limit=1M -o none 2>err
     got=$?

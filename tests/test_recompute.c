@@ -1,4 +1,5 @@
-/* Activations made again: the same bits as when they are kept, whatever is chosen; smaller arenas. */
+/* Activations made again, or moved to the host: the same bits as when they are kept, whatever is chosen; smaller
+ * arenas. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "graph/offload.h"
 #include "graph/recompute.h"
 #include "net.h"
 
@@ -18,8 +20,23 @@ enum choice { CHOOSE_NONE, CHOOSE_CHEAP, CHOOSE_ALL_ONCE, CHOOSE_ALL_EACH, CHOOS
 struct policy {
     enum choice choice;
     uint64_t seed;
+    bool moves;          /* and all that helps is moved, or what of it brings the bytes below a random limit */
     int again;           /* answer: instructions that make something again */
+    int moved;           /* and tensors moved */
 };
+
+static void move(struct program *program, struct policy *policy, struct random *random)
+{
+    struct offload_forecast before, after;
+    offload(program, &(struct offload_options){.limit = INT64_MAX, .least = 1}, &before);
+    assert_int_equal(before.count, 0);
+    int64_t limit = random_below(random, 2) ? before.bytes * (50 + (int64_t)random_below(random, 50)) / 100 : 0;
+    bool fits = offload(program, &(struct offload_options){.limit = limit, .least = 1}, &after);
+    assert_true(after.bytes <= before.bytes);
+    assert_int_equal(fits, after.bytes <= limit);
+    assert_int_equal(offload_bytes(program), after.moved);
+    policy->moved = after.count;
+}
 
 static void choose(struct program *program, void *context)
 {
@@ -34,6 +51,7 @@ static void choose(struct program *program, void *context)
     }
     recompute(program, remake);
     policy->again = recompute_count(program);
+    if (policy->moves) move(program, policy, &random);
     free(remake);
 }
 
@@ -127,28 +145,33 @@ static void assert_same(const char *text, bool fused, int batch, const struct ou
     graph_free(&graph);
 }
 
-/* Every choice gives the bits of keeping all. */
-static void check_bits(const char *text, bool fused, struct net_options options)
+/* Every choice gives the bits of keeping all. How many tensors were moved in them. */
+static int check_bits(const char *text, bool fused, struct net_options options)
 {
-    struct policy none = {CHOOSE_NONE, 0, 0};
+    struct policy none = {CHOOSE_NONE, 0, false, 0, 0};
+    int moved = 0;
     struct outcome kept = outcome_of(text, fused, options, &none);
     assert_int_equal(none.again, 0);
-    for (int choice = CHOOSE_CHEAP; choice <= CHOOSE_RANDOM; choice++)
+    for (int choice = CHOOSE_NONE; choice <= CHOOSE_RANDOM; choice++)
         for (uint64_t seed = 0; seed < (choice == CHOOSE_RANDOM ? 4 : 1); seed++) {
-            struct policy policy = {(enum choice)choice, seed, 0};
+            struct policy policy = {(enum choice)choice, seed, ((uint64_t)choice + seed) % 2 == 0, 0, 0};
             struct outcome out = outcome_of(text, fused, options, &policy);
             assert_same(text, fused, options.batch, &kept, &out);
-            if (choice != CHOOSE_CHEAP) assert_true(policy.again > 0);
+            if (choice > CHOOSE_CHEAP) assert_true(policy.again > 0);
+            moved += policy.moved;
             outcome_free(text, fused, &out);
         }
     outcome_free(text, fused, &kept);
+    return moved;
 }
 
 static void check_nets(struct net_options options)
 {
     const char *const texts[] = {net_mixed, net_plain, net_pooled};
+    int moved = 0;
     for (int t = 0; t < 3; t++)
-        for (int fused = 0; fused < 2; fused++) check_bits(texts[t], fused, options);
+        for (int fused = 0; fused < 2; fused++) moved += check_bits(texts[t], fused, options);
+    assert_true(moved > 0);
 }
 
 static void test_bits(void **state)
@@ -319,12 +342,51 @@ static void test_models(void **state)
     check_model("densenet121", (double[]){0.8, 0.5, 0.35, 0.2}, (double[]){1.8, 4.8, 6.5, 8.5});
 }
 
+static int64_t bound_on_lanes(struct program *program, int count)
+{
+    struct plan plan;
+    assert_int_equal(lanes(program, count), OK);
+    assert_int_equal(plan_make(program, true, 0.01, &plan), OK);
+    int64_t bound = plan.live_bytes_bound;
+    plan_free(&plan);
+    return bound;
+}
+
+/* What moves behind computing, and what moves at all, of networks as they are: on lanes of its own it takes hardly
+ * more memory than was foreseen. */
+static void test_moves_of_models(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+    const char *const names[] = {"resnet50", "densenet121"};
+    for (int m = 0; m < 2; m++)
+        for (int hidden = 0; hidden < 2; hidden++) {
+            struct model_options model = {.arch = names[m], .folders = folders, .dropout = -1};
+            struct offload_forecast before, after;
+            struct graph graph;
+            assert_int_equal(model_load(&model, &graph), OK);
+            assert_int_equal(fuse(&graph), OK);
+            struct program program = lower_net(&graph, 256, 1);
+            offload(&program, &(struct offload_options){.limit = INT64_MAX}, &before);
+            int64_t limit = hidden ? 0 : before.bytes / 2;
+            bool fits = offload(&program, &(struct offload_options){.limit = limit, .hidden = hidden}, &after);
+            int64_t bound = bound_on_lanes(&program, 2);
+            assert_int_equal(program.lanes, 4);
+            assert_true((double)bound <= 1.02 * (double)after.bytes);
+            assert_true(hidden ? after.seconds < 1e-6 : fits && after.seconds > 1e-3);
+            assert_true((double)after.bytes <= (hidden ? 0.98 : 0.5) * (double)before.bytes);
+            program_free(&program);
+            graph_free(&graph);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits),       cmocka_unit_test(test_bits_bf16), cmocka_unit_test(test_bits_slices),
         cmocka_unit_test(test_bits_lanes), cmocka_unit_test(test_bits_reference),
         cmocka_unit_test(test_forecast),   cmocka_unit_test(test_cheapest),  cmocka_unit_test(test_models),
+        cmocka_unit_test(test_moves_of_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -170,7 +170,6 @@ static void values_of_later_versions(void **state)
     (void)state;
     expect_refused("[loader]\ndecode = gpu\n",
                    "loader.decode: gpu is not in this version (what is: auto, cpu)", 1);
-    expect_refused("[memory]\nstrategy = offload\n", "offload is not in this version", 1);
     expect_refused("[parallel]\ngpus = 2\n", "parallel.gpus: 2 is not in this version", 1);
     expect_refused("[train]\nsync_bn = yes\n", "train.sync_bn: yes is not in this version", 1);
     struct settings settings = load_text("[loader]\ndecode=cpu\ncache=none\n[augment]\nmixup=0.0\njitter=\n"

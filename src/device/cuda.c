@@ -10,8 +10,10 @@
 #include "device/cuda_memory.h"
 #include "device/cuda_tuning.h"
 
-#define CUDA_LANES 3                     /* compute, side work, copies */
-#define COPY_LANE 2
+/* Computing, side work; what a step moves to the host, and back; batches. */
+#define CUDA_LANES 5
+#define COMPUTE_LANES 2
+#define COPY_LANE 4
 #define CUDA_OLDEST_MAJOR 7
 #define CUDA_OLDEST_MINOR 5
 
@@ -246,7 +248,7 @@ static enum status cuda_open(int index, int threads, struct device **device)
 {
     struct cuda_device *cuda = memory_new(1, sizeof *cuda);
     cuda->device = (struct device){.backend = &cuda_backend, .index = index, .threads = threads,
-                                   .lanes = COPY_LANE, .copy_lane = COPY_LANE, .waits = true};
+                                   .lanes = COMPUTE_LANES, .copy_lane = COPY_LANE, .waits = true};
     pthread_mutex_init(&cuda->lending, NULL);
     cuda->choices = tuning_new();
     enum status status = cuda_start(cuda);

@@ -120,7 +120,7 @@ static bool find_output(const struct exec *exec, int i, struct exec_finding *fou
 {
     const struct program *program = exec->program;
     const struct instruction *at = &program->instructions[i];
-    for (int k = 0; k < at->write_count; k++) {
+    for (int k = 0; !at->transfer && k < at->write_count; k++) {
         enum finding finding = scan_value(exec, at->writes[k]);
         if (finding == FINITE) continue;
         bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/host.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "graph/exec_parts.h"
 
@@ -31,6 +33,7 @@ void *exec_address(const struct exec *exec, const struct slot *slot, int id)
     case HOME_IMAGES:
     case HOME_TARGETS: return slot ? (char *)slot_input(slot, value->home) + value->offset : NULL;
     case HOME_RESULT: return exec->results + value->offset;
+    case HOME_HOST: return (char *)exec->host + value->offset;
     }
     return NULL;
 }
@@ -66,7 +69,7 @@ static enum status device_memory(struct exec *exec, int64_t bytes, const char *w
     return NO_DEVICE;
 }
 
-static enum status host_memory(struct exec *exec, int64_t bytes, struct text *shortage, void *memory)
+static enum status exchange_memory(struct exec *exec, int64_t bytes, struct text *shortage, void *memory)
 {
     static const char words[] = "no host memory for what a step exchanges with the device";
     void *taken = exec->device->backend->host_allocate(exec->device, (size_t)bytes);
@@ -77,6 +80,40 @@ static enum status host_memory(struct exec *exec, int64_t bytes, struct text *sh
     if (!shortage) return fail(NO_DEVICE, "%s", words);
     text_add(shortage, "%s", words);
     return NO_DEVICE;
+}
+
+/* Pinned memory cannot be swapped out: others need some, too. */
+#define PINNED_SHARE 2
+
+static void *pinned_memory(struct exec *exec, int64_t bytes)
+{
+    size_t available, total;
+    host_memory(&available, &total);
+    if (available > 0 && (size_t)bytes > available / PINNED_SHARE) return NULL;
+    return exec->device->backend->host_allocate(exec->device, (size_t)bytes);
+}
+
+static enum status host_open(struct exec *exec, struct text *shortage)
+{
+    int64_t bytes = exec->program->host_bytes;
+    char words[TEXT_BYTES];
+    if (bytes == 0) return OK;
+    exec->host = pinned_memory(exec, bytes);
+    exec->pinned = exec->host != NULL;
+    if (exec->pinned) return OK;
+    log_warning("no pinned host memory for %s of activations: in other memory, copies to it and back are slower",
+                text_bytes((uint64_t)bytes, words));
+    exec->host = memory_try((size_t)bytes, 1);
+    if (exec->host) return OK;
+    if (!shortage) return fail(NO_DEVICE, "no host memory for %s of activations", words);
+    text_add(shortage, "no host memory for %s of activations", words);
+    return NO_DEVICE;
+}
+
+static void host_close(struct exec *exec)
+{
+    if (exec->pinned) exec->device->backend->host_release(exec->device, exec->host, (size_t)exec->program->host_bytes);
+    else free(exec->host);
 }
 
 static bool borrow_batch(struct slot *slot, const struct program *program, const struct exec *lender, int index)
@@ -94,13 +131,13 @@ static enum status slot_open(struct exec *exec, int index, const struct exec_mem
     const struct program *program = exec->program;
     struct slot *slot = &exec->slots[index];
     struct text *shortage = memory->shortage;
-    TRY(host_memory(exec, sizeof *slot->exchange, shortage, &slot->exchange));
+    TRY(exchange_memory(exec, sizeof *slot->exchange, shortage, &slot->exchange));
     *slot->exchange = (struct exchange){.scale = 1};
     if (!exec->device->waits) {
         slot->results = exec->results;
         return OK;
     }
-    TRY(host_memory(exec, program->results_bytes, shortage, &slot->results));
+    TRY(exchange_memory(exec, program->results_bytes, shortage, &slot->results));
     if (borrow_batch(slot, program, memory->lender, index)) return OK;
     TRY(device_memory(exec, program->images_bytes, "images", shortage, &slot->images));
     return device_memory(exec, program->targets_bytes, "labels", shortage, &slot->labels);
@@ -128,6 +165,7 @@ static enum status memory_open(struct exec *exec, const struct exec_memory *memo
     TRY(exec->device->backend->upload(exec->device, 0, exec->scale, &one, sizeof one));
     TRY(exec->device->backend->finish(exec->device));
     for (int s = 0; s < exec->depth; s++) TRY(slot_open(exec, s, memory));
+    TRY(host_open(exec, shortage));
     return arena_open(exec, memory);
 }
 
@@ -161,7 +199,7 @@ enum status exec_place(struct exec *exec, const struct exec_memory *memory)
 {
     TRY(memory_open(exec, memory));
     steps_open(exec);
-    return exec->program->training ? update_open(exec) : OK;
+    return exec->program->training ? update_open(exec, memory->shortage) : OK;
 }
 
 enum status exec_open(struct program *program, const struct exec_options *options, struct exec **exec)
@@ -197,6 +235,7 @@ void exec_close(struct exec *exec)
     if (exec->scale) device_release(exec->device, exec->scale, sizeof *exec->scale);
     if (exec->planned) plan_free(&exec->plan);
     engines_release(&exec->engines);
+    host_close(exec);
     free(exec->steps);
     free(exec->tensors);
     free(exec->inputs);

@@ -48,6 +48,8 @@ struct exec {
     bool planned;
     void *arena;
     int64_t arena_bytes;                 /* of its own; 0: shared */
+    void *host;                          /* what is off the device for a while; NULL: nothing is */
+    bool pinned;
     char *results;                       /* where ops write them: device memory */
     float *scale;                        /* device memory: the loss scale of the run */
     struct step *steps;
@@ -76,7 +78,7 @@ enum status witness_instruction(const struct exec *exec, int i);
 
 /* The steps, with everything in them that does not change from run to run; then the update. */
 void steps_open(struct exec *exec);
-enum status update_open(struct exec *exec);
+enum status update_open(struct exec *exec, struct text *shortage);   /* as in struct exec_memory */
 
 /* Where ops find the slot's images or labels: on the device, or where the host has them. */
 const char *slot_input(const struct slot *slot, enum home home);

@@ -168,7 +168,7 @@ static const struct update_code *update_on(enum device_kind kind)
     return NULL;
 }
 
-enum status update_open(struct exec *exec)
+enum status update_open(struct exec *exec, struct text *shortage)
 {
     const struct exec_options *options = &exec->options;
     params_open(exec);
@@ -183,5 +183,7 @@ enum status update_open(struct exec *exec)
         .device = exec->device, .lane = exec->device->backend->stream(exec->device, 0),
     };
     exec->updates = true;
-    return exec->update_code->open(&exec->update);
+    enum status status = exec->update_code->open(&exec->update);
+    if (status == NO_DEVICE && shortage) text_add(shortage, "the device has only little left: none for the update");
+    return status;
 }

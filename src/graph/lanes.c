@@ -1,5 +1,5 @@
 /* lanes.c: spreads a program over lanes: weight gradients, which nobody but the update waits for,
- * beside the backward chain; and the waits that keep every reader behind its writer.
+ * beside the backward chain; transfers beside both; and the waits that keep every reader behind its writer.
  *
  * What a weight gradient reads cannot be given up before it has ended. So that memory does not fill
  * with what lane 0 has long done with, it waits there for all weight gradients but the latest. */
@@ -78,6 +78,7 @@ static void waits_set(struct program *program, const int *behind)
         latest[at->lane] = i;
         at->wait_count = 0;
         instruction_needs(at, &touched, needs);
+        if (at->behind >= 0) need_one(needs, program->instructions[at->behind].lane, at->behind);
         if (behind && behind[i] >= 0) need_one(needs, program->instructions[behind[i]].lane, behind[i]);
         add_waits(program, i, needs, known, table);
         for (int k = 0; k < at->read_count; k++) touched.read[at->reads[k] * lanes + at->lane] = i;
@@ -95,27 +96,47 @@ void lanes_wait(struct program *program)
     waits_set(program, NULL);
 }
 
-/* For each instruction on lane 0 the last weight gradient but one before it. */
+enum lane { LANE_CHAIN, LANE_ASIDE, LANE_OUT, LANE_BACK, LANES_COMPUTING = LANE_OUT, LANES_ALL = LANE_BACK + 1 };
+
+/* For each instruction of the chain the last weight gradient but one before it; for one that brings a tensor
+ * back, that of the chain before it, since it takes memory that is free then. */
 static int *hold_back(const struct program *program)
 {
     int *behind = memory_new((size_t)program->count, sizeof *behind);
-    int last = -1, before_last = -1;
+    int last = -1, before_last = -1, chain = -1;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        behind[i] = at->lane == 0 ? before_last : -1;
-        if (at->lane == 0) continue;
-        before_last = last;
-        last = i;
+        behind[i] = -1;
+        if (at->lane == LANE_CHAIN) {
+            behind[i] = before_last;
+            chain = i;
+        } else if (at->lane == LANE_ASIDE) {
+            before_last = last;
+            last = i;
+        } else if (at->lane == LANE_BACK) {
+            behind[i] = chain;
+        }
     }
     return behind;
 }
 
+static enum lane lane_of(const struct program *program, const struct instruction *at)
+{
+    switch (at->transfer) {
+    case TRANSFER_OUT: return LANE_OUT;
+    case TRANSFER_BACK: return LANE_BACK;
+    case TRANSFER_NONE: break;
+    }
+    return is_aside(program, at) ? LANE_ASIDE : LANE_CHAIN;
+}
+
 enum status lanes(struct program *program, int count)
 {
-    program->lanes = count >= 2 ? 2 : 1;
+    bool several = count >= LANES_COMPUTING;
+    program->lanes = !several ? 1 : program->host_bytes > 0 ? LANES_ALL : LANES_COMPUTING;
     for (int i = 0; i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
-        at->lane = count >= 2 && is_aside(program, at) ? 1 : 0;
+        at->lane = several ? (int)lane_of(program, at) : LANE_CHAIN;
     }
     int *behind = hold_back(program);
     waits_set(program, behind);

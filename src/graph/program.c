@@ -50,7 +50,7 @@ struct instruction instruction_new(enum phase phase, const struct op *op, const 
     return (struct instruction){.phase = phase, .op = op, .settings = settings, .name = name,
                                 .node = -1, .engine = -1, .y = -1, .d_y = -1, .d_y_more = -1,
                                 .sums = -1, .workspace = -1,
-                                .loss_weight = 1, .in_place_from = -1, .in_place_to = -1};
+                                .loss_weight = 1, .behind = -1, .in_place_from = -1, .in_place_to = -1};
 }
 
 struct instruction instruction_after(const struct program *program, const struct instruction *forward,

@@ -11,6 +11,7 @@ enum home {
     HOME_IMAGES,     /* the batch: images, at byte offset `offset` (micro-batch slices) */
     HOME_TARGETS,    /* the batch: labels */
     HOME_RESULT,     /* read by the host after the run: per-image loss, rank, logits; byte `offset` */
+    HOME_HOST,       /* host memory, out of the device's way; byte `offset` */
 };
 
 /* What a tensor is to the memory map's colours and the totals. */
@@ -27,15 +28,19 @@ struct value {
     int node;                /* of the graph; -1: none */
     int index;               /* HOME_PARAM: the parameter */
     bool low;                /* HOME_PARAM: the low-precision copy */
-    int64_t offset;          /* HOME_IMAGES, HOME_TARGETS, HOME_RESULT */
+    int64_t offset;          /* all homes but the first two */
 };
 
-/* One call of one op's code, or the optimizer's update. Value ids; -1 where there is nothing.
+/* Copies between the device and the host's memory. */
+enum transfer { TRANSFER_NONE, TRANSFER_OUT, TRANSFER_BACK };
+
+/* One call of one op's code, or a copy of x[0] to y, or the optimizer's update. Value ids; -1 where there is nothing.
  * x, params, saved and y are named in every phase, because code needs their shapes; those that the
  * phase touches are in `reads` and `writes`, and only those have data when it is called. */
 struct instruction {
     enum phase phase;
-    const struct op *op;     /* NULL: the update of all parameters (optimizer_step) */
+    const struct op *op;     /* NULL: a transfer, or the update of all parameters (optimizer_step) */
+    enum transfer transfer;  /* OUT in PHASE_FORWARD, BACK in PHASE_RECOMPUTE */
     const void *settings;
     int node;                /* of the graph; -1 for sums and casts and the update */
     char *name;              /* "layer1.0.conv1 backward data" */
@@ -53,6 +58,7 @@ struct instruction {
     int read_count, write_count;
     int *waits;              /* earlier instructions on other lanes that must have ended */
     int wait_count;
+    int behind;              /* an earlier transfer that must have ended, so that its memory is free; -1 */
     int in_place_from, in_place_to;  /* value ids: `to` may take `from`'s place, if `from` dies here; -1 */
 };
 
@@ -70,7 +76,7 @@ struct program {
     int first_backward;                /* index of the first backward instruction; count if none */
     int images, labels;                /* the batch as a whole */
     int loss, rank, logits;            /* HOME_RESULT values over the whole batch; logits -1 in training */
-    int64_t images_bytes, targets_bytes, results_bytes;
+    int64_t images_bytes, targets_bytes, results_bytes, host_bytes;
     int *gradients;                    /* by parameter: the value that update reads; -1: not trained here */
     int64_t *places;                   /* by value, for plan_make: offsets that were found when the program was
                                           made to fit; NULL: none */
@@ -106,7 +112,9 @@ struct program program_copy(const struct program *program);
 
 /* Passes: program to program, one file each. */
 enum status autocast(struct program *program);               /* dtypes by class; casts where they differ */
-enum status lanes(struct program *program, int count);       /* weight gradients beside the backward chain */
+/* Weight gradients beside the backward chain, and transfers either way beside both: lanes of their own after
+ * those that compute, where there are such. */
+enum status lanes(struct program *program, int count);
 
 /* Sums of two gradients move into the backward that reads them, where its code adds_gradients; batch
  * statistics into the op whose output they are of, where codes give and take sums (and storage is not fp32,
@@ -119,6 +127,11 @@ enum dtype program_param_dtype(const struct graph *graph, int param, enum dtype 
 
 /* Whether training changes it by its gradient: neither a statistic nor frozen. */
 bool program_param_trained(const struct parameter *param);
+
+static inline bool instruction_is_update(const struct instruction *at)
+{
+    return !at->op && at->transfer == TRANSFER_NONE;
+}
 
 /* The call that instruction `i` is, with shapes and dtypes and no data. Pointers lead into
  * `storage`, which the caller owns and reuses. */

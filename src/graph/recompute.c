@@ -244,6 +244,9 @@ void recompute(struct program *program, const enum remake *remake)
 int recompute_count(const struct program *program)
 {
     int count = 0;
-    for (int i = 0; i < program->count; i++) count += program->instructions[i].phase == PHASE_RECOMPUTE;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        count += at->phase == PHASE_RECOMPUTE && !at->transfer;
+    }
     return count;
 }

@@ -9,35 +9,13 @@
 
 #include "base/memory.h"
 #include "graph/build.h"
+#include "graph/cost.h"
 #include "graph/recompute_trial.h"
-
-/* A data-centre GPU of the 2020s, as networks get to see it; only the ratios matter. */
-#define BYTES_PER_SECOND 3.5e12
-#define FLOPS_LOW 400e12
-#define FLOPS_FP32 150e12
-#define SECONDS_A_CALL 3e-6
 
 /* Instructions played, in all trials, after which the search ends as soon as it can: less than a second; and
  * after which it gives up. */
 #define WORK_ENOUGH 10000000
 #define WORK_MOST 400000000
-
-/* Multiply-adds count two. What is not a product of weights is bound by memory. */
-static double instruction_seconds(const struct program *program, const struct instruction *at)
-{
-    double bytes = 0, weights = 0;
-    for (int k = 0; k < at->read_count; k++) bytes += (double)program->values[at->reads[k]].bytes;
-    for (int k = 0; k < at->write_count; k++) bytes += (double)program->values[at->writes[k]].bytes;
-    for (int k = 0; k < at->param_count; k++) {
-        const struct value *param = &program->values[at->params[k]];
-        if (program->graph->params[param->index].spec.role == ROLE_WEIGHT)
-            weights += (double)shape_count(param->shape);
-    }
-    const struct value *y = &program->values[at->y];
-    double flops = y->shape.c > 0 ? 2 * weights * (double)(shape_count(y->shape) / y->shape.c) : 0;
-    double compute = flops / (y->dtype == F32 ? FLOPS_FP32 : FLOPS_LOW), memory = bytes / BYTES_PER_SECOND;
-    return SECONDS_A_CALL + (compute > memory ? compute : memory);
-}
 
 /* A choice, for the same instruction in every micro-batch. */
 struct group {
@@ -121,7 +99,7 @@ static struct choosing choosing_open(const struct program *program, int64_t limi
     c.cost = memory_new((size_t)program->count, sizeof *c.cost);
     for (int i = 0; i < program->count; i++)
         if (program->instructions[i].op && program->instructions[i].phase == PHASE_FORWARD)
-            c.cost[i] = instruction_seconds(program, &program->instructions[i]);
+            c.cost[i] = cost_call(program, &program->instructions[i]);
     c.trial = trial_open(program, c.cost, limit);
     groups_make(&c, program);
     for (int g = 0; g < c.group_count; g++) c.groups[g].free = !light || !c.groups[g].heavy;

@@ -2,6 +2,8 @@ libgraph_a_SOURCES = \
 	src/graph/autocast.c \
 	src/graph/backward.c \
 	src/graph/build.h \
+	src/graph/cost.c \
+	src/graph/cost.h \
 	src/graph/diagnose.c \
 	src/graph/engines.c \
 	src/graph/exec.c \
@@ -25,6 +27,8 @@ libgraph_a_SOURCES = \
 	src/graph/model_parts.h \
 	src/graph/names.c \
 	src/graph/names.h \
+	src/graph/offload.c \
+	src/graph/offload.h \
 	src/graph/order.c \
 	src/graph/plan.c \
 	src/graph/plan.h \

@@ -51,7 +51,8 @@ enum status witness_instruction(const struct exec *exec, int i)
     for (int k = 0; k < at->write_count; k++) {
         const struct value *value = &exec->program->values[at->writes[k]];
         bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;
-        if (value->kind == KIND_WORKSPACE) continue;
+        /* What leaves is seen when it is back. */
+        if (value->kind == KIND_WORKSPACE || value->home == HOME_HOST) continue;
         TRY(see(exec, &(struct sight){
             .data = exec_address(exec, &exec->slots[0], at->writes[k]),
             .bytes = (size_t)shape_count(value->shape) * dtype_bytes(value->dtype),

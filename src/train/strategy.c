@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "graph/offload.h"
 #include "graph/plan.h"
 #include "graph/recompute.h"
 #include "train/step.h"
@@ -13,29 +14,45 @@
 #define PACK_SECONDS 0.2
 #define LEAST_WORK 40000000  /* as WORK_ENOUGH of recompute_choose: for the choice of the least */
 
-/* What is made again, on how many lanes, and where all then lies: a way to make the step. */
+/* What is moved to the host. */
+struct moves {
+    bool any;
+    struct offload_options options;
+};
+
+/* What is made again, what is moved, on how many lanes, and where all then lies: a way to make the step. */
 struct way {
     enum remake *remake;
+    struct moves moves;
     int lanes;
     int64_t arena;
     int64_t *places;             /* by value of the program that is made so */
     int place_count;
 };
 
+static void way_close(struct way *way)
+{
+    free(way->remake);
+    free(way->places);
+}
+
 /* A program being fitted. */
 struct fitting {
     const struct setup *setup;
     struct program *program;     /* as lowered, workspaces and all */
     struct engines engines;
-    enum remake *remake;         /* being tried */
+    enum remake *remake;         /* being tried ... */
+    struct moves moves;          /* ... and this */
     struct way best;             /* the smallest so far */
     int64_t room;                /* for the arena */
 };
 
 static enum status make(const struct engines *engines, struct program *program, const enum remake *remake,
-                        int lane_count)
+                        const struct moves *moves, int lane_count)
 {
+    struct offload_forecast forecast;
     recompute(program, remake);
+    if (moves->any) offload(program, &moves->options, &forecast);
     if (lane_count > 1) TRY(lanes(program, lane_count));
     if (engines) engines_ask(engines, program);
     return OK;
@@ -47,6 +64,7 @@ static void keep_way(struct fitting *f, int lane_count, struct plan *plan)
     if (f->best.places && plan->arena_bytes >= f->best.arena) return;
     free(f->best.places);
     memcpy(f->best.remake, f->remake, (size_t)f->program->count * sizeof *f->remake);
+    f->best.moves = f->moves;
     f->best.lanes = lane_count;
     f->best.arena = plan->arena_bytes;
     f->best.places = plan->offsets;
@@ -59,7 +77,7 @@ static enum status try_lanes(struct fitting *f, int lane_count, int64_t *arena)
 {
     struct program copy = program_copy(f->program);
     struct plan plan = {0};
-    enum status status = make(&f->engines, &copy, f->remake, lane_count);
+    enum status status = make(&f->engines, &copy, f->remake, &f->moves, lane_count);
     if (status == OK) status = plan_fit(&copy, f->room, PACK_SECONDS, &plan);
     if (status == OK) {
         *arena = plan.arena_bytes;
@@ -129,6 +147,49 @@ static void keep_all(struct fitting *f)
     for (int i = 0; i < f->program->count; i++) f->remake[i] = REMAKE_NOT;
 }
 
+/* Off-loading on top of a choice of what is made again that may take `more` than there is room for. */
+static enum status try_moves(struct fitting *f, int64_t more, bool hidden, int64_t *arena)
+{
+    int64_t bytes;
+    bool met;
+    if (more > 0) {
+        TRY(try_limit(f, f->room + more, false, &met, &bytes, arena));
+        if (fits(f)) return OK;
+    } else {
+        keep_all(f);
+    }
+    f->moves = (struct moves){true, {.limit = f->room, .hidden = hidden}};
+    enum status status = OK;
+    for (int t = 0; status == OK && t < TRIES && !fits(f) && f->moves.options.limit > 0; t++) {
+        status = try_choice(f, arena);
+        f->moves.options.limit -= *arena - f->room + f->room / 1000;
+    }
+    f->moves.any = false;
+    return status;
+}
+
+/* How much less is alive at once with all moved that can be behind computing. */
+static int64_t bytes_hidden(const struct fitting *f)
+{
+    struct offload_forecast none, all;
+    struct program copy = program_copy(f->program);
+    offload(&copy, &(struct offload_options){.limit = INT64_MAX, .hidden = true}, &none);
+    offload(&copy, &(struct offload_options){.limit = 0, .hidden = true}, &all);
+    program_free(&copy);
+    return none.bytes - all.bytes;
+}
+
+/* As much moved as is hidden, and the rest made again; if that is not enough, what is waited for, too. */
+static enum status fit_moving(struct fitting *f)
+{
+    int64_t arena, hidden = bytes_hidden(f);
+    TRY(try_moves(f, 0, true, &arena));
+    for (int part = 2; !fits(f) && part > 0; part--) TRY(try_moves(f, hidden * part / 2, true, &arena));
+    if (!fits(f)) TRY(search(f, false));
+    for (int part = 1; !fits(f) && part <= 4; part *= 2) TRY(try_moves(f, f->room * part / 4, false, &arena));
+    return OK;
+}
+
 static enum status fit(struct fitting *f)
 {
     int64_t arena;
@@ -142,23 +203,25 @@ static enum status fit(struct fitting *f)
         TRY(try_choice(f, &arena));
         return fits(f) ? OK : search(f, true);
     case STRATEGY_RECOMPUTE: return search(f, false);
-    case STRATEGY_OFFLOAD: break;
+    case STRATEGY_OFFLOAD: return fit_moving(f);
     }
     return OK;
 }
 
 static enum status without_limit(struct fitting *f)
 {
-    if (f->setup->settings->memory.strategy == STRATEGY_AUTO) keep_all(f);
+    int strategy = f->setup->settings->memory.strategy;
+    struct moves moves = {strategy == STRATEGY_OFFLOAD, {.hidden = true}};
+    if (strategy == STRATEGY_AUTO || strategy == STRATEGY_OFFLOAD) keep_all(f);
     else recompute_cheap(f->program, f->remake);
-    return make(NULL, f->program, f->remake, setup_lanes(f->setup));
+    return make(NULL, f->program, f->remake, &moves, setup_lanes(f->setup));
 }
 
 /* Makes the program in the best way. */
 static enum status make_best(struct fitting *f)
 {
     struct program *program = f->program;
-    TRY(make(&f->engines, program, f->best.remake, f->best.lanes));
+    TRY(make(&f->engines, program, f->best.remake, &f->best.moves, f->best.lanes));
     program->places = f->best.places;
     program->place_count = f->best.place_count;
     f->best.places = NULL;
@@ -205,8 +268,7 @@ static struct fitting fitting_open(const struct setup *setup, struct program *pr
 static void fitting_close(struct fitting *f)
 {
     free(f->remake);
-    free(f->best.remake);
-    free(f->best.places);
+    way_close(&f->best);
 }
 
 enum status strategy_apply(const struct setup *setup, struct program *program)
@@ -299,5 +361,6 @@ enum status strategy_least_bytes(const struct setup *setup, const struct least *
 const char *strategy_name(const struct setup *setup, const struct program *program)
 {
     bool keep = setup->settings->memory.strategy == STRATEGY_KEEP || recompute_count(program) == 0;
+    if (offload_bytes(program) > 0) return "offload";
     return keep ? "keep" : "recompute";
 }

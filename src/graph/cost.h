@@ -1,0 +1,13 @@
+/* cost.h: how long instructions take on a GPU as it is modelled; for this folder only. */
+#ifndef GRAPH_COST_H
+#define GRAPH_COST_H
+
+#include "graph/program.h"
+
+/* Seconds of one that calls an op. */
+double cost_call(const struct program *program, const struct instruction *at);
+
+/* Seconds for so many bytes on their way to the host or back. */
+double cost_transfer(int64_t bytes);
+
+#endif
