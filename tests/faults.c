@@ -454,7 +454,8 @@ HERE static void on_call(int signal, siginfo_t *info, void *context)
     if (struck && fault.error) {
         /* A file that was closed with an error is closed all the same. */
         if (kind == KIND_CLOSE) call_again(number, registers);
-        registers[REG_RAX] = -fault.error;
+        /* brk tells of no error: it says where the heap ends, as before. */
+        registers[REG_RAX] = number == SYS_brk ? call_kernel(SYS_brk, 0, 0, 0, 0, 0, 0) : -fault.error;
         return;
     }
     if (struck && fault.stall) stall();
