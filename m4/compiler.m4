@@ -9,13 +9,17 @@ AC_DEFUN([AMPTRAIN_COMPILER_DEFAULTS], [
         [AS_HELP_STRING([--enable-fuzzing],
             [build tests/fuzz/ with clang's libFuzzer and sanitizers, for `make fuzz'; not a build to use])],
         [], [enable_fuzzing=no])
+    AC_ARG_ENABLE([coverage],
+        [AS_HELP_STRING([--enable-coverage],
+            [count which lines run, with gcc, for `make coverage'; not a build to use])],
+        [], [enable_coverage=no])
     AS_IF([test "$enable_fuzzing" != no],
         [AS_IF([test -z "${CC+set}"], [CC=clang])
          AS_IF([test "$enable_sanitizers" = no], [enable_sanitizers=yes])])
     AS_CASE([$enable_sanitizers],
         [yes], [enable_sanitizers=address,undefined])
     AS_IF([test -z "${CFLAGS+set}"],
-        [AS_IF([test "$enable_sanitizers" = no], [CFLAGS="-O3 -g"], [CFLAGS="-O1 -g"])])
+        [AS_IF([test "$enable_sanitizers$enable_coverage" = nono], [CFLAGS="-O3 -g"], [CFLAGS="-O1 -g"])])
 ])
 
 # AMPTRAIN_COMPILER_FLAGS: after AC_PROG_CC: BUILD_CFLAGS and BUILD_LDFLAGS, which belong to the
@@ -39,6 +43,12 @@ AC_DEFUN([AMPTRAIN_COMPILER_FLAGS], [
             [compile for this machine's CPU alone (the program may not start on others)])],
         [], [enable_native=no])
     AS_IF([test "$enable_native" = yes], [BUILD_CFLAGS="$BUILD_CFLAGS -march=native"])
+
+    # Threads count together: what has run once has run.
+    AS_IF([test "$enable_coverage" != no], [
+        BUILD_CFLAGS="$BUILD_CFLAGS --coverage -fprofile-update=atomic"
+        BUILD_LDFLAGS="$BUILD_LDFLAGS --coverage"
+    ])
 
     # Everything counts where it goes, for libFuzzer to see; its main function comes with the targets alone.
     FUZZ_LDFLAGS=
