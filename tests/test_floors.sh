@@ -73,4 +73,11 @@ ok "an include from above is found" finds_wrong graph/plan.h
 ok "an include of a neighbour is found" finds_wrong amp/scaler.h
 ok "an include of nothing is found" finds_wrong base/nothing.h
 ok "an include from below is right" finds_right
+
+# A program and a script of one name would have one log, and one of them would never be run.
+names_differ() {
+    twice=$(ls "$top_srcdir"/tests/test_*.c "$top_srcdir"/tests/test_*.sh | sed 's/\.[a-z]*$//' | sort | uniq -d)
+    [ -z "$twice" ] || { echo "$twice"; return 1; }
+}
+ok "every test has a name of its own" names_differ
 finish
