@@ -435,6 +435,113 @@ static void pack_try_easy(struct pack *pack, double share)
         }
 }
 
+/* In large tables the most bytes are alive in a few stretches of time. Those whose load is above a share of the
+ * bound are placed first, exactly; where all else goes, there is room to spare. */
+static const double hot_shares[] = {0.9, 0.8, 0.7};
+#define HOT_SHARES (int)(sizeof hot_shares / sizeof *hot_shares)
+#define HOT_COUNT 1500         /* blocks of one stretch, at most ... */
+#define HOT_WORK 60e6          /* ... and the search that each is worth */
+#define HOT_FAILURES 3
+
+/* The blocks of the hot stretches, by birth. */
+struct hot {
+    int32_t *index;
+    int count;
+    bool *placed;              /* by block */
+    int failures;
+};
+
+static struct hot hot_open(const struct pack *pack, double share)
+{
+    struct hot hot = {.index = memory_new((size_t)pack->count, sizeof *hot.index),
+                      .placed = memory_new((size_t)pack->count, sizeof *hot.placed)};
+    int64_t level = (int64_t)(share * (double)pack->bound);
+    for (int i = 0; i < pack->count; i++)
+        if (pack->items[pack->order[i]].load > level) hot.index[hot.count++] = pack->order[i];
+    return hot;
+}
+
+static void hot_close(struct hot *hot)
+{
+    free(hot->index);
+    free(hot->placed);
+}
+
+/* The end of the stretch that begins with `begin`: until none is alive across. */
+static int hot_end(const struct pack *pack, const struct hot *hot, int begin)
+{
+    int32_t reach = pack->items[hot->index[begin]].upper;
+    int end = begin + 1;
+    for (; end < hot->count && pack->items[hot->index[end]].lower < reach; end++)
+        if (pack->items[hot->index[end]].upper > reach) reach = pack->items[hot->index[end]].upper;
+    return end;
+}
+
+static void hot_search(struct pack *pack, struct hot *hot, int begin, int end, int64_t capacity)
+{
+    int count = end - begin;
+    struct span *spans = memory_new((size_t)count, sizeof *spans);
+    for (int i = 0; i < count; i++) {
+        const struct item *item = &pack->items[hot->index[begin + i]];
+        spans[i] = (struct span){item->born, item->dies, item->size, 0};
+    }
+    bool found = count <= HOT_COUNT && search_pack(spans, count, pack->alignment, capacity, (int64_t)HOT_WORK,
+                                                   pack->deadline - now()) == SEARCH_FOUND;
+    for (int i = 0; found && i < count; i++) {
+        pack->offsets[hot->index[begin + i]] = spans[i].offset;
+        hot->placed[hot->index[begin + i]] = true;
+    }
+    hot->failures += !found;
+    free(spans);
+}
+
+/* Places what is not hot around what is, in the order that the rule gives. */
+static void pack_try_around(struct pack *pack, const struct hot *hot, enum rule rule)
+{
+    int64_t peak = 0;
+    shelves_clear(&pack->shelves);
+    pack_sort_by(pack, rule);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < pack->count && peak < pack->best_peak; i++) {
+            int32_t index = pack->order[i];
+            const struct item *item = &pack->items[index];
+            if (hot->placed[index] != (pass == 0)) continue;
+            int64_t start = pack->offsets[index], end = start + item->size;
+            const struct placed hot_block = {start, end, item->lower, item->upper, index};
+            if (pass == 0) shelves_insert(&pack->shelves, hot_block);
+            else end = pack_place(pack, index, FIT_LOWEST).end;
+            if (end > peak) peak = end;
+            if (i % 256 == 255 && pack_exhausted(pack)) peak = INT64_MAX;
+        }
+    pack->visits += pack->shelves.visits;
+    pack->shelves.visits = 0;
+    pack_keep(pack, peak);
+}
+
+/* Returns whether to go on with less hot stretches. */
+static bool pack_try_hot(struct pack *pack, double share, int64_t capacity)
+{
+    pack_sort_by(pack, BY_LOWER);
+    struct hot hot = hot_open(pack, share);
+    for (int begin = 0, end; begin < hot.count && !pack_exhausted(pack); begin = end) {
+        if (hot.failures == HOT_FAILURES) break;
+        end = hot_end(pack, &hot, begin);
+        hot_search(pack, &hot, begin, end, capacity);
+    }
+    bool good = hot.failures < HOT_FAILURES && hot.count > 0;
+    if (good) pack_try_around(pack, &hot, BY_SIZE);
+    if (good && pack->best_peak > capacity && !pack_exhausted(pack))
+        pack_try_around(pack, &hot, BY_CLASS_FROM_PEAK);
+    hot_close(&hot);
+    return good;
+}
+
+static void pack_try_stretches(struct pack *pack)
+{
+    for (int i = 0; i < HOT_SHARES && pack->best_peak > pack->easy && !pack_exhausted(pack); i++)
+        if (!pack_try_hot(pack, hot_shares[i], pack->easy)) return;
+}
+
 /* The time at which the most bytes die: of a training step, the update, which reads all gradients. */
 static int32_t pack_common_end(const struct pack *pack)
 {
@@ -530,7 +637,13 @@ static void pack_search(struct pack *pack)
         if (!pack_done(pack)) pack_try(pack, FIT_TIGHTEST, pack->best_peak - 1);
     }
     if (!pack_done(pack)) pack_try_tops(pack);
-    if (pack_done(pack) || pack_search_exactly(pack)) return;
+    if (pack_done(pack)) return;
+    if (pack->count > SEARCH_COUNT) {
+        pack_try_stretches(pack);
+        if (pack->best_peak <= pack->easy) return;
+    } else if (pack_search_exactly(pack)) {
+        return;
+    }
     pack_repair(pack, 0.8);
     if (pack_done(pack)) return;
     pack_sort_by_best(pack);

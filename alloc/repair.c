@@ -5,24 +5,33 @@
 #include <string.h>
 #include <time.h>
 
+#include "alloc/beside.h"
 #include "alloc/shelves.h"
 #include "base/memory.h"
 
+#define SORTING 8            /* blocks looked at in the time that sorting one of them takes */
 #define TAKEN_MOST 96        /* blocks taken out at a time */
 
 struct repair {
     struct repair_block *blocks;
     int count;
     const struct repair_limits *limits;
-    struct shelves shelves;    /* all blocks */
+    struct beside all;
     struct shelves nearby;     /* those that can matter to the ones taken out */
     int64_t level;             /* where everything should end */
-    int32_t *above;            /* blocks that end above it */
+    int32_t *above;            /* blocks that end above it, and some that no longer do */
+    bool *noted;               /* by block: it is there */
     int above_count;
-    int32_t *beside;           /* of the block in work */
+    int32_t *beside;           /* of the blocks in work */
+    struct sortable *sorted;   /* the same, being sorted */
     bool *out;                 /* by block: taken out */
     uint32_t state;            /* of the generator */
     int64_t visits;
+};
+
+struct sortable {
+    int64_t offset;
+    int32_t index;
 };
 
 /* A block out of its place. */
@@ -70,11 +79,31 @@ static int64_t peak_of(const struct repair *r)
     return peak;
 }
 
+static void note_above(struct repair *r, int32_t index)
+{
+    if (r->noted[index] || excess_of(r, index) == 0) return;
+    r->noted[index] = true;
+    r->above[r->above_count++] = index;
+}
+
 static void find_above(struct repair *r)
 {
+    for (int i = 0; i < r->above_count; i++) r->noted[r->above[i]] = false;
     r->above_count = 0;
-    for (int i = 0; i < r->count; i++)
-        if (excess_of(r, i) > 0) r->above[r->above_count++] = i;
+    for (int i = 0; i < r->count; i++) note_above(r, i);
+}
+
+/* One of those above the level; -1: there is none left. */
+static int32_t draw_above(struct repair *r)
+{
+    while (r->above_count > 0) {
+        uint32_t which = draw(r, (uint32_t)r->above_count);
+        int32_t index = r->above[which];
+        if (excess_of(r, index) > 0) return index;
+        r->noted[index] = false;
+        r->above[which] = r->above[--r->above_count];
+    }
+    return -1;
 }
 
 static int compare_taken(const void *a, const void *b)
@@ -84,12 +113,31 @@ static int compare_taken(const void *a, const void *b)
     return left->index - right->index;
 }
 
+static int compare_sortable(const void *a, const void *b)
+{
+    const struct sortable *left = a, *right = b;
+    if (left->offset != right->offset) return left->offset < right->offset ? -1 : 1;
+    return left->index - right->index;
+}
+
+/* Fills `beside` with what is alive in [lower, upper), from the lowest up; returns how many. */
+static int collect(struct repair *r, int32_t lower, int32_t upper)
+{
+    int count = beside_collect(&r->all, lower, upper, r->beside);
+    for (int i = 0; i < count; i++)
+        r->sorted[i] = (struct sortable){r->blocks[r->beside[i]].offset, r->beside[i]};
+    qsort(r->sorted, (size_t)count, sizeof *r->sorted, compare_sortable);
+    for (int i = 0; i < count; i++) r->beside[i] = r->sorted[i].index;
+    r->visits += (int64_t)count * SORTING;
+    return count;
+}
+
 /* Chooses `index` and a run of those beside it, in the order in which they are to be placed; returns
  * how many. */
 static int choose(struct repair *r, int32_t index, struct taken *taken)
 {
     const struct repair_block *block = &r->blocks[index];
-    int beside = shelves_collect(&r->shelves, block->lower, block->upper, r->beside);
+    int beside = collect(r, block->lower, block->upper);
     int most = 2 << draw(r, 6), count = 0;
     int first = (int)draw(r, (uint32_t)beside);
     if (draw(r, 4) == 0) first = beside - 1 - (int)draw(r, (uint32_t)(beside < most ? beside : most));
@@ -119,7 +167,7 @@ static int64_t take_out(struct repair *r, const struct taken *taken, int count)
         excess += excess_of(r, taken[i].index);
         r->out[taken[i].index] = true;
     }
-    int around = shelves_collect(&r->shelves, lower, upper, r->beside);
+    int around = collect(r, lower, upper);
     r->visits += r->nearby.visits;
     shelves_clear(&r->nearby);
     for (int i = 0; i < around; i++)
@@ -142,34 +190,20 @@ static bool put_back(struct repair *r, const struct taken *taken, int count, int
     return true;
 }
 
-/* Moves a block from where it was to where it is now. */
-static void move(struct repair *r, const struct taken *taken)
-{
-    struct placed after = placed_at(r, taken->index), before = after;
-    if (after.start == taken->before) return;
-    before.start = taken->before;
-    before.end = taken->before + after.end - after.start;
-    shelves_remove(&r->shelves, before);
-    shelves_insert(&r->shelves, after);
-}
-
-/* One attempt at a block; whether the placement is another now, no worse than before. */
-static bool attempt(struct repair *r, int32_t index)
+/* One attempt at a block, kept unless it is worse. */
+static void attempt(struct repair *r, int32_t index)
 {
     struct taken taken[TAKEN_MOST];
     int count = choose(r, index, taken);
     int64_t excess = take_out(r, taken, count);
     bool good = put_back(r, taken, count, excess);
-    for (int i = 0; i < count; i++) {
-        if (good) move(r, &taken[i]);
-        else r->blocks[taken[i].index].offset = taken[i].before;
-    }
-    return good;
+    for (int i = 0; i < count && !good; i++) r->blocks[taken[i].index].offset = taken[i].before;
+    for (int i = 0; i < count && good; i++) note_above(r, taken[i].index);
 }
 
 static int64_t work_of(const struct repair *r)
 {
-    return r->visits + r->shelves.visits + r->nearby.visits;
+    return r->visits + r->all.visits + r->nearby.visits;
 }
 
 static bool exhausted(const struct repair *r)
@@ -182,18 +216,20 @@ static bool reach_level(struct repair *r, int64_t share)
 {
     int64_t stop = work_of(r) + share;
     find_above(r);
-    while (r->above_count > 0) {
+    for (int32_t index = draw_above(r); index >= 0; index = draw_above(r)) {
         if (exhausted(r) || work_of(r) > stop) return false;
-        if (attempt(r, r->above[draw(r, (uint32_t)r->above_count)])) find_above(r);
+        attempt(r, index);
     }
     return true;
 }
 
-static void place_all(struct repair *r)
+static struct beside lives_of(const struct repair_block *blocks, int count)
 {
-    r->visits += r->shelves.visits;
-    shelves_clear(&r->shelves);
-    for (int i = 0; i < r->count; i++) shelves_insert(&r->shelves, placed_at(r, i));
+    struct beside_life *lives = memory_new((size_t)count, sizeof *lives);
+    for (int i = 0; i < count; i++) lives[i] = (struct beside_life){blocks[i].lower, blocks[i].upper, i};
+    struct beside beside = beside_open(lives, count);
+    free(lives);
+    return beside;
 }
 
 static void offsets_copy(const struct repair *r, int64_t *offsets)
@@ -207,11 +243,13 @@ int64_t repair_peak(struct repair_block *blocks, int count, const struct repair_
     struct repair r = {.blocks = blocks, .count = count, .limits = limits, .state = 2463534242u};
     int64_t *best = memory_new((size_t)count, sizeof *best);
     r.above = memory_new((size_t)count, sizeof *r.above);
+    r.all = lives_of(blocks, count);
+    r.noted = memory_new((size_t)count, sizeof *r.noted);
     r.beside = memory_new((size_t)count, sizeof *r.beside);
+    r.sorted = memory_new((size_t)count, sizeof *r.sorted);
     r.out = memory_new((size_t)count, sizeof *r.out);
     int64_t peak = peak_of(&r), share = limits->visits / 5 + 1;
     offsets_copy(&r, best);
-    place_all(&r);
     r.level = limits->goal + (peak - limits->goal) / 2;
     while (peak > limits->goal && !exhausted(&r)) {
         if (reach_level(&r, share)) {
@@ -226,7 +264,9 @@ int64_t repair_peak(struct repair_block *blocks, int count, const struct repair_
     }
     for (int i = 0; i < count; i++) blocks[i].offset = best[i];
     *visits += work_of(&r);
-    shelves_free(&r.shelves);
+    beside_close(&r.all);
+    free(r.sorted);
+    free(r.noted);
     shelves_free(&r.nearby);
     free(r.out);
     free(r.above);

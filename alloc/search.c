@@ -15,15 +15,18 @@ struct block {
     int beside_count;
     int64_t at;               /* offset, or -1 while unplaced */
     int64_t rest;             /* the lowest offset free of the placed blocks beside it */
+    int rank;                 /* blocks of lower rank are preferred: its number, until its part is ranked anew */
+    int64_t key[3];           /* that it was ranked by */
 };
 
 struct search {
-    struct block *blocks;     /* in the order in which they are preferred */
+    struct block *blocks;     /* in the order in which they are preferred to begin with */
     int count, sections;
     int *members;             /* blocks of every section, one list after the other */
     int *member_first;        /* [sections + 1] */
     int64_t *load;            /* per section: sizes not yet placed */
     int64_t *lowest;          /* per section: can_fit's own */
+    bool by_load_left;        /* the first key is the load, what is placed not counted */
     int64_t capacity;
     int64_t steps, step_limit;
     int64_t *work_left;       /* of all searches together */
@@ -83,7 +86,7 @@ static void unplace(struct search *search, int which, int trail)
 static int64_t lowest_of(const struct search *search, int which, int64_t floor, int after)
 {
     const struct block *block = &search->blocks[which];
-    if (block->rest > floor || (block->rest == floor && which > after)) return block->rest;
+    if (block->rest > floor || (block->rest == floor && block->rank > after)) return block->rest;
     int64_t lowest = INT64_MAX;
     for (int i = 0; i < block->beside_count; i++) {
         const struct block *other = &search->blocks[block->beside[i]];
@@ -123,6 +126,48 @@ static int *scratch_take(struct search *search, int count)
     return list;
 }
 
+struct ranked {
+    int64_t key[3];
+    int block;
+};
+
+static int ranked_compare(const void *left, const void *right)
+{
+    const struct ranked *a = left, *b = right;
+    for (int i = 0; i < 3; i++)
+        if (a->key[i] != b->key[i]) return a->key[i] > b->key[i] ? -1 : 1;
+    return a->block - b->block;
+}
+
+/* What is still to be placed where the load is highest. */
+static int64_t load_left(const struct search *search, const struct block *block)
+{
+    int64_t load = 0;
+    for (int s = block->first; s < block->last; s++)
+        if (search->load[s] > load) load = search->load[s];
+    return load;
+}
+
+/* Solves a part that has come apart from the rest, with its blocks ranked by the load that is left. Among blocks
+ * of one offset the order begins again. */
+static enum outcome solve_anew(struct search *search, const int *list, int count, int64_t floor)
+{
+    struct ranked *order = memory_new((size_t)count, sizeof *order);
+    int *before = memory_new((size_t)count, sizeof *before);
+    for (int i = 0; i < count; i++) {
+        const struct block *block = &search->blocks[list[i]];
+        order[i] = (struct ranked){{load_left(search, block), block->key[1], block->key[2]}, list[i]};
+        before[i] = block->rank;
+    }
+    qsort(order, (size_t)count, sizeof *order, ranked_compare);
+    for (int i = 0; i < count; i++) search->blocks[order[i].block].rank = i;
+    enum outcome outcome = solve(search, list, count, floor, -1);
+    for (int i = 0; i < count; i++) search->blocks[list[i]].rank = before[i];
+    free(before);
+    free(order);
+    return outcome;
+}
+
 /* Splits the unplaced blocks of `list`, sorted by birth, where none is alive across, and solves
  * the parts one by one: they cannot disturb each other. */
 static enum outcome solve_parts(struct search *search, const int *list, int count, int64_t floor, int after)
@@ -140,7 +185,9 @@ static enum outcome solve_parts(struct search *search, const int *list, int coun
         int end = begin + 1, reach = search->blocks[open[begin]].last;
         for (; end < left && search->blocks[open[end]].first < reach; end++)
             if (search->blocks[open[end]].last > reach) reach = search->blocks[open[end]].last;
-        outcome = solve(search, open + begin, end - begin, floor, after);
+        bool apart = end - begin > 1 && end - begin < left;
+        outcome = search->by_load_left && apart ? solve_anew(search, open + begin, end - begin, floor)
+                                           : solve(search, open + begin, end - begin, floor, after);
         begin = end;
     }
     if (outcome != SOLVED)
@@ -172,8 +219,8 @@ static int lowest_first(const struct search *search, int *list, int count)
 {
     int best = 0;
     for (int i = 1; i < count; i++) {
-        int64_t rest = search->blocks[list[i]].rest, least = search->blocks[list[best]].rest;
-        if (rest < least || (rest == least && list[i] < list[best])) best = i;
+        const struct block *block = &search->blocks[list[i]], *least = &search->blocks[list[best]];
+        if (block->rest < least->rest || (block->rest == least->rest && block->rank < least->rank)) best = i;
     }
     int lowest = list[best];
     list[best] = list[0];
@@ -185,8 +232,8 @@ static int lowest_first(const struct search *search, int *list, int count)
 #define LARGE 1200
 #define LARGE_STEPS 16
 
-/* Tries every block that can be the next lowest one. `after` is the block placed at `floor` last:
- * among blocks of one offset the order is that of their numbers. */
+/* Tries every block that can be the next lowest one. `after` is the rank of the block placed at `floor`
+ * last: among blocks of one offset the order is that of their ranks. */
 static enum outcome solve(struct search *search, const int *list, int count, int64_t floor, int after)
 {
     *search->work_left -= count + (int64_t)search->count * search->count / 512;
@@ -207,7 +254,7 @@ static enum outcome solve(struct search *search, const int *list, int count, int
     int tried_count = 0;
     for (int i = 0; i < count; i++) {
         const struct block *block = &search->blocks[list[i]];
-        bool next = block->rest > floor || (block->rest == floor && list[i] > after);
+        bool next = block->rest > floor || (block->rest == floor && block->rank > after);
         if (next && block->rest < ceiling) tried[tried_count++] = list[i];
     }
     search->scratch_used = mark + (size_t)tried_count;
@@ -220,7 +267,7 @@ static enum outcome solve(struct search *search, const int *list, int count, int
         bool alone = search->trail_count == trail;
         for (int j = 0; alone && j < block->beside_count; j++)
             alone = search->blocks[block->beside[j]].at >= 0;
-        if (room) outcome = solve_parts(search, list, count, block->at, which);
+        if (room) outcome = solve_parts(search, list, count, block->at, block->rank);
         if (outcome != SOLVED) {
             trail_cut(search, trail);
             unplace(search, which, trail);
@@ -231,12 +278,15 @@ static enum outcome solve(struct search *search, const int *list, int count, int
     return outcome;
 }
 
-/* Preferences: what an order looks at first, second, third. */
-enum measure { BY_LOAD, BY_AREA, BY_LIFE, BY_BIRTH, BY_RANK_AREA, BY_RANK_LIFE, MEASURES };
+/* Preferences: what an order looks at first, second, third. What BY_LOAD_LEFT comes first of is ranked anew when
+ * parts come apart. */
+enum measure { BY_LOAD, BY_AREA, BY_LIFE, BY_BIRTH, BY_RANK_AREA, BY_RANK_LIFE, BY_LOAD_LEFT, MEASURES };
 static const enum measure orders[][3] = {
     {BY_LIFE, BY_AREA, BY_LOAD},
     {BY_AREA, BY_LOAD, BY_LIFE},
     {BY_LOAD, BY_BIRTH, BY_AREA},
+    {BY_LOAD_LEFT, BY_RANK_AREA, BY_LIFE},
+    {BY_LOAD_LEFT, BY_LIFE, BY_AREA},
     {BY_LOAD, BY_LIFE, BY_AREA},
     {BY_LOAD, BY_AREA, BY_LIFE},
     {BY_RANK_AREA, BY_LOAD, BY_LIFE},
@@ -324,7 +374,7 @@ static void problem_make(struct problem *problem, const struct span *spans, int 
         for (int s = problem->first[i]; s < problem->last[i]; s++)
             if (problem->load[s] > load) load = problem->load[s];
         candidate->span = i;
-        candidate->measure[BY_LOAD] = load;
+        candidate->measure[BY_LOAD] = candidate->measure[BY_LOAD_LEFT] = load;
         candidate->measure[BY_AREA] = life * problem->size[i];
         candidate->measure[BY_LIFE] = life;
         candidate->measure[BY_BIRTH] = -(int64_t)problem->first[i];
@@ -378,7 +428,8 @@ static void search_make(struct search *search, struct problem *problem, const en
     }
     qsort(problem->candidates, (size_t)count, sizeof *problem->candidates, candidate_compare);
 
-    *search = (struct search){.count = count, .sections = problem->sections, .capacity = capacity};
+    *search = (struct search){.count = count, .sections = problem->sections, .capacity = capacity,
+                              .by_load_left = order[0] == BY_LOAD_LEFT};
     search->blocks = memory_new((size_t)count, sizeof *search->blocks);
     search->load = memory_new((size_t)problem->sections + 1, sizeof(int64_t));
     memcpy(search->load, problem->load, ((size_t)problem->sections + 1) * sizeof(int64_t));
@@ -386,7 +437,8 @@ static void search_make(struct search *search, struct problem *problem, const en
     for (int i = 0; i < count; i++) {
         int span = problem->candidates[i].span;
         search->blocks[i] = (struct block){.size = problem->size[span], .first = problem->first[span],
-                                           .last = problem->last[span], .at = -1};
+                                           .last = problem->last[span], .at = -1, .rank = i};
+        memcpy(search->blocks[i].key, problem->candidates[i].key, sizeof search->blocks[i].key);
     }
     for (int i = 0; i < count; i++)
         for (int j = 0; j < count; j++) {

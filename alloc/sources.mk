@@ -1,4 +1,6 @@
 liballoc_a_SOURCES = \
+	alloc/beside.c \
+	alloc/beside.h \
 	alloc/cache.c \
 	alloc/cache.h \
 	alloc/check.c \

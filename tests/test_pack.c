@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "tests/caught.h"
+#include "tests/rounds.h"
 
 #include <cmocka.h>      /* last: its fail() is not ours */
 
@@ -197,6 +198,28 @@ static void sixty_thousand_blocks(void **state)
     assert_true(count > 58000);
     int64_t bound = pack_bound(spans, count, 256);
     assert_true((double)pack_checked(spans, count, 256, 2) <= 1.05 * (double)bound);
+    free(spans);
+}
+
+/* Short lives all over the time: a few stretches of it are crowded more than others. */
+static void crowded_stretches(void **state)
+{
+    (void)state;
+    static const int longest[] = {50, 200};
+    int count = (int)rounds(5000, 60000);
+    struct span *spans = memory_new((size_t)count, sizeof *spans);
+    for (int k = 0; k < 2; k++) {
+        struct random random = random_open(1, PURPOSE_TEST, 8, (uint64_t)k);
+        for (int i = 0; i < count; i++) {
+            int64_t lower = random_below(&random, (uint32_t)(2 * count));
+            spans[i] = (struct span){lower, lower + 1 + random_below(&random, (uint32_t)longest[k]),
+                                     1 + random_below(&random, 10000), 0};
+        }
+        double bound = (double)pack_bound(spans, count, 1), peak = (double)pack_checked(spans, count, 1, 50);
+        figure("%d blocks that live for up to %d of %d: %.4f of the bound", count, longest[k], 2 * count,
+               peak / bound);
+        assert_true(peak <= 1.01 * bound);
+    }
     free(spans);
 }
 
@@ -475,6 +498,7 @@ int main(void)
         cmocka_unit_test(capacities_out_of_reach),
         cmocka_unit_test(network_tables),
         cmocka_unit_test(sixty_thousand_blocks),
+        cmocka_unit_test(crowded_stretches),
         cmocka_unit_test(judge_agrees_with_the_definition),
         cmocka_unit_test(judge_finds_planted_faults),
         cmocka_unit_test(judge_checks_places),
