@@ -161,6 +161,17 @@ static char *only_file(const char *folder)
     return text_format("%s/x", folder);
 }
 
+/* Puts other bytes where `listing` is remembered. */
+static void replace_memory(const char *root, const char *cache, const struct listing *listing,
+                           struct bytes file)
+{
+    listing_remember(root, cache, listing);       /* gives the file its name */
+    case_write(cache, "x", file.data, file.count);
+    char *command = text_format("cd '%s' && mv x \"$(ls folder-*.list)\"", cache);
+    assert_int_equal(system(command), 0);
+    free(command);
+}
+
 static void a_garbled_memory_is_no_memory(void **state)
 {
     (void)state;
@@ -170,14 +181,37 @@ static void a_garbled_memory_is_no_memory(void **state)
     struct bytes file = case_read(path);
     for (size_t i = 0; i < file.count; i += 97) {
         file.data[i] ^= 4;
-        listing_remember(root, cache, &listing);       /* gives the file its name */
-        char *command = text_format("mv '%s' \"$(ls '%s'/folder-*.list)\"", path, cache);
-        case_write(cache, "x", file.data, file.count);
-        assert_int_equal(system(command), 0);
-        free(command);
+        replace_memory(root, cache, &listing, file);
         assert_false(listing_recall(root, cache, &recalled));
         file.data[i] ^= 4;
     }
+    free(file.data), free(path);
+    listing_free(&listing);
+    case_remove(root);
+    case_remove(cache);
+}
+
+/* Counts of folders, files and bytes of names that no file can hold. */
+static void a_memory_that_promises_too_much_is_no_memory(void **state)
+{
+    (void)state;
+    static const uint64_t claims[] = {UINT64_C(1) << 60, INT64_MAX, UINT64_MAX, UINT64_MAX / 8};
+    char *cache = case_folder();
+    struct listing listing, recalled;
+    char *root = remembered_tree(cache, &listing), *path = only_file(cache);
+    struct bytes file = case_read(path);
+    for (int i = 0; i < 3 * 4; i++) {
+        uint64_t good;
+        uint8_t *field = file.data + 8 + 8 * (i / 4);
+        memcpy(&good, field, sizeof good);
+        memcpy(field, &claims[i % 4], sizeof good);
+        replace_memory(root, cache, &listing, file);
+        assert_false(listing_recall(root, cache, &recalled));
+        memcpy(field, &good, sizeof good);
+    }
+    replace_memory(root, cache, &listing, file);
+    assert_true(listing_recall(root, cache, &recalled));
+    listing_free(&recalled);
     free(file.data), free(path);
     listing_free(&listing);
     case_remove(root);
@@ -284,6 +318,7 @@ int main(void)
         cmocka_unit_test(a_changed_folder_is_listed_again),
         cmocka_unit_test(what_has_just_changed_is_not_remembered),
         cmocka_unit_test(a_garbled_memory_is_no_memory),
+        cmocka_unit_test(a_memory_that_promises_too_much_is_no_memory),
         cmocka_unit_test(a_memory_that_leads_elsewhere_is_no_memory),
         cmocka_unit_test(long_listings_are_remembered_by_themselves),
         cmocka_unit_test(many_files_take_little),

@@ -190,6 +190,50 @@ static void empty_images_are_refused(void **state)
     case_remove(folder);
 }
 
+/* Numbers that no file can hold, in headers whose checksums are right, cost no memory. */
+static void headers_that_promise_too_much(void **state)
+{
+    (void)state;
+    static const uint64_t claims[] = {UINT64_C(1) << 60, INT64_MAX, UINT64_MAX, UINT64_MAX - 127};
+    static const size_t fields[] = {
+        offsetof(struct packed_header, count),    offsetof(struct packed_header, index_at),
+        offsetof(struct packed_header, names_at), offsetof(struct packed_header, names_bytes),
+        offsetof(struct packed_header, file_bytes),
+    };
+    char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
+    struct dataset dataset;
+    write_raw(path, 0, 3);
+    struct bytes file = case_read(path);
+    const struct packed_header good = *(const struct packed_header *)file.data;
+    struct packed_header *header = (struct packed_header *)file.data;
+    for (int i = 0; i < 5 * 4; i++) {
+        memcpy(file.data + fields[i / 4], &claims[i % 4], sizeof claims[0]);
+        header->crc = crc32c(0, header, offsetof(struct packed_header, crc));
+        case_write(folder, "x.pack", file.data, file.count);
+        assert_int_equal(open_at(path, &dataset), BAD_DATA);
+        assert_null(strstr(case_log(), "garbled"));
+        *header = good;
+    }
+    struct packed_entry *entries = (struct packed_entry *)(file.data + good.index_at), *entry = &entries[1];
+    const struct packed_entry wrong[] = {
+        {.at = UINT64_C(1) << 60, .bytes = entry->bytes, .h = 4, .w = 5},
+        {.at = UINT64_MAX - 63, .bytes = entry->bytes, .h = 4, .w = 5},
+        {.at = entry->at, .bytes = UINT32_MAX, .h = 4, .w = 5},
+        {.at = entry->at, .bytes = entry->bytes, .h = 1u << 31, .w = 1u << 31},
+        {.at = entry->at, .bytes = entry->bytes, .h = 4, .w = 5, .label = UINT32_MAX},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        *entry = wrong[i];
+        header->index_crc = crc32c(0, entries, good.count * sizeof *entries);
+        header->crc = crc32c(0, header, offsetof(struct packed_header, crc));
+        case_write(folder, "x.pack", file.data, file.count);
+        assert_int_equal(open_at(path, &dataset), BAD_DATA);
+        assert_null(strstr(case_log(), "garbled"));
+    }
+    free(file.data), free(path);
+    case_remove(folder);
+}
+
 static void shards_must_agree(void **state)
 {
     (void)state;
@@ -333,14 +377,43 @@ static void broken_tar_archives_are_refused(void **state)
     case_remove(folder);
 }
 
+static void archives_that_promise_too_much(void **state)
+{
+    (void)state;
+    static const uint8_t sizes[][12] = {
+        "77777777777",
+        {0x80, 0, 0, 0, 0x10},
+        {0x80, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+        {0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+    };
+    char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
+    struct dataset dataset;
+    make_samples(folder);
+    run_in(folder, "tar --format=ustar -cf x.tar 00.png 00.cls");
+    struct bytes file = case_read(path);
+    for (int i = 0; i < 4; i++) {
+        unsigned sum = 0;
+        memcpy(file.data + 124, sizes[i], 12);
+        memset(file.data + 148, ' ', 8);
+        for (int k = 0; k < 512; k++) sum += file.data[k];
+        snprintf((char *)file.data + 148, 8, "%06o", sum);
+        case_write(folder, "x.tar", file.data, file.count);
+        assert_int_equal(open_at(path, &dataset), BAD_DATA);
+        assert_non_null(strstr(case_log(), "truncated"));
+    }
+    free(file.data), free(path);
+    case_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(raw_images_come_back),       cmocka_unit_test(shards_are_one_data_set),
         cmocka_unit_test(files_come_back_as_they_are), cmocka_unit_test(changed_bytes_are_noticed),
-        cmocka_unit_test(empty_images_are_refused),
+        cmocka_unit_test(empty_images_are_refused),   cmocka_unit_test(headers_that_promise_too_much),
         cmocka_unit_test(shards_must_agree),          cmocka_unit_test(tar_archives_of_every_kind),
         cmocka_unit_test(tar_names_can_be_long),      cmocka_unit_test(broken_tar_archives_are_refused),
+        cmocka_unit_test(archives_that_promise_too_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
