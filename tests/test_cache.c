@@ -10,6 +10,7 @@
 #include "alloc/cache.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "tests/rounds.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
@@ -434,7 +435,9 @@ static uint64_t run_play(const struct play *play, uint64_t seed)
 static void test_a_million_operations(void **state)
 {
     (void)state;
-    run_play(&(struct play){LANES, 1000000, true, 4 * PAGE, 200 * PAGE, 0}, 1);
+    long actions = rounds(1000000, 20000000);
+    run_play(&(struct play){LANES, (int)actions, true, 4 * PAGE, 200 * PAGE, 0}, 1);
+    figure("%ld operations on %d lanes: no block touched by two, books balanced", actions, LANES);
 }
 
 static void test_one_lane(void **state)
@@ -484,8 +487,10 @@ static void test_planted_faults_are_seen(void **state)
 {
     (void)state;
     assert_int_equal(run_faulty(false, false), 0);
-    assert_true(run_faulty(true, false) > 0);
-    assert_true(run_faulty(false, true) > 0);
+    int forgotten = run_faulty(true, false), hidden = run_faulty(false, true);
+    figure("wrong touches with waits forgotten: %d, with uses hidden: %d", forgotten, hidden);
+    assert_true(forgotten > 0);
+    assert_true(hidden > 0);
 }
 
 /* One thing at a time. */

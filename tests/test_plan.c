@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "graph/build.h"
 #include "graph/plan.h"
+#include "tests/rounds.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
@@ -128,8 +129,9 @@ static bool play(const struct program *program, const struct plan *plan, struct 
 static void test_random_programs(void **state)
 {
     (void)state;
-    int in_place = 0;
-    for (uint64_t seed = 0; seed < PROGRAMS; seed++) {
+    long programs = rounds(PROGRAMS, 1000000), in_place = 0, tensors = 0, tight = 0;
+    double worst = 1;
+    for (uint64_t seed = 0; seed < (uint64_t)programs; seed++) {
         struct program program = random_program(seed);
         struct plan plan;
         struct random random = random_open(seed, PURPOSE_TEST, 1, 0);
@@ -137,10 +139,17 @@ static void test_random_programs(void **state)
         assert_true(plan.arena_bytes >= plan.live_bytes_bound);
         for (int order = 0; order < 3; order++) assert_true(play(&program, &plan, &random));
         for (int v = 0; v < program.value_count; v++) in_place += plan.lifetimes[v].group != v;
+        double share = (double)plan.arena_bytes / (double)plan.live_bytes_bound;
+        if (share > worst) worst = share;
+        tight += plan.arena_bytes == plan.live_bytes_bound;
+        tensors += program.value_count;
         plan_free(&plan);
         program_free(&program);
     }
-    assert_true(in_place > PROGRAMS);
+    figure("%ld programs on one to three lanes, %ld tensors, %ld of them in place, each run in 3 orders: no read "
+           "found anything else than was written", programs, tensors, in_place);
+    figure("arenas: %ld above the live bound, by a factor of %.3f at most", programs - tight, worst);
+    assert_true(in_place > programs);
 }
 
 static void test_separate(void **state)
@@ -165,7 +174,7 @@ static void test_separate(void **state)
 static void test_repeatable(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 50; seed++) {
+    for (uint64_t seed = 0; seed < (uint64_t)rounds(50, 10000); seed++) {
         struct program program = random_program(seed);
         struct plan first, second;
         assert_int_equal(plan_make(&program, true, 10, &first), OK);
@@ -181,8 +190,8 @@ static void test_repeatable(void **state)
 static void test_wait_removed(void **state)
 {
     (void)state;
-    int removed = 0;
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    long removed = 0, programs = rounds(300, 100000);
+    for (uint64_t seed = 0; seed < (uint64_t)programs; seed++) {
         struct program program = random_program(seed);
         struct plan plan;
         struct reason reason;
@@ -202,7 +211,8 @@ static void test_wait_removed(void **state)
         plan_free(&plan);
         program_free(&program);
     }
-    assert_true(removed > 1000);
+    figure("%ld waits left out, one at a time: all seen", removed);
+    assert_true(removed > 3 * programs);
 }
 
 /* A value born at `i`, other than `not`; -1. */
@@ -219,8 +229,8 @@ static int born_at(const struct program *program, int i, int not)
 static void test_lifetime_cut(void **state)
 {
     (void)state;
-    int planted = 0;
-    for (uint64_t seed = 0; seed < 500; seed++) {
+    long planted = 0, programs = rounds(500, 100000);
+    for (uint64_t seed = 0; seed < (uint64_t)programs; seed++) {
         struct program program = random_program(seed);
         struct plan plan;
         struct reason reason;
@@ -245,7 +255,8 @@ static void test_lifetime_cut(void **state)
         plan_free(&plan);
         program_free(&program);
     }
-    assert_true(planted > 1000);
+    figure("%ld lifetimes cut short by one: all seen", planted);
+    assert_true(planted > 2 * programs);
 }
 
 /* Two values that lie over one another without the right to. */
