@@ -495,10 +495,20 @@ static struct sock_filter jump(int from, int test, uint32_t value, int yes, int 
                                         (uint8_t)(no - from - 1));
 }
 
-static bool catch_calls(void)
+/* The filter's numbers have 32 bits: one that would need more for the library starts the program anew, whose
+ * libraries then lie elsewhere. */
+static void start_elsewhere(char **words)
+{
+    if (getenv("FAULT_ELSEWHERE")) return;
+    setenv("FAULT_ELSEWHERE", "yes", 1);
+    execv("/proc/self/exe", words);
+}
+
+static bool catch_calls(char **words)
 {
     struct range range = {0, 0};
     dl_iterate_phdr(find_library, &range);
+    if (range.from >> 32 != range.to >> 32) start_elsewhere(words);
     if (!range.from || range.from >> 32 != range.to >> 32) return false;
     struct sigaction action = {.sa_sigaction = on_call, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART};
     sigaction(SIGSYS, &action, NULL);
@@ -521,8 +531,9 @@ static bool catch_calls(void)
 }
 
 #else
-static bool catch_calls(void)
+static bool catch_calls(char **words)
 {
+    (void)words;
     return false;
 }
 #endif
@@ -592,7 +603,7 @@ static void watch_crashes(void)
 #endif
 
 /* A program that cannot be made to fail ends with 77. */
-static void begin(void)
+static void begin(char **words)
 {
     void *primed[4];
     const char *text = getenv("FAULT");
@@ -603,7 +614,7 @@ static void begin(void)
     watch_crashes();
     if (text) parse(text);
     if (getenv("FAULT_ROOM")) parse_room(getenv("FAULT_ROOM"));
-    if (!catch_calls()) {
+    if (!catch_calls(words)) {
         fprintf(stderr, "faults: no system calls can be caught here\n");
         _exit(77);
     }
@@ -616,7 +627,7 @@ int __wrap_main(int count, char **words);
 
 HERE int __wrap_main(int count, char **words)
 {
-    begin();
+    begin(words);
     return __real_main(count, words);
 }
 
