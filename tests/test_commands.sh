@@ -116,7 +116,7 @@ ok "begin from weights of other classes" says 0 "starts fresh" "$AMPTRAIN" -c ru
     -s model.weights=weights.safetensors -s train.epochs=1
 ok "predict: an image that is none" says 3 "run.ini" "$AMPTRAIN" predict -q -c run.ini --weights $last run.ini
 ok "predict: no image named" says 2 "image" "$AMPTRAIN" predict -q -c run.ini --weights $last
-echo '"total_bytes":[0-9]*,"step_ms":[0-9.]*,"strategy":"keep","recomputed":0,"estimated":true,"layers":\[{' >pattern
+echo '"total_bytes":[0-9]*,"step_ms":[0-9.]*,"strategy":"keep","recomputed":0,"offloaded_bytes":0,"estimated":true,"layers":\[{' >pattern
 ok "plan --json" json plan -q -c run.ini
 ok "plan" "$AMPTRAIN" plan -c run.ini
 ok "plan without its data" "$AMPTRAIN" plan -c run.ini -s data.format=mnist -s data.train=nowhere
