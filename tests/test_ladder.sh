@@ -1,6 +1,6 @@
 #!/bin/sh
-# When the device has less memory than was planned for, at any moment: the run is planned again for what there is,
-# and goes on to the same bits; or it ends with exit status 4 and a table of what needs how much. What it may
+# When the device has less memory than was planned for, at any moment: the run is planned again for what
+# there is, and goes on to the same bits; or it ends with exit status 4 and a table of what needs how much. What it may
 # take changes on request, too. The device is the CPU with as much memory as faults.c lets it have.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
@@ -83,7 +83,8 @@ strategy=auto
 config=large.ini
 
 table() {
-    FAULT_ROOM=$((total * 6 / 10)) says 4 "the smallest step that was found takes" "$faulty" -q -c large.ini -o none
+    FAULT_ROOM=$((total * 6 / 10)) says 4 "the smallest step that was found takes" \
+        "$faulty" -q -c large.ini -o none
     grep -q "B  parameters and optimizer state" err && grep -q "B  can be had" err
 }
 ok "far too little: a table" table

@@ -1,5 +1,5 @@
-/* Activations made again, or moved to the host: the same bits as when they are kept, whatever is chosen; smaller
- * arenas. */
+/* Activations made again, or moved to the host: the same bits as when they are kept, whatever is chosen;
+ * smaller arenas. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +20,7 @@ enum choice { CHOOSE_NONE, CHOOSE_CHEAP, CHOOSE_ALL_ONCE, CHOOSE_ALL_EACH, CHOOS
 struct policy {
     enum choice choice;
     uint64_t seed;
-    bool moves;          /* and all that helps is moved, or what of it brings the bytes below a random limit */
+    bool moves;          /* and all that helps is moved, or as much as brings the bytes below a random limit */
     int again;           /* answer: instructions that make something again */
     int moved;           /* and tensors moved */
 };
@@ -30,7 +30,8 @@ static void move(struct program *program, struct policy *policy, struct random *
     struct offload_forecast before, after;
     offload(program, &(struct offload_options){.limit = INT64_MAX, .least = 1}, &before);
     assert_int_equal(before.count, 0);
-    int64_t limit = random_below(random, 2) ? before.bytes * (50 + (int64_t)random_below(random, 50)) / 100 : 0;
+    int64_t share = random_below(random, 2) ? 50 + (int64_t)random_below(random, 50) : 0;
+    int64_t limit = before.bytes * share / 100;
     bool fits = offload(program, &(struct offload_options){.limit = limit, .least = 1}, &after);
     assert_true(after.bytes <= before.bytes);
     assert_int_equal(fits, after.bytes <= limit);
@@ -352,8 +353,8 @@ static int64_t bound_on_lanes(struct program *program, int count)
     return bound;
 }
 
-/* What moves behind computing, and what moves at all, of networks as they are: on lanes of its own it takes hardly
- * more memory than was foreseen. */
+/* What moves behind computing, and what moves at all, of networks as they are: on lanes of its own it takes
+ * hardly more memory than was foreseen. */
 static void test_moves_of_models(void **state)
 {
     (void)state;
@@ -369,7 +370,8 @@ static void test_moves_of_models(void **state)
             struct program program = lower_net(&graph, 256, 1);
             offload(&program, &(struct offload_options){.limit = INT64_MAX}, &before);
             int64_t limit = hidden ? 0 : before.bytes / 2;
-            bool fits = offload(&program, &(struct offload_options){.limit = limit, .hidden = hidden}, &after);
+            const struct offload_options options = {.limit = limit, .hidden = hidden};
+            bool fits = offload(&program, &options, &after);
             int64_t bound = bound_on_lanes(&program, 2);
             assert_int_equal(program.lanes, 4);
             assert_true((double)bound <= 1.02 * (double)after.bytes);

@@ -48,8 +48,8 @@ static void describe_shortage(const struct exec *exec, int64_t bytes, const char
     struct text holdings = {0};
     exec->device->backend->memory_info(exec->device, &left, &total);
     device_holdings(exec->device, &holdings);
-    text_add(words, "a batch of %d needs %s of %s, but the device has only %s free; a smaller batch needs less%s%s",
-             exec->program->batch, text_bytes((uint64_t)bytes, needs), what, text_bytes(left, has),
+    text_add(words, "a batch of %d needs %s of %s, but the device has only %s free; a smaller batch needs "
+             "less%s%s", exec->program->batch, text_bytes((uint64_t)bytes, needs), what, text_bytes(left, has),
              holdings.data ? "; it holds\n" : "", holdings.data ? holdings.data : "");
     text_free(&holdings);
 }
@@ -101,7 +101,7 @@ static enum status host_open(struct exec *exec, struct text *shortage)
     exec->host = pinned_memory(exec, bytes);
     exec->pinned = exec->host != NULL;
     if (exec->pinned) return OK;
-    log_warning("no pinned host memory for %s of activations: in other memory, copies to it and back are slower",
+    log_warning("no pinned host memory for %s of activations: copies to other memory, and back, are slower",
                 text_bytes((uint64_t)bytes, words));
     exec->host = memory_try((size_t)bytes, 1);
     if (exec->host) return OK;
@@ -112,11 +112,13 @@ static enum status host_open(struct exec *exec, struct text *shortage)
 
 static void host_close(struct exec *exec)
 {
-    if (exec->pinned) exec->device->backend->host_release(exec->device, exec->host, (size_t)exec->program->host_bytes);
+    size_t bytes = (size_t)exec->program->host_bytes;
+    if (exec->pinned) exec->device->backend->host_release(exec->device, exec->host, bytes);
     else free(exec->host);
 }
 
-static bool borrow_batch(struct slot *slot, const struct program *program, const struct exec *lender, int index)
+static bool borrow_batch(struct slot *slot, const struct program *program, const struct exec *lender,
+                         int index)
 {
     if (!lender || lender->program->images_bytes < program->images_bytes ||
         lender->program->targets_bytes < program->targets_bytes)
@@ -217,8 +219,9 @@ static void slot_close(struct exec *exec, struct slot *slot)
     const struct device_backend *backend = exec->device->backend;
     const struct program *program = exec->program;
     if (slot->recording) backend->forget(slot->recording);
-    if (slot->images && !slot->borrowed) device_release(exec->device, slot->images, (size_t)program->images_bytes);
-    if (slot->labels && !slot->borrowed) device_release(exec->device, slot->labels, (size_t)program->targets_bytes);
+    if (slot->borrowed) slot->images = slot->labels = NULL;
+    if (slot->images) device_release(exec->device, slot->images, (size_t)program->images_bytes);
+    if (slot->labels) device_release(exec->device, slot->labels, (size_t)program->targets_bytes);
     if (slot->results && slot->results != exec->results)
         backend->host_release(exec->device, slot->results, (size_t)program->results_bytes);
     if (slot->exchange) backend->host_release(exec->device, slot->exchange, sizeof *slot->exchange);

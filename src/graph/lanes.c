@@ -96,7 +96,8 @@ void lanes_wait(struct program *program)
     waits_set(program, NULL);
 }
 
-enum lane { LANE_CHAIN, LANE_ASIDE, LANE_OUT, LANE_BACK, LANES_COMPUTING = LANE_OUT, LANES_ALL = LANE_BACK + 1 };
+enum lane { LANE_CHAIN, LANE_ASIDE, LANE_OUT, LANE_BACK };
+enum { LANES_COMPUTING = LANE_OUT, LANES_ALL = LANE_BACK + 1 };
 
 /* For each instruction of the chain the last weight gradient but one before it; for one that brings a tensor
  * back, that of the chain before it, since it takes memory that is free then. */

@@ -1,8 +1,8 @@
 /* offload.c: which activations are moved to the host, when they have left, and when they come back.
  *
- * Copies out queue behind one another as their tensors are written, copies back as they are needed; both are laid
- * along the modelled time of the step. A tensor's memory is free from the instruction at which its copy out has
- * surely ended, for which that instruction waits, to the one at which the copy back begins. */
+ * Copies out queue behind one another as their tensors are written, copies back as they are needed; both
+ * are laid along the modelled time of the step. A tensor's memory is free from the instruction at which its
+ * copy out has surely ended, for which that instruction waits, to the one at which the copy back begins. */
 #include "graph/offload.h"
 
 #include <stdlib.h>
@@ -91,7 +91,8 @@ static void trips_find(struct offloading *o, int64_t least)
             if (!after) trip->last = i;
             else if (trip->next < 0) trip->next = i;
         }
-        for (int k = 0; k < at->write_count && !after; k++) of[at->writes[k]].written = of[at->writes[k]].last = i;
+        for (int k = 0; k < at->write_count && !after; k++)
+            of[at->writes[k]].written = of[at->writes[k]].last = i;
     }
     for (int i = 0; i < program->count; i++)
         for (int k = 0; k < program->instructions[i].write_count; k++) {
@@ -156,8 +157,8 @@ static int turn_of(const struct offloading *o, const struct trip *trip)
     return i;
 }
 
-/* Copies out, one after another. What has not left when forward ends is waited for; where there is no time for
- * that, when the next has been written. */
+/* Copies out, one after another. What has not left when forward ends is waited for; where there is no time
+ * for that, when the next has been written. */
 static void lay_out(struct offloading *o)
 {
     double free_at = 0, late = 0;
@@ -186,8 +187,8 @@ static int compare_next(const void *a, const void *b)
     return (left->value > right->value) - (left->value < right->value);
 }
 
-/* Copies back, each as late as it can be, and not before its tensor has left. Where there is no time for that, each
- * begins when what came before it is in use. */
+/* Copies back, each as late as it can be, and not before its tensor has left. Where there is no time for
+ * that, each begins when what came before it is in use. */
 static void lay_back(struct offloading *o)
 {
     struct trip **order = memory_new((size_t)o->count + 1, sizeof *order);
@@ -220,7 +221,8 @@ static void lay(struct offloading *o, int64_t limit)
     for (int i = 0; i <= o->program->count; i++) o->leaves[i] = 0;
     for (int t = 0; t < o->count; t++) {
         const struct trip *trip = &o->trips[t];
-        int64_t bytes = trip->taken && trip->gone < trip->back ? aligned(o->program->values[trip->value].bytes) : 0;
+        bool leaves = trip->taken && trip->gone < trip->back;
+        int64_t bytes = leaves ? aligned(o->program->values[trip->value].bytes) : 0;
         o->leaves[trip->gone] += bytes;
         o->leaves[trip->back] -= bytes;
     }
@@ -275,9 +277,9 @@ struct moving {
 static int push_copy(struct program *program, enum transfer transfer, int slice, int from, int to)
 {
     bool out = transfer == TRANSFER_OUT;
-    const char *name = program->values[out ? from : to].name;
+    const char *name = program->values[out ? from : to].name, *way = out ? "to the host" : "from the host";
     struct instruction at = instruction_new(out ? PHASE_FORWARD : PHASE_RECOMPUTE, NULL, NULL,
-                                            text_format("%s %s", name, out ? "to the host" : "from the host"));
+                                            text_format("%s %s", name, way));
     at.transfer = transfer;
     at.slice = slice;
     at.x = ids_copy(&from, 1);
@@ -298,8 +300,9 @@ static void move_out(struct moving *moving, const struct trip *trip, int t)
     value.kind = KIND_OTHER;
     value.offset = program->host_bytes;
     program->host_bytes += (value.bytes + HOST_ALIGNMENT - 1) / HOST_ALIGNMENT * HOST_ALIGNMENT;
+    int slice = moving->from[trip->written].slice;
     moving->host[t] = build_value(program, value, name);
-    moving->out[t] = push_copy(program, TRANSFER_OUT, moving->from[trip->written].slice, trip->value, moving->host[t]);
+    moving->out[t] = push_copy(program, TRANSFER_OUT, slice, trip->value, moving->host[t]);
 }
 
 static void move_back(struct moving *moving, const struct trip *trip, int t)
@@ -307,8 +310,9 @@ static void move_back(struct moving *moving, const struct trip *trip, int t)
     struct program *program = moving->program;
     struct value value = program->values[trip->value];
     char *name = text_format("%s, back", value.name);
-    moving->now[trip->value] = build_value(program, value, name);
-    push_copy(program, TRANSFER_BACK, moving->from[trip->next].slice, moving->host[t], moving->now[trip->value]);
+    int slice = moving->from[trip->next].slice, back = build_value(program, value, name);
+    moving->now[trip->value] = back;
+    push_copy(program, TRANSFER_BACK, slice, moving->host[t], back);
 }
 
 static void ids_replace(const struct moving *moving, int *ids, int count)
@@ -320,8 +324,10 @@ static void ids_replace(const struct moving *moving, int *ids, int count)
 static void move_instruction(struct moving *moving, const struct offloading *o, int i)
 {
     struct instruction at = moving->from[i];
-    for (int t = 0; t < o->count; t++)
-        if (o->trips[t].taken && o->trips[t].gone == i && moving->out[t] > at.behind) at.behind = moving->out[t];
+    for (int t = 0; t < o->count; t++) {
+        bool gone = o->trips[t].taken && o->trips[t].gone == i;
+        if (gone && moving->out[t] > at.behind) at.behind = moving->out[t];
+    }
     if (at.op) {
         ids_replace(moving, at.x, at.x_count);
         ids_replace(moving, at.saved, at.saved_count);
@@ -396,7 +402,8 @@ static void tell(const struct offloading *o, struct offload_forecast *forecast)
     }
 }
 
-bool offload(struct program *program, const struct offload_options *options, struct offload_forecast *forecast)
+bool offload(struct program *program, const struct offload_options *options,
+             struct offload_forecast *forecast)
 {
     struct offloading o = offloading_open(program, options->least);
     choose(&o, options, false);

@@ -34,8 +34,8 @@ struct value {
 /* Copies between the device and the host's memory. */
 enum transfer { TRANSFER_NONE, TRANSFER_OUT, TRANSFER_BACK };
 
-/* One call of one op's code, or a copy of x[0] to y, or the optimizer's update. Value ids; -1 where there is nothing.
- * x, params, saved and y are named in every phase, because code needs their shapes; those that the
+/* One call of one op's code, or a copy of x[0] to y, or the optimizer's update. Value ids; -1 where there is
+ * nothing. x, params, saved and y are named in every phase, because code needs their shapes; those that the
  * phase touches are in `reads` and `writes`, and only those have data when it is called. */
 struct instruction {
     enum phase phase;

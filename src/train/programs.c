@@ -62,8 +62,8 @@ static void step_down(struct run *run)
 static void say_stepped(const struct run *run)
 {
     char took[TEXT_BYTES], limit[TEXT_BYTES];
-    log_warning("the device had not the memory that was planned for; planned again for the %s that it has left: "
-                "the step takes %s (strategy %s), with the same results",
+    log_warning("the device had not the memory that was planned for; planned again for the %s that it has "
+                "left: the step takes %s (strategy %s), with the same results",
                 text_bytes((uint64_t)run->setup->left, limit), text_bytes((uint64_t)run->bytes.total, took),
                 strategy_name(run->setup, &run->training.program));
 }
@@ -165,9 +165,10 @@ static enum status reopen(struct run *run, int64_t limit)
 
 static void say_limit(const struct run *run, int64_t limit)
 {
-    char took[TEXT_BYTES], words[TEXT_BYTES];
-    log_info("memory.limit is now %s: the step takes %s (strategy %s), with the same results",
-             limit > 0 ? text_bytes((uint64_t)limit, words) : "auto", text_bytes((uint64_t)run->bytes.total, took),
+    char took[TEXT_BYTES], words[TEXT_BYTES] = "auto";
+    if (limit > 0) text_bytes((uint64_t)limit, words);
+    log_info("memory.limit is now %s: the step takes %s (strategy %s), with the same results", words,
+             text_bytes((uint64_t)run->bytes.total, took),
              strategy_name(run->setup, &run->training.program));
 }
 

@@ -11,8 +11,8 @@
 enum status programs_open(struct run *run);
 void programs_close(struct run *run);     /* accepts half-built ones */
 
-/* Plans and takes memory anew for a memory.limit that the configuration file has by now, while no step is under
- * way. When that fails, the run keeps to what it had; only if that is gone meanwhile, it ends. */
+/* Plans and takes memory anew for a memory.limit that the configuration file has by now, while no step is
+ * under way. When that fails, the run keeps to what it had; only if that is gone meanwhile, it ends. */
 enum status programs_reread(struct run *run);
 
 #endif

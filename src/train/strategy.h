@@ -1,5 +1,5 @@
-/* strategy.h: memory.strategy: what a training step keeps, what it makes again and what it moves to the host, to
- * stay within a limit. */
+/* strategy.h: memory.strategy: what a training step keeps, what it makes again and what it moves to the
+ * host, to stay within a limit. */
 #ifndef TRAIN_STRATEGY_H
 #define TRAIN_STRATEGY_H
 
@@ -7,8 +7,8 @@
 #include "graph/recompute.h"
 #include "train/step.h"
 
-/* Puts recomputation and moves into a training step's program, which has no lanes yet, and gives it lanes: fewer
- * than the device has where that is what fits. When nothing fits, the program is the smallest that was found:
+/* Puts recomputation and moves into a training step's program, which has no lanes yet, and gives it lanes:
+ * fewer than the device has where that is what fits. When nothing fits, the program is the smallest that was found:
  * the caller checks (step_check_limit). Bits do not change. */
 enum status strategy_apply(const struct setup *setup, struct program *program);
 
