@@ -15,7 +15,7 @@ static void names_that_want_one_slot(void **state)
 {
     (void)state;
     struct names names = {0};
-    char name[16];
+    char name[24];
     assert_int_equal(names_find(&names, "layer0"), -1);
     for (int i = 0; i < MANY; i++) {
         snprintf(name, sizeof name, "layer%d", i);
@@ -43,7 +43,7 @@ static void no_two_tables_have_one_key(void **state)
     assert_true(names_add(&one, "", 0));
     assert_true(names_add(&two, "", 0));
     assert_true(one.key != two.key);
-    char name[16];
+    char name[24];
     for (int i = 0; i < MANY / 10; i++) {
         snprintf(name, sizeof name, "layer%d", i);
         names_add(&one, name, i);
