@@ -23,9 +23,12 @@ void field_kind(const struct field *field, struct text *out)
 
 static void range_end(const struct field *field, double value, struct text *out)
 {
-    struct field plain = {.type = field->type == FIELD_SIZE ? FIELD_SIZE : FIELD_REAL};
-    int64_t bytes = (int64_t)value;
-    field_print(&plain, field->type == FIELD_SIZE ? (void *)&bytes : (void *)&value, out);
+    if (field->type == FIELD_SIZE) {
+        int64_t bytes = (int64_t)value;
+        field_print(&(struct field){.type = FIELD_SIZE}, &bytes, out);
+    } else {
+        field_print(&(struct field){.type = FIELD_REAL}, &value, out);
+    }
 }
 
 void field_range(const struct field *field, struct text *out)
