@@ -1,4 +1,4 @@
-dist_check_SCRIPTS += tests/test_commands.sh tests/test_endurance.sh tests/test_folder.sh tests/test_gpu.sh tests/test_loading.sh tests/test_memory.sh tests/test_map.sh tests/test_packing.sh tests/test_pictures.sh tests/test_resume.sh
+dist_check_SCRIPTS += tests/test_commands.sh tests/test_folder.sh tests/test_gpu.sh tests/test_loading.sh tests/test_memory.sh tests/test_map.sh tests/test_packing.sh tests/test_pictures.sh tests/test_resume.sh
 EXTRA_DIST += tests/tiny.sh
 dist_check_SCRIPTS += tests/test_health.sh tests/test_refusals.sh tests/test_repeat.sh
 
@@ -22,3 +22,9 @@ noinst_PROGRAMS += tests/faulty
 tests_faulty_SOURCES = $(amptrain_SOURCES) tests/faults.c
 tests_faulty_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=main -Wl,--wrap=pthread_create -Wl,--wrap=device_open
 dist_check_SCRIPTS += tests/test_largest.sh tests/test_losses.sh
+
+# The program, all of it, telling what it holds at the end of every epoch.
+dist_check_SCRIPTS += tests/test_endurance.sh
+noinst_PROGRAMS += tests/held
+tests_held_SOURCES = $(amptrain_SOURCES) tests/held.c
+tests_held_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=report_epoch
