@@ -4,8 +4,8 @@
  *                     host, and those on the device
  *   HELD_OTHER=FILE   changes places with the configuration then, which is asked to be read again (SIGHUP)
  *
- * Only jemalloc says exactly how many bytes there are on the host: with another malloc there is no file. What its
- * threads keep for their next calls counts too, but for MALLOC_CONF=tcache:false. */
+ * Only jemalloc says exactly how many bytes there are on the host: with another malloc there is no file. What
+ * its threads keep for their next calls counts too, but for MALLOC_CONF=tcache:false. */
 #include "config.h"
 
 #include <signal.h>
