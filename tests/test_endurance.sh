@@ -1,7 +1,7 @@
 #!/bin/sh
-# A run of very many steps, epochs, evaluations, checkpoints, resumes and plans takes no more of anything in the
-# end than in the beginning: memory, open files, threads, mappings, files in its folder. The program that runs
-# is tests/held, which tells how many bytes it holds at the end of every epoch.
+# A run of very many steps, epochs, evaluations, checkpoints, resumes and plans takes no more of anything in
+# the end than in the beginning: memory, open files, threads, mappings, files in its folder. The program that
+# runs is tests/held, which tells how many bytes it holds at the end of every epoch.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
@@ -79,8 +79,8 @@ device() {
 ok "device memory is the same in every epoch" device
 figure "$(cat said) in every epoch"
 
-# to_the_byte FILE SKIPPED: whether what is held on the host is the same at the ends of all epochs, but for some
-# at the beginning, at which as much is held on the device.
+# to_the_byte FILE SKIPPED: whether what is held on the host is the same at the ends of all epochs at which as
+# much is held on the device, but for some at the beginning.
 to_the_byte() {
     tail -n +$(($2 + 1)) "$1" | cut -d ' ' -f 2,3 | sort | uniq -c >said
     cat said
