@@ -5,8 +5,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "alloc/most.h"
 #include "alloc/repair.h"
 #include "alloc/search.h"
+#include "alloc/settle.h"
 #include "alloc/shelves.h"
 #include "base/memory.h"
 
@@ -36,6 +38,7 @@ struct item {
 struct pack {
     struct item *items;
     int count;
+    int32_t times;
     int64_t alignment;
     int64_t bound, target;     /* the search ends when the peak is at most `target` */
     bool eased;                /* there is no capacity to meet: a little above the bound will do */
@@ -148,26 +151,11 @@ int64_t pack_bound(const struct span *spans, int count, int64_t alignment)
     return bound;
 }
 
-/* Gives every item its load, from a table of maxima over stretches of 1, 2, 4 ... times. */
 static void items_set_load(struct item *items, int count, const int64_t *load, int times)
 {
-    int levels = 1;
-    while (1 << levels <= times) levels++;
-    int64_t *most = memory_new((size_t)levels * (size_t)(times + 1), sizeof *most);
-    memcpy(most, load, (size_t)times * sizeof *most);
-    for (int level = 1; level < levels; level++) {
-        const int64_t *below = most + (size_t)(level - 1) * (size_t)(times + 1);
-        int64_t *row = most + (size_t)level * (size_t)(times + 1);
-        for (int i = 0, half = 1 << (level - 1); i + 2 * half <= times; i++)
-            row[i] = below[i] > below[i + half] ? below[i] : below[i + half];
-    }
-    for (int i = 0; i < count; i++) {
-        int level = 31 - __builtin_clz((unsigned)(items[i].upper - items[i].lower));
-        const int64_t *row = most + (size_t)level * (size_t)(times + 1);
-        int64_t left = row[items[i].lower], right = row[items[i].upper - (1 << level)];
-        items[i].load = left > right ? left : right;
-    }
-    free(most);
+    struct most most = most_open(load, times);
+    for (int i = 0; i < count; i++) items[i].load = most_of(&most, items[i].lower, items[i].upper);
+    most_close(&most);
 }
 
 /* The order of two items under each rule. Classes are powers of two, or of four: blocks of about
@@ -249,6 +237,12 @@ static bool pack_exhausted(const struct pack *pack)
 static bool pack_done(const struct pack *pack)
 {
     return pack->best_peak <= pack->target || pack_exhausted(pack);
+}
+
+/* Good enough to end with, where there is nothing better at hand. */
+static bool pack_easy(const struct pack *pack)
+{
+    return pack->best_peak <= pack->easy;
 }
 
 static void pack_keep(struct pack *pack, int64_t peak)
@@ -430,13 +424,36 @@ static void pack_try_easy(struct pack *pack, double share)
     double left = share * pack->seconds * SEARCH_WORK_PER_SECOND;
     for (double work = TURN_WORK; left > 0; work *= 4)
         for (int i = 0; i < EASY_SHARES && left > 0; i++, left -= work) {
-            if (pack_done(pack) || pack->best_peak <= pack->easy) return;
-            pack_try_exactly(pack, pack_share(pack, easy_shares[i]), work < left ? work : left, pack->seconds);
+            if (pack_done(pack) || pack_easy(pack)) return;
+            pack_try_exactly(pack, pack_share(pack, easy_shares[i]), work < left ? work : left,
+                             pack->seconds);
         }
 }
 
-/* In large tables the most bytes are alive in a few stretches of time. Those whose load is above a share of the
- * bound are placed first, exactly; where all else goes, there is room to spare. */
+/* From the bottom up, turn after turn: the plain ones, then others for up to `share` of all the work. A
+ * walk through the table takes longer than a scan; making the first one is most of what it takes. */
+#define SETTLE_VISIT 5
+static void pack_try_settling(struct pack *pack, double share)
+{
+    struct skyline_block *blocks = memory_new((size_t)pack->count, sizeof *blocks);
+    for (int i = 0; i < pack->count; i++) {
+        const struct item *item = &pack->items[i];
+        blocks[i] = (struct skyline_block){item->lower, item->upper, item->size};
+    }
+    struct settle *settle = settle_open(blocks, pack->count, pack->times, pack->easy);
+    int64_t before = pack->visits, most = (int64_t)(share * (double)pack->visit_limit);
+    for (int turn = 0; turn == 0 || !pack_done(pack); turn++) {
+        bool enough = pack->visits - before > most || pack_easy(pack);
+        if (turn >= SETTLE_PLAIN && enough) break;
+        pack_keep(pack, settle_turn(settle, pack->best_peak, pack->offsets));
+        pack->visits = before + SETTLE_VISIT * settle_visits(settle);
+    }
+    settle_close(settle);
+    free(blocks);
+}
+
+/* In large tables the most bytes are alive in a few stretches of time. Those whose load is above a share
+ * of the bound are placed first, exactly; where all else goes, there is room to spare. */
 static const double hot_shares[] = {0.9, 0.8, 0.7};
 #define HOT_SHARES (int)(sizeof hot_shares / sizeof *hot_shares)
 #define HOT_COUNT 1500         /* blocks of one stretch, at most ... */
@@ -612,38 +629,41 @@ static void pack_repair(struct pack *pack, double share)
     free(blocks);
 }
 
-/* Returns whether the best is good enough to end with. */
-static bool pack_search_exactly(struct pack *pack)
+/* Orders, each in two ways. */
+static void pack_try_orders(struct pack *pack)
 {
-    if (!pack->eased) {
-        pack_try_long(pack, pack->target, 0.9);
-        return pack->best_peak <= pack->target;
-    }
-    pack_try_easy(pack, 0.7);
-    bool easy = pack->best_peak <= pack->easy;
-    if (easy) pack_try_exactly(pack, pack->target, BOUND_WORK, pack->seconds);
-    else pack_try_long(pack, pack->target, 0.3);
-    return easy;
-}
-
-static void pack_search(struct pack *pack)
-{
+    int64_t enough = pack->visits + pack->visit_limit / 5;
     pack_try_online(pack, FIT_TIGHTEST);
     if (!pack_done(pack)) pack_try_online(pack, FIT_LOWEST);
-    int64_t enough = pack->visit_limit / 3;
     for (enum rule rule = 0; rule < RULE_COUNT && !pack_done(pack) && pack->visits < enough; rule++) {
+        if (pack_easy(pack)) return;
         pack_sort_by(pack, rule);
         pack_try(pack, FIT_LOWEST, pack->best_peak - 1);
         if (!pack_done(pack)) pack_try(pack, FIT_TIGHTEST, pack->best_peak - 1);
     }
-    if (!pack_done(pack)) pack_try_tops(pack);
-    if (pack_done(pack)) return;
-    if (pack->count > SEARCH_COUNT) {
-        pack_try_stretches(pack);
-        if (pack->best_peak <= pack->easy) return;
-    } else if (pack_search_exactly(pack)) {
+    if (!pack_done(pack) && !pack_easy(pack)) pack_try_tops(pack);
+}
+
+static void pack_search_exactly(struct pack *pack)
+{
+    if (!pack->eased) {
+        pack_try_long(pack, pack->target, 0.9);
         return;
     }
+    pack_try_easy(pack, 0.7);
+    if (pack_easy(pack)) pack_try_exactly(pack, pack->target, BOUND_WORK, pack->seconds);
+    else pack_try_long(pack, pack->target, 0.3);
+}
+
+/* What is fast and does well on most tables comes first; the first turn always ends. */
+static void pack_search(struct pack *pack)
+{
+    bool large = pack->count > SEARCH_COUNT;
+    pack_try_settling(pack, large ? 0.4 : 0.05);
+    if (!pack_done(pack) && !pack_easy(pack)) pack_try_orders(pack);
+    if (!pack_done(pack) && !large) pack_search_exactly(pack);
+    if (!pack_done(pack) && large) pack_try_stretches(pack);
+    if (pack_done(pack) || pack_easy(pack)) return;
     pack_repair(pack, 0.8);
     if (pack_done(pack)) return;
     pack_sort_by_best(pack);
@@ -666,6 +686,7 @@ int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t cap
                         .deadline = now() + seconds};
     assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
     pack.count = items_make(spans, count, alignment, pack.items, source, &times);
+    pack.times = times;
     int64_t *load = items_load(pack.items, pack.count, times);
     pack.bound = load_bound(load, times);
     for (int t = 0; t < times; t++)

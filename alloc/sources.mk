@@ -5,6 +5,8 @@ liballoc_a_SOURCES = \
 	alloc/cache.h \
 	alloc/check.c \
 	alloc/check.h \
+	alloc/most.c \
+	alloc/most.h \
 	alloc/pack.c \
 	alloc/pack.h \
 	alloc/pack_csv.c \
@@ -12,5 +14,9 @@ liballoc_a_SOURCES = \
 	alloc/repair.h \
 	alloc/search.c \
 	alloc/search.h \
+	alloc/settle.c \
+	alloc/settle.h \
 	alloc/shelves.c \
-	alloc/shelves.h
+	alloc/shelves.h \
+	alloc/skyline.c \
+	alloc/skyline.h

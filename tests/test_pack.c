@@ -7,6 +7,7 @@
 
 #include "alloc/check.h"
 #include "alloc/pack.h"
+#include "alloc/skyline.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "tests/caught.h"
@@ -221,6 +222,79 @@ static void crowded_stretches(void **state)
         assert_true(peak <= 1.01 * bound);
     }
     free(spans);
+}
+
+/* Without a structure of any kind. */
+static void random_blocks_in_great_number(void **state)
+{
+    (void)state;
+    const int count = 60000;
+    struct span *spans = memory_new((size_t)count, sizeof *spans);
+    for (uint32_t times = 400; times <= 10000; times *= 25) {
+        random_spans(spans, count, times, times, 1 << 20);
+        double bound = (double)pack_bound(spans, count, 256), peak = (double)pack_checked(spans, count, 256, 50);
+        figure("%d blocks over %u times: %.4f of the bound", count, times, peak / bound);
+        assert_true(peak <= 1.01 * bound);
+    }
+    free(spans);
+}
+
+/* --- from the bottom up --- */
+
+static int64_t rest_of(const struct skyline_block *blocks, const int64_t *offsets, int count, int which)
+{
+    int64_t rest = 0;
+    for (int i = 0; i < count; i++) {
+        bool together = blocks[i].lower < blocks[which].upper && blocks[which].lower < blocks[i].upper;
+        if (offsets[i] >= 0 && together && offsets[i] + blocks[i].size > rest)
+            rest = offsets[i] + blocks[i].size;
+    }
+    return rest;
+}
+
+/* Every time the block that can be placed lowest, of several the one of the lowest rank. */
+static void place_slowly(const struct skyline_block *blocks, const int32_t *rank, int count, int64_t *offsets)
+{
+    for (int i = 0; i < count; i++) offsets[i] = -1;
+    for (int placed = 0; placed < count; placed++) {
+        int64_t best_rest = INT64_MAX;
+        int best = -1;
+        for (int i = 0; i < count; i++) {
+            int64_t rest = offsets[i] < 0 ? rest_of(blocks, offsets, count, i) : INT64_MAX;
+            if (rest > best_rest || offsets[i] >= 0 || (rest == best_rest && rank[i] > rank[best])) continue;
+            best_rest = rest;
+            best = i;
+        }
+        offsets[best] = best_rest;
+    }
+}
+
+static void valleys_are_filled_as_they_should(void **state)
+{
+    (void)state;
+    struct random random = random_open(6, PURPOSE_TEST, 0, 0);
+    for (int round = 0; round < 600; round++) {
+        struct skyline_block blocks[60];
+        int32_t rank[60];
+        int64_t right[60], offsets[60], peak = 0;
+        int count = 1 + (int)random_below(&random, 60), times = 2 + (int)random_below(&random, 40);
+        for (int i = 0; i < count; i++) {
+            int32_t lower = (int32_t)random_below(&random, (uint32_t)times - 1);
+            int32_t upper = lower + 1 + (int32_t)random_below(&random, (uint32_t)(times - 1 - lower));
+            blocks[i] = (struct skyline_block){lower, upper, 1 + random_below(&random, 9)};
+            rank[i] = (int32_t)((i + 7 * round) % count);
+        }
+        place_slowly(blocks, rank, count, right);
+        for (int i = 0; i < count; i++)
+            if (right[i] + blocks[i].size > peak) peak = right[i] + blocks[i].size;
+        struct skyline *skyline = skyline_open(blocks, count, times);
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(skyline_place(skyline, rank, peak, offsets), peak);
+            assert_memory_equal(offsets, right, (size_t)count * sizeof *offsets);
+            assert_true(skyline_place(skyline, rank, peak - 1, offsets) == INT64_MAX);
+        }
+        skyline_close(skyline);
+    }
 }
 
 /* --- the judge --- */
@@ -499,6 +573,8 @@ int main(void)
         cmocka_unit_test(network_tables),
         cmocka_unit_test(sixty_thousand_blocks),
         cmocka_unit_test(crowded_stretches),
+        cmocka_unit_test(random_blocks_in_great_number),
+        cmocka_unit_test(valleys_are_filled_as_they_should),
         cmocka_unit_test(judge_agrees_with_the_definition),
         cmocka_unit_test(judge_finds_planted_faults),
         cmocka_unit_test(judge_checks_places),
