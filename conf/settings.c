@@ -264,19 +264,63 @@ void settings_derive(struct settings *settings, const char *section, const char 
     (void)good;
 }
 
-void settings_print(const struct settings *settings, bool origins, struct text *out)
+/* The value as it reads from anywhere, `file` being where it stands. */
+static char *movable_value(const struct option *option, const struct settings *settings, const char *file)
+{
+    char *value = option_value(option, settings);
+    if (option->field.type != FIELD_PATH || !*value) return value;
+    char *path = settings_path(settings, file, value), *here = *path == '/' ? NULL : realpath(".", NULL);
+    free(value);
+    if (!here) return path;
+    char *whole = text_format("%s/%s", strcmp(here, "/") == 0 ? "" : here, path);
+    free(here);
+    free(path);
+    return whole;
+}
+
+struct printing {
+    bool origins, movable;
+    const char *file;
+};
+
+static void print(const struct settings *settings, const struct printing *how, struct text *out)
 {
     const char *section = "";
     for (const struct option *option = option_table; option->section; option++) {
         if (strcmp(section, option->section) != 0)
             text_add(out, "%s[%s]\n", *section ? "\n" : "", option->section);
         section = option->section;
-        char *value = option_value(option, settings);
+        char *value = how->movable ? movable_value(option, settings, how->file)
+                                   : option_value(option, settings);
         text_add(out, "%s =%s%s", option->field.name, *value ? " " : "", value);
-        if (origins) text_add(out, "    ; %s", origin_text(settings_origin(settings, option)));
+        if (how->origins) text_add(out, "    ; %s", origin_text(settings_origin(settings, option)));
         text_add(out, "\n");
         free(value);
     }
+}
+
+void settings_print(const struct settings *settings, bool origins, struct text *out)
+{
+    print(settings, &(struct printing){.origins = origins}, out);
+}
+
+void settings_print_movable(const struct settings *settings, const char *file, struct text *out)
+{
+    print(settings, &(struct printing){.movable = true, .file = file}, out);
+}
+
+/* Whether `whole` ends with the path `end`. */
+static bool ends_with(const char *whole, const char *end)
+{
+    size_t length = strlen(whole), wanted = strlen(end);
+    return wanted > 0 && wanted < length && whole[length - wanted - 1] == '/' &&
+           strcmp(whole + length - wanted, end) == 0;
+}
+
+static bool values_differ(const struct option *option, const char *old, const char *now)
+{
+    if (strcmp(old, now) == 0) return false;
+    return option->field.type != FIELD_PATH || !(ends_with(old, now) || ends_with(now, old));
 }
 
 bool settings_differ(const struct settings *old, const struct settings *now, struct reason *difference)
@@ -285,7 +329,7 @@ bool settings_differ(const struct settings *old, const struct settings *now, str
     for (const struct option *option = option_table; option->section && !differ; option++) {
         if (option->resumable) continue;
         char *before = option_value(option, old), *after = option_value(option, now);
-        differ = strcmp(before, after) != 0;
+        differ = values_differ(option, before, after);
         if (differ)
             because(difference, "%s.%s: %.80s, now %.80s", option->section, option->field.name,
                     *before ? before : "empty", *after ? after : "empty");

@@ -23,6 +23,7 @@ enum { BEST_VAL_TOP1, BEST_VAL_LOSS };                                      /* c
  * options.def has one OPTION(section, name, TYPE, ...) row a key between SECTION and END lines;
  * here each becomes a member: settings.train.epochs. */
 #define FIELD_TEXT_MEMBER char *
+#define FIELD_PATH_MEMBER char *
 #define FIELD_INT_MEMBER int64_t
 #define FIELD_REAL_MEMBER double
 #define FIELD_BOOL_MEMBER bool
@@ -85,9 +86,11 @@ void settings_derive(struct settings *settings, const char *section, const char 
 
 /* As an INI file that reads back the same (config.ini); with origins as comments when `origins`. */
 void settings_print(const struct settings *settings, bool origins, struct text *out);
+/* As one that means the same wherever it lies: paths, written in `file`, begin at the root. */
+void settings_print_movable(const struct settings *settings, const char *file, struct text *out);
 
 /* The first option (not resumable) in which two settings differ, as "section.key: OLD, now NEW";
- * false: none. */
+ * false: none. Paths do not if one of them is the other's end. */
 bool settings_differ(const struct settings *old, const struct settings *now, struct reason *difference);
 
 /* The options as --help prints them, and as the generated part of amptrain.ini(5) (man macros). */

@@ -62,8 +62,7 @@ ok "-r with another model" says 5 "conv1.weight" sh -c '
     "$AMPTRAIN" -q -c run.ini -o run -r -s model.file=small.ini'
 last=run/checkpoint-last.safetensors
 ok "kept checkpoints" sh -c 'test -f run/checkpoint-5.safetensors -a -f run/checkpoint-4.safetensors'
-ok "config.ini reads back the same" sh -c '
-    cp run/config.ini config.ini; "$AMPTRAIN" -q -c config.ini -s model.file=tiny.ini -o run -r -s train.epochs=5'
+ok "config.ini reads back the same" "$AMPTRAIN" -q -c run/config.ini -o run -r -s train.epochs=5
 ok "the checkpoint may not be written: the run goes on" sh -c '
     mkdir full && mkdir full/checkpoint-last.safetensors.tmp &&
     "$AMPTRAIN" -q -c run.ini -o full 2>said; status=$?

@@ -314,6 +314,42 @@ static void differences(void **state)
     settings_free(&old);
 }
 
+/* The same place, said from elsewhere, is no difference; another is. */
+static void differences_of_paths(void **state)
+{
+    static const struct { const char *old, *now; bool differ; } cases[] = {
+        {"data.train=pics", "data.train=/home/me/pics", false},
+        {"data.train=/mnt/a/pics", "data.train=a/pics", false},
+        {"data.train=pics", "data.train=/home/me/mypics", true},
+        {"data.train=a/pics", "data.train=/b/pics", true},
+        {"data.train=pics", "data.train=", true},
+        {"optimizer.name=sgd", "optimizer.name=/sgd", true},
+    };
+    (void)state;
+    struct reason reason;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct settings old = load_overrides(cases[i].old, NULL), now = load_overrides(cases[i].now, NULL);
+        assert_int_equal(settings_differ(&old, &now, &reason), cases[i].differ);
+        settings_free(&old);
+        settings_free(&now);
+    }
+}
+
+static void paths_from_the_root(void **state)
+{
+    (void)state;
+    struct settings settings = load_overrides("data.train=pics", "data.val=/v");
+    char *here = realpath(".", NULL), *wanted = text_format("\ntrain = %s/x/pics\nval = /v\n", here);
+    struct text text = {0};
+    settings_print_movable(&settings, "x/a.ini", &text);
+    assert_non_null(strstr(text.data, wanted));
+    assert_non_null(strstr(text.data, "\nfile =\n"));
+    text_free(&text);
+    free(wanted);
+    free(here);
+    settings_free(&settings);
+}
+
 static void differences_that_may_be(void **state)
 {
     (void)state;
@@ -409,7 +445,8 @@ int main(void)
         cmocka_unit_test(derived_values),
         cmocka_unit_test(paths),
         cmocka_unit_test(round_trips),
-        cmocka_unit_test(differences),
+        cmocka_unit_test(differences), cmocka_unit_test(differences_of_paths),
+        cmocka_unit_test(paths_from_the_root),
         cmocka_unit_test(differences_that_may_be),
         cmocka_unit_test(help_and_manual_have_every_key),
         cmocka_unit_test(noise),

@@ -295,7 +295,8 @@ static bool parse_every(const struct field *field, void *object, const char *tex
 bool field_parse(const struct field *field, void *object, const char *text, struct reason *reason)
 {
     switch (field->type) {
-    case FIELD_TEXT: return parse_text(field, object, text);
+    case FIELD_TEXT:
+    case FIELD_PATH: return parse_text(field, object, text);
     case FIELD_INT: return parse_int(field, object, text, reason);
     case FIELD_REAL: return parse_real(field, object, text, reason);
     case FIELD_BOOL: return parse_bool(field, object, text, reason);
@@ -341,6 +342,7 @@ void field_print(const struct field *field, const void *object, struct text *out
     const void *value = const_member(field, object);
     switch (field->type) {
     case FIELD_TEXT:
+    case FIELD_PATH:
         text_add(out, "%s", *(char *const *)value ? *(char *const *)value : "");
         break;
     case FIELD_INT:
@@ -376,7 +378,8 @@ void field_print(const struct field *field, const void *object, struct text *out
 static size_t member_bytes(enum field_type type)
 {
     switch (type) {
-    case FIELD_TEXT: return sizeof(char *);
+    case FIELD_TEXT:
+    case FIELD_PATH: return sizeof(char *);
     case FIELD_INT: return sizeof(int64_t);
     case FIELD_REAL: return sizeof(double);
     case FIELD_BOOL: return sizeof(bool);
@@ -393,7 +396,7 @@ static size_t member_bytes(enum field_type type)
 void field_release(const struct field *fields, void *object)
 {
     for (; fields->name; fields++) {
-        if (fields->type != FIELD_TEXT) continue;
+        if (fields->type != FIELD_TEXT && fields->type != FIELD_PATH) continue;
         char **text = member(fields, object);
         free(*text);
         *text = NULL;

@@ -144,11 +144,12 @@ static enum status write_whole(const char *path, const struct text *text)
     return good ? OK : fail(FAILED, "%s: cannot be written: %s", path, strerror(why));
 }
 
-enum status folder_write_settings(const struct folder *folder, const struct settings *settings)
+enum status folder_write_settings(const struct folder *folder, const struct settings *settings,
+                                  const char *file)
 {
     char *path = folder_file(folder, "config.ini"), *temporary = text_format("%s.tmp", path);
     struct text text = {0};
-    settings_print(settings, false, &text);
+    settings_print_movable(settings, file, &text);
     enum status status = write_whole(temporary, &text);
     if (status == OK) status = durable_rename(temporary, path);
     unlink(temporary);

@@ -19,8 +19,9 @@ struct folder {
 enum status folder_open(const char *path, bool resume, struct folder *folder);
 void folder_close(struct folder *folder);      /* accepts a zeroed struct */
 
-/* Writes config.ini: everything as resolved. */
-enum status folder_write_settings(const struct folder *folder, const struct settings *settings);
+/* Writes config.ini: everything as resolved; `file` is the configuration that paths count from. */
+enum status folder_write_settings(const struct folder *folder, const struct settings *settings,
+                                  const char *file);
 
 /* Makes a folder and those above it. */
 enum status folder_make(const char *path);

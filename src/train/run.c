@@ -127,7 +127,7 @@ static enum status open_records(struct run *run)
     if (status == OK) status = metrics_open(path, &run->metrics);
     free(path);
     TRY(status);
-    TRY(folder_write_settings(&run->folder, run->setup->settings));
+    TRY(folder_write_settings(&run->folder, run->setup->settings, run->setup->file));
     if (!run->setup->settings->log.tensorboard) return OK;
     return events_open(run->folder.path, run->state.step, &run->events);
 }
