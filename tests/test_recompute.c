@@ -294,7 +294,8 @@ static void test_cheapest(void **state)
         for (int percent = 95; percent >= 60; percent -= 5) {
             struct recompute_forecast forecast;
             double best = cheapest(choices, count, all * percent / 100);
-            bool fits = recompute_choose(&program, all * percent / 100, false, remake, &forecast);
+            bool fits = recompute_choose(&program, all * percent / 100, false, RECOMPUTE_WORK, remake,
+                                         &forecast);
             if (best < 1e299) assert_true(fits);
             if (!fits) continue;
             assert_true(forecast.bytes <= all * percent / 100);
@@ -324,7 +325,7 @@ static void check_model(const char *name, const double shares[4], const double m
     for (int k = 0; k < 4; k++) {
         struct recompute_forecast forecast;
         int64_t limit = (int64_t)(shares[k] * (double)all);
-        bool fits = recompute_choose(&program, limit, false, remake, &forecast);
+        bool fits = recompute_choose(&program, limit, false, RECOMPUTE_WORK, remake, &forecast);
         if (!fits || forecast.seconds * 1e3 > most[k])
             print_message("%s in %.2f of its memory: %.2f ms\n", name, shares[k], forecast.seconds * 1e3);
         assert_true(fits && forecast.seconds * 1e3 <= most[k]);

@@ -41,14 +41,16 @@ bool remake_keeps_saved(const struct op *op);
 void recompute_cheap(const struct program *program, enum remake *remake);
 
 /* The cheapest choice whose live bytes stay within `limit`, by modelled seconds. `light`: products of weights
- * are kept. False: nothing that was tried fits; remake is then the smallest found. Deterministic. */
+ * are kept. False: nothing that was tried fits before about so much `work` was done; remake is then the
+ * smallest found. Deterministic. */
+#define RECOMPUTE_WORK 150000000
 struct recompute_forecast {
     double seconds;          /* for making again, on a GPU as it is modelled */
     int64_t bytes;           /* the most alive at once, on one lane */
     int64_t work;            /* instructions played in the search */
 };
-bool recompute_choose(const struct program *program, int64_t limit, bool light, enum remake *remake,
-                      struct recompute_forecast *forecast);
+bool recompute_choose(const struct program *program, int64_t limit, bool light, int64_t work,
+                      enum remake *remake, struct recompute_forecast *forecast);
 /* The same figures for any choice. */
 void recompute_measure(const struct program *program, const enum remake *remake,
                        struct recompute_forecast *forecast);

@@ -12,10 +12,9 @@
 #include "graph/cost.h"
 #include "graph/recompute_trial.h"
 
-/* Instructions played, in all trials, after which the search ends as soon as it can: less than a second; and
- * after which it gives up. */
-#define WORK_ENOUGH 10000000
-#define WORK_MOST 400000000
+/* Instructions played, in all trials, after which the search for a cheaper choice ends: some tenths of a
+ * second. */
+#define WORK_ENOUGH 8000000
 
 /* A choice, for the same instruction in every micro-batch. */
 struct group {
@@ -35,6 +34,7 @@ struct choosing {
     int *stamp;              /* by group: when that was; choices made so far */
     int made;
     int barred;              /* group that must be kept; -1 */
+    int64_t work_most;       /* instructions to be played, after which it gives up */
 };
 
 static enum remake group_get(const struct choosing *c, int g)
@@ -93,9 +93,9 @@ static void give_up_unread(struct choosing *c)
 }
 
 static struct choosing choosing_open(const struct program *program, int64_t limit, bool light,
-                                     enum remake *remake)
+                                     int64_t work, enum remake *remake)
 {
-    struct choosing c = {.remake = remake, .barred = -1};
+    struct choosing c = {.remake = remake, .barred = -1, .work_most = work};
     c.cost = memory_new((size_t)program->count, sizeof *c.cost);
     for (int i = 0; i < program->count; i++)
         if (program->instructions[i].op && program->instructions[i].phase == PHASE_FORWARD)
@@ -193,23 +193,30 @@ static void try_with_inputs(struct choosing *c, int g, enum remake to, struct ch
 static bool escape(struct choosing *c, double excess)
 {
     struct change best = {{-1, -1}, {REMAKE_NOT, REMAKE_NOT}, excess};
-    for (int g = 0; g < c->group_count && c->trial.work < WORK_MOST; g++)
+    for (int g = 0; g < c->group_count && c->trial.work < c->work_most; g++)
         for (enum remake to = REMAKE_NOT; to <= REMAKE_EACH; to++) try_with_inputs(c, g, to, &best);
     for (int k = 0; k < 2; k++)
         if (best.group[k] >= 0) group_set(c, best.group[k], best.to[k]);
     return best.group[0] >= 0;
 }
 
-#define REFRESH 16   /* choices after which all scores are worked out anew: they mostly, not always, fall */
+/* Choices after which all scores are worked out anew: they mostly, not always, fall. The more groups, the more
+ * choices, so that there are no more rounds of it in a large program than in a small one. */
+static int refresh_after(const struct choosing *c)
+{
+    return c->group_count < 256 ? 16 : c->group_count / 16;
+}
 
 /* Chooses on until nothing is above the limit or nothing helps; whether it fits. */
 static bool choose_on(struct choosing *c)
 {
+    int refresh = refresh_after(c);
     play(c);
     for (int chosen = 0; c->trial.excess > 0; chosen++) {
         double excess = c->trial.excess, seconds = c->trial.seconds;
         c->made++;
-        for (int g = 0; g < c->group_count && chosen % REFRESH == 0; g++) {
+        bool anew = chosen % refresh == 0;
+        for (int g = 0; g < c->group_count && anew && c->trial.work < c->work_most; g++) {
             c->score[g] = group_score(c, g, excess, seconds);
             c->stamp[g] = c->made;
         }
@@ -220,13 +227,13 @@ static bool choose_on(struct choosing *c)
             best = best_known(c);
         }
         if (c->score[best] <= 0) {
-            if (chosen % REFRESH == 0 && !escape(c, excess)) return false;
+            if (anew && !escape(c, excess)) return false;
             chosen = -1;
         } else {
             group_set(c, best, group_get(c, best) + 1);
             c->score[best] = 1e300;
         }
-        if (c->trial.work > WORK_MOST) return false;
+        if (c->trial.work > c->work_most) return false;
         play(c);
     }
     return true;
@@ -261,7 +268,7 @@ static void prune(struct choosing *c, const int *order)
 {
     play(c);
     double seconds = c->trial.seconds;
-    for (int o = 0; o < c->group_count; o++) {
+    for (int o = 0; o < c->group_count && c->trial.work < c->work_most; o++) {
         int g = order[o];
         enum remake before = group_get(c, g);
         for (enum remake less = REMAKE_NOT; less < before; less++) {
@@ -308,10 +315,10 @@ static struct recompute_forecast forecast_of(const struct choosing *c)
         .seconds = c->trial.seconds, .bytes = c->trial.peak, .work = c->trial.work};
 }
 
-bool recompute_choose(const struct program *program, int64_t limit, bool light, enum remake *remake,
-                      struct recompute_forecast *forecast)
+bool recompute_choose(const struct program *program, int64_t limit, bool light, int64_t work,
+                      enum remake *remake, struct recompute_forecast *forecast)
 {
-    struct choosing c = choosing_open(program, limit, light, remake);
+    struct choosing c = choosing_open(program, limit, light, work, remake);
     int *order = by_cost(&c);
     for (int i = 0; i < program->count; i++) remake[i] = REMAKE_NOT;
     give_up_unread(&c);
@@ -332,7 +339,7 @@ void recompute_measure(const struct program *program, const enum remake *remake,
 {
     enum remake *copy = memory_new((size_t)program->count, sizeof *copy);
     memcpy(copy, remake, (size_t)program->count * sizeof *copy);
-    struct choosing c = choosing_open(program, INT64_MAX, false, copy);
+    struct choosing c = choosing_open(program, INT64_MAX, false, 0, copy);
     play(&c);
     *forecast = forecast_of(&c);
     choosing_close(&c);

@@ -12,7 +12,7 @@
 #define TRIES 6              /* limits in a row that are handed to the choice of what is made again */
 #define CLOSE 0.97           /* a plan on several lanes that misses by less is worth another try */
 #define PACK_SECONDS 0.2
-#define LEAST_WORK 40000000  /* as WORK_ENOUGH of recompute_choose: for the choice of the least */
+#define LEAST_WORK 20000000  /* of recompute_choose, for the choice of the least */
 
 /* What is moved to the host. */
 struct moves {
@@ -109,7 +109,7 @@ static bool fits(const struct fitting *f)
 static enum status try_limit(struct fitting *f, int64_t limit, bool light, bool *met, int64_t *bytes, int64_t *arena)
 {
     struct recompute_forecast forecast;
-    *met = recompute_choose(f->program, limit, light, f->remake, &forecast);
+    *met = recompute_choose(f->program, limit, light, RECOMPUTE_WORK, f->remake, &forecast);
     *bytes = forecast.bytes;
     return try_choice(f, arena);
 }
@@ -292,7 +292,8 @@ static void choose_least(const struct setup *setup, const struct program *progra
     recompute_measure(program, least->remake, &forecast);
     int64_t least_bytes = forecast.bytes, work = 0;
     for (int i = 0; i < count && work < LEAST_WORK; i++) {
-        recompute_choose(program, (int64_t)(shares[i] * (double)least_bytes), light, remake, &forecast);
+        int64_t limit = (int64_t)(shares[i] * (double)least_bytes);
+        recompute_choose(program, limit, light, LEAST_WORK - work, remake, &forecast);
         work += forecast.work;
         if (forecast.bytes >= least_bytes) continue;
         if (forecast.bytes < 0.98 * (double)least_bytes) i = -1;
