@@ -27,7 +27,7 @@ struct play {
     int *done;               /* by instruction and lane: how many of the lane's instructions had ended */
     int *queued;             /* by lane: instructions so far */
     int *place;              /* by instruction: its number on its lane, from 1 */
-    int *resident;           /* values that lie in the arena */
+    int *resident;           /* values that lie in the arena, none over another, from the lowest up */
     int resident_count;
     struct reason *reason;
 };
@@ -130,6 +130,27 @@ static bool may_replace(struct play *play, int i, int old, int writes)
     return quiet(play, i, old, writes);
 }
 
+/* The first resident that does not end at `offset` or below it. */
+static int resident_from(const struct play *play, int64_t offset)
+{
+    int low = 0, high = play->resident_count;
+    while (low < high) {
+        int middle = (low + high) / 2, value = play->resident[middle];
+        if (play->plan->offsets[value] + play->program->values[value].bytes <= offset) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Puts a value in the stead of residents [begin, end). */
+static void resident_replace(struct play *play, int begin, int end, int value)
+{
+    memmove(play->resident + begin + 1, play->resident + end,
+            (size_t)(play->resident_count - end) * sizeof *play->resident);
+    play->resident[begin] = value;
+    play->resident_count += 1 - (end - begin);
+}
+
 static bool play_write(struct play *play, int i, int value)
 {
     struct history *history = &play->histories[value];
@@ -140,18 +161,12 @@ static bool play_write(struct play *play, int i, int value)
     int64_t offset = play->plan->offsets[value];
     if (offset < 0 || offset + play->program->values[value].bytes > play->plan->arena_bytes)
         return because(play->reason, "%s lies outside the arena", value_name(play, value));
-    int kept = 0;
-    for (int r = 0; r < play->resident_count; r++) {
-        int old = play->resident[r];
-        if (!overlaps(play, old, value)) {
-            play->resident[kept++] = old;
-            continue;
-        }
-        if (!may_replace(play, i, old, value)) return false;
-        play->histories[old].overwritten = true;
+    int begin = resident_from(play, offset), end = begin;
+    for (; end < play->resident_count && overlaps(play, play->resident[end], value); end++) {
+        if (!may_replace(play, i, play->resident[end], value)) return false;
+        play->histories[play->resident[end]].overwritten = true;
     }
-    play->resident[kept++] = value;
-    play->resident_count = kept;
+    resident_replace(play, begin, end, value);
     return true;
 }
 
