@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 #include "graph/offload.h"
 #include "graph/recompute.h"
 #include "net.h"
@@ -311,6 +312,32 @@ static void test_cheapest(void **state)
     assert_true(met >= 4);
 }
 
+/* What is too long for weighing every activation by itself is cut into pieces. */
+static void test_long_chain(void **state)
+{
+    (void)state;
+    struct text text = {0};
+    text_add(&text, "[input]\nchannels = 3\nsize = 8\n[layers]\nrelu0 = conv input filters=6 kernel=3 pad=1\n");
+    for (int i = 1; i <= 500; i++)
+        text_add(&text, "conv%d = conv relu%d filters=6 kernel=3 pad=1\nrelu%d = relu conv%d\n", i, i - 1, i, i);
+    text_add(&text, "flat = flatten relu500\nfc = linear flat units=5\n");
+    struct graph graph = net_graph(text.data, false);
+    struct program program = lower_net(&graph, 64, 1);
+    enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
+    int64_t all = bound_of(&program, remake);
+    for (int share = 2; share <= 8; share *= 2) {
+        struct recompute_forecast forecast;
+        assert_true(recompute_choose(&program, all / share, false, 3000000, remake, &forecast));
+        assert_true(forecast.bytes <= all / share);
+        assert_int_equal(forecast.bytes, bound_of(&program, remake));
+        assert_true(forecast.work < 12000000);
+    }
+    free(remake);
+    program_free(&program);
+    graph_free(&graph);
+    text_free(&text);
+}
+
 /* Shares of the memory of keeping all, and what they may cost at most: milliseconds of a GPU as modelled. */
 static void check_model(const char *name, const double shares[4], const double most[4])
 {
@@ -389,7 +416,7 @@ int main(void)
         cmocka_unit_test(test_bits),       cmocka_unit_test(test_bits_bf16), cmocka_unit_test(test_bits_slices),
         cmocka_unit_test(test_bits_lanes), cmocka_unit_test(test_bits_reference),
         cmocka_unit_test(test_forecast),   cmocka_unit_test(test_cheapest),  cmocka_unit_test(test_models),
-        cmocka_unit_test(test_moves_of_models),
+        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_moves_of_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

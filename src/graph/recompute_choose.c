@@ -16,6 +16,9 @@
  * second. */
 #define WORK_ENOUGH 8000000
 
+/* A program is large when so many rounds over all choices are too much work. */
+#define LARGE_ROUNDS 12
+
 /* A choice, for the same instruction in every micro-batch. */
 struct group {
     int *at;                 /* instructions */
@@ -200,8 +203,8 @@ static bool escape(struct choosing *c, double excess)
     return best.group[0] >= 0;
 }
 
-/* Choices after which all scores are worked out anew: they mostly, not always, fall. The more groups, the more
- * choices, so that there are no more rounds of it in a large program than in a small one. */
+/* Choices after which all scores are worked out anew: they mostly, not always, fall. The more groups, the
+ * more choices, so that there are no more rounds of it in a large program than in a small one. */
 static int refresh_after(const struct choosing *c)
 {
     return c->group_count < 256 ? 16 : c->group_count / 16;
@@ -237,6 +240,54 @@ static bool choose_on(struct choosing *c)
         play(c);
     }
     return true;
+}
+
+static enum remake *remake_copy(const struct choosing *c)
+{
+    size_t bytes = (size_t)c->trial.program->count * sizeof *c->remake;
+    return memcpy(memory_new(1, bytes), c->remake, bytes);
+}
+
+/* Takes the copy back, and frees it. */
+static void remake_restore(struct choosing *c, enum remake *copy)
+{
+    memcpy(c->remake, copy, (size_t)c->trial.program->count * sizeof *c->remake);
+    free(copy);
+}
+
+static void cut(struct choosing *c, int length, int first)
+{
+    for (int g = 0; g < c->group_count; g++)
+        if (c->groups[g].free) group_set(c, g, g % length == first ? REMAKE_NOT : REMAKE_ONCE);
+    give_up_unread(c);
+}
+
+/* Cuts the program into pieces of one length, each made again from what the one before ends with (Chen et
+ * al. 2016), as short as they may be. It is rough, but plays the program only so many times. When nothing
+ * fits, the choice is the better one of the best cut and of what was chosen before. */
+#define CUT_PHASES 3
+static bool choose_cuts(struct choosing *c)
+{
+    play(c);
+    enum remake *before = remake_copy(c);
+    double least = c->trial.excess;
+    int best_length = 0, best_first = 0;
+    for (int length = 2; length <= c->group_count; length += 1 + length / 5)
+        for (int phase = 0; phase < CUT_PHASES && phase < length; phase++) {
+            int first = phase * length / CUT_PHASES;
+            cut(c, length, first);
+            play(c);
+            if (c->trial.excess >= least) continue;
+            least = c->trial.excess;
+            best_length = length;
+            best_first = first;
+            if (least > 0) continue;
+            free(before);
+            return true;
+        }
+    remake_restore(c, before);
+    if (best_length > 0) cut(c, best_length, best_first);
+    return false;
 }
 
 static int compare_costs(const void *a, const void *b)
@@ -322,7 +373,8 @@ bool recompute_choose(const struct program *program, int64_t limit, bool light, 
     int *order = by_cost(&c);
     for (int i = 0; i < program->count; i++) remake[i] = REMAKE_NOT;
     give_up_unread(&c);
-    bool fits = choose_on(&c);
+    bool large = (int64_t)c.group_count * program->count > work / LARGE_ROUNDS;
+    bool fits = (!large && choose_on(&c)) || choose_cuts(&c);
     if (fits) {
         prune(&c, order);
         exchange(&c, order);
