@@ -77,6 +77,7 @@ static int compare_boxes(const void *a, const void *b)
     return (left->value > right->value) - (left->value < right->value);
 }
 
+/* `alive` is how much it changes from one instruction to the next until alive_sum. */
 static void add_turn(struct memory_map *map, const struct turn *turn, bool again)
 {
     const struct plan *plan = &map->forecast->plan;
@@ -88,8 +89,15 @@ static void add_turn(struct memory_map *map, const struct turn *turn, bool again
     *array_push(map->boxes, map->count) = box;
     /* The place is as large as the group's head, whoever has it. */
     box.bytes = aligned(values[turn->group].bytes);
-    for (int i = turn->born; i < turn->until; i++) alive_at(map, i)[box.kind] += box.bytes;
+    alive_at(map, turn->born)[box.kind] += box.bytes;
+    alive_at(map, turn->until)[box.kind] -= box.bytes;
     if (turn->born <= plan->peak && plan->peak < turn->until) *array_push(map->peak, map->peak_count) = box;
+}
+
+static void alive_sum(struct memory_map *map, int instructions)
+{
+    for (int i = 1; i <= instructions; i++)
+        for (int kind = 0; kind < MAP_KINDS; kind++) alive_at(map, i)[kind] += alive_at(map, i - 1)[kind];
 }
 
 struct memory_map memory_map_make(const struct forecast *forecast)
@@ -100,6 +108,7 @@ struct memory_map memory_map_make(const struct forecast *forecast)
     int count;
     struct turn *turns = take_turns(&forecast->plan, &count);
     for (int t = 0; t < count; t++) add_turn(&map, &turns[t], again[turns[t].value]);
+    alive_sum(&map, forecast->program.count);
     qsort(map.peak, (size_t)map.peak_count, sizeof *map.peak, compare_boxes);
     free(turns);
     free(again);
