@@ -430,9 +430,11 @@ static void pack_try_easy(struct pack *pack, double share)
         }
 }
 
-/* From the bottom up, turn after turn: the plain ones, then others for up to `share` of all the work. A
- * walk through the table takes longer than a scan; making the first one is most of what it takes. */
+/* From the bottom up, turn after turn: the plain ones, then others for up to `share` of all the work, and
+ * for a moment only in small tables, which the exact search is better at. A walk through the table takes
+ * longer than a scan; making the first one is most of what it takes. */
 #define SETTLE_VISIT 5
+#define SETTLE_MOMENT 20000000   /* blocks looked at */
 static void pack_try_settling(struct pack *pack, double share)
 {
     struct skyline_block *blocks = memory_new((size_t)pack->count, sizeof *blocks);
@@ -442,6 +444,7 @@ static void pack_try_settling(struct pack *pack, double share)
     }
     struct settle *settle = settle_open(blocks, pack->count, pack->times, pack->easy);
     int64_t before = pack->visits, most = (int64_t)(share * (double)pack->visit_limit);
+    if (pack->count <= SEARCH_COUNT && most > SETTLE_MOMENT) most = SETTLE_MOMENT;
     for (int turn = 0; turn == 0 || !pack_done(pack); turn++) {
         bool enough = pack->visits - before > most || pack_easy(pack);
         if (turn >= SETTLE_PLAIN && enough) break;
