@@ -729,6 +729,22 @@ static enum status next_slot(struct loader *loader, struct slot **slot, double *
     return OK;
 }
 
+bool loader_wait(struct loader *loader, double most)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t nanoseconds = until.tv_nsec + (int64_t)(1e9 * most);
+    until.tv_sec += nanoseconds / 1000000000;
+    until.tv_nsec = nanoseconds % 1000000000;
+    pthread_mutex_lock(&loader->lock);
+    bool late = false;
+    while (loader->next < loader->batches && !ready_slot(loader) && !late)
+        late = pthread_cond_timedwait(&loader->done, &loader->lock, &until) != 0;
+    bool there = loader->next >= loader->batches || ready_slot(loader);
+    pthread_mutex_unlock(&loader->lock);
+    return there;
+}
+
 enum status loader_next(struct loader *loader, struct batch **batch, double *wait_seconds)
 {
     struct reason why;

@@ -99,6 +99,9 @@ enum status loader_start(struct loader *loader, int64_t epoch, int64_t first);
 enum status loader_next(struct loader *loader, struct batch **batch, double *wait_seconds);
 void loader_return(struct loader *loader, struct batch *batch);
 
+/* Waits for `most` seconds at most; true when loader_next need not wait. */
+bool loader_wait(struct loader *loader, double most);
+
 /* The dataset's index of the image that belongs at a place of a batch that is out. */
 int64_t loader_image(const struct loader *loader, const struct batch *batch, int place);
 

@@ -8,12 +8,19 @@
 /* Below this share of the slowest part's rate, all together is held up by more than that part. */
 #define TOGETHER_LEAST 0.9
 
-enum status feed_next(struct loader *loader, int64_t *epoch, struct batch **batch, double *wait_seconds)
+static enum status next(const struct step *step, struct loader *loader, struct batch **batch,
+                        double *wait_seconds)
 {
-    TRY(loader_next(loader, batch, wait_seconds));
+    return step ? step_next(step, loader, batch, wait_seconds) : loader_next(loader, batch, wait_seconds);
+}
+
+enum status feed_next(const struct step *step, struct loader *loader, int64_t *epoch, struct batch **batch,
+                      double *wait_seconds)
+{
+    TRY(next(step, loader, batch, wait_seconds));
     if (*batch) return OK;
     TRY(loader_start(loader, ++*epoch, 0));
-    TRY(loader_next(loader, batch, wait_seconds));
+    TRY(next(step, loader, batch, wait_seconds));
     return *batch ? OK : fail(BAD_DATA, "bench: the data have no whole batch");
 }
 
@@ -21,7 +28,7 @@ static enum status drop_batches(struct loader *loader, int64_t *epoch, int batch
 {
     for (int i = 0; i < batches; i++) {
         struct batch *batch;
-        TRY(feed_next(loader, epoch, &batch, NULL));
+        TRY(feed_next(NULL, loader, epoch, &batch, NULL));
         loader_return(loader, batch);
     }
     return OK;
@@ -73,7 +80,7 @@ enum status feed_measure_copy(const struct setup *setup, const struct program *p
     struct batch *batch;
     *images_per_s = 0;
     if (!setup->device->waits) return OK;
-    TRY(feed_next(loader, epoch, &batch, NULL));
+    TRY(feed_next(NULL, loader, epoch, &batch, NULL));
     struct exec_batch given = finisher_batch(setup, batch);
     enum status status = time_copies(setup, program, &given, batches, images_per_s);
     loader_return(loader, batch);

@@ -71,7 +71,7 @@ static enum status launch(struct bench *bench)
     struct exec_batch input = bench->batch;
     struct batch *batch = NULL;
     if (bench->loader) {
-        TRY(feed_next(bench->loader, &bench->epoch, &batch, &bench->wait_seconds));
+        TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &batch, &bench->wait_seconds));
         input = finisher_batch(&bench->setup, batch);
     }
     bench->flights[bench->flying++] = batch;

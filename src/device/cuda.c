@@ -364,6 +364,13 @@ static enum status cuda_reach(struct device *device, int mark)
     return cuda_waited(cuda_of(device), cudaEventSynchronize(event));
 }
 
+/* What failed is said by whoever waits. */
+static bool cuda_passed(struct device *device, int mark)
+{
+    cudaEvent_t event;
+    return mark_event(cuda_of(device), mark, &event) != OK || cudaEventQuery(event) != cudaErrorNotReady;
+}
+
 static enum status cuda_record(struct device *device)
 {
     return cuda_status(device, cudaStreamBeginCapture(cuda_of(device)->streams[0], cudaStreamCaptureModeThreadLocal),
@@ -434,6 +441,7 @@ const struct device_backend cuda_backend = {
     .mark = cuda_mark,
     .await = cuda_await,
     .reach = cuda_reach,
+    .passed = cuda_passed,
     .finish = cuda_finish,
     .record = cuda_record,
     .recorded = cuda_recorded,

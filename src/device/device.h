@@ -37,10 +37,12 @@ struct device_backend {
     enum status (*download)(struct device *device, int lane, void *to, const void *from, size_t bytes);
     enum status (*fill_zero)(struct device *device, int lane, void *memory, size_t bytes);
     /* A mark is a point in a lane's queue, named by a small number; making it again moves it.
-     * Later work on `lane` starts when the mark is passed; reach makes the host wait for it. */
+     * Later work on `lane` starts when the mark is passed; reach makes the host wait for it; passed says whether
+     * it would not wait (NULL: it never does). */
     enum status (*mark)(struct device *device, int lane, int mark);
     enum status (*await)(struct device *device, int mark, int lane);
     enum status (*reach)(struct device *device, int mark);
+    bool (*passed)(struct device *device, int mark);
     enum status (*finish)(struct device *device);       /* waits for all lanes; reports what failed */
 
     /* Between record and recorded, work queued on lane 0, and on lanes that wait for it, is kept and

@@ -181,6 +181,13 @@ enum status exec_collect(struct exec *exec)
     return OK;
 }
 
+bool exec_idle(const struct exec *exec)
+{
+    const struct device_backend *backend = exec->device->backend;
+    if (exec->started == exec->collected || !backend->passed) return true;
+    return backend->passed(exec->device, MARK_DONE + (int)((exec->started - 1) % exec->depth));
+}
+
 enum status exec_run(struct exec *exec, const struct exec_batch *batch, double lr, double momentum)
 {
     struct update_rates rates = {.lr = {lr, lr}, .momentum = {momentum, momentum}};

@@ -144,3 +144,12 @@ enum status step_check_limit(const struct setup *setup, const struct step_bytes 
     text_free(&advice);
     return NO_DEVICE;
 }
+
+#define LOOK_SECONDS 0.001   /* after which a waiting host looks whether the device still works */
+
+enum status step_next(const struct step *step, struct loader *loader, struct batch **batch,
+                      double *wait_seconds)
+{
+    while (!exec_idle(step->exec) && !loader_wait(loader, LOOK_SECONDS)) {}
+    return loader_next(loader, batch, wait_seconds);
+}

@@ -27,6 +27,11 @@ void step_close(struct step *step);          /* accepts a zeroed struct */
 /* Overflows in a row, with the loss scale at its floor, that are said aloud; train.on_nan=stop ends the run then. */
 int step_stuck(const struct setup *setup);
 
+/* The next batch, as loader_next has it, for the run that is to follow. Waiting is counted while the device has
+ * nothing to do. */
+enum status step_next(const struct step *step, struct loader *loader, struct batch **batch,
+                      double *wait_seconds);
+
 /* Rates of the step to be queued next, after `updates` applied ones. While one is under way it is not known
  * whether that one will be applied: those for either case go along. */
 struct update_rates step_rates(const struct setup *setup, int64_t updates);

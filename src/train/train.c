@@ -91,7 +91,7 @@ static enum status queue_step(struct run *run, const struct exec_batch *batch,
 static enum status launch(struct run *run)
 {
     struct flight flight = {.rates = step_rates(run->setup, run->state.updates)};
-    TRY(loader_next(run->loader, &flight.batch, &run->position.wait_seconds));
+    TRY(step_next(&run->training, run->loader, &flight.batch, &run->position.wait_seconds));
     if (!flight.batch)
         return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
                     (long long)(run->position.batch + run->flying), (long long)run->setup->steps_per_epoch);
