@@ -1,6 +1,7 @@
 /* cuda_trace.c: a library that the CUDA driver loads into a program when CUDA_INJECTION64_PATH names it; at the
  * program's end it says, in the file $CUDA_TRACE or on standard error, what the host asked of CUDA while
- * recorded steps ran and how long the GPU had nothing to do between them.
+ * recorded steps ran, how long the GPU had nothing to do between them, and how much of the copying of batches
+ * went on while a step ran.
  *
  * A step is one launch of a graph. Two graphs take turns (one for each batch under way), and steps are the last
  * launches of the last two; the first SETTLING of them are not looked at. */
@@ -11,12 +12,14 @@
 
 #define BUFFER_BYTES (8u << 20)
 #define SETTLING 10
+#define BATCH_LEAST (1u << 20)   /* bytes; smaller copies are labels and the like */
 #define NAMES 1024           /* more than there are functions in the runtime's interface */
 
 struct span {
     uint64_t start, end;     /* nanoseconds */
     uint32_t correlation;    /* of the launch and its graph */
     uint32_t name;           /* of a call, or of the graph */
+    uint64_t bytes;          /* of a copy */
 };
 
 struct spans {
@@ -25,7 +28,7 @@ struct spans {
 };
 
 /* The activity interface calls back without a place for what is ours. */
-static struct spans graphs, calls;
+static struct spans graphs, calls, copies;
 
 static void spans_add(struct spans *spans, struct span span)
 {
@@ -48,10 +51,14 @@ static void note(const CUpti_Activity *record)
 {
     if (record->kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) {
         const CUpti_ActivityGraphTrace2 *graph = (const void *)record;
-        spans_add(&graphs, (struct span){graph->start, graph->end, graph->correlationId, graph->graphId});
+        spans_add(&graphs, (struct span){graph->start, graph->end, graph->correlationId, graph->graphId, 0});
     } else if (record->kind == CUPTI_ACTIVITY_KIND_RUNTIME) {
         const CUpti_ActivityAPI *call = (const void *)record;
-        spans_add(&calls, (struct span){call->start, call->end, call->correlationId, call->cbid});
+        spans_add(&calls, (struct span){call->start, call->end, call->correlationId, call->cbid, 0});
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+        const CUpti_ActivityMemcpy5 *copy = (const void *)record;
+        if (copy->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD && copy->bytes >= BATCH_LEAST)
+            spans_add(&copies, (struct span){copy->start, copy->end, copy->correlationId, 0, copy->bytes});
     }
 }
 
@@ -118,6 +125,38 @@ static void report_calls(FILE *out, const struct span *steps, size_t count)
     }
 }
 
+/* Nanoseconds of a span during which one of the steps, which are in order and apart, ran. */
+static uint64_t shared(const struct span *span, const struct span *steps, size_t count)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < count && steps[i].start < span->end; i++) {
+        uint64_t from = steps[i].start > span->start ? steps[i].start : span->start;
+        uint64_t to = steps[i].end < span->end ? steps[i].end : span->end;
+        if (to > from) sum += to - from;
+    }
+    return sum;
+}
+
+/* Copies of batches that lie between the first step and the last. */
+static void report_copies(FILE *out, const struct span *steps, size_t count)
+{
+    uint64_t bytes = 0, time = 0, beside = 0;
+    size_t found = 0;
+    for (size_t i = 0; i < copies.count; i++) {
+        const struct span *copy = &copies.at[i];
+        if (copy->start < steps[0].start || copy->end > steps[count - 1].end) continue;
+        found++;
+        bytes += copy->bytes;
+        time += copy->end - copy->start;
+        beside += shared(copy, steps, count);
+    }
+    fprintf(out, "copies %zu\n", found);
+    if (found == 0 || time == 0) return;
+    fprintf(out, "copy_mib %.1f\ncopy_ms %.3f\ncopy_gb_per_s %.1f\n", (double)bytes / (double)found / (1 << 20),
+            1e-6 * (double)time / (double)found, (double)bytes / (double)time);
+    fprintf(out, "copy_beside_steps_percent %.2f\n", 100 * (double)beside / (double)time);
+}
+
 /* Where the steps begin: before it other graphs were launched, to measure what to choose. */
 static size_t first_step(void)
 {
@@ -143,6 +182,7 @@ static void report(void)
         fprintf(out, "too few steps\n");
     } else {
         report_gaps(out, graphs.at + first, graphs.count - first);
+        report_copies(out, graphs.at + first, graphs.count - first);
         report_calls(out, graphs.at + first, graphs.count - first);
     }
     if (path) fclose(out);
@@ -154,6 +194,7 @@ int InitializeInjection(void)
     CUptiResult result = cuptiActivityRegisterCallbacks(buffer_wanted, buffer_full);
     if (result == CUPTI_SUCCESS) result = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_RUNTIME);
     if (result == CUPTI_SUCCESS) result = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+    if (result == CUPTI_SUCCESS) result = cuptiActivityEnable(CUPTI_ACTIVITY_KIND_MEMCPY);
     if (result != CUPTI_SUCCESS) fprintf(stderr, "cuda_trace: CUPTI refuses (%d)\n", (int)result);
     else atexit(report);
     return 1;

@@ -4,6 +4,7 @@
 #   tests [NAME...]     the tests that run on a device, on this one; a NAME: only these, as the last part
 #   sanitize            compute-sanitizer: memcheck, racecheck, initcheck over two steps of a small network
 #   trace               what the host asks of CUDA during steps, how long the GPU waits between them
+#   copies              how much of the copying of batches goes on beside steps, and what it costs them
 #   start               seconds to the first step of ResNet-50, without and with remembered choices
 #   resnet50-fp16 resnet50-bf16 resnet50-tf32 resnet50-fp32 (resnet50: all four)
 #   resnet18 mobilenet vgg16 densenet lenet5 (others: these five)
@@ -231,16 +232,33 @@ part_sanitize() {
     done
 }
 
-part_trace() {
+# FILE OPTIONS...: a benchmark of ResNet-50 with the trace of what CUDA did in FILE, and its JSON.
+traced() {
+    to=$1; shift
     trace=$(program cuda_trace.so) || trace=$tree/bench/cuda_trace.so
-    [ -f "$trace" ] || { say "trace: there is no cuda_trace.so in this tree"; return; }
+    [ -f "$trace" ] || { say "trace: there is no cuda_trace.so in this tree"; return 1; }
     config resnet50 256 fp16 224 1000 0.01 >"$work/bench.ini"
     LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/cuda/lib64 \
-        CUDA_INJECTION64_PATH=$trace CUDA_TRACE=$work/trace "$amptrain" bench -c "$work/bench.ini" --json \
-        --steps 60 --warmup 10 >"$work/json" 2>"$work/err"
-    [ -s "$work/trace" ] || { complain "trace failed:"; tail -n 5 "$work/err"; return; }
-    cat "$work/trace"
+        CUDA_INJECTION64_PATH=$trace CUDA_TRACE=$to "$amptrain" bench -c "$work/bench.ini" --json \
+        --steps 60 --warmup 10 "$@" >"$work/json" 2>"$work/err"
+    [ -s "$to" ] || { complain "trace failed:"; tail -n 5 "$work/err"; return 1; }
+    cat "$to"
+}
+
+part_trace() {
+    traced "$work/trace" || return
     record "trace/resnet50 amptrain $(sed -n 's/^idle_percent //p' "$work/trace" | sed 's/^/idle_percent=/')"
+}
+
+# What the copying of batches costs the step that it goes on beside: every step with a batch of its own against
+# one batch for all.
+part_copies() {
+    traced "$work/trace" --data || return
+    "$amptrain" bench -c "$work/bench.ini" --data --json --steps 100 --warmup 10 >"$work/json" 2>"$work/err" ||
+        { complain "copies failed:"; tail -n 5 "$work/err"; return; }
+    record "copies/resnet50 amptrain $(sed -n 's/^\(copy_[a-z_]*\) \(.*\)/\1=\2/p' "$work/trace" | tr '\n' ' ')\
+compute_images_per_s=$(number compute_images_per_s <"$work/json") images_per_s=$(number images_per_s <"$work/json")"
+    tail -n 1 "$results"
 }
 
 part_start() {
@@ -391,6 +409,11 @@ print_table() {
                     100 * value(k, "eager", "top1"), value(k, "eager", "seconds")
             if (part[1] == "trace")
                 printf "GPU idle between steps, %s: %s %%\n", part[2], value(k, "amptrain", "idle_percent")
+            if (part[1] == "copies")
+                printf "copies of batches, %s: %s MiB at %s GB/s, %s %% beside steps; %.0f images/s with them, %.0f without\n",
+                    part[2], value(k, "amptrain", "copy_mib"), value(k, "amptrain", "copy_gb_per_s"),
+                    value(k, "amptrain", "copy_beside_steps_percent"), value(k, "amptrain", "images_per_s"),
+                    value(k, "amptrain", "compute_images_per_s")
             if (part[1] == "tests") printf "%s: %s passed%s\n", part[2], value(k, "amptrain", "passed"),
                 value(k, "amptrain", "status") == 0 ? "" : ", some FAILED"
             if (part[1] == "sanitize") printf "compute-sanitizer %s: %s\n", part[2],
@@ -409,7 +432,7 @@ heading() {
 
 ### What was asked for
 
-[ $# -gt 0 ] || set -- tests sanitize trace start resnet50 others limits largest exact cifar
+[ $# -gt 0 ] || set -- tests sanitize trace copies start resnet50 others limits largest exact cifar
 while [ $# -gt 0 ]; do
     part=$1; shift
     case $part in
@@ -418,7 +441,7 @@ while [ $# -gt 0 ]; do
                 test_*|fp*|bf16|tf32|*:*) "part_$part" "$@"; set -- ;;
                 *) "part_$part" ;;
             esac ;;
-        sanitize|trace|start|exact) part_$part ;;
+        sanitize|trace|copies|start|exact) part_$part ;;
         resnet50) set -- resnet50-fp16 resnet50-bf16 resnet50-tf32 resnet50-fp32 "$@" ;;
         others) set -- resnet18 mobilenet vgg16 densenet lenet5 "$@" ;;
         resnet50-fp16|resnet50-bf16) compare resnet50 256 "${part#*-}" 224 1000 0.001 30 ;;
