@@ -329,6 +329,64 @@ static size_t workspace_largest(const struct ways *ways, size_t limit)
     return largest;
 }
 
+/* Timing wants the device for itself. */
+static pthread_mutex_t timing = PTHREAD_MUTEX_INITIALIZER;
+
+/* Ways that differ in how they cut the work up alone, as those whose choice begins "cudnn plain 37". In fp32 some
+ * take a hundred times as long as the best on every problem: once that has been seen a few times, and never the
+ * contrary, they are not tried again before the program ends. */
+struct family {
+    enum phase phase;
+    enum dtype dtype;
+    int name;                            /* length of the name, with which `choice` begins */
+    char choice[CONV_CHOICE];
+    int lost;                            /* times that one of them was far from the best */
+    bool won;                            /* one of them came near it */
+};
+
+#define FAMILIES 64
+#define FAMILY_WORDS 3
+#define LOST_ENOUGH 3
+#define LOST_TIMES 8                     /* the best's time that is far from it, beside what loading may take */
+#define WON_TIMES 3
+
+static struct family families[FAMILIES]; /* guarded by `timing` */
+static int family_count;
+
+/* NULL: there are too many to tell. */
+static struct family *family_of(const struct conv_way *way)
+{
+    const struct conv_problem *p = &way->problem;
+    int length = 0;
+    for (int words = 0; way->choice[length] && (way->choice[length] != ' ' || ++words < FAMILY_WORDS);) length++;
+    for (int i = 0; i < family_count; i++) {
+        struct family *family = &families[i];
+        if (family->phase == p->phase && family->dtype == p->dtype && family->name == length &&
+            strncmp(family->choice, way->choice, (size_t)length) == 0)
+            return family;
+    }
+    if (family_count == FAMILIES) return NULL;
+    struct family *family = &families[family_count++];
+    *family = (struct family){.phase = p->phase, .dtype = p->dtype, .name = length};
+    memcpy(family->choice, way->choice, (size_t)length);
+    return family;
+}
+
+static bool family_is_hopeless(const struct family *family)
+{
+    return family && !family->won && family->lost >= LOST_ENOUGH;
+}
+
+static void families_learn(const struct ways *ways, float best)
+{
+    for (int i = 0; i < ways->count; i++) {
+        struct family *family = ways->time[i] >= 0 ? family_of(&ways->way[i]) : NULL;
+        if (!family) continue;
+        if (ways->time[i] > LOST_TIMES * best + 2 * TRIAL_LOADING) family->lost++;
+        if (ways->time[i] < WON_TIMES * best) family->won = true;
+    }
+}
+
 static enum status ways_time(struct ways *ways, const struct conv_problem *p, struct device *device,
                              const struct conv_tools *tools)
 {
@@ -338,12 +396,14 @@ static enum status ways_time(struct ways *ways, const struct conv_problem *p, st
     float best = 1e9;
     for (int i = 0; status == OK && trial.memory && i < ways->count; i++) {
         if (ways->way[i].workspace > limit) continue;
+        if (best < 1e9 && family_is_hopeless(family_of(&ways->way[i]))) continue;
         ways->time[i] = trial_time(&trial, &ways->way[i], best);
         if (ways->time[i] >= 0 && ways->time[i] < best) best = ways->time[i];
         if (ways->time[i] < 0)           /* clears what a refused launch left behind; worse errors stay */
             status = cuda_status(device, (cudaGetLastError(), cudaGetLastError()), "timing a convolution");
     }
     trial_close(&trial);
+    families_learn(ways, best);
     return status;
 }
 
@@ -360,9 +420,6 @@ static int ways_best(const struct ways *ways)
             chosen = i;
     return chosen;
 }
-
-/* Timing wants the device for itself. */
-static pthread_mutex_t timing = PTHREAD_MUTEX_INITIALIZER;
 
 /* Takes the best way over; *time is negative when there was no memory to time any. */
 static enum status search(const struct conv_problem *p, struct device *device, const struct conv_tools *tools,
