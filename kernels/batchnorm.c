@@ -76,7 +76,7 @@ static bool reads_y(const struct batchnorm *s)
 static unsigned reads(const void *settings, enum phase phase)
 {
     (void)phase;
-    return READS_X | READS_PARAMS | READS_SAVED | (reads_y(settings) ? READS_Y : 0);
+    return READS_FIRST_X | READS_PARAMS | READS_SAVED | (reads_y(settings) ? READS_Y : 0);
 }
 
 static double activate(const struct batchnorm *s, double z)

@@ -150,8 +150,10 @@ struct op_code {
     enum status (*recompute)(const struct call *call);
 };
 
-/* What backward re-reads; drives liveness. */
-enum reads { READS_NOTHING = 0, READS_X = 1, READS_Y = 2, READS_PARAMS = 4, READS_SAVED = 8 };
+/* What backward re-reads; drives liveness. FIRST_X: of x, x[0] alone. */
+enum reads {
+    READS_NOTHING = 0, READS_X = 1, READS_Y = 2, READS_PARAMS = 4, READS_SAVED = 8, READS_FIRST_X = 16,
+};
 
 /* A case on which tests, gradient checks and benchmarks run the op: settings as in a model file,
  * and the shapes of its inputs. The list ends with an empty row (settings NULL). */

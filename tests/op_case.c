@@ -232,6 +232,7 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
     unsigned reads = READS_NOTHING;
     if (backward && c->op->reads) reads = c->op->reads(c->settings, phase);
     copy_views(storage->x, c->x, c->x_count, forward || (reads & READS_X));
+    if (reads & READS_FIRST_X) storage->x[0] = c->x[0];
     copy_views(storage->params, c->params, c->param_count, !backward || (reads & READS_PARAMS));
     copy_views(storage->saved, c->saved, c->saved_count, !backward || (reads & READS_SAVED));
     copy_gradients(storage->d_x, c->d_x, c->x_count, phase == PHASE_BACKWARD || phase == PHASE_BACKWARD_DATA);

@@ -143,6 +143,7 @@ static void link_backward(struct instruction *at)
     reads_add(at, at->d_y);
     reads_add(at, at->d_y_more);
     if (reads & READS_X) reads_add_all(at, at->x, at->x_count);
+    if (reads & READS_FIRST_X) reads_add(at, at->x[0]);
     if (reads & READS_Y) reads_add(at, at->y);
     if (reads & READS_PARAMS) reads_add_all(at, at->params, at->param_count);
     if (reads & READS_SAVED) reads_add_all(at, at->saved, at->saved_count);
