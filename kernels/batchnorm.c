@@ -241,7 +241,9 @@ static enum status backward(const struct call *call)
         use_saved(call, &c);
         backward_channel(call, &c);
     }
-    return OK;
+    if (!call->y_again.data) return OK;
+    struct call again = batchnorm_again(call);
+    return recompute(&again);
 }
 
 enum status batchnorm_update(const struct call *call)
@@ -314,6 +316,7 @@ const struct op batchnorm_op = {
     .saved = saved,
     .reads = reads,
     .in_place = elementwise_in_place,
+    .backward_remakes = true,
     .reference = &reference,
     .cpu = &batchnorm_cpu,
     .cuda = ON_CUDA(batchnorm_cuda),

@@ -347,7 +347,11 @@ __global__ void __launch_bounds__(threads, 2)
     for (;;) {
 #pragma unroll
         for (int j = 0; j < unroll; j++)
-            if (j < rows.count) d_x_cell<bent, by, two>(f, line, bend, x[j], y[j], d_y[j], more[j], g.d_x + rows[j]);
+            if (j < rows.count) {
+                d_x_cell<bent, by, two>(f, line, bend, x[j], y[j], d_y[j], more[j], g.d_x + rows[j]);
+                if (by == SIDE_X && g.y_again)
+                    normalise_cell<bent, false>(f, bend, x[j], x[j], g.y_again + rows[j]);
+            }
         tile -= gridDim.x;
         if (tile < 0) break;
         rows = rows_of(s, p, tile);
@@ -459,10 +463,8 @@ static enum status backward_in_two(const struct call *call, bool second_has_dz)
     return launch_behind(call, second, grid, threads, g, values, bend_of(set), s, lines);
 }
 
-static enum status backward(const struct call *call)
+static enum status pass_gradients(const struct call *call)
 {
-    if (is_empty(call)) return OK;
-    if (batchnorm_exact_applies(call)) return batchnorm_exact_run(call);
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
     /* The second sweep need not look at y again where the first has written dz; leaky_relu's dz is rounded there. */
     bool has_dz = set->residual && call->d_x[1].data && set->activation != ACTIVATION_LEAKY_RELU;
@@ -475,6 +477,18 @@ static enum status backward(const struct call *call)
         return set->residual ? backward_in_two<T, width.value, kind, SIDE_Y, false>(call, has_dz)
                              : backward_in_two<T, width.value, kind, SIDE_X, false>(call, false);
     });
+}
+
+/* y is made again by the second sweep, whose writes stay in the cache for those that follow; if there is
+ * none, by a sweep of its own. */
+static enum status backward(const struct call *call)
+{
+    if (is_empty(call)) return OK;
+    if (batchnorm_exact_applies(call)) return batchnorm_exact_run(call);
+    TRY(pass_gradients(call));
+    if (!call->y_again.data || call->d_x[0].data) return OK;
+    struct call again = batchnorm_again(call);
+    return normalise_all(&again, false);
 }
 
 /* Running statistics follow the batch's, unless the step was skipped. */

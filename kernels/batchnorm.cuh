@@ -340,10 +340,11 @@ static inline struct statistics statistics_of(const struct call *call)
             (float *)call->saved[SAVED_VARIANCE].data};
 }
 
-/* Everything backward's kernels read and write. d_y_more, d_residual, d_x and the parameters' gradients may be NULL. */
+/* Everything backward's kernels read and write. d_y_more, d_residual, d_x, y_again and the parameters'
+ * gradients may be NULL. */
 template <class T> struct gradients {
     const T *x, *y, *d_y, *d_y_more;
-    T *d_residual, *d_x;
+    T *d_residual, *d_x, *y_again;
     float *d_weight, *d_bias;
 };
 
@@ -357,6 +358,7 @@ template <class T> static inline struct gradients<T> gradients_of(const struct c
         .d_y_more = (const T *)call->d_y_more.data,
         .d_residual = s->residual ? (T *)call->d_x[1].data : NULL,
         .d_x = (T *)call->d_x[0].data,
+        .y_again = (T *)call->y_again.data,
         .d_weight = s->affine ? (float *)call->d_params[0].data : NULL,
         .d_bias = s->affine ? (float *)call->d_params[1].data : NULL,
     };

@@ -450,7 +450,7 @@ static void spread_gradient_chunk(const struct call *call, const struct layout *
     }
 }
 
-static enum status backward(const struct call *call)
+static enum status pass_gradients(const struct call *call)
 {
     if (batchnorm_is_small(call)) return batchnorm_exact_backward(call);
     struct layout l = layout_open(call->x[0].shape);
@@ -470,6 +470,14 @@ static enum status backward(const struct call *call)
     for (int64_t chunk = 0; chunk < l.chunks; chunk++)
         spread_gradient_chunk(call, &l, chunk * l.chunk, &f, tilt, shift);
     return OK;
+}
+
+static enum status backward(const struct call *call)
+{
+    TRY(pass_gradients(call));
+    if (!call->y_again.data) return OK;
+    struct call again = batchnorm_again(call);
+    return recompute(&again);
 }
 
 static size_t workspace(const struct call *call)

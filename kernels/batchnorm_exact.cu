@@ -168,5 +168,8 @@ enum status batchnorm_exact_run(const struct call *call)
     unsigned blocks = (unsigned)div_up(e.channels, (int64_t)across);
     if (call->phase == PHASE_BACKWARD) exact_backward<<<blocks, block, 0, stream_of(call)>>>(e);
     else exact_forward<<<blocks, block, 0, stream_of(call)>>>(e);
-    return launched(call);
+    TRY(launched(call));
+    if (!call->y_again.data) return OK;
+    struct call again = batchnorm_again(call);
+    return batchnorm_exact_run(&again);
 }

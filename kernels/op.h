@@ -111,6 +111,8 @@ struct call {
     struct tensor *x, *d_x;            /* [x_count] */
     struct tensor y, d_y;
     struct tensor d_y_more;            /* backward of code that adds_gradients: to be added to d_y; may be absent */
+    struct tensor y_again;             /* backward that remakes (struct op): y, to be written as forward
+                                          wrote it; may be absent */
     struct tensor sums;                /* F32 [2, c]: sums over n, h, w and sums of squares, which forward of
                                           code that gives_sums writes of y and takes_sums reads of x[0];
                                           may be absent */
@@ -188,6 +190,8 @@ struct op {
     /* Whether forward may write y over x[0], and backward d_x[0] over d_y, when those die there.
      * The code must then give the same bits as when they are apart. NULL: neither. */
     bool (*in_place)(const void *settings, enum phase phase, int x_count, const struct shape *x);
+    /* Backward of all of its codes heeds call->y_again, where x is one tensor. */
+    bool backward_remakes;
     /* True when the gradient of every input is d_y itself, element for element in memory order
      * (add; flatten of 1x1): lowering then passes the tensor on and backward is never called. */
     bool (*passes_gradient)(const void *settings, int x_count, const struct shape *x);

@@ -454,6 +454,44 @@ static void test_gives_sums(void **state)
     op_case_close(found);
 }
 
+static void assert_remade(const struct op_case *c)
+{
+    assert_memory_equal(c->y_again.data, c->y.data, tensor_bytes(&c->y));
+    op_case_poison(&c->y_again);
+}
+
+/* Backward that makes its output again by the way: to the bit, and so are the gradients, wanted or not. */
+static void test_remakes(void **state)
+{
+    const struct subject *s = *state;
+    const struct op_code *code = code_of(s);
+    struct op_case *c = open_case(s);
+    c->device = s->device;
+    c->deterministic = true;
+    void *engine;
+    assert_int_equal(op_case_prepare(c, code, &engine), OK);
+    if (s->merged && code->takes_sums) op_case_take_sums(c);
+    if (s->merged && code->adds_gradients) op_case_add_gradient(c);
+    struct copies forward = run_phase(c, code, engine, PHASE_FORWARD);
+    struct copies kept = run_phase(c, code, engine, PHASE_BACKWARD);
+    op_case_remake(c);
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
+    struct copies found = run_clean(code, engine, &call, op_case_run);
+    assert_same_bits(&kept, &found);
+    assert_remade(c);
+    assert_int_equal(op_case_replay(code, engine, &call), OK);
+    assert_remade(c);
+    call.d_x[0] = (struct tensor){.data = NULL};
+    assert_int_equal(op_case_run(code, engine, &call), OK);
+    assert_remade(c);
+    copies_free(&forward);
+    copies_free(&kept);
+    copies_free(&found);
+    if (code->release) code->release(engine);
+    op_case_close(c);
+}
+
 static void test_no_code(void **state)
 {
     const struct subject *s = *state;
@@ -639,12 +677,21 @@ static void list_precision(struct list *list, struct subject subject, const stru
 static const char *const merged[] = {"fp32 merged", "bf16 merged", "fp16 merged"};
 static const char *const gives_sums[] = {"fp32 with sums", "bf16 with sums", "fp16 with sums"};
 
+static const char *const remakes[] = {"fp32 remaking", "bf16 remaking", "fp16 remaking"};
+static const char *const merged_remakes[] = {"fp32 merged, remaking", "bf16 merged, remaking",
+                                             "fp16 merged, remaking"};
+
 static void list_merged(struct list *list, struct subject subject)
 {
     const struct op_code *code = code_of(&subject);
-    subject.merged = subject.training = true;
+    subject.training = true;
+    bool remaking = subject.op->backward_remakes && subject.example.x_count == 1;
     for (int i = 0; i < precision_count(subject.op, NULL); i++) {
         subject.dtype = precisions[i].dtype;
+        subject.merged = false;
+        if (remaking) list_add(list, test_remakes, subject, remakes[i]);
+        subject.merged = true;
+        if (remaking) list_add(list, test_remakes, subject, merged_remakes[i]);
         if (code->takes_sums || code->adds_gradients) list_add(list, test_code, subject, merged[i]);
         if (code->gives_sums) list_add(list, test_gives_sums, subject, gives_sums[i]);
     }

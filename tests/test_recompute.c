@@ -22,7 +22,9 @@ struct policy {
     enum choice choice;
     uint64_t seed;
     bool moves;          /* and all that helps is moved, or as much as brings the bytes below a random limit */
+    bool merged;         /* and what backward can make by the way is left to it */
     int again;           /* answer: instructions that make something again */
+    int by_the_way;      /* and backward ones that do */
     int moved;           /* and tensors moved */
 };
 
@@ -53,6 +55,9 @@ static void choose(struct program *program, void *context)
     }
     recompute(program, remake);
     policy->again = recompute_count(program);
+    if (policy->merged) recompute_merge(program);
+    assert_int_equal(recompute_count(program), policy->again);
+    for (int i = 0; i < program->count; i++) policy->by_the_way += program->instructions[i].y_again >= 0;
     if (policy->moves) move(program, policy, &random);
     free(remake);
 }
@@ -147,33 +152,35 @@ static void assert_same(const char *text, bool fused, int batch, const struct ou
     graph_free(&graph);
 }
 
-/* Every choice gives the bits of keeping all. How many tensors were moved in them. */
-static int check_bits(const char *text, bool fused, struct net_options options)
+/* Every choice gives the bits of keeping all. Counts in `sum` what was moved in them, and what was made by
+ * the way. */
+static void check_bits(const char *text, bool fused, struct net_options options, struct policy *sum)
 {
-    struct policy none = {CHOOSE_NONE, 0, false, 0, 0};
-    int moved = 0;
+    struct policy none = {.choice = CHOOSE_NONE};
     struct outcome kept = outcome_of(text, fused, options, &none);
     assert_int_equal(none.again, 0);
     for (int choice = CHOOSE_NONE; choice <= CHOOSE_RANDOM; choice++)
         for (uint64_t seed = 0; seed < (choice == CHOOSE_RANDOM ? 4 : 1); seed++) {
-            struct policy policy = {(enum choice)choice, seed, ((uint64_t)choice + seed) % 2 == 0, 0, 0};
+            struct policy policy = {.choice = (enum choice)choice, .seed = seed, .merged = seed != 1,
+                                    .moves = ((uint64_t)choice + seed) % 2 == 0};
             struct outcome out = outcome_of(text, fused, options, &policy);
             assert_same(text, fused, options.batch, &kept, &out);
             if (choice > CHOOSE_CHEAP) assert_true(policy.again > 0);
-            moved += policy.moved;
+            sum->moved += policy.moved;
+            sum->by_the_way += policy.by_the_way;
             outcome_free(text, fused, &out);
         }
     outcome_free(text, fused, &kept);
-    return moved;
 }
 
 static void check_nets(struct net_options options)
 {
     const char *const texts[] = {net_mixed, net_plain, net_pooled};
-    int moved = 0;
+    struct policy sum = {.moved = 0};
     for (int t = 0; t < 3; t++)
-        for (int fused = 0; fused < 2; fused++) moved += check_bits(texts[t], fused, options);
-    assert_true(moved > 0);
+        for (int fused = 0; fused < 2; fused++) check_bits(texts[t], fused, options, &sum);
+    assert_true(sum.moved > 0);
+    assert_true(sum.by_the_way > 0);
 }
 
 static void test_bits(void **state)
@@ -338,15 +345,20 @@ static void test_long_chain(void **state)
     text_free(&text);
 }
 
-/* Shares of the memory of keeping all, and what they may cost at most: milliseconds of a GPU as modelled. */
-static void check_model(const char *name, const double shares[4], const double most[4])
+static struct program lower_model(const char *name, struct graph *graph)
 {
     static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
     struct model_options model = {.arch = name, .folders = folders, .dropout = -1};
+    assert_int_equal(model_load(&model, graph), OK);
+    assert_int_equal(fuse(graph), OK);
+    return lower_net(graph, 256, 1);
+}
+
+/* Shares of the memory of keeping all, and what they may cost at most: milliseconds of a GPU as modelled. */
+static void check_model(const char *name, const double shares[4], const double most[4])
+{
     struct graph graph;
-    assert_int_equal(model_load(&model, &graph), OK);
-    assert_int_equal(fuse(&graph), OK);
-    struct program program = lower_net(&graph, 256, 1);
+    struct program program = lower_model(name, &graph);
     enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
     int64_t all = bound_of(&program, remake);
     for (int k = 0; k < 4; k++) {
@@ -366,9 +378,58 @@ static void check_model(const char *name, const double shares[4], const double m
 static void test_models(void **state)
 {
     (void)state;
-    check_model("resnet50", (double[]){0.85, 0.65, 0.5, 0.35}, (double[]){1.0, 1.9, 2.9, 4.5});
-    check_model("mobilenet_v2", (double[]){0.8, 0.6, 0.5, 0.3}, (double[]){0.7, 1.3, 1.7, 2.6});
-    check_model("densenet121", (double[]){0.8, 0.5, 0.35, 0.2}, (double[]){1.8, 4.8, 6.5, 8.5});
+    check_model("resnet50", (double[]){0.85, 0.65, 0.5, 0.35}, (double[]){0.45, 1.3, 2.2, 3.7});
+    check_model("mobilenet_v2", (double[]){0.8, 0.6, 0.5, 0.3}, (double[]){0.45, 0.9, 1.1, 1.8});
+    check_model("densenet121", (double[]){0.8, 0.5, 0.35, 0.2}, (double[]){0.9, 2.6, 4.2, 6.4});
+}
+
+/* Whether each value is written before it is read, and once. */
+static void assert_in_order(const struct program *program)
+{
+    bool *written = memory_new((size_t)program->value_count, sizeof *written);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        for (int k = 0; k < at->read_count; k++)
+            assert_true(program->values[at->reads[k]].home != HOME_ARENA || written[at->reads[k]]);
+        for (int k = 0; k < at->write_count; k++) {
+            assert_false(program->values[at->writes[k]].home == HOME_ARENA && written[at->writes[k]]);
+            written[at->writes[k]] = true;
+        }
+    }
+    free(written);
+}
+
+/* Every inner batch norm of a network makes its output by the way; no instruction is left that only does
+ * that. */
+static void test_by_the_way(void **state)
+{
+    (void)state;
+    const char *const names[] = {"resnet50", "mobilenet_v2", "densenet121"};
+    const int counts[] = {32, 41, 119};
+    for (int m = 0; m < 3; m++) {
+        struct graph graph;
+        struct program program = lower_model(names[m], &graph);
+        enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
+        int count = program.count, by_the_way = 0;
+        recompute_cheap(&program, remake);
+        int64_t bound = bound_of(&program, remake);
+        recompute(&program, remake);
+        recompute_merge(&program);
+        assert_in_order(&program);
+        for (int i = 0; i < program.count; i++) {
+            assert_int_not_equal(program.instructions[i].phase, PHASE_RECOMPUTE);
+            by_the_way += program.instructions[i].y_again >= 0;
+        }
+        assert_int_equal(program.count, count);
+        assert_int_equal(by_the_way, counts[m]);
+        struct plan plan;
+        assert_int_equal(plan_make(&program, true, 0.01, &plan), OK);
+        assert_true((double)plan.live_bytes_bound <= 1.02 * (double)bound);
+        plan_free(&plan);
+        free(remake);
+        program_free(&program);
+        graph_free(&graph);
+    }
 }
 
 static int64_t bound_on_lanes(struct program *program, int count)
@@ -416,7 +477,8 @@ int main(void)
         cmocka_unit_test(test_bits),       cmocka_unit_test(test_bits_bf16), cmocka_unit_test(test_bits_slices),
         cmocka_unit_test(test_bits_lanes), cmocka_unit_test(test_bits_reference),
         cmocka_unit_test(test_forecast),   cmocka_unit_test(test_cheapest),  cmocka_unit_test(test_models),
-        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_moves_of_models),
+        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_by_the_way),
+        cmocka_unit_test(test_moves_of_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #define FLOPS_LOW 400e12
 #define FLOPS_FP32 150e12
 #define SECONDS_A_CALL 3e-6
+#define BYTES_CACHED 32e6    /* that are still in the second-level cache a moment later */
 
 /* PCI Express 5, 16 lanes, each way. */
 #define TRANSFER_BYTES_PER_SECOND 50e9
@@ -25,6 +26,14 @@ double cost_call(const struct program *program, const struct instruction *at)
     double flops = y->shape.c > 0 ? 2 * weights * (double)(shape_count(y->shape) / y->shape.c) : 0;
     double compute = flops / (y->dtype == F32 ? FLOPS_FP32 : FLOPS_LOW), memory = bytes / BYTES_PER_SECOND;
     return SECONDS_A_CALL + (compute > memory ? compute : memory);
+}
+
+/* The weight gradient that comes next reads from the cache what that can hold: then the write takes the
+ * place of a read. */
+double cost_by_the_way(const struct program *program, const struct instruction *forward)
+{
+    double bytes = (double)program->values[forward->y].bytes;
+    return bytes / BYTES_PER_SECOND * (bytes <= BYTES_CACHED ? 0.25 : 1);
 }
 
 double cost_transfer(int64_t bytes)

@@ -7,6 +7,9 @@
 /* Seconds of one that calls an op. */
 double cost_call(const struct program *program, const struct instruction *at);
 
+/* Seconds more of a backward that makes again, by the way, what a forward instruction writes. */
+double cost_by_the_way(const struct program *program, const struct instruction *forward);
+
 /* Seconds for so many bytes on their way to the host or back. */
 double cost_transfer(int64_t bytes);
 

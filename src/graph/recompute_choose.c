@@ -95,14 +95,27 @@ static void give_up_unread(struct choosing *c)
     free(read);
 }
 
+/* What only weight gradients read is made by the way if it can be. */
+static double *costs_of(const struct program *program)
+{
+    double *cost = memory_new((size_t)program->count, sizeof *cost);
+    enum remake *cheap = memory_new((size_t)program->count, sizeof *cheap);
+    recompute_cheap(program, cheap);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (!at->op || at->phase != PHASE_FORWARD) continue;
+        bool by_the_way = cheap[i] != REMAKE_NOT && recompute_merges(at);
+        cost[i] = by_the_way ? cost_by_the_way(program, at) : cost_call(program, at);
+    }
+    free(cheap);
+    return cost;
+}
+
 static struct choosing choosing_open(const struct program *program, int64_t limit, bool light,
                                      int64_t work, enum remake *remake)
 {
     struct choosing c = {.remake = remake, .barred = -1, .work_most = work};
-    c.cost = memory_new((size_t)program->count, sizeof *c.cost);
-    for (int i = 0; i < program->count; i++)
-        if (program->instructions[i].op && program->instructions[i].phase == PHASE_FORWARD)
-            c.cost[i] = cost_call(program, &program->instructions[i]);
+    c.cost = costs_of(program);
     c.trial = trial_open(program, c.cost, limit);
     groups_make(&c, program);
     for (int g = 0; g < c.group_count; g++) c.groups[g].free = !light || !c.groups[g].heavy;

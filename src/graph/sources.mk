@@ -37,6 +37,7 @@ libgraph_a_SOURCES = \
 	src/graph/recompute.c \
 	src/graph/recompute.h \
 	src/graph/recompute_choose.c \
+	src/graph/recompute_merge.c \
 	src/graph/recompute_trial.c \
 	src/graph/recompute_trial.h \
 	src/graph/store.c \

@@ -52,6 +52,7 @@ static enum status make(const struct engines *engines, struct program *program, 
 {
     struct offload_forecast forecast;
     recompute(program, remake);
+    recompute_merge(program);
     if (moves->any) offload(program, &moves->options, &forecast);
     if (lane_count > 1) TRY(lanes(program, lane_count));
     if (engines) engines_ask(engines, program);
