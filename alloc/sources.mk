@@ -10,6 +10,8 @@ liballoc_a_SOURCES = \
 	alloc/pack.c \
 	alloc/pack.h \
 	alloc/pack_csv.c \
+	alloc/pinned.c \
+	alloc/pinned.h \
 	alloc/repair.c \
 	alloc/repair.h \
 	alloc/search.c \
@@ -19,4 +21,6 @@ liballoc_a_SOURCES = \
 	alloc/shelves.c \
 	alloc/shelves.h \
 	alloc/skyline.c \
-	alloc/skyline.h
+	alloc/skyline.h \
+	alloc/slabs.c \
+	alloc/slabs.h

@@ -1,4 +1,5 @@
-/* Devices whose memory comes from a cache: one made up of the CPU, and every real one that can. */
+/* Devices whose memory comes from a cache, and pinned host memory from a pool: one made up of the CPU, and every
+ * real one that can. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,11 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "base/memory.h"
 #include "caught.h"
 #include "graph/supply.h"
 #include "net.h"
+#include "tests/rounds.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
@@ -208,6 +211,69 @@ static void test_who_holds_what(void **state)
     assert_int_equal(ranged.mapped, 0);
 }
 
+/* Blocks given back while they are copied, and taken again: nothing may come into them before. Gigabytes a second. */
+static double circle(struct device *device, void *memory, size_t bytes, int lane, int rounds_made)
+{
+    const struct device_backend *backend = device->backend;
+    struct timespec begin, end;
+    uint8_t *down = device_host_allocate(device, bytes, "down", NULL);
+    assert_non_null(down);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (int i = 0; i < rounds_made; i++) {
+        bool pinned;
+        uint8_t *up = device_host_allocate(device, bytes, "up", &pinned);
+        assert_true(up && pinned);
+        memset(up, i, 64);
+        memset(up + bytes - 64, i, 64);
+        assert_int_equal(backend->upload(device, lane, memory, up, bytes), OK);
+        device_host_release_after(device, up, bytes, lane);
+        assert_int_equal(backend->download(device, lane, down, memory, bytes), OK);
+        if (i % 4 > 0) continue;
+        assert_int_equal(backend->finish(device), OK);
+        assert_int_equal(down[0], i);
+        assert_int_equal(down[bytes - 1], i);
+    }
+    assert_int_equal(backend->finish(device), OK);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    device_host_release(device, down, bytes);
+    double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+    return 2e-9 * (double)bytes * rounds_made / seconds;
+}
+
+/* Small blocks that share a slab, middling ones, and one that is pinned by itself. */
+static void check_host(struct device *device)
+{
+    static const size_t bytes[] = {4096, (size_t)1 << 20, (size_t)9 << 20, (size_t)40 << 20};
+    int count = (int)rounds(9, 101);
+    struct pinned *pool = supply_host_open(device);
+    void *memory = device_allocate(device, bytes[3], "x");
+    assert_non_null(memory);
+    for (int i = 0; i < 4; i++) {
+        double speed = circle(device, memory, bytes[i], device->copy_lane, count);
+        struct pinned_statistics now = pinned_statistics(pool);
+        figure("%s: blocks of %zu bytes up and down at %.1f GB/s; %lld pinned, %lld waits", device->backend->name,
+               bytes[i], speed, (long long)now.pins, (long long)now.waits);
+        assert_int_equal(now.fallbacks, 0);
+    }
+    check_memory(device, memory, bytes[1], 3);
+    device_release(device, memory, bytes[3]);
+    supply_host_close(device, pool);
+    assert_null(device->host.take);
+}
+
+static void test_pinned_memory_of_every_device(void **state)
+{
+    (void)state;
+    for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
+        struct reason reason;
+        struct device *device;
+        if ((*backend)->count(&reason) == 0) continue;
+        assert_int_equal((*backend)->open(0, 1, &device), OK);
+        check_host(device);
+        device_close(device);
+    }
+}
+
 /* A device that the host must wait for has batches and results of its own too. */
 static void waiting_open(struct ranged *ranged)
 {
@@ -215,16 +281,20 @@ static void waiting_open(struct ranged *ranged)
     ranged->device.waits = true;
 }
 
-/* Memory that comes from a cache, and is full of what others left there, changes nothing. */
+/* Memory that comes from a cache or a pool, and is full of what others left there, changes nothing. */
 static void test_training_from_a_cache(void **state)
 {
     (void)state;
     struct ranged ranged;
     waiting_open(&ranged);
     struct cache *cache = supply_open(&ranged.device, 0);
+    struct pinned *pool = supply_host_open(&ranged.device);
     void *used = device_allocate(&ranged.device, 4 << 20, "used");
     memset(used, 0xff, 4 << 20);
     device_release(&ranged.device, used, 4 << 20);
+    used = device_host_allocate(&ranged.device, 128 << 10, "used", NULL);
+    memset(used, 0xff, 128 << 10);
+    device_host_release(&ranged.device, used, 128 << 10);
     struct graph graph = net_graph(net_mixed, true);
     struct net_options options = {.batch = 4, .storage = F32, .training = true, .device = &ranged.device};
     struct net cached, plain;
@@ -244,6 +314,9 @@ static void test_training_from_a_cache(void **state)
     net_close(&cached);
     graph_free(&graph);
     assert_int_equal(cache_statistics(cache).allocated, 0);
+    assert_int_equal(pinned_statistics(pool).requested, 0);
+    assert_true(pinned_statistics(pool).takes > 2);
+    supply_host_close(&ranged.device, pool);
     supply_close(&ranged.device, cache);
     assert_int_equal(ranged.mapped, 0);
 }
@@ -304,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_every_device_that_can),
         cmocka_unit_test(test_devices_without_ranges_serve_themselves),
         cmocka_unit_test(test_who_holds_what),
+        cmocka_unit_test(test_pinned_memory_of_every_device),
         cmocka_unit_test(test_training_from_a_cache),
         cmocka_unit_test(test_failures_at_every_piece),
     };

@@ -1,4 +1,4 @@
-/* physical.h: what a device and the allocator of its memory know of each other. */
+/* physical.h: what a device and the allocators of its memory, and of host memory for it, know of each other. */
 #ifndef BASE_PHYSICAL_H
 #define BASE_PHYSICAL_H
 
@@ -28,12 +28,33 @@ struct physical {
     bool (*finish)(void *context);
 };
 
+/* Functions that a device gives to an allocator of host memory that it copies from and to (alloc/pinned.h). */
+struct pinning {
+    void *context;             /* what every function gets first */
+    /* Host memory that stays where it is in the machine's, at a multiple of 4096: the device reaches it by
+     * itself. It is not malloc's. NULL when there is none, which is no error and is not reported. */
+    void *(*pin)(void *context, size_t bytes);
+    void (*unpin)(void *context, void *memory, size_t bytes);
+    /* What is queued on a lane up to now; `over` says whether it is done, or waits until it is, and a moment
+     * that is over is gone. NULL: it is done already. So are all where the functions are NULL. */
+    void *(*moment)(void *context, int lane);
+    bool (*over)(void *context, void *moment, bool wait);
+};
+
 /* Functions that an allocator gives to a device. */
 struct allocator {
     void *context;
     void *(*take)(void *context, size_t bytes, const char *owner);   /* NULL: no memory is left */
     void (*give)(void *context, void *memory);
     void (*table)(void *context, struct text *out);                  /* who holds what, in lines */
+};
+
+/* Likewise, of host memory. */
+struct host_allocator {
+    void *context;
+    void *(*take)(void *context, size_t bytes, const char *owner, bool *pinned);
+    void (*give)(void *context, void *memory);
+    void (*give_after)(void *context, void *memory, int lane);
 };
 
 #endif

@@ -318,6 +318,32 @@ static enum status cuda_fill_zero(struct device *device, int lane, void *memory,
     return cuda_status(device, cudaMemsetAsync(memory, 0, bytes, cuda_of(device)->streams[lane]), "clearing memory");
 }
 
+/* Without an event it is waited for: then nothing is under way either. */
+static void *cuda_moment(struct device *device, int lane)
+{
+    cudaStream_t stream = cuda_of(device)->streams[lane];
+    cudaEvent_t event;
+    if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess) {
+        if (cudaEventRecord(event, stream) == cudaSuccess) return event;
+        cudaEventDestroy(event);
+    }
+    cudaStreamSynchronize(stream);
+    cudaGetLastError();
+    return NULL;
+}
+
+/* On a device that has failed nothing is under way any more: whoever waits for its work says so. */
+static bool cuda_over(struct device *device, void *moment, bool wait)
+{
+    (void)device;
+    cudaEvent_t event = (cudaEvent_t)moment;
+    cudaError_t error = wait ? cudaEventSynchronize(event) : cudaEventQuery(event);
+    if (error != cudaSuccess) cudaGetLastError();
+    if (error == cudaErrorNotReady) return false;
+    cudaEventDestroy(event);
+    return true;
+}
+
 /* The device's own work: its failure is reported once, however many wait for it. */
 static enum status cuda_waited(struct cuda_device *cuda, cudaError_t error)
 {
@@ -435,6 +461,8 @@ const struct device_backend cuda_backend = {
     .physical = cuda_physical,
     .host_allocate = cuda_host_allocate,
     .host_release = cuda_host_release,
+    .moment = cuda_moment,
+    .over = cuda_over,
     .upload = cuda_upload,
     .download = cuda_download,
     .fill_zero = cuda_fill_zero,

@@ -92,6 +92,32 @@ void device_release(struct device *device, void *memory, size_t bytes)
     else device->backend->release(device, memory, bytes);
 }
 
+void *device_host_allocate(struct device *device, size_t bytes, const char *owner, bool *pinned)
+{
+    const struct host_allocator *host = &device->host;
+    if (host->take) return host->take(host->context, bytes, owner, pinned);
+    if (pinned) *pinned = true;
+    return device->backend->host_allocate(device, bytes);
+}
+
+void device_host_release(struct device *device, void *memory, size_t bytes)
+{
+    const struct host_allocator *host = &device->host;
+    if (host->give) host->give(host->context, memory);
+    else device->backend->host_release(device, memory, bytes);
+}
+
+void device_host_release_after(struct device *device, void *memory, size_t bytes, int lane)
+{
+    const struct host_allocator *host = &device->host;
+    if (host->give_after) {
+        host->give_after(host->context, memory, lane);
+        return;
+    }
+    device->backend->finish(device);
+    device->backend->host_release(device, memory, bytes);
+}
+
 void device_holdings(const struct device *device, struct text *out)
 {
     const struct allocator *allocator = &device->allocator;

@@ -28,9 +28,12 @@ struct device_backend {
     /* Memory is aligned to 4096 bytes or more. NULL when there is none. Others call device_allocate. */
     void *(*allocate)(struct device *device, size_t bytes);
     void (*release)(struct device *device, void *memory, size_t bytes);
-    /* Host memory from which copies are fast (pinned). */
+    /* Host memory from which copies are fast (pinned). Others call device_host_allocate. */
     void *(*host_allocate)(struct device *device, size_t bytes);
     void (*host_release)(struct device *device, void *memory, size_t bytes);
+    /* As in struct pinning; NULL where nothing is ever under way. */
+    void *(*moment)(struct device *device, int lane);
+    bool (*over)(struct device *device, void *moment, bool wait);
 
     /* Copies in the order of `lane`. The CPU does them at once. */
     enum status (*upload)(struct device *device, int lane, void *to, const void *from, size_t bytes);
@@ -74,6 +77,7 @@ struct device {
     int copy_lane;            /* for batches on their way: a lane of its own where there are several */
     bool waits;               /* the host must reach a mark before it reads results (CUDA) */
     struct allocator allocator;   /* whose memory device_allocate gives out; zeroed: the back end's own */
+    struct host_allocator host;   /* likewise, for device_host_allocate */
 };
 
 extern const struct device_backend *const device_backends[];   /* of this build, ended by NULL */
@@ -90,5 +94,13 @@ void device_close(struct device *device);
 void *device_allocate(struct device *device, size_t bytes, const char *owner);
 void device_release(struct device *device, void *memory, size_t bytes);
 void device_holdings(const struct device *device, struct text *out);
+
+/* Host memory for copies from and to the device, aligned to 4096 bytes, with anything in it. *pinned says whether
+ * the device reaches it by itself; where it does not, copies are slow and cannot be recorded. With `pinned`
+ * NULL such memory will not do. NULL, unreported, when there is none. `owner` as above. */
+void *device_host_allocate(struct device *device, size_t bytes, const char *owner, bool *pinned);
+void device_host_release(struct device *device, void *memory, size_t bytes);
+/* At once, though what is queued on `lane` may still copy from it or to it. */
+void device_host_release_after(struct device *device, void *memory, size_t bytes, int lane);
 
 #endif

@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "graph/exec_parts.h"
@@ -72,7 +71,7 @@ static enum status device_memory(struct exec *exec, int64_t bytes, const char *w
 static enum status exchange_memory(struct exec *exec, int64_t bytes, struct text *shortage, void *memory)
 {
     static const char words[] = "no host memory for what a step exchanges with the device";
-    void *taken = exec->device->backend->host_allocate(exec->device, (size_t)bytes);
+    void *taken = device_host_allocate(exec->device, (size_t)bytes, "results", NULL);
     if (taken) {
         *(void **)memory = taken;
         return OK;
@@ -82,39 +81,17 @@ static enum status exchange_memory(struct exec *exec, int64_t bytes, struct text
     return NO_DEVICE;
 }
 
-/* Pinned memory cannot be swapped out: others need some, too. */
-#define PINNED_SHARE 2
-
-static void *pinned_memory(struct exec *exec, int64_t bytes)
-{
-    size_t available, total;
-    host_memory(&available, &total);
-    if (available > 0 && (size_t)bytes > available / PINNED_SHARE) return NULL;
-    return exec->device->backend->host_allocate(exec->device, (size_t)bytes);
-}
-
 static enum status host_open(struct exec *exec, struct text *shortage)
 {
-    int64_t bytes = exec->program->host_bytes;
+    size_t bytes = (size_t)exec->program->host_bytes;
     char words[TEXT_BYTES];
     if (bytes == 0) return OK;
-    exec->host = pinned_memory(exec, bytes);
-    exec->pinned = exec->host != NULL;
-    if (exec->pinned) return OK;
-    log_warning("no pinned host memory for %s of activations: copies to other memory, and back, are slower",
-                text_bytes((uint64_t)bytes, words));
-    exec->host = memory_try((size_t)bytes, 1);
+    exec->host = device_host_allocate(exec->device, bytes, "activations", &exec->pinned);
     if (exec->host) return OK;
+    text_bytes(bytes, words);
     if (!shortage) return fail(NO_DEVICE, "no host memory for %s of activations", words);
     text_add(shortage, "no host memory for %s of activations", words);
     return NO_DEVICE;
-}
-
-static void host_close(struct exec *exec)
-{
-    size_t bytes = (size_t)exec->program->host_bytes;
-    if (exec->pinned) exec->device->backend->host_release(exec->device, exec->host, bytes);
-    else free(exec->host);
 }
 
 static bool borrow_batch(struct slot *slot, const struct program *program, const struct exec *lender,
@@ -223,8 +200,8 @@ static void slot_close(struct exec *exec, struct slot *slot)
     if (slot->images) device_release(exec->device, slot->images, (size_t)program->images_bytes);
     if (slot->labels) device_release(exec->device, slot->labels, (size_t)program->targets_bytes);
     if (slot->results && slot->results != exec->results)
-        backend->host_release(exec->device, slot->results, (size_t)program->results_bytes);
-    if (slot->exchange) backend->host_release(exec->device, slot->exchange, sizeof *slot->exchange);
+        device_host_release(exec->device, slot->results, (size_t)program->results_bytes);
+    if (slot->exchange) device_host_release(exec->device, slot->exchange, sizeof *slot->exchange);
 }
 
 void exec_close(struct exec *exec)
@@ -238,7 +215,7 @@ void exec_close(struct exec *exec)
     if (exec->scale) device_release(exec->device, exec->scale, sizeof *exec->scale);
     if (exec->planned) plan_free(&exec->plan);
     engines_release(&exec->engines);
-    host_close(exec);
+    if (exec->host) device_host_release(exec->device, exec->host, (size_t)exec->program->host_bytes);
     free(exec->steps);
     free(exec->tensors);
     free(exec->inputs);

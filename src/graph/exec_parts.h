@@ -49,7 +49,7 @@ struct exec {
     void *arena;
     int64_t arena_bytes;                 /* of its own; 0: shared */
     void *host;                          /* what is off the device for a while; NULL: nothing is */
-    bool pinned;
+    bool pinned;                         /* the device reaches it by itself */
     char *results;                       /* where ops write them: device memory */
     float *scale;                        /* device memory: the loss scale of the run */
     struct step *steps;

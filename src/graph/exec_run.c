@@ -123,11 +123,17 @@ static enum status queue(struct exec *exec, const struct slot *slot)
 }
 
 /* The first run goes instruction by instruction: libraries make themselves ready then, and what fails
- * is said with its name. */
+ * is said with its name. So do all where copies are from memory that is not pinned. */
+static bool is_recorded(const struct exec *exec)
+{
+    bool moves = exec->host && !exec->pinned;
+    return exec->device->backend->record && !exec->measure && !exec->witness && exec->started > 0 && !moves;
+}
+
 static enum status queue_or_replay(struct exec *exec, struct slot *slot)
 {
     const struct device_backend *backend = exec->device->backend;
-    if (!backend->record || exec->measure || exec->witness || exec->started == 0) return queue(exec, slot);
+    if (!is_recorded(exec)) return queue(exec, slot);
     if (!slot->recording) {
         TRY(backend->record(exec->device));
         enum status status = queue(exec, slot);

@@ -1,5 +1,8 @@
 #include "graph/supply.h"
 
+#include "base/host.h"
+#include "base/log.h"
+
 #define SUPPLY_ALIGNMENT 4096                 /* what device_allocate promises */
 #define SUPPLY_CHUNK ((size_t)64 << 20)
 #define SUPPLY_RANGES 8                       /* addresses: so many times the device's memory */
@@ -41,4 +44,83 @@ void supply_close(struct device *device, struct cache *cache)
     if (!cache) return;
     device->allocator = (struct allocator){0};
     cache_close(cache);
+}
+
+/* Pinned memory cannot be swapped out: others need some, too. */
+#define PINNED_SHARE 2
+
+static void *supply_pin(void *context, size_t bytes)
+{
+    struct device *device = context;
+    size_t available, total;
+    host_memory(&available, &total);
+    if (available > 0 && bytes > available / PINNED_SHARE) return NULL;
+    return device->backend->host_allocate(device, bytes);
+}
+
+static void supply_unpin(void *context, void *memory, size_t bytes)
+{
+    struct device *device = context;
+    device->backend->host_release(device, memory, bytes);
+}
+
+static void *supply_moment(void *context, int lane)
+{
+    struct device *device = context;
+    return device->backend->moment(device, lane);
+}
+
+static bool supply_over(void *context, void *moment, bool wait)
+{
+    struct device *device = context;
+    return device->backend->over(device, moment, wait);
+}
+
+static void *host_take(void *pool, size_t bytes, const char *owner, bool *pinned)
+{
+    return pinned_take(pool, bytes, owner, pinned);
+}
+
+static void host_give(void *pool, void *memory)
+{
+    pinned_give(pool, memory);
+}
+
+static void host_give_after(void *pool, void *memory, int lane)
+{
+    pinned_give_after(pool, memory, lane);
+}
+
+struct pinned *supply_host_open(struct device *device)
+{
+    bool moments = device->backend->moment != NULL;
+    struct pinning pinning = {
+        .context = device,
+        .pin = supply_pin,
+        .unpin = supply_unpin,
+        .moment = moments ? supply_moment : NULL,
+        .over = moments ? supply_over : NULL,
+    };
+    size_t available, total;
+    host_memory(&available, &total);
+    struct pinned *pool = pinned_open(&pinning, available / PINNED_SHARE);
+    device->host = (struct host_allocator){pool, host_take, host_give, host_give_after};
+    return pool;
+}
+
+static void say_pinned(const struct pinned_statistics *statistics)
+{
+    char used[TEXT_BYTES], held[TEXT_BYTES];
+    log_detail("pinned host memory: at most %s asked for, %s pinned, in %lld calls",
+               text_bytes(statistics->requested_peak, used), text_bytes(statistics->held_peak, held),
+               (long long)statistics->pins);
+}
+
+void supply_host_close(struct device *device, struct pinned *pool)
+{
+    if (!pool) return;
+    struct pinned_statistics statistics = pinned_statistics(pool);
+    if (device->waits) say_pinned(&statistics);
+    device->host = (struct host_allocator){0};
+    pinned_close(pool);
 }

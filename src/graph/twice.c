@@ -160,12 +160,12 @@ enum status exec_start_twice(struct exec *exec, const struct exec_batch *batch,
     TRY(witness_walk(exec, -1, &walked));
     size_t bytes = 2 * (size_t)walked.seen * sizeof(uint64_t);
     void *before = memory_try((size_t)exec->options.store->layout.bytes, 1);
-    uint64_t *fingerprints = before ? device->backend->host_allocate(device, bytes) : NULL;
+    uint64_t *fingerprints = before ? device_host_allocate(device, bytes, "fingerprints", NULL) : NULL;
     enum status status = OK;
     if (fingerprints) {
         memset(fingerprints, 0, bytes);
         status = start_both(exec, batch, rates, before, fingerprints, walked.seen);
-        device->backend->host_release(device, fingerprints, bytes);
+        device_host_release(device, fingerprints, bytes);
     } else {
         status = fail(FAILED, "no memory for a second copy of the parameters, to run a step twice");
     }

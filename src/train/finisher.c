@@ -52,6 +52,14 @@ struct moving {
     struct image image;
 };
 
+static enum status take_piece(struct moving *moving)
+{
+    bool pinned;
+    moving->piece = device_host_allocate(moving->finisher->device, moving->room, "images to be kept", &pinned);
+    return moving->piece ? OK : fail(NO_DEVICE, "no host memory from which images get to the device");
+}
+
+/* The next one is filled while this one is on its way. */
 static enum status move_piece(struct moving *moving)
 {
     struct finisher *finisher = moving->finisher;
@@ -59,7 +67,9 @@ static enum status move_piece(struct moving *moving)
     TRY(device->backend->upload(device, 0, finisher->kept + moving->moved, moving->piece, moving->used));
     moving->moved += moving->used;
     moving->used = 0;
-    return device->backend->finish(device);
+    device_host_release_after(device, moving->piece, moving->room, 0);
+    moving->piece = NULL;
+    return OK;
 }
 
 /* One that cannot be read is left to the loader, which will say so. */
@@ -73,6 +83,7 @@ static enum status move_image(struct moving *moving, const struct dataset *datas
     if (kept->h > 0 || !dataset->format->read(dataset, i, NULL, image, &label, &reason)) return OK;
     if (image->h != dataset->h || image->w != dataset->w || image->c != dataset->c) return OK;
     if (moving->used + bytes > moving->room) TRY(move_piece(moving));
+    if (!moving->piece) TRY(take_piece(moving));
     memcpy(moving->piece + moving->used, image->pixels, bytes);
     *kept = (struct kept_image){(int64_t)(moving->moved + moving->used), image->h, image->w, label};
     moving->used += bytes;
@@ -93,18 +104,16 @@ static enum status move_images(struct moving *moving, const struct setup *setup,
 
 static enum status keep_images(struct finisher *finisher, const struct setup *setup)
 {
-    const struct device_backend *backend = setup->device->backend;
     struct moving moving = {.finisher = finisher};
     moving.room = finisher->kept_bytes < PIECE ? finisher->kept_bytes : PIECE;
-    moving.piece = backend->host_allocate(setup->device, moving.room);
-    if (!moving.piece) return fail(NO_DEVICE, "no host memory from which images get to the device");
     struct watch *watch = watch_begin(WATCH_SECONDS, "bringing images to the device");
     enum status status = move_images(&moving, setup, &setup->train);
     if (status == OK) status = move_images(&moving, setup, &setup->val);
-    if (status == OK) status = move_piece(&moving);
+    if (status == OK && moving.piece) status = move_piece(&moving);
+    if (moving.piece) device_host_release(setup->device, moving.piece, moving.room);
+    if (status == OK) status = setup->device->backend->finish(setup->device);
     watch_end(watch);
     image_free(&moving.image);
-    backend->host_release(setup->device, moving.piece, moving.room);
     char bytes[TEXT_BYTES];
     log_detail("%s of images are kept on the device", text_bytes(moving.moved, bytes));
     return status;

@@ -41,6 +41,7 @@ enum status setup_open(struct settings *settings, const char *file, unsigned wha
 void setup_close(struct setup *setup)
 {
     finisher_close(setup);
+    supply_host_close(setup->device, setup->pinned);
     supply_close(setup->device, setup->cache);
     device_close(setup->device);
     if (setup->own_val_graph) graph_free(&setup->val_graph);
@@ -62,6 +63,7 @@ enum status setup_device(struct setup *setup)
     if (setup->device) return OK;
     TRY(device_open(settings->run.device, (int)settings->run.threads, &setup->device));
     setup->cache = supply_open(setup->device, 0);
+    setup->pinned = supply_host_open(setup->device);
     return OK;
 }
 
@@ -108,12 +110,13 @@ static int workers_of(const struct settings *settings)
 
 static void *pinned_allocate(void *device, size_t bytes)
 {
-    return ((struct device *)device)->backend->host_allocate(device, bytes);
+    bool pinned;
+    return device_host_allocate(device, bytes, "batches", &pinned);
 }
 
 static void pinned_release(void *device, void *memory, size_t bytes)
 {
-    ((struct device *)device)->backend->host_release(device, memory, bytes);
+    device_host_release(device, memory, bytes);
 }
 
 enum status setup_loader(const struct setup *setup, const struct images *images, bool training,

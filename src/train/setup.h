@@ -60,6 +60,7 @@ struct setup {
     int64_t steps_per_epoch;
     struct device *device;            /* NULL until setup_device */
     struct cache *cache;              /* of the device's memory; NULL: it has none */
+    struct pinned *pinned;            /* of host memory for copies */
     struct finisher *finisher;        /* of images, on the device; NULL: loaders do it */
     int64_t left;                     /* the device turned out to have no more than this for the run; 0: not known */
 };

@@ -1,0 +1,279 @@
+#include "pinned.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "slabs.h"
+
+/* Larger blocks are pinned by themselves: jemalloc rounds up to a quarter on. */
+#define SHARED_MOST ((size_t)32 << 20)
+
+/* A slab has room for some more blocks like the one that it is for, but is no more than a share of all slabs: few
+ * calls for much, little too much. */
+#define SLAB_BLOCKS 8
+#define SLAB_SHARE 4
+#define SLAB_LEAST ((size_t)256 << 10)
+
+enum origin { FROM_SLABS, PINNED_ALONE, ORDINARY };
+
+struct block {
+    char *memory;
+    size_t bytes;
+    enum origin origin;
+    bool waits;                /* given back, and over when `moment` is */
+    void *moment;
+};
+
+struct pinned {
+    struct pinning pinning;
+    size_t cap;
+    pthread_mutex_t lock;      /* over all that follows */
+    struct slabs *slabs;       /* NULL: none; every block is pinned by itself */
+    struct block *blocks;      /* by address */
+    int count, room;
+    int waiting;
+    size_t shared;             /* bytes of all slabs */
+    bool warned;
+    struct pinned_statistics statistics;
+};
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* What is pinned. */
+
+static void *pin(struct pinned *pool, size_t bytes, bool must)
+{
+    struct pinned_statistics *statistics = &pool->statistics;
+    bool fits = must || pool->cap == 0 || (statistics->held <= pool->cap && bytes <= pool->cap - statistics->held);
+    void *memory = fits ? pool->pinning.pin(pool->pinning.context, bytes) : NULL;
+    if (!memory) {
+        statistics->refusals++;
+        return NULL;
+    }
+    statistics->pins++;
+    statistics->held += bytes;
+    if (statistics->held > statistics->held_peak) statistics->held_peak = statistics->held;
+    return memory;
+}
+
+static void unpin(void *context, void *memory, size_t bytes)
+{
+    struct pinned *pool = context;
+    pool->pinning.unpin(pool->pinning.context, memory, bytes);
+    pool->statistics.unpins++;
+    pool->statistics.held -= bytes;
+}
+
+/* At least so large; the cap may leave just that. */
+static bool add_slab(struct pinned *pool, size_t least, bool must)
+{
+    size_t bytes = round_up(pool->shared / SLAB_SHARE, SLAB_PAGE);
+    if (bytes > SLAB_BLOCKS * least) bytes = SLAB_BLOCKS * least;
+    if (bytes < SLAB_LEAST) bytes = SLAB_LEAST;
+    if (bytes < least) bytes = least;
+    void *memory = pin(pool, bytes, false);
+    if (!memory && (must || bytes > least)) memory = pin(pool, bytes = least, must);
+    if (!memory) return false;
+    slabs_add(pool->slabs, memory, bytes);
+    pool->shared += bytes;
+    return true;
+}
+
+/* False: a slab is missing that cannot be had. */
+static bool take_shared(struct pinned *pool, struct block *block, bool must)
+{
+    size_t wanted;
+    block->memory = slabs_take(pool->slabs, block->bytes, &wanted);
+    if (!block->memory && wanted > 0) {
+        if (!add_slab(pool, wanted, must)) return false;
+        block->memory = slabs_take(pool->slabs, block->bytes, &wanted);
+    }
+    if (block->memory) block->origin = FROM_SLABS;
+    return true;
+}
+
+static bool take_pinned(struct pinned *pool, struct block *block, bool must)
+{
+    if (pool->slabs && block->bytes <= SHARED_MOST && !take_shared(pool, block, must)) return false;
+    if (block->memory) return true;
+    block->memory = pin(pool, block->bytes, must);
+    if (block->memory) block->origin = PINNED_ALONE;
+    return block->memory != NULL;
+}
+
+static void say_fallback(struct pinned *pool, size_t bytes, const char *owner)
+{
+    char wanted[TEXT_BYTES], held[TEXT_BYTES];
+    log_line(pool->warned ? LOG_DETAIL : LOG_WARNING,
+             "no pinned host memory for %s of %s (%s are pinned): copies to other memory, and back, are slower",
+             text_bytes(bytes, wanted), owner, text_bytes(pool->statistics.held, held));
+    pool->warned = true;
+}
+
+static bool take_ordinary(struct pinned *pool, struct block *block, const char *owner)
+{
+    say_fallback(pool, block->bytes, owner);
+    block->memory = aligned_alloc(SLAB_PAGE, round_up(block->bytes, SLAB_PAGE));
+    block->origin = ORDINARY;
+    if (!block->memory) return false;
+    pool->statistics.ordinary += block->bytes;
+    pool->statistics.fallbacks++;
+    return true;
+}
+
+/* Blocks. */
+
+/* Where the block at an address is, or belongs. */
+static int find(const struct pinned *pool, const void *memory)
+{
+    int low = 0, high = pool->count;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if ((uintptr_t)pool->blocks[middle].memory < (uintptr_t)memory) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static void insert(struct pinned *pool, const struct block *block)
+{
+    if (pool->count == pool->room) {
+        pool->room = pool->room ? 2 * pool->room : 16;
+        pool->blocks = memory_resize(pool->blocks, (size_t)pool->room, sizeof *pool->blocks);
+    }
+    int at = find(pool, block->memory);
+    memmove(&pool->blocks[at + 1], &pool->blocks[at], (size_t)(pool->count - at) * sizeof *pool->blocks);
+    pool->blocks[at] = *block;
+    pool->count++;
+    pool->statistics.takes++;
+    pool->statistics.requested += block->bytes;
+    if (pool->statistics.requested > pool->statistics.requested_peak)
+        pool->statistics.requested_peak = pool->statistics.requested;
+}
+
+static void end_block(struct pinned *pool, int at)
+{
+    struct block block = pool->blocks[at];
+    pool->count--;
+    memmove(&pool->blocks[at], &pool->blocks[at + 1], (size_t)(pool->count - at) * sizeof *pool->blocks);
+    pool->statistics.requested -= block.bytes;
+    switch (block.origin) {
+    case FROM_SLABS: slabs_give(pool->slabs, block.memory); break;
+    case PINNED_ALONE: unpin(pool, block.memory, block.bytes); break;
+    case ORDINARY:
+        pool->statistics.ordinary -= block.bytes;
+        free(block.memory);
+        break;
+    }
+}
+
+/* Ends the blocks whose copies are done; with `wait`, all that were given back. Whether there were any. */
+static bool collect(struct pinned *pool, bool wait)
+{
+    int before = pool->waiting;
+    for (int i = pool->count - 1; i >= 0 && pool->waiting > 0; i--) {
+        struct block *block = &pool->blocks[i];
+        if (!block->waits || !pool->pinning.over(pool->pinning.context, block->moment, wait)) continue;
+        pool->waiting--;
+        pool->statistics.waiting -= block->bytes;
+        end_block(pool, i);
+    }
+    return pool->waiting < before;
+}
+
+static bool wait_for_copies(struct pinned *pool)
+{
+    pool->statistics.waits += pool->waiting > 0;
+    return collect(pool, true);
+}
+
+static bool take(struct pinned *pool, struct block *block, const char *owner, bool must)
+{
+    collect(pool, false);
+    if (take_pinned(pool, block, must)) return true;
+    if (wait_for_copies(pool) && take_pinned(pool, block, must)) return true;
+    return !must && take_ordinary(pool, block, owner);
+}
+
+void *pinned_take(struct pinned *pool, size_t bytes, const char *owner, bool *is_pinned)
+{
+    struct block block = {.bytes = bytes > 0 ? bytes : 1};
+    if (bytes > PTRDIFF_MAX - SLAB_PAGE) return NULL;
+    pthread_mutex_lock(&pool->lock);
+    bool taken = take(pool, &block, owner, !is_pinned);
+    if (taken) insert(pool, &block);
+    pthread_mutex_unlock(&pool->lock);
+    if (taken && is_pinned) *is_pinned = block.origin != ORDINARY;
+    return taken ? block.memory : NULL;
+}
+
+static void give(struct pinned *pool, void *memory, void *moment)
+{
+    int at = find(pool, memory);
+    assert(at < pool->count && pool->blocks[at].memory == memory && !pool->blocks[at].waits);
+    pool->statistics.gives++;
+    if (!moment) {
+        end_block(pool, at);
+        return;
+    }
+    pool->blocks[at].waits = true;
+    pool->blocks[at].moment = moment;
+    pool->waiting++;
+    pool->statistics.waiting += pool->blocks[at].bytes;
+}
+
+void pinned_give(struct pinned *pool, void *memory)
+{
+    if (!memory) return;
+    pthread_mutex_lock(&pool->lock);
+    give(pool, memory, NULL);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void pinned_give_after(struct pinned *pool, void *memory, int lane)
+{
+    const struct pinning *pinning = &pool->pinning;
+    if (!memory) return;
+    pthread_mutex_lock(&pool->lock);
+    give(pool, memory, pinning->moment ? pinning->moment(pinning->context, lane) : NULL);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+struct pinned_statistics pinned_statistics(struct pinned *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    struct pinned_statistics statistics = pool->statistics;
+    statistics.blocks = pool->count;
+    pthread_mutex_unlock(&pool->lock);
+    return statistics;
+}
+
+struct pinned *pinned_open(const struct pinning *pinning, size_t cap)
+{
+    struct pinned *pool = memory_new(1, sizeof *pool);
+    pool->pinning = *pinning;
+    pool->cap = cap;
+    pool->slabs = slabs_open();
+    pthread_mutex_init(&pool->lock, NULL);
+    return pool;
+}
+
+void pinned_close(struct pinned *pool)
+{
+    if (!pool) return;
+    collect(pool, true);
+    bool used = false;
+    for (int i = 0; i < pool->count; i++) used = used || pool->blocks[i].origin == FROM_SLABS;
+    if (!used) slabs_close(pool->slabs, unpin, pool);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool->blocks);
+    free(pool);
+}

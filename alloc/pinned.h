@@ -1,0 +1,49 @@
+/* pinned.h: pinned host memory: blocks that a device copies from and to by itself.
+ *
+ * Pinning is slow, and what is pinned is lost to everybody else. So blocks come from slabs that are pinned once
+ * (slabs.h); a large one is pinned by itself, to the byte, and unpinned when it comes back, as is each one in a build
+ * without jemalloc. A block may be given back while a copy is under way: it is given out again when that is done.
+ * Where the device pins no more, or the cap is reached, ordinary memory stands in, which is said once.
+ *
+ * Calls may come from any thread, and take turns; not while a device records. */
+#ifndef ALLOC_PINNED_H
+#define ALLOC_PINNED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/physical.h"
+
+/* At most `cap` bytes are pinned (0: no limit), but for blocks that must be. The functions are copied; their
+ * context outlives the pool. */
+struct pinned;
+struct pinned *pinned_open(const struct pinning *pinning, size_t cap);
+
+/* Waits for copies. What was never given back stays as it is: somebody may still use it. */
+void pinned_close(struct pinned *pool);
+
+/* A block of at least `bytes`, aligned to 4096, with anything in it. `owner` says in words what it is for, and
+ * lives as long as the block. *is_pinned is whether it is; NULL: it must be. NULL, unreported, when there is no
+ * memory. */
+void *pinned_take(struct pinned *pool, size_t bytes, const char *owner, bool *is_pinned);
+
+/* Nothing uses it any more; or what `lane` has queued by now still does. NULL is nothing. */
+void pinned_give(struct pinned *pool, void *memory);
+void pinned_give_after(struct pinned *pool, void *memory, int lane);
+
+struct pinned_statistics {
+    size_t requested;          /* bytes: what owners asked for, */
+    size_t ordinary;           /* ... of it not pinned, */
+    size_t waiting;            /* ... of it given back, with a copy under way */
+    size_t held;               /* pinned */
+    size_t requested_peak, held_peak;
+    int blocks;                /* live ones, and those that wait */
+    int64_t takes, gives;
+    int64_t pins, unpins;
+    int64_t refusals;          /* times that the device or the cap said no */
+    int64_t waits;             /* ... and copies were waited for, */
+    int64_t fallbacks;         /* ... and ordinary memory stood in */
+};
+struct pinned_statistics pinned_statistics(struct pinned *pool);
+
+#endif
