@@ -13,8 +13,8 @@
 /* Larger blocks are pinned by themselves: jemalloc rounds up to a quarter on. */
 #define SHARED_MOST ((size_t)32 << 20)
 
-/* A slab has room for some more blocks like the one that it is for, but is no more than a share of all slabs: few
- * calls for much, little too much. */
+/* A slab has room for some more blocks like the one that it is for, but is no more than a share of all slabs:
+ * few calls for much, little too much. */
 #define SLAB_BLOCKS 8
 #define SLAB_SHARE 4
 #define SLAB_LEAST ((size_t)256 << 10)
@@ -52,7 +52,8 @@ static size_t round_up(size_t bytes, size_t unit)
 static void *pin(struct pinned *pool, size_t bytes, bool must)
 {
     struct pinned_statistics *statistics = &pool->statistics;
-    bool fits = must || pool->cap == 0 || (statistics->held <= pool->cap && bytes <= pool->cap - statistics->held);
+    bool fits = must || pool->cap == 0 ||
+                (statistics->held <= pool->cap && bytes <= pool->cap - statistics->held);
     void *memory = fits ? pool->pinning.pin(pool->pinning.context, bytes) : NULL;
     if (!memory) {
         statistics->refusals++;
@@ -113,8 +114,8 @@ static void say_fallback(struct pinned *pool, size_t bytes, const char *owner)
 {
     char wanted[TEXT_BYTES], held[TEXT_BYTES];
     log_line(pool->warned ? LOG_DETAIL : LOG_WARNING,
-             "no pinned host memory for %s of %s (%s are pinned): copies to other memory, and back, are slower",
-             text_bytes(bytes, wanted), owner, text_bytes(pool->statistics.held, held));
+             "no pinned host memory for %s of %s (%s are pinned): copies to other memory, and back, are "
+             "slower", text_bytes(bytes, wanted), owner, text_bytes(pool->statistics.held, held));
     pool->warned = true;
 }
 

@@ -1,9 +1,10 @@
 /* pinned.h: pinned host memory: blocks that a device copies from and to by itself.
  *
- * Pinning is slow, and what is pinned is lost to everybody else. So blocks come from slabs that are pinned once
- * (slabs.h); a large one is pinned by itself, to the byte, and unpinned when it comes back, as is each one in a build
- * without jemalloc. A block may be given back while a copy is under way: it is given out again when that is done.
- * Where the device pins no more, or the cap is reached, ordinary memory stands in, which is said once.
+ * Pinning is slow, and what is pinned is lost to everybody else. So blocks come from slabs that are
+ * pinned once (slabs.h); a large one is pinned by itself, to the byte, and unpinned when it comes back, as
+ * is each one in a build without jemalloc. A block may be given back while a copy is under way: it is
+ * given out again when that is done. Where the device pins no more, or the cap is reached, ordinary memory
+ * stands in, which is said once.
  *
  * Calls may come from any thread, and take turns; not while a device records. */
 #ifndef ALLOC_PINNED_H
@@ -22,9 +23,8 @@ struct pinned *pinned_open(const struct pinning *pinning, size_t cap);
 /* Waits for copies. What was never given back stays as it is: somebody may still use it. */
 void pinned_close(struct pinned *pool);
 
-/* A block of at least `bytes`, aligned to 4096, with anything in it. `owner` says in words what it is for, and
- * lives as long as the block. *is_pinned is whether it is; NULL: it must be. NULL, unreported, when there is no
- * memory. */
+/* A block of at least `bytes`, aligned to 4096, with anything in it. `owner` says in words what it is for.
+ * *is_pinned is whether it is; NULL: it must be. NULL, unreported, when there is no memory. */
 void *pinned_take(struct pinned *pool, size_t bytes, const char *owner, bool *is_pinned);
 
 /* Nothing uses it any more; or what `lane` has queued by now still does. NULL is nothing. */

@@ -11,7 +11,8 @@ struct slabs *slabs_open(void)
     return NULL;
 }
 
-void slabs_close(struct slabs *slabs, void (*release)(void *context, void *memory, size_t bytes), void *context)
+void slabs_close(struct slabs *slabs, void (*release)(void *context, void *memory, size_t bytes),
+                 void *context)
 {
     (void)slabs;
     (void)release;
@@ -50,8 +51,8 @@ void slabs_give(struct slabs *slabs, void *memory)
 
 #include "base/memory.h"
 
-/* Extents beyond what a block needs: a page that jemalloc adds against cache conflicts, and whole runs of small
- * blocks. */
+/* Extents beyond what a block needs: a page that jemalloc adds against cache conflicts, and whole runs of
+ * small blocks. */
 #define EXTENT_SPARE (2 * SLAB_PAGE)
 #define EXTENT_SMALL ((size_t)64 << 10)
 
@@ -84,13 +85,17 @@ static size_t round_up(size_t bytes, size_t unit)
     return (bytes + unit - 1) & ~(unit - 1);
 }
 
+static size_t left(const struct slab *slab)
+{
+    return slab->bytes - slab->used;
+}
+
 /* From the slab in which the least would be left. */
 static void *cut_slab(struct slabs *slabs, size_t bytes)
 {
     struct slab *best = NULL;
     for (struct slab *slab = slabs->list; slab < slabs->list + slabs->count; slab++)
-        if (slab->bytes - slab->used >= bytes && (!best || slab->bytes - slab->used < best->bytes - best->used))
-            best = slab;
+        if (left(slab) >= bytes && (!best || left(slab) < left(best))) best = slab;
     if (!best) return NULL;
     void *memory = best->memory + best->used;
     best->used += bytes;
@@ -108,10 +113,10 @@ static void *make_records(struct slabs *slabs, size_t bytes, size_t alignment)
     return (void *)round_up((uintptr_t)memory, alignment);
 }
 
-/* Records are what is asked for at a multiple of more than a page; blocks never are. jemalloc would rather have
- * far more than a block needs at a time: when it is refused, it asks for just that. */
-static void *hook_alloc(extent_hooks_t *hooks, void *at, size_t size, size_t alignment, bool *zero, bool *commit,
-                        unsigned arena)
+/* Records are what is asked for at a multiple of more than a page; blocks never are. jemalloc would rather
+ * have far more than a block needs at a time: when it is refused, it asks for just that. */
+static void *hook_alloc(extent_hooks_t *hooks, void *at, size_t size, size_t alignment, bool *zero,
+                        bool *commit, unsigned arena)
 {
     (void)arena;
     struct slabs *slabs = (struct slabs *)hooks;
@@ -200,7 +205,8 @@ struct slabs *slabs_open(void)
     return NULL;
 }
 
-void slabs_close(struct slabs *slabs, void (*release)(void *context, void *memory, size_t bytes), void *context)
+void slabs_close(struct slabs *slabs, void (*release)(void *context, void *memory, size_t bytes),
+                 void *context)
 {
     if (!slabs) return;
     char name[64];

@@ -1,8 +1,9 @@
 /* slabs.h: blocks that jemalloc cuts out of slabs, memory that somebody else has made.
  *
- * An arena of its own, whose extent hooks cut slabs that were added before, and call nobody: whoever makes slabs
- * does so outside of jemalloc. What they have cut stays with the arena until it is closed: pinned memory is never
- * purged. jemalloc's own records lie in ordinary memory. Calls are one at a time: their caller sees to that. */
+ * An arena of its own, whose extent hooks cut slabs that were added before, and call nobody: whoever
+ * makes slabs does so outside of jemalloc. What they have cut stays with the arena until it is closed:
+ * pinned memory is never purged. jemalloc's own records lie in ordinary memory. Calls are one at a time:
+ * their caller sees to that. */
 #ifndef ALLOC_SLABS_H
 #define ALLOC_SLABS_H
 
@@ -16,13 +17,14 @@ struct slabs;
 struct slabs *slabs_open(void);
 
 /* After the last block was given back. `release` is called for each slab. */
-void slabs_close(struct slabs *slabs, void (*release)(void *context, void *memory, size_t bytes), void *context);
+void slabs_close(struct slabs *slabs, void (*release)(void *context, void *memory, size_t bytes),
+                 void *context);
 
 /* Memory that is not malloc's: jemalloc keeps a record of who has each page. */
 void slabs_add(struct slabs *slabs, void *memory, size_t bytes);
 
-/* A block of `bytes`, more than 0. NULL: a slab of *wanted bytes must be added first; or, where that is 0, none would
- * help. */
+/* A block of `bytes`, more than 0. NULL: a slab of *wanted bytes must be added first; or, where that is 0,
+ * none would help. */
 void *slabs_take(struct slabs *slabs, size_t bytes, size_t *wanted);
 void slabs_give(struct slabs *slabs, void *memory);
 

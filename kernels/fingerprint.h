@@ -12,7 +12,7 @@ struct device;
 
 struct fingerprint {
     /* Queues on `lane` (device_backend.stream) that the number of `bytes` bytes of device memory is added to
-     * *to, which is host memory from device_host_allocate, pinned, and 0 before. Numbers of two devices do not
+     * *to, which is pinned memory from device_host_allocate, and 0 before. Numbers of two devices do not
      * compare. */
     enum status (*take)(struct device *device, void *lane, const void *data, size_t bytes, uint64_t *to);
 };

@@ -65,8 +65,8 @@ for_good() {
 }
 ok "... or from it on" for_good
 
-# The same where some of what is asked for is for what waits on the host: it need not be pinned. It is more than
-# what a few small blocks share.
+# The same where some of what is asked for is for what waits on the host: it need not be pinned. It is more
+# than what a few small blocks share.
 strategy=offload
 sed -e '/^val_/d' large.ini >deep.ini
 config=deep.ini
@@ -80,9 +80,14 @@ unpinned() {
 }
 ok "activations wait on the host" short whole-deep
 calls=$(sed -n 's/^device-memory //p' counts)
-strategy=keep
-ok "... to the same bits" eval 'short once && ends once 0'
-strategy=offload
+kept() {
+    strategy=keep
+    short once && ends once 0
+    status=$?
+    strategy=offload
+    return $status
+}
+ok "... to the same bits" kept
 ok "... in other memory where none is pinned" unpinned
 strategy=auto
 config=large.ini

@@ -102,6 +102,12 @@ static void sim_copy(struct sim *sim, int lane, struct copy copy)
     *array_push(to->queue, to->count) = copy;
 }
 
+static void sim_progress(struct sim *sim)
+{
+    int lane = (int)random_below(&sim->random, LANES);
+    for (uint32_t steps = random_below(&sim->random, 4); steps > 0 && lane_step(sim, lane); steps--) continue;
+}
+
 static void sim_finish(struct sim *sim)
 {
     for (int lane = 0; lane < LANES; lane++)
@@ -381,9 +387,7 @@ static void act(struct user *user)
     if (user->count == 0 || (what < 4 && user->count < LIVE)) take(user);
     else if (what < 7) copy(user, &user->held[i]);
     else give(user, i);
-    int lane = (int)random_below(&user->sim->random, LANES);
-    for (uint32_t steps = random_below(&user->sim->random, 4); steps > 0 && lane_step(user->sim, lane); steps--)
-        continue;
+    sim_progress(user->sim);
 }
 
 static void check_books(struct user *user)
@@ -449,7 +453,8 @@ static void test_random_operations_under_a_cap(void **state)
     close_both(&sim, user.pool);
 }
 
-/* Whoever gives a block back too early is found out, here; where no block is shared, its memory is gone then. */
+/* Whoever gives a block back too early is found out, here; where nothing is shared, its memory is gone
+ * then. */
 static void test_a_planted_fault_is_seen(void **state)
 {
     (void)state;
@@ -511,7 +516,7 @@ static void test_the_blocks_of_runs(void **state)
         void *memory[30];
         int count = 0;
         for (int i = 0; i < 5; i++) memory[count++] = pinned_take(pool, bytes[run], "batches", NULL);
-        for (int i = 0; i < 5; i++) memory[count++] = pinned_take(pool, 4 * bytes[run] / 150528, "labels", NULL);
+        for (int i = 0; i < 5; i++) memory[count++] = pinned_take(pool, bytes[run] / 37632, "labels", NULL);
         for (int i = 0; i < 4; i++) memory[count++] = pinned_take(pool, 300, "results", NULL);
         struct pinned_statistics now = pinned_statistics(pool);
         figure("run %d: %.1f MiB asked for, %.1f MiB pinned, in %lld calls", run, (double)now.requested / MIB,

@@ -1,5 +1,5 @@
-/* Devices whose memory comes from a cache, and pinned host memory from a pool: one made up of the CPU, and every
- * real one that can. */
+/* Devices whose memory comes from a cache, and pinned host memory from a pool: one made up of the CPU, and
+ * every real one that can. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -211,7 +211,8 @@ static void test_who_holds_what(void **state)
     assert_int_equal(ranged.mapped, 0);
 }
 
-/* Blocks given back while they are copied, and taken again: nothing may come into them before. Gigabytes a second. */
+/* Blocks given back while they are copied, and taken again: nothing may come into them before. Gigabytes a
+ * second. */
 static double circle(struct device *device, void *memory, size_t bytes, int lane, int rounds_made)
 {
     const struct device_backend *backend = device->backend;
@@ -251,8 +252,8 @@ static void check_host(struct device *device)
     for (int i = 0; i < 4; i++) {
         double speed = circle(device, memory, bytes[i], device->copy_lane, count);
         struct pinned_statistics now = pinned_statistics(pool);
-        figure("%s: blocks of %zu bytes up and down at %.1f GB/s; %lld pinned, %lld waits", device->backend->name,
-               bytes[i], speed, (long long)now.pins, (long long)now.waits);
+        figure("%s: blocks of %zu bytes up and down at %.1f GB/s; %lld pinned, %lld waits",
+               device->backend->name, bytes[i], speed, (long long)now.pins, (long long)now.waits);
         assert_int_equal(now.fallbacks, 0);
     }
     check_memory(device, memory, bytes[1], 3);

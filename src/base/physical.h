@@ -1,4 +1,4 @@
-/* physical.h: what a device and the allocators of its memory, and of host memory for it, know of each other. */
+/* physical.h: what a device and the allocators of memory, its own and the host's, know of each other. */
 #ifndef BASE_PHYSICAL_H
 #define BASE_PHYSICAL_H
 
@@ -28,7 +28,7 @@ struct physical {
     bool (*finish)(void *context);
 };
 
-/* Functions that a device gives to an allocator of host memory that it copies from and to (alloc/pinned.h). */
+/* Functions that a device gives to an allocator of host memory for copies (alloc/pinned.h). */
 struct pinning {
     void *context;             /* what every function gets first */
     /* Host memory that stays where it is in the machine's, at a multiple of 4096: the device reaches it by

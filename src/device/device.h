@@ -95,9 +95,9 @@ void *device_allocate(struct device *device, size_t bytes, const char *owner);
 void device_release(struct device *device, void *memory, size_t bytes);
 void device_holdings(const struct device *device, struct text *out);
 
-/* Host memory for copies from and to the device, aligned to 4096 bytes, with anything in it. *pinned says whether
- * the device reaches it by itself; where it does not, copies are slow and cannot be recorded. With `pinned`
- * NULL such memory will not do. NULL, unreported, when there is none. `owner` as above. */
+/* Host memory for copies from and to the device, aligned to 4096 bytes, with anything in it. *pinned says
+ * whether the device reaches it by itself; where it does not, copies are slow, and not recorded. With
+ * `pinned` NULL such memory will not do. NULL, unreported, when there is none. `owner` as above. */
 void *device_host_allocate(struct device *device, size_t bytes, const char *owner, bool *pinned);
 void device_host_release(struct device *device, void *memory, size_t bytes);
 /* At once, though what is queued on `lane` may still copy from it or to it. */

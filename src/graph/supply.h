@@ -14,8 +14,9 @@ struct cache *supply_open(struct device *device, size_t limit);
 /* After everything is released. NULL is nothing. */
 void supply_close(struct device *device, struct cache *cache);
 
-/* From now on device_host_allocate serves from a pool, which pins at most half of the machine's memory that is free
- * now, and no more than half of what is free then. To be called before any was allocated. Never NULL. */
+/* From now on device_host_allocate serves from a pool, which pins at most half of the machine's memory
+ * that is free now, and no more than half of what is free then. To be called before any was allocated.
+ * Never NULL. */
 struct pinned *supply_host_open(struct device *device);
 
 /* After all that was queued is done; says how much was pinned. NULL is nothing. */

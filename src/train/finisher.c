@@ -55,7 +55,8 @@ struct moving {
 static enum status take_piece(struct moving *moving)
 {
     bool pinned;
-    moving->piece = device_host_allocate(moving->finisher->device, moving->room, "images to be kept", &pinned);
+    struct device *device = moving->finisher->device;
+    moving->piece = device_host_allocate(device, moving->room, "images to be kept", &pinned);
     return moving->piece ? OK : fail(NO_DEVICE, "no host memory from which images get to the device");
 }
 
