@@ -133,6 +133,8 @@ static void check_device(struct device *device)
 {
     struct cache *cache = supply_open(device, 0);
     assert_non_null(cache);
+    struct physical physical;
+    device->backend->physical(device, &physical);
     static const size_t bytes[] = {4, 100000, (size_t)150 << 20, 1 << 20, (size_t)65 << 20};
     void *memory[5];
     for (unsigned round = 0; round < 2; round++) {
@@ -142,7 +144,7 @@ static void check_device(struct device *device)
         }
         for (int i = 0; i < 5; i++) check_memory(device, memory[i], bytes[i], round + (unsigned)i);
         struct cache_statistics now = cache_statistics(cache);
-        assert_true(now.reserved < now.allocated + GRANULARITY);
+        assert_true(now.reserved < now.allocated + physical.granularity);
         for (int i = 0; i < 5; i++) device_release(device, memory[i], bytes[i]);
         if (round == 0) cache_trim(cache, (size_t)70 << 20);
     }
