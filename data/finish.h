@@ -11,6 +11,7 @@
 enum finish_place {
     FINISH_SENT,               /* in the batch, behind the records */
     FINISH_KEPT,               /* among the images that a device keeps */
+    FINISH_DECODED,            /* among those that it has decoded for batches to come */
     FINISH_PLACES,
 };
 

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "data/order.h"
+#include "data/undecoded.h"
 
 /* Where so many replacements in a row cannot be used either, the data is not worth training on. */
 #define REPLACEMENTS_MAX 100
@@ -26,13 +27,16 @@
 /* Pieces that the mixing of a batch is divided into, for several workers; one where only targets are mixed. */
 #define MIX_PIECES 16
 
-enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_MIXING, SLOT_READY, SLOT_OUT };
+enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_DECODING, SLOT_MIXING, SLOT_READY, SLOT_OUT };
 
 struct slot {
     struct batch batch;        /* first: what loader_return is given */
     enum slot_state state;
-    int left;                  /* images that are not there yet; then pieces that are not mixed yet */
-    int pieces;                /* that were handed out */
+    int left;                  /* images that are not there yet; then pieces that are not decoded, or mixed */
+    int pieces;                /* of the stage, */
+    int handed;                /* of which so many were handed out */
+    struct undecoded *undecoded;       /* files that a device decodes; NULL: it decodes none */
+    size_t room;               /* where their pixels begin in FINISH_DECODED */
     struct batch_rest rest;
     struct sending sending;    /* where something is left to do to images */
     int bad_place;             /* of the first image that stops the run; INT32_MAX: none */
@@ -58,6 +62,7 @@ struct loader {
     pthread_cond_t done;       /* for the caller: a batch is ready, or a worker let go */
     bool closing;
     int busy;                  /* workers with a chunk in hand */
+    int decoding;              /* ... that have a device decode it */
     int64_t epoch;
     int64_t filling;           /* the batch that images are handed out from */
     struct slot *fill;         /* its slot; NULL: none was free yet */
@@ -69,7 +74,7 @@ struct loader {
     atomic_bool drop;          /* workers: leave what you have, nobody wants it */
 };
 
-/* A run of images of one batch that is being filled; or of pieces of one that is being mixed. */
+/* A run of images of one batch that is being filled; or of pieces of one that is being decoded or mixed. */
 struct chunk {
     struct slot *slot;
     int first, count;
@@ -160,15 +165,25 @@ static double seconds(void)
 }
 
 /* So that others can tell what this worker waits for, if it does. */
+static void begin_reading(struct worker *worker, int64_t index)
+{
+    atomic_store(&worker->since, seconds());
+    atomic_store(&worker->reading, index);
+}
+
+static void end_reading(struct worker *worker)
+{
+    atomic_store(&worker->reading, -1);
+}
+
 static const struct image *read_image(struct worker *worker, int64_t index, const struct image_choice *choice,
                                       int *label, struct reason *reason)
 {
     const struct loader_options *options = &worker->loader->options;
-    atomic_store(&worker->since, seconds());
-    atomic_store(&worker->reading, index);
+    begin_reading(worker, index);
     const struct image *image =
         image_cache_read(options->cache, options->dataset, index, choice, &worker->image, label, reason);
-    atomic_store(&worker->reading, -1);
+    end_reading(worker);
     return image;
 }
 
@@ -176,6 +191,7 @@ static const struct image *read_image(struct worker *worker, int64_t index, cons
 struct target {
     struct slot *slot;
     int place;
+    bool here;                 /* this worker decodes it, nobody else */
 };
 
 static int32_t *target_label(struct target target)
@@ -199,6 +215,52 @@ static bool put_kept(const struct loader *loader, int64_t index, struct view *vi
     if (!sending_put_kept(&target.slot->sending, target.place, &view->cut, kept, view->random)) return false;
     *target_label(target) = kept->label;
     return true;
+}
+
+static bool is_drawn(const struct loader *loader, int64_t index)
+{
+    struct random random =
+        random_open(loader->options.seed, PURPOSE_DECODE, (uint64_t)loader->epoch, (uint64_t)index);
+    return random_uniform(&random) < loader->options.decoder.share;
+}
+
+/* A file that a device may decode, and what will be left to do then; where its pixels lie is not known yet. */
+static bool leave_file(struct worker *worker, uint8_t *bytes, size_t count, struct view *view,
+                       struct target target)
+{
+    const struct loader *loader = worker->loader;
+    const struct loader_options *options = &loader->options;
+    const struct decoder *decoder = options->decoder.decoder;
+    struct jpeg_plain plain;
+    struct box unused;
+    struct reason reason;
+    if (!jpeg_plain(bytes, count, &plain) || plain.h > decoder->h || plain.w > decoder->w ||
+        !choose_cut(view, plain.h, plain.w, &unused, &reason))
+        return false;
+    if (!sending_put_decoded(&target.slot->sending, target.place, &view->cut, plain.w, view->random))
+        return false;
+    undecoded_put(target.slot->undecoded, target.place, bytes, &plain);
+    return true;
+}
+
+/* False: the worker decodes it, or finds out what is wrong with it; or it came back late: nobody wants it. */
+static bool leave_undecoded(struct worker *worker, int64_t index, struct view *view, struct target target)
+{
+    const struct loader *loader = worker->loader;
+    const struct dataset *dataset = loader->options.dataset;
+    uint8_t *bytes;
+    size_t count;
+    int label;
+    struct reason reason;
+    if (target.here || !target.slot->undecoded || !is_drawn(loader, index)) return false;
+    begin_reading(worker, index);
+    bool read = dataset->format->read_file(dataset, index, &bytes, &count, &label, &reason);
+    end_reading(worker);
+    if (!read) return false;
+    bool left = !atomic_load(&loader->drop) && leave_file(worker, bytes, count, view, target);
+    if (left) *target_label(target) = label;
+    else free(bytes);
+    return left;
 }
 
 static bool put_image(struct worker *worker, const struct view *view, const struct image *image,
@@ -232,6 +294,8 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, stru
     struct view view = {.options = options, .random = options->training ? &random : NULL};
     if (put_kept(loader, index, &view, target)) return true;
     random = begin;
+    if (leave_undecoded(worker, index, &view, target) || atomic_load(&loader->drop)) return true;
+    random = begin;
     view.known = false;
     struct image_choice choice = {.choose = choose_cut, .context = &view};
     const struct image *image = read_image(worker, index, &choice, &label, reason);
@@ -259,6 +323,7 @@ static bool load_replacement(struct worker *worker, int64_t index, struct target
     const struct loader *loader = worker->loader;
     struct random random = random_open(loader->options.seed, PURPOSE_REPLACE, (uint64_t)loader->epoch,
                                        (uint64_t)index);
+    target.here = true;        /* a place is filled once, whatever becomes of it elsewhere */
     for (int attempt = 0; attempt < REPLACEMENTS_MAX; attempt++) {
         if (atomic_load(&loader->drop)) return true;
         int64_t other = index_of(loader, draw_below(&random, loader->options.count));
@@ -287,23 +352,24 @@ static void count_bad(struct loader *loader, struct slot *slot)
     pthread_mutex_unlock(&loader->lock);
 }
 
-static void fill_place(struct worker *worker, struct slot *slot, int place)
+static void fill_place(struct worker *worker, struct target target)
 {
     struct loader *loader = worker->loader;
-    struct target target = {slot, place};
-    int64_t index = loader_image(loader, &slot->batch, place);
+    struct slot *slot = target.slot;
+    int64_t index = loader_image(loader, &slot->batch, target.place);
     struct reason reason;
     if (load_image(worker, index, index, target, &reason)) return;
     count_bad(loader, slot);
     bool replace = loader->options.training && !loader->options.stop_on_error;
     if (replace && load_replacement(worker, index, target, &reason)) return;
     put_nothing(loader, target);
-    if (replace || loader->options.stop_on_error) stop_at(loader, slot, place, &reason);
+    if (replace || loader->options.stop_on_error) stop_at(loader, slot, target.place, &reason);
 }
 
 static void empty_places(const struct loader *loader, struct slot *slot)
 {
-    for (int i = slot->batch.count; i < loader->share.count; i++) put_nothing(loader, (struct target){slot, i});
+    for (int i = slot->batch.count; i < loader->share.count; i++)
+        put_nothing(loader, (struct target){.slot = slot, .place = i});
 }
 
 static void fill_chunk(struct worker *worker, struct chunk chunk)
@@ -311,9 +377,25 @@ static void fill_chunk(struct worker *worker, struct chunk chunk)
     struct loader *loader = worker->loader;
     for (int i = 0; i < chunk.count; i++) {
         if (atomic_load(&loader->drop)) return;
-        fill_place(worker, chunk.slot, chunk.first + i);
+        fill_place(worker, (struct target){.slot = chunk.slot, .place = chunk.first + i});
     }
     if (chunk.first + chunk.count == chunk.slot->batch.count) empty_places(loader, chunk.slot);
+}
+
+/* What the device does not decode, or cannot, is left to this worker. */
+static void decode_piece(struct worker *worker, struct slot *slot, int piece)
+{
+    const int *places;
+    if (atomic_load(&worker->loader->drop)) return;
+    undecoded_decode(slot->undecoded, piece);
+    int count = undecoded_places(slot->undecoded, piece, &places);
+    for (int i = 0; i < count; i++) {
+        struct target target = {.slot = slot, .place = places[i], .here = true};
+        int64_t at = undecoded_at(slot->undecoded, places[i]);
+        if (atomic_load(&worker->loader->drop)) return;
+        if (at < 0) fill_place(worker, target);
+        else sending_decoded_at(&slot->sending, places[i], (int64_t)slot->room + at);
+    }
 }
 
 /* The rows of a piece, of all images of the batch. Which piece has which rows changes no bit. */
@@ -345,6 +427,8 @@ static void do_chunk(struct worker *worker, struct chunk chunk)
 {
     if (chunk.slot->state == SLOT_MIXING)
         mix_piece(worker->loader, chunk.slot, chunk.first);
+    else if (chunk.slot->state == SLOT_DECODING)
+        decode_piece(worker, chunk.slot, chunk.first);
     else
         fill_chunk(worker, chunk);
 }
@@ -369,21 +453,35 @@ static struct slot *begin_slot(struct loader *loader)
         if (loader->options.leaves)
             sending_begin(&slot->sending, &loader->options.augment, loader->share.count, loader->options.h,
                           loader->options.w, batch->images);
+        if (slot->undecoded) undecoded_clear(slot->undecoded);
         return slot;
     }
     return NULL;
 }
 
-/* The next piece of a batch that is complete but not mixed. */
+/* Whether pieces of a batch can be worked on; of those that a device decodes, so many at a time. */
+static bool has_pieces(const struct loader *loader, const struct slot *slot)
+{
+    if (slot->state != SLOT_MIXING && slot->state != SLOT_DECODING) return false;
+    if (slot->state == SLOT_DECODING && loader->decoding == loader->options.decoder.decoder->callers)
+        return false;
+    return slot->handed < slot->pieces;
+}
+
+/* The next piece of a batch of which all files are there but not all is decoded, or all but not mixed: of the
+ * batch that is wanted first. */
 static bool take_piece(struct loader *loader, struct chunk *chunk)
 {
-    for (int i = 0; loader->mixes && i < loader->slot_count; i++) {
+    bool any = loader->mixes || loader->options.decoder.decoder;
+    struct slot *found = NULL;
+    for (int i = 0; any && i < loader->slot_count; i++) {
         struct slot *slot = &loader->slots[i];
-        if (slot->state != SLOT_MIXING || slot->pieces == loader->pieces) continue;
-        *chunk = (struct chunk){.slot = slot, .first = slot->pieces++, .count = 1};
-        return true;
+        if (has_pieces(loader, slot) && (!found || slot->batch.number < found->batch.number)) found = slot;
     }
-    return false;
+    if (!found) return false;
+    *chunk = (struct chunk){.slot = found, .first = found->handed++, .count = 1};
+    loader->decoding += found->state == SLOT_DECODING;
+    return true;
 }
 
 /* The next images to be made; false: there is nothing to do now. */
@@ -408,22 +506,32 @@ static bool take_chunk(struct loader *loader, struct chunk *chunk)
     return true;
 }
 
-/* All images of a batch are there, or all of it is mixed. A batch that stops the run is not mixed. */
+static void begin_stage(struct loader *loader, struct slot *slot, enum slot_state state, int pieces)
+{
+    slot->state = state;
+    slot->handed = 0;
+    slot->pieces = slot->left = pieces;
+    pthread_cond_broadcast(&loader->work);
+}
+
+/* Files are decoded by a device, if there are such; then all is mixed, if it is to be. A batch that stops the
+ * run is left as it is. */
 static void end_stage(struct loader *loader, struct slot *slot)
 {
-    bool mix = loader->mixes && slot->state == SLOT_FILLING && slot->bad_place == INT32_MAX;
-    slot->state = mix ? SLOT_MIXING : SLOT_READY;
+    bool good = slot->bad_place == INT32_MAX, filled = slot->state == SLOT_FILLING;
+    int pieces = good && filled && slot->undecoded ? undecoded_order(slot->undecoded) : 0;
     slot->rest.bytes = atomic_load(&slot->sending.used);
     slot->rest.shared = atomic_load(&slot->sending.shared);
-    if (!mix) return;
-    slot->pieces = 0;
-    slot->left = loader->pieces;
-    pthread_cond_broadcast(&loader->work);
+    if (pieces > 0) begin_stage(loader, slot, SLOT_DECODING, pieces);
+    else if (good && loader->mixes && slot->state != SLOT_MIXING)
+        begin_stage(loader, slot, SLOT_MIXING, loader->pieces);
+    else slot->state = SLOT_READY;
 }
 
 static void put_chunk(struct loader *loader, struct chunk chunk)
 {
     loader->busy--;
+    loader->decoding -= chunk.slot->state == SLOT_DECODING;
     chunk.slot->left -= chunk.count;
     if (chunk.slot->left == 0) end_stage(loader, chunk.slot);
     if (chunk.slot->left == 0 || loader->busy == 0) pthread_cond_signal(&loader->done);
@@ -568,6 +676,15 @@ static void release(const struct loader_options *options, void *memory, size_t b
         free(memory);
 }
 
+/* Each slot has its part of the room. */
+static void make_undecoded(const struct loader *loader, struct slot *slot, int i)
+{
+    const struct loader_decoder *decoder = &loader->options.decoder;
+    slot->room = (size_t)i * decoder->batch_bytes;
+    const struct undecoded_room room = {decoder->room + slot->room, decoder->batch_bytes};
+    slot->undecoded = undecoded_new(decoder->decoder, room, loader->share.count);
+}
+
 static enum status make_slots(struct loader *loader)
 {
     const struct loader_options *options = &loader->options;
@@ -580,12 +697,19 @@ static enum status make_slots(struct loader *loader)
             .count = loader->share.count, .h = options->h, .w = options->w, .mixed = loader->mixes,
         };
         if (options->leaves) batch->rest = &loader->slots[i].rest;
+        if (options->decoder.decoder) make_undecoded(loader, &loader->slots[i], i);
         if (loader->mixes) batch->targets = allocate(options, loader->targets_bytes);
         if (!batch->images || (loader->mixes && !batch->targets))
             return fail(FAILED, "no memory for %d batches of %zu bytes", loader->slot_count,
                         loader->batch_bytes);
     }
     return OK;
+}
+
+/* So many ahead, and the one in use. */
+static int slots_of(int prefetch)
+{
+    return prefetch + 1;
 }
 
 static enum status check_options(const struct loader_options *options)
@@ -622,7 +746,7 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     loader->filling = loader->next = loader->batches;      /* nothing, until loader_start */
     loader->chunk = loader->share.count / (2 * options->workers);
     loader->chunk = loader->chunk < 1 ? 1 : loader->chunk > CHUNK_MAX ? CHUNK_MAX : loader->chunk;
-    loader->slot_count = options->prefetch + 1;
+    loader->slot_count = slots_of(options->prefetch);
     loader->bad = memory_new((size_t)options->dataset->count / 8 + 1, 1);
     atomic_init(&loader->drop, false);
     pthread_mutex_init(&loader->lock, NULL);
@@ -672,6 +796,7 @@ void loader_close(struct loader *loader)
         if (loader->slots[i].batch.targets)
             release(&loader->options, loader->slots[i].batch.targets, loader->targets_bytes);
         free(loader->slots[i].batch.labels);
+        undecoded_free(loader->slots[i].undecoded);
     }
     pthread_cond_destroy(&loader->work);
     pthread_cond_destroy(&loader->done);
@@ -680,6 +805,11 @@ void loader_close(struct loader *loader)
     free(loader->workers);
     free(loader->bad);
     free(loader);
+}
+
+size_t loader_decoded_bytes(int prefetch, size_t batch_bytes)
+{
+    return (size_t)slots_of(prefetch) * batch_bytes;
 }
 
 int64_t loader_batches(const struct loader *loader) { return loader->batches; }

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/decoder.h"
 #include "base/dtype.h"
 #include "base/status.h"
 #include "data/augment.h"
@@ -31,6 +32,13 @@ struct loader_options {
     enum dtype dtype;
     bool leaves;                 /* the last steps are left to a device: batches are bytes, with `rest` */
     const struct kept_image *kept;   /* with `leaves`: [dataset->count], what lies on the device; NULL: nothing */
+    /* With `leaves`: who decodes plain JPEG files instead of workers; decoder NULL: nobody. */
+    struct loader_decoder {
+        const struct decoder *decoder;
+        double share;            /* of the images, drawn by (seed, epoch, index) */
+        uint8_t *room;           /* device memory: FINISH_DECODED begins here; loader_decoded_bytes of it */
+        size_t batch_bytes;      /* each batch's part of it; what does not fit, workers decode */
+    } decoder;
     int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */
     uint64_t seed;
     double timeout;              /* loader_next fails when no batch has come for so many seconds; 0: never */
@@ -84,6 +92,9 @@ enum status loader_open(const struct loader_options *options, struct loader **lo
 /* At any moment. Threads that do not come back from a read are left to the end of the process: the data set
  * that they read from is then held, and it, its cache and the loader stay in memory. */
 void loader_close(struct loader *loader);
+
+/* Room for decoded images, where so many batches are made ready ahead. */
+size_t loader_decoded_bytes(int prefetch, size_t batch_bytes);
 
 /* Batches of one epoch (training drops what is left over). */
 int64_t loader_batches(const struct loader *loader);

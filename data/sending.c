@@ -96,18 +96,36 @@ bool sending_put(struct sending *sending, int place, const struct cut *cut, cons
     return true;
 }
 
-bool sending_put_kept(struct sending *sending, int place, const struct cut *cut, const struct kept_image *kept,
-                      struct random *random)
+/* One that is there whole, or will be. */
+static bool put_whole(struct sending *sending, int place, const struct cut *cut, struct kept_image image,
+                      enum finish_place where, struct random *random)
 {
     int channels = sending->augment->channels;
     struct finish finish = augment_rest(cut, 0, 0);
     if (finish_shared_bytes(&finish, channels) > FINISH_SHARED_MOST) return false;
-    finish.place = FINISH_KEPT;
-    finish.at = kept->at;
-    finish.stride = (int64_t)kept->w * channels;
+    finish.place = where;
+    finish.at = image.at;
+    finish.stride = (int64_t)image.w * channels;
     finish.erased = augment_erased(sending->augment, sending->h, sending->w, random);
     put_record(sending, place, &finish);
     return true;
+}
+
+bool sending_put_kept(struct sending *sending, int place, const struct cut *cut, const struct kept_image *kept,
+                      struct random *random)
+{
+    return put_whole(sending, place, cut, *kept, FINISH_KEPT, random);
+}
+
+bool sending_put_decoded(struct sending *sending, int place, const struct cut *cut, int w,
+                         struct random *random)
+{
+    return put_whole(sending, place, cut, (struct kept_image){.w = w}, FINISH_DECODED, random);
+}
+
+void sending_decoded_at(struct sending *sending, int place, int64_t at)
+{
+    sending->records[place].at = at;
 }
 
 void sending_put_nothing(struct sending *sending, int place)

@@ -42,6 +42,11 @@ bool sending_put(struct sending *sending, int place, const struct cut *cut, cons
 bool sending_put_kept(struct sending *sending, int place, const struct cut *cut, const struct kept_image *kept,
                       struct random *random);
 
+/* And one of `w` pixels a row that is yet to be decoded there, whole; where it then lies in FINISH_DECODED. */
+bool sending_put_decoded(struct sending *sending, int place, const struct cut *cut, int w,
+                         struct random *random);
+void sending_decoded_at(struct sending *sending, int place, int64_t at);
+
 /* No image: zeros. */
 void sending_put_nothing(struct sending *sending, int place);
 

@@ -21,6 +21,8 @@ libdata_a_SOURCES = \
 	data/image_jpeg_write.c \
 	data/image_png.c \
 	data/image_png_plain.c \
+	data/jpeg_plain.c \
+	data/jpeg_plain.h \
 	data/listing.c \
 	data/listing.h \
 	data/listing_index.c \
@@ -41,6 +43,8 @@ libdata_a_SOURCES = \
 	data/sending.h \
 	data/tar.c \
 	data/tar.h \
+	data/undecoded.c \
+	data/undecoded.h \
 	data/warp.c \
 	data/warp.h \
 	data/whole.c \

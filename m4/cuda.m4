@@ -9,6 +9,9 @@ AC_DEFUN([AMPTRAIN_CUDA], [
     AC_ARG_WITH([cudnn],
         [AS_HELP_STRING([--with-cudnn=DIR], [cuDNN installed under DIR (default: as CUDA, or the system's)])],
         [], [with_cudnn=yes])
+    AC_ARG_WITH([nvjpeg],
+        [AS_HELP_STRING([--with-nvjpeg=DIR], [nvJPEG installed under DIR (default: as CUDA, or the system's)])],
+        [], [with_nvjpeg=yes])
     AC_ARG_WITH([cuda-arch],
         [AS_HELP_STRING([--with-cuda-arch=LIST],
             [compute capabilities to compile for, as 80,90 (default: 75,80,86,89,90 as far as nvcc
@@ -37,7 +40,10 @@ AC_DEFUN([AMPTRAIN_CUDA], [
     AC_SUBST([CUDA_LIBS])
     AC_SUBST([CUDA_GENCODE])
     AM_CONDITIONAL([HAVE_CUDA], [test -z "$cuda_trouble"])
-    AS_IF([test -z "$cuda_trouble"], [AMPTRAIN_CUPTI])
+    found_nvjpeg=no have_nvjpeg=no
+    AS_IF([test -z "$cuda_trouble"], [AMPTRAIN_CUPTI
+        AMPTRAIN_NVJPEG])
+    AM_CONDITIONAL([HAVE_NVJPEG], [test $have_nvjpeg = yes])
     AM_CONDITIONAL([HAVE_CUPTI], [test "$found_cupti" = yes])
 ])
 
@@ -121,6 +127,41 @@ return cudaFree(0) || cudnnCreate(&cudnn) || cublasLtCreate(&blas);
         CPPFLAGS=${amptrain_save%%|*} LIBS=${amptrain_save##*|}
         LDFLAGS=${amptrain_save#*|} LDFLAGS=${LDFLAGS%%|*}
     ])
+])
+
+# AMPTRAIN_NVJPEG: whether images can be decoded on the GPU. Adds to CUDA_CPPFLAGS, CUDA_LDFLAGS, CUDA_LIBS.
+AC_DEFUN([AMPTRAIN_NVJPEG], [
+    amptrain_cuda="$CUDA_CPPFLAGS|$CUDA_LDFLAGS"
+    AS_CASE([$with_nvjpeg], [yes|no], [],
+        [CUDA_CPPFLAGS="-I$with_nvjpeg/include $CUDA_CPPFLAGS"
+         AMPTRAIN_LIBRARY_FOLDER([CUDA_LDFLAGS], [$with_nvjpeg/lib64 $with_nvjpeg/lib], [nvjpeg])])
+    amptrain_save="$CPPFLAGS|$LDFLAGS|$LIBS"
+    CPPFLAGS="$CPPFLAGS $CUDA_CPPFLAGS" LDFLAGS="$LDFLAGS $CUDA_LDFLAGS" LIBS="-lnvjpeg $CUDA_LIBS $LIBS"
+    AC_MSG_CHECKING([for nvJPEG])
+    AS_IF([test "$with_nvjpeg" != no],
+        [AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <nvjpeg.h>]], [[
+nvjpegHandle_t handle;
+unsigned engines, cores;
+return nvjpegCreateExV2(NVJPEG_BACKEND_HARDWARE, 0, 0, 0, &handle) ||
+       nvjpegGetHardwareDecoderInfo(handle, &engines, &cores);]])],
+            [have_nvjpeg=yes])])
+    AC_MSG_RESULT([$have_nvjpeg])
+    AS_IF([test $have_nvjpeg = yes], [
+        AMPTRAIN_EXPAND([nvjpeg_major], [nvjpeg.h], [NVJPEG_VER_MAJOR])
+        AMPTRAIN_EXPAND([nvjpeg_minor], [nvjpeg.h], [NVJPEG_VER_MINOR])
+        AMPTRAIN_EXPAND([nvjpeg_patch], [nvjpeg.h], [NVJPEG_VER_PATCH])
+        found_nvjpeg=$nvjpeg_major.$nvjpeg_minor.$nvjpeg_patch
+        AC_DEFINE([HAVE_NVJPEG], [1], [Whether JPEG images can be decoded on the GPU.])
+        CUDA_LIBS="-lnvjpeg $CUDA_LIBS"
+    ], [
+        AS_CASE([$with_nvjpeg], [yes|no], [],
+            [AC_MSG_ERROR([--with-nvjpeg was given, but nvJPEG of CUDA 11.8 or later is not in $with_nvjpeg])])
+        AS_IF([test "$with_nvjpeg" != no],
+            [found_nvjpeg="no (NVIDIA's package is libnvjpeg-dev, with CUDA's version behind)"])
+        CUDA_CPPFLAGS=${amptrain_cuda%%|*} CUDA_LDFLAGS=${amptrain_cuda#*|}
+    ])
+    CPPFLAGS=${amptrain_save%%|*} LIBS=${amptrain_save##*|}
+    LDFLAGS=${amptrain_save#*|} LDFLAGS=${LDFLAGS%%|*}
 ])
 
 # AMPTRAIN_CUPTI: whether bench/cuda_trace.so can be built.

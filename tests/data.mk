@@ -40,3 +40,7 @@ tests_test_listing_LDADD = libdata.a libbase.a -lcmocka
 check_PROGRAMS += tests/test_order
 tests_test_order_SOURCES = tests/test_order.c
 tests_test_order_LDADD = libdata.a libbase.a -lcmocka
+
+check_PROGRAMS += tests/test_jpeg_plain
+tests_test_jpeg_plain_SOURCES = tests/test_jpeg_plain.c tests/data_case.c tests/data_case.h
+tests_test_jpeg_plain_LDADD = libdata.a libbase.a -lcmocka

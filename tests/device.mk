@@ -9,3 +9,7 @@ tests_test_tuning_LDADD = libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
 else
 EXTRA_DIST += tests/test_tuning.c
 endif
+
+check_PROGRAMS += tests/test_jpeg
+tests_test_jpeg_SOURCES = tests/test_jpeg.c tests/data_case.c tests/data_case.h tests/rounds.h
+tests_test_jpeg_LDADD = libdata.a libdevice.a libbase.a $(CUDA_LIBS) -lcmocka

@@ -44,6 +44,10 @@ else
     skip "... which a GPU has not for images of many sizes" "this build has no CUDA code"
 fi
 
+refused() { "$AMPTRAIN" plan -c pictures.ini -s loader.decode=gpu 2>said; status=$?; cat said
+    grep -q "loader.decode: 'gpu' is not possible: " said && return $status; }
+exits "decoding on a GPU that is not used" 2 refused
+
 # Broken files, one of them for validation: named and listed, once, however often they are met.
 cp -r pictures broken
 cp -r pictures judged

@@ -168,8 +168,6 @@ static void bad_values(void **state)
 static void values_of_later_versions(void **state)
 {
     (void)state;
-    expect_refused("[loader]\ndecode = gpu\n",
-                   "loader.decode: gpu is not in this version (what is: auto, cpu)", 1);
     expect_refused("[parallel]\ngpus = 2\n", "parallel.gpus: 2 is not in this version", 1);
     expect_refused("[train]\nsync_bn = yes\n", "train.sync_bn: yes is not in this version", 1);
     struct settings settings = load_text("[loader]\ndecode=cpu\ncache=none\n[augment]\nmixup=0.0\njitter=\n"
@@ -208,7 +206,7 @@ static void overrides_refused(void **state)
     expect_override_refused("optimizer.lr=x", "-s optimizer.lr=x: must be a number");
     expect_override_refused("run.name=a\nb", "control character");
     expect_override_refused("run.name=a ;b", "would begin a comment");
-    expect_override_refused("loader.decode=gpu", "not in this version");
+    expect_override_refused("train.sync_bn=yes", "not in this version");
 }
 
 static void given_or_not(void **state)

@@ -2,6 +2,7 @@ libbase_a_SOURCES = \
 	src/base/anywhere.h \
 	src/base/crc32c.c \
 	src/base/crc32c.h \
+	src/base/decoder.h \
 	src/base/dtype.c \
 	src/base/dtype.h \
 	src/base/field.c \

@@ -10,6 +10,13 @@
 #include "device/cuda_memory.h"
 #include "device/cuda_tuning.h"
 
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+#ifdef HAVE_NVJPEG
+#include "device/cuda_jpeg.h"
+#endif
+
 /* Computing, side work; what a step moves to the host, and back; batches. */
 #define CUDA_LANES 5
 #define COMPUTE_LANES 2
@@ -195,6 +202,9 @@ static void cuda_libraries(struct text *out)
     cuda_version_text(runtime, runtime_text);
     size_t cudnn = cudnnGetVersion();
     text_add(out, "CUDA runtime %s, cuDNN %zu.%zu.%zu", runtime_text, cudnn / 10000, cudnn / 100 % 100, cudnn % 100);
+#ifdef HAVE_NVJPEG
+    cuda_jpeg_library(out);
+#endif
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
         cuda_version_text(driver, driver_text);
         text_add(out, ", driver for CUDA %s", driver_text);
@@ -479,4 +489,7 @@ const struct device_backend cuda_backend = {
     .choose = choices_add,
     .stream = cuda_stream,
     .memory_info = cuda_memory_info,
+#ifdef HAVE_NVJPEG
+    .jpeg = &cuda_jpeg,
+#endif
 };

@@ -10,6 +10,7 @@
 #include "base/text.h"
 
 struct device;
+struct jpeg_backend;
 struct recording;
 
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
@@ -66,6 +67,7 @@ struct device_backend {
     /* Fills in what an allocator of this device's memory needs; it serves until the device is closed. NULL
      * where allocate is all there is to have. */
     void (*physical)(struct device *device, struct physical *physical);
+    const struct jpeg_backend *jpeg;      /* jpeg.h; NULL where the device decodes no images */
 };
 
 /* What every device struct begins with. */

@@ -10,9 +10,18 @@ cuda_device_sources = \
 libdevice_a_SOURCES = \
 	src/device/cpu.c \
 	src/device/device.c \
-	src/device/device.h
+	src/device/device.h \
+	src/device/jpeg.h
 if HAVE_CUDA
 libdevice_a_SOURCES += $(cuda_device_sources)
 else
 EXTRA_DIST += $(cuda_device_sources)
+endif
+cuda_jpeg_sources = \
+	src/device/cuda_jpeg.c \
+	src/device/cuda_jpeg.h
+if HAVE_NVJPEG
+libdevice_a_SOURCES += $(cuda_jpeg_sources)
+else
+EXTRA_DIST += $(cuda_jpeg_sources)
 endif

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/watch.h"
 #include "kernels/images.h"
+#include "train/decoding.h"
 
 /* Images to be kept go to the device in pieces of about this many bytes. */
 #define PIECE ((size_t)16 << 20)
@@ -19,6 +20,7 @@ struct finisher {
     enum dtype dtype;
     int channels;
     uint8_t *sent, *kept;              /* device memory: a batch's bytes; images of all data sets */
+    uint8_t *decoded;                  /* likewise: where decoding_of's room begins */
     size_t sent_bytes, kept_bytes;
     void *table;                       /* device memory: augment_table's bits */
     struct kept_image *index[2];       /* of each data set opened, [count]; NULL: nothing of it is kept */
@@ -40,7 +42,7 @@ int64_t finisher_bytes(const struct setup *setup)
 {
     if (setup_device_kind(setup) != DEVICE_CUDA) return 0;
     int64_t kept = setup->finisher ? (int64_t)setup->finisher->kept_bytes : setup_device_cache(setup);
-    return (int64_t)(sent_bytes(setup) + TABLE_BYTES) + kept;
+    return (int64_t)(sent_bytes(setup) + TABLE_BYTES) + kept + decoding_bytes(setup);
 }
 
 /* Images on their way to the device, to be kept there. */
@@ -162,6 +164,8 @@ enum status finisher_open(struct setup *setup, bool keeps)
         .kept_bytes = keeps ? (size_t)setup_device_cache(setup) : 0,
     };
     setup->finisher = finisher;      /* closing the setup closes it, half-built or not */
+    if (keeps) TRY(decoding_open(setup));
+    finisher->decoded = decoding_of(setup).room;
     return make(finisher, setup);
 }
 
@@ -192,7 +196,11 @@ static enum status make_images(void *context, const void *images, int lane, void
     const struct device_backend *backend = device->backend;
     const struct images_job job = {
         .images = (const struct finish *)finisher->sent,
-        .places = {[FINISH_SENT] = finisher->sent, [FINISH_KEPT] = finisher->kept},
+        .places = {
+            [FINISH_SENT] = finisher->sent,
+            [FINISH_KEPT] = finisher->kept,
+            [FINISH_DECODED] = finisher->decoded,
+        },
         .table = finisher->table,
         .dtype = finisher->dtype,
         .count = rest->count,

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "device/device.h"
 #include "train/checkpoint.h"
+#include "train/decoding.h"
 #include "train/finisher.h"
 #include "train/signals.h"
 #include "train/weights.h"
@@ -34,6 +35,7 @@ enum status setup_open(struct settings *settings, const char *file, unsigned wha
     if (status == OK) status = setup_network(setup);
     if (status == OK) status = setup_numbers(setup);
     if (status == OK) status = setup_check_cache(setup);
+    if (status == OK) status = decoding_check(setup);
     if (status != OK) setup_close(setup);
     return status;
 }
@@ -41,6 +43,7 @@ enum status setup_open(struct settings *settings, const char *file, unsigned wha
 void setup_close(struct setup *setup)
 {
     finisher_close(setup);
+    decoding_close(setup);
     supply_host_close(setup->device, setup->pinned);
     supply_close(setup->device, setup->cache);
     device_close(setup->device);
@@ -96,16 +99,19 @@ int64_t setup_limit(const struct setup *setup)
     return limit == 0 || (setup->left > 0 && setup->left < limit) ? setup->left : limit;
 }
 
-/* One thread for every processor that this process may use: decoding and computing take turns. */
-static int workers_of(const struct settings *settings)
+int setup_processors(void)
 {
-    if (settings->loader.workers > 0) return (int)settings->loader.workers;
     cpu_set_t cpus;
     int count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
     return count > 0 ? count : 1;
 }
 
-/* Where the host runs ahead of the device, two batches are out at once, and a third should be coming. */
+/* One thread for every processor: decoding and computing take turns. */
+static int workers_of(const struct settings *settings)
+{
+    return settings->loader.workers > 0 ? (int)settings->loader.workers : setup_processors();
+}
+
 #define PREFETCH_AHEAD 4
 
 static void *pinned_allocate(void *device, size_t bytes)
@@ -119,8 +125,16 @@ static void pinned_release(void *device, void *memory, size_t bytes)
     device_host_release(device, memory, bytes);
 }
 
-enum status setup_loader(const struct setup *setup, const struct images *images, bool training,
-                         struct loader **loader)
+/* Where the host runs ahead of the device, two batches are out at once, and a third should be coming. */
+int setup_prefetch(const struct setup *setup)
+{
+    int prefetch = (int)setup->settings->loader.prefetch;
+    bool ahead = setup_device_kind(setup) == DEVICE_CUDA;
+    return ahead && prefetch < PREFETCH_AHEAD ? PREFETCH_AHEAD : prefetch;
+}
+
+static struct loader_options loader_options(const struct setup *setup, const struct images *images,
+                                            bool training)
 {
     const struct settings *settings = setup->settings;
     struct loader_options options = {
@@ -141,7 +155,7 @@ enum status setup_loader(const struct setup *setup, const struct images *images,
         .leaves = setup->finisher != NULL,
         .kept = finisher_kept(setup, images->dataset),
         .workers = workers_of(settings),
-        .prefetch = (int)settings->loader.prefetch,
+        .prefetch = setup_prefetch(setup),
         .seed = (uint64_t)settings->run.seed,
         .timeout = settings->loader.timeout,
         .stop = signals_stop,
@@ -154,8 +168,25 @@ enum status setup_loader(const struct setup *setup, const struct images *images,
         options.allocate = pinned_allocate;
         options.release = pinned_release;
         options.memory_context = setup->device;
-        options.prefetch = options.prefetch < PREFETCH_AHEAD ? PREFETCH_AHEAD : options.prefetch;
     }
+    if (training && !images->cache) options.decoder = decoding_of(setup);
+    if (options.decoder.decoder) options.workers += options.decoder.decoder->callers;
+    return options;
+}
+
+enum status setup_loader(const struct setup *setup, const struct images *images, bool training,
+                         struct loader **loader)
+{
+    struct loader_options options = loader_options(setup, images, training);
+    return loader_open(&options, loader);
+}
+
+enum status setup_measured_loader(const struct setup *setup, struct loader **loader)
+{
+    struct loader_options options = loader_options(setup, &setup->train, true);
+    options.bad_image = NULL;
+    options.stop_on_error = false;
+    options.workers = setup_processors() + options.decoder.decoder->callers;
     return loader_open(&options, loader);
 }
 

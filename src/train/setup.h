@@ -61,6 +61,7 @@ struct setup {
     struct device *device;            /* NULL until setup_device */
     struct cache *cache;              /* of the device's memory; NULL: it has none */
     struct pinned *pinned;            /* of host memory for copies */
+    struct decoding *decoding;        /* by the device; NULL: workers decode all images */
     struct finisher *finisher;        /* of images, on the device; NULL: loaders do it */
     int64_t left;                     /* the device turned out to have no more than this for the run; 0: not known */
 };
@@ -88,6 +89,19 @@ void setup_open_caches(struct setup *setup);
 
 /* What images kept on the device for later epochs, as loader.cache says, take of its memory; 0: none are. */
 int64_t setup_device_cache(const struct setup *setup);
+
+/* The most that decoded images may take of the host's memory, as loader.cache_limit says. */
+size_t setup_cache_limit(const struct setup *setup);
+
+/* Batches that loaders make ready ahead. */
+int setup_prefetch(const struct setup *setup);
+
+/* Processors that this process may use. */
+int setup_processors(void);
+
+/* A loader of training images for timing, whatever loader.workers says, which reports no bad ones. Where a
+ * device decodes. */
+enum status setup_measured_loader(const struct setup *setup, struct loader **loader);
 
 /* A loader over images; evaluation is in file order. What cannot be used is added to setup->bad. */
 enum status setup_loader(const struct setup *setup, const struct images *images, bool training,

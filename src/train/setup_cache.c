@@ -88,6 +88,11 @@ int64_t setup_device_cache(const struct setup *setup)
     return unasked && settings->loader.cache_limit == 0 && bytes > most ? 0 : bytes;
 }
 
+size_t setup_cache_limit(const struct setup *setup)
+{
+    return limit_of(setup->settings);
+}
+
 /* The CPU's memory is the host's. What lies in memory as it is, is not kept twice. */
 void setup_open_caches(struct setup *setup)
 {
@@ -97,7 +102,8 @@ void setup_open_caches(struct setup *setup)
         if (setup->opened[i].decoded) images += images_of(setup, &setup->opened[i]);
     size_t limit = images > 0 ? limit_of(setup->settings) : 0;
     for (int i = 0; i < 2; i++)
-        if (setup->opened[i].decoded) open_cache(setup, (enum split)i, limit, images);
+        if (setup->opened[i].decoded && !(setup->decoding && &setup->opened[i] == setup->train.dataset))
+            open_cache(setup, (enum split)i, limit, images);
     if (setup->train.dataset) setup->train.cache = setup->caches[setup->train.dataset - setup->opened];
     if (setup->val.dataset) setup->val.cache = setup->caches[setup->val.dataset - setup->opened];
 }

@@ -9,6 +9,8 @@ libtrain_a_SOURCES = \
 	src/train/checksum.h \
 	src/train/clock.c \
 	src/train/clock.h \
+	src/train/decoding.c \
+	src/train/decoding.h \
 	src/train/durable.c \
 	src/train/durable.h \
 	src/train/evaluate.c \

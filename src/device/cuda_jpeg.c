@@ -1,0 +1,381 @@
+#include "device/cuda_jpeg.h"
+
+#include <nvjpeg.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "device/cuda.h"
+#include "device/cuda_tuning.h"
+
+/* What one caller has while it decodes. */
+struct seat {
+    bool taken;
+    nvjpegJpegState_t state;
+    cudaStream_t stream;
+    cudaEvent_t done;          /* whoever waits for it sleeps */
+    const unsigned char **bytes;
+    size_t *counts;
+    nvjpegImage_t *images;
+    int *places;               /* of what is decoded among what was asked for */
+    int initialised;           /* images that the state is ready for */
+};
+
+struct cuda_decoder {
+    struct device *device;
+    struct jpeg_bounds bounds;
+    nvjpegHandle_t library;
+    int engines;
+    pthread_mutex_t lock;      /* over the rest */
+    pthread_cond_t left;       /* a seat was left */
+    struct seat *seats;
+    struct piece *pieces;      /* memory that the library holds */
+    bool closed;               /* to further wishes for memory */
+};
+
+/* What the library asked for. Releasing needs the size. */
+struct piece {
+    struct piece *next;
+    void *memory;
+    size_t bytes;
+    bool host;
+};
+
+static const char *reason_of(nvjpegStatus_t status)
+{
+    switch (status) {
+    case NVJPEG_STATUS_SUCCESS: return "no error";
+    case NVJPEG_STATUS_NOT_INITIALIZED: return "not initialised";
+    case NVJPEG_STATUS_INVALID_PARAMETER: return "a wrong parameter";
+    case NVJPEG_STATUS_BAD_JPEG: return "a broken image";
+    case NVJPEG_STATUS_JPEG_NOT_SUPPORTED: return "an image of a kind it does not know";
+    case NVJPEG_STATUS_ALLOCATOR_FAILURE: return "no memory";
+    case NVJPEG_STATUS_EXECUTION_FAILED: return "the GPU failed";
+    case NVJPEG_STATUS_ARCH_MISMATCH: return "not for this GPU";
+    case NVJPEG_STATUS_INTERNAL_ERROR: return "an internal error";
+    case NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED: return "not in this version";
+    case NVJPEG_STATUS_INCOMPLETE_BITSTREAM: return "an image that ends too early";
+    }
+    return "an unknown error";
+}
+
+static bool jpeg_good(nvjpegStatus_t status, const char *trying, struct reason *reason)
+{
+    return status == NVJPEG_STATUS_SUCCESS || because(reason, "nvJPEG, %s: %s", trying, reason_of(status));
+}
+
+static bool cuda_good(cudaError_t error, const char *trying, struct reason *reason)
+{
+    return error == cudaSuccess || because(reason, "CUDA, %s: %s", trying, cudaGetErrorString(error));
+}
+
+/* Memory: the library's wishes are granted while it is opened, and no longer */
+
+static int take_memory(struct cuda_decoder *decoder, void **memory, size_t bytes, bool host)
+{
+    pthread_mutex_lock(&decoder->lock);
+    void *taken = NULL;
+    if (!decoder->closed)
+        taken = host ? decoder->device->backend->host_allocate(decoder->device, bytes)
+                     : device_allocate(decoder->device, bytes, "decoding of JPEG images");
+    if (taken) {
+        struct piece *piece = memory_new(1, sizeof *piece);
+        *piece = (struct piece){decoder->pieces, taken, bytes, host};
+        decoder->pieces = piece;
+        *memory = taken;
+    }
+    pthread_mutex_unlock(&decoder->lock);
+    return taken ? 0 : 1;
+}
+
+static int give_memory(struct cuda_decoder *decoder, void *memory)
+{
+    pthread_mutex_lock(&decoder->lock);
+    struct piece **at = &decoder->pieces;
+    while (*at && (*at)->memory != memory) at = &(*at)->next;
+    struct piece *piece = *at;
+    if (piece) {
+        *at = piece->next;
+        if (piece->host) decoder->device->backend->host_release(decoder->device, memory, piece->bytes);
+        else device_release(decoder->device, memory, piece->bytes);
+        free(piece);
+    }
+    pthread_mutex_unlock(&decoder->lock);
+    return piece || !memory ? 0 : 1;
+}
+
+static int take_device(void *decoder, void **memory, size_t bytes, cudaStream_t stream)
+{
+    (void)stream;
+    return take_memory(decoder, memory, bytes, false);
+}
+
+static int take_host(void *decoder, void **memory, size_t bytes, cudaStream_t stream)
+{
+    (void)stream;
+    return take_memory(decoder, memory, bytes, true);
+}
+
+static int give(void *decoder, void *memory, size_t bytes, cudaStream_t stream)
+{
+    (void)bytes;
+    if (stream) cudaStreamSynchronize(stream);
+    return give_memory(decoder, memory);
+}
+
+/* Seats */
+
+/* A stream, and an event that sleeps. */
+static bool lane_open(struct seat *seat, struct reason *reason)
+{
+    int least, greatest;
+    return cuda_good(cudaDeviceGetStreamPriorityRange(&least, &greatest), "reading priorities", reason) &&
+           cuda_good(cudaStreamCreateWithPriority(&seat->stream, cudaStreamNonBlocking, greatest),
+                     "creating a stream", reason) &&
+           cuda_good(cudaEventCreateWithFlags(&seat->done, cudaEventBlockingSync | cudaEventDisableTiming),
+                     "creating an event", reason);
+}
+
+static bool seat_open(struct cuda_decoder *decoder, struct seat *seat, struct reason *reason)
+{
+    const struct jpeg_bounds *bounds = &decoder->bounds;
+    size_t count = (size_t)bounds->images;
+    seat->bytes = memory_new(count, sizeof *seat->bytes);
+    seat->counts = memory_new(count, sizeof *seat->counts);
+    seat->images = memory_new(count, sizeof *seat->images);
+    seat->places = memory_new(count, sizeof *seat->places);
+    nvjpegHandle_t library = decoder->library;
+    if (!lane_open(seat, reason) ||
+        !jpeg_good(nvjpegJpegStateCreate(library, &seat->state), "making a decoder", reason) ||
+        !jpeg_good(nvjpegDecodeBatchedInitialize(library, seat->state, bounds->images, 1, NVJPEG_OUTPUT_RGBI),
+                   "readying a decoder", reason) ||
+        !jpeg_good(nvjpegDecodeBatchedPreAllocate(library, seat->state, bounds->images, bounds->w, bounds->h,
+                                                  NVJPEG_CSS_444, NVJPEG_OUTPUT_RGBI),
+                   "taking memory for a decoder", reason))
+        return false;
+    seat->initialised = bounds->images;
+    return true;
+}
+
+static void seat_close(struct seat *seat)
+{
+    if (seat->stream) cudaStreamSynchronize(seat->stream);
+    if (seat->state) nvjpegJpegStateDestroy(seat->state);
+    if (seat->done) cudaEventDestroy(seat->done);
+    if (seat->stream) cudaStreamDestroy(seat->stream);
+    free(seat->bytes);
+    free(seat->counts);
+    free(seat->images);
+    free(seat->places);
+}
+
+static struct seat *seat_take(struct cuda_decoder *decoder)
+{
+    struct seat *found = NULL;
+    pthread_mutex_lock(&decoder->lock);
+    for (;;) {
+        for (int i = 0; i < decoder->bounds.callers && !found; i++)
+            if (!decoder->seats[i].taken) found = &decoder->seats[i];
+        if (found) break;
+        pthread_cond_wait(&decoder->left, &decoder->lock);
+    }
+    found->taken = true;
+    pthread_mutex_unlock(&decoder->lock);
+    return found;
+}
+
+static void seat_leave(struct cuda_decoder *decoder, struct seat *seat)
+{
+    pthread_mutex_lock(&decoder->lock);
+    seat->taken = false;
+    pthread_cond_signal(&decoder->left);
+    pthread_mutex_unlock(&decoder->lock);
+}
+
+/* Decoding */
+
+static bool seat_initialise(struct cuda_decoder *decoder, struct seat *seat, int count)
+{
+    if (seat->initialised == count) return true;
+    seat->initialised = 0;
+    if (nvjpegDecodeBatchedInitialize(decoder->library, seat->state, count, 1, NVJPEG_OUTPUT_RGBI) !=
+        NVJPEG_STATUS_SUCCESS)
+        return false;
+    seat->initialised = count;
+    return true;
+}
+
+/* So many of the seat's images, from `first` on: all or none. */
+static bool decode_all(struct cuda_decoder *decoder, struct seat *seat, int first, int count)
+{
+    if (!seat_initialise(decoder, seat, count)) return false;
+    nvjpegStatus_t status = nvjpegDecodeBatched(decoder->library, seat->state, seat->bytes + first,
+                                                seat->counts + first, seat->images + first, seat->stream);
+    bool queued = cudaEventRecord(seat->done, seat->stream) == cudaSuccess;
+    bool passed = queued && cudaEventSynchronize(seat->done) == cudaSuccess;
+    if (status == NVJPEG_STATUS_SUCCESS && passed) return true;
+    seat->initialised = 0;               /* "if the batch decoding fails", as nvJPEG's manual asks */
+    return false;
+}
+
+static bool fits(const struct cuda_decoder *decoder, const struct decoder_image *image)
+{
+    return image->h <= decoder->bounds.h && image->w <= decoder->bounds.w;
+}
+
+/* Lists what can be decoded; how many. */
+static int seat_fill(struct cuda_decoder *decoder, struct seat *seat, struct decoder_image *images, int count)
+{
+    int filled = 0;
+    for (int i = 0; i < count; i++) {
+        images[i].good = false;
+        if (!fits(decoder, &images[i])) continue;
+        seat->bytes[filled] = images[i].bytes;
+        seat->counts[filled] = images[i].count;
+        seat->images[filled] = (nvjpegImage_t){.channel = {images[i].to}, .pitch = {3 * (size_t)images[i].w}};
+        seat->places[filled++] = i;
+    }
+    return filled;
+}
+
+/* Where something is wrong with one of them, each for itself tells which. */
+static void decode_up_to_bound(struct cuda_decoder *decoder, struct seat *seat, struct decoder_image *images,
+                               int count)
+{
+    int filled = seat_fill(decoder, seat, images, count);
+    if (filled == 0) return;
+    bool all = decode_all(decoder, seat, 0, filled);
+    for (int i = 0; i < filled; i++)
+        images[seat->places[i]].good = all || (filled > 1 && decode_all(decoder, seat, i, 1));
+}
+
+static void cuda_jpeg_decode(void *context, struct decoder_image *images, int count)
+{
+    struct cuda_decoder *decoder = context;
+    struct seat *seat = seat_take(decoder);
+    cudaSetDevice(decoder->device->index);
+    for (int i = 0; i < count; i += decoder->bounds.images) {
+        int rest = count - i, most = decoder->bounds.images;
+        decode_up_to_bound(decoder, seat, images + i, rest < most ? rest : most);
+    }
+    seat_leave(decoder, seat);
+}
+
+/* Opening */
+
+/* Arithmetic units could decode, too, but they have the step to do. */
+static bool library_open(struct cuda_decoder *decoder, struct reason *reason)
+{
+    nvjpegDevAllocatorV2_t on_device = {take_device, give, decoder};
+    nvjpegPinnedAllocatorV2_t on_host = {take_host, give, decoder};
+    nvjpegStatus_t status =
+        nvjpegCreateExV2(NVJPEG_BACKEND_HARDWARE, &on_device, &on_host, NVJPEG_FLAGS_DEFAULT,
+                         &decoder->library);
+    unsigned engines = 0, cores = 0;
+    if (status != NVJPEG_STATUS_SUCCESS) decoder->library = NULL;
+    if (!jpeg_good(status, "looking for engines that decode", reason) ||
+        !jpeg_good(nvjpegGetHardwareDecoderInfo(decoder->library, &engines, &cores), "counting engines",
+                   reason))
+        return false;
+    decoder->engines = (int)(engines * cores);
+    return decoder->engines > 0 || because(reason, "no engines that decode");
+}
+
+static void decoder_free(struct cuda_decoder *decoder)
+{
+    for (int i = 0; i < decoder->bounds.callers; i++) seat_close(&decoder->seats[i]);
+    if (decoder->library) nvjpegDestroy(decoder->library);
+    while (decoder->pieces) give_memory(decoder, decoder->pieces->memory);
+    pthread_cond_destroy(&decoder->left);
+    pthread_mutex_destroy(&decoder->lock);
+    free(decoder->seats);
+    free(decoder);
+}
+
+static void cuda_jpeg_close(struct decoder *decoder)
+{
+    if (decoder->context) decoder_free(decoder->context);
+    *decoder = (struct decoder){0};
+}
+
+static bool cuda_jpeg_open(struct device *device, const struct jpeg_bounds *bounds, struct decoder *result,
+                           struct reason *reason)
+{
+    struct reason why;
+    struct cuda_decoder *decoder = memory_new(1, sizeof *decoder);
+    *decoder = (struct cuda_decoder){.device = device, .bounds = *bounds};
+    decoder->seats = memory_new((size_t)bounds->callers, sizeof *decoder->seats);
+    pthread_mutex_init(&decoder->lock, NULL);
+    pthread_cond_init(&decoder->left, NULL);
+    bool good = library_open(decoder, &why);
+    for (int i = 0; i < bounds->callers && good; i++) good = seat_open(decoder, &decoder->seats[i], &why);
+    if (!good) {
+        decoder_free(decoder);
+        return because(reason, "%s: %.180s", cuda_facts(device)->name, why.text);
+    }
+    decoder->closed = true;
+    *result = (struct decoder){
+        .context = decoder,
+        .engines = decoder->engines,
+        .callers = bounds->callers,
+        .images = bounds->images,
+        .h = bounds->h,
+        .w = bounds->w,
+        .decode = cuda_jpeg_decode,
+    };
+    return true;
+}
+
+/* Choices */
+
+void cuda_jpeg_library(struct text *out)
+{
+    int major = 0, minor = 0, patch = 0;
+    nvjpegGetProperty(MAJOR_VERSION, &major);
+    nvjpegGetProperty(MINOR_VERSION, &minor);
+    nvjpegGetProperty(PATCH_LEVEL, &patch);
+    text_add(out, ", nvJPEG %d.%d.%d", major, minor, patch);
+}
+
+/* What the file knows a choice by; the caller frees it. */
+static char *key_new(const struct device *device, const char *what, const char *facts)
+{
+    struct text key = {0};
+    text_add(&key, "%s", cuda_facts(device)->name);
+    cuda_jpeg_library(&key);
+    text_add(&key, ", %s, %s", what, facts);
+    return key.data;
+}
+
+static char *jpeg_chosen(struct device *device, const char *what, const char *facts)
+{
+    char *choice = cuda_choice(device, what);
+    if (choice || !facts) return choice;
+    char *key = key_new(device, what, facts);
+    struct tuning *tuning = tuning_open();
+    const char *remembered = tuning_find(tuning, key);
+    if (remembered) choice = text_copy(remembered);
+    tuning_close(tuning);
+    free(key);
+    return choice;
+}
+
+static void jpeg_choose(struct device *device, const char *what, const char *facts, const char *choice)
+{
+    cuda_choose(device, what, choice);
+    if (!facts) return;
+    char *key = key_new(device, what, facts);
+    struct tuning *tuning = tuning_open();
+    const char *remembered = tuning_find(tuning, key);
+    if (!remembered || strcmp(remembered, choice) != 0) tuning_set(tuning, key, choice);
+    tuning_close(tuning);
+    free(key);
+}
+
+const struct jpeg_backend cuda_jpeg = {
+    .open = cuda_jpeg_open,
+    .close = cuda_jpeg_close,
+    .chosen = jpeg_chosen,
+    .choose = jpeg_choose,
+};
