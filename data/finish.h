@@ -55,22 +55,26 @@ ANYWHERE int finish_erases(const struct finish *finish, int y, int x)
     return y >= box->y && y < box->y + box->h && x >= box->x && x < box->x + box->w;
 }
 
-/* On a device a group of threads makes FINISH_ROWS rows of an image, FINISH_TOGETHER at a time, with the weights for
- * them and those rows' sums down the columns in memory that they share. */
-#define FINISH_ROWS 16
-#define FINISH_TOGETHER 2
-#define FINISH_SHARED_MOST (47 << 10)
+/* On a device a group of threads makes a tile of FINISH_ROWS x FINISH_COLUMNS of an image, FINISH_TOGETHER rows at a
+ * time, with the weights for it and those rows' sums down the columns in memory that the threads share. */
+#define FINISH_ROWS 32
+#define FINISH_COLUMNS 32
+#define FINISH_TOGETHER 8
+#define FINISH_SHARED_MOST (40 << 10)
 
-/* What an image takes of that; one that takes more than there is must not be left to be resized. */
+/* The most sums that one row of a tile is made of. */
+ANYWHERE int64_t finish_sums(int size, int target, int c)
+{
+    return c * (((FINISH_COLUMNS - 1) * (int64_t)size + resample_width(size, target)) / target + 2);
+}
+
+/* What an image takes of the shared memory; one that takes more than there is must not be left to be resized. */
 ANYWHERE int64_t finish_shared_bytes(const struct finish *finish, int c)
 {
-    struct reach seen = finish_seen(finish->window.x, finish->window.w, finish->w);
-    if (!finish_resizes(finish) || seen.low == seen.high) return 0;
-    struct reach reach = finish_reach(finish->from.w, finish->w, seen);
-    int64_t across = (int64_t)(seen.high - seen.low) * (resample_most(finish->from.w, finish->w) + 2);
+    if (!finish_resizes(finish)) return 0;
+    int64_t across = FINISH_COLUMNS * (int64_t)(resample_most(finish->from.w, finish->w) + 2);
     int64_t down = FINISH_ROWS * (int64_t)(resample_most(finish->from.h, finish->h) + 2);
-    int64_t sums = FINISH_TOGETHER * (int64_t)(reach.high - reach.low) * c;
-    return 4 * (across + down + sums);
+    return 4 * (across + down + FINISH_TOGETHER * finish_sums(finish->from.w, finish->w, c));
 }
 
 #endif

@@ -60,14 +60,12 @@ ANYWHERE void resample_weights(int size, int target, int i, struct reach pixels,
 ANYWHERE float resample_down(const uint8_t *from, int64_t stride, const float *weight, int count)
 {
     float sum = rounded_product(weight[0], (float)from[0]);
-    for (int k = 1; k + 1 < count; k += 2) {
-        float a = rounded_product(weight[k], (float)from[k * stride]);
-        float b = rounded_product(weight[k + 1], (float)from[(k + 1) * stride]);
+    int k = 1;
+    for (from += stride; k + 1 < count; k += 2, from += 2 * stride) {
+        float a = rounded_product(weight[k], (float)from[0]), b = rounded_product(weight[k + 1], (float)from[stride]);
         sum = rounded_sum(sum, rounded_sum(a, b));
     }
-    if (count > 1 && count % 2 == 0)
-        sum = rounded_sum(sum, rounded_product(weight[count - 1], (float)from[(count - 1) * stride]));
-    return sum;
+    return k < count ? rounded_sum(sum, rounded_product(weight[k], (float)from[0])) : sum;
 }
 
 /* The weighted sum of `count` such sums, c numbers apart, rounded to a byte. */

@@ -1,128 +1,157 @@
-/* images.cu: finishes images: a block makes a band of rows of one of them. A resized row is made from its sums
- * down the columns, which the block shares. Operations and their order are those of data/resample.h, so the bits
- * are the CPU's. */
+/* images.cu: finishes images: a block makes a tile of one of them, each of its warps a row at a time. A resized row is
+ * made from its sums down the columns, which lie in shared memory. Operations and their order are those of
+ * data/resample.h, so the bits are the CPU's. */
 #include "kernels/cuda.cuh"
 
 extern "C" {
 #include "kernels/images.h"
 }
 
-static constexpr int threads = 256;
+static constexpr int threads = 32 * FINISH_TOGETHER;
 
 /* What kernels read of a job. */
 struct task {
     const struct finish *images;
     const uint8_t *places[FINISH_PLACES];
     const uint32_t (*table)[256];
-    int h, w, c;
+    int h, w, c, across;               /* across: tiles side by side */
     void *out;
-};
-
-/* A band of rows of one image. */
-template <class Bits> struct band {
-    const struct finish *image;
-    const uint8_t *pixels;             /* where from.y, from.x would be */
-    const uint32_t (*table)[256];
-    int first, rows, w, c;
-    Bits *out;
-
-    /* Element `at` of the band gets what `sample` makes of the pixel y, x of the resized image, if that is seen. */
-    template <class Sample> __device__ void put(int at, Sample sample) const
-    {
-        int k = at % c, x = at / c % w, y = first + at / c / w;
-        int from_y = image->window.y + y, from_x = image->window.x + (image->flip ? w - 1 - x : x);
-        bool seen = from_y >= 0 && from_y < image->h && from_x >= 0 && from_x < image->w;
-        uint8_t byte = seen ? sample(from_y, from_x, k) : 0;
-        out[at] = finish_erases(image, y, x) ? (Bits)0 : (Bits)table[k][byte];
-    }
 };
 
 /* Which source pixels make outputs of one axis, in shared memory. */
 struct taps {
     int most;
     float *weights;                    /* [outputs][most] */
-    struct reach *spans;                /* [outputs] */
+    struct reach *reaches;             /* [outputs] */
 
     /* Takes its room from `memory` on, and returns what is behind it. */
     __device__ float *place(float *memory, int outputs, int size, int target)
     {
         most = resample_most(size, target);
-        spans = (struct reach *)memory;
+        reaches = (struct reach *)memory;
         weights = memory + 2 * outputs;
         return weights + outputs * most;
     }
 
     __device__ void make(int slot, int size, int target, int i)
     {
-        spans[slot] = resample_pixels(size, target, i);
-        resample_weights(size, target, i, spans[slot], weights + slot * most);
+        reaches[slot] = resample_pixels(size, target, i);
+        resample_weights(size, target, i, reaches[slot], weights + slot * most);
     }
 };
 
-template <class Bits> __device__ static void copy_band(const struct band<Bits> &band)
-{
-    const struct finish *image = band.image;
-    for (int i = threadIdx.x; i < band.rows * band.w * band.c; i += threads)
-        band.put(i, [&](int y, int x, int k) { return band.pixels[y * image->stride + x * band.c + k]; });
-}
+/* A tile of one image. C: channels; 0: `c` says. */
+template <class Bits, int C> struct tile {
+    const struct finish *image;
+    const uint8_t *pixels;             /* where from.y, from.x would be */
+    const Bits *table;                 /* [c][256], in shared memory */
+    int y, x, h, w, c, line;           /* where it lies on what comes out; its size; elements of a row of the image */
+    Bits *out;                         /* its first element */
 
-template <class Bits> __device__ static void resize_band(const struct band<Bits> &band, float *shared)
-{
-    const struct finish *image = band.image;
-    const struct box *from = &image->from;
-    struct reach columns = finish_seen(image->window.x, image->window.w, image->w), reach = {0, 0};
-    struct taps across, down;
-    int outputs = columns.high - columns.low;
-    if (outputs > 0) reach = finish_reach(from->w, image->w, columns);
-    float *sums = across.place(shared, outputs, from->w, image->w);
-    sums = down.place(sums, FINISH_ROWS, from->h, image->h);
-    for (int i = threadIdx.x; i < outputs; i += threads) across.make(i, from->w, image->w, columns.low + i);
-    int top = image->window.y + band.first;
-    if (threadIdx.x < band.rows && top + (int)threadIdx.x >= 0 && top + (int)threadIdx.x < image->h)
-        down.make(threadIdx.x, from->h, image->h, top + threadIdx.x);
-    int width = (reach.high - reach.low) * band.c, line = band.w * band.c;
-    const uint8_t *left = band.pixels + reach.low * band.c;
-    for (int begin = 0; begin < band.rows; begin += FINISH_TOGETHER) {
-        int rows = band.rows - begin < FINISH_TOGETHER ? band.rows - begin : FINISH_TOGETHER;
-        __syncthreads();
-        for (int i = threadIdx.x; i < rows * width; i += threads) {
-            int row = begin + i / width, column = i % width;
-            if (top + row < 0 || top + row >= image->h) continue;
-            struct reach span = down.spans[row];
-            sums[i] = resample_down(left + span.low * image->stride + column, image->stride,
-                                    down.weights + row * down.most, span.high - span.low);
+    __device__ __forceinline__ int channels() const { return C ? C : c; }
+    /* The row and column of the resized image that come out at a row and column of the tile. */
+    __device__ __forceinline__ int row(int at) const { return image->window.y + y + at; }
+    __device__ __forceinline__ int column(int at) const
+    {
+        int across = x + at;
+        return image->window.x + (image->flip ? image->window.w - 1 - across : across);
+    }
+    __device__ __forceinline__ bool has_row(int at) const { return row(at) >= 0 && row(at) < image->h; }
+
+    /* A row by this warp: `sample` makes the bytes of the pixels that are seen. */
+    template <class Sample> __device__ __forceinline__ void put(int at, Sample sample) const
+    {
+        const struct box erased = image->erased;
+        bool erases = y + at >= erased.y && y + at < erased.y + erased.h;
+        int gone = erases ? erased.x - x : 0, back = erases ? gone + erased.w : 0;
+        int first = column(0), step = image->flip ? -1 : 1, end = has_row(at) ? image->w : 0;
+        Bits *to = out + (int64_t)at * line;
+        for (int i = threadIdx.x % 32; i < w * channels(); i += 32) {
+            int place = i / channels(), k = i % channels(), from = first + step * place;
+            Bits bits = table[256 * k + (from >= 0 && from < end ? sample(from, k) : 0)];
+            to[i] = place >= gone && place < back ? (Bits)0 : bits;
         }
-        __syncthreads();
-        for (int i = threadIdx.x; i < rows * line; i += threads)
-            band.put(begin * line + i, [&](int y, int x, int k) {
-                int slot = x - columns.low;
-                struct reach span = across.spans[slot];
-                const float *row = sums + (y - top - begin) * width;
-                return resample_across(row + (span.low - reach.low) * band.c + k, band.c,
-                                       across.weights + slot * across.most, span.high - span.low);
-            });
+    }
+};
+
+template <class Bits, int C> __device__ __forceinline__ static void copy_tile(const struct tile<Bits, C> &tile)
+{
+    for (int at = threadIdx.x / 32; at < tile.h; at += FINISH_TOGETHER) {
+        const uint8_t *row = tile.pixels + tile.row(at) * tile.image->stride;
+        tile.put(at, [&](int x, int k) { return row[x * tile.channels() + k]; });
     }
 }
 
-template <class Bits> __global__ static void __launch_bounds__(threads) finish_bands(const struct task task)
+template <class Bits, int C> __device__ __forceinline__ static void resize_tile(const struct tile<Bits, C> &tile, float *shared)
+{
+    const struct finish *image = tile.image;
+    const struct box *from = &image->from;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, c = tile.channels();
+    struct taps across, down;
+    float *sums = across.place(shared, FINISH_COLUMNS, from->w, image->w);
+    sums = down.place(sums, FINISH_ROWS, from->h, image->h);
+    sums += warp * finish_sums(from->w, image->w, c);
+    /* Columns of the resized image that are seen: first, and before last. */
+    int one = tile.column(0), other = tile.column(tile.w - 1);
+    struct reach seen = finish_seen(one < other ? one : other, tile.w, image->w), reach = {0, 0};
+    if (seen.low < seen.high) reach = finish_reach(from->w, image->w, seen);
+    if (warp == 0 && seen.low + lane < seen.high) across.make(lane, from->w, image->w, seen.low + lane);
+    if (warp == 1 && lane < tile.h && tile.has_row(lane)) down.make(lane, from->h, image->h, tile.row(lane));
+    __syncthreads();
+    for (int at = warp; at < tile.h; at += FINISH_TOGETHER) {
+        if (tile.has_row(at)) {
+            struct reach rows = down.reaches[at];
+            const uint8_t *top = tile.pixels + rows.low * image->stride + reach.low * c;
+            const float *weights = down.weights + at * down.most;
+            for (int i = lane; i < (reach.high - reach.low) * c; i += 32)
+                sums[i] = resample_down(top + i, image->stride, weights, rows.high - rows.low);
+        }
+        __syncwarp();
+        tile.put(at, [&](int x, int k) {
+            struct reach columns = across.reaches[x - seen.low];
+            return resample_across(sums + (columns.low - reach.low) * c + k, c,
+                                   across.weights + (x - seen.low) * across.most, columns.high - columns.low);
+        });
+        __syncwarp();
+    }
+}
+
+template <class Bits, int C> __global__ static void __launch_bounds__(threads) finish_tiles(const struct task task)
 {
     extern __shared__ float shared[];
     __shared__ struct finish image;
+    __shared__ Bits table[4 * 256];
+    int c = C ? C : task.c;
     if (threadIdx.x == 0) image = task.images[blockIdx.x];
+    for (int i = threadIdx.x; i < 256 * c; i += threads) table[i] = (Bits)task.table[i / 256][i % 256];
     __syncthreads();
-    int first = blockIdx.y * FINISH_ROWS, left = task.h - first;
-    struct band<Bits> band = {&image, NULL, task.table, first, left < FINISH_ROWS ? left : FINISH_ROWS, task.w, task.c,
-                              (Bits *)task.out + ((int64_t)blockIdx.x * task.h + first) * task.w * task.c};
+    int y = blockIdx.y / task.across * FINISH_ROWS, x = blockIdx.y % task.across * FINISH_COLUMNS;
+    int h = task.h - y, w = task.w - x, line = task.w * c;
+    struct tile<Bits, C> tile = {&image, NULL, table, y, x, h < FINISH_ROWS ? h : FINISH_ROWS,
+                                 w < FINISH_COLUMNS ? w : FINISH_COLUMNS, c, line,
+                                 (Bits *)task.out + ((int64_t)blockIdx.x * task.h + y) * line + x * c};
     if (image.blank) {
-        for (int i = threadIdx.x; i < band.rows * band.w * band.c; i += threads) band.out[i] = 0;
+        for (int at = threadIdx.x / 32; at < tile.h; at += FINISH_TOGETHER)
+            for (int i = threadIdx.x % 32; i < tile.w * c; i += 32) tile.out[(int64_t)at * line + i] = 0;
         return;
     }
-    band.pixels = task.places[image.place] + image.at + image.from.y * image.stride + image.from.x * task.c;
-    if (finish_resizes(&image)) resize_band(band, shared);
-    else copy_band(band);
+    tile.pixels = task.places[image.place] + image.at + image.from.y * image.stride + image.from.x * c;
+    if (finish_resizes(&image)) resize_tile(tile, shared);
+    else copy_tile(tile);
 }
 
-/* From the last image to the first, so that the one before is always as it was; a thread per element of an image. */
+/* One element of a pair. */
+template <class T> __device__ static T mixed(T own, T other, float share)
+{
+    return from_float<T>(rounded_sum(rounded_product(share, to_float(own)),
+                                     rounded_product(rounded_sum(1, -share), to_float(other))));
+}
+
+/* Images that a thread has in hand. */
+static constexpr int in_hand = 8;
+
+/* From the last images to the first, so that the one before them is always as it was; a thread per element of an
+ * image. */
 template <class T> __global__ static void __launch_bounds__(threads)
 mix_images(T *images, int count, int h, int w, int c, const struct mix mix)
 {
@@ -131,15 +160,17 @@ mix_images(T *images, int count, int h, int w, int c, const struct mix mix)
     int x = (int)(at / c % w), y = (int)(at / c / w);
     const struct box *box = &mix.box;
     if (mix.pasted && (y < box->y || y >= box->y + box->h || x < box->x || x >= box->x + box->w)) return;
-    float rest = rounded_sum(1, -mix.share);
-    T last = images[(count - 1) * size + at], own = last;
-    for (int i = count - 1; i >= 0; i--) {
-        T other = i > 0 ? images[(i - 1) * size + at] : last;
-        images[i * size + at] =
-            mix.pasted ? other
-                       : from_float<T>(rounded_sum(rounded_product(mix.share, to_float(own)),
-                                                   rounded_product(rest, to_float(other))));
-        own = other;
+    T last = images[(count - 1) * size + at];
+    for (int first = (count - 1) / in_hand * in_hand; first >= 0; first -= in_hand) {
+        T own[in_hand + 1];            /* behind the one before them */
+        own[0] = first > 0 ? images[(first - 1) * size + at] : last;
+#pragma unroll
+        for (int i = 0; i < in_hand; i++)
+            if (first + i < count) own[i + 1] = images[(first + i) * size + at];
+#pragma unroll
+        for (int i = 0; i < in_hand; i++)
+            if (first + i < count)
+                images[(first + i) * size + at] = mix.pasted ? own[i] : mixed(own[i + 1], own[i], mix.share);
     }
 }
 
@@ -154,14 +185,25 @@ static enum status queue_mix(const struct images_job *job)
     });
 }
 
+template <class Bits, int C> static void queue_tiles(const struct images_job *job, const struct task *task)
+{
+    dim3 grid((unsigned)job->count, (unsigned)(task->across * div_up(job->h, FINISH_ROWS)));
+    finish_tiles<Bits, C><<<grid, threads, job->shared, (cudaStream_t)job->lane>>>(*task);
+}
+
+template <class Bits> static void queue_channels(const struct images_job *job, const struct task *task)
+{
+    if (job->c == 3) queue_tiles<Bits, 3>(job, task);
+    else if (job->c == 1) queue_tiles<Bits, 1>(job, task);
+    else queue_tiles<Bits, 0>(job, task);
+}
+
 static enum status finish(const struct images_job *job)
 {
-    struct task task = {job->images, {0}, job->table, job->h, job->w, job->c, job->out};
+    struct task task = {job->images, {0}, job->table, job->h, job->w, job->c, div_up(job->w, FINISH_COLUMNS), job->out};
     for (int i = 0; i < FINISH_PLACES; i++) task.places[i] = job->places[i];
-    dim3 grid((unsigned)job->count, (unsigned)div_up(job->h, FINISH_ROWS));
-    cudaStream_t stream = (cudaStream_t)job->lane;
-    if (job->dtype == F32) finish_bands<uint32_t><<<grid, threads, job->shared, stream>>>(task);
-    else finish_bands<uint16_t><<<grid, threads, job->shared, stream>>>(task);
+    if (job->dtype == F32) queue_channels<uint32_t>(job, &task);
+    else queue_channels<uint16_t>(job, &task);
     TRY(cuda_status(job->device, cudaGetLastError(), "finishing images"));
     return job->mix ? queue_mix(job) : OK;
 }
