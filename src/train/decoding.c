@@ -17,8 +17,9 @@
 #define SIDE_MAX 2048
 /* Room for an image's pixels, on the average. */
 #define IMAGE_BYTES ((int64_t)640 << 10)
-/* The room is at most this share of memory.limit, unless it is asked for. */
+/* The room is at most this share of memory.limit, and so many bytes, unless it is asked for. */
 #define LIMIT_SHARE 16
+#define ROOM_UNASKED ((int64_t)4 << 30)
 /* An image takes at least as much in a cache: one that all fit into by this measure is what auto prefers. */
 #define CACHED_BYTES ((int64_t)128 << 10)
 
@@ -72,7 +73,8 @@ static const char *drawback(const struct setup *setup)
 {
     const struct settings *settings = setup->settings;
     int64_t limit = setup_limit(setup), cached = setup->train.count * CACHED_BYTES;
-    if (limit > 0 && room_bytes(setup) > limit / LIMIT_SHARE) return "memory.limit leaves no room for it";
+    int64_t most = limit > 0 && limit / LIMIT_SHARE < ROOM_UNASKED ? limit / LIMIT_SHARE : ROOM_UNASKED;
+    if (room_bytes(setup) > most) return "the room for a batch's images would be much of the device's memory";
     if (settings->loader.cache != CACHE_NONE && cached <= (int64_t)setup_cache_limit(setup))
         return "there is memory to keep decoded images in";
     return NULL;
@@ -115,8 +117,8 @@ enum status decoding_check(const struct setup *setup)
 
 int64_t decoding_bytes(const struct setup *setup)
 {
-    if (setup->decoding) return setup->decoding->room_bytes;
-    return !setup->device && is_wanted(setup) ? room_bytes(setup) : 0;
+    if (setup->device) return setup->decoding ? setup->decoding->room_bytes : 0;
+    return is_wanted(setup) ? room_bytes(setup) : 0;
 }
 
 struct loader_decoder decoding_of(const struct setup *setup)
@@ -193,8 +195,8 @@ static enum status measure_parts(struct setup *setup, int *parts)
     double share = engines.images_per_s / (engines.decoded * engines.images_per_s + workers.images_per_s);
     *parts = (int)(PARTS * (share < 1 ? share : 1) + 0.5);
     if (*parts * engines.decoded < PARTS_LEAST) *parts = 0;
-    log_detail("loader.decode: workers make %.0f images a second, with the device %.0f, of which it decodes %.0f %%",
-               workers.images_per_s, engines.images_per_s, 100 * engines.decoded);
+    log_detail("loader.decode: workers make %.0f images a second; with the device %.0f, of which it decodes "
+               "%.0f %%", workers.images_per_s, engines.images_per_s, 100 * engines.decoded);
     return OK;
 }
 
