@@ -7,8 +7,10 @@
 #include "base/memory.h"
 #include "data/finish.h"
 #include "device/jpeg.h"
+#include "graph/cost.h"
 #include "kernels/op.h"
 #include "train/clock.h"
+#include "train/step.h"
 
 /* The engines are busy with so many calls at once, of so many images: more of either is no faster. */
 #define CALLERS 2
@@ -28,9 +30,13 @@
 #define PARTS_LEAST 2
 #define PARTS_KEY "sixteenths of JPEG files decoded by the device"
 #define MEASURED_SECONDS 0.5
-/* While a step computes, engines wait for it: on an H200 they decode 19,100 images a second alone, 12,800 beside
- * ResNet-18, 6,400 beside ResNet-50. They get what they surely do. */
+/* While a step computes, engines wait for it: on an H200 they decode 19,100 images a second alone, 12,800
+ * beside ResNet-18, 6,400 beside ResNet-50. They get what they surely do. */
 #define BESIDE_A_STEP 3
+/* The step waits for them as well: ResNet-50's loses a tenth. So they are for steps that workers alone may not
+ * keep up with. A step is at most so much faster than it is modelled to be: on an H200, ResNet-50's by 1.74,
+ * ResNet-18's by 1.45, MobileNetV2's by 1.54. */
+#define FASTER_MOST 1.75
 
 struct decoding {
     struct device *device;
@@ -186,9 +192,23 @@ static enum status measure(struct setup *setup, int parts, struct pace *pace)
     return status;
 }
 
-/* So many that both are done at the same time; the device can only be given what it can decode. The first
- * time, files may come from a disk, by which no decoder should be judged: then they are read again. */
-static enum status measure_parts(struct setup *setup, int *parts)
+/* Images of which no GPU of today does more in a second. */
+static enum status step_most(const struct setup *setup, double *images_per_s)
+{
+    struct program program;
+    TRY(step_program(setup, STEP_TRAINING, &program));
+    double seconds = 0;
+    for (int i = 0; i < program.count; i++)
+        if (program.instructions[i].op) seconds += cost_call(&program, &program.instructions[i]);
+    *images_per_s = FASTER_MOST * (double)setup->batch / seconds;
+    program_free(&program);
+    return OK;
+}
+
+/* None if workers do all that a step asks for; else so many that both are done at the same time; the device can
+ * only be given what it can decode. The first time, files may come from a disk, by which no decoder should be
+ * judged: then they are read again. */
+static enum status measure_parts(struct setup *setup, double needed, int *parts)
 {
     struct pace cold = {.batches = INT32_MAX}, workers, engines;
     TRY(measure(setup, PARTS, &cold));
@@ -198,7 +218,8 @@ static enum status measure_parts(struct setup *setup, int *parts)
     double device = engines.images_per_s / BESIDE_A_STEP;
     double share = device / (engines.decoded * device + workers.images_per_s);
     *parts = (int)(PARTS * (share < 1 ? share : 1) + 0.5);
-    if (*parts * engines.decoded < PARTS_LEAST) *parts = 0;
+    if (*parts * engines.decoded < PARTS_LEAST || workers.images_per_s >= needed) *parts = 0;
+    log_detail("loader.decode: a step takes at most %.0f images a second", needed);
     log_detail("loader.decode: workers make %.0f images a second; with the device %.0f, of which it decodes "
                "%.0f %%", workers.images_per_s, engines.images_per_s, 100 * engines.decoded);
     return OK;
@@ -206,10 +227,10 @@ static enum status measure_parts(struct setup *setup, int *parts)
 
 /* What the division depends on. Not loader.workers, on which no bit of a batch does: it is measured with as
  * many as there would be without. */
-static char *facts_of(const struct setup *setup)
+static char *facts_of(const struct setup *setup, double needed)
 {
-    return text_format("%lld images to %d x %d, %d processors", (long long)setup->train.count, setup->train.h,
-                       setup->train.w, setup_processors());
+    return text_format("%lld images to %d x %d, at most %.0f a second, %d processors",
+                       (long long)setup->train.count, setup->train.h, setup->train.w, needed, setup_processors());
 }
 
 /* What was chosen before, or -1. */
@@ -231,9 +252,11 @@ static void choose_parts(const struct setup *setup, const char *facts, int parts
 static enum status settle(struct setup *setup)
 {
     bool asked = setup->settings->loader.decode == DECODE_GPU;
-    char *facts = asked ? NULL : facts_of(setup);
+    double needed = 0;
+    if (!asked) TRY(step_most(setup, &needed));
+    char *facts = asked ? NULL : facts_of(setup, needed);
     int parts = asked ? PARTS : known_parts(setup, facts);
-    enum status status = parts < 0 ? measure_parts(setup, &parts) : OK;
+    enum status status = parts < 0 ? measure_parts(setup, needed, &parts) : OK;
     if (status == OK) choose_parts(setup, facts, parts);
     setup->decoding->parts = parts;
     free(facts);
