@@ -329,12 +329,9 @@ static size_t workspace_largest(const struct ways *ways, size_t limit)
     return largest;
 }
 
-/* Timing wants the device for itself. */
-static pthread_mutex_t timing = PTHREAD_MUTEX_INITIALIZER;
-
-/* Ways that differ in how they cut the work up alone, as those whose choice begins "cudnn plain 37". In fp32 some
- * take a hundred times as long as the best on every problem: once that has been seen a few times, and never the
- * contrary, they are not tried again before the program ends. */
+/* Ways that differ in how they cut the work up alone, as those whose choice begins "cudnn plain 37". In fp32
+ * some take a hundred times as long as the best on every problem: once that has been seen a few times, and
+ * never the contrary, they are not tried again before the program ends. */
 struct family {
     enum phase phase;
     enum dtype dtype;
@@ -347,33 +344,45 @@ struct family {
 #define FAMILIES 64
 #define FAMILY_WORDS 3
 #define LOST_ENOUGH 3
-#define LOST_TIMES 8                     /* the best's time that is far from it, beside what loading may take */
+#define LOST_TIMES 8                     /* the best's time that is far from it, beside what loading takes */
 #define WON_TIMES 3
 
-static struct family families[FAMILIES]; /* guarded by `timing` */
-static int family_count;
+/* Timing wants the device for itself; what it has taught stays. */
+static struct {
+    pthread_mutex_t lock;
+    struct family family[FAMILIES];
+    int count;
+} timing = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int family_name(const char *choice)
+{
+    int length = 0;
+    for (int words = 0; choice[length]; length++)
+        if (choice[length] == ' ' && ++words == FAMILY_WORDS) break;
+    return length;
+}
 
 /* NULL: there are too many to tell. */
 static struct family *family_of(const struct conv_way *way)
 {
     const struct conv_problem *p = &way->problem;
-    int length = 0;
-    for (int words = 0; way->choice[length] && (way->choice[length] != ' ' || ++words < FAMILY_WORDS);) length++;
-    for (int i = 0; i < family_count; i++) {
-        struct family *family = &families[i];
-        if (family->phase == p->phase && family->dtype == p->dtype && family->name == length &&
-            strncmp(family->choice, way->choice, (size_t)length) == 0)
+    int name = family_name(way->choice);
+    for (int i = 0; i < timing.count; i++) {
+        struct family *family = &timing.family[i];
+        if (family->phase == p->phase && family->dtype == p->dtype && family->name == name &&
+            strncmp(family->choice, way->choice, (size_t)name) == 0)
             return family;
     }
-    if (family_count == FAMILIES) return NULL;
-    struct family *family = &families[family_count++];
-    *family = (struct family){.phase = p->phase, .dtype = p->dtype, .name = length};
-    memcpy(family->choice, way->choice, (size_t)length);
+    if (timing.count == FAMILIES) return NULL;
+    struct family *family = &timing.family[timing.count++];
+    *family = (struct family){.phase = p->phase, .dtype = p->dtype, .name = name};
+    memcpy(family->choice, way->choice, (size_t)name);
     return family;
 }
 
-static bool family_is_hopeless(const struct family *family)
+static bool is_hopeless(const struct conv_way *way)
 {
+    const struct family *family = family_of(way);
     return family && !family->won && family->lost >= LOST_ENOUGH;
 }
 
@@ -396,7 +405,7 @@ static enum status ways_time(struct ways *ways, const struct conv_problem *p, st
     float best = 1e9;
     for (int i = 0; status == OK && trial.memory && i < ways->count; i++) {
         if (ways->way[i].workspace > limit) continue;
-        if (best < 1e9 && family_is_hopeless(family_of(&ways->way[i]))) continue;
+        if (best < 1e9 && is_hopeless(&ways->way[i])) continue;
         ways->time[i] = trial_time(&trial, &ways->way[i], best);
         if (ways->time[i] >= 0 && ways->time[i] < best) best = ways->time[i];
         if (ways->time[i] < 0)           /* clears what a refused launch left behind; worse errors stay */
@@ -427,9 +436,9 @@ static enum status search(const struct conv_problem *p, struct device *device, c
 {
     struct ways *ways = (struct ways *)memory_new(1, sizeof *ways);
     ways_make(ways, p, tools);
-    pthread_mutex_lock(&timing);
+    pthread_mutex_lock(&timing.lock);
     enum status status = ways_time(ways, p, device, tools);
-    pthread_mutex_unlock(&timing);
+    pthread_mutex_unlock(&timing.lock);
     int best = ways_best(ways);
     if (best < 0) best = 0;
     for (int i = 0; i < ways->count; i++)
