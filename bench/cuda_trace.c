@@ -161,7 +161,8 @@ static void report_copies(FILE *out, const struct span *steps, size_t count)
     fprintf(out, "copies %zu\n", found);
     if (found == 0 || time == 0) return;
     fprintf(out, "copy_mib %.1f\ncopy_ms %.3f\ncopy_gb_per_s %.1f\n",
-            (double)bytes / (double)found / (1 << 20), 1e-6 * (double)time / (double)found, (double)bytes / (double)time);
+            (double)bytes / (double)found / (1 << 20), 1e-6 * (double)time / (double)found,
+            (double)bytes / (double)time);
     fprintf(out, "copy_beside_steps_percent %.2f\n", 100 * (double)beside / (double)time);
 }
 

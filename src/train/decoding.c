@@ -33,9 +33,9 @@
 /* While a step computes, engines wait for it: on an H200 they decode 19,100 images a second alone, 12,800
  * beside ResNet-18, 6,400 beside ResNet-50. They get what they surely do. */
 #define BESIDE_A_STEP 3
-/* The step waits for them as well: ResNet-50's loses a tenth. So they are for steps that workers alone may not
- * keep up with. A step is at most so much faster than it is modelled to be: on an H200, ResNet-50's by 1.74,
- * ResNet-18's by 1.45, MobileNetV2's by 1.54. */
+/* The step waits for them as well: ResNet-50's loses a tenth. So they are for steps that workers alone may
+ * not keep up with. A step is at most so much faster than it is modelled to be: on an H200, ResNet-50's by
+ * 1.74, ResNet-18's by 1.45, MobileNetV2's by 1.54. */
 #define FASTER_MOST 1.75
 
 struct decoding {
@@ -205,9 +205,9 @@ static enum status step_most(const struct setup *setup, double *images_per_s)
     return OK;
 }
 
-/* None if workers do all that a step asks for; else so many that both are done at the same time; the device can
- * only be given what it can decode. The first time, files may come from a disk, by which no decoder should be
- * judged: then they are read again. */
+/* None if workers do all that a step asks for; else so many that both are done at the same time; the device
+ * can only be given what it can decode. The first time, files may come from a disk, by which no decoder
+ * should be judged: then they are read again. */
 static enum status measure_parts(struct setup *setup, double needed, int *parts)
 {
     struct pace cold = {.batches = INT32_MAX}, workers, engines;
@@ -230,7 +230,8 @@ static enum status measure_parts(struct setup *setup, double needed, int *parts)
 static char *facts_of(const struct setup *setup, double needed)
 {
     return text_format("%lld images to %d x %d, at most %.0f a second, %d processors",
-                       (long long)setup->train.count, setup->train.h, setup->train.w, needed, setup_processors());
+                       (long long)setup->train.count, setup->train.h, setup->train.w, needed,
+                       setup_processors());
 }
 
 /* What was chosen before, or -1. */
