@@ -7,6 +7,7 @@
 
 #include "alloc/check.h"
 #include "alloc/pack.h"
+#include "alloc/repair.h"
 #include "alloc/skyline.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -230,13 +231,90 @@ static void random_blocks_in_great_number(void **state)
     (void)state;
     const int count = 60000;
     struct span *spans = memory_new((size_t)count, sizeof *spans);
-    for (uint32_t times = 400; times <= 10000; times *= 25) {
+    for (uint32_t times = 400; times <= rounds(400, 10000); times *= 25) {
         random_spans(spans, count, times, times, 1 << 20);
         double bound = (double)pack_bound(spans, count, 256), peak = (double)pack_checked(spans, count, 256, 50);
         figure("%d blocks over %u times: %.4f of the bound", count, times, peak / bound);
         assert_true(peak <= 1.01 * bound);
     }
     free(spans);
+}
+
+/* Blocks that fill memory to the last byte at every moment, if each is put where it was cut out: nobody finds that
+ * again, and what stands out of the first attempts is worth every further one. */
+static void a_rectangle_cut_up(void **state)
+{
+    (void)state;
+    const int most = 4000;
+    struct span *spans = memory_new((size_t)most, sizeof *spans);
+    struct random random = random_open(1, PURPOSE_TEST, 9, 0);
+    int count = 1;
+    spans[0] = (struct span){0, 1 << 20, 1 << 24, 0};
+    while (count < most) {
+        struct span *piece = &spans[random_below(&random, (uint32_t)count)], rest = *piece;
+        bool in_time = random_below(&random, 2);
+        int64_t length = in_time ? piece->upper - piece->lower : piece->size;
+        if (length < 2) continue;
+        int64_t cut = 1 + random_below(&random, (uint32_t)(length - 1));
+        if (in_time) rest.lower = piece->upper = piece->lower + cut;
+        else rest.size = piece->size - cut, piece->size = cut;
+        spans[count++] = rest;
+    }
+    double bound = (double)pack_bound(spans, count, 1), peak = (double)pack_checked(spans, count, 1, 2);
+    figure("a rectangle cut into %d: %.4f of the bound", count, peak / bound);
+    assert_true(peak <= 1.3 * bound);
+    free(spans);
+}
+
+/* --- repair --- */
+
+#define REPAIRED 400
+
+/* One upon the other at first, which nobody needs. */
+static int64_t pile_up(struct repair_block *blocks, uint64_t seed)
+{
+    struct random random = random_open(1, PURPOSE_TEST, 10, seed);
+    int64_t top = 0;
+    for (int i = 0; i < REPAIRED; i++) {
+        int32_t lower = (int32_t)random_below(&random, 200);
+        int64_t size = 1 + random_below(&random, 1000);
+        blocks[i] = (struct repair_block){lower, lower + 1 + (int32_t)random_below(&random, 40), size, top};
+        top += size;
+    }
+    return top;
+}
+
+static void assert_apart(const struct repair_block *blocks, int64_t peak)
+{
+    struct span spans[REPAIRED];
+    struct reason reason = {""};
+    for (int i = 0; i < REPAIRED; i++)
+        spans[i] = (struct span){blocks[i].lower, blocks[i].upper, blocks[i].size, blocks[i].offset};
+    if (!check_spans(spans, REPAIRED, 1, peak, &reason)) fail_msg("%s", reason.text);
+}
+
+static void what_sticks_out_is_put_elsewhere(void **state)
+{
+    (void)state;
+    struct repair_block blocks[REPAIRED], again[REPAIRED];
+    struct span spans[REPAIRED];
+    for (uint64_t seed = 0; seed < 5; seed++) {
+        int64_t pile = pile_up(blocks, seed), visits = 0, none = 0;
+        for (int i = 0; i < REPAIRED; i++)
+            spans[i] = (struct span){blocks[i].lower, blocks[i].upper, blocks[i].size, 0};
+        int64_t bound = pack_bound(spans, REPAIRED, 1);
+        struct repair_limits limits = {.goal = bound, .visits = 3000000, .deadline = 1e18};
+        int64_t peak = repair_peak(blocks, REPAIRED, &limits, &visits);
+        assert_apart(blocks, peak);
+        assert_true(peak < pile / 2 && peak >= bound);
+        assert_in_range(visits, 1, 2 * limits.visits);
+        pile_up(again, seed);
+        assert_int_equal(repair_peak(again, REPAIRED, &limits, &none), peak);
+        for (int i = 0; i < REPAIRED; i++) assert_int_equal(again[i].offset, blocks[i].offset);
+        limits.goal = peak;                           /* good enough: nothing is moved */
+        assert_int_equal(repair_peak(again, REPAIRED, &limits, &none), peak);
+        for (int i = 0; i < REPAIRED; i++) assert_int_equal(again[i].offset, blocks[i].offset);
+    }
 }
 
 /* --- from the bottom up --- */
@@ -574,6 +652,8 @@ int main(void)
         cmocka_unit_test(sixty_thousand_blocks),
         cmocka_unit_test(crowded_stretches),
         cmocka_unit_test(random_blocks_in_great_number),
+        cmocka_unit_test(a_rectangle_cut_up),
+        cmocka_unit_test(what_sticks_out_is_put_elsewhere),
         cmocka_unit_test(valleys_are_filled_as_they_should),
         cmocka_unit_test(judge_agrees_with_the_definition),
         cmocka_unit_test(judge_finds_planted_faults),

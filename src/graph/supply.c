@@ -49,12 +49,19 @@ void supply_close(struct device *device, struct cache *cache)
 /* Pinned memory cannot be swapped out: others need some, too. */
 #define PINNED_SHARE 2
 
+/* Bytes that may be pinned now; 0: any, as on a device whose memory is the host's, where nothing is pinned. */
+static size_t pinned_most(const struct device *device)
+{
+    size_t available = 0, total;
+    if (device->waits) host_memory(&available, &total);
+    return available / PINNED_SHARE;
+}
+
 static void *supply_pin(void *context, size_t bytes)
 {
     struct device *device = context;
-    size_t available, total;
-    host_memory(&available, &total);
-    if (available > 0 && bytes > available / PINNED_SHARE) return NULL;
+    size_t most = pinned_most(device);
+    if (most > 0 && bytes > most) return NULL;
     return device->backend->host_allocate(device, bytes);
 }
 
@@ -101,9 +108,7 @@ struct pinned *supply_host_open(struct device *device)
         .moment = moments ? supply_moment : NULL,
         .over = moments ? supply_over : NULL,
     };
-    size_t available, total;
-    host_memory(&available, &total);
-    struct pinned *pool = pinned_open(&pinning, available / PINNED_SHARE);
+    struct pinned *pool = pinned_open(&pinning, pinned_most(device));
     device->host = (struct host_allocator){pool, host_take, host_give, host_give_after};
     return pool;
 }
