@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "base/memory.h"
 
 /* Bytes of memory side by side. All blocks together cover what is mapped, and no two free ones touch. */
@@ -44,11 +45,6 @@ struct cache {
     uint64_t seen[CACHE_LANES][CACHE_LANES];
     struct cache_statistics statistics;        /* but for what follows from the lists */
 };
-
-static size_t round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) & ~(unit - 1);
-}
 
 /* Lists. */
 
@@ -221,13 +217,13 @@ static bool find_gap(const struct cache *cache, size_t bytes, struct piece *gap)
 {
     size_t granularity = cache->physical.granularity, below = 0;
     uintptr_t at = cache->range;
-    *gap = (struct piece){0, cache->range ? SIZE_MAX : round_up(bytes, granularity)};
+    *gap = (struct piece){0, cache->range ? SIZE_MAX : align_up(bytes, granularity)};
     for (int i = 0; cache->range && i <= cache->all.count; i++) {
         const struct block *next = list_at(&cache->all, i);
         size_t empty = (next ? next->at : cache->range + cache->options.range) - at;
         size_t above = next && !next->owner ? next->bytes : 0;
         if (empty > 0 && below + empty + above >= bytes) {
-            size_t fresh = round_up(bytes - below, granularity);
+            size_t fresh = align_up(bytes - below, granularity);
             if (fresh > empty) fresh = empty;
             if (fresh < gap->bytes) *gap = (struct piece){at, fresh};
         }
@@ -354,7 +350,7 @@ struct cache *cache_open(const struct physical *physical, const struct cache_opt
     struct cache *cache = memory_new(1, sizeof *cache);
     cache->physical = *physical;
     cache->options = *options;
-    cache->options.range = round_up(options->range, physical->granularity);
+    cache->options.range = align_up(options->range, physical->granularity);
     for (int lane = 0; lane < CACHE_LANES; lane++) cache->now[lane] = 1;
     if (physical->reserve) {
         cache->range = (uintptr_t)physical->reserve(physical->context, cache->options.range);
@@ -385,7 +381,7 @@ void cache_close(struct cache *cache)
 
 static void *take(struct cache *cache, size_t bytes, int lane, const char *owner)
 {
-    size_t rounded = round_up(bytes ? bytes : 1, cache->options.alignment);
+    size_t rounded = align_up(bytes ? bytes : 1, cache->options.alignment);
     if (bytes > cache->options.range) return NULL;
     struct block *block = make_room(cache, rounded, lane);
     if (!block || !order_after(cache, lane, block)) return NULL;

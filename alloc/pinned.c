@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -42,11 +43,6 @@ struct pinned {
     struct pinned_statistics statistics;
 };
 
-static size_t round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
 /* What is pinned. */
 
 static void *pin(struct pinned *pool, size_t bytes, bool must)
@@ -76,7 +72,7 @@ static void unpin(void *context, void *memory, size_t bytes)
 /* At least so large; the cap may leave just that. */
 static bool add_slab(struct pinned *pool, size_t least, bool must)
 {
-    size_t bytes = round_up(pool->shared / SLAB_SHARE, SLAB_PAGE);
+    size_t bytes = align_up(pool->shared / SLAB_SHARE, SLAB_PAGE);
     if (bytes > SLAB_BLOCKS * least) bytes = SLAB_BLOCKS * least;
     if (bytes < SLAB_LEAST) bytes = SLAB_LEAST;
     if (bytes < least) bytes = least;
@@ -122,7 +118,7 @@ static void say_fallback(struct pinned *pool, size_t bytes, const char *owner)
 static bool take_ordinary(struct pinned *pool, struct block *block, const char *owner)
 {
     say_fallback(pool, block->bytes, owner);
-    block->memory = aligned_alloc(SLAB_PAGE, round_up(block->bytes, SLAB_PAGE));
+    block->memory = aligned_alloc(SLAB_PAGE, align_up(block->bytes, SLAB_PAGE));
     block->origin = ORDINARY;
     if (!block->memory) return false;
     pool->statistics.ordinary += block->bytes;

@@ -49,6 +49,7 @@ void slabs_give(struct slabs *slabs, void *memory)
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/align.h"
 #include "base/memory.h"
 
 /* Extents beyond what a block needs: a page that jemalloc adds against cache conflicts, and whole runs of
@@ -80,11 +81,6 @@ struct slabs {
 
 /* Hooks: jemalloc(3), arena.<i>.extent_hooks. True is a refusal. */
 
-static size_t round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) & ~(unit - 1);
-}
-
 static size_t left(const struct slab *slab)
 {
     return slab->bytes - slab->used;
@@ -110,7 +106,7 @@ static void *make_records(struct slabs *slabs, size_t bytes, size_t alignment)
     if (memory == MAP_FAILED) return NULL;
     slabs->records[slabs->record_count].memory = memory;
     slabs->records[slabs->record_count++].bytes = bytes + alignment;
-    return (void *)round_up((uintptr_t)memory, alignment);
+    return (void *)align_up((uintptr_t)memory, alignment);
 }
 
 /* Records are what is asked for at a multiple of more than a page; blocks never are. jemalloc would rather

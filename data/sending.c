@@ -3,22 +3,19 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/align.h"
+
 /* Images' bytes begin at multiples of this. */
 #define ALIGN 16
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static size_t image_bytes(int h, int w, int channels)
 {
-    return aligned((size_t)h * (size_t)w * (size_t)channels);
+    return align_up((size_t)h * (size_t)w * (size_t)channels, ALIGN);
 }
 
 static size_t record_bytes(int count)
 {
-    return aligned((size_t)count * sizeof(struct finish));
+    return align_up((size_t)count * sizeof(struct finish), ALIGN);
 }
 
 size_t sending_bytes(int count, int h, int w, int channels)
@@ -74,7 +71,8 @@ static void put_record(struct sending *sending, int place, const struct finish *
 /* Copies the rows of a part; where to, in bytes from the block's beginning. */
 static int64_t copy_part(struct sending *sending, const struct augment_part *part)
 {
-    size_t row = (size_t)part->w * (size_t)sending->augment->channels, bytes = aligned((size_t)part->h * row);
+    size_t row = (size_t)part->w * (size_t)sending->augment->channels;
+    size_t bytes = align_up((size_t)part->h * row, ALIGN);
     size_t at = atomic_fetch_add(&sending->used, bytes);
     assert(at + bytes <= sending->bytes);
     uint8_t *to = (uint8_t *)sending->records + at;

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/align.h"
 #include "base/memory.h"
 
 /* Images begin at multiples of this. */
@@ -59,8 +60,7 @@ void undecoded_put(struct undecoded *undecoded, int place, uint8_t *bytes, const
 
 static size_t surface_bytes(const struct jpeg_plain *plain)
 {
-    size_t bytes = (size_t)plain->h * (size_t)plain->w * 3;
-    return (bytes + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
+    return align_up((size_t)plain->h * (size_t)plain->w * 3, ROOM_ALIGN);
 }
 
 int undecoded_order(struct undecoded *undecoded)

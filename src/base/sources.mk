@@ -1,4 +1,5 @@
 libbase_a_SOURCES = \
+	src/base/align.h \
 	src/base/anywhere.h \
 	src/base/crc32c.c \
 	src/base/crc32c.h \
