@@ -39,6 +39,7 @@ struct pack {
     struct item *items;
     int count;
     int32_t times;
+    int64_t *load;             /* [times]: bytes alive from each time to the next */
     int64_t alignment;
     int64_t bound, target;     /* the search ends when the peak is at most `target` */
     bool eased;                /* there is no capacity to meet: a little above the bound will do */
@@ -442,7 +443,7 @@ static void pack_try_settling(struct pack *pack, double share)
         const struct item *item = &pack->items[i];
         blocks[i] = (struct skyline_block){item->lower, item->upper, item->size};
     }
-    struct settle *settle = settle_open(blocks, pack->count, pack->times, pack->easy);
+    struct settle *settle = settle_open(blocks, pack->count, pack->load, pack->times, pack->easy);
     int64_t before = pack->visits, most = (int64_t)(share * (double)pack->visit_limit);
     if (pack->count <= SEARCH_COUNT && most > SETTLE_MOMENT) most = SETTLE_MOMENT;
     for (int turn = 0; turn == 0 || !pack_done(pack); turn++) {
@@ -690,20 +691,20 @@ int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t cap
     assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
     pack.count = items_make(spans, count, alignment, pack.items, source, &times);
     pack.times = times;
-    int64_t *load = items_load(pack.items, pack.count, times);
-    pack.bound = load_bound(load, times);
+    pack.load = items_load(pack.items, pack.count, times);
+    pack.bound = load_bound(pack.load, times);
     for (int t = 0; t < times; t++)
-        if (load[t] == pack.bound) pack.peak_time = t;
+        if (pack.load[t] == pack.bound) pack.peak_time = t;
     pack.target = capacity > pack.bound ? capacity : pack.bound;
     pack.eased = capacity <= 0;
     pack.easy = pack.eased ? pack_share(&pack, EASY_SHARE) : pack.target;
-    items_set_load(pack.items, pack.count, load, times);
+    items_set_load(pack.items, pack.count, pack.load, times);
     if (pack.count > 0) pack_search(&pack);
     for (int i = 0; i < count; i++) spans[i].offset = 0;
     for (int i = 0; i < pack.count; i++) spans[source[i]].offset = pack.best_offsets[i];
     int64_t peak = pack.count > 0 ? pack.best_peak : 0;
     shelves_free(&pack.shelves);
-    free(load);
+    free(pack.load);
     free(pack.best_offsets);
     free(pack.offsets);
     free(pack.order);

@@ -36,19 +36,16 @@ struct settle {
     int64_t visits;
 };
 
-struct settle *settle_open(const struct skyline_block *blocks, int count, int32_t times, int64_t goal)
+struct settle *settle_open(const struct skyline_block *blocks, int count, const int64_t *load, int32_t times,
+                           int64_t goal)
 {
     size_t n = (size_t)count;
     struct settle *s = memory_new(1, sizeof *s);
     *s = (struct settle){.blocks = blocks, .count = count, .times = times, .goal = goal};
     s->skyline = skyline_open(blocks, count, times);
-    s->weight = memory_new((size_t)times + 1, sizeof *s->weight);
-    for (int i = 0; i < count; i++) {
-        s->weight[blocks[i].lower] += blocks[i].size;
-        s->weight[blocks[i].upper] -= blocks[i].size;
-    }
-    for (int32_t t = 1; t < times; t++) s->weight[t] += s->weight[t - 1];
-    s->load = most_open(s->weight, times);
+    s->weight = memory_new((size_t)times, sizeof *s->weight);
+    memcpy(s->weight, load, (size_t)times * sizeof *s->weight);
+    s->load = most_open(load, times);
     s->preferred = memory_new(n, sizeof *s->preferred);
     s->culprits = memory_new(n, sizeof *s->culprits);
     s->next = memory_new((size_t)times + 1, sizeof *s->next);

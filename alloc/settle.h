@@ -6,10 +6,11 @@
 
 #include "alloc/skyline.h"
 
-/* The blocks stay the caller's; their times are ranks below `times`. A placement whose peak is `goal` is good
- * enough. */
+/* The blocks stay the caller's; their times are ranks below `times`, and load[times] the bytes alive at each.
+ * A placement whose peak is `goal` is good enough. */
 struct settle;
-struct settle *settle_open(const struct skyline_block *blocks, int count, int32_t times, int64_t goal);
+struct settle *settle_open(const struct skyline_block *blocks, int count, const int64_t *load, int32_t times,
+                           int64_t goal);
 void settle_close(struct settle *settle);
 
 /* The next turn. The first SETTLE_PLAIN are plain: by length, area, load, size or birth. Then come by
