@@ -28,6 +28,14 @@ double cost_call(const struct program *program, const struct instruction *at)
     return SECONDS_A_CALL + (compute > memory ? compute : memory);
 }
 
+double cost_program(const struct program *program)
+{
+    double seconds = 0;
+    for (int i = 0; i < program->count; i++)
+        if (program->instructions[i].op) seconds += cost_call(program, &program->instructions[i]);
+    return seconds;
+}
+
 /* The weight gradient that comes next reads from the cache what that can hold: then the write takes the
  * place of a read. */
 double cost_by_the_way(const struct program *program, const struct instruction *forward)

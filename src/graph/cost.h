@@ -1,4 +1,5 @@
-/* cost.h: how long instructions take on a GPU as it is modelled; for this folder only. */
+/* cost.h: how long instructions take on a GPU as it is modelled; all but cost_program is for this folder
+ * only. */
 #ifndef GRAPH_COST_H
 #define GRAPH_COST_H
 
@@ -6,6 +7,9 @@
 
 /* Seconds of one that calls an op. */
 double cost_call(const struct program *program, const struct instruction *at);
+
+/* Seconds of all those, one after another. */
+double cost_program(const struct program *program);
 
 /* Seconds more of a backward that makes again, by the way, what a forward instruction writes. */
 double cost_by_the_way(const struct program *program, const struct instruction *forward);

@@ -197,10 +197,7 @@ static enum status step_most(const struct setup *setup, double *images_per_s)
 {
     struct program program;
     TRY(step_program(setup, STEP_TRAINING, &program));
-    double seconds = 0;
-    for (int i = 0; i < program.count; i++)
-        if (program.instructions[i].op) seconds += cost_call(&program, &program.instructions[i]);
-    *images_per_s = FASTER_MOST * (double)setup->batch / seconds;
+    *images_per_s = FASTER_MOST * (double)setup->batch / cost_program(&program);
     program_free(&program);
     return OK;
 }
