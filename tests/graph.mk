@@ -55,5 +55,5 @@ tests_test_ahead_SOURCES = tests/test_ahead.c $(NET)
 tests_test_ahead_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_supply
-tests_test_supply_SOURCES = tests/test_supply.c tests/caught.h $(NET)
+tests_test_supply_SOURCES = tests/test_supply.c tests/caught.h tests/devices.h $(NET)
 tests_test_supply_LDADD = $(GRAPH_LIBS) -lcmocka

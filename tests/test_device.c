@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "tests/devices.h"   /* its checks are cmocka's */
+
 #define BYTES (8u << 20)
 
 static void quiet(void *context, enum log_level level, const char *line)
@@ -72,21 +74,20 @@ static void test_round_trips(void **state)
     }
 }
 
+static void refuses_absurd_sizes(struct device *device)
+{
+    const struct device_backend *backend = device->backend;
+    assert_null(backend->allocate(device, (size_t)1 << 50));
+    void *memory = backend->allocate(device, 4096);
+    assert_non_null(memory);
+    backend->release(device, memory, 4096);
+    assert_int_equal(backend->finish(device), OK);
+}
+
 static void test_absurd_sizes_are_refused(void **state)
 {
     (void)state;
-    for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
-        struct reason reason;
-        struct device *device;
-        if ((*backend)->count(&reason) == 0) continue;
-        assert_int_equal((*backend)->open(0, 1, &device), OK);
-        assert_null((*backend)->allocate(device, (size_t)1 << 50));
-        void *memory = (*backend)->allocate(device, 4096);
-        assert_non_null(memory);
-        (*backend)->release(device, memory, 4096);
-        assert_int_equal((*backend)->finish(device), OK);
-        device_close(device);
-    }
+    on_devices(NULL, refuses_absurd_sizes);
 }
 
 /* Which the kernel would promise all the same. */

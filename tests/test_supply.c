@@ -17,6 +17,8 @@
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
+#include "tests/devices.h"   /* its checks are cmocka's */
+
 #define GRANULARITY ((size_t)64 << 10)
 
 /* The CPU with ranges of addresses that memory is mapped into, `left` pieces at most. */
@@ -163,18 +165,15 @@ static void test_made_up_device(void **state)
     assert_int_equal(ranged.left, 100);
 }
 
+static bool has_ranges(const struct device_backend *backend)
+{
+    return backend->physical != NULL;
+}
+
 static void test_every_device_that_can(void **state)
 {
     (void)state;
-    for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
-        struct reason reason;
-        struct device *device;
-        if (!(*backend)->physical || (*backend)->count(&reason) == 0) continue;
-        assert_int_equal((*backend)->open(0, 1, &device), OK);
-        print_message("%s\n", (*backend)->name);
-        check_device(device);
-        device_close(device);
-    }
+    on_devices(has_ranges, check_device);
 }
 
 static void test_devices_without_ranges_serve_themselves(void **state)
@@ -267,14 +266,7 @@ static void check_host(struct device *device)
 static void test_pinned_memory_of_every_device(void **state)
 {
     (void)state;
-    for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
-        struct reason reason;
-        struct device *device;
-        if ((*backend)->count(&reason) == 0) continue;
-        assert_int_equal((*backend)->open(0, 1, &device), OK);
-        check_host(device);
-        device_close(device);
-    }
+    on_devices(NULL, check_host);
 }
 
 /* A device that the host must wait for has batches and results of its own too. */
