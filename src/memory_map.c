@@ -15,11 +15,6 @@ const struct map_kind map_kinds[MAP_KINDS] = {
     [MAP_AGAIN] = {"activations made again", 0x9cc9ee},
 };
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
-}
-
 /* By value: whether recomputation writes it. */
 static bool *find_again(const struct program *program)
 {
@@ -86,10 +81,10 @@ static void add_turn(struct memory_map *map, const struct turn *turn, bool again
     int own = plan->lifetimes[turn->value].dead;
     struct map_box box = {.value = turn->value, .kind = again ? MAP_AGAIN : (int)values[turn->value].kind,
                           .born = turn->born, .dead = own < turn->until ? own : turn->until,
-                          .offset = plan->offsets[turn->value], .bytes = aligned(values[turn->value].bytes)};
+                          .offset = plan->offsets[turn->value], .bytes = plan_bytes(&values[turn->value])};
     *array_push(map->boxes, map->count) = box;
     /* The place is as large as the group's head, whoever has it. */
-    box.bytes = aligned(values[turn->group].bytes);
+    box.bytes = plan_bytes(&values[turn->group]);
     alive_at(map, turn->born)[box.kind] += box.bytes;
     alive_at(map, turn->until)[box.kind] -= box.bytes;
     if (turn->born <= plan->peak && plan->peak < turn->until) *array_push(map->peak, map->peak_count) = box;

@@ -40,11 +40,6 @@ struct offloading {
     double waiting;          /* ... and does so at most so long for one */
 };
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
-}
-
 static void times_note(struct offloading *o)
 {
     const struct program *program = o->program;
@@ -70,7 +65,7 @@ static void alive_note(struct offloading *o)
     }
     for (int v = 0; v < program->value_count; v++)
         for (int i = groups[v].born; i >= 0 && i < groups[v].dead; i++)
-            o->alive[i] += aligned(program->values[v].bytes);
+            o->alive[i] += plan_bytes(&program->values[v]);
     free(lives);
     free(groups);
 }
@@ -222,7 +217,7 @@ static void lay(struct offloading *o, int64_t limit)
     for (int t = 0; t < o->count; t++) {
         const struct trip *trip = &o->trips[t];
         bool leaves = trip->taken && trip->gone < trip->back;
-        int64_t bytes = leaves ? aligned(o->program->values[trip->value].bytes) : 0;
+        int64_t bytes = leaves ? plan_bytes(&o->program->values[trip->value]) : 0;
         o->leaves[trip->gone] += bytes;
         o->leaves[trip->back] -= bytes;
     }
@@ -299,7 +294,7 @@ static void move_out(struct moving *moving, const struct trip *trip, int t)
     value.home = HOME_HOST;
     value.kind = KIND_OTHER;
     value.offset = program->host_bytes;
-    program->host_bytes += (value.bytes + HOST_ALIGNMENT - 1) / HOST_ALIGNMENT * HOST_ALIGNMENT;
+    program->host_bytes += (int64_t)align_up((size_t)value.bytes, HOST_ALIGNMENT);
     int slice = moving->from[trip->written].slice;
     moving->host[t] = build_value(program, value, name);
     moving->out[t] = push_copy(program, TRANSFER_OUT, slice, trip->value, moving->host[t]);

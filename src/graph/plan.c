@@ -9,11 +9,6 @@
 
 #define SECONDS_DEFAULT 1.5
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
-}
-
 static double seconds_now(void)
 {
     struct timespec now;
@@ -33,7 +28,7 @@ static struct span *spans_make(const struct program *program, const struct lifet
         if (lifetimes[v].born < 0 || lifetimes[v].group != v) continue;
         span_of[v] = (*count)++;
         spans[span_of[v]] = (struct span){.lower = lifetimes[v].born, .upper = lifetimes[v].dead,
-                                          .size = aligned(program->values[v].bytes)};
+                                          .size = plan_bytes(&program->values[v])};
     }
     for (int v = 0; v < program->value_count; v++) {
         if (lifetimes[v].born < 0 || lifetimes[v].group == v) continue;
@@ -83,8 +78,8 @@ static void find_workspace(const struct program *program, struct plan *plan)
 {
     for (int v = 0; v < program->value_count; v++) {
         const struct value *value = &program->values[v];
-        if (value->kind == KIND_WORKSPACE && aligned(value->bytes) > plan->workspace_bytes)
-            plan->workspace_bytes = aligned(value->bytes);
+        if (value->kind == KIND_WORKSPACE && plan_bytes(value) > plan->workspace_bytes)
+            plan->workspace_bytes = plan_bytes(value);
     }
 }
 

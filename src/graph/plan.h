@@ -2,9 +2,16 @@
 #ifndef GRAPH_PLAN_H
 #define GRAPH_PLAN_H
 
+#include "base/align.h"
 #include "graph/program.h"
 
 #define PLAN_ALIGNMENT 256
+
+/* What a value takes in the arena. */
+static inline int64_t plan_bytes(const struct value *value)
+{
+    return (int64_t)align_up((size_t)value->bytes, PLAN_ALIGNMENT);
+}
 
 /* A tensor's life in instruction numbers, [born, dead), by the rule in DESIGN: it ends at the
  * first point from which every later instruction is ordered (by lane or event) after all its uses.

@@ -23,11 +23,6 @@ struct trial_step {
     bool reads_again;            /* it reads what was made again in the original's stead */
 };
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
-}
-
 static inline void touch(struct trial *trial, int id)
 {
     struct trial_life *life = &trial->lives[id];
@@ -188,7 +183,7 @@ static void start_make(struct trial *trial)
     trial->remade.value_count = program->value_count;
     make_room(trial);
     for (int v = 0; v < program->value_count; v++)
-        trial->lives[v] = (struct trial_life){-1, -1, aligned(program->values[v].bytes), v};
+        trial->lives[v] = (struct trial_life){-1, -1, plan_bytes(&program->values[v]), v};
     while (trial->at < trial->remade.first) play_next(trial, trial->at, false);
     make_room(trial);
     trial->start_pairs = trial->pair_count;
