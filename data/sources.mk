@@ -5,6 +5,7 @@ libdata_a_SOURCES = \
 	data/colour.h \
 	data/dataset.c \
 	data/dataset.h \
+	data/deflated.h \
 	data/finish.h \
 	data/format_cifar.c \
 	data/format_digits.c \
@@ -49,3 +50,9 @@ libdata_a_SOURCES = \
 	data/warp.h \
 	data/whole.c \
 	data/whole.h
+
+if HAVE_LIBDEFLATE
+libdata_a_SOURCES += data/deflated_libdeflate.c
+else
+libdata_a_SOURCES += data/deflated_zlib.c
+endif

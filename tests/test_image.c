@@ -145,6 +145,74 @@ static void plain_png_equals_interlaced(void **state)
     }
 }
 
+static uint32_t crc_of(const uint8_t *bytes, size_t count)
+{
+    uint32_t crc = 0xffffffff;
+    for (size_t i = 0; i < count; i++) {
+        crc ^= bytes[i];
+        for (int k = 0; k < 8; k++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+    }
+    return ~crc;
+}
+
+static void add_chunk(struct bytes *png, const char *type, const uint8_t *data, uint32_t count)
+{
+    png->data = memory_resize(png->data, png->count + count + 12, 1);
+    uint8_t *to = png->data + png->count;
+    png_save_uint_32(to, count);
+    memcpy(to + 4, type, 4);
+    memcpy(to + 8, data, count);
+    png_save_uint_32(to + 8 + count, crc_of(to + 4, count + 4));
+    png->count += count + 12;
+}
+
+/* A file with one data chunk, cut in pieces of `most` bytes with a chunk of `between` (NULL: none) after the
+ * second. */
+static struct bytes in_pieces(struct bytes whole, uint32_t most, const char *between)
+{
+    struct bytes png = {0};
+    size_t at = 8;
+    while (memcmp(whole.data + at + 4, "IDAT", 4) != 0) at += png_get_uint_32(whole.data + at) + 12;
+    png.data = memory_new(at, 1);
+    png.count = at;
+    memcpy(png.data, whole.data, at);
+    uint32_t count = png_get_uint_32(whole.data + at);
+    for (uint32_t done = 0, pieces = 0; done < count; done += most, pieces++) {
+        if (pieces == 2 && between) add_chunk(&png, between, (const uint8_t *)"some", 4);
+        add_chunk(&png, "IDAT", whole.data + at + 8 + done, count - done < most ? count - done : most);
+    }
+    add_chunk(&png, "IDAT", whole.data, 0);
+    add_chunk(&png, "IEND", whole.data, 0);
+    free(whole.data);
+    return png;
+}
+
+static void png_data_in_pieces(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t most;
+        const char *between;
+        bool plain, good;
+    } cases[] = {
+        {1, NULL, true, true},   {7, NULL, true, true},     {1 << 20, NULL, true, true},
+        {7, "abCd", false, false}, {7, "ABCD", false, false},
+    };
+    uint8_t pixels[13 * 11 * 3];
+    for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(i * i * 37);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct image image = {0};
+        struct reason reason;
+        struct bytes png = in_pieces(case_png(13, 11, 8, PNG_COLOR_TYPE_RGB, false, pixels), cases[i].most,
+                                     cases[i].between);
+        assert_int_equal(image_decode_png_plain(png.data, png.count, 3, &image), cases[i].plain);
+        if (cases[i].plain) assert_memory_equal(image.pixels, pixels, sizeof pixels);
+        assert_int_equal(image_decode(png.data, png.count, 3, NULL, &image, &reason), cases[i].good);
+        image_free(&image);
+        free(png.data);
+    }
+}
+
 /* Half black, half coloured, so that a mistaken inversion shows. */
 static struct bytes jpeg_of(int channels, int space, int stored, bool progressive, const uint8_t colour[4])
 {
@@ -278,16 +346,6 @@ static void garbled_files_do_no_harm(void **state)
     free(pixels);
 }
 
-static uint32_t crc_of(const uint8_t *bytes, size_t count)
-{
-    uint32_t crc = 0xffffffff;
-    for (size_t i = 0; i < count; i++) {
-        crc ^= bytes[i];
-        for (int k = 0; k < 8; k++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
-    }
-    return ~crc;
-}
-
 static void absurd_sizes_are_refused_before_memory(void **state)
 {
     (void)state;
@@ -295,8 +353,7 @@ static void absurd_sizes_are_refused_before_memory(void **state)
     struct reason reason;
     struct bytes png = case_plain_png(1, 1, 0, 0, 0);
     memcpy(png.data + 16, "\0\0\xff\xff\0\0\xff\xff", 8);
-    uint32_t crc = crc_of(png.data + 12, 17);
-    for (int i = 0; i < 4; i++) png.data[29 + i] = (uint8_t)(crc >> (24 - 8 * i));
+    png_save_uint_32(png.data + 29, crc_of(png.data + 12, 17));
     assert_false(image_decode(png.data, png.count, 3, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "too many"));
     free(png.data);
@@ -429,6 +486,7 @@ int main(void)
         cmocka_unit_test(png_colour_and_alpha),
         cmocka_unit_test(png_interlaced_equals_plain),
         cmocka_unit_test(plain_png_equals_interlaced),
+        cmocka_unit_test(png_data_in_pieces),
         cmocka_unit_test(jpeg_of_every_colour_space),
         cmocka_unit_test(jpeg_of_other_kinds_is_refused),
         cmocka_unit_test(truncated_png_is_refused),

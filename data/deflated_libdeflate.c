@@ -1,0 +1,17 @@
+/* Twice as fast as zlib where all of a stream is there at once. It also takes a few streams that zlib
+ * refuses and no compressor makes (codes that are incomplete and left unused, for one). */
+#include <libdeflate.h>
+
+#include "data/deflated.h"
+
+bool deflated_read(const uint8_t *bytes, size_t count, uint8_t *to, size_t size)
+{
+    struct libdeflate_decompressor *decompressor = libdeflate_alloc_decompressor();
+    size_t taken = 0;
+    bool good = decompressor && libdeflate_zlib_decompress_ex(decompressor, bytes, count, to, size, &taken,
+                                                              NULL) == LIBDEFLATE_SUCCESS;
+    libdeflate_free_decompressor(decompressor);
+    return good && taken == count;
+}
+
+uint32_t deflated_crc(const uint8_t *bytes, size_t count) { return libdeflate_crc32(0, bytes, count); }
