@@ -5,53 +5,33 @@
 #include <string.h>
 #include <time.h>
 
-#include "alloc/most.h"
-#include "alloc/repair.h"
-#include "alloc/search.h"
-#include "alloc/settle.h"
-#include "alloc/shelves.h"
+#include "alloc/alike.h"
+#include "alloc/part.h"
+#include "base/align.h"
 #include "base/memory.h"
 
-/* Work is counted in blocks looked at, so that the answer does not depend on the machine; any
- * machine of today looks at more than this many in a second. */
-#define VISITS_PER_SECOND 250e6
-
-/* The exact search works on tables of up to this many blocks. Without a capacity it is first asked for
- * the bound and a little more, which is much easier to find than the bound itself. Whether it falls
- * upon a placement at once or never depends on the capacity as it does on the order, so several shares
- * of the bound take turns, with growing work. */
-#define SEARCH_COUNT 3000
-static const double easy_shares[] = {0.0035, 0.0048, 0.0030};
-#define EASY_SHARES (int)(sizeof easy_shares / sizeof *easy_shares)
-#define EASY_SHARE 0.0048      /* the largest of them: good enough to end with */
-#define TURN_WORK 20e6
-#define BOUND_WORK 12e6        /* that the bound itself is worth then */
-
-/* A span as the packer sees it: times are ranks among all the times, sizes are aligned. */
-struct item {
-    int32_t lower, upper;
-    int64_t size;
-    int64_t born, dies;        /* the times themselves */
-    int64_t load;              /* the most bytes alive at once during its life, its own included */
+/* Blocks that are connected in time: none outside is alive with any of them, so that they are packed
+ * apart. */
+struct piece {
+    int begin, end;            /* of the table's blocks by birth */
+    int twin;                  /* the first piece that is equal to it, most often itself */
+    int64_t peak;
+    int followed;              /* models, from the first, that it was tried after */
 };
 
-struct pack {
-    struct item *items;
-    int count;
-    int32_t times;
-    int64_t *load;             /* [times]: bytes alive from each time to the next */
-    int64_t alignment;
-    int64_t bound, target;     /* the search ends when the peak is at most `target` */
-    bool eased;                /* there is no capacity to meet: a little above the bound will do */
-    int64_t easy;              /* the most that is good enough */
-    int32_t peak_time;         /* when the most bytes are alive */
-    int32_t *order;            /* being tried */
-    int64_t *offsets;          /* what it led to */
-    int64_t *best_offsets;
-    int64_t best_peak;
-    struct shelves shelves;
-    int64_t visits, visit_limit;
-    double seconds, deadline;  /* that packing may take, and when they end by now() */
+/* What is ever alive. */
+struct table {
+    struct part_item *items;
+    int32_t *source;           /* by item: which span */
+    int64_t *offsets;          /* by item */
+    int32_t *order;            /* items by birth */
+    int count, times;
+    struct piece *pieces;
+    int piece_count;
+    int *models;               /* pieces that are placed well, as they came */
+    int model_count;
+    struct part_goals goals;
+    int64_t work;              /* that is left */
 };
 
 static double now(void)
@@ -59,11 +39,6 @@ static double now(void)
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-static int64_t aligned(int64_t size, int64_t alignment)
-{
-    return (size + alignment - 1) & -alignment;
 }
 
 static int compare_int64(const void *a, const void *b)
@@ -93,622 +68,322 @@ static bool never_alive(const struct span *span)
     return span->lower >= span->upper || span->size <= 0;
 }
 
-/* Fills `items` (room for count) from the spans that are ever alive, `source` with their indices;
- * returns their number, and the number of different times in *times. */
-static int items_make(const struct span *spans, int count, int64_t alignment, struct item *items,
-                      int32_t *source, int *times)
+static struct table table_open(const struct span *spans, int count, int64_t alignment)
 {
+    struct table table = {.items = memory_new((size_t)count, sizeof *table.items),
+                          .source = memory_new((size_t)count, sizeof *table.source)};
     int64_t *time = memory_new(2 * (size_t)count, sizeof *time);
-    int alive = 0;
     for (int i = 0; i < count; i++) {
         if (never_alive(&spans[i])) continue;
-        time[2 * alive] = spans[i].lower;
-        time[2 * alive + 1] = spans[i].upper;
-        source[alive++] = i;
+        time[2 * table.count] = spans[i].lower;
+        time[2 * table.count + 1] = spans[i].upper;
+        table.source[table.count++] = i;
     }
-    *times = unique(time, 2 * alive);
-    for (int i = 0; i < alive; i++) {
-        const struct span *span = &spans[source[i]];
-        items[i] = (struct item){.lower = rank_of(span->lower, time, *times),
-                                 .upper = rank_of(span->upper, time, *times),
-                                 .size = aligned(span->size, alignment),
-                                 .born = span->lower, .dies = span->upper};
+    table.times = unique(time, 2 * table.count);
+    for (int i = 0; i < table.count; i++) {
+        const struct span *span = &spans[table.source[i]];
+        table.items[i] = (struct part_item){.lower = rank_of(span->lower, time, table.times),
+                                            .upper = rank_of(span->upper, time, table.times),
+                                            .size = (int64_t)align_up((size_t)span->size, (size_t)alignment),
+                                            .born = span->lower, .dies = span->upper};
     }
     free(time);
-    return alive;
+    return table;
 }
 
-/* The bytes alive from each time to the next; the caller frees them. */
-static int64_t *items_load(const struct item *items, int count, int times)
+static void table_close(struct table *table)
 {
-    int64_t *load = memory_new((size_t)times + 1, sizeof *load);
-    for (int i = 0; i < count; i++) {
-        load[items[i].lower] += items[i].size;
-        load[items[i].upper] -= items[i].size;
-    }
-    for (int i = 1; i < times; i++) load[i] += load[i - 1];
-    return load;
+    free(table->items);
+    free(table->source);
+    free(table->offsets);
+    free(table->order);
+    free(table->pieces);
+    free(table->models);
 }
 
-static int64_t load_bound(const int64_t *load, int times)
+static int64_t table_bound(const struct table *table)
 {
-    int64_t bound = 0;
-    for (int i = 0; i < times; i++)
+    int64_t *load = part_load(table->items, table->count, table->times), bound = 0;
+    for (int i = 0; i < table->times; i++)
         if (load[i] > bound) bound = load[i];
+    free(load);
     return bound;
 }
 
 int64_t pack_bound(const struct span *spans, int count, int64_t alignment)
 {
-    int times;
-    struct item *items = memory_new((size_t)count, sizeof *items);
-    int32_t *source = memory_new((size_t)count, sizeof *source);
-    int alive = items_make(spans, count, alignment, items, source, &times);
-    int64_t *load = items_load(items, alive, times);
-    int64_t bound = load_bound(load, times);
-    free(load);
-    free(source);
-    free(items);
+    struct table table = table_open(spans, count, alignment);
+    int64_t bound = table_bound(&table);
+    table_close(&table);
     return bound;
 }
 
-static void items_set_load(struct item *items, int count, const int64_t *load, int times)
+/* An item, sorted by birth. */
+struct sortable {
+    int32_t lower, upper;
+    int64_t size;
+    int32_t index;
+};
+
+static int compare_items(const void *a, const void *b)
 {
-    struct most most = most_open(load, times);
-    for (int i = 0; i < count; i++) items[i].load = most_of(&most, items[i].lower, items[i].upper);
-    most_close(&most);
+    const struct sortable *left = a, *right = b;
+    if (left->lower != right->lower) return left->lower < right->lower ? -1 : 1;
+    if (left->upper != right->upper) return left->upper < right->upper ? -1 : 1;
+    if (left->size != right->size) return left->size < right->size ? -1 : 1;
+    return (left->index > right->index) - (left->index < right->index);
 }
 
-/* The order of two items under each rule. Classes are powers of two, or of four: blocks of about
- * one size leave room for one another. Within them come births in their order, or what is alive at the
- * peak, where no room may be wasted, and then the rest by distance. Ties are broken by size, time and
- * index, so that sorting gives one answer on every system. */
-enum rule { BY_CLASS, BY_CLASS_FROM_PEAK, BY_WIDE_CLASS_FROM_PEAK, BY_SIZE, BY_LOAD, BY_AREA, BY_LENGTH,
-            BY_UPPER, BY_LOWER, RULE_COUNT };
-
-/* How far from the peak in time a life is; 0 if it is alive then. */
-static int32_t from_peak(const struct item *item, int32_t peak)
+static void table_sort(struct table *table)
 {
-    if (item->upper <= peak) return peak - item->upper + 1;
-    return item->lower > peak ? item->lower - peak : 0;
+    struct sortable *list = memory_new((size_t)table->count, sizeof *list);
+    for (int i = 0; i < table->count; i++) {
+        const struct part_item *item = &table->items[i];
+        list[i] = (struct sortable){item->lower, item->upper, item->size, i};
+    }
+    qsort(list, (size_t)table->count, sizeof *list, compare_items);
+    table->order = memory_new((size_t)table->count, sizeof *table->order);
+    for (int i = 0; i < table->count; i++) table->order[i] = list[i].index;
+    free(list);
 }
 
-static int size_bits(const struct item *item)
+static const struct part_item *item_at(const struct table *table, int place)
 {
-    return 64 - __builtin_clzll((unsigned long long)item->size);
+    return &table->items[table->order[place]];
 }
 
-static double rule_key(const struct item *item, enum rule rule, int32_t peak)
+/* Cuts the table where nothing is alive. */
+static void table_cut(struct table *table)
 {
-    switch (rule) {
-    case BY_CLASS: return item->lower - 1e10 * size_bits(item);
-    case BY_CLASS_FROM_PEAK: return from_peak(item, peak) - 1e10 * size_bits(item);
-    case BY_WIDE_CLASS_FROM_PEAK: return from_peak(item, peak) - 1e10 * (size_bits(item) / 2);
-    case BY_SIZE: return -(double)item->size;
-    case BY_LOAD: return -(double)item->load;
-    case BY_AREA: return -(double)item->size * (item->upper - item->lower);
-    case BY_LENGTH: return item->lower - item->upper;
-    case BY_UPPER: return -item->upper;
-    case BY_LOWER: return item->lower;
-    case RULE_COUNT: break;
+    for (int begin = 0, end = 0; begin < table->count; begin = end) {
+        int32_t reach = item_at(table, begin)->upper;
+        for (end = begin + 1; end < table->count && item_at(table, end)->lower < reach; end++)
+            if (item_at(table, end)->upper > reach) reach = item_at(table, end)->upper;
+        int number = table->piece_count;
+        *array_push(table->pieces, table->piece_count) =
+            (struct piece){.begin = begin, .end = end, .twin = number, .peak = INT64_MAX};
+    }
+}
+
+/* By the number of blocks, and by those in the order of birth. */
+static int compare_pieces(const struct table *table, const struct piece *left, const struct piece *right)
+{
+    int32_t left_time = item_at(table, left->begin)->lower, right_time = item_at(table, right->begin)->lower;
+    if (left->end - left->begin != right->end - right->begin)
+        return left->end - left->begin < right->end - right->begin ? -1 : 1;
+    for (int i = 0; i < left->end - left->begin; i++) {
+        const struct part_item *a = item_at(table, left->begin + i), *b = item_at(table, right->begin + i);
+        if (a->lower - left_time != b->lower - right_time)
+            return a->lower - left_time < b->lower - right_time ? -1 : 1;
+        if (a->upper - left_time != b->upper - right_time)
+            return a->upper - left_time < b->upper - right_time ? -1 : 1;
+        if (a->size != b->size) return a->size < b->size ? -1 : 1;
     }
     return 0;
 }
 
-struct sortable {
-    double key;
-    int64_t size;
-    int32_t length, index;
-};
-
-static int compare_sortable(const void *a, const void *b)
+/* Merge sort, since pieces are compared by what the table has. */
+static void pieces_sort(const struct table *table, int *list, int *spare, int count)
 {
-    const struct sortable *left = a, *right = b;
-    if (left->key != right->key) return left->key < right->key ? -1 : 1;
-    if (left->size != right->size) return left->size > right->size ? -1 : 1;
-    if (left->length != right->length) return left->length > right->length ? -1 : 1;
-    return left->index < right->index ? -1 : 1;
+    if (count < 2) return;
+    int half = count / 2, left = 0, right = half;
+    pieces_sort(table, list, spare, half);
+    pieces_sort(table, list + half, spare, count - half);
+    for (int i = 0; i < count; i++) {
+        bool take_left = right == count || (left < half && compare_pieces(table, &table->pieces[list[left]],
+                                                                          &table->pieces[list[right]]) <= 0);
+        spare[i] = list[take_left ? left++ : right++];
+    }
+    memcpy(list, spare, (size_t)count * sizeof *list);
 }
 
-static void pack_sort(struct pack *pack, const double *keys)
+/* Finds the pieces that are equal. */
+static void table_pair(struct table *table)
 {
-    struct sortable *list = memory_new((size_t)pack->count, sizeof *list);
-    for (int i = 0; i < pack->count; i++) {
-        const struct item *item = &pack->items[i];
-        list[i] = (struct sortable){keys[i], item->size, item->upper - item->lower, i};
-    }
-    qsort(list, (size_t)pack->count, sizeof *list, compare_sortable);
-    for (int i = 0; i < pack->count; i++) pack->order[i] = list[i].index;
+    int count = table->piece_count;
+    int *list = memory_new((size_t)count, sizeof *list), *spare = memory_new((size_t)count, sizeof *spare);
+    for (int i = 0; i < count; i++) list[i] = i;
+    pieces_sort(table, list, spare, count);
+    for (int i = 1; i < count; i++)
+        if (compare_pieces(table, &table->pieces[list[i - 1]], &table->pieces[list[i]]) == 0)
+            table->pieces[list[i]].twin = table->pieces[list[i - 1]].twin;
+    free(spare);
     free(list);
 }
 
-static void pack_sort_by(struct pack *pack, enum rule rule)
-{
-    double *keys = memory_new((size_t)pack->count, sizeof *keys);
-    for (int i = 0; i < pack->count; i++) keys[i] = rule_key(&pack->items[i], rule, pack->peak_time);
-    pack_sort(pack, keys);
-    free(keys);
-}
-
-static bool pack_exhausted(const struct pack *pack)
-{
-    return pack->visits + pack->shelves.visits > pack->visit_limit || now() > pack->deadline;
-}
-
-static bool pack_done(const struct pack *pack)
-{
-    return pack->best_peak <= pack->target || pack_exhausted(pack);
-}
-
-/* Good enough to end with, where there is nothing better at hand. */
-static bool pack_easy(const struct pack *pack)
-{
-    return pack->best_peak <= pack->easy;
-}
-
-static void pack_keep(struct pack *pack, int64_t peak)
-{
-    if (peak >= pack->best_peak) return;
-    pack->best_peak = peak;
-    memcpy(pack->best_offsets, pack->offsets, (size_t)pack->count * sizeof *pack->offsets);
-}
-
-static int64_t pack_peak(const struct pack *pack)
-{
-    int64_t peak = 0;
-    for (int i = 0; i < pack->count; i++) {
-        int64_t end = pack->offsets[i] + pack->items[i].size;
-        if (end > peak) peak = end;
-    }
-    return peak;
-}
-
-static struct placed pack_place(struct pack *pack, int index, enum fit fit)
-{
-    const struct item *item = &pack->items[index];
-    int64_t start = shelves_find(&pack->shelves, item->lower, item->upper, item->size, fit);
-    struct placed block = {start, start + item->size, item->lower, item->upper, index};
-    pack->offsets[index] = start;
-    shelves_insert(&pack->shelves, block);
-    return block;
-}
-
-/* Places the items in `order`, each as `fit` says; gives up, with INT64_MAX, above `ceiling` and
- * when time is up. */
-static int64_t pack_try(struct pack *pack, enum fit fit, int64_t ceiling)
-{
-    int64_t peak = 0;
-    shelves_clear(&pack->shelves);
-    for (int i = 0; i < pack->count && peak <= ceiling; i++) {
-        struct placed block = pack_place(pack, pack->order[i], fit);
-        if (block.end > peak) peak = block.end;
-        if (i % 256 == 255 && pack_exhausted(pack)) peak = INT64_MAX;
-    }
-    pack->visits += pack->shelves.visits;
-    pack->shelves.visits = 0;
-    if (peak > ceiling) return INT64_MAX;
-    pack_keep(pack, peak);
-    return peak;
-}
-
-/* Places the items as an allocator would that meets them in time, and forgets those that have died:
- * fast, and never far off on lifetimes that nest like a stack's. */
-static void pack_try_online(struct pack *pack, enum fit fit)
-{
-    int32_t *by_upper = memory_new((size_t)pack->count, sizeof *by_upper);
-    pack_sort_by(pack, BY_UPPER);
-    for (int i = 0; i < pack->count; i++) by_upper[i] = pack->order[pack->count - 1 - i];
-    pack_sort_by(pack, BY_LOWER);
-    int64_t peak = 0;
-    shelves_clear(&pack->shelves);
-    for (int i = 0, dead = 0; i < pack->count; i++) {
-        int32_t time = pack->items[pack->order[i]].lower;
-        for (; pack->items[by_upper[dead]].upper <= time; dead++) {
-            const struct item *item = &pack->items[by_upper[dead]];
-            int64_t start = pack->offsets[by_upper[dead]];
-            shelves_remove(&pack->shelves, (struct placed){start, start + item->size, item->lower,
-                                                           item->upper, by_upper[dead]});
-        }
-        struct placed block = pack_place(pack, pack->order[i], fit);
-        if (block.end > peak) peak = block.end;
-    }
-    pack->visits += pack->shelves.visits;
-    free(by_upper);
-    pack_keep(pack, peak);
-}
-
-/* A small generator of our own keeps the packer a function of its input (Marsaglia: Xorshift RNGs,
- * 2003). */
-static uint32_t draw(uint32_t *state, uint32_t limit)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 17;
-    *state ^= *state << 5;
-    return (uint32_t)((uint64_t)*state * limit >> 32);
-}
-
-/* Moves the item at position `from` of the order to position `to`. */
-static void order_move(int32_t *order, int from, int to)
-{
-    int32_t index = order[from];
-    if (to < from) memmove(order + to + 1, order + to, (size_t)(from - to) * sizeof *order);
-    else memmove(order + from, order + from + 1, (size_t)(to - from) * sizeof *order);
-    order[to] = index;
-}
-
-/* A position of the order whose item sticks out above the goal, or any. */
-static int pack_culprit(const struct pack *pack, const int64_t *offsets, int64_t goal, uint32_t *state)
-{
-    int start = (int)draw(state, (uint32_t)pack->count);
-    for (int i = 0; i < pack->count; i++) {
-        int position = (start + i) % pack->count;
-        int index = pack->order[position];
-        if (offsets[index] + pack->items[index].size > goal) return position;
-    }
-    return start;
-}
-
-/* Squeaky wheel optimisation (Joslin, Clements 1999): what sticks out of the best order so far comes
- * earlier, something else is shuffled, and the order is kept unless it got worse. */
-static void pack_improve(struct pack *pack)
-{
-    size_t bytes = (size_t)pack->count * sizeof *pack->order;
-    int32_t *kept = memory_new((size_t)pack->count, sizeof *kept);
-    int64_t *kept_offsets = memory_new((size_t)pack->count, sizeof *kept_offsets);
-    uint32_t state = 2463534242u;
-    int64_t peak = pack_try(pack, FIT_LOWEST, INT64_MAX - 1);
-    memcpy(kept, pack->order, bytes);
-    memcpy(kept_offsets, pack->offsets, 2 * bytes);
-    while (!pack_done(pack)) {
-        int moves = 1 + (int)draw(&state, 3);
-        for (int i = 0; i < moves; i++) {
-            int from = i == 0 ? pack_culprit(pack, kept_offsets, peak - 1, &state)
-                              : (int)draw(&state, (uint32_t)pack->count);
-            int limit = i == 0 ? from + 1 : pack->count;
-            order_move(pack->order, from, (int)draw(&state, (uint32_t)limit));
-        }
-        int64_t found = pack_try(pack, FIT_LOWEST, peak);
-        if (found <= peak) {
-            peak = found;
-            memcpy(kept, pack->order, bytes);
-            memcpy(kept_offsets, pack->offsets, 2 * bytes);
-        } else {
-            memcpy(pack->order, kept, bytes);
-        }
-    }
-    free(kept_offsets);
-    free(kept);
-}
-
-/* The order of the best placement's offsets: from it, first fit does no worse. */
-static void pack_sort_by_best(struct pack *pack)
-{
-    double *keys = memory_new((size_t)pack->count, sizeof *keys);
-    for (int i = 0; i < pack->count; i++) keys[i] = (double)pack->best_offsets[i];
-    pack_sort(pack, keys);
-    free(keys);
-}
-
-/* Asks the exact search for a placement within `capacity`. */
-static void pack_try_exactly(struct pack *pack, int64_t capacity, double work, double seconds)
-{
-    double left = pack->deadline - now();
-    if (pack->count > SEARCH_COUNT || pack->best_peak <= capacity) return;
-    struct span *spans = memory_new((size_t)pack->count, sizeof *spans);
-    for (int i = 0; i < pack->count; i++) {
-        const struct item *item = &pack->items[i];
-        spans[i] = (struct span){item->born, item->dies, item->size, 0};
-    }
-    if (search_pack(spans, pack->count, pack->alignment, capacity, (int64_t)work,
-                    seconds < left ? seconds : left) == SEARCH_FOUND) {
-        for (int i = 0; i < pack->count; i++) pack->offsets[i] = spans[i].offset;
-        pack_keep(pack, pack_peak(pack));
-    }
-    free(spans);
-}
-
-/* The same, for a share of all the time. */
-static void pack_try_long(struct pack *pack, int64_t capacity, double share)
-{
-    double seconds = share * pack->seconds;
-    pack_try_exactly(pack, capacity, seconds * SEARCH_WORK_PER_SECOND, seconds);
-}
-
-static int64_t pack_share(const struct pack *pack, double share)
-{
-    return (int64_t)((1 + share) * (double)pack->bound);
-}
-
-/* Turns at the easy shares, for up to `share` of all the work, until one is met. */
-static void pack_try_easy(struct pack *pack, double share)
-{
-    double left = share * pack->seconds * SEARCH_WORK_PER_SECOND;
-    for (double work = TURN_WORK; left > 0; work *= 4)
-        for (int i = 0; i < EASY_SHARES && left > 0; i++, left -= work) {
-            if (pack_done(pack) || pack_easy(pack)) return;
-            pack_try_exactly(pack, pack_share(pack, easy_shares[i]), work < left ? work : left,
-                             pack->seconds);
-        }
-}
-
-/* From the bottom up, turn after turn: the plain ones, then others for up to `share` of all the work, and
- * for a moment only in small tables, which the exact search is better at. A walk through the table takes
- * longer than a scan; making the first one is most of what it takes. */
-#define SETTLE_VISIT 5
-#define SETTLE_MOMENT 20000000   /* blocks looked at */
-static void pack_try_settling(struct pack *pack, double share)
-{
-    struct skyline_block *blocks = memory_new((size_t)pack->count, sizeof *blocks);
-    for (int i = 0; i < pack->count; i++) {
-        const struct item *item = &pack->items[i];
-        blocks[i] = (struct skyline_block){item->lower, item->upper, item->size};
-    }
-    struct settle *settle = settle_open(blocks, pack->count, pack->load, pack->times, pack->easy);
-    int64_t before = pack->visits, most = (int64_t)(share * (double)pack->visit_limit);
-    if (pack->count <= SEARCH_COUNT && most > SETTLE_MOMENT) most = SETTLE_MOMENT;
-    for (int turn = 0; turn == 0 || !pack_done(pack); turn++) {
-        bool enough = pack->visits - before > most || pack_easy(pack);
-        if (turn >= SETTLE_PLAIN && enough) break;
-        pack_keep(pack, settle_turn(settle, pack->best_peak, pack->offsets));
-        pack->visits = before + SETTLE_VISIT * settle_visits(settle);
-    }
-    settle_close(settle);
-    free(blocks);
-}
-
-/* In large tables the most bytes are alive in a few stretches of time. Those whose load is above a share
- * of the bound are placed first, exactly; where all else goes, there is room to spare. */
-static const double hot_shares[] = {0.9, 0.8, 0.7};
-#define HOT_SHARES (int)(sizeof hot_shares / sizeof *hot_shares)
-#define HOT_COUNT 1500         /* blocks of one stretch, at most ... */
-#define HOT_WORK 60e6          /* ... and the search that each is worth */
-#define HOT_FAILURES 3
-
-/* The blocks of the hot stretches, by birth. */
-struct hot {
-    int32_t *index;
+/* A piece's blocks by themselves, in the table's order. */
+struct extract {
+    int32_t *index;            /* in the table */
+    struct part_item *items;
+    int64_t *offsets;
     int count;
-    bool *placed;              /* by block */
-    int failures;
 };
 
-static struct hot hot_open(const struct pack *pack, double share)
+static struct extract extract_open(const struct table *table, const struct piece *piece)
 {
-    struct hot hot = {.index = memory_new((size_t)pack->count, sizeof *hot.index),
-                      .placed = memory_new((size_t)pack->count, sizeof *hot.placed)};
-    int64_t level = (int64_t)(share * (double)pack->bound);
-    for (int i = 0; i < pack->count; i++)
-        if (pack->items[pack->order[i]].load > level) hot.index[hot.count++] = pack->order[i];
-    return hot;
-}
-
-static void hot_close(struct hot *hot)
-{
-    free(hot->index);
-    free(hot->placed);
-}
-
-/* The end of the stretch that begins with `begin`: until none is alive across. */
-static int hot_end(const struct pack *pack, const struct hot *hot, int begin)
-{
-    int32_t reach = pack->items[hot->index[begin]].upper;
-    int end = begin + 1;
-    for (; end < hot->count && pack->items[hot->index[end]].lower < reach; end++)
-        if (pack->items[hot->index[end]].upper > reach) reach = pack->items[hot->index[end]].upper;
-    return end;
-}
-
-static void hot_search(struct pack *pack, struct hot *hot, int begin, int end, int64_t capacity)
-{
-    int count = end - begin;
-    struct span *spans = memory_new((size_t)count, sizeof *spans);
-    for (int i = 0; i < count; i++) {
-        const struct item *item = &pack->items[hot->index[begin + i]];
-        spans[i] = (struct span){item->born, item->dies, item->size, 0};
+    size_t n = (size_t)(piece->end - piece->begin);
+    struct extract extract = {memory_new(n, sizeof *extract.index), memory_new(n, sizeof *extract.items),
+                              memory_new(n, sizeof *extract.offsets), (int)n};
+    int32_t time = item_at(table, piece->begin)->lower;
+    for (int i = 0; i < extract.count; i++) extract.index[i] = table->order[piece->begin + i];
+    for (int i = 0; i < extract.count; i++) {
+        struct part_item *item = &extract.items[i];
+        *item = table->items[extract.index[i]];
+        item->lower -= time;
+        item->upper -= time;
+        extract.offsets[i] = table->offsets[extract.index[i]];
     }
-    bool found = count <= HOT_COUNT && search_pack(spans, count, pack->alignment, capacity, (int64_t)HOT_WORK,
-                                                   pack->deadline - now()) == SEARCH_FOUND;
-    for (int i = 0; found && i < count; i++) {
-        pack->offsets[hot->index[begin + i]] = spans[i].offset;
-        hot->placed[hot->index[begin + i]] = true;
-    }
-    hot->failures += !found;
-    free(spans);
+    return extract;
 }
 
-/* Places what is not hot around what is, in the order that the rule gives. */
-static void pack_try_around(struct pack *pack, const struct hot *hot, enum rule rule)
+static void extract_close(struct extract *extract)
+{
+    free(extract->index);
+    free(extract->items);
+    free(extract->offsets);
+}
+
+/* Better than what the piece had: its offsets become the table's. */
+static void extract_keep(const struct extract *extract, struct table *table, struct piece *piece,
+                         int64_t peak)
+{
+    if (peak >= piece->peak) return;
+    piece->peak = peak;
+    for (int i = 0; i < extract->count; i++) table->offsets[extract->index[i]] = extract->offsets[i];
+}
+
+static bool piece_good(const struct table *table, const struct piece *piece)
+{
+    return piece->peak <= table->goals.easy;
+}
+
+static bool table_exhausted(const struct table *table)
+{
+    return table->work <= 0 || now() > table->goals.deadline;
+}
+
+/* Whether the one could be placed after the other: about as many blocks. Looking for the nearest takes the
+ * square of their number. */
+#define ALIKE_COUNT 3000
+#define ALIKE_SHARE 8
+static bool pieces_alike(const struct piece *piece, const struct piece *other)
+{
+    int count = piece->end - piece->begin, others = other->end - other->begin;
+    return count <= ALIKE_COUNT && abs(count - others) <= count / ALIKE_SHARE;
+}
+
+static void piece_follow_one(struct table *table, struct piece *piece, const struct piece *other)
+{
+    struct extract own = extract_open(table, piece), model = extract_open(table, other);
+    int64_t visits = 0;
+    for (int backwards = 0; backwards < 2 && !piece_good(table, piece); backwards++) {
+        const struct alike_model after = {model.items, model.offsets, model.count, backwards};
+        extract_keep(&own, table, piece, alike_place(&after, own.items, own.count, own.offsets, &visits));
+    }
+    table->work -= visits;
+    extract_close(&model);
+    extract_close(&own);
+}
+
+/* Tries it after the models that have come since the last time. */
+static void piece_follow(struct table *table, struct piece *piece)
+{
+    for (; piece->followed < table->model_count; piece->followed++) {
+        const struct piece *other = &table->pieces[table->models[piece->followed]];
+        if (piece_good(table, piece) || table_exhausted(table)) return;
+        if (pieces_alike(piece, other)) piece_follow_one(table, piece, other);
+    }
+}
+
+static void piece_pack(struct table *table, struct piece *piece, int64_t work)
+{
+    struct extract extract = extract_open(table, piece);
+    int64_t left = work;
+    int64_t peak = part_pack(extract.items, extract.count, &table->goals, &left, extract.offsets);
+    table->work -= work - left;
+    extract_keep(&extract, table, piece, peak);
+    extract_close(&extract);
+}
+
+/* The pieces that are not good enough yet, and their blocks. */
+struct rest {
+    int pieces;
+    int64_t blocks;
+};
+
+static bool piece_left(const struct table *table, int number)
+{
+    return table->pieces[number].twin == number && !piece_good(table, &table->pieces[number]);
+}
+
+static struct rest table_rest(const struct table *table)
+{
+    struct rest rest = {0};
+    for (int i = 0; i < table->piece_count; i++) {
+        if (!piece_left(table, i)) continue;
+        rest.pieces++;
+        rest.blocks += table->pieces[i].end - table->pieces[i].begin;
+    }
+    return rest;
+}
+
+/* Packs what is left, with `work` for all, half of it by blocks and half by pieces. */
+static void table_round(struct table *table, double work)
+{
+    struct rest rest = table_rest(table);
+    for (int i = 0; i < table->piece_count; i++) {
+        struct piece *piece = &table->pieces[i];
+        if (!piece_left(table, i)) continue;
+        if (piece->peak < INT64_MAX && table_exhausted(table)) return;
+        if (rest.pieces > 1) piece_follow(table, piece);
+        double share = 0.5 * (piece->end - piece->begin) / (double)rest.blocks + 0.5 / rest.pieces;
+        if (!piece_good(table, piece)) piece_pack(table, piece, (int64_t)(share * work));
+        if (piece_good(table, piece)) *array_push(table->models, table->model_count) = i;
+    }
+}
+
+/* Most pieces need little, some all that there is: rounds of growing work, but one if there is one piece. */
+static void table_pack(struct table *table)
+{
+    double work = (double)table->work, share = 1 / 32.;
+    do {
+        bool last = table_rest(table).pieces == 1 || share >= 1;
+        table->goals.brief = !last;
+        table_round(table, last ? (double)table->work : share * work);
+        share *= 4;
+    } while (table_rest(table).pieces > 0 && !table_exhausted(table));
+}
+
+/* Sets the offsets of pieces from those of their twins; returns the peak. */
+static int64_t table_finish(struct table *table)
 {
     int64_t peak = 0;
-    shelves_clear(&pack->shelves);
-    pack_sort_by(pack, rule);
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < pack->count && peak < pack->best_peak; i++) {
-            int32_t index = pack->order[i];
-            const struct item *item = &pack->items[index];
-            if (hot->placed[index] != (pass == 0)) continue;
-            int64_t start = pack->offsets[index], end = start + item->size;
-            const struct placed hot_block = {start, end, item->lower, item->upper, index};
-            if (pass == 0) shelves_insert(&pack->shelves, hot_block);
-            else end = pack_place(pack, index, FIT_LOWEST).end;
-            if (end > peak) peak = end;
-            if (i % 256 == 255 && pack_exhausted(pack)) peak = INT64_MAX;
-        }
-    pack->visits += pack->shelves.visits;
-    pack->shelves.visits = 0;
-    pack_keep(pack, peak);
-}
-
-/* Returns whether to go on with less hot stretches. */
-static bool pack_try_hot(struct pack *pack, double share, int64_t capacity)
-{
-    pack_sort_by(pack, BY_LOWER);
-    struct hot hot = hot_open(pack, share);
-    for (int begin = 0, end; begin < hot.count && !pack_exhausted(pack); begin = end) {
-        if (hot.failures == HOT_FAILURES) break;
-        end = hot_end(pack, &hot, begin);
-        hot_search(pack, &hot, begin, end, capacity);
+    for (int i = 0; i < table->piece_count; i++) {
+        const struct piece *piece = &table->pieces[i], *twin = &table->pieces[piece->twin];
+        for (int j = 0; j < piece->end - piece->begin; j++)
+            table->offsets[table->order[piece->begin + j]] = table->offsets[table->order[twin->begin + j]];
+        if (twin->peak > peak) peak = twin->peak;
     }
-    bool good = hot.failures < HOT_FAILURES && hot.count > 0;
-    if (good) pack_try_around(pack, &hot, BY_SIZE);
-    if (good && pack->best_peak > capacity && !pack_exhausted(pack))
-        pack_try_around(pack, &hot, BY_CLASS_FROM_PEAK);
-    hot_close(&hot);
-    return good;
-}
-
-static void pack_try_stretches(struct pack *pack)
-{
-    for (int i = 0; i < HOT_SHARES && pack->best_peak > pack->easy && !pack_exhausted(pack); i++)
-        if (!pack_try_hot(pack, hot_shares[i], pack->easy)) return;
-}
-
-/* The time at which the most bytes die: of a training step, the update, which reads all gradients. */
-static int32_t pack_common_end(const struct pack *pack)
-{
-    int32_t times = 0, end = 0;
-    for (int i = 0; i < pack->count; i++)
-        if (pack->items[i].upper > times) times = pack->items[i].upper;
-    int64_t *dying = memory_new((size_t)times + 1, sizeof *dying);
-    for (int i = 0; i < pack->count; i++) dying[pack->items[i].upper] += pack->items[i].size;
-    for (int32_t time = 1; time <= times; time++)
-        if (dying[time] > dying[end]) end = time;
-    free(dying);
-    return end;
-}
-
-/* Two stacks in one range: what lives to the common end piles up from `top` down as it is born, the
- * rest lies below it, the longest lives lowest. Activations and weight gradients of a training step
- * grow towards each other like this, and large scratch memory finds the whole gap between them. */
-static void pack_try_two_ends(struct pack *pack, int32_t end, int64_t top)
-{
-    int64_t peak = top;
-    pack_sort_by(pack, BY_LOWER);
-    shelves_clear(&pack->shelves);
-    for (int i = 0; i < pack->count; i++) {
-        const struct item *item = &pack->items[pack->order[i]];
-        if (item->upper < end) continue;
-        top -= item->size;
-        if (top < 0) return;
-        pack->offsets[pack->order[i]] = top;
-        shelves_insert(&pack->shelves, (struct placed){top, top + item->size, item->lower, item->upper,
-                                                       pack->order[i]});
-    }
-    pack_sort_by(pack, BY_LENGTH);
-    for (int i = 0; i < pack->count && peak < pack->best_peak; i++) {
-        if (pack->items[pack->order[i]].upper >= end) continue;
-        struct placed block = pack_place(pack, pack->order[i], FIT_LOWEST);
-        if (block.end > peak) peak = block.end;
-    }
-    pack->visits += pack->shelves.visits;
-    pack->shelves.visits = 0;
-    pack_keep(pack, peak);
-}
-
-/* Tops from the bound up, in steps of a thousandth, as long as they could be an improvement. */
-static void pack_try_tops(struct pack *pack)
-{
-    int32_t end = pack_common_end(pack);
-    int64_t top = pack->bound, step = aligned(1 + pack->bound / 1000, pack->alignment);
-    for (int i = 0; i < 20 && top < pack->best_peak && !pack_done(pack); i++, top += step)
-        pack_try_two_ends(pack, end, top);
-}
-
-/* Brings the best placement's peak down, with `share` of the work and time that is left. */
-static void pack_repair(struct pack *pack, double share)
-{
-    struct repair_block *blocks = memory_new((size_t)pack->count, sizeof *blocks);
-    struct repair_limits limits = {
-        .goal = pack->target,
-        .visits = (int64_t)(share * (double)(pack->visit_limit - pack->visits)),
-        .deadline = pack->deadline,
-    };
-    for (int i = 0; i < pack->count; i++) {
-        const struct item *item = &pack->items[i];
-        blocks[i] = (struct repair_block){item->lower, item->upper, item->size, pack->best_offsets[i]};
-    }
-    int64_t peak = repair_peak(blocks, pack->count, &limits, &pack->visits);
-    for (int i = 0; i < pack->count; i++) pack->offsets[i] = blocks[i].offset;
-    pack_keep(pack, peak);
-    free(blocks);
-}
-
-/* Orders, each in two ways. */
-static void pack_try_orders(struct pack *pack)
-{
-    int64_t enough = pack->visits + pack->visit_limit / 5;
-    pack_try_online(pack, FIT_TIGHTEST);
-    if (!pack_done(pack)) pack_try_online(pack, FIT_LOWEST);
-    for (enum rule rule = 0; rule < RULE_COUNT && !pack_done(pack) && pack->visits < enough; rule++) {
-        if (pack_easy(pack)) return;
-        pack_sort_by(pack, rule);
-        pack_try(pack, FIT_LOWEST, pack->best_peak - 1);
-        if (!pack_done(pack)) pack_try(pack, FIT_TIGHTEST, pack->best_peak - 1);
-    }
-    if (!pack_done(pack) && !pack_easy(pack)) pack_try_tops(pack);
-}
-
-static void pack_search_exactly(struct pack *pack)
-{
-    if (!pack->eased) {
-        pack_try_long(pack, pack->target, 0.9);
-        return;
-    }
-    pack_try_easy(pack, 0.7);
-    if (pack_easy(pack)) pack_try_exactly(pack, pack->target, BOUND_WORK, pack->seconds);
-    else pack_try_long(pack, pack->target, 0.3);
-}
-
-/* What is fast and does well on most tables comes first; the first turn always ends. */
-static void pack_search(struct pack *pack)
-{
-    bool large = pack->count > SEARCH_COUNT;
-    pack_try_settling(pack, large ? 0.4 : 0.05);
-    if (!pack_done(pack) && !pack_easy(pack)) pack_try_orders(pack);
-    if (!pack_done(pack) && !large) pack_search_exactly(pack);
-    if (!pack_done(pack) && large) pack_try_stretches(pack);
-    if (pack_done(pack) || pack_easy(pack)) return;
-    pack_repair(pack, 0.8);
-    if (pack_done(pack)) return;
-    pack_sort_by_best(pack);
-    pack_improve(pack);
+    return peak;
 }
 
 int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t capacity, double seconds)
 {
-    int times;
-    size_t n = (size_t)count;
-    int32_t *source = memory_new(n, sizeof *source);
-    struct pack pack = {.items = memory_new(n, sizeof *pack.items),
-                        .order = memory_new(n, sizeof *pack.order),
-                        .offsets = memory_new(n, sizeof *pack.offsets),
-                        .best_offsets = memory_new(n, sizeof *pack.best_offsets),
-                        .alignment = alignment,
-                        .best_peak = INT64_MAX,
-                        .visit_limit = (int64_t)(seconds * VISITS_PER_SECOND),
-                        .seconds = seconds,
-                        .deadline = now() + seconds};
     assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
-    pack.count = items_make(spans, count, alignment, pack.items, source, &times);
-    pack.times = times;
-    pack.load = items_load(pack.items, pack.count, times);
-    pack.bound = load_bound(pack.load, times);
-    for (int t = 0; t < times; t++)
-        if (pack.load[t] == pack.bound) pack.peak_time = t;
-    pack.target = capacity > pack.bound ? capacity : pack.bound;
-    pack.eased = capacity <= 0;
-    pack.easy = pack.eased ? pack_share(&pack, EASY_SHARE) : pack.target;
-    items_set_load(pack.items, pack.count, pack.load, times);
-    if (pack.count > 0) pack_search(&pack);
+    struct table table = table_open(spans, count, alignment);
+    int64_t bound = table_bound(&table), target = capacity > bound ? capacity : bound;
+    table.goals = (struct part_goals){.alignment = alignment, .bound = bound, .target = target,
+                                      .eased = capacity <= 0, .deadline = now() + seconds};
+    table.goals.easy = table.goals.eased ? (int64_t)((1 + PART_EASY_SHARE) * (double)bound) : target;
+    table.work = (int64_t)(seconds * PART_WORK_PER_SECOND);
+    table.offsets = memory_new((size_t)table.count, sizeof *table.offsets);
+    table_sort(&table);
+    table_cut(&table);
+    table_pair(&table);
+    table_pack(&table);
+    int64_t peak = table_finish(&table);
     for (int i = 0; i < count; i++) spans[i].offset = 0;
-    for (int i = 0; i < pack.count; i++) spans[source[i]].offset = pack.best_offsets[i];
-    int64_t peak = pack.count > 0 ? pack.best_peak : 0;
-    shelves_free(&pack.shelves);
-    free(pack.load);
-    free(pack.best_offsets);
-    free(pack.offsets);
-    free(pack.order);
-    free(pack.items);
-    free(source);
+    for (int i = 0; i < table.count; i++) spans[table.source[i]].offset = table.offsets[i];
+    table_close(&table);
     return peak;
 }

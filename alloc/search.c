@@ -15,7 +15,7 @@ struct block {
     int beside_count;
     int64_t at;               /* offset, or -1 while unplaced */
     int64_t rest;             /* the lowest offset free of the placed blocks beside it */
-    int rank;                 /* blocks of lower rank are preferred: its number, until its part is ranked anew */
+    int rank;                 /* blocks of lower rank are preferred: its number, until ranked anew */
     int64_t key[3];           /* that it was ranked by */
 };
 
@@ -25,7 +25,8 @@ struct search {
     int *members;             /* blocks of every section, one list after the other */
     int *member_first;        /* [sections + 1] */
     int64_t *load;            /* per section: sizes not yet placed */
-    int64_t *lowest;          /* per section: can_fit's own */
+    int64_t *lowest;          /* by block: lowest_of(), when it was looked at last */
+    int *witness;             /* per section: a block that could go low enough when it was looked at last */
     bool by_load_left;        /* the first key is the load, what is placed not counted */
     int64_t capacity;
     int64_t steps, step_limit;
@@ -97,23 +98,35 @@ static int64_t lowest_of(const struct search *search, int which, int64_t floor, 
     return lowest;
 }
 
+/* Whether an unplaced block of the section can go so low that all of them fit, stacked without gaps on it.
+ * Most often it is the same one as before. */
+static bool section_fits(struct search *search, int section)
+{
+    int64_t most = search->capacity - search->load[section];
+    int witness = search->witness[section];
+    if (search->blocks[witness].at < 0 && search->lowest[witness] <= most) return true;
+    for (int i = search->member_first[section]; i < search->member_first[section + 1]; i++) {
+        int which = search->members[i];
+        if (search->blocks[which].at >= 0 || search->lowest[which] > most) continue;
+        search->witness[section] = which;
+        return true;
+    }
+    return false;
+}
+
 /* Whether the unplaced blocks of `list` may still end below the capacity: each by itself, and in
  * every section all together, stacked without gaps on the lowest place that one of them can get. */
 static bool can_fit(struct search *search, const int *list, int count, int64_t floor, int after)
 {
     int begin = search->blocks[list[0]].first, end = begin;
-    for (int i = 0; i < count; i++)
-        if (search->blocks[list[i]].last > end) end = search->blocks[list[i]].last;
-    for (int s = begin; s < end; s++) search->lowest[s] = INT64_MAX;
     for (int i = 0; i < count; i++) {
         const struct block *block = &search->blocks[list[i]];
-        int64_t lowest = lowest_of(search, list[i], floor, after);
-        if (lowest > search->capacity - block->size) return false;
-        for (int s = block->first; s < block->last; s++)
-            if (lowest < search->lowest[s]) search->lowest[s] = lowest;
+        if (block->last > end) end = block->last;
+        search->lowest[list[i]] = lowest_of(search, list[i], floor, after);
+        if (search->lowest[list[i]] > search->capacity - block->size) return false;
     }
     for (int s = begin; s < end; s++)
-        if (search->load[s] > 0 && search->lowest[s] + search->load[s] > search->capacity) return false;
+        if (search->load[s] > 0 && !section_fits(search, s)) return false;
     return true;
 }
 
@@ -148,8 +161,8 @@ static int64_t load_left(const struct search *search, const struct block *block)
     return load;
 }
 
-/* Solves a part that has come apart from the rest, with its blocks ranked by the load that is left. Among blocks
- * of one offset the order begins again. */
+/* Solves a part that has come apart from the rest, with its blocks ranked by the load that is left. Among
+ * blocks of one offset the order begins again. */
 static enum outcome solve_anew(struct search *search, const int *list, int count, int64_t floor)
 {
     struct ranked *order = memory_new((size_t)count, sizeof *order);
@@ -278,8 +291,8 @@ static enum outcome solve(struct search *search, const int *list, int count, int
     return outcome;
 }
 
-/* Preferences: what an order looks at first, second, third. What BY_LOAD_LEFT comes first of is ranked anew when
- * parts come apart. */
+/* Preferences: what an order looks at first, second, third. What BY_LOAD_LEFT comes first of is ranked
+ * anew when parts come apart. */
 enum measure { BY_LOAD, BY_AREA, BY_LIFE, BY_BIRTH, BY_RANK_AREA, BY_RANK_LIFE, BY_LOAD_LEFT, MEASURES };
 static const enum measure orders[][3] = {
     {BY_LIFE, BY_AREA, BY_LOAD},
@@ -433,7 +446,8 @@ static void search_make(struct search *search, struct problem *problem, const en
     search->blocks = memory_new((size_t)count, sizeof *search->blocks);
     search->load = memory_new((size_t)problem->sections + 1, sizeof(int64_t));
     memcpy(search->load, problem->load, ((size_t)problem->sections + 1) * sizeof(int64_t));
-    search->lowest = memory_new((size_t)problem->sections + 1, sizeof(int64_t));
+    search->lowest = memory_new((size_t)count, sizeof *search->lowest);
+    search->witness = memory_new((size_t)problem->sections + 1, sizeof *search->witness);
     for (int i = 0; i < count; i++) {
         int span = problem->candidates[i].span;
         search->blocks[i] = (struct block){.size = problem->size[span], .first = problem->first[span],
@@ -448,6 +462,9 @@ static void search_make(struct search *search, struct problem *problem, const en
                 *array_push(a->beside, a->beside_count) = j;
         }
     members_make(search);
+    for (int s = 0; s < search->sections; s++)
+        if (search->member_first[s] < search->member_first[s + 1])
+            search->witness[s] = search->members[search->member_first[s]];
     /* Each level of the recursion keeps two lists of at most `count` blocks. */
     search->scratch_size = (size_t)count * ((size_t)count + 2) * 2;
     search->scratch = memory_new(search->scratch_size, sizeof(int));
@@ -461,6 +478,7 @@ static void search_free(struct search *search)
     free(search->member_first);
     free(search->load);
     free(search->lowest);
+    free(search->witness);
     free(search->trail);
     free(search->scratch);
 }
@@ -594,15 +612,16 @@ static enum search_result take_turns(struct turns *turns)
 }
 
 enum search_result search_pack(struct span *spans, int count, int64_t alignment, int64_t capacity,
-                               int64_t work, double seconds)
+                               int64_t *work, double seconds)
 {
     if (count == 0) return SEARCH_FOUND;
     struct turns *turns = memory_new(1, sizeof *turns);
     *turns = (struct turns){.spans = spans, .alignment = alignment, .capacity = capacity / alignment,
                             .end = time_after(seconds), .state = 2463534242u,
-                            .work_left = work};
+                            .work_left = *work};
     problem_make(&turns->problem, spans, count, alignment);
     enum search_result result = take_turns(turns);
+    *work = turns->work_left;
     for (int order = 0; order < ORDERS; order++) {
         if (turns->search[order].blocks) search_free(&turns->search[order]);
         free(turns->span_of[order]);

@@ -17,10 +17,10 @@ enum search_result { SEARCH_FOUND, SEARCH_IMPOSSIBLE, SEARCH_GAVE_UP };
 
 /* Looks for offsets, multiples of `alignment`, such that no block ends above `capacity`. Several
  * orders take turns with growing budgets until one finds a placement, one proves that there is
- * none, or `work` is done, or `seconds` are over. Offsets are set only when FOUND. Deterministic but
- * for the time limit, which only slow machines feel if `work` is that of as many seconds. Work grows
- * with count squared: meant for up to some thousands of blocks. */
+ * none, or *work is done (set to what is left of it), or `seconds` are over. Offsets are set only when
+ * FOUND. Deterministic but for the time limit, which only slow machines feel if the work is that of as
+ * many seconds. Work grows with count squared: meant for up to some thousands of blocks. */
 enum search_result search_pack(struct span *spans, int count, int64_t alignment, int64_t capacity,
-                               int64_t work, double seconds);
+                               int64_t *work, double seconds);
 
 #endif

@@ -1,4 +1,6 @@
 liballoc_a_SOURCES = \
+	alloc/alike.c \
+	alloc/alike.h \
 	alloc/beside.c \
 	alloc/beside.h \
 	alloc/cache.c \
@@ -10,6 +12,8 @@ liballoc_a_SOURCES = \
 	alloc/pack.c \
 	alloc/pack.h \
 	alloc/pack_csv.c \
+	alloc/part.c \
+	alloc/part.h \
 	alloc/pinned.c \
 	alloc/pinned.h \
 	alloc/repair.c \

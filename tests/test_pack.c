@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "alloc/check.h"
 #include "alloc/pack.h"
@@ -263,6 +264,39 @@ static void a_rectangle_cut_up(void **state)
     double bound = (double)pack_bound(spans, count, 1), peak = (double)pack_checked(spans, count, 1, 2);
     figure("a rectangle cut into %d: %.4f of the bound", count, peak / bound);
     assert_true(peak <= 1.3 * bound);
+    free(spans);
+}
+
+/* --- tables in a row --- */
+
+/* A table at random, packed as well as it goes; the same again and again, forwards and backwards, with smaller and
+ * shorter blocks, fits into what the one takes. */
+static void tables_in_a_row(void **state)
+{
+    (void)state;
+    enum { ONE = 120, COPIES = 200 };
+    struct span one[ONE], *spans = memory_new(ONE * COPIES, sizeof *spans);
+    struct random random = random_open(1, PURPOSE_TEST, 11, 0);
+    struct reason reason = {""};
+    random_spans(one, ONE, 5, 60, 1000);
+    for (int i = 0; i < ONE; i++) {
+        one[i].lower *= 10;
+        one[i].upper *= 10;
+    }
+    int64_t capacity = pack_checked(one, ONE, 1, 1), bound = pack_bound(one, ONE, 1);
+    for (int i = 0; i < ONE * COPIES; i++) {
+        const struct span *model = &one[i % ONE];
+        int64_t time = i / ONE * 10000, less = i / ONE % 3 == 1 ? random_below(&random, 10) : 0;
+        spans[i] = (struct span){time + model->lower + less / 3, time + model->upper - less / 3, 0, -1};
+        spans[i].size = model->size > less ? model->size - less : model->size;
+        if (i / ONE % 3 == 2) {
+            spans[i].lower = time + 1000 - model->upper;
+            spans[i].upper = time + 1000 - model->lower;
+        }
+    }
+    assert_int_equal(pack_bound(spans, ONE * COPIES, 1), bound);
+    assert_true(pack_spans(spans, ONE * COPIES, 1, capacity, 20) <= capacity);
+    if (!check_spans(spans, ONE * COPIES, 1, capacity, &reason)) fail_msg("%s", reason.text);
     free(spans);
 }
 
@@ -614,6 +648,16 @@ static void noise_in_tables(void **state)
     assert_true(taken > 50);
 }
 
+static struct table published_table(char name)
+{
+    struct table table;
+    char *path = text_format("%s/planner/%c.1048576.csv", getenv("AMPTRAIN_DATA"), name);
+    enum status status = pack_read_csv(path, &table.spans, &table.ids, &table.count);
+    free(path);
+    assert_int_equal(status, OK);
+    return table;
+}
+
 /* The published tables that need a real search. */
 static void published_tables(void **state)
 {
@@ -621,16 +665,40 @@ static void published_tables(void **state)
     const char *data = getenv("AMPTRAIN_DATA");
     if (!data || !*data) skip();
     for (char name = 'A'; name <= 'E'; name++) {
-        struct table table;
-        char *path = text_format("%s/planner/%c.1048576.csv", data, name);
-        enum status status = pack_read_csv(path, &table.spans, &table.ids, &table.count);
-        free(path);
-        assert_int_equal(status, OK);
+        struct table table = published_table(name);
         struct reason reason;
         assert_true(pack_spans(table.spans, table.count, 1, 1048576, 600) <= 1048576);
         assert_true(check_spans(table.spans, table.count, 1, 1048576, &reason));
         table_free(&table);
     }
+}
+
+/* The same one after another, within the time and the capacity of one. */
+static void published_tables_in_a_row(void **state)
+{
+    (void)state;
+    const char *data = getenv("AMPTRAIN_DATA");
+    if (!data || !*data) skip();
+    const char *names = rounds(0, 1) ? "ABCDE" : "BD";
+    int count = 0, most = (int)rounds(3000, 60000), kinds = (int)strlen(names);
+    struct span *spans = memory_new((size_t)most, sizeof *spans);
+    struct reason reason = {""};
+    for (int64_t copy = 0; count < most; copy++) {
+        struct table table = published_table(names[copy % kinds]);
+        for (int i = 0; i < table.count && count < most; i++) {
+            spans[count] = table.spans[i];
+            spans[count].lower += copy << 40;
+            spans[count++].upper += copy << 40;
+        }
+        table_free(&table);
+    }
+    clock_t start = clock();
+    int64_t peak = pack_spans(spans, count, 1, 1048576, 600);
+    figure("tables %s in a row, %d blocks: peak %lld in %.1f s of a processor", names, count, (long long)peak,
+           (double)(clock() - start) / CLOCKS_PER_SEC);
+    assert_true(peak <= 1048576);
+    if (!check_spans(spans, count, 1, peak, &reason)) fail_msg("%s", reason.text);
+    free(spans);
 }
 
 int main(void)
@@ -653,6 +721,7 @@ int main(void)
         cmocka_unit_test(crowded_stretches),
         cmocka_unit_test(random_blocks_in_great_number),
         cmocka_unit_test(a_rectangle_cut_up),
+        cmocka_unit_test(tables_in_a_row),
         cmocka_unit_test(what_sticks_out_is_put_elsewhere),
         cmocka_unit_test(valleys_are_filled_as_they_should),
         cmocka_unit_test(judge_agrees_with_the_definition),
@@ -666,6 +735,7 @@ int main(void)
         cmocka_unit_test(tables_that_are_not_there),
         cmocka_unit_test(noise_in_tables),
         cmocka_unit_test(published_tables),
+        cmocka_unit_test(published_tables_in_a_row),
     };
     return cmocka_run_group_tests_name("pack", tests, NULL, NULL);
 }
