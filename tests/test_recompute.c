@@ -55,7 +55,7 @@ static void choose(struct program *program, void *context)
     }
     recompute(program, remake);
     policy->again = recompute_count(program);
-    if (policy->merged) recompute_merge(program);
+    if (policy->merged) recompute_merge(program, INT64_MAX);
     assert_int_equal(recompute_count(program), policy->again);
     for (int i = 0; i < program->count; i++) policy->by_the_way += program->instructions[i].y_again >= 0;
     if (policy->moves) move(program, policy, &random);
@@ -414,7 +414,7 @@ static void test_by_the_way(void **state)
         recompute_cheap(&program, remake);
         int64_t bound = bound_of(&program, remake);
         recompute(&program, remake);
-        recompute_merge(&program);
+        recompute_merge(&program, INT64_MAX);
         assert_in_order(&program);
         for (int i = 0; i < program.count; i++) {
             assert_int_not_equal(program.instructions[i].phase, PHASE_RECOMPUTE);
@@ -426,6 +426,52 @@ static void test_by_the_way(void **state)
         assert_int_equal(plan_make(&program, true, 0.01, &plan), OK);
         assert_true((double)plan.live_bytes_bound <= 1.02 * (double)bound);
         plan_free(&plan);
+        free(remake);
+        program_free(&program);
+        graph_free(&graph);
+    }
+}
+
+/* What is made by the way with at most `limit` alive; the most alive is `bytes`. */
+static int made_by_the_way(const struct program *program, const enum remake *remake, int64_t limit, int64_t *bytes)
+{
+    struct program copy = program_copy(program);
+    int count = 0, peak;
+    recompute(&copy, remake);
+    int again = recompute_count(&copy);
+    recompute_merge(&copy, limit);
+    assert_in_order(&copy);
+    assert_int_equal(recompute_count(&copy), again);
+    for (int i = 0; i < copy.count; i++) count += copy.instructions[i].y_again >= 0;
+    *bytes = plan_live_bytes(&copy, &peak);
+    program_free(&copy);
+    return count;
+}
+
+/* Gradients that wait take memory: where there is none left for that, they do not, and elsewhere they do. */
+static void test_by_the_way_within(void **state)
+{
+    (void)state;
+    const char *const names[] = {"vgg16_bn", "mobilenet_v2"};
+    const double shares[] = {0.4, 0.25};
+    for (int m = 0; m < 2; m++) {
+        struct graph graph;
+        struct program program = lower_model(names[m], &graph);
+        enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
+        struct recompute_forecast forecast;
+        int64_t all = bound_of(&program, remake), bytes, most_bytes;
+        recompute_choose(&program, (int64_t)(shares[m] * (double)all), false, RECOMPUTE_WORK, remake, &forecast);
+        int64_t least_bytes = bound_of(&program, remake);
+        int most = made_by_the_way(&program, remake, INT64_MAX, &most_bytes);
+        assert_true((double)most_bytes > 1.2 * (double)least_bytes);
+        assert_int_equal(made_by_the_way(&program, remake, most_bytes, &bytes), most);
+        assert_int_equal(bytes, most_bytes);
+        int some = made_by_the_way(&program, remake, least_bytes, &bytes);
+        assert_true(bytes <= least_bytes);
+        assert_in_range(some, 1, most - 1);
+        int more = made_by_the_way(&program, remake, (least_bytes + most_bytes) / 2, &bytes);
+        assert_true(bytes <= (least_bytes + most_bytes) / 2);
+        assert_in_range(more, some, most - 1);
         free(remake);
         program_free(&program);
         graph_free(&graph);
@@ -478,6 +524,7 @@ int main(void)
         cmocka_unit_test(test_bits_lanes), cmocka_unit_test(test_bits_reference),
         cmocka_unit_test(test_forecast),   cmocka_unit_test(test_cheapest),  cmocka_unit_test(test_models),
         cmocka_unit_test(test_long_chain), cmocka_unit_test(test_by_the_way),
+        cmocka_unit_test(test_by_the_way_within),
         cmocka_unit_test(test_moves_of_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,3 +176,18 @@ int plan_layers(const struct program *program, const struct plan *plan, struct p
     free(row_of);
     return count;
 }
+
+int64_t plan_live_bytes(const struct program *program, int *peak)
+{
+    struct plan plan = {0};
+    struct lifetime *lifetimes = memory_new((size_t)program->value_count, sizeof *lifetimes);
+    int *span_of = memory_new((size_t)program->value_count, sizeof *span_of), count;
+    liveness(program, true, lifetimes);
+    struct span *spans = spans_make(program, lifetimes, span_of, &count);
+    find_peak(spans, count, program->count, &plan);
+    free(lifetimes);
+    free(span_of);
+    free(spans);
+    *peak = plan.peak;
+    return plan.live_bytes_bound;
+}

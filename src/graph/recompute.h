@@ -58,8 +58,9 @@ void recompute_measure(const struct program *program, const enum remake *remake,
 /* The pass: puts the instructions in that make activations again. Bits do not change. Before lanes. */
 void recompute(struct program *program, const enum remake *remake);
 
-/* The pass after it: what backward can make again by the way is left to it. */
-void recompute_merge(struct program *program);
+/* The pass after it, before lanes: what backward can make again by the way is left to it, where no more than
+ * `limit` is alive at once then. */
+void recompute_merge(struct program *program, int64_t limit);
 /* Whether it may come to that for what a forward instruction writes. */
 bool recompute_merges(const struct instruction *forward);
 

@@ -23,6 +23,7 @@ struct moves {
 /* What is made again, what is moved, on how many lanes, and where all then lies: a way to make the step. */
 struct way {
     enum remake *remake;
+    int64_t merged;              /* backward makes things by the way where no more than this is alive then */
     struct moves moves;
     int lanes;
     int64_t arena;
@@ -42,19 +43,19 @@ struct fitting {
     struct program *program;     /* as lowered, workspaces and all */
     struct engines engines;
     enum remake *remake;         /* being tried ... */
+    int64_t merged;              /* ... and this ... */
     struct moves moves;          /* ... and this */
     struct way best;             /* the smallest so far */
     int64_t room;                /* for the arena */
 };
 
-static enum status make(const struct engines *engines, struct program *program, const enum remake *remake,
-                        const struct moves *moves, int lane_count)
+static enum status make(const struct engines *engines, struct program *program, const struct way *way)
 {
     struct offload_forecast forecast;
-    recompute(program, remake);
-    recompute_merge(program);
-    if (moves->any) offload(program, &moves->options, &forecast);
-    if (lane_count > 1) TRY(lanes(program, lane_count));
+    recompute(program, way->remake);
+    recompute_merge(program, way->merged);
+    if (way->moves.any) offload(program, &way->moves.options, &forecast);
+    if (way->lanes > 1) TRY(lanes(program, way->lanes));
     if (engines) engines_ask(engines, program);
     return OK;
 }
@@ -65,6 +66,7 @@ static void keep_way(struct fitting *f, int lane_count, struct plan *plan)
     if (f->best.places && plan->arena_bytes >= f->best.arena) return;
     free(f->best.places);
     memcpy(f->best.remake, f->remake, (size_t)f->program->count * sizeof *f->remake);
+    f->best.merged = f->merged;
     f->best.moves = f->moves;
     f->best.lanes = lane_count;
     f->best.arena = plan->arena_bytes;
@@ -76,9 +78,10 @@ static void keep_way(struct fitting *f, int lane_count, struct plan *plan)
 /* The arena that a choice leads to. */
 static enum status try_lanes(struct fitting *f, int lane_count, int64_t *arena)
 {
+    const struct way way = {.remake = f->remake, .merged = f->merged, .moves = f->moves, .lanes = lane_count};
     struct program copy = program_copy(f->program);
     struct plan plan = {0};
-    enum status status = make(&f->engines, &copy, f->remake, &f->moves, lane_count);
+    enum status status = make(&f->engines, &copy, &way);
     if (status == OK) status = plan_fit(&copy, f->room, PACK_SECONDS, &plan);
     if (status == OK) {
         *arena = plan.arena_bytes;
@@ -112,6 +115,7 @@ static enum status try_limit(struct fitting *f, int64_t limit, bool light, bool 
     struct recompute_forecast forecast;
     *met = recompute_choose(f->program, limit, light, RECOMPUTE_WORK, f->remake, &forecast);
     *bytes = forecast.bytes;
+    f->merged = limit;
     return try_choice(f, arena);
 }
 
@@ -124,6 +128,7 @@ static enum status try_least(struct fitting *f)
     enum status status = OK;
     if (least.count == f->program->count) {
         memcpy(f->remake, least.remake, (size_t)least.count * sizeof *f->remake);
+        f->merged = 0;
         status = try_choice(f, &arena);
     }
     strategy_forget(&least);
@@ -212,17 +217,22 @@ static enum status fit(struct fitting *f)
 static enum status without_limit(struct fitting *f)
 {
     int strategy = f->setup->settings->memory.strategy;
-    struct moves moves = {strategy == STRATEGY_OFFLOAD, {.hidden = true}};
+    const struct way way = {
+        .remake = f->remake,
+        .merged = INT64_MAX,
+        .moves = {strategy == STRATEGY_OFFLOAD, {.hidden = true}},
+        .lanes = setup_lanes(f->setup),
+    };
     if (strategy == STRATEGY_AUTO || strategy == STRATEGY_OFFLOAD) keep_all(f);
     else recompute_cheap(f->program, f->remake);
-    return make(NULL, f->program, f->remake, &moves, setup_lanes(f->setup));
+    return make(NULL, f->program, &way);
 }
 
 /* Makes the program in the best way. */
 static enum status make_best(struct fitting *f)
 {
     struct program *program = f->program;
-    TRY(make(&f->engines, program, f->best.remake, &f->best.moves, f->best.lanes));
+    TRY(make(&f->engines, program, &f->best));
     program->places = f->best.places;
     program->place_count = f->best.place_count;
     f->best.places = NULL;
@@ -250,7 +260,7 @@ static int64_t rest_of(const struct fitting *f)
 static enum status within_limit(struct fitting *f)
 {
     TRY(prepare(f, f->setup->device));
-    f->room = setup_limit(f->setup) - rest_of(f);
+    f->room = f->merged = setup_limit(f->setup) - rest_of(f);
     enum status status = fit(f);
     if (status == OK) status = make_best(f);
     engines_release(&f->engines);
