@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "graph/cost.h"
 #include "graph/offload.h"
 #include "graph/recompute.h"
 #include "memory_map.h"
@@ -34,9 +35,10 @@ static double bytes_of(const struct program *program, const int *ids, int count)
     return bytes;
 }
 
-/* Backward costs twice what forward does. */
+/* On a processor, backward costs twice what forward does. */
 static double model_step(const struct setup *setup, const struct program *program)
 {
+    if (setup_device_kind(setup) == DEVICE_CUDA) return 1e3 * cost_program(program);
     double flops = 0, bytes = 0;
     for (int i = 0; i < setup->graph.count; i++) flops += 3 * layer_flops(&setup->graph, i, setup->batch);
     for (int i = 0; i < program->count; i++) {

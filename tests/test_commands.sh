@@ -118,6 +118,15 @@ ok "predict: no image named" says 2 "image" "$AMPTRAIN" predict -q -c run.ini --
 echo '"total_bytes":[0-9]*,"step_ms":[0-9.]*,"strategy":"keep","recomputed":0,"offloaded_bytes":0,"estimated":true,"layers":\[{' >pattern
 ok "plan --json" json plan -q -c run.ini
 ok "plan" "$AMPTRAIN" plan -c run.ini
+printf '[data]\nformat = digits\n[model]\narch = resnet18_cifar\n' >deep.ini
+modelled() { "$AMPTRAIN" plan -q -c deep.ini --json "$@" | sed 's/.*"step_ms":\([0-9.]*\),.*/\1/'; }
+faster() { modelled >cpu.ms; modelled -s run.device=cuda >gpu.ms; cat cpu.ms gpu.ms
+    awk 'NR == 1 { cpu = $1 } END { exit !(NR == 2 && $1 > 0 && $1 < cpu / 20) }' cpu.ms gpu.ms; }
+if "$AMPTRAIN" -V | grep -q cuDNN; then
+    ok "plan for a GPU, which is faster" faster
+else
+    skip "plan for a GPU, which is faster" "this build has no CUDA code"
+fi
 ok "plan without its data" "$AMPTRAIN" plan -c run.ini -s data.format=mnist -s data.train=nowhere
 ok "--check" "$AMPTRAIN" -c run.ini --check
 ok "--check, and every detail" "$AMPTRAIN" -v -c run.ini --check
