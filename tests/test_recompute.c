@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "graph/offload.h"
-#include "graph/recompute.h"
+#include "graph/recompute_trial.h"
 #include "net.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
@@ -254,6 +254,60 @@ static void test_forecast(void **state)
         }
         if (t > 0) engines_release(&engines);
         free(remake);
+        program_free(&program);
+        graph_free(&graph);
+    }
+}
+
+/* What a choice takes does not depend on the one that it is compared with. */
+static void check_trial(struct trial *trial, const struct program *program, const double *cost)
+{
+    struct trial fresh = trial_open(program, cost, trial->limit);
+    for (int i = 0; i < program->count; i++) trial_set(&fresh, i, trial_get(trial, i));
+    trial_play(&fresh);
+    assert_true(trial->seconds == fresh.seconds);
+    assert_true(trial->excess == fresh.excess);
+    trial_close(&fresh);
+}
+
+/* A choice that is changed here and there, and settled now and then, is played as if it were the first. */
+static void check_trials(const struct program *program, struct random *random)
+{
+    double *cost = memory_new((size_t)program->count, sizeof *cost);
+    enum remake *remake = memory_new((size_t)program->count, sizeof *remake);
+    for (int i = 0; i < program->count; i++) cost[i] = 1e-6 * (1 + (double)random_below(random, 1000));
+    int64_t limit = bound_of(program, remake) * (30 + (int64_t)random_below(random, 70)) / 100;
+    struct trial trial = trial_open(program, cost, limit);
+    for (int k = 0; k < 200; k++) {
+        int count = random_below(random, 8) ? 1 + (int)random_below(random, 4) : program->count;
+        for (int c = 0; c < count; c++)
+            trial_set(&trial, (int)random_below(random, (uint64_t)program->count),
+                      (enum remake)random_below(random, 3));
+        trial_play(&trial);
+        check_trial(&trial, program, cost);
+        if (random_below(random, 3)) continue;
+        trial_settle(&trial);
+        for (int i = 0; i < program->count; i++) remake[i] = trial_get(&trial, i);
+        if (k % 10 == 0) assert_int_equal(trial.peak, bound_of(program, remake));
+    }
+    trial_close(&trial);
+    free(remake);
+    free(cost);
+}
+
+static void test_trials(void **state)
+{
+    (void)state;
+    const char *const texts[] = {net_mixed, net_plain, net_pooled};
+    struct random random = random_open(6, PURPOSE_TEST, 0, 0);
+    for (int t = 0; t < 6; t++) {
+        struct graph graph = net_graph(texts[t % 3], t % 2);
+        struct program program = lower_net(&graph, 6, 1 + t % 3);
+        struct engines engines = {0};
+        const struct engine_options options = {.code_of = engines_code(DEVICE_CPU)};
+        if (t > 2) assert_int_equal(engines_prepare(&program, &options, &engines), OK);
+        check_trials(&program, &random);
+        engines_release(&engines);
         program_free(&program);
         graph_free(&graph);
     }
@@ -522,7 +576,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits),       cmocka_unit_test(test_bits_bf16), cmocka_unit_test(test_bits_slices),
         cmocka_unit_test(test_bits_lanes), cmocka_unit_test(test_bits_reference),
-        cmocka_unit_test(test_forecast),   cmocka_unit_test(test_cheapest),  cmocka_unit_test(test_models),
+        cmocka_unit_test(test_forecast),   cmocka_unit_test(test_trials),    cmocka_unit_test(test_cheapest),
+        cmocka_unit_test(test_models),
         cmocka_unit_test(test_long_chain), cmocka_unit_test(test_by_the_way),
         cmocka_unit_test(test_by_the_way_within),
         cmocka_unit_test(test_moves_of_models),

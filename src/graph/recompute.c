@@ -74,10 +74,11 @@ void remade_close(struct remade *remade)
     free(remade->wanted_first);
 }
 
+/* Made once more for the sake of what else is made with it, a value that is there stays. */
 static void value_made(struct remade *remade, int value)
 {
+    if (remade->now[value] < 0) remade->chain[remade->chain_count++] = value;
     remade->now[value] = remade->value_count++;
-    remade->chain[remade->chain_count++] = value;
 }
 
 /* Sees to it that `value` is there: it is kept, or made again, after what that needs. */

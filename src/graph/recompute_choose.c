@@ -5,7 +5,6 @@
  * needed is taken back; then each choice in turn is forbidden and made good for by others. Peer: MONeT
  * (Shah et al. 2021) hands the like of it to an integer solver for hours. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "graph/build.h"
@@ -32,7 +31,7 @@ struct choosing {
     double *cost;
     struct group *groups;
     int group_count;
-    enum remake *remake;     /* by instruction: the choice under way */
+    int *group_of;           /* by instruction: the group of which it is the first; -1 */
     double *score;           /* by group: as last known */
     int *stamp;              /* by group: when that was; choices made so far */
     int made;
@@ -42,12 +41,12 @@ struct choosing {
 
 static enum remake group_get(const struct choosing *c, int g)
 {
-    return c->remake[c->groups[g].at[0]];
+    return trial_get(&c->trial, c->groups[g].at[0]);
 }
 
 static void group_set(struct choosing *c, int g, enum remake remake)
 {
-    for (int k = 0; k < c->groups[g].count; k++) c->remake[c->groups[g].at[k]] = remake;
+    for (int k = 0; k < c->groups[g].count; k++) trial_set(&c->trial, c->groups[g].at[k], remake);
 }
 
 static bool has_weights(const struct program *program, const struct instruction *at)
@@ -62,13 +61,16 @@ static bool has_weights(const struct program *program, const struct instruction 
 static void groups_make(struct choosing *c, const struct program *program)
 {
     int in_slice = 0, slice = 0;
+    c->group_of = memory_new((size_t)program->count, sizeof *c->group_of);
     c->groups = memory_new((size_t)program->count, sizeof *c->groups);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (!at->op || c->trial.remade.producer[at->y] != i) continue;
+        c->group_of[i] = -1;
+        if (!walk_has(c->trial.walk, i)) continue;
         if (at->slice != slice) in_slice = 0;
         slice = at->slice;
         struct group *group = &c->groups[in_slice++];
+        if (group->count == 0) c->group_of[i] = in_slice - 1;
         *array_push(group->at, group->count) = i;
         group->free = true;
         group->heavy = has_weights(program, at);
@@ -111,10 +113,9 @@ static double *costs_of(const struct program *program)
     return cost;
 }
 
-static struct choosing choosing_open(const struct program *program, int64_t limit, bool light,
-                                     int64_t work, enum remake *remake)
+static struct choosing choosing_open(const struct program *program, int64_t limit, bool light, int64_t work)
 {
-    struct choosing c = {.remake = remake, .barred = -1, .work_most = work};
+    struct choosing c = {.barred = -1, .work_most = work};
     c.cost = costs_of(program);
     c.trial = trial_open(program, c.cost, limit);
     groups_make(&c, program);
@@ -128,6 +129,7 @@ static void choosing_close(struct choosing *c)
 {
     for (int g = 0; g < c->group_count; g++) free(c->groups[g].at);
     free(c->groups);
+    free(c->group_of);
     free(c->score);
     free(c->stamp);
     free(c->cost);
@@ -136,7 +138,14 @@ static void choosing_close(struct choosing *c)
 
 static void play(struct choosing *c)
 {
-    trial_play(&c->trial, c->remake);
+    trial_play(&c->trial);
+}
+
+/* What others are compared with. */
+static void settle(struct choosing *c)
+{
+    trial_play(&c->trial);
+    trial_settle(&c->trial);
 }
 
 /* How much of the excess a group's next step takes off, for each second that it costs. */
@@ -162,10 +171,8 @@ static int best_known(const struct choosing *c)
 /* The group that the instruction which writes a value belongs to; -1. */
 static int group_of_value(const struct choosing *c, int value)
 {
-    int i = c->trial.remade.producer[value];
-    for (int g = 0; i >= 0 && g < c->group_count; g++)
-        if (c->groups[g].at[0] == i) return g;
-    return -1;
+    int i = c->trial.walk->remade.producer[value];
+    return i < 0 ? -1 : c->group_of[i];
 }
 
 /* The best change of one group, or of one together with one that it reads, whatever it costs. */
@@ -227,7 +234,7 @@ static int refresh_after(const struct choosing *c)
 static bool choose_on(struct choosing *c)
 {
     int refresh = refresh_after(c);
-    play(c);
+    settle(c);
     for (int chosen = 0; c->trial.excess > 0; chosen++) {
         double excess = c->trial.excess, seconds = c->trial.seconds;
         c->made++;
@@ -250,22 +257,27 @@ static bool choose_on(struct choosing *c)
             c->score[best] = 1e300;
         }
         if (c->trial.work > c->work_most) return false;
-        play(c);
+        settle(c);
     }
     return true;
 }
 
-static enum remake *remake_copy(const struct choosing *c)
+static void remake_note(const struct choosing *c, enum remake *remake)
 {
-    size_t bytes = (size_t)c->trial.program->count * sizeof *c->remake;
-    return memcpy(memory_new(1, bytes), c->remake, bytes);
+    for (int i = 0; i < c->trial.program->count; i++) remake[i] = trial_get(&c->trial, i);
 }
 
-/* Takes the copy back, and frees it. */
-static void remake_restore(struct choosing *c, enum remake *copy)
+static void remake_restore(struct choosing *c, const enum remake *remake)
 {
-    memcpy(c->remake, copy, (size_t)c->trial.program->count * sizeof *c->remake);
-    free(copy);
+    for (int i = 0; i < c->trial.program->count; i++)
+        if (trial_get(&c->trial, i) != remake[i]) trial_set(&c->trial, i, remake[i]);
+}
+
+static enum remake *remake_copy(const struct choosing *c)
+{
+    enum remake *copy = memory_new((size_t)c->trial.program->count, sizeof *copy);
+    remake_note(c, copy);
+    return copy;
 }
 
 static void cut(struct choosing *c, int length, int first)
@@ -299,6 +311,7 @@ static bool choose_cuts(struct choosing *c)
             return true;
         }
     remake_restore(c, before);
+    free(before);
     if (best_length > 0) cut(c, best_length, best_first);
     return false;
 }
@@ -330,7 +343,7 @@ static int *by_cost(const struct choosing *c)
 /* Takes back what is not needed: it fits before and after, and costs less. */
 static void prune(struct choosing *c, const int *order)
 {
-    play(c);
+    settle(c);
     double seconds = c->trial.seconds;
     for (int o = 0; o < c->group_count && c->trial.work < c->work_most; o++) {
         int g = order[o];
@@ -340,6 +353,7 @@ static void prune(struct choosing *c, const int *order)
             play(c);
             if (c->trial.excess <= 0 && c->trial.seconds <= seconds) {
                 seconds = c->trial.seconds;
+                trial_settle(&c->trial);
                 break;
             }
             group_set(c, g, before);
@@ -350,11 +364,9 @@ static void prune(struct choosing *c, const int *order)
 /* Forbids each choice in turn and looks for others in its stead. */
 static void exchange(struct choosing *c, const int *order)
 {
-    size_t bytes = (size_t)c->trial.program->count * sizeof *c->remake;
-    enum remake *best = memory_new(1, bytes);
-    play(c);
+    enum remake *best = remake_copy(c);
+    settle(c);
     double seconds = c->trial.seconds;
-    memcpy(best, c->remake, bytes);
     for (int o = 0; o < c->group_count && c->trial.work < WORK_ENOUGH; o++) {
         if (group_get(c, order[o]) == REMAKE_NOT) continue;
         c->barred = order[o];
@@ -364,17 +376,18 @@ static void exchange(struct choosing *c, const int *order)
         play(c);
         if (fits && c->trial.excess <= 0 && c->trial.seconds < seconds) {
             seconds = c->trial.seconds;
-            memcpy(best, c->remake, bytes);
+            remake_note(c, best);
         } else {
-            memcpy(c->remake, best, bytes);
+            remake_restore(c, best);
         }
     }
     c->barred = -1;
     free(best);
 }
 
-static struct recompute_forecast forecast_of(const struct choosing *c)
+static struct recompute_forecast forecast_of(struct choosing *c)
 {
+    settle(c);
     return (struct recompute_forecast){
         .seconds = c->trial.seconds, .bytes = c->trial.peak, .work = c->trial.work};
 }
@@ -382,9 +395,8 @@ static struct recompute_forecast forecast_of(const struct choosing *c)
 bool recompute_choose(const struct program *program, int64_t limit, bool light, int64_t work,
                       enum remake *remake, struct recompute_forecast *forecast)
 {
-    struct choosing c = choosing_open(program, limit, light, work, remake);
+    struct choosing c = choosing_open(program, limit, light, work);
     int *order = by_cost(&c);
-    for (int i = 0; i < program->count; i++) remake[i] = REMAKE_NOT;
     give_up_unread(&c);
     bool large = (int64_t)c.group_count * program->count > work / LARGE_ROUNDS;
     bool fits = (!large && choose_on(&c)) || choose_cuts(&c);
@@ -392,8 +404,8 @@ bool recompute_choose(const struct program *program, int64_t limit, bool light, 
         prune(&c, order);
         exchange(&c, order);
     }
-    play(&c);
     *forecast = forecast_of(&c);
+    remake_note(&c, remake);
     free(order);
     choosing_close(&c);
     return fits;
@@ -402,11 +414,8 @@ bool recompute_choose(const struct program *program, int64_t limit, bool light, 
 void recompute_measure(const struct program *program, const enum remake *remake,
                        struct recompute_forecast *forecast)
 {
-    enum remake *copy = memory_new((size_t)program->count, sizeof *copy);
-    memcpy(copy, remake, (size_t)program->count * sizeof *copy);
-    struct choosing c = choosing_open(program, INT64_MAX, false, 0, copy);
-    play(&c);
+    struct choosing c = choosing_open(program, INT64_MAX, false, 0);
+    remake_restore(&c, remake);
     *forecast = forecast_of(&c);
     choosing_close(&c);
-    free(copy);
 }

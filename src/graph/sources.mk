@@ -37,9 +37,13 @@ libgraph_a_SOURCES = \
 	src/graph/recompute.c \
 	src/graph/recompute.h \
 	src/graph/recompute_choose.c \
+	src/graph/recompute_lives.c \
+	src/graph/recompute_lives.h \
 	src/graph/recompute_merge.c \
 	src/graph/recompute_trial.c \
 	src/graph/recompute_trial.h \
+	src/graph/recompute_walk.c \
+	src/graph/recompute_walk.h \
 	src/graph/store.c \
 	src/graph/store.h \
 	src/graph/supply.c \
