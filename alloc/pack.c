@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "alloc/alike.h"
+#include "alloc/join.h"
 #include "alloc/part.h"
 #include "base/align.h"
 #include "base/memory.h"
@@ -295,13 +296,46 @@ static void piece_follow(struct table *table, struct piece *piece)
     }
 }
 
+/* Packs the blocks as they are. */
+static void extract_pack(struct extract *extract, struct table *table, struct piece *piece, int64_t work)
+{
+    int64_t left = work;
+    int64_t peak = part_pack(extract->items, extract->count, &table->goals, &left, extract->offsets);
+    table->work -= work - left;
+    extract_keep(extract, table, piece, peak);
+}
+
+/* Packs what the blocks are joined to. */
+static void extract_pack_joined(struct extract *extract, const struct join *join, struct table *table,
+                                struct piece *piece, int64_t work)
+{
+    int count = join_count(join);
+    struct part_item *items = memory_new((size_t)count, sizeof *items);
+    int64_t *offsets = memory_new((size_t)count, sizeof *offsets), left = work;
+    for (int i = 0; i < count; i++) items[i] = join_item(join, i);
+    int64_t peak = part_pack(items, count, &table->goals, &left, offsets);
+    table->work -= work - left;
+    join_spread(join, offsets, extract->offsets);
+    extract_keep(extract, table, piece, peak);
+    free(offsets);
+    free(items);
+}
+
+/* Where joining leaves few blocks it is worth half of the work, but not before a moment's has failed
+ * without. */
+#define JOINED_SHARE 2
+#define JOINED_AFTER 32
 static void piece_pack(struct table *table, struct piece *piece, int64_t work)
 {
     struct extract extract = extract_open(table, piece);
-    int64_t left = work;
-    int64_t peak = part_pack(extract.items, extract.count, &table->goals, &left, extract.offsets);
-    table->work -= work - left;
-    extract_keep(&extract, table, piece, peak);
+    struct join *join = join_open(extract.items, extract.count);
+    if (join_count(join) <= extract.count / JOINED_SHARE) {
+        extract_pack(&extract, table, piece, work / JOINED_AFTER);
+        if (!piece_good(table, piece)) extract_pack_joined(&extract, join, table, piece, work / 2);
+        work -= work / JOINED_AFTER + work / 2;
+    }
+    if (!piece_good(table, piece)) extract_pack(&extract, table, piece, work);
+    join_close(join);
     extract_close(&extract);
 }
 

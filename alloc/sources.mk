@@ -7,6 +7,8 @@ liballoc_a_SOURCES = \
 	alloc/cache.h \
 	alloc/check.c \
 	alloc/check.h \
+	alloc/join.c \
+	alloc/join.h \
 	alloc/most.c \
 	alloc/most.h \
 	alloc/pack.c \
