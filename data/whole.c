@@ -56,6 +56,14 @@ static bool broken(struct whole *whole, struct reason *reason)
     return because(reason, "%s: %s", whole->path, message);
 }
 
+/* After reading has given nothing. What gzip wrote may be cut off there, and its checksum with it. */
+static bool is_ended(struct whole *whole, int got, struct reason *reason)
+{
+    int code = Z_OK;
+    gzerror(whole->gz, &code);
+    return (got == 0 && code == Z_OK) || broken(whole, reason);
+}
+
 bool whole_read(struct whole *whole, void *bytes, size_t count, struct reason *reason)
 {
     char *to = bytes;
@@ -76,12 +84,14 @@ bool whole_rest(struct whole *whole, size_t offset, uint64_t count, uint8_t **by
     uint8_t *memory = malloc(count ? count : 1);
     if (!memory)
         return because(reason, "%s: no memory for its %llu bytes", whole->path, (unsigned long long)count);
-    char more;
-    int extra = 0;
-    /* Reading on to the end is also what makes zlib compare the checksum. */
-    bool good = whole_read(whole, memory, count, reason) && (extra = gzread(whole->gz, &more, 1)) == 0;
-    if (extra > 0) because(reason, "%s: longer than its header says", whole->path);
-    if (extra < 0) broken(whole, reason);
+    bool good = whole_read(whole, memory, count, reason);
+    if (good) {
+        /* Reading on to the end is also what makes zlib compare the checksum. */
+        char more;
+        int extra = gzread(whole->gz, &more, 1);
+        good = extra > 0 ? because(reason, "%s: longer than its header says", whole->path)
+                         : is_ended(whole, extra, reason);
+    }
     if (!good) {
         free(memory);
         return false;
@@ -100,9 +110,8 @@ bool whole_text(struct whole *whole, char **text, size_t *count, struct reason *
         if (length > limit) break;
         if (length == room - 1) memory = memory_resize(memory, room *= 2, 1);
     }
-    bool good = got == 0;
-    if (got < 0) broken(whole, reason);
-    if (got > 0) because(reason, "%s: over 64 MiB of text", whole->path);
+    bool good = got > 0 ? because(reason, "%s: over 64 MiB of text", whole->path)
+                        : is_ended(whole, got, reason);
     if (!good) {
         free(memory);
         return false;

@@ -107,6 +107,8 @@ static void mnist_refuses_what_is_wrong(void **state)
         {"train-images-idx3-ubyte", MNIST_LABELS "that is not for images", 28, "begins with"},
         {"train-images-idx3-ubyte", MNIST_HUGE, 16, "truncated"},
         {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\0\0\0\0\x02\0\0\0\x03", 16, "holds nothing"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\0\0\0\0\x03", 16, "images of 3 x 0 pixels"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\x01\xff\0\0\0", 16, "x 1 pixels"},
         {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\x02\0\0\0\x03" "abcdef", 22,
          "1 images but 2 labels"},
         {"train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x02" "\x07\x0b", 10, "label 11 of image 1"},
@@ -133,8 +135,10 @@ static void mnist_refuses_broken_gz(void **state)
     case_write(folder, "t10k-images.idx3-ubyte.gz", gz.data, gz.count);
     expect_refused("mnist", &options, "corrupt");
     gz.data[gz.count - 6] ^= 1;
-    case_write(folder, "t10k-images.idx3-ubyte.gz", gz.data, gz.count - 12);
-    expect_refused("mnist", &options, path);
+    for (size_t cut = 1; cut < 20; cut++) {                /* eight of them checksum and length */
+        case_write(folder, "t10k-images.idx3-ubyte.gz", gz.data, gz.count - cut);
+        expect_refused("mnist", &options, "truncated");
+    }
     /* A header that promises more than deflate could ever have packed is refused before memory. */
     case_write_gz(folder, "t10k-images.idx3-ubyte.gz", MNIST_HUGE, 16);
     expect_refused("mnist", &options, "its header promises");
@@ -251,11 +255,25 @@ static void digits_name_the_line_that_is_wrong(void **state)
         case_write_gz(folder, "digits.csv.gz", text.data, text.length);
         struct dataset_options options = options_of(folder, SPLIT_TRAIN);
         expect_refused("digits", &options, "digits.csv.gz:2:");
+        char *path = text_format("%s/digits.csv.gz", folder);
+        options = options_of(path, SPLIT_TRAIN);
+        expect_refused("digits", &options, "digits.csv.gz:2:");
+        free(path);
         text_free(&text);
     }
+    struct dataset_options options = options_of(folder, SPLIT_TRAIN);
+    text_add(&good, "3\n");
+    case_write_gz(folder, "digits.csv.gz", good.data, good.length);
+    char *path = text_format("%s/digits.csv.gz", folder);
+    struct bytes gz = case_read(path);
+    for (size_t cut = 1; cut < 40; cut++) {
+        case_write(folder, "digits.csv.gz", gz.data, gz.count - cut);
+        expect_refused("digits", &options, "truncated");
+    }
+    free(gz.data);
+    free(path);
     text_free(&good);
     case_write(folder, "digits.csv.gz", "", 0);
-    struct dataset_options options = options_of(folder, SPLIT_TRAIN);
     expect_refused("digits", &options, "holds no images");
     case_remove(folder);
 }
