@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/memory.h"
@@ -234,6 +235,66 @@ static void headers_that_promise_too_much(void **state)
     case_remove(folder);
 }
 
+/* Nor do numbers that only do not go together. */
+static void headers_that_make_no_sense(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
+    struct dataset dataset;
+    write_raw(path, 0, 3);
+    struct bytes file = case_read(path);
+    const struct packed_header good = *(const struct packed_header *)file.data;
+    struct packed_header *header = (struct packed_header *)file.data, wrong[8];
+    for (int i = 0; i < 8; i++) wrong[i] = good;
+    wrong[0].header_bytes++, wrong[1].entry_bytes--;
+    wrong[2].channels = 2, wrong[3].channels = 0;
+    wrong[4].classes = 0, wrong[5].classes = (uint32_t)good.names_bytes + 1;
+    wrong[6].classes = CLASSES_MAX + 1, wrong[7].w = 0;
+    for (int i = 0; i < 8; i++) {
+        *header = wrong[i];
+        header->crc = crc32c(0, header, offsetof(struct packed_header, crc));
+        case_write(folder, "x.pack", file.data, file.count);
+        assert_int_equal(open_at(path, &dataset), BAD_DATA);
+        assert_non_null(strstr(case_log(), "the header makes no sense"));
+    }
+    *header = good;
+    struct packed_entry *entries = (struct packed_entry *)(file.data + good.index_at), entry = entries[1];
+    for (int i = 0; i < 4; i++) {
+        entries[1] = entry;
+        if (i == 0) entries[1].kind = 7;
+        if (i == 1) entries[1].bytes--;
+        if (i == 2) entries[1].kind = PACKED_FILE;
+        if (i == 3) entries[1].h = 5, entries[1].w = 4;
+        header->index_crc = crc32c(0, entries, good.count * sizeof *entries);
+        header->crc = crc32c(0, header, offsetof(struct packed_header, crc));
+        case_write(folder, "x.pack", file.data, file.count);
+        assert_int_equal(open_at(path, &dataset), BAD_DATA);
+        assert_non_null(strstr(case_log(), "the entry of image 1 makes no sense"));
+    }
+    free(file.data), free(path);
+    case_remove(folder);
+}
+
+static void files_that_become_shorter_are_noticed(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
+    struct dataset dataset;
+    struct image image = {0};
+    struct reason reason;
+    int label;
+    write_raw(path, 0, 3);
+    assert_int_equal(open_at(path, &dataset), OK);
+    assert_int_equal(truncate(path, 128 + 64), 0);
+    assert_true(dataset.format->read(&dataset, 0, NULL, &image, &label, &reason));
+    assert_false(dataset.format->read(&dataset, 1, NULL, &image, &label, &reason));
+    assert_non_null(strstr(reason.text, "image 1: truncated: the file has become shorter"));
+    dataset_close(&dataset);
+    image_free(&image);
+    free(path);
+    case_remove(folder);
+}
+
 static void shards_must_agree(void **state)
 {
     (void)state;
@@ -311,6 +372,11 @@ static void tar_archives_of_every_kind(void **state)
     for (int i = 0; i < 3; i++) {
         char *command = text_format("tar --format=%s -cf x.tar 00.png 00.cls a/01.cls a/01.png a/b.c/02.png "
                                     "a/b.c/02.cls 03.cls 03.png", kinds[i]);
+        run_in(folder, command);
+        expect_samples(path);
+        free(command);
+        command = text_format("tar --sort=name --format=%s -cf x.tar 00.png 00.cls a 03.cls 03.png",
+                              kinds[i]);
         run_in(folder, command);
         expect_samples(path);
         free(command);
@@ -411,6 +477,7 @@ int main(void)
         cmocka_unit_test(raw_images_come_back),       cmocka_unit_test(shards_are_one_data_set),
         cmocka_unit_test(files_come_back_as_they_are), cmocka_unit_test(changed_bytes_are_noticed),
         cmocka_unit_test(empty_images_are_refused),   cmocka_unit_test(headers_that_promise_too_much),
+        cmocka_unit_test(headers_that_make_no_sense), cmocka_unit_test(files_that_become_shorter_are_noticed),
         cmocka_unit_test(shards_must_agree),          cmocka_unit_test(tar_archives_of_every_kind),
         cmocka_unit_test(tar_names_can_be_long),      cmocka_unit_test(broken_tar_archives_are_refused),
         cmocka_unit_test(archives_that_promise_too_much),
