@@ -277,6 +277,47 @@ static void jpeg_of_other_kinds_is_refused(void **state)
     expect_not_decoded(deep, "12");      /* bits a sample: in the words of libjpeg-turbo 2, or of ours */
 }
 
+/* A grey image of 8 x 8 in 1 + 63 x `each` scans: each coefficient by itself, and bit by bit. */
+static struct bytes jpeg_in_scans(int each)
+{
+    struct jpeg_compress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    static jpeg_scan_info scans[1 + 63 * 8];
+    uint8_t pixels[8] = {1, 40, 90, 30, 200, 5, 255, 0};
+    unsigned char *data = NULL;
+    unsigned long count = 0;
+    JSAMPROW row = pixels;
+    jpeg.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&jpeg);
+    jpeg_mem_dest(&jpeg, &data, &count);
+    jpeg.image_width = jpeg.image_height = 8;
+    jpeg.input_components = 1;
+    jpeg.in_color_space = JCS_GRAYSCALE;
+    jpeg_set_defaults(&jpeg);
+    for (int i = 0; i <= 63 * each; i++) {
+        int k = (i + each - 1) / each, low = i ? each - 1 - (i - 1) % each : 0;
+        scans[i] = (jpeg_scan_info){.comps_in_scan = 1, .Ss = k, .Se = k, .Al = low,
+                                    .Ah = low < each - 1 && k ? low + 1 : 0};
+    }
+    jpeg.scan_info = scans;
+    jpeg.num_scans = 1 + 63 * each;
+    jpeg_start_compress(&jpeg, TRUE);
+    for (int y = 0; y < 8; y++) jpeg_write_scanlines(&jpeg, &row, 1);
+    jpeg_finish_compress(&jpeg);
+    jpeg_destroy_compress(&jpeg);
+    return (struct bytes){data, count};
+}
+
+/* Every scan is a pass over all of the image: a small file could ask for days of them. */
+static void jpeg_of_many_scans_is_refused(void **state)
+{
+    (void)state;
+    struct image image = decoded(jpeg_in_scans(3), 1);
+    assert_in_range(image.pixels[4], 195, 205);
+    image_free(&image);
+    expect_not_decoded(jpeg_in_scans(4), "over 200 scans");
+}
+
 /* Every beginning of a good file is refused, and says why. */
 static void expect_beginnings_refused(struct bytes bytes)
 {
@@ -489,6 +530,7 @@ int main(void)
         cmocka_unit_test(png_data_in_pieces),
         cmocka_unit_test(jpeg_of_every_colour_space),
         cmocka_unit_test(jpeg_of_other_kinds_is_refused),
+        cmocka_unit_test(jpeg_of_many_scans_is_refused),
         cmocka_unit_test(truncated_png_is_refused),
         cmocka_unit_test(truncated_jpeg_is_refused),
         cmocka_unit_test(garbled_files_do_no_harm),

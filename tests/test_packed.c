@@ -363,6 +363,67 @@ static void expect_samples(const char *path)
     image_free(&image);
 }
 
+/* A packed file of one image, other than write_raw's in what is given. */
+static void write_other(const char *path, int channels, const char *last_class)
+{
+    char *others[] = {"cat", "dog", (char *)last_class};
+    struct packed_writer *writer;
+    uint8_t pixels[4 * 5 * 3] = {0};
+    struct packed_entry entry = {.kind = PACKED_RAW, .h = 4, .w = 5};
+    assert_int_equal(packed_create(path, channels, others, 3, &writer), OK);
+    assert_int_equal(packed_add(writer, entry, pixels, (size_t)(4 * 5 * channels)), OK);
+    assert_int_equal(packed_finish(writer), OK);
+    packed_free(writer);
+}
+
+static void shards_that_differ_are_refused(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *first = text_format("%s/a.pack", folder);
+    char *second = text_format("%s/b.pack", folder);
+    struct dataset dataset;
+    write_raw(second, 0, 3);
+    write_other(first, 3, "fox");
+    assert_int_equal(open_at(folder, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "b.pack: class 2 is 'eel', and 'fox' in others"));
+    write_other(first, 1, "eel");
+    assert_int_equal(open_at(folder, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "b.pack: 3 channels where others have 1"));
+    make_samples(folder);
+    case_unlink(folder, "a.pack");
+    run_in(folder, "tar -cf c.tar 03.png 03.cls");
+    assert_int_equal(open_at(folder, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "c.tar: packed data sets and tar archives are mixed"));
+    free(first), free(second);
+    case_remove(folder);
+}
+
+/* A tar archive's labels are numbers alone: how many classes there are may be known from elsewhere. */
+static void tar_archives_of_known_classes(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
+    struct dataset dataset;
+    struct dataset_options options = {.path = path, .classes = 7};
+    make_samples(folder);
+    run_in(folder, "tar -cf x.tar 00.png 00.cls 03.cls 03.png");
+    assert_int_equal(dataset_open(format_find("packed"), &options, &dataset), OK);
+    assert_int_equal(dataset.classes, 7);
+    assert_string_equal(dataset.class_names[6], "6");
+    dataset_close(&dataset);
+    options.class_names = names;
+    options.class_count = 3;
+    assert_int_equal(dataset_open(format_find("packed"), &options, &dataset), OK);
+    assert_string_equal(dataset.class_names[2], "eel");
+    dataset_close(&dataset);
+    options.class_count = 2;
+    case_log_collect();
+    assert_int_equal(dataset_open(format_find("packed"), &options, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "label 2 where there are 2 classes"));
+    free(path);
+    case_remove(folder);
+}
+
 static void tar_archives_of_every_kind(void **state)
 {
     (void)state;
@@ -451,21 +512,23 @@ static void archives_that_promise_too_much(void **state)
         {0x80, 0, 0, 0, 0x10},
         {0x80, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
         {0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+        "10000000001",                                 /* a byte over 1 GiB, and the file is as long */
     };
     char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
     struct dataset dataset;
     make_samples(folder);
     run_in(folder, "tar --format=ustar -cf x.tar 00.png 00.cls");
     struct bytes file = case_read(path);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         unsigned sum = 0;
         memcpy(file.data + 124, sizes[i], 12);
         memset(file.data + 148, ' ', 8);
         for (int k = 0; k < 512; k++) sum += file.data[k];
         snprintf((char *)file.data + 148, 8, "%06o", sum);
         case_write(folder, "x.tar", file.data, file.count);
+        if (i == 4) assert_int_equal(truncate(path, 3 << 29), 0);
         assert_int_equal(open_at(path, &dataset), BAD_DATA);
-        assert_non_null(strstr(case_log(), "truncated"));
+        assert_non_null(strstr(case_log(), i < 4 ? "truncated" : "00.png is too large"));
     }
     free(file.data), free(path);
     case_remove(folder);
@@ -478,6 +541,7 @@ int main(void)
         cmocka_unit_test(files_come_back_as_they_are), cmocka_unit_test(changed_bytes_are_noticed),
         cmocka_unit_test(empty_images_are_refused),   cmocka_unit_test(headers_that_promise_too_much),
         cmocka_unit_test(headers_that_make_no_sense), cmocka_unit_test(files_that_become_shorter_are_noticed),
+        cmocka_unit_test(shards_that_differ_are_refused), cmocka_unit_test(tar_archives_of_known_classes),
         cmocka_unit_test(shards_must_agree),          cmocka_unit_test(tar_archives_of_every_kind),
         cmocka_unit_test(tar_names_can_be_long),      cmocka_unit_test(broken_tar_archives_are_refused),
         cmocka_unit_test(archives_that_promise_too_much),
