@@ -262,6 +262,7 @@ static void expect_not_decoded(struct bytes bytes, const char *words)
     struct reason reason = {""};
     assert_false(image_decode(bytes.data, bytes.count, 3, NULL, &image, &reason));
     if (!strstr(reason.text, words)) fail_msg("'%s' does not say '%s'", reason.text, words);
+    image_free(&image);
     free(bytes.data);
 }
 
