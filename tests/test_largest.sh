@@ -51,6 +51,9 @@ ok "another number is another run" says 2 "train.batch" train auto -r -s train.b
 ok "auto without a limit is within what is free" train free -s train.batch=auto -s run.max_steps=1
 ok "... which the run stays within" [ "$(resolved free limit)" != auto ]
 ok "... and that is all images here" [ "$(resolved free batch)" = $images ]
+free=$(resolved free limit)
+ok "resumed, whatever is free then" train free -r -s train.batch=auto -s run.max_steps=2
+ok "... it has the same limit" [ "$(resolved free limit)" = "$free" ]
 ok "auto where nothing fits" says 4 "train.batch: not even 1 image" \
     "$AMPTRAIN" -q -c run.ini $wide -s memory.limit=1M -s train.batch=auto
 ok "evaluation needs no number" "$AMPTRAIN" eval -q -c run.ini --weights auto/checkpoint-last.safetensors \
