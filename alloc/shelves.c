@@ -193,14 +193,3 @@ int64_t shelves_find(struct shelves *shelves, int32_t lower, int32_t upper, int6
     }
     return best >= 0 ? best : top;
 }
-
-int shelves_collect(struct shelves *shelves, int32_t lower, int32_t upper, int32_t *index)
-{
-    int collected = 0, meets[SHELF_LENGTH];
-    for (int s = 0; s < shelves->count; s++) {
-        const struct shelf *shelf = shelves->shelf[s];
-        int count = shelf_meet(shelves, shelf, lower, upper, meets);
-        for (int i = 0; i < count; i++) index[collected++] = shelf->index[meets[i]];
-    }
-    return collected;
-}

@@ -30,7 +30,4 @@ void shelves_remove(struct shelves *shelves, struct placed block);
 enum fit { FIT_LOWEST, FIT_TIGHTEST };
 int64_t shelves_find(struct shelves *shelves, int32_t lower, int32_t upper, int64_t size, enum fit fit);
 
-/* The numbers of the blocks alive in [lower, upper), from the lowest up; returns how many. */
-int shelves_collect(struct shelves *shelves, int32_t lower, int32_t upper, int32_t *index);
-
 #endif
