@@ -299,6 +299,14 @@ static void cuda_jpeg_close(struct decoder *decoder)
     *decoder = (struct decoder){0};
 }
 
+static int64_t bytes_taken(const struct cuda_decoder *decoder)
+{
+    int64_t bytes = 0;
+    for (const struct piece *piece = decoder->pieces; piece; piece = piece->next)
+        if (!piece->host) bytes += (int64_t)piece->bytes;
+    return bytes;
+}
+
 static bool cuda_jpeg_open(struct device *device, const struct jpeg_bounds *bounds, struct decoder *result,
                            struct reason *reason)
 {
@@ -322,6 +330,7 @@ static bool cuda_jpeg_open(struct device *device, const struct jpeg_bounds *boun
         .images = bounds->images,
         .h = bounds->h,
         .w = bounds->w,
+        .bytes = bytes_taken(decoder),
         .decode = cuda_jpeg_decode,
     };
     return true;
