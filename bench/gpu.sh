@@ -276,7 +276,7 @@ part_limits() {
         model=${network%:*} batch=${network#*:}
         config "$model" "$batch" fp16 224 1000 0.001 >"$work/bench.ini"
         limited() {
-            "$amptrain" plan -c "$work/bench.ini" -s "$2" >"$work/out" 2>&1 ||
+            "$amptrain" plan --check -c "$work/bench.ini" -s "$2" >"$work/out" 2>&1 ||
                 { say "limit/$network $1: $(tail -n 1 "$work/out")"; return; }
             figure "limit/$network" "$1" "$amptrain" bench -c "$work/bench.ini" --json --warmup 10 \
                 --steps "${LIMIT_STEPS:-60}" -s "$2"

@@ -108,6 +108,15 @@ static void print_layers(const struct setup *setup, const struct forecast *forec
     free(rows);
 }
 
+static void print_total(const struct setup *setup, int64_t total)
+{
+    char note[64] = "", room[TEXT_BYTES];
+    int64_t limit = setup_limit(setup);
+    if (limit > 0 && total > limit)
+        snprintf(note, sizeof note, "more than memory.limit, %s", text_bytes((uint64_t)limit, room));
+    print_bytes("total", total, note);
+}
+
 void forecast_print(const struct setup *setup, const struct forecast *forecast)
 {
     const struct step_bytes *bytes = &forecast->bytes;
@@ -122,7 +131,7 @@ void forecast_print(const struct setup *setup, const struct forecast *forecast)
     print_bytes("store", bytes->store, "parameters, averages, optimizer state");
     print_bytes("batch", bytes->batch, "images, labels, results");
     if (setup_device_cache(setup) > 0) print_bytes("  of it images kept", setup_device_cache(setup), "loader.cache");
-    print_bytes("total", bytes->total, "");
+    print_total(setup, bytes->total);
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
     printf("  %-28s %12s  activations made again: %d\n", "strategy", strategy_name(setup, &forecast->program),
            recompute_count(&forecast->program));
