@@ -34,8 +34,8 @@ ok "it fits" check -s train.batch="$batch"
 ok "one image more does not, and that is what is said" says 4 "the largest train.batch that fits is 1" \
     plan --check -s train.batch=$((batch + 1))
 ok "... which a plan without a check marks, too" sh -c '
-    "$AMPTRAIN" plan -q -c run.ini -s memory.limit=1M -s train.batch=$(($1 + 1)) >words
-    grep "^  total .*more than memory.limit, 1.0 MiB$" words' sh "$batch"
+    "$AMPTRAIN" plan -q -c run.ini -s memory.limit=1M -s train.batch=$(($1 + 1)) |
+        grep "^  total .*more than memory.limit, 1.0 MiB$"' sh "$batch"
 ok "it trains" train it -s memory.limit=1M -s train.batch="$batch" -s run.max_steps=1
 ok "a quarter more does not train" says 4 "the largest train.batch that fits is 1" \
     train more -s memory.limit=1M -s train.batch=$((batch * 5 / 4))
