@@ -43,11 +43,11 @@ void recompute_cheap(const struct program *program, enum remake *remake);
 /* The cheapest choice whose live bytes stay within `limit`, by modelled seconds. `light`: products of weights
  * are kept. False: nothing that was tried fits before about so much `work` was done; remake is then the
  * smallest found. Deterministic. */
-#define RECOMPUTE_WORK 150000000
+#define RECOMPUTE_WORK 6000000
 struct recompute_forecast {
     double seconds;          /* for making again, on a GPU as it is modelled */
     int64_t bytes;           /* the most alive at once, on one lane */
-    int64_t work;            /* instructions played in the search */
+    int64_t work;            /* steps of the search, of some tens of nanoseconds */
 };
 bool recompute_choose(const struct program *program, int64_t limit, bool light, int64_t work,
                       enum remake *remake, struct recompute_forecast *forecast);

@@ -11,12 +11,14 @@
 #include "graph/cost.h"
 #include "graph/recompute_trial.h"
 
-/* Instructions played, in all trials, after which the search for a cheaper choice ends: some tenths of a
- * second. */
-#define WORK_ENOUGH 8000000
+/* Work after which the search for a cheaper choice ends: some hundredths of a second. */
+#define WORK_ENOUGH 1200000
 
-/* A program is large when so many rounds over all choices are too much work. */
+/* A program is large when so many rounds over all choices are too much work: of what playing one takes, some
+ * goes with the program. */
 #define LARGE_ROUNDS 12
+#define ROUND_STEPS 40
+#define ROUND_INSTRUCTIONS_A_STEP 32
 
 /* A choice, for the same instruction in every micro-batch. */
 struct group {
@@ -36,7 +38,7 @@ struct choosing {
     int *stamp;              /* by group: when that was; choices made so far */
     int made;
     int barred;              /* group that must be kept; -1 */
-    int64_t work_most;       /* instructions to be played, after which it gives up */
+    int64_t work_most;       /* after which it gives up */
 };
 
 static enum remake group_get(const struct choosing *c, int g)
@@ -398,7 +400,8 @@ bool recompute_choose(const struct program *program, int64_t limit, bool light, 
     struct choosing c = choosing_open(program, limit, light, work);
     int *order = by_cost(&c);
     give_up_unread(&c);
-    bool large = (int64_t)c.group_count * program->count > work / LARGE_ROUNDS;
+    int64_t round = (int64_t)c.group_count * (ROUND_STEPS + program->count / ROUND_INSTRUCTIONS_A_STEP);
+    bool large = round > work / LARGE_ROUNDS;
     bool fits = (!large && choose_on(&c)) || choose_cuts(&c);
     if (fits) {
         prune(&c, order);

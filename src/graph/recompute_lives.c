@@ -243,6 +243,7 @@ static void set_play(struct lives *lives, int set)
     }
     struct life_list *list = &lives->now[set];
     list->count = 0;
+    lives->work += lives->tensor_count;
     for (int t = 0; t < lives->tensor_count; t++) {
         const struct lives_tensor *tensor = &lives->tensors[t];
         if (tensor->first >= 0 && tensor->head == t)

@@ -44,6 +44,7 @@ struct lives {
     int *tensor_first, *tensor_end;  /* by value: it itself and what was made of it again, by time */
     struct lives_in_place *joints;   /* of the set at hand, by time */
     int joint_count, joint_room;
+    int64_t work;                    /* tensors looked at so far */
 };
 
 struct lives lives_open(const struct walk *walk);

@@ -2,18 +2,19 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "graph/plan.h"
 
+/* What takes as long as a step of the work that is counted: so many places looked at, or laid out; and how many steps playing
+ * takes besides. */
+#define PLACES_A_STEP 16
+#define LAY_PLACES_A_STEP 2
+#define PLAY_STEPS 16
+
 /* The sum of so many is within 64 bits, whatever is alive. */
 #define SUM_AT_ONCE 4096
-
-/* From a moment on so much more or less is alive. */
-struct trial_event {
-    int64_t moment;
-    int64_t bytes;
-};
 
 void trial_set(struct trial *trial, int i, enum remake remake)
 {
@@ -30,13 +31,19 @@ static int64_t above(int64_t over)
     return over > 0 ? over : 0;
 }
 
-/* Where a moment of the settled choice is among all; the one behind its end: the next. */
+/* The next moment; behind the last instruction comes one more, before which nothing is made again. */
+static int64_t moment_behind(int64_t moment)
+{
+    int i = (int)(moment >> 32);
+    return moment == moment_of(i, MOMENT_ITSELF) ? moment_of(i + 1, 0) : moment + 1;
+}
+
+/* Where a moment of the settled choice is among all. */
 static int place_of(const struct trial *trial, int64_t moment)
 {
     int i = (int)(moment >> 32);
-    int64_t turn = moment - moment_of(i, 0);
-    if (turn >= MOMENT_ITSELF) return trial->place[i] + (turn > MOMENT_ITSELF);
-    return trial->place[i] - trial->walk->agains[i].count + (int)turn;
+    if (moment == moment_of(i, MOMENT_ITSELF)) return trial->place[i];
+    return trial->place[i] - trial->walk->agains[i].count + (int)(moment - moment_of(i, 0));
 }
 
 static int64_t *changes_of(const struct trial *trial)
@@ -57,7 +64,7 @@ static int64_t *changes_of(const struct trial *trial)
         const struct life_list *list = &lives->settled[lives->changing.at[s]];
         for (int k = 0; k < list->count; k++) {
             change[place_of(trial, list->at[k].first)] += list->at[k].bytes;
-            change[place_of(trial, list->at[k].last + 1)] -= list->at[k].bytes;
+            change[place_of(trial, moment_behind(list->at[k].last))] -= list->at[k].bytes;
         }
     }
     return change;
@@ -84,201 +91,184 @@ static void lay_out(struct trial *trial)
         trial->length += trial->walk->agains[i].count;
         trial->place[i] = trial->length++;
     }
+    trial->place[trial->program->count] = trial->length;
     size_t length = (size_t)trial->length + 1;
     trial->over = memory_resize(trial->over, length, sizeof *trial->over);
-    trial->excess_before = memory_resize(trial->excess_before, length, sizeof *trial->excess_before);
+    trial->more = memory_resize(trial->more, length, sizeof *trial->more);
     int64_t *change = changes_of(trial), alive = 0;
     trial->peak = 0;
-    trial->excess_before[0] = 0;
+    trial->settled_excess = 0;
     for (int t = 0; t < trial->length; t++) {
         alive += change[t];
         if (alive > trial->peak) trial->peak = alive;
         trial->over[t] = alive - trial->limit;
-        trial->excess_before[t + 1] = trial->excess_before[t] + (double)above(trial->over[t]);
+        trial->settled_excess += (double)above(trial->over[t]);
     }
-    trial->settled_excess = trial->excess_before[trial->length];
+    memset(trial->more, 0, length * sizeof *trial->more);
     begins_note(trial);
     free(change);
 }
 
-static void event_add(struct trial_event **events, int *count, int *room, struct trial_event event)
+/* Room for what changes, with nothing in it. */
+static void changes_begin(struct trial *trial)
 {
-    if (*count == *room) {
-        *room = 2 * *room + 64;
-        *events = memory_resize(*events, (size_t)*room, sizeof **events);
+    const struct walk *walk = trial->walk;
+    trial->first = trial->length;
+    trial->end = 0;
+    if (walk->agains_now.count > trial->inside_room) {
+        trial->inside_room = 2 * walk->agains_now.count;
+        trial->inside = memory_resize(trial->inside, (size_t)trial->inside_room, sizeof *trial->inside);
     }
-    (*events)[(*count)++] = event;
+    if (walk->change_count > trial->gone_room) {
+        trial->gone_room = 2 * walk->change_count;
+        trial->gone = memory_resize(trial->gone, (size_t)trial->gone_room, sizeof *trial->gone);
+    }
+    for (int k = 0; k < walk->agains_now.count; k++) trial->inside[k] = 0;
+    for (int c = 0; c < walk->change_count; c++) trial->gone[c] = 0;
 }
 
-static void life_add(struct trial_event **events, int *count, int *room, const struct life *life)
+static void more_from(struct trial *trial, int place, int64_t bytes)
 {
-    event_add(events, count, room, (struct trial_event){life->first, life->bytes});
-    event_add(events, count, room, (struct trial_event){life->last + 1, -life->bytes});
+    trial->more[place] += bytes;
+    if (place < trial->first) trial->first = place;
+    if (place > trial->end) trial->end = place;
 }
 
-/* Whether a moment is the same thing before and after. */
-static bool is_fixed(const struct trial *trial, int64_t moment)
+/* The change in which a moment is, before the instruction itself; NULL. */
+static const struct rewalked *change_at(const struct trial *trial, int64_t moment)
 {
+    const struct walk *walk = trial->walk;
     int i = (int)(moment >> 32);
-    return moment == moment_of(i, MOMENT_ITSELF) || trial->walk->change_round[i] != trial->walk->round;
+    bool before = moment < moment_of(i, MOMENT_ITSELF);
+    return before && walk->change_round[i] == walk->round ? &walk->changes[walk->change_of[i]] : NULL;
 }
 
+static void gone_from(struct trial *trial, int64_t moment, int64_t bytes)
+{
+    const struct rewalked *change = change_at(trial, moment);
+    if (change) trial->gone[change - trial->walk->changes] += bytes;
+    else more_from(trial, place_of(trial, moment), -bytes);
+}
+
+static void come_from(struct trial *trial, int64_t moment, int64_t bytes)
+{
+    const struct rewalked *change = change_at(trial, moment);
+    int turn = change ? (int)(moment - moment_of(change->at, 0)) : 0;
+    if (change && turn < change->count) trial->inside[change->first + turn] += bytes;
+    else more_from(trial, change ? trial->place[change->at] : place_of(trial, moment), bytes);
+}
+
+/* Whether it is the same bytes at the same time. */
 static bool is_same(const struct trial *trial, const struct life *old, const struct life *now)
 {
     return old->first == now->first && old->last == now->last && old->bytes == now->bytes &&
-           is_fixed(trial, old->first) && is_fixed(trial, old->last);
+           !change_at(trial, old->first) && !change_at(trial, old->last);
 }
 
-static int compare_events(const void *a, const void *b)
-{
-    const struct trial_event *left = a, *right = b;
-    return (left->moment > right->moment) - (left->moment < right->moment);
-}
-
-static void events_sort(struct trial_event *events, int count)
-{
-    if (count > 64) {
-        qsort(events, (size_t)count, sizeof *events, compare_events);
-        return;
-    }
-    for (int e = 1; e < count; e++) {
-        struct trial_event event = events[e];
-        int to = e;
-        for (; to > 0 && events[to - 1].moment > event.moment; to--) events[to] = events[to - 1];
-        events[to] = event;
-    }
-}
-
-static void events_note(struct trial *trial)
+static void changes_note(struct trial *trial)
 {
     const struct lives *lives = &trial->lives;
-    trial->old_count = trial->now_count = 0;
     for (int s = 0; s < lives->touched.count; s++) {
         const struct life_list *old = &lives->settled[lives->touched.at[s]];
         const struct life_list *now = &lives->now[lives->touched.at[s]];
+        trial->work += old->count + now->count;
         for (int k = 0; k < old->count || k < now->count; k++) {
-            bool both = k < old->count && k < now->count;
-            if (both && is_same(trial, &old->at[k], &now->at[k])) continue;
-            if (k < old->count) life_add(&trial->old, &trial->old_count, &trial->old_room, &old->at[k]);
-            if (k < now->count) life_add(&trial->now, &trial->now_count, &trial->now_room, &now->at[k]);
+            const struct life *was = k < old->count ? &old->at[k] : NULL;
+            const struct life *is = k < now->count ? &now->at[k] : NULL;
+            if (was && is && is_same(trial, was, is)) continue;
+            if (was) gone_from(trial, was->first, was->bytes);
+            if (was) gone_from(trial, moment_behind(was->last), -was->bytes);
+            if (is) come_from(trial, is->first, is->bytes);
+            if (is) come_from(trial, moment_behind(is->last), -is->bytes);
         }
     }
-    events_sort(trial->old, trial->old_count);
-    events_sort(trial->now, trial->now_count);
 }
 
 /* A way along the settled choice's time, with what differs. */
 struct tour {
-    const struct trial *trial;
+    struct trial *trial;
     double excess;
     int place;               /* so far */
-    int old, now;            /* the next events */
-    int64_t gone, come;      /* bytes alive that no longer are, and that were not */
+    int64_t more;            /* alive than was */
 };
 
-/* Goes on to a place. */
+/* Goes on to a place. What has been passed is as if nothing differed. */
 static void tour_go(struct tour *tour, int place)
 {
-    const struct trial *trial = tour->trial;
-    int64_t more = tour->come - tour->gone;
-    if (more != 0 && place > tour->place) {
-        tour->excess -= trial->excess_before[place] - trial->excess_before[tour->place];
-        for (int begin = tour->place, end; begin < place; begin = end) {
-            end = place - begin > SUM_AT_ONCE ? begin + SUM_AT_ONCE : place;
-            int64_t sum = 0;
-            for (int t = begin; t < end; t++) sum += above(trial->over[t] + more);
-            tour->excess += (double)sum;
+    struct trial *trial = tour->trial;
+    int64_t more = tour->more;
+    trial->work += (place - tour->place) / PLACES_A_STEP;
+    for (int begin = tour->place, end; begin < place; begin = end) {
+        int64_t sum = 0;
+        end = place - begin > SUM_AT_ONCE ? begin + SUM_AT_ONCE : place;
+        for (int t = begin; t < end; t++) {
+            more += trial->more[t];
+            trial->more[t] = 0;
+            sum += above(trial->over[t] + more) - above(trial->over[t]);
         }
+        tour->excess += (double)sum;
     }
+    tour->more = more;
     tour->place = place;
 }
 
-/* Lets pass what comes no later than a moment. */
-static void tour_gone(struct tour *tour, int64_t moment)
+/* Through an instruction before which other things are made again than were. Whatever of what is the same
+ * is alive there began before them and ends with the instruction or later, or begins with it. */
+static void tour_change(struct tour *tour, const struct rewalked *change, int64_t gone)
 {
-    const struct trial *trial = tour->trial;
-    while (tour->old < trial->old_count && trial->old[tour->old].moment <= moment)
-        tour->gone += trial->old[tour->old++].bytes;
-}
-
-static void tour_come(struct tour *tour, int64_t moment)
-{
-    const struct trial *trial = tour->trial;
-    while (tour->now < trial->now_count && trial->now[tour->now].moment <= moment)
-        tour->come += trial->now[tour->now++].bytes;
-}
-
-/* Goes on until a moment, from event to event. */
-static void tour_until(struct tour *tour, int64_t moment)
-{
-    const struct trial *trial = tour->trial;
-    for (;;) {
-        const struct trial_event *old = &trial->old[tour->old], *now = &trial->now[tour->now];
-        int64_t next = moment;
-        if (tour->old < trial->old_count && old->moment < next) next = old->moment;
-        if (tour->now < trial->now_count && now->moment < next) next = now->moment;
-        if (next == moment) return;
-        tour_go(tour, place_of(trial, next));
-        tour_gone(tour, next);
-        tour_come(tour, next);
+    struct trial *trial = tour->trial;
+    int place = trial->place[change->at], before = place - trial->walk->agains[change->at].count;
+    if (tour->place < before) tour_go(tour, before);
+    for (int t = before; t <= place; t++) tour->excess -= (double)above(trial->over[t]);
+    tour->more -= gone;
+    for (int k = change->first; k < change->first + change->count; k++) {
+        int64_t extra = trial->extra[trial->walk->agains_now.at[k]];
+        tour->more += trial->inside[k];
+        tour->excess += (double)above(trial->over[place] - trial->begins[change->at] + tour->more + extra);
     }
-}
-
-/* Through an instruction before which other things are made again than were. What is alive there besides what
- * was touched began before them and ends with the instruction or later, or begins with it. */
-static void tour_change(struct tour *tour, const struct rewalked *change)
-{
-    const struct trial *trial = tour->trial;
-    int i = change->at, place = trial->place[i], before = place - trial->walk->agains[i].count;
-    tour_until(tour, moment_of(i, 0));
-    tour_go(tour, before);
-    tour->excess -= trial->excess_before[place + 1] - trial->excess_before[before];
-    tour_gone(tour, moment_of(i, MOMENT_ITSELF) - 1);
-    int64_t begins = trial->begins[i], gone = tour->gone;
-    tour_gone(tour, moment_of(i, MOMENT_ITSELF));
-    int64_t other = trial->over[place] - begins - gone;
-    for (int k = 0; k < change->count; k++) {
-        int64_t producer = trial->walk->agains_now.at[change->first + k];
-        tour_come(tour, moment_of(i, k));
-        tour->excess += (double)above(other + tour->come + trial->extra[producer]);
-    }
-    tour_come(tour, moment_of(i, MOMENT_ITSELF));
-    tour->excess += (double)above(trial->over[place] + tour->come - tour->gone);
+    tour->more += trial->more[place];
+    trial->more[place] = 0;
+    tour->excess += (double)above(trial->over[place] + tour->more);
     tour->place = place + 1;
 }
 
-static double excess_of(const struct trial *trial)
+static double excess_of(struct trial *trial)
 {
-    struct tour tour = {.trial = trial, .excess = trial->settled_excess};
-    for (int c = 0; c < trial->walk->change_count; c++) tour_change(&tour, &trial->walk->changes[c]);
-    tour_until(&tour, INT64_MAX);
+    const struct walk *walk = trial->walk;
+    changes_begin(trial);
+    changes_note(trial);
+    struct tour tour = {.trial = trial, .excess = trial->settled_excess, .place = trial->first};
+    for (int c = 0; c < walk->change_count; c++) {
+        int i = walk->changes[c].at, before = trial->place[i] - walk->agains[i].count;
+        if (before < tour.place && c == 0) tour.place = before;
+        tour_change(&tour, &walk->changes[c], trial->gone[c]);
+    }
+    if (tour.place < trial->end) tour_go(&tour, trial->end);
+    if (trial->end >= trial->first) trial->more[trial->end] = 0;
     return tour.excess;
 }
 
-static double seconds_of(const struct trial *trial, int *more)
+static double seconds_of(const struct trial *trial)
 {
     const struct walk *walk = trial->walk;
     double seconds = trial->settled_seconds;
-    *more = 0;
     for (int c = 0; c < walk->change_count; c++) {
         const struct rewalked *change = &walk->changes[c];
         const struct numbers *was = &walk->agains[change->at];
         for (int k = 0; k < change->count; k++) seconds += trial->cost[walk->agains_now.at[change->first + k]];
         for (int k = 0; k < was->count; k++) seconds -= trial->cost[was->at[k]];
-        *more += change->count - was->count;
     }
     return seconds;
 }
 
 void trial_play(struct trial *trial)
 {
-    int more;
+    int64_t before = trial->walk->work + trial->lives.work;
     walk_play(trial->walk);
     lives_play(&trial->lives);
-    events_note(trial);
     trial->excess = excess_of(trial);
-    trial->seconds = seconds_of(trial, &more);
-    trial->work += trial->length + more;
+    trial->seconds = seconds_of(trial);
+    trial->work += PLAY_STEPS + trial->walk->work + trial->lives.work - before;
 }
 
 void trial_settle(struct trial *trial)
@@ -286,6 +276,7 @@ void trial_settle(struct trial *trial)
     lives_settle(&trial->lives);
     walk_settle(trial->walk);
     lay_out(trial);
+    trial->work += trial->length / LAY_PLACES_A_STEP;
     trial->settled_seconds = trial->seconds;
 }
 
@@ -321,10 +312,10 @@ void trial_close(struct trial *trial)
     lives_close(&trial->lives);
     free(trial->place);
     free(trial->over);
-    free(trial->excess_before);
     free(trial->begins);
     free(trial->cost);
     free(trial->extra);
-    free(trial->old);
-    free(trial->now);
+    free(trial->more);
+    free(trial->inside);
+    free(trial->gone);
 }

@@ -8,8 +8,6 @@
 
 #include "graph/recompute_lives.h"
 
-struct trial_event;
-
 struct trial {
     const struct program *program;
     int64_t limit;
@@ -17,23 +15,27 @@ struct trial {
     /* Of the choice that was played last. */
     double seconds;              /* what making again takes: a multiple of TRIAL_TICK */
     double excess;               /* byte-instructions above the limit */
-    int64_t work;                /* instructions played so far, in all trials */
+    int64_t work;                /* done so far, in steps of some tens of nanoseconds */
 
     /* Of the settled choice. */
     int64_t peak;
     double settled_seconds, settled_excess;
     int length;                  /* instructions, those made again among them */
-    int *place;                  /* by instruction: where it comes among all */
+    int *place;                  /* by instruction: where it comes among all; of the end: their number */
     int64_t *over;               /* by place: bytes alive, less the limit */
-    double *excess_before;       /* by place: the sum of what is over it up to there */
     int64_t *begins;             /* by instruction: bytes whose life begins with it */
 
     double *cost;                /* by instruction, seconds */
     int64_t *extra;              /* by instruction: bytes for its call alone, when it makes something again */
     struct walk *walk;
     struct lives lives;
-    struct trial_event *old, *now;   /* begins and ends of lives that were, and that are instead, by time */
-    int old_count, old_room, now_count, now_room;
+
+    /* Bytes that are alive and were not, less those that were and are not. */
+    int64_t *more;               /* by place: from there on, besides that from the place before on */
+    int64_t *inside;             /* the same by what is made again where that has changed: walk.agains_now */
+    int64_t *gone;               /* by change: what no longer begins or ends in it before the instruction itself */
+    int first, end;              /* places between which there are such */
+    int inside_room, gone_room;
 };
 
 /* Costs are rounded to multiples of it, so that sums do not depend on the order. */

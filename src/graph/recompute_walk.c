@@ -77,7 +77,7 @@ static void users_note(struct walk *walk)
 
 struct walk *walk_open(const struct program *program)
 {
-    size_t count = (size_t)program->count, values = (size_t)program->value_count;
+    size_t count = (size_t)program->count + 1, values = (size_t)program->value_count;
     struct walk *walk = memory_new(1, sizeof *walk);
     walk->program = program;
     walk->remade = remade_open(program);
@@ -293,6 +293,7 @@ static void rewalk(struct walk *walk, int i)
     for (int w = remade->wanted_first[i]; w < remade->wanted_first[i + 1]; w++) want(walk, remade->wanted[w], i);
     const int64_t *is = walk->agains_now.at + first;
     int count = walk->agains_now.count - first;
+    walk->work += 1 + was->count + count;
     keep_made(walk, is, count, i);
     for (int w = remade->wanted_first[i]; w < remade->wanted_first[i + 1]; w++) follow(walk, remade->wanted[w], i);
     follow_all(walk, is, count, i);

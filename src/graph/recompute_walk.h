@@ -43,7 +43,7 @@ struct walk {
     struct lists readers;            /* by value: backward instructions that read it, if it has a producer */
     struct lists users;              /* by value: producers that read it, to make something again */
 
-    /* The settled choice. */
+    /* The settled choice. Behind the last instruction comes one more, without any. */
     enum remake *settled;            /* by instruction */
     struct numbers *agains;          /* by instruction: the producers that are called again before it */
     struct numbers *made;            /* by producer: the moments at which it is called again */
@@ -64,6 +64,7 @@ struct walk {
     int round;
     int *called_turn, turn;          /* by value: made again before the instruction at hand, if this turn */
     struct numbers next;             /* a heap of instructions still to be looked at */
+    int64_t work;                    /* calls looked at so far */
 };
 
 /* The choice is to keep everything. */

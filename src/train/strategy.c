@@ -12,7 +12,7 @@
 #define TRIES 6              /* limits in a row that are handed to the choice of what is made again */
 #define CLOSE 0.97           /* a plan on several lanes that misses by less is worth another try */
 #define PACK_SECONDS 0.2
-#define LEAST_WORK 20000000  /* of recompute_choose, for the choice of the least */
+#define LEAST_WORK 2000000  /* of recompute_choose, for the choice of the least */
 
 /* What is moved to the host. */
 struct moves {
