@@ -356,8 +356,8 @@ static void test_cheapest(void **state)
         for (int percent = 95; percent >= 60; percent -= 5) {
             struct recompute_forecast forecast;
             double best = cheapest(choices, count, all * percent / 100);
-            bool fits = recompute_choose(&program, all * percent / 100, false, RECOMPUTE_WORK, remake,
-                                         &forecast);
+            const struct recompute_goal goal = {.limit = all * percent / 100, .work = RECOMPUTE_WORK};
+            bool fits = recompute_choose(&program, &goal, remake, &forecast);
             if (best < 1e299) assert_true(fits);
             if (!fits) continue;
             assert_true(forecast.bytes <= all * percent / 100);
@@ -387,8 +387,9 @@ static void test_long_chain(void **state)
     enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
     int64_t all = bound_of(&program, remake);
     for (int share = 2; share <= 8; share *= 2) {
+        const struct recompute_goal goal = {.limit = all / share, .work = 1000000};
         struct recompute_forecast forecast;
-        assert_true(recompute_choose(&program, all / share, false, 1000000, remake, &forecast));
+        assert_true(recompute_choose(&program, &goal, remake, &forecast));
         assert_true(forecast.bytes <= all / share);
         assert_int_equal(forecast.bytes, bound_of(&program, remake));
         assert_true(forecast.work < 1300000);
@@ -418,7 +419,8 @@ static void check_model(const char *name, const double shares[4], const double m
     for (int k = 0; k < 4; k++) {
         struct recompute_forecast forecast;
         int64_t limit = (int64_t)(shares[k] * (double)all);
-        bool fits = recompute_choose(&program, limit, false, RECOMPUTE_WORK, remake, &forecast);
+        const struct recompute_goal goal = {.limit = limit, .work = RECOMPUTE_WORK};
+        bool fits = recompute_choose(&program, &goal, remake, &forecast);
         if (!fits || forecast.seconds * 1e3 > most[k])
             print_message("%s in %.2f of its memory: %.2f ms\n", name, shares[k], forecast.seconds * 1e3);
         assert_true(fits && forecast.seconds * 1e3 <= most[k]);
@@ -435,6 +437,34 @@ static void test_models(void **state)
     check_model("resnet50", (double[]){0.85, 0.65, 0.5, 0.35}, (double[]){0.45, 1.3, 2.2, 3.7});
     check_model("mobilenet_v2", (double[]){0.8, 0.6, 0.5, 0.3}, (double[]){0.45, 0.9, 1.1, 1.8});
     check_model("densenet121", (double[]){0.8, 0.5, 0.35, 0.2}, (double[]){0.9, 2.6, 4.2, 6.4});
+}
+
+/* How long a choice takes is bounded by work that is counted: so much of it where there is a choice, little more
+ * than was allowed where there is none, and less where the cheapest is not asked for. */
+static void test_work(void **state)
+{
+    (void)state;
+    struct graph graph;
+    struct program program = lower_model("resnet152", &graph);
+    enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
+    int64_t all = bound_of(&program, remake), least = plan_least_bytes(&program);
+    struct recompute_forecast cheapest, any, none;
+    for (int percent = 80; percent >= 20; percent -= 15) {
+        struct recompute_goal goal = {.limit = all * percent / 100, .work = RECOMPUTE_WORK};
+        assert_true(recompute_choose(&program, &goal, remake, &cheapest));
+        goal.any = true;
+        assert_true(recompute_choose(&program, &goal, remake, &any));
+        assert_true(cheapest.work < 2500000);
+        assert_true(any.work < 1500000);
+        assert_true(cheapest.seconds <= any.seconds);
+    }
+    const struct recompute_goal goal = {.limit = least - 1, .work = 2000000};
+    assert_false(recompute_choose(&program, &goal, remake, &none));
+    assert_true(none.bytes >= least && none.bytes < all / 2);
+    assert_true(none.work < 3500000);
+    free(remake);
+    program_free(&program);
+    graph_free(&graph);
 }
 
 /* Whether each value is written before it is read, and once. */
@@ -514,7 +544,8 @@ static void test_by_the_way_within(void **state)
         enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
         struct recompute_forecast forecast;
         int64_t all = bound_of(&program, remake), bytes, most_bytes;
-        recompute_choose(&program, (int64_t)(shares[m] * (double)all), false, RECOMPUTE_WORK, remake, &forecast);
+        const struct recompute_goal goal = {.limit = (int64_t)(shares[m] * (double)all), .work = RECOMPUTE_WORK};
+        recompute_choose(&program, &goal, remake, &forecast);
         int64_t least_bytes = bound_of(&program, remake);
         int most = made_by_the_way(&program, remake, INT64_MAX, &most_bytes);
         assert_true((double)most_bytes > 1.2 * (double)least_bytes);
@@ -577,7 +608,7 @@ int main(void)
         cmocka_unit_test(test_bits),       cmocka_unit_test(test_bits_bf16), cmocka_unit_test(test_bits_slices),
         cmocka_unit_test(test_bits_lanes), cmocka_unit_test(test_bits_reference),
         cmocka_unit_test(test_forecast),   cmocka_unit_test(test_trials),    cmocka_unit_test(test_cheapest),
-        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_models),     cmocka_unit_test(test_work),
         cmocka_unit_test(test_long_chain), cmocka_unit_test(test_by_the_way),
         cmocka_unit_test(test_by_the_way_within),
         cmocka_unit_test(test_moves_of_models),

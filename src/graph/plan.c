@@ -6,8 +6,11 @@
 #include "alloc/check.h"
 #include "alloc/pack.h"
 #include "base/memory.h"
+#include "graph/build.h"
 
 #define SECONDS_DEFAULT 1.5
+#define ROOM_SPARE 0.005     /* as near to the bound as packing comes most often */
+#define HOPELESS_PART 8      /* of the time goes into a plan that cannot fit */
 
 static double seconds_now(void)
 {
@@ -96,9 +99,22 @@ static enum status plan_check(const struct program *program, const struct plan *
     return OK;
 }
 
-/* `room` > 0: packing is over as soon as the arena is not larger. */
-static enum status plan_pack(const struct program *program, bool share, int64_t room, double seconds,
-                             struct plan *plan)
+/* What packing is to come to. */
+struct aim {
+    int64_t room;              /* to fit into; 0: as little as can be */
+    double seconds;
+};
+
+/* A plan that cannot fit is to tell about what it takes. One that fits with some to spare is packed as any other
+ * is, and one that just might is packed for that alone. */
+static int64_t pack_for(struct span *spans, int count, int64_t bound, struct aim aim)
+{
+    bool fits = aim.room <= 0 || bound <= aim.room, spare = (1 + ROOM_SPARE) * (double)bound <= (double)aim.room;
+    double seconds = fits ? aim.seconds : aim.seconds / HOPELESS_PART;
+    return pack_spans(spans, count, PLAN_ALIGNMENT, fits && !spare ? aim.room : 0, seconds);
+}
+
+static enum status plan_pack(const struct program *program, bool share, struct aim aim, struct plan *plan)
 {
     struct plan made = {.value_count = program->value_count};
     made.lifetimes = memory_new((size_t)program->value_count, sizeof *made.lifetimes);
@@ -106,13 +122,13 @@ static enum status plan_pack(const struct program *program, bool share, int64_t 
     int *span_of = memory_new((size_t)program->value_count, sizeof *span_of), count;
     liveness(program, share, made.lifetimes);
     struct span *spans = spans_make(program, made.lifetimes, span_of, &count);
+    find_peak(spans, count, program->count, &made);
     double begin = seconds_now();
     if (!share || !place_as_known(program, made.lifetimes, span_of, spans, count, &made.arena_bytes))
-        made.arena_bytes = pack_spans(spans, count, PLAN_ALIGNMENT, room, seconds);
+        made.arena_bytes = pack_for(spans, count, made.live_bytes_bound, aim);
     made.seconds = seconds_now() - begin;
     for (int v = 0; v < program->value_count; v++)
         made.offsets[v] = span_of[v] < 0 ? -1 : spans[span_of[v]].offset;
-    find_peak(spans, count, program->count, &made);
     find_workspace(program, &made);
     enum status status = plan_check(program, &made, spans, count);
     free(span_of);
@@ -124,19 +140,12 @@ static enum status plan_pack(const struct program *program, bool share, int64_t 
 
 enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan)
 {
-    return plan_pack(program, share, 0, seconds > 0 ? seconds : SECONDS_DEFAULT, plan);
+    return plan_pack(program, share, (struct aim){0, seconds > 0 ? seconds : SECONDS_DEFAULT}, plan);
 }
 
 enum status plan_fit(const struct program *program, int64_t room, double seconds, struct plan *plan)
 {
-    struct plan tight;
-    TRY(plan_pack(program, true, 0, seconds, &tight));
-    if (tight.arena_bytes > room && tight.live_bytes_bound <= room) {
-        plan_free(&tight);
-        TRY(plan_pack(program, true, room, seconds, &tight));
-    }
-    *plan = tight;
-    return OK;
+    return plan_pack(program, true, (struct aim){room > 0 ? room : 1, seconds}, plan);
 }
 
 void plan_free(struct plan *plan)
@@ -190,4 +199,30 @@ int64_t plan_live_bytes(const struct program *program, int *peak)
     free(spans);
     *peak = plan.peak;
     return plan.live_bytes_bound;
+}
+
+/* Whether what an instruction writes has a place besides those of what it reads. */
+static bool has_own_place(const struct instruction *at, int value)
+{
+    bool in_place = at->in_place_from >= 0 && value == at->in_place_to;
+    return !in_place && !ids_have(at->reads, at->read_count, value);
+}
+
+static int64_t arena_bytes(const struct program *program, int value)
+{
+    return program->values[value].home == HOME_ARENA ? plan_bytes(&program->values[value]) : 0;
+}
+
+int64_t plan_least_bytes(const struct program *program)
+{
+    int64_t least = 0;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        int64_t bytes = 0;
+        for (int k = 0; k < at->read_count; k++) bytes += arena_bytes(program, at->reads[k]);
+        for (int k = 0; k < at->write_count; k++)
+            if (has_own_place(at, at->writes[k])) bytes += arena_bytes(program, at->writes[k]);
+        if (bytes > least) least = bytes;
+    }
+    return least;
 }

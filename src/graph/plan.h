@@ -41,11 +41,14 @@ struct plan {
 enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan);
 void plan_free(struct plan *plan);
 
-/* The same, in one try for as little as can be and, where that is more than `room`, another for just that. */
+/* The same, but what takes more than `room` in any case is packed roughly. */
 enum status plan_fit(const struct program *program, int64_t room, double seconds, struct plan *plan);
 
 /* The largest sum of aligned bytes alive, without packing; `peak`: the first instruction that has it. */
 int64_t plan_live_bytes(const struct program *program, int *peak);
+
+/* What one instruction reads and writes is alive at once: no order and no placing takes less than this. */
+int64_t plan_least_bytes(const struct program *program);
 
 /* A second opinion on lifetimes: walks the program forward with the set of instructions known to
  * have ended, and finds any write over a tensor that may still be read. Shares no code with

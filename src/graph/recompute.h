@@ -40,17 +40,22 @@ bool remake_keeps_saved(const struct op *op);
  * again from its input, which its own backward needs anyway. remake[program->count]. */
 void recompute_cheap(const struct program *program, enum remake *remake);
 
-/* The cheapest choice whose live bytes stay within `limit`, by modelled seconds. `light`: products of weights
- * are kept. False: nothing that was tried fits before about so much `work` was done; remake is then the
- * smallest found. Deterministic. */
+/* What a choice is to be: the cheapest whose live bytes stay within `limit`, by modelled seconds. */
+struct recompute_goal {
+    int64_t limit;
+    bool light;              /* products of weights are kept */
+    bool any;                /* not the cheapest: the first that is found will do */
+    int64_t work;            /* steps, after which the search gives up */
+};
 #define RECOMPUTE_WORK 6000000
 struct recompute_forecast {
     double seconds;          /* for making again, on a GPU as it is modelled */
     int64_t bytes;           /* the most alive at once, on one lane */
     int64_t work;            /* steps of the search, of some tens of nanoseconds */
 };
-bool recompute_choose(const struct program *program, int64_t limit, bool light, int64_t work,
-                      enum remake *remake, struct recompute_forecast *forecast);
+/* False: nothing that was tried fits; remake[program->count] is then the smallest found. Deterministic. */
+bool recompute_choose(const struct program *program, const struct recompute_goal *goal, enum remake *remake,
+                      struct recompute_forecast *forecast);
 /* The same figures for any choice. */
 void recompute_measure(const struct program *program, const enum remake *remake,
                        struct recompute_forecast *forecast);

@@ -394,18 +394,18 @@ static struct recompute_forecast forecast_of(struct choosing *c)
         .seconds = c->trial.seconds, .bytes = c->trial.peak, .work = c->trial.work};
 }
 
-bool recompute_choose(const struct program *program, int64_t limit, bool light, int64_t work,
-                      enum remake *remake, struct recompute_forecast *forecast)
+bool recompute_choose(const struct program *program, const struct recompute_goal *goal, enum remake *remake,
+                      struct recompute_forecast *forecast)
 {
-    struct choosing c = choosing_open(program, limit, light, work);
+    struct choosing c = choosing_open(program, goal->limit, goal->light, goal->work);
     int *order = by_cost(&c);
     give_up_unread(&c);
     int64_t round = (int64_t)c.group_count * (ROUND_STEPS + program->count / ROUND_INSTRUCTIONS_A_STEP);
-    bool large = round > work / LARGE_ROUNDS;
+    bool large = round > goal->work / LARGE_ROUNDS;
     bool fits = (!large && choose_on(&c)) || choose_cuts(&c);
     if (fits) {
         prune(&c, order);
-        exchange(&c, order);
+        if (!goal->any) exchange(&c, order);
     }
     *forecast = forecast_of(&c);
     remake_note(&c, remake);

@@ -7,8 +7,8 @@
 #include "base/memory.h"
 #include "graph/plan.h"
 
-/* What takes as long as a step of the work that is counted: so many places looked at, or laid out; and how many steps playing
- * takes besides. */
+/* What takes as long as a step of the work that is counted: so many places looked at, or laid out; and how many
+ * steps playing takes besides. */
 #define PLACES_A_STEP 16
 #define LAY_PLACES_A_STEP 2
 #define PLAY_STEPS 16

@@ -1,5 +1,6 @@
 #include "train/strategy.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +12,11 @@
 
 #define TRIES 6              /* limits in a row that are handed to the choice of what is made again */
 #define CLOSE 0.97           /* a plan on several lanes that misses by less is worth another try */
-#define PACK_SECONDS 0.2
-#define LEAST_WORK 2000000  /* of recompute_choose, for the choice of the least */
+#define PACK_SECONDS 0.05    /* at first: a slightly lower limit is met sooner than a better packing is found ... */
+#define PACK_LONG 0.2        /* ... and when nothing else is left */
+#define LEAST_WORK 4500000   /* of recompute_choose, for the choice of the least ... */
+#define LEAST_TRIES 4        /* ... in which no try takes more than one part */
+#define LEAST_NEAR 1.02      /* and which is over when there is no more to be had */
 
 /* What is moved to the host. */
 struct moves {
@@ -47,6 +51,7 @@ struct fitting {
     struct moves moves;          /* ... and this */
     struct way best;             /* the smallest so far */
     int64_t room;                /* for the arena */
+    double pack_seconds;
 };
 
 static enum status make(const struct engines *engines, struct program *program, const struct way *way)
@@ -75,16 +80,16 @@ static void keep_way(struct fitting *f, int lane_count, struct plan *plan)
     plan->offsets = NULL;
 }
 
-/* The arena that a choice leads to. */
+/* The arena that a choice leads to; where it cannot fit, however well it is packed: the least that it takes. */
 static enum status try_lanes(struct fitting *f, int lane_count, int64_t *arena)
 {
     const struct way way = {.remake = f->remake, .merged = f->merged, .moves = f->moves, .lanes = lane_count};
     struct program copy = program_copy(f->program);
     struct plan plan = {0};
     enum status status = make(&f->engines, &copy, &way);
-    if (status == OK) status = plan_fit(&copy, f->room, PACK_SECONDS, &plan);
+    if (status == OK) status = plan_fit(&copy, f->room, f->pack_seconds, &plan);
     if (status == OK) {
-        *arena = plan.arena_bytes;
+        *arena = plan.live_bytes_bound > f->room ? plan.live_bytes_bound : plan.arena_bytes;
         keep_way(f, lane_count, &plan);
     }
     plan_free(&plan);
@@ -113,7 +118,8 @@ static bool fits(const struct fitting *f)
 static enum status try_limit(struct fitting *f, int64_t limit, bool light, bool *met, int64_t *bytes, int64_t *arena)
 {
     struct recompute_forecast forecast;
-    *met = recompute_choose(f->program, limit, light, RECOMPUTE_WORK, f->remake, &forecast);
+    const struct recompute_goal goal = {.limit = limit, .light = light, .work = RECOMPUTE_WORK};
+    *met = recompute_choose(f->program, &goal, f->remake, &forecast);
     *bytes = forecast.bytes;
     f->merged = limit;
     return try_choice(f, arena);
@@ -136,15 +142,26 @@ static enum status try_least(struct fitting *f)
 }
 
 /* A choice counts on one lane, on perfect packing and on forward's workspaces: what that misses by comes
- * off its limit. */
-static enum status search(struct fitting *f, bool light)
+ * off its limit. `can`: whether the room itself is a limit that can be met. */
+static enum status search_packing(struct fitting *f, bool light, double seconds, bool *can)
 {
     int64_t limit = f->room, bytes, arena;
     bool met = true;
+    f->pack_seconds = seconds;
     for (int t = 0; t < TRIES && limit > 0 && met && !fits(f); t++) {
         TRY(try_limit(f, limit, light, &met, &bytes, &arena));
         limit -= arena - f->room + f->room / 1000;
+        if (t == 0) *can = met;
     }
+    f->pack_seconds = PACK_SECONDS;
+    return OK;
+}
+
+static enum status search(struct fitting *f, bool light)
+{
+    bool can = false;
+    TRY(search_packing(f, light, PACK_SECONDS, &can));
+    if (!fits(f) && can) TRY(search_packing(f, light, PACK_LONG, &can));
     return fits(f) ? OK : try_least(f);
 }
 
@@ -199,6 +216,7 @@ static enum status fit_moving(struct fitting *f)
 static enum status fit(struct fitting *f)
 {
     int64_t arena;
+    if (plan_least_bytes(f->program) > f->room) return try_least(f);
     switch (f->setup->settings->memory.strategy) {
     case STRATEGY_AUTO:
         keep_all(f);
@@ -270,7 +288,7 @@ static enum status within_limit(struct fitting *f)
 static struct fitting fitting_open(const struct setup *setup, struct program *program)
 {
     size_t count = (size_t)program->count;
-    struct fitting f = {.setup = setup, .program = program};
+    struct fitting f = {.setup = setup, .program = program, .pack_seconds = PACK_SECONDS};
     f.remake = memory_new(count, sizeof *f.remake);
     f.best.remake = memory_new(count, sizeof *f.best.remake);
     return f;
@@ -290,28 +308,54 @@ enum status strategy_apply(const struct setup *setup, struct program *program)
     return status;
 }
 
-/* The smallest of a row of choices, each for a limit below what the smallest so far takes. How far below leads
- * to a smaller one is not known: it is tried. */
+/* The search for the choice that takes the least. */
+struct leasts {
+    const struct program *program;
+    struct recompute_goal goal;
+    struct least *least;
+    enum remake *remake;
+    int64_t bytes;               /* of the smallest so far */
+    int64_t work;
+};
+
+/* A choice for a limit, which may be smaller than the smallest so far though it misses that; whether it does
+ * not. */
+static bool choose_less(struct leasts *l, double limit)
+{
+    struct recompute_forecast forecast;
+    l->goal.limit = (int64_t)limit;
+    bool met = recompute_choose(l->program, &l->goal, l->remake, &forecast);
+    l->work += forecast.work;
+    if (forecast.bytes >= l->bytes) return met;
+    l->bytes = forecast.bytes;
+    memcpy(l->least->remake, l->remake, (size_t)l->program->count * sizeof *l->remake);
+    return met;
+}
+
+/* Limits between what no choice goes below and what the smallest so far takes; and then some that are surely
+ * missed: how far below leads to a smaller one is not known. */
 static void choose_least(const struct setup *setup, const struct program *program, struct least *least)
 {
-    static const double shares[] = {0.25, 0.5, 0.7, 0.85, 0.93};
+    static const double shares[] = {0.85, 0.7, 0.5, 0.93};
     const int count = sizeof shares / sizeof *shares;
-    size_t bytes = (size_t)program->count * sizeof *least->remake;
-    bool light = setup->settings->memory.strategy == STRATEGY_KEEP;
-    enum remake *remake = memory_new(1, bytes);
     struct recompute_forecast forecast;
+    struct leasts l = {.program = program, .least = least};
+    l.goal = (struct recompute_goal){.light = setup->settings->memory.strategy == STRATEGY_KEEP, .any = true,
+                                     .work = LEAST_WORK / LEAST_TRIES};
+    l.remake = memory_new((size_t)program->count, sizeof *l.remake);
     recompute_measure(program, least->remake, &forecast);
-    int64_t least_bytes = forecast.bytes, work = 0;
-    for (int i = 0; i < count && work < LEAST_WORK; i++) {
-        int64_t limit = (int64_t)(shares[i] * (double)least_bytes);
-        recompute_choose(program, limit, light, LEAST_WORK - work, remake, &forecast);
-        work += forecast.work;
-        if (forecast.bytes >= least_bytes) continue;
-        if (forecast.bytes < 0.98 * (double)least_bytes) i = -1;
-        least_bytes = forecast.bytes;
-        memcpy(least->remake, remake, bytes);
+    l.bytes = forecast.bytes;
+    double low = (double)plan_least_bytes(program);
+    while ((double)l.bytes > LEAST_NEAR * low && l.work < LEAST_WORK) {
+        double limit = sqrt(low * (double)l.bytes);
+        if (!choose_less(&l, limit)) low = limit;
     }
-    free(remake);
+    for (int i = 0; i < count && l.work < LEAST_WORK; i++) {
+        int64_t before = l.bytes;
+        choose_less(&l, shares[i] * (double)before);
+        if ((double)l.bytes < 0.98 * (double)before) i = -1;
+    }
+    free(l.remake);
 }
 
 int strategy_octave(const struct setup *setup)
