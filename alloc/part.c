@@ -341,40 +341,59 @@ static void part_try_easy(struct part *part, double share)
  * longer than a scan; making the first one is most of what it takes. */
 #define SETTLE_VISIT 5
 #define SETTLE_MOMENT 20000000   /* blocks looked at */
-static void part_try_settling(struct part *part, double share)
+struct settling {
+    struct skyline_block *blocks;
+    struct settle *settle;
+    int turns;
+    int64_t visits;
+};
+
+static struct settling settling_open(const struct part *part)
 {
-    struct skyline_block *blocks = memory_new((size_t)part->count, sizeof *blocks);
+    struct settling settling = {.blocks = memory_new((size_t)part->count, sizeof *settling.blocks)};
     for (int i = 0; i < part->count; i++) {
         const struct part_item *item = &part->items[i];
-        blocks[i] = (struct skyline_block){item->lower, item->upper, item->size};
+        settling.blocks[i] = (struct skyline_block){item->lower, item->upper, item->size};
     }
-    struct settle *settle = settle_open(blocks, part->count, part->load, part->times, part->goals->easy);
-    int64_t before = part->visits, most = (int64_t)(share * (double)part->visit_limit);
+    settling.settle = settle_open(settling.blocks, part->count, part->load, part->times, part->goals->easy);
+    return settling;
+}
+
+static void settling_close(struct settling *settling)
+{
+    settle_close(settling->settle);
+    free(settling->blocks);
+}
+
+static void part_try_settling(struct part *part, struct settling *settling, double share)
+{
+    int64_t before = settling->visits, most = (int64_t)(share * (double)part->visit_limit);
     if (part->count <= SEARCH_COUNT && most > SETTLE_MOMENT) most = SETTLE_MOMENT;
-    for (int turn = 0; turn == 0 || !part_done(part); turn++) {
-        bool enough = part->visits - before > most || part_easy(part);
-        if (turn >= SETTLE_PLAIN && enough) break;
-        part_keep(part, settle_turn(settle, part->best_peak, part->offsets));
-        part->visits = before + SETTLE_VISIT * settle_visits(settle);
+    for (; settling->turns == 0 || !part_done(part); settling->turns++) {
+        bool enough = settling->visits - before > most || part_easy(part);
+        if (settling->turns >= SETTLE_PLAIN && enough) break;
+        part_keep(part, settle_turn(settling->settle, part->best_peak, part->offsets));
+        part->visits -= settling->visits;
+        settling->visits = SETTLE_VISIT * settle_visits(settling->settle);
+        part->visits += settling->visits;
     }
-    settle_close(settle);
-    free(blocks);
 }
 
 /* In large tables the most bytes are alive in a few stretches of time. Those whose load is above a share
- * of the bound are placed first, exactly; where all else goes, there is room to spare. */
+ * of the bound are packed first, each by itself; where all else goes around, there is room to spare, which
+ * repairs make use of. */
 static const double hot_shares[] = {0.9, 0.8, 0.7};
 #define HOT_SHARES (int)(sizeof hot_shares / sizeof *hot_shares)
-#define HOT_COUNT 1500         /* blocks of one stretch, at most ... */
-#define HOT_WORK 60e6          /* ... and the search that each is worth */
-#define HOT_FAILURES 3
+#define HOT_MOST 2             /* a stretch of more blocks than one of so many in all is not worth while */
+#define HOT_WORK 16            /* each is worth one of so many shares of the work, ... */
+#define HOT_WORK_ALL 5         /* ... all of them one of so many, ... */
+#define HOT_REPAIR 0.1         /* ... and all else this share of what is left */
 
 /* The blocks of the hot stretches, by birth. */
 struct hot {
     int32_t *index;
     int count;
     bool *placed;              /* by block */
-    int failures;
 };
 
 static struct hot hot_open(const struct part *part, double share)
@@ -403,24 +422,29 @@ static int hot_end(const struct part *part, const struct hot *hot, int begin)
     return end;
 }
 
-static void hot_search(struct part *part, struct hot *hot, int begin, int end, int64_t capacity)
+static void hot_pack(struct part *part, struct hot *hot, int begin, int end)
 {
-    int count = end - begin;
-    struct span *spans = memory_new((size_t)count, sizeof *spans);
-    for (int i = 0; i < count; i++) {
-        const struct part_item *item = &part->items[hot->index[begin + i]];
-        spans[i] = (struct span){item->born, item->dies, item->size, 0};
+    size_t count = (size_t)(end - begin);
+    struct part_item *items = memory_new(count, sizeof *items);
+    int64_t *offsets = memory_new(count, sizeof *offsets);
+    const int32_t *index = hot->index + begin;
+    int32_t time = part->items[index[0]].lower;
+    for (size_t i = 0; i < count; i++) {
+        items[i] = part->items[index[i]];
+        items[i].lower -= time;
+        items[i].upper -= time;
     }
-    int64_t work = (int64_t)HOT_WORK;
-    bool found = count <= HOT_COUNT && search_pack(spans, count, part->goals->alignment, capacity, &work,
-                                                   part->goals->deadline - now()) == SEARCH_FOUND;
-    part->searched += (int64_t)HOT_WORK - work;
-    for (int i = 0; found && i < count; i++) {
-        part->offsets[hot->index[begin + i]] = spans[i].offset;
-        hot->placed[hot->index[begin + i]] = true;
+    struct part_goals goals = *part->goals;
+    int64_t given = part->visit_limit / HOT_WORK, work = given;
+    goals.within = true;
+    part_pack(items, (int)count, &goals, &work, offsets);
+    part->visits += given - work;
+    for (size_t i = 0; i < count; i++) {
+        part->offsets[index[i]] = offsets[i];
+        hot->placed[index[i]] = true;
     }
-    hot->failures += !found;
-    free(spans);
+    free(offsets);
+    free(items);
 }
 
 /* Places what is not hot around what is, in the order that the rule gives. */
@@ -446,28 +470,48 @@ static void part_try_around(struct part *part, const struct hot *hot, enum rule 
     part_keep(part, peak);
 }
 
+/* Brings the best placement's peak down, with `share` of the work and time that is left. */
+static void part_repair(struct part *part, double share)
+{
+    struct repair_block *blocks = memory_new((size_t)part->count, sizeof *blocks);
+    struct repair_limits limits = {
+        .goal = part->count > SEARCH_COUNT ? part->goals->easy : part->goals->target,
+        .visits = (int64_t)(share * (double)(part->visit_limit - part->visits)),
+        .deadline = part->goals->deadline,
+    };
+    for (int i = 0; i < part->count; i++) {
+        const struct part_item *item = &part->items[i];
+        blocks[i] = (struct repair_block){item->lower, item->upper, item->size, part->best_offsets[i]};
+    }
+    int64_t peak = repair_peak(blocks, part->count, &limits, &part->visits);
+    for (int i = 0; i < part->count; i++) part->offsets[i] = blocks[i].offset;
+    part_keep(part, peak);
+    free(blocks);
+}
+
 /* Returns whether to go on with less hot stretches. */
-static bool part_try_hot(struct part *part, double share, int64_t capacity)
+static bool part_try_hot(struct part *part, double share)
 {
     part_sort_by(part, BY_LOWER);
     struct hot hot = hot_open(part, share);
-    for (int begin = 0, end; begin < hot.count && !part_exhausted(part); begin = end) {
-        if (hot.failures == HOT_FAILURES) break;
+    bool good = hot.count > 0;
+    int64_t enough = part->visits + part->visit_limit / HOT_WORK_ALL;
+    for (int begin = 0, end; good && begin < hot.count && part->visits < enough; begin = end) {
         end = hot_end(part, &hot, begin);
-        hot_search(part, &hot, begin, end, capacity);
+        good = end - begin <= part->count / HOT_MOST;
+        if (good) hot_pack(part, &hot, begin, end);
     }
-    bool good = hot.failures < HOT_FAILURES && hot.count > 0;
     if (good) part_try_around(part, &hot, BY_SIZE);
-    if (good && part->best_peak > capacity && !part_exhausted(part))
-        part_try_around(part, &hot, BY_CLASS_FROM_PEAK);
+    if (good && !part_easy(part) && !part_exhausted(part)) part_try_around(part, &hot, BY_CLASS_FROM_PEAK);
+    if (good && !part_easy(part) && !part_exhausted(part)) part_repair(part, HOT_REPAIR);
     hot_close(&hot);
     return good;
 }
 
 static void part_try_stretches(struct part *part)
 {
-    for (int i = 0; i < HOT_SHARES && part->best_peak > part->goals->easy && !part_exhausted(part); i++)
-        if (!part_try_hot(part, hot_shares[i], part->goals->easy)) return;
+    for (int i = 0; i < HOT_SHARES && !part_easy(part) && !part_exhausted(part); i++)
+        if (!part_try_hot(part, hot_shares[i])) return;
 }
 
 /* The time at which the most bytes die: of a training step, the update, which reads all gradients. */
@@ -522,29 +566,10 @@ static void part_try_tops(struct part *part)
         part_try_two_ends(part, end, top);
 }
 
-/* Brings the best placement's peak down, with `share` of the work and time that is left. */
-static void part_repair(struct part *part, double share)
-{
-    struct repair_block *blocks = memory_new((size_t)part->count, sizeof *blocks);
-    struct repair_limits limits = {
-        .goal = part->goals->target,
-        .visits = (int64_t)(share * (double)(part->visit_limit - part->visits)),
-        .deadline = part->goals->deadline,
-    };
-    for (int i = 0; i < part->count; i++) {
-        const struct part_item *item = &part->items[i];
-        blocks[i] = (struct repair_block){item->lower, item->upper, item->size, part->best_offsets[i]};
-    }
-    int64_t peak = repair_peak(blocks, part->count, &limits, &part->visits);
-    for (int i = 0; i < part->count; i++) part->offsets[i] = blocks[i].offset;
-    part_keep(part, peak);
-    free(blocks);
-}
-
 /* Orders, each in two ways. */
 static void part_try_orders(struct part *part)
 {
-    int64_t enough = part->visits + part->visit_limit / 5;
+    int64_t enough = part->visits + part->visit_limit / (part->count > SEARCH_COUNT ? 20 : 5);
     part_try_online(part, FIT_TIGHTEST);
     if (!part_done(part)) part_try_online(part, FIT_LOWEST);
     for (enum rule rule = 0; rule < RULE_COUNT && !part_done(part) && part->visits < enough; rule++) {
@@ -567,19 +592,47 @@ static void part_search_exactly(struct part *part)
     else part_try_long(part, part->goals->target, 0.3);
 }
 
+/* What helps small tables, once they have settled. */
+static void part_search_small(struct part *part)
+{
+    if (!part_done(part) && !part_easy(part)) part_try_orders(part);
+    if (!part_done(part)) part_search_exactly(part);
+}
+
+/* What helps large ones. */
+static void part_search_large(struct part *part, struct settling *settling)
+{
+    if (!part_done(part) && !part_easy(part) && !part->goals->within) part_try_stretches(part);
+    if (!part_done(part) && !part_easy(part)) part_try_settling(part, settling, 0.35);
+    if (!part_done(part) && !part_easy(part)) part_try_orders(part);
+}
+
+/* What helps any, for as long as there is time: after repairs small tables are improved by the order, for
+ * which large ones take too long. */
+static void part_search_on(struct part *part, struct settling *settling)
+{
+    bool large = part->count > SEARCH_COUNT;
+    part_repair(part, large ? 0.5 : 0.8);
+    if (part_done(part)) return;
+    if (large) {
+        part_try_settling(part, settling, 1);
+    } else {
+        part_sort_by_best(part);
+        part_improve(part);
+    }
+}
+
 /* What is fast and does well on most tables comes first; the first turn always ends. */
 static void part_search(struct part *part)
 {
     bool large = part->count > SEARCH_COUNT;
-    part_try_settling(part, large ? 0.4 : 0.05);
-    if (!part_done(part) && !part_easy(part)) part_try_orders(part);
-    if (!part_done(part) && !large) part_search_exactly(part);
-    if (!part_done(part) && large) part_try_stretches(part);
-    if (part_done(part) || part_easy(part) || (part->goals->brief && !large)) return;
-    part_repair(part, 0.8);
-    if (part_done(part)) return;
-    part_sort_by_best(part);
-    part_improve(part);
+    struct settling settling = settling_open(part);
+    part_try_settling(part, &settling, large ? 0.1 : 0.05);
+    if (large) part_search_large(part, &settling);
+    else part_search_small(part);
+    bool enough = part_done(part) || part_easy(part) || (part->goals->brief && !large);
+    if (!enough) part_search_on(part, &settling);
+    settling_close(&settling);
 }
 
 int64_t part_pack(struct part_item *items, int count, const struct part_goals *goals, int64_t *work,

@@ -20,6 +20,7 @@ struct part_goals {
     int64_t easy;              /* what ends it where there is nothing better at hand */
     bool eased;                /* there is no capacity to meet: a little above the bound will do */
     bool brief;                /* what hardly ever helps small tables is left out */
+    bool within;               /* it is a stretch of another: no stretches of its own */
     double deadline;           /* of CLOCK_MONOTONIC, in seconds */
 };
 

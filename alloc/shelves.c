@@ -123,16 +123,8 @@ static void shelves_split(struct shelves *shelves, int index)
     shelf_stretch_all(above);
 }
 
-void shelves_insert(struct shelves *shelves, struct placed block)
+static void shelf_put(struct shelf *shelf, int at, struct placed block)
 {
-    if (shelves->count == 0) shelves_open(shelves, 0);
-    int index = shelves_search(shelves, block.start);
-    if (shelves->shelf[index]->count == SHELF_LENGTH) {
-        shelves_split(shelves, index);
-        index = shelves_search(shelves, block.start);
-    }
-    struct shelf *shelf = shelves->shelf[index];
-    int at = shelf_search(shelf, block.start);
     shelf_move(shelf, at + 1, shelf, at, shelf->count - at);
     shelf->lowers[at] = block.lower;
     shelf->uppers[at] = block.upper;
@@ -140,6 +132,25 @@ void shelves_insert(struct shelves *shelves, struct placed block)
     shelf->index[at] = block.index;
     shelf->count++;
     shelf_stretch(shelf, block.lower, block.upper);
+}
+
+void shelves_insert(struct shelves *shelves, struct placed block)
+{
+    if (shelves->count == 0) shelves_open(shelves, 0);
+    struct shelf *last = shelves->shelf[shelves->count - 1];
+    if (last->count == 0 || last->place[last->count - 1].start <= block.start) {
+        /* Often they come from the lowest up. */
+        if (last->count == SHELF_LENGTH) last = shelves_open(shelves, shelves->count);
+        shelf_put(last, last->count, block);
+        return;
+    }
+    int index = shelves_search(shelves, block.start);
+    if (shelves->shelf[index]->count == SHELF_LENGTH) {
+        shelves_split(shelves, index);
+        index = shelves_search(shelves, block.start);
+    }
+    struct shelf *shelf = shelves->shelf[index];
+    shelf_put(shelf, shelf_search(shelf, block.start), block);
 }
 
 void shelves_remove(struct shelves *shelves, struct placed block)
