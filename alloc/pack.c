@@ -321,18 +321,23 @@ static void extract_pack_joined(struct extract *extract, const struct join *join
     free(items);
 }
 
-/* Where joining leaves few blocks it is worth half of the work, but not before a moment's has failed
- * without. */
-#define JOINED_SHARE 2
-#define JOINED_AFTER 32
+/* Packs the blocks as they are, and where joining leaves few, also joined: hardly any, and that is what
+ * they were cut from; about half, and it may be right or wrong. */
+#define JOINED_MOST 2          /* of so many blocks one is left, at most */
+#define JOINED_FEW 16
 static void piece_pack(struct table *table, struct piece *piece, int64_t work)
 {
     struct extract extract = extract_open(table, piece);
     struct join *join = join_open(extract.items, extract.count);
-    if (join_count(join) <= extract.count / JOINED_SHARE) {
-        extract_pack(&extract, table, piece, work / JOINED_AFTER);
-        if (!piece_good(table, piece)) extract_pack_joined(&extract, join, table, piece, work / 2);
-        work -= work / JOINED_AFTER + work / 2;
+    bool few = join_count(join) <= extract.count / JOINED_FEW;
+    if (join_count(join) <= extract.count / JOINED_MOST) {
+        int64_t before = few ? work / 32 : work / 8, joined = few ? work / 2 : work / 4;
+        bool brief = table->goals.brief;
+        table->goals.brief = true;
+        extract_pack(&extract, table, piece, before);
+        if (!piece_good(table, piece)) extract_pack_joined(&extract, join, table, piece, joined);
+        table->goals.brief = brief;
+        work -= before + joined;
     }
     if (!piece_good(table, piece)) extract_pack(&extract, table, piece, work);
     join_close(join);
