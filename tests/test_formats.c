@@ -275,6 +275,11 @@ static void digits_name_the_line_that_is_wrong(void **state)
     text_free(&good);
     case_write(folder, "digits.csv.gz", "", 0);
     expect_refused("digits", &options, "holds no images");
+    size_t much = (1 << 26) + (1 << 17);                   /* of which gzip makes a thousandth */
+    char *zeros = memory_new(much, 1);
+    case_write_gz(folder, "digits.csv.gz", zeros, much);
+    free(zeros);
+    expect_refused("digits", &options, "over 64 MiB of text");
     case_remove(folder);
 }
 
