@@ -7,7 +7,7 @@
 #include "graph/recompute.h"
 
 #define LIMIT_SHARE 0.75         /* of what is taken now: a limit that most networks can meet */
-#define INSTRUCTIONS_MOST 500    /* of a step that memory.limit is tried on: the search takes a second */
+#define INSTRUCTIONS_MOST 500    /* of a step that memory.limit is tried on: the search takes a while */
 #define MEBIBYTE 1048576
 
 /* A run that differs by one setting. */
@@ -23,11 +23,15 @@ struct asking {
     int count;
 };
 
+/* Where a step was made to fit, one that would have to be made to fit as well takes as much: only what fits
+ * with everything kept is less. */
 static void vary(const struct asking *asking, struct variant *variant)
 {
+    int64_t limit = asking->setup->settings->memory.limit;
     variant->settings = *asking->setup->settings;
     variant->setup = *asking->setup;
     variant->setup.settings = &variant->settings;
+    if (asking->forecast->bytes.total <= limit) variant->settings.memory.limit = 0;
 }
 
 /* Plans the variant and keeps the advice if it helps by a hundredth at least. `price` NULL: how much is made
@@ -37,6 +41,7 @@ static void consider(struct asking *asking, const struct variant *variant, const
 {
     struct forecast other;
     int64_t now = asking->forecast->bytes.total, limit = variant->settings.memory.limit;
+    if (limit == 0) limit = asking->setup->settings->memory.limit;
     if (forecast_make(&variant->setup, &other) != OK) return;
     struct advice *advice = &asking->advice[asking->count];
     *advice = (struct advice){.total_bytes = other.bytes.total};
@@ -55,7 +60,7 @@ static void consider_strategy(struct asking *asking)
 {
     struct variant variant;
     vary(asking, &variant);
-    if (variant.settings.memory.limit > 0 || variant.settings.memory.strategy == STRATEGY_KEEP) return;
+    if (asking->setup->settings->memory.limit > 0 || variant.settings.memory.strategy == STRATEGY_KEEP) return;
     variant.settings.memory.strategy = STRATEGY_KEEP;
     consider(asking, &variant, "memory.strategy=keep", NULL);
 }
