@@ -74,6 +74,7 @@ static int unordered_end(const struct life *life, int use, int lane)
 static int use_end(const struct life *life, int use)
 {
     int end = use + 1;
+    if (life->program->lanes == 1) return end;
     for (int lane = 0; lane < life->program->lanes; lane++) {
         int lane_end = unordered_end(life, use, lane);
         if (lane_end > end) end = lane_end;
