@@ -13,7 +13,7 @@
 #define TRIES 6              /* limits in a row that are handed to the choice of what is made again */
 #define CLOSE 0.97           /* a plan on several lanes that misses by less is worth another try */
 #define PACK_SECONDS 0.05    /* at first: a slightly lower limit is met sooner than a better packing is found ... */
-#define PACK_LONG 0.2        /* ... and when nothing else is left */
+#define PACK_LONG 0.4        /* ... and when nothing else is left */
 #define LEAST_WORK 4500000   /* of recompute_choose, for the choice of the least ... */
 #define LEAST_TRIES 4        /* ... in which no try takes more than one part */
 #define LEAST_NEAR 1.02      /* and which is over when there is no more to be had */
