@@ -1,9 +1,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "alloc/check.h"
 #include "alloc/pack.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "forecast.h"
 #include "memory_map.h"
@@ -28,12 +30,20 @@ static enum status check_auto(struct settings *settings)
                 settings_where(settings, "train", "batch"));
 }
 
+static void warn_of_device(const struct setup *setup)
+{
+    bool asked = strncmp(setup->settings->run.device, "cuda", 4) == 0;
+    if (asked && setup_device_kind(setup) != DEVICE_CUDA)
+        log_warning("run.device: this program was built without CUDA: planned for the CPU");
+}
+
 static enum status plan(struct cmd *cmd, unsigned what, bool json)
 {
     struct setup setup;
     struct forecast forecast;
     TRY(check_auto(&cmd->settings));
     TRY(cmd_setup(cmd, what, NULL, &setup));
+    warn_of_device(&setup);
     enum status status = forecast_make(&setup, &forecast);
     if (status == OK) {
         if (json)
