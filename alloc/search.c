@@ -312,6 +312,7 @@ static const enum measure orders[][3] = {
 /* Some tables fall at once to an order that is a little off, and not for long to any of these (Gomes, Selman
  * 1997: heavy tails). So short turns at shaken orders come between the long ones. */
 #define SHAKE 0.1
+#define AREA_MOST ((int64_t)1 << 62)   /* there is room for shaking it above */
 #define SHAKEN_STEPS 10000
 #define SHAKEN_COUNT 1500      /* blocks at most: making a search costs their square */
 
@@ -320,6 +321,12 @@ struct candidate {
     int64_t key[3];
     int span;
 };
+
+static int64_t area_of(int64_t life, int64_t size)
+{
+    int64_t area;
+    return __builtin_mul_overflow(life, size, &area) || area > AREA_MOST ? AREA_MOST : area;
+}
 
 static int candidate_compare(const void *left, const void *right)
 {
@@ -388,11 +395,11 @@ static void problem_make(struct problem *problem, const struct span *spans, int 
             if (problem->load[s] > load) load = problem->load[s];
         candidate->span = i;
         candidate->measure[BY_LOAD] = candidate->measure[BY_LOAD_LEFT] = load;
-        candidate->measure[BY_AREA] = life * problem->size[i];
+        candidate->measure[BY_AREA] = area_of(life, problem->size[i]);
         candidate->measure[BY_LIFE] = life;
         candidate->measure[BY_BIRTH] = -(int64_t)problem->first[i];
         candidate->measure[BY_RANK_LIFE] = problem->last[i] - problem->first[i];
-        candidate->measure[BY_RANK_AREA] = candidate->measure[BY_RANK_LIFE] * problem->size[i];
+        candidate->measure[BY_RANK_AREA] = area_of(candidate->measure[BY_RANK_LIFE], problem->size[i]);
     }
     free(times);
 }

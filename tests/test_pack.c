@@ -57,6 +57,25 @@ static void half_open_lifetimes_share(void **state)
     assert_int_equal(pack_checked(spans, 3, 1, 1), 7);
 }
 
+/* Lives times sizes, by which blocks are put in order, are over 2^64. */
+static void long_lives_of_large_blocks(void **state)
+{
+    (void)state;
+    struct random random = random_open(31, PURPOSE_TEST, 0, 0);
+    int exact = 0;
+    for (int round = 0; round < 60; round++) {
+        struct span spans[24];
+        for (int i = 0; i < 24; i++) {
+            int64_t lower = random_below(&random, 20), length = 1 + random_below(&random, 12);
+            int64_t size = 1 + random_below(&random, 99);
+            spans[i] = (struct span){lower << 54, (lower + length) << 54, size << 46, 0};
+        }
+        int64_t bound = pack_bound(spans, 24, 256);
+        exact += pack_checked(spans, 24, 256, 0.05) == bound;
+    }
+    assert_true(exact > 30);
+}
+
 static void blocks_that_never_live(void **state)
 {
     (void)state;
@@ -800,6 +819,7 @@ int main(void)
         cmocka_unit_test(nothing_to_pack),
         cmocka_unit_test(one_block),
         cmocka_unit_test(half_open_lifetimes_share),
+        cmocka_unit_test(long_lives_of_large_blocks),
         cmocka_unit_test(blocks_that_never_live),
         cmocka_unit_test(far_times_and_large_sizes),
         cmocka_unit_test(small_puzzle),
