@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* The lives of blocks, by their lengths in powers of two and then by birth: those that meet a stretch lie next
- * to one another in every power. */
+/* The lives of blocks, by their lengths in powers of two and then by birth: those that meet a stretch lie
+ * next to one another in every power. */
 struct beside_life {
     int32_t lower, upper, index;
 };
