@@ -3,12 +3,12 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "alloc/alike.h"
 #include "alloc/join.h"
 #include "alloc/part.h"
 #include "base/align.h"
+#include "base/clock.h"
 #include "base/memory.h"
 
 /* Blocks that are connected in time: none outside is alive with any of them, so that they are packed
@@ -34,13 +34,6 @@ struct table {
     struct part_goals goals;
     int64_t work;              /* that is left */
 };
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 static int compare_int64(const void *a, const void *b)
 {
@@ -260,7 +253,7 @@ static bool piece_good(const struct table *table, const struct piece *piece)
 
 static bool table_exhausted(const struct table *table)
 {
-    return table->work <= 0 || now() > table->goals.deadline;
+    return table->work <= 0 || clock_seconds() > table->goals.deadline;
 }
 
 /* Whether the one could be placed after the other: about as many blocks. Looking for the nearest takes the
@@ -412,7 +405,7 @@ int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t cap
     struct table table = table_open(spans, count, alignment);
     int64_t bound = table_bound(&table), target = capacity > bound ? capacity : bound;
     table.goals = (struct part_goals){.alignment = alignment, .bound = bound, .target = target,
-                                      .eased = capacity <= 0, .deadline = now() + seconds};
+                                      .eased = capacity <= 0, .deadline = clock_seconds() + seconds};
     table.goals.easy = table.goals.eased ? (int64_t)((1 + PART_EASY_SHARE) * (double)bound) : target;
     table.work = (int64_t)(seconds * PART_WORK_PER_SECOND);
     table.offsets = memory_new((size_t)table.count, sizeof *table.offsets);

@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "alloc/most.h"
 #include "alloc/repair.h"
@@ -11,6 +10,7 @@
 #include "alloc/settle.h"
 #include "alloc/shelves.h"
 #include "base/align.h"
+#include "base/clock.h"
 #include "base/memory.h"
 
 /* The exact search works on tables of up to this many blocks. Without a capacity it is first asked for
@@ -39,13 +39,6 @@ struct part {
     int64_t searched;          /* the exact search's own work */
     double seconds;            /* that all of it takes, more or less */
 };
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 int64_t *part_load(const struct part_item *items, int count, int times)
 {
@@ -138,7 +131,7 @@ static void part_sort_by(struct part *part, enum rule rule)
 
 static bool part_exhausted(const struct part *part)
 {
-    return part->visits + part->shelves.visits > part->visit_limit || now() > part->goals->deadline;
+    return part->visits + part->shelves.visits > part->visit_limit || clock_seconds() > part->goals->deadline;
 }
 
 static bool part_done(const struct part *part)
@@ -298,7 +291,7 @@ static void part_sort_by_best(struct part *part)
 /* Asks the exact search for a placement within `capacity`. */
 static void part_try_exactly(struct part *part, int64_t capacity, double work)
 {
-    double left = part->goals->deadline - now();
+    double left = part->goals->deadline - clock_seconds();
     if (part->count > SEARCH_COUNT || part->best_peak <= capacity) return;
     struct span *spans = memory_new((size_t)part->count, sizeof *spans);
     for (int i = 0; i < part->count; i++) {

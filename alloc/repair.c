@@ -3,10 +3,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "alloc/beside.h"
 #include "alloc/shelves.h"
+#include "base/clock.h"
 #include "base/memory.h"
 
 #define SORTING 4            /* blocks looked at in the time that sorting one of them takes */
@@ -48,13 +48,6 @@ static uint32_t draw(struct repair *r, uint32_t limit)
     r->state ^= r->state >> 17;
     r->state ^= r->state << 5;
     return (uint32_t)((uint64_t)r->state * limit >> 32);
-}
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 static struct placed placed_at(const struct repair *r, int32_t index)
@@ -233,7 +226,7 @@ static int64_t work_of(const struct repair *r)
 
 static bool exhausted(const struct repair *r)
 {
-    return work_of(r) > r->limits->visits || now() > r->limits->deadline;
+    return work_of(r) > r->limits->visits || clock_seconds() > r->limits->deadline;
 }
 
 /* Works until nothing is above the level; false when the share of work that it may take is used up. */

@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 /* A block as the search sees it: in units of the alignment, its life in sections. A section is a
@@ -31,7 +31,7 @@ struct search {
     int64_t capacity;
     int64_t steps, step_limit;
     int64_t *work_left;       /* of all searches together */
-    struct timespec end;
+    double end;               /* clock_seconds() at which it gives up */
     struct change *trail;     /* what placements changed, for undoing */
     int trail_count;
     int *scratch;             /* a stack of block lists, one a level of the recursion */
@@ -44,14 +44,6 @@ struct change {
 };
 
 enum outcome { SOLVED, DEAD_END, OUT_OF_STEPS };
-
-static bool time_is_up(const struct search *search)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec > search->end.tv_sec ||
-           (now.tv_sec == search->end.tv_sec && now.tv_nsec >= search->end.tv_nsec);
-}
 
 /* Rests the block where it can. False when that leaves another no room below the capacity. */
 static bool place(struct search *search, int which)
@@ -251,7 +243,7 @@ static enum outcome solve(struct search *search, const int *list, int count, int
 {
     *search->work_left -= count + (int64_t)search->count * search->count / 512;
     if (++search->steps > search->step_limit || *search->work_left < 0) return OUT_OF_STEPS;
-    if ((search->steps & 63) == 0 && time_is_up(search)) return OUT_OF_STEPS;
+    if ((search->steps & 63) == 0 && clock_seconds() >= search->end) return OUT_OF_STEPS;
     bool look = count < LARGE || search->steps % LARGE_STEPS == 0;
     if (look && !can_fit(search, list, count, floor, after)) return DEAD_END;
 
@@ -527,20 +519,10 @@ struct turns {
     int *span_of[ORDERS];
     struct span *spans;
     int64_t alignment, capacity;
-    struct timespec end;
+    double end;
     int64_t work_left;
     uint32_t state;
 };
-
-static struct timespec time_after(double seconds)
-{
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    int64_t nanoseconds = end.tv_nsec + (int64_t)(seconds * 1e9);
-    end.tv_sec += (time_t)(nanoseconds / 1000000000);
-    end.tv_nsec = (long)(nanoseconds % 1000000000);
-    return end;
-}
 
 static enum search_result turn_run(struct turns *turns, struct search *search, const int *span_of,
                                    int64_t limit)
@@ -610,7 +592,7 @@ static enum search_result take_turns(struct turns *turns)
     for (int64_t limit = first_limit(turns->problem.count); result == SEARCH_GAVE_UP; limit *= 4) {
         for (int order = 0; order < ORDERS && result == SEARCH_GAVE_UP; order++) {
             result = turn_at(turns, order, limit);
-            if (turns->work_left < 0 || time_is_up(&(struct search){.end = turns->end})) return result;
+            if (turns->work_left < 0 || clock_seconds() >= turns->end) return result;
             if (result == SEARCH_GAVE_UP && turns->problem.count <= SHAKEN_COUNT)
                 result = turn_shaken(turns, order);
         }
@@ -624,7 +606,7 @@ enum search_result search_pack(struct span *spans, int count, int64_t alignment,
     if (count == 0) return SEARCH_FOUND;
     struct turns *turns = memory_new(1, sizeof *turns);
     *turns = (struct turns){.spans = spans, .alignment = alignment, .capacity = capacity / alignment,
-                            .end = time_after(seconds), .state = 2463534242u,
+                            .end = clock_seconds() + seconds, .state = 2463534242u,
                             .work_left = *work};
     problem_make(&turns->problem, spans, count, alignment);
     enum search_result result = take_turns(turns);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -157,17 +158,10 @@ static bool cut_after_reading(struct view *view, const struct image *image, stru
     return view->known || choose_cut(view, image->full_h, image->full_w, &unused, reason);
 }
 
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* So that others can tell what this worker waits for, if it does. */
 static void begin_reading(struct worker *worker, int64_t index)
 {
-    atomic_store(&worker->since, seconds());
+    atomic_store(&worker->since, clock_seconds());
     atomic_store(&worker->reading, index);
 }
 
@@ -606,7 +600,7 @@ static enum status wait_for_workers(struct loader *loader, struct wait *wait)
     until.tv_sec++;
     pthread_cond_timedwait(&loader->done, &loader->lock, &until);
     if (options->stop && options->stop()) return STOPPED;
-    double now = seconds(), waited = now - wait->from;
+    double now = clock_seconds(), waited = now - wait->from;
     bool over = options->timeout > 0 && waited >= options->timeout;
     if (!over && waited < (wait->said > 0 ? 2 * wait->said : STALLED_SECONDS)) return OK;
     struct reason what;
@@ -621,7 +615,7 @@ static enum status wait_for_workers(struct loader *loader, struct wait *wait)
 /* Makes workers let go of what they have, and takes it from them. */
 static enum status drop_all(struct loader *loader)
 {
-    struct wait wait = {.from = seconds()};
+    struct wait wait = {.from = clock_seconds()};
     atomic_store(&loader->drop, true);
     while (loader->busy > 0) TRY(wait_for_workers(loader, &wait));
     for (int i = 0; i < loader->slot_count; i++)
@@ -853,9 +847,9 @@ static enum status next_slot(struct loader *loader, struct slot **slot, double *
     assert(slots_out(loader) < loader->slot_count);
     *slot = ready_slot(loader);
     if (*slot) return OK;
-    struct wait wait = {.from = seconds()};
+    struct wait wait = {.from = clock_seconds()};
     while (!(*slot = ready_slot(loader))) TRY(wait_for_workers(loader, &wait));
-    if (wait_seconds) *wait_seconds += seconds() - wait.from;
+    if (wait_seconds) *wait_seconds += clock_seconds() - wait.from;
     return OK;
 }
 

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "train/clock.h"
+#include "base/clock.h"
 #include "train/finisher.h"
 
 /* Below this share of the slowest part's rate, all together is held up by more than that part. */

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "bench_feed.h"
 #include "cmd.h"
-#include "train/clock.h"
 #include "train/finisher.h"
 #include "train/step.h"
 

@@ -3,12 +3,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "cmd.h"
 #include "data/packed.h"
 #include "data/resize.h"
-#include "train/clock.h"
 #include "train/durable.h"
 
 /* Images that are made ready side by side. */

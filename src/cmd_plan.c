@@ -5,11 +5,11 @@
 
 #include "alloc/check.h"
 #include "alloc/pack.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "forecast.h"
 #include "memory_map.h"
-#include "train/clock.h"
 
 #define SPANS_SECONDS 50   /* the most that packing a table may take */
 

@@ -1,6 +1,8 @@
 libbase_a_SOURCES = \
 	src/base/align.h \
 	src/base/anywhere.h \
+	src/base/clock.c \
+	src/base/clock.h \
 	src/base/crc32c.c \
 	src/base/crc32c.h \
 	src/base/decoder.h \

@@ -1,23 +1,16 @@
 #include "graph/plan.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "alloc/check.h"
 #include "alloc/pack.h"
+#include "base/clock.h"
 #include "base/memory.h"
 #include "graph/build.h"
 
 #define SECONDS_DEFAULT 1.5
 #define ROOM_SPARE 0.005     /* as near to the bound as packing comes most often */
 #define HOPELESS_PART 8      /* of the time goes into a plan that cannot fit */
-
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* One block for each group of values that lie over one another, alive as long as any of them.
  * span_of[value] is its block's number, -1 outside the arena. */
@@ -114,25 +107,48 @@ static int64_t pack_for(struct span *spans, int count, int64_t bound, struct aim
     return pack_spans(spans, count, PLAN_ALIGNMENT, fits && !spare ? aim.room : 0, seconds);
 }
 
+/* What there is to pack. */
+struct blocks {
+    int *span_of;              /* [value_count] */
+    struct span *spans;
+    int count;
+};
+
+/* Fills in the plan what is known without packing: lifetimes and the peak. */
+static struct blocks blocks_open(const struct program *program, bool share, struct plan *plan)
+{
+    size_t values = (size_t)program->value_count;
+    struct blocks blocks = {.span_of = memory_new(values, sizeof *blocks.span_of)};
+    *plan = (struct plan){.value_count = program->value_count};
+    plan->lifetimes = memory_new(values, sizeof *plan->lifetimes);
+    liveness(program, share, plan->lifetimes);
+    blocks.spans = spans_make(program, plan->lifetimes, blocks.span_of, &blocks.count);
+    find_peak(blocks.spans, blocks.count, program->count, plan);
+    return blocks;
+}
+
+static void blocks_close(struct blocks *blocks)
+{
+    free(blocks->span_of);
+    free(blocks->spans);
+}
+
 static enum status plan_pack(const struct program *program, bool share, struct aim aim, struct plan *plan)
 {
-    struct plan made = {.value_count = program->value_count};
-    made.lifetimes = memory_new((size_t)program->value_count, sizeof *made.lifetimes);
+    struct plan made;
+    struct blocks blocks = blocks_open(program, share, &made);
+    const int *span_of = blocks.span_of;
+    struct span *spans = blocks.spans;
+    double begin = clock_seconds();
+    if (!share || !place_as_known(program, made.lifetimes, span_of, spans, blocks.count, &made.arena_bytes))
+        made.arena_bytes = pack_for(spans, blocks.count, made.live_bytes_bound, aim);
+    made.seconds = clock_seconds() - begin;
     made.offsets = memory_new((size_t)program->value_count, sizeof *made.offsets);
-    int *span_of = memory_new((size_t)program->value_count, sizeof *span_of), count;
-    liveness(program, share, made.lifetimes);
-    struct span *spans = spans_make(program, made.lifetimes, span_of, &count);
-    find_peak(spans, count, program->count, &made);
-    double begin = seconds_now();
-    if (!share || !place_as_known(program, made.lifetimes, span_of, spans, count, &made.arena_bytes))
-        made.arena_bytes = pack_for(spans, count, made.live_bytes_bound, aim);
-    made.seconds = seconds_now() - begin;
     for (int v = 0; v < program->value_count; v++)
         made.offsets[v] = span_of[v] < 0 ? -1 : spans[span_of[v]].offset;
     find_workspace(program, &made);
-    enum status status = plan_check(program, &made, spans, count);
-    free(span_of);
-    free(spans);
+    enum status status = plan_check(program, &made, spans, blocks.count);
+    blocks_close(&blocks);
     if (status != OK) plan_free(&made);
     else *plan = made;
     return status;
@@ -188,17 +204,13 @@ int plan_layers(const struct program *program, const struct plan *plan, struct p
 
 int64_t plan_live_bytes(const struct program *program, int *peak)
 {
-    struct plan plan = {0};
-    struct lifetime *lifetimes = memory_new((size_t)program->value_count, sizeof *lifetimes);
-    int *span_of = memory_new((size_t)program->value_count, sizeof *span_of), count;
-    liveness(program, true, lifetimes);
-    struct span *spans = spans_make(program, lifetimes, span_of, &count);
-    find_peak(spans, count, program->count, &plan);
-    free(lifetimes);
-    free(span_of);
-    free(spans);
+    struct plan plan;
+    struct blocks blocks = blocks_open(program, true, &plan);
+    int64_t bytes = plan.live_bytes_bound;
     *peak = plan.peak;
-    return plan.live_bytes_bound;
+    blocks_close(&blocks);
+    plan_free(&plan);
+    return bytes;
 }
 
 /* Whether what an instruction writes has a place besides those of what it reads. */

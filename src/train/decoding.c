@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "data/finish.h"
 #include "device/jpeg.h"
 #include "graph/cost.h"
 #include "kernels/op.h"
-#include "train/clock.h"
 #include "train/step.h"
 
 /* The engines are busy with so many calls at once, of so many images, even where threads that decode have the

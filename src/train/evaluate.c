@@ -3,9 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "train/clock.h"
 #include "train/finisher.h"
 #include "train/health.h"
 #include "train/signals.h"

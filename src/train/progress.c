@@ -8,8 +8,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
-#include "train/clock.h"
 
 static void wipe(void *context)
 {

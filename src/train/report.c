@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/log.h"
-#include "train/clock.h"
 
 static enum status write_line(struct run *run, struct text *line)
 {

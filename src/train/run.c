@@ -4,11 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/watch.h"
-#include "train/clock.h"
 #include "train/durable.h"
 #include "train/finisher.h"
 #include "train/programs.h"

@@ -7,8 +7,6 @@ libtrain_a_SOURCES = \
 	src/train/checkpoint_newest.c \
 	src/train/checksum.c \
 	src/train/checksum.h \
-	src/train/clock.c \
-	src/train/clock.h \
 	src/train/decoding.c \
 	src/train/decoding.h \
 	src/train/durable.c \

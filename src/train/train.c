@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "train/clock.h"
 #include "train/durable.h"
 #include "train/finisher.h"
 #include "train/programs.h"

@@ -1,6 +1,6 @@
 /* clock.h: time as a person at the wall would measure it, and the memory that this process took. */
-#ifndef TRAIN_CLOCK_H
-#define TRAIN_CLOCK_H
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
 
 #include <stdint.h>
 
