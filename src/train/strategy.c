@@ -24,32 +24,24 @@ struct moves {
     struct offload_options options;
 };
 
-/* What is made again, what is moved, on how many lanes, and where all then lies: a way to make the step. */
+/* What is made again, what is moved, and on how many lanes: a way to make the step. */
 struct way {
     enum remake *remake;
     int64_t merged;              /* backward makes things by the way where no more than this is alive then */
     struct moves moves;
     int lanes;
-    int64_t arena;
-    int64_t *places;             /* by value of the program that is made so */
-    int place_count;
 };
-
-static void way_close(struct way *way)
-{
-    free(way->remake);
-    free(way->places);
-}
 
 /* A program being fitted. */
 struct fitting {
     const struct setup *setup;
     struct program *program;     /* as lowered, workspaces and all */
     struct engines engines;
-    enum remake *remake;         /* being tried ... */
-    int64_t merged;              /* ... and this ... */
-    struct moves moves;          /* ... and this */
-    struct way best;             /* the smallest so far */
+    struct way tried;
+    struct way best;             /* the smallest so far ... */
+    int64_t arena;               /* ... and what it takes ... */
+    int64_t *places;             /* ... by value of the program that is made so */
+    int place_count;
     int64_t room;                /* for the arena */
     double pack_seconds;
 };
@@ -66,31 +58,31 @@ static enum status make(const struct engines *engines, struct program *program, 
 }
 
 /* Remembers what was tried if nothing smaller is known. Takes the plan's places. */
-static void keep_way(struct fitting *f, int lane_count, struct plan *plan)
+static void keep_way(struct fitting *f, struct plan *plan)
 {
-    if (f->best.places && plan->arena_bytes >= f->best.arena) return;
-    free(f->best.places);
-    memcpy(f->best.remake, f->remake, (size_t)f->program->count * sizeof *f->remake);
-    f->best.merged = f->merged;
-    f->best.moves = f->moves;
-    f->best.lanes = lane_count;
-    f->best.arena = plan->arena_bytes;
-    f->best.places = plan->offsets;
-    f->best.place_count = plan->value_count;
+    if (f->places && plan->arena_bytes >= f->arena) return;
+    enum remake *remake = f->best.remake;
+    memcpy(remake, f->tried.remake, (size_t)f->program->count * sizeof *remake);
+    f->best = f->tried;
+    f->best.remake = remake;
+    free(f->places);
+    f->arena = plan->arena_bytes;
+    f->places = plan->offsets;
+    f->place_count = plan->value_count;
     plan->offsets = NULL;
 }
 
 /* The arena that a choice leads to; where it cannot fit, however well it is packed: the least that it takes. */
 static enum status try_lanes(struct fitting *f, int lane_count, int64_t *arena)
 {
-    const struct way way = {.remake = f->remake, .merged = f->merged, .moves = f->moves, .lanes = lane_count};
     struct program copy = program_copy(f->program);
     struct plan plan = {0};
-    enum status status = make(&f->engines, &copy, &way);
+    f->tried.lanes = lane_count;
+    enum status status = make(&f->engines, &copy, &f->tried);
     if (status == OK) status = plan_fit(&copy, f->room, f->pack_seconds, &plan);
     if (status == OK) {
         *arena = plan.live_bytes_bound > f->room ? plan.live_bytes_bound : plan.arena_bytes;
-        keep_way(f, lane_count, &plan);
+        keep_way(f, &plan);
     }
     plan_free(&plan);
     program_free(&copy);
@@ -111,7 +103,7 @@ static enum status try_choice(struct fitting *f, int64_t *arena)
 
 static bool fits(const struct fitting *f)
 {
-    return f->best.places && f->best.arena <= f->room;
+    return f->places && f->arena <= f->room;
 }
 
 /* One choice within `limit`, tried. `bytes`: what it counts on. */
@@ -119,9 +111,9 @@ static enum status try_limit(struct fitting *f, int64_t limit, bool light, bool 
 {
     struct recompute_forecast forecast;
     const struct recompute_goal goal = {.limit = limit, .light = light, .work = RECOMPUTE_WORK};
-    *met = recompute_choose(f->program, &goal, f->remake, &forecast);
+    *met = recompute_choose(f->program, &goal, f->tried.remake, &forecast);
     *bytes = forecast.bytes;
-    f->merged = limit;
+    f->tried.merged = limit;
     return try_choice(f, arena);
 }
 
@@ -133,8 +125,8 @@ static enum status try_least(struct fitting *f)
     TRY(strategy_least(f->setup, &least));
     enum status status = OK;
     if (least.count == f->program->count) {
-        memcpy(f->remake, least.remake, (size_t)least.count * sizeof *f->remake);
-        f->merged = 0;
+        memcpy(f->tried.remake, least.remake, (size_t)least.count * sizeof *f->tried.remake);
+        f->tried.merged = 0;
         status = try_choice(f, &arena);
     }
     strategy_forget(&least);
@@ -167,7 +159,7 @@ static enum status search(struct fitting *f, bool light)
 
 static void keep_all(struct fitting *f)
 {
-    for (int i = 0; i < f->program->count; i++) f->remake[i] = REMAKE_NOT;
+    for (int i = 0; i < f->program->count; i++) f->tried.remake[i] = REMAKE_NOT;
 }
 
 /* Off-loading on top of a choice of what is made again that may take `more` than there is room for. */
@@ -181,13 +173,13 @@ static enum status try_moves(struct fitting *f, int64_t more, bool hidden, int64
     } else {
         keep_all(f);
     }
-    f->moves = (struct moves){true, {.limit = f->room, .hidden = hidden}};
+    f->tried.moves = (struct moves){true, {.limit = f->room, .hidden = hidden}};
     enum status status = OK;
-    for (int t = 0; status == OK && t < TRIES && !fits(f) && f->moves.options.limit > 0; t++) {
+    for (int t = 0; status == OK && t < TRIES && !fits(f) && f->tried.moves.options.limit > 0; t++) {
         status = try_choice(f, arena);
-        f->moves.options.limit -= *arena - f->room + f->room / 1000;
+        f->tried.moves.options.limit -= *arena - f->room + f->room / 1000;
     }
-    f->moves.any = false;
+    f->tried.moves.any = false;
     return status;
 }
 
@@ -223,7 +215,7 @@ static enum status fit(struct fitting *f)
         TRY(try_choice(f, &arena));
         return fits(f) ? OK : search(f, false);
     case STRATEGY_KEEP:
-        recompute_cheap(f->program, f->remake);
+        recompute_cheap(f->program, f->tried.remake);
         TRY(try_choice(f, &arena));
         return fits(f) ? OK : search(f, true);
     case STRATEGY_RECOMPUTE: return search(f, false);
@@ -235,15 +227,13 @@ static enum status fit(struct fitting *f)
 static enum status without_limit(struct fitting *f)
 {
     int strategy = f->setup->settings->memory.strategy;
-    const struct way way = {
-        .remake = f->remake,
-        .merged = INT64_MAX,
-        .moves = {strategy == STRATEGY_OFFLOAD, {.hidden = true}},
-        .lanes = setup_lanes(f->setup),
-    };
+    struct way *way = &f->tried;
+    way->merged = INT64_MAX;
+    way->moves = (struct moves){strategy == STRATEGY_OFFLOAD, {.hidden = true}};
+    way->lanes = setup_lanes(f->setup);
     if (strategy == STRATEGY_AUTO || strategy == STRATEGY_OFFLOAD) keep_all(f);
-    else recompute_cheap(f->program, f->remake);
-    return make(NULL, f->program, &way);
+    else recompute_cheap(f->program, f->tried.remake);
+    return make(NULL, f->program, way);
 }
 
 /* Makes the program in the best way. */
@@ -251,9 +241,9 @@ static enum status make_best(struct fitting *f)
 {
     struct program *program = f->program;
     TRY(make(&f->engines, program, &f->best));
-    program->places = f->best.places;
-    program->place_count = f->best.place_count;
-    f->best.places = NULL;
+    program->places = f->places;
+    program->place_count = f->place_count;
+    f->places = NULL;
     return OK;
 }
 
@@ -278,7 +268,7 @@ static int64_t rest_of(const struct fitting *f)
 static enum status within_limit(struct fitting *f)
 {
     TRY(prepare(f, f->setup->device));
-    f->room = f->merged = setup_limit(f->setup) - rest_of(f);
+    f->room = f->tried.merged = setup_limit(f->setup) - rest_of(f);
     enum status status = fit(f);
     if (status == OK) status = make_best(f);
     engines_release(&f->engines);
@@ -289,15 +279,16 @@ static struct fitting fitting_open(const struct setup *setup, struct program *pr
 {
     size_t count = (size_t)program->count;
     struct fitting f = {.setup = setup, .program = program, .pack_seconds = PACK_SECONDS};
-    f.remake = memory_new(count, sizeof *f.remake);
+    f.tried.remake = memory_new(count, sizeof *f.tried.remake);
     f.best.remake = memory_new(count, sizeof *f.best.remake);
     return f;
 }
 
 static void fitting_close(struct fitting *f)
 {
-    free(f->remake);
-    way_close(&f->best);
+    free(f->tried.remake);
+    free(f->best.remake);
+    free(f->places);
 }
 
 enum status strategy_apply(const struct setup *setup, struct program *program)
@@ -390,7 +381,7 @@ static enum status bytes_of(struct fitting *f, bool packed, struct step_bytes *b
     struct recompute_forecast forecast;
     int64_t rest = rest_of(f);
     f->room = setup_limit(f->setup) - rest;
-    recompute_measure(f->program, f->remake, &forecast);
+    recompute_measure(f->program, f->tried.remake, &forecast);
     struct step_bytes found = {.arena = forecast.bytes};
     if (packed) TRY(try_choice(f, &found.arena));
     found.total = rest + found.arena;
@@ -405,7 +396,7 @@ enum status strategy_least_bytes(const struct setup *setup, const struct least *
     TRY(step_lower(setup, STEP_TRAINING, &program));
     struct fitting f = fitting_open(setup, &program);
     if (least->count == program.count)
-        memcpy(f.remake, least->remake, (size_t)program.count * sizeof *f.remake);
+        memcpy(f.tried.remake, least->remake, (size_t)program.count * sizeof *f.tried.remake);
     enum status status = prepare(&f, NULL);
     if (status == OK) status = bytes_of(&f, packed, bytes);
     engines_release(&f.engines);
