@@ -307,10 +307,10 @@ static void part_try_exactly(struct part *part, int64_t capacity, double work)
     free(spans);
 }
 
-/* The same, for a share of all the time. */
-static void part_try_long(struct part *part, int64_t capacity, double share)
+/* The exact search's work that a share of all the time is good for. */
+static double part_long(const struct part *part, double share)
 {
-    part_try_exactly(part, capacity, share * part->seconds * SEARCH_WORK_PER_SECOND);
+    return share * part->seconds * SEARCH_WORK_PER_SECOND;
 }
 
 static int64_t part_share(const struct part *part, double share)
@@ -321,7 +321,7 @@ static int64_t part_share(const struct part *part, double share)
 /* Turns at the easy shares, for up to `share` of all the work, until one is met. */
 static void part_try_easy(struct part *part, double share)
 {
-    double left = share * part->seconds * SEARCH_WORK_PER_SECOND;
+    double left = part_long(part, share);
     for (double work = TURN_WORK; left > 0; work *= 4)
         for (int i = 0; i < EASY_SHARES && left > 0; i++, left -= work) {
             if (part_done(part) || part_easy(part)) return;
@@ -576,13 +576,14 @@ static void part_try_orders(struct part *part)
 
 static void part_search_exactly(struct part *part)
 {
+    int64_t target = part->goals->target;
     if (!part->goals->eased) {
-        part_try_long(part, part->goals->target, 0.9);
+        part_try_exactly(part, target, part_long(part, 0.9));
         return;
     }
     part_try_easy(part, 0.7);
-    if (part_easy(part)) part_try_exactly(part, part->goals->target, BOUND_WORK);
-    else part_try_long(part, part->goals->target, 0.3);
+    double work = part_long(part, 0.3);
+    part_try_exactly(part, target, part_easy(part) && work > BOUND_WORK ? BOUND_WORK : work);
 }
 
 /* What helps small tables, once they have settled. */
