@@ -282,6 +282,42 @@ static void test_lanes(void **state)
     graph_free(&graph);
 }
 
+static bool waits_for(const struct instruction *at, int i)
+{
+    for (int k = 0; k < at->wait_count; k++)
+        if (at->waits[k] == i) return true;
+    return false;
+}
+
+/* Weight gradients begin when a data gradient has ended, wherever the chain goes on to one. */
+static void test_late_weight_gradients(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, true);
+    struct program program = lower_net(&graph, 4, 2, true, F32);
+    assert_int_equal(lanes(&program, 2), OK);
+    int chain = -1, waited = -1, late = 0, products = 0;
+    for (int i = 0; i < program.count; i++) {
+        const struct instruction *at = &program.instructions[i];
+        if (at->lane == 0) chain = i;
+        products += at->phase == PHASE_BACKWARD_DATA;
+        if (at->phase != PHASE_BACKWARD_PARAMS) continue;
+        if (program.instructions[chain].phase == PHASE_BACKWARD_DATA) {
+            assert_true(waited == chain || waits_for(at, chain));
+            waited = chain;
+            late++;
+        } else {
+            int next = i + 1;
+            while (program.instructions[next].phase == PHASE_BACKWARD_PARAMS) next++;
+            assert_int_not_equal(program.instructions[next].phase, PHASE_BACKWARD);
+            assert_int_not_equal(program.instructions[next].phase, PHASE_BACKWARD_DATA);
+        }
+    }
+    assert_in_range(late, 4, products);
+    program_free(&program);
+    graph_free(&graph);
+}
+
 /* Nodes that do not lead to the output are left out. */
 static void test_dead_nodes(void **state)
 {
@@ -345,6 +381,7 @@ int main(void)
         cmocka_unit_test(test_slices),         cmocka_unit_test(test_slices_refused),
         cmocka_unit_test(test_dtypes),
         cmocka_unit_test(test_casts),          cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_late_weight_gradients),
         cmocka_unit_test(test_dead_nodes),     cmocka_unit_test(test_layers),
         cmocka_unit_test(test_absurd_sums_are_refused),
     };

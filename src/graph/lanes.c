@@ -1,6 +1,9 @@
 /* lanes.c: spreads a program over lanes: weight gradients, which nobody but the update waits for,
  * beside the backward chain; transfers beside both; and the waits that keep every reader behind its writer.
  *
+ * Products are bound by arithmetic, what lies between them by memory. So a weight gradient begins when a data
+ * gradient has ended, and has normalisation for company, not the data gradient of the same layer.
+ *
  * What a weight gradient reads cannot be given up before it has ended. So that memory does not fill
  * with what lane 0 has long done with, it waits there for all weight gradients but the latest. */
 #include <stdlib.h>
@@ -99,8 +102,48 @@ void lanes_wait(struct program *program)
 enum lane { LANE_CHAIN, LANE_ASIDE, LANE_OUT, LANE_BACK };
 enum { LANES_COMPUTING = LANE_OUT, LANES_ALL = LANE_BACK + 1 };
 
-/* For each instruction of the chain the last weight gradient but one before it; for one that brings a tensor
- * back, that of the chain before it, since it takes memory that is free then. */
+/* Weight gradients that are to come later. */
+struct later {
+    int *at, count;
+};
+
+static void push_all(struct program *program, const struct instruction *from, struct later *later)
+{
+    for (int k = 0; k < later->count; k++)
+        *array_push(program->instructions, program->count) = from[later->at[k]];
+    later->count = 0;
+}
+
+/* Puts weight gradients behind the data gradient that follows, where they are not behind one; past nothing
+ * but the chain. */
+static void put_late(struct program *program)
+{
+    struct instruction *from = program->instructions;
+    struct later later = {0};
+    int count = program->count;
+    bool behind = false;                 /* a data gradient was the last of the chain */
+    program->instructions = NULL;
+    program->count = 0;
+    for (int i = 0; i < count; i++) {
+        enum phase phase = from[i].phase;
+        if (phase == PHASE_BACKWARD_PARAMS && !behind) {
+            *array_push(later.at, later.count) = i;
+            continue;
+        }
+        bool chain = phase == PHASE_BACKWARD || phase == PHASE_BACKWARD_DATA;
+        if (!chain) push_all(program, from, &later);
+        *array_push(program->instructions, program->count) = from[i];
+        if (chain) behind = phase == PHASE_BACKWARD_DATA;
+        if (behind) push_all(program, from, &later);
+    }
+    push_all(program, from, &later);
+    free(later.at);
+    free(from);
+}
+
+/* For each instruction of the chain the last weight gradient but one before it; for a weight gradient, the
+ * data gradient just before it in the chain; for one that brings a tensor back, the chain's before it, since
+ * it takes memory that is free then. */
 static int *hold_back(const struct program *program)
 {
     int *behind = memory_new((size_t)program->count, sizeof *behind);
@@ -114,6 +157,7 @@ static int *hold_back(const struct program *program)
         } else if (at->lane == LANE_ASIDE) {
             before_last = last;
             last = i;
+            if (chain >= 0 && program->instructions[chain].phase == PHASE_BACKWARD_DATA) behind[i] = chain;
         } else if (at->lane == LANE_BACK) {
             behind[i] = chain;
         }
@@ -134,6 +178,7 @@ static enum lane lane_of(const struct program *program, const struct instruction
 enum status lanes(struct program *program, int count)
 {
     bool several = count >= LANES_COMPUTING;
+    if (several) put_late(program);
     program->lanes = !several ? 1 : program->host_bytes > 0 ? LANES_ALL : LANES_COMPUTING;
     for (int i = 0; i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
