@@ -2,8 +2,6 @@
  * kept and remembered. */
 #include "kernels/conv_cuda.cuh"
 
-#include <pthread.h>
-
 extern "C" {
 #include "base/log.h"
 #include "base/memory.h"
@@ -329,75 +327,43 @@ static size_t workspace_largest(const struct ways *ways, size_t limit)
     return largest;
 }
 
-/* Ways that differ in how they cut the work up alone, as those whose choice begins "cudnn plain 37". In fp32
- * some take a hundred times as long as the best on every problem: once that has been seen a few times, and
- * never the contrary, they are not tried again before the program ends. */
-struct family {
-    enum phase phase;
-    enum dtype dtype;
-    int name;                            /* length of the name, with which `choice` begins */
-    char choice[CONV_CHOICE];
-    int lost;                            /* times that one of them was far from the best */
-    bool won;                            /* one of them came near it */
-};
+/* The best's time that is far from it, beside what loading takes, and that is near it. */
+#define FAR_TIMES 8
+#define NEAR_TIMES 3
+#define FAMILY_WORDS 3                   /* of a choice: "cudnn plain 37" */
 
-#define FAMILIES 64
-#define FAMILY_WORDS 3
-#define LOST_ENOUGH 3
-#define LOST_TIMES 8                     /* the best's time that is far from it, beside what loading takes */
-#define WON_TIMES 3
-
-/* Timing wants the device for itself; what it has taught stays. */
-static struct {
-    pthread_mutex_t lock;
-    struct family family[FAMILIES];
-    int count;
-} timing = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static int family_name(const char *choice)
-{
-    int length = 0;
-    for (int words = 0; choice[length]; length++)
-        if (choice[length] == ' ' && ++words == FAMILY_WORDS) break;
-    return length;
-}
-
-/* NULL: there are too many to tell. */
-static struct family *family_of(const struct conv_way *way)
+/* What the way's family is known by; the caller frees it. */
+static char *family_new(const struct conv_way *way)
 {
     const struct conv_problem *p = &way->problem;
-    int name = family_name(way->choice);
-    for (int i = 0; i < timing.count; i++) {
-        struct family *family = &timing.family[i];
-        if (family->phase == p->phase && family->dtype == p->dtype && family->name == name &&
-            strncmp(family->choice, way->choice, (size_t)name) == 0)
-            return family;
-    }
-    if (timing.count == FAMILIES) return NULL;
-    struct family *family = &timing.family[timing.count++];
-    *family = (struct family){.phase = p->phase, .dtype = p->dtype, .name = name};
-    memcpy(family->choice, way->choice, (size_t)name);
-    return family;
+    int length = 0;
+    for (int words = 0; way->choice[length]; length++)
+        if (way->choice[length] == ' ' && ++words == FAMILY_WORDS) break;
+    return text_format("%d %s %.*s", p->phase, dtype_table[p->dtype].name, length, way->choice);
 }
 
-static bool is_hopeless(const struct conv_way *way)
+static bool is_hopeless(const struct families *families, const struct conv_way *way)
 {
-    const struct family *family = family_of(way);
-    return family && !family->won && family->lost >= LOST_ENOUGH;
+    char *family = family_new(way);
+    bool hopeless = families_hopeless(families, family);
+    free(family);
+    return hopeless;
 }
 
-static void families_learn(const struct ways *ways, float best)
+static void learn(struct families *families, const struct ways *ways, float best)
 {
     for (int i = 0; i < ways->count; i++) {
-        struct family *family = ways->time[i] >= 0 ? family_of(&ways->way[i]) : NULL;
-        if (!family) continue;
-        if (ways->time[i] > LOST_TIMES * best + 2 * TRIAL_LOADING) family->lost++;
-        if (ways->time[i] < WON_TIMES * best) family->won = true;
+        if (ways->time[i] < 0) continue;
+        bool near = ways->time[i] < NEAR_TIMES * best;
+        bool far = ways->time[i] > FAR_TIMES * best + 2 * TRIAL_LOADING;
+        char *family = family_new(&ways->way[i]);
+        families_learn(families, family, near ? FAMILY_NEAR : far ? FAMILY_FAR : FAMILY_BETWEEN);
+        free(family);
     }
 }
 
 static enum status ways_time(struct ways *ways, const struct conv_problem *p, struct device *device,
-                             const struct conv_tools *tools)
+                             const struct conv_tools *tools, struct families *families)
 {
     size_t limit = workspace_limit(ways, p);
     struct trial trial;
@@ -405,14 +371,14 @@ static enum status ways_time(struct ways *ways, const struct conv_problem *p, st
     float best = 1e9;
     for (int i = 0; status == OK && trial.memory && i < ways->count; i++) {
         if (ways->way[i].workspace > limit) continue;
-        if (best < 1e9 && is_hopeless(&ways->way[i])) continue;
+        if (best < 1e9 && is_hopeless(families, &ways->way[i])) continue;
         ways->time[i] = trial_time(&trial, &ways->way[i], best);
         if (ways->time[i] >= 0 && ways->time[i] < best) best = ways->time[i];
         if (ways->time[i] < 0)           /* clears what a refused launch left behind; worse errors stay */
             status = cuda_status(device, (cudaGetLastError(), cudaGetLastError()), "timing a convolution");
     }
     trial_close(&trial);
-    families_learn(ways, best);
+    learn(families, ways, best);
     return status;
 }
 
@@ -436,9 +402,8 @@ static enum status search(const struct conv_problem *p, struct device *device, c
 {
     struct ways *ways = (struct ways *)memory_new(1, sizeof *ways);
     ways_make(ways, p, tools);
-    pthread_mutex_lock(&timing.lock);
-    enum status status = ways_time(ways, p, device, tools);
-    pthread_mutex_unlock(&timing.lock);
+    enum status status = ways_time(ways, p, device, tools, cuda_timing_begin(device));
+    cuda_timing_end(device);
     int best = ways_best(ways);
     if (best < 0) best = 0;
     for (int i = 0; i < ways->count; i++)

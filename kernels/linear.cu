@@ -323,7 +323,9 @@ static void choose_anew(struct way *way, struct device *device, const char *key)
         cuda_choose(device, key, remembered);
     } else {
         float time;
+        cuda_timing_begin(device);
         search(way, &time);
+        cuda_timing_end(device);
         char *choice = choice_new(way, time);
         if (time >= 0) tuning_set(tuning, key, choice);
         if (way->found) cuda_choose(device, key, choice);

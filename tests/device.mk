@@ -6,8 +6,12 @@ if HAVE_CUDA
 check_PROGRAMS += tests/test_tuning
 tests_test_tuning_SOURCES = tests/test_tuning.c
 tests_test_tuning_LDADD = libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
+
+check_PROGRAMS += tests/test_families
+tests_test_families_SOURCES = tests/test_families.c
+tests_test_families_LDADD = libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
 else
-EXTRA_DIST += tests/test_tuning.c
+EXTRA_DIST += tests/test_families.c tests/test_tuning.c
 endif
 
 check_PROGRAMS += tests/test_jpeg

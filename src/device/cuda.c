@@ -37,6 +37,8 @@ struct cuda_device {
     struct tuning *choices;
     cudnnHandle_t *spare;                /* handles that nobody has borrowed */
     int spare_count;
+    pthread_mutex_t timing;              /* over what it has taught */
+    struct families *families;
     cudaError_t said;                    /* what work on the device failed with: it goes on failing so */
 };
 
@@ -144,6 +146,18 @@ void cuda_choose(struct device *device, const char *key, const char *choice)
     pthread_mutex_unlock(&cuda->lending);
 }
 
+struct families *cuda_timing_begin(struct device *device)
+{
+    struct cuda_device *cuda = cuda_of(device);
+    pthread_mutex_lock(&cuda->timing);
+    return cuda->families;
+}
+
+void cuda_timing_end(struct device *device)
+{
+    pthread_mutex_unlock(&cuda_of(device)->timing);
+}
+
 static void choices_print(struct device *device, struct text *out)
 {
     tuning_print(cuda_of(device)->choices, out);
@@ -224,6 +238,8 @@ static void cuda_close(struct device *device)
     }
     for (int i = 0; i < cuda->spare_count; i++) cudnnDestroy(cuda->spare[i]);
     pthread_mutex_destroy(&cuda->lending);
+    pthread_mutex_destroy(&cuda->timing);
+    families_free(cuda->families);
     tuning_close(cuda->choices);
     free(cuda->spare);
     free(cuda->marks);
@@ -260,7 +276,9 @@ static enum status cuda_open(int index, int threads, struct device **device)
     cuda->device = (struct device){.backend = &cuda_backend, .index = index, .threads = threads,
                                    .lanes = COMPUTE_LANES, .copy_lane = COPY_LANE, .waits = true};
     pthread_mutex_init(&cuda->lending, NULL);
+    pthread_mutex_init(&cuda->timing, NULL);
     cuda->choices = tuning_new();
+    cuda->families = families_new();
     enum status status = cuda_start(cuda);
     if (status != OK) {
         cuda_close(&cuda->device);

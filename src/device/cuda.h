@@ -7,6 +7,7 @@
 #include <cudnn.h>
 
 #include "base/status.h"
+#include "device/cuda_families.h"
 #include "device/device.h"
 
 /* Facts that choices depend on. */
@@ -33,6 +34,11 @@ void cuda_cudnn_return(struct device *device, cudnnHandle_t handle);
  * frees it. Any thread; keys and choices as in cuda_tuning.h. */
 char *cuda_choice(struct device *device, const char *key);
 void cuda_choose(struct device *device, const char *key, const char *choice);
+
+/* Timing wants the device for itself: one thread is between these two at a time, and what timing has taught so
+ * far is its own meanwhile. */
+struct families *cuda_timing_begin(struct device *device);
+void cuda_timing_end(struct device *device);
 
 /* OK, or NO_DEVICE and a report that names the GPU and what was tried ("a copy to the device"). */
 enum status cuda_status(const struct device *device, cudaError_t error, const char *trying);

@@ -3,6 +3,8 @@ cuda_device_sources = \
 	src/device/cuda.h \
 	src/device/cuda_dnn.c \
 	src/device/cuda_dnn.h \
+	src/device/cuda_families.c \
+	src/device/cuda_families.h \
 	src/device/cuda_memory.c \
 	src/device/cuda_memory.h \
 	src/device/cuda_tuning.c \

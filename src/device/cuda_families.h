@@ -1,0 +1,24 @@
+/* cuda_families.h: ways to do work that differ in how they cut it up alone, as families known by name.
+ *
+ * Of some families every member takes a hundred times as long as the best on every problem: once that has been
+ * seen a few times, and never the contrary, they are hopeless, and not timed again while the device is open. */
+#ifndef DEVICE_CUDA_FAMILIES_H
+#define DEVICE_CUDA_FAMILIES_H
+
+#include <stdbool.h>
+
+struct families;
+
+/* Never NULL. For one thread at a time. */
+struct families *families_new(void);
+void families_free(struct families *families);
+
+enum family_result {
+    FAMILY_NEAR,             /* a member came near the best time */
+    FAMILY_BETWEEN,
+    FAMILY_FAR,              /* it was far from it */
+};
+void families_learn(struct families *families, const char *name, enum family_result result);
+bool families_hopeless(const struct families *families, const char *name);
+
+#endif
