@@ -137,6 +137,16 @@ static bool lane_open(struct seat *seat, struct reason *reason)
                      "creating an event", reason);
 }
 
+/* Makes the seat's state ready for so many images at once. */
+static nvjpegStatus_t seat_initialise(struct cuda_decoder *decoder, struct seat *seat, int count)
+{
+    if (seat->initialised == count) return NVJPEG_STATUS_SUCCESS;
+    nvjpegStatus_t status =
+        nvjpegDecodeBatchedInitialize(decoder->library, seat->state, count, 1, NVJPEG_OUTPUT_RGBI);
+    seat->initialised = status == NVJPEG_STATUS_SUCCESS ? count : 0;
+    return status;
+}
+
 static bool seat_open(struct cuda_decoder *decoder, struct seat *seat, struct reason *reason)
 {
     const struct jpeg_bounds *bounds = &decoder->bounds;
@@ -146,16 +156,12 @@ static bool seat_open(struct cuda_decoder *decoder, struct seat *seat, struct re
     seat->images = memory_new(count, sizeof *seat->images);
     seat->places = memory_new(count, sizeof *seat->places);
     nvjpegHandle_t library = decoder->library;
-    if (!lane_open(seat, reason) ||
-        !jpeg_good(nvjpegJpegStateCreate(library, &seat->state), "making a decoder", reason) ||
-        !jpeg_good(nvjpegDecodeBatchedInitialize(library, seat->state, bounds->images, 1, NVJPEG_OUTPUT_RGBI),
-                   "readying a decoder", reason) ||
-        !jpeg_good(nvjpegDecodeBatchedPreAllocate(library, seat->state, bounds->images, bounds->w, bounds->h,
-                                                  NVJPEG_CSS_444, NVJPEG_OUTPUT_RGBI),
-                   "taking memory for a decoder", reason))
-        return false;
-    seat->initialised = bounds->images;
-    return true;
+    return lane_open(seat, reason) &&
+           jpeg_good(nvjpegJpegStateCreate(library, &seat->state), "making a decoder", reason) &&
+           jpeg_good(seat_initialise(decoder, seat, bounds->images), "readying a decoder", reason) &&
+           jpeg_good(nvjpegDecodeBatchedPreAllocate(library, seat->state, bounds->images, bounds->w, bounds->h,
+                                                    NVJPEG_CSS_444, NVJPEG_OUTPUT_RGBI),
+                     "taking memory for a decoder", reason);
 }
 
 static void seat_close(struct seat *seat)
@@ -195,21 +201,10 @@ static void seat_leave(struct cuda_decoder *decoder, struct seat *seat)
 
 /* Decoding */
 
-static bool seat_initialise(struct cuda_decoder *decoder, struct seat *seat, int count)
-{
-    if (seat->initialised == count) return true;
-    seat->initialised = 0;
-    if (nvjpegDecodeBatchedInitialize(decoder->library, seat->state, count, 1, NVJPEG_OUTPUT_RGBI) !=
-        NVJPEG_STATUS_SUCCESS)
-        return false;
-    seat->initialised = count;
-    return true;
-}
-
 /* So many of the seat's images, from `first` on: all or none. */
 static bool decode_all(struct cuda_decoder *decoder, struct seat *seat, int first, int count)
 {
-    if (!seat_initialise(decoder, seat, count)) return false;
+    if (seat_initialise(decoder, seat, count) != NVJPEG_STATUS_SUCCESS) return false;
     nvjpegStatus_t status = nvjpegDecodeBatched(decoder->library, seat->state, seat->bytes + first,
                                                 seat->counts + first, seat->images + first, seat->stream);
     bool queued = cudaEventRecord(seat->done, seat->stream) == cudaSuccess;
