@@ -21,9 +21,17 @@ char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)))
 
 /* Appends to a growing array: `array` is a pointer to the array's pointer, `count` its length. */
 #define array_push(array, count)                                                                         \
-    (((count) & ((count) - 1)) == 0                                                         \
-         ? (void)((array) = memory_resize((array), (count) ? 2 * (size_t)(count) : 1, sizeof *(array))) \
-         : (void)0,                                                                         \
+    (((count) & ((count) - 1)) == 0                                                                      \
+         ? (void)((array) = memory_resize((array), (count) ? 2 * (size_t)(count) : 1, sizeof *(array)))  \
+         : (void)0,                                                                                      \
+     &(array)[(count)++])
+
+/* The same where memory stays for what comes when the array has been emptied: `room` is how many fit. */
+#define array_put(array, count, room)                                                                    \
+    ((count) == (room)                                                                                   \
+         ? (void)((room) = 2 * (room) + 4,                                                               \
+                  (array) = memory_resize((array), (size_t)(room), sizeof *(array)))                     \
+         : (void)0,                                                                                      \
      &(array)[(count)++])
 
 #endif

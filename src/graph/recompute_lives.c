@@ -113,12 +113,8 @@ static void uses_note(struct lives *lives)
 
 static void tensor_add(struct lives *lives, struct lives_tensor tensor)
 {
-    if (lives->tensor_count == lives->tensor_room) {
-        lives->tensor_room = 2 * lives->tensor_room + 64;
-        lives->tensors = memory_resize(lives->tensors, (size_t)lives->tensor_room, sizeof *lives->tensors);
-    }
     tensor.head = lives->tensor_count;
-    lives->tensors[lives->tensor_count++] = tensor;
+    *array_put(lives->tensors, lives->tensor_count, lives->tensor_room) = tensor;
 }
 
 /* Each use is of what was made last. */
@@ -169,15 +165,6 @@ static void value_play(struct lives *lives, int value)
         use_itself(lives, value, walk_made(walk, keepers->items[k]));
 }
 
-static void joint_add(struct lives *lives, struct lives_in_place joint)
-{
-    if (lives->joint_count == lives->joint_room) {
-        lives->joint_room = 2 * lives->joint_room + 64;
-        lives->joints = memory_resize(lives->joints, (size_t)lives->joint_room, sizeof *lives->joints);
-    }
-    lives->joints[lives->joint_count++] = joint;
-}
-
 static void joints_of_value(struct lives *lives, int value)
 {
     const struct walk *walk = lives->walk;
@@ -187,7 +174,8 @@ static void joints_of_value(struct lives *lives, int value)
     if (at->y != value || !is_arena(lives, at->in_place_from)) return;
     const struct numbers *made = walk_made(walk, producer);
     for (int m = 0; m < made->count; m++)
-        joint_add(lives, (struct lives_in_place){at->in_place_from, value, made->at[m]});
+        *array_put(lives->joints, lives->joint_count, lives->joint_room) =
+            (struct lives_in_place){at->in_place_from, value, made->at[m]};
 }
 
 static int compare_joints(const void *a, const void *b)
@@ -219,15 +207,6 @@ static void join(struct lives *lives, const struct lives_in_place *joint)
     if (to->last > head->last) head->last = to->last;
 }
 
-static void life_add(struct life_list *list, struct life life)
-{
-    if (list->count == list->room) {
-        list->room = 2 * list->room + 2;
-        list->at = memory_resize(list->at, (size_t)list->room, sizeof *list->at);
-    }
-    list->at[list->count++] = life;
-}
-
 static void set_play(struct lives *lives, int set)
 {
     const struct lists *values = &lives->values, *pairs = &lives->pairs_of;
@@ -235,7 +214,7 @@ static void set_play(struct lives *lives, int set)
     for (int v = values->first[set]; v < values->first[set + 1]; v++) value_play(lives, values->items[v]);
     if (pairs->first[set] < pairs->first[set + 1]) {
         for (int p = pairs->first[set]; p < pairs->first[set + 1]; p++)
-            joint_add(lives, lives->pairs[pairs->items[p]]);
+            *array_put(lives->joints, lives->joint_count, lives->joint_room) = lives->pairs[pairs->items[p]];
         for (int v = values->first[set]; v < values->first[set + 1]; v++)
             joints_of_value(lives, values->items[v]);
         qsort(lives->joints, (size_t)lives->joint_count, sizeof *lives->joints, compare_joints);
@@ -247,7 +226,8 @@ static void set_play(struct lives *lives, int set)
     for (int t = 0; t < lives->tensor_count; t++) {
         const struct lives_tensor *tensor = &lives->tensors[t];
         if (tensor->first >= 0 && tensor->head == t)
-            life_add(list, (struct life){tensor->first, tensor->last, tensor->bytes});
+            *array_put(list->at, list->count, list->room) =
+                (struct life){tensor->first, tensor->last, tensor->bytes};
     }
 }
 

@@ -12,11 +12,7 @@
 
 void numbers_add(struct numbers *numbers, int64_t number)
 {
-    if (numbers->count == numbers->room) {
-        numbers->room = 2 * numbers->room + 4;
-        numbers->at = memory_resize(numbers->at, (size_t)numbers->room, sizeof *numbers->at);
-    }
-    numbers->at[numbers->count++] = number;
+    *array_put(numbers->at, numbers->count, numbers->room) = number;
 }
 
 struct lists lists_make(const struct listed *listed, int count, int list_count)
@@ -273,13 +269,10 @@ static void forget_made(struct walk *walk, const struct numbers *producers, int 
 
 static void change_add(struct walk *walk, int i, int first)
 {
-    if (walk->change_count == walk->change_room) {
-        walk->change_room = 2 * walk->change_room + 16;
-        walk->changes = memory_resize(walk->changes, (size_t)walk->change_room, sizeof *walk->changes);
-    }
+    struct rewalked change = {i, first, walk->agains_now.count - first};
     walk->change_round[i] = walk->round;
     walk->change_of[i] = walk->change_count;
-    walk->changes[walk->change_count++] = (struct rewalked){i, first, walk->agains_now.count - first};
+    *array_put(walk->changes, walk->change_count, walk->change_room) = change;
 }
 
 /* What is made again before `i` now. */
