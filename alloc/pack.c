@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-/* Seconds that the counted work may take longer than it should: machines are slow, or busy with something else,
- * and an answer that hangs on that is another every time. */
+/* Seconds that the counted work may take longer than it should: machines are slow, or busy with something
+ * else, and an answer that hangs on that is another every time. */
 #define PATIENCE 2
 
 /* Blocks that are connected in time: none outside is alive with any of them, so that they are packed
@@ -409,7 +409,8 @@ int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t cap
     struct table table = table_open(spans, count, alignment);
     int64_t bound = table_bound(&table), target = capacity > bound ? capacity : bound;
     table.goals = (struct part_goals){.alignment = alignment, .bound = bound, .target = target,
-                                      .eased = capacity <= 0, .deadline = clock_seconds() + seconds + PATIENCE};
+                                      .eased = capacity <= 0,
+                                      .deadline = clock_seconds() + seconds + PATIENCE};
     table.goals.easy = table.goals.eased ? (int64_t)((1 + PART_EASY_SHARE) * (double)bound) : target;
     table.work = (int64_t)(seconds * PART_WORK_PER_SECOND);
     table.offsets = memory_new((size_t)table.count, sizeof *table.offsets);

@@ -1,10 +1,10 @@
-/* cuda_trace.c: a library that the CUDA driver loads into a program when CUDA_INJECTION64_PATH names it; at the
- * program's end it says, in the file $CUDA_TRACE or on standard error, what the host asked of CUDA while
+/* cuda_trace.c: a library that the CUDA driver loads into a program when CUDA_INJECTION64_PATH names it; at
+ * the program's end it says, in the file $CUDA_TRACE or on standard error, what the host asked of CUDA while
  * recorded steps ran, how long the GPU had nothing to do between them, and how much of the copying of batches
  * went on while a step ran.
  *
- * A step is one launch of a graph. Two graphs take turns (one for each batch under way), and steps are the last
- * launches of the last two; the first SETTLING of them are not looked at. */
+ * A step is one launch of a graph. Two graphs take turns (one for each batch under way), and steps are the
+ * last launches of the last two; the first SETTLING of them are not looked at. */
 #include <cupti.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -292,7 +292,8 @@ static struct cut cut_resized(const struct cut *cut)
 }
 
 /* Resizes what is seen, if that must be, and makes cut and image those of what then holds it. */
-static bool resize_seen(struct cut *cut, const struct image **image, struct scratch *scratch, struct reason *reason)
+static bool resize_seen(struct cut *cut, const struct image **image, struct scratch *scratch,
+                        struct reason *reason)
 {
     if (!is_resized(cut)) return true;
     struct box part = visible(cut);
@@ -348,7 +349,8 @@ bool augment_apply(const struct augment *augment, const struct augment_table *ta
 
 struct finish augment_rest(const struct cut *cut, int top, int left)
 {
-    struct finish finish = {.flip = cut->flip, .h = cut->h, .w = cut->w, .from = cut->from, .window = cut->window};
+    struct finish finish = {.flip = cut->flip, .h = cut->h, .w = cut->w, .from = cut->from,
+                            .window = cut->window};
     finish.from.y -= top;
     finish.from.x -= left;
     return finish;
@@ -365,7 +367,8 @@ bool augment_leave(const struct augment *augment, const struct cut *cut, const s
     if (!varies && resize && !resize_seen(&left, &image, scratch, reason)) return false;
     struct box needs = augment_needs(&left);
     int64_t stride = (int64_t)image->w * image->c;
-    const uint8_t *pixels = image->pixels + (needs.y - image->top) * stride + (needs.x - image->left) * image->c;
+    const uint8_t *pixels =
+        image->pixels + (needs.y - image->top) * stride + (needs.x - image->left) * image->c;
     *part = (struct augment_part){pixels, stride, needs.h, needs.w};
     *finish = augment_rest(&left, needs.y, needs.x);
     finish->erased = augment_erased(augment, left.window.h, left.window.w, random);

@@ -67,7 +67,8 @@ bool augment_apply(const struct augment *augment, const struct augment_table *ta
                    const struct image *image, struct random *random, void *out, struct scratch *scratch,
                    struct reason *reason);
 
-/* What is left of a cut where the pixels of an image from top, left on are there; where they lie is not known. */
+/* What is left of a cut where the pixels of an image from top, left on are there;
+ * where they lie is not known. */
 struct finish augment_rest(const struct cut *cut, int top, int left);
 
 /* The bytes of an image that somebody else is to finish: rows `stride` apart, valid as long as the image and
@@ -81,8 +82,8 @@ struct augment_part {
 /* Whether an augment changes bytes by more than cutting them out, which nobody else does. */
 bool augment_is_varied(const struct augment *augment);
 
-/* Does no more than it must of augment_apply's work, or, with `resize`, resizes too: then no more than the window's
- * pixels remain. `finish` says what is left to do to `part`, but not where that will lie. */
+/* Does no more than it must of augment_apply's work, or, with `resize`, resizes too: then no more than the
+ * window's pixels remain. `finish` says what is left to do to `part`, but not where that will lie. */
 bool augment_leave(const struct augment *augment, const struct cut *cut, const struct image *image,
                    struct random *random, bool resize, struct finish *finish, struct augment_part *part,
                    struct scratch *scratch, struct reason *reason);

@@ -1,6 +1,7 @@
-/* finish.h: an image's bytes, and what is left to do to them before a network reads them: resizing, the window
- * that is seen, mirroring, erasing; then each byte becomes a number (augment_table). Whoever does it gets the same
- * bits (resample.h): a loader's worker, which need leave nothing to do, or a device, where the bytes may even lie. */
+/* finish.h: an image's bytes, and what is left to do to them before a network reads them: resizing, the
+ * window that is seen, mirroring, erasing; then each byte becomes a number (augment_table). Whoever does it
+ * gets the same bits (resample.h): a loader's worker, which need leave nothing to do, or a device, where the
+ * bytes may even lie. */
 #ifndef DATA_FINISH_H
 #define DATA_FINISH_H
 
@@ -16,13 +17,14 @@ enum finish_place {
 };
 
 struct finish {
-    int64_t at, stride;        /* the first pixel, in bytes from the place's beginning; bytes from row to row */
+    int64_t at, stride;        /* the first pixel, in bytes from the place's beginning;
+                                * bytes from row to row */
     int32_t place;
     int32_t blank;             /* there is no image: zeros come out */
     int32_t flip;
     int32_t h, w;              /* the size that... */
-    struct box from;           /* ...this is resized to, counted from the first pixel that is there, which it may
-                                * begin before; what is not there is not looked at */
+    struct box from;           /* ...this is resized to, counted from the first pixel that is there, which it
+                                * may begin before; what is not there is not looked at */
     struct box window;         /* of the resized image: what comes out, black beyond its edges */
     struct box erased;         /* of what comes out: zeros; empty: h is 0 */
 };
@@ -55,8 +57,9 @@ ANYWHERE int finish_erases(const struct finish *finish, int y, int x)
     return y >= box->y && y < box->y + box->h && x >= box->x && x < box->x + box->w;
 }
 
-/* On a device a group of threads makes a tile of FINISH_ROWS x FINISH_COLUMNS of an image, FINISH_TOGETHER rows at a
- * time, with the weights for it and those rows' sums down the columns in memory that the threads share. */
+/* On a device a group of threads makes a tile of FINISH_ROWS x FINISH_COLUMNS of an image,
+ * FINISH_TOGETHER rows at a time, with the weights for it and those rows' sums down the columns in memory
+ * that the threads share. */
 #define FINISH_ROWS 32
 #define FINISH_COLUMNS 32
 #define FINISH_TOGETHER 8
@@ -68,7 +71,8 @@ ANYWHERE int64_t finish_sums(int size, int target, int c)
     return c * (((FINISH_COLUMNS - 1) * (int64_t)size + resample_width(size, target)) / target + 2);
 }
 
-/* What an image takes of the shared memory; one that takes more than there is must not be left to be resized. */
+/* What an image takes of the shared memory; one that takes more than there is must not be left to
+ * be resized. */
 ANYWHERE int64_t finish_shared_bytes(const struct finish *finish, int c)
 {
     if (!finish_resizes(finish)) return 0;

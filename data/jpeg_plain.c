@@ -162,7 +162,8 @@ static bool is_long_enough(const struct parser *parser, size_t bytes)
 {
     int luma = parser->component[0].sampling;
     uint64_t across = 8 * (uint64_t)(luma >> 4), down = 8 * (uint64_t)(luma & 15);
-    uint64_t columns = ((uint64_t)parser->w + across - 1) / across, rows = ((uint64_t)parser->h + down - 1) / down;
+    uint64_t columns = ((uint64_t)parser->w + across - 1) / across,
+             rows = ((uint64_t)parser->h + down - 1) / down;
     uint64_t blocks = columns * rows * (uint64_t)((luma >> 4) * (luma & 15) + parser->components - 1);
     return (uint64_t)bytes * 8 >= 2 * blocks;
 }

@@ -12,9 +12,9 @@ struct jpeg_plain {
 };
 
 /* Baseline, 8 bits, one scan without restarts, grey or YCbCr with chroma at full or half the resolution,
- * tables that are all there and make sense, and no marker in the scan but the one that ends it. Such an engine
- * tells nobody what it makes of anything else, or of less. False: image_decode will read it, or say what is
- * wrong. */
+ * tables that are all there and make sense, and no marker in the scan but the one that ends it. Such an
+ * engine tells nobody what it makes of anything else, or of less. False: image_decode will read it, or say
+ * what is wrong. */
 bool jpeg_plain(const uint8_t *bytes, size_t count, struct jpeg_plain *plain);
 
 #endif

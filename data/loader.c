@@ -25,7 +25,8 @@
 /* How long closing waits for threads that are in the midst of a read. */
 #define LEAVING_SECONDS 2
 
-/* Pieces that the mixing of a batch is divided into, for several workers; one where only targets are mixed. */
+/* Pieces that the mixing of a batch is divided into, for several workers;
+ * one where only targets are mixed. */
 #define MIX_PIECES 16
 
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_DECODING, SLOT_MIXING, SLOT_READY, SLOT_OUT };
@@ -218,7 +219,8 @@ static bool is_drawn(const struct loader *loader, int64_t index)
     return random_uniform(&random) < loader->options.decoder.share;
 }
 
-/* A file that a device may decode, and what will be left to do then; where its pixels lie is not known yet. */
+/* A file that a device may decode, and what will be left to do then; where its pixels lie is not
+ * known yet. */
 static bool leave_file(struct worker *worker, uint8_t *bytes, size_t count, struct view *view,
                        struct target target)
 {
@@ -263,8 +265,8 @@ static bool put_image(struct worker *worker, const struct view *view, const stru
     const struct loader *loader = worker->loader;
     const struct loader_options *options = &loader->options;
     if (options->leaves)
-        return sending_put(&target.slot->sending, target.place, &view->cut, image, view->random, &worker->scratch,
-                           reason);
+        return sending_put(&target.slot->sending, target.place, &view->cut, image, view->random,
+                           &worker->scratch, reason);
     return augment_apply(&options->augment, &loader->table, &view->cut, image, view->random,
                          target_pixels(loader, target), &worker->scratch, reason);
 }
@@ -312,7 +314,8 @@ static int64_t draw_below(struct random *random, int64_t limit)
     return (int64_t)((high << 32 | random_next(random)) % (uint64_t)limit);
 }
 
-static bool load_replacement(struct worker *worker, int64_t index, struct target target, struct reason *reason)
+static bool load_replacement(struct worker *worker, int64_t index, struct target target,
+                             struct reason *reason)
 {
     const struct loader *loader = worker->loader;
     struct random random = random_open(loader->options.seed, PURPOSE_REPLACE, (uint64_t)loader->epoch,
@@ -606,7 +609,8 @@ static enum status wait_for_workers(struct loader *loader, struct wait *wait)
     struct reason what;
     describe_wait(loader, now, &what);
     if (over)
-        return fail(BAD_DATA, "%s; no batch for %.0f s, and loader.timeout allows no more", what.text, waited);
+        return fail(BAD_DATA, "%s; no batch for %.0f s, and loader.timeout allows no more", what.text,
+                    waited);
     log_warning("%s; no batch for %.0f s", what.text, waited);
     wait->said = waited;
     return OK;

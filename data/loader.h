@@ -27,11 +27,13 @@ struct loader_options {
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
     bool shuffle;
     int batch;                   /* images a batch, of all ranks together */
-    int rank, ranks;             /* this loader's share of every batch is served (order.h); ranks 0: all of it */
+    int rank, ranks;             /* this loader's share of every batch is served (order.h);
+                                  * ranks 0: all of it */
     int h, w, channels;          /* of what is delivered */
     enum dtype dtype;
     bool leaves;                 /* the last steps are left to a device: batches are bytes, with `rest` */
-    const struct kept_image *kept;   /* with `leaves`: [dataset->count], what lies on the device; NULL: nothing */
+    const struct kept_image *kept;   /* with `leaves`: [dataset->count], what lies on the device;
+                                      * NULL: nothing */
     /* With `leaves`: who decodes plain JPEG files instead of workers; decoder NULL: nobody. */
     struct loader_decoder {
         const struct decoder *decoder;
@@ -42,7 +44,8 @@ struct loader_options {
     int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */
     uint64_t seed;
     double timeout;              /* loader_next fails when no batch has come for so many seconds; 0: never */
-    int (*stop)(void);           /* asked while it waits: not 0 makes it return STOPPED at once; may be NULL */
+    int (*stop)(void);           /* asked while it waits: not 0 makes it return STOPPED at once;
+                                  * may be NULL */
     bool stop_on_error;          /* data.on_error=stop: loader_next fails where the first bad image is */
     /* Where batch memory comes from (pinned); NULL functions: aligned host memory. */
     void *(*allocate)(void *context, size_t bytes);
@@ -54,8 +57,8 @@ struct loader_options {
     void *bad_context;
 };
 
-/* What is left to do to a batch: batch->images holds [share] of struct finish, then bytes in FINISH_SENT, whose
- * beginning is that of the records. */
+/* What is left to do to a batch: batch->images holds [share] of struct finish, then bytes in FINISH_SENT,
+ * whose beginning is that of the records. */
 struct batch_rest {
     int count, h, w;             /* the share, and what comes out */
     size_t bytes;                /* of batch->images that are in use */

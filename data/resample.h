@@ -2,9 +2,9 @@
  * output pixel, with which weights, and in which order they are summed.
  *
  * Along an axis of `size` source pixels that is brought to `target`, output pixel i lies about
- * (i + 1/2) size / target, and a triangle of half width max(size / target, 1) weighs the source pixels. Counted in
- * 1 / (2 target) of a pixel, all of these are whole numbers. Sums are those of fp32 numbers, first down the
- * columns, then along the row that this makes; each operation rounds by itself. */
+ * (i + 1/2) size / target, and a triangle of half width max(size / target, 1) weighs the source pixels.
+ * Counted in 1 / (2 target) of a pixel, all of these are whole numbers. Sums are those of fp32 numbers,
+ * first down the columns, then along the row that this makes; each operation rounds by itself. */
 #ifndef DATA_RESAMPLE_H
 #define DATA_RESAMPLE_H
 
@@ -62,7 +62,8 @@ ANYWHERE float resample_down(const uint8_t *from, int64_t stride, const float *w
     float sum = rounded_product(weight[0], (float)from[0]);
     int k = 1;
     for (from += stride; k + 1 < count; k += 2, from += 2 * stride) {
-        float a = rounded_product(weight[k], (float)from[0]), b = rounded_product(weight[k + 1], (float)from[stride]);
+        float a = rounded_product(weight[k], (float)from[0]),
+              b = rounded_product(weight[k + 1], (float)from[stride]);
         sum = rounded_sum(sum, rounded_sum(a, b));
     }
     return k < count ? rounded_sum(sum, rounded_product(weight[k], (float)from[0])) : sum;

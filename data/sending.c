@@ -23,7 +23,8 @@ size_t sending_bytes(int count, int h, int w, int channels)
     return record_bytes(count) + 2 * (size_t)count * image_bytes(h, w, channels);
 }
 
-void sending_begin(struct sending *sending, const struct augment *augment, int count, int h, int w, void *block)
+void sending_begin(struct sending *sending, const struct augment *augment, int count, int h, int w,
+                   void *block)
 {
     sending->augment = augment;
     sending->count = count;
@@ -56,7 +57,8 @@ static bool must_resize(struct sending *sending, const struct cut *cut, const st
     int channels = sending->augment->channels;
     struct finish finish = augment_rest(cut, 0, 0);
     struct box needs = augment_needs(cut);
-    size_t bytes = image_bytes(needs.h, needs.w, channels), right = image_bytes(sending->h, sending->w, channels);
+    size_t bytes = image_bytes(needs.h, needs.w, channels),
+           right = image_bytes(sending->h, sending->w, channels);
     if (random && augment_is_varied(sending->augment)) return true;
     if (finish_shared_bytes(&finish, channels) > FINISH_SHARED_MOST) return true;
     return bytes > right && !take_spare(sending, bytes - right);
@@ -86,7 +88,8 @@ bool sending_put(struct sending *sending, int place, const struct cut *cut, cons
     struct finish finish;
     struct augment_part part;
     bool resize = must_resize(sending, cut, random);
-    if (!augment_leave(sending->augment, cut, image, random, resize, &finish, &part, scratch, reason)) return false;
+    if (!augment_leave(sending->augment, cut, image, random, resize, &finish, &part, scratch, reason))
+        return false;
     finish.place = FINISH_SENT;
     finish.at = copy_part(sending, &part);
     finish.stride = (int64_t)part.w * image->c;
@@ -109,8 +112,8 @@ static bool put_whole(struct sending *sending, int place, const struct cut *cut,
     return true;
 }
 
-bool sending_put_kept(struct sending *sending, int place, const struct cut *cut, const struct kept_image *kept,
-                      struct random *random)
+bool sending_put_kept(struct sending *sending, int place, const struct cut *cut,
+                      const struct kept_image *kept, struct random *random)
 {
     return put_whole(sending, place, cut, *kept, FINISH_KEPT, random);
 }

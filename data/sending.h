@@ -1,8 +1,8 @@
-/* sending.h: a batch of images that a device will finish: records of what is left to do, and behind them the bytes to
- * do it to (finish.h), in one block that can be sent at once. Room is limited and known before: each image has a
- * right to its bytes when it is resized, and as much again is there for those that are larger before they are;
- * what does not fit is resized first. Who resizes an image, and where in the block it lies, shows in no bit of what
- * comes out. */
+/* sending.h: a batch of images that a device will finish: records of what is left to do, and behind them the
+ * bytes to do it to (finish.h), in one block that can be sent at once. Room is limited and known before: each
+ * image has a right to its bytes when it is resized, and as much again is there for those that are larger
+ * before they are; what does not fit is resized first. Who resizes an image, and where in the block it lies,
+ * shows in no bit of what comes out. */
 #ifndef DATA_SENDING_H
 #define DATA_SENDING_H
 
@@ -31,18 +31,20 @@ struct sending {
 size_t sending_bytes(int count, int h, int w, int channels);
 
 /* Begins anew with a block of that many bytes, aligned to 16. */
-void sending_begin(struct sending *sending, const struct augment *augment, int count, int h, int w, void *block);
+void sending_begin(struct sending *sending, const struct augment *augment, int count, int h, int w,
+                   void *block);
 
-/* Puts an image at a place, as augment_apply would finish it. From several threads, for different places. False and why
- * when it cannot be used; another may then take the place. */
+/* Puts an image at a place, as augment_apply would finish it. From several threads, for different places.
+ * False and why when it cannot be used; another may then take the place. */
 bool sending_put(struct sending *sending, int place, const struct cut *cut, const struct image *image,
                  struct random *random, struct scratch *scratch, struct reason *reason);
 
 /* The same for one that lies on the device. False: it cannot be finished from there. */
-bool sending_put_kept(struct sending *sending, int place, const struct cut *cut, const struct kept_image *kept,
-                      struct random *random);
+bool sending_put_kept(struct sending *sending, int place, const struct cut *cut,
+                      const struct kept_image *kept, struct random *random);
 
-/* And one of `w` pixels a row that is yet to be decoded there, whole; where it then lies in FINISH_DECODED. */
+/* And one of `w` pixels a row that is yet to be decoded there, whole;
+ * where it then lies in FINISH_DECODED. */
 bool sending_put_decoded(struct sending *sending, int place, const struct cut *cut, int w,
                          struct random *random);
 void sending_decoded_at(struct sending *sending, int place, int64_t at);

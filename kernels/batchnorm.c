@@ -203,7 +203,8 @@ static double stored(enum dtype dtype, double value)
     return dtype_get(dtype, &room, 0);
 }
 
-/* The gradient behind the activation. Two that are to be added are rounded as if their sum had been stored. */
+/* The gradient behind the activation. Two that are to be added are rounded as if their sum had
+ * been stored. */
 static double d_z(const struct call *call, const struct channel *c, int64_t i)
 {
     const struct batchnorm *s = call->settings;

@@ -1,6 +1,6 @@
-/* batchnorm.cu: batchnorm in two sweeps over memory each way: sums, and their use. Blocks leave their sums in the
- * workspace, a small kernel merges them in a fixed order. The second sweep goes backward through memory, since what
- * the first one read last is still in the cache.
+/* batchnorm.cu: batchnorm in two sweeps over memory each way: sums, and their use. Blocks leave their sums in
+ * the workspace, a small kernel merges them in a fixed order. The second sweep goes backward through memory,
+ * since what the first one read last is still in the cache.
  *
  * Whatever has statistics already (evaluation, recomputation) needs the second sweep only. */
 #include "kernels/batchnorm.cuh"
@@ -9,11 +9,11 @@ using namespace batchnorm_parts;
 
 constexpr int unroll = 4;             /* rows that a thread has in flight */
 constexpr int64_t blocks_most = 1024; /* of a first sweep */
-constexpr int segment = 512;          /* bytes of a row that a block takes, about: wide enough for memory, and with
-                                         few sums to leave */
+constexpr int segment = 512;          /* bytes of a row that a block takes, about: wide enough for memory, and
+                                         with few sums to leave */
 
-/* From capability 9.0 on, a kernel may begin before the one in front of it has ended, and waits where it first needs
- * that one's results. */
+/* From capability 9.0 on, a kernel may begin before the one in front of it has ended, and waits where it
+ * first needs that one's results. */
 __device__ static inline void let_next_begin(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -30,8 +30,8 @@ __device__ static inline void wait_for_last(void)
 
 /* Queues a kernel that calls wait_for_last, behind one that calls let_next_begin. */
 template <class... Parameters, class... Arguments>
-static enum status launch_behind(const struct call *call, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                                 Arguments... arguments)
+static enum status launch_behind(const struct call *call, void (*kernel)(Parameters...), dim3 grid,
+                                 dim3 block, Arguments... arguments)
 {
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -116,7 +116,8 @@ __device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *f
 
 /* Both of a block's sums, for its columns: parts[part][which][channel]. */
 template <int width>
-__device__ static inline void leave_part(const struct sweep &s, const place &p, const tally<width> &t, float *parts)
+__device__ static inline void leave_part(const struct sweep &s, const place &p, const tally<width> &t,
+                                         float *parts)
 {
     if (!p.here || p.lane != 0) return;
     float *at = parts + (int64_t)blockIdx.x * 2 * s.channels + p.channel;
@@ -140,8 +141,8 @@ struct parts {
 static struct parts parts_of(const struct sweep *s, const float *sums, unsigned blocks)
 {
     int64_t tile = (int64_t)s->lanes * unroll;
-    return {sums, (int)blocks, (int)(s->tiles % blocks), (int)((s->tiles - 1) % blocks), tile, s->tiles / blocks,
-            s->tiles * tile - s->rows};
+    return {sums, (int)blocks, (int)(s->tiles % blocks), (int)((s->tiles - 1) % blocks), tile,
+            s->tiles / blocks, s->tiles * tile - s->rows};
 }
 
 template <class T, int width>
@@ -165,8 +166,9 @@ __global__ void __launch_bounds__(threads, 4) measure(const T *x, struct sweep s
     leave_part(s, p, t, parts);
 }
 
-/* Merging kernels have `merged` channels to a block, and 32 warps that share the parts: a half of a warp takes every
- * 64th, asking for `unroll` of them at a time. Then every channel gets a warp, whose lane 0 learns the sums. */
+/* Merging kernels have `merged` channels to a block, and 32 warps that share the parts: a half of a warp
+ * takes every 64th, asking for `unroll` of them at a time. Then every channel gets a warp, whose lane 0
+ * learns the sums. */
 constexpr int merged = 16;
 constexpr int mergers = 64;
 
@@ -193,7 +195,8 @@ __device__ static inline pair add_up(pair value)
 }
 
 /* Calls add(part, first, second) for this thread's parts of its channel. */
-template <class Add> __device__ static inline void for_parts(const struct parts &parts, int64_t channels, Add add)
+template <class Add>
+__device__ static inline void for_parts(const struct parts &parts, int64_t channels, Add add)
 {
     int64_t channel = (int64_t)blockIdx.x * merged + threadIdx.x % merged;
     if (channel >= channels) return;
@@ -241,12 +244,14 @@ __global__ void __launch_bounds__(merged * mergers)
 }
 
 /* From the sums that a convolution left on its way, of its results before they were rounded to storage. */
-__global__ void use_sums(const float *sums, int64_t channels, int64_t count, double eps, struct statistics out)
+__global__ void use_sums(const float *sums, int64_t channels, int64_t count, double eps,
+                         struct statistics out)
 {
     int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     let_next_begin();
     if (k >= channels) return;
-    double mean = sums[k] / (double)count, variance = fmax(sums[channels + k] / (double)count - mean * mean, 0.0);
+    double mean = sums[k] / (double)count,
+           variance = fmax(sums[channels + k] / (double)count - mean * mean, 0.0);
     out.mean[k] = (float)mean;
     out.invstd[k] = (float)(1 / sqrt(variance + eps));
     out.variance[k] = count > 1 ? (float)(variance * (double)count / (double)(count - 1)) : 0;
@@ -279,7 +284,8 @@ __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
 
 template <class T, int width, enum bent bent, enum side by, bool two>
 __global__ void __launch_bounds__(threads, 2)
-    reduce(struct gradients<T> g, struct channel_values values, struct bend bend, struct sweep s, float *parts)
+    reduce(struct gradients<T> g, struct channel_values values, struct bend bend, struct sweep s,
+           float *parts)
 {
     constexpr bool looks_at_y = bent != BENT_NOT && by == SIDE_Y;
     __shared__ tally_room<width> room;
@@ -316,12 +322,14 @@ __global__ void __launch_bounds__(merged * mergers)
     int64_t channel = finished_channel(channels);
     double factor = channel < 0 ? 0 : invstd[channel];
     wait_for_last();
-    for_parts(parts, channels, [&](int, float sum, float product) { sums.first += sum, sums.second += product; });
+    for_parts(parts, channels,
+              [&](int, float sum, float product) { sums.first += sum, sums.second += product; });
     sums = add_up(sums);
     if (channel < 0) return;
     if (d_weight) d_weight[channel] = (float)(sums.second * factor);
     if (d_bias) d_bias[channel] = (float)sums.first;
-    lines[channel] = {(float)(-factor * factor * sums.second / (double)count), (float)(-sums.first / (double)count)};
+    lines[channel] = {(float)(-factor * factor * sums.second / (double)count),
+                      (float)(-sums.first / (double)count)};
 }
 
 template <class T, int width, enum bent bent, enum side by, bool two>
@@ -362,8 +370,8 @@ __global__ void __launch_bounds__(threads, 2)
     }
 }
 
-/* Calls work(T(), width, bent) with what the call's kernels are made for; single numbers have no kernels of their own
- * for the common activations. */
+/* Calls work(T(), width, bent) with what the call's kernels are made for; single numbers have no kernels of
+ * their own for the common activations. */
 template <class Work> static enum status with_kind(const struct call *call, Work work)
 {
     const struct batchnorm *s = (const struct batchnorm *)call->settings;
@@ -383,7 +391,8 @@ static enum status normalise_all(const struct call *call, bool behind)
         using T = decltype(type);
         constexpr enum bent kind = (enum bent)bent.value;
         struct sweep s = sweep_open(&call->x[0], width.value);
-        const T *x = (const T *)call->x[0].data, *residual = set->residual ? (const T *)call->x[1].data : NULL;
+        const T *x = (const T *)call->x[0].data,
+                *residual = set->residual ? (const T *)call->x[1].data : NULL;
         auto kernel = residual ? apply<T, width.value, kind, true> : apply<T, width.value, kind, false>;
         dim3 grid = sweep_grid(call, &s, residual ? 2 : 3);
         T *y = (T *)call->y.data;
@@ -408,8 +417,9 @@ static enum status measure_all(const struct call *call)
         auto kernel = packs ? measure<T, width> : measure<T, 1>;
         kernel<<<grid, threads, 0, stream_of(call)>>>((const T *)call->x[0].data, s, parts);
         TRY(launched(call));
-        return launch_behind(call, merge_statistics, (unsigned)div_up(s.channels, (int64_t)merged), merged * mergers,
-                             parts_of(&s, parts, grid.x), s.channels, s.rows, set->eps, statistics_of(call));
+        return launch_behind(call, merge_statistics, (unsigned)div_up(s.channels, (int64_t)merged),
+                             merged * mergers, parts_of(&s, parts, grid.x), s.channels, s.rows, set->eps,
+                             statistics_of(call));
     });
 }
 
@@ -453,7 +463,8 @@ static enum status backward_in_two(const struct call *call, bool second_has_dz)
     reduce<T, width, bent, by, two><<<grid, threads, 0, stream_of(call)>>>(g, values, bend_of(set), s, parts);
     TRY(launched(call));
     TRY(launch_behind(call, merge_gradients, (unsigned)div_up(s.channels, (int64_t)merged), merged * mergers,
-                      parts_of(&s, parts, grid.x), s.channels, s.rows, values.spread, g.d_weight, g.d_bias, lines));
+                      parts_of(&s, parts, grid.x), s.channels, s.rows, values.spread, g.d_weight,
+                      g.d_bias, lines));
     if (!g.d_x) return OK;
     auto second = spread_gradient<T, width, bent, by, two>;
     if (second_has_dz) {
@@ -466,7 +477,8 @@ static enum status backward_in_two(const struct call *call, bool second_has_dz)
 static enum status pass_gradients(const struct call *call)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
-    /* The second sweep need not look at y again where the first has written dz; leaky_relu's dz is rounded there. */
+    /* The second sweep need not look at y again where the first has written dz;
+     * leaky_relu's dz is rounded there. */
     bool has_dz = set->residual && call->d_x[1].data && set->activation != ACTIVATION_LEAKY_RELU;
     return with_kind(call, [&](auto type, auto width, auto bent) {
         using T = decltype(type);
@@ -492,8 +504,8 @@ static enum status backward(const struct call *call)
 }
 
 /* Running statistics follow the batch's, unless the step was skipped. */
-__global__ void follow(struct statistics batch, float *mean, float *variance, int64_t *batches, int64_t channels,
-                       double momentum, const int32_t *skipped)
+__global__ void follow(struct statistics batch, float *mean, float *variance, int64_t *batches,
+                       int64_t channels, double momentum, const int32_t *skipped)
 {
     int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (skipped && *skipped) return;

@@ -1,8 +1,9 @@
-/* batchnorm.cuh: the arithmetic of batchnorm on CUDA: of one element, and of the sums that a block makes of its rows.
+/* batchnorm.cuh: the arithmetic of batchnorm on CUDA: of one element,
+ * and of the sums that a block makes of its rows.
  *
- * Memory is rows (n, h, w) of channels; a row is a sequence of packs of `width` channels. A thread has one column
- * of packs, so that what belongs to its channels stays in registers, and every so many rows of it: `lanes` threads
- * of a block share a column. */
+ * Memory is rows (n, h, w) of channels; a row is a sequence of packs of `width` channels. A thread has one
+ * column of packs, so that what belongs to its channels stays in registers, and every so many rows of it:
+ * `lanes` threads of a block share a column. */
 #ifndef KERNELS_BATCHNORM_CUH
 #define KERNELS_BATCHNORM_CUH
 
@@ -20,8 +21,8 @@ namespace batchnorm_parts {
 
 constexpr int threads = 256;
 
-/* One thread's access: 16 bytes, or a single number where rows are no multiples of that. Numbers stay packed in their
- * registers until they are looked at. */
+/* One thread's access: 16 bytes, or a single number where rows are no multiples of that. Numbers stay packed
+ * in their registers until they are looked at. */
 template <class T, int width> struct cell {
     static_assert(sizeof(T) * width == 16, "other widths have cells of their own");
     uint4 packed;
@@ -35,7 +36,8 @@ private:
     __device__ float unpack(float, int i) const { return __uint_as_float(word(i)); }
     __device__ float unpack(__half, int i) const
     {
-        return __half2float(__ushort_as_half((unsigned short)(i % 2 ? word(i / 2) >> 16 : word(i / 2) & 0xffff)));
+        return __half2float(
+            __ushort_as_half((unsigned short)(i % 2 ? word(i / 2) >> 16 : word(i / 2) & 0xffff)));
     }
     __device__ float unpack(__nv_bfloat16, int i) const
     {
@@ -114,7 +116,8 @@ template <enum bent bent> __device__ inline float pass_back(const struct bend &b
 /* What tells backward on which side of the activation's corner an element was. */
 enum side { SIDE_X, SIDE_Y };
 
-/* Where channels' values are; weight and bias may be NULL. With `running`, spread is a variance, else invstd. */
+/* Where channels' values are; weight and bias may be NULL. With `running`, spread is a variance,
+ * else invstd. */
 struct channel_values {
     const float *mean, *spread, *weight, *bias;
     float eps;
@@ -136,8 +139,8 @@ static inline struct channel_values values_of(const struct call *call)
     };
 }
 
-/* z = (x - mean) * scale + bias, always in these operations, so that forward, recompute and backward's masks agree
- * to the bit. */
+/* z = (x - mean) * scale + bias, always in these operations, so that forward, recompute and backward's masks
+ * agree to the bit. */
 template <int width> struct factors {
     float mean[width], scale[width], bias[width];
 };
@@ -197,7 +200,8 @@ __device__ inline void normalise_cell(const factors<width> &f, const struct bend
  * is rounded as if it had been stored. */
 template <enum bent bent, enum side by, bool two, class T, int width>
 __device__ inline float d_z(const factors<width> &f, const struct bend &b, const cell<T, width> &x,
-                            const cell<T, width> &y, const cell<T, width> &d_y, const cell<T, width> &more, int i)
+                            const cell<T, width> &y, const cell<T, width> &d_y, const cell<T, width> &more,
+                            int i)
 {
     float d = two ? to_float(from_float<T>(d_y.get(i) + more.get(i))) : d_y.get(i);
     if (bent == BENT_NOT) return d;
@@ -240,8 +244,8 @@ template <int width> __device__ inline void measure_end(tally<width> &t, const f
 /* Backward: adds a cell to the sums; gives its dz. */
 template <enum bent bent, enum side by, bool two, class T, int width>
 __device__ inline void add_products(tally<width> &t, const factors<width> &f, const struct bend &b,
-                                    const cell<T, width> &x, const cell<T, width> &y, const cell<T, width> &d_y,
-                                    const cell<T, width> &more, float (&dz)[width])
+                                    const cell<T, width> &x, const cell<T, width> &y,
+                                    const cell<T, width> &d_y, const cell<T, width> &more, float (&dz)[width])
 {
 #pragma unroll
     for (int i = 0; i < width; i++) {
@@ -282,7 +286,8 @@ struct merge_sums {
 /* Room for half of a block's tallies; rows of an odd length keep to different banks. */
 template <int width> using tally_room = float[threads / 2][2 * width + 1];
 
-/* Merges the lanes' tallies in a fixed order; lane 0 has the result. `span` threads lie side by side on a row. */
+/* Merges the lanes' tallies in a fixed order; lane 0 has the result. `span` threads lie side by side
+ * on a row. */
 template <class Merge, int width>
 __device__ inline void merge_lanes(tally<width> &mine, int span, int lanes, tally_room<width> &room)
 {

@@ -183,7 +183,8 @@ enum status batchnorm_exact_recompute(const struct call *call)
 }
 
 /* The gradient behind the activation; `y` tells the side where it is there, else x does. */
-INLINE double d_z(const struct columns *c, const float *x, const float *y, const float *d_y, int64_t i, int64_t k)
+INLINE double d_z(const struct columns *c, const float *x, const float *y, const float *d_y, int64_t i,
+                  int64_t k)
 {
     double side = y ? y[i] : normalised(c, x[i], k) * c->weight[k] + c->bias[k];
     return d_y[i] * bend_slope(&c->bend, side);

@@ -253,7 +253,7 @@ static cudaGraphExec_t trial_record(const struct trial *t, const struct conv_way
 #define TRIAL_ROUNDS 3
 #define TRIAL_ENOUGH 0.3f                /* milliseconds that one round should take */
 #define TRIAL_RUNS 8
-#define TRIAL_LONG 1                     /* milliseconds for which a launch, or a graph, makes no difference */
+#define TRIAL_LONG 1                     /* ms for which a launch, or a graph, makes no difference */
 #define TRIAL_LOADING 20                 /* milliseconds that a first run may take longer */
 
 /* Milliseconds of one run, the best of a few rounds; negative if the way does not work, and less exact if it

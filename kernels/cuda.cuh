@@ -24,7 +24,10 @@ __device__ static inline float to_float(__nv_bfloat16 value) { return __bfloat16
 template <class T> __device__ static inline T from_float(float value);
 template <> __device__ inline float from_float<float>(float value) { return value; }
 template <> __device__ inline __half from_float<__half>(float value) { return __float2half_rn(value); }
-template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float value) { return __float2bfloat16_rn(value); }
+template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float value)
+{
+    return __float2bfloat16_rn(value);
+}
 
 /* What one thread moves at once. */
 template <class T> struct alignas(16) pack {
@@ -58,8 +61,8 @@ static inline enum status launched(const struct call *call)
 
 template <class I> __host__ __device__ static inline I div_up(I a, I b) { return (a + b - 1) / b; }
 
-/* Blocks of `threads` for `count` threads in all, no more than keeps every multiprocessor `waves` times full of
- * 2048 threads: for kernels that stride over what is left. */
+/* Blocks of `threads` for `count` threads in all, no more than keeps every multiprocessor `waves` times full
+ * of 2048 threads: for kernels that stride over what is left. */
 static inline unsigned grid_of(const struct call *call, int64_t count, int threads, int waves = 1)
 {
     int64_t most = (int64_t)cuda_facts(call->device)->multiprocessors * (2048 / threads) * waves;

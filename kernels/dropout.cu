@@ -11,9 +11,11 @@ template <class T> struct alignas(4 * sizeof(T)) four {
     T at[4];
 };
 
-/* Groups of the batch from first / 4 on; where `first` is no multiple of four, groups are no packs. y may be x. */
-template <class T> static __global__ void drop_groups(T *y, const T *x, int64_t count, uint64_t first, struct op_random random,
-                                               uint64_t threshold, float scale)
+/* Groups of the batch from first / 4 on; where `first` is no multiple of four, groups are no packs.
+ * y may be x. */
+template <class T>
+static __global__ void drop_groups(T *y, const T *x, int64_t count, uint64_t first, struct op_random random,
+                                   uint64_t threshold, float scale)
 {
     __shared__ struct random stream;
     if (threadIdx.x == 0) stream = dropout_stream(&random, *random.step);
@@ -44,8 +46,9 @@ static enum status drop(const struct call *call, const struct tensor *to, const 
     if (count == 0) return OK;
     if (!call->training) {
         if (to->data == from->data) return OK;
-        return cuda_status(call->device, cudaMemcpyAsync(to->data, from->data, (size_t)count * dtype_bytes(to->dtype),
-                                                         cudaMemcpyDeviceToDevice, stream_of(call)),
+        return cuda_status(call->device,
+                           cudaMemcpyAsync(to->data, from->data, (size_t)count * dtype_bytes(to->dtype),
+                                           cudaMemcpyDeviceToDevice, stream_of(call)),
                            "a copy on the device");
     }
     const struct dropout *s = (const struct dropout *)call->settings;

@@ -1,4 +1,5 @@
-/* exact.c: convolution, and inner product as its 1x1 case, as products of tiles, 8 rows by 16 columns, in double.
+/* exact.c: convolution, and inner product as its 1x1 case, as products of tiles,
+ * 8 rows by 16 columns, in double.
  *
  *   forward          y[p, k]      = sum over taps and c   of x[p at tap, c]   * w[k, c, tap]  (+ b[k])
  *   backward data    d_x[i, c]    = sum over taps and k   of d_y[i at tap, k] * w[k, c, tap]
@@ -72,7 +73,8 @@ static struct product_shape shape_of(const struct onednn_problem *p, enum phase 
 size_t exact_workspace(const struct onednn_problem *p, enum phase phase)
 {
     struct product_shape s = shape_of(p, phase);
-    if (phase != PHASE_BACKWARD_PARAMS) return onednn_align((size_t)(s.depth * padded(s.to_c)) * sizeof(float));
+    if (phase != PHASE_BACKWARD_PARAMS)
+        return onednn_align((size_t)(s.depth * padded(s.to_c)) * sizeof(float));
     int64_t channels = pieces(p->c, PARAM_CHANNELS) * PARAM_CHANNELS;
     return onednn_align((size_t)(taps(p) * channels * padded(p->k)) * sizeof(double));
 }
@@ -97,8 +99,8 @@ INLINE void widen(const float *from, lanes *to)
 
 /* c[row * c_row + column] += sum over i < count of a[row * a_row + i * a_step] * b[i * b_step + column]
  * for a tile of ROWS x COLUMNS. A product is exact, so fusing it with the addition changes nothing. */
-FUSED EVERY_MACHINE static void tile(int64_t count, const double *a, int64_t a_row, int64_t a_step, const float *b,
-                               int64_t b_step, double *c, int64_t c_row)
+FUSED EVERY_MACHINE static void tile(int64_t count, const double *a, int64_t a_row, int64_t a_step,
+                                     const float *b, int64_t b_step, double *c, int64_t c_row)
 {
     lanes sum[ROWS][2];
 #pragma GCC unroll 8
@@ -139,8 +141,8 @@ static bool tap_lands(const struct onednn_problem *p, bool backwards, int axis, 
 }
 
 /* The pixel that tap r, q leads to from the result's pixel `at` (h, w) of the same image; NULL: outside. */
-static const float *pixel_at(const struct onednn_problem *p, const struct product_shape *s, const float *image,
-                             const int64_t at[2], int64_t r, int64_t q)
+static const float *pixel_at(const struct onednn_problem *p, const struct product_shape *s,
+                             const float *image, const int64_t at[2], int64_t r, int64_t q)
 {
     int64_t y, x;
     if (!tap_lands(p, s->backwards, 0, at[0], r, s->from_h, &y) ||
@@ -307,8 +309,8 @@ static void bias_gradient(const struct onednn_problem *p, const struct product_s
     }
 }
 
-static void product_of_params(const struct onednn_problem *p, const float *x, const float *d_y, float *d_weight,
-                              float *d_bias, double *workspace)
+static void product_of_params(const struct onednn_problem *p, const float *x, const float *d_y,
+                              float *d_weight, float *d_bias, double *workspace)
 {
     struct product_shape s = shape_of(p, PHASE_BACKWARD_PARAMS);
     int64_t groups = pieces(p->c, PARAM_CHANNELS), width = padded(p->k);

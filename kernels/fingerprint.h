@@ -1,5 +1,5 @@
-/* fingerprint.h: a number that stands for the bytes of a tensor: another byte, another number, but by a chance
- * of one in billions. For steps that are run twice (graph/twice.c); a device has code of its own. */
+/* fingerprint.h: a number that stands for the bytes of a tensor: another byte, another number, but by a
+ * chance of one in billions. For steps that are run twice (graph/twice.c); a device has code of its own. */
 #ifndef KERNELS_FINGERPRINT_H
 #define KERNELS_FINGERPRINT_H
 

@@ -1,4 +1,5 @@
-/* images.c: what finishing images comes to, in plain loops: the definition that other devices are held against. */
+/* images.c: what finishing images comes to, in plain loops: the definition that other devices are
+ * held against. */
 #include "kernels/images.h"
 
 #include <stdlib.h>
@@ -34,8 +35,8 @@ static uint8_t resampled(const struct finish *image, const uint8_t *first, int c
     const uint8_t *top = first + (image->from.y + down->span.low) * image->stride;
     float *sums = memory_new((size_t)count, sizeof *sums);
     for (int i = 0; i < count; i++)
-        sums[i] = resample_down(top + (image->from.x + across->span.low + i) * c + k, image->stride, down->weights,
-                                down->span.high - down->span.low);
+        sums[i] = resample_down(top + (image->from.x + across->span.low + i) * c + k, image->stride,
+                                down->weights, down->span.high - down->span.low);
     uint8_t byte = resample_across(sums, 1, across->weights, count);
     free(sums);
     return byte;
@@ -63,7 +64,8 @@ static void finish_image(const struct images_job *job, int number)
             if (seen) axis_at(&across, from_x);
             for (int k = 0; k < job->c; k++) {
                 uint8_t byte = seen ? resampled(image, first, job->c, k, &down, &across) : 0;
-                put(job, (((int64_t)number * job->h + y) * job->w + x) * job->c + k, zero ? 0 : job->table[k][byte]);
+                put(job, (((int64_t)number * job->h + y) * job->w + x) * job->c + k,
+                    zero ? 0 : job->table[k][byte]);
             }
         }
     }

@@ -1,6 +1,6 @@
-/* images.cu: finishes images: a block makes a tile of one of them, each of its warps a row at a time. A resized row is
- * made from its sums down the columns, which lie in shared memory. Operations and their order are those of
- * data/resample.h, so the bits are the CPU's. */
+/* images.cu: finishes images: a block makes a tile of one of them, each of its warps a row at a time. A
+ * resized row is made from its sums down the columns, which lie in shared memory. Operations and their order
+ * are those of data/resample.h, so the bits are the CPU's. */
 #include "kernels/cuda.cuh"
 
 extern "C" {
@@ -45,7 +45,8 @@ template <class Bits, int C> struct tile {
     const struct finish *image;
     const uint8_t *pixels;             /* where from.y, from.x would be */
     const Bits *table;                 /* [c][256], in shared memory */
-    int y, x, h, w, c, line;           /* where it lies on what comes out; its size; elements of a row of the image */
+    int y, x, h, w, c, line;           /* where it lies on what comes out; its size;
+                                        * elements of a row of the image */
     Bits *out;                         /* its first element */
 
     __device__ __forceinline__ int channels() const { return C ? C : c; }
@@ -74,7 +75,8 @@ template <class Bits, int C> struct tile {
     }
 };
 
-template <class Bits, int C> __device__ __forceinline__ static void copy_tile(const struct tile<Bits, C> &tile)
+template <class Bits, int C>
+__device__ __forceinline__ static void copy_tile(const struct tile<Bits, C> &tile)
 {
     for (int at = threadIdx.x / 32; at < tile.h; at += FINISH_TOGETHER) {
         const uint8_t *row = tile.pixels + tile.row(at) * tile.image->stride;
@@ -82,7 +84,8 @@ template <class Bits, int C> __device__ __forceinline__ static void copy_tile(co
     }
 }
 
-template <class Bits, int C> __device__ __forceinline__ static void resize_tile(const struct tile<Bits, C> &tile, float *shared)
+template <class Bits, int C>
+__device__ __forceinline__ static void resize_tile(const struct tile<Bits, C> &tile, float *shared)
 {
     const struct finish *image = tile.image;
     const struct box *from = &image->from;
@@ -116,7 +119,8 @@ template <class Bits, int C> __device__ __forceinline__ static void resize_tile(
     }
 }
 
-template <class Bits, int C> __global__ static void __launch_bounds__(threads) finish_tiles(const struct task task)
+template <class Bits, int C> __global__ static void __launch_bounds__(threads)
+finish_tiles(const struct task task)
 {
     extern __shared__ float shared[];
     __shared__ struct finish image;
@@ -150,8 +154,8 @@ template <class T> __device__ static T mixed(T own, T other, float share)
 /* Images that a thread has in hand. */
 static constexpr int in_hand = 8;
 
-/* From the last images to the first, so that the one before them is always as it was; a thread per element of an
- * image. */
+/* From the last images to the first, so that the one before them is always as it was; a thread per element of
+ * an image. */
 template <class T> __global__ static void __launch_bounds__(threads)
 mix_images(T *images, int count, int h, int w, int c, const struct mix mix)
 {
@@ -179,8 +183,8 @@ static enum status queue_mix(const struct images_job *job)
     return with_type(job->dtype, [&](auto zero) {
         typedef decltype(zero) T;
         unsigned blocks = (unsigned)div_up((int64_t)job->h * job->w * job->c, (int64_t)threads);
-        mix_images<<<blocks, threads, 0, (cudaStream_t)job->lane>>>((T *)job->out, job->count, job->h, job->w, job->c,
-                                                                    *job->mix);
+        mix_images<<<blocks, threads, 0, (cudaStream_t)job->lane>>>((T *)job->out, job->count, job->h, job->w,
+                                                                    job->c, *job->mix);
         return cuda_status(job->device, cudaGetLastError(), "mixing images");
     });
 }
@@ -200,7 +204,8 @@ template <class Bits> static void queue_channels(const struct images_job *job, c
 
 static enum status finish(const struct images_job *job)
 {
-    struct task task = {job->images, {0}, job->table, job->h, job->w, job->c, div_up(job->w, FINISH_COLUMNS), job->out};
+    struct task task = {job->images, {0}, job->table, job->h, job->w, job->c,
+                        div_up(job->w, FINISH_COLUMNS), job->out};
     for (int i = 0; i < FINISH_PLACES; i++) task.places[i] = job->places[i];
     if (job->dtype == F32) queue_channels<uint32_t>(job, &task);
     else queue_channels<uint16_t>(job, &task);

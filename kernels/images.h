@@ -1,5 +1,5 @@
-/* images.h: the last steps of a batch's images, from bytes to the numbers that a network reads (data/finish.h). Not
- * an op: it is queued before a step, on the lane on which batches come. */
+/* images.h: the last steps of a batch's images, from bytes to the numbers that a network reads
+ * (data/finish.h). Not an op: it is queued before a step, on the lane on which batches come. */
 #ifndef KERNELS_IMAGES_H
 #define KERNELS_IMAGES_H
 

@@ -110,7 +110,8 @@ struct call {
     int x_count, param_count, saved_count;
     struct tensor *x, *d_x;            /* [x_count] */
     struct tensor y, d_y;
-    struct tensor d_y_more;            /* backward of code that adds_gradients: to be added to d_y; may be absent */
+    struct tensor d_y_more;            /* backward of code that adds_gradients: to be added to d_y;
+                                          may be absent */
     struct tensor y_again;             /* backward that remakes (struct op): y, to be written as forward
                                           wrote it; may be absent */
     struct tensor sums;                /* F32 [2, c]: sums over n, h, w and sums of squares, which forward of
@@ -123,7 +124,8 @@ struct call {
     const struct op_random *random;    /* forward and backward, training */
     const float *loss_scale;           /* loss ops only: backward multiplies the gradient by it ... */
     float loss_weight;                 /* ... and by this (1 / accumulate; the op divides by n itself) */
-    const int32_t *skipped;            /* UPDATE: where this is not 0 nothing changes; NULL: the caller looked */
+    const int32_t *skipped;            /* UPDATE: where this is not 0 nothing changes;
+                                          NULL: the caller looked */
     bool tf32;                         /* fp32 products may round their factors to tf32 */
     bool deterministic;                /* the same bits every time, on the same device and libraries */
     struct device *device;             /* NULL in prepare and workspace: planned for without one at hand */

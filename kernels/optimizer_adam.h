@@ -11,7 +11,8 @@ struct adam_factors {
     float eps;
 };
 
-ANYWHERE struct adam_factors adam_factors(const struct optimizer_settings *s, const struct optimizer_numbers *n)
+ANYWHERE struct adam_factors adam_factors(const struct optimizer_settings *s,
+                                          const struct optimizer_numbers *n)
 {
     double beta1 = n->momentum, t = (double)n->t;
     struct adam_factors f = {

@@ -13,7 +13,8 @@ struct adamw_factors {
     float eps;
 };
 
-ANYWHERE struct adamw_factors adamw_factors(const struct optimizer_settings *s, const struct optimizer_numbers *n)
+ANYWHERE struct adamw_factors adamw_factors(const struct optimizer_settings *s,
+                                            const struct optimizer_numbers *n)
 {
     double beta1 = n->momentum, t = (double)n->t;
     struct adamw_factors f = {
@@ -30,7 +31,8 @@ ANYWHERE struct adamw_factors adamw_factors(const struct optimizer_settings *s, 
     return f;
 }
 
-ANYWHERE void adamw_element(const struct adamw_factors *f, float gradient, float *w, float *mean, float *square)
+ANYWHERE void adamw_element(const struct adamw_factors *f, float gradient, float *w, float *mean,
+                            float *square)
 {
     float g = gradient * f->gradient;
     *mean = f->beta1 * *mean + f->rest1 * g;

@@ -11,7 +11,8 @@
 EVERY_MACHINE static void moments_part(const struct optimizer_param *part, const void *factors,
                                        double sums[2])
 {
-    const struct lamb_factors own = *(const struct lamb_factors *)factors, *f = &own;   /* apart from what is written */
+    /* Apart from what is written. */
+    const struct lamb_factors own = *(const struct lamb_factors *)factors, *f = &own;
     float *mean = part->slots[0], *square = part->slots[1];
     const float *gradient = part->gradient, *master = part->master;
     double w_squares = 0, r_squares = 0;

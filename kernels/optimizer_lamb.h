@@ -12,7 +12,8 @@ struct lamb_factors {
     float lr;                  /* times the ratio, where there is one */
 };
 
-ANYWHERE struct lamb_factors lamb_factors(const struct optimizer_settings *s, const struct optimizer_numbers *n)
+ANYWHERE struct lamb_factors lamb_factors(const struct optimizer_settings *s,
+                                          const struct optimizer_numbers *n)
 {
     double beta1 = n->momentum, t = (double)n->t;
     struct lamb_factors f = {
@@ -31,8 +32,8 @@ ANYWHERE struct lamb_factors lamb_factors(const struct optimizer_settings *s, co
 }
 
 /* lr for a parameter of which these are the sums of squares, of weights and of directions. */
-ANYWHERE float lamb_lr(const struct optimizer_settings *s, const struct optimizer_numbers *n, double w_squares,
-                       double r_squares)
+ANYWHERE float lamb_lr(const struct optimizer_settings *s, const struct optimizer_numbers *n,
+                       double w_squares, double r_squares)
 {
     (void)s;
     return (float)(n->lr * (w_squares > 0 && r_squares > 0 ? sqrt(w_squares / r_squares) : 1));

@@ -9,7 +9,8 @@ struct lars_factors {
     float lr;                  /* times the ratio, where there is one */
 };
 
-ANYWHERE struct lars_factors lars_factors(const struct optimizer_settings *s, const struct optimizer_numbers *n)
+ANYWHERE struct lars_factors lars_factors(const struct optimizer_settings *s,
+                                          const struct optimizer_numbers *n)
 {
     (void)s;
     struct lars_factors f = {n->factor, (float)n->decay, (float)n->momentum, (float)n->lr};
@@ -17,8 +18,8 @@ ANYWHERE struct lars_factors lars_factors(const struct optimizer_settings *s, co
 }
 
 /* lr for a parameter of which these are the sums of squares; the gradient's as it is, scaled. */
-ANYWHERE float lars_lr(const struct optimizer_settings *s, const struct optimizer_numbers *n, double w_squares,
-                       double g_squares)
+ANYWHERE float lars_lr(const struct optimizer_settings *s, const struct optimizer_numbers *n,
+                       double w_squares, double g_squares)
 {
     double w = sqrt(w_squares), g = sqrt(g_squares) * n->factor;
     return (float)(n->lr * (g > 0 && w > 0 ? s->trust * w / (g + n->decay * w) : 1));

@@ -34,7 +34,8 @@ struct targets {
     }
 };
 
-template <class T, int threads> static __global__ void forward_images(float *y, float *logsumexp, const T *x, struct targets targets)
+template <class T, int threads>
+static __global__ void forward_images(float *y, float *logsumexp, const T *x, struct targets targets)
 {
     struct target target = targets.of(blockIdx.x);
     int classes = targets.classes;
@@ -59,8 +60,9 @@ template <class T, int threads> static __global__ void forward_images(float *y, 
     if (logsumexp) logsumexp[blockIdx.x] = (float)(max + log_sum);
 }
 
-template <class T, int threads> static __global__ void backward_images(T *d_x, const T *x, const float *logsumexp, struct targets targets,
-                                                                const float *loss_scale, double weight)
+template <class T, int threads>
+static __global__ void backward_images(T *d_x, const T *x, const float *logsumexp, struct targets targets,
+                                       const float *loss_scale, double weight)
 {
     struct target target = targets.of(blockIdx.x);
     int classes = targets.classes;
@@ -99,7 +101,8 @@ static enum status forward(const struct call *call)
     return with_type(call->x[0].dtype, [&](auto type) {
         using T = decltype(type);
         return with_threads(targets.classes, [&](auto threads) {
-            forward_images<T, threads()><<<images, threads(), 0, stream_of(call)>>>(y, logsumexp, (const T *)call->x[0].data, targets);
+            forward_images<T, threads()><<<images, threads(), 0, stream_of(call)>>>(
+                y, logsumexp, (const T *)call->x[0].data, targets);
             return launched(call);
         });
     });
@@ -115,7 +118,8 @@ static enum status backward(const struct call *call)
         using T = decltype(type);
         return with_threads(targets.classes, [&](auto threads) {
             backward_images<T, threads()><<<images, threads(), 0, stream_of(call)>>>(
-                (T *)call->d_x[0].data, (const T *)call->x[0].data, logsumexp, targets, call->loss_scale, call->loss_weight);
+                (T *)call->d_x[0].data, (const T *)call->x[0].data, logsumexp, targets, call->loss_scale,
+                call->loss_weight);
             return launched(call);
         });
     });

@@ -49,7 +49,8 @@ static double row_log_sum(const struct row *r, float max)
 static double row_target(const struct row *r, int64_t c)
 {
     const struct softmax_cross_entropy *s = r->call->settings;
-    return (1 - s->label_smoothing) * target_of(r->call, r->image, c) + s->label_smoothing / (double)r->classes;
+    return (1 - s->label_smoothing) * target_of(r->call, r->image, c) +
+           s->label_smoothing / (double)r->classes;
 }
 
 static void forward_image(const struct call *call, int64_t image)

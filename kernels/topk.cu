@@ -22,7 +22,9 @@ __device__ static bool beats(float value, int c, float own, int label)
     return value > own || (value == own && c < label);
 }
 
-template <class T> static __global__ void rank_images(int32_t *y, const T *x, const int32_t *labels, const float *soft, int classes)
+template <class T>
+static __global__ void rank_images(int32_t *y, const T *x, const int32_t *labels, const float *soft,
+                                   int classes)
 {
     int64_t image = blockIdx.x;
     x += image * classes;

@@ -46,8 +46,8 @@ static enum status apply(const struct update *update)
         return OK;
     }
     int k = update_rate(update->rates, update->state);
-    optimizer_step(update->optimizer, &update->settings, &update->scaling, engine->params, update->param_count,
-                   update->rates->lr[k], update->rates->momentum[k], update->state);
+    optimizer_step(update->optimizer, &update->settings, &update->scaling, engine->params,
+                   update->param_count, update->rates->lr[k], update->rates->momentum[k], update->state);
     return OK;
 }
 

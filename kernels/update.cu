@@ -1,6 +1,6 @@
-/* update.cu: a step's update on CUDA: one pass over the gradients for their norm, of which the last block decides
- * all that depends on it, and one pass (lamb: two) over the parameters. The parameters are cut into chunks, listed in
- * device memory; sums are taken by chunks and blocks and added up in their order. */
+/* update.cu: a step's update on CUDA: one pass over the gradients for their norm, of which the last block
+ * decides all that depends on it, and one pass (lamb: two) over the parameters. The parameters are cut into
+ * chunks, listed in device memory; sums are taken by chunks and blocks and added up in their order. */
 #include "kernels/block.cuh"
 
 extern "C" {
@@ -28,10 +28,12 @@ static constexpr int norm_threads = 1024;      /* of a multiprocessor, in the no
 template <class Factors, int slot_count, auto make, auto element> struct plain_rule {
     typedef Factors factors;
     static constexpr int slots = slot_count;
-    static constexpr bool measures_chunks = false;      /* the norm's pass sums squares of both, chunk by chunk */
+    static constexpr bool measures_chunks = false;      /* the norm's pass sums squares of both,
+                                                         * chunk by chunk */
     static constexpr bool two_passes = false;           /* slots first, then weights */
     static constexpr bool adapts = false;               /* lr is the parameter's own */
-    __device__ static factors factors_of(const struct optimizer_settings *s, const struct optimizer_numbers *n)
+    __device__ static factors factors_of(const struct optimizer_settings *s,
+                                         const struct optimizer_numbers *n)
     {
         return make(s, n);
     }
@@ -64,7 +66,8 @@ struct lamb_rule {
     static constexpr bool measures_chunks = false;
     static constexpr bool two_passes = true;
     static constexpr bool adapts = true;
-    __device__ static factors factors_of(const struct optimizer_settings *s, const struct optimizer_numbers *n)
+    __device__ static factors factors_of(const struct optimizer_settings *s,
+                                         const struct optimizer_numbers *n)
     {
         return lamb_factors(s, n);
     }
@@ -169,7 +172,8 @@ __device__ static void add_up(const double (*sums)[2], int count, double totals[
     totals[1] = block_sum<threads>(b);
 }
 
-template <class Rule> __device__ static void decide(const struct job *job, struct board<Rule> *board, double squares)
+template <class Rule>
+__device__ static void decide(const struct job *job, struct board<Rule> *board, double squares)
 {
     struct optimizer_state *state = job->state;
     board->applies = false;
@@ -188,7 +192,8 @@ template <class Rule> __device__ static void decide(const struct job *job, struc
     board->applies = true;
 }
 
-/* A warp a chunk. The rates lie in the host's memory, far away: one warp that has the least to do fetches them. */
+/* A warp a chunk. The rates lie in the host's memory, far away: one warp that has the least to do
+ * fetches them. */
 template <class Rule> static __global__ void __launch_bounds__(threads) measure(const struct job job)
 {
     struct board<Rule> *board = board_of<Rule>(&job);
@@ -259,8 +264,9 @@ struct ema {
     __device__ float operator()(float average, float w) const { return keep * average + take * w; }
 };
 
-template <class Rule> __device__ static void update_pack(const struct chunk *chunk, const typename Rule::factors *f,
-                                                         struct ema ema, int i)
+template <class Rule>
+__device__ static void update_pack(const struct chunk *chunk, const typename Rule::factors *f,
+                                   struct ema ema, int i)
 {
     pack<float> gradient, w = load(chunk->master, i), slots[Rule::slots], average;
     if (!Rule::two_passes) gradient = load(chunk->gradient, i);
@@ -285,8 +291,9 @@ template <class Rule> __device__ static void update_pack(const struct chunk *chu
     if (chunk->low) store_low(chunk, i, w);
 }
 
-template <class Rule> __device__ static void update_one(const struct chunk *chunk, const typename Rule::factors *f,
-                                                        struct ema ema, int i)
+template <class Rule>
+__device__ static void update_one(const struct chunk *chunk, const typename Rule::factors *f,
+                                  struct ema ema, int i)
 {
     float w = chunk->master[i], slots[Rule::slots];
     for (int s = 0; s < Rule::slots; s++) slots[s] = chunk->slots[s][i];
@@ -393,8 +400,9 @@ static const struct {
     const char *optimizer;
     enum status (*run)(const struct update *update, const struct job *job);
 } rules[] = {
-    {"sgd", run<sgd_rule>},         {"adam", run<adam_rule>}, {"adamw", run<adamw_rule>}, {"adagrad", run<adagrad_rule>},
-    {"rmsprop", run<rmsprop_rule>}, {"lars", run<lars_rule>}, {"lamb", run<lamb_rule>},
+    {"sgd", run<sgd_rule>},         {"adam", run<adam_rule>},       {"adamw", run<adamw_rule>},
+    {"adagrad", run<adagrad_rule>}, {"rmsprop", run<rmsprop_rule>}, {"lars", run<lars_rule>},
+    {"lamb", run<lamb_rule>},
 };
 
 /* ---- Counting, and averages of statistics ---- */
@@ -477,7 +485,8 @@ static struct piece *pieces_make(const struct update *update, int *count)
         for (int64_t at = 0; at < a->count; at += chunk_elements) {
             int64_t left = a->count - at;
             pieces = (struct piece *)memory_resize(pieces, (size_t)*count + 1, sizeof *pieces);
-            pieces[(*count)++] = {(const char *)a->now + (size_t)at * bytes, (char *)a->average + (size_t)at * bytes,
+            pieces[(*count)++] = {(const char *)a->now + (size_t)at * bytes,
+                                  (char *)a->average + (size_t)at * bytes,
                                   (int)(left < chunk_elements ? left : chunk_elements), a->dtype};
         }
     }
@@ -497,7 +506,8 @@ static enum status lists_upload(struct update *update, struct engine *engine, co
     engine->bytes = board_bytes + sums_bytes + chunks_bytes + pieces_bytes + block_bytes;
     engine->memory = device_allocate(update->device, engine->bytes, "tables of the update");
     if (!engine->memory)
-        return fail(NO_DEVICE, "the device has no memory left for an update's table of %zu bytes", engine->bytes);
+        return fail(NO_DEVICE, "the device has no memory left for an update's table of %zu bytes",
+                    engine->bytes);
     char *at = (char *)engine->memory;
     job->board = at;
     job->sums = (double (*)[2])(at + board_bytes);
@@ -513,7 +523,8 @@ static enum status lists_upload(struct update *update, struct engine *engine, co
 /* No more blocks than have a chunk for each warp. */
 static int norm_blocks(const struct device *device, int chunk_count)
 {
-    int most = cuda_facts(device)->multiprocessors * (norm_threads / threads), blocks = div_up(chunk_count, threads / 32);
+    int most = cuda_facts(device)->multiprocessors * (norm_threads / threads),
+        blocks = div_up(chunk_count, threads / 32);
     return blocks < 1 ? 1 : blocks < most ? blocks : most;
 }
 

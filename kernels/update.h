@@ -29,9 +29,9 @@ struct update_average {
     int64_t count;
 };
 
-/* One step's update. Pointers named `device` memory are what kernels can read: on CUDA rates is
- * pinned host memory, the rest lies on the device. The arrays params and averages are host memory, of which open
- * takes what it needs. */
+/* One step's update. Pointers named `device` memory are what kernels can read: on CUDA rates is pinned host
+ * memory, the rest lies on the device. The arrays params and averages are host memory, of which open takes
+ * what it needs. */
 struct update {
     const struct optimizer *optimizer;
     struct optimizer_settings settings;
@@ -40,7 +40,8 @@ struct update {
     int param_count;
     const struct update_average *averages;
     int average_count;
-    int stop_at;                              /* floor_overflows from which on nothing changes any more; 0: never */
+    int stop_at;                              /* floor_overflows from which on nothing changes any more;
+                                               * 0: never */
     struct optimizer_state *state;            /* device */
     float *scale;                             /* device: the loss scale of this step, set by count */
     const struct update_rates *rates;         /* device; may be another one at each apply */

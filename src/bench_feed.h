@@ -12,8 +12,8 @@ struct feed {
     double wait_fraction;      /* of the time of all together, spent waiting for the loader */
 };
 
-/* The next batch, of epoch *epoch + 1 when one is over. Waiting while the device has no step to do is added to
- * *wait_seconds; step may be NULL: there are none. */
+/* The next batch, of epoch *epoch + 1 when one is over. Waiting while the device has no step to do is added
+ * to *wait_seconds; step may be NULL: there are none. */
 enum status feed_next(const struct step *step, struct loader *loader, int64_t *epoch, struct batch **batch,
                       double *wait_seconds);
 

@@ -128,7 +128,8 @@ static enum status measure_feed(struct bench *bench, int warmup)
     feed->compute = status == OK ? images_per_second(bench) : 0;
     bench->loader = loader;
     TRY(status);
-    TRY(feed_measure_copy(&bench->setup, &bench->step.program, loader, &bench->epoch, bench->steps, &feed->copy));
+    TRY(feed_measure_copy(&bench->setup, &bench->step.program, loader, &bench->epoch, bench->steps,
+                          &feed->copy));
     TRY(feed_measure_loader(&bench->setup, loader, &bench->epoch, bench->steps, &feed->loader));
     /* What the loader made ready meanwhile is used up first. */
     TRY(measure(bench, warmup + (int)bench->setup.settings->loader.prefetch));
@@ -156,8 +157,8 @@ static enum status bench_open(struct cmd *cmd, struct bench *bench)
     TRY(setup_store(&bench->setup, true, &bench->store));
     if (real) TRY(finisher_open(&bench->setup, true));
     TRY(step_open(&bench->setup, STEP_TRAINING, &bench->store, &bench->step));
-    struct step_bytes bytes =
-        step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);
+    struct step_bytes bytes = step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec),
+                                         bench->store.layout.bytes);
     TRY(step_check_limit(&bench->setup, &bytes));
     TRY(make_batch(bench));
     return real ? setup_loader(&bench->setup, &bench->setup.train, true, &bench->loader) : OK;
@@ -205,8 +206,8 @@ static void add_feed(const struct feed *feed, struct text *out)
 static void print_json(const struct bench *bench)
 {
     const struct setup *setup = &bench->setup;
-    struct step_bytes bytes =
-        step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec), bench->store.layout.bytes);
+    struct step_bytes bytes = step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec),
+                                         bench->store.layout.bytes);
     double median = percentile(bench, 0.5);
     struct text out = {0}, device = {0};
     setup->device->backend->describe(setup->device->index, &device);
@@ -298,7 +299,8 @@ static enum status time_instructions(struct bench *bench, struct timed *rows)
     }
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = rows[i].at = &program->instructions[i];
-        rows[i].bytes = bytes_of(program, at->reads, at->read_count) + bytes_of(program, at->writes, at->write_count);
+        rows[i].bytes = bytes_of(program, at->reads, at->read_count) +
+                        bytes_of(program, at->writes, at->write_count);
     }
     return OK;
 }

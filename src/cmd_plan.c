@@ -25,7 +25,8 @@ static enum status draw(const struct setup *setup, const struct forecast *foreca
 static enum status check_auto(struct settings *settings)
 {
     const struct setup setup = {.settings = settings};
-    if (settings->train.batch > 0 || settings->memory.limit > 0 || setup_device_kind(&setup) == DEVICE_CPU) return OK;
+    if (settings->train.batch > 0 || settings->memory.limit > 0 || setup_device_kind(&setup) == DEVICE_CPU)
+        return OK;
     return fail(USAGE, "%s: train.batch: to plan for auto, give memory.limit a size",
                 settings_where(settings, "train", "batch"));
 }

@@ -130,15 +130,18 @@ void forecast_print(const struct setup *setup, const struct forecast *forecast)
     print_bytes("  of it workspaces", bytes->workspace, "");
     print_bytes("store", bytes->store, "parameters, averages, optimizer state");
     print_bytes("batch", bytes->batch, "images, labels, results");
-    if (setup_device_cache(setup) > 0) print_bytes("  of it images kept", setup_device_cache(setup), "loader.cache");
+    if (setup_device_cache(setup) > 0)
+        print_bytes("  of it images kept", setup_device_cache(setup), "loader.cache");
     print_total(setup, bytes->total);
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
     printf("  %-28s %12s  activations made again: %d\n", "strategy", strategy_name(setup, &forecast->program),
            recompute_count(&forecast->program));
     if (offload_bytes(&forecast->program) > 0)
-        print_bytes("  moved to the host", offload_bytes(&forecast->program), "after forward, and back for backward");
+        print_bytes("  moved to the host", offload_bytes(&forecast->program),
+                    "after forward, and back for backward");
     int64_t largest = largest_fitting(setup);
-    if (largest >= 0) printf("  %-28s %12" PRId64 "  images that memory.limit allows\n", "largest batch", largest);
+    if (largest >= 0)
+        printf("  %-28s %12" PRId64 "  images that memory.limit allows\n", "largest batch", largest);
     struct memory_map map = memory_map_make(forecast);
     memory_map_print(setup, &map);
     memory_map_free(&map);
@@ -171,7 +174,9 @@ void forecast_print_json(const struct setup *setup, const struct forecast *forec
              bytes->arena, bytes->live_bound, bytes->store, bytes->batch, bytes->workspace, bytes->total);
     text_add(&out, ",\"step_ms\":");
     text_json_number(&out, forecast->step_ms);
-    text_add(&out, ",\"strategy\":\"%s\",\"recomputed\":%d,\"offloaded_bytes\":%" PRId64 ",\"estimated\":true,\"layers\":[",
+    text_add(&out,
+             ",\"strategy\":\"%s\",\"recomputed\":%d,\"offloaded_bytes\":%" PRId64
+             ",\"estimated\":true,\"layers\":[",
              strategy_name(setup, &forecast->program), recompute_count(&forecast->program),
              offload_bytes(&forecast->program));
     struct plan_layer *rows = memory_new((size_t)setup->graph.count, sizeof *rows);

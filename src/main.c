@@ -102,8 +102,8 @@ static bool is(const char *word, const char *letter, const char *name)
     return strcmp(word, letter) == 0 || strcmp(word, name) == 0;
 }
 
-/* Where one of the standard streams is closed, the next file that is opened would be taken for it. What stands
- * in for it refuses to be read or written. */
+/* Where one of the standard streams is closed, the next file that is opened would be taken for it. What
+ * stands in for it refuses to be read or written. */
 static void keep_streams(void)
 {
     for (int stream = 0; stream <= 2; stream++)

@@ -60,7 +60,8 @@ static void consider_strategy(struct asking *asking)
 {
     struct variant variant;
     vary(asking, &variant);
-    if (asking->setup->settings->memory.limit > 0 || variant.settings.memory.strategy == STRATEGY_KEEP) return;
+    if (asking->setup->settings->memory.limit > 0 || variant.settings.memory.strategy == STRATEGY_KEEP)
+        return;
     variant.settings.memory.strategy = STRATEGY_KEEP;
     consider(asking, &variant, "memory.strategy=keep", NULL);
 }

@@ -2,8 +2,9 @@
  *
  *   bench_loader [OPTION=VALUE]... FORMAT [PATH]
  *
- * Options: workers, batch, seconds, dtype (fp32, fp16, bf16), val (1: the evaluation's images and cuts), leaves
- * (1: the last steps are left to a device), and of what is done with images: crop, pad, flip, part (1: RandomResizedCrop), resize, mean (1: normalised). */
+ * Options: workers, batch, seconds, dtype (fp32, fp16, bf16), val (1: the evaluation's images and cuts),
+ * leaves (1: the last steps are left to a device), and of what is done with images: crop, pad, flip, part
+ * (1: RandomResizedCrop), resize, mean (1: normalised). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -60,7 +60,8 @@ static double measure(const struct op_code *code, struct call *call)
 
 static void bench(const struct op *op, const struct op_example *example, enum dtype dtype)
 {
-    static const char *const names[PHASE_COUNT] = {"forward", "backward", "data", "params", "update", "recompute"};
+    static const char *const names[PHASE_COUNT] = {"forward", "backward", "data",
+                                                   "params", "update", "recompute"};
     struct reason reason;
     struct op_case *c = op_case_open(op, example, dtype, true, 1, &reason);
     if (!c) {

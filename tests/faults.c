@@ -9,18 +9,19 @@
  *                           kill: the process is killed before it
  *   FAULT_ROOM=BYTES[@K]    the device has no more memory than this (from the K-th call for it on, when
  *                           another process has taken the rest)
- *   FAULT_COUNTS=FILE       at the end, how many calls of each kind there were: one a line; and how many bytes
- *                           of the device's memory were not given back
+ *   FAULT_COUNTS=FILE       at the end, how many calls of each kind there were: one a line; and how many
+ *                           bytes of the device's memory were not given back
  *   FAULT_FIRED=FILE        when the first call fails, whose it was, and where the process crashes, in whose
  *                           code: "fault" or "crash", "amptrain" or a library, and the place in it
  *   FAULT_TRACE=yes         and the stack, on standard error
  *
  * malloc and its relatives are defined here, so that libraries call these too; pthread_create is wrapped by
- * the linker, and so is device_open, which is given a table of functions that ask here first. All other kinds
- * are system calls: the kernel sends SIGSYS instead of making them (seccomp), where the C library makes them.
- * So what stdio, zlib or malloc itself ask the kernel for fails too. What dynamic linker and sanitizers ask
- * for by themselves does not, nor what libraries do before main. On processors other than x86-64, whose
- * registers are meant, and under ThreadSanitizer, which keeps signals back, the program ends at once, with 77. */
+ * the linker, and so is device_open, which is given a table of functions that ask here first. All other
+ * kinds are system calls: the kernel sends SIGSYS instead of making them (seccomp), where the C library
+ * makes them. So what stdio, zlib or malloc itself ask the kernel for fails too. What dynamic linker and
+ * sanitizers ask for by themselves does not, nor what libraries do before main. On processors other than
+ * x86-64, whose registers are meant, and under ThreadSanitizer, which keeps signals back, the program ends
+ * at once, with 77. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -621,7 +622,8 @@ static void begin(char **words)
     fault.ready = true;
 }
 
-/* After all constructors: the program's own ones, too, can be a library's, as those of a static CUDA runtime. */
+/* After all constructors: the program's own ones, too, can be a library's,
+ * as those of a static CUDA runtime. */
 int __real_main(int count, char **words);
 int __wrap_main(int count, char **words);
 

@@ -85,7 +85,8 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
                                      .logits = options->logits};
     must(lower(graph, &lowering, &net->program) == OK, "lower");
     const struct op_code *(*code_of)(const struct op *) = engines_code(net->device->backend->kind);
-    if (options->merged) must(merge(&net->program, options->reference ? reference_of : code_of) == OK, "merge");
+    if (options->merged)
+        must(merge(&net->program, options->reference ? reference_of : code_of) == OK, "merge");
     if (options->pass) options->pass(&net->program, options->pass_context);
     must(lanes(&net->program, options->lanes ? options->lanes : 1) == OK, "lanes");
     struct exec_options exec = {.device = net->device, .store = net->store, .seed = 3,

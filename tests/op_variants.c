@@ -50,7 +50,8 @@ bool op_variant(const struct op *op, const struct op_example *example, int numbe
     struct op_example made = reshaped(example, number);
     for (const struct op_example *other = op->examples; other->settings; other++) {
         struct op_example earlier = reshaped(other, number);
-        if (examples_equal(other, &made) || (other < example && examples_equal(&earlier, &made))) return false;
+        if (examples_equal(other, &made) || (other < example && examples_equal(&earlier, &made)))
+            return false;
     }
     if (!accepted(op, &made)) return false;
     *variant = made;

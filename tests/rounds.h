@@ -1,4 +1,5 @@
-/* rounds.h: tests that have a short form in `make check` and a long one in `make torture` (tests/torture.mk). */
+/* rounds.h: tests that have a short form in `make check` and a long one in `make torture`
+ * (tests/torture.mk). */
 #ifndef TESTS_ROUNDS_H
 #define TESTS_ROUNDS_H
 
@@ -6,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How often a test is to try something: what AMPTRAIN_ROUNDS says, `full` under `make torture`, or `brief`. */
+/* How often a test is to try something: what AMPTRAIN_ROUNDS says, `full` under `make torture`,
+ * or `brief`. */
 static inline long rounds(long brief, long full)
 {
     const char *wanted = getenv("AMPTRAIN_ROUNDS"), *torture = getenv("AMPTRAIN_TORTURE");

@@ -1,4 +1,5 @@
-/* test_ahead: a host that runs ahead of its device: two steps under way end where one after the other ends. */
+/* test_ahead: a host that runs ahead of its device: two steps under way end where one after the
+ * other ends. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,7 +90,8 @@ static void test_two_under_way(void **state)
     device_close(late.real);
 }
 
-/* A step that is skipped: the one behind it takes the rates of the same update, and changes what it would have. */
+/* A step that is skipped: the one behind it takes the rates of the same update,
+ * and changes what it would have. */
 static void test_skipped_before(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_families: a family of ways is hopeless once members were far from the best three times, unless one came
- * near it. */
+/* test_families: a family of ways is hopeless once members were far from the best three times, unless one
+ * came near it. */
 #include "device/cuda_families.h"
 
 /* Behind our headers: it has a macro called fail. */

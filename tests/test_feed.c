@@ -32,11 +32,11 @@ static void less_than_the_slowest_is_said(void **state)
 {
     (void)state;
     expect((struct feed){.loader = 300, .compute = 100, .together = 75}, "compute",
-           "What limits is computing: the loader alone is 3.0 times as fast, and all together reach 75 % of what "
-           "computing alone does, because they share the processors.");
+           "What limits is computing: the loader alone is 3.0 times as fast, and all together reach 75 % of "
+           "what computing alone does, because they share the processors.");
     expect((struct feed){.loader = 300, .copy = 900, .compute = 100, .together = 75}, "compute",
-           "What limits is computing: the loader alone is 3.0 times as fast, and all together reach 75 % of what "
-           "computing alone does.");
+           "What limits is computing: the loader alone is 3.0 times as fast, and all together reach 75 % of "
+           "what computing alone does.");
 }
 
 int main(void)

@@ -270,7 +270,8 @@ static void jpeg_of_other_kinds_is_refused(void **state)
 {
     (void)state;
     static const uint8_t colour[4] = {200, 60, 20, 0}, frame[] = {0xff, 0xc0};
-    expect_not_decoded(jpeg_of(2, JCS_UNKNOWN, JCS_UNKNOWN, false, colour), "2 components that are no colours");
+    expect_not_decoded(jpeg_of(2, JCS_UNKNOWN, JCS_UNKNOWN, false, colour),
+                       "2 components that are no colours");
     struct bytes deep = jpeg_of(3, JCS_RGB, JCS_YCbCr, false, colour);
     uint8_t *header = memmem(deep.data, deep.count, frame, sizeof frame);
     assert_non_null(header);

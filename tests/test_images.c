@@ -50,7 +50,8 @@ static bool read_picture(const struct dataset *dataset, int64_t index, const str
     for (int y = 0; y < part.h; y++)
         for (int x = 0; x < part.w * dataset->c; x++) {
             uint32_t place = (uint32_t)(((part.y + y) * w + part.x) * dataset->c + x);
-            image->pixels[y * part.w * dataset->c + x] = (uint8_t)((place * 2654435761u + (uint32_t)index) >> 23);
+            image->pixels[y * part.w * dataset->c + x] =
+                (uint8_t)((place * 2654435761u + (uint32_t)index) >> 23);
         }
     *label = (int)(index % 9);
     return true;
@@ -138,9 +139,11 @@ static void bench_finish(struct bench *bench, const struct loader_options *optio
     assert_true(batch->rest->bytes <= bench->sent_bytes);
     assert_true(batch->rest->shared <= FINISH_SHARED_MOST);
     memset(bench->got, 0xee, bench->out_bytes);
-    assert_int_equal(backend->upload(device, device->copy_lane, bench->sent, batch->images, batch->rest->bytes), OK);
+    assert_int_equal(backend->upload(device, device->copy_lane, bench->sent,
+                                     batch->images, batch->rest->bytes), OK);
     assert_int_equal(bench->code->finish(&job), OK);
-    assert_int_equal(backend->download(device, device->copy_lane, bench->got, bench->out, bench->out_bytes), OK);
+    assert_int_equal(backend->download(device, device->copy_lane, bench->got,
+                                       bench->out, bench->out_bytes), OK);
     assert_int_equal(backend->finish(device), OK);
 }
 
@@ -162,8 +165,8 @@ static void count(const struct loader_options *options, const struct batch *batc
     }
 }
 
-static void expect_same(const struct loader_options *options, const struct bench *bench, const struct batch *want,
-                        const struct batch *got)
+static void expect_same(const struct loader_options *options, const struct bench *bench,
+                        const struct batch *want, const struct batch *got)
 {
     assert_int_equal(got->count, want->count);
     assert_int_equal(got->bad, want->bad);
@@ -174,7 +177,8 @@ static void expect_same(const struct loader_options *options, const struct bench
                             (size_t)(options->batch * options->classes) * sizeof *got->targets);
     size_t image = bench->out_bytes / (size_t)options->batch;
     for (int i = 0; i < options->batch; i++)
-        if (memcmp((char *)bench->got + (size_t)i * image, (char *)want->images + (size_t)i * image, image) != 0)
+        if (memcmp((char *)bench->got + (size_t)i * image,
+                   (char *)want->images + (size_t)i * image, image) != 0)
             fail_msg("batch %d, place %d: other bits", (int)want->number, i);
 }
 
@@ -214,7 +218,8 @@ static struct tally compare(struct device *device, struct loader_options options
     options.leaves = true;
     options.workers = 3;
     assert_int_equal(loader_open(&options, &left), OK);
-    for (int64_t epoch = 0; epoch < epochs; epoch++) compare_epoch(&options, &bench, epoch, own, left, &tally);
+    for (int64_t epoch = 0; epoch < epochs; epoch++)
+        compare_epoch(&options, &bench, epoch, own, left, &tally);
     loader_close(own);
     loader_close(left);
     bench_close(&bench);

@@ -186,7 +186,8 @@ static void test_tensors_of_micro_batches(void **state)
 static void test_tensors_low(void **state)
 {
     needs_host_memory(state);
-    inject_everywhere((struct net_options){.batch = 3, .storage = BF16, .merged = true}, true, (int)rounds(23, 1));
+    inject_everywhere((struct net_options){.batch = 3, .storage = BF16, .merged = true}, true,
+                      (int)rounds(23, 1));
 }
 
 /* Not a number in a parameter: in its master, or, where it is too large for a copy, in that. */

@@ -151,7 +151,8 @@ static void test_batchnorm_same_bits_on_any_number_of_threads(void **state)
     int most = omp_get_max_threads();
     struct op_case *c[2];
     for (int i = 0; i < 2; i++) {
-        c[i] = known_open("batchnorm", (struct op_example){"activation=relu", 1, {SHAPE(7, 31, 31, 24)}}, true);
+        c[i] = known_open("batchnorm", (struct op_example){"activation=relu", 1, {SHAPE(7, 31, 31, 24)}},
+                          true);
         omp_set_num_threads(i ? 3 : 1);
         known_run(c[i], op_cpu(c[i]->op), PHASE_FORWARD);
         known_run(c[i], op_cpu(c[i]->op), PHASE_BACKWARD);

@@ -300,8 +300,8 @@ static void many_files_take_little(void **state)
     listing_remember(root, cache, &listing);
     double remembered = process_seconds();
     assert_true(listing_recall(root, cache, &recalled));
-    figure("%ld files: listed in %.2f s, shuffled in %.2f s, recalled in %.2f s; %.1f MiB", count, listed - start,
-           shuffled - listed, process_seconds() - remembered, (double)most / 1024);
+    figure("%ld files: listed in %.2f s, shuffled in %.2f s, recalled in %.2f s; %.1f MiB", count,
+           listed - start, shuffled - listed, process_seconds() - remembered, (double)most / 1024);
     if (count >= 1000000 && !getenv("AMPTRAIN_SANITIZED")) assert_true(most < 64 << 10);
     expect_same(&recalled, &listing);
     listing_free(&recalled);

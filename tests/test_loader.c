@@ -713,8 +713,8 @@ static void stops_at_any_moment(void **state)
         if (i == cycles / 4) settled = process_status("VmRSS:");
     }
     long resident = process_status("VmRSS:");
-    figure("%ld loaders opened, started and closed in %.1f s; %ld KiB resident, %ld after a quarter of them", cycles,
-           process_seconds() - start, resident, settled);
+    figure("%ld loaders opened, started and closed in %.1f s; %ld KiB resident, %ld after a quarter of them",
+           cycles, process_seconds() - start, resident, settled);
     /* The kernel may count a thread for a moment after it was joined. */
     for (int i = 0; i < 1000 && process_status("Threads:") != threads; i++) usleep(10000);
     assert_int_equal(process_status("Threads:"), threads);

@@ -254,7 +254,8 @@ static void random_blocks_in_great_number(void **state)
     struct span *spans = memory_new((size_t)count, sizeof *spans);
     for (uint32_t times = 400; times <= rounds(400, 10000); times *= 25) {
         random_spans(spans, count, times, times, 1 << 20);
-        double bound = (double)pack_bound(spans, count, 256), peak = (double)pack_checked(spans, count, 256, 50);
+        double bound = (double)pack_bound(spans, count, 256),
+               peak = (double)pack_checked(spans, count, 256, 50);
         figure("%d blocks over %u times: %.4f of the bound", count, times, peak / bound);
         assert_true(peak <= 1.01 * bound);
     }

@@ -154,7 +154,8 @@ static void what_scans_left_out_does_not_depend_on_the_part(void **state)
     uint8_t *pixels = picture(97, 61);
     for (int scans = 1; scans < 8; scans++)
         assert_true(check_parts("scans left out",
-                                without_scans(case_jpeg_sampled(97, 61, 2, 2, 0, true, pixels), scans), 3, 50));
+                                without_scans(case_jpeg_sampled(97, 61, 2, 2, 0, true, pixels), scans),
+                                3, 50));
     free(pixels);
 }
 

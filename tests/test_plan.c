@@ -146,8 +146,8 @@ static void test_random_programs(void **state)
         plan_free(&plan);
         program_free(&program);
     }
-    figure("%ld programs on one to three lanes, %ld tensors, %ld of them in place, each run in 3 orders: no read "
-           "found anything else than was written", programs, tensors, in_place);
+    figure("%ld programs on one to three lanes, %ld tensors, %ld of them in place, each run in 3 orders: no "
+           "read found anything else than was written", programs, tensors, in_place);
     figure("arenas: %ld above the live bound, by a factor of %.3f at most", programs - tight, worst);
     assert_true(in_place > programs);
 }

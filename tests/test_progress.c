@@ -1,5 +1,5 @@
-/* The live line of a terminal, which is played here: drawn over itself, cut at the edge, out of the way of the
- * log's lines, gone at the end; and none where the terminal is a dumb one. */
+/* The live line of a terminal, which is played here: drawn over itself, cut at the edge, out of the way of
+ * the log's lines, gone at the end; and none where the terminal is a dumb one. */
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>

@@ -21,11 +21,11 @@ enum choice { CHOOSE_NONE, CHOOSE_CHEAP, CHOOSE_ALL_ONCE, CHOOSE_ALL_EACH, CHOOS
 struct policy {
     enum choice choice;
     uint64_t seed;
-    bool moves;          /* and all that helps is moved, or as much as brings the bytes below a random limit */
-    bool merged;         /* and what backward can make by the way is left to it */
-    int again;           /* answer: instructions that make something again */
-    int by_the_way;      /* and backward ones that do */
-    int moved;           /* and tensors moved */
+    bool moves;        /* and all that helps is moved, or as much as brings the bytes below a random limit */
+    bool merged;       /* and what backward can make by the way is left to it */
+    int again;         /* answer: instructions that make something again */
+    int by_the_way;    /* and backward ones that do */
+    int moved;         /* and tensors moved */
 };
 
 static void move(struct program *program, struct policy *policy, struct random *random)
@@ -378,9 +378,11 @@ static void test_long_chain(void **state)
 {
     (void)state;
     struct text text = {0};
-    text_add(&text, "[input]\nchannels = 3\nsize = 8\n[layers]\nrelu0 = conv input filters=6 kernel=3 pad=1\n");
+    text_add(&text, "[input]\nchannels = 3\nsize = 8\n[layers]\n"
+                    "relu0 = conv input filters=6 kernel=3 pad=1\n");
     for (int i = 1; i <= 500; i++)
-        text_add(&text, "conv%d = conv relu%d filters=6 kernel=3 pad=1\nrelu%d = relu conv%d\n", i, i - 1, i, i);
+        text_add(&text, "conv%d = conv relu%d filters=6 kernel=3 pad=1\nrelu%d = relu conv%d\n",
+                 i, i - 1, i, i);
     text_add(&text, "flat = flatten relu500\nfc = linear flat units=5\n");
     struct graph graph = net_graph(text.data, false);
     struct program program = lower_net(&graph, 64, 1);
@@ -439,8 +441,8 @@ static void test_models(void **state)
     check_model("densenet121", (double[]){0.8, 0.5, 0.35, 0.2}, (double[]){0.9, 2.6, 4.2, 6.4});
 }
 
-/* How long a choice takes is bounded by work that is counted: so much of it where there is a choice, little more
- * than was allowed where there is none, and less where the cheapest is not asked for. */
+/* How long a choice takes is bounded by work that is counted: so much of it where there is a choice, little
+ * more than was allowed where there is none, and less where the cheapest is not asked for. */
 static void test_work(void **state)
 {
     (void)state;
@@ -517,7 +519,8 @@ static void test_by_the_way(void **state)
 }
 
 /* What is made by the way with at most `limit` alive; the most alive is `bytes`. */
-static int made_by_the_way(const struct program *program, const enum remake *remake, int64_t limit, int64_t *bytes)
+static int made_by_the_way(const struct program *program, const enum remake *remake, int64_t limit,
+                           int64_t *bytes)
 {
     struct program copy = program_copy(program);
     int count = 0, peak;
@@ -544,7 +547,8 @@ static void test_by_the_way_within(void **state)
         enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
         struct recompute_forecast forecast;
         int64_t all = bound_of(&program, remake), bytes, most_bytes;
-        const struct recompute_goal goal = {.limit = (int64_t)(shares[m] * (double)all), .work = RECOMPUTE_WORK};
+        const struct recompute_goal goal = {.limit = (int64_t)(shares[m] * (double)all),
+                                            .work = RECOMPUTE_WORK};
         recompute_choose(&program, &goal, remake, &forecast);
         int64_t least_bytes = bound_of(&program, remake);
         int most = made_by_the_way(&program, remake, INT64_MAX, &most_bytes);
@@ -605,7 +609,8 @@ static void test_moves_of_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),       cmocka_unit_test(test_bits_bf16), cmocka_unit_test(test_bits_slices),
+        cmocka_unit_test(test_bits),       cmocka_unit_test(test_bits_bf16),
+        cmocka_unit_test(test_bits_slices),
         cmocka_unit_test(test_bits_lanes), cmocka_unit_test(test_bits_reference),
         cmocka_unit_test(test_forecast),   cmocka_unit_test(test_trials),    cmocka_unit_test(test_cheapest),
         cmocka_unit_test(test_models),     cmocka_unit_test(test_work),

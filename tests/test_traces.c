@@ -86,7 +86,9 @@ static void weights_write(json_t *params, const char *path)
         json_t *shape = json_array_get(param, 1);
         uint64_t count = 1;
         json_array_foreach(shape, j, extent) count *= (uint64_t)json_integer_value(extent);
-        double fan_in = json_array_size(shape) > 0 ? (double)count / (double)json_integer_value(json_array_get(shape, 0)) : 1;
+        double fan_in =
+            json_array_size(shape) > 0 ? (double)count / (double)json_integer_value(json_array_get(shape, 0))
+                                       : 1;
         for (uint64_t k = 0; k < count; k++) {
             float value = weight_value(name, (int)json_array_size(shape), fan_in, k);
             fwrite(&value, 4, 1, file);
@@ -235,7 +237,8 @@ static void test_trace(void **state)
     assert_non_null(mkdtemp(folder));
     char *weights = text_format("%s/weights.safetensors", folder);
     char *config = text_format("%s/trace.ini", folder);
-    char *train = text_format("%s train -q -c %s >%s/out 2>&1 || { cat %s/out; exit 1; }", program, config, folder, folder);
+    char *train = text_format("%s train -q -c %s >%s/out 2>&1 || { cat %s/out; exit 1; }", program, config,
+                              folder, folder);
     char *eval = text_format("%s eval -q -c %s --split train --weights %s/run/checkpoint-last.safetensors"
                              " --logits %s/logits.npy >%s/out 2>&1 || { cat %s/out; exit 1; }",
                              program, config, folder, folder, folder, folder);
@@ -269,7 +272,8 @@ int main(void)
     for (struct dirent *entry; (entry = readdir(listing)) && count < CASES_MAX;)
         if (ends_in(entry->d_name, ".json"))
             tests[count++] = (struct CMUnitTest){.name = text_copy(entry->d_name), .test_func = test_trace,
-                                                 .initial_state = text_format("%s/%s", folder, entry->d_name)};
+                                                 .initial_state = text_format("%s/%s", folder,
+                                                                              entry->d_name)};
     closedir(listing);
     int failed = _cmocka_run_group_tests("traces", tests, count, NULL, NULL);
     for (size_t i = 0; i < count; i++) {

@@ -1,5 +1,5 @@
-/* test_tuning: choices in the file of remembered engines: found again, whole beside others' writing, and without
- * harm from a file that is damaged or not there. */
+/* test_tuning: choices in the file of remembered engines: found again, whole beside others' writing, and
+ * without harm from a file that is damaged or not there. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

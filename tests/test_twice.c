@@ -1,5 +1,5 @@
-/* A step that is run twice comes to the same as one that is run once, with every optimizer and precision; and a
- * single bit that differs in one of the runs, in any tensor that is written, is found and named. */
+/* A step that is run twice comes to the same as one that is run once, with every optimizer and precision; and
+ * a single bit that differs in one of the runs, in any tensor that is written, is found and named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Files that a device decodes instead of the loader's workers: here the host stands in for it, with the same
- * decoder, so that every batch must be what workers alone make of it, whatever is drawn, does not fit, fails or
- * is resumed. */
+ * decoder, so that every batch must be what workers alone make of it, whatever is drawn, does not fit, fails
+ * or is resumed. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -178,8 +178,8 @@ static void network_close(struct network *n)
     free(n);
 }
 
-/* Gradients of one step, the same on every device: normal numbers times `size`, and one that is `odd` where that
- * is not 0. */
+/* Gradients of one step, the same on every device: normal numbers times `size`, and one that is `odd` where
+ * that is not 0. */
 static void draw_gradients(struct network *n, uint64_t step, double size, float odd)
 {
     struct random random = random_open(2, PURPOSE_TEST, step, 0);
@@ -201,7 +201,8 @@ static void queue(struct network *n)
 
 static void set_rates(struct network *n, double lr, double momentum)
 {
-    *n->rates = (struct update_rates){.updates = host_state(n)->updates, .lr = {lr, lr}, .momentum = {momentum, momentum}};
+    *n->rates = (struct update_rates){.updates = host_state(n)->updates, .lr = {lr, lr},
+                                      .momentum = {momentum, momentum}};
 }
 
 static void run_step(struct network *n, uint64_t step, double size, float odd)
@@ -230,8 +231,10 @@ static void expect_statistics(const struct network *n)
     for (int i = 0; i < n->update.average_count; i++) {
         const struct update_average *a = &n->averages[i];
         for (int64_t k = 0; k < a->count; k++) {
-            double now = dtype_get(a->dtype, at_host(n, a->now), k), old = dtype_get(a->dtype, at_host(n, a->average), k);
-            dtype_set(a->dtype, at_host(n, a->average), k, a->dtype == I64 ? now : ema * old + (1 - ema) * now);
+            double now = dtype_get(a->dtype, at_host(n, a->now), k),
+                   old = dtype_get(a->dtype, at_host(n, a->average), k);
+            dtype_set(a->dtype, at_host(n, a->average), k,
+                      a->dtype == I64 ? now : ema * old + (1 - ema) * now);
         }
     }
 }
@@ -276,8 +279,8 @@ static void expect_step(struct network *n)
     double clip = settings->clip_norm > 0 ? fmin(1, settings->clip_norm / (norm + 1e-6)) : 1;
     for (int i = 0; i < PARAMS; i++) {
         struct optimizer_param p = host_param(n, i);
-        n->update.optimizer->reference(settings, &p, n->rates->lr[0], n->rates->momentum[0], (float)(clip / scale),
-                                       s->updates);
+        n->update.optimizer->reference(settings, &p, n->rates->lr[0], n->rates->momentum[0],
+                                       (float)(clip / scale), s->updates);
         expect_average(n, &p);
         if (p.low) dtype_convert(p.low_dtype, p.low, F32, p.master, (size_t)p.count);
     }
@@ -297,7 +300,8 @@ static void check_values(const char *what, const float *found, const float *expe
 static void check_low(const struct optimizer_param *p)
 {
     for (int64_t i = 0; p->low && i < p->count; i++) {
-        uint16_t expected = p->low_dtype == F16 ? f16_from_float(p->master[i]) : bf16_from_float(p->master[i]);
+        uint16_t expected =
+            p->low_dtype == F16 ? f16_from_float(p->master[i]) : bf16_from_float(p->master[i]);
         assert_int_equal(((const uint16_t *)p->low)[i], expected);
     }
 }
@@ -320,7 +324,8 @@ static void check_state(const struct optimizer_state *a, const struct optimizer_
 static void check_network(const struct network *found, const struct network *expected)
 {
     check_state(host_state(found), host_state(expected));
-    assert_true(*(float *)at_host(found, found->update.scale) == *(float *)at_host(expected, expected->update.scale));
+    assert_true(*(float *)at_host(found, found->update.scale) ==
+                *(float *)at_host(expected, expected->update.scale));
     for (int i = 0; i < PARAMS; i++) {
         struct optimizer_param a = host_param(found, i), b = host_param(expected, i);
         check_values("master", a.master, b.master, a.count);

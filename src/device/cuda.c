@@ -56,7 +56,8 @@ const struct cuda_facts *cuda_facts(const struct device *device)
     return &((const struct cuda_device *)device)->facts;
 }
 
-static enum status cuda_fail(const struct device *device, const char *trying, const char *what, const char *name)
+static enum status cuda_fail(const struct device *device, const char *trying, const char *what,
+                             const char *name)
 {
     const char *gpu = cuda_facts(device)->name;
     return fail(NO_DEVICE, "cuda:%d%s%s%s: %s failed: %s%s%s%s", device->index, *gpu ? " (" : "", gpu,
@@ -215,7 +216,8 @@ static void cuda_libraries(struct text *out)
     cudaRuntimeGetVersion(&runtime);
     cuda_version_text(runtime, runtime_text);
     size_t cudnn = cudnnGetVersion();
-    text_add(out, "CUDA runtime %s, cuDNN %zu.%zu.%zu", runtime_text, cudnn / 10000, cudnn / 100 % 100, cudnn % 100);
+    text_add(out, "CUDA runtime %s, cuDNN %zu.%zu.%zu", runtime_text, cudnn / 10000, cudnn / 100 % 100,
+             cudnn % 100);
 #ifdef HAVE_NVJPEG
     cuda_jpeg_library(out);
 #endif
@@ -343,7 +345,8 @@ static enum status cuda_download(struct device *device, int lane, void *to, cons
 
 static enum status cuda_fill_zero(struct device *device, int lane, void *memory, size_t bytes)
 {
-    return cuda_status(device, cudaMemsetAsync(memory, 0, bytes, cuda_of(device)->streams[lane]), "clearing memory");
+    return cuda_status(device, cudaMemsetAsync(memory, 0, bytes, cuda_of(device)->streams[lane]),
+                       "clearing memory");
 }
 
 /* Without an event it is waited for: then nothing is under way either. */
@@ -427,7 +430,8 @@ static bool cuda_passed(struct device *device, int mark)
 
 static enum status cuda_record(struct device *device)
 {
-    return cuda_status(device, cudaStreamBeginCapture(cuda_of(device)->streams[0], cudaStreamCaptureModeThreadLocal),
+    cudaStream_t stream = cuda_of(device)->streams[0];
+    return cuda_status(device, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
                        "recording a step");
 }
 

@@ -30,13 +30,13 @@ enum status cuda_cublaslt(struct device *device, cublasLtHandle_t *handle);   /*
 enum status cuda_cudnn_borrow(struct device *device, cudnnHandle_t *handle);
 void cuda_cudnn_return(struct device *device, cudnnHandle_t handle);
 
-/* What timing chose for `key`, in this process or the one that this run goes on from; NULL: nothing. The caller
- * frees it. Any thread; keys and choices as in cuda_tuning.h. */
+/* What timing chose for `key`, in this process or the one that this run goes on from; NULL: nothing. The
+ * caller frees it. Any thread; keys and choices as in cuda_tuning.h. */
 char *cuda_choice(struct device *device, const char *key);
 void cuda_choose(struct device *device, const char *key, const char *choice);
 
-/* Timing wants the device for itself: one thread is between these two at a time, and what timing has taught so
- * far is its own meanwhile. */
+/* Timing wants the device for itself: one thread is between these two at a time, and what timing has taught
+ * so far is its own meanwhile. */
 struct families *cuda_timing_begin(struct device *device);
 void cuda_timing_end(struct device *device);
 

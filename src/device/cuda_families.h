@@ -1,7 +1,8 @@
 /* cuda_families.h: ways to do work that differ in how they cut it up alone, as families known by name.
  *
- * Of some families every member takes a hundred times as long as the best on every problem: once that has been
- * seen a few times, and never the contrary, they are hopeless, and not timed again while the device is open. */
+ * Of some families every member takes a hundred times as long as the best on every problem: once that has
+ * been seen a few times, and never the contrary, they are hopeless, and not timed again while the device is
+ * open. */
 #ifndef DEVICE_CUDA_FAMILIES_H
 #define DEVICE_CUDA_FAMILIES_H
 

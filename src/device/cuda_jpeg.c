@@ -159,8 +159,8 @@ static bool seat_open(struct cuda_decoder *decoder, struct seat *seat, struct re
     return lane_open(seat, reason) &&
            jpeg_good(nvjpegJpegStateCreate(library, &seat->state), "making a decoder", reason) &&
            jpeg_good(seat_initialise(decoder, seat, bounds->images), "readying a decoder", reason) &&
-           jpeg_good(nvjpegDecodeBatchedPreAllocate(library, seat->state, bounds->images, bounds->w, bounds->h,
-                                                    NVJPEG_CSS_444, NVJPEG_OUTPUT_RGBI),
+           jpeg_good(nvjpegDecodeBatchedPreAllocate(library, seat->state, bounds->images, bounds->w,
+                                                    bounds->h, NVJPEG_CSS_444, NVJPEG_OUTPUT_RGBI),
                      "taking memory for a decoder", reason);
 }
 

@@ -39,7 +39,8 @@ static enum status open_auto(int threads, struct device **device)
         struct reason reason = {""};
         int count = (*backend)->count(&reason);
         if (count > 0 && (*backend)->open(0, threads, device) == OK) return OK;
-        log_info("device=auto: not %s (%s)", (*backend)->name, reason.text[0] ? reason.text : "it did not open");
+        log_info("device=auto: not %s (%s)", (*backend)->name,
+                 reason.text[0] ? reason.text : "it did not open");
     }
     return fail(NO_DEVICE, "no device can be used");
 }

@@ -40,9 +40,9 @@ struct device_backend {
     enum status (*upload)(struct device *device, int lane, void *to, const void *from, size_t bytes);
     enum status (*download)(struct device *device, int lane, void *to, const void *from, size_t bytes);
     enum status (*fill_zero)(struct device *device, int lane, void *memory, size_t bytes);
-    /* A mark is a point in a lane's queue, named by a small number; making it again moves it.
-     * Later work on `lane` starts when the mark is passed; reach makes the host wait for it; passed says whether
-     * it would not wait (NULL: it never does). */
+    /* A mark is a point in a lane's queue, named by a small number; making it again moves it. Later work on
+     * `lane` starts when the mark is passed; reach makes the host wait for it; passed says whether it would
+     * not wait (NULL: it never does). */
     enum status (*mark)(struct device *device, int lane, int mark);
     enum status (*await)(struct device *device, int mark, int lane);
     enum status (*reach)(struct device *device, int mark);
@@ -57,8 +57,8 @@ struct device_backend {
     enum status (*replay)(struct device *device, struct recording *recording);
     void (*forget)(struct recording *recording);
 
-    /* What timing has chosen on this device so far, as lines; and such lines, which then win over timing: so that
-     * a run goes on with the code that it began with. NULL where nothing is chosen so. */
+    /* What timing has chosen on this device so far, as lines; and such lines, which then win over timing: so
+     * that a run goes on with the code that it began with. NULL where nothing is chosen so. */
     void (*choices)(struct device *device, struct text *out);
     void (*choose)(struct device *device, const char *lines);
 

@@ -48,8 +48,8 @@ static void describe_shortage(const struct exec *exec, int64_t bytes, const char
     exec->device->backend->memory_info(exec->device, &left, &total);
     device_holdings(exec->device, &holdings);
     text_add(words, "a batch of %d needs %s of %s, but the device has only %s free; a smaller batch needs "
-             "less%s%s", exec->program->batch, text_bytes((uint64_t)bytes, needs), what, text_bytes(left, has),
-             holdings.data ? "; it holds\n" : "", holdings.data ? holdings.data : "");
+             "less%s%s", exec->program->batch, text_bytes((uint64_t)bytes, needs), what,
+             text_bytes(left, has), holdings.data ? "; it holds\n" : "", holdings.data ? holdings.data : "");
     text_free(&holdings);
 }
 
@@ -291,7 +291,8 @@ enum status exec_fetch(const struct exec *exec, int id, int64_t first, int64_t c
     if (status == OK && dtype_is_float(value->dtype))
         dtype_convert(F32, host, value->dtype, stored, (size_t)count);
     else
-        for (int64_t i = 0; status == OK && i < count; i++) host[i] = (float)dtype_get(value->dtype, stored, i);
+        for (int64_t i = 0; status == OK && i < count; i++)
+            host[i] = (float)dtype_get(value->dtype, stored, i);
     free(stored);
     return status;
 }

@@ -45,22 +45,22 @@ const struct plan *exec_plan(const struct exec *exec);
 void *exec_arena(const struct exec *exec);
 int64_t exec_arena_bytes(const struct exec *exec);     /* of its own; 0 when it shares another's */
 
-/* A run over a batch in host memory laid out as the program says (images [batch,h,w,c] in
- * program->storage; labels as its value says: int32, or fp32 targets), in two parts. Training: counts a step, runs forward
- * to update; a step that is skipped changes the scaler's state and the counters only.
+/* A run over a batch in host memory laid out as the program says (images [batch,h,w,c] in program->storage;
+ * labels as its value says: int32, or fp32 targets), in two parts. Training: counts a step, runs forward to
+ * update; a step that is skipped changes the scaler's state and the counters only.
  *
- * start queues it; the batch stays where it is until the run is collected, or start has failed. Up to exec_depth() runs
- * may be started and not collected: 1 on the CPU, which has done the work by then and read the batch in place; 2 on a
- * GPU, which begins one as it ends the other. collect waits for the oldest, which is then
- * the last run. What goes wrong on the device may only be seen there.
+ * start queues it; the batch stays where it is until the run is collected, or start has failed. Up to
+ * exec_depth() runs may be started and not collected: 1 on the CPU, which has done the work by then and read
+ * the batch in place; 2 on a GPU, which begins one as it ends the other. collect waits for the oldest, which
+ * is then the last run. What goes wrong on the device may only be seen there.
  *
  * Averages (EMA) of running statistics follow as those of parameters do; counters are copied. */
 struct exec_batch {
     const void *images;
     const void *labels;
     bool unchanged;          /* what lies there was given before: it need not be copied to the device again */
-    /* A device with memory of its own: queues on `lane` what makes the images there, `to`, out of `images`, which
-     * may then be anything. NULL: they are copied as they lie. */
+    /* A device with memory of its own: queues on `lane` what makes the images there, `to`, out of `images`,
+     * which may then be anything. NULL: they are copied as they lie. */
     enum status (*make)(void *maker, const void *images, int lane, void *to);
     void *maker;
 };

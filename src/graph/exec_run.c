@@ -103,7 +103,8 @@ static enum status queue_results(struct exec *exec, const struct slot *slot)
 {
     const struct device_backend *backend = exec->device->backend;
     if (slot->results != exec->results)
-        TRY(backend->download(exec->device, 0, slot->results, exec->results, (size_t)exec->program->results_bytes));
+        TRY(backend->download(exec->device, 0, slot->results, exec->results,
+                              (size_t)exec->program->results_bytes));
     if (!exec->program->training) return OK;
     struct exchange *exchange = slot->exchange;
     TRY(backend->download(exec->device, 0, &exchange->state, exec->update.state, sizeof exchange->state));
@@ -148,12 +149,17 @@ static enum status upload(struct exec *exec, struct slot *slot, const struct exe
 {
     const struct device_backend *backend = exec->device->backend;
     int lane = exec->device->copy_lane;
-    bool there = batch->unchanged && slot->batch.images == batch->images && slot->batch.labels == batch->labels;
+    bool there = batch->unchanged && slot->batch.images == batch->images &&
+                 slot->batch.labels == batch->labels;
     slot->batch = *batch;
     if (!slot->images || there) return OK;
-    if (batch->make) TRY(batch->make(batch->maker, batch->images, lane, slot->images));
-    else TRY(backend->upload(exec->device, lane, slot->images, batch->images, (size_t)exec->program->images_bytes));
-    TRY(backend->upload(exec->device, lane, slot->labels, batch->labels, (size_t)exec->program->targets_bytes));
+    if (batch->make)
+        TRY(batch->make(batch->maker, batch->images, lane, slot->images));
+    else
+        TRY(backend->upload(exec->device, lane, slot->images, batch->images,
+                            (size_t)exec->program->images_bytes));
+    TRY(backend->upload(exec->device, lane, slot->labels, batch->labels,
+                        (size_t)exec->program->targets_bytes));
     TRY(backend->mark(exec->device, lane, mark));
     return backend->await(exec->device, mark, 0);
 }

@@ -61,8 +61,8 @@ static void merge_statistics(struct merging *m, int i)
     struct instruction *giver = &program->instructions[m->writer[x]];
     if (giver->phase != PHASE_FORWARD || giver->y != x || giver->sums >= 0) return;
     if (!code_at(m, giver)->gives_sums) return;
-    struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = taker->node, .index = -1,
-                          .shape = {.rank = 2, .dim = {2, program->values[x].shape.c, 1, 1}}};
+    struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = taker->node,
+                          .index = -1, .shape = {.rank = 2, .dim = {2, program->values[x].shape.c, 1, 1}}};
     giver->sums = taker->sums = build_value(program, value, text_format("%s sums", program->values[x].name));
     giver->sums_given = true;
     instruction_link(program, giver);

@@ -38,8 +38,8 @@ static struct span *spans_make(const struct program *program, const struct lifet
 
 /* Puts the blocks where the program says that they fit; false when it does not know, or they have changed
  * since. */
-static bool place_as_known(const struct program *program, const struct lifetime *lifetimes, const int *span_of,
-                           struct span *spans, int span_count, int64_t *arena)
+static bool place_as_known(const struct program *program, const struct lifetime *lifetimes,
+                           const int *span_of, struct span *spans, int span_count, int64_t *arena)
 {
     struct reason reason;
     if (!program->places || program->place_count != program->value_count) return false;
@@ -98,11 +98,12 @@ struct aim {
     double seconds;
 };
 
-/* A plan that cannot fit is to tell about what it takes. One that fits with some to spare is packed as any other
- * is, and one that just might is packed for that alone. */
+/* A plan that cannot fit is to tell about what it takes. One that fits with some to spare is packed as any
+ * other is, and one that just might is packed for that alone. */
 static int64_t pack_for(struct span *spans, int count, int64_t bound, struct aim aim)
 {
-    bool fits = aim.room <= 0 || bound <= aim.room, spare = (1 + ROOM_SPARE) * (double)bound <= (double)aim.room;
+    bool fits = aim.room <= 0 || bound <= aim.room,
+         spare = (1 + ROOM_SPARE) * (double)bound <= (double)aim.room;
     double seconds = fits ? aim.seconds : aim.seconds / HOPELESS_PART;
     return pack_spans(spans, count, PLAN_ALIGNMENT, fits && !spare ? aim.room : 0, seconds);
 }

@@ -78,8 +78,8 @@ struct program {
     int loss, rank, logits;            /* HOME_RESULT values over the whole batch; logits -1 in training */
     int64_t images_bytes, targets_bytes, results_bytes, host_bytes;
     int *gradients;                    /* by parameter: the value that update reads; -1: not trained here */
-    int64_t *places;                   /* by value, for plan_make: offsets that were found when the program was
-                                          made to fit; NULL: none */
+    int64_t *places;                   /* by value, for plan_make: offsets that were found when the program
+                                          was made to fit; NULL: none */
     int place_count;
     struct internal *internals;        /* settings of ops that lowering made, owned */
     int internal_count;

@@ -83,7 +83,8 @@ static void keepers_note(struct lives *lives)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         if (!walk_has(lives->walk, i) || !remake_keeps_saved(at->op)) continue;
-        for (int k = 0; k < at->saved_count; k++) *array_push(listed, count) = (struct listed){at->saved[k], i};
+        for (int k = 0; k < at->saved_count; k++)
+            *array_push(listed, count) = (struct listed){at->saved[k], i};
     }
     lives->keepers = lists_make(listed, count, program->value_count);
     free(listed);

@@ -25,10 +25,10 @@ struct lives {
     int set_count;
     int *set_of;                     /* by value; -1: not in the arena */
     struct lists values;             /* by set */
-    struct lists keepers;            /* by value: producers that make their output again from it, as it was saved */
+    struct lists keepers;            /* by value: producers that make their output again from it, as saved */
     struct lives_in_place *pairs;
     struct lists pairs_of;           /* by set: from `pairs` */
-    int64_t *first, *last;           /* by value: by instructions that read it itself, whatever is made again */
+    int64_t *first, *last;           /* by value: by those that read it itself, whatever is made again */
 
     /* Lives that no choice changes, in bytes: what begins and what ends with an instruction. */
     int64_t *begins, *ends;

@@ -18,7 +18,7 @@ struct merging {
     const struct program *program;
     int *after;              /* by instruction: the one that it now comes after; -1: it stays */
     int *makes;              /* by instruction: the one that it makes superfluous; -1: none */
-    int *until;              /* by instruction: the last one whose surroundings change, if it is left out; -1 */
+    int *until;              /* by instruction: the last whose surroundings change, if it is left out; -1 */
     bool *followed;          /* by instruction: some come after it */
     bool *apart;             /* by instruction: it is not to be left out */
     bool *late;              /* by value: written by what moves */

@@ -7,8 +7,8 @@
 #include "base/memory.h"
 #include "graph/plan.h"
 
-/* What takes as long as a step of the work that is counted: so many places looked at, or laid out; and how many
- * steps playing takes besides. */
+/* What takes as long as a step of the work that is counted: so many places looked at, or laid out; and how
+ * many steps playing takes besides. */
 #define PLACES_A_STEP 16
 #define LAY_PLACES_A_STEP 2
 #define PLAY_STEPS 16
@@ -255,7 +255,8 @@ static double seconds_of(const struct trial *trial)
     for (int c = 0; c < walk->change_count; c++) {
         const struct rewalked *change = &walk->changes[c];
         const struct numbers *was = &walk->agains[change->at];
-        for (int k = 0; k < change->count; k++) seconds += trial->cost[walk->agains_now.at[change->first + k]];
+        for (int k = 0; k < change->count; k++)
+            seconds += trial->cost[walk->agains_now.at[change->first + k]];
         for (int k = 0; k < was->count; k++) seconds -= trial->cost[was->at[k]];
     }
     return seconds;

@@ -1,8 +1,8 @@
 /* recompute_trial.h: what a choice of activations to make again takes, played through without making it.
  *
  * Chains, lifetimes stretched by remaking, in-place pairs and micro-batches all count as they will in the
- * program, on one lane. One choice is settled; what another takes is worked out from what differs, so those that
- * differ little are played fast. For this folder only. */
+ * program, on one lane. One choice is settled; what another takes is worked out from what differs, so those
+ * that differ little are played fast. For this folder only. */
 #ifndef GRAPH_RECOMPUTE_TRIAL_H
 #define GRAPH_RECOMPUTE_TRIAL_H
 
@@ -33,7 +33,7 @@ struct trial {
     /* Bytes that are alive and were not, less those that were and are not. */
     int64_t *more;               /* by place: from there on, besides that from the place before on */
     int64_t *inside;             /* the same by what is made again where that has changed: walk.agains_now */
-    int64_t *gone;               /* by change: what no longer begins or ends in it before the instruction itself */
+    int64_t *gone;               /* by change: what no longer begins or ends in it before that itself */
     int first, end;              /* places between which there are such */
     int inside_room, gone_room;
 };

@@ -233,7 +233,8 @@ static void follow_all(struct walk *walk, const int64_t *producers, int count, i
     }
 }
 
-/* Sees to it that `value` is there before instruction `i`: it is kept, or made again, after what that needs. */
+/* Sees to it that `value` is there before instruction `i`: it is kept, or made again, after what that
+ * needs. */
 static void want(struct walk *walk, int value, int i)
 {
     int producer = walk->remade.producer[value];
@@ -283,12 +284,14 @@ static void rewalk(struct walk *walk, int i)
     int first = walk->agains_now.count;
     forget_made(walk, was, i);
     walk->turn++;
-    for (int w = remade->wanted_first[i]; w < remade->wanted_first[i + 1]; w++) want(walk, remade->wanted[w], i);
+    for (int w = remade->wanted_first[i]; w < remade->wanted_first[i + 1]; w++)
+        want(walk, remade->wanted[w], i);
     const int64_t *is = walk->agains_now.at + first;
     int count = walk->agains_now.count - first;
     walk->work += 1 + was->count + count;
     keep_made(walk, is, count, i);
-    for (int w = remade->wanted_first[i]; w < remade->wanted_first[i + 1]; w++) follow(walk, remade->wanted[w], i);
+    for (int w = remade->wanted_first[i]; w < remade->wanted_first[i + 1]; w++)
+        follow(walk, remade->wanted[w], i);
     follow_all(walk, is, count, i);
     if (count == was->count && (count == 0 || memcmp(is, was->at, (size_t)count * sizeof *is) == 0)) {
         walk->agains_now.count = first;

@@ -1,8 +1,8 @@
 /* recompute_walk.h: which activations are made again where, worked out for one choice after another.
  *
  * Choices that are compared differ in one activation or two, and what is made again then differs before few
- * instructions. So one choice is settled, and of another only those instructions are walked over. For this folder
- * only. */
+ * instructions. So one choice is settled, and of another only those instructions are walked over. For this
+ * folder only. */
 #ifndef GRAPH_RECOMPUTE_WALK_H
 #define GRAPH_RECOMPUTE_WALK_H
 
@@ -32,7 +32,8 @@ struct listed {
 struct lists lists_make(const struct listed *listed, int count, int list_count);
 void lists_free(struct lists *lists);
 
-/* What is made again before an instruction, where that is not what it was: agains.at[first] and those behind. */
+/* What is made again before an instruction, where that is not what it was: agains.at[first] and those
+ * behind. */
 struct rewalked {
     int at, first, count;
 };
@@ -56,7 +57,7 @@ struct walk {
     struct rewalked *changes;        /* in order */
     int change_count, change_room;
     struct numbers agains_now;       /* of the changes, one behind another */
-    struct numbers touched;          /* producers that are called again at other moments, or chosen otherwise */
+    struct numbers touched;          /* producers that are called at other moments, or chosen otherwise */
     struct numbers *made_now;        /* by producer, if it is touched */
     int *kept_now;                   /* by value, if `kept_round` is this round */
     int *kept_round, *touched_round, *change_round;

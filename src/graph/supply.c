@@ -49,7 +49,8 @@ void supply_close(struct device *device, struct cache *cache)
 /* Pinned memory cannot be swapped out: others need some, too. */
 #define PINNED_SHARE 2
 
-/* Bytes that may be pinned now; 0: any, as on a device whose memory is the host's, where nothing is pinned. */
+/* Bytes that may be pinned now; 0: any, as on a device whose memory is the host's,
+ * where nothing is pinned. */
 static size_t pinned_most(const struct device *device)
 {
     size_t available = 0, total;

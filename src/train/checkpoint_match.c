@@ -21,8 +21,8 @@ enum status checkpoint_match_settings(const struct safetensors *file, const stru
     bool differ = settings_differ(&then, now, &difference);
     settings_free(&then);
     if (!differ) return OK;
-    return fail(USAGE, "%s: the run was configured differently: %s; amptrain.ini(5) says which keys may change "
-                "when a run is resumed", file->path, difference.text);
+    return fail(USAGE, "%s: the run was configured differently: %s; amptrain.ini(5) says which keys may "
+                "change when a run is resumed", file->path, difference.text);
 }
 
 void checkpoint_recall_batch(const struct safetensors *file, struct settings *now)

@@ -53,7 +53,8 @@ static enum status set_aside(const char *path, const char *folder)
     return status;
 }
 
-/* The previous one; or the best one, which is all there is where a run ended in the midst of its first save. */
+/* The previous one; or the best one, which is all there is where a run ended in the midst of its
+ * first save. */
 static enum status open_other(const char *folder, const char *last, const char *previous,
                               const struct reason *why, struct safetensors *file)
 {
@@ -69,7 +70,8 @@ static enum status open_other(const char *folder, const char *last, const char *
     if (found)
         log_warning("resuming from %s instead", found);
     else
-        status = fail(BAD_CHECKPOINT, "%s %s; there is no good checkpoint to resume from", previous, reason.text);
+        status = fail(BAD_CHECKPOINT, "%s %s; there is no good checkpoint to resume from", previous,
+                      reason.text);
     if (found) status = set_aside(last, folder);
     if (found && status != OK) safetensors_close(file);
     free(best);

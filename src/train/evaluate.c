@@ -112,7 +112,8 @@ static enum status count_all(struct counting *counting, struct loader *loader)
     bool more = true;
     TRY(loader_start(loader, 0, 0));
     while (more || counting->flying > 0) {
-        while (more && counting->flying < exec_depth(counting->step->exec)) TRY(launch(counting, loader, &more));
+        while (more && counting->flying < exec_depth(counting->step->exec))
+            TRY(launch(counting, loader, &more));
         if (counting->flying > 0) TRY(collect(counting, loader));
     }
     return OK;

@@ -1,17 +1,18 @@
-/* finisher.h: on a device with memory of its own, the last steps of a batch's images are done there: loaders send
- * bytes, or say which of the images that lie there already are meant (kernels/images.h). */
+/* finisher.h: on a device with memory of its own, the last steps of a batch's images are done there: loaders
+ * send bytes, or say which of the images that lie there already are meant (kernels/images.h). */
 #ifndef TRAIN_FINISHER_H
 #define TRAIN_FINISHER_H
 
 #include "graph/exec.h"
 #include "train/setup.h"
 
-/* What it takes of the device's memory, known before any is taken: one batch's bytes, and the images that are kept;
- * 0: none is wanted. */
+/* What it takes of the device's memory, known before any is taken: one batch's bytes, and the images that are
+ * kept; 0: none is wanted. */
 int64_t finisher_bytes(const struct setup *setup);
 
-/* Gives the setup its finisher, if one is wanted; loaders opened from now on are for it. `keeps`: images are looked
- * at more than once, and lie on the device if loader.cache says so. NO_DEVICE when memory does not suffice. */
+/* Gives the setup its finisher, if one is wanted; loaders opened from now on are for it. `keeps`: images
+ * are looked at more than once, and lie on the device if loader.cache says so. NO_DEVICE when memory does
+ * not suffice. */
 enum status finisher_open(struct setup *setup, bool keeps);
 void finisher_close(struct setup *setup);          /* accepts one that has none */
 

@@ -11,7 +11,8 @@
 
 #define STUCK_AGAIN 1000      /* steps after which it is said again that they overflow at the lowest scale */
 #define DIAGNOSES_MAX 20      /* of one process: a diagnosis takes as long as a step or two */
-#define LOOK_EVERY 100        /* steps between looks at gradients and parameters, besides those at epochs' ends */
+#define LOOK_EVERY 100        /* steps between looks at gradients and parameters,
+                               * besides those at epochs' ends */
 #define DEAD_LOOKS 3          /* so often in a row must a gradient have been zero throughout */
 #define NORM_STEPS 100        /* that the mean of norms remembers, about ... */
 #define NORM_FIRST 2          /* ... and without which it means nothing */

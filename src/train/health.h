@@ -27,9 +27,9 @@ void health_close(struct health *health);     /* accepts a zeroed struct */
 void health_add(const struct exec_finding *found, const struct dataset *dataset, const struct loader *loader,
                 const struct batch *batch, struct text *text);
 
-/* After each step, while its batch is still lent: `loss` is the batch's mean. What is known of the step anyway
- * is looked at every time, gradients and parameters now and then, and only while the device has nothing to do.
- * FAILED when train.on_nan=stop ends the run. */
+/* After each step, while its batch is still lent: `loss` is the batch's mean. What is known of the step
+ * anyway is looked at every time, gradients and parameters now and then, and only while the device has
+ * nothing to do. FAILED when train.on_nan=stop ends the run. */
 enum status health_step(struct run *run, const struct flight *flight, double loss);
 
 #endif

@@ -177,7 +177,8 @@ static enum status search_octaves(struct quest *q, int *images)
     return OK;
 }
 
-/* Up from what surely fits, in growing steps and then back in halves: for steps that are planned in no time. */
+/* Up from what surely fits, in growing steps and then back in halves:
+ * for steps that are planned in no time. */
 static enum status search_applied(struct quest *q, int *images)
 {
     int over = q->most + 1;

@@ -13,8 +13,8 @@ enum status largest_batch(const struct setup *setup, int64_t limit, int *batch);
 /* The same in words, added to `words`. */
 void largest_say(const struct setup *setup, int64_t limit, struct text *words);
 
-/* What of the memory that is free a run without memory.limit counts on when train.batch is auto; 0: not known.
- * Opens the device unless it is the CPU. */
+/* What of the memory that is free a run without memory.limit counts on when train.batch is auto;
+ * 0: not known. Opens the device unless it is the CPU. */
 enum status largest_limit(struct setup *setup, int64_t *limit);
 
 #endif

@@ -16,7 +16,8 @@ static enum status prepare(struct run *run)
     const struct setup *setup = run->setup;
     TRY(step_prepare(setup, STEP_TRAINING, &run->store, &run->training));
     if (setup->settings->run.verify_every > 0 && !exec_can_repeat(run->training.exec))
-        return setup_refuse(setup, "run", "verify_every", "on a GPU, steps only repeat with run.deterministic=yes");
+        return setup_refuse(setup, "run", "verify_every",
+                            "on a GPU, steps only repeat with run.deterministic=yes");
     if (setup->val.dataset) TRY(step_prepare(setup, STEP_EVALUATION, &run->store, &run->evaluation));
     struct plan plan = *exec_plan(run->training.exec);
     int64_t evaluation = run->evaluation.exec ? exec_plan(run->evaluation.exec)->arena_bytes : 0;

@@ -63,7 +63,8 @@ struct setup {
     struct pinned *pinned;            /* of host memory for copies */
     struct decoding *decoding;        /* by the device; NULL: workers decode all images */
     struct finisher *finisher;        /* of images, on the device; NULL: loaders do it */
-    int64_t left;                     /* the device turned out to have no more than this for the run; 0: not known */
+    int64_t left;                     /* the device turned out to have no more than this for the run;
+                                       * 0: not known */
 };
 
 /* Opens data, builds the network and works out every number; touches no device, unless train.batch follows
@@ -80,7 +81,8 @@ enum status setup_device(struct setup *setup);      /* nothing if it is open */
 enum device_kind setup_device_kind(const struct setup *setup);
 int setup_lanes(const struct setup *setup);
 
-/* The most device memory that the run may take: memory.limit, or less where the device has less; 0: no limit. */
+/* The most device memory that the run may take: memory.limit, or less where the device has less;
+ * 0: no limit. */
 int64_t setup_limit(const struct setup *setup);
 
 /* For what looks at images more than once: has the loaders opened from now on keep them, as loader.cache

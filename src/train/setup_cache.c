@@ -64,7 +64,8 @@ static const char *device_refuses(const struct setup *setup)
 {
     int64_t bytes = bytes_of_images(setup), limit = setup->settings->loader.cache_limit;
     if (augment_is_varied(&setup->augment))
-        return "a GPU does not do augment.jitter and augment.auto_augment; 'host' keeps images in host memory";
+        return "a GPU does not do augment.jitter and augment.auto_augment; "
+               "'host' keeps images in host memory";
     if (bytes < 0) return "a GPU keeps images of one size only; 'host' keeps decoded images in host memory";
     if (limit > 0 && bytes > limit) return "loader.cache_limit is less than all images take on a GPU";
     return NULL;
@@ -81,7 +82,8 @@ int64_t setup_device_cache(const struct setup *setup)
 {
     const struct settings *settings = setup->settings;
     bool unasked = settings->loader.cache == CACHE_AUTO;
-    if (setup_device_kind(setup) != DEVICE_CUDA || (settings->loader.cache != CACHE_DEVICE && !unasked)) return 0;
+    if (setup_device_kind(setup) != DEVICE_CUDA || (settings->loader.cache != CACHE_DEVICE && !unasked))
+        return 0;
     if (device_refuses(setup)) return 0;
     int64_t bytes = bytes_of_images(setup), most = settings->memory.limit / DEVICE_SHARE_UNASKED;
     if (most == 0 || most > DEVICE_UNASKED) most = DEVICE_UNASKED;

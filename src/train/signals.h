@@ -6,9 +6,9 @@
 
 #include <stdbool.h>
 
-/* SIGINT, SIGTERM, SIGUSR1: stop after the step with a checkpoint; a second one ends the program
- * at once. SIGHUP: checkpoint, heed a new memory.limit, and go on. SIGUSR2: a status line. SIGPIPE is ignored: a run outlives
- * whoever reads its words; and SIGXFSZ: a file that may not grow is like a full disk. */
+/* SIGINT, SIGTERM, SIGUSR1: stop after the step with a checkpoint; a second one ends the program at once.
+ * SIGHUP: checkpoint, heed a new memory.limit, and go on. SIGUSR2: a status line. SIGPIPE is ignored: a run
+ * outlives whoever reads its words; and SIGXFSZ: a file that may not grow is like a full disk. */
 void signals_watch(void);
 
 int signals_stop(void);            /* the signal that asks for the end; 0: none */

@@ -63,7 +63,8 @@ enum status step_program(const struct setup *setup, enum step_kind kind, struct 
     return status;
 }
 
-enum status step_prepare(const struct setup *setup, enum step_kind kind, struct store *store, struct step *step)
+enum status step_prepare(const struct setup *setup, enum step_kind kind, struct store *store,
+                         struct step *step)
 {
     struct step opened = {0};
     TRY(step_program(setup, kind, &opened.program));
@@ -100,8 +101,8 @@ void step_close(struct step *step)
     *step = (struct step){0};
 }
 
-struct step_bytes step_bytes(const struct setup *setup, const struct program *program, const struct plan *plan,
-                             int64_t store)
+struct step_bytes step_bytes(const struct setup *setup, const struct program *program,
+                             const struct plan *plan, int64_t store)
 {
     /* Where the host runs ahead, one batch is on its way while another is worked on. */
     int64_t batches = setup_device_kind(setup) == DEVICE_CUDA ? 2 : 1;
@@ -137,7 +138,8 @@ enum status step_check_limit(const struct setup *setup, const struct step_bytes 
     struct text advice = {0};
     largest_say(setup, limit, &advice);
     if (limit == setup->left)
-        fail(NO_DEVICE, "the device has only %s left for this run, %s are needed; %s", has, needs, advice.data);
+        fail(NO_DEVICE, "the device has only %s left for this run, %s are needed; %s",
+             has, needs, advice.data);
     else
         fail(NO_DEVICE, "%s: memory.limit: %s is not enough, %s are needed; %s",
              settings_where(setup->settings, "memory", "limit"), has, needs, advice.data);

@@ -7,8 +7,8 @@
 
 enum step_kind { STEP_TRAINING, STEP_EVALUATION };
 
-/* The program of a step, lowered, cast and merged, and how it is made within the limit besides, or without that.
- * The caller frees it with program_free. */
+/* The program of a step, lowered, cast and merged, and how it is made within the limit besides, or without
+ * that. The caller frees it with program_free. */
 enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program);
 enum status step_lower(const struct setup *setup, enum step_kind kind, struct program *program);
 
@@ -20,15 +20,17 @@ struct step {
 
 /* The device is setup's; the store belongs to setup's graph. A step that is prepared is planned and has no
  * memory yet: exec_place. */
-enum status step_prepare(const struct setup *setup, enum step_kind kind, struct store *store, struct step *step);
+enum status step_prepare(const struct setup *setup, enum step_kind kind, struct store *store,
+                         struct step *step);
 enum status step_open(const struct setup *setup, enum step_kind kind, struct store *store, struct step *step);
 void step_close(struct step *step);          /* accepts a zeroed struct */
 
-/* Overflows in a row, with the loss scale at its floor, that are said aloud; train.on_nan=stop ends the run then. */
+/* Overflows in a row, with the loss scale at its floor, that are said aloud;
+ * train.on_nan=stop ends the run then. */
 int step_stuck(const struct setup *setup);
 
-/* The next batch, as loader_next has it, for the run that is to follow. Waiting is counted while the device has
- * nothing to do. */
+/* The next batch, as loader_next has it, for the run that is to follow. Waiting is counted while the device
+ * has nothing to do. */
 enum status step_next(const struct step *step, struct loader *loader, struct batch **batch,
                       double *wait_seconds);
 
@@ -40,8 +42,8 @@ struct update_rates step_rates(const struct setup *setup, int64_t updates);
 struct step_bytes {
     int64_t arena, live_bound, store, batch, workspace, total;
 };
-struct step_bytes step_bytes(const struct setup *setup, const struct program *program, const struct plan *plan,
-                             int64_t store);
+struct step_bytes step_bytes(const struct setup *setup, const struct program *program,
+                             const struct plan *plan, int64_t store);
 
 /* What the store of a training run takes. */
 int64_t step_store_bytes(const struct setup *setup);

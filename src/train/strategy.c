@@ -12,7 +12,8 @@
 
 #define TRIES 6              /* limits in a row that are handed to the choice of what is made again */
 #define CLOSE 0.97           /* a plan on several lanes that misses by less is worth another try */
-#define PACK_SECONDS 0.05    /* at first: a slightly lower limit is met sooner than a better packing is found ... */
+#define PACK_SECONDS 0.05    /* at first: a slightly lower limit is met sooner
+                              * than a better packing is found ... */
 #define PACK_LONG 0.4        /* ... and when nothing else is left */
 #define LEAST_WORK 4500000   /* of recompute_choose, for the choice of the least ... */
 #define LEAST_TRIES 4        /* ... in which no try takes more than one part */
@@ -72,7 +73,8 @@ static void keep_way(struct fitting *f, struct plan *plan)
     plan->offsets = NULL;
 }
 
-/* The arena that a choice leads to; where it cannot fit, however well it is packed: the least that it takes. */
+/* The arena that a choice leads to; where it cannot fit, however well it is packed:
+ * the least that it takes. */
 static enum status try_lanes(struct fitting *f, int lane_count, int64_t *arena)
 {
     struct program copy = program_copy(f->program);
@@ -107,7 +109,8 @@ static bool fits(const struct fitting *f)
 }
 
 /* One choice within `limit`, tried. `bytes`: what it counts on. */
-static enum status try_limit(struct fitting *f, int64_t limit, bool light, bool *met, int64_t *bytes, int64_t *arena)
+static enum status try_limit(struct fitting *f, int64_t limit, bool light, bool *met, int64_t *bytes,
+                             int64_t *arena)
 {
     struct recompute_forecast forecast;
     const struct recompute_goal goal = {.limit = limit, .light = light, .work = RECOMPUTE_WORK};

@@ -8,12 +8,13 @@
 #include "train/step.h"
 
 /* Puts recomputation and moves into a training step's program, which has no lanes yet, and gives it lanes:
- * fewer than the device has where that is what fits. When nothing fits, the program is the smallest that was found:
- * the caller checks (step_check_limit). Bits do not change. */
+ * fewer than the device has where that is what fits. When nothing fits, the program is the smallest that was
+ * found: the caller checks (step_check_limit). Bits do not change. */
 enum status strategy_apply(const struct setup *setup, struct program *program);
 
-/* The choice that takes the least memory of those that are known: the same for all batches of one octave, so that
- * the largest that fits can be searched for. An octave is named by its smallest number of images a part. */
+/* The choice that takes the least memory of those that are known: the same for all batches of one
+ * octave, so that the largest that fits can be searched for. An octave is named by its smallest number
+ * of images a part. */
 struct least {
     enum remake *remake;         /* by instruction of the training step as lowered */
     int count;

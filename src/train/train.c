@@ -165,7 +165,8 @@ static bool may_launch(const struct run *run)
     if (run->flying == 0) return true;
     if (run->flying >= exec_depth(run->training.exec)) return false;
     if (run->position.batch + run->flying >= run->setup->steps_per_epoch) return false;
-    if (settings->run.max_steps > 0 && run->state.updates + run->flying >= settings->run.max_steps) return false;
+    if (settings->run.max_steps > 0 && run->state.updates + run->flying >= settings->run.max_steps)
+        return false;
     return !step_checkpoint_due(run, run->flying) && !next_is_verified(run);
 }
 

@@ -1,6 +1,7 @@
 /* The main function of fuzz targets that are built without libFuzzer: it tries files, or the files in
- * folders, one after the other, and with -m also that many variants of them: bits flipped, bytes changed,
- * cut off, parts of two put together. What is wrong ends the program by a signal; the input is then in ./crash. */
+ * folders, one after the other, and with -m also that many variants of them: bits flipped, bytes
+ * changed, cut off, parts of two put together. What is wrong ends the program by a signal; the input is
+ * then in ./crash. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
