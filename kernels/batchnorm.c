@@ -14,8 +14,8 @@
  *
  * Which side of the activation's corner an element is on is told by z before it is rounded to
  * storage, worked out again from x, so that y need not be kept; with a residual it is told by
- * the stored y, so that the residual need not be kept. The two differ only where z underflows.
- * A channel of a single value has the unbiased variance 0. */
+ * the stored y, or a mask of it, so that the residual need not be kept. The two differ only where
+ * z underflows. A channel of a single value has the unbiased variance 0. */
 #include "batchnorm.h"
 
 #include <math.h>
@@ -71,6 +71,13 @@ static int saved(const void *settings, int x_count, const struct tensor *x, bool
 static bool reads_y(const struct batchnorm *s)
 {
     return s->residual && s->activation != ACTIVATION_NONE;
+}
+
+static bool masks(const void *settings, const struct tensor *x)
+{
+    const struct batchnorm *s = settings;
+    return s->residual && s->activation == ACTIVATION_RELU && dtype_bytes(x[0].dtype) == 2 &&
+           x[0].shape.c % 8 == 0;
 }
 
 static unsigned reads(const void *settings, enum phase phase)
@@ -159,6 +166,17 @@ static double normalised(const struct call *call, const struct channel *c, int64
     return (tensor_get(&call->x[0], i) - c->mean) * c->invstd;
 }
 
+static void mask_set(const struct call *call, int64_t i, bool bit)
+{
+    uint8_t *byte = (uint8_t *)call->mask.data + i / 8;
+    *byte = (uint8_t)((*byte & ~(1u << i % 8)) | (unsigned)bit << i % 8);
+}
+
+static bool mask_get(const struct call *call, int64_t i)
+{
+    return ((const uint8_t *)call->mask.data)[i / 8] >> i % 8 & 1;
+}
+
 static void normalise_channel(const struct call *call, const struct channel *c)
 {
     const struct batchnorm *s = call->settings;
@@ -166,6 +184,7 @@ static void normalise_channel(const struct call *call, const struct channel *c)
         double z = normalised(call, c, i) * c->weight + c->bias;
         if (s->residual) z += tensor_get(&call->x[1], i);
         tensor_set(&call->y, i, activate(s, z));
+        if (call->mask.data) mask_set(call, i, tensor_get(&call->y, i) != 0);
     }
 }
 
@@ -203,15 +222,21 @@ static double stored(enum dtype dtype, double value)
     return dtype_get(dtype, &room, 0);
 }
 
+/* What tells on which side of the activation's corner an element is. */
+static double side(const struct call *call, const struct channel *c, int64_t i)
+{
+    if (!reads_y(call->settings)) return normalised(call, c, i) * c->weight + c->bias;
+    return call->mask.data ? mask_get(call, i) : tensor_get(&call->y, i);
+}
+
 /* The gradient behind the activation. Two that are to be added are rounded as if their sum had
  * been stored. */
 static double d_z(const struct call *call, const struct channel *c, int64_t i)
 {
     const struct batchnorm *s = call->settings;
-    double side = reads_y(s) ? tensor_get(&call->y, i) : normalised(call, c, i) * c->weight + c->bias;
     double d_y = tensor_get(&call->d_y, i);
     if (call->d_y_more.data) d_y = stored(call->d_y.dtype, d_y + tensor_get(&call->d_y_more, i));
-    return d_y * activation_slope(s, side);
+    return d_y * activation_slope(s, side(call, c, i));
 }
 
 static void backward_channel(const struct call *call, const struct channel *c)
@@ -283,6 +308,7 @@ static const struct field fields[] = {
 
 static const struct op_code reference = {
     .adds_gradients = true,
+    .keeps_mask = true,
     .forward = forward,
     .backward = backward,
     .update = batchnorm_update,
@@ -317,6 +343,7 @@ const struct op batchnorm_op = {
     .saved = saved,
     .reads = reads,
     .in_place = elementwise_in_place,
+    .masks = masks,
     .backward_remakes = true,
     .reference = &reference,
     .cpu = &batchnorm_cpu,

@@ -114,6 +114,22 @@ __device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *f
         if (j < rows.count) to[j] = load<T, width>(from + rows[j]);
 }
 
+/* A byte of the mask for eight channels. */
+template <class T, int width, enum side by>
+__device__ static inline void load_sides(side_cell<T, width, by> (&to)[unroll], const gradients<T> &g,
+                                         const tile_rows &rows)
+{
+    if constexpr (by == SIDE_MASK) {
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (j < rows.count) to[j].mask = g.mask[rows[j] / 8];
+    } else if constexpr (by == SIDE_Y) {
+#pragma unroll
+        for (int j = 0; j < unroll; j++)
+            if (j < rows.count) to[j].y = load<T, width>(g.y + rows[j]);
+    }
+}
+
 /* Both of a block's sums, for its columns: parts[part][which][channel]. */
 template <int width>
 __device__ static inline void leave_part(const struct sweep &s, const place &p, const tally<width> &t,
@@ -257,9 +273,22 @@ __global__ void use_sums(const float *sums, int64_t channels, int64_t count, dou
     out.variance[k] = count > 1 ? (float)(variance * (double)count / (double)(count - 1)) : 0;
 }
 
+/* y of one cell, and its byte of the mask, if there is one. */
+template <enum bent bent, bool has_residual, class T, int width>
+__device__ static inline void apply_cell(const factors<width> &f, const struct bend &b,
+                                         const cell<T, width> &x, const cell<T, width> &residual, T *y,
+                                         uint8_t *mask, int64_t at)
+{
+    cell<T, width> out = normalise_cell<bent, has_residual>(f, b, x, residual);
+    *(cell<T, width> *)(y + at) = out;
+    if constexpr (has_residual && bent == BENT_RELU && width == 8)
+        if (mask) mask[at / 8] = mask_of(out);
+}
+
 template <class T, int width, enum bent bent, bool has_residual>
 __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
-    apply(const T *x, const T *residual, T *y, struct channel_values values, struct bend bend, struct sweep s)
+    apply(const T *x, const T *residual, T *y, uint8_t *mask, struct channel_values values, struct bend bend,
+          struct sweep s)
 {
     place p = place_of<width>(s);
     int64_t tile = s.tiles - 1 - blockIdx.x;
@@ -273,7 +302,8 @@ __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
     for (;;) {
 #pragma unroll
         for (int j = 0; j < unroll; j++)
-            if (j < rows.count) normalise_cell<bent, has_residual>(f, bend, in[j], added[j], y + rows[j]);
+            if (j < rows.count)
+                apply_cell<bent, has_residual>(f, bend, in[j], added[j], y, mask, rows[j]);
         tile -= gridDim.x;
         if (tile < 0) break;
         rows = rows_of(s, p, tile);
@@ -287,7 +317,7 @@ __global__ void __launch_bounds__(threads, 2)
     reduce(struct gradients<T> g, struct channel_values values, struct bend bend, struct sweep s,
            float *parts)
 {
-    constexpr bool looks_at_y = bent != BENT_NOT && by == SIDE_Y;
+    constexpr bool asks = bent != BENT_NOT;
     __shared__ tally_room<width> room;
     place p = place_of<width>(s);
     tally<width> t = {};
@@ -296,16 +326,17 @@ __global__ void __launch_bounds__(threads, 2)
     if (p.here) f = factors_at<width>(values, p.channel);
     for (int64_t tile = blockIdx.x; p.here && tile < s.tiles; tile += gridDim.x) {
         tile_rows rows = rows_of(s, p, tile);
-        cell<T, width> x[unroll], y[unroll], d_y[unroll], more[unroll];
+        cell<T, width> x[unroll], d_y[unroll], more[unroll];
+        side_cell<T, width, by> sides[unroll];
         load_rows(x, g.x, rows);
         load_rows(d_y, g.d_y, rows);
         if (two) load_rows(more, g.d_y_more, rows);
-        if (looks_at_y) load_rows(y, g.y, rows);
+        if (asks) load_sides(sides, g, rows);
 #pragma unroll
         for (int j = 0; j < unroll; j++)
             if (j < rows.count) {
                 float dz[width];
-                add_products<bent, by, two>(t, f, bend, x[j], y[j], d_y[j], more[j], dz);
+                add_products<bent, by, two>(t, f, bend, x[j], sides[j], d_y[j], more[j], dz);
                 if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
             }
     }
@@ -337,18 +368,19 @@ __global__ void __launch_bounds__(threads, 2)
     spread_gradient(struct gradients<T> g, struct channel_values values, struct bend bend, struct sweep s,
                     const struct gradient_line *lines)
 {
-    constexpr bool looks_at_y = bent != BENT_NOT && by == SIDE_Y;
+    constexpr bool asks = bent != BENT_NOT;
     place p = place_of<width>(s);
     int64_t tile = s.tiles - 1 - blockIdx.x;
     if (!p.here) return;
     tile_rows rows = rows_of(s, p, tile);
-    cell<T, width> x[unroll], y[unroll], d_y[unroll], more[unroll];
+    cell<T, width> x[unroll], d_y[unroll], more[unroll];
+    side_cell<T, width, by> sides[unroll];
     load_rows(x, g.x, rows);
     factors<width> f = factors_at<width>(values, p.channel);
     wait_for_last();
     load_rows(d_y, g.d_y, rows);
     if (two) load_rows(more, g.d_y_more, rows);
-    if (looks_at_y) load_rows(y, g.y, rows);
+    if (asks) load_sides(sides, g, rows);
     struct gradient_line line[width];
 #pragma unroll
     for (int i = 0; i < width; i++) line[i] = lines[p.channel + i];
@@ -356,9 +388,9 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll
         for (int j = 0; j < unroll; j++)
             if (j < rows.count) {
-                d_x_cell<bent, by, two>(f, line, bend, x[j], y[j], d_y[j], more[j], g.d_x + rows[j]);
+                d_x_cell<bent, by, two>(f, line, bend, x[j], sides[j], d_y[j], more[j], g.d_x + rows[j]);
                 if (by == SIDE_X && g.y_again)
-                    normalise_cell<bent, false>(f, bend, x[j], x[j], g.y_again + rows[j]);
+                    apply_cell<bent, false>(f, bend, x[j], x[j], g.y_again, NULL, rows[j]);
             }
         tile -= gridDim.x;
         if (tile < 0) break;
@@ -366,7 +398,7 @@ __global__ void __launch_bounds__(threads, 2)
         load_rows(x, g.x, rows);
         load_rows(d_y, g.d_y, rows);
         if (two) load_rows(more, g.d_y_more, rows);
-        if (looks_at_y) load_rows(y, g.y, rows);
+        if (asks) load_sides(sides, g, rows);
     }
 }
 
@@ -396,10 +428,11 @@ static enum status normalise_all(const struct call *call, bool behind)
         auto kernel = residual ? apply<T, width.value, kind, true> : apply<T, width.value, kind, false>;
         dim3 grid = sweep_grid(call, &s, residual ? 2 : 3);
         T *y = (T *)call->y.data;
+        uint8_t *mask = call->phase == PHASE_FORWARD ? (uint8_t *)call->mask.data : NULL;
         struct channel_values values = values_of(call);
         struct bend bend = bend_of(set);
-        if (behind) return launch_behind(call, kernel, grid, threads, x, residual, y, values, bend, s);
-        kernel<<<grid, threads, 0, stream_of(call)>>>(x, residual, y, values, bend, s);
+        if (behind) return launch_behind(call, kernel, grid, threads, x, residual, y, mask, values, bend, s);
+        kernel<<<grid, threads, 0, stream_of(call)>>>(x, residual, y, mask, values, bend, s);
         return launched(call);
     });
 }
@@ -474,6 +507,12 @@ static enum status backward_in_two(const struct call *call, bool second_has_dz)
     return launch_behind(call, second, grid, threads, g, values, bend_of(set), s, lines);
 }
 
+/* Whether kernels for this heed a mask: its bytes are of eight channels, and tell what relu asks. */
+template <int width, enum bent bent> static constexpr bool can_mask(void)
+{
+    return width == 8 && bent == BENT_RELU;
+}
+
 static enum status pass_gradients(const struct call *call)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
@@ -483,6 +522,11 @@ static enum status pass_gradients(const struct call *call)
     return with_kind(call, [&](auto type, auto width, auto bent) {
         using T = decltype(type);
         constexpr enum bent kind = (enum bent)bent.value;
+        if constexpr (can_mask<width.value, kind>())
+            if (call->mask.data)
+                return call->d_y_more.data
+                           ? backward_in_two<T, width.value, kind, SIDE_MASK, true>(call, has_dz)
+                           : backward_in_two<T, width.value, kind, SIDE_MASK, false>(call, has_dz);
         if (call->d_y_more.data)
             return set->residual ? backward_in_two<T, width.value, kind, SIDE_Y, true>(call, has_dz)
                                  : backward_in_two<T, width.value, kind, SIDE_X, true>(call, false);
@@ -542,6 +586,7 @@ static size_t workspace(const struct call *call)
 const struct op_code batchnorm_cuda = {
     .adds_gradients = true,
     .takes_sums = true,
+    .keeps_mask = true,
     .workspace = workspace,
     .forward = forward,
     .backward = backward,

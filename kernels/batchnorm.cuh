@@ -67,17 +67,32 @@ __device__ inline uint32_t pack_two(__nv_bfloat16, float low, float high)
     return *(uint32_t *)&two;
 }
 
-template <class T, int width> __device__ inline void store(void *to, const float (&value)[width])
+template <class T, int width> __device__ inline cell<T, width> cell_of(const float (&value)[width])
 {
     if constexpr (width == 1) {
-        *(T *)to = from_float<T>(value[0]);
+        return {from_float<T>(value[0])};
     } else {
         constexpr int each = width / 4;   /* numbers in a word */
         uint32_t word[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) word[i] = pack_two(T(), value[i * each], value[i * each + each - 1]);
-        *(uint4 *)to = make_uint4(word[0], word[1], word[2], word[3]);
+        return {make_uint4(word[0], word[1], word[2], word[3])};
     }
+}
+
+template <class T, int width> __device__ inline void store(void *to, const float (&value)[width])
+{
+    *(cell<T, width> *)to = cell_of<T>(value);
+}
+
+/* A bit for each of a cell's eight numbers: whether it is not 0. */
+template <class T> __device__ inline uint8_t mask_of(const cell<T, 8> &y)
+{
+    unsigned bits = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        bits |= (unsigned)((i % 2 ? y.word(i / 2) >> 16 : y.word(i / 2) & 0xffff) != 0) << i;
+    return (uint8_t)bits;
 }
 
 /* An activation: below 0 a line or zero, constant from `top` on. */
@@ -113,8 +128,8 @@ template <enum bent bent> __device__ inline float pass_back(const struct bend &b
     return side <= 0 ? (b.negative == 0 ? 0 : b.negative * d_y) : side >= b.top ? 0 : d_y;
 }
 
-/* What tells backward on which side of the activation's corner an element was. */
-enum side { SIDE_X, SIDE_Y };
+/* What tells backward on which side of the activation's corner an element was; the mask is relu's alone. */
+enum side { SIDE_X, SIDE_Y, SIDE_MASK };
 
 /* Where channels' values are; weight and bias may be NULL. With `running`, spread is a variance,
  * else invstd. */
@@ -183,8 +198,8 @@ template <int width> __device__ inline float normalise(const factors<width> &f, 
 
 /* y of one cell; `residual` counts if the template says so. */
 template <enum bent bent, bool has_residual, class T, int width>
-__device__ inline void normalise_cell(const factors<width> &f, const struct bend &b, const cell<T, width> &x,
-                                      const cell<T, width> &residual, T *y)
+__device__ inline cell<T, width> normalise_cell(const factors<width> &f, const struct bend &b,
+                                                const cell<T, width> &x, const cell<T, width> &residual)
 {
     float out[width];
 #pragma unroll
@@ -193,19 +208,29 @@ __device__ inline void normalise_cell(const factors<width> &f, const struct bend
         if (has_residual) z += residual.get(i);
         out[i] = activate<bent>(b, z);
     }
-    store<T, width>(y, out);
+    return cell_of<T>(out);
 }
+
+/* What a cell's sides are told by: y, or a byte of the mask. */
+template <class T, int width, enum side by> struct side_cell {
+    cell<T, width> y;
+    __device__ float get(int i) const { return y.get(i); }
+};
+template <class T, int width> struct side_cell<T, width, SIDE_MASK> {
+    uint8_t mask;
+    __device__ float get(int i) const { return mask >> i & 1; }
+};
 
 /* The gradient behind the activation, of element i of a cell. d_y may come in two parts, whose sum
  * is rounded as if it had been stored. */
 template <enum bent bent, enum side by, bool two, class T, int width>
 __device__ inline float d_z(const factors<width> &f, const struct bend &b, const cell<T, width> &x,
-                            const cell<T, width> &y, const cell<T, width> &d_y, const cell<T, width> &more,
-                            int i)
+                            const side_cell<T, width, by> &sides, const cell<T, width> &d_y,
+                            const cell<T, width> &more, int i)
 {
     float d = two ? to_float(from_float<T>(d_y.get(i) + more.get(i))) : d_y.get(i);
     if (bent == BENT_NOT) return d;
-    return pass_back<bent>(b, by == SIDE_Y ? y.get(i) : normalise(f, x.get(i), i), d);
+    return pass_back<bent>(b, by == SIDE_X ? normalise(f, x.get(i), i) : sides.get(i), d);
 }
 
 /* Two numbers a channel over `count` rows: mean and sum of squared deviations from it (forward), or the sums
@@ -244,12 +269,12 @@ template <int width> __device__ inline void measure_end(tally<width> &t, const f
 /* Backward: adds a cell to the sums; gives its dz. */
 template <enum bent bent, enum side by, bool two, class T, int width>
 __device__ inline void add_products(tally<width> &t, const factors<width> &f, const struct bend &b,
-                                    const cell<T, width> &x, const cell<T, width> &y,
+                                    const cell<T, width> &x, const side_cell<T, width, by> &sides,
                                     const cell<T, width> &d_y, const cell<T, width> &more, float (&dz)[width])
 {
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        dz[i] = d_z<bent, by, two>(f, b, x, y, d_y, more, i);
+        dz[i] = d_z<bent, by, two>(f, b, x, sides, d_y, more, i);
         t.first[i] += dz[i];
         t.second[i] = fmaf(dz[i], x.get(i) - f.mean[i], t.second[i]);
     }
@@ -321,13 +346,14 @@ struct gradient_line {
 
 template <enum bent bent, enum side by, bool two, class T, int width>
 __device__ inline void d_x_cell(const factors<width> &f, const struct gradient_line (&line)[width],
-                                const struct bend &b, const cell<T, width> &x, const cell<T, width> &y,
-                                const cell<T, width> &d_y, const cell<T, width> &more, T *d_x)
+                                const struct bend &b, const cell<T, width> &x,
+                                const side_cell<T, width, by> &sides, const cell<T, width> &d_y,
+                                const cell<T, width> &more, T *d_x)
 {
     float out[width];
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        float dz = d_z<bent, by, two>(f, b, x, y, d_y, more, i);
+        float dz = d_z<bent, by, two>(f, b, x, sides, d_y, more, i);
         out[i] = f.scale[i] * (dz + fmaf(line[i].tilt, x.get(i) - f.mean[i], line[i].offset));
     }
     store<T, width>(d_x, out);
@@ -345,10 +371,11 @@ static inline struct statistics statistics_of(const struct call *call)
             (float *)call->saved[SAVED_VARIANCE].data};
 }
 
-/* Everything backward's kernels read and write. d_y_more, d_residual, d_x, y_again and the parameters'
- * gradients may be NULL. */
+/* Everything backward's kernels read and write. y and mask, as sides are told; d_y_more, d_residual, d_x,
+ * y_again and the parameters' gradients may be NULL. */
 template <class T> struct gradients {
     const T *x, *y, *d_y, *d_y_more;
+    const uint8_t *mask;
     T *d_residual, *d_x, *y_again;
     float *d_weight, *d_bias;
 };
@@ -361,6 +388,7 @@ template <class T> static inline struct gradients<T> gradients_of(const struct c
         .y = (const T *)call->y.data,
         .d_y = (const T *)call->d_y.data,
         .d_y_more = (const T *)call->d_y_more.data,
+        .mask = (const uint8_t *)call->mask.data,
         .d_residual = s->residual ? (T *)call->d_x[1].data : NULL,
         .d_x = (T *)call->d_x[0].data,
         .y_again = (T *)call->y_again.data,

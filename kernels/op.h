@@ -117,6 +117,9 @@ struct call {
     struct tensor sums;                /* F32 [2, c]: sums over n, h, w and sums of squares, which forward of
                                           code that gives_sums writes of y and takes_sums reads of x[0];
                                           may be absent */
+    struct tensor mask;                /* U8 [n, h, w, c / 8]: bit i of byte k is 0 where channel 8 k + i of y
+                                          is 0; forward of code that keeps_mask writes it, and backward
+                                          reads it instead of y; may be absent */
     struct tensor *params, *d_params;  /* [param_count]; statistics have no gradient */
     struct tensor *saved;              /* [saved_count] */
     void *workspace;                   /* as large as op_code.workspace asked for this phase */
@@ -139,6 +142,7 @@ struct op_code {
     bool prepare_together;   /* prepare may run on several threads at once */
     bool adds_gradients;     /* backward heeds call->d_y_more */
     bool gives_sums, takes_sums;   /* forward heeds call->sums */
+    bool keeps_mask;         /* forward and backward heed call->mask, where the op masks */
     /* Chooses and builds what these shapes need (library primitives). May be called without a
      * device at hand. One engine serves all phases of a node; release takes it back. */
     enum status (*prepare)(const struct call *call, void **engine);
@@ -192,6 +196,9 @@ struct op {
     /* Whether forward may write y over x[0], and backward d_x[0] over d_y, when those die there.
      * The code must then give the same bits as when they are apart. NULL: neither. */
     bool (*in_place)(const void *settings, enum phase phase, int x_count, const struct shape *x);
+    /* Whether backward asks no more of y than which elements are 0, and bits are whole bytes of much less
+     * than y. NULL: no. */
+    bool (*masks)(const void *settings, const struct tensor *x);
     /* Backward of all of its codes heeds call->y_again, where x is one tensor. */
     bool backward_remakes;
     /* True when the gradient of every input is d_y itself, element for element in memory order

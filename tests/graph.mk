@@ -50,6 +50,10 @@ check_PROGRAMS += tests/test_merge
 tests_test_merge_SOURCES = tests/test_merge.c $(NET)
 tests_test_merge_LDADD = $(GRAPH_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_mask
+tests_test_mask_SOURCES = tests/test_mask.c $(NET)
+tests_test_mask_LDADD = $(GRAPH_LIBS) -lcmocka
+
 check_PROGRAMS += tests/test_ahead
 tests_test_ahead_SOURCES = tests/test_ahead.c $(NET)
 tests_test_ahead_LDADD = $(GRAPH_LIBS) -lcmocka

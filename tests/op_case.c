@@ -181,6 +181,13 @@ void op_case_give_sums(struct op_case *c)
     c->sums = sums_new(&c->y);
 }
 
+void op_case_mask(struct op_case *c)
+{
+    struct shape shape = c->y.shape;
+    shape.c /= 8;
+    c->mask = tensor_new(U8, shape);
+}
+
 static void tensors_free(struct tensor *tensors, int count)
 {
     for (int i = 0; i < count; i++) free(tensors[i].data);
@@ -196,6 +203,7 @@ void op_case_close(struct op_case *c)
     tensors_free(&c->d_y_more, 1);
     tensors_free(&c->y_again, 1);
     tensors_free(&c->sums, 1);
+    tensors_free(&c->mask, 1);
     tensors_free(c->params, c->param_count);
     tensors_free(c->d_params, c->param_count);
     tensors_free(c->saved, c->saved_count);
@@ -252,11 +260,12 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
         .skipped = c->device ? &c->skipped : NULL, .tf32 = c->tf32, .deterministic = c->deterministic,
         .device = c->device,
     };
-    copy_views(&call.y, &c->y, 1, forward || (reads & READS_Y));
+    copy_views(&call.y, &c->y, 1, forward || ((reads & READS_Y) && !c->mask.data));
     copy_gradients(&call.d_y, &c->d_y, 1, backward);
     copy_gradients(&call.d_y_more, &c->d_y_more, 1, phase == PHASE_BACKWARD);
     copy_gradients(&call.y_again, &c->y_again, 1, phase == PHASE_BACKWARD);
     copy_gradients(&call.sums, &c->sums, 1, phase == PHASE_FORWARD);
+    copy_gradients(&call.mask, &c->mask, 1, phase == PHASE_FORWARD || (reads & READS_Y));
     return call;
 }
 

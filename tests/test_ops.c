@@ -492,6 +492,42 @@ static void test_remakes(void **state)
     op_case_close(c);
 }
 
+static void assert_masked(const struct op_case *c)
+{
+    const uint8_t *bytes = c->mask.data;
+    for (int64_t i = 0; i < shape_count(c->y.shape); i++)
+        assert_int_equal(bytes[i / 8] >> i % 8 & 1, tensor_get(&c->y, i) != 0);
+}
+
+/* Forward leaves the mask of what it writes all the same, and backward needs no more. Where the CPU's code
+ * keeps none, the reference. */
+static void test_masks(void **state)
+{
+    const struct subject *s = *state;
+    const struct op_code *code = code_of(s)->keeps_mask ? code_of(s) : s->op->reference;
+    struct op_case *c = open_case(s);
+    c->device = s->device;
+    c->deterministic = true;
+    void *engine;
+    assert_int_equal(op_case_prepare(c, code, &engine), OK);
+    if (s->merged) op_case_add_gradient(c);
+    struct copies forward = run_phase(c, code, engine, PHASE_FORWARD);
+    struct copies backward = run_phase(c, code, engine, PHASE_BACKWARD);
+    op_case_mask(c);
+    op_case_poison(&c->mask);
+    struct copies leaving = check_phase(c, code, engine, PHASE_FORWARD);
+    assert_same_bits(&forward, &leaving);
+    assert_masked(c);
+    struct copies asking = check_phase(c, code, engine, PHASE_BACKWARD);
+    assert_same_bits(&backward, &asking);
+    copies_free(&forward);
+    copies_free(&backward);
+    copies_free(&leaving);
+    copies_free(&asking);
+    if (code->release) code->release(engine);
+    op_case_close(c);
+}
+
 static void test_no_code(void **state)
 {
     const struct subject *s = *state;
@@ -681,6 +717,34 @@ static const char *const remakes[] = {"fp32 remaking", "bf16 remaking", "fp16 re
 static const char *const merged_remakes[] = {"fp32 merged, remaking", "bf16 merged, remaking",
                                              "fp16 merged, remaking"};
 
+static const char *const masked[] = {"fp32 masked", "bf16 masked", "fp16 masked"};
+static const char *const merged_masked[] = {"fp32 merged, masked", "bf16 merged, masked",
+                                            "fp16 merged, masked"};
+
+static bool is_masked(const struct subject *s)
+{
+    struct reason reason;
+    if (!s->op->masks) return false;
+    void *settings = op_settings_new(s->op, s->example.settings, &reason);
+    struct tensor x = {.dtype = s->dtype, .shape = s->example.x[0]};
+    bool masked = settings && s->op->masks(settings, &x);
+    op_settings_free(s->op, settings);
+    return masked;
+}
+
+static void list_masked(struct list *list, struct subject subject)
+{
+    subject.training = true;
+    for (int i = 0; i < precision_count(subject.op, NULL); i++) {
+        subject.dtype = precisions[i].dtype;
+        if (!is_masked(&subject)) continue;
+        list_add(list, test_masks, subject, masked[i]);
+        subject.merged = true;
+        list_add(list, test_masks, subject, merged_masked[i]);
+        subject.merged = false;
+    }
+}
+
 static void list_merged(struct list *list, struct subject subject)
 {
     const struct op_code *code = code_of(&subject);
@@ -705,6 +769,7 @@ static void list_example(struct list *list, struct subject subject)
     for (int i = 0; i < precision_count(subject.op, subject.device); i++)
         list_precision(list, subject, &precisions[i]);
     list_merged(list, subject);
+    list_masked(list, subject);
     subject.dtype = F32;
     list_add(list, test_code, subject, "evaluation");
     if (subject.device) {

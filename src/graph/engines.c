@@ -56,7 +56,7 @@ static bool calls_alike(const struct call *a, const struct call *b)
            tensors_alike(a->d_params, b->d_params, a->param_count) &&
            tensors_alike(a->saved, b->saved, a->saved_count) && tensors_alike(&a->y, &b->y, 1) &&
            tensors_alike(&a->d_y, &b->d_y, 1) && tensors_alike(&a->d_y_more, &b->d_y_more, 1) &&
-           tensors_alike(&a->sums, &b->sums, 1);
+           tensors_alike(&a->sums, &b->sums, 1) && tensors_alike(&a->mask, &b->mask, 1);
 }
 
 struct preparation {

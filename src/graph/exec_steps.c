@@ -72,6 +72,7 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     resolve(exec, at, at->d_y_more, &call->d_y_more);
     resolve(exec, at, at->y_again, &call->y_again);
     resolve(exec, at, at->sums, &call->sums);
+    resolve(exec, at, at->mask, &call->mask);
     call->workspace = at->workspace >= 0 ? exec_address(exec, NULL, at->workspace) : NULL;
     call->engine = at->engine >= 0 ? exec->engines.engine[at->engine] : NULL;
     call->device = exec->device;

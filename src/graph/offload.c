@@ -326,6 +326,7 @@ static void move_instruction(struct moving *moving, const struct offloading *o, 
     if (at.op) {
         ids_replace(moving, at.x, at.x_count);
         ids_replace(moving, at.saved, at.saved_count);
+        ids_replace(moving, &at.mask, 1);
         ids_replace(moving, &at.y, 1);
     }
     build_push(moving->program, at);

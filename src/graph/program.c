@@ -49,7 +49,7 @@ struct instruction instruction_new(enum phase phase, const struct op *op, const 
 {
     return (struct instruction){.phase = phase, .op = op, .settings = settings, .name = name,
                                 .node = -1, .engine = -1, .y = -1, .d_y = -1, .d_y_more = -1, .y_again = -1,
-                                .sums = -1, .workspace = -1,
+                                .sums = -1, .mask = -1, .workspace = -1,
                                 .loss_weight = 1, .behind = -1, .in_place_from = -1, .in_place_to = -1};
 }
 
@@ -124,6 +124,7 @@ static void link_forward(struct instruction *at)
     writes_add_all(at, at->saved, at->saved_count);
     if (at->sums_given) writes_add(at, at->sums);
     else reads_add(at, at->sums);
+    writes_add(at, at->mask);
 }
 
 static void link_recompute(struct instruction *at)
@@ -144,7 +145,7 @@ static void link_backward(struct instruction *at)
     reads_add(at, at->d_y_more);
     if (reads & READS_X) reads_add_all(at, at->x, at->x_count);
     if (reads & READS_FIRST_X) reads_add(at, at->x[0]);
-    if (reads & READS_Y) reads_add(at, at->y);
+    if (reads & READS_Y) reads_add(at, at->mask >= 0 ? at->mask : at->y);
     if (reads & READS_PARAMS) reads_add_all(at, at->params, at->param_count);
     if (reads & READS_SAVED) reads_add_all(at, at->saved, at->saved_count);
     writes_add_all(at, at->d_x, at->x_count);
@@ -325,7 +326,7 @@ struct call program_call(const struct program *program, int i, struct call_stora
         .d_params = storage->d_params, .saved = storage->saved,
         .y = tensor_of(program, at->y), .d_y = gradient_of(program, at->d_y, at->y),
         .d_y_more = gradient_of(program, at->d_y_more, at->y), .y_again = tensor_of(program, at->y_again),
-        .sums = tensor_of(program, at->sums),
+        .sums = tensor_of(program, at->sums), .mask = tensor_of(program, at->mask),
         .loss_weight = at->loss_weight,
     };
 }

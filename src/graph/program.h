@@ -50,7 +50,7 @@ struct instruction {
     int x_count, param_count, saved_count;
     int *x, *d_x, *params, *d_params, *saved;
     int y, d_y;
-    int d_y_more, y_again, sums;   /* as in struct call */
+    int d_y_more, y_again, sums, mask;   /* as in struct call */
     bool sums_given;         /* sums are written here, not read */
     int workspace;           /* value, or -1 */
     float loss_weight;
@@ -120,6 +120,10 @@ enum status lanes(struct program *program, int count);
  * statistics into the op whose output they are of, where codes give and take sums (and storage is not fp32,
  * in which plain sums of squares would show). After autocast, before lanes. */
 enum status merge(struct program *program, const struct op_code *(*code_of)(const struct op *op));
+
+/* Backward reads a mask of y instead of y where it can (struct op) and its code keeps one. Bits do not
+ * change. After merge, before lanes. */
+void mask(struct program *program, const struct op_code *(*code_of)(const struct op *op));
 
 /* The type in which ops read a parameter in a run that stores activations as `storage`: weights and
  * biases of LOW ops in that type, all else as its master is. */

@@ -19,6 +19,7 @@ libgraph_a_SOURCES = \
 	src/graph/lanes.c \
 	src/graph/liveness.c \
 	src/graph/lower.c \
+	src/graph/mask.c \
 	src/graph/merge.c \
 	src/graph/model.c \
 	src/graph/model.h \

@@ -41,7 +41,9 @@ enum status step_lower(const struct setup *setup, enum step_kind kind, struct pr
     struct program lowered = {0};
     TRY(lower(training ? &setup->graph : &setup->val_graph, &options, &lowered));
     enum status status = autocast(&lowered);
-    if (status == OK) status = merge(&lowered, engines_code(setup_device_kind(setup)));
+    const struct op_code *(*code_of)(const struct op *) = engines_code(setup_device_kind(setup));
+    if (status == OK) status = merge(&lowered, code_of);
+    if (status == OK) mask(&lowered, code_of);
     if (status != OK)
         program_free(&lowered);
     else
