@@ -114,6 +114,9 @@ __device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *f
         if (j < rows.count) to[j] = load<T, width>(from + rows[j]);
 }
 
+/* Whether kernels for this heed a mask: its bytes are of eight channels, and tell what relu asks. */
+template <int width, enum bent bent> constexpr bool can_mask = width == 8 && bent == BENT_RELU;
+
 /* A byte of the mask for eight channels. */
 template <class T, int width, enum side by>
 __device__ static inline void load_sides(side_cell<T, width, by> (&to)[unroll], const gradients<T> &g,
@@ -281,7 +284,7 @@ __device__ static inline void apply_cell(const factors<width> &f, const struct b
 {
     cell<T, width> out = normalise_cell<bent, has_residual>(f, b, x, residual);
     *(cell<T, width> *)(y + at) = out;
-    if constexpr (has_residual && bent == BENT_RELU && width == 8)
+    if constexpr (has_residual && can_mask<width, bent>)
         if (mask) mask[at / 8] = mask_of(out);
 }
 
@@ -507,12 +510,6 @@ static enum status backward_in_two(const struct call *call, bool second_has_dz)
     return launch_behind(call, second, grid, threads, g, values, bend_of(set), s, lines);
 }
 
-/* Whether kernels for this heed a mask: its bytes are of eight channels, and tell what relu asks. */
-template <int width, enum bent bent> static constexpr bool can_mask(void)
-{
-    return width == 8 && bent == BENT_RELU;
-}
-
 static enum status pass_gradients(const struct call *call)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
@@ -522,7 +519,7 @@ static enum status pass_gradients(const struct call *call)
     return with_kind(call, [&](auto type, auto width, auto bent) {
         using T = decltype(type);
         constexpr enum bent kind = (enum bent)bent.value;
-        if constexpr (can_mask<width.value, kind>())
+        if constexpr (can_mask<width.value, kind>)
             if (call->mask.data)
                 return call->d_y_more.data
                            ? backward_in_two<T, width.value, kind, SIDE_MASK, true>(call, has_dz)

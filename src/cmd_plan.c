@@ -1,7 +1,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "alloc/check.h"
 #include "alloc/pack.h"
@@ -33,8 +32,7 @@ static enum status check_auto(struct settings *settings)
 
 static void warn_of_device(const struct setup *setup)
 {
-    bool asked = strncmp(setup->settings->run.device, "cuda", 4) == 0;
-    if (asked && setup_device_kind(setup) != DEVICE_CUDA)
+    if (setup_asks_cuda(setup) && setup_device_kind(setup) != DEVICE_CUDA)
         log_warning("run.device: this program was built without CUDA: planned for the CPU");
 }
 

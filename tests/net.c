@@ -6,6 +6,13 @@
 
 #include "base/memory.h"
 
+/* Behind our headers: it has a macro called fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
 const char net_mixed[] =
     "[input]\n"
     "channels = 3\n"
@@ -66,7 +73,7 @@ static void open_store(struct net *net, const struct net_options *options)
     must(store_init(&net->own, 7) == OK, "initial values");
 }
 
-static const struct op_code *reference_of(const struct op *op)
+const struct op_code *net_reference_of(const struct op *op)
 {
     return op->reference;
 }
@@ -86,7 +93,7 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
     must(lower(graph, &lowering, &net->program) == OK, "lower");
     const struct op_code *(*code_of)(const struct op *) = engines_code(net->device->backend->kind);
     if (options->merged)
-        must(merge(&net->program, options->reference ? reference_of : code_of) == OK, "merge");
+        must(merge(&net->program, options->reference ? net_reference_of : code_of) == OK, "merge");
     if (options->pass) options->pass(&net->program, options->pass_context);
     must(lanes(&net->program, options->lanes ? options->lanes : 1) == OK, "lanes");
     struct exec_options exec = {.device = net->device, .store = net->store, .seed = 3,
@@ -146,4 +153,15 @@ float *net_gradient(const struct net *net, int param)
     float *gradient = memory_new((size_t)count, sizeof *gradient);
     must(exec_gradient(net->exec, param, gradient) == OK, "gradient");
     return gradient;
+}
+
+void net_assert_same_gradients(const struct net *a, const struct net *b)
+{
+    for (int p = 0; p < a->graph->param_count; p++) {
+        float *of_a = net_gradient(a, p), *of_b = net_gradient(b, p);
+        size_t bytes = (size_t)shape_count(a->graph->params[p].spec.shape) * sizeof *of_a;
+        if (of_a) assert_memory_equal(of_a, of_b, bytes);
+        free(of_a);
+        free(of_b);
+    }
 }

@@ -20,16 +20,6 @@ static int64_t param_elements(const struct net *net, int param)
     return shape_count(net->graph->params[param].spec.shape);
 }
 
-static void same_gradients(const struct net *a, const struct net *b)
-{
-    for (int p = 0; p < a->graph->param_count; p++) {
-        float *x = net_gradient(a, p), *y = net_gradient(b, p);
-        if (x) assert_memory_equal(x, y, (size_t)param_elements(a, p) * sizeof *x);
-        free(x);
-        free(y);
-    }
-}
-
 static void assert_same_stores(const struct net *a, const struct net *b, int64_t bytes)
 {
     void *left = net_store(a, bytes), *right = net_store(b, bytes);
@@ -65,7 +55,7 @@ static void shared_is_separate(const char *text, bool fused, struct net_options 
         assert_int_equal(net_run(&separate, 0.05), OK);
         assert_int_equal(exec_state(shared.exec)->skipped, 0);
         finite_gradients(&shared);
-        same_gradients(&shared, &separate);
+        net_assert_same_gradients(&shared, &separate);
         assert_memory_equal(exec_losses(shared.exec), exec_losses(separate.exec),
                             (size_t)options.batch * sizeof(float));
     }

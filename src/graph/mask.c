@@ -1,24 +1,18 @@
 /* mask.c: where backward asks no more of an activation than which elements of it are 0, forward leaves a mask
  * of bits beside it, and backward reads that: a sixteenth of the bytes, which are memory of their own. */
-#include "graph/build.h"
-
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "graph/build.h"
 
-static struct tensor tensor_like(const struct value *value)
+/* Whether instruction i is a backward that would read the mask instead of y. */
+static bool masks(const struct program *program, int i, const struct op_code *(*code_of)(const struct op *op))
 {
-    return (struct tensor){.dtype = value->dtype, .shape = value->shape};
-}
-
-/* Whether this backward would read the mask instead of y. */
-static bool masks(const struct program *program, const struct instruction *at,
-                  const struct op_code *(*code_of)(const struct op *op))
-{
+    const struct instruction *at = &program->instructions[i];
     if (!at->op || !at->op->masks || at->phase != PHASE_BACKWARD) return false;
-    struct tensor x = tensor_like(&program->values[at->x[0]]);
     const struct op_code *code = code_of(at->op);
-    return code && code->keeps_mask && at->op->masks(at->settings, &x);
+    struct call_storage storage;
+    return code && code->keeps_mask && at->op->masks(at->settings, program_call(program, i, &storage).x);
 }
 
 static int mask_new(struct program *program, const struct instruction *forward)
@@ -36,7 +30,7 @@ void mask(struct program *program, const struct op_code *(*code_of)(const struct
     for (int i = 0; i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
         if (at->op && at->phase == PHASE_FORWARD) writer[at->y] = i + 1;
-        if (!masks(program, at, code_of) || writer[at->y] == 0) continue;
+        if (!masks(program, i, code_of) || writer[at->y] == 0) continue;
         struct instruction *forward = &program->instructions[writer[at->y] - 1];
         if (forward->op != at->op) continue;
         forward->mask = at->mask = mask_new(program, forward);

@@ -70,12 +70,17 @@ enum status setup_device(struct setup *setup)
     return OK;
 }
 
+bool setup_asks_cuda(const struct setup *setup)
+{
+    return strncmp(setup->settings->run.device, "cuda", 4) == 0;
+}
+
 /* Whether run.device comes down to CUDA on this machine, with this build. */
-static bool means_cuda(const char *which)
+static bool means_cuda(const struct setup *setup)
 {
     struct reason reason;
     if (!engines_code(DEVICE_CUDA)(op_find("conv"))) return false;
-    if (strcmp(which, "auto") != 0) return strncmp(which, "cuda", 4) == 0;
+    if (strcmp(setup->settings->run.device, "auto") != 0) return setup_asks_cuda(setup);
     for (const struct device_backend *const *backend = device_backends; *backend; backend++)
         if ((*backend)->kind == DEVICE_CUDA && (*backend)->count(&reason) > 0) return true;
     return false;
@@ -84,7 +89,7 @@ static bool means_cuda(const char *which)
 enum device_kind setup_device_kind(const struct setup *setup)
 {
     if (setup->device) return setup->device->backend->kind;
-    return means_cuda(setup->settings->run.device) ? DEVICE_CUDA : DEVICE_CPU;
+    return means_cuda(setup) ? DEVICE_CUDA : DEVICE_CPU;
 }
 
 int setup_lanes(const struct setup *setup)

@@ -80,6 +80,7 @@ enum status setup_device(struct setup *setup);      /* nothing if it is open */
  * this build has code for it. */
 enum device_kind setup_device_kind(const struct setup *setup);
 int setup_lanes(const struct setup *setup);
+bool setup_asks_cuda(const struct setup *setup);     /* run.device names a GPU: "cuda", "cuda:1" */
 
 /* The most device memory that the run may take: memory.limit, or less where the device has less;
  * 0: no limit. */
