@@ -136,6 +136,12 @@ static enum status refuse_unknown(const struct command *command, const struct gr
                 command->name);
 }
 
+/* Of "-r=FILE", getopt makes "=FILE". */
+static bool is_empty(int letter, const char *value)
+{
+    return letter != '?' && value && value[letter == 'r' && value[0] == '='] == '\0';
+}
+
 static enum status read_options(struct cmd *cmd, const struct grammar *grammar, int count, char **words)
 {
     opterr = 0;
@@ -146,6 +152,7 @@ static enum status read_options(struct cmd *cmd, const struct grammar *grammar, 
         if (letter == -1) break;
         const char *word = words[optind > before ? optind - 1 : before];
         if (letter == ':') return refuse_missing(cmd->command, word);
+        if (is_empty(letter, optarg)) return refuse_missing(cmd->command, words[optind - 1 - (word == optarg)]);
         if (letter == '?') return refuse_unknown(cmd->command, grammar, word);
         if (letter >= LETTER_OWN)
             cmd->values[letter - LETTER_OWN] = optarg ? optarg : "";

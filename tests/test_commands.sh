@@ -14,6 +14,13 @@ ok "no option at all like it" says 2 "no such option: --xyzzy" "$AMPTRAIN" train
 ok "a number that is none" says 2 "--steps must be a whole number of at least 1" "$AMPTRAIN" bench -c run.ini \
     --steps 3x
 ok "an option without its value" says 2 "needs a value" "$AMPTRAIN" train -c
+for option in "-o" "--output" "-c" "-s" "-r=" "--resume="; do
+    case $option in
+    *=) ok "an empty value of $option" says 2 "needs a value" "$AMPTRAIN" train -c run.ini "$option" ;;
+    *) ok "an empty value of $option" says 2 "needs a value" "$AMPTRAIN" train -c run.ini "$option" '' ;;
+    esac
+done
+ok "an empty value of a command's own option" says 2 "needs a value" "$AMPTRAIN" eval -c run.ini --weights ''
 ok "a word too many" says 2 "not expected" "$AMPTRAIN" plan -c run.ini word
 exits "no words at all" 2 "$AMPTRAIN"
 ok "no such configuration" says 2 "nowhere.ini" "$AMPTRAIN" -c nowhere.ini

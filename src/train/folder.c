@@ -18,9 +18,9 @@
 enum status folder_make(const char *path)
 {
     char *copy = text_copy(path);
-    for (char *slash = strchr(copy + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    for (char *slash = strchr(copy, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(copy, 0777);
+        mkdir(copy, 0777);             /* of a path from the root on, first of all "", which is no harm */
         *slash = '/';
     }
     bool good = mkdir(copy, 0777) == 0 || errno == EEXIST;
