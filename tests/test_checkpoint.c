@@ -700,6 +700,13 @@ static void positions_that_cannot_be(void **state)
     } cases[] = {
         {"position.epoch", "-1", "has a position that cannot be"},
         {"position.batch", "-1", "has a position that cannot be"},
+        {"position.epoch", "9223372036854775807", "has a position that cannot be"},
+        {"position.batch", "9223372036854775807", "has a position that cannot be"},
+        {"position.bad_images", "1099511627777", "has a position that cannot be"},
+        {"position.best_epoch", "-1", "has a position that cannot be"},
+        {"position.epochs_without_gain", "9223372036854775807", "has a position that cannot be"},
+        {"optimizer.skipped_steps", "-9223372036854775808", "has a position that cannot be"},
+        {"scaler.good_steps", "-1", "has a position that cannot be"},
         {"optimizer.updates", "1000000", "has a position that cannot be"},
         {"position.epoch", "1x", "has a bad value for 'position.epoch': '1x'"},
         {"position.epoch", "99999999999999999999", "has a bad value for 'position.epoch'"},
@@ -782,6 +789,23 @@ static void more_than_a_run_can_have(void **state)
     }
 }
 
+/* Serials are counted up: one at the end of the numbers would overflow. */
+static void serials_that_cannot_be(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"9223372036854775807", "1099511627777", "0", "-1", "1x", ""};
+    struct safetensors_pair pair = {(char *)"serial", NULL};
+    struct safetensors file = {.metadata = &pair, .metadata_count = 1};
+    int64_t serial = 0;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        pair.value = (char *)bad[i];
+        assert_false(checkpoint_read_serial(&file, &serial));
+    }
+    pair.value = (char *)"1099511627776";
+    assert_true(checkpoint_read_serial(&file, &serial));
+    assert_int_equal(serial, (int64_t)1 << 40);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -801,6 +825,7 @@ int main(void)
         cmocka_unit_test(names_and_sizes),
         cmocka_unit_test(more_than_a_run_can_have),
         cmocka_unit_test(positions_that_cannot_be),
+        cmocka_unit_test(serials_that_cannot_be),
         cmocka_unit_test(none_at_all),
         cmocka_unit_test(another_run),
         cmocka_unit_test(previous),

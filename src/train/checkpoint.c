@@ -191,11 +191,13 @@ static bool check_format(const struct safetensors *file, struct reason *reason)
     if (!format || strcmp(format, format_name) != 0 || !version)
         return because(reason, "is not a checkpoint of amptrain (weights alone cannot be resumed from)");
     char *end;
+    int64_t serial;
     long number = strtol(version, &end, 10);
     if (number < 1 || *end != '\0') return because(reason, "has a version that is none: '%.20s'", version);
     if (number > CHECKPOINT_VERSION)
         return because(reason, "is of version %ld; this amptrain reads up to version %d", number,
                        CHECKPOINT_VERSION);
+    if (!checkpoint_read_serial(file, &serial)) return because(reason, "has a serial number that cannot be");
     return safetensors_complete(file, reason);
 }
 

@@ -52,6 +52,9 @@ bool checkpoint_exists(const char *folder);
  * file does not say, -1: it cannot be read. */
 int64_t checkpoint_serial(const char *path);
 
+/* The same of an open one; false: what it says is no such number. */
+bool checkpoint_read_serial(const struct safetensors *file, int64_t *serial);
+
 /* That the tensors are those of this store's network and optimizer; BAD_CHECKPOINT names the first
  * that is not. */
 enum status checkpoint_match(const struct safetensors *file, const struct store *store,

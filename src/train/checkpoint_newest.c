@@ -11,15 +11,28 @@
 #include "train/checkpoint.h"
 #include "train/durable.h"
 
+/* No run writes as many. */
+#define SERIAL_MAX ((int64_t)1 << 40)
+
+bool checkpoint_read_serial(const struct safetensors *file, int64_t *serial)
+{
+    const char *text = safetensors_value(file, "serial");
+    char *end = NULL;
+    long long number = text ? strtoll(text, &end, 10) : 0;
+    if (text && (end == text || *end != '\0' || number < 1 || number > SERIAL_MAX)) return false;
+    *serial = number;
+    return true;
+}
+
 int64_t checkpoint_serial(const char *path)
 {
     struct safetensors file;
     struct reason reason;
+    int64_t serial = -1;
     if (!safetensors_open(path, &file, &reason)) return -1;
-    const char *text = safetensors_value(&file, "serial");
-    int64_t serial = text ? strtoll(text, NULL, 10) : 0;
+    if (!checkpoint_read_serial(&file, &serial)) serial = -1;
     safetensors_close(&file);
-    return serial > 0 ? serial : 0;
+    return serial;
 }
 
 /* A link that leads nowhere is there too: it stands where a checkpoint was. */

@@ -8,6 +8,9 @@
 
 #include "base/memory.h"
 
+/* No run makes more of anything that it counts; sums and products of such numbers do not overflow. */
+#define COUNT_MAX ((int64_t)1 << 40)
+
 enum member_type { MEMBER_INT64, MEMBER_INT32, MEMBER_DOUBLE, MEMBER_FLOAT };
 
 struct member {
@@ -112,6 +115,19 @@ static bool members_parse(const struct member *members, void *object, const stru
     return true;
 }
 
+static bool counts_can_be(const struct position *position, const struct optimizer_state *state)
+{
+    const int64_t counts[] = {
+        position->epoch, position->batch, position->images, position->correct, position->skipped,
+        position->skipped_told, position->bad_images, position->best_epoch, position->epochs_without_gain,
+        state->step, state->updates, state->skipped_steps, state->scaler.good_steps,
+        state->scaler.floor_overflows,
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        if (counts[i] < 0 || counts[i] > COUNT_MAX) return false;
+    return state->updates <= state->step;
+}
+
 void position_print(const struct position *position, const struct optimizer_state *state,
                     struct safetensors_pair **pairs, int *count)
 {
@@ -126,8 +142,7 @@ bool position_parse(const struct safetensors *file, struct position *position,
     struct optimizer_state parsed_state = {0};
     if (!members_parse(position_members, &parsed_position, file, reason)) return false;
     if (!members_parse(state_members, &parsed_state, file, reason)) return false;
-    if (parsed_position.epoch < 0 || parsed_position.batch < 0 || parsed_state.step < 0 ||
-        parsed_state.updates < 0 || parsed_state.updates > parsed_state.step)
+    if (!counts_can_be(&parsed_position, &parsed_state))
         return because(reason, "has a position that cannot be");
     *position = parsed_position;
     *state = parsed_state;
