@@ -13,6 +13,7 @@ enum cmd_takes {
     TAKES_OUTPUT = 2,     /* -o */
     TAKES_RESUME = 4,     /* -r */
     TAKES_ARGUMENTS = 8,  /* words after the options */
+    TAKES_SIGNALS = 16,   /* those of signals_watch, which are held until the command is ready for them */
 };
 
 /* A long option of one command's own. */

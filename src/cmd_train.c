@@ -33,6 +33,6 @@ const struct command cmd_train = {
     .name = "train",
     .usage = "-c FILE [-s SECTION.KEY=VALUE]... [-o DIR] [-r[=FILE]]",
     .help = "Trains a network; the command when none is named.",
-    .takes = TAKES_CONFIG | TAKES_OUTPUT | TAKES_RESUME,
+    .takes = TAKES_CONFIG | TAKES_OUTPUT | TAKES_RESUME | TAKES_SIGNALS,
     .run = run,
 };

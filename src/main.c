@@ -14,9 +14,11 @@
 #include "cmd.h"
 #include "device/device.h"
 #include "patience.h"
+#include "train/signals.h"
 
 static void print_help(void)
 {
+    signals_release();
     printf("usage: amptrain [COMMAND] [OPTION]...\n"
            "Trains convolutional networks for image classification.\n\n");
     for (int i = 0; command_table[i]; i++)
@@ -27,6 +29,7 @@ static void print_help(void)
 
 static void print_version(void)
 {
+    signals_release();
     printf("amptrain " PACKAGE_VERSION "\n");
     for (int i = 0; device_backends[i]; i++) {
         struct text libraries = {0};
@@ -70,8 +73,18 @@ static bool needs_settings(const struct cmd *cmd)
     return (cmd->command->takes & TAKES_CONFIG) != 0;
 }
 
+static void take_signals(const struct cmd *cmd)
+{
+    bool only_tells = cmd->help || cmd->check || cmd->print_config;
+    if ((cmd->command->takes & TAKES_SIGNALS) && !only_tells)
+        signals_watch();
+    else
+        signals_release();
+}
+
 static enum status run(struct cmd *cmd)
 {
+    take_signals(cmd);
     if (cmd->help) {
         cmd_help(cmd->command);
         return OK;
@@ -129,6 +142,10 @@ static void watch_memory(void)
     void (*(*set_new_handler)(void (*)(void)))(void) = dlsym(RTLD_DEFAULT, "_ZSt15set_new_handlerPFvvE");
     if (set_new_handler) set_new_handler(no_memory_for_objects);
 }
+
+/* Comes before the libraries' constructors, which take longer than all that main does before a command has
+ * said what signals are to do. */
+__attribute__((section(".preinit_array"), used)) static void (*const hold)(void) = signals_hold;
 
 int main(int count, char **words)
 {

@@ -291,4 +291,38 @@ status_line() {
     return $said
 }
 ok "SIGUSR2: a status line" status_line
+
+# early SIGNAL STATUS WORDS: what comes before the program has so much as opened a file is held.
+early() {
+    FAULT=open:1:pause "$faulty" -c run.ini -o "early-$1" -s train.epochs=1 2>said &
+    process=$!
+    wait_for grep -q '^State:.T' /proc/$process/status
+    kill -"$1" $process
+    kill -CONT $process
+    wait $process
+    status=$?
+    cat said
+    [ $status = "$2" ] && grep -q "$3" said && [ -f "early-$1/checkpoint-last.safetensors" ]
+}
+for signal in "HUP 0 checkpoint.on.request" "USR2 0 left" "USR1 75 stopped" "INT 75 stopped" "TERM 75 stopped"; do
+    if "$faulty" --version >said 2>&1; then
+        # shellcheck disable=SC2086 # words
+        ok "SIG${signal%% *} before the run has begun" early $signal
+    else
+        skip "SIG${signal%% *} before the run has begun" "$(cat said)"
+    fi
+done
+interrupted() {
+    FAULT=read:1:pause "$faulty" plan -c run.ini >said 2>&1 &
+    process=$!
+    wait_for grep -q '^State:.T' /proc/$process/status
+    kill -TERM $process
+    kill -CONT $process
+    wait $process
+}
+if "$faulty" --version >said 2>&1; then
+    exits "a command that does not train is ended" 143 interrupted
+else
+    skip "a command that does not train is ended" "$(cat said)"
+fi
 finish

@@ -1,23 +1,25 @@
 #include "train/signals.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
-static volatile sig_atomic_t stop, checkpoint, status;
+static const int watched[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGUSR2};
+
+static atomic_int stop;
+static atomic_bool checkpoint, status;
 
 static void on_stop(int number)
 {
-    if (stop) {
-        signal(number, SIG_DFL);
-        raise(number);
-    }
-    stop = number;
+    if (atomic_exchange(&stop, number) == 0) return;
+    signal(number, SIG_DFL);
+    raise(number);
 }
 
 static void on_request(int number)
 {
-    if (number == SIGHUP) checkpoint = 1;
-    if (number == SIGUSR2) status = 1;
+    if (number == SIGHUP) atomic_store(&checkpoint, true);
+    if (number == SIGUSR2) atomic_store(&status, true);
 }
 
 static void watch(int number, void (*handler)(int))
@@ -25,6 +27,24 @@ static void watch(int number, void (*handler)(int))
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, NULL);
+}
+
+static void mask(int how)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) sigaddset(&set, watched[i]);
+    sigprocmask(how, &set, NULL);
+}
+
+void signals_hold(void)
+{
+    mask(SIG_BLOCK);
+}
+
+void signals_release(void)
+{
+    mask(SIG_UNBLOCK);
 }
 
 void signals_watch(void)
@@ -36,23 +56,20 @@ void signals_watch(void)
     watch(SIGUSR2, on_request);
     watch(SIGPIPE, SIG_IGN);
     watch(SIGXFSZ, SIG_IGN);
+    signals_release();
 }
 
 int signals_stop(void)
 {
-    return stop;
+    return atomic_load(&stop);
 }
 
 bool signals_checkpoint(void)
 {
-    bool asked = checkpoint;
-    checkpoint = 0;
-    return asked;
+    return atomic_exchange(&checkpoint, false);
 }
 
 bool signals_status(void)
 {
-    bool asked = status;
-    status = 0;
-    return asked;
+    return atomic_exchange(&status, false);
 }

@@ -11,6 +11,11 @@
  * outlives whoever reads its words; and SIGXFSZ: a file that may not grow is like a full disk. */
 void signals_watch(void);
 
+/* Until signals_watch, or signals_release, which lets them do what they do to any program, those that
+ * are watched wait (not SIGPIPE and SIGXFSZ). */
+void signals_hold(void);
+void signals_release(void);
+
 int signals_stop(void);            /* the signal that asks for the end; 0: none */
 bool signals_checkpoint(void);     /* asked since the last call */
 bool signals_status(void);         /* asked since the last call */

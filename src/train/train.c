@@ -364,7 +364,6 @@ enum status train(struct setup *setup, const struct run_options *options)
 {
     TRY(check(setup, options));
     struct run run;
-    signals_watch();
     TRY(run_open(setup, options, &run));
     enum verdict verdict = DONE;
     enum status status = report_start(&run);
