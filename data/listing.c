@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -86,14 +87,28 @@ size_t listing_name(struct listing *listing, const char *name)
     return at;
 }
 
-static void add_folder(struct listing *listing, const char *path, const char *name)
+static int64_t nanoseconds(struct timespec time)
+{
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+struct listed_folder listing_state(const char *path)
 {
     struct stat stat_of;
-    int64_t changed = 0;
-    if (stat(path, &stat_of) == 0)
-        changed = (int64_t)stat_of.st_mtim.tv_sec * 1000000000 + stat_of.st_mtim.tv_nsec;
-    *array_push(listing->folders, listing->folder_count) =
-        (struct listed_folder){.name = listing_name(listing, name), .changed = changed};
+    if (stat(path, &stat_of) != 0) return (struct listed_folder){0};
+    return (struct listed_folder){
+        .modified = nanoseconds(stat_of.st_mtim),
+        .changed = nanoseconds(stat_of.st_ctim),
+        .inode = (uint64_t)stat_of.st_ino,
+        .size = (uint64_t)stat_of.st_size,
+    };
+}
+
+static void add_folder(struct listing *listing, const char *path, const char *name)
+{
+    struct listed_folder folder = listing_state(path);
+    folder.name = listing_name(listing, name);
+    *array_push(listing->folders, listing->folder_count) = folder;
 }
 
 static char kind_of(const char *path)
@@ -266,6 +281,9 @@ static bool join_parts(struct crew *crew, struct listing *listing, struct reason
 
 static bool find_images(const char *root, struct listing *listing, struct reason *reason)
 {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    listing->began = nanoseconds(now);
     if (!find_classes(root, listing, reason)) return false;
     size_t count = (size_t)listing->class_count;
     struct crew crew = {

@@ -13,13 +13,16 @@ struct listed {
     uint64_t name : 40, class : 24;
 };
 
-/* A folder that was looked into: as it was then. */
+/* A folder that was looked into: as it was then. Its time of modification alone says little: what copies and
+ * unpacks folders sets that back, but not the time of the last change to the inode. */
 struct listed_folder {
     size_t name;               /* "" for the root */
-    int64_t changed;           /* nanoseconds, of its time of modification */
+    int64_t modified, changed; /* st_mtim and st_ctim, in nanoseconds; 0: it could not be asked */
+    uint64_t inode, size;
 };
 
 struct listing {
+    int64_t began;             /* when it was made: CLOCK_REALTIME in nanoseconds */
     char **classes;            /* the folders in the root, sorted bytewise */
     int class_count;
     char *names;               /* each ended by '\0' */
@@ -46,6 +49,8 @@ void listing_free(struct listing *listing);            /* accepts a zeroed struc
 bool listing_recall(const char *root, const char *cache, struct listing *listing);
 void listing_remember(const char *root, const char *cache, const struct listing *listing);
 
+/* What identifies the state of the folder `path`; all is 0 if it cannot be asked. */
+struct listed_folder listing_state(const char *path);
 /* Adds a name. */
 size_t listing_name(struct listing *listing, const char *name);
 

@@ -5,14 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "data/listing.h"
 
-#define MAGIC "AMPLIST1"
+#define MAGIC "AMPLIST2"
 /* A folder that changed so shortly before it was listed may change again without its time moving. */
 #define SETTLED_NANOSECONDS 2000000000
 
@@ -56,11 +55,11 @@ static uint32_t checksum(struct index_header header, const struct listing *listi
 
 static bool has_settled(const struct listing *listing)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    int64_t latest = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - SETTLED_NANOSECONDS;
-    for (size_t i = 0; i < listing->folder_count; i++)
-        if (listing->folders[i].changed == 0 || listing->folders[i].changed > latest) return false;
+    int64_t latest = listing->began - SETTLED_NANOSECONDS;
+    for (size_t i = 0; i < listing->folder_count; i++) {
+        const struct listed_folder *folder = &listing->folders[i];
+        if (folder->changed == 0 || folder->changed > latest || folder->modified > latest) return false;
+    }
     return true;
 }
 
@@ -179,13 +178,13 @@ static bool makes_sense(const struct index_header *header, const struct listing 
 static bool is_unchanged(const char *root, const struct listing *listing)
 {
     for (size_t i = 0; i < listing->folder_count; i++) {
-        struct stat stat_of;
-        char *path = text_format("%s/%s", root, listing->names + listing->folders[i].name);
-        bool same = stat(path, &stat_of) == 0 &&
-                    (int64_t)stat_of.st_mtim.tv_sec * 1000000000 + stat_of.st_mtim.tv_nsec ==
-                        listing->folders[i].changed;
+        const struct listed_folder *then = &listing->folders[i];
+        char *path = text_format("%s/%s", root, listing->names + then->name);
+        struct listed_folder now = listing_state(path);
         free(path);
-        if (!same) return false;
+        if (now.changed == 0 || now.changed != then->changed || now.modified != then->modified ||
+            now.inode != then->inode || now.size != then->size)
+            return false;
     }
     return true;
 }

@@ -1,7 +1,6 @@
-/* Listings of image folders that were remembered: the file in the cache folder is the input. Its checksum and
- * the name of the root, which nobody can know beforehand, are put right first. */
+/* Listings of image folders that were remembered: the file in the cache folder is the input. Its checksum, the
+ * name of the root and the states of folders, which nobody can know beforehand, are put right first. */
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,8 @@
 #include "fuzz_images.h"
 
 /* Of a file's header. */
+#define FOLDERS_AT 8
+#define FILES_AT 16
 #define BYTES_AT 24
 #define ROOT_AT 32
 #define CRC_AT 64
@@ -21,13 +22,6 @@
 static struct {
     char *root, *cache, *real, *index;
 } places;
-
-/* All times of this target are the same. */
-static void settle(const char *path)
-{
-    const struct timespec times[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
-    fuzz_must(utimensat(AT_FDCWD, path, times, 0) == 0);
-}
 
 static char *make_folder(const char *parent, const char *name)
 {
@@ -60,12 +54,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     char *one = make_folder(places.root, "one"), *two = make_folder(places.root, "two");
     fuzz_write("root/one/a.png", "\x89PNG\r\n\x1a\n", 8);
     fuzz_write("root/two/b.png", "\x89PNG\r\n\x1a\n", 8);
-    settle(one);
-    settle(two);
-    settle(places.root);
     struct listing listing = {0};
     struct reason reason;
     fuzz_must(listing_make(places.root, NULL, &listing, &reason));
+    listing.began += INT64_C(10000000000);
     listing_remember(places.root, places.cache, &listing);
     listing_free(&listing);
     places.index = find_index(places.cache);
@@ -85,11 +77,32 @@ static uint64_t number_at(const uint8_t *bytes)
 
 static void set_number(uint8_t *bytes, uint64_t value) { memcpy(bytes, &value, sizeof value); }
 
+/* The states of folders that are there, as far as the numbers in the header lead to them. */
+static void repair_folders(uint8_t *bytes, size_t size)
+{
+    uint64_t folders = number_at(bytes + FOLDERS_AT), files = number_at(bytes + FILES_AT);
+    if (folders > size || files > size) return;
+    uint64_t names = HEADER_BYTES + folders * sizeof(struct listed_folder) + files * sizeof(struct listed);
+    for (uint64_t i = 0; i < folders && names < size; i++) {
+        struct listed_folder folder;
+        uint8_t *at = bytes + HEADER_BYTES + i * sizeof folder;
+        memcpy(&folder, at, sizeof folder);
+        if (folder.name >= size - names) continue;
+        size_t name = folder.name, length = strnlen((char *)bytes + names + name, size - names - name);
+        char *path = text_format("%s/%.*s", places.root, (int)length, (char *)bytes + names + name);
+        folder = listing_state(path);
+        folder.name = name;
+        memcpy(at, &folder, sizeof folder);
+        free(path);
+    }
+}
+
 /* The root's name is appended to the names; the file gets that much longer. */
 static size_t repair(uint8_t *bytes, size_t size)
 {
     size_t more = strlen(places.real) + 1;
     if (size < HEADER_BYTES) return size;
+    repair_folders(bytes, size);
     memcpy(bytes + size, places.real, more);
     set_number(bytes + ROOT_AT, number_at(bytes + BYTES_AT));
     set_number(bytes + BYTES_AT, number_at(bytes + BYTES_AT) + more);
