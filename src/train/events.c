@@ -112,10 +112,11 @@ static struct message event_begin(int64_t step)
     return event;
 }
 
-/* Curves are a convenience: when they cannot be written, that is said once and the run goes on. */
+/* Every event reaches the file at once, so that a killed run loses none. Curves are a convenience: when they
+ * cannot be written, that is said once and the run goes on. */
 static void event_write(struct events *events, const struct message *event)
 {
-    if (events_record(events->file, event->bytes, event->length)) return;
+    if (events_record(events->file, event->bytes, event->length) && fflush(events->file) == 0) return;
     log_warning("%s: cannot be written: %s; no more events are", events->path, strerror(errno));
     events_close(events);
 }
@@ -169,9 +170,4 @@ void events_scalar(struct events *events, const char *tag, int64_t step, double 
     add_block(&summary, SUMMARY_VALUE, number.bytes, number.length);
     add_block(&event, EVENT_SUMMARY, summary.bytes, summary.length);
     event_write(events, &event);
-}
-
-void events_flush(struct events *events)
-{
-    if (events->file) fflush(events->file);
 }

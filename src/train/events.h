@@ -19,9 +19,8 @@ struct events {
 enum status events_open(const char *folder, int64_t step, struct events *events);
 void events_close(struct events *events);
 
-/* One number of a step; written through at events_flush. */
+/* One number of a step, in the file when this returns. */
 void events_scalar(struct events *events, const char *tag, int64_t step, double value);
-void events_flush(struct events *events);
 
 /* One framed record: length, its masked checksum, the data, theirs. False: the file took it not. */
 _Bool events_record(FILE *file, const void *data, size_t bytes);

@@ -145,7 +145,6 @@ static void draw_epoch(struct run *run, const struct evaluation *evaluation)
         events_scalar(&run->events, "epoch/val_top1", step, evaluation->top1);
         events_scalar(&run->events, "epoch/val_top5", step, evaluation->top5);
     }
-    events_flush(&run->events);
 }
 
 enum status report_epoch(struct run *run, const struct evaluation *evaluation)
