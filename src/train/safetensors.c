@@ -99,8 +99,7 @@ static bool parse_offsets(const json_t *offsets, int64_t data_bytes, struct safe
 static bool parse_entry(const json_t *object, int64_t data_bytes, struct safetensors_entry *entry,
                         struct reason *reason)
 {
-    if (!json_is_object(object) || json_object_size(object) != 3)
-        return because(reason, "must have dtype, shape and data_offsets");
+    if (!json_is_object(object)) return because(reason, "must have dtype, shape and data_offsets");
     const char *dtype = json_string_value(json_object_get(object, "dtype"));
     if (!dtype) return because(reason, "has no dtype");
     if (!dtype_parse(dtype, &entry->dtype))
