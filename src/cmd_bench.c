@@ -203,13 +203,14 @@ static void add_feed(const struct feed *feed, struct text *out)
     text_add(out, "\"limit\":\"%s\",", feed_limit(feed));
 }
 
-static void print_json(const struct bench *bench)
+/* The figures as members of a JSON object, whose end follows. */
+static void add_figures(const struct bench *bench, struct text *out)
 {
     const struct setup *setup = &bench->setup;
     struct step_bytes bytes = step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec),
                                          bench->store.layout.bytes);
     double median = percentile(bench, 0.5);
-    struct text out = {0}, device = {0};
+    struct text device = {0};
     setup->device->backend->describe(setup->device->index, &device);
     int64_t peak = bytes.total, reserved = bytes.total;
     if (setup->cache) {
@@ -217,26 +218,24 @@ static void print_json(const struct bench *bench)
         peak = (int64_t)statistics.allocated_peak;
         reserved = (int64_t)statistics.reserved_peak;
     }
-    text_add(&out, "{");
-    add_number(&out, "images_per_s", bench->loader ? bench->feed.together : 1e3 * setup->batch / median);
-    add_number(&out, "step_ms_median", median);
-    add_number(&out, "step_ms_p10", percentile(bench, 0.1));
-    add_number(&out, "step_ms_p90", percentile(bench, 0.9));
-    text_add(&out, "\"steps\":%d,\"batch\":%d,\"precision\":\"%s\",\"device\":", bench->steps, setup->batch,
+    text_add(out, "{");
+    add_number(out, "images_per_s", bench->loader ? bench->feed.together : 1e3 * setup->batch / median);
+    add_number(out, "step_ms_median", median);
+    add_number(out, "step_ms_p10", percentile(bench, 0.1));
+    add_number(out, "step_ms_p90", percentile(bench, 0.9));
+    text_add(out, "\"steps\":%d,\"batch\":%d,\"precision\":\"%s\",\"device\":", bench->steps, setup->batch,
              setup->precision->name);
-    text_json_string(&out, device.data);
-    text_add(&out,
+    text_json_string(out, device.data);
+    text_add(out,
              ",\"device_peak_bytes\":%" PRId64 ",\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
              ",\"reserved_bytes\":%" PRId64 ",",
              peak, bytes.arena, bytes.live_bound, reserved);
-    if (bench->loader) add_feed(&bench->feed, &out);
-    add_number(&out, "first_loss", bench->first_loss);
-    add_number(&out, "loss", bench->loss);
-    text_add(&out, "\"start_seconds\":");
-    text_json_number(&out, bench->start_seconds);
-    printf("%s}\n", out.data);
+    if (bench->loader) add_feed(&bench->feed, out);
+    add_number(out, "first_loss", bench->first_loss);
+    add_number(out, "loss", bench->loss);
+    text_add(out, "\"start_seconds\":");
+    text_json_number(out, bench->start_seconds);
     text_free(&device);
-    text_free(&out);
 }
 
 static void print_feed(const struct feed *feed)
@@ -305,21 +304,60 @@ static enum status time_instructions(struct bench *bench, struct timed *rows)
     return OK;
 }
 
-static enum status print_instructions(struct bench *bench)
+static void print_rows(const struct timed *rows, int count)
+{
+    double sum = 0;
+    for (int i = 0; i < count; i++) sum += rows[i].milliseconds;
+    printf("\n%10s %7s %9s  instruction (%d, one after another: %.3f ms)\n", "ms", "share", "GB/s", count, sum);
+    for (int i = 0; i < count; i++)
+        printf("%10.4f %6.2f%% %9.1f  %s\n", rows[i].milliseconds, 100 * rows[i].milliseconds / sum,
+               1e-6 * rows[i].bytes / rows[i].milliseconds, rows[i].at->name);
+}
+
+static void add_rows(const struct timed *rows, int count, struct text *out)
+{
+    text_add(out, ",\"layers\":[");
+    for (int i = 0; i < count; i++) {
+        text_add(out, "%s{\"name\":", i ? "," : "");
+        text_json_string(out, rows[i].at->name);
+        text_add(out, ",");
+        add_number(out, "bytes", rows[i].bytes);
+        text_add(out, "\"ms\":");
+        text_json_number(out, rows[i].milliseconds);
+        text_add(out, "}");
+    }
+    text_add(out, "]");
+}
+
+/* Adds them to the JSON object that `out` is, or prints a table. */
+static enum status show_instructions(struct bench *bench, struct text *out)
 {
     int count = bench->step.program.count;
     struct timed *rows = memory_new((size_t)count, sizeof *rows);
     enum status status = time_instructions(bench, rows);
-    double sum = 0;
-    qsort(rows, status == OK ? (size_t)count : 0, sizeof *rows, by_time);
-    for (int i = 0; status == OK && i < count; i++) sum += rows[i].milliseconds;
-    if (status == OK)
-        printf("\n%10s %7s %9s  instruction (%d, one after another: %.3f ms)\n", "ms", "share", "GB/s", count,
-               sum);
-    for (int i = 0; status == OK && i < count; i++)
-        printf("%10.4f %6.2f%% %9.1f  %s\n", rows[i].milliseconds, 100 * rows[i].milliseconds / sum,
-               1e-6 * rows[i].bytes / rows[i].milliseconds, rows[i].at->name);
+    if (status == OK) {
+        qsort(rows, (size_t)count, sizeof *rows, by_time);
+        if (out->data)
+            add_rows(rows, count, out);
+        else
+            print_rows(rows, count);
+    }
     free(rows);
+    return status;
+}
+
+static enum status show(const struct cmd *cmd, struct bench *bench)
+{
+    struct text json = {0};
+    enum status status = OK;
+    qsort(bench->milliseconds, (size_t)bench->steps, sizeof *bench->milliseconds, by_size);
+    if (cmd_value(cmd, "json"))
+        add_figures(bench, &json);
+    else
+        print_table(bench);
+    if (cmd_value(cmd, "layers")) status = show_instructions(bench, &json);
+    if (json.data && status == OK) printf("%s}\n", json.data);
+    text_free(&json);
     return status;
 }
 
@@ -333,14 +371,7 @@ static enum status run(struct cmd *cmd)
     enum status status = bench_open(cmd, &bench);
     if (status == OK && bench.loader) status = measure_feed(&bench, (int)warmup);
     else if (status == OK) status = measure(&bench, (int)warmup);
-    if (status == OK) {
-        qsort(bench.milliseconds, (size_t)bench.steps, sizeof *bench.milliseconds, by_size);
-        if (cmd_value(cmd, "json"))
-            print_json(&bench);
-        else
-            print_table(&bench);
-        if (cmd_value(cmd, "layers")) status = print_instructions(&bench);
-    }
+    if (status == OK) status = show(cmd, &bench);
     bench_close(&bench);
     return status;
 }

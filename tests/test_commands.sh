@@ -150,6 +150,8 @@ ok "plan --spans, a room that is none" says 2 "--capacity" "$AMPTRAIN" plan --sp
 echo '^{"images_per_s":.*"start_seconds":[0-9.]*}$' >pattern
 ok "bench --json" json bench -q -c run.ini --steps 3
 ok "bench --data" json bench -q -c run.ini --steps 3 --data
+ok "bench --json --layers is one document" sh -c '"$AMPTRAIN" bench -q -c run.ini --steps 3 --json --layers >out.json
+    cat out.json; [ "$(wc -l <out.json)" = 1 ] && grep -q "^{.*\"layers\":\[{\"name\":\".*}\]}$" out.json'
 ok "bench of mixed images" json bench -q -c run.ini --steps 3 -s augment.mixup=0.2
 for list in ops models formats devices; do ok "$list" "$AMPTRAIN" $list; done
 ok "--version" "$AMPTRAIN" --version
