@@ -785,7 +785,7 @@ void loader_close(struct loader *loader)
     pthread_cond_broadcast(&loader->work);
     pthread_mutex_unlock(&loader->lock);
     if (!join_workers(loader)) {
-        ((struct dataset *)loader->options.dataset)->held = true;
+        loader->options.dataset->held = true;
         return;
     }
     for (int i = 0; i < loader->slot_count; i++) {
@@ -903,11 +903,10 @@ void loader_return(struct loader *loader, struct batch *batch)
     pthread_mutex_unlock(&loader->lock);
 }
 
-int64_t loader_bad_images(const struct loader *loader)
+int64_t loader_bad_images(struct loader *loader)
 {
-    struct loader *locked = (struct loader *)loader;
-    pthread_mutex_lock(&locked->lock);
-    int64_t count = locked->bad_count;
-    pthread_mutex_unlock(&locked->lock);
+    pthread_mutex_lock(&loader->lock);
+    int64_t count = loader->bad_count;
+    pthread_mutex_unlock(&loader->lock);
     return count;
 }

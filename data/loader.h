@@ -15,7 +15,7 @@
 #include "data/sending.h"
 
 struct loader_options {
-    const struct dataset *dataset;
+    struct dataset *dataset;     /* which may become held, and does not change otherwise */
     struct image_cache *cache;   /* of the dataset's images; outlives the loader; NULL: none */
     /* The images that this loader serves, by index in the dataset, in file order; NULL: all.
      * (val_fraction, data.limit.) The array must outlive the loader. */
@@ -120,6 +120,6 @@ bool loader_wait(struct loader *loader, double most);
 int64_t loader_image(const struct loader *loader, const struct batch *batch, int place);
 
 /* Different images that could not be used since loader_open. */
-int64_t loader_bad_images(const struct loader *loader);
+int64_t loader_bad_images(struct loader *loader);
 
 #endif

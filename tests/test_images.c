@@ -226,7 +226,7 @@ static struct tally compare(struct device *device, struct loader_options options
     return tally;
 }
 
-static struct loader_options loading(const struct dataset *dataset, int h, int w)
+static struct loader_options loading(struct dataset *dataset, int h, int w)
 {
     return (struct loader_options){
         .dataset = dataset,

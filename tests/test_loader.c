@@ -26,7 +26,7 @@ static struct dataset synthetic(int64_t count)
     return dataset;
 }
 
-static struct loader_options training(const struct dataset *dataset)
+static struct loader_options training(struct dataset *dataset)
 {
     return (struct loader_options){
         .dataset = dataset,
@@ -118,7 +118,7 @@ static void workers_and_prefetch_change_nothing(void **state)
 }
 
 /* Everything that draws: jitter, policy, erasing and mixing of batches. */
-static struct loader_options varied(const struct dataset *dataset)
+static struct loader_options varied(struct dataset *dataset)
 {
     struct loader_options options = training(dataset);
     options.augment.policy = POLICY_TRIVIAL;

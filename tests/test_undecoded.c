@@ -132,7 +132,7 @@ static void finish(struct finishing *finishing, const struct batch *batch, int *
     for (int i = 0; i < batch->count; i++) *decoded += !images[i].blank && images[i].place == FINISH_DECODED;
 }
 
-static const struct dataset dataset = {
+static struct dataset dataset = {
     .format = &format, .count = FILES, .classes = CLASSES, .c = 3, .decoded = true,
 };
 

@@ -188,12 +188,12 @@ static void lower_saved(struct program *program)
     free(storage);
 }
 
-static void *settings_for_loss(struct program *program, double label_smoothing)
+static const void *settings_for_loss(struct program *program, double label_smoothing)
 {
     char *text = text_format("label_smoothing=%.17g", label_smoothing);
     const void *settings = build_settings(program, build_op("softmax_cross_entropy"), text);
     free(text);
-    return (void *)settings;
+    return settings;
 }
 
 /* Passes and planning add sizes up: a program beyond this, which no machine could run, is not for them. */

@@ -14,7 +14,7 @@
 
 /* Images of one split as a run uses them. */
 struct images {
-    const struct dataset *dataset;   /* NULL: there are none */
+    struct dataset *dataset;         /* NULL: there are none */
     int64_t *subset;                 /* indices in the dataset in file order; NULL: all */
     int64_t count;
     int h, w;                        /* of what the network gets */
