@@ -473,7 +473,6 @@ static bool is_empty(const struct call *call) { return shape_count(call->x[0].sh
 static enum status forward(const struct call *call)
 {
     if (is_empty(call)) return OK;
-    if (batchnorm_exact_applies(call)) return batchnorm_exact_run(call);
     if (!call->training) return normalise_all(call, false);
     TRY(call->sums.data ? take_sums(call) : measure_all(call));
     return normalise_all(call, true);
@@ -482,7 +481,7 @@ static enum status forward(const struct call *call)
 static enum status recompute(const struct call *call)
 {
     if (is_empty(call)) return OK;
-    return batchnorm_exact_applies(call) ? batchnorm_exact_run(call) : normalise_all(call, false);
+    return normalise_all(call, false);
 }
 
 /* The workspace: lines of all channels, then parts. */
@@ -537,7 +536,6 @@ static enum status pass_gradients(const struct call *call)
 static enum status backward(const struct call *call)
 {
     if (is_empty(call)) return OK;
-    if (batchnorm_exact_applies(call)) return batchnorm_exact_run(call);
     TRY(pass_gradients(call));
     if (!call->y_again.data || call->d_x[0].data) return OK;
     struct call again = batchnorm_again(call);

@@ -13,10 +13,6 @@ extern "C" {
 #include "kernels/batchnorm.h"
 }
 
-/* Small fp32 tensors, in double (batchnorm_exact.cu): forward, recompute and backward. */
-bool batchnorm_exact_applies(const struct call *call);
-enum status batchnorm_exact_run(const struct call *call);
-
 namespace batchnorm_parts {
 
 constexpr int threads = 256;

@@ -43,10 +43,4 @@ static inline struct call batchnorm_again(const struct call *backward)
 /* The update of the running statistics, for the reference and the CPU alike. */
 enum status batchnorm_update(const struct call *call);
 
-/* Small fp32 tensors, in double (batchnorm_exact.c). */
-bool batchnorm_is_small(const struct call *call);
-enum status batchnorm_exact_forward(const struct call *call);
-enum status batchnorm_exact_recompute(const struct call *call);
-enum status batchnorm_exact_backward(const struct call *call);
-
 #endif

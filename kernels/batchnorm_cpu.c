@@ -327,7 +327,6 @@ static void normalise_chunk(const struct call *call, const struct layout *l, int
 
 static enum status forward(const struct call *call)
 {
-    if (batchnorm_is_small(call)) return batchnorm_exact_forward(call);
     struct layout l = layout_open(call->x[0].shape);
     float *memory = call->workspace;
     if (call->training) measure(call, &l, memory + 3 * l.width);
@@ -341,7 +340,6 @@ static enum status forward(const struct call *call)
 /* In the operations of forward, by the statistics that it saved. */
 static enum status recompute(const struct call *call)
 {
-    if (batchnorm_is_small(call)) return batchnorm_exact_recompute(call);
     struct layout l = layout_open(call->x[0].shape);
     struct factors f = factors_of_batch(call, &l, call->workspace);
 #pragma omp parallel for schedule(static) if (l.count > PARALLEL)
@@ -452,7 +450,6 @@ static void spread_gradient_chunk(const struct call *call, const struct layout *
 
 static enum status pass_gradients(const struct call *call)
 {
-    if (batchnorm_is_small(call)) return batchnorm_exact_backward(call);
     struct layout l = layout_open(call->x[0].shape);
     float *memory = call->workspace;
     struct factors f = factors_of_batch(call, &l, memory);
@@ -482,7 +479,6 @@ static enum status backward(const struct call *call)
 
 static size_t workspace(const struct call *call)
 {
-    if (batchnorm_is_small(call)) return 0;
     struct layout l = layout_open(call->x[0].shape);
     int64_t lines = 0;
     switch (call->phase) {

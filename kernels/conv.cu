@@ -292,8 +292,7 @@ static void ways_make(struct ways *ways, const struct conv_problem *p, const str
 {
     char(*choices)[CONV_CHOICE] = (char(*)[CONV_CHOICE])memory_new(OFFERS, CONV_CHOICE);
     int offered = 0;
-    bool exact = p->dtype == F32 && !p->tf32 && conv_is_small(p);   /* only one sums in double */
-    for (int i = 0; i < KINDS && !exact; i++)
+    for (int i = 0; i < KINDS; i++)
         offered += kinds[i]->offer(p, tools, OFFERS - offered, choices + offered);
     for (int i = 0; i < offered; i++)
         if (way_make(&ways->way[ways->count], p, choices[i], tools)) ways->time[ways->count++] = -1;

@@ -86,7 +86,7 @@ static inline size_t conv_align(size_t bytes)
 extern const struct conv_kind conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_stem,
     conv_by_direct;
 
-/* Small enough for tests and toys, where exactness is worth more than speed: gradients of weights are not
+/* Small enough for tests and toys, where digits are worth more than speed: gradients of weights are not
  * rounded to 16 bits on the way, and sums are those of the y that was stored. */
 static inline bool conv_is_small(const struct conv_problem *p)
 {

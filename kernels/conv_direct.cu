@@ -1,6 +1,6 @@
 /* conv_direct.cu: convolution by plain loops, for what nothing else takes, and for very small images.
  *
- * Where they fit, a block has the weights in shared memory, in the type that sums have. */
+ * Where they fit, a block has the weights in shared memory, as floats. */
 #include <limits.h>
 
 #include "kernels/block.cuh"
@@ -9,15 +9,6 @@
 #define THREADS 256
 #define CLOSE_BYTES 32768                /* of weights that are brought into shared memory */
 
-/* fp32 is summed in double and rounded once, as the CPU sums what is small (kernels/exact.h says why). */
-template <class T> struct summed {
-    typedef float type;
-};
-template <> struct summed<float> {
-    typedef double type;
-};
-template <class T> using sum_of = typename summed<T>::type;
-
 /* The weights of a group's filter, all taps and channels, are a row. */
 template <class T, bool close> struct rows_of_weights;
 
@@ -25,23 +16,22 @@ template <class T> struct rows_of_weights<T, false> {
     const T *data;
     int row;
     __device__ rows_of_weights(const T *weight, int, int length) : data(weight), row(length) {}
-    __device__ sum_of<T> at(int k, int i) const { return to_float(data[(int64_t)k * row + i]); }
+    __device__ float at(int k, int i) const { return to_float(data[(int64_t)k * row + i]); }
 };
 
 /* Rows of an odd length: neighbouring filters lie in different banks. */
 template <class T> struct rows_of_weights<T, true> {
-    const sum_of<T> *data;
+    const float *data;
     int row;
     __device__ rows_of_weights(const T *weight, int rows, int length) : row(length | 1)
     {
-        extern __shared__ double memory[];
-        sum_of<T> *to = (sum_of<T> *)memory;
+        extern __shared__ float memory[];
         for (int i = (int)threadIdx.x; i < rows * length; i += THREADS)
-            to[i / length * row + i % length] = to_float(weight[i]);
-        data = to;
+            memory[i / length * row + i % length] = to_float(weight[i]);
+        data = memory;
         __syncthreads();
     }
-    __device__ sum_of<T> at(int k, int i) const { return data[k * row + i]; }
+    __device__ float at(int k, int i) const { return data[k * row + i]; }
 };
 
 /* The output position that meets input position `in` at tap `tap` along axis `i`, or -1. */
@@ -74,7 +64,7 @@ __global__ void forward_kernel(struct conv_problem g, T *y, const T *x, const T 
         I rest = i / g.k;
         int q = (int)(rest % g.out[1]), p = (int)(rest / g.out[1] % g.out[0]);
         int64_t n = rest / g.out[1] / g.out[0];
-        sum_of<T> sum = bias ? to_float(bias[k]) : 0;
+        float sum = bias ? to_float(bias[k]) : 0;
         for (int r = 0; r < g.kernel[0]; r++) {
             int h = p * g.stride[0] - g.pad[0] + r * g.dilation[0];
             if (h < 0 || h >= g.in[0]) continue;
@@ -84,10 +74,10 @@ __global__ void forward_kernel(struct conv_problem g, T *y, const T *x, const T 
                 const T *from = x + pixel(n, h, w, g.in) * g.c + k / filters * channels;
                 int tap = (r * g.kernel[1] + s) * channels;
                 for (int c = 0; c < channels; c++)
-                    sum += (sum_of<T>)to_float(from[c]) * weights.at(k, tap + c);
+                    sum += to_float(from[c]) * weights.at(k, tap + c);
             }
         }
-        y[i] = from_float<T>((float)sum);
+        y[i] = from_float<T>(sum);
     }
 }
 
@@ -103,7 +93,7 @@ __global__ void backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y
         I rest = i / g.c;
         int w = (int)(rest % g.in[1]), h = (int)(rest / g.in[1] % g.in[0]);
         int64_t n = rest / g.in[1] / g.in[0];
-        sum_of<T> sum = 0;
+        float sum = 0;
         for (int r = 0; r < g.kernel[0]; r++) {
             int p = output_at(g, 0, h, r);
             if (p < 0) continue;
@@ -113,10 +103,10 @@ __global__ void backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y
                 const T *from = d_y + pixel(n, p, q, g.out) * g.k + first;
                 int tap = (r * g.kernel[1] + s) * channels + c;
                 for (int k = 0; k < filters; k++)
-                    sum += (sum_of<T>)to_float(from[k]) * weights.at(first + k, tap);
+                    sum += to_float(from[k]) * weights.at(first + k, tap);
             }
         }
-        d_x[i] = from_float<T>((float)sum);
+        d_x[i] = from_float<T>(sum);
     }
 }
 
@@ -153,10 +143,10 @@ struct column {
 };
 
 template <class T>
-__global__ void backward_params_kernel(struct conv_problem g, struct tiles tiles, sum_of<T> *shares,
+__global__ void backward_params_kernel(struct conv_problem g, struct tiles tiles, float *shares,
                                        const T *x, const T *d_y)
 {
-    __shared__ sum_of<T> from_x[BROUGHT], from_y[BROUGHT];
+    __shared__ float from_x[BROUGHT], from_y[BROUGHT];
     __shared__ struct column columns[TILE];
     int channels = g.c / g.groups, filters = g.k / g.groups;
     int first_column = (int)blockIdx.x % tiles.column_tiles * TILE;
@@ -175,7 +165,7 @@ __global__ void backward_params_kernel(struct conv_problem g, struct tiles tiles
     int64_t end = tiles.pixels * (blockIdx.y + 1) / tiles.shares;
     int most = BROUGHT / max(wide, high);
     const T *gradient = d_y + group * filters + first_filter;
-    sum_of<T> sum = 0;
+    float sum = 0;
     for (int64_t first = begin; first < end; first += most) {
         int count = (int)min((int64_t)most, end - first);
         int64_t first_line = first / g.out[1], n = first_line / g.out[0];
@@ -206,15 +196,14 @@ __global__ void backward_params_kernel(struct conv_problem g, struct tiles tiles
 }
 
 /* A warp adds up the shares of one weight. */
-template <class S>
-__global__ void sum_kernel(float *d_weight, const S *shares, int share_count, int64_t count)
+__global__ void sum_kernel(float *d_weight, const float *shares, int share_count, int64_t count)
 {
     int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
     if (i >= count) return;
-    S sum = 0;
+    float sum = 0;
     for (int s = (int)threadIdx.x % 32; s < share_count; s += 32) sum += shares[s * count + i];
-    sum = warp_reduce(sum, [](S a, S b) { return a + b; });
-    if (threadIdx.x % 32 == 0) d_weight[i] = (float)sum;
+    sum = warp_reduce(sum, [](float a, float b) { return a + b; });
+    if (threadIdx.x % 32 == 0) d_weight[i] = sum;
 }
 
 template <class T>
@@ -222,7 +211,7 @@ static enum status run_params(const struct conv_problem *p, const struct call *c
 {
     struct conv_operands at = conv_operands(call);
     struct tiles t = tiles_of(p);
-    sum_of<T> *shares = (sum_of<T> *)call->workspace;
+    float *shares = (float *)call->workspace;
     dim3 grid((unsigned)(p->groups * t.column_tiles * t.filter_tiles), (unsigned)t.shares);
     backward_params_kernel<T><<<grid, THREADS, 0, stream_of(call)>>>(*p, t, shares, (const T *)at.x,
                                                                      (const T *)at.y);
@@ -256,7 +245,7 @@ template <class T> static enum status run_phase(const struct conv_problem *p, co
 {
     if (p->phase == PHASE_BACKWARD_PARAMS) return run_params<T>(p, call);
     size_t row = (size_t)(p->c / p->groups) * p->kernel[0] * p->kernel[1];
-    size_t shared = (row | 1) * p->k * sizeof(sum_of<T>);
+    size_t shared = (row | 1) * p->k * sizeof(float);
     bool few = operands_count(p) <= INT_MAX;
     if (shared <= CLOSE_BYTES && few) return run_images<T, unsigned, true>(p, call, shared);
     return run_images<T, int64_t, false>(p, call, 0);
@@ -283,8 +272,7 @@ static bool make(struct conv_way *way, const struct conv_tools *tools)
     (void)tools;
     if (way->problem.phase != PHASE_BACKWARD_PARAMS) return true;
     struct tiles t = tiles_of(&way->problem);
-    size_t bytes = way->problem.dtype == F32 ? sizeof(sum_of<float>) : sizeof(float);
-    way->workspace = (size_t)t.shares * t.weights * bytes;
+    way->workspace = (size_t)t.shares * t.weights * sizeof(float);
     return true;
 }
 

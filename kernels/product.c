@@ -3,13 +3,11 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "kernels/exact.h"
 
 /* How one phase runs. */
 struct part {
     bool chosen;
-    bool exact;                            /* sums in double, by our own code */
-    struct onednn_step *step;              /* NULL: the reference, or exact */
+    struct onednn_step *step;              /* NULL: the reference */
     bool wide;                             /* operands that are not fp32 are widened in the workspace */
     size_t offset[ONEDNN_OPERANDS];        /* of the widened operands */
     size_t workspace;                      /* of widened operands; the step's lies behind it */
@@ -81,8 +79,6 @@ static void part_choose(struct part *part, const struct product *product, const 
     enum dtype dtype = call->x[0].dtype;
     part->chosen = true;
     if (dtype == F64) return;
-    part->exact = exact_wanted(&product->problem, dtype);
-    if (part->exact) return;
     bool bf16 = dtype == BF16 && onednn_has_bf16() && !prefers_fp32(&product->problem, call->phase);
     if (dtype == F32 || bf16)
         part->step = onednn_step_make(&product->problem, call->phase, dtype);
@@ -130,7 +126,6 @@ void product_release(void *engine)
 size_t product_workspace(const struct call *call)
 {
     const struct part *part = part_of(call);
-    if (part->exact) return exact_workspace(&((struct product *)call->engine)->problem, call->phase);
     return part->step ? part->workspace + onednn_step_workspace(part->step) : 0;
 }
 
@@ -166,7 +161,7 @@ enum status product_run(const struct call *call)
     const struct part *part = part_of(call);
     if (call->phase == PHASE_BACKWARD_DATA && !call->d_x[0].data) return OK;
     const struct product *product = call->engine;
-    if (!part->step && !part->exact) return reference_run(product->reference, call);
+    if (!part->step) return reference_run(product->reference, call);
     struct tensor tensors[ONEDNN_OPERANDS];
     void *data[ONEDNN_OPERANDS];
     bool widened[ONEDNN_OPERANDS];
@@ -178,10 +173,6 @@ enum status product_run(const struct call *call)
         data[i] = widened[i] ? workspace + part->offset[i] : t->data;
         if (widened[i] && !is_written(call->phase, i))
             convert(F32, data[i], t->dtype, t->data, shape_count(t->shape));
-    }
-    if (part->exact) {
-        exact_run(&product->problem, call->phase, data, workspace);
-        return OK;
     }
     TRY(onednn_step_run(part->step, data, workspace + part->workspace));
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
@@ -195,6 +186,5 @@ enum status product_run(const struct call *call)
 const char *product_name(const struct call *call)
 {
     const struct part *part = part_of(call);
-    if (part->exact) return "exact";
     return part->step ? onednn_step_name(part->step) : "reference";
 }

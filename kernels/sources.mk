@@ -6,7 +6,6 @@ CUDA_SOURCES += \
 	kernels/add.cu \
 	kernels/avgpool.cu \
 	kernels/batchnorm.cu \
-	kernels/batchnorm_exact.cu \
 	kernels/border.cu \
 	kernels/cast.cu \
 	kernels/channel_pad.cu \
@@ -50,7 +49,6 @@ libkernels_a_SOURCES = \
 	kernels/batchnorm.c \
 	kernels/batchnorm.h \
 	kernels/batchnorm_cpu.c \
-	kernels/batchnorm_exact.c \
 	kernels/border.c \
 	kernels/border.h \
 	kernels/cast.c \
@@ -84,8 +82,6 @@ libkernels_a_SOURCES = \
 	kernels/lrn.h \
 	kernels/lrn_cpu.c \
 	kernels/maxpool.c \
-	kernels/exact.c \
-	kernels/exact.h \
 	kernels/onednn.c \
 	kernels/onednn.h \
 	kernels/op.h \
