@@ -2,6 +2,8 @@
 #ifndef KERNELS_ELEMENTWISE_CUH
 #define KERNELS_ELEMENTWISE_CUH
 
+#include <type_traits>
+
 #include "kernels/chunk.cuh"
 
 #define MAP_THREADS 256
@@ -24,7 +26,7 @@ template <class Y, class A, class B, class F>
 __global__ void __launch_bounds__(MAP_THREADS)
 map_chunks(Y *y, const A *a, const B *b, int64_t count, F function)
 {
-    constexpr bool two = sizeof(B) > 1;
+    constexpr bool two = !std::is_same<B, nothing>::value;
     constexpr int width = pack<Y>::count < pack<A>::count ? pack<Y>::count : pack<A>::count;
     chunk<A, width> left[MAP_CHUNKS];
     chunk<B, width> right[MAP_CHUNKS];

@@ -268,7 +268,7 @@ template <class Rule>
 __device__ static void update_pack(const struct chunk *chunk, const typename Rule::factors *f,
                                    struct ema ema, int i)
 {
-    pack<float> gradient, w = load(chunk->master, i), slots[Rule::slots], average;
+    pack<float> gradient = {}, w = load(chunk->master, i), slots[Rule::slots], average = {};
     if (!Rule::two_passes) gradient = load(chunk->gradient, i);
 #pragma unroll
     for (int s = 0; s < Rule::slots; s++) slots[s] = load(chunk->slots[s], i);
@@ -297,7 +297,7 @@ __device__ static void update_one(const struct chunk *chunk, const typename Rule
 {
     float w = chunk->master[i], slots[Rule::slots];
     for (int s = 0; s < Rule::slots; s++) slots[s] = chunk->slots[s][i];
-    Rule::update(f, chunk->gradient[i], &w, slots);
+    Rule::update(f, Rule::two_passes ? 0 : chunk->gradient[i], &w, slots);
     chunk->master[i] = w;
     if (!Rule::two_passes)
         for (int s = 0; s < Rule::slots; s++) chunk->slots[s][i] = slots[s];
