@@ -18,6 +18,10 @@ tests_test_loss_LDADD = $(KERNEL_LIBS) -lcmocka
 tests_test_optimizers_SOURCES = tests/test_optimizers.c
 tests_test_optimizers_LDADD = $(KERNEL_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_moments
+tests_test_moments_SOURCES = tests/test_moments.c $(OP_CASE) $(PLACE)
+tests_test_moments_LDADD = $(KERNEL_LIBS) -lcmocka
+
 check_PROGRAMS += tests/test_product
 tests_test_product_SOURCES = tests/test_product.c $(OP_CASE)
 tests_test_product_LDADD = $(KERNEL_LIBS) -lcmocka
