@@ -13,3 +13,7 @@ dist_check_SCRIPTS += tests/test_floors.sh
 check_PROGRAMS += tests/test_watch
 tests_test_watch_SOURCES = tests/test_watch.c
 tests_test_watch_LDADD = libbase.a -lcmocka
+
+check_PROGRAMS += tests/test_host
+tests_test_host_SOURCES = tests/test_host.c
+tests_test_host_LDADD = libbase.a -lcmocka
