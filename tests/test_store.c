@@ -146,14 +146,19 @@ static void test_init_uniform(void **state)
     check_moments(m, sqrt(6 / (in + out)) / sqrt(3));
 }
 
-/* A normal of deviation 2 cut at +-2 has deviation 2 * sqrt(1 - 2 * phi(1) / (2 * Phi(1) - 1)). */
+/* A normal that is cut at +-2, however wide it is: its variance is deviation^2 (1 - 2 a phi(a) / (2 Phi(a) - 1))
+ * with a = 2 / deviation; far out nothing but a uniform is left. */
 static void test_init_truncated(void **state)
 {
     (void)state;
-    struct moments m = initial_moments(INIT_TRUNCATED_NORMAL, 2);
-    check_moments(m, 2 * 0.5396);
-    assert_true(m.most <= 2 && m.least >= -2);
-    check_moments(initial_moments(INIT_TRUNCATED_NORMAL, 0.1), 0.1);
+    static const double deviations[] = {0.1, 1, 2, 2.5, 10, 100, 1e6};
+    for (size_t i = 0; i < sizeof deviations / sizeof *deviations; i++) {
+        double a = 2 / deviations[i], phi = exp(-a * a / 2) / sqrt(2 * 3.14159265358979);
+        double share = 1 - 2 * a * phi / erf(a / sqrt(2));
+        struct moments m = initial_moments(INIT_TRUNCATED_NORMAL, deviations[i]);
+        check_moments(m, deviations[i] < 1000 ? deviations[i] * sqrt(share) : 2 / sqrt(3));
+        assert_true(m.most <= 2 && m.least >= -2);
+    }
 }
 
 static void test_init_constant(void **state)

@@ -127,8 +127,12 @@ struct initial {
     int param;
     enum init init;
     double scale;            /* half width of a uniform, deviation of a normal */
-    double limit;            /* absolute values above it are drawn again */
+    double limit;            /* of a truncated normal's absolute values */
 };
+
+/* A truncated normal accepts more than six of ten values that are drawn for it: the odds that it refuses so
+ * many in a row are below 1e-24. The last one is then taken as it is, within the limit. */
+#define ATTEMPTS_MAX 64
 
 static struct initial initial_of(const struct graph *graph, int param, uint64_t seed)
 {
@@ -156,12 +160,17 @@ static double unit(uint32_t word)
     return (double)word / 4294967296.0;
 }
 
+static void initial_words(const struct initial *initial, uint64_t attempt, int64_t draw, uint32_t words[4])
+{
+    struct random random = random_open(initial->seed, PURPOSE_INIT, (uint64_t)initial->param, attempt);
+    random_words(&random, (uint64_t)draw, words);
+}
+
 /* Values 4 * draw to 4 * draw + 3, of mean 0 and deviation or half width 1. */
 static void initial_draw(const struct initial *initial, uint64_t attempt, int64_t draw, double out[4])
 {
-    struct random random = random_open(initial->seed, PURPOSE_INIT, (uint64_t)initial->param, attempt);
     uint32_t words[4];
-    random_words(&random, (uint64_t)draw, words);
+    initial_words(initial, attempt, draw, words);
     if (initial->init == INIT_UNIFORM_FAN_IN || initial->init == INIT_XAVIER_UNIFORM) {
         for (int i = 0; i < 4; i++) out[i] = 2 * unit(words[i]) - 1;
         return;
@@ -174,13 +183,38 @@ static void initial_draw(const struct initial *initial, uint64_t attempt, int64_
     }
 }
 
-static double initial_redraw(const struct initial *initial, int64_t draw, int lane)
+/* Where the limit is a deviation or more: a normal, until a value is within the limit. */
+static double narrow_normal(const struct initial *initial, int64_t draw, int lane)
 {
-    double values[4];
-    uint64_t attempt = 1;
-    do initial_draw(initial, attempt++, draw, values);
-    while (fabs(values[lane] * initial->scale) > initial->limit);
-    return values[lane] * initial->scale;
+    double value = INFINITY;
+    for (uint64_t attempt = 1; attempt < ATTEMPTS_MAX && fabs(value) > initial->limit; attempt++) {
+        double values[4];
+        initial_draw(initial, attempt, draw, values);
+        value = values[lane] * initial->scale;
+    }
+    return fmax(-initial->limit, fmin(initial->limit, value));
+}
+
+/* Where the limit is less than a deviation: a uniform within the limit, whose values are accepted as often as
+ * the normal's density there, over that in the middle, says. */
+static double wide_normal(const struct initial *initial, int64_t draw, int lane)
+{
+    double value = 0;
+    for (uint64_t attempt = 1; attempt < 2 * ATTEMPTS_MAX; attempt += 2) {
+        uint32_t place[4], odds[4];
+        initial_words(initial, attempt, draw, place);
+        initial_words(initial, attempt + 1, draw, odds);
+        value = initial->limit * (2 * unit(place[lane]) - 1);
+        double deviations = value / initial->scale;
+        if (unit(odds[lane]) < exp(-deviations * deviations / 2)) break;
+    }
+    return value;
+}
+
+static double truncated_normal(const struct initial *initial, int64_t draw, int lane)
+{
+    bool narrow = initial->scale <= initial->limit;
+    return narrow ? narrow_normal(initial, draw, lane) : wide_normal(initial, draw, lane);
 }
 
 static void fill_random(const struct initial *initial, float *out, int64_t count)
@@ -191,7 +225,7 @@ static void fill_random(const struct initial *initial, float *out, int64_t count
         initial_draw(initial, 0, draw, values);
         for (int lane = 0; lane < 4 && 4 * draw + lane < count; lane++) {
             double value = values[lane] * initial->scale;
-            if (fabs(value) > initial->limit) value = initial_redraw(initial, draw, lane);
+            if (fabs(value) > initial->limit) value = truncated_normal(initial, draw, lane);
             out[4 * draw + lane] = (float)value;
         }
     }
