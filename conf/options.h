@@ -1,4 +1,4 @@
-/* options.h: finding rows of the option table, for the files of this folder. */
+/* options.h: finding rows of the option table. */
 #ifndef CONF_OPTIONS_H
 #define CONF_OPTIONS_H
 

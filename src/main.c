@@ -8,10 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "base/log.h"
 #include "base/memory.h"
 #include "cmd.h"
+#include "conf/options.h"
 #include "device/device.h"
 #include "patience.h"
 #include "train/signals.h"
@@ -147,11 +151,23 @@ static void watch_memory(void)
  * said what signals are to do. */
 __attribute__((section(".preinit_array"), used)) static void (*const hold)(void) = signals_hold;
 
+/* OpenMP makes as many threads as its environment says, and dies where the system cannot. */
+static void bound_threads(void)
+{
+#ifdef _OPENMP
+    int most = (int)option_find("run", "threads")->field.max, wanted = omp_get_max_threads();
+    if (wanted <= most) return;
+    log_warning("OMP_NUM_THREADS: %d threads are more than any machine has use for: %d compute", wanted, most);
+    omp_set_num_threads(most);
+#endif
+}
+
 int main(int count, char **words)
 {
     keep_streams();
     patience_shorten(words);
     watch_memory();
+    bound_threads();
     enum status status = OK;
     if (count < 2) {
         print_help();
