@@ -1,4 +1,5 @@
 /* Checkpoints: what goes in comes out to the bit; damage of every kind is found and named. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -175,6 +176,60 @@ static void round_trip(void **state)
     close_fixture(&from);
     close_fixture(&to);
     remove_all();
+}
+
+/* The epoch that is the best of so many whose evaluations have these values; 0: none. */
+static int64_t best_of(const double *values, int count, bool lower, int64_t *without_gain)
+{
+    struct position position = {0};
+    for (; position.epoch < count; position.epoch++)
+        position_take_best(&position, values[position.epoch], lower);
+    *without_gain = position.epochs_without_gain;
+    return position.best_epoch;
+}
+
+static void best(void **state)
+{
+    (void)state;
+    static const double lost[] = {NAN, INFINITY, -INFINITY}, then[] = {2, 1, NAN, 3};
+    int64_t without;
+    assert_int_equal(best_of(lost, 3, true, &without), 0);
+    assert_int_equal(best_of(lost, 3, false, &without), 0);
+    assert_int_equal(without, 3);
+    assert_int_equal(best_of(then, 4, true, &without), 2);
+    assert_int_equal(without, 2);
+    assert_int_equal(best_of(then, 4, false, &without), 4);
+    for (int i = 0; i < 3; i++) {
+        double values[] = {lost[i], 0.5, 0.5};
+        for (int lower = 0; lower < 2; lower++) {
+            assert_int_equal(best_of(values, 3, lower, &without), 2);
+            assert_int_equal(without, 1);
+        }
+    }
+}
+
+/* Older versions took what is not finite for the best if it was the first. */
+static void best_that_was_lost(void **state)
+{
+    (void)state;
+    static const double lost[] = {NAN, -NAN, INFINITY, -INFINITY};
+    struct fixture fixture;
+    struct safetensors file;
+    struct position position;
+    struct optimizer_state unused;
+    struct reason reason;
+    for (int i = 0; i < 8; i++) {
+        open_fixture(&fixture, 1);
+        fixture.position.best = lost[i / 2];
+        assert_int_equal(save(&fixture), OK);
+        assert_int_equal(checkpoint_open_newest(folder, &file), OK);
+        assert_true(position_parse(&file, &position, &unused, &reason));
+        assert_true(position_take_best(&position, 0.25, i % 2));
+        assert_true(position.best == 0.25 && position.best_epoch == 4 && position.epochs_without_gain == 0);
+        safetensors_close(&file);
+        close_fixture(&fixture);
+        remove_all();
+    }
 }
 
 static void names_and_sizes(void **state)
@@ -822,6 +877,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
+        cmocka_unit_test(best),
+        cmocka_unit_test(best_that_was_lost),
         cmocka_unit_test(names_and_sizes),
         cmocka_unit_test(more_than_a_run_can_have),
         cmocka_unit_test(positions_that_cannot_be),

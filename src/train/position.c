@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,6 +127,18 @@ static bool counts_can_be(const struct position *position, const struct optimize
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         if (counts[i] < 0 || counts[i] > COUNT_MAX) return false;
     return state->updates <= state->step;
+}
+
+bool position_take_best(struct position *position, double value, bool lower_is_better)
+{
+    bool first = position->best_epoch == 0 || !isfinite(position->best);
+    bool beats = lower_is_better ? value < position->best : value > position->best;
+    bool better = isfinite(value) && (first || beats);
+    position->epochs_without_gain = better ? 0 : position->epochs_without_gain + 1;
+    if (!better) return false;
+    position->best = value;
+    position->best_epoch = position->epoch + 1;
+    return true;
 }
 
 void position_print(const struct position *position, const struct optimizer_state *state,

@@ -26,6 +26,10 @@ struct position {
     int64_t seed;
 };
 
+/* Takes the value of the evaluation at the end of the epoch under way: whether it is the best so far. A value
+ * that is not finite never is, and any that is beats one that is not (as older checkpoints may hold). */
+bool position_take_best(struct position *position, double value, bool lower_is_better);
+
 /* Position and optimizer state as texts for a file's metadata, exact to the bit. The pairs go to
  * the end of a growing array. */
 void position_print(const struct position *position, const struct optimizer_state *state,

@@ -229,18 +229,10 @@ static enum status evaluate_run(struct run *run, struct evaluation *evaluation)
     return status;
 }
 
-/* Whether this evaluation is the best so far. */
 static bool take_best(struct run *run, const struct evaluation *evaluation)
 {
-    struct position *position = &run->position;
     bool by_loss = run->setup->settings->checkpoint.best == BEST_VAL_LOSS;
-    double value = by_loss ? evaluation->loss : evaluation->top1;
-    bool better = position->best_epoch == 0 || (by_loss ? value < position->best : value > position->best);
-    position->epochs_without_gain = better ? 0 : position->epochs_without_gain + 1;
-    if (!better) return false;
-    position->best = value;
-    position->best_epoch = position->epoch + 1;
-    return true;
+    return position_take_best(&run->position, by_loss ? evaluation->loss : evaluation->top1, by_loss);
 }
 
 static void next_epoch(struct run *run)
