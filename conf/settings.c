@@ -33,7 +33,9 @@ void settings_free(struct settings *settings)
     for (const struct option *option = option_table; option->section; option++) {
         const struct field alone[] = {option->field, {.name = NULL}};
         field_release(alone, settings);
-        if (settings->origins) free(settings_origin(settings, option)->where);
+        if (!settings->origins) continue;
+        free(settings_origin(settings, option)->where);
+        free(settings_origin(settings, option)->asked);
     }
     free(settings->origins);
     *settings = (struct settings){.origins = NULL};
@@ -259,6 +261,8 @@ void settings_derive(struct settings *settings, const char *section, const char 
     struct reason reason;
     const struct option *option = option_find(section, key);
     assert(option);
+    struct settings_origin *origin = settings_origin(settings, option);
+    if (!origin->asked) origin->asked = option_value(option, settings);
     bool good = settings_set(settings, option, value, FROM_DERIVED, NULL, &reason);
     assert(good && "a derived value that its own row refuses");
     (void)good;
@@ -267,7 +271,8 @@ void settings_derive(struct settings *settings, const char *section, const char 
 /* The value as it reads from anywhere, `file` being where it stands. */
 static char *movable_value(const struct option *option, const struct settings *settings, const char *file)
 {
-    char *value = option_value(option, settings);
+    const char *asked = settings_origin(settings, option)->asked;
+    char *value = asked ? text_copy(asked) : option_value(option, settings);
     if (option->field.type != FIELD_PATH || !*value) return value;
     char *path = settings_path(settings, file, value), *here = *path == '/' ? NULL : realpath(".", NULL);
     free(value);
@@ -283,6 +288,14 @@ struct printing {
     const char *file;
 };
 
+static void print_resolved(const struct option *option, const struct settings *settings, struct text *out)
+{
+    if (settings_origin(settings, option)->kind != FROM_DERIVED) return;
+    char *value = option_value(option, settings);
+    text_add(out, "    ; %s", value);
+    free(value);
+}
+
 static void print(const struct settings *settings, const struct printing *how, struct text *out)
 {
     const char *section = "";
@@ -294,6 +307,7 @@ static void print(const struct settings *settings, const struct printing *how, s
                                    : option_value(option, settings);
         text_add(out, "%s =%s%s", option->field.name, *value ? " " : "", value);
         if (how->origins) text_add(out, "    ; %s", origin_text(settings_origin(settings, option)));
+        if (how->movable) print_resolved(option, settings, out);
         text_add(out, "\n");
         free(value);
     }

@@ -17,7 +17,7 @@ enum { STRATEGY_AUTO, STRATEGY_KEEP, STRATEGY_RECOMPUTE, STRATEGY_OFFLOAD };/* m
 enum { BEST_VAL_TOP1, BEST_VAL_LOSS };                                      /* checkpoint.best */
 
 /* Words instead of numbers are stored as numbers: "auto" is 0 for counts and sizes, -1 for
- * model.dropout, amp.loss_scale (where "dynamic" is 0) and the numbers of [optimizer] whose
+ * model.dropout, augment.val_resize, amp.loss_scale (where "dynamic" is 0) and the numbers of [optimizer] whose
  * default depends on the optimizer. settings_given tells them from what the user asked for.
  *
  * options.def has one OPTION(section, name, TYPE, ...) row a key between SECTION and END lines;
@@ -37,6 +37,7 @@ enum { BEST_VAL_TOP1, BEST_VAL_LOSS };                                      /* c
 struct settings_origin {
     enum { FROM_DEFAULT, FROM_FILE, FROM_COMMAND, FROM_DERIVED } kind;
     char *where;                         /* "imagenet.ini:12" or NULL */
+    char *asked;                         /* the value that a derived one stands for: "auto"; or NULL */
 };
 
 struct settings {
@@ -86,7 +87,8 @@ void settings_derive(struct settings *settings, const char *section, const char 
 
 /* As an INI file that reads back the same (config.ini); with origins as comments when `origins`. */
 void settings_print(const struct settings *settings, bool origins, struct text *out);
-/* As one that means the same wherever it lies: paths, written in `file`, begin at the root. */
+/* As one that asks for the same wherever it lies: paths, written in `file`, begin at the root; a value that
+ * follows from others stands behind what was asked for, as a comment. */
 void settings_print_movable(const struct settings *settings, const char *file, struct text *out);
 
 /* The first option (not resumable) in which two settings differ, as "section.key: OLD, now NEW";

@@ -2,24 +2,32 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-void augment_table_make(const struct augment *augment, enum dtype dtype, struct augment_table *table)
+#include "base/memory.h"
+
+struct augment_table augment_table_make(const struct augment *augment, enum dtype dtype)
 {
-    assert(dtype == F32 || dtype == F16 || dtype == BF16 || dtype == U8);
-    table->dtype = dtype;
+    assert(dtype == F32 || dtype == F16 || dtype == BF16);
+    struct augment_table table = {dtype, memory_new(augment_table_bytes(augment->channels), 1)};
     for (int k = 0; k < augment->channels; k++) {
         for (int x = 0; x < 256; x++) {
-            table->bits[k][x] = (uint32_t)x;
-            if (dtype == U8) continue;
             float value = (float)((x / 255.0 - augment->mean[k]) / augment->std[k]);
             uint32_t bits;
             memcpy(&bits, &value, sizeof bits);
             if (dtype == F16) bits = f16_from_float(value);
             if (dtype == BF16) bits = bf16_from_float(value);
-            table->bits[k][x] = bits;
+            table.bits[k][x] = bits;
         }
     }
+    return table;
+}
+
+void augment_table_free(struct augment_table *table)
+{
+    free(table->bits);
+    table->bits = NULL;
 }
 
 static inline void put(void *out, size_t size, uint32_t bits)
@@ -37,7 +45,8 @@ paint_pixels(const struct augment_table *table, size_t size, const uint8_t *from
              int c, char *out)
 {
     for (int x = 0; x < count; x++, from += step * c, out += (size_t)c * size)
-        for (int k = 0; k < c; k++) put(out + (size_t)k * size, size, table->bits[k][from[k]]);
+        for (int k = 0; k < c; k++)
+            put(out + (size_t)k * size, size, size == 1 ? from[k] : table->bits[k][from[k]]);
 }
 
 static inline __attribute__((always_inline)) void
@@ -64,7 +73,7 @@ static void paint(const struct augment_table *table, const uint8_t *from, int st
 
 static void paint_black(const struct augment_table *table, int count, int c, char *out)
 {
-    static const uint8_t black[4];
+    static const uint8_t black[IMAGE_CHANNELS_MAX];
     size_t bytes = (size_t)c * dtype_bytes(table->dtype);
     for (int x = 0; x < count; x++) paint(table, black, 1, 1, c, out + (size_t)x * bytes);
 }
@@ -274,9 +283,8 @@ bool augment_is_varied(const struct augment *augment)
 static bool vary(const struct augment *augment, const struct image *image, struct box window, bool flip,
                  struct random *random, struct scratch *scratch, struct reason *reason)
 {
-    struct augment_table bytes;
+    const struct augment_table bytes = {.dtype = U8};
     struct image *picture = &scratch->picture;
-    augment_table_make(augment, U8, &bytes);
     if (!image_resize_buffer(picture, window.h, window.w, image->c, reason)) return false;
     paint_image(&bytes, image, window, flip, (char *)picture->pixels);
     policy_jitter(augment->jitter, picture, random);
@@ -386,9 +394,10 @@ bool augment_image(const struct augment *augment, const struct image *image, str
                    int h, int w, enum dtype dtype, void *out, struct scratch *scratch,
                    struct reason *reason)
 {
-    struct augment_table table;
     struct cut cut;
-    augment_table_make(augment, dtype, &table);
-    return augment_cut(augment, random, image->h, image->w, h, w, &cut, reason) &&
-           augment_apply(augment, &table, &cut, image, random, out, scratch, reason);
+    if (!augment_cut(augment, random, image->h, image->w, h, w, &cut, reason)) return false;
+    struct augment_table table = augment_table_make(augment, dtype);
+    bool good = augment_apply(augment, &table, &cut, image, random, out, scratch, reason);
+    augment_table_free(&table);
+    return good;
 }

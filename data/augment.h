@@ -28,15 +28,20 @@ struct augment {
     int val_resize;        /* evaluation: short side; 0: not */
     int val_crop;          /* evaluation: centre crop (smaller images get a black border); 0: as the data */
     int channels;
-    double mean[4], std[4]; /* a channel, of x / 255 */
+    double mean[IMAGE_CHANNELS_MAX], std[IMAGE_CHANNELS_MAX];   /* a channel, of x / 255 */
 };
 
-/* What each byte of each channel becomes, as the bits of the number in `dtype`. */
+/* The bits of the number in `dtype` that each byte of each channel becomes. */
 struct augment_table {
     enum dtype dtype;      /* F32, F16 or BF16; U8: the bytes themselves */
-    uint32_t bits[4][256];
+    uint32_t (*bits)[256]; /* [channels]; NULL: U8 */
 };
-void augment_table_make(const struct augment *augment, enum dtype dtype, struct augment_table *table);
+struct augment_table augment_table_make(const struct augment *augment, enum dtype dtype);
+void augment_table_free(struct augment_table *table);    /* accepts a zeroed one */
+static inline size_t augment_table_bytes(int channels)
+{
+    return (size_t)channels * sizeof *((struct augment_table *)NULL)->bits;
+}
 
 /* Images that live from call to call, so that their memory does. */
 struct scratch {

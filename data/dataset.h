@@ -41,6 +41,7 @@ struct dataset {
 struct format {
     const char *name;
     const char *help;              /* one sentence: what `train` and `val` name */
+    bool one_size;                 /* all images have the same size, whatever the data */
     /* Reports failures itself (BAD_DATA). Counts come from file sizes checked against headers. */
     enum status (*open)(const struct dataset_options *options, struct dataset *dataset);
     /* Image `index` decoded into `image`, and its label. Called from many threads. Where `choice` is

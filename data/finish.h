@@ -16,6 +16,9 @@ enum finish_place {
     FINISH_PLACES,
 };
 
+/* The most channels that whoever finishes images need know. */
+#define FINISH_CHANNELS_MAX 4
+
 struct finish {
     int64_t at, stride;        /* the first pixel, in bytes from the place's beginning;
                                 * bytes from row to row */

@@ -94,7 +94,7 @@ static bool check_header(const struct shard *shard, const struct packed_header *
     if (!lies_within(shard, header->index_at, header->count, header->entry_bytes) ||
         !lies_within(shard, header->names_at, header->names_bytes, 1) || header->index_at % 8 != 0)
         return because(reason, "%s: the index lies outside of the file", shard->path);
-    if ((header->channels != 1 && header->channels != 3) || header->classes < 1 ||
+    if (header->channels < 1 || header->channels > IMAGE_CHANNELS_MAX || header->classes < 1 ||
         header->classes > header->names_bytes || header->classes > CLASSES_MAX ||
         (header->h > 0) != (header->w > 0))
         return because(reason, "%s: the header makes no sense", shard->path);

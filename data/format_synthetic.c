@@ -15,7 +15,7 @@
 /* How the stripes of a class advance, in 1/256 of a wave a pixel, and their mean brightness. */
 struct stripes {
     uint8_t along_x, along_y;
-    uint8_t brightness[4];
+    const uint8_t *brightness; /* [channels] */
 };
 
 struct synthetic {
@@ -25,6 +25,7 @@ struct synthetic {
     uint8_t *noise;            /* NOISE numbers from 0 to 31, and again from the first as far as a row
                                 * goes; each row takes them from another place on */
     struct stripes *stripes;   /* [classes] */
+    uint8_t *brightness;       /* [classes][channels] */
 };
 
 /* `b` of the purpose's streams: images have the split there, the rest what no split is. */
@@ -41,16 +42,18 @@ static void make_tables(struct synthetic *synthetic, size_t row_bytes)
     for (size_t i = 0; i < row_bytes; i++) synthetic->noise[NOISE + i] = synthetic->noise[i];
 }
 
-static void choose_stripes(struct synthetic *synthetic, int classes)
+static void choose_stripes(struct synthetic *synthetic, int classes, int channels)
 {
+    uint8_t *brightness = synthetic->brightness = memory_new((size_t)classes, (size_t)channels);
     synthetic->stripes = memory_new((size_t)classes, sizeof *synthetic->stripes);
-    for (int i = 0; i < classes; i++) {
+    for (int i = 0; i < classes; i++, brightness += channels) {
         struct random random =
             random_open(synthetic->seed, PURPOSE_SYNTHETIC, (uint64_t)i, CLASSES_STREAM);
         struct stripes *stripes = &synthetic->stripes[i];
         stripes->along_x = (uint8_t)(4 + random_below(&random, 48));
         stripes->along_y = (uint8_t)(4 + random_below(&random, 48));
-        for (int k = 0; k < 4; k++) stripes->brightness[k] = (uint8_t)random_below(&random, 96);
+        for (int k = 0; k < channels; k++) brightness[k] = (uint8_t)random_below(&random, 96);
+        stripes->brightness = brightness;
     }
 }
 
@@ -66,7 +69,7 @@ static enum status synthetic_open(const struct dataset_options *options, struct 
     dataset->w = options->w > 0 ? options->w : dataset->h;
     dataset->c = options->c > 0 ? options->c : 3;
     make_tables(synthetic, (size_t)dataset->w * (size_t)dataset->c);
-    choose_stripes(synthetic, dataset->classes);
+    choose_stripes(synthetic, dataset->classes, dataset->c);
     dataset->class_names = memory_new((size_t)dataset->classes, sizeof *dataset->class_names);
     for (int i = 0; i < dataset->classes; i++) dataset->class_names[i] = text_format("%d", i);
     return OK;
@@ -119,11 +122,13 @@ static void synthetic_close(struct dataset *dataset)
     if (!synthetic) return;
     free(synthetic->noise);
     free(synthetic->stripes);
+    free(synthetic->brightness);
     free(synthetic);
 }
 
 const struct format format_synthetic = {
     .name = "synthetic",
+    .one_size = true,
     .help = "nothing: made-up images with a pattern for each class, for measuring and for tests",
     .open = synthetic_open,
     .read = synthetic_read,

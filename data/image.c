@@ -15,7 +15,7 @@
 
 bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason)
 {
-    if (h < 1 || w < 1 || c < 1 || c > 4) return because(reason, "an image of %dx%dx%d", h, w, c);
+    if (h < 1 || w < 1 || c < 1 || c > IMAGE_CHANNELS_MAX) return because(reason, "an image of %dx%dx%d", h, w, c);
     if ((size_t)h > PIXEL_BYTES_MAX / (size_t)w / (size_t)c)
         return because(reason, "%d x %d pixels are too many", w, h);
     size_t bytes = (size_t)part.h * (size_t)part.w * (size_t)c;
@@ -60,6 +60,8 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count)
 bool image_decode(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
                   struct image *image, struct reason *reason)
 {
+    if (channels != 1 && channels != 3)
+        return because(reason, "image files have 1 or 3 channels, and %d are expected", channels);
     switch (image_sniff(bytes, count)) {
     case IMAGE_PNG: return image_decode_png(bytes, count, channels, choice, image, reason);
     case IMAGE_JPEG: return image_decode_jpeg(bytes, count, channels, choice, image, reason);

@@ -729,7 +729,7 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     TRY(check_options(options));
     struct loader *loader = memory_new(1, sizeof *loader);
     loader->options = *options;
-    augment_table_make(&options->augment, options->dtype, &loader->table);
+    loader->table = augment_table_make(&options->augment, options->dtype);
     loader->image_bytes =
         (size_t)options->h * (size_t)options->w * (size_t)options->channels * dtype_bytes(options->dtype);
     loader->share = order_share(options->batch, options->ranks > 0 ? options->ranks : 1, options->rank);
@@ -801,6 +801,7 @@ void loader_close(struct loader *loader)
     pthread_mutex_destroy(&loader->lock);
     free(loader->slots);
     free(loader->workers);
+    augment_table_free(&loader->table);
     free(loader->bad);
     free(loader);
 }

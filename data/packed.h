@@ -19,7 +19,8 @@ struct packed_header {
     uint64_t count;            /* images */
     uint64_t index_at, names_at, names_bytes, file_bytes;
     uint32_t classes;
-    uint32_t channels;         /* 1 grey, 3 RGB: of raw pixels, and what files are decoded to */
+    uint32_t channels;         /* 1 grey, 3 RGB: of raw pixels, and what files are decoded to; raw
+                                * pixels may have up to IMAGE_CHANNELS_MAX */
     uint32_t h, w;             /* of every image, if all are raw and of one size; otherwise 0 */
     uint32_t index_crc, names_crc;
     uint32_t reserved[11];     /* 0 */

@@ -32,7 +32,6 @@ static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
     const struct setup *setup = &predictor->trained.setup;
     predictor->augment = setup->augment;
     if (predictor->augment.val_crop == 0) predictor->augment.val_crop = setup->val.h;
-    if (predictor->augment.val_resize == 0) predictor->augment.val_resize = setup->val.h;
     size_t elements = (size_t)setup->val.h * (size_t)setup->val.w * (size_t)setup->channels;
     predictor->pixels = memory_new(elements, sizeof(float));
     predictor->labels = memory_new(1, sizeof *predictor->labels);

@@ -15,19 +15,36 @@ struct remembered {
     bool sized;
 };
 
+/* Weights alone do not say. */
+static enum status remember_resize(const struct safetensors *file, struct setup_hint *hint)
+{
+    struct settings then;
+    hint->val_resize = -1;
+    if (!safetensors_value(file, "config")) return OK;
+    TRY(checkpoint_settings(file, &then));
+    /* In checkpoints without a graph 0 stands for what is auto since. */
+    if (then.augment.val_resize > 0 || safetensors_value(file, "graph")) hint->val_resize = (int)then.augment.val_resize;
+    settings_free(&then);
+    return OK;
+}
+
 static enum status remember(const char *path, struct remembered *remembered)
 {
     struct safetensors file;
     struct reason reason;
     if (!safetensors_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
     *remembered = (struct remembered){0};
-    checkpoint_class_names(&file, &remembered->names, &remembered->count);
     struct setup_hint *hint = &remembered->hint;
-    remembered->sized = checkpoint_input(&file, &hint->h, &hint->w, &hint->channels);
+    enum status status = OK;
+    if (!checkpoint_input(&file, &hint->h, &hint->w, &hint->channels, &reason))
+        status = fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
+    remembered->sized = hint->h > 0;
+    if (status == OK) status = remember_resize(&file, hint);
+    if (status == OK) checkpoint_class_names(&file, &remembered->names, &remembered->count);
     hint->class_names = remembered->names;
     hint->classes = remembered->count;
     safetensors_close(&file);
-    return OK;
+    return status;
 }
 
 /* The same number of classes under other names is worth a word: the figures may mean nothing. */

@@ -238,6 +238,7 @@ static void names_and_sizes(void **state)
     struct fixture fixture;
     struct safetensors file;
     char **names;
+    struct reason reason;
     int count, h, w, channels;
     open_fixture(&fixture, 1);
     assert_int_equal(save(&fixture), OK);
@@ -246,7 +247,7 @@ static void names_and_sizes(void **state)
     assert_int_equal(count, 3);
     assert_string_equal(names[1], "two \"2\"");
     assert_string_equal(names[2], "drei \xc3\xa4");
-    assert_true(checkpoint_input(&file, &h, &w, &channels));
+    assert_true(checkpoint_input(&file, &h, &w, &channels, &reason));
     assert_int_equal(h * 100 + w * 10 + channels, 441);
     assert_string_equal(checkpoint_engines(&file), engines);
     checkpoint_free_names(names, count);
@@ -861,6 +862,26 @@ static void serials_that_cannot_be(void **state)
     assert_int_equal(serial, (int64_t)1 << 40);
 }
 
+/* Sizes that no run writes are refused before anything is made of them. */
+static void inputs_that_cannot_be(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "8 8 257", "8 8 100000000000000000000", "8 8 -1", "0 8 3", "65537 8 3", "8 8", "8 8 3 1", "8x8x3", "",
+    };
+    int h, w, channels;
+    struct reason reason;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        struct safetensors_pair pair = {(char *)"input", (char *)texts[i]};
+        struct safetensors file = {.metadata = &pair, .metadata_count = 1};
+        assert_false(checkpoint_input(&file, &h, &w, &channels, &reason));
+        assert_non_null(strstr(reason.text, "'input'"));
+    }
+    struct safetensors none = {0};
+    assert_true(checkpoint_input(&none, &h, &w, &channels, &reason));
+    assert_int_equal(h + w + channels, 0);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -883,6 +904,7 @@ int main(void)
         cmocka_unit_test(more_than_a_run_can_have),
         cmocka_unit_test(positions_that_cannot_be),
         cmocka_unit_test(serials_that_cannot_be),
+        cmocka_unit_test(inputs_that_cannot_be),
         cmocka_unit_test(none_at_all),
         cmocka_unit_test(another_run),
         cmocka_unit_test(previous),

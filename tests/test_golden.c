@@ -69,12 +69,13 @@ static void checkpoint_words(void **state)
     struct safetensors file;
     struct settings settings;
     char **names;
+    struct reason reason;
     int count, h, w, channels;
     read_checkpoint(CHECKPOINT_LAST, &file);
     checkpoint_class_names(&file, &names, &count);
     assert_int_equal(count, 10);
     assert_string_equal(names[9], "9");
-    assert_true(checkpoint_input(&file, &h, &w, &channels));
+    assert_true(checkpoint_input(&file, &h, &w, &channels, &reason));
     assert_int_equal(h * 100 + w * 10 + channels, 881);
     assert_int_equal(settings_load_text("golden", safetensors_value(&file, "config"), &settings), OK);
     assert_int_equal(settings.run.seed, 7);

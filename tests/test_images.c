@@ -71,7 +71,7 @@ struct bench {
     struct device *device;
     const struct images_code *code;
     void *sent, *kept, *table, *out;
-    size_t sent_bytes, kept_bytes, out_bytes;
+    size_t sent_bytes, kept_bytes, table_bytes, out_bytes;
     void *got;                 /* what came out, in host memory */
 };
 
@@ -89,12 +89,13 @@ static void bench_open(struct device *device, const struct loader_options *optio
                        size_t kept_bytes, struct bench *bench)
 {
     const struct device_backend *backend = device->backend;
-    struct augment_table table;
     *bench = (struct bench){.device = device};
     bench->code = backend->kind == DEVICE_CPU ? &images_cpu : ON_CUDA(images_cuda);
     assert_non_null(bench->code);
-    augment_table_make(&options->augment, options->dtype, &table);
-    bench->table = device_copy(bench, table.bits, sizeof table.bits);
+    struct augment_table table = augment_table_make(&options->augment, options->dtype);
+    bench->table_bytes = augment_table_bytes(options->channels);
+    bench->table = device_copy(bench, table.bits, bench->table_bytes);
+    augment_table_free(&table);
     bench->kept_bytes = kept_bytes;
     bench->kept = device_copy(bench, kept, kept_bytes);
     bench->sent_bytes = sending_bytes(options->batch, options->h, options->w, options->channels);
@@ -113,7 +114,7 @@ static void bench_close(struct bench *bench)
     backend->release(bench->device, bench->sent, bench->sent_bytes);
     backend->release(bench->device, bench->out, bench->out_bytes);
     backend->release(bench->device, bench->kept, bench->kept_bytes);
-    backend->release(bench->device, bench->table, sizeof ((struct augment_table *)0)->bits);
+    backend->release(bench->device, bench->table, bench->table_bytes);
     free(bench->got);
 }
 

@@ -18,7 +18,7 @@ sed -i.bak 's/^accumulate.*/accumulate = 1/; s/^ema.*//' run.ini
 plan() { "$AMPTRAIN" plan -q -c run.ini -s memory.limit=1M "$@"; }
 largest() { plan --json "$@" | sed -n 's/.*"largest_batch":\([0-9]*\),.*/\1/p'; }
 check() { plan --check "$@" >words 2>err; }
-resolved() { sed -n "s/^$2 = //p" "$1/config.ini"; }
+resolved() { sed -n "s/^$2 = \(.*    ; \)*//p" "$1/config.ini"; }
 images=1438                    # of the digits, to train on
 
 batch=$(largest)

@@ -247,7 +247,7 @@ static void headers_that_make_no_sense(void **state)
     struct packed_header *header = (struct packed_header *)file.data, wrong[8];
     for (int i = 0; i < 8; i++) wrong[i] = good;
     wrong[0].header_bytes++, wrong[1].entry_bytes--;
-    wrong[2].channels = 2, wrong[3].channels = 0;
+    wrong[2].channels = IMAGE_CHANNELS_MAX + 1, wrong[3].channels = 0;
     wrong[4].classes = 0, wrong[5].classes = (uint32_t)good.names_bytes + 1;
     wrong[6].classes = CLASSES_MAX + 1, wrong[7].w = 0;
     for (int i = 0; i < 8; i++) {

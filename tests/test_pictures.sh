@@ -22,7 +22,7 @@ END_OF_INI
 pictures() { "$AMPTRAIN" -q -c pictures.ini "$@"; }
 
 ok "pictures of any size train without a word about cuts" pictures -o run
-ok "... in random parts" grep -q '^scale = 0.08,1$' run/config.ini
+ok "... in random parts" grep -qx 'scale = *; 0.08,1' run/config.ini
 ok "validation without some class is numbered as training is" sh -c '
     "$AMPTRAIN" eval -q -c pictures.ini --weights run/checkpoint-last.safetensors -o seen >/dev/null
     cat seen/confusion.csv
@@ -32,6 +32,24 @@ ok "predict --json" sh -c '
     cat out; number="[0-9.e-]*"
     line="{\"image\":\"pictures/[^\"]*\",\"class\":\"[a-z]*\",\"index\":[0-9],\"probability\":$number}"
     test "$(grep -cx "[[ ]$line[],]" out)" = "$(ls pictures/*/*.png | wc -l)"'
+weights=run/checkpoint-last.safetensors
+"$AMPTRAIN" export -q --weights $weights -o bare.safetensors
+# results WEIGHTS OPTION...: what eval and predict say of the same pictures, but for the names of classes.
+results() {
+    named=$1; shift
+    set -- -s model.classes=2 "$@"
+    "$AMPTRAIN" eval -q -c pictures.ini --weights "$named" --json "$@" &&
+        "$AMPTRAIN" predict -q -c pictures.ini --weights "$named" pictures/*/*.png "$@" | sed "s/: [^ ]* /: /"
+}
+results $weights >auto
+results $weights -s augment.val_resize=37 >given
+results $weights -s augment.val_resize=0 >whole
+results bare.safetensors >bare
+ok "eval and predict resize to 8/7 of the crop" cmp auto given
+ok "... predict from weights alone, too" sh -c "sed 1d auto >a; sed 1d bare >b; cmp a b"
+ok "... eval not if told not to" sh -c 'head -1 auto >a; head -1 whole >b; ! cmp -s a b'
+ok "... nor predict" sh -c 'sed 1d auto >a; sed 1d whole >b; ! cmp -s a b'
+ok "the record has what was asked for, and what came of it" grep -qx 'val_resize = auto    ; 37' run/config.ini
 ok "pictures that are too small are named" says 3 ".png: " pictures -s augment.crop=100
 ok "a crop above the resized side" says 2 "augment.resize" pictures -s augment.resize=20
 ok "a crop above the data's own size" says 2 "augment.crop" "$AMPTRAIN" -q -c run.ini -s augment.crop=32

@@ -296,6 +296,30 @@ static void round_trips(void **state)
     }
 }
 
+/* A record of a run asks for what the run was asked for: what followed from other keys stands beside it. */
+static void derived(void **state)
+{
+    (void)state;
+    struct settings settings = load_overrides("train.batch=auto", "augment.crop=8");
+    struct text text = {0};
+    settings_derive(&settings, "amp", "loss_scale", "1");
+    settings_derive(&settings, "train", "batch", "96");
+    settings_derive(&settings, "train", "batch", "64");
+    settings_derive(&settings, "augment", "scale", "0.08,1");
+    settings_print_movable(&settings, NULL, &text);
+    assert_non_null(strstr(text.data, "\nloss_scale = auto    ; 1\n"));
+    assert_non_null(strstr(text.data, "\nbatch = auto    ; 64\n"));
+    assert_non_null(strstr(text.data, "\nscale =    ; 0.08,1\n"));
+    assert_non_null(strstr(text.data, "\ncrop = 8\n"));
+    struct settings again = load_text(text.data);
+    assert_int_equal(again.train.batch, 0);
+    assert_true(again.amp.loss_scale < 0);
+    assert_int_equal(again.augment.scale.count, 0);
+    settings_free(&again);
+    settings_free(&settings);
+    text_free(&text);
+}
+
 static void differences(void **state)
 {
     (void)state;
@@ -443,6 +467,7 @@ int main(void)
         cmocka_unit_test(derived_values),
         cmocka_unit_test(paths),
         cmocka_unit_test(round_trips),
+        cmocka_unit_test(derived),
         cmocka_unit_test(differences), cmocka_unit_test(differences_of_paths),
         cmocka_unit_test(paths_from_the_root),
         cmocka_unit_test(differences_that_may_be),

@@ -193,7 +193,7 @@ static int compare(int workers, double share, size_t batch_bytes, struct stand_i
                                     .decode = decode};
     struct loader_options *options = &finishing.options;
     struct loader *own, *other;
-    augment_table_make(&options->augment, F32, &finishing.table);
+    finishing.table = augment_table_make(&options->augment, F32);
     finishing.out = memory_new(out_numbers(options), sizeof *finishing.out);
     size_t room = loader_decoded_bytes(options->prefetch, batch_bytes);
     finishing.room = memory_new(room, 1);
@@ -208,6 +208,7 @@ static int compare(int workers, double share, size_t batch_bytes, struct stand_i
     assert_true(loader_bad_images(own) > 0);
     loader_close(own);
     loader_close(other);
+    augment_table_free(&finishing.table);
     free(finishing.room);
     free(finishing.out);
     return decoded;

@@ -23,7 +23,7 @@ enum field_type {
     FIELD_EVERY,     /* struct field_every: "5", "100 steps", "10m" */
 };
 
-#define FIELD_REALS_MAX 64
+#define FIELD_REALS_MAX 256
 struct field_reals {
     int count;
     double value[FIELD_REALS_MAX];

@@ -16,6 +16,8 @@
 /* Bytes of what timing has chosen: a thousand shapes and more. */
 #define ENGINES_MAX (1 << 20)
 
+#define SIDE_MAX 65536   /* of an image, as options and model files have it */
+
 static const char format_name[] = "amptrain-checkpoint";
 
 /* One tensor of a checkpoint and the part of the store that it is. */
@@ -325,8 +327,18 @@ const char *checkpoint_engines(const struct safetensors *file)
     return text && strlen(text) <= ENGINES_MAX ? text : NULL;
 }
 
-bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels)
+bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels, struct reason *reason)
 {
     const char *text = safetensors_value(file, "input");
-    return text && sscanf(text, "%d %d %d", h, w, channels) == 3 && *h > 0 && *w > 0 && *channels > 0;
+    int64_t number[3] = {0}, most[3] = {SIDE_MAX, SIDE_MAX, IMAGE_CHANNELS_MAX};
+    char *end = (char *)text;
+    for (int i = 0; text && i < 3; i++) {
+        number[i] = strtoll(end, &end, 10);
+        bool good = number[i] >= 1 && number[i] <= most[i] && *end == (i < 2 ? ' ' : '\0');
+        if (!good) return because(reason, "its 'input' is no height, width and channels: '%.40s'", text);
+    }
+    *h = (int)number[0];
+    *w = (int)number[1];
+    *channels = (int)number[2];
+    return true;
 }

@@ -60,6 +60,9 @@ bool checkpoint_read_serial(const struct safetensors *file, int64_t *serial);
 enum status checkpoint_match(const struct safetensors *file, const struct store *store,
                              const struct optimizer *optimizer);
 
+/* The configuration that the run had, every value as it came to be; settings_free is the caller's. */
+enum status checkpoint_settings(const struct safetensors *file, struct settings *then);
+
 /* For train.batch=auto: the number that the checkpoint's run has, and the memory that it was found for. */
 void checkpoint_recall_batch(const struct safetensors *file, struct settings *now);
 
@@ -85,7 +88,8 @@ void checkpoint_free_names(char **names, int count);
 /* What timing had chosen on the device; NULL: nothing. */
 const char *checkpoint_engines(const struct safetensors *file);
 
-/* The size of evaluation images; false when the file does not say. */
-bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels);
+/* The size of evaluation images, at most 65536x65536xIMAGE_CHANNELS_MAX; zeros when the file does not say. False
+ * and why when it says something else. */
+bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels, struct reason *reason);
 
 #endif

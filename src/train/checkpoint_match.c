@@ -5,7 +5,7 @@
 
 #include "train/checkpoint.h"
 
-static enum status settings_then(const struct safetensors *file, struct settings *then)
+enum status checkpoint_settings(const struct safetensors *file, struct settings *then)
 {
     const char *text = safetensors_value(file, "config");
     if (!text) return fail(BAD_CHECKPOINT, "%s: has no configuration", file->path);
@@ -13,11 +13,28 @@ static enum status settings_then(const struct safetensors *file, struct settings
     return fail(BAD_CHECKPOINT, "%s: its configuration cannot be used", file->path);
 }
 
+static void derive_number(struct settings *settings, const char *section, const char *key, int64_t number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, number);
+    settings_derive(settings, section, key, text);
+}
+
+/* In checkpoints without a graph 0 stands for what is auto since. */
+static void forgive_val_resize(const struct safetensors *file, struct settings *then,
+                               const struct settings *now)
+{
+    bool asked = settings_given(now, "augment", "val_resize");
+    if (asked || then->augment.val_resize != 0 || safetensors_value(file, "graph")) return;
+    derive_number(then, "augment", "val_resize", now->augment.val_resize);
+}
+
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now)
 {
     struct settings then;
     struct reason difference;
-    TRY(settings_then(file, &then));
+    TRY(checkpoint_settings(file, &then));
+    forgive_val_resize(file, &then, now);
     bool differ = settings_differ(&then, now, &difference);
     settings_free(&then);
     if (!differ) return OK;
@@ -28,23 +45,17 @@ enum status checkpoint_match_settings(const struct safetensors *file, const stru
 void checkpoint_recall_batch(const struct safetensors *file, struct settings *now)
 {
     struct settings then;
-    char number[24];
-    if (settings_then(file, &then) != OK) return;
-    if (then.train.batch > 0) {
-        snprintf(number, sizeof number, "%" PRId64, then.train.batch);
-        settings_derive(now, "train", "batch", number);
-    }
-    if (then.train.batch > 0 && then.memory.limit > 0 && now->memory.limit == 0) {
-        snprintf(number, sizeof number, "%" PRId64, then.memory.limit);
-        settings_derive(now, "memory", "limit", number);
-    }
+    if (checkpoint_settings(file, &then) != OK) return;
+    if (then.train.batch > 0) derive_number(now, "train", "batch", then.train.batch);
+    if (then.train.batch > 0 && then.memory.limit > 0 && now->memory.limit == 0)
+        derive_number(now, "memory", "limit", then.memory.limit);
     settings_free(&then);
 }
 
 enum status checkpoint_match_best(const struct safetensors *file, const struct settings *now, bool *same)
 {
     struct settings then;
-    TRY(settings_then(file, &then));
+    TRY(checkpoint_settings(file, &then));
     *same = then.checkpoint.best == now->checkpoint.best;
     settings_free(&then);
     return OK;

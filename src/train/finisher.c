@@ -12,8 +12,6 @@
 /* Images to be kept go to the device in pieces of about this many bytes. */
 #define PIECE ((size_t)16 << 20)
 
-#define TABLE_BYTES sizeof(((struct augment_table *)NULL)->bits)
-
 struct finisher {
     struct device *device;
     const struct images_code *code;
@@ -38,11 +36,16 @@ static size_t sent_bytes(const struct setup *setup)
                   sending_bytes(setup->batch, setup->val.h, setup->val.w, setup->channels));
 }
 
+bool finisher_wanted(const struct setup *setup)
+{
+    return setup_device_kind(setup) == DEVICE_CUDA && setup->channels <= FINISH_CHANNELS_MAX;
+}
+
 int64_t finisher_bytes(const struct setup *setup)
 {
-    if (setup_device_kind(setup) != DEVICE_CUDA) return 0;
+    if (!finisher_wanted(setup)) return 0;
     int64_t kept = setup->finisher ? (int64_t)setup->finisher->kept_bytes : setup_device_cache(setup);
-    return (int64_t)(sent_bytes(setup) + TABLE_BYTES) + kept + decoding_bytes(setup);
+    return (int64_t)(sent_bytes(setup) + augment_table_bytes(setup->channels)) + kept + decoding_bytes(setup);
 }
 
 /* Images on their way to the device, to be kept there. */
@@ -134,16 +137,18 @@ static enum status take(struct device *device, size_t bytes, const char *what, v
 static enum status upload_table(struct finisher *finisher, const struct setup *setup)
 {
     struct device *device = finisher->device;
-    struct augment_table table;
-    augment_table_make(&setup->augment, finisher->dtype, &table);
-    TRY(device->backend->upload(device, 0, finisher->table, table.bits, TABLE_BYTES));
-    return device->backend->finish(device);
+    struct augment_table table = augment_table_make(&setup->augment, finisher->dtype);
+    enum status status = device->backend->upload(device, 0, finisher->table, table.bits,
+                                                 augment_table_bytes(finisher->channels));
+    if (status == OK) status = device->backend->finish(device);
+    augment_table_free(&table);
+    return status;
 }
 
 static enum status make(struct finisher *finisher, const struct setup *setup)
 {
     struct device *device = finisher->device;
-    TRY(take(device, TABLE_BYTES, "a table of numbers", &finisher->table));
+    TRY(take(device, augment_table_bytes(finisher->channels), "a table of numbers", &finisher->table));
     TRY(upload_table(finisher, setup));
     TRY(take(device, finisher->sent_bytes, "images on their way", &finisher->sent));
     if (finisher->kept_bytes == 0) return OK;
@@ -153,7 +158,7 @@ static enum status make(struct finisher *finisher, const struct setup *setup)
 
 enum status finisher_open(struct setup *setup, bool keeps)
 {
-    if (setup_device_kind(setup) != DEVICE_CUDA) return OK;
+    if (!finisher_wanted(setup)) return OK;
     struct finisher *finisher = memory_new(1, sizeof *finisher);
     *finisher = (struct finisher){
         .device = setup->device,
@@ -175,7 +180,8 @@ void finisher_close(struct setup *setup)
     if (!finisher) return;
     if (finisher->sent) device_release(finisher->device, finisher->sent, finisher->sent_bytes);
     if (finisher->kept) device_release(finisher->device, finisher->kept, finisher->kept_bytes);
-    if (finisher->table) device_release(finisher->device, finisher->table, TABLE_BYTES);
+    if (finisher->table)
+        device_release(finisher->device, finisher->table, augment_table_bytes(finisher->channels));
     for (int i = 0; i < 2; i++) free(finisher->index[i]);
     free(finisher);
     setup->finisher = NULL;

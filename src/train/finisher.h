@@ -6,6 +6,10 @@
 #include "graph/exec.h"
 #include "train/setup.h"
 
+/* Whether the device does that: a GPU does, for images of up to FINISH_CHANNELS_MAX channels; of others, and
+ * on the CPU, loaders deliver the numbers. */
+bool finisher_wanted(const struct setup *setup);
+
 /* What it takes of the device's memory, known before any is taken: one batch's bytes, and the images that are
  * kept; 0: none is wanted. */
 int64_t finisher_bytes(const struct setup *setup);

@@ -32,6 +32,7 @@ enum setup_data {
 /* What stands in for data that are not opened: from a checkpoint's metadata. */
 struct setup_hint {
     int h, w, channels;               /* of evaluation images */
+    int val_resize;                   /* what evaluation resized to; -1: not known */
     char *const *class_names;
     int classes;
 };

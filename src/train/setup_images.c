@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -226,8 +227,8 @@ static struct extent extent_val(const struct setup *setup, struct extent train)
     if (settings->augment.val_crop) return square(settings->augment.val_crop);
     if (!data && setup->hint) return (struct extent){setup->hint->h, setup->hint->w};
     bool fixed = data && data->h > 0 && data->h == data->w;
-    if (fixed && settings->augment.val_resize) return square(settings->augment.val_resize);
-    if (data && data->h > 0 && !settings->augment.val_resize) return (struct extent){data->h, data->w};
+    if (fixed && settings->augment.val_resize > 0) return square(settings->augment.val_resize);
+    if (data && data->h > 0 && settings->augment.val_resize <= 0) return (struct extent){data->h, data->w};
     return train;
 }
 
@@ -238,8 +239,24 @@ static void derive(struct setup *setup, const char *key, int64_t value)
     free(text);
 }
 
-/* Images of many sizes must be cut to one: training to the model's size, evaluation resized to 8/7
- * of the crop before, as torchvision does it. Unless it is said how training is to come to that
+#define RESIZE_MAX 65536
+
+/* What val_resize = auto comes to, for whoever evaluates or predicts: 8/7 of what is cut out, as torchvision
+ * does it; images of one size stay as they are, and one of another size is brought to that. */
+static void derive_val_resize(struct setup *setup)
+{
+    const struct dataset *data = any_data(setup);
+    const struct format *format = setup->settings->data.format ? format_find(setup->settings->data.format) : NULL;
+    bool one_size = data ? data->h > 0 : format && format->one_size;
+    int h = data && one_size ? data->h : setup->val.h, w = data && one_size ? data->w : setup->val.w;
+    int side = h < w ? h : w;
+    if (setup->settings->augment.val_resize >= 0) return;
+    if (!data && setup->hint && setup->hint->val_resize >= 0) side = setup->hint->val_resize;
+    else if (!one_size) side = (int)lround(side * 8.0 / 7.0);
+    derive(setup, "val_resize", side < RESIZE_MAX ? side : RESIZE_MAX);
+}
+
+/* Images of many sizes must be cut to one: training and evaluation to the model's size. Unless it is said how training is to come to that
  * size, it takes random parts, which suits small and large images alike. */
 static void derive_cuts(struct setup *setup)
 {
@@ -251,17 +268,16 @@ static void derive_cuts(struct setup *setup)
         settings_derive(setup->settings, "augment", "scale", "0.08,1");
     if (!settings->augment.crop) derive(setup, "crop", setup->train.h);
     if (!settings->augment.val_crop) derive(setup, "val_crop", setup->val.h);
-    if (!settings->augment.val_resize)
-        derive(setup, "val_resize", (int64_t)lround(setup->val.h * 8.0 / 7.0));
 }
 
 static enum status fill_channels(const struct setup *setup, const char *key, const struct field_reals *given,
-                                 double otherwise, double out[4])
+                                 double otherwise, double out[IMAGE_CHANNELS_MAX])
 {
     int channels = setup->channels;
     if (given->count > 1 && given->count != channels)
         return setup_refuse(setup, "augment", key, "%d numbers for images of %d channels", given->count,
                             channels);
+    assert(channels >= 1 && channels <= IMAGE_CHANNELS_MAX);
     for (int i = 0; i < channels; i++)
         out[i] = given->count == 0 ? otherwise : given->value[given->count == 1 ? 0 : i];
     return OK;
@@ -304,6 +320,15 @@ static enum policy policy_of(const struct settings *settings)
     return policies[settings->augment.auto_augment];
 }
 
+/* Changes of colour are defined on grey images and on red, green and blue. */
+static enum status check_colours(const struct setup *setup)
+{
+    const struct augment *augment = &setup->augment;
+    if (setup->channels == 1 || setup->channels == 3 || !augment_is_varied(augment)) return OK;
+    return setup_refuse(setup, "augment", augment->policy != POLICY_NONE ? "auto_augment" : "jitter",
+                        "is for images of 1 or 3 channels, and these have %d", setup->channels);
+}
+
 static enum status fill_augment(struct setup *setup)
 {
     const struct settings *settings = setup->settings;
@@ -334,6 +359,7 @@ static enum status fill_augment(struct setup *setup)
     setup->mix = (struct mix_settings){settings->augment.mixup, settings->augment.cutmix};
     TRY(check_crop(setup));
     TRY(fill_jitter(setup, augment->jitter));
+    TRY(check_colours(setup));
     TRY(fill_channels(setup, "mean", &settings->augment.mean, 0, augment->mean));
     return fill_channels(setup, "std", &settings->augment.std, 1, augment->std);
 }
@@ -356,6 +382,7 @@ enum status setup_images(struct setup *setup, unsigned what)
     setup->train.h = train.h, setup->train.w = train.w;
     setup->val.h = val.h, setup->val.w = val.w;
     derive_cuts(setup);
+    derive_val_resize(setup);
     TRY(name_classes(setup));
     return fill_augment(setup);
 }

@@ -68,7 +68,7 @@ static void resume(const char *path)
     int count, h, w, channels;
     checkpoint_class_names(&file, &names, &count);
     checkpoint_free_names(names, count);
-    if (checkpoint_input(&file, &h, &w, &channels)) fuzz_must(h > 0 && w > 0 && channels > 0);
+    if (!checkpoint_input(&file, &h, &w, &channels, &reason)) fuzz_check_reason(&reason);
     checkpoint_engines(&file);
     fuzz_good(checkpoint_match_settings(&file, &network->settings), "checkpoint");
     if (fuzz_good(checkpoint_match(&file, &network->store, network->optimizer), "checkpoint"))

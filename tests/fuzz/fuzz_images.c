@@ -73,10 +73,10 @@ static void apply(const struct wish *wish, const struct image *image)
     struct reason reason = fuzz_reason();
     struct scratch scratch = {0};
     float *out = memory_new((size_t)wish->h * (size_t)wish->w * (size_t)image->c, sizeof *out);
-    struct augment_table table;
-    augment_table_make(wish->augment, dtypes[wish->h % 3], &table);
+    struct augment_table table = augment_table_make(wish->augment, dtypes[wish->h % 3]);
     if (!augment_apply(wish->augment, &table, &wish->cut, image, wish->random, out, &scratch, &reason))
         fuzz_check_reason(&reason);
+    augment_table_free(&table);
     free(out);
     scratch_free(&scratch);
 }

@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!safetensors_complete(&file, &reason)) fuzz_check_reason(&reason);
         checkpoint_class_names(&file, &names, &count);
         checkpoint_free_names(names, count);
-        if (checkpoint_input(&file, &h, &w, &channels)) fuzz_must(h > 0 && w > 0 && channels > 0);
+        if (!checkpoint_input(&file, &h, &w, &channels, &reason)) fuzz_check_reason(&reason);
         safetensors_close(&file);
     } else {
         fuzz_check_reason(&reason);
