@@ -18,7 +18,7 @@ static enum status run(struct cmd *cmd)
 {
     (void)cmd;
     for (int i = 0; device_backends[i]; i++) {
-        struct reason reason = {""};
+        struct reason reason = {0};
         int count = device_backends[i]->count(&reason);
         for (int index = 0; index < count; index++) print_device(device_backends[i], index, count);
         if (count == 0) printf("%s  none: %s\n", device_backends[i]->name, reason.text);

@@ -22,7 +22,7 @@
 
 static inline struct op_case *known_open(const char *op, struct op_example example, bool training)
 {
-    struct reason reason = {""};
+    struct reason reason = {0};
     struct op_case *c = op_case_open(op_find(op), &example, F32, training, 1, &reason);
     if (!c) fail_msg("%s: %s", op, reason.text);
     return c;

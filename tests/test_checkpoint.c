@@ -385,7 +385,7 @@ static void end_damage(struct damage *damage)
 static bool opens(const char *path)
 {
     struct safetensors file;
-    struct reason reason = {""};
+    struct reason reason = {0};
     if (!checkpoint_open(path, &file, &reason)) {
         assert_true(reason.text[0] != '\0');
         return false;
@@ -422,7 +422,7 @@ static void assert_previous_taken(struct damage *damage, const char *said)
     text_free(&caught.words);
     assert_int_equal(save(&damage->fixture), OK);
     assert_true(opens(damage->last));
-    assert_true(checkpoint_open(damage->previous, &file, &(struct reason){""}));
+    assert_true(checkpoint_open(damage->previous, &file, &(struct reason){0}));
     assert_int_equal(batch_of(&file), 1);
     safetensors_close(&file);
     remove_all();
@@ -547,7 +547,7 @@ static void linked(void **state)
     safetensors_close(&file);
     damage.fixture.position.batch = 3;
     assert_int_equal(save(&damage.fixture), OK);
-    assert_true(checkpoint_open(damage.previous, &file, &(struct reason){""}));
+    assert_true(checkpoint_open(damage.previous, &file, &(struct reason){0}));
     assert_int_equal(batch_of(&file), 2);
     safetensors_close(&file);
     assert_true(opens(elsewhere));
@@ -595,10 +595,10 @@ static void swapped(void **state)
     safetensors_close(&file);
     damage.fixture.position.batch = 3;
     assert_int_equal(save(&damage.fixture), OK);
-    assert_true(checkpoint_open(damage.previous, &file, &(struct reason){""}));
+    assert_true(checkpoint_open(damage.previous, &file, &(struct reason){0}));
     assert_int_equal(batch_of(&file), 2);
     safetensors_close(&file);
-    assert_true(checkpoint_open(damage.last, &file, &(struct reason){""}));
+    assert_true(checkpoint_open(damage.last, &file, &(struct reason){0}));
     assert_int_equal(batch_of(&file), 3);
     safetensors_close(&file);
     free(elsewhere);
@@ -620,7 +620,7 @@ static void other_names(void **state)
     assert_int_equal(link(best, temporary), 0);
     damage.fixture.position.batch = 4;
     assert_int_equal(save(&damage.fixture), OK);
-    assert_true(checkpoint_open(best, &file, &(struct reason){""}));
+    assert_true(checkpoint_open(best, &file, &(struct reason){0}));
     assert_int_equal(batch_of(&file), 3);
     safetensors_close(&file);
     assert_int_equal(access(temporary, F_OK), -1);

@@ -57,7 +57,7 @@ static int release(void **state)
 /* Parses, prints, and expects `printed`; then reads the print back and expects it again. */
 static void takes(struct thing *thing, int which, const char *text, const char *printed)
 {
-    struct reason reason = {""};
+    struct reason reason = {0};
     const char *given = text;
     for (int round = 0; round < 2; round++, given = printed) {
         struct text out = {0};
@@ -83,7 +83,7 @@ static struct text whole(const struct thing *thing)
 /* Refused, with `why` in the reason, and nothing changed. */
 static void refuses(struct thing *thing, int which, const char *text, const char *why)
 {
-    struct reason reason = {""};
+    struct reason reason = {0};
     struct text before = whole(thing);
     if (field_parse(&fields[which], thing, text, &reason)) fail_msg("'%s' was taken", text);
     if (!strstr(reason.text, why)) fail_msg("'%s': '%s' lacks '%s'", text, reason.text, why);

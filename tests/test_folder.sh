@@ -98,6 +98,19 @@ read_only() {
     grep -q "fixed/.*Permission denied" said && diff -r part fixed && return $status
 }
 
+# unreadable [OPTION...]: a last checkpoint that cannot be opened is left alone, and so is all else.
+unreadable() {
+    cp -a "$1" hidden
+    chmod 000 "hidden/$2"
+    $plain "$AMPTRAIN" -q -c run.ini -o hidden -r 2>said
+    status=$?
+    cat said
+    chmod 644 "hidden/$2"
+    rm -f hidden/log.txt && cp "$1/log.txt" hidden
+    grep -q "hidden/$2 cannot be opened: Permission denied; it may be good" said && diff -r "$1" hidden -x .lock &&
+        rm -rf hidden && return $status
+}
+
 # Becomes so while a run is under way, and is writable again before it ends.
 turned() {
     mkdir turned && chmod a+rwx turned
@@ -125,6 +138,10 @@ chmod a+rx "$scratch" && chmod a+r ./*.ini
 if $plain "$AMPTRAIN" --version >said 2>&1; then
     exits "a folder that may not be written to" 1 read_only
     ok "one that turns so is no end" turned
+    chmod a+rwx whole && chmod a+rw whole/* whole/.lock
+    exits "a last checkpoint that may not be read" 1 unreadable whole checkpoint-last.safetensors
+    cp -a whole behind && head -c 20000 whole/checkpoint-last.safetensors >behind/checkpoint-last.safetensors
+    exits "a previous one that may not be read" 1 unreadable behind checkpoint-previous.safetensors
 else
     skip "a folder that may not be written to" "$(tail -n 1 said)"
 fi

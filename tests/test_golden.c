@@ -34,7 +34,7 @@ static struct bytes golden(const char *name)
 static void read_checkpoint(const char *name, struct safetensors *file)
 {
     char *path = text_format(SOURCEDIR "/tests/golden/version-1/%s", name);
-    struct reason reason = {""};
+    struct reason reason = {0};
     if (!checkpoint_open(path, file, &reason)) fail_msg("%s", reason.text);
     free(path);
 }

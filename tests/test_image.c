@@ -22,7 +22,7 @@
 static struct image decoded(struct bytes bytes, int channels)
 {
     struct image image = {0};
-    struct reason reason = {""};
+    struct reason reason = {0};
     if (!image_decode(bytes.data, bytes.count, channels, NULL, &image, &reason)) fail_msg("%s", reason.text);
     free(bytes.data);
     return image;
@@ -259,7 +259,7 @@ static void jpeg_of_every_colour_space(void **state)
 static void expect_not_decoded(struct bytes bytes, const char *words)
 {
     struct image image = {0};
-    struct reason reason = {""};
+    struct reason reason = {0};
     assert_false(image_decode(bytes.data, bytes.count, 3, NULL, &image, &reason));
     if (!strstr(reason.text, words)) fail_msg("'%s' does not say '%s'", reason.text, words);
     image_free(&image);
@@ -325,7 +325,7 @@ static void expect_beginnings_refused(struct bytes bytes)
 {
     struct image image = {0};
     for (size_t count = 0; count < bytes.count; count++) {
-        struct reason reason = {""};
+        struct reason reason = {0};
         uint8_t *cut = memcpy(malloc(count + 1), bytes.data, count);
         if (image_decode(cut, count, 3, NULL, &image, &reason))
             fail_msg("%zu of %zu bytes decode", count, bytes.count);
@@ -379,7 +379,7 @@ static void garbled_files_do_no_harm(void **state)
         uint8_t *copy = memcpy(malloc(file.count), file.data, file.count);
         for (uint32_t k = 0, count = 1 + random_below(&random, 8); k < count; k++)
             copy[3 + random_below(&random, (uint32_t)file.count - 3)] = (uint8_t)random_next(&random);
-        struct reason reason = {""};
+        struct reason reason = {0};
         if (!image_decode(copy, file.count, 1 + i % 2 * 2, NULL, &image, &reason))
             assert_string_not_equal(reason.text, "");
         free(copy);
@@ -502,7 +502,7 @@ static void pngsuite_decodes_as_it_should(void **state)
 static void check_hard_file(const char *folder, const char *name)
 {
     struct image image = {0};
-    struct reason reason = {""};
+    struct reason reason = {0};
     char *path = text_format("%s/%s", folder, name);
     if (!image_load(path, 3, NULL, &image, &reason)) assert_string_not_equal(reason.text, "");
     image_free(&image);

@@ -91,7 +91,7 @@ static void masked_is_plain(bool reference, struct net_options options, struct p
     int wanted = passes.code_of(op_find("batchnorm"))->keeps_mask ? masks * SLICES : 0;
     assert_int_equal(count_masks(&plain.program), 0);
     assert_int_equal(count_masks(&masked.program), wanted);
-    struct reason reason = {""};
+    struct reason reason = {0};
     if (!plan_verify(&masked.program, exec_plan(masked.exec), &reason)) fail_msg("%s", reason.text);
     assert_int_equal(net_run(&plain, 0.1), OK);
     assert_int_equal(net_run(&masked, 0.1), OK);

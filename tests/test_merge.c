@@ -51,7 +51,7 @@ static void merged_is_plain(bool reference)
     /* Two sums of activations' gradients a slice; those of parameters over the slices stay. */
     if (reference) assert_int_equal(count_op(&plain.program, "sum") - count_op(&merged.program, "sum"), 4);
     if (reference) assert_true(merged.program.count < plain.program.count);
-    struct reason reason = {""};
+    struct reason reason = {0};
     if (!plan_verify(&merged.program, exec_plan(merged.exec), &reason)) fail_msg("%s", reason.text);
     assert_int_equal(net_run(&plain, 0.1), OK);
     assert_int_equal(net_run(&merged, 0.1), OK);

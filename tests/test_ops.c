@@ -195,7 +195,7 @@ static int64_t longest(const struct copies *inputs)
 
 static struct op_case *open_case(const struct subject *s)
 {
-    struct reason reason = {""};
+    struct reason reason = {0};
     struct op_case *c = op_case_open(s->op, &s->example, s->dtype, s->training, SEED, &reason);
     if (!c) fail_msg("%s", reason.text);
     return c;
@@ -629,7 +629,7 @@ static void test_table(void **state)
 
 static void assert_refused(const char *op, const char *settings, const char *why)
 {
-    struct reason reason = {""};
+    struct reason reason = {0};
     assert_null(op_settings_new(op_find(op), settings, &reason));
     if (!strstr(reason.text, why)) fail_msg("'%s' does not say '%s'", reason.text, why);
 }
@@ -647,7 +647,7 @@ static void test_settings(void **state)
 
 static void assert_misfit(const char *name, const char *settings, struct shape x, const char *why)
 {
-    struct reason reason = {""};
+    struct reason reason = {0};
     struct shape y;
     const struct op *op = op_find(name);
     void *values = op_settings_new(op, settings, &reason);
@@ -868,7 +868,7 @@ static void list_devices(struct list *list)
     for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
         size_t length = strlen((*backend)->name);
         if (which && strncmp(which, (*backend)->name, length) != 0) continue;
-        struct reason reason = {""};
+        struct reason reason = {0};
         struct device *device = NULL;
         if ((*backend)->count(&reason) == 0) {
             *array_push(list->tests, list->count) = (struct CMUnitTest){

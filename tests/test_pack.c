@@ -21,7 +21,7 @@
 /* Packs and has the result judged; returns the peak. */
 static int64_t pack_checked(struct span *spans, int count, int64_t alignment, double seconds)
 {
-    struct reason reason = {""};
+    struct reason reason = {0};
     int64_t peak = pack_spans(spans, count, alignment, 0, seconds), top = 0;
     if (!check_spans(spans, count, alignment, peak, &reason)) fail_msg("%s", reason.text);
     assert_true(peak >= pack_bound(spans, count, alignment));
@@ -168,7 +168,7 @@ static void capacities_out_of_reach(void **state)
 {
     (void)state;
     struct span spans[600], at_once[600];
-    struct reason reason = {""};
+    struct reason reason = {0};
     for (uint64_t seed = 0; seed < 4; seed++) {
         int count = 150 * (1 + (int)seed);
         random_spans(spans, count, 40 + seed, 100, 1000);
@@ -328,7 +328,7 @@ static int join_checked(const struct span *spans, int count)
     struct span *piled = memory_new((size_t)count, sizeof *piled);
     int64_t *offsets = memory_new((size_t)count, sizeof *offsets);
     int64_t *at = memory_new((size_t)count, sizeof *at);
-    struct reason reason = {""};
+    struct reason reason = {0};
     int64_t top = 0;
     for (int i = 0; i < count; i++)
         items[i] = (struct part_item){.lower = (int32_t)spans[i].lower, .upper = (int32_t)spans[i].upper,
@@ -390,7 +390,7 @@ static void tables_in_a_row(void **state)
     enum { ONE = 120, COPIES = 200 };
     struct span one[ONE], *spans = memory_new(ONE * COPIES, sizeof *spans);
     struct random random = random_open(1, PURPOSE_TEST, 11, 0);
-    struct reason reason = {""};
+    struct reason reason = {0};
     random_spans(one, ONE, 5, 60, 1000);
     for (int i = 0; i < ONE; i++) {
         one[i].lower *= 10;
@@ -434,7 +434,7 @@ static int64_t pile_up(struct repair_block *blocks, uint64_t seed)
 static void assert_apart(const struct repair_block *blocks, int64_t peak)
 {
     struct span spans[REPAIRED];
-    struct reason reason = {""};
+    struct reason reason = {0};
     for (int i = 0; i < REPAIRED; i++)
         spans[i] = (struct span){blocks[i].lower, blocks[i].upper, blocks[i].size, blocks[i].offset};
     if (!check_spans(spans, REPAIRED, 1, peak, &reason)) fail_msg("%s", reason.text);
@@ -578,7 +578,7 @@ static void judge_finds_planted_faults(void **state)
 
 static void expect_fault(struct span span, int64_t alignment, int64_t limit, const char *words)
 {
-    struct reason reason = {""};
+    struct reason reason = {0};
     assert_false(check_spans(&span, 1, alignment, limit, &reason));
     assert_non_null(strstr(reason.text, words));
 }
@@ -795,7 +795,7 @@ static void published_tables_in_a_row(void **state)
     const char *names = rounds(0, 1) ? "ABCDE" : "BD";
     int count = 0, most = (int)rounds(3000, 60000), kinds = (int)strlen(names);
     struct span *spans = memory_new((size_t)most, sizeof *spans);
-    struct reason reason = {""};
+    struct reason reason = {0};
     for (int64_t copy = 0; count < most; copy++) {
         struct table table = published_table(names[copy % kinds]);
         for (int i = 0; i < table.count && count < most; i++) {

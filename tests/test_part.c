@@ -170,7 +170,7 @@ static void truncated_files_are_noticed(void **state)
         for (size_t count = bytes.count - 1; count > bytes.count / 2; count -= 7) {
             struct drawn drawn = {.random = random_open(4, PURPOSE_TEST, count, 0)};
             struct image_choice choice = {.choose = draw_part, .context = &drawn};
-            struct reason reason = {""};
+            struct reason reason = {0};
             uint8_t *cut = memcpy(malloc(count), bytes.data, count);
             if (image_decode(cut, count, 3, &choice, &image, &reason))
                 fail_msg("%zu of %zu bytes decode", count, bytes.count);

@@ -16,7 +16,7 @@ static const enum phase phases[] = {PHASE_FORWARD, PHASE_BACKWARD_DATA, PHASE_BA
 
 static struct op_case *open_case(const char *op, const struct op_example *example, enum dtype dtype)
 {
-    struct reason reason = {""};
+    struct reason reason = {0};
     struct op_case *c = op_case_open(op_find(op), example, dtype, true, 3, &reason);
     if (!c) fail_msg("%s", reason.text);
     return c;

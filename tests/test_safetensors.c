@@ -39,7 +39,7 @@ static void write_header(const char *header, uint64_t claimed, size_t data)
 static void refused(const char *header, size_t data, const char *words)
 {
     struct safetensors file = {0};
-    struct reason reason = {""};
+    struct reason reason = {0};
     write_header(header, strlen(header), data);
     assert_false(safetensors_open(path, &file, &reason));
     if (!strstr(reason.text, words)) fail_msg("%s: '%s' does not have '%s'", header, reason.text, words);
@@ -48,7 +48,7 @@ static void refused(const char *header, size_t data, const char *words)
 static void accepted(const char *header, size_t data, int count)
 {
     struct safetensors file = {0};
-    struct reason reason = {""};
+    struct reason reason = {0};
     write_header(header, strlen(header), data);
     if (!safetensors_open(path, &file, &reason)) fail_msg("%s: %s", header, reason.text);
     assert_int_equal(file.count, count);

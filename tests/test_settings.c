@@ -265,7 +265,7 @@ static void paths(void **state)
 static void expect_round_trip(const struct settings *settings)
 {
     struct text once = {0}, twice = {0}, commented = {0};
-    struct reason reason = {""};
+    struct reason reason = {0};
     settings_print(settings, false, &once);
     settings_print(settings, true, &commented);
     struct settings again = load_text(once.data), from_comments = load_text(commented.data);

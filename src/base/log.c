@@ -1,5 +1,6 @@
 #include "log.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -102,9 +103,20 @@ _Bool because_of(struct reason *reason, const char *what, const char *why)
     tail = tail < room / 2 ? tail : room / 2;
     bool cut = length > room - tail;
     const char *from = cut ? what + length - (room - tail) + 3 : what;
-    struct reason copy;
-    snprintf(copy.text, sizeof copy.text, "%s", why);
-    return because(reason, "%s%s: %s", cut ? "..." : "", from, copy.text);
+    char copy[REASON_SIZE];
+    int error = why == reason->text ? reason->error : 0;
+    snprintf(copy, sizeof copy, "%s", why);
+    because(reason, "%s%s: %s", cut ? "..." : "", from, copy);
+    reason->error = error;
+    return false;
+}
+
+_Bool because_errno(struct reason *reason, const char *what)
+{
+    int error = errno;
+    because(reason, "%s: %s", what, strerror(error));
+    reason->error = error;
+    return false;
 }
 
 _Bool because(struct reason *reason, const char *format, ...)
@@ -112,6 +124,7 @@ _Bool because(struct reason *reason, const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(reason->text, sizeof reason->text, format, arguments);
+    reason->error = 0;
     va_end(arguments);
     return 0;
 }

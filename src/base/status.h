@@ -28,11 +28,15 @@ enum status fail(enum status why, const char *format, ...)
 #define REASON_SIZE 256
 struct reason {
     char text[REASON_SIZE];
+    int error;              /* errno, where the system refused something; 0: what was found is wrong */
 };
 
 /* Writes the sentence and returns false, so that a check can end with `return because(...)`. */
 _Bool because(struct reason *reason, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* The same for "WHAT: ERROR" by errno. */
+_Bool because_errno(struct reason *reason, const char *what);
 
 /* The same for "WHAT: WHY", where `what`, a path, gives up its beginning if not both have room. `why` may be
  * the reason's own text. */

@@ -36,7 +36,7 @@ static const struct device_backend *backend_find(const char *name, size_t length
 static enum status open_auto(int threads, struct device **device)
 {
     for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
-        struct reason reason = {""};
+        struct reason reason = {0};
         int count = (*backend)->count(&reason);
         if (count > 0 && (*backend)->open(0, threads, device) == OK) return OK;
         log_info("device=auto: not %s (%s)", (*backend)->name,
@@ -66,7 +66,7 @@ enum status device_open(const char *which, int threads, struct device **device)
     int index = 0;
     if (!backend || (colon && !index_parse(colon + 1, &index)))
         return fail(USAGE, "device '%s': must be auto, cpu, cuda or cuda:N", which);
-    struct reason reason = {""};
+    struct reason reason = {0};
     int count = backend->count(&reason);
     if (count == 0) return fail(NO_DEVICE, "device '%s': %s", which, reason.text);
     if (index >= count)

@@ -216,7 +216,7 @@ enum status exec_find_silent(struct exec *exec, struct reason *finding)
     const struct graph *graph = program->graph;
     int *silent = memory_new((size_t)graph->count, sizeof *silent);
     enum status status = repeat(exec, see_silent, silent);
-    *finding = (struct reason){""};
+    *finding = (struct reason){0};
     for (int n = 0; status == OK && n < graph->count && !finding->text[0]; n++)
         if (silent[n] == program->slices)
             because(finding, "%s: output is zero for all images", graph->nodes[n].name);

@@ -38,7 +38,7 @@ const struct op *build_op(const char *name)
 
 const void *build_settings(struct program *program, const struct op *op, const char *text)
 {
-    struct reason reason = {""};
+    struct reason reason = {0};
     void *settings = op_settings_new(op, text, &reason);
     assert(settings);
     *array_push(program->internals, program->internal_count) = (struct internal){op, settings};

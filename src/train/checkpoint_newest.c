@@ -66,22 +66,38 @@ static enum status set_aside(const char *path, const char *folder)
     return status;
 }
 
+/* Only what a file holds shows that it is no good, or that there is none; one that cannot be read now may be
+ * the best there is. */
+static bool is_unknown(const struct reason *reason)
+{
+    return reason->error != 0 && reason->error != ENOENT && reason->error != ELOOP;
+}
+
+static enum status refuse_unknown(const char *path, const struct reason *reason)
+{
+    return fail(FAILED, "%s %s; it may be good: see to it that it can be read, or move it away to go on from an "
+                "older one", path, reason->text);
+}
+
 /* The previous one; or the best one, which is all there is where a run ended in the midst of its
  * first save. */
 static enum status open_other(const char *folder, const char *last, const char *previous,
                               const struct reason *why, struct safetensors *file)
 {
     struct reason reason, unused;
+    if (is_unknown(why)) return refuse_unknown(last, why);
+    log_warning("%s %s", last, why->text);
     char *best = durable_path(folder, CHECKPOINT_BEST);
     const char *found = NULL;
     enum status status = OK;
-    log_warning("%s %s", last, why->text);
     if (checkpoint_open(previous, file, &reason))
         found = previous;
-    else if (checkpoint_open(best, file, &unused))
+    else if (!is_unknown(&reason) && checkpoint_open(best, file, &unused))
         found = best;
     if (found)
         log_warning("resuming from %s instead", found);
+    else if (is_unknown(&reason))
+        status = refuse_unknown(previous, &reason);
     else
         status = fail(BAD_CHECKPOINT, "%s %s; there is no good checkpoint to resume from", previous,
                       reason.text);

@@ -20,7 +20,7 @@ static bool read_bytes(int file, int64_t from, void *data, int64_t bytes, struct
     while (bytes > 0) {
         ssize_t got = pread(file, to, (size_t)bytes, from);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return because(reason, "cannot be read: %s", strerror(errno));
+        if (got < 0) return because_errno(reason, "cannot be read");
         if (got == 0) return because(reason, "ends too early");
         to += got;
         from += got;
@@ -212,15 +212,15 @@ static bool open_file(const char *path, struct safetensors *file, struct reason 
     file->path = text_copy(path);
     /* A pipe that nobody writes to is refused rather than waited for. */
     file->file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file->file < 0) return because(reason, "cannot be opened: %s", strerror(errno));
+    if (file->file < 0) return because_errno(reason, "cannot be opened");
     struct stat status;
-    if (fstat(file->file, &status) != 0) return because(reason, "cannot be read: %s", strerror(errno));
+    if (fstat(file->file, &status) != 0) return because_errno(reason, "cannot be read");
     if (!S_ISREG(status.st_mode)) return because(reason, "is not a file");
     int64_t length = 0;
     if (!read_length(file->file, status.st_size, &length, reason)) return false;
     file->data = 8 + length;
     char *header = memory_try((size_t)length + 1, 1);
-    if (!header) return because(reason, "has a header of %" PRId64 " bytes: out of memory", length);
+    if (!header) return because_errno(reason, "its header cannot be read");
     bool good = read_bytes(file->file, 8, header, length, reason) &&
                 parse_header(file, header, length, status.st_size - file->data, reason);
     free(header);
@@ -283,8 +283,10 @@ static bool read_part(const struct safetensors *file, const struct safetensors_e
                       void *data, int64_t bytes, struct reason *reason)
 {
     struct reason why;
-    return read_bytes(file->file, file->data + from->begin + at, data, bytes, &why) ||
-           because(reason, "tensor '%.100s' %.120s", from->name, why.text);
+    if (read_bytes(file->file, file->data + from->begin + at, data, bytes, &why)) return true;
+    because(reason, "tensor '%.100s' %.120s", from->name, why.text);
+    reason->error = why.error;
+    return false;
 }
 
 static bool check_sum(const struct safetensors *file, const struct safetensors_entry *from, uint32_t crc,
