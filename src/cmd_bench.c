@@ -253,10 +253,12 @@ static void print_table(const struct bench *bench)
 {
     double median = percentile(bench, 0.5);
     double rate = bench->loader ? bench->feed.together : 1e3 * bench->setup.batch / median;
+    char loss[TEXT_NUMBER], first_loss[TEXT_NUMBER];
     printf("%.1f images/s: batch %d in %.3f ms (10 %% below %.3f, 90 %% below %.3f; %d steps), %s, "
-           "loss %.4f after %.4f, first step after %.2f s\n",
+           "loss %s after %s, first step after %.2f s\n",
            rate, bench->setup.batch, median, percentile(bench, 0.1), percentile(bench, 0.9), bench->steps,
-           bench->setup.precision->name, bench->loss, bench->first_loss, bench->start_seconds);
+           bench->setup.precision->name, text_number(bench->loss, 4, NULL, loss),
+           text_number(bench->first_loss, 4, NULL, first_loss), bench->start_seconds);
     if (bench->loader) print_feed(&bench->feed);
 }
 

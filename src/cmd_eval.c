@@ -63,13 +63,14 @@ static void add_results(const struct evaluation *evaluation, struct text *out)
 static void print_results(const struct cmd *cmd, const struct evaluation *evaluation)
 {
     struct text out = {0};
+    char loss[TEXT_NUMBER];
     add_results(evaluation, &out);
     if (cmd_value(cmd, "json"))
         printf("{%s}\n", out.data);
     else
-        printf("%" PRId64 " images, %" PRId64 " errors: top1 %.2f %%, top5 %.2f %%, loss %.4f\n",
+        printf("%" PRId64 " images, %" PRId64 " errors: top1 %.2f %%, top5 %.2f %%, loss %s\n",
                evaluation->images, evaluation->errors, 100 * evaluation->top1, 100 * evaluation->top5,
-               evaluation->loss);
+               text_number(evaluation->loss, 4, NULL, loss));
     text_free(&out);
 }
 

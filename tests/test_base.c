@@ -13,6 +13,24 @@
 
 #include <cmocka.h>      /* last: its fail() is not ours */
 
+static void numbers_for_people(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        int decimals;
+        const char *unit, *words;
+    } cases[] = {
+        {2.30258, 4, NULL, "2.3026"}, {27.5, 2, "%", "27.50 %"},      {-1, 0, NULL, "-1"},
+        {NAN, 4, NULL, "not finite"}, {-NAN, 2, "%", "not finite"},   {INFINITY, 2, NULL, "not finite"},
+        {1e300, 4, NULL, "1e+300"},   {-1e300, 4, "GB/s", "-1e+300 GB/s"},
+    };
+    char text[TEXT_NUMBER];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(text_number(cases[i].value, cases[i].decimals, cases[i].unit, text),
+                            cases[i].words);
+}
+
 static void text_grows(void **state)
 {
     (void)state;
@@ -263,6 +281,7 @@ static void crc32c_goes_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_for_people),
         cmocka_unit_test(text_grows),
         cmocka_unit_test(text_grows_at_every_length),
         cmocka_unit_test(json_escapes),

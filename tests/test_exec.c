@@ -378,6 +378,51 @@ static void test_diagnose(void **state)
     finding_is("right.weight", 3e38f, F32, "right forward: output holds Inf");
 }
 
+/* A device that reads back so many times more, then no longer. */
+static int reads_left;
+static enum status (*read_back)(struct device *device, int lane, void *to, const void *from, size_t bytes);
+
+static enum status read_back_or_fail(struct device *device, int lane, void *to, const void *from, size_t bytes)
+{
+    return reads_left-- > 0 ? read_back(device, lane, to, from, bytes) : NO_DEVICE;
+}
+
+/* How many reads it takes to see that all is finite and no gradient zero; each that fails is passed on. */
+static void test_diagnose_failed_reads(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct net net;
+    struct exec_finding finding;
+    struct reason silent;
+    bool zero;
+    net_open(&net, &graph, &(struct net_options){.batch = 4, .storage = F16, .training = true});
+    assert_int_equal(net_run(&net, 0), OK);
+    const struct device_backend *real = net.device->backend;
+    struct device_backend failing = *real;
+    read_back = real->download;
+    failing.download = read_back_or_fail;
+    net.device->backend = &failing;
+    reads_left = 1 << 20;
+    assert_int_equal(exec_diagnose(net.exec, &finding), OK);
+    assert_string_equal(finding.what.text, "");
+    int reads = (1 << 20) - reads_left;
+    assert_true(reads > graph.param_count);
+    for (int i = 0; i < reads; i++) {
+        reads_left = i;
+        assert_int_equal(exec_diagnose(net.exec, &finding), NO_DEVICE);
+    }
+    reads_left = 0;
+    assert_int_equal(exec_check_params(net.exec, &finding), NO_DEVICE);
+    reads_left = 0;
+    assert_int_equal(exec_gradient_is_zero(net.exec, 0, &zero), NO_DEVICE);
+    reads_left = 0;
+    assert_int_equal(exec_find_silent(net.exec, &silent), NO_DEVICE);
+    net.device->backend = real;
+    net_close(&net);
+    graph_free(&graph);
+}
+
 /* A gradient that overflows is named with the layer whose backward made it. */
 static void test_diagnose_backward(void **state)
 {
@@ -542,6 +587,7 @@ int main(void)
         cmocka_unit_test(test_skipped_step_leaves_no_trace),
         cmocka_unit_test(test_diagnose),
         cmocka_unit_test(test_diagnose_backward),
+        cmocka_unit_test(test_diagnose_failed_reads),
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_evaluation_shares),
         cmocka_unit_test(test_averages),

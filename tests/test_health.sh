@@ -39,12 +39,19 @@ ok "a healthy run says nothing" sh -c '
     "$AMPTRAIN" -q -c run.ini -s amp.init_scale=1024 -s train.epochs=6 2>err; cat err; ! test -s err'
 
 lost="step 1 (epoch 1): the loss is NaN: parameter conv1.weight holds NaN, in 64 images of the batch, from"
-ok "a parameter that is lost, at once" says 0 "$lost" begin lost.safetensors
-ok "... is said once" once "the loss is NaN: "
-ok "... as is the loss scale that it drives down" once "the loss scale is stuck at its lowest, 1: gradients"
+dead="epoch 1 ends without an update: all of its 22 steps were skipped (22 of 22 in the run), the last because"
+ended() { tail -n 1 run/metrics.jsonl | grep '"event":"end","reason":"not_finite","epochs":'"$1"',"steps":'"$2"; }
+ok "a parameter that is lost, at once" says 1 "$lost" begin lost.safetensors
+ok "... is said once" once "step 1 (epoch 1): the loss is NaN: "
+ok "... and ends the run after an epoch" once "$dead the loss is NaN: parameter conv1.weight holds NaN, in 64 images"
+ok "... for which there is a usual cause" once "; optimizer.lr (0.05) is the usual cause"
+ok "... with a line that says so" ended 0 22
+ok "... as does its loss scale, once it is stuck" says 1 "the loss scale is stuck at its lowest, 1: gradients" \
+    begin lost.safetensors -s amp.init_scale=1024
 ok "... and evaluation" says 0 "evaluation: the loss is not finite: parameter conv1.weight holds NaN" \
     "$AMPTRAIN" eval -q -c run.ini --weights lost.safetensors
 ok "... or ends the run" says 1 "$lost" begin lost.safetensors -s train.on_nan=stop
+ok "... with a line that says so" ended 0 1
 ok "a statistic, which training never reads" says 0 "step 22: parameter bn1.running_var holds NaN" \
     begin statistics.safetensors
 ok "... but evaluation does" once "evaluation: the loss is not finite: parameter bn1.running_var holds NaN"
@@ -52,11 +59,28 @@ ok "... but evaluation does" once "evaluation: the loss is not finite: parameter
 # The learning rate grows ten thousandfold in the first epoch: the norm follows.
 ok "a norm that explodes" says 0 "exploding gradients: their norm is " begin trained.safetensors \
     -s amp.precision=fp32 -s schedule.name=step -s schedule.warmup=0 -s schedule.milestones=0.7 \
-    -s schedule.gamma=1e4 -s train.clip_norm=0 -s train.epochs=2
+    -s schedule.gamma=1e4 -s train.clip_norm=0 -s train.epochs=1
 ok "... is said with the parameter, once" once "times what it has been; the largest is that of "
 
+# A rate at which the weights leave fp16 in the first epoch; what is not finite is never printed as a number.
+diverge() {
+    set -- -s optimizer.lr=50 -s train.clip_norm=0 -s schedule.warmup=0 -s amp.init_scale=65536 \
+        -s checkpoint.best=val_loss "$@"
+    "$AMPTRAIN" -c run.ini -o dead "$@"
+}
+of="epoch 2 ends without an update: all of its 22 steps were skipped"
+ok "a run that diverges ends" says 1 "$of" diverge
+ok "... and its rate is named" grep -q "; optimizer.lr (50) is the usual cause" err
+ok "... and no number is nan" sh -c '! grep -E "(^|[^a-z])-?(nan|inf)([^a-z]|\$)" err'
+ok "... nor in its evaluation" says 0 "" sh -c '
+    "$AMPTRAIN" eval -q -c run.ini --weights lost.safetensors >said; cat said; grep -q "loss not finite$" said'
+ok "... a resumed one ends likewise" says 1 "$of" diverge -r
+ok "epochs of one step, in which the loss scale comes down, go on" train short -s data.limit=64 \
+    -s train.epochs=14
+ok "... though no update was made" grep -q '"train_loss":[0-9.]*,.*"skipped_steps":1' short/metrics.jsonl
+
 "$top_builddir/tests/make_pictures" pictures
-ok "pictures are named" says 0 "(pictures/" "$AMPTRAIN" -q -c run.ini -s data.format=folder \
+ok "pictures are named" says 1 "(pictures/" "$AMPTRAIN" -q -c run.ini -s data.format=folder \
     -s data.train=pictures -s model.weights=lost.safetensors -s model.classes=10 -s train.batch=4 \
     -s train.epochs=1
 

@@ -217,3 +217,13 @@ const char *text_bytes(uint64_t bytes, char text[TEXT_BYTES])
     else snprintf(text, TEXT_BYTES, "%.1f %s", value, units[unit]);
     return text;
 }
+
+const char *text_number(double value, int decimals, const char *unit, char text[TEXT_NUMBER])
+{
+    const char *space = unit ? " " : "";
+    if (!unit) unit = "";
+    if (!isfinite(value)) snprintf(text, TEXT_NUMBER, "not finite");
+    else if (fabs(value) < 1e15) snprintf(text, TEXT_NUMBER, "%.*f%s%.8s", decimals, value, space, unit);
+    else snprintf(text, TEXT_NUMBER, "%.6g%s%.8s", value, space, unit);
+    return text;
+}

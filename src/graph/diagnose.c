@@ -18,24 +18,27 @@ static enum finding scan(const float *numbers, int64_t count)
     return FINITE;
 }
 
-static enum finding scan_range(const struct exec *exec, int id, int64_t first, int64_t count)
+static enum status scan_range(const struct exec *exec, int id, int64_t first, int64_t count,
+                              enum finding *finding)
 {
     float *numbers = memory_new(CHUNK, sizeof *numbers);
-    enum finding finding = FINITE;
-    for (int64_t at = first, end = first + count; finding == FINITE && at < end; at += CHUNK) {
+    enum status status = OK;
+    *finding = FINITE;
+    for (int64_t at = first, end = first + count; status == OK && !*finding && at < end; at += CHUNK) {
         int64_t length = end - at < CHUNK ? end - at : CHUNK;
-        if (exec_fetch(exec, id, at, length, numbers) != OK) break;
-        finding = scan(numbers, length);
+        status = exec_fetch(exec, id, at, length, numbers);
+        if (status == OK) *finding = scan(numbers, length);
     }
     free(numbers);
-    return finding;
+    return status;
 }
 
-static enum finding scan_value(const struct exec *exec, int id)
+static enum status scan_value(const struct exec *exec, int id, enum finding *finding)
 {
     const struct value *value = &exec->program->values[id];
-    if (!dtype_is_float(value->dtype) || value->kind == KIND_WORKSPACE) return FINITE;
-    return scan_range(exec, id, 0, shape_count(value->shape));
+    *finding = FINITE;
+    if (!dtype_is_float(value->dtype) || value->kind == KIND_WORKSPACE) return OK;
+    return scan_range(exec, id, 0, shape_count(value->shape), finding);
 }
 
 /* All images of the batch, or of one micro-batch. */
@@ -53,99 +56,123 @@ static bool is_by_image(const struct value *value, int images)
 }
 
 /* The images of the value that hold what is not finite, where it is known that some do. */
-static void narrow(const struct exec *exec, int id, struct exec_finding *found)
+static enum status narrow(const struct exec *exec, int id, struct exec_finding *found)
 {
     struct shape one = exec->program->values[id].shape;
     int images = found->last - found->first + 1, first = -1, last = -1;
-    if (!is_by_image(&exec->program->values[id], images)) return;
+    if (!is_by_image(&exec->program->values[id], images)) return OK;
     one.n = 1;
     for (int i = 0; i < images; i++) {
-        if (scan_range(exec, id, i * shape_count(one), shape_count(one)) == FINITE) continue;
+        enum finding finding;
+        TRY(scan_range(exec, id, i * shape_count(one), shape_count(one), &finding));
+        if (finding == FINITE) continue;
         if (first < 0) first = i;
         last = i;
     }
-    if (first < 0) return;
+    if (first < 0) return OK;
     found->last = found->first + last;
     found->first += first;
+    return OK;
 }
 
-/* What the batch brought: images, and targets that are not labels. */
-static bool find_input(const struct exec *exec, int id, const char *what, struct exec_finding *found)
+/* Those that look for something leave *found as it is when all is finite. */
+
+/* The batch itself: images, and targets that are not labels. */
+static enum status find_input(const struct exec *exec, int id, const char *what, struct exec_finding *found)
 {
-    enum finding finding = scan_value(exec, id);
-    if (finding == FINITE) return false;
+    enum finding finding;
+    TRY(scan_value(exec, id, &finding));
+    if (finding == FINITE) return OK;
     *found = found_in(exec->program, -1);
+    found->input = true;
     because(&found->what, "the %s %s", what, finding_names[finding]);
-    narrow(exec, id, found);
-    return true;
+    return narrow(exec, id, found);
 }
 
-static bool find_master(const struct exec *exec, struct exec_finding *found)
+static enum status scan_master(const struct store *store, int param, enum finding *finding)
+{
+    const struct op_param *spec = &store->graph->params[param].spec;
+    *finding = FINITE;
+    if (spec->dtype != F32) return OK;
+    float *numbers = memory_new((size_t)shape_count(spec->shape), sizeof *numbers);
+    enum status status = store_read(store, param, STORE_MASTER, numbers);
+    if (status == OK) *finding = scan(numbers, shape_count(spec->shape));
+    free(numbers);
+    return status;
+}
+
+static enum status find_master(const struct exec *exec, struct exec_finding *found)
 {
     const struct store *store = exec->options.store;
     for (int p = 0; p < store->layout.count; p++) {
-        const struct op_param *spec = &store->graph->params[p].spec;
-        if (spec->dtype != F32) continue;
-        float *numbers = memory_new((size_t)shape_count(spec->shape), sizeof *numbers);
-        bool read = store_read(store, p, STORE_MASTER, numbers) == OK;
-        enum finding finding = read ? scan(numbers, shape_count(spec->shape)) : FINITE;
-        free(numbers);
+        enum finding finding;
+        TRY(scan_master(store, p, &finding));
         if (finding == FINITE) continue;
+        *found = found_in(exec->program, -1);
         because(&found->what, "parameter %s holds %s", store->graph->params[p].name, finding_names[finding]);
-        return true;
+        return OK;
     }
-    return false;
+    return OK;
 }
 
-static bool find_copy(const struct exec *exec, struct exec_finding *found)
+static enum status find_copy(const struct exec *exec, struct exec_finding *found)
 {
     for (int v = 0; v < exec->program->value_count; v++) {
         const struct value *value = &exec->program->values[v];
-        enum finding finding = value->home == HOME_PARAM && value->low ? scan_value(exec, v) : FINITE;
+        enum finding finding = FINITE;
+        if (value->home == HOME_PARAM && value->low) TRY(scan_value(exec, v, &finding));
         if (finding == FINITE) continue;
+        *found = found_in(exec->program, -1);
         because(&found->what, "parameter %s holds %s as %s", value->name, finding_names[finding],
                 dtype_table[value->dtype].name);
-        return true;
+        return OK;
     }
-    return false;
+    return OK;
 }
 
-static bool find_param(const struct exec *exec, struct exec_finding *found)
+static bool is_found(const struct exec_finding *found)
 {
-    *found = found_in(exec->program, -1);
-    return find_master(exec, found) || find_copy(exec, found);
+    return found->what.text[0] != '\0';
 }
 
-static bool find_output(const struct exec *exec, int i, struct exec_finding *found)
+static enum status find_param(const struct exec *exec, struct exec_finding *found)
+{
+    TRY(find_master(exec, found));
+    return is_found(found) ? OK : find_copy(exec, found);
+}
+
+static enum status find_output(const struct exec *exec, int i, struct exec_finding *found)
 {
     const struct program *program = exec->program;
     const struct instruction *at = &program->instructions[i];
     for (int k = 0; !at->transfer && k < at->write_count; k++) {
-        enum finding finding = scan_value(exec, at->writes[k]);
+        enum finding finding;
+        TRY(scan_value(exec, at->writes[k], &finding));
         if (finding == FINITE) continue;
         bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;
         const char *what = output ? "output" : program->values[at->writes[k]].name;
         *found = found_in(program, at->slice);
         because(&found->what, "%s: %s holds %s", at->name, what, finding_names[finding]);
-        narrow(exec, at->writes[k], found);
-        return true;
+        return narrow(exec, at->writes[k], found);
     }
-    return false;
+    return OK;
 }
 
 /* The last batch once more, up to the update. `see` is shown each instruction after it has run, until it has
  * seen enough. */
-static enum status repeat(struct exec *exec, bool (*see)(const struct exec *exec, int i, void *context),
+static enum status repeat(struct exec *exec,
+                          enum status (*see)(const struct exec *exec, int i, void *context, bool *enough),
                           void *context)
 {
     const struct device_backend *backend = exec->device->backend;
+    bool enough = false;
     TRY(backend->finish(exec->device));
     exec_bind(exec, exec->last);
-    for (int i = 0; i < exec->program->count; i++) {
+    for (int i = 0; i < exec->program->count && !enough; i++) {
         if (exec->program->instructions[i].phase == PHASE_UPDATE) break;
         TRY(exec_step(exec, i));
         TRY(backend->finish(exec->device));
-        if (see(exec, i, context)) break;
+        TRY(see(exec, i, context, &enough));
     }
     return OK;
 }
@@ -154,15 +181,18 @@ static const struct exec_finding nothing = {.last = -1};
 
 enum status exec_check_params(const struct exec *exec, struct exec_finding *finding)
 {
-    struct exec_finding found;
+    struct exec_finding found = nothing;
     TRY(exec->device->backend->finish(exec->device));
-    *finding = find_param(exec, &found) ? found : nothing;
+    TRY(find_param(exec, &found));
+    *finding = found;
     return OK;
 }
 
-static bool see_finite(const struct exec *exec, int i, void *found)
+static enum status see_finite(const struct exec *exec, int i, void *found, bool *enough)
 {
-    return find_output(exec, i, found);
+    TRY(find_output(exec, i, found));
+    *enough = is_found(found);
+    return OK;
 }
 
 enum status exec_diagnose(struct exec *exec, struct exec_finding *finding)
@@ -170,44 +200,46 @@ enum status exec_diagnose(struct exec *exec, struct exec_finding *finding)
     const struct program *program = exec->program;
     struct exec_finding found = nothing;
     TRY(exec->device->backend->finish(exec->device));
-    bool done = find_input(exec, program->images, "images hold", &found) ||
-                find_input(exec, program->labels, "targets hold", &found) || find_param(exec, &found);
-    if (!done) {
-        found = nothing;
-        TRY(repeat(exec, see_finite, &found));
-    }
+    TRY(find_input(exec, program->images, "images hold", &found));
+    if (!is_found(&found)) TRY(find_input(exec, program->labels, "targets hold", &found));
+    if (!is_found(&found)) TRY(find_param(exec, &found));
+    if (!is_found(&found)) TRY(repeat(exec, see_finite, &found));
     *finding = found;
     return OK;
 }
 
 /* Most tensors that are not zero show it at once. */
-static bool is_zero(const struct exec *exec, int id)
+static enum status is_zero(const struct exec *exec, int id, bool *zero)
 {
     int64_t count = shape_count(exec->program->values[id].shape);
     float *numbers = memory_new(CHUNK, sizeof *numbers);
-    bool zero = true;
-    for (int64_t at = 0, length = 64; zero && at < count; at += length, length = CHUNK) {
+    enum status status = OK;
+    *zero = true;
+    for (int64_t at = 0, length = 64; status == OK && *zero && at < count; at += length, length = CHUNK) {
         length = count - at < length ? count - at : length;
-        zero = exec_fetch(exec, id, at, length, numbers) == OK;
-        for (int64_t i = 0; zero && i < length; i++) zero = numbers[i] == 0;
+        status = exec_fetch(exec, id, at, length, numbers);
+        for (int64_t i = 0; status == OK && *zero && i < length; i++) *zero = numbers[i] == 0;
     }
     free(numbers);
-    return zero;
+    return status;
 }
 
 enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero)
 {
     TRY(exec->device->backend->finish(exec->device));
-    *zero = is_zero(exec, exec->program->gradients[param]);
-    return OK;
+    return is_zero(exec, exec->program->gradients[param], zero);
 }
 
 /* By node: micro-batches in which its output was zero. */
-static bool see_silent(const struct exec *exec, int i, void *silent)
+static enum status see_silent(const struct exec *exec, int i, void *silent, bool *enough)
 {
     const struct instruction *at = &exec->program->instructions[i];
-    if (at->phase == PHASE_FORWARD && at->node >= 0) ((int *)silent)[at->node] += is_zero(exec, at->y);
-    return false;
+    bool zero = false;
+    (void)enough;
+    if (at->phase != PHASE_FORWARD || at->node < 0) return OK;
+    TRY(is_zero(exec, at->y, &zero));
+    ((int *)silent)[at->node] += zero;
+    return OK;
 }
 
 enum status exec_find_silent(struct exec *exec, struct reason *finding)

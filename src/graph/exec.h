@@ -99,6 +99,7 @@ struct exec_finding {
     int first, last;         /* places in the batch of the images that it is in: of those that the tensor
                               * has a part for, otherwise of the whole micro-batch or batch;
                               * 0 and -1 when all is finite */
+    bool input;              /* it came with the batch */
 };
 
 /* Repeats the last batch, which must still be where it was, with the last run's loss scale and

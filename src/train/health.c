@@ -66,7 +66,6 @@ static void add_symptom(const struct run *run, double loss, bool stuck, struct t
 static void add_cause(const struct run *run, const struct batch *batch, const struct exec_finding *found,
                       struct text *text)
 {
-    text_add(text, ": ");
     if (found->what.text[0]) health_add(found, run->setup->train.dataset, run->loader, batch, text);
     else if (run->flying > 0) text_add(text, "repeated with the next step's parameters, the step is finite");
     else text_add(text, "repeated, the step is finite: something passed that is not in the numbers");
@@ -79,10 +78,12 @@ static enum status diagnose(struct run *run, const struct batch *batch, double l
     TRY(exec_diagnose(run->training.exec, &found));
     text_add(&text, "step %" PRId64 " (epoch %" PRId64 "): ", run->state.step, run->position.epoch + 1);
     add_symptom(run, loss, stuck, &text);
+    text_add(&text, ": ");
     add_cause(run, batch, &found, &text);
     bool stop = run->setup->settings->train.on_nan == ON_NAN_STOP;
     bool last = ++run->health.diagnoses == DIAGNOSES_MAX;
     enum status status = stop ? fail(FAILED, "%s; train.on_nan=stop ends the run", text.data) : OK;
+    run->health.ended = stop;
     if (!stop)
         log_warning("%s; such steps are skipped%s", text.data, last ? ", and no longer looked into" : "");
     text_free(&text);
@@ -101,6 +102,35 @@ static enum status check_finite(struct run *run, const struct batch *batch, doub
     bool due = stuck ? over % STUCK_AGAIN == 0 : health->lost && !was_lost;
     if (!due || health->diagnoses >= DIAGNOSES_MAX) return OK;
     return diagnose(run, batch, loss, stuck);
+}
+
+/* Whether the epoch ends here without any update. While gradients alone overflow, a loss scale that can still
+ * come down may cure that in the next one. */
+static bool is_dead(const struct run *run, double loss)
+{
+    const struct position *position = &run->position;
+    bool falls = run->setup->scaling.dynamic && run->state.scaler.floor_overflows == 0 && isfinite(loss);
+    return position->batch == run->setup->steps_per_epoch && position->skipped == position->batch && !falls;
+}
+
+static enum status check_dead(struct run *run, const struct batch *batch, double loss)
+{
+    struct exec_finding found;
+    struct text text = {0};
+    if (!is_dead(run, loss)) return OK;
+    TRY(exec_diagnose(run->training.exec, &found));
+    text_add(&text, "epoch %" PRId64 " ends without an update: all of its %" PRId64 " steps were skipped (%"
+             PRId64 " of %" PRId64 " in the run), the last because ", run->position.epoch + 1,
+             run->position.batch, run->state.skipped_steps, run->state.step);
+    add_symptom(run, loss, isfinite(loss), &text);
+    text_add(&text, ": ");
+    add_cause(run, batch, &found, &text);
+    if (!found.input)
+        text_add(&text, "; optimizer.lr (%g) is the usual cause", run->setup->settings->optimizer.lr);
+    run->health.ended = true;
+    enum status status = fail(FAILED, "%s", text.data);
+    text_free(&text);
+    return status;
 }
 
 /* Norms. */
@@ -222,6 +252,7 @@ static enum status check_params(struct run *run)
 enum status health_step(struct run *run, const struct flight *flight, double loss)
 {
     bool last = run->position.batch == run->setup->steps_per_epoch;
+    TRY(check_dead(run, flight->batch, loss));
     TRY(check_finite(run, flight->batch, loss));
     TRY(check_norm(run));
     if (run->flying > 0 || (run->steps % LOOK_EVERY != 0 && !last)) return OK;

@@ -18,6 +18,7 @@ struct health {
     int norms;                   /* ... of so many steps */
     bool exploding;
     bool broken;                 /* a parameter that is not finite has been named */
+    bool ended;                  /* the run, which no more steps would help */
     struct still *still;         /* by parameter; NULL: not looked yet */
 };
 
@@ -29,7 +30,8 @@ void health_add(const struct exec_finding *found, const struct dataset *dataset,
 
 /* After each step, while its batch is still lent: `loss` is the batch's mean. What is known of the step
  * anyway is looked at every time, gradients and parameters now and then, and only while the device has
- * nothing to do. FAILED when train.on_nan=stop ends the run. */
+ * nothing to do. FAILED when that ends the run: train.on_nan=stop, or an epoch without any update, which the
+ * loss scale does not explain. */
 enum status health_step(struct run *run, const struct flight *flight, double loss);
 
 #endif

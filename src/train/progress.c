@@ -58,15 +58,16 @@ const char *progress_time(double seconds, char text[PROGRESS_TIME])
 
 static void describe(const struct progress_view *view, char *line, size_t room)
 {
-    char left[PROGRESS_TIME], scale[48] = "";
+    char left[PROGRESS_TIME], loss[TEXT_NUMBER], top1[TEXT_NUMBER], scale[48] = "";
     if (view->loss_scale != 1) snprintf(scale, sizeof scale, "  scale %.6g", view->loss_scale);
     if (view->skipped > 0)
         snprintf(scale + strlen(scale), sizeof scale - strlen(scale), "  skipped %" PRId64, view->skipped);
     snprintf(line, room,
              "epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64
-             "  loss %.4f  top1 %.2f %%  lr %.4g  %.0f images/s%s  left %s",
-             view->epoch, view->epochs, view->batch, view->batches, view->loss, 100 * view->top1, view->lr,
-             view->images_per_second, scale, progress_time(view->seconds_left, left));
+             "  loss %s  top1 %s  lr %.4g  %.0f images/s%s  left %s",
+             view->epoch, view->epochs, view->batch, view->batches, text_number(view->loss, 4, NULL, loss),
+             text_number(100 * view->top1, 2, "%", top1), view->lr, view->images_per_second, scale,
+             progress_time(view->seconds_left, left));
 }
 
 void progress_step(struct progress *progress, const struct progress_view *view)

@@ -22,13 +22,19 @@ static double mean(double sum, int64_t count)
     return count > 0 ? sum / (double)count : NAN;
 }
 
+/* Of the epoch under way, whatever came of them. */
+static double images_per_second(const struct run *run)
+{
+    const struct position *position = &run->position;
+    return (double)(position->batch * run->setup->batch) / fmax(1e-9, position->seconds);
+}
+
 static struct progress_view view_of(const struct run *run, const struct report_step *step)
 {
     const struct setup *setup = run->setup;
     const struct position *position = &run->position;
     double now = clock_seconds(), rate = (double)run->images_since_told / fmax(1e-9, now - run->told);
-    if (run->images_since_told == 0)
-        rate = (double)position->images / fmax(1e-9, position->seconds);
+    if (run->images_since_told == 0) rate = images_per_second(run);
     int64_t steps_left = (setup->settings->train.epochs - position->epoch) * setup->steps_per_epoch -
                          position->batch;
     return (struct progress_view){
@@ -120,16 +126,22 @@ enum status report_step(struct run *run, const struct report_step *step)
     return due ? tell_step(run, step) : OK;
 }
 
+static void add_scores(struct text *line, const char *of, double loss, double top1)
+{
+    char number[TEXT_NUMBER], percent[TEXT_NUMBER];
+    text_add(line, "  %s loss %s  top1 %s", of, text_number(loss, 4, NULL, number),
+             text_number(100 * top1, 2, "%", percent));
+}
+
 static void say_epoch(const struct run *run, const struct evaluation *evaluation)
 {
     const struct position *position = &run->position;
     struct text line = {0};
-    text_add(&line, "epoch %" PRId64 "/%" PRId64 "  train loss %.4f  top1 %.2f %%", position->epoch + 1,
-             run->setup->settings->train.epochs, mean(position->loss_sum, position->images),
-             100 * mean((double)position->correct, position->images));
-    if (evaluation)
-        text_add(&line, "  val loss %.4f  top1 %.2f %%", evaluation->loss, 100 * evaluation->top1);
-    text_add(&line, "  %.0f images/s", (double)position->images / fmax(1e-9, position->seconds));
+    text_add(&line, "epoch %" PRId64 "/%" PRId64, position->epoch + 1, run->setup->settings->train.epochs);
+    add_scores(&line, "train", mean(position->loss_sum, position->images),
+               mean((double)position->correct, position->images));
+    if (evaluation) add_scores(&line, "val", evaluation->loss, evaluation->top1);
+    text_add(&line, "  %.0f images/s", images_per_second(run));
     log_info("%s", line.data);
     text_free(&line);
 }
@@ -150,7 +162,6 @@ static void draw_epoch(struct run *run, const struct evaluation *evaluation)
 enum status report_epoch(struct run *run, const struct evaluation *evaluation)
 {
     const struct position *position = &run->position;
-    int64_t images = position->batch * run->setup->batch;
     struct text line = {0};
     metrics_begin(&line, "epoch");
     metrics_integer(&line, "epoch", position->epoch + 1);
@@ -159,7 +170,7 @@ enum status report_epoch(struct run *run, const struct evaluation *evaluation)
     metrics_number(&line, "val_loss", evaluation ? evaluation->loss : NAN);
     metrics_number(&line, "val_top1", evaluation ? evaluation->top1 : NAN);
     metrics_number(&line, "val_top5", evaluation ? evaluation->top5 : NAN);
-    metrics_number(&line, "images_per_s", (double)images / fmax(1e-9, position->seconds));
+    metrics_number(&line, "images_per_s", images_per_second(run));
     metrics_number(&line, "seconds", position->seconds + (evaluation ? evaluation->seconds : 0));
     metrics_integer(&line, "device_peak_bytes", run->bytes.total);
     metrics_integer(&line, "host_peak_bytes", clock_host_peak_bytes());
@@ -176,7 +187,7 @@ enum status report_epoch(struct run *run, const struct evaluation *evaluation)
 static int fill_rows(const struct run *run, const char *reason, struct progress_row rows[ROWS])
 {
     const struct position *position = &run->position;
-    char time[PROGRESS_TIME], memory[TEXT_BYTES];
+    char time[PROGRESS_TIME], memory[TEXT_BYTES], number[TEXT_NUMBER];
     int count = 0;
     rows[count] = (struct progress_row){.name = "ended"};
     snprintf(rows[count++].value, sizeof rows->value, "%s, after %" PRId64 " epochs, %" PRId64 " steps",
@@ -189,9 +200,10 @@ static int fill_rows(const struct run *run, const char *reason, struct progress_
     if (position->best_epoch > 0) {
         bool loss = run->setup->settings->checkpoint.best == BEST_VAL_LOSS;
         rows[count] = (struct progress_row){.name = loss ? "best validation loss" : "best accuracy"};
-        snprintf(rows[count++].value, sizeof rows->value,
-                 loss ? "%.4f in epoch %" PRId64 : "%.2f %% in epoch %" PRId64,
-                 loss ? position->best : 100 * position->best, position->best_epoch);
+        if (loss) text_number(position->best, 4, NULL, number);
+        else text_number(100 * position->best, 2, "%", number);
+        snprintf(rows[count++].value, sizeof rows->value, "%s in epoch %" PRId64, number,
+                 position->best_epoch);
     }
     if (run->verified > 0) {
         rows[count] = (struct progress_row){.name = "verified"};

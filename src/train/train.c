@@ -362,6 +362,7 @@ enum status train(struct setup *setup, const struct run_options *options)
     if (status == OK && !run.folder.path) log_info("there is no run folder (-o): nothing will be kept");
     if (status == OK) status = loop(&run, &verdict);
     if (status == OK) status = finish(&run, verdict);
+    else if (run.health.ended) report_end(&run, "not_finite");
     run_close(&run);
     return status;
 }
