@@ -44,7 +44,7 @@ struct optimizer_param {
     void *low;                           /* copy in `low_dtype`, or NULL */
     enum dtype low_dtype;
     bool decay;                          /* weight decay applies to it */
-    bool adapt;                          /* LARS/LAMB trust ratio applies (as decay: not to norm and bias) */
+    bool adapt;                          /* LARS/LAMB trust ratio applies */
 };
 
 /* What travels from step to step, in the store, so that a device can keep it. */
@@ -62,6 +62,7 @@ struct optimizer {
     const char *name;
     const char *help;
     bool momentum_is_beta1;    /* adam's family: the `momentum` of an update takes the place of beta1 */
+    bool has_nesterov;         /* heeds settings.nesterov */
     int slots;                 /* fp32 values kept per parameter element */
     const char *slot_names[OPTIMIZER_MAX_SLOTS];  /* torch's: "momentum_buffer", "exp_avg", ... */
     struct optimizer_settings initial;            /* torch's defaults for this optimizer */

@@ -1,6 +1,7 @@
 /* lars: sgd whose step is scaled, layer by layer, by the weights' norm (You, Gitman, Ginsburg 2017):
- *     ratio = trust * |w| / (|g| + decay * |w|), or 1 for norms and biases, and where a norm is zero
- *     buffer = momentum * buffer + lr * ratio * (g + decay * w);  w -= buffer */
+ *     ratio = trust * |w| / (|g| + decay * |w|), or 1 for norms and biases (unless decay_norm_bias), and where a norm is 0
+ *     step = lr * ratio * (g + decay * w);  buffer = momentum * buffer + step
+ *     w -= nesterov ? step + momentum * buffer : buffer */
 #include "optimizer_lars.h"
 
 #include "kernels/cpu.h"
@@ -44,8 +45,8 @@ static void reference(const struct optimizer_settings *s, const struct optimizer
     float *buffer = param->slots[0];
     for (int64_t i = 0; i < param->count; i++) {
         double w = param->master[i], g = (double)param->gradient[i] * factor;
-        double b = momentum * buffer[i] + lr * ratio * (g + decay * w);
-        w -= b;
+        double step = lr * ratio * (g + decay * w), b = momentum * buffer[i] + step;
+        w -= s->nesterov ? step + momentum * b : b;
         buffer[i] = (float)b;
         param->master[i] = (float)w;
     }
@@ -54,6 +55,7 @@ static void reference(const struct optimizer_settings *s, const struct optimizer
 const struct optimizer lars_optimizer = {
     .name = "lars",
     .help = "Layer-wise adaptive rate scaling, for large batches.",
+    .has_nesterov = true,
     .slots = 1,
     .slot_names = {"momentum_buffer"},
     .initial = {.momentum = 0.9, .trust = 0.001},

@@ -7,13 +7,20 @@
 struct lars_factors {
     float gradient, decay, momentum;
     float lr;                  /* times the ratio, where there is one */
+    float ahead, behind;       /* how much of this step, and of the buffer, is followed */
 };
 
 ANYWHERE struct lars_factors lars_factors(const struct optimizer_settings *s,
                                           const struct optimizer_numbers *n)
 {
-    (void)s;
-    struct lars_factors f = {n->factor, (float)n->decay, (float)n->momentum, (float)n->lr};
+    struct lars_factors f = {
+        .gradient = n->factor,
+        .decay = (float)n->decay,
+        .momentum = (float)n->momentum,
+        .lr = (float)n->lr,
+        .ahead = s->nesterov ? 1.0f : 0.0f,
+        .behind = s->nesterov ? (float)n->momentum : 1.0f,
+    };
     return f;
 }
 
@@ -28,8 +35,9 @@ ANYWHERE float lars_lr(const struct optimizer_settings *s, const struct optimize
 ANYWHERE void lars_element(const struct lars_factors *f, float gradient, float *w, float *buffer)
 {
     float g = gradient * f->gradient + f->decay * *w;
-    *buffer = f->momentum * *buffer + f->lr * g;
-    *w -= *buffer;
+    float step = f->lr * g;
+    *buffer = f->momentum * *buffer + step;
+    *w -= f->ahead * step + f->behind * *buffer;
 }
 
 #endif

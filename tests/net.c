@@ -103,6 +103,7 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
     exec.optimizer = optimizer_find(options->optimizer ? options->optimizer : "sgd");
     if (exec.optimizer) exec.optimizer_settings = exec.optimizer->initial;
     exec.optimizer_settings.ema = options->ema ? 0.5 : 0;
+    exec.decay_norm_bias = options->decay_norm_bias;
     exec.scaling = (struct scaler_settings){.scale = options->scale > 0 ? options->scale : 1};
     must(exec_open(&net->program, &exec, &net->exec) == OK, "exec");
     net->image_elements = net->program.images_bytes / (int64_t)dtype_bytes(options->storage);

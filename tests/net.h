@@ -30,6 +30,7 @@ struct net_options {
     int stop_at;                        /* as in struct update */
     double scale;                       /* static loss scale; 0: 1 */
     const char *optimizer;              /* NULL: sgd */
+    bool decay_norm_bias;
     void (*pass)(struct program *program, void *context);   /* after lowering; NULL: none */
     void *pass_context;
     double plan_seconds;                /* as in struct exec_options */

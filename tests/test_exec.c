@@ -526,6 +526,36 @@ static void test_averages(void **state)
     graph_free(&graph);
 }
 
+/* The length of a batch norm's first step by lars, over that of its weights. */
+static double norm_step(bool decay_norm_bias)
+{
+    struct graph graph = net_graph(net_mixed, true);
+    struct net net;
+    float before[256], after[256];
+    double moved = 0, length = 0;
+    net_open(&net, &graph, &(struct net_options){.batch = 6, .training = true, .optimizer = "lars",
+                                                 .decay_norm_bias = decay_norm_bias});
+    int param = graph_find_param(&graph, "bn1.weight");
+    assert_int_equal(store_read(net.store, param, STORE_MASTER, before), OK);
+    assert_int_equal(net_run(&net, 10), OK);
+    assert_int_equal(store_read(net.store, param, STORE_MASTER, after), OK);
+    for (int64_t i = 0; i < param_elements(&net, param); i++) {
+        moved += (after[i] - before[i]) * (after[i] - before[i]);
+        length += before[i] * before[i];
+    }
+    net_close(&net);
+    graph_free(&graph);
+    return sqrt(moved / length);
+}
+
+/* As timm has it by always_adapt: what is decayed has its own trust ratio, here 10 times 0.001. */
+static void test_decay_comes_with_trust_ratios(void **state)
+{
+    (void)state;
+    assert_float_equal(norm_step(true), 10 * 0.001, 1e-5);
+    assert_true(fabs(norm_step(false) - 10 * 0.001) > 1e-3);
+}
+
 static void test_frozen(void **state)
 {
     (void)state;
@@ -591,6 +621,7 @@ int main(void)
         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_evaluation_shares),
         cmocka_unit_test(test_averages),
+        cmocka_unit_test(test_decay_comes_with_trust_ratios),
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_values_and_times),
     };

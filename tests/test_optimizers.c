@@ -121,6 +121,27 @@ static void test_lars_by_hand(void **state)
     }
 }
 
+/* timm's Lars with nesterov adds momentum times the buffer to the gradient; here the rate is in both:
+ * two steps of ratio 0.004, between which w, and with it the second ratio, moves. */
+static void test_lars_with_nesterov_by_hand(void **state)
+{
+    (void)state;
+    struct optimizer_settings settings = layerwise_settings();
+    settings.nesterov = true;
+    settings.weight_decay = 0;
+    for (int i = 0; i < 2; i++) {
+        float w[2] = {3, 4}, g[2] = {6, -8}, buffer[2] = {0};
+        struct optimizer_param p = {.count = 2, .master = w, .gradient = g, .slots = {buffer}, .adapt = true};
+        const struct optimizer *lars = optimizer_find("lars");
+        double first = 0.5 * 0.01 * 5 / 10, x = 3 - first * 6 * 1.9, y = 4 + first * 8 * 1.9;
+        double second = 0.5 * 0.01 * sqrt(x * x + y * y) / 10, held = 0.9 * first + second;
+        for (int t = 1; t <= 2; t++)
+            (i ? lars->update : lars->reference)(&settings, &p, 0.5, 0.9, 1, t);
+        assert_float_equal(w[0], x - (second + 0.9 * held) * 6, 1e-6);
+        assert_float_equal(w[1], y + (second + 0.9 * held) * 8, 1e-6);
+    }
+}
+
 /* First step without eps: m/(1-b1) / sqrt(v/(1-b2)) is the gradient's sign, so r = sign + 0.5 w =
  * (2.5, 1), |r| = sqrt(7.25), |w| = 5. */
 static void test_lamb_by_hand(void **state)
@@ -214,6 +235,7 @@ static void test_update_agrees_with_reference(void **state)
         struct optimizer_settings settings = settings_of(*o);
         for (int i = 0; i < PARAMS; i++)
             for (int t = 1; t <= 3; t++) {
+                settings.nesterov = t > 1;
                 (*o)->update(&settings, &a.params[i], 0.01, 0.9, 0.5f, t);
                 (*o)->reference(&settings, &b.params[i], 0.01, 0.9, 0.5f, t);
             }
@@ -339,6 +361,7 @@ int main(void)
         cmocka_unit_test(test_known_values),
         cmocka_unit_test(test_known_values_of_a_moving_momentum),
         cmocka_unit_test(test_lars_by_hand),
+        cmocka_unit_test(test_lars_with_nesterov_by_hand),
         cmocka_unit_test(test_lamb_by_hand),
         cmocka_unit_test(test_trust_ratio_is_one_for_norms_and_zeros),
         cmocka_unit_test(test_update_agrees_with_reference),

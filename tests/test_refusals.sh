@@ -22,6 +22,9 @@ refused "augment.jitter: takes three numbers or four" augment.jitter=0.1,0.2
 refused "augment.jitter: the hue turns by 0.5 at most" augment.jitter=0,0,0,0.9
 refused "optimizer.name: there is no 'xyzzy', only sgd, adam" optimizer.name=xyzzy
 refused "optimizer.nesterov: needs a momentum above 0" optimizer.nesterov=yes optimizer.momentum=0
+refused "optimizer.nesterov: is for sgd and lars; rmsprop has" optimizer.nesterov=yes optimizer.name=rmsprop \
+    optimizer.momentum=0.9
+refused "optimizer.nesterov: is for sgd and lars; adam has" optimizer.nesterov=yes optimizer.name=adam
 refused "amp.min_scale is above amp.max_scale" amp.min_scale=8 amp.max_scale=4
 refused "amp.init_scale: must be between amp.min_scale and amp.max_scale" amp.max_scale=1024
 refused "schedule.warmup: onecycle has its own warm-up" schedule.name=onecycle schedule.warmup=1

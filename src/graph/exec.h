@@ -12,7 +12,7 @@ struct exec_options {
     const struct optimizer *optimizer;               /* training */
     struct optimizer_settings optimizer_settings;
     struct scaler_settings scaling;
-    bool decay_norm_bias;
+    bool decay_norm_bias;                            /* and trust ratios of lars and lamb */
     bool tf32, deterministic;                        /* as in struct call */
     int stop_at;                                     /* as in struct update */
     uint64_t seed;                                   /* dropout */

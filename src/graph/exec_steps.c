@@ -111,7 +111,7 @@ static struct optimizer_param param_open(const struct exec *exec, int p)
     const struct store_slot *slot = &store->layout.params[p];
     const struct parameter *param = &store->graph->params[p];
     char *memory = store->memory;
-    bool weight = param->spec.role == ROLE_WEIGHT;
+    bool scaled = param->spec.role == ROLE_WEIGHT || exec->options.decay_norm_bias;
     struct optimizer_param out = {
         .count = shape_count(param->spec.shape),
         .master = (float *)(memory + slot->master),
@@ -119,8 +119,8 @@ static struct optimizer_param param_open(const struct exec *exec, int p)
         .average = slot->average == STORE_NONE ? NULL : (float *)(memory + slot->average),
         .low = slot->low == STORE_NONE ? NULL : memory + slot->low,
         .low_dtype = store->layout.low,
-        .decay = weight || exec->options.decay_norm_bias,
-        .adapt = weight,
+        .decay = scaled,
+        .adapt = scaled,
     };
     for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++)
         out.slots[s] = slot->slots[s] == STORE_NONE ? NULL : (float *)(memory + slot->slots[s]);

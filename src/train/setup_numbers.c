@@ -88,6 +88,8 @@ static enum status set_optimizer(struct setup *setup)
         .clip_norm = settings->train.clip_norm,
         .ema = settings->train.ema,
     };
+    if (settings->optimizer.nesterov && !setup->optimizer->has_nesterov)
+        return setup_refuse(setup, "optimizer", "nesterov", "is for sgd and lars; %s has no such form", name);
     if (setup->optimizer_settings.nesterov && setup->optimizer_settings.momentum == 0)
         return setup_refuse(setup, "optimizer", "nesterov", "needs a momentum above 0");
     return OK;
