@@ -147,6 +147,9 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained, cons
     struct evaluation evaluation = {0};
     enum status status = evaluate(setup, &images, &trained->step, &options, &evaluation);
     status = logits_close(&logits, status);
+    if (status == OK && path && evaluation.bad > 0)
+        log_warning("%s: %" PRId64 " of %" PRId64 " rows are NaN: their images cannot be used", path,
+                    evaluation.bad, images.count);
     if (status == OK && cmd->output) status = folder_make(cmd->output);
     if (status == OK && cmd->output) status = write_line(cmd->output, split, &evaluation);
     if (status == OK && cmd->output) status = write_confusion(cmd->output, setup, evaluation.confusion);

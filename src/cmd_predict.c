@@ -20,7 +20,8 @@ struct predictor {
     void *pixels;                /* a batch of one image */
     int32_t *labels;
     bool json;
-    int printed, failed;
+    int printed;
+    enum status worst;           /* of what is wrong with single images */
 };
 
 static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
@@ -55,11 +56,9 @@ static double probability_of(const float *logits, int classes, int best)
     return 1 / sum;
 }
 
-static void print_prediction(struct predictor *predictor, const char *path, const float *logits)
+static void print_prediction(struct predictor *predictor, const char *path, int best, double probability)
 {
     const struct setup *setup = &predictor->trained.setup;
-    int best = evaluate_best(logits, setup->classes);
-    double probability = probability_of(logits, setup->classes, best);
     if (!predictor->json) {
         char shown[NAME_ROOM], class[NAME_ROOM];
         printf("%s: %s %.4f\n", text_visible(path, shown, sizeof shown),
@@ -77,7 +76,22 @@ static void print_prediction(struct predictor *predictor, const char *path, cons
     text_free(&out);
 }
 
-/* An image that cannot be used is reported, and the others go on. */
+/* Notes what has been reported of an image; the others go on. */
+static void note(struct predictor *predictor, enum status status)
+{
+    if (predictor->worst == OK) predictor->worst = status;
+}
+
+static void tell(struct predictor *predictor, const char *path, const float *logits)
+{
+    int classes = predictor->trained.setup.classes, best = evaluate_best(logits, classes);
+    double probability = probability_of(logits, classes, best);
+    if (isfinite(probability))
+        print_prediction(predictor, path, best, probability);
+    else
+        note(predictor, fail(FAILED, "%s: the network's output is not finite: it says nothing", path));
+}
+
 static enum status predict(struct predictor *predictor, const char *path)
 {
     const struct setup *setup = &predictor->trained.setup;
@@ -87,12 +101,12 @@ static enum status predict(struct predictor *predictor, const char *path)
                               setup->precision->storage, predictor->pixels, &predictor->scratch, &reason);
     if (!good) {
         bool named = strncmp(reason.text, path, strlen(path)) == 0;
-        predictor->failed++;
-        return fail(BAD_DATA, "%s%s%s", named ? "" : path, named ? "" : ": ", reason.text);
+        note(predictor, fail(BAD_DATA, "%s%s%s", named ? "" : path, named ? "" : ": ", reason.text));
+        return OK;
     }
     const struct exec_batch batch = {.images = predictor->pixels, .labels = predictor->labels};
     TRY(exec_run(predictor->trained.step.exec, &batch, 0, 0));
-    print_prediction(predictor, path, exec_logits(predictor->trained.step.exec));
+    tell(predictor, path, exec_logits(predictor->trained.step.exec));
     return OK;
 }
 
@@ -100,12 +114,10 @@ static enum status predict_all(struct cmd *cmd, struct predictor *predictor)
 {
     enum status status = OK;
     if (predictor->json) printf("[");
-    for (int i = 0; i < cmd->argument_count && (status == OK || status == BAD_DATA); i++) {
-        enum status one = predict(predictor, cmd->arguments[i]);
-        if (one != OK) status = one;
-    }
+    for (int i = 0; i < cmd->argument_count && status == OK; i++)
+        status = predict(predictor, cmd->arguments[i]);
     if (predictor->json) printf("]\n");
-    return status;
+    return status == OK ? predictor->worst : status;
 }
 
 static enum status run(struct cmd *cmd)

@@ -50,6 +50,18 @@ ok "... predict from weights alone, too" sh -c "sed 1d auto >a; sed 1d bare >b; 
 ok "... eval not if told not to" sh -c 'head -1 auto >a; head -1 whole >b; ! cmp -s a b'
 ok "... nor predict" sh -c 'sed 1d auto >a; sed 1d whole >b; ! cmp -s a b'
 ok "the record has what was asked for, and what came of it" grep -qx 'val_resize = auto    ; 37' run/config.ini
+cp -r pictures broken
+head -c 60 pictures/apple/5.png >broken/apple/5.png
+head -c 60 pictures/pear/17.png >broken/pear/17.png
+ok "logits of unreadable pictures are counted" says 0 "logits.npy: 2 of 48 rows are NaN" "$AMPTRAIN" eval -q \
+    -c pictures.ini -s data.val=broken --weights $weights --logits logits.npy
+ok "... and NaN, all of them and no other" sh -c '
+    tail -c +129 logits.npy | od -An -v -t x4 -w8 | grep -n 7fc00000 >rows; cat rows
+    test "$(sed "s/  */ /g" rows | tr "\n" ,)" = "20: 7fc00000 7fc00000,34: 7fc00000 7fc00000,"'
+ok "an output that is not finite is no prediction" says 1 "pictures/apple/1.png: the network" \
+    "$AMPTRAIN" predict -q -c pictures.ini --weights $weights -s amp.precision=fp16 -s augment.std=0.000001 \
+    pictures/apple/0.png pictures/apple/1.png
+ok "... and is not printed" [ ! -s out ]
 ok "pictures that are too small are named" says 3 ".png: " pictures -s augment.crop=100
 ok "a crop above the resized side" says 2 "augment.resize" pictures -s augment.resize=20
 ok "a crop above the data's own size" says 2 "augment.crop" "$AMPTRAIN" -q -c run.ini -s augment.crop=32

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -42,6 +43,23 @@ static void count_confusion(struct counting *counting, const struct batch *batch
     }
 }
 
+/* An unreadable image has a row of NaN, which no network's output is taken for. */
+static enum status give_logits(const struct counting *counting, const struct batch *batch)
+{
+    const struct evaluate_options *options = counting->options;
+    const float *logits = exec_logits(counting->step->exec);
+    int classes = counting->setup->classes;
+    size_t count = (size_t)batch->count * (size_t)classes;
+    if (batch->bad == 0) return options->logits(options->context, logits, batch->count, classes);
+    float *rows = memory_new(count, sizeof *rows);
+    memcpy(rows, logits, count * sizeof *rows);
+    for (size_t i = 0; i < count; i++)
+        if (batch->labels[i / (size_t)classes] < 0) rows[i] = NAN;
+    enum status status = options->logits(options->context, rows, batch->count, classes);
+    free(rows);
+    return status;
+}
+
 static enum status count_batch(struct counting *counting, const struct batch *batch)
 {
     counting->sums->bad += batch->bad;
@@ -55,9 +73,7 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
         counting->sums->images++;
     }
     if (counting->sums->confusion) count_confusion(counting, batch);
-    if (!counting->options->logits) return OK;
-    return counting->options->logits(counting->options->context, exec_logits(counting->step->exec),
-                                     batch->count, counting->setup->classes);
+    return counting->options->logits ? give_logits(counting, batch) : OK;
 }
 
 static enum status launch(struct counting *counting, struct loader *loader, bool *more)

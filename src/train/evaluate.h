@@ -17,7 +17,7 @@ struct evaluate_options {
     bool confusion;
     bool *lost;                    /* whether the last evaluation's loss was not finite, of which the cause
                                     * has then been said; NULL: there was none */
-    /* Called with the logits of every batch, in file order, unreadable images (as black ones)
+    /* Called with the logits of every batch, in file order, unreadable images (as NaN)
      * included; NULL: nobody wants them. */
     enum status (*logits)(void *context, const float *logits, int images, int classes);
     void *context;
