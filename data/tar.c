@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/memory.h"
 
 /* Fields of a header block. */
 #define NAME_BYTES 100
@@ -18,33 +19,37 @@
 #define PREFIX_AT 345
 #define PREFIX_BYTES 155
 
-/* What is looked at of a header that only names the next one. */
-#define NAMING_BYTES (1 << 16)
+/* Records that describe a member take some hundred bytes; more than this is an attack. */
+#define ABOUT_BYTES_MAX ((size_t)1 << 20)
 
 bool tar_sniff(const uint8_t *bytes, size_t count)
 {
     return count >= TAR_BLOCK && memcmp(bytes + MAGIC_AT, "ustar", 5) == 0;
 }
 
-/* Octal digits, or GNU's binary numbers, which begin with 0x80. */
-static uint64_t number_at(const uint8_t *field, int count)
+/* Octal digits between blanks, or GNU's numbers of base 256, which begin with 0x80 (0xff: negative). */
+static bool read_number(const uint8_t *field, int count, uint64_t *number)
 {
     uint64_t value = 0;
+    int i = 0;
     if (field[0] & 0x80) {
-        for (int i = 1; i < count; i++) value = value << 8 | field[i];
-        return value;
+        if (field[0] & 0x40) return false;
+        for (value = field[i++] & 0x3f; i < count && value >> 56 == 0; i++) value = value << 8 | field[i];
+        *number = value;
+        return i == count;
     }
-    for (int i = 0; i < count; i++)
-        if (field[i] >= '0' && field[i] <= '7') value = value * 8 + field[i] - '0';
-    return value;
+    while (i < count && field[i] == ' ') i++;
+    for (; i < count && field[i] >= '0' && field[i] <= '7'; i++) value = value * 8 + field[i] - '0';
+    *number = value;
+    return i == count || field[i] == ' ' || field[i] == '\0';
 }
 
 /* The sum of all bytes, those of the sum itself counted as spaces. */
 static bool sum_is_right(const uint8_t *header)
 {
-    uint64_t sum = 0;
+    uint64_t sum = 0, said;
     for (int i = 0; i < TAR_BLOCK; i++) sum += i >= SUM_AT && i < SUM_AT + SUM_BYTES ? ' ' : header[i];
-    return sum == number_at(header + SUM_AT, SUM_BYTES);
+    return read_number(header + SUM_AT, SUM_BYTES, &said) && sum == said;
 }
 
 static bool is_empty(const uint8_t *header)
@@ -54,26 +59,77 @@ static bool is_empty(const uint8_t *header)
     return true;
 }
 
-static void name_of(const uint8_t *header, char name[TAR_NAME])
+/* What headers before a member's own say of it. */
+struct about {
+    char name[TAR_NAME];       /* "": its header has the name */
+    bool sized, sparse;
+    uint64_t bytes;            /* if `sized` */
+};
+
+/* GNU's older header has other fields where ustar has the first part of a path. */
+static void name_of(const uint8_t *header, const struct about *about, char name[TAR_NAME])
 {
-    int prefix = (int)strnlen((const char *)header + PREFIX_AT, PREFIX_BYTES);
-    int length = (int)strnlen((const char *)header, NAME_BYTES);
     const char *text = (const char *)header;
-    snprintf(name, TAR_NAME, "%.*s%s%.*s", prefix, text + PREFIX_AT, prefix ? "/" : "", length, text);
+    bool posix = header[MAGIC_AT + 5] == '\0';
+    int prefix = posix ? (int)strnlen(text + PREFIX_AT, PREFIX_BYTES) : 0;
+    int length = (int)strnlen(text, NAME_BYTES);
+    if (about->name[0])
+        memcpy(name, about->name, TAR_NAME);
+    else
+        snprintf(name, TAR_NAME, "%.*s%s%.*s", prefix, text + PREFIX_AT, prefix ? "/" : "", length, text);
+}
+
+static bool keep_name(const char *name, size_t length, struct about *about, struct reason *reason)
+{
+    if (length >= TAR_NAME)
+        return because(reason, "a name of %zu bytes in the tar archive; at most %d can be used", length,
+                       TAR_NAME - 1);
+    memcpy(about->name, name, length);
+    about->name[length] = '\0';
+    return true;
+}
+
+static bool keep_size(const char *digits, size_t count, struct about *about, struct reason *reason)
+{
+    about->bytes = 0;
+    about->sized = count > 0;
+    for (size_t i = 0; i < count; i++)
+        if (digits[i] < '0' || digits[i] > '9' || about->bytes > (UINT64_MAX - 9) / 10)
+            return because(reason, "a pax header has a size that is no number");
+        else
+            about->bytes = about->bytes * 10 + (uint64_t)(digits[i] - '0');
+    return true;
+}
+
+static bool has_key(const char *record, size_t key, const char *name)
+{
+    return key == strlen(name) && memcmp(record, name, key) == 0;
+}
+
+/* "KEY=VALUE"; an empty value says that the header's own holds. */
+static bool keep_record(const char *record, size_t count, struct about *about, struct reason *reason)
+{
+    const char *equals = memchr(record, '=', count);
+    if (!equals) return because(reason, "a pax header is garbled");
+    size_t key = (size_t)(equals - record), length = count - key - 1;
+    if (key > 11 && memcmp(record, "GNU.sparse.", 11) == 0) about->sparse = true;
+    if (has_key(record, key, "path") || has_key(record, key, "GNU.sparse.name"))
+        return keep_name(equals + 1, length, about, reason);
+    return !has_key(record, key, "size") || keep_size(equals + 1, length, about, reason);
 }
 
 /* A pax header's records are "LENGTH KEY=VALUE\n". */
-static void long_name_of_pax(const uint8_t *bytes, size_t count, char name[TAR_NAME])
+static bool read_records(const char *text, size_t count, struct about *about, struct reason *reason)
 {
-    for (size_t at = 0; at < count;) {
-        size_t length = 0, key = at;
-        while (key < count && bytes[key] >= '0' && bytes[key] <= '9' && length < count)
-            length = length * 10 + bytes[key++] - '0';
-        if (length <= key - at + 1 || length > count - at) return;
-        if (length - (key - at) > 6 && memcmp(bytes + key, " path=", 6) == 0)
-            snprintf(name, TAR_NAME, "%.*s", (int)(length - (key - at) - 7), (const char *)bytes + key + 6);
-        at += length;
+    for (size_t at = 0, length; at < count; at += length) {
+        size_t key = at;
+        for (length = 0; key < count && text[key] >= '0' && text[key] <= '9' && length < count; key++)
+            length = length * 10 + (size_t)(text[key] - '0');
+        if (length > count - at || key + 2 > at + length || text[key] != ' ' || text[at + length - 1] != '\n')
+            return because(reason, "a pax header is garbled");
+        if (!keep_record(text + key + 1, at + length - key - 2, about, reason)) return false;
     }
+    return true;
 }
 
 static bool read_at(const struct tar *tar, size_t at, void *to, size_t count, struct reason *reason)
@@ -83,55 +139,71 @@ static bool read_at(const struct tar *tar, size_t at, void *to, size_t count, st
     return (size_t)got == count || because(reason, "truncated: it became shorter while it was read");
 }
 
-/* Steps over a header and its content; *type is what it says it is. */
-static bool step(struct tar *tar, const uint8_t *header, struct tar_member *member, char *type,
+/* Reads a header of type 'L', 'x' or 'g', which lies where `member` says. */
+static bool read_about(const struct tar *tar, const struct tar_member *member, char type, struct about *about,
+                       struct reason *reason)
+{
+    size_t count = member->bytes;
+    struct about all = {.bytes = 0};
+    char *text = count <= ABOUT_BYTES_MAX ? memory_try(count + 1, 1) : NULL;
+    if (!text) return because(reason, "a tar header of %zu bytes is too long", count);
+    bool good = read_at(tar, member->at, text, count, reason);
+    if (good && type == 'L')
+        good = keep_name(text, strnlen(text, count), about, reason);
+    else if (good)
+        good = read_records(text, count, type == 'g' ? &all : about, reason);
+    if (good && (all.name[0] || all.sized || all.sparse))
+        good = because(reason, "a pax header gives all members one name or size");
+    free(text);
+    return good;
+}
+
+/* Links, devices and folders have no content, whatever their size says. */
+static bool has_content(char type) { return type < '1' || type > '6'; }
+
+/* Where a header's content is; steps over both. */
+static bool step(struct tar *tar, const uint8_t *header, const struct about *about, struct tar_member *member,
                  struct reason *reason)
 {
-    if (!sum_is_right(header)) return because(reason, "the tar header at byte %zu is garbled", tar->at);
-    uint64_t bytes = number_at(header + SIZE_AT, SIZE_BYTES);
+    uint64_t bytes = about->bytes;
+    if (!about->sized && !read_number(header + SIZE_AT, SIZE_BYTES, &bytes))
+        return because(reason, "the tar header at byte %zu has a size that is no number", tar->at);
+    if (!has_content((char)header[TYPE_AT])) bytes = 0;
     member->at = tar->at + TAR_BLOCK;
     size_t rest = tar->count - member->at;
     if (bytes > rest || (bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK > rest)
         return because(reason, "truncated in the tar member at byte %zu", tar->at);
     member->bytes = (size_t)bytes;
     tar->at = member->at + (member->bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
-    *type = (char)header[TYPE_AT];
-    if (*type == '0' || *type == '\0') name_of(header, member->name);
     return true;
 }
 
-/* The name that a member of type 'L' or 'x' gives the next one. */
-static bool read_name(const struct tar *tar, const struct tar_member *member, char type, char name[TAR_NAME],
-                      struct reason *reason)
-{
-    uint8_t content[NAMING_BYTES];
-    size_t count = member->bytes < sizeof content ? member->bytes : sizeof content;
-    if (!read_at(tar, member->at, content, count, reason)) return false;
-    if (type == 'x')
-        long_name_of_pax(content, count, name);
-    else
-        snprintf(name, TAR_NAME, "%.*s", (int)count, (const char *)content);
-    return true;
-}
-
+/* Empty blocks end an archive; but another may follow, where several were put together. */
 bool tar_next(struct tar *tar, struct tar_member *member, bool *more, struct reason *reason)
 {
-    char long_name[TAR_NAME] = "", type = 0;
+    static const struct about none;
+    struct about about = none;
     uint8_t header[TAR_BLOCK];
-    *more = false;
-    while (tar->count - tar->at >= TAR_BLOCK) {
+    for (*more = false; !*more && tar->count - tar->at >= TAR_BLOCK;) {
         if (!read_at(tar, tar->at, header, TAR_BLOCK, reason)) return false;
-        if (is_empty(header)) break;
-        if (!step(tar, header, member, &type, reason)) return false;
-        if (type == 'L' || type == 'x') {
-            if (!read_name(tar, member, type, long_name, reason)) return false;
-        } else if (type == '0' || type == '\0') {
-            if (long_name[0]) memcpy(member->name, long_name, TAR_NAME);
-            *more = true;
-            return true;
-        } else {
-            long_name[0] = '\0';
+        if (is_empty(header)) {
+            tar->at += TAR_BLOCK;
+            continue;
         }
+        char type = (char)header[TYPE_AT];
+        bool describes = type && strchr("xLgK", type);
+        if (!sum_is_right(header)) return because(reason, "the tar header at byte %zu is garbled", tar->at);
+        if (!step(tar, header, describes ? &none : &about, member, reason)) return false;
+        if (describes) {
+            if (type != 'K' && !read_about(tar, member, type, &about, reason)) return false;
+            continue;
+        }
+        name_of(header, &about, member->name);
+        if (about.sparse || type == 'S')
+            return because(reason, "%.100s is a sparse file, which cannot be read out of an archive",
+                           member->name);
+        *more = type == '0' || type == '\0' || type == '7';
+        about = none;
     }
     return true;
 }

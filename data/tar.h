@@ -1,4 +1,4 @@
-/* tar.h: the members of a tar archive: ustar, with long names as GNU tar and pax write them. */
+/* tar.h: the members of a tar archive: ustar, with long names and large sizes as GNU tar and pax have them. */
 #ifndef DATA_TAR_H
 #define DATA_TAR_H
 
@@ -9,7 +9,7 @@
 #include "base/status.h"
 
 /* POSIX.1-2017, pax, "ustar Interchange Format" and "pax Header Block". */
-#define TAR_NAME 1024
+#define TAR_NAME 4096             /* bytes of a name and its end; members with a longer one are refused */
 #define TAR_BLOCK 512             /* headers and contents come in blocks of as many bytes */
 
 struct tar {
