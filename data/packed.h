@@ -9,8 +9,15 @@
 
 /* Numbers are little-endian. Images come after the header, each at a multiple of PACKED_ALIGNED bytes;
  * then the index, an entry an image; then the class names, each ended by '\0'. */
-#define PACKED_MAGIC "AMPPACK1"                   /* its last digit is the version */
+#define PACKED_MAGIC "AMPPACK2"                   /* its last digit is the version; 1 has no `set` */
+#define PACKED_SHARDS_MAX 10000
 #define PACKED_ALIGNED 64
+
+/* The files that one call of amptrain pack wrote: all have the same id, which follows from their content. */
+struct packed_set {
+    uint64_t id;
+    uint32_t number, count;    /* of this file, from 0; of all. A file by itself: 0 of 1, and its id is 0 */
+};
 
 struct packed_header {
     char magic[8];
@@ -23,7 +30,8 @@ struct packed_header {
                                 * pixels may have up to IMAGE_CHANNELS_MAX */
     uint32_t h, w;             /* of every image, if all are raw and of one size; otherwise 0 */
     uint32_t index_crc, names_crc;
-    uint32_t reserved[11];     /* 0 */
+    struct packed_set set;
+    uint32_t reserved[7];      /* 0 */
     uint32_t crc;              /* CRC-32C of the header before it */
 };
 
@@ -55,5 +63,10 @@ enum status packed_add(struct packed_writer *writer, struct packed_entry entry, 
 /* Writes the index and brings all of it to the disk. */
 enum status packed_finish(struct packed_writer *writer);
 void packed_free(struct packed_writer *writer);        /* accepts NULL */
+
+/* Makes finished files, which are not yet in use, the shards of one set. */
+enum status packed_join(char *const *paths, int count);
+/* What the file at `path` says it is a shard of; false if it is no packed file of this version. */
+_Bool packed_set_of(const char *path, struct packed_set *set);
 
 #endif

@@ -1,5 +1,6 @@
 /* packed_write.c: images go into a packed data set one after the other; index and header come last. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,6 @@
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "data/packed.h"
-#include <stdbool.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "packed data sets are written as they lie in memory, which must be little-endian"
@@ -62,6 +62,7 @@ enum status packed_create(const char *path, int channels, char *const *names, in
         .entry_bytes = sizeof *writer->entries,
         .classes = (uint32_t)classes,
         .channels = (uint32_t)channels,
+        .set = {.count = 1},
     };
     memcpy(writer->header.magic, PACKED_MAGIC, sizeof writer->header.magic);
     keep_names(writer, names, classes);
@@ -126,4 +127,59 @@ void packed_free(struct packed_writer *writer)
     free(writer->entries);
     free(writer->names);
     free(writer);
+}
+
+static bool read_header(const char *path, struct packed_header *header)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool good = file >= 0 && pread(file, header, sizeof *header, 0) == sizeof *header;
+    if (file >= 0) close(file);
+    return good;
+}
+
+static bool replace_header(const char *path, const struct packed_header *header)
+{
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    bool good = file >= 0 && pwrite(file, header, sizeof *header, 0) == sizeof *header && fsync(file) == 0;
+    int why = errno;
+    if (file >= 0) close(file);
+    errno = why;
+    return good;
+}
+
+/* FNV-1a: two sets of one id have, but for an accident in 2^64, the same headers and so the same images. */
+static uint64_t add_to_id(uint64_t id, const struct packed_header *header)
+{
+    const uint8_t *bytes = (const uint8_t *)header;
+    for (size_t i = 0; i < sizeof *header; i++) id = (id ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return id;
+}
+
+enum status packed_join(char *const *paths, int count)
+{
+    uint64_t id = UINT64_C(0xcbf29ce484222325);
+    struct packed_header header;
+    for (int i = 0; i < count; i++) {
+        if (!read_header(paths[i], &header))
+            return fail(FAILED, "%s: cannot be read: %s", paths[i], strerror(errno));
+        id = add_to_id(id, &header);
+    }
+    for (int i = 0; i < count; i++) {
+        bool good = read_header(paths[i], &header);
+        header.set = (struct packed_set){.id = id, .number = (uint32_t)i, .count = (uint32_t)count};
+        header.crc = crc32c(0, &header, offsetof(struct packed_header, crc));
+        if (!good || !replace_header(paths[i], &header))
+            return fail(FAILED, "%s: cannot be written: %s", paths[i], strerror(errno));
+    }
+    return OK;
+}
+
+bool packed_set_of(const char *path, struct packed_set *set)
+{
+    struct packed_header header;
+    if (!read_header(path, &header) || memcmp(header.magic, PACKED_MAGIC, sizeof header.magic) != 0 ||
+        crc32c(0, &header, offsetof(struct packed_header, crc)) != header.crc)
+        return false;
+    *set = header.set;
+    return true;
 }

@@ -34,6 +34,7 @@ libdata_a_SOURCES = \
 	data/order.c \
 	data/order.h \
 	data/packed.h \
+	data/packed_read.c \
 	data/packed_write.c \
 	data/policy.c \
 	data/policy.h \
@@ -42,12 +43,15 @@ libdata_a_SOURCES = \
 	data/resize.h \
 	data/sending.c \
 	data/sending.h \
+	data/shard.h \
+	data/shard_set.c \
 	data/tar.c \
 	data/tar.h \
 	data/undecoded.c \
 	data/undecoded.h \
 	data/warp.c \
 	data/warp.h \
+	data/webdataset.c \
 	data/whole.c \
 	data/whole.h
 

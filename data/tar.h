@@ -1,4 +1,4 @@
-/* tar.h: the members of a tar archive: ustar, with long names and large sizes as GNU tar and pax have them. */
+/* tar.h: the members of a tar archive: ustar, with long names and sizes as GNU tar and pax write them. */
 #ifndef DATA_TAR_H
 #define DATA_TAR_H
 

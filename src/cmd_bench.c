@@ -310,7 +310,8 @@ static void print_rows(const struct timed *rows, int count)
 {
     double sum = 0;
     for (int i = 0; i < count; i++) sum += rows[i].milliseconds;
-    printf("\n%10s %7s %9s  instruction (%d, one after another: %.3f ms)\n", "ms", "share", "GB/s", count, sum);
+    printf("\n%10s %7s %9s  instruction (%d, one after another: %.3f ms)\n", "ms", "share", "GB/s", count,
+           sum);
     for (int i = 0; i < count; i++)
         printf("%10.4f %6.2f%% %9.1f  %s\n", rows[i].milliseconds, 100 * rows[i].milliseconds / sum,
                1e-6 * rows[i].bytes / rows[i].milliseconds, rows[i].at->name);

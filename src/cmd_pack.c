@@ -9,6 +9,7 @@
 #include "cmd.h"
 #include "data/packed.h"
 #include "data/resize.h"
+#include "shards.h"
 #include "train/durable.h"
 
 /* Images that are made ready side by side. */
@@ -138,36 +139,52 @@ static enum status pack_images(struct packing *packing, int64_t from, int64_t to
     return status;
 }
 
-static enum status pack_file(struct packing *packing, const char *path, int64_t from, int64_t to)
+/* Images `from` to `to`, in a file that is complete but not in its place. */
+static enum status write_file(struct packing *packing, const char *path, int64_t from, int64_t to)
 {
     const struct dataset *dataset = packing->dataset;
-    char *temporary = text_format("%s.tmp", path);
     enum status status =
-        packed_create(temporary, dataset->c, dataset->class_names, dataset->classes, &packing->writer);
+        packed_create(path, dataset->c, dataset->class_names, dataset->classes, &packing->writer);
     if (status == OK) status = pack_images(packing, from, to);
     if (status == OK) status = packed_finish(packing->writer);
     packed_free(packing->writer);
     packing->writer = NULL;
-    if (status == OK) status = durable_rename(temporary, path);
-    if (status != OK) unlink(temporary);
-    free(temporary);
     return status;
 }
 
-/* One file, or several in one's place: OUT.pack becomes OUT-0000.pack, OUT-0001.pack and so on. */
-static enum status pack_shards(struct packing *packing, const char *output, long shards)
+/* All files are complete before the first of them is in its place. */
+static enum status write_all(struct packing *packing, char *const *temporary, char *const *paths, int shards)
 {
     int64_t count = packing->images->count;
-    if (shards == 1) return pack_file(packing, output, 0, count);
-    const char *end = strrchr(output, '.');
-    size_t stem = end && strcmp(end, ".pack") == 0 ? (size_t)(end - output) : strlen(output);
-    for (long i = 0; i < shards; i++) {
-        char *path = text_format("%.*s-%04ld.pack", (int)stem, output, i);
-        enum status status = pack_file(packing, path, count * i / shards, count * (i + 1) / shards);
-        free(path);
-        TRY(status);
-    }
+    for (int i = 0; i < shards; i++)
+        TRY(write_file(packing, temporary[i], count * i / shards, count * (i + 1) / shards));
+    if (shards > 1) TRY(packed_join(temporary, shards));
+    for (int i = 0; i < shards; i++) TRY(durable_rename(temporary[i], paths[i]));
     return OK;
+}
+
+/* One file, or several in one's place. */
+static enum status pack_shards(struct packing *packing, const char *output, int shards)
+{
+    if (shards > 1) TRY(shards_check_leftovers(output, shards));
+    char **paths = memory_new((size_t)shards, sizeof *paths);
+    char **temporary = memory_new((size_t)shards, sizeof *temporary);
+    int replaced = 0;
+    for (int i = 0; i < shards; i++) {
+        paths[i] = shards > 1 ? shards_path(output, i) : text_copy(output);
+        replaced += shards > 1 && access(paths[i], F_OK) == 0;
+        temporary[i] = text_format("%s.tmp", paths[i]);
+    }
+    enum status status = write_all(packing, temporary, paths, shards);
+    if (status == OK && replaced) log_info("%s: %d files of an earlier set replaced", output, replaced);
+    for (int i = 0; i < shards; i++) {
+        if (status != OK) unlink(temporary[i]);
+        free(paths[i]);
+        free(temporary[i]);
+    }
+    free(paths);
+    free(temporary);
+    return status == OK && shards > 1 ? shards_remove_leftovers(output, shards) : status;
 }
 
 static enum status which_split(const struct cmd *cmd, enum split *split)
@@ -187,7 +204,8 @@ static enum status pack(struct cmd *cmd, const struct setup *setup, const struct
     TRY(cmd_number(cmd, "shards", 1, 1, &shards));
     if (!images->dataset) return fail(BAD_DATA, "pack: there are no such images");
     if (quality > 100 || side > 65536) return fail(USAGE, "pack: --quality ends at 100, --side at 65536");
-    if (shards > images->count || shards > 10000) return fail(USAGE, "pack: %ld shards are too many", shards);
+    if (shards > images->count || shards > PACKED_SHARDS_MAX)
+        return fail(USAGE, "pack: %ld shards are too many", shards);
     struct packing packing = {
         .dataset = images->dataset,
         .images = images,
@@ -196,7 +214,7 @@ static enum status pack(struct cmd *cmd, const struct setup *setup, const struct
         .stop_on_error = setup->settings->data.on_error == ON_ERROR_STOP,
     };
     double start = clock_seconds();
-    TRY(pack_shards(&packing, cmd->output, shards));
+    TRY(pack_shards(&packing, cmd->output, (int)shards));
     log_info("%s: %lld images of %d classes in %.1f s%s", cmd->output, (long long)packing.written,
              images->dataset->classes, clock_seconds() - start,
              packing.left_out ? ", without the unusable" : "");

@@ -33,5 +33,7 @@ amptrain_SOURCES = \
 	src/memory_map_print.c \
 	src/patience.c \
 	src/patience.h \
+	src/shards.c \
+	src/shards.h \
 	src/trained.c \
 	src/trained.h

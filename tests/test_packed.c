@@ -79,17 +79,25 @@ static void raw_images_come_back(void **state)
     case_remove(folder);
 }
 
+/* PREFIX-0.pack and so on, of the images from 0 on; made one set. */
+static void write_set(const char *folder, const char *prefix, const int *counts, int count)
+{
+    char *paths[4];
+    for (int i = 0, first = 0; i < count; first += counts[i++]) {
+        paths[i] = text_format("%s/%s-%d.pack", folder, prefix, i);
+        write_raw(paths[i], first, counts[i]);
+    }
+    assert_int_equal(packed_join(paths, count), OK);
+    for (int i = 0; i < count; i++) free(paths[i]);
+}
+
 static void shards_are_one_data_set(void **state)
 {
     (void)state;
     char *folder = case_folder();
     static const int counts[] = {7, 1, 20, 5};
     struct dataset dataset;
-    for (int i = 0, first = 0; i < 4; first += counts[i++]) {
-        char *path = text_format("%s/part-%d.pack", folder, i);
-        write_raw(path, first, counts[i]);
-        free(path);
-    }
+    write_set(folder, "part", counts, 4);
     case_write(folder, "README", "not a shard", 11);
     assert_int_equal(open_at(folder, &dataset), OK);
     expect_raw(&dataset, 33);
@@ -97,6 +105,72 @@ static void shards_are_one_data_set(void **state)
     assert_non_null(strstr(named, "part-2.pack: image 0"));
     free(named);
     dataset_close(&dataset);
+    case_remove(folder);
+}
+
+static void refused_set(const char *folder, const char *words)
+{
+    struct dataset dataset;
+    assert_int_equal(open_at(folder, &dataset), BAD_DATA);
+    if (!strstr(case_log(), words)) fail_msg("'%s' does not have '%s'", case_log(), words);
+}
+
+static void run_in(const char *folder, const char *command)
+{
+    char *line = text_format("cd '%s' && %s", folder, command);
+    assert_int_equal(system(line), 0);
+    free(line);
+}
+
+static void shards_of_one_set_alone(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *first = text_format("%s/x-0.pack", folder);
+    static const int three[] = {8, 7, 7}, two[] = {8, 8};
+    struct dataset dataset;
+    write_set(folder, "x", three, 3);
+    write_set(folder, "x", two, 2);
+    refused_set(folder, "x-2.pack is not of the set of x-0.pack");
+    run_in(folder, "rm x-1.pack");
+    refused_set(folder, "x-2.pack is not of the set of x-0.pack, shard 0001 of 2 is missing");
+    write_set(folder, "x", three, 3);
+    run_in(folder, "cp x-1.pack x-4.pack && rm x-0.pack");
+    refused_set(folder, "x-4.pack is the same shard as x-1.pack, shard 0000 of 3 is missing");
+    write_set(folder, "x", three, 3);
+    run_in(folder, "rm x-4.pack x-1.pack x-2.pack");
+    refused_set(folder, "shard 0001 of 3 is missing, shard 0002 of 3 is missing");
+    assert_int_equal(open_at(first, &dataset), OK);            /* named by itself */
+    assert_non_null(strstr(case_log(), "is one of 3 shards"));
+    assert_int_equal(dataset.count, 8);
+    dataset_close(&dataset);
+    write_raw(first, 0, 3);
+    assert_int_equal(open_at(folder, &dataset), OK);           /* a set of one */
+    dataset_close(&dataset);
+    run_in(folder, "cp x-0.pack y.pack");
+    refused_set(folder, "x-0.pack and y.pack are data sets of their own");
+    free(first);
+    case_remove(folder);
+}
+
+/* Version 1 had zeros where the set is. */
+static void version_1_is_read(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
+    struct dataset dataset;
+    write_raw(path, 0, 12);
+    struct bytes file = case_read(path);
+    struct packed_header *header = (struct packed_header *)file.data;
+    for (char version = '1'; version <= '3'; version += 2) {
+        header->magic[7] = version;
+        header->set = (struct packed_set){0};
+        header->crc = crc32c(0, header, offsetof(struct packed_header, crc));
+        case_write(folder, "x.pack", file.data, file.count);
+        assert_int_equal(open_at(path, &dataset), version == '1' ? OK : BAD_DATA);
+        if (version == '1') expect_raw(&dataset, 12), dataset_close(&dataset);
+    }
+    assert_non_null(strstr(case_log(), "is of version 3; this amptrain reads versions 1 and 2"));
+    free(file.data), free(path);
     case_remove(folder);
 }
 
@@ -244,13 +318,14 @@ static void headers_that_make_no_sense(void **state)
     write_raw(path, 0, 3);
     struct bytes file = case_read(path);
     const struct packed_header good = *(const struct packed_header *)file.data;
-    struct packed_header *header = (struct packed_header *)file.data, wrong[8];
-    for (int i = 0; i < 8; i++) wrong[i] = good;
+    struct packed_header *header = (struct packed_header *)file.data, wrong[11];
+    for (int i = 0; i < 11; i++) wrong[i] = good;
     wrong[0].header_bytes++, wrong[1].entry_bytes--;
     wrong[2].channels = IMAGE_CHANNELS_MAX + 1, wrong[3].channels = 0;
     wrong[4].classes = 0, wrong[5].classes = (uint32_t)good.names_bytes + 1;
     wrong[6].classes = CLASSES_MAX + 1, wrong[7].w = 0;
-    for (int i = 0; i < 8; i++) {
+    wrong[8].set.count = 0, wrong[9].set.number = 1, wrong[10].set.count = PACKED_SHARDS_MAX + 1;
+    for (int i = 0; i < 11; i++) {
         *header = wrong[i];
         header->crc = crc32c(0, header, offsetof(struct packed_header, crc));
         case_write(folder, "x.pack", file.data, file.count);
@@ -323,13 +398,6 @@ static void shards_must_agree(void **state)
 }
 
 /* Tar archives, written by the tar of the system. */
-
-static void run_in(const char *folder, const char *command)
-{
-    char *line = text_format("cd '%s' && %s", folder, command);
-    assert_int_equal(system(line), 0);
-    free(line);
-}
 
 static void make_samples(const char *folder)
 {
@@ -465,7 +533,118 @@ static void tar_names_can_be_long(void **state)
         dataset_close(&dataset);
         free(command);
     }
+    /* Names that are too long are not cut short. */
+    run_in(folder, "d=$(printf '%0200d' 0); for i in $(seq 21); do mkdir $d && cd $d; done; touch x.png");
+    struct dataset dataset;
+    run_in(folder, "tar --format=pax -cf x.tar 0*");
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "at most 4095 can be used"));
+    run_in(folder, "tar --format=gnu -cf x.tar 0*");
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "at most 4095 can be used"));
     free(name), free(label), free(path);
+    case_remove(folder);
+}
+
+/* Of the bytes of a header; the sum is put right. */
+static void put_header(uint8_t header[512], const char *name, char type, const char size[12])
+{
+    memset(header, 0, 512);
+    memcpy(header, name, strlen(name));
+    memcpy(header + 124, size, 12);
+    header[156] = (uint8_t)type;
+    memcpy(header + 257, "ustar\00000", 8);
+    memset(header + 148, ' ', 8);
+    unsigned sum = 0;
+    for (int k = 0; k < 512; k++) sum += header[k];
+    snprintf((char *)header + 148, 8, "%06o", sum);
+}
+
+/* A member over 8 GiB between two images, as pax and GNU tar write its size; a hole in the file. */
+static void tar_members_can_be_large(void **state)
+{
+    (void)state;
+    static const uint64_t large = UINT64_C(9) << 30;
+    static const char record[] = "19 size=9663676416\n";
+    char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
+    struct dataset dataset;
+    make_samples(folder);
+    for (int binary = 0; binary < 2; binary++) {
+        uint8_t headers[3 * 512] = {0}, *last = headers;
+        run_in(folder, "tar --format=ustar -cf x.tar 00.png 00.cls");
+        run_in(folder, "tar --format=ustar -cf y.tar 03.png 03.cls");
+        struct bytes first = case_read(path);
+        FILE *file = fopen(path, "wb");
+        assert_int_equal(fwrite(first.data, 1, 2048, file), 2048);
+        if (!binary) {
+            put_header(headers, "pax", 'x', "00000000023");
+            memcpy(headers + 512, record, sizeof record - 1);
+            last += 1024;
+        }
+        put_header(last, "large.bin", '0', binary ? "\x80\0\0\0\0\0\0\x02\x40\0\0" : "00000000000");
+        size_t count = (size_t)(last - headers) + 512;
+        assert_int_equal(fwrite(headers, 1, count, file), count);
+        assert_int_equal(fseek(file, (long)large, SEEK_CUR), 0);
+        free(first.data);
+        char *other = text_format("%s/y.tar", folder);
+        first = case_read(other);
+        assert_int_equal(fwrite(first.data, 1, first.count, file), first.count);
+        fclose(file);
+        assert_int_equal(open_at(path, &dataset), OK);
+        assert_int_equal(dataset.count, 2);
+        dataset_close(&dataset);
+        free(first.data), free(other);
+    }
+    free(path);
+    case_remove(folder);
+}
+
+static void sparse_members_are_refused(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"gnu", "pax --sparse-version=1.0", "pax --sparse-version=0.1"};
+    char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
+    struct dataset dataset;
+    make_samples(folder);
+    run_in(folder, "truncate -s 1M hole.png");
+    for (int i = 0; i < 3; i++) {
+        char *command = text_format("tar -S --format=%s -cf x.tar 00.png 00.cls hole.png", kinds[i]);
+        run_in(folder, command);
+        assert_int_equal(open_at(path, &dataset), BAD_DATA);
+        if (!strstr(case_log(), "hole.png is a sparse file")) fail_msg("%s: %s", kinds[i], case_log());
+        free(command);
+    }
+    free(path);
+    case_remove(folder);
+}
+
+/* What WebDataset takes for a sample: the key ends at the first dot, capitals are no matter. */
+static void samples_as_webdataset_has_them(void **state)
+{
+    (void)state;
+    char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
+    struct dataset dataset;
+    make_samples(folder);
+    run_in(folder, "cp 00.png b.JPG && cp 00.png b.seg.png && cp 00.cls b.CLS && cp 00.png .c.png && "
+                   "cp 00.png d.png && cp 00.cls d.v2.cls && cp 00.png 00.jpg && cp 00.cls 00.CLS");
+    run_in(folder, "tar -cf x.tar b.JPG b.seg.png b.CLS .c.png d.png d.v2.cls 03.cls 03.png");
+    assert_int_equal(open_at(path, &dataset), OK);
+    assert_int_equal(dataset.count, 2);
+    assert_non_null(strstr(case_log(), "1 images have no label (KEY.cls) or several, and are left out: d is "));
+    dataset_close(&dataset);
+    run_in(folder, "tar -cf x.tar 00.png 00.jpg 00.cls");
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "00.jpg is a second image of its sample"));
+    run_in(folder, "tar -cf x.tar 00.png 00.cls 00.CLS");
+    assert_int_equal(open_at(path, &dataset), BAD_DATA);
+    assert_non_null(strstr(case_log(), "00.CLS is a second label of its sample"));
+    run_in(folder, "tar -cf x.tar 03.cls 00.cls d.v2.cls a/b.c/02.cls a/01.cls && "
+                   "tar -rf x.tar 00.png a/01.png a/b.c/02.png 03.png");
+    expect_samples(path);
+    run_in(folder, "tar -cf x.tar 00.cls 00.png a/01.png a/01.cls a/b.c/02.png a/b.c/02.cls && "
+                   "tar -cf y.tar 03.cls 03.png d.cls a/b.c/02.jpg 2>y || true; cat y.tar >>x.tar");
+    expect_samples(path);                                      /* archives that were put together */
+    free(path);
     case_remove(folder);
 }
 
@@ -538,6 +717,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(raw_images_come_back),       cmocka_unit_test(shards_are_one_data_set),
+        cmocka_unit_test(shards_of_one_set_alone),    cmocka_unit_test(version_1_is_read),
+        cmocka_unit_test(tar_members_can_be_large),   cmocka_unit_test(sparse_members_are_refused),
+        cmocka_unit_test(samples_as_webdataset_has_them),
         cmocka_unit_test(files_come_back_as_they_are), cmocka_unit_test(changed_bytes_are_noticed),
         cmocka_unit_test(empty_images_are_refused),   cmocka_unit_test(headers_that_promise_too_much),
         cmocka_unit_test(headers_that_make_no_sense), cmocka_unit_test(files_that_become_shorter_are_noticed),

@@ -1,0 +1,36 @@
+/* shard.h: one file of a packed data set, and how its index is made, whatever the file is. */
+#ifndef DATA_SHARD_H
+#define DATA_SHARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "data/dataset.h"
+#include "data/packed.h"
+
+struct shard {
+    char *path;
+    int file;                  /* -1: not opened yet */
+    size_t count;              /* bytes in it */
+    int64_t first;             /* index of its first image in the data set */
+    int64_t images;
+    struct packed_entry *entries;
+    bool checked;              /* a packed file: entries have checksums */
+    struct packed_set set;     /* that a packed file says it belongs to */
+};
+
+/* Bytes of the file that are known to be there. */
+bool shard_read(const struct shard *shard, uint64_t at, void *to, size_t count, struct reason *reason);
+
+/* Each makes the entries of a file that has been opened, and adds to what is known of the data set. The first
+ * shard tells the classes' names, and all others must agree. */
+bool packed_index(struct shard *shard, bool first, struct dataset *dataset, struct reason *reason);
+/* Whether packed files, those of `folder`, are the shards of one set, each there once. Names those that are
+ * not, and those that are missing. */
+enum status shard_set_check(const char *folder, const struct shard *shards, int count);
+/* A tar archive as WebDataset writes them: it names no classes; dataset->classes grows to what labels ask. */
+bool webdataset_index(struct shard *shard, struct dataset *dataset, struct reason *reason);
+
+#endif

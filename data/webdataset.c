@@ -1,0 +1,202 @@
+/* webdataset.c: a tar archive of samples as WebDataset reads them: an image KEY.jpg, KEY.jpeg or KEY.png and
+ * its label KEY.cls. KEY is the path up to the first dot of the file's name; what follows may be in capitals. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "data/shard.h"
+#include "data/tar.h"
+
+/* What is known of a sample. */
+struct sample {
+    char *key;
+    struct packed_entry entry;
+    int images, labels;
+    size_t order;              /* of the parts in the archive */
+};
+
+/* The members of a sample follow each other as a rule. Those that do not are kept until all are known. */
+struct samples {
+    struct shard *shard;
+    struct sample now;         /* key NULL: none yet */
+    struct sample *loose;
+    size_t loose_count, joined;
+};
+
+/* Bytes of the key before the dot; 0: the name is not that of a part of a sample. */
+static size_t key_length(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    const char *dot = strchr(base, '.');
+    return dot && dot > base ? (size_t)(dot - name) : 0;
+}
+
+static bool is_image(const char *extension)
+{
+    return strcasecmp(extension, "jpg") == 0 || strcasecmp(extension, "jpeg") == 0 ||
+           strcasecmp(extension, "png") == 0;
+}
+
+/* A label of seven digits and what ends it. */
+#define LABEL_BYTES 8
+
+static bool read_label(const struct shard *shard, const struct tar_member *member, uint32_t *label,
+                       struct reason *reason)
+{
+    uint8_t text[LABEL_BYTES];
+    size_t count = member->bytes < sizeof text ? member->bytes : sizeof text, digits = 0;
+    uint64_t value = 0;
+    if (!shard_read(shard, member->at, text, count, reason)) return false;
+    while (digits < count && digits < 7 && text[digits] >= '0' && text[digits] <= '9')
+        value = value * 10 + text[digits++] - '0';
+    bool ended = digits == member->bytes || strchr("\r\n ", text[digits]);
+    if (digits == 0 || !ended || value >= CLASSES_MAX)
+        return because(reason, "%s: %.100s is not a class's number, from 0 to %d", shard->path, member->name,
+                       CLASSES_MAX - 1);
+    *label = (uint32_t)value;
+    return true;
+}
+
+static void add_entry(struct shard *shard, const struct sample *sample)
+{
+    *array_push(shard->entries, shard->images) = sample->entry;
+}
+
+static void end_sample(struct samples *samples)
+{
+    struct sample *now = &samples->now;
+    if (now->images && now->labels) {
+        add_entry(samples->shard, now);
+        free(now->key);
+    } else if (now->key) {
+        now->order = samples->loose_count;
+        *array_push(samples->loose, samples->loose_count) = *now;
+    }
+    *now = (struct sample){.key = NULL};
+}
+
+static bool add_image(struct sample *sample, const struct shard *shard, const struct tar_member *member,
+                      struct reason *reason)
+{
+    if (member->bytes > IMAGE_FILE_BYTES_MAX)
+        return because(reason, "%s: %.100s is too large", shard->path, member->name);
+    if (sample->images++)
+        return because(reason, "%s: %.100s is a second image of its sample: which one is meant?", shard->path,
+                       member->name);
+    sample->entry.kind = PACKED_FILE;
+    sample->entry.at = member->at;
+    sample->entry.bytes = (uint32_t)member->bytes;
+    return true;
+}
+
+static bool add_label(struct sample *sample, const struct shard *shard, const struct tar_member *member,
+                      struct reason *reason)
+{
+    if (sample->labels++)
+        return because(reason, "%s: %.100s is a second label of its sample: which one is meant?", shard->path,
+                       member->name);
+    return read_label(shard, member, &sample->entry.label, reason);
+}
+
+static bool add_member(struct samples *samples, const struct tar_member *member, struct reason *reason)
+{
+    struct sample *now = &samples->now;
+    size_t length = key_length(member->name);
+    const char *extension = member->name + length + 1;
+    bool image = length && is_image(extension), label = length && strcasecmp(extension, "cls") == 0;
+    if (!image && !label) return true;
+    if (!now->key || strncmp(now->key, member->name, length) != 0 || now->key[length]) {
+        end_sample(samples);
+        now->key = text_format("%.*s", (int)length, member->name);
+    }
+    return image ? add_image(now, samples->shard, member, reason)
+                 : add_label(now, samples->shard, member, reason);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct sample *x = a, *y = b;
+    int order = strcmp(x->key, y->key);
+    return order ? order : (x->order > y->order) - (x->order < y->order);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct packed_entry *x = a, *y = b;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+/* The image and the label of a key that stand apart; what else there is of it stays as it is. */
+static void join(struct samples *samples, struct sample *parts, size_t count)
+{
+    if (count != 2 || parts[0].images == parts[1].images) return;
+    struct sample *image = &parts[parts[0].images ? 0 : 1], *label = &parts[parts[0].images ? 1 : 0];
+    image->entry.label = label->entry.label;
+    add_entry(samples->shard, image);
+    image->images = label->labels = 0;
+    samples->joined++;
+}
+
+static void join_loose(struct samples *samples)
+{
+    struct shard *shard = samples->shard;
+    qsort(samples->loose, samples->loose_count, sizeof *samples->loose, by_key);
+    for (size_t i = 0, end; i < samples->loose_count; i = end) {
+        for (end = i + 1; end < samples->loose_count; end++)
+            if (strcmp(samples->loose[end].key, samples->loose[i].key) != 0) break;
+        join(samples, samples->loose + i, end - i);
+    }
+    if (samples->joined) qsort(shard->entries, (size_t)shard->images, sizeof *shard->entries, by_place);
+}
+
+/* What is left out is said, with an example. */
+static void tell_incomplete(const struct samples *samples)
+{
+    long images = 0, labels = 0;
+    const char *image = NULL, *label = NULL;
+    for (size_t i = 0; i < samples->loose_count; i++) {
+        const struct sample *part = &samples->loose[i];
+        images += part->images;
+        labels += part->labels;
+        if (part->images) image = part->key;
+        if (part->labels) label = part->key;
+    }
+    if (images)
+        log_warning("%s: %ld images have no label (KEY.cls) or several, and are left out: %.100s is one",
+                    samples->shard->path, images, image);
+    if (labels)
+        log_warning("%s: %ld labels have no image (KEY.jpg, KEY.jpeg or KEY.png) or several: %.100s is one",
+                    samples->shard->path, labels, label);
+}
+
+static bool read_members(struct samples *samples, struct reason *reason)
+{
+    struct tar tar = {.file = samples->shard->file, .count = samples->shard->count};
+    struct tar_member member;
+    struct reason why;
+    for (bool more = true;;) {
+        if (!tar_next(&tar, &member, &more, &why))
+            return because(reason, "%s: %s", samples->shard->path, why.text);
+        if (!more) return true;
+        if (!add_member(samples, &member, reason)) return false;
+    }
+}
+
+bool webdataset_index(struct shard *shard, struct dataset *dataset, struct reason *reason)
+{
+    struct samples samples = {.shard = shard};
+    bool good = read_members(&samples, reason);
+    end_sample(&samples);
+    if (good && samples.loose_count) {
+        join_loose(&samples);
+        tell_incomplete(&samples);
+    }
+    for (size_t i = 0; i < samples.loose_count; i++) free(samples.loose[i].key);
+    free(samples.loose);
+    for (int64_t i = 0; i < shard->images; i++)
+        if ((int)shard->entries[i].label >= dataset->classes)
+            dataset->classes = (int)shard->entries[i].label + 1;
+    return good;
+}

@@ -1,0 +1,56 @@
+#include "shards.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "data/packed.h"
+
+char *shards_path(const char *output, int number)
+{
+    const char *end = strrchr(output, '.');
+    size_t stem = end && strcmp(end, ".pack") == 0 ? (size_t)(end - output) : strlen(output);
+    return text_format("%.*s-%04d.pack", (int)stem, output, number);
+}
+
+/* That a file of this name says it is the shard of this number is enough: it would be replaced, too, if the
+ * new set were larger. */
+static bool is_leftover(const char *path, int number)
+{
+    struct packed_set set;
+    return packed_set_of(path, &set) && set.count > (uint32_t)number && set.number == (uint32_t)number;
+}
+
+enum status shards_check_leftovers(const char *output, int count)
+{
+    for (int i = count; i < PACKED_SHARDS_MAX; i++) {
+        char *path = shards_path(output, i);
+        bool good = access(path, F_OK) != 0 || is_leftover(path, i);
+        enum status status = OK;
+        if (!good)
+            status = fail(BAD_DATA, "%s: would be taken for one of the %d shards, and is none of an earlier "
+                          "set: remove it first, or write elsewhere", path, count);
+        free(path);
+        TRY(status);
+    }
+    return OK;
+}
+
+enum status shards_remove_leftovers(const char *output, int count)
+{
+    enum status status = OK;
+    for (int i = count; i < PACKED_SHARDS_MAX && status == OK; i++) {
+        char *path = shards_path(output, i);
+        if (is_leftover(path, i)) {
+            if (unlink(path) != 0)
+                status = fail(FAILED, "%s: cannot be removed: %s", path, strerror(errno));
+            else
+                log_warning("%s: of an earlier set with more shards, removed", path);
+        }
+        free(path);
+    }
+    return status;
+}
