@@ -59,9 +59,20 @@ static void gather(const struct layout *l, float *line)
     }
 }
 
-/* A line's worth of what channels are normalised by. */
+/* A line's worth of what channels are normalised by:
+ *   z = (x - mean) * scale + bias
+ *   d_x = scale * dz + tilt * (x - mean) + shift. */
 struct factors {
-    float *mean, *scale, *bias;   /* z = (x - mean) * scale + bias */
+    float *mean, *scale, *bias, *tilt, *shift;
+};
+#define FACTORS 5
+
+/* Some lines, or a part of one: `count` elements, the factors of the first one's position, the activation. */
+struct extent {
+    int64_t count, width;
+    struct factors f;
+    enum activation activation;
+    float slope;
 };
 
 INLINE float normalise(const struct factors *f, float x, int64_t j)
@@ -115,11 +126,12 @@ EVERY_MACHINE static void add_up_deviations(const float *x, int64_t count, int64
     }
 }
 
-EVERY_MACHINE static void add_up_products(const float *x, const float *dz, int64_t count, int64_t width,
-                                          const float *mean, float *sum, float *products)
+EVERY_MACHINE static void add_up_products(const float *x, const float *dz, const struct extent *e, float *sum,
+                                          float *products)
 {
-    for (int64_t first = 0; first < count; first += width) {
-        int64_t length = min_count(width, count - first);
+    const float *mean = e->f.mean;
+    for (int64_t first = 0; first < e->count; first += e->width) {
+        int64_t length = min_count(e->width, e->count - first);
 #pragma omp simd
         for (int64_t j = 0; j < length; j++) {
             sum[j] += dz[first + j];
@@ -128,11 +140,13 @@ EVERY_MACHINE static void add_up_products(const float *x, const float *dz, int64
     }
 }
 
-INLINE void normalise_lines(const float *x, const float *residual, float *y, int64_t count, int64_t width,
-                            const struct factors *f, enum activation activation, float slope)
+INLINE void normalise_lines(const float *x, const float *residual, float *y, const struct extent *e,
+                            enum activation activation)
 {
-    for (int64_t first = 0; first < count; first += width) {
-        int64_t length = min_count(width, count - first);
+    const struct factors *f = &e->f;
+    float slope = e->slope;
+    for (int64_t first = 0; first < e->count; first += e->width) {
+        int64_t length = min_count(e->width, e->count - first);
         if (residual) {
 #pragma omp simd
             for (int64_t j = 0; j < length; j++)
@@ -146,26 +160,26 @@ INLINE void normalise_lines(const float *x, const float *residual, float *y, int
     }
 }
 
-EVERY_MACHINE static void normalise_block(const float *x, const float *residual, float *y, int64_t count,
-                                          int64_t width, const struct factors *f, enum activation activation,
-                                          float slope)
+/* The loops are made for each activation. */
+EVERY_MACHINE static void normalise_block(const float *x, const float *residual, float *y,
+                                          const struct extent *e)
 {
-    switch (activation) {
-    case ACTIVATION_NONE: normalise_lines(x, residual, y, count, width, f, ACTIVATION_NONE, slope); return;
-    case ACTIVATION_RELU: normalise_lines(x, residual, y, count, width, f, ACTIVATION_RELU, slope); return;
-    case ACTIVATION_RELU6: normalise_lines(x, residual, y, count, width, f, ACTIVATION_RELU6, slope); return;
-    case ACTIVATION_LEAKY_RELU:
-        normalise_lines(x, residual, y, count, width, f, ACTIVATION_LEAKY_RELU, slope);
-        return;
+    switch (e->activation) {
+    case ACTIVATION_NONE: normalise_lines(x, residual, y, e, ACTIVATION_NONE); return;
+    case ACTIVATION_RELU: normalise_lines(x, residual, y, e, ACTIVATION_RELU); return;
+    case ACTIVATION_RELU6: normalise_lines(x, residual, y, e, ACTIVATION_RELU6); return;
+    case ACTIVATION_LEAKY_RELU: normalise_lines(x, residual, y, e, ACTIVATION_LEAKY_RELU); return;
     }
 }
 
 /* dz by the side on which z lies, told by x or, if it is there, by y. */
-INLINE void d_z_lines(const float *x, const float *y, const float *d_y, float *dz, int64_t count,
-                      int64_t width, const struct factors *f, enum activation activation, float slope)
+INLINE void d_z_lines(const float *x, const float *y, const float *d_y, float *dz, const struct extent *e,
+                      enum activation activation)
 {
-    for (int64_t first = 0; first < count; first += width) {
-        int64_t length = min_count(width, count - first);
+    const struct factors *f = &e->f;
+    float slope = e->slope;
+    for (int64_t first = 0; first < e->count; first += e->width) {
+        int64_t length = min_count(e->width, e->count - first);
         if (y) {
 #pragma omp simd
             for (int64_t j = 0; j < length; j++)
@@ -180,43 +194,51 @@ INLINE void d_z_lines(const float *x, const float *y, const float *d_y, float *d
 }
 
 EVERY_MACHINE static void d_z_block(const float *x, const float *y, const float *d_y, float *dz,
-                                    int64_t count, int64_t width, const struct factors *f,
-                                    enum activation activation, float slope)
+                                    const struct extent *e)
 {
-    switch (activation) {
+    switch (e->activation) {
     case ACTIVATION_NONE: return;
-    case ACTIVATION_RELU: d_z_lines(x, y, d_y, dz, count, width, f, ACTIVATION_RELU, slope); return;
-    case ACTIVATION_RELU6: d_z_lines(x, y, d_y, dz, count, width, f, ACTIVATION_RELU6, slope); return;
-    case ACTIVATION_LEAKY_RELU:
-        d_z_lines(x, y, d_y, dz, count, width, f, ACTIVATION_LEAKY_RELU, slope);
-        return;
+    case ACTIVATION_RELU: d_z_lines(x, y, d_y, dz, e, ACTIVATION_RELU); return;
+    case ACTIVATION_RELU6: d_z_lines(x, y, d_y, dz, e, ACTIVATION_RELU6); return;
+    case ACTIVATION_LEAKY_RELU: d_z_lines(x, y, d_y, dz, e, ACTIVATION_LEAKY_RELU); return;
     }
 }
 
-/* d_x = scale * dz + tilt * (x - mean) + shift. */
-EVERY_MACHINE static void d_x_block(const float *x, const float *dz, float *d_x, int64_t count, int64_t width,
-                                    const struct factors *f, const float *tilt, const float *shift)
+EVERY_MACHINE static void d_x_block(const float *x, const float *dz, float *d_x, const struct extent *e)
 {
-    for (int64_t first = 0; first < count; first += width) {
-        int64_t length = min_count(width, count - first);
+    const struct factors *f = &e->f;
+    for (int64_t first = 0; first < e->count; first += e->width) {
+        int64_t length = min_count(e->width, e->count - first);
 #pragma omp simd
         for (int64_t j = 0; j < length; j++)
             d_x[first + j] =
-                f->scale[j] * dz[first + j] + (tilt[j] * (x[first + j] - f->mean[j]) + shift[j]);
+                f->scale[j] * dz[first + j] + (f->tilt[j] * (x[first + j] - f->mean[j]) + f->shift[j]);
     }
 }
 
-static struct factors factors_at(const struct factors *f, int64_t column)
+/* Elements i .. i + length - 1 of the tensor. */
+static struct extent extent_at(const struct call *call, const struct layout *l, const struct factors *f,
+                               int64_t i, int64_t length)
 {
-    return (struct factors){f->mean + column, f->scale + column, f->bias + column};
+    const struct batchnorm *s = call->settings;
+    int64_t column = i % l->width;
+    return (struct extent){
+        .count = length,
+        .width = l->width,
+        .f = {f->mean + column, f->scale + column, f->bias + column, f->tilt + column, f->shift + column},
+        .activation = s->activation,
+        .slope = (float)s->slope,
+    };
 }
 
-/* Makes the factors in `memory`, three lines, of the means and inverse deviations of the channels. */
+/* Makes the factors in `memory`, FACTORS lines, of the means and inverse deviations of the channels; tilt and
+ * shift are for combine_gradients to set. */
 static struct factors factors_open(const struct call *call, const struct layout *l, float *memory,
                                    const struct tensor *mean, const struct tensor *spread_of, double eps)
 {
     const struct batchnorm *s = call->settings;
-    struct factors f = {memory, memory + l->width, memory + 2 * l->width};
+    int64_t width = l->width;
+    struct factors f = {memory, memory + width, memory + 2 * width, memory + 3 * width, memory + 4 * width};
     for (int64_t k = 0; k < l->channels; k++) {
         double invstd = tensor_get(spread_of, k);
         if (eps >= 0) invstd = 1 / sqrt(invstd + eps);
@@ -311,16 +333,15 @@ static void measure(const struct call *call, const struct layout *l, float *memo
 static void normalise_chunk(const struct call *call, const struct layout *l, int64_t begin,
                             const struct factors *f)
 {
-    const struct batchnorm *s = call->settings;
+    bool residual = ((const struct batchnorm *)call->settings)->residual;
     float in[BLOCK], added[BLOCK], out[BLOCK];
     int64_t end = min_count(begin + l->chunk, l->count);
     for (int64_t i = begin, length; i < end; i += length) {
         length = block_length(l, i, end);
-        struct factors here = factors_at(f, i % l->width);
-        const float *residual = s->residual ? block_load(&call->x[1], i, length, added) : NULL;
+        struct extent e = extent_at(call, l, f, i, length);
         float *y = block_open(&call->y, i, out);
-        normalise_block(block_load(&call->x[0], i, length, in), residual, y, length, l->width, &here,
-                        s->activation, (float)s->slope);
+        normalise_block(block_load(&call->x[0], i, length, in),
+                        residual ? block_load(&call->x[1], i, length, added) : NULL, y, &e);
         block_store(&call->y, i, length, y);
     }
 }
@@ -329,7 +350,7 @@ static enum status forward(const struct call *call)
 {
     struct layout l = layout_open(call->x[0].shape);
     float *memory = call->workspace;
-    if (call->training) measure(call, &l, memory + 3 * l.width);
+    if (call->training) measure(call, &l, memory + FACTORS * l.width);
     struct factors f =
         call->training ? factors_of_batch(call, &l, memory) : factors_of_running(call, &l, memory);
 #pragma omp parallel for schedule(static) if (l.count > PARALLEL)
@@ -359,29 +380,26 @@ static bool residual_wanted(const struct call *call)
     return s->residual && call->d_x[1].data;
 }
 
-static void window_open(struct window *w, const struct call *call, int64_t i, int64_t length, int64_t width,
-                        const struct factors *f)
+static void window_open(struct window *w, const struct call *call, int64_t i, const struct extent *e)
 {
     const struct batchnorm *s = call->settings;
     bool by_y = s->residual && s->activation != ACTIVATION_NONE;
-    w->x = block_load(&call->x[0], i, length, w->x_buffer);
-    const float *d_y = block_load(&call->d_y, i, length, w->d_y_buffer);
+    w->x = block_load(&call->x[0], i, e->count, w->x_buffer);
+    const float *d_y = block_load(&call->d_y, i, e->count, w->d_y_buffer);
     w->dz = s->activation == ACTIVATION_NONE ? d_y : w->dz_buffer;
-    d_z_block(w->x, by_y ? block_load(&call->y, i, length, w->y_buffer) : NULL, d_y, w->dz_buffer, length,
-              width, f, s->activation, (float)s->slope);
+    d_z_block(w->x, by_y ? block_load(&call->y, i, e->count, w->y_buffer) : NULL, d_y, w->dz_buffer, e);
 }
 
 /* The same in the second sweep: the residual's gradient, if wanted, is dz, and was written by the
  * first; to all its bits, unless leaky_relu has scaled it. */
-static void window_reopen(struct window *w, const struct call *call, int64_t i, int64_t length, int64_t width,
-                          const struct factors *f)
+static void window_reopen(struct window *w, const struct call *call, int64_t i, const struct extent *e)
 {
     const struct batchnorm *s = call->settings;
     if (residual_wanted(call) && s->activation != ACTIVATION_LEAKY_RELU) {
-        w->x = block_load(&call->x[0], i, length, w->x_buffer);
-        w->dz = block_load(&call->d_x[1], i, length, w->dz_buffer);
+        w->x = block_load(&call->x[0], i, e->count, w->x_buffer);
+        w->dz = block_load(&call->d_x[1], i, e->count, w->dz_buffer);
     } else {
-        window_open(w, call, i, length, width, f);
+        window_open(w, call, i, e);
     }
 }
 
@@ -397,19 +415,19 @@ static void reduce_chunk(const struct call *call, const struct layout *l, int64_
     for (int64_t i = begin, length; i < end; i += length) {
         length = block_length(l, i, end);
         int64_t column = i % l->width;
-        struct factors here = factors_at(f, column);
-        window_open(&w, call, i, length, l->width, &here);
+        struct extent e = extent_at(call, l, f, i, length);
+        window_open(&w, call, i, &e);
         if (residual_wanted(call))
             dtype_convert(call->d_x[1].dtype, block_address(&call->d_x[1], i), F32, w.dz, (size_t)length);
-        add_up_products(w.x, w.dz, length, l->width, here.mean, sum + column, products + column);
+        add_up_products(w.x, w.dz, &e, sum + column, products + column);
     }
     gather(l, sum);
     gather(l, products);
 }
 
 /* Parameter gradients, and d_x's tilt and shift, for channels first .. end - 1. */
-static void combine_gradients(const struct call *call, const struct layout *l, const float *memory,
-                              int64_t first, int64_t end, const struct factors *f, float *tilt, float *shift)
+static void combine_gradients(const struct call *call, const struct layout *l, const struct factors *f,
+                              const float *memory, int64_t first, int64_t end)
 {
     const struct batchnorm *s = call->settings;
     double sum[TILE] = {0}, products[TILE] = {0};
@@ -426,24 +444,23 @@ static void combine_gradients(const struct call *call, const struct layout *l, c
         if (s->affine && call->d_params[0].data)
             tensor_set(&call->d_params[0], k, products[k - first] * invstd);
         if (s->affine && call->d_params[1].data) tensor_set(&call->d_params[1], k, sum[k - first]);
-        tilt[k] = (float)(-f->scale[k] * products[k - first] * invstd * invstd / n);
-        shift[k] = (float)(-f->scale[k] * sum[k - first] / n);
+        f->tilt[k] = (float)(-f->scale[k] * products[k - first] * invstd * invstd / n);
+        f->shift[k] = (float)(-f->scale[k] * sum[k - first] / n);
     }
 }
 
 static void spread_gradient_chunk(const struct call *call, const struct layout *l, int64_t begin,
-                                  const struct factors *f, const float *tilt, const float *shift)
+                                  const struct factors *f)
 {
     struct window w;
     float out[BLOCK];
     int64_t end = min_count(begin + l->chunk, l->count);
     for (int64_t i = begin, length; i < end; i += length) {
         length = block_length(l, i, end);
-        int64_t column = i % l->width;
-        struct factors here = factors_at(f, column);
-        window_reopen(&w, call, i, length, l->width, &here);
+        struct extent e = extent_at(call, l, f, i, length);
+        window_reopen(&w, call, i, &e);
         float *d_x = block_open(&call->d_x[0], i, out);
-        d_x_block(w.x, w.dz, d_x, length, l->width, &here, tilt + column, shift + column);
+        d_x_block(w.x, w.dz, d_x, &e);
         block_store(&call->d_x[0], i, length, d_x);
     }
 }
@@ -453,19 +470,19 @@ static enum status pass_gradients(const struct call *call)
     struct layout l = layout_open(call->x[0].shape);
     float *memory = call->workspace;
     struct factors f = factors_of_batch(call, &l, memory);
-    float *tilt = memory + 3 * l.width, *shift = memory + 4 * l.width, *parts = memory + 5 * l.width;
+    float *parts = memory + FACTORS * l.width;
 #pragma omp parallel for schedule(static) if (l.count > PARALLEL)
     for (int64_t chunk = 0; chunk < l.chunks; chunk++)
         reduce_chunk(call, &l, chunk * l.chunk, &f, parts + chunk * 2 * l.width);
 #pragma omp parallel for schedule(static) if (l.chunks * l.channels > PARALLEL)
     for (int64_t first = 0; first < l.channels; first += TILE)
-        combine_gradients(call, &l, parts, first, min_count(first + TILE, l.channels), &f, tilt, shift);
+        combine_gradients(call, &l, &f, parts, first, min_count(first + TILE, l.channels));
     if (!call->d_x[0].data) return OK;
-    spread(&l, tilt);
-    spread(&l, shift);
+    spread(&l, f.tilt);
+    spread(&l, f.shift);
 #pragma omp parallel for schedule(static) if (l.count > PARALLEL)
     for (int64_t chunk = 0; chunk < l.chunks; chunk++)
-        spread_gradient_chunk(call, &l, chunk * l.chunk, &f, tilt, shift);
+        spread_gradient_chunk(call, &l, chunk * l.chunk, &f);
     return OK;
 }
 
@@ -482,12 +499,12 @@ static size_t workspace(const struct call *call)
     struct layout l = layout_open(call->x[0].shape);
     int64_t lines = 0;
     switch (call->phase) {
-    case PHASE_FORWARD: lines = 3 + (call->training ? 3 * l.chunks : 0); break;
-    case PHASE_BACKWARD: lines = 5 + 2 * l.chunks; break;
+    case PHASE_FORWARD: lines = FACTORS + (call->training ? 3 * l.chunks : 0); break;
+    case PHASE_BACKWARD: lines = FACTORS + 2 * l.chunks; break;
     case PHASE_BACKWARD_DATA:
     case PHASE_BACKWARD_PARAMS:
     case PHASE_UPDATE: break;
-    case PHASE_RECOMPUTE: lines = 3; break;
+    case PHASE_RECOMPUTE: lines = FACTORS; break;
     case PHASE_COUNT: break;
     }
     return (size_t)(lines * l.width) * sizeof(float);
