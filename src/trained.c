@@ -1,8 +1,11 @@
 #include "trained.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/memory.h"
+#include "graph/graph_text.h"
 #include "train/checkpoint.h"
 #include "train/finisher.h"
 #include "train/weights.h"
@@ -13,6 +16,7 @@ struct remembered {
     char **names;
     int count;
     bool sized;
+    char *graph_text;            /* NULL: the file does not say */
 };
 
 /* Weights alone do not say. */
@@ -41,6 +45,7 @@ static enum status remember(const char *path, struct remembered *remembered)
     remembered->sized = hint->h > 0;
     if (status == OK) status = remember_resize(&file, hint);
     if (status == OK) checkpoint_class_names(&file, &remembered->names, &remembered->count);
+    if (status == OK) remembered->graph_text = text_copy(safetensors_value(&file, "graph"));
     hint->class_names = remembered->names;
     hint->classes = remembered->count;
     safetensors_close(&file);
@@ -57,6 +62,15 @@ static void compare_classes(const struct setup *setup, const struct remembered *
                     setup->class_names[i], remembered->names[i]);
         return;
     }
+}
+
+/* Shapes of weights do not tell a network with one activation from one with another. */
+static void compare_networks(const struct setup *setup, const struct remembered *remembered, const char *path)
+{
+    struct reason difference;
+    if (!remembered->graph_text) return;
+    if (graph_text_same(remembered->graph_text, setup->graph_text, &difference)) return;
+    log_warning("%s: the weights were trained in another network: %s", path, difference.text);
 }
 
 static enum status open_network(const char *path, struct trained *trained)
@@ -83,10 +97,12 @@ enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained
     enum status status = cmd_setup(cmd, data, hinted ? &remembered.hint : NULL, &trained->setup);
     if (status == OK) {
         compare_classes(&trained->setup, &remembered);
+        compare_networks(&trained->setup, &remembered, path);
         trained->setup.hint = NULL;
         status = open_network(path, trained);
     }
     checkpoint_free_names(remembered.names, remembered.count);
+    free(remembered.graph_text);
     if (status != OK) trained_close(trained);
     return status;
 }

@@ -5,6 +5,10 @@ check_PROGRAMS += tests/test_model
 tests_test_model_SOURCES = tests/test_model.c
 tests_test_model_LDADD = $(GRAPH_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_graph_text
+tests_test_graph_text_SOURCES = tests/test_graph_text.c
+tests_test_graph_text_LDADD = $(GRAPH_LIBS) -lcmocka
+
 check_PROGRAMS += tests/test_names
 tests_test_names_SOURCES = tests/test_names.c
 tests_test_names_LDADD = libgraph.a libbase.a -lcmocka

@@ -107,7 +107,7 @@ static const char engines[] = "01234567 NVIDIA, conv 8x8=1.0 us\n89abcdef linear
 static enum status save_as(const struct fixture *fixture, const char *const *also)
 {
     static char *const names[] = {"one", "two \"2\"", "drei \xc3\xa4"};
-    struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, names, 3, 100, 20,
+    struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, NULL, names, 3, 100, 20,
                                        4, 4, 1, engines};
     return checkpoint_save(&source, &fixture->position, folder, also);
 }

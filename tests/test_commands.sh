@@ -67,7 +67,17 @@ ok "-r from a file that is not there" says 5 "nowhere" train other2 -r=nowhere
 ok "-r with another model" says 5 "conv1.weight" sh -c '
     sed "s/filters=8/filters=4/" tiny.ini >small.ini
     "$AMPTRAIN" -q -c run.ini -o run -r -s model.file=small.ini'
+sed 's/relu2 = relu/relu2 = leaky_relu/' tiny.ini >leaky.ini
+sed 's/rate=0.2/rate=0.7/' tiny.ini >drop.ini
+{ echo '; the same'; cat tiny.ini; } >named.ini
 last=run/checkpoint-last.safetensors
+other="the network is another than when the run began: layer"
+ok "-r with another activation" says 2 "$other 'relu2' was 'relu conv2', and is 'leaky_relu conv2' now" \
+    train run -r -s model.file=leaky.ini
+ok "-r with another dropout" says 2 "$other 'drop' was 'dropout relu2 rate=0.2'" train run -r -s model.file=drop.ini
+ok "-r with the model under another name" train run -r -s model.file=named.ini
+ok "weights trained with another activation" says 0 "trained in another network: layer 'relu2'" \
+    "$AMPTRAIN" eval -q -c run.ini -s model.file=leaky.ini --weights $last
 ok "kept checkpoints" sh -c 'test -f run/checkpoint-5.safetensors -a -f run/checkpoint-4.safetensors'
 ok "config.ini reads back the same" "$AMPTRAIN" -q -c run/config.ini -o run -r -s train.epochs=5
 ok "the checkpoint may not be written: the run goes on" sh -c '

@@ -16,6 +16,8 @@ libgraph_a_SOURCES = \
 	src/graph/fuse.c \
 	src/graph/graph.c \
 	src/graph/graph.h \
+	src/graph/graph_text.c \
+	src/graph/graph_text.h \
 	src/graph/lanes.c \
 	src/graph/liveness.c \
 	src/graph/lower.c \

@@ -114,6 +114,7 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
                                                  source->val_images));
     add_pair(pairs, count, "input", text_format("%d %d %d", source->h, source->w, source->channels));
     add_pair(pairs, count, "config", settings.data ? settings.data : text_copy(""));
+    if (source->graph_text) add_pair(pairs, count, "graph", text_copy(source->graph_text));
     if (source->engines) add_pair(pairs, count, "engines", text_copy(source->engines));
     position_print(position, state, pairs, count);
 }

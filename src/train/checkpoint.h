@@ -2,7 +2,7 @@
  *
  * Tensors: parameters and statistics under their own names, averages as "average/NAME", optimizer
  * state as "optimizer/SLOT/NAME". Metadata: format and version, position, optimizer and loss-scale
- * state, class names, the resolved configuration, what timing has chosen on the device. */
+ * state, class names, the resolved configuration, the network layer by layer, what timing has chosen on the device. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
@@ -24,6 +24,7 @@ struct checkpoint_source {
     const struct store *store;
     const struct optimizer *optimizer;
     const struct settings *settings;
+    const char *graph_text;      /* graph/graph_text.h; NULL: not told */
     char *const *class_names;
     int classes;
     int64_t train_images, val_images;
@@ -69,6 +70,10 @@ void checkpoint_recall_batch(const struct safetensors *file, struct settings *no
 /* That the run was configured as it is now, except for what may change; USAGE names the first
  * difference. */
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now);
+
+/* That the network is the same, layer by layer, whatever its file is called; USAGE names the first layer that is
+ * not. Checkpoints that do not say leave the question open. */
+enum status checkpoint_match_graph(const struct safetensors *file, const char *graph_text);
 
 /* That it learned from as many images, of the same classes; BAD_DATA tells the difference. */
 enum status checkpoint_match_data(const struct safetensors *file, const struct checkpoint_source *now);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "graph/graph_text.h"
 #include "train/checkpoint.h"
 
 enum status checkpoint_settings(const struct safetensors *file, struct settings *then)
@@ -20,13 +21,17 @@ static void derive_number(struct settings *settings, const char *section, const 
     settings_derive(settings, section, key, text);
 }
 
-/* In checkpoints without a graph 0 stands for what is auto since. */
-static void forgive_val_resize(const struct safetensors *file, struct settings *then,
-                               const struct settings *now)
+/* What may differ in the words alone. Where the graph is known, the name of the model's file says nothing; where
+ * it is not, the checkpoint is of before augment.val_resize could be auto, for which 0 stood. */
+static void forgive(const struct safetensors *file, struct settings *then, const struct settings *now)
 {
     bool asked = settings_given(now, "augment", "val_resize");
-    if (asked || then->augment.val_resize != 0 || safetensors_value(file, "graph")) return;
-    derive_number(then, "augment", "val_resize", now->augment.val_resize);
+    if (safetensors_value(file, "graph")) {
+        settings_derive(then, "model", "arch", now->model.arch ? now->model.arch : "");
+        settings_derive(then, "model", "file", now->model.file ? now->model.file : "");
+    } else if (!asked && then->augment.val_resize == 0) {
+        derive_number(then, "augment", "val_resize", now->augment.val_resize);
+    }
 }
 
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now)
@@ -34,7 +39,7 @@ enum status checkpoint_match_settings(const struct safetensors *file, const stru
     struct settings then;
     struct reason difference;
     TRY(checkpoint_settings(file, &then));
-    forgive_val_resize(file, &then, now);
+    forgive(file, &then, now);
     bool differ = settings_differ(&then, now, &difference);
     settings_free(&then);
     if (!differ) return OK;
@@ -59,6 +64,14 @@ enum status checkpoint_match_best(const struct safetensors *file, const struct s
     *same = then.checkpoint.best == now->checkpoint.best;
     settings_free(&then);
     return OK;
+}
+
+enum status checkpoint_match_graph(const struct safetensors *file, const char *graph_text)
+{
+    const char *then = safetensors_value(file, "graph");
+    struct reason difference;
+    if (!then || graph_text_same(then, graph_text, &difference)) return OK;
+    return fail(USAGE, "%s: the network is another than when the run began: %s", file->path, difference.text);
 }
 
 static enum status match_count(const struct safetensors *file, const char *key, int64_t then, int64_t now)

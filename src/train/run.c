@@ -20,6 +20,7 @@ static struct checkpoint_source source_of(const struct run *run, const char *eng
         .store = &run->store,
         .optimizer = setup->optimizer,
         .settings = setup->settings,
+        .graph_text = setup->graph_text,
         .class_names = setup->class_names,
         .classes = setup->classes,
         .train_images = setup->train.count,
@@ -36,6 +37,7 @@ static enum status match(const struct run *run, const struct safetensors *file)
     struct checkpoint_source now = source_of(run, NULL);
     TRY(checkpoint_match(file, &run->store, run->setup->optimizer));
     TRY(checkpoint_match_settings(file, run->setup->settings));
+    TRY(checkpoint_match_graph(file, now.graph_text));
     return checkpoint_match_data(file, &now);
 }
 

@@ -47,6 +47,7 @@ void setup_close(struct setup *setup)
     supply_host_close(setup->device, setup->pinned);
     supply_close(setup->device, setup->cache);
     device_close(setup->device);
+    free(setup->graph_text);
     if (setup->own_val_graph) graph_free(&setup->val_graph);
     if (setup->graph.nodes) graph_free(&setup->graph);
     free(setup->train.subset);

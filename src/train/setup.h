@@ -52,6 +52,7 @@ struct setup {
     struct graph graph;               /* on training images */
     struct graph val_graph;           /* for evaluation images: its own when their size differs */
     bool own_val_graph;
+    char *graph_text;                 /* of the network before it was fused (graph/graph_text.h) */
     const struct precision_row *precision;
     struct scaler_settings scaling;
     const struct optimizer *optimizer;

@@ -3,10 +3,12 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "graph/graph_text.h"
 #include "train/places.h"
 #include "train/setup.h"
 
-static enum status load_graph(const struct setup *setup, int h, int w, struct graph *graph)
+/* `text`: what was fused; may be NULL. */
+static enum status load_graph(const struct setup *setup, int h, int w, struct graph *graph, struct text *text)
 {
     const struct settings *settings = setup->settings;
     struct places places = places_find();
@@ -24,6 +26,7 @@ static enum status load_graph(const struct setup *setup, int h, int w, struct gr
     struct graph loaded = {0};
     enum status status = model_load(&options, &loaded);
     if (status == OK) {
+        if (text) graph_text(&loaded, text);
         status = fuse(&loaded);
         if (status != OK) graph_free(&loaded);
     }
@@ -71,12 +74,15 @@ static void name_model_classes(struct setup *setup)
 
 enum status setup_network(struct setup *setup)
 {
-    TRY(load_graph(setup, setup->train.h, setup->train.w, &setup->graph));
+    struct text text = {0};
+    enum status status = load_graph(setup, setup->train.h, setup->train.w, &setup->graph, &text);
+    setup->graph_text = text.data;
+    TRY(status);
     TRY(freeze_all(setup, &setup->graph));
     name_model_classes(setup);
     setup->val_graph = setup->graph;
     if (setup->val.h == setup->train.h && setup->val.w == setup->train.w) return OK;
-    TRY(load_graph(setup, setup->val.h, setup->val.w, &setup->val_graph));
+    TRY(load_graph(setup, setup->val.h, setup->val.w, &setup->val_graph, NULL));
     setup->own_val_graph = true;
     for (int i = 0; i < setup->graph.param_count; i++)
         if (!shape_equal(setup->graph.params[i].spec.shape, setup->val_graph.params[i].spec.shape))

@@ -1,0 +1,155 @@
+/* Graphs as text: what is written reads back as the same network, and differences are named. */
+#include "base/memory.h"
+#include "graph/graph_text.h"
+#include "graph/model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+
+static void assert_same_graphs(const struct graph *a, const struct graph *b)
+{
+    assert_int_equal(a->count, b->count);
+    assert_int_equal(a->param_count, b->param_count);
+    for (int i = 0; i < a->count; i++) {
+        assert_string_equal(a->nodes[i].name, b->nodes[i].name);
+        assert_ptr_equal(a->nodes[i].op, b->nodes[i].op);
+        assert_true(shape_equal(a->nodes[i].shape, b->nodes[i].shape));
+    }
+    for (int i = 0; i < a->param_count; i++) {
+        assert_string_equal(a->params[i].name, b->params[i].name);
+        assert_true(shape_equal(a->params[i].spec.shape, b->params[i].spec.shape));
+        assert_int_equal(a->params[i].spec.init, b->params[i].spec.init);
+    }
+}
+
+static void installed_models_read_back(void **state)
+{
+    (void)state;
+    int count;
+    char **names = model_names(folders, &count);
+    assert_true(count > 10);
+    for (int i = 0; i < count; i++) {
+        struct graph graph, again;
+        struct text text = {0}, twice = {0};
+        struct reason reason;
+        const struct model_options options = {.arch = names[i], .folders = folders, .classes = 7, .dropout = 0.3};
+        const struct model_options none = {.dropout = -1};
+        assert_int_equal(model_load(&options, &graph), OK);
+        graph_text(&graph, &text);
+        assert_int_equal(model_load_text(&none, "text", text.data, &again), OK);
+        assert_same_graphs(&graph, &again);
+        graph_text(&again, &twice);
+        assert_string_equal(text.data, twice.data);
+        assert_true(graph_text_same(text.data, twice.data, &reason));
+        text_free(&text);
+        text_free(&twice);
+        graph_free(&graph);
+        graph_free(&again);
+    }
+    free(names);
+}
+
+static char *text_of(const char *input, const char *layers)
+{
+    char *model = text_format("[input]\n%s\n%s\n", input, layers);
+    const struct model_options options = {.classes = 3, .dropout = -1};
+    struct graph graph;
+    struct text text = {0};
+    assert_int_equal(model_load_text(&options, "text", model, &graph), OK);
+    graph_text(&graph, &text);
+    graph_free(&graph);
+    free(model);
+    return text.data;
+}
+
+#define INPUT "channels = 1\nsize = 8"
+#define BEFORE "[layers]\nconv = conv input filters=4 kernel=3 pad=1\n"
+#define AFTER "pool = globalavgpool act\nfc = linear pool units=$classes"
+
+static void the_words(void **state)
+{
+    (void)state;
+    char *text = text_of(INPUT, BEFORE "act = leaky_relu conv slope=0.25\n" AFTER);
+    assert_string_equal(text, "[input]\nchannels = 1\nclasses = 3\nsize = 8\n[layers]\n"
+                              "conv = conv input filters=4 kernel=3 pad=1\nact = leaky_relu conv slope=0.25\n"
+                              "pool = globalavgpool act\nfc = linear pool units=3\n");
+    free(text);
+}
+
+/* Blocks written out, comments, defaults that are named, the size of images: all that is the same network. */
+static void what_does_not_count(void **state)
+{
+    (void)state;
+    static const char *const others[][2] = {
+        {"channels = 1\nsize = 16", BEFORE "act = relu conv\n" AFTER},
+        {INPUT, "; a comment\n[layers]\nconv = conv input stride=1 kernel=3 pad=1 filters=4 bias=yes\nact=relu conv\n" AFTER},
+        {INPUT, "[block:b]\n$k = 3\nconv = conv in filters=4 kernel=$k pad=1\n" BEFORE "act = relu conv\n" AFTER},
+    };
+    char *one = text_of(INPUT, BEFORE "act = relu conv\n" AFTER);
+    struct reason reason;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char *other = text_of(others[i][0], others[i][1]);
+        assert_true(graph_text_same(one, other, &reason));
+        free(other);
+    }
+    free(one);
+}
+
+static void differences(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *layers, *said;
+    } cases[] = {
+        {BEFORE "act = leaky_relu conv\n" AFTER, "layer 'act' was 'relu conv', and is 'leaky_relu conv' now"},
+        {"[layers]\nconv = conv input filters=4 kernel=3 pad=1 stride=2\nact = relu conv\n" AFTER,
+         "layer 'conv' was 'conv input filters=4 kernel=3 pad=1', and is 'conv input filters=4 kernel=3 stride=2"},
+        {BEFORE "more = relu conv\nact = relu more\n" AFTER, "layer 'more' is new"},
+        {BEFORE "other = relu conv\npool = globalavgpool other\nfc = linear pool units=3", "layer 'act' is gone"},
+        {BEFORE "act = relu conv\npool = globalavgpool act\nfc = linear pool units=3\nlast = relu fc",
+         "layer 'last' is new"},
+    };
+    char *one = text_of(INPUT, BEFORE "act = relu conv\n" AFTER);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *other = text_of(INPUT, cases[i].layers);
+        struct reason reason;
+        assert_false(graph_text_same(one, other, &reason));
+        if (!strstr(reason.text, cases[i].said)) fail_msg("%s", reason.text);
+        assert_false(graph_text_same(other, one, &reason));
+        free(other);
+    }
+    free(one);
+}
+
+/* What a checkpoint of a stranger may say. */
+static void any_text(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"", "\n", "[layers]", "[layers]\n", "[layers]\na", "[layers]\na = ",
+                                        "[layers]\n = \n", "[layers]\na\n = b\n", " = \n[layers]\n\n"};
+    struct reason reason;
+    char *one = text_of(INPUT, BEFORE "act = relu conv\n" AFTER);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        assert_false(graph_text_same(texts[i], one, &reason));
+        assert_true(graph_text_same(texts[i], texts[i], &reason));
+    }
+    free(one);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(installed_models_read_back), cmocka_unit_test(the_words),
+        cmocka_unit_test(what_does_not_count),        cmocka_unit_test(differences),
+        cmocka_unit_test(any_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
