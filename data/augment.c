@@ -231,7 +231,7 @@ static bool is_resized(const struct cut *cut)
 struct box augment_needs(const struct cut *cut)
 {
     struct box part = visible(cut);
-    if (is_resized(cut)) return resize_reach(cut->from, cut->h, cut->w, part);
+    if (is_resized(cut)) return resize_reach(&(struct resizing){cut->from, cut->h, cut->w, part});
     part.y += cut->from.y;
     part.x += cut->from.x;
     return part;
@@ -305,7 +305,8 @@ static bool resize_seen(struct cut *cut, const struct image **image, struct scra
 {
     if (!is_resized(cut)) return true;
     struct box part = visible(cut);
-    if (!resize_image(*image, cut->from, cut->h, cut->w, part, &scratch->resized, reason)) return false;
+    const struct resizing resizing = {cut->from, cut->h, cut->w, part};
+    if (!resize_image(*image, &resizing, &scratch->resized, reason)) return false;
     *cut = cut_resized(cut);
     *image = &scratch->resized;
     scratch->resized.top = part.y;

@@ -157,10 +157,13 @@ void colour_equalize(struct image *image)
     look_up(image, table);
 }
 
-/* One row between two others; `c` bytes on either side stay. */
-EVERY_MACHINE static void sharpen_row(const uint8_t *row, ptrdiff_t stride, int bytes, int c, float factor,
-                                      float rest, uint8_t *restrict to)
+/* Row y, between two others; a pixel on either side stays. */
+EVERY_MACHINE static void sharpen_row(const struct image *image, int y, float factor, float rest,
+                                      uint8_t *restrict to)
 {
+    int c = image->c, bytes = image->w * c;
+    ptrdiff_t stride = bytes;
+    const uint8_t *row = image->pixels + y * stride;
     const uint8_t *above = row - stride, *below = row + stride;
     for (int i = c; i < bytes - c; i++) {
         int ring = above[i - c] + above[i] + above[i + c] + row[i - c] + row[i + c] + below[i - c] +
@@ -175,11 +178,8 @@ bool colour_sharpness(struct image *image, double factor, struct image *copy, st
     if (image->h <= 2 || image->w <= 2) return true;
     if (!image_resize_buffer(copy, image->h, image->w, image->c, reason)) return false;
     memcpy(copy->pixels, image->pixels, bytes_of(image));
-    int bytes = image->w * image->c;
-    for (int y = 1; y < image->h - 1; y++) {
-        size_t at = (size_t)y * (size_t)bytes;
-        sharpen_row(copy->pixels + at, bytes, bytes, image->c, (float)factor, (float)(1 - factor),
-                    image->pixels + at);
-    }
+    size_t bytes = (size_t)image->w * (size_t)image->c;
+    for (int y = 1; y < image->h - 1; y++)
+        sharpen_row(copy, y, (float)factor, (float)(1 - factor), image->pixels + (size_t)y * bytes);
     return true;
 }

@@ -83,10 +83,12 @@ INLINE void add_up(const uint8_t *restrict wave, const uint8_t *restrict noise,
         for (int k = 0; k < c; k++) to[x * c + k] = (uint8_t)(brightness[k] + wave[x] + noise[x * c + k]);
 }
 
-/* One row, by way of blocks of its wave. */
+/* Row y of the image, by way of blocks of its wave. */
 EVERY_MACHINE static void draw_row(const struct synthetic *synthetic, const struct stripes *stripes,
-                                   unsigned phase, unsigned place, int w, int c, uint8_t *to)
+                                   unsigned phase, unsigned place, const struct image *image, int y)
 {
+    int w = image->w, c = image->c;
+    uint8_t *to = image->pixels + (size_t)y * (size_t)w * (size_t)c;
     const uint8_t *noise = synthetic->noise + place % NOISE;
     uint8_t wave[WAVE];
     for (int x = 0; x < w; x += WAVE, noise += WAVE * c, to += WAVE * c) {
@@ -111,8 +113,7 @@ static bool synthetic_read(const struct dataset *dataset, int64_t index, const s
         random_open(synthetic->seed, PURPOSE_SYNTHETIC, (uint64_t)index, (uint64_t)synthetic->split);
     unsigned phase = random_next(&random);
     for (int y = 0; y < image->h; y++, phase += stripes->along_y)
-        draw_row(synthetic, stripes, phase, random_next(&random), image->w, image->c,
-                 image->pixels + (size_t)y * (size_t)image->w * (size_t)image->c);
+        draw_row(synthetic, stripes, phase, random_next(&random), image, y);
     return true;
 }
 

@@ -131,18 +131,18 @@ static bool read_and_keep(struct image_cache *cache, int64_t index, const struct
     return whole.whole && dataset->format->read(dataset, index, choice, image, label, reason);
 }
 
-const struct image *image_cache_read(struct image_cache *cache, const struct dataset *dataset, int64_t index,
+const struct image *image_cache_read(struct image_cache *cache, int64_t index,
                                      const struct image_choice *choice, struct image *image, int *label,
                                      struct reason *reason)
 {
-    assert(!cache || cache->options.dataset == dataset);
-    const struct kept *kept = cache ? atomic_load(&cache->kept[index]) : NULL;
+    const struct dataset *dataset = cache->options.dataset;
+    const struct kept *kept = atomic_load(&cache->kept[index]);
     if (kept) {
         *label = kept->label;
         return &kept->image;
     }
-    bool keeps = cache && !atomic_load(&cache->closed);
-    bool good = keeps ? read_and_keep(cache, index, choice, image, label, reason)
-                      : dataset->format->read(dataset, index, choice, image, label, reason);
+    bool full = atomic_load(&cache->closed);
+    bool good = full ? dataset->format->read(dataset, index, choice, image, label, reason)
+                     : read_and_keep(cache, index, choice, image, label, reason);
     return good ? image : NULL;
 }

@@ -29,9 +29,8 @@ struct image_cache *image_cache_open(const struct image_cache_options *options);
 void image_cache_close(struct image_cache *cache);         /* accepts NULL */
 
 /* As the format's `read`, into `image` or, if the image is kept, without touching that: what is returned
- * lasts as long as the cache does, or as `image` does. NULL and why: it cannot be used. From any thread. A
- * `cache` that is NULL keeps nothing. */
-const struct image *image_cache_read(struct image_cache *cache, const struct dataset *dataset, int64_t index,
+ * lasts as long as the cache does, or as `image` does. NULL and why: it cannot be used. From any thread. */
+const struct image *image_cache_read(struct image_cache *cache, int64_t index,
                                      const struct image_choice *choice, struct image *image, int *label,
                                      struct reason *reason);
 

@@ -104,22 +104,15 @@ static bool decode_any(const uint8_t *bytes, size_t count, int channels, const s
     return good;
 }
 
-static bool decode_plain(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
-                         struct image *image, struct reason *reason, bool *wanted)
-{
-    struct box part;
-    if (!image_decode_png_plain(bytes, count, channels, image)) return false;
-    *wanted = !choice || choice->choose(choice->context, image->h, image->w, &part, reason);
-    return true;
-}
-
 bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
                       struct image *image, struct reason *reason)
 {
-    bool good = true;
-    if (!decode_plain(bytes, count, channels, choice, image, reason, &good))
-        good = decode_any(bytes, count, channels, choice, image, reason);
-    if (!good) return false;
+    struct box part;
+    if (!image_decode_png_plain(bytes, count, channels, image)) {
+        if (!decode_any(bytes, count, channels, choice, image, reason)) return false;
+    } else if (choice && !choice->choose(choice->context, image->h, image->w, &part, reason)) {
+        return false;
+    }
     if (image->c == 3 && channels == 1) {
         image_grey_from_rgb(image->pixels, image->pixels, (size_t)image->h * (size_t)image->w);
         image->c = 1;

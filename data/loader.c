@@ -175,9 +175,13 @@ static const struct image *read_image(struct worker *worker, int64_t index, cons
                                       int *label, struct reason *reason)
 {
     const struct loader_options *options = &worker->loader->options;
+    const struct dataset *dataset = options->dataset;
+    const struct image *image = &worker->image;
     begin_reading(worker, index);
-    const struct image *image =
-        image_cache_read(options->cache, options->dataset, index, choice, &worker->image, label, reason);
+    if (options->cache)
+        image = image_cache_read(options->cache, index, choice, &worker->image, label, reason);
+    else if (!dataset->format->read(dataset, index, choice, &worker->image, label, reason))
+        image = NULL;
     end_reading(worker);
     return image;
 }

@@ -111,29 +111,32 @@ EVERY_MACHINE static void sum_columns(const float *row, const struct taps *taps,
     for (int i = 0; i < count * c; i++) to[i] = (uint8_t)(int)sums[i];
 }
 
-struct box resize_reach(struct box box, int h, int w, struct box window)
+struct box resize_reach(const struct resizing *r)
 {
-    int top = resample_pixels(box.h, h, window.y).low, left = resample_pixels(box.w, w, window.x).low;
-    int bottom = resample_pixels(box.h, h, window.y + window.h - 1).high;
-    int right = resample_pixels(box.w, w, window.x + window.w - 1).high;
-    return (struct box){.y = box.y + top, .x = box.x + left, .h = bottom - top, .w = right - left};
+    const struct box *from = &r->from, *window = &r->window;
+    int top = resample_pixels(from->h, r->h, window->y).low;
+    int left = resample_pixels(from->w, r->w, window->x).low;
+    int bottom = resample_pixels(from->h, r->h, window->y + window->h - 1).high;
+    int right = resample_pixels(from->w, r->w, window->x + window->w - 1).high;
+    return (struct box){.y = from->y + top, .x = from->x + left, .h = bottom - top, .w = right - left};
 }
 
-bool resize_image(const struct image *source, struct box box, int h, int w, struct box window,
-                  struct image *target, struct reason *reason)
+bool resize_image(const struct image *source, const struct resizing *resizing, struct image *target,
+                  struct reason *reason)
 {
+    struct box from = resizing->from, window = resizing->window;
     if (!image_resize_buffer(target, window.h, window.w, source->c, reason)) return false;
-    struct box reach = resize_reach(box, h, w, window);
+    struct box reach = resize_reach(resizing);
     struct taps down, across;
-    taps_make(box.h, h, window.y, window.h, &down);
-    taps_make(box.w, w, window.x, window.w, &across);
-    for (int x = 0; x < window.w; x++) across.first[x] -= reach.x - box.x;
+    taps_make(from.h, resizing->h, window.y, window.h, &down);
+    taps_make(from.w, resizing->w, window.x, window.w, &across);
+    for (int x = 0; x < window.w; x++) across.first[x] -= reach.x - from.x;
     size_t c = (size_t)source->c, stride = (size_t)source->w * c;
     const uint8_t *column = source->pixels + (size_t)(reach.x - source->left) * c;
     float *row = memory_new(((size_t)reach.w + (size_t)across.longest) * c + 4, sizeof *row);
     float *sums = memory_new((size_t)window.w * c + 1, sizeof *sums);
     for (int y = 0; y < window.h; y++) {
-        size_t first = (size_t)(box.y + down.first[y] - source->top);
+        size_t first = (size_t)(from.y + down.first[y] - source->top);
         sum_rows(column + first * stride, stride, down.weight + (size_t)y * (size_t)down.most, down.count[y],
                  reach.w * source->c, row);
         sum_columns(row, &across, window.w, source->c, sums,

@@ -49,13 +49,12 @@ static void apply(const struct optimizer *optimizer, const struct optimizer_sett
     if (param->low) optimizer_walk(param, copy_part, NULL, NULL);
 }
 
-void optimizer_step(const struct optimizer *optimizer, const struct optimizer_settings *settings,
-                    const struct scaler_settings *scaling, const struct optimizer_param *params,
-                    int count, double lr, double momentum, struct optimizer_state *state)
+void optimizer_step(const struct optimizer_options *options, const struct optimizer_param *params, int count,
+                    struct optimizer_state *state)
 {
-    struct optimizer_numbers numbers = {.lr = lr, .momentum = momentum};
+    struct optimizer_numbers numbers = {.lr = options->lr, .momentum = options->momentum};
     double squares = 0;
     for (int i = 0; i < count; i++) squares += optimizer_gradient_squares(&params[i]);
-    if (!optimizer_decide(settings, scaling, squares, &numbers, state)) return;
-    for (int i = 0; i < count; i++) apply(optimizer, settings, &params[i], &numbers);
+    if (!optimizer_decide(options->settings, options->scaling, squares, &numbers, state)) return;
+    for (int i = 0; i < count; i++) apply(options->optimizer, options->settings, &params[i], &numbers);
 }

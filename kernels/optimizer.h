@@ -82,10 +82,17 @@ const struct optimizer *optimizer_find(const char *name);
 /* The `momentum` of every update where the schedule does not move it. */
 double optimizer_momentum(const struct optimizer *optimizer, const struct optimizer_settings *settings);
 
-/* The whole sequence above on the CPU. `lr` and `momentum` are for update number state->updates + 1.
- * state->step is the caller's to count. Bit-equal for any number of threads. */
-void optimizer_step(const struct optimizer *optimizer, const struct optimizer_settings *settings,
-                    const struct scaler_settings *scaling, const struct optimizer_param *params,
-                    int count, double lr, double momentum, struct optimizer_state *state);
+/* How parameters are updated; lr and momentum are for update number state->updates + 1. */
+struct optimizer_options {
+    const struct optimizer *optimizer;
+    const struct optimizer_settings *settings;
+    const struct scaler_settings *scaling;
+    double lr, momentum;
+};
+
+/* The whole sequence above on the CPU. state->step is the caller's to count. Bit-equal for any number of
+ * threads. */
+void optimizer_step(const struct optimizer_options *options, const struct optimizer_param *params, int count,
+                    struct optimizer_state *state);
 
 #endif

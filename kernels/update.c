@@ -46,8 +46,12 @@ static enum status apply(const struct update *update)
         return OK;
     }
     int k = update_rate(update->rates, update->state);
-    optimizer_step(update->optimizer, &update->settings, &update->scaling, engine->params,
-                   update->param_count, update->rates->lr[k], update->rates->momentum[k], update->state);
+    const struct optimizer_options options = {.optimizer = update->optimizer,
+                                              .settings = &update->settings,
+                                              .scaling = &update->scaling,
+                                              .lr = update->rates->lr[k],
+                                              .momentum = update->rates->momentum[k]};
+    optimizer_step(&options, engine->params, update->param_count, update->state);
     return OK;
 }
 

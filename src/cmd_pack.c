@@ -70,7 +70,7 @@ static bool shrink(const struct image *image, int side, struct image *small, str
     int other = (int)(side * long_side / short_side);
     struct box from = {.h = image->h, .w = image->w};
     struct box to = {.h = image->h > image->w ? other : side, .w = image->h > image->w ? side : other};
-    return resize_image(image, from, to.h, to.w, to, small, reason);
+    return resize_image(image, &(struct resizing){from, to.h, to.w, to}, small, reason);
 }
 
 static bool make_small(const struct packing *packing, int64_t index, struct parcel *parcel)

@@ -272,7 +272,8 @@ static void resize_agrees_with_the_definition(void **state)
         struct image image = noise(20, 30, cases[i].c, i), target = {0};
         struct reason reason;
         struct box window = cases[i].window;
-        assert_true(resize_image(&image, cases[i].box, cases[i].h, cases[i].w, window, &target, &reason));
+        const struct resizing resizing = {cases[i].box, cases[i].h, cases[i].w, window};
+        assert_true(resize_image(&image, &resizing, &target, &reason));
         assert_int_equal(target.h, window.h);
         assert_int_equal(target.w, window.w);
         for (int at = 0; at < window.h * window.w * target.c; at++) {
@@ -298,8 +299,8 @@ static void short_side_is_resized_then_cropped(void **state)
     float out[12 * 12 * 3];
     apply(&augment, &image, NULL, 12, 12, F32, out);
     /* 16 * 61 / 40 = 24.4: cut down to 24; the window begins at 2, 6. */
-    struct box all = {.h = 40, .w = 61}, whole = {.h = 16, .w = 24};
-    assert_true(resize_image(&image, all, 16, 24, whole, &small, &reason));
+    const struct resizing resizing = {.from = {.h = 40, .w = 61}, 16, 24, .window = {.h = 16, .w = 24}};
+    assert_true(resize_image(&image, &resizing, &small, &reason));
     for (int y = 0; y < 12; y++) expect_bytes(out + y * 36, 36, small.pixels + ((2 + y) * 24 + 6) * 3);
     image_free(&image);
     image_free(&small);

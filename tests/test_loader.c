@@ -499,18 +499,18 @@ static void what_is_broken_elsewhere_is_not_kept(void **state)
     struct reason reason;
     int label, asked = 0;
     struct image_choice top = {.choose = choose_top, .context = &asked};
-    assert_null(image_cache_read(cache, &dataset, 0, NULL, &image, &label, &reason));
+    assert_null(image_cache_read(cache, 0, NULL, &image, &label, &reason));
     assert_non_null(strstr(reason.text, "broken.jpg"));
     size_t empty = image_cache_bytes(cache);
     for (int i = 0; i < 2; i++) {
-        assert_ptr_equal(image_cache_read(cache, &dataset, 0, &top, &image, &label, &reason), &image);
+        assert_ptr_equal(image_cache_read(cache, 0, &top, &image, &label, &reason), &image);
         assert_int_equal(asked, i + 1);
         assert_true(image.h < 256 && image.full_h == 256);
     }
     assert_int_equal(image_cache_bytes(cache), empty);
-    assert_ptr_equal(image_cache_read(cache, &dataset, 1, &top, &image, &label, &reason), &image);
+    assert_ptr_equal(image_cache_read(cache, 1, &top, &image, &label, &reason), &image);
     assert_true(image_cache_bytes(cache) > empty + 256 * 256 * 3);
-    const struct image *kept = image_cache_read(cache, &dataset, 1, &top, &image, &label, &reason);
+    const struct image *kept = image_cache_read(cache, 1, &top, &image, &label, &reason);
     assert_ptr_not_equal(kept, &image);
     assert_int_equal(kept->h, 256);
     assert_memory_equal(kept->pixels, image.pixels, 256 * 256 * 3);
@@ -536,9 +536,9 @@ static void all_or_a_few_are_kept(void **state)
         struct reason reason;
         int label, kept = 0;
         for (int i = 0; i < 1000; i++)
-            assert_non_null(image_cache_read(cache, &dataset, i, NULL, &image, &label, &reason));
+            assert_non_null(image_cache_read(cache, i, NULL, &image, &label, &reason));
         for (int i = 0; i < 1000; i++) {
-            const struct image *read = image_cache_read(cache, &dataset, i, NULL, &image, &label, &reason);
+            const struct image *read = image_cache_read(cache, i, NULL, &image, &label, &reason);
             kept += read != &image;
             assert_int_equal(read->pixels[0], i & 255);
             assert_int_equal(label, i % 10);

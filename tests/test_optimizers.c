@@ -257,11 +257,12 @@ static void test_any_number_of_threads_gives_the_same_bits(void **state)
         struct optimizer_settings settings = settings_of(*o);
         settings.clip_norm = 1;
         settings.ema = 0.9;
+        const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9};
         for (int t = 0; t < 2; t++) {
             omp_set_num_threads(1);
-            optimizer_step(*o, &settings, &scaling, a.params, PARAMS, 0.1, 0.9, &a.state);
+            optimizer_step(&options, a.params, PARAMS, &a.state);
             omp_set_num_threads(3);
-            optimizer_step(*o, &settings, &scaling, b.params, PARAMS, 0.1, 0.9, &b.state);
+            optimizer_step(&options, b.params, PARAMS, &b.state);
         }
         assert_memory_equal(a.memory, b.memory, (size_t)(6 * a.total) * sizeof(float));
         assert_memory_equal(a.low, b.low, (size_t)a.total * sizeof *a.low);
@@ -282,8 +283,9 @@ static void test_overflow_leaves_everything_untouched(void **state)
             struct network a = network_open(1), b = network_open(1);
             struct optimizer_settings settings = settings_of(*o);
             settings.ema = 0.5;
+            const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9};
             ((float *)a.params[3].gradient)[4095] = ((float *)b.params[3].gradient)[4095] = bad[k];
-            optimizer_step(*o, &settings, &scaling, a.params, PARAMS, 0.1, 0.9, &a.state);
+            optimizer_step(&options, a.params, PARAMS, &a.state);
             assert_memory_equal(a.memory, b.memory, (size_t)(6 * a.total) * sizeof(float));
             assert_memory_equal(a.low, b.low, (size_t)a.total * sizeof *a.low);
             assert_int_equal(a.state.skipped, 1);
@@ -305,8 +307,8 @@ static void test_sequence(void **state)
                                     .average = average, .low = low, .low_dtype = F16, .decay = true};
     struct optimizer_settings settings = {.clip_norm = 1, .ema = 0.75};
     struct optimizer_state s = {.scaler = {.scale = 8}};
-    const struct optimizer *sgd = optimizer_find("sgd");
-    optimizer_step(sgd, &settings, &scaling, &param, 1, 0.5, 0, &s);
+    const struct optimizer_options options = {optimizer_find("sgd"), &settings, &scaling, .lr = 0.5};
+    optimizer_step(&options, &param, 1, &s);
     assert_float_equal(s.grad_norm, 5, 1e-6);
     assert_float_equal(w[0], 1 - 0.5 * 0.6, 1e-6);
     assert_float_equal(w[1], -1 - 0.5 * 0.8, 1e-6);
@@ -317,7 +319,7 @@ static void test_sequence(void **state)
     assert_int_equal(s.skipped, 0);
     assert_true(s.lr == 0.5f);
     assert_int_equal(s.scaler.good_steps, 1);
-    optimizer_step(sgd, &settings, &scaling, &param, 1, 0.5, 0, &s);
+    optimizer_step(&options, &param, 1, &s);
     assert_true(s.scaler.scale == 16);
 }
 
@@ -328,7 +330,8 @@ static void test_small_gradients_are_not_clipped(void **state)
     struct optimizer_param param = {.count = 1, .master = w, .gradient = g, .slots = {buffer}};
     struct optimizer_settings settings = {.clip_norm = 1};
     struct optimizer_state s = {.scaler = {.scale = 1}};
-    optimizer_step(optimizer_find("sgd"), &settings, &scaling, &param, 1, 1, 0, &s);
+    const struct optimizer_options options = {optimizer_find("sgd"), &settings, &scaling, .lr = 1};
+    optimizer_step(&options, &param, 1, &s);
     assert_true(w[0] == 0.5f);
 }
 
