@@ -108,7 +108,7 @@ static enum status save_as(const struct fixture *fixture, const char *const *als
 {
     static char *const names[] = {"one", "two \"2\"", "drei \xc3\xa4"};
     struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, NULL, names, 3, 100, 20,
-                                       4, 4, 1, engines};
+                                       4, 4, 1, engines, 3};
     return checkpoint_save(&source, &fixture->position, folder, also);
 }
 
@@ -250,6 +250,11 @@ static void names_and_sizes(void **state)
     assert_true(checkpoint_input(&file, &h, &w, &channels, &reason));
     assert_int_equal(h * 100 + w * 10 + channels, 441);
     assert_string_equal(checkpoint_engines(&file), engines);
+    assert_int_equal(checkpoint_threads(&file), 3);
+    checkpoint_recall_threads(&file, 2, &fixture.settings);
+    assert_int_equal(fixture.settings.run.threads, 0);
+    checkpoint_recall_threads(&file, 3, &fixture.settings);
+    assert_int_equal(fixture.settings.run.threads, 3);
     checkpoint_free_names(names, count);
     safetensors_close(&file);
     close_fixture(&fixture);

@@ -48,6 +48,16 @@ static int threads_usable(int wanted)
 #endif
 }
 
+/* Once the device is open as many as it has, before that as many as OpenMP would start by itself. */
+static int threads_now(void)
+{
+#ifdef _OPENMP
+    return threads_usable(omp_get_max_threads());
+#else
+    return 1;
+#endif
+}
+
 /* The value of the first line of /proc/cpuinfo that begins with `key`, into `out`. */
 static bool cpuinfo(const char *key, char *out, size_t size)
 {
@@ -97,7 +107,7 @@ static void cpu_describe(int index, struct text *out)
     size_t free_bytes, total_bytes;
     cpu_memory_info(NULL, &free_bytes, &total_bytes);
     char bytes[TEXT_BYTES];
-    int threads = threads_usable(0);
+    int threads = threads_now();
     text_add(out, "%s, %d thread%s, %s", model, threads, threads == 1 ? "" : "s",
              text_bytes(total_bytes, bytes));
     describe_features(out);

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "conf/options.h"
 #include "data/dataset.h"
 #include "train/durable.h"
 
@@ -116,6 +117,7 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
     add_pair(pairs, count, "config", settings.data ? settings.data : text_copy(""));
     if (source->graph_text) add_pair(pairs, count, "graph", text_copy(source->graph_text));
     if (source->engines) add_pair(pairs, count, "engines", text_copy(source->engines));
+    if (source->threads > 0) add_pair(pairs, count, "threads", text_format("%d", source->threads));
     position_print(position, state, pairs, count);
 }
 
@@ -326,6 +328,13 @@ const char *checkpoint_engines(const struct safetensors *file)
 {
     const char *text = safetensors_value(file, "engines");
     return text && strlen(text) <= ENGINES_MAX ? text : NULL;
+}
+
+int checkpoint_threads(const struct safetensors *file)
+{
+    const char *text = safetensors_value(file, "threads");
+    long threads = text ? strtol(text, NULL, 10) : 0;
+    return threads > 0 && threads <= option_find("run", "threads")->field.max ? (int)threads : 0;
 }
 
 bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels, struct reason *reason)

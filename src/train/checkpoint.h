@@ -30,6 +30,7 @@ struct checkpoint_source {
     int64_t train_images, val_images;
     int h, w, channels;          /* of evaluation images */
     const char *engines;         /* what timing has chosen on the device; NULL: nothing */
+    int threads;                 /* that compute; 0 where results do not depend on them */
 };
 
 /* Writes FOLDER/checkpoint-last: a temporary file, synced and renamed; what was last becomes
@@ -67,6 +68,9 @@ enum status checkpoint_settings(const struct safetensors *file, struct settings 
 /* For train.batch=auto: the number that the checkpoint's run has, and the memory that it was found for. */
 void checkpoint_recall_batch(const struct safetensors *file, struct settings *now);
 
+/* For run.threads=auto: as many as the checkpoint's run has, up to `most`. */
+void checkpoint_recall_threads(const struct safetensors *file, int most, struct settings *now);
+
 /* That the run was configured as it is now, except for what may change; USAGE names the first
  * difference. */
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now);
@@ -92,6 +96,9 @@ void checkpoint_free_names(char **names, int count);
 
 /* What timing had chosen on the device; NULL: nothing. */
 const char *checkpoint_engines(const struct safetensors *file);
+
+/* How many threads computed; 0: the file does not say, or results do not depend on them. */
+int checkpoint_threads(const struct safetensors *file);
 
 /* The size of evaluation images, at most 65536x65536xIMAGE_CHANNELS_MAX; zeros when the file does not say. False
  * and why when it says something else. */

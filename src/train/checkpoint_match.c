@@ -57,6 +57,12 @@ void checkpoint_recall_batch(const struct safetensors *file, struct settings *no
     settings_free(&then);
 }
 
+void checkpoint_recall_threads(const struct safetensors *file, int most, struct settings *now)
+{
+    int threads = checkpoint_threads(file);
+    if (threads > 0 && threads <= most) derive_number(now, "run", "threads", threads);
+}
+
 enum status checkpoint_match_best(const struct safetensors *file, const struct settings *now, bool *same)
 {
     struct settings then;

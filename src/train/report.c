@@ -82,6 +82,7 @@ enum status report_start(struct run *run)
     metrics_integer(&line, "format", METRICS_VERSION);
     metrics_text(&line, "version", PACKAGE_VERSION);
     metrics_text(&line, "device", name.data);
+    if (setup_device_kind(setup) == DEVICE_CPU) metrics_integer(&line, "threads", device->threads);
     metrics_text(&line, "precision", setup->precision->name);
     metrics_integer(&line, "params", graph_param_elements(&setup->graph));
     metrics_integer(&line, "train_images", setup->train.count);

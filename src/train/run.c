@@ -29,6 +29,7 @@ static struct checkpoint_source source_of(const struct run *run, const char *eng
         .w = setup->val.w,
         .channels = setup->channels,
         .engines = engines,
+        .threads = setup_device_kind(setup) == DEVICE_CPU ? setup->device->threads : 0,
     };
 }
 
@@ -54,6 +55,16 @@ static enum status restore_best(struct run *run, const struct safetensors *file)
     return OK;
 }
 
+/* On the CPU some sums are added up in as many parts as there are threads. */
+static void say_threads(const struct run *run, const struct safetensors *file)
+{
+    int then = checkpoint_threads(file), now = source_of(run, NULL).threads;
+    if (then == 0 || now == 0 || then == now) return;
+    log_warning("%s: the run computed on %d thread%s and goes on on %d: from here on its numbers may differ from "
+                "those of a run that was not interrupted, in their last bits at first", file->path, then,
+                then == 1 ? "" : "s", now);
+}
+
 static enum status restore(struct run *run, const struct safetensors *file)
 {
     const struct setup *setup = run->setup;
@@ -61,6 +72,7 @@ static enum status restore(struct run *run, const struct safetensors *file)
     TRY(checkpoint_restore(file, &run->store, setup->optimizer, &run->position));
     TRY(restore_best(run, file));
     TRY(store_read_state(&run->store, &run->state));
+    say_threads(run, file);
     const char *engines = checkpoint_engines(file);
     if (engines && setup->device->backend->choose) setup->device->backend->choose(setup->device, engines);
     log_info("%s: going on after step %lld, in epoch %lld", file->path, (long long)run->state.step,
@@ -68,12 +80,17 @@ static enum status restore(struct run *run, const struct safetensors *file)
     return OK;
 }
 
+/* So many threads for each processor still get through a step in about its time. */
+#define THREADS_PER_PROCESSOR 4
+
 static bool recall_from(const char *path, struct settings *settings)
 {
     struct safetensors file;
     struct reason reason;
     if (!safetensors_open(path, &file, &reason)) return false;
-    checkpoint_recall_batch(&file, settings);
+    if (settings->train.batch == 0) checkpoint_recall_batch(&file, settings);
+    if (settings->run.threads == 0)
+        checkpoint_recall_threads(&file, THREADS_PER_PROCESSOR * setup_processors(), settings);
     safetensors_close(&file);
     return true;
 }
@@ -82,7 +99,7 @@ static bool recall_from(const char *path, struct settings *settings)
 void run_recall(const struct run_options *options, struct settings *settings)
 {
     static const char *const names[] = {CHECKPOINT_LAST, CHECKPOINT_PREVIOUS};
-    if (!options->resume || settings->train.batch > 0) return;
+    if (!options->resume || (settings->train.batch > 0 && settings->run.threads > 0)) return;
     if (options->resume_file) recall_from(options->resume_file, settings);
     bool found = options->resume_file || !options->output;
     for (int i = 0; i < 2 && !found; i++) {

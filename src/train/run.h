@@ -55,7 +55,7 @@ struct run {
     struct position saved_position;     /* that the last checkpoint holds */
 };
 
-/* Where a run is resumed, train.batch=auto is the number that it was when the run began. */
+/* Where a run is resumed, train.batch=auto and run.threads=auto are the numbers that they were before. */
 void run_recall(const struct run_options *options, struct settings *settings);
 
 /* Everything ready for the first step, the position restored on a resumed run, metrics cut. */
