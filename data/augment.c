@@ -200,11 +200,11 @@ static void cut_random_box(const struct augment *augment, struct random *random,
     cut->w = cut->window.w;
 }
 
-bool augment_cut(const struct augment *augment, struct random *random, int full_h, int full_w, int h, int w,
+bool augment_cut(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
                  struct cut *cut, struct reason *reason)
 {
-    struct box all = {.h = full_h, .w = full_w}, window = {.h = h, .w = w};
-    *cut = (struct cut){.from = all, .h = full_h, .w = full_w, .window = window};
+    struct box all = {.h = sizes->full_h, .w = sizes->full_w}, window = {.h = sizes->h, .w = sizes->w};
+    *cut = (struct cut){.from = all, .h = all.h, .w = all.w, .window = window};
     if (random && augment->random_resized)
         cut_random_box(augment, random, cut);
     else if (!cut_window(augment, random, cut, reason))
@@ -280,15 +280,15 @@ bool augment_is_varied(const struct augment *augment)
 }
 
 /* Cuts the window out as bytes, mirrored, into scratch->picture, and changes those. */
-static bool vary(const struct augment *augment, const struct image *image, struct box window, bool flip,
-                 struct random *random, struct scratch *scratch, struct reason *reason)
+static bool vary(const struct augmenting *how, const struct image *image, struct box window, bool flip,
+                 struct reason *reason)
 {
     const struct augment_table bytes = {.dtype = U8};
-    struct image *picture = &scratch->picture;
+    struct image *picture = &how->scratch->picture;
     if (!image_resize_buffer(picture, window.h, window.w, image->c, reason)) return false;
     paint_image(&bytes, image, window, flip, (char *)picture->pixels);
-    policy_jitter(augment->jitter, picture, random);
-    return policy_apply(augment->policy, picture, random, &scratch->copy, reason);
+    policy_jitter(how->augment->jitter, picture, how->random);
+    return policy_apply(how->augment->policy, picture, how->random, &how->scratch->copy, reason);
 }
 
 /* A cut of what an image's cut was resized to. */
@@ -324,14 +324,14 @@ static struct box window_on(const struct cut *cut, const struct image *image)
 }
 
 /* Resizes, cuts out and varies: what remains is a picture of the window's size, already mirrored. */
-static bool make_picture(const struct augment *augment, struct cut *cut, const struct image **image,
-                         struct random *random, struct scratch *scratch, struct reason *reason)
+static bool make_picture(const struct augmenting *how, struct cut *cut, const struct image **image,
+                         struct reason *reason)
 {
-    if (!resize_seen(cut, image, scratch, reason)) return false;
+    if (!resize_seen(cut, image, how->scratch, reason)) return false;
     struct box window = window_on(cut, *image), whole = {.h = window.h, .w = window.w};
-    if (!vary(augment, *image, window, cut->flip, random, scratch, reason)) return false;
+    if (!vary(how, *image, window, cut->flip, reason)) return false;
     *cut = (struct cut){.from = whole, .h = whole.h, .w = whole.w, .window = whole};
-    *image = &scratch->picture;
+    *image = &how->scratch->picture;
     return true;
 }
 
@@ -341,18 +341,23 @@ static bool has_channels(const struct augment *augment, const struct image *imag
     return because(reason, "%d channels where %d are expected", image->c, augment->channels);
 }
 
-bool augment_apply(const struct augment *augment, const struct augment_table *table, const struct cut *cut,
-                   const struct image *image, struct random *random, void *out, struct scratch *scratch,
-                   struct reason *reason)
+/* Does what must be done to the bytes here: cut and image become those of what is left. */
+static bool prepare(const struct augmenting *how, bool resize, struct cut *cut, const struct image **image,
+                    struct reason *reason)
+{
+    if (!has_channels(how->augment, *image, reason)) return false;
+    if (how->random && augment_is_varied(how->augment)) return make_picture(how, cut, image, reason);
+    return !resize || resize_seen(cut, image, how->scratch, reason);
+}
+
+bool augment_apply(const struct augmenting *how, const struct augment_table *table, const struct cut *cut,
+                   const struct image *image, void *out, struct reason *reason)
 {
     struct cut left = *cut;
-    bool varies = random && augment_is_varied(augment);
-    if (!has_channels(augment, image, reason)) return false;
-    if (varies && !make_picture(augment, &left, &image, random, scratch, reason)) return false;
-    if (!varies && !resize_seen(&left, &image, scratch, reason)) return false;
+    if (!prepare(how, true, &left, &image, reason)) return false;
     struct box window = window_on(&left, image);
     paint_image(table, image, window, left.flip, out);
-    erase(table, image->c, window.w, augment_erased(augment, window.h, window.w, random), out);
+    erase(table, image->c, window.w, augment_erased(how->augment, window.h, window.w, how->random), out);
     return true;
 }
 
@@ -365,22 +370,17 @@ struct finish augment_rest(const struct cut *cut, int top, int left)
     return finish;
 }
 
-bool augment_leave(const struct augment *augment, const struct cut *cut, const struct image *image,
-                   struct random *random, bool resize, struct finish *finish, struct augment_part *part,
-                   struct scratch *scratch, struct reason *reason)
+bool augment_leave(const struct augmenting *how, const struct cut *cut, const struct image *image,
+                   bool resize, struct augment_part *part, struct reason *reason)
 {
     struct cut left = *cut;
-    bool varies = random && augment_is_varied(augment);
-    if (!has_channels(augment, image, reason)) return false;
-    if (varies && !make_picture(augment, &left, &image, random, scratch, reason)) return false;
-    if (!varies && resize && !resize_seen(&left, &image, scratch, reason)) return false;
+    if (!prepare(how, resize, &left, &image, reason)) return false;
     struct box needs = augment_needs(&left);
     int64_t stride = (int64_t)image->w * image->c;
     const uint8_t *pixels =
         image->pixels + (needs.y - image->top) * stride + (needs.x - image->left) * image->c;
-    *part = (struct augment_part){pixels, stride, needs.h, needs.w};
-    *finish = augment_rest(&left, needs.y, needs.x);
-    finish->erased = augment_erased(augment, left.window.h, left.window.w, random);
+    *part = (struct augment_part){pixels, stride, needs.h, needs.w, augment_rest(&left, needs.y, needs.x)};
+    part->finish.erased = augment_erased(how->augment, left.window.h, left.window.w, how->random);
     return true;
 }
 
@@ -391,14 +391,14 @@ void scratch_free(struct scratch *scratch)
     image_free(&scratch->copy);
 }
 
-bool augment_image(const struct augment *augment, const struct image *image, struct random *random,
-                   int h, int w, enum dtype dtype, void *out, struct scratch *scratch,
+bool augment_image(const struct augmenting *how, const struct image *image, const struct augment_output *out,
                    struct reason *reason)
 {
+    const struct cut_sizes sizes = {image->h, image->w, out->h, out->w};
     struct cut cut;
-    if (!augment_cut(augment, random, image->h, image->w, h, w, &cut, reason)) return false;
-    struct augment_table table = augment_table_make(augment, dtype);
-    bool good = augment_apply(augment, &table, &cut, image, random, out, scratch, reason);
+    if (!augment_cut(how->augment, how->random, &sizes, &cut, reason)) return false;
+    struct augment_table table = augment_table_make(how->augment, out->dtype);
+    bool good = augment_apply(how, &table, &cut, image, out->data, reason);
     augment_table_free(&table);
     return good;
 }

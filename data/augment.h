@@ -57,20 +57,30 @@ struct cut {
     bool flip;
 };
 
-/* Cuts h x w out of an image of full_h x full_w. `random` NULL: evaluation. False and why when the
- * image is of the wrong size with nothing to change that, or (padded) is smaller than a random crop. */
-bool augment_cut(const struct augment *augment, struct random *random, int full_h, int full_w, int h, int w,
+/* Of the whole image, and of what comes out. */
+struct cut_sizes {
+    int full_h, full_w, h, w;
+};
+
+/* Cuts out of a whole image. `random` NULL: evaluation. False and why when the image is of the wrong size
+ * with nothing to change that, or (padded) is smaller than a random crop. */
+bool augment_cut(const struct augment *augment, struct random *random, const struct cut_sizes *sizes,
                  struct cut *cut, struct reason *reason);
 
 /* The part of the whole image that is looked at. */
 struct box augment_needs(const struct cut *cut);
 
+/* How an image is augmented, and with which memory. */
+struct augmenting {
+    const struct augment *augment;
+    struct random *random;     /* the one that the cut is drawn by; NULL: evaluation */
+    struct scratch *scratch;   /* the caller's, reused */
+};
+
 /* Writes what is cut out of an image, h x w x channels in the table's type, normalised:
- * (x / 255 - mean) / std. `random` is the one that the cut was drawn by. `scratch` is the caller's,
- * reused. False and why when the image has other channels. */
-bool augment_apply(const struct augment *augment, const struct augment_table *table, const struct cut *cut,
-                   const struct image *image, struct random *random, void *out, struct scratch *scratch,
-                   struct reason *reason);
+ * (x / 255 - mean) / std. False and why when the image has other channels. */
+bool augment_apply(const struct augmenting *how, const struct augment_table *table, const struct cut *cut,
+                   const struct image *image, void *out, struct reason *reason);
 
 /* What is left of a cut where the pixels of an image from top, left on are there;
  * where they lie is not known. */
@@ -82,24 +92,30 @@ struct augment_part {
     const uint8_t *pixels;
     int64_t stride;
     int h, w;
+    struct finish finish;      /* what is left to do to them, but not where they will lie */
 };
 
 /* Whether an augment changes bytes by more than cutting them out, which nobody else does. */
 bool augment_is_varied(const struct augment *augment);
 
 /* Does no more than it must of augment_apply's work, or, with `resize`, resizes too: then no more than the
- * window's pixels remain. `finish` says what is left to do to `part`, but not where that will lie. */
-bool augment_leave(const struct augment *augment, const struct cut *cut, const struct image *image,
-                   struct random *random, bool resize, struct finish *finish, struct augment_part *part,
-                   struct scratch *scratch, struct reason *reason);
+ * window's pixels remain. */
+bool augment_leave(const struct augmenting *how, const struct cut *cut, const struct image *image,
+                   bool resize, struct augment_part *part, struct reason *reason);
 
 /* What RandomErasing blanks by the next numbers of `random`, which are those behind the cut's and the
  * policies'; h is 0: nothing. `random` NULL: evaluation. */
 struct box augment_erased(const struct augment *augment, int h, int w, struct random *random);
 
+/* Where a single image goes: h x w x channels numbers. */
+struct augment_output {
+    int h, w;
+    enum dtype dtype;
+    void *data;
+};
+
 /* All of that, for a single image. */
-bool augment_image(const struct augment *augment, const struct image *image, struct random *random,
-                   int h, int w, enum dtype dtype, void *out, struct scratch *scratch,
+bool augment_image(const struct augmenting *how, const struct image *image, const struct augment_output *out,
                    struct reason *reason);
 
 /* The box that RandomResizedCrop takes out of an image of h x w. */

@@ -146,8 +146,8 @@ static bool choose_cut(void *context, int h, int w, struct box *part, struct rea
 {
     struct view *view = context;
     const struct loader_options *options = view->options;
-    if (!augment_cut(&options->augment, view->random, h, w, options->h, options->w, &view->cut, reason))
-        return false;
+    const struct cut_sizes sizes = {h, w, options->h, options->w};
+    if (!augment_cut(&options->augment, view->random, &sizes, &view->cut, reason)) return false;
     view->known = true;
     *part = augment_needs(&view->cut);
     return true;
@@ -268,11 +268,10 @@ static bool put_image(struct worker *worker, const struct view *view, const stru
 {
     const struct loader *loader = worker->loader;
     const struct loader_options *options = &loader->options;
+    const struct augmenting how = {&options->augment, view->random, &worker->scratch};
     if (options->leaves)
-        return sending_put(&target.slot->sending, target.place, &view->cut, image, view->random,
-                           &worker->scratch, reason);
-    return augment_apply(&options->augment, &loader->table, &view->cut, image, view->random,
-                         target_pixels(loader, target), &worker->scratch, reason);
+        return sending_put(&target.slot->sending, target.place, &how, &view->cut, image, reason);
+    return augment_apply(&how, &loader->table, &view->cut, image, target_pixels(loader, target), reason);
 }
 
 static void put_nothing(const struct loader *loader, struct target target)

@@ -82,18 +82,16 @@ static int64_t copy_part(struct sending *sending, const struct augment_part *par
     return (int64_t)at;
 }
 
-bool sending_put(struct sending *sending, int place, const struct cut *cut, const struct image *image,
-                 struct random *random, struct scratch *scratch, struct reason *reason)
+bool sending_put(struct sending *sending, int place, const struct augmenting *how, const struct cut *cut,
+                 const struct image *image, struct reason *reason)
 {
-    struct finish finish;
     struct augment_part part;
-    bool resize = must_resize(sending, cut, random);
-    if (!augment_leave(sending->augment, cut, image, random, resize, &finish, &part, scratch, reason))
-        return false;
-    finish.place = FINISH_SENT;
-    finish.at = copy_part(sending, &part);
-    finish.stride = (int64_t)part.w * image->c;
-    put_record(sending, place, &finish);
+    bool resize = must_resize(sending, cut, how->random);
+    if (!augment_leave(how, cut, image, resize, &part, reason)) return false;
+    part.finish.place = FINISH_SENT;
+    part.finish.at = copy_part(sending, &part);
+    part.finish.stride = (int64_t)part.w * image->c;
+    put_record(sending, place, &part.finish);
     return true;
 }
 

@@ -36,8 +36,8 @@ void sending_begin(struct sending *sending, const struct augment *augment, int c
 
 /* Puts an image at a place, as augment_apply would finish it. From several threads, for different places.
  * False and why when it cannot be used; another may then take the place. */
-bool sending_put(struct sending *sending, int place, const struct cut *cut, const struct image *image,
-                 struct random *random, struct scratch *scratch, struct reason *reason);
+bool sending_put(struct sending *sending, int place, const struct augmenting *how, const struct cut *cut,
+                 const struct image *image, struct reason *reason);
 
 /* The same for one that lies on the device. False: it cannot be finished from there. */
 bool sending_put_kept(struct sending *sending, int place, const struct cut *cut,

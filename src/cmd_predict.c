@@ -96,9 +96,11 @@ static enum status predict(struct predictor *predictor, const char *path)
 {
     const struct setup *setup = &predictor->trained.setup;
     struct reason reason;
+    const struct augmenting how = {.augment = &predictor->augment, .scratch = &predictor->scratch};
+    const struct augment_output out = {setup->val.h, setup->val.w, setup->precision->storage,
+                                       predictor->pixels};
     bool good = image_load(path, setup->channels, NULL, &predictor->image, &reason) &&
-                augment_image(&predictor->augment, &predictor->image, NULL, setup->val.h, setup->val.w,
-                              setup->precision->storage, predictor->pixels, &predictor->scratch, &reason);
+                augment_image(&how, &predictor->image, &out, &reason);
     if (!good) {
         bool named = strncmp(reason.text, path, strlen(path)) == 0;
         note(predictor, fail(BAD_DATA, "%s%s%s", named ? "" : path, named ? "" : ": ", reason.text));

@@ -44,7 +44,8 @@ static void apply(const struct augment *augment, const struct image *image, stru
 {
     struct scratch scratch = {0};
     struct reason reason;
-    if (!augment_image(augment, image, random, h, w, dtype, out, &scratch, &reason))
+    if (!augment_image(&(struct augmenting){augment, random, &scratch}, image,
+                       &(struct augment_output){h, w, dtype, out}, &reason))
         fail_msg("%s", reason.text);
     scratch_free(&scratch);
 }
@@ -163,14 +164,17 @@ static void sizes_that_do_not_fit_are_refused(void **state)
     struct random random = random_open(1, PURPOSE_TEST, 0, 0);
     struct reason reason;
     float out[64];
-    assert_false(augment_image(&augment, &image, NULL, 5, 5, F32, out, &scratch, &reason));
+    struct augmenting how = {&augment, NULL, &scratch};
+    assert_false(augment_image(&how, &image, &(struct augment_output){5, 5, F32, out}, &reason));
     assert_non_null(strstr(reason.text, "4 x 4"));
     augment.crop = 8;
     augment.random_crop = true;
-    assert_false(augment_image(&augment, &image, &random, 8, 8, F32, out, &scratch, &reason));
+    how.random = &random;
+    assert_false(augment_image(&how, &image, &(struct augment_output){8, 8, F32, out}, &reason));
     assert_non_null(strstr(reason.text, "too few"));
     augment.channels = 3;
-    assert_false(augment_image(&augment, &image, NULL, 4, 4, F32, out, &scratch, &reason));
+    how.random = NULL;
+    assert_false(augment_image(&how, &image, &(struct augment_output){4, 4, F32, out}, &reason));
     assert_non_null(strstr(reason.text, "channels"));
     image_free(&image);
 }

@@ -238,7 +238,8 @@ static void erasing_blanks_as_often_as_asked(void **state)
     for (int i = 0; i < TRIALS; i++) {
         struct random random = stream(i);
         float out[16 * 16 * 3];
-        assert_true(augment_image(&augment, &image, &random, 16, 16, F32, out, &scratch, &reason));
+        const struct augmenting how = {&augment, &random, &scratch};
+        assert_true(augment_image(&how, &image, &(struct augment_output){16, 16, F32, out}, &reason));
         int blanked = 0;
         for (int k = 0; k < 16 * 16 * 3; k++) blanked += out[k] == 0;
         assert_in_range(blanked, 0, 16 * 16 * 3 * 0.45);
@@ -264,8 +265,9 @@ static void variation_follows_the_cut(void **state)
         struct augment plain = augment;
         plain.policy = POLICY_NONE;
         float varied[64], bytes[64];
-        assert_true(augment_image(&augment, &image, &random, 8, 8, F32, varied, &scratch, &reason));
-        assert_true(augment_image(&plain, &image, &again, 8, 8, F32, bytes, &scratch, &reason));
+        const struct augmenting how = {&augment, &random, &scratch}, how_plain = {&plain, &again, &scratch};
+        assert_true(augment_image(&how, &image, &(struct augment_output){8, 8, F32, varied}, &reason));
+        assert_true(augment_image(&how_plain, &image, &(struct augment_output){8, 8, F32, bytes}, &reason));
         image_resize_buffer(&whole, 8, 8, 1, &reason);
         for (int k = 0; k < 64; k++) whole.pixels[k] = (uint8_t)lround(bytes[k] * 255);
         assert_true(policy_apply(POLICY_TRIVIAL, &whole, &again, &copy, &reason));

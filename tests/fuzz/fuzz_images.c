@@ -27,7 +27,8 @@ static bool choose(void *context, int h, int w, struct box *part, struct reason 
     wish->asked = true;
     *part = (struct box){.h = h, .w = w};
     if (wish->whole) return true;
-    if (!augment_cut(wish->augment, wish->random, h, w, wish->h, wish->w, &wish->cut, reason)) return false;
+    const struct cut_sizes sizes = {h, w, wish->h, wish->w};
+    if (!augment_cut(wish->augment, wish->random, &sizes, &wish->cut, reason)) return false;
     *part = augment_needs(&wish->cut);
     fuzz_must(part->y >= 0 && part->x >= 0 && part->h > 0 && part->w > 0);
     fuzz_must(part->y + part->h <= h && part->x + part->w <= w);
@@ -74,7 +75,8 @@ static void apply(const struct wish *wish, const struct image *image)
     struct scratch scratch = {0};
     float *out = memory_new((size_t)wish->h * (size_t)wish->w * (size_t)image->c, sizeof *out);
     struct augment_table table = augment_table_make(wish->augment, dtypes[wish->h % 3]);
-    if (!augment_apply(wish->augment, &table, &wish->cut, image, wish->random, out, &scratch, &reason))
+    const struct augmenting how = {wish->augment, wish->random, &scratch};
+    if (!augment_apply(&how, &table, &wish->cut, image, out, &reason))
         fuzz_check_reason(&reason);
     augment_table_free(&table);
     free(out);
