@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -74,19 +75,19 @@ static void print_results(const struct cmd *cmd, const struct evaluation *evalua
     text_free(&out);
 }
 
-static enum status write_line(const char *folder, const char *split, const struct evaluation *evaluation)
+static enum status write_line(const struct directory *folder, const char *split,
+                              const struct evaluation *evaluation)
 {
-    char *path = durable_path(folder, "metrics.jsonl");
     struct metrics metrics = {0};
     struct text line = {0};
     text_add(&line, "{\"event\":\"eval\",\"split\":\"%s\",", split);
     add_results(evaluation, &line);
     text_add(&line, "}");
-    enum status status = metrics_open(path, &metrics);
+    enum status status = metrics_open(folder, "metrics.jsonl", &metrics);
     if (status == OK) status = metrics_line(&metrics, line.data);
+    if (status == OK) status = metrics_sync(&metrics);
     metrics_close(&metrics);
     text_free(&line);
-    free(path);
     return status;
 }
 
@@ -117,16 +118,41 @@ static void write_rows(FILE *file, const struct setup *setup, const int64_t *con
     fputc('\n', file);
 }
 
-static enum status write_confusion(const char *folder, const struct setup *setup, const int64_t *confusion)
+static enum status write_confusion(const struct directory *folder, const struct setup *setup,
+                                   const int64_t *confusion)
 {
-    char *path = durable_path(folder, "confusion.csv");
-    FILE *file = fopen(path, "we");
-    if (file) write_rows(file, setup, confusion);
-    bool good = file && !ferror(file);
-    if (file && fclose(file) != 0) good = false;
-    enum status status = good ? OK : fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
-    free(path);
+    static const char name[] = "confusion.csv", temporary[] = "confusion.csv.tmp";
+    struct reason reason;
+    directory_remove(folder, temporary);
+    FILE *file = directory_stream(folder, temporary, "w", &reason);
+    if (!file) return directory_refuse(folder, name, reason.text);
+    write_rows(file, setup, confusion);
+    bool good = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
+    if (fclose(file) != 0) good = false;
+    enum status status = good ? OK : directory_refuse(folder, name, strerror(errno));
+    if (good) status = durable_rename(folder, temporary, name);
+    directory_remove(folder, temporary);
     return status;
+}
+
+/* Into a folder that no run is using. */
+static enum status write_records(const char *path, const struct setup *setup, const char *split,
+                                 const struct evaluation *evaluation)
+{
+    struct folder folder;
+    TRY(folder_visit(path, &folder));
+    enum status status = write_line(&folder.at, split, evaluation);
+    if (status == OK) status = write_confusion(&folder.at, setup, evaluation->confusion);
+    folder_close(&folder);
+    return status;
+}
+
+static enum status check_records(const char *path)
+{
+    struct folder folder;
+    TRY(folder_visit(path, &folder));
+    folder_close(&folder);
+    return OK;
 }
 
 static enum status evaluate_split(struct cmd *cmd, struct trained *trained, const char *split)
@@ -150,10 +176,8 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained, cons
     if (status == OK && path && evaluation.bad > 0)
         log_warning("%s: %" PRId64 " of %" PRId64 " rows are NaN: their images cannot be used", path,
                     evaluation.bad, images.count);
-    if (status == OK && cmd->output) status = folder_make(cmd->output);
-    if (status == OK && cmd->output) status = write_line(cmd->output, split, &evaluation);
-    if (status == OK && cmd->output) status = write_confusion(cmd->output, setup, evaluation.confusion);
     if (status == OK) print_results(cmd, &evaluation);
+    if (status == OK && cmd->output) status = write_records(cmd->output, setup, split, &evaluation);
     evaluation_free(&evaluation);
     return status;
 }
@@ -164,6 +188,7 @@ static enum status run(struct cmd *cmd)
     bool train = strcmp(split, "train") == 0;
     if (!train && strcmp(split, "val") != 0)
         return fail(USAGE, "eval: --split is train or val, not '%s'", split);
+    if (cmd->output) TRY(check_records(cmd->output));
     struct trained trained;
     TRY(trained_open(cmd, train ? DATA_TRAIN : DATA_VAL, &trained));
     enum status status = evaluate_split(cmd, &trained, split);

@@ -24,6 +24,7 @@
 #include <cmocka.h>
 
 static char folder[] = "/tmp/test_checkpoint.XXXXXX";
+static struct directory directory;        /* the same, held open */
 
 static const char tiny[] =
     "[input]\nchannels = 1\nsize = 4\n[layers]\nconv = conv input filters=2 kernel=3 pad=1 bias=no\n"
@@ -109,7 +110,7 @@ static enum status save_as(const struct fixture *fixture, const char *const *als
     static char *const names[] = {"one", "two \"2\"", "drei \xc3\xa4"};
     struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, NULL, names, 3, 100, 20,
                                        4, 4, 1, engines, 3};
-    return checkpoint_save(&source, &fixture->position, folder, also);
+    return checkpoint_save(&source, &fixture->position, &directory, also);
 }
 
 static enum status save(const struct fixture *fixture)
@@ -160,10 +161,10 @@ static void round_trip(void **state)
     struct optimizer_state then, now;
     open_fixture(&from, 1);
     open_fixture(&to, 2);
-    assert_false(checkpoint_exists(folder));
+    assert_false(checkpoint_exists(&directory));
     assert_int_equal(save(&from), OK);
-    assert_true(checkpoint_exists(folder));
-    assert_int_equal(checkpoint_open_newest(folder, &file), OK);
+    assert_true(checkpoint_exists(&directory));
+    assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
     assert_int_equal(checkpoint_match(&file, &to.store, adam()), OK);
     assert_int_equal(checkpoint_match_settings(&file, &to.settings), OK);
     assert_int_equal(checkpoint_restore(&file, &to.store, adam(), &position), OK);
@@ -222,7 +223,7 @@ static void best_that_was_lost(void **state)
         open_fixture(&fixture, 1);
         fixture.position.best = lost[i / 2];
         assert_int_equal(save(&fixture), OK);
-        assert_int_equal(checkpoint_open_newest(folder, &file), OK);
+        assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
         assert_true(position_parse(&file, &position, &unused, &reason));
         assert_true(position_take_best(&position, 0.25, i % 2));
         assert_true(position.best == 0.25 && position.best_epoch == 4 && position.epochs_without_gain == 0);
@@ -242,7 +243,7 @@ static void names_and_sizes(void **state)
     int count, h, w, channels;
     open_fixture(&fixture, 1);
     assert_int_equal(save(&fixture), OK);
-    assert_int_equal(checkpoint_open_newest(folder, &file), OK);
+    assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
     checkpoint_class_names(&file, &names, &count);
     assert_int_equal(count, 3);
     assert_string_equal(names[1], "two \"2\"");
@@ -272,7 +273,7 @@ static void another_run(void **state)
     bool same;
     open_fixture(&fixture, 1);
     assert_int_equal(save(&fixture), OK);
-    assert_int_equal(checkpoint_open_newest(folder, &file), OK);
+    assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
     struct checkpoint_source now = {.class_names = names, .classes = 3};
     now.train_images = 100;
     now.val_images = 20;
@@ -314,7 +315,7 @@ static void previous(void **state)
         fixture.position.batch = batch;
         assert_int_equal(save(&fixture), OK);
         if (batch == 0) continue;
-        assert_true(checkpoint_open(path, &file, &reason));
+        assert_true(checkpoint_open(&directory_working, path, &file, &reason));
         assert_true(position_parse(&file, &position, &unused, &reason));
         assert_int_equal(position.batch, batch - 1);
         safetensors_close(&file);
@@ -391,7 +392,7 @@ static bool opens(const char *path)
 {
     struct safetensors file;
     struct reason reason = {0};
-    if (!checkpoint_open(path, &file, &reason)) {
+    if (!checkpoint_open(&directory_working, path, &file, &reason)) {
         assert_true(reason.text[0] != '\0');
         return false;
     }
@@ -415,7 +416,7 @@ static void assert_previous_taken(struct damage *damage, const char *said)
     struct safetensors file;
     struct caught caught;
     caught_begin(&caught);
-    enum status status = checkpoint_open_newest(folder, &file);
+    enum status status = checkpoint_open_newest(&directory, &file);
     caught_end(&caught);
     assert_int_equal(status, OK);
     assert_string_equal(file.path, damage->previous);
@@ -427,7 +428,7 @@ static void assert_previous_taken(struct damage *damage, const char *said)
     text_free(&caught.words);
     assert_int_equal(save(&damage->fixture), OK);
     assert_true(opens(damage->last));
-    assert_true(checkpoint_open(damage->previous, &file, &(struct reason){0}));
+    assert_true(checkpoint_open(&directory_working, damage->previous, &file, &(struct reason){0}));
     assert_int_equal(batch_of(&file), 1);
     safetensors_close(&file);
     remove_all();
@@ -521,11 +522,11 @@ static void damage_is_named(void **state)
 
     assert_int_equal(unlink(damage.last), 0);
     assert_int_equal(mkdir(damage.last, 0777), 0);
-    assert_previous_taken(&damage, "is not a file");
+    assert_previous_taken(&damage, "cannot be opened: not a regular file");
 
     assert_int_equal(unlink(damage.last), 0);
     assert_int_equal(mkfifo(damage.last, 0666), 0);
-    assert_previous_taken(&damage, "is not a file");
+    assert_previous_taken(&damage, "cannot be opened: not a regular file");
 
     assert_int_equal(unlink(damage.last), 0);
     assert_int_equal(symlink("elsewhere", damage.last), 0);
@@ -547,12 +548,12 @@ static void linked(void **state)
     char *elsewhere = file_in("elsewhere");
     assert_int_equal(rename(damage.last, elsewhere), 0);
     assert_int_equal(symlink("elsewhere", damage.last), 0);
-    assert_int_equal(checkpoint_open_newest(folder, &file), OK);
+    assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
     assert_int_equal(batch_of(&file), 2);
     safetensors_close(&file);
     damage.fixture.position.batch = 3;
     assert_int_equal(save(&damage.fixture), OK);
-    assert_true(checkpoint_open(damage.previous, &file, &(struct reason){0}));
+    assert_true(checkpoint_open(&directory_working, damage.previous, &file, &(struct reason){0}));
     assert_int_equal(batch_of(&file), 2);
     safetensors_close(&file);
     assert_true(opens(elsewhere));
@@ -570,7 +571,7 @@ static void none_is_good(void **state)
     write_file(damage.last, damage.bytes, 100);
     write_file(damage.previous, damage.bytes, 200);
     caught_begin(&caught);
-    enum status status = checkpoint_open_newest(folder, &file);
+    enum status status = checkpoint_open_newest(&directory, &file);
     caught_end(&caught);
     assert_int_equal(status, BAD_CHECKPOINT);
     assert_true(caught_has(&caught, "there is no good checkpoint to resume from"));
@@ -591,7 +592,7 @@ static void swapped(void **state)
     assert_int_equal(rename(damage.previous, damage.last), 0);
     assert_int_equal(rename(elsewhere, damage.previous), 0);
     caught_begin(&caught);
-    enum status status = checkpoint_open_newest(folder, &file);
+    enum status status = checkpoint_open_newest(&directory, &file);
     caught_end(&caught);
     assert_int_equal(status, OK);
     assert_true(caught_has(&caught, "was written before"));
@@ -600,10 +601,10 @@ static void swapped(void **state)
     safetensors_close(&file);
     damage.fixture.position.batch = 3;
     assert_int_equal(save(&damage.fixture), OK);
-    assert_true(checkpoint_open(damage.previous, &file, &(struct reason){0}));
+    assert_true(checkpoint_open(&directory_working, damage.previous, &file, &(struct reason){0}));
     assert_int_equal(batch_of(&file), 2);
     safetensors_close(&file);
-    assert_true(checkpoint_open(damage.last, &file, &(struct reason){0}));
+    assert_true(checkpoint_open(&directory_working, damage.last, &file, &(struct reason){0}));
     assert_int_equal(batch_of(&file), 3);
     safetensors_close(&file);
     free(elsewhere);
@@ -625,7 +626,7 @@ static void other_names(void **state)
     assert_int_equal(link(best, temporary), 0);
     damage.fixture.position.batch = 4;
     assert_int_equal(save(&damage.fixture), OK);
-    assert_true(checkpoint_open(best, &file, &(struct reason){0}));
+    assert_true(checkpoint_open(&directory_working, best, &file, &(struct reason){0}));
     assert_int_equal(batch_of(&file), 3);
     safetensors_close(&file);
     assert_int_equal(access(temporary, F_OK), -1);
@@ -646,7 +647,7 @@ static void another_model(void **state)
     struct graph graph = make_graph(tiny, 4);
     struct store_options options = {.low = F32, .optimizer = adam(), .ema = true};
     assert_int_equal(store_open(fixture.device, &graph, &options, &other), OK);
-    assert_int_equal(checkpoint_open_newest(folder, &file), OK);
+    assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
     caught_begin(&caught);
     enum status status = checkpoint_match(&file, &other, adam());
     enum status optimizer = checkpoint_match(&file, &fixture.store, optimizer_find("sgd"));
@@ -782,7 +783,7 @@ static void positions_that_cannot_be(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct safetensors file;
         struct caught caught;
-        assert_int_equal(checkpoint_open_newest(folder, &file), OK);
+        assert_int_equal(checkpoint_open_newest(&directory, &file), OK);
         for (int k = 0; k < file.metadata_count; k++) {
             struct safetensors_pair *pair = &file.metadata[k];
             if (strcmp(pair->key, cases[i].key) != 0) continue;
@@ -809,7 +810,7 @@ static void none_at_all(void **state)
     struct safetensors file;
     struct caught caught;
     caught_begin(&caught);
-    enum status status = checkpoint_open_newest(folder, &file);
+    enum status status = checkpoint_open_newest(&directory, &file);
     caught_end(&caught);
     assert_int_equal(status, BAD_CHECKPOINT);
     assert_true(caught_has(&caught, "there is no checkpoint to resume from"));
@@ -890,12 +891,13 @@ static void inputs_that_cannot_be(void **state)
 static int make_folder(void **state)
 {
     (void)state;
-    return mkdtemp(folder) == NULL;
+    return mkdtemp(folder) == NULL || directory_open(folder, &directory) != OK;
 }
 
 static int remove_folder(void **state)
 {
     (void)state;
+    directory_close(&directory);
     return rmdir(folder);
 }
 

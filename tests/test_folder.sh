@@ -43,6 +43,137 @@ for error in ENOLCK ENOSYS; do
     fi
 done
 
+### Folders that move
+
+# A run whose folder gets another name writes on into it, and not into the one that has the name now.
+moved() {
+    start race -s train.epochs=1000000
+    first=$process first_log=race.log
+    wait_for [ -f race/checkpoint-previous.safetensors ] || return 1
+    mv race race.old && mv race.log first.log
+    train race || return 1
+    cp -a race race.before
+    before=$(wc -l <race.old/metrics.jsonl)
+    rm -f race.old/checkpoint-previous.safetensors
+    wait_for [ -f race.old/checkpoint-previous.safetensors ]
+    found=$?
+    kill -TERM $first
+    wait $first
+    status=$?
+    cat first.log | tail -n 2
+    [ $found = 0 ] && [ $status = 75 ] && diff -r race race.before && same whole race &&
+        [ "$(wc -l <race.old/metrics.jsonl)" -gt "$before" ] &&
+        tail -n 1 race.old/metrics.jsonl | grep '"reason":"stopped"' && grep -q stopped race.old/log.txt &&
+        train race.old -r -s train.epochs=1000000 -s run.max_steps=1
+}
+ok "a run whose folder is moved goes on in it, and leaves another of the name alone" moved
+
+stopped_in_between() {
+    kill -STOP $process
+    wait_for grep -q '^State:.T' /proc/$process/status
+    [ -z "$(find again -name '*.tmp')" ] || { kill -CONT $process; return 1; }
+}
+
+# made_again WHAT WORDS: it is removed while a run is under way, and another run begins there.
+made_again() {
+    start again -s train.epochs=1000000 -s checkpoint.every='300 steps' -s checkpoint.keep=0
+    wait_for [ -f again/checkpoint-previous.safetensors ] || return 1
+    # Not in the midst of writing one, when it has found the folder to be its own.
+    wait_for stopped_in_between || return 1
+    # shellcheck disable=SC2086 # names
+    rm -rf $1
+    "$AMPTRAIN" -q -c run.ini -o again -r -s train.epochs=1000000 -s run.max_steps=40 -s checkpoint.keep=0 || return 1
+    cp -a again again.before
+    kill -CONT $process
+    wait $process
+    status=$?
+    grep amptrain: again.log
+    [ $status = 1 ] && grep -q "again: $2.*; the run ends and leaves everything there as it is" again.log &&
+        diff -r again again.before && rm -rf again again.before
+}
+ok "one whose folder is removed and made again ends, and leaves that alone" made_again again "the run folder was removed"
+ok "likewise where all in it was" made_again "again/* again/.lock" "another process has taken the run folder"
+
+# Where only the lock was removed, and nobody came, it is made again.
+unlocked_on() {
+    start lockless -s train.epochs=1000000
+    wait_for [ -f lockless/checkpoint-previous.safetensors ] && rm lockless/.lock &&
+        wait_for [ -f lockless/.lock ] || return 1
+    train lockless -r 2>said
+    refused=$?
+    kill -TERM $process
+    wait $process
+    [ $? = 75 ] && [ $refused = 1 ] && grep "another process ($process on .*) is training" said
+}
+ok "a lock that was removed is made again" unlocked_on
+
+### A run that has ended
+
+finished() {
+    cp -a whole ended
+    "$AMPTRAIN" -c run.ini -o ended -r >said 2>&1 || return 1
+    cat said
+    grep -q "ended: the run is finished, after 4 epochs" said && diff -r -x .lock whole ended
+}
+ok "-r on a run that is finished touches nothing" finished
+
+# As if it had been killed after its last save.
+no_end() {
+    cp -a whole endless
+    grep -v '"event":"end"' whole/metrics.jsonl >endless/metrics.jsonl
+    train endless -r && cmp whole/checkpoint-last.safetensors endless/checkpoint-last.safetensors &&
+        cmp whole/checkpoint-previous.safetensors endless/checkpoint-previous.safetensors &&
+        tail -n 1 endless/metrics.jsonl | grep '"reason":"done"'
+}
+ok "one that has not told its end tells it, and writes no checkpoint again" no_end
+
+### Records of evaluations
+
+evaluate() { "$AMPTRAIN" eval -q -c run.ini --weights whole/checkpoint-last.safetensors -o "$1"; }
+
+recorded() {
+    cp -a part noted
+    printf '{"event":"step","st' >>noted/metrics.jsonl
+    evaluate noted && evaluate noted || return 1
+    [ "$(grep -c '^{"event":"eval".*}$' noted/metrics.jsonl)" = 2 ] && [ -s noted/confusion.csv ] || return 1
+    ! grep -q '"st$\|"st{' noted/metrics.jsonl && train noted -r && same whole noted &&
+        [ "$(grep -c '"event":"eval"' noted/metrics.jsonl)" = 2 ]
+}
+ok "eval -o cuts off a torn line, and a resumed run keeps what it added" recorded
+
+kept() {
+    cp -a whole rewound
+    evaluate rewound && train rewound -r=rewound/checkpoint-3.safetensors && same whole rewound &&
+        grep -q '"event":"eval"' rewound/metrics.jsonl
+}
+ok "so does one that goes back" kept
+
+during() {
+    start busy2 -s train.epochs=1000000
+    wait_for [ -f busy2/checkpoint-last.safetensors ] || return 1
+    evaluate busy2 2>said
+    status=$?
+    cat said
+    kill -KILL $process
+    wait $process
+    [ ! -e busy2/confusion.csv ] && ! grep '"event":"eval"' busy2/metrics.jsonl &&
+        grep -q "another process ($process on .*) is training in this folder" said && return $status
+}
+exits "eval -o into the folder of a run under way" 1 during
+
+### What is no file
+
+pipe() {
+    rm -rf piped && mkdir piped && mkfifo "piped/$1" || return 1
+    timeout 20 "$AMPTRAIN" -q -c run.ini -o piped 2>said
+    status=$?
+    cat said
+    grep -q "piped/$1: cannot be .*: not a regular file" said && return $status
+}
+for name in metrics.jsonl log.txt .lock; do
+    exits "$name that is a pipe" 1 pipe $name
+done
+
 ### A full disk
 
 # struck FOLDER: a run with no room for checkpoints went on to its end, said so, and left the one of step 20.
@@ -64,6 +195,18 @@ limited() {
 exits "files that may not grow" 1 limited
 again() { train "$1" -r && same whole "$1"; }
 ok "... and the run goes on when they may" again small
+
+# Nor may the lines of a run: they wait, and come at last, or the run ends with an error.
+lineless() {
+    cp -a part lineless
+    (ulimit -f 12 && train lineless -r) 2>said
+    status=$?
+    cat said
+    grep -q "lineless/metrics.jsonl: cannot be written: File too large; its lines wait" said &&
+        [ "$(grep -vc '}$' lineless/metrics.jsonl)" = 0 ] && return $status
+}
+exits "lines for which there is no room" 1 lineless
+ok "... and the run goes on when there is" again lineless
 
 # A file system of its own, with room for the lines of a run, but for less than one more checkpoint.
 full() {

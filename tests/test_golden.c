@@ -35,7 +35,7 @@ static void read_checkpoint(const char *name, struct safetensors *file)
 {
     char *path = text_format(SOURCEDIR "/tests/golden/version-1/%s", name);
     struct reason reason = {0};
-    if (!checkpoint_open(path, file, &reason)) fail_msg("%s", reason.text);
+    if (!checkpoint_open(&directory_working, path, file, &reason)) fail_msg("%s", reason.text);
     free(path);
 }
 
@@ -157,19 +157,22 @@ static void newer_checkpoint(void **state)
     case_write_bytes(folder, CHECKPOINT_PREVIOUS, bytes);
     read_checkpoint(CHECKPOINT_LAST, &file);
     write_version(&file, "1", last);
-    assert_true(checkpoint_open(last, &copy, &reason));
+    assert_true(checkpoint_open(&directory_working, last, &copy, &reason));
     safetensors_close(&copy);
     static char *const none[] = {"0", "-1", "", "x", "1x"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         write_version(&file, none[i], last);
-        assert_false(checkpoint_open(last, &copy, &reason));
+        assert_false(checkpoint_open(&directory_working, last, &copy, &reason));
         assert_non_null(strstr(reason.text, "has a version that is none"));
     }
     write_version(&file, "2", last);
-    assert_false(checkpoint_open(last, &copy, &reason));
+    assert_false(checkpoint_open(&directory_working, last, &copy, &reason));
     assert_string_equal(reason.text, "is of version 2; this amptrain reads up to version 1");
     caught_begin(&caught);
-    enum status status = checkpoint_open_newest(folder, &copy);
+    struct directory directory;
+    assert_int_equal(directory_open(folder, &directory), OK);
+    enum status status = checkpoint_open_newest(&directory, &copy);
+    directory_close(&directory);
     caught_end(&caught);
     assert_int_equal(status, OK);
     assert_true(caught_has(&caught, "is of version 2; this amptrain reads up to version 1"));
@@ -197,11 +200,11 @@ static void metrics(void **state)
     (void)state;
     char *folder = case_folder(), *path = text_format("%s/metrics.jsonl", folder);
     case_write_bytes(folder, "metrics.jsonl", golden("metrics.jsonl"));
-    assert_int_equal(metrics_cut(path, 8, 1), OK);
+    assert_int_equal(metrics_cut(&directory_working, path, 8, 1), OK);
     assert_int_equal(lines_of(path), 11);
-    assert_int_equal(metrics_cut(path, 7, 1), OK);
+    assert_int_equal(metrics_cut(&directory_working, path, 7, 1), OK);
     assert_int_equal(lines_of(path), 9);
-    assert_int_equal(metrics_cut(path, 7, 0), OK);
+    assert_int_equal(metrics_cut(&directory_working, path, 7, 0), OK);
     assert_int_equal(lines_of(path), 6);
     free(path);
     case_remove(folder);
@@ -216,7 +219,7 @@ static void newer_metrics(void **state)
     struct caught caught;
     case_write(folder, "metrics.jsonl", lines, strlen(lines));
     caught_begin(&caught);
-    enum status status = metrics_cut(path, 1, 0);
+    enum status status = metrics_cut(&directory_working, path, 1, 0);
     caught_end(&caught);
     assert_int_equal(status, BAD_CHECKPOINT);
     assert_true(caught_has(&caught, "is of version 2; this amptrain goes on with up to version 1"));

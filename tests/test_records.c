@@ -1,13 +1,16 @@
 /* metrics.jsonl and TensorBoard events: what is written, and what a resumed run cuts off. */
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/crc32c.h"
@@ -46,7 +49,7 @@ static void cut(const char *before, int64_t step, int64_t epoch, const char *aft
 {
     char *path = in_folder("metrics.jsonl"), read[4096];
     write_text(path, before);
-    assert_int_equal(metrics_cut(path, step, epoch), OK);
+    assert_int_equal(metrics_cut(&directory_working, path, step, epoch), OK);
     read_bytes(path, read, sizeof read);
     assert_string_equal(read, after);
     unlink(path);
@@ -56,6 +59,7 @@ static void cut(const char *before, int64_t step, int64_t epoch, const char *aft
 #define START "{\"event\":\"start\"}\n"
 #define STEP(n) "{\"event\":\"step\",\"step\":" #n ",\"epoch\":1}\n"
 #define EPOCH(n) "{\"event\":\"epoch\",\"epoch\":" #n "}\n"
+#define EVAL "{\"event\":\"eval\"}\n"
 #define END "{\"event\":\"end\",\"reason\":\"stopped\"}\n"
 
 static void cut_beyond(void **state)
@@ -84,6 +88,7 @@ static void cut_torn(void **state)
     cut(START STEP(1) "{\"event\":\"st", 1, 0, START STEP(1));
     cut(START STEP(1) "{\"event\":\"step\",\"step\":2}", 2, 0, START STEP(1));
     cut(START "\n" STEP(1), 1, 0, START STEP(1));
+    cut(START STEP(1) STEP(2) EVAL EPOCH(1) END EVAL, 1, 0, START STEP(1) EVAL EVAL);
     cut(START "[1]\nrubbish\n" STEP(1), 1, 0, START STEP(1));
 }
 
@@ -102,7 +107,7 @@ static void cut_nothing(void **state)
 {
     (void)state;
     char *path = in_folder("none.jsonl");
-    assert_int_equal(metrics_cut(path, 1, 1), OK);
+    assert_int_equal(metrics_cut(&directory_working, path, 1, 1), OK);
     assert_int_equal(access(path, F_OK), -1);
     free(path);
 }
@@ -113,7 +118,7 @@ static void lines(void **state)
     struct metrics metrics = {0};
     struct text line = {0};
     char *path = in_folder("lines.jsonl"), read[1024];
-    assert_int_equal(metrics_open(path, &metrics), OK);
+    assert_int_equal(metrics_open(&directory_working, path, &metrics), OK);
     metrics_begin(&line, "step");
     metrics_integer(&line, "step", 7);
     metrics_number(&line, "loss", 0.1f);
@@ -133,14 +138,95 @@ static void lines(void **state)
     free(path);
 }
 
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* Lines for which there is no room wait: the file has whole lines at any time, and all of them at last. */
 static void disk_full(void **state)
 {
     (void)state;
     struct metrics metrics = {0};
-    assert_int_equal(metrics_open("/dev/full", &metrics), OK);
-    assert_int_equal(metrics_line(&metrics, "{}"), FAILED);
+    char *path = in_folder("full.jsonl"), read[64];
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(metrics_open(&directory_working, path, &metrics), OK);
+    limit_files(7);
+    for (int i = 0; i < 3; i++) assert_int_equal(metrics_line(&metrics, i ? "{22}" : "{1}"), OK);
+    assert_int_equal(metrics_sync(&metrics), FAILED);
+    read_bytes(path, read, sizeof read);
+    assert_string_equal(read, "{1}\n");
+    limit_files(RLIM_INFINITY);
+    assert_int_equal(metrics_line(&metrics, "{3}"), OK);
+    read_bytes(path, read, sizeof read);
+    assert_string_equal(read, "{1}\n{22}\n{22}\n{3}\n");
+    assert_int_equal(metrics_sync(&metrics), OK);
     metrics_close(&metrics);
-    assert_int_equal(metrics_open("/nowhere/metrics", &metrics), FAILED);
+    unlink(path);
+    free(path);
+}
+
+/* No pipe is waited for, and no device taken for a file. */
+static void not_files(void **state)
+{
+    (void)state;
+    struct metrics metrics = {0};
+    char *path = in_folder("pipe");
+    assert_int_equal(mkfifo(path, 0666), 0);
+    assert_int_equal(metrics_open(&directory_working, path, &metrics), FAILED);
+    assert_int_equal(metrics_cut(&directory_working, path, 1, 1), FAILED);
+    assert_int_equal(metrics_open(&directory_working, "/dev/full", &metrics), FAILED);
+    assert_int_equal(metrics_open(&directory_working, folder, &metrics), FAILED);
+    assert_int_equal(metrics_open(&directory_working, "/nowhere/metrics", &metrics), FAILED);
+    unlink(path);
+    free(path);
+}
+
+/* What stands behind a torn line would be lost with it when the run is resumed. */
+static void torn(void **state)
+{
+    (void)state;
+    struct text text = {0};
+    struct metrics metrics = {0};
+    char *path = in_folder("torn.jsonl"), *read = memory_new(1 << 14, 1);
+    text_add(&text, START "%09000d", 0);
+    write_text(path, text.data);
+    assert_int_equal(metrics_open(&directory_working, path, &metrics), OK);
+    assert_int_equal(metrics_line(&metrics, "{\"event\":\"eval\"}"), OK);
+    metrics_close(&metrics);
+    read_bytes(path, read, 1 << 14);
+    assert_string_equal(read, START EVAL);
+    write_text(path, "{\"event\"");
+    assert_int_equal(metrics_open(&directory_working, path, &metrics), OK);
+    metrics_close(&metrics);
+    assert_int_equal(read_bytes(path, read, 1 << 14), 0);
+    unlink(path);
+    text_free(&text);
+    free(read);
+    free(path);
+}
+
+static void ended(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool is;
+    } cases[] = {
+        {START STEP(1) END, true}, {START END EVAL EVAL, true}, {START STEP(1), false},
+        {START END START, false}, {START "{\"event\":\"end\"", false}, {"", false},
+    };
+    char *path = in_folder("ended.jsonl");
+    assert_false(metrics_ended(&directory_working, path));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_text(path, cases[i].text);
+        assert_int_equal(metrics_ended(&directory_working, path), cases[i].is);
+    }
+    unlink(path);
+    free(path);
 }
 
 /* TensorBoard */
@@ -184,13 +270,21 @@ static int frames(const char *bytes, size_t count, const char **payloads)
     return found;
 }
 
+static void open_events(int64_t step, struct events *events)
+{
+    struct directory directory;
+    assert_int_equal(directory_open(folder, &directory), OK);
+    assert_int_equal(events_open(&directory, step, events), OK);
+    directory_close(&directory);
+}
+
 static void event_frames(void **state)
 {
     (void)state;
     struct events events = {0};
     char bytes[4096];
     const char *payloads[8];
-    assert_int_equal(events_open(folder, 0, &events), OK);
+    open_events(0, &events);
     events_scalar(&events, "train/loss", 300, 1.5);
     char *path = event_file();
     assert_non_null(path);
@@ -212,7 +306,7 @@ static void event_restart(void **state)
     struct events events = {0};
     char bytes[4096];
     const char *payloads[8];
-    assert_int_equal(events_open(folder, 9, &events), OK);
+    open_events(9, &events);
     events_close(&events);
     char *path = event_file();
     size_t count = read_bytes(path, bytes, sizeof bytes);
@@ -241,6 +335,10 @@ int main(void)
         cmocka_unit_test(cut_beyond),  cmocka_unit_test(cut_all_that_follows), cmocka_unit_test(cut_torn),
         cmocka_unit_test(cut_long),
         cmocka_unit_test(cut_nothing), cmocka_unit_test(lines),                cmocka_unit_test(disk_full),
+        cmocka_unit_test(not_files),   cmocka_unit_test(torn),                 cmocka_unit_test(ended),
+        cmocka_unit_test(not_files),
+        cmocka_unit_test(torn),
+        cmocka_unit_test(ended),
         cmocka_unit_test(event_frames), cmocka_unit_test(event_restart),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

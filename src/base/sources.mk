@@ -6,6 +6,8 @@ libbase_a_SOURCES = \
 	src/base/crc32c.c \
 	src/base/crc32c.h \
 	src/base/decoder.h \
+	src/base/directory.c \
+	src/base/directory.h \
 	src/base/dtype.c \
 	src/base/dtype.h \
 	src/base/field.c \

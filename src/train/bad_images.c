@@ -23,7 +23,8 @@ struct bad_images {
     bool warn;
     pthread_mutex_t lock;      /* over all that follows */
     struct bad_source sources[2];      /* by enum split */
-    char *path;                /* NULL: they are not listed */
+    const struct directory *in;
+    char *name;                /* of the file there; NULL: they are not listed */
     FILE *file;                /* NULL: not opened yet */
 };
 
@@ -43,7 +44,7 @@ void bad_images_free(struct bad_images *bad)
     if (bad->file) fclose(bad->file);
     pthread_mutex_destroy(&bad->lock);
     for (int i = 0; i < 2; i++) free(bad->sources[i].known);
-    free(bad->path);
+    free(bad->name);
     free(bad);
 }
 
@@ -101,13 +102,15 @@ static const char *without_path(const struct bad_source *source, int64_t index, 
 /* What cannot be listed was said all the same, and the run goes on. */
 static void list(struct bad_images *bad, const struct text *line)
 {
-    if (!bad->path) return;
-    if (!bad->file) bad->file = fopen(bad->path, "ae");
+    struct reason reason;
+    if (!bad->name) return;
+    if (!bad->file) bad->file = directory_stream(bad->in, bad->name, "a", &reason);
     if (bad->file && fwrite(line->data, 1, line->length, bad->file) == line->length && fflush(bad->file) == 0)
         return;
-    log_warning("%s: cannot be written: %s; no more images are listed there", bad->path, strerror(errno));
-    free(bad->path);
-    bad->path = NULL;
+    log_warning("%s/%s: cannot be written: %s; no more images are listed there", bad->in->path, bad->name,
+                bad->file ? strerror(errno) : reason.text);
+    free(bad->name);
+    bad->name = NULL;
 }
 
 void bad_images_report(void *context, int64_t index, const char *why)
@@ -152,14 +155,16 @@ static void recall_all(struct bad_images *bad, FILE *file)
     }
     free(line);
     if (ftruncate(fileno(file), end) != 0)
-        log_warning("%s: cannot be written: %s", bad->path, strerror(errno));
+        log_warning("%s: cannot be written: %s", bad->name, strerror(errno));
 }
 
-void bad_images_list(struct bad_images *bad, const char *path)
+void bad_images_list(struct bad_images *bad, const struct directory *in, const char *name)
 {
+    struct reason reason;
     pthread_mutex_lock(&bad->lock);
-    bad->path = text_copy(path);
-    FILE *file = fopen(path, "r+e");
+    bad->in = in;
+    bad->name = text_copy(name);
+    FILE *file = directory_stream(in, name, "r+", &reason);
     if (file) {
         recall_all(bad, file);
         fclose(file);

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "base/directory.h"
 #include "data/dataset.h"
 
 struct bad_images;
@@ -13,10 +14,10 @@ struct bad_images;
 struct bad_images *bad_images_new(const struct dataset datasets[2], bool warn);
 void bad_images_free(struct bad_images *bad);              /* accepts NULL */
 
-/* From now on they are listed in a file, made when there is one to list: lines of which data (train, val),
+/* From now on they are listed in a file of a directory that outlives this, made when there is one to list: lines of which data (train, val),
  * index there, path, reason, with tabs between them. What the file has already, from before a run was
  * resumed, is neither listed nor said again. */
-void bad_images_list(struct bad_images *bad, const char *path);
+void bad_images_list(struct bad_images *bad, const struct directory *in, const char *name);
 
 /* Of one of the data sets: the context to report its images with, from any thread. */
 struct bad_source;

@@ -19,6 +19,8 @@
 
 #define SIDE_MAX 65536   /* of an image, as options and model files have it */
 
+#define LAST_TEMPORARY CHECKPOINT_LAST ".tmp"
+
 static const char format_name[] = "amptrain-checkpoint";
 
 /* One tensor of a checkpoint and the part of the store that it is. */
@@ -122,7 +124,8 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
 }
 
 static enum status write_parts(const struct checkpoint_source *source, const struct parts *parts,
-                               const struct position *position, int64_t serial, const char *path)
+                               const struct position *position, int64_t serial,
+                               const struct directory *folder)
 {
     struct optimizer_state state;
     TRY(store_read_state(source->store, &state));
@@ -133,7 +136,7 @@ static enum status write_parts(const struct checkpoint_source *source, const str
     for (int i = 0; i < parts->count; i++) items[i] = part_item(source->store, &parts->list[i]);
     struct reading reading = {source->store, parts};
     struct safetensors_content content = {items, parts->count, pairs, pair_count, read_part, &reading};
-    enum status status = safetensors_write(path, &content);
+    enum status status = safetensors_write_in(folder, LAST_TEMPORARY, &content);
     for (int i = 0; i < pair_count; i++) {
         free(pairs[i].key);
         free(pairs[i].value);
@@ -143,48 +146,42 @@ static enum status write_parts(const struct checkpoint_source *source, const str
     return status;
 }
 
-/* `last` becomes `previous` without ever missing itself, where the file system has hard links. */
-static enum status keep_previous(const char *last, const char *previous)
+/* The last one becomes the previous one without ever missing itself, where the file system has hard links. */
+static enum status keep_previous(const struct directory *folder)
 {
-    char *temporary = text_format("%s.tmp", previous);
-    unlink(temporary);
-    bool good = link(last, temporary) == 0 ? rename(temporary, previous) == 0 : rename(last, previous) == 0;
+    static const char last[] = CHECKPOINT_LAST, previous[] = CHECKPOINT_PREVIOUS;
+    static const char temporary[] = CHECKPOINT_PREVIOUS ".tmp";
+    int at = folder->file;
+    directory_remove(folder, temporary);
+    bool linked = linkat(at, last, at, temporary, 0) == 0;
+    bool good = renameat(at, linked ? temporary : last, at, previous) == 0;
     int why = errno;
-    unlink(temporary);
-    free(temporary);
-    return good ? OK : fail(FAILED, "%s: cannot be renamed: %s", last, strerror(why));
+    directory_remove(folder, temporary);
+    return good ? OK : fail(FAILED, "%s/%s: cannot be renamed: %s", folder->path, last, strerror(why));
 }
 
-static void give_names(const char *file, const char *folder, const char *const *names)
+static void give_names(const struct directory *folder, const char *const *names)
 {
-    for (; names && *names; names++) {
-        char *path = durable_path(folder, *names);
-        if (durable_link(file, path) != OK) log_warning("%s was not written; the run goes on", path);
-        free(path);
-    }
+    for (; names && *names; names++)
+        if (durable_link(folder, LAST_TEMPORARY, *names) != OK)
+            log_warning("%s/%s was not written; the run goes on", folder->path, *names);
 }
 
 enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
-                            const char *folder, const char *const *also)
+                            const struct directory *folder, const char *const *also)
 {
-    char *last = durable_path(folder, CHECKPOINT_LAST);
-    char *previous = durable_path(folder, CHECKPOINT_PREVIOUS);
-    char *temporary = text_format("%s.tmp", last);
     struct parts parts = parts_of(source->store, source->optimizer);
-    int64_t last_serial = checkpoint_serial(last), previous_serial = checkpoint_serial(previous);
-    int64_t newest = last_serial > previous_serial ? last_serial : previous_serial;
+    int64_t last = checkpoint_serial(folder, CHECKPOINT_LAST);
+    int64_t previous = checkpoint_serial(folder, CHECKPOINT_PREVIOUS);
+    int64_t newest = last > previous ? last : previous;
     /* What a process that died left there may be a file that has other names too. */
-    unlink(temporary);
-    enum status status = write_parts(source, &parts, position, newest < 0 ? 1 : newest + 1, temporary);
-    if (status == OK) give_names(temporary, folder, also);
-    bool newer = last_serial >= 0 && last_serial >= previous_serial;
-    if (status == OK && newer) status = keep_previous(last, previous);
-    if (status == OK) status = durable_rename(temporary, last);
-    if (status != OK) unlink(temporary);
+    directory_remove(folder, LAST_TEMPORARY);
+    enum status status = write_parts(source, &parts, position, newest < 0 ? 1 : newest + 1, folder);
+    if (status == OK) give_names(folder, also);
+    if (status == OK && last >= 0 && last >= previous) status = keep_previous(folder);
+    if (status == OK) status = durable_rename(folder, LAST_TEMPORARY, CHECKPOINT_LAST);
+    if (status != OK) directory_remove(folder, LAST_TEMPORARY);
     parts_free(&parts);
-    free(temporary);
-    free(previous);
-    free(last);
     return status;
 }
 
@@ -213,10 +210,11 @@ static bool check_tensors(const struct safetensors *file, struct reason *reason)
     return true;
 }
 
-bool checkpoint_open(const char *path, struct safetensors *file, struct reason *reason)
+bool checkpoint_open(const struct directory *in, const char *name, struct safetensors *file,
+                     struct reason *reason)
 {
     struct safetensors opened;
-    if (!safetensors_open(path, &opened, reason)) return false;
+    if (!safetensors_open_in(in, name, &opened, reason)) return false;
     if (!check_format(&opened, reason) || !check_tensors(&opened, reason)) {
         safetensors_close(&opened);
         return false;

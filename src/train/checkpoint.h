@@ -38,21 +38,22 @@ struct checkpoint_source {
  * names that it gets, ended by NULL; NULL: none. It has those before it is the last one: a run that dies
  * in between comes this way again when it is resumed. That one cannot be given is said, and no failure. */
 enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
-                            const char *folder, const char *const *also);
+                            const struct directory *folder, const char *const *also);
 
 /* Opens a checkpoint and verifies every byte of it. */
-bool checkpoint_open(const char *path, struct safetensors *file, struct reason *reason);
+bool checkpoint_open(const struct directory *in, const char *name, struct safetensors *file,
+                     struct reason *reason);
 
 /* The newest good checkpoint of a folder: last, or else previous, and then says so. A last one that cannot
  * be used gets the name CHECKPOINT_UNUSABLE, so that it never takes the good one's place. */
-enum status checkpoint_open_newest(const char *folder, struct safetensors *file);
+enum status checkpoint_open_newest(const struct directory *folder, struct safetensors *file);
 
 /* Whether a folder holds a checkpoint, good or bad. */
-bool checkpoint_exists(const char *folder);
+bool checkpoint_exists(const struct directory *folder);
 
 /* How many checkpoints a run had written when it wrote this one, by which the newer of two is told; 0: the
  * file does not say, -1: it cannot be read. */
-int64_t checkpoint_serial(const char *path);
+int64_t checkpoint_serial(const struct directory *in, const char *name);
 
 /* The same of an open one; false: what it says is no such number. */
 bool checkpoint_read_serial(const struct safetensors *file, int64_t *serial);

@@ -2,19 +2,14 @@
 #ifndef TRAIN_DURABLE_H
 #define TRAIN_DURABLE_H
 
-#include <stdbool.h>
+#include "base/directory.h"
 
-#include "base/status.h"
-
-/* Renames a finished, synced file over `path` and syncs the folder. */
-enum status durable_rename(const char *from, const char *path);
+/* Renames a finished, synced file over `name` and syncs the folder that this lies in. */
+enum status durable_rename(const struct directory *in, const char *from, const char *name);
 
 /* A second name for a file, replacing what stood there: a hard link, or where the file system has
  * none, a synced copy. */
-enum status durable_link(const char *from, const char *path);
-
-/* Syncs the folder that `path` lies in, so that names in it survive. */
-enum status durable_folder(const char *path);
+enum status durable_link(const struct directory *in, const char *from, const char *name);
 
 /* DIR/NAME, for the caller to free. */
 char *durable_path(const char *folder, const char *name);

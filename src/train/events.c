@@ -136,21 +136,21 @@ static void write_start(struct events *events, int64_t step)
     event_write(events, &event);
 }
 
-enum status events_open(const char *folder, int64_t step, struct events *events)
+enum status events_open(const struct directory *folder, int64_t step, struct events *events)
 {
     char host[65] = "localhost";
+    struct reason reason;
     gethostname(host, sizeof host - 1);
-    char *path = text_format("%s/events.out.tfevents.%010lld.%s.%ld", folder, (long long)time(NULL), host,
+    char *name = text_format("events.out.tfevents.%010lld.%s.%ld", (long long)time(NULL), host,
                              (long)getpid());
-    FILE *file = fopen(path, "we");
-    if (!file) {
-        enum status status = fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
-        free(path);
-        return status;
+    FILE *file = directory_stream(folder, name, "w", &reason);
+    enum status status = file ? OK : directory_refuse(folder, name, reason.text);
+    if (file) {
+        *events = (struct events){file, directory_show(folder, name)};
+        write_start(events, step);
     }
-    *events = (struct events){file, path};
-    write_start(events, step);
-    return OK;
+    free(name);
+    return status;
 }
 
 void events_close(struct events *events)

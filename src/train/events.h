@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "base/status.h"
+#include "base/directory.h"
 
 struct events {
     FILE *file;              /* NULL: switched off; every call is then without effect */
@@ -16,7 +16,7 @@ struct events {
 
 /* Makes FOLDER/events.out.tfevents.TIME.HOST.PID. `step` tells TensorBoard that what earlier files
  * of the folder say of later steps is void (a resumed run). */
-enum status events_open(const char *folder, int64_t step, struct events *events);
+enum status events_open(const struct directory *folder, int64_t step, struct events *events);
 void events_close(struct events *events);
 
 /* One number of a step, in the file when this returns. */

@@ -32,18 +32,13 @@ enum status folder_make(const char *path)
     return good ? OK : fail(FAILED, "%s: the folder cannot be made: %s", path, strerror(why));
 }
 
-char *folder_file(const struct folder *folder, const char *name)
-{
-    return durable_path(folder->path, name);
-}
-
 /* Whoever has the lock has written down who it is. */
 static enum status taken(const struct folder *folder)
 {
     char who[128] = "";
     ssize_t length = file_read(folder->lock, who, sizeof who - 1, 0);
     who[length > 0 ? strcspn(who, "\n") : 0] = '\0';
-    return fail(FAILED, "%s: another process (%s) is training in this folder", folder->path,
+    return fail(FAILED, "%s: another process (%s) is training in this folder", folder->at.path,
                 who[0] ? who : "which has not said who it is");
 }
 
@@ -57,23 +52,59 @@ static void sign(const struct folder *folder)
     free(who);
 }
 
-/* The lock goes with the process, however that ends. */
-static enum status take(struct folder *folder)
+#define LOCK ".lock"
+
+/* Whether the name still leads to the file that is locked. Where that cannot be told, nothing speaks against
+ * it. */
+static bool is_locked_one(const struct folder *folder)
 {
-    char *path = folder_file(folder, ".lock");
-    folder->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    enum status status = OK;
-    if (folder->lock < 0)
-        status = fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
-    else if (flock(folder->lock, LOCK_EX | LOCK_NB) == 0)
-        sign(folder);
-    else if (errno == EWOULDBLOCK)
-        status = taken(folder);
-    else
-        log_warning("%s: cannot be locked: %s; see to it that no other process trains in this folder", path,
-                    strerror(errno));
-    free(path);
-    return status;
+    struct stat locked, there;
+    if (fstat(folder->lock, &locked) != 0) return true;
+    if (fstatat(folder->at.file, LOCK, &there, 0) != 0) return errno != ENOENT;
+    return locked.st_dev == there.st_dev && locked.st_ino == there.st_ino;
+}
+
+static void release(struct folder *folder)
+{
+    if (folder->lock >= 0) close(folder->lock);
+    folder->lock = -1;
+}
+
+/* The lock goes with the process, however that ends. `flags`: of open, besides O_RDWR. */
+static enum status take(struct folder *folder, int flags)
+{
+    struct reason reason;
+    folder->lock = directory_file(&folder->at, LOCK, O_RDWR | flags, &reason);
+    if (folder->lock < 0 && reason.error == ENOENT && !(flags & O_CREAT)) return OK;
+    if (folder->lock < 0) return directory_refuse(&folder->at, LOCK, reason.text);
+    bool locked = flock(folder->lock, LOCK_EX | LOCK_NB) == 0;
+    if (!locked && errno == EWOULDBLOCK) return taken(folder);
+    if (!locked)
+        log_warning("%s/%s: cannot be locked: %s; see to it that no other process trains in this folder",
+                    folder->at.path, LOCK, strerror(errno));
+    if (!is_locked_one(folder))
+        return fail(FAILED, "%s/%s: was removed while it was being locked", folder->at.path, LOCK);
+    if (locked) sign(folder);
+    return OK;
+}
+
+/* The log may be another's by now. */
+static enum status lost(const char *path, const char *what)
+{
+    log_set_sink((struct log_sink){0});
+    return fail(FAILED, "%s: %s; the run ends and leaves everything there as it is", path, what);
+}
+
+enum status folder_check(struct folder *folder)
+{
+    if (!folder->at.path || is_locked_one(folder)) return OK;
+    struct stat status;
+    if (fstat(folder->at.file, &status) == 0 && status.st_nlink == 0)
+        return lost(folder->at.path, "the run folder was removed");
+    if (directory_has(&folder->at, LOCK))
+        return lost(folder->at.path, "another process has taken the run folder, since its lock was removed");
+    release(folder);
+    return take(folder, O_CREAT | O_EXCL);
 }
 
 static const char *const level_name[] = {
@@ -82,79 +113,95 @@ static const char *const level_name[] = {
 
 static void write_log(void *context, enum log_level level, const char *line)
 {
+    struct folder *folder = context;
     char stamp[32];
     time_t now = time(NULL);
     struct tm local;
     strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S%z", localtime_r(&now, &local));
-    fprintf(context, "%s %s: %s\n", stamp, level_name[level], line);
-    fflush(context);
+    if (folder->log) {
+        fprintf(folder->log, "%s %s: %s\n", stamp, level_name[level], line);
+        fflush(folder->log);
+    } else {
+        text_add(&folder->early, "%s %s: %s\n", stamp, level_name[level], line);
+    }
 }
 
-static enum status open_log(struct folder *folder)
+enum status folder_log(struct folder *folder)
 {
-    char *path = folder_file(folder, "log.txt");
-    folder->log = fopen(path, "ae");
-    enum status status = folder->log ? OK : fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
-    free(path);
-    if (status == OK) log_set_sink((struct log_sink){write_log, folder->log});
-    return status;
+    struct reason reason;
+    if (!folder->at.path || folder->log) return OK;
+    FILE *log = directory_stream(&folder->at, "log.txt", "a", &reason);
+    if (!log) return directory_refuse(&folder->at, "log.txt", reason.text);
+    log_set_sink((struct log_sink){0});
+    if (folder->early.data) fputs(folder->early.data, log);
+    fflush(log);
+    text_free(&folder->early);
+    folder->log = log;
+    log_set_sink((struct log_sink){write_log, folder});
+    return OK;
 }
 
-static enum status open_in(struct folder *folder, bool resume)
+static enum status open_in(const char *path, bool resume, struct folder *folder)
 {
-    TRY(folder_make(folder->path));
-    TRY(take(folder));
-    if (!resume && checkpoint_exists(folder->path))
-        return fail(USAGE, "%s: holds a run already: -r goes on with it, another -o begins a new one",
-                    folder->path);
-    return open_log(folder);
+    TRY(folder_make(path));
+    TRY(directory_open(path, &folder->at));
+    TRY(take(folder, O_CREAT));
+    if (!resume && checkpoint_exists(&folder->at))
+        return fail(USAGE, "%s: holds a run already: -r goes on with it, another -o begins a new one", path);
+    log_set_sink((struct log_sink){write_log, folder});
+    return OK;
 }
 
 enum status folder_open(const char *path, bool resume, struct folder *folder)
 {
-    struct folder opened = {.lock = -1};
-    if (path) {
-        opened.path = text_copy(path);
-        enum status status = open_in(&opened, resume);
-        if (status != OK) {
-            folder_close(&opened);
-            return status;
-        }
-    }
-    *folder = opened;
-    return OK;
+    *folder = (struct folder){.lock = -1};
+    enum status status = path ? open_in(path, resume, folder) : OK;
+    if (status != OK) folder_close(folder);
+    return status;
+}
+
+enum status folder_visit(const char *path, struct folder *folder)
+{
+    *folder = (struct folder){.lock = -1};
+    TRY(folder_make(path));
+    TRY(directory_open(path, &folder->at));
+    enum status status = take(folder, 0);
+    if (status != OK) folder_close(folder);
+    return status;
 }
 
 void folder_close(struct folder *folder)
 {
-    if (!folder->path) return;
+    if (!folder->at.path) return;
     log_set_sink((struct log_sink){0});
     if (folder->log) fclose(folder->log);
-    if (folder->lock >= 0) close(folder->lock);
-    free(folder->path);
+    release(folder);
+    text_free(&folder->early);
+    directory_close(&folder->at);
     *folder = (struct folder){.lock = -1};
 }
 
-static enum status write_whole(const char *path, const struct text *text)
+static enum status write_whole(const struct directory *in, const char *name, const struct text *text)
 {
-    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool good = file >= 0 && file_write(file, text->data, text->length, 0) && fsync(file) == 0;
+    struct reason reason;
+    directory_remove(in, name);
+    int file = directory_file(in, name, O_WRONLY | O_CREAT | O_EXCL, &reason);
+    if (file < 0) return directory_refuse(in, name, reason.text);
+    bool good = file_write(file, text->data, text->length, 0) && fsync(file) == 0;
     int why = errno;
-    if (file >= 0 && close(file) != 0 && good) good = false, why = errno;
-    return good ? OK : fail(FAILED, "%s: cannot be written: %s", path, strerror(why));
+    if (close(file) != 0 && good) good = false, why = errno;
+    return good ? OK : directory_refuse(in, name, strerror(why));
 }
 
 enum status folder_write_settings(const struct folder *folder, const struct settings *settings,
                                   const char *file)
 {
-    char *path = folder_file(folder, "config.ini"), *temporary = text_format("%s.tmp", path);
+    static const char temporary[] = "config.ini.tmp";
     struct text text = {0};
     settings_print_movable(settings, file, &text);
-    enum status status = write_whole(temporary, &text);
-    if (status == OK) status = durable_rename(temporary, path);
-    unlink(temporary);
+    enum status status = write_whole(&folder->at, temporary, &text);
+    if (status == OK) status = durable_rename(&folder->at, temporary, "config.ini");
+    directory_remove(&folder->at, temporary);
     text_free(&text);
-    free(temporary);
-    free(path);
     return status;
 }

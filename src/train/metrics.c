@@ -1,56 +1,122 @@
 #include "train/metrics.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "train/durable.h"
 
-enum status metrics_open(const char *path, struct metrics *metrics)
+/* Of lines that wait to be written. */
+#define PENDING_MOST ((size_t)64 << 20)
+
+/* Where the last complete line ends; -1, and errno. */
+static int64_t find_end(int file, int64_t size)
 {
-    FILE *file = fopen(path, "ae");
-    if (!file) return fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
-    *metrics = (struct metrics){file, text_copy(path)};
+    char bytes[4096];
+    while (size > 0) {
+        int64_t from = size > (int64_t)sizeof bytes ? size - (int64_t)sizeof bytes : 0;
+        ssize_t got = file_read(file, bytes, (size_t)(size - from), from);
+        if (got < 0) return -1;
+        for (ssize_t i = got; i > 0; i--)
+            if (bytes[i - 1] == '\n') return from + i;
+        size = from;
+    }
+    return 0;
+}
+
+static bool cut_torn(int file)
+{
+    int64_t size = lseek(file, 0, SEEK_END), end = size < 0 ? -1 : find_end(file, size);
+    return end >= 0 && (end == size || ftruncate(file, end) == 0);
+}
+
+enum status metrics_open(const struct directory *in, const char *name, struct metrics *metrics)
+{
+    struct reason reason;
+    int file = directory_file(in, name, O_RDWR | O_CREAT | O_APPEND, &reason);
+    if (file < 0) return directory_refuse(in, name, reason.text);
+    if (!cut_torn(file)) {
+        enum status status = directory_refuse(in, name, strerror(errno));
+        close(file);
+        return status;
+    }
+    *metrics = (struct metrics){.path = directory_show(in, name), .file = file};
     return OK;
 }
 
 void metrics_close(struct metrics *metrics)
 {
-    if (!metrics->file) return;
-    fclose(metrics->file);
+    if (!metrics->path) return;
+    close(metrics->file);
+    text_free(&metrics->pending);
     free(metrics->path);
     *metrics = (struct metrics){0};
 }
 
+/* Writes what is pending, all or nothing; false, and errno. */
+static bool write_pending(struct metrics *metrics)
+{
+    struct text *pending = &metrics->pending;
+    if (pending->length == 0) return true;
+    int64_t end = lseek(metrics->file, 0, SEEK_END);
+    if (end < 0) return false;
+    if (!file_write(metrics->file, pending->data, pending->length, end)) {
+        int why = errno;
+        if (ftruncate(metrics->file, end) != 0) log_detail("%s: may end in a torn line", metrics->path);
+        errno = why;
+        return false;
+    }
+    text_free(pending);
+    return true;
+}
+
+static enum status refuse(const struct metrics *metrics)
+{
+    return fail(FAILED, "%s: cannot be written: %s", metrics->path, strerror(errno));
+}
+
 enum status metrics_line(struct metrics *metrics, const char *object)
 {
-    if (fprintf(metrics->file, "%s\n", object) < 0 || fflush(metrics->file) != 0)
-        return fail(FAILED, "%s: cannot be written: %s", metrics->path, strerror(errno));
+    if (!metrics->path) return OK;
+    bool waiting = metrics->pending.length > 0;
+    text_add(&metrics->pending, "%s\n", object);
+    if (write_pending(metrics)) return OK;
+    if (metrics->pending.length > PENDING_MOST) return refuse(metrics);
+    if (!waiting)
+        log_warning("%s: cannot be written: %s; its lines wait until they can be, and the run goes on",
+                    metrics->path, strerror(errno));
     return OK;
 }
 
 enum status metrics_sync(struct metrics *metrics)
 {
-    if (fflush(metrics->file) != 0 || fsync(fileno(metrics->file)) != 0)
-        return fail(FAILED, "%s: cannot be written: %s", metrics->path, strerror(errno));
-    return OK;
+    if (!metrics->path || (write_pending(metrics) && fsync(metrics->file) == 0)) return OK;
+    return refuse(metrics);
 }
 
 /* Lines are much shorter. */
 #define LINE_ROOM ((size_t)1 << 16)
 
-enum verdict { KEEP, BEYOND, BROKEN };
+enum verdict { KEEP, BEYOND, BROKEN, ALWAYS };
+
+static bool is_event(const json_t *object, const char *event)
+{
+    const char *is = json_string_value(json_object_get(object, "event"));
+    return is && strcmp(is, event) == 0;
+}
 
 static bool exceeds(const json_t *object, const char *event, const char *key, int64_t limit)
 {
-    const char *is = json_string_value(json_object_get(object, "event"));
-    return is && strcmp(is, event) == 0 && json_integer_value(json_object_get(object, key)) > limit;
+    return is_event(object, event) && json_integer_value(json_object_get(object, key)) > limit;
 }
 
 static enum verdict judge(const char *line, size_t length, int64_t step, int64_t epoch)
@@ -59,6 +125,7 @@ static enum verdict judge(const char *line, size_t length, int64_t step, int64_t
     json_t *object = json_loadb(line, length, 0, NULL);
     enum verdict verdict = json_is_object(object) ? KEEP : BROKEN;
     if (exceeds(object, "step", "step", step) || exceeds(object, "epoch", "epoch", epoch)) verdict = BEYOND;
+    if (is_event(object, "eval")) verdict = ALWAYS;
     json_decref(object);
     return verdict;
 }
@@ -75,7 +142,8 @@ static size_t read_line(FILE *from, char *line)
     return length;
 }
 
-/* Copies the lines that stay. A line that is not an object can only be what a crash left behind. */
+/* Copies the lines that stay. A line that is not an object can only be what a crash left behind; one of an
+ * evaluation by itself is no part of the run. */
 static bool copy_lines(FILE *from, FILE *to, int64_t step, int64_t epoch, int *dropped)
 {
     char *line = memory_new(LINE_ROOM, 1);
@@ -83,7 +151,7 @@ static bool copy_lines(FILE *from, FILE *to, int64_t step, int64_t epoch, int *d
     for (size_t length; good && (length = read_line(from, line)) > 0;) {
         enum verdict verdict = judge(line, length, step, epoch);
         beyond = beyond || verdict == BEYOND;
-        if (beyond || verdict == BROKEN)
+        if (verdict == BROKEN || (beyond && verdict != ALWAYS))
             ++*dropped;
         else
             good = fwrite(line, 1, length, to) == length;
@@ -92,22 +160,30 @@ static bool copy_lines(FILE *from, FILE *to, int64_t step, int64_t epoch, int *d
     return good && feof(from);
 }
 
-static enum status rewrite(FILE *from, const char *path, const char *temporary, int64_t step, int64_t epoch)
+static enum status rewrite(const struct directory *in, const char *name, FILE *from, int64_t step,
+                           int64_t epoch)
 {
-    FILE *to = fopen(temporary, "we");
-    if (!to) return fail(FAILED, "%s: cannot be written: %s", temporary, strerror(errno));
+    char *temporary = text_format("%s.tmp", name);
+    struct reason reason;
+    directory_remove(in, temporary);
+    FILE *to = directory_stream(in, temporary, "w", &reason);
     int dropped = 0;
-    bool good = copy_lines(from, to, step, epoch, &dropped);
+    bool good = to && copy_lines(from, to, step, epoch, &dropped);
     good = good && fflush(to) == 0 && fsync(fileno(to)) == 0;
-    int why = errno;
-    if (fclose(to) != 0 && good) good = false, why = errno;
-    if (!good) return fail(FAILED, "%s: cannot be written: %s", temporary, strerror(why));
-    if (dropped > 0) log_detail("%s: %d lines beyond the checkpoint cut off", path, dropped);
-    return dropped > 0 ? durable_rename(temporary, path) : OK;
+    if (to && !good) because(&reason, "%s", strerror(errno));
+    if (to && fclose(to) != 0 && good) good = because(&reason, "%s", strerror(errno));
+    enum status status = good ? OK : directory_refuse(in, temporary, reason.text);
+    if (good && dropped > 0) {
+        log_detail("%s: %d lines beyond the checkpoint cut off", name, dropped);
+        status = durable_rename(in, temporary, name);
+    }
+    directory_remove(in, temporary);
+    free(temporary);
+    return status;
 }
 
 /* A run whose lines a newer version wrote may have said what this one would spoil. */
-static enum status check_version(FILE *from, const char *path)
+static enum status check_version(FILE *from, const char *name)
 {
     static const char start[] = "{\"event\":\"start\"";
     char *line = memory_new(LINE_ROOM, 1);
@@ -122,22 +198,40 @@ static enum status check_version(FILE *from, const char *path)
     free(line);
     rewind(from);
     if (newest <= METRICS_VERSION) return OK;
-    return fail(BAD_CHECKPOINT, "%s: is of version %lld; this amptrain goes on with up to version %d", path,
+    return fail(BAD_CHECKPOINT, "%s: is of version %lld; this amptrain goes on with up to version %d", name,
                 (long long)newest, METRICS_VERSION);
 }
 
-enum status metrics_cut(const char *path, int64_t step, int64_t epoch)
+enum status metrics_cut(const struct directory *in, const char *name, int64_t step, int64_t epoch)
 {
-    FILE *from = fopen(path, "re");
-    if (!from && errno == ENOENT) return OK;
-    if (!from) return fail(FAILED, "%s: cannot be read: %s", path, strerror(errno));
-    char *temporary = text_format("%s.tmp", path);
-    enum status status = check_version(from, path);
-    if (status == OK) status = rewrite(from, path, temporary, step, epoch);
-    fclose(from);
-    unlink(temporary);
-    free(temporary);
+    struct reason reason;
+    FILE *from = directory_stream(in, name, "r", &reason);
+    char *shown = directory_show(in, name);
+    enum status status = OK;
+    if (!from && reason.error != ENOENT) status = fail(FAILED, "%s: cannot be read: %s", shown, reason.text);
+    if (from) status = check_version(from, shown);
+    if (from && status == OK) status = rewrite(in, name, from, step, epoch);
+    if (from) fclose(from);
+    free(shown);
     return status;
+}
+
+bool metrics_ended(const struct directory *in, const char *name)
+{
+    static const char end[] = "{\"event\":\"end\"", eval[] = "{\"event\":\"eval\"";
+    struct reason reason;
+    FILE *from = directory_stream(in, name, "r", &reason);
+    if (!from) return false;
+    char *line = memory_new(LINE_ROOM, 1);
+    bool ended = false;
+    for (size_t length; (length = read_line(from, line)) > 0;) {
+        bool whole = length >= sizeof eval && line[length - 1] == '\n';
+        if (whole && memcmp(line, eval, sizeof eval - 1) == 0) continue;
+        ended = whole && memcmp(line, end, sizeof end - 1) == 0;
+    }
+    free(line);
+    fclose(from);
+    return ended;
 }
 
 void metrics_begin(struct text *object, const char *event)

@@ -12,7 +12,8 @@
 static enum status write_line(struct run *run, struct text *line)
 {
     metrics_end(line);
-    enum status status = run->metrics.file ? metrics_line(&run->metrics, line->data) : OK;
+    enum status status = folder_check(&run->folder);
+    if (status == OK) status = metrics_line(&run->metrics, line->data);
     text_free(line);
     return status;
 }
@@ -211,9 +212,9 @@ static int fill_rows(const struct run *run, const char *reason, struct progress_
         snprintf(rows[count++].value, sizeof rows->value, "%" PRId64 " steps run twice, with the same bits",
                  run->verified);
     }
-    if (run->folder.path) {
+    if (run->folder.at.path) {
         rows[count] = (struct progress_row){.name = "run folder"};
-        snprintf(rows[count++].value, sizeof rows->value, "%s", run->folder.path);
+        snprintf(rows[count++].value, sizeof rows->value, "%s", run->folder.at.path);
     }
     return count;
 }

@@ -70,6 +70,7 @@ static enum status restore(struct run *run, const struct safetensors *file)
     const struct setup *setup = run->setup;
     TRY(match(run, file));
     TRY(checkpoint_restore(file, &run->store, setup->optimizer, &run->position));
+    run->saved_position = run->position;
     TRY(restore_best(run, file));
     TRY(store_read_state(&run->store, &run->state));
     say_threads(run, file);
@@ -112,61 +113,54 @@ void run_recall(const struct run_options *options, struct settings *settings)
 static enum status open_checkpoint(const struct run *run, const struct run_options *options,
                                    struct safetensors *file)
 {
-    if (!options->resume_file) return checkpoint_open_newest(run->folder.path, file);
+    if (!options->resume_file) return checkpoint_open_newest(&run->folder.at, file);
     struct reason reason;
-    if (checkpoint_open(options->resume_file, file, &reason)) return OK;
+    if (checkpoint_open(&directory_working, options->resume_file, file, &reason)) return OK;
     return fail(BAD_CHECKPOINT, "%s: %s", options->resume_file, reason.text);
+}
+
+/* Whether this is the folder's last checkpoint, which then need not be written again. */
+static bool is_last(const struct run *run, const struct safetensors *file)
+{
+    char *last = run->folder.at.path ? directory_show(&run->folder.at, CHECKPOINT_LAST) : NULL;
+    bool is = last && !run->options->resume_file && strcmp(last, file->path) == 0;
+    free(last);
+    return is;
 }
 
 static enum status resume(struct run *run, const struct run_options *options)
 {
-    bool nothing = !options->resume_file && !(run->folder.path && checkpoint_exists(run->folder.path));
+    bool nothing = !options->resume_file && !(run->folder.at.path && checkpoint_exists(&run->folder.at));
     if (nothing && options->resume) log_info("there is no checkpoint yet: beginning from the start");
     if (!options->resume || nothing) return OK;
     struct safetensors file;
     TRY(open_checkpoint(run, options, &file));
     enum status status = restore(run, &file);
+    run->saved_any = status == OK && is_last(run, &file);
     safetensors_close(&file);
     return status;
 }
 
-static void list_bad_images(const struct run *run)
-{
-    char *path = folder_file(&run->folder, "bad-images.txt");
-    bad_images_list(run->setup->bad, path);
-    free(path);
-}
-
 static enum status open_records(struct run *run)
 {
-    if (!run->folder.path) return OK;
-    list_bad_images(run);
-    char *path = folder_file(&run->folder, "metrics.jsonl");
-    enum status status = metrics_cut(path, run->state.step, run->position.epoch);
-    if (status == OK) status = metrics_open(path, &run->metrics);
-    free(path);
-    TRY(status);
+    const struct directory *folder = &run->folder.at;
+    if (!folder->path) return OK;
+    bad_images_list(run->setup->bad, folder, "bad-images.txt");
+    TRY(metrics_cut(folder, RUN_METRICS, run->state.step, run->position.epoch));
+    TRY(metrics_open(folder, RUN_METRICS, &run->metrics));
     TRY(folder_write_settings(&run->folder, run->setup->settings, run->setup->file));
     if (!run->setup->settings->log.tensorboard) return OK;
-    return events_open(run->folder.path, run->state.step, &run->events);
+    return events_open(folder, run->state.step, &run->events);
 }
 
-static enum status open_all(struct run *run, const struct run_options *options)
+static enum status restore_all(struct run *run, const struct run_options *options)
 {
     struct setup *setup = run->setup;
-    TRY(folder_open(options->output, options->resume, &run->folder));
     TRY(setup_device(setup));
     TRY(setup_store(setup, true, &run->store));
     TRY(store_read_state(&run->store, &run->state));
     run->position.seed = setup->settings->run.seed;
-    TRY(resume(run, options));
-    TRY(finisher_open(setup, true));
-    TRY(programs_open(run));
-    setup_open_caches(setup);
-    TRY(setup_loader(setup, &setup->train, true, &run->loader));
-    /* From here on the folder's run is the one that goes on from there, whatever was last in it. */
-    if (options->resume_file) TRY(run_save(run, NULL));
-    return open_records(run);
+    return resume(run, options);
 }
 
 enum status run_open(struct setup *setup, const struct run_options *options, struct run *run)
@@ -180,12 +174,31 @@ enum status run_open(struct setup *setup, const struct run_options *options, str
         .saved = now,
         .told = now,
     };
-    enum status status = open_all(run, options);
-    if (status != OK) {
-        run_close(run);
-        return status;
-    }
-    progress_open(options->quiet, &run->progress);
+    TRY(folder_open(options->output, options->resume, &run->folder));
+    enum status status = restore_all(run, options);
+    if (status == OK) return OK;
+    folder_log(&run->folder);
+    run_close(run);
+    return status;
+}
+
+bool run_ended(const struct run *run)
+{
+    return run->saved_any && metrics_ended(&run->folder.at, RUN_METRICS);
+}
+
+enum status run_begin(struct run *run)
+{
+    struct setup *setup = run->setup;
+    TRY(folder_log(&run->folder));
+    TRY(finisher_open(setup, true));
+    TRY(programs_open(run));
+    setup_open_caches(setup);
+    TRY(setup_loader(setup, &setup->train, true, &run->loader));
+    /* From here on the folder's run is the one that goes on from there, whatever was last in it. */
+    if (run->options->resume_file) TRY(run_save(run, NULL));
+    TRY(open_records(run));
+    progress_open(run->options->quiet, &run->progress);
     run->resumed_at = run->told = clock_seconds();
     run->seconds_before = run->position.seconds;
     return OK;
@@ -211,14 +224,15 @@ enum status run_save(struct run *run, const char *const *also)
 {
     /* The position counts batches: while it stands still, so does the store. */
     bool stands = run->saved_any && memcmp(&run->position, &run->saved_position, sizeof run->position) == 0;
-    if (!run->folder.path || stands) return OK;
+    if (!run->folder.at.path || stands) return OK;
     const struct device *device = run->setup->device;
     struct text engines = {0};
     if (device->backend->choices) device->backend->choices(run->setup->device, &engines);
     struct checkpoint_source source = source_of(run, engines.data);
-    struct watch *watch = watch_begin(WATCH_SECONDS, "%s: writing a checkpoint", run->folder.path);
-    enum status status = run->metrics.file ? metrics_sync(&run->metrics) : OK;
-    if (status == OK) status = checkpoint_save(&source, &run->position, run->folder.path, also);
+    struct watch *watch = watch_begin(WATCH_SECONDS, "%s: writing a checkpoint", run->folder.at.path);
+    enum status status = metrics_sync(&run->metrics);
+    if (status == OK) status = folder_check(&run->folder);
+    if (status == OK) status = checkpoint_save(&source, &run->position, &run->folder.at, also);
     watch_end(watch);
     text_free(&engines);
     TRY(status);

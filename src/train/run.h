@@ -20,6 +20,8 @@ struct run_options {
     int set_count;
 };
 
+#define RUN_METRICS "metrics.jsonl"
+
 /* A step that is queued on the device and not collected. */
 struct flight {
     struct batch *batch;         /* lent by the loader until then */
@@ -58,8 +60,14 @@ struct run {
 /* Where a run is resumed, train.batch=auto and run.threads=auto are the numbers that they were before. */
 void run_recall(const struct run_options *options, struct settings *settings);
 
-/* Everything ready for the first step, the position restored on a resumed run, metrics cut. */
+/* The folder taken, and on a resumed run the store and the position restored; nothing is written yet. */
 enum status run_open(struct setup *setup, const struct run_options *options, struct run *run);
+
+/* Whether the folder has all of a run that has come to its end: its checkpoint and its records. */
+bool run_ended(const struct run *run);
+
+/* Everything ready for the first step, metrics cut. */
+enum status run_begin(struct run *run);
 void run_close(struct run *run);        /* accepts a half-built struct */
 
 /* Writes checkpoint-last, under other names too (checkpoint_save). Without a folder, or when it stands there

@@ -207,15 +207,19 @@ static bool parse_header(struct safetensors *file, char *header, int64_t length,
     return check_header(file, header, length, reason);
 }
 
-static bool open_file(const char *path, struct safetensors *file, struct reason *reason)
+static bool open_file(const struct directory *in, const char *name, struct safetensors *file,
+                      struct reason *reason)
 {
-    file->path = text_copy(path);
-    /* A pipe that nobody writes to is refused rather than waited for. */
-    file->file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file->file < 0) return because_errno(reason, "cannot be opened");
+    file->path = directory_show(in, name);
+    struct reason why;
+    file->file = directory_file(in, name, O_RDONLY, &why);
+    if (file->file < 0) {
+        because(reason, "cannot be opened: %s", why.text);
+        reason->error = why.error;
+        return false;
+    }
     struct stat status;
     if (fstat(file->file, &status) != 0) return because_errno(reason, "cannot be read");
-    if (!S_ISREG(status.st_mode)) return because(reason, "is not a file");
     int64_t length = 0;
     if (!read_length(file->file, status.st_size, &length, reason)) return false;
     file->data = 8 + length;
@@ -229,8 +233,14 @@ static bool open_file(const char *path, struct safetensors *file, struct reason 
 
 bool safetensors_open(const char *path, struct safetensors *file, struct reason *reason)
 {
+    return safetensors_open_in(&directory_working, path, file, reason);
+}
+
+bool safetensors_open_in(const struct directory *in, const char *name, struct safetensors *file,
+                         struct reason *reason)
+{
     struct safetensors opened = {.file = -1};
-    if (!open_file(path, &opened, reason)) {
+    if (!open_file(in, name, &opened, reason)) {
         safetensors_close(&opened);
         return false;
     }

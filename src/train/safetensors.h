@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/status.h"
+#include "base/directory.h"
 #include "base/tensor.h"
 
 #define SAFETENSORS_HEADER_MAX 100000000
@@ -42,6 +42,8 @@ struct safetensors {
  * file or 100 MB or of too many tensors, anything but the JSON that the format asks for, a key
  * twice, holes, overlaps, sizes that do not follow from shape and type, a wrong header checksum. */
 bool safetensors_open(const char *path, struct safetensors *file, struct reason *reason);
+bool safetensors_open_in(const struct directory *in, const char *name, struct safetensors *file,
+                         struct reason *reason);
 void safetensors_close(struct safetensors *file);            /* accepts a zeroed struct */
 
 int safetensors_find(const struct safetensors *file, const char *name);         /* -1: not there */
@@ -75,5 +77,7 @@ struct safetensors_content {
 /* Writes and syncs a file; it may stand half-written at `path` after a failure. Tensors are in the
  * order in which the format's own library writes them: by type, then by name. */
 enum status safetensors_write(const char *path, const struct safetensors_content *content);
+enum status safetensors_write_in(const struct directory *in, const char *name,
+                                 const struct safetensors_content *content);
 
 #endif

@@ -141,13 +141,8 @@ static enum status write_all(struct writer *writer, int file, const char *path)
     return fsync(file) == 0 ? OK : write_failed(path);
 }
 
-enum status safetensors_write(const char *path, const struct safetensors_content *content)
+static enum status write_content(int file, const char *path, const struct safetensors_content *content)
 {
-    if (content->count > SAFETENSORS_TENSORS_MAX)
-        return fail(FAILED, "%s: %d tensors are more than can be read again, %d", path, content->count,
-                    SAFETENSORS_TENSORS_MAX);
-    int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file < 0) return write_failed(path);
     struct writer writer = {
         .content = content,
         .order = memory_new((size_t)content->count, sizeof(int)),
@@ -158,5 +153,25 @@ enum status safetensors_write(const char *path, const struct safetensors_content
     if (close(file) != 0 && status == OK) status = write_failed(path);
     free(writer.order);
     free(writer.checksums);
+    return status;
+}
+
+enum status safetensors_write(const char *path, const struct safetensors_content *content)
+{
+    return safetensors_write_in(&directory_working, path, content);
+}
+
+enum status safetensors_write_in(const struct directory *in, const char *name,
+                                 const struct safetensors_content *content)
+{
+    struct reason reason;
+    if (content->count > SAFETENSORS_TENSORS_MAX)
+        return fail(FAILED, "%s: %d tensors are more than can be read again, %d", name, content->count,
+                    SAFETENSORS_TENSORS_MAX);
+    int file = directory_file(in, name, O_WRONLY | O_CREAT | O_TRUNC, &reason);
+    if (file < 0) return directory_refuse(in, name, reason.text);
+    char *path = directory_show(in, name);
+    enum status status = write_content(file, path, content);
+    free(path);
     return status;
 }

@@ -134,11 +134,13 @@ static enum status collect(struct run *run)
 
 /* One that is written along the way may fail: the last good one is still there, and the run is
  * worth more than the message. */
-static void save_and_go_on(struct run *run, const char *const *also)
+static enum status save_and_go_on(struct run *run, const char *const *also)
 {
-    if (run_save(run, also) == OK) return;
+    TRY(folder_check(&run->folder));
+    if (run_save(run, also) == OK) return OK;
     run->saved = clock_seconds();
     log_warning("the checkpoint was not written; the run goes on, the last good one is kept");
+    return OK;
 }
 
 /* Whether a checkpoint is due in the midst of an epoch, when `ahead` more steps have been made. */
@@ -183,13 +185,6 @@ static char *epoch_name(int64_t epoch)
     return text_format("checkpoint-%lld.safetensors", (long long)epoch);
 }
 
-static char *epoch_path(const struct run *run, int64_t epoch)
-{
-    char *name = epoch_name(epoch), *path = folder_file(&run->folder, name);
-    free(name);
-    return path;
-}
-
 /* Where this epoch's checkpoint is kept, the oldest one goes. A resumed run does it again: the process before
  * may have died in between. */
 static void forget_epoch(const struct run *run)
@@ -197,24 +192,25 @@ static void forget_epoch(const struct run *run)
     const struct field_every *every = &run->setup->settings->checkpoint.every;
     int64_t stride = every->unit == UNIT_EPOCHS && every->amount > 1 ? (int64_t)every->amount : 1;
     int64_t keep = run->setup->settings->checkpoint.keep, epoch = run->position.epoch;
-    if (!run->folder.path || keep == 0) return;
-    char *newest = epoch_path(run, epoch), *oldest = epoch_path(run, epoch - keep * stride);
-    if (access(newest, F_OK) == 0) unlink(oldest);
+    if (!run->folder.at.path || keep == 0) return;
+    char *newest = epoch_name(epoch), *oldest = epoch_name(epoch - keep * stride);
+    if (directory_has(&run->folder.at, newest)) directory_remove(&run->folder.at, oldest);
     free(oldest);
     free(newest);
 }
 
-static void save_epoch(struct run *run, bool best)
+static enum status save_epoch(struct run *run, bool best)
 {
     bool due = epoch_checkpoint_due(run), keep = due && run->setup->settings->checkpoint.keep > 0;
-    if (!run->folder.path || (!due && !best)) return;
+    if (!run->folder.at.path || (!due && !best)) return OK;
     char *name = epoch_name(run->position.epoch);
     const char *also[3] = {NULL};          /* ended by NULL */
     int count = 0;
     if (best) also[count++] = CHECKPOINT_BEST;
     if (keep) also[count++] = name;
-    save_and_go_on(run, also);
+    enum status status = save_and_go_on(run, also);
     free(name);
+    return status;
 }
 
 /* The end of an epoch. */
@@ -268,7 +264,7 @@ static enum status finish_epoch(struct run *run)
     bool best = evaluated && take_best(run, &evaluation);
     TRY(report_epoch(run, evaluated ? &evaluation : NULL));
     next_epoch(run);
-    save_epoch(run, best);
+    TRY(save_epoch(run, best));
     return begin_epoch(run);
 }
 
@@ -276,7 +272,7 @@ static enum status finish_epoch(struct run *run)
 
 static enum status say_stopped(const struct run *run)
 {
-    if (!run->folder.path) return fail(FAILED, "stopped; nothing is kept, since there is no run folder (-o)");
+    if (!run->folder.at.path) return fail(FAILED, "stopped; nothing is kept, since there is no run folder (-o)");
     log_info("stopped after step %lld with a checkpoint; the same command with -r goes on",
              (long long)run->state.step);
     return STOPPED;
@@ -287,6 +283,7 @@ static enum status finish(struct run *run, enum verdict verdict)
     bool stopped = verdict == STOP || verdict == MAX_TIME;
     TRY(run_save(run, NULL));
     TRY(report_end(run, verdict_name[verdict]));
+    TRY(metrics_sync(&run->metrics));
     return stopped ? say_stopped(run) : OK;
 }
 
@@ -296,7 +293,7 @@ static enum status obey(struct run *run)
     bool asked = signals_checkpoint();
     if (asked || step_checkpoint_due(run, 0)) {
         while (run->flying > 0) TRY(collect(run));
-        save_and_go_on(run, NULL);
+        TRY(save_and_go_on(run, NULL));
     }
     if (asked) {
         log_info("checkpoint on request after step %lld", (long long)run->state.step);
@@ -352,17 +349,36 @@ static enum status check(const struct setup *setup, const struct run_options *op
     return OK;
 }
 
+/* A run that is resumed at its end has nothing left to do. */
+static bool is_finished(const struct run *run, const struct run_options *options)
+{
+    enum verdict verdict = judge(run);
+    bool end = verdict == DONE || verdict == EARLY_STOP || verdict == MAX_STEPS;
+    if (!end || options->resume_file || !run_ended(run)) return false;
+    log_info("%s: the run is finished, after %lld epochs, %lld steps (%s); nothing was changed",
+             run->folder.at.path, (long long)run->position.epoch, (long long)run->state.step,
+             verdict_name[verdict]);
+    return true;
+}
+
+static enum status carry_out(struct run *run)
+{
+    enum verdict verdict = DONE;
+    TRY(run_begin(run));
+    TRY(report_start(run));
+    if (!run->folder.at.path) log_info("there is no run folder (-o): nothing will be kept");
+    enum status status = loop(run, &verdict);
+    if (status == OK) return finish(run, verdict);
+    if (run->health.ended) report_end(run, "not_finite");
+    return status;
+}
+
 enum status train(struct setup *setup, const struct run_options *options)
 {
     TRY(check(setup, options));
     struct run run;
     TRY(run_open(setup, options, &run));
-    enum verdict verdict = DONE;
-    enum status status = report_start(&run);
-    if (status == OK && !run.folder.path) log_info("there is no run folder (-o): nothing will be kept");
-    if (status == OK) status = loop(&run, &verdict);
-    if (status == OK) status = finish(&run, verdict);
-    else if (run.health.ended) report_end(&run, "not_finite");
+    enum status status = is_finished(&run, options) ? OK : carry_out(&run);
     run_close(&run);
     return status;
 }

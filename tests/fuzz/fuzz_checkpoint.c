@@ -60,7 +60,7 @@ static void resume(const char *path)
     struct safetensors file;
     struct position position;
     struct reason reason = fuzz_reason();
-    if (!checkpoint_open(path, &file, &reason)) {
+    if (!checkpoint_open(&directory_working, path, &file, &reason)) {
         fuzz_check_reason(&reason);
         return;
     }
@@ -85,7 +85,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     resume(fuzz_write(CHECKPOINT_LAST, bytes, size));
     /* As it came, it is the one that a run falls back from, or to. */
     fuzz_write(CHECKPOINT_PREVIOUS, data, size);
-    if (fuzz_good(checkpoint_open_newest(fuzz_folder(), &file), "checkpoint")) safetensors_close(&file);
+    struct directory folder;
+    fuzz_must(directory_open(fuzz_folder(), &folder) == OK);
+    if (fuzz_good(checkpoint_open_newest(&folder, &file), "checkpoint")) safetensors_close(&file);
+    directory_close(&folder);
     free(bytes);
     return 0;
 }

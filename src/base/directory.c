@@ -1,0 +1,95 @@
+#include "base/directory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+const struct directory directory_working = {.file = AT_FDCWD};
+
+enum status directory_open(const char *path, struct directory *directory)
+{
+    int file = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file < 0) return fail(FAILED, "%s: the folder cannot be opened: %s", path, strerror(errno));
+    *directory = (struct directory){file, text_copy(path)};
+    return OK;
+}
+
+void directory_close(struct directory *directory)
+{
+    if (!directory->path) return;
+    close(directory->file);
+    free(directory->path);
+    *directory = (struct directory){.file = -1};
+}
+
+char *directory_show(const struct directory *directory, const char *name)
+{
+    return directory->path ? text_format("%s/%s", directory->path, name) : text_copy(name);
+}
+
+static int refuse_kind(int file, struct reason *reason)
+{
+    close(file);
+    because(reason, "not a regular file");
+    return -1;
+}
+
+int directory_file(const struct directory *directory, const char *name, int flags, struct reason *reason)
+{
+    /* Without O_NONBLOCK, a pipe would be waited for until somebody opens its other end. */
+    int file = openat(directory->file, name, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    int error = errno;
+    struct stat status;
+    if (file < 0) {
+        /* A pipe that nobody reads; a socket. */
+        because(reason, "%s", error == ENXIO ? "not a regular file" : strerror(error));
+        reason->error = error == ENXIO ? 0 : error;
+        return -1;
+    }
+    if (fstat(file, &status) == 0) return S_ISREG(status.st_mode) ? file : refuse_kind(file, reason);
+    error = errno;
+    because(reason, "%s", strerror(error));
+    reason->error = error;
+    close(file);
+    return -1;
+}
+
+FILE *directory_stream(const struct directory *directory, const char *name, const char *mode,
+                       struct reason *reason)
+{
+    int access = mode[0] == 'r' && mode[1] != '+' ? O_RDONLY : mode[0] == 'r' ? O_RDWR : O_WRONLY;
+    int made = mode[0] == 'w' ? O_CREAT | O_TRUNC : mode[0] == 'a' ? O_CREAT | O_APPEND : 0;
+    int file = directory_file(directory, name, access | made, reason);
+    FILE *stream = file >= 0 ? fdopen(file, mode) : NULL;
+    if (file >= 0 && !stream) {
+        because(reason, "%s", strerror(errno));
+        close(file);
+    }
+    return stream;
+}
+
+enum status directory_refuse(const struct directory *directory, const char *name, const char *why)
+{
+    char *shown = directory_show(directory, name);
+    enum status status = fail(FAILED, "%s: cannot be written: %s", shown, why);
+    free(shown);
+    return status;
+}
+
+_Bool directory_has(const struct directory *directory, const char *name)
+{
+    struct stat status;
+    return fstatat(directory->file, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ||
+           (errno != ENOENT && errno != ENOTDIR);
+}
+
+void directory_remove(const struct directory *directory, const char *name)
+{
+    unlinkat(directory->file, name, 0);
+}

@@ -1,0 +1,41 @@
+/* directory.h: a directory held open: what is done to files in it follows it, whatever becomes of its name. */
+#ifndef BASE_DIRECTORY_H
+#define BASE_DIRECTORY_H
+
+#include <stdio.h>
+
+#include "base/status.h"
+
+struct directory {
+    int file;                  /* descriptor */
+    char *path;                /* as it was named, for messages */
+};
+
+/* Names count from the working directory, and may be whole paths. */
+extern const struct directory directory_working;
+
+/* FAILED, with a message, where it cannot be opened. */
+enum status directory_open(const char *path, struct directory *directory);
+void directory_close(struct directory *directory);             /* accepts one without a path */
+
+/* A file's name as messages show it, for the caller to free. */
+char *directory_show(const struct directory *directory, const char *name);
+
+/* Opens a regular file: `flags` are open's. Nothing else is opened or waited for, be it a pipe, a device or a
+ * directory. -1, and why: "Permission denied", "not a regular file". */
+int directory_file(const struct directory *directory, const char *name, int flags, struct reason *reason);
+
+/* The same for stdio: `mode` is "r", "r+", "w" or "a". NULL, and why. */
+FILE *directory_stream(const struct directory *directory, const char *name, const char *mode,
+                       struct reason *reason);
+
+/* That a file cannot be written: FAILED. */
+enum status directory_refuse(const struct directory *directory, const char *name, const char *why);
+
+/* Whether there is something of this name, if only a link that leads nowhere. */
+_Bool directory_has(const struct directory *directory, const char *name);
+
+/* Removes a file, if there is one. */
+void directory_remove(const struct directory *directory, const char *name);
+
+#endif
