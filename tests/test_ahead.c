@@ -1,5 +1,6 @@
 /* test_ahead: a host that runs ahead of its device: two steps under way end where one after the
  * other ends. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,12 +150,60 @@ static void test_stops(void **state)
     graph_free(&graph);
 }
 
+static void fill_param(struct net *net, const char *name, float value)
+{
+    int param = graph_find_param(net->graph, name);
+    int64_t count = shape_count(net->graph->params[param].spec.shape);
+    float *values = malloc((size_t)count * sizeof *values);
+    for (int64_t i = 0; i < count; i++) values[i] = value;
+    assert_int_equal(store_write(net->store, param, STORE_MASTER, values), OK);
+    free(values);
+}
+
+/* A glimpse is of its own run, though the one behind it has begun; a run that was not asked leaves none. */
+static void test_glimpse(void **state)
+{
+    (void)state;
+    struct late late;
+    late_open(&late);
+    struct graph graph = net_graph(net_mixed, true);
+    struct net net;
+    net_open(&net, &graph, &(struct net_options){.batch = 4, .storage = F32, .training = true,
+                                                 .device = late.device});
+    int conv = graph_find_param(&graph, "conv1.weight"), fc = graph_find_param(&graph, "fc.weight");
+    struct exec_batch batch = batch_of(&net);
+    struct update_rates rates = {0};
+    exec_glimpse_next(net.exec);
+    assert_int_equal(exec_start(net.exec, &batch, &rates), OK);
+    assert_int_equal(late.device->backend->finish(late.device), OK);
+    fill_param(&net, "fc.weight", 0);
+    fill_param(&net, "bn1.running_var", NAN);
+    exec_glimpse_next(net.exec);
+    assert_int_equal(exec_start(net.exec, &batch, &rates), OK);
+    assert_int_equal(exec_collect(net.exec), OK);
+    assert_true(exec_glimpsed(net.exec));
+    assert_false(exec_glimpse_zero(net.exec, conv));
+    assert_null(exec_glimpse_lost(net.exec));
+    assert_int_equal(exec_start(net.exec, &batch, &rates), OK);
+    assert_int_equal(exec_collect(net.exec), OK);
+    assert_true(exec_glimpsed(net.exec));
+    assert_true(exec_glimpse_zero(net.exec, conv));
+    assert_false(exec_glimpse_zero(net.exec, fc));
+    assert_string_equal(exec_glimpse_lost(net.exec), "bn1.running_var");
+    assert_int_equal(exec_collect(net.exec), OK);
+    assert_false(exec_glimpsed(net.exec));
+    net_close(&net);
+    graph_free(&graph);
+    device_close(late.real);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_under_way),
         cmocka_unit_test(test_skipped_before),
         cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_glimpse),
     };
     return cmocka_run_group_tests_name("ahead", tests, NULL, NULL);
 }

@@ -201,6 +201,7 @@ static void slot_close(struct exec *exec, struct slot *slot)
     if (slot->labels) device_release(exec->device, slot->labels, (size_t)program->targets_bytes);
     if (slot->results && slot->results != exec->results)
         device_host_release(exec->device, slot->results, (size_t)program->results_bytes);
+    if (slot->glimpse) device_host_release(exec->device, slot->glimpse, glimpse_bytes(exec));
     if (slot->exchange) device_host_release(exec->device, slot->exchange, sizeof *slot->exchange);
 }
 

@@ -37,6 +37,8 @@ struct slot {
     void *results;                       /* host memory; the exec's own where the device writes there */
     struct exchange *exchange;
     struct recording *recording;         /* NULL: not yet */
+    float *glimpse;                      /* host memory, glimpse_bytes; NULL: not yet, or there is none */
+    bool glimpsed;                       /* the slot's run left one */
 };
 
 struct exec {
@@ -71,7 +73,12 @@ struct exec {
     bool measure;
     int64_t *times;
     struct witness *witness;             /* of a step that is run twice; NULL: none */
+    bool glimpse_next;                   /* the next run leaves a glimpse */
 };
+
+/* Queues a glimpse (exec.h) behind the run that is being started; without memory for it there will be none. */
+enum status glimpse_queue(struct exec *exec, struct slot *slot);
+size_t glimpse_bytes(const struct exec *exec);
 
 /* Queues, behind an instruction, that the fingerprints of what it has written are taken. */
 enum status witness_instruction(const struct exec *exec, int i);

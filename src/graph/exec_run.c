@@ -168,6 +168,9 @@ static enum status start(struct exec *exec, struct slot *slot, const struct exec
 {
     TRY(upload(exec, slot, batch, MARK_UPLOADED + index));
     TRY(queue_or_replay(exec, slot));
+    slot->glimpsed = false;
+    if (exec->glimpse_next) TRY(glimpse_queue(exec, slot));
+    exec->glimpse_next = false;
     return exec->device->backend->mark(exec->device, 0, MARK_DONE + index);
 }
 

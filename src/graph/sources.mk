@@ -14,6 +14,7 @@ libgraph_a_SOURCES = \
 	src/graph/expression.c \
 	src/graph/expression.h \
 	src/graph/fuse.c \
+	src/graph/glimpse.c \
 	src/graph/graph.c \
 	src/graph/graph.h \
 	src/graph/graph_text.c \

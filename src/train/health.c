@@ -230,11 +230,19 @@ static enum status say_dead(struct run *run, const struct dead *dead)
     return status;
 }
 
+static bool any_is_still(const struct run *run)
+{
+    for (int p = 0; p < run->setup->graph.param_count; p++)
+        if (run->health.still[p].looks > 0) return true;
+    return false;
+}
+
 static enum status check_gradients(struct run *run)
 {
     struct dead dead = {0};
     if (run->state.skipped) return OK;
     TRY(look_at_gradients(run, &dead));
+    run->health.doubt = any_is_still(run);
     return dead.new > 0 ? say_dead(run, &dead) : OK;
 }
 
@@ -249,13 +257,41 @@ static enum status check_params(struct run *run)
     return OK;
 }
 
+/* While the next step is under way. Where a gradient may be zero the next look is a whole one. */
+static void glimpse(struct run *run)
+{
+    struct health *health = &run->health;
+    const struct exec *exec = run->training.exec;
+    if (run->state.skipped) return;
+    health->doubt = !exec_glimpsed(exec);
+    for (int p = 0; !health->doubt && p < run->setup->graph.param_count; p++)
+        health->doubt = run->training.program.gradients[p] >= 0 && exec_glimpse_zero(exec, p);
+    const char *lost = exec_glimpsed(exec) && !health->broken ? exec_glimpse_lost(exec) : NULL;
+    if (lost) log_warning("step %" PRId64 ": parameter %s holds NaN or Inf", run->state.step, lost);
+    if (lost) health->broken = true;
+}
+
+bool health_looks(int64_t step)
+{
+    return step % LOOK_EVERY == 0;
+}
+
+bool health_looks_alone(const struct run *run, int64_t step)
+{
+    return run->health.doubt && health_looks(step);
+}
+
 enum status health_step(struct run *run, const struct flight *flight, double loss)
 {
     bool last = run->position.batch == run->setup->steps_per_epoch;
     TRY(check_dead(run, flight->batch, loss));
     TRY(check_finite(run, flight->batch, loss));
     TRY(check_norm(run));
-    if (run->flying > 0 || (run->steps % LOOK_EVERY != 0 && !last)) return OK;
+    if (!health_looks(run->steps) && !last) return OK;
+    if (run->flying > 0) {
+        glimpse(run);
+        return OK;
+    }
     TRY(check_gradients(run));
     return check_params(run);
 }

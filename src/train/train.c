@@ -76,6 +76,8 @@ static enum status queue_step(struct run *run, const struct exec_batch *batch,
                               const struct update_rates *rates)
 {
     int64_t step = run->state.step + run->flying + 1;
+    if (run->setup->device->waits && health_looks(run->steps + run->flying + 1))
+        exec_glimpse_next(run->training.exec);
     if (!next_is_verified(run)) return exec_start(run->training.exec, batch, rates);
     enum status status = exec_start_twice(run->training.exec, batch, rates);
     if (status == OK) {
@@ -166,6 +168,7 @@ static bool may_launch(const struct run *run)
     const struct settings *settings = run->setup->settings;
     if (run->flying == 0) return true;
     if (run->flying >= exec_depth(run->training.exec)) return false;
+    if (health_looks_alone(run, run->steps + run->flying)) return false;
     if (run->position.batch + run->flying >= run->setup->steps_per_epoch) return false;
     if (settings->run.max_steps > 0 && run->state.updates + run->flying >= settings->run.max_steps)
         return false;
