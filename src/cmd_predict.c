@@ -67,9 +67,9 @@ static void print_prediction(struct predictor *predictor, const char *path, int 
     }
     struct text out = {0};
     text_add(&out, "{\"image\":");
-    text_json_string(&out, path);
+    text_json_bytes(&out, path);
     text_add(&out, ",\"class\":");
-    text_json_string(&out, setup->class_names[best]);
+    text_json_bytes(&out, setup->class_names[best]);
     text_add(&out, ",\"index\":%d,\"probability\":", best);
     text_json_number(&out, probability);
     printf("%s%s}", predictor->printed++ ? ",\n " : "", out.data);

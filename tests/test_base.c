@@ -134,6 +134,32 @@ static void log_lines_are_what_they_seem(void **state)
     text_free(&text);
 }
 
+/* Bytes come back, whatever they are, and what is shown is UTF-8. */
+static void bytes_are_escaped_and_come_back(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"", ""},
+        {"caf\xc3\xa9", "caf\xc3\xa9"},
+        {"caf\xe9", "caf\\xe9"},
+        {"caf\\xe9", "caf\\x5cxe9"},
+        {"\\x5cxe9\xff", "\\x5cx5cxe9\\xff"},
+        {"a\\n\\", "a\\n\\"},
+        {"\xed\xa0\x80", "\\xed\\xa0\\x80"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct text text = {0};
+        text_escape(&text, cases[i][0]);
+        assert_string_equal(text.data, cases[i][1]);
+        text_unescape(text.data);
+        assert_string_equal(text.data, cases[i][0]);
+        text_free(&text);
+    }
+    char other[] = "\\x00 \\x41 \\x \\xe \\xg0";
+    text_unescape(other);
+    assert_string_equal(other, "\\x00 \\x41 \\x \\xe \\xg0");
+}
+
 static void json_numbers_read_back(void **state)
 {
     (void)state;
@@ -290,6 +316,7 @@ int main(void)
         cmocka_unit_test(json_marks),
         cmocka_unit_test(terminals_are_not_steered),
         cmocka_unit_test(log_lines_are_what_they_seem),
+        cmocka_unit_test(bytes_are_escaped_and_come_back),
         cmocka_unit_test(json_numbers_read_back),
         cmocka_unit_test(json_has_no_infinity),
         cmocka_unit_test(nearest_finds_slips),

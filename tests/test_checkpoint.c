@@ -679,7 +679,7 @@ static void weights_from_averages(void **state)
     open_fixture(&to, 2);
     assert_int_equal(save(&from), OK);
     caught_begin(&caught);
-    enum status status = weights_load(path, false, &to.store);
+    enum status status = weights_load(path, &(struct weights_options){0}, &to.store);
     caught_end(&caught);
     assert_int_equal(status, OK);
     assert_true(caught_has(&caught, "averaged"));
@@ -697,9 +697,46 @@ static void weights_from_averages(void **state)
 static enum status load_caught(const char *path, bool fresh, struct store *store, struct caught *caught)
 {
     caught_begin(caught);
-    enum status status = weights_load(path, fresh, store);
+    enum status status = weights_load(path, &(struct weights_options){.fine_tuned = fresh}, store);
     caught_end(caught);
     return status;
+}
+
+/* The checkpoint's classes are those of save_as. Rows of the classifier go to the class of their name. */
+static void rows_go_by_name(void **state)
+{
+    (void)state;
+    static char *const now[] = {"drei \xc3\xa4", "four", "one"};
+    static const int from_row[] = {2, -1, 0};
+    const struct weights_options options = {true, now, 3};
+    struct fixture from, to;
+    struct caught caught;
+    char *path = file_in(CHECKPOINT_LAST);
+    open_fixture(&from, 1);
+    open_fixture(&to, 2);
+    assert_int_equal(save(&from), OK);
+    static const char *const names[] = {"fc.weight", "fc.bias"};
+    float before[2][8], after[8], source[8];
+    for (int p = 0; p < 2; p++)
+        assert_int_equal(store_read(&to.store, graph_find_param(&to.graph, names[p]), STORE_MASTER, before[p]), OK);
+    caught_begin(&caught);
+    assert_int_equal(weights_load(path, &options, &to.store), OK);
+    caught_end(&caught);
+    assert_true(caught_has(&caught, "has 2 of the 3 classes, and not 'four'"));
+    for (int p = 0; p < 2; p++) {
+        int param = graph_find_param(&to.graph, names[p]), width = p == 0 ? 2 : 1;
+        assert_int_equal(store_read(&from.store, param, STORE_AVERAGE, source), OK);
+        assert_int_equal(store_read(&to.store, param, STORE_MASTER, after), OK);
+        for (int i = 0; i < 3; i++)
+            assert_memory_equal(after + i * width, from_row[i] < 0 ? before[p] + i * width
+                                                                   : source + from_row[i] * width,
+                                (size_t)width * sizeof(float));
+    }
+    text_free(&caught.words);
+    free(path);
+    close_fixture(&from);
+    close_fixture(&to);
+    remove_all();
 }
 
 static void other_classes(void **state)
@@ -925,6 +962,7 @@ int main(void)
         cmocka_unit_test(other_names),
         cmocka_unit_test(another_model),
         cmocka_unit_test(weights_from_averages),
+        cmocka_unit_test(rows_go_by_name),
         cmocka_unit_test(other_classes),
         cmocka_unit_test(missing_and_unexpected),
     };

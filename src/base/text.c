@@ -114,6 +114,39 @@ void text_json_string(struct text *text, const char *value)
     text_add(text, "\"");
 }
 
+void text_escape(struct text *text, const char *value)
+{
+    text_add(text, "%s", "");
+    for (const unsigned char *s = (const unsigned char *)value; *s;) {
+        int length = utf8_length(s);
+        if (length == 0 || (s[0] == '\\' && s[1] == 'x')) text_add(text, "\\x%02x", s[0]);
+        else text_add(text, "%.*s", length, (const char *)s);
+        s += length ? length : 1;
+    }
+}
+
+void text_unescape(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from; to++) {
+        unsigned byte = 0;
+        bool escaped = from[0] == '\\' && from[1] == 'x' && isxdigit((unsigned char)from[2]) &&
+                       isxdigit((unsigned char)from[3]) && sscanf(from + 2, "%2x", &byte) == 1 &&
+                       (byte >= 0x80 || byte == '\\');
+        *to = escaped ? (char)byte : *from;
+        from += escaped ? 4 : 1;
+    }
+    *to = '\0';
+}
+
+void text_json_bytes(struct text *text, const char *value)
+{
+    struct text escaped = {0};
+    text_escape(&escaped, value);
+    text_json_string(text, escaped.data);
+    text_free(&escaped);
+}
+
 void text_json_number(struct text *text, double value)
 {
     if (isfinite(value)) text_add(text, "%.9g", value);

@@ -22,6 +22,14 @@ const char *text_visible(const char *value, char *out, size_t room);
  * Strings are escaped and invalid UTF-8 is replaced; numbers are "%.9g", what is not finite is null. */
 void text_json_string(struct text *text, const char *value);
 void text_json_number(struct text *text, double value);
+/* A string of any bytes, such as a file's name: as text_escape has it. */
+void text_json_bytes(struct text *text, const char *value);
+
+/* Appends `value` as UTF-8 that text_unescape makes the same bytes of: those that are not UTF-8 become \xNN, and
+ * a backslash before an x \x5c. */
+void text_escape(struct text *text, const char *value);
+/* In place. What text_escape cannot have written stays. */
+void text_unescape(char *text);
 
 /* Braces, brackets and commas of a JSON text, those in strings not counted: of each a parser makes something
  * that may take a hundred times the memory. */

@@ -91,7 +91,7 @@ static char *names_print(char *const *names, int count)
     text_add(&text, "[");
     for (int i = 0; i < count; i++) {
         if (i > 0) text_add(&text, ",");
-        text_json_string(&text, names[i]);
+        text_json_bytes(&text, names[i]);
     }
     text_add(&text, "]");
     return text.data;
@@ -106,8 +106,10 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
                         int64_t serial, const struct optimizer_state *state, struct safetensors_pair **pairs,
                         int *count)
 {
-    struct text settings = {0};
+    struct text settings = {0}, config = {0};
     settings_print(source->settings, false, &settings);
+    text_escape(&config, settings.data ? settings.data : "");
+    text_free(&settings);
     add_pair(pairs, count, "format", text_copy(format_name));
     add_pair(pairs, count, "version", text_format("%d", CHECKPOINT_VERSION));
     add_pair(pairs, count, "serial", text_format("%" PRId64, serial));
@@ -116,7 +118,7 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
     add_pair(pairs, count, "images", text_format("%" PRId64 " %" PRId64, source->train_images,
                                                  source->val_images));
     add_pair(pairs, count, "input", text_format("%d %d %d", source->h, source->w, source->channels));
-    add_pair(pairs, count, "config", settings.data ? settings.data : text_copy(""));
+    add_pair(pairs, count, "config", config.data);
     if (source->graph_text) add_pair(pairs, count, "graph", text_copy(source->graph_text));
     if (source->engines) add_pair(pairs, count, "engines", text_copy(source->engines));
     if (source->threads > 0) add_pair(pairs, count, "threads", text_format("%d", source->threads));
@@ -311,8 +313,12 @@ void checkpoint_class_names(const struct safetensors *file, char ***names, int *
     *names = NULL;
     size_t index;
     json_t *name;
-    json_array_foreach(array, index, name)
-        if (json_is_string(name)) *array_push(*names, *count) = text_copy(json_string_value(name));
+    json_array_foreach(array, index, name) {
+        if (!json_is_string(name)) continue;
+        char *own = text_copy(json_string_value(name));
+        text_unescape(own);
+        *array_push(*names, *count) = own;
+    }
     json_decref(array);
 }
 

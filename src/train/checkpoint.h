@@ -2,7 +2,7 @@
  *
  * Tensors: parameters and statistics under their own names, averages as "average/NAME", optimizer
  * state as "optimizer/SLOT/NAME". Metadata: format and version, position, optimizer and loss-scale
- * state, class names, the resolved configuration, the network layer by layer, what timing has chosen on the device. */
+ * state, class names and the resolved configuration (as text_escape has them), the network layer by layer, what timing has chosen on the device. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 

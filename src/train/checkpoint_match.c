@@ -1,8 +1,10 @@
 /* checkpoint_match.c: whether a run that goes on is the one that wrote the checkpoint. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "graph/graph_text.h"
 #include "train/checkpoint.h"
 
@@ -10,8 +12,11 @@ enum status checkpoint_settings(const struct safetensors *file, struct settings 
 {
     const char *text = safetensors_value(file, "config");
     if (!text) return fail(BAD_CHECKPOINT, "%s: has no configuration", file->path);
-    if (settings_load_text(file->path, text, then) == OK) return OK;
-    return fail(BAD_CHECKPOINT, "%s: its configuration cannot be used", file->path);
+    char *config = text_copy(text);
+    text_unescape(config);
+    enum status status = settings_load_text(file->path, config, then);
+    free(config);
+    return status == OK ? OK : fail(BAD_CHECKPOINT, "%s: its configuration cannot be used", file->path);
 }
 
 static void derive_number(struct settings *settings, const char *section, const char *key, int64_t number)

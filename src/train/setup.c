@@ -210,7 +210,8 @@ static enum status load_initial_weights(const struct setup *setup, struct store 
     const char *named = setup->settings->model.weights;
     if (!named || !*named) return OK;
     char *path = settings_path(setup->settings, setup->file, named);
-    enum status status = weights_load(path, true, store);
+    const struct weights_options options = {true, setup->class_names, setup->classes};
+    enum status status = weights_load(path, &options, store);
     free(path);
     return status;
 }

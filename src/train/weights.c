@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "graph/names.h"
 #include "train/checkpoint.h"
 
 #define LISTED 8   /* names that an error lists before it only counts */
@@ -45,37 +46,37 @@ bool weights_read(const struct safetensors *file, int entry, float *values, stru
 }
 
 /* Names of tensors that are wrong in one way, as a sentence's end. */
-struct names {
+struct listed {
     struct text text;
     int count;
 };
 
-static void names_add(struct names *names, const char *name)
+static void listed_add(struct listed *listed, const char *name)
 {
-    if (names->count++ < LISTED) text_add(&names->text, "%s%s", names->count > 1 ? ", " : "", name);
+    if (listed->count++ < LISTED) text_add(&listed->text, "%s%s", listed->count > 1 ? ", " : "", name);
 }
 
-static enum status names_report(const char *path, const char *what, struct names *names)
+static enum status listed_report(const char *path, const char *what, struct listed *listed)
 {
     enum status status = OK;
-    if (names->count > LISTED)
-        status = fail(BAD_CHECKPOINT, "%s: %d %s: %s, and %d more", path, names->count, what,
-                      names->text.data, names->count - LISTED);
-    else if (names->count > 0)
-        status = fail(BAD_CHECKPOINT, "%s: %d %s: %s", path, names->count, what, names->text.data);
-    text_free(&names->text);
+    if (listed->count > LISTED)
+        status = fail(BAD_CHECKPOINT, "%s: %d %s: %s, and %d more", path, listed->count, what,
+                      listed->text.data, listed->count - LISTED);
+    else if (listed->count > 0)
+        status = fail(BAD_CHECKPOINT, "%s: %d %s: %s", path, listed->count, what, listed->text.data);
+    text_free(&listed->text);
     return status;
 }
 
 struct problems {
-    struct names missing, unexpected, misshapen;
+    struct listed missing, unexpected, misshapen;
 };
 
 static enum status problems_report(const char *path, struct problems *problems)
 {
-    enum status missing = names_report(path, "tensors are missing", &problems->missing);
-    enum status unexpected = names_report(path, "tensors are not in this model", &problems->unexpected);
-    enum status misshapen = names_report(path, "tensors have another shape or type", &problems->misshapen);
+    enum status missing = listed_report(path, "tensors are missing", &problems->missing);
+    enum status unexpected = listed_report(path, "tensors are not in this model", &problems->unexpected);
+    enum status misshapen = listed_report(path, "tensors have another shape or type", &problems->misshapen);
     return missing ? missing : unexpected ? unexpected : misshapen;
 }
 
@@ -122,6 +123,7 @@ struct loading {
     bool fresh;                  /* it does */
     bool averages;
     int64_t classes;             /* of the file's classifier, when fresh */
+    int *rows;                   /* the file's row for each class, -1: the class is new; NULL: as they are */
 };
 
 /* The file's entry for a parameter; -1: it keeps its initial value; -2: a problem was noted. */
@@ -131,12 +133,12 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
     int entry = weights_find(loading->file, parameter->name);
     if (entry < 0) {
         if (ends(parameter->name, "num_batches_tracked")) return -1;
-        names_add(&problems->missing, parameter->name);
+        listed_add(&problems->missing, parameter->name);
         return -2;
     }
     const struct safetensors_entry *found = &loading->file->entries[entry];
     if (!types_agree(found->dtype, parameter->spec.dtype)) {
-        names_add(&problems->misshapen, parameter->name);
+        listed_add(&problems->misshapen, parameter->name);
         return -2;
     }
     if (shapes_agree(&found->shape, &parameter->spec.shape)) return entry;
@@ -145,7 +147,7 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
         loading->classes = found->shape.dim[0];
         return -1;
     }
-    names_add(&problems->misshapen, parameter->name);
+    listed_add(&problems->misshapen, parameter->name);
     return -2;
 }
 
@@ -155,7 +157,28 @@ static void find_unexpected(const struct loading *loading, struct problems *prob
     for (int i = 0; i < file->count; i++)
         if (weights_plain(&file->entries[i]) &&
             graph_find_param(loading->store->graph, file->entries[i].name) < 0)
-            names_add(&problems->unexpected, file->entries[i].name);
+            listed_add(&problems->unexpected, file->entries[i].name);
+}
+
+/* The file's rows of the classifier go where their classes are now; other rows stay as they are. */
+static enum status move_rows(const struct loading *loading, int param, void *buffer, size_t bytes)
+{
+    size_t row = bytes / (size_t)loading->store->graph->classes;
+    char *moved = memory_try(bytes, 1);
+    if (!moved) return fail(FAILED, "%s: no host memory to read it", loading->file->path);
+    enum status status = store_read(loading->store, param, STORE_MASTER, moved);
+    for (int i = 0; i < loading->store->graph->classes; i++)
+        if (loading->rows[i] >= 0)
+            memcpy(moved + (size_t)i * row, (char *)buffer + (size_t)loading->rows[i] * row, row);
+    memcpy(buffer, moved, bytes);
+    free(moved);
+    return status;
+}
+
+static bool has_rows(const struct loading *loading, const struct parameter *parameter)
+{
+    return loading->rows && parameter->node == loading->classifier && parameter->spec.shape.rank > 0 &&
+           parameter->spec.shape.dim[0] == loading->store->graph->classes;
 }
 
 static enum status load_param(const struct loading *loading, int param, int entry)
@@ -168,6 +191,7 @@ static enum status load_param(const struct loading *loading, int param, int entr
     bool good = parameter->spec.dtype == F32 ? weights_read(loading->file, entry, buffer, &reason)
                                              : safetensors_read(loading->file, entry, buffer, &reason);
     enum status status = good ? OK : fail(BAD_CHECKPOINT, "%s: %s", loading->file->path, reason.text);
+    if (status == OK && has_rows(loading, parameter)) status = move_rows(loading, param, buffer, bytes);
     if (status == OK) status = store_write(loading->store, param, STORE_MASTER, buffer);
     if (status == OK && store_has(loading->store, param, STORE_AVERAGE))
         status = store_write(loading->store, param, STORE_AVERAGE, buffer);
@@ -195,6 +219,37 @@ static enum status load_all(struct loading *loading)
     return status;
 }
 
+/* Which row each class has in the file, which may name as many others. */
+static void match_rows(struct loading *loading, const struct weights_options *options)
+{
+    char **names;
+    int count, classes = loading->store->graph->classes, same = 0, found = 0, missing = -1;
+    if (!options->fine_tuned || options->classes != classes) return;
+    checkpoint_class_names(loading->file, &names, &count);
+    int *rows = memory_new((size_t)classes, sizeof *rows);
+    struct names index = {0};
+    for (int i = 0; i < count; i++) names_add(&index, names[i], i);
+    for (int i = 0; i < classes; i++) {
+        int at = names_find(&index, options->class_names[i]);
+        rows[i] = at >= 0 ? index.value[at] : -1;
+        same += rows[i] == i;
+        found += rows[i] >= 0;
+        if (rows[i] < 0 && missing < 0) missing = i;
+    }
+    if (count == classes && same < classes) loading->rows = rows;
+    else free(rows);
+    names_free(&index);
+    checkpoint_free_names(names, count);
+    if (!loading->rows) return;
+    const char *name = loading->store->graph->nodes[loading->classifier].name;
+    if (missing < 0)
+        log_info("%s: has the same classes in another order: rows of the classifier '%s' go by their names",
+                 loading->file->path, name);
+    else
+        log_info("%s: has %d of the %d classes, and not '%s': the other rows of the classifier '%s' start fresh",
+                 loading->file->path, found, classes, options->class_names[missing], name);
+}
+
 static void say(const struct loading *loading)
 {
     const struct graph *graph = loading->store->graph;
@@ -204,14 +259,19 @@ static void say(const struct loading *loading)
                  (long long)loading->classes, graph->classes, graph->nodes[loading->classifier].name);
 }
 
-enum status weights_load(const char *path, bool fresh_classifier, struct store *store)
+enum status weights_load(const char *path, const struct weights_options *options, struct store *store)
 {
     struct safetensors file;
     struct reason reason;
     if (!safetensors_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
-    struct loading loading = {&file, store, fresh_classifier ? classifier_of(store->graph) : -1,
-                              false, false, 0};
+    struct loading loading = {
+        .file = &file,
+        .store = store,
+        .classifier = options->fine_tuned ? classifier_of(store->graph) : -1,
+    };
+    match_rows(&loading, options);
     enum status status = load_all(&loading);
+    free(loading.rows);
     if (status == OK) say(&loading);
     safetensors_close(&file);
     TRY(status);

@@ -1,0 +1,60 @@
+#!/bin/sh
+# Names of classes: of any bytes, and when weights trained on others are taken over.
+. "$top_srcdir/tests/tap.sh"
+
+cd "$scratch" || exit 1
+"$top_builddir/tests/make_pictures" pictures || exit 1
+cat >run.ini <<'END'
+[run]
+device = cpu
+threads = 1
+[data]
+format = folder
+train = pictures
+val = pictures
+[model]
+arch = resnet20
+[train]
+batch = 8
+epochs = 2
+[log]
+tensorboard = no
+END
+amp() { "$AMPTRAIN" "$@" -c run.ini; }
+
+# Two names that differ in a byte which is not UTF-8, and one that looks as such a byte is written.
+one=$(printf 'caf\351') two=$(printf 'caf\350') three='caf\xe8'
+if mkdir "$one" 2>/dev/null && rmdir "$one"; then
+    cp -r pictures odd
+    mv odd/apple "odd/$one"
+    cp -r odd/pear "odd/$three"
+    mv odd/pear "odd/$two"
+    sed "s/pictures/odd/" run.ini >odd.ini
+    odd() { "$AMPTRAIN" "$@" -q -c odd.ini; }
+    ok "names that are not UTF-8" odd train -o odd-run -s run.max_steps=5
+    ok "... resumed" odd train -o odd-run -r
+    odd eval --weights odd-run/checkpoint-last.safetensors --json >told 2>said
+    ok "... evaluated without a word" sh -c 'cat said; test -s told && test ! -s said'
+    odd predict --weights odd-run/checkpoint-last.safetensors --json "odd/$one"/1.png "odd/$three"/1.png >told
+    ok "... told as UTF-8, and apart" sh -c 'cat told; iconv -f UTF-8 -t UTF-8 told >/dev/null &&
+        grep -qF "odd/caf\\\\xe9/1.png" told && grep -qF "odd/caf\\\\x5cxe8/1.png" told'
+    other=$(printf 'caf\352')
+    mv "odd/$two" "odd/$other"
+    ok "another byte is another class" says 3 "was 'caf" odd train -o odd-run -r
+    mkdir "$one"
+    cp -r pictures "$one/pictures"
+    ok "a path that is not UTF-8" amp train -q -o path-run -s data.train="$one/pictures" -s run.max_steps=2
+    ok "... resumed" amp train -q -o path-run -r -s data.train="$one/pictures" -s run.max_steps=3
+else
+    skip "names that are not UTF-8" "this file system has none"
+fi
+
+amp train -q -o run
+weights=run/checkpoint-last.safetensors
+cp -r pictures others
+mv others/apple others/zebra
+ok "fine-tuning: the same classes" says 0 "max_steps" amp train -s model.weights=$weights -s run.max_steps=1
+ok "... say nothing of rows" sh -c '! grep -q rows err'
+ok "one class is another" says 0 "has 1 of the 2 classes, and not 'zebra': the other rows of the classifier 'linear'" \
+    amp train -s model.weights=$weights -s data.train=others -s data.val=others -s run.max_steps=1
+finish
