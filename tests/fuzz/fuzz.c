@@ -116,3 +116,22 @@ struct random fuzz_random(const uint8_t *data, size_t size)
 {
     return random_open(crc32c(0, data, size), PURPOSE_TEST, 0, 0);
 }
+
+uint8_t fuzz_byte(struct fuzz_script *script) { return script->at < script->end ? *script->at++ : 0; }
+
+uint64_t fuzz_number(struct fuzz_script *script, uint64_t near)
+{
+    uint64_t value = 0;
+    uint8_t kind = fuzz_byte(script);
+    if (kind < 0xa0) return near;
+    switch (kind % 6) {
+    case 0: return near + (uint64_t)(int8_t)fuzz_byte(script);
+    case 1: return fuzz_byte(script);
+    case 2: return UINT64_MAX - fuzz_byte(script);
+    case 3: return UINT64_C(1) << fuzz_byte(script) % 64;
+    case 4: return near << fuzz_byte(script) % 64;
+    default:
+        for (int i = 0; i < 8; i++) value = value << 8 | fuzz_byte(script);
+        return value;
+    }
+}

@@ -34,6 +34,14 @@ void fuzz_check_reason(const struct reason *reason);
 /* So that it can be checked: not what the last one was. */
 struct reason fuzz_reason(void);
 
+/* An input that is read as a script, byte by byte; zeros come when it has ended. */
+struct fuzz_script {
+    const uint8_t *at, *end;
+};
+uint8_t fuzz_byte(struct fuzz_script *script);
+/* A number that may be trouble: `near`, or close to it, or at a limit, or any. */
+uint64_t fuzz_number(struct fuzz_script *script, uint64_t near);
+
 /* Random numbers that are a function of the input. */
 struct random fuzz_random(const uint8_t *data, size_t size);
 
