@@ -157,7 +157,7 @@ static void bound_threads(void)
 #ifdef _OPENMP
     int most = (int)option_find("run", "threads")->field.max, wanted = omp_get_max_threads();
     if (wanted <= most) return;
-    log_warning("OMP_NUM_THREADS: %d threads are more than any machine has use for: %d compute", wanted, most);
+    log_warning("OMP_NUM_THREADS: %d threads are more than a machine has use for: %d compute", wanted, most);
     omp_set_num_threads(most);
 #endif
 }

@@ -382,7 +382,8 @@ static void test_diagnose(void **state)
 static int reads_left;
 static enum status (*read_back)(struct device *device, int lane, void *to, const void *from, size_t bytes);
 
-static enum status read_back_or_fail(struct device *device, int lane, void *to, const void *from, size_t bytes)
+static enum status read_back_or_fail(struct device *device, int lane, void *to, const void *from,
+                                     size_t bytes)
 {
     return reads_left-- > 0 ? read_back(device, lane, to, from, bytes) : NO_DEVICE;
 }

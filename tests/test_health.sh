@@ -39,14 +39,14 @@ ok "a healthy run says nothing" sh -c '
     "$AMPTRAIN" -q -c run.ini -s amp.init_scale=1024 -s train.epochs=6 2>err; cat err; ! test -s err'
 
 lost="step 1 (epoch 1): the loss is NaN: parameter conv1.weight holds NaN, in 64 images of the batch, from"
-dead="epoch 1 ends without an update: all of its 22 steps were skipped (22 of 22 in the run), the last because"
-ended() { tail -n 1 run/metrics.jsonl | grep '"event":"end","reason":"not_finite","epochs":'"$1"',"steps":'"$2"; }
+dead="ends without an update: all of its 22 steps were skipped (22 of 22 in the run), the last because"
+ended() { tail -n 1 run/metrics.jsonl | grep '"reason":"not_finite","epochs":'"$1"',"steps":'"$2"; }
 ok "a parameter that is lost, at once" says 1 "$lost" begin lost.safetensors
 ok "... is said once" once "step 1 (epoch 1): the loss is NaN: "
-ok "... and ends the run after an epoch" once "$dead the loss is NaN: parameter conv1.weight holds NaN, in 64 images"
+ok "... and ends the run after an epoch" once "epoch 1 $dead the loss is NaN: parameter conv1.weight holds NaN"
 ok "... for which there is a usual cause" once "; optimizer.lr (0.05) is the usual cause"
 ok "... with a line that says so" ended 0 22
-ok "... as does its loss scale, once it is stuck" says 1 "the loss scale is stuck at its lowest, 1: gradients" \
+ok "... as does its loss scale, once stuck" says 1 "the loss scale is stuck at its lowest, 1: gradients" \
     begin lost.safetensors -s amp.init_scale=1024
 ok "... and evaluation" says 0 "evaluation: the loss is not finite: parameter conv1.weight holds NaN" \
     "$AMPTRAIN" eval -q -c run.ini --weights lost.safetensors
@@ -73,7 +73,9 @@ ok "a run that diverges ends" says 1 "$of" diverge
 ok "... and its rate is named" grep -q "; optimizer.lr (50) is the usual cause" err
 ok "... and no number is nan" sh -c '! grep -E "(^|[^a-z])-?(nan|inf)([^a-z]|\$)" err'
 ok "... nor in its evaluation" says 0 "" sh -c '
-    "$AMPTRAIN" eval -q -c run.ini --weights lost.safetensors >said; cat said; grep -q "loss not finite$" said'
+    "$AMPTRAIN" eval -q -c run.ini --weights lost.safetensors >said
+    cat said
+    grep -q "loss not finite$" said'
 ok "... a resumed one ends likewise" says 1 "$of" diverge -r
 ok "epochs of one step, in which the loss scale comes down, go on" train short -s data.limit=64 \
     -s train.epochs=14

@@ -79,7 +79,8 @@ static void test_version_1(void **state)
     expect((files){MEMINFO, "/proc/self/cgroup", "5:cpu:/job\n4:memory:/job\n",
                    "/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "209715200\n",
                    "/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "157286400\n",
-                   "/sys/fs/cgroup/memory/job/memory.stat", "inactive_file 5\ntotal_inactive_file 31457280\n"},
+                   "/sys/fs/cgroup/memory/job/memory.stat",
+                   "inactive_file 5\ntotal_inactive_file 31457280\n"},
            80 * MIB, 200 * MIB);
 }
 

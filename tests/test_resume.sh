@@ -180,7 +180,7 @@ exits "with another batch it does not" 2 train elsewhere -r -s train.batch=32
 on() { threads=$1; shift; (export OMP_NUM_THREADS="$threads"; train "$@" -s run.threads=auto); }
 threads_kept() { on 3 three && on 3 kept -s run.max_steps=30 && on 1 kept -r && same three kept; }
 ok "with as many threads as it began with, whatever there are now" threads_kept
-ok "... of which it tells" sh -c '[ "$(grep -c "\"event\":\"start\".*\"threads\":3" kept/metrics.jsonl)" = 2 ]'
+ok "... of which it tells" sh -c '[ "$(grep -c "\"start\".*\"threads\":3" kept/metrics.jsonl)" = 2 ]'
 other_threads() { on 3 changed -s run.max_steps=30 && says 0 "$1" train changed -r -s run.max_steps=31 "$2"; }
 ok "with other threads, if asked to" other_threads "the run computed on 3 threads and goes on on 2: " \
     -srun.threads=2

@@ -146,8 +146,8 @@ static void test_init_uniform(void **state)
     check_moments(m, sqrt(6 / (in + out)) / sqrt(3));
 }
 
-/* A normal that is cut at +-2, however wide it is: its variance is deviation^2 (1 - 2 a phi(a) / (2 Phi(a) - 1))
- * with a = 2 / deviation; far out nothing but a uniform is left. */
+/* A normal that is cut at +-2, however wide it is: its variance is deviation^2 (1 - 2 a phi(a) / (2 Phi(a) -
+ * 1)) with a = 2 / deviation; far out nothing but a uniform is left. */
 static void test_init_truncated(void **state)
 {
     (void)state;

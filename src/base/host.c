@@ -11,7 +11,7 @@
 struct version {
     const char *folder;          /* that groups are below */
     const char *limit, *used;
-    const char *cache;           /* the line of memory.stat that tells of files that can be given up at once */
+    const char *cache;           /* line of memory.stat: files that can be given up at once */
 };
 static const struct version version_1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
                                          "memory.usage_in_bytes", "total_inactive_file"};
@@ -60,8 +60,8 @@ static void limit_by(const char *root, const struct version *version, const char
     if (left < bytes->available) bytes->available = left;
 }
 
-/* A group has no more than any of those that it is in. Seen from inside of a container, its own group is often
- * the root. */
+/* A group has no more than any of those that it is in. Seen from inside of a container, its own group is
+ * often the root. */
 static void limit_by_groups_of(const char *root, const struct version *version, char *group,
                                struct bytes *bytes)
 {

@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* Bytes, within the limits of the process's control groups and of those above them: what could be had now, and
- * all there is. A group's files that lie in memory to be read again count as free, as MemAvailable counts
+/* Bytes, within the limits of the process's control groups and of those above them: what could be had now,
+ * and all there is. A group's files that lie in memory to be read again count as free, as MemAvailable counts
  * them. 0 where the system does not say, 1 where nothing is left. */
 void host_memory(size_t *available, size_t *total);
 

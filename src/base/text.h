@@ -47,8 +47,8 @@ const char *text_nearest(const char *word, const char *const *names, int count);
 #define TEXT_BYTES 32
 const char *text_bytes(uint64_t bytes, char text[TEXT_BYTES]);
 
-/* "2.3026", "27.50 %" for people: so many decimals and, behind a space, the unit, if there is one. "not finite"
- * where the number is not. */
+/* "2.3026", "27.50 %" for people: so many decimals and, behind a space, the unit, if there is one.
+ * "not finite" where the number is not. */
 #define TEXT_NUMBER 48
 const char *text_number(double value, int decimals, const char *unit, char text[TEXT_NUMBER]);
 

@@ -114,9 +114,11 @@ enum status exec_check_params(const struct exec *exec, struct exec_finding *find
 /* A glimpse of what the next run leaves in memory: the beginnings of its gradients, and the statistics. It is
  * copied with the run, so that it can be had though another run is under way: the rest here cannot. */
 void exec_glimpse_next(struct exec *exec);
-bool exec_glimpsed(const struct exec *exec);                 /* whether the last run collected left one; then: */
-bool exec_glimpse_zero(const struct exec *exec, int param);  /* nothing in it says that the gradient is not zero */
-const char *exec_glimpse_lost(const struct exec *exec);      /* the first statistic that is not finite, or NULL */
+/* Whether the last run collected left one; then whether it shows nothing of a gradient but zeros, and the
+ * first statistic that is not finite, or NULL. */
+bool exec_glimpsed(const struct exec *exec);
+bool exec_glimpse_zero(const struct exec *exec, int param);
+const char *exec_glimpse_lost(const struct exec *exec);
 
 /* Whether a parameter's gradient of the last run is zero in every element; as exec_gradient. */
 enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero);

@@ -76,7 +76,7 @@ struct exec {
     bool glimpse_next;                   /* the next run leaves a glimpse */
 };
 
-/* Queues a glimpse (exec.h) behind the run that is being started; without memory for it there will be none. */
+/* Queues a glimpse (exec.h) behind the run that is being started; without memory for it there is none. */
 enum status glimpse_queue(struct exec *exec, struct slot *slot);
 size_t glimpse_bytes(const struct exec *exec);
 

@@ -29,15 +29,15 @@ void health_close(struct health *health);     /* accepts a zeroed struct */
 void health_add(const struct exec_finding *found, const struct dataset *dataset, const struct loader *loader,
                 const struct batch *batch, struct text *text);
 
-/* Whether gradients and parameters are looked at after this step of the process (from 1), the last of an epoch
- * aside; and whether nothing may then be under way. */
+/* Whether gradients and parameters are looked at after this step of the process (from 1), the last of an
+ * epoch aside; and whether nothing may then be under way. */
 bool health_looks(int64_t step);
 bool health_looks_alone(const struct run *run, int64_t step);
 
 /* After each step, while its batch is still lent: `loss` is the batch's mean. What is known of the step
- * anyway is looked at every time, gradients and parameters now and then: wholly where the device has nothing to
- * do, otherwise in a glimpse (exec.h). FAILED when that ends the run: train.on_nan=stop, or an epoch without any update, which the
- * loss scale does not explain. */
+ * anyway is looked at every time, gradients and parameters now and then: wholly where the device has nothing
+ * to do, otherwise in a glimpse (exec.h). FAILED when that ends the run: train.on_nan=stop, or an epoch
+ * without any update, which the loss scale does not explain. */
 enum status health_step(struct run *run, const struct flight *flight, double loss);
 
 #endif

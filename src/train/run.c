@@ -60,8 +60,8 @@ static void say_threads(const struct run *run, const struct safetensors *file)
 {
     int then = checkpoint_threads(file), now = source_of(run, NULL).threads;
     if (then == 0 || now == 0 || then == now) return;
-    log_warning("%s: the run computed on %d thread%s and goes on on %d: from here on its numbers may differ from "
-                "those of a run that was not interrupted, in their last bits at first", file->path, then,
+    log_warning("%s: the run computed on %d thread%s and goes on on %d: from here on its numbers may differ "
+                "from those of a run that was not interrupted, in their last bits at first", file->path, then,
                 then == 1 ? "" : "s", now);
 }
 
