@@ -38,7 +38,8 @@ static void add_name(struct fuzz_script *script, struct text *text)
 /* "LENGTH KEY=VALUE\n", as a rule of the right length. */
 static void add_record(struct fuzz_script *script, struct text *text)
 {
-    static const char *const keys[] = {"path", "size", "GNU.sparse.major", "GNU.sparse.name", "mtime", "", "p"};
+    static const char *const keys[] = {"path", "size", "GNU.sparse.major", "GNU.sparse.name", "mtime", "",
+                                       "p"};
     const char *key = keys[fuzz_byte(script) % 7];
     struct text value = {0};
     text_add(&value, "%s", "");

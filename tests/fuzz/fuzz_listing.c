@@ -1,5 +1,5 @@
-/* Listings of image folders that were remembered: the file in the cache folder is the input. Its checksum, the
- * name of the root and the states of folders, which nobody can know beforehand, are put right first. */
+/* Listings of image folders that were remembered: the file in the cache folder is the input. Its checksum,
+ * the name of the root and the states of folders, which nobody can know beforehand, are put right first. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
