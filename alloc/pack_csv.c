@@ -6,12 +6,14 @@
 #include <sys/types.h>
 
 #include "alloc/pack.h"
+#include "base/directory.h"
 #include "base/memory.h"
 #include "base/text.h"
 
 /* Totals beyond this cannot be added up without care, nor be meant. */
 #define BYTES_LIMIT ((int64_t)1 << 60)
 #define MISTAKE_LIMIT 20
+#define FILE_LIMIT (256 << 20)
 #define COLUMN_LIMIT 4
 
 enum column { COLUMN_ID, COLUMN_LOWER, COLUMN_UPPER, COLUMN_END, COLUMN_SIZE };
@@ -218,9 +220,13 @@ static enum status table_read(struct table *table, FILE *file)
 enum status pack_read_csv(const char *path, struct span **spans, char ***ids, int *count)
 {
     struct table table = {.path = path};
-    FILE *file = fopen(path, "rb");
-    if (!file) return fail(BAD_DATA, "cannot read %s: %s", path, strerror(errno));
-    enum status status = table_read(&table, file);
+    struct reason reason;
+    FILE *file = directory_stream(&directory_working, path, "r", &reason);
+    if (!file) return fail(BAD_DATA, "cannot read %s: %s", path, reason.text);
+    bool large = fseeko(file, 0, SEEK_END) == 0 && ftello(file) > FILE_LIMIT;
+    rewind(file);
+    enum status status = large ? fail(BAD_DATA, "%s: too large to be a table of lifetimes", path)
+                               : table_read(&table, file);
     fclose(file);
     free(table.lines);
     if (status == OK) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/directory.h"
 #include "base/memory.h"
 
 /* inih as distributions build it cuts lines at 200 bytes and section names at 49 without a word,
@@ -281,8 +282,9 @@ enum status ini_read_text(const char *name, const char *text, struct ini *ini)
 
 enum status ini_read(const char *path, struct ini *ini)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file) return fail(USAGE, "cannot read %s: %s", path, strerror(errno));
+    struct reason reason;
+    FILE *file = directory_stream(&directory_working, path, "r", &reason);
+    if (!file) return fail(USAGE, "cannot read %s: %s", path, reason.text);
     char *bytes = NULL;
     size_t length = 0, got;
     do {

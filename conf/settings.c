@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/memory.h"
 #include "conf/ini.h"
 #include "conf/options.h"
@@ -223,6 +224,19 @@ static char *option_value(const struct option *option, const struct settings *se
     struct text value = {0};
     field_print(&option->field, settings, &value);
     return value.data ? value.data : text_copy("");
+}
+
+const struct option *settings_find_file(const struct settings *settings, const char *file, const char *path)
+{
+    for (const struct option *option = option_table; option->section; option++) {
+        if (option->field.type != FIELD_PATH) continue;
+        char *value = option_value(option, settings), *named = settings_path(settings, file, value);
+        bool same = *value && file_same(named, path);
+        free(named);
+        free(value);
+        if (same) return option;
+    }
+    return NULL;
 }
 
 bool settings_given(const struct settings *settings, const char *section, const char *key)

@@ -77,6 +77,10 @@ void settings_free(struct settings *settings);
 /* A path from the configuration, made relative to the configuration file's folder: the caller frees it. */
 char *settings_path(const struct settings *settings, const char *file, const char *path);
 
+/* The option whose value is this file, which a command would write: NULL, none is. `file` as for
+ * settings_path. */
+const struct option *settings_find_file(const struct settings *settings, const char *file, const char *path);
+
 /* Whether an option was set by file or command line (so that defaults may depend on other keys).
  * An "auto" that is the default anyway counts as not set, also where it was written down. */
 bool settings_given(const struct settings *settings, const char *section, const char *key);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/directory.h"
 #include "base/text.h"
 #include "canvas.h"
 
@@ -117,9 +118,10 @@ enum status canvas_write_svg(const struct canvas *canvas, const char *path)
              "<style>rect { shape-rendering: crispEdges }</style>\n");
     add_figures(&out, canvas);
     text_add(&out, "</svg>\n");
-    FILE *file = fopen(path, "we");
+    struct reason reason = {0};
+    FILE *file = directory_stream(&directory_working, path, "w", &reason);
     bool good = file && fwrite(out.data, 1, out.length, file) == out.length;
     if (file && fclose(file) != 0) good = false;
     text_free(&out);
-    return good ? OK : fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
+    return good ? OK : directory_refuse(&directory_working, path, file ? strerror(errno) : reason.text);
 }

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
 
@@ -244,6 +246,26 @@ enum status cmd_required(const struct cmd *cmd, const char *option, const char *
         return fail(USAGE, "%s: --%s is missing; `amptrain %s --help` tells more", cmd->command->name, option,
                     cmd->command->name);
     *value = found;
+    return OK;
+}
+
+static enum status refuse_input(const char *path, const char *which)
+{
+    return fail(USAGE, "%s: is what the command reads (%s); write to another file", path, which);
+}
+
+enum status cmd_check_output(const struct cmd *cmd, const char *path)
+{
+    const char *weights = cmd_value(cmd, "weights");
+    struct stat status;
+    if (stat(path, &status) != 0) return OK;
+    if (!S_ISREG(status.st_mode)) return fail(USAGE, "%s: cannot be replaced: not a regular file", path);
+    if (cmd->config && file_same(cmd->config, path)) return refuse_input(path, "--config");
+    if (weights && file_same(weights, path)) return refuse_input(path, "--weights");
+    const struct option *option =
+        cmd->settings.origins ? settings_find_file(&cmd->settings, cmd->config, path) : NULL;
+    if (option) return refuse_input(path, option->field.name);
+    log_info("%s: stands there already and is replaced", path);
     return OK;
 }
 

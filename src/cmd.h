@@ -68,6 +68,10 @@ enum status cmd_number(const struct cmd *cmd, const char *option, long least, lo
 /* An own option that must be there, USAGE otherwise. */
 enum status cmd_required(const struct cmd *cmd, const char *option, const char **value);
 
+/* That a file which the command is to write is none that it reads, USAGE otherwise. One that stands there is
+ * said to be replaced. */
+enum status cmd_check_output(const struct cmd *cmd, const char *path);
+
 /* Opens the setup of the command's configuration. */
 enum status cmd_setup(struct cmd *cmd, unsigned what, const struct setup_hint *hint, struct setup *setup);
 

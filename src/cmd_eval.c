@@ -17,13 +17,22 @@
 struct logits_file {
     FILE *file;
     const char *path;
+    char *temporary;         /* becomes `path` when it is complete */
 };
+
+static enum status logits_refuse(const struct logits_file *logits)
+{
+    return directory_refuse(&directory_working, logits->path, strerror(errno));
+}
 
 static enum status logits_open(const char *path, int64_t images, int classes, struct logits_file *logits)
 {
     char header[128];
-    *logits = (struct logits_file){fopen(path, "wbe"), path};
-    if (!logits->file) return fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
+    struct reason reason;
+    *logits = (struct logits_file){.path = path, .temporary = text_format("%s.tmp", path)};
+    unlink(logits->temporary);
+    logits->file = directory_stream(&directory_working, logits->temporary, "w", &reason);
+    if (!logits->file) return directory_refuse(&directory_working, path, reason.text);
     int length =
         snprintf(header + 10, sizeof header - 10,
                  "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRId64 ", %d), }", images, classes);
@@ -31,7 +40,7 @@ static enum status logits_open(const char *path, int64_t images, int classes, st
     memset(header + 10 + length, ' ', sizeof header - 11 - (size_t)length);
     header[sizeof header - 1] = '\n';
     if (fwrite(header, 1, sizeof header, logits->file) == sizeof header) return OK;
-    return fail(FAILED, "%s: cannot be written: %s", path, strerror(errno));
+    return logits_refuse(logits);
 }
 
 static enum status logits_add(void *context, const float *values, int images, int classes)
@@ -39,14 +48,18 @@ static enum status logits_add(void *context, const float *values, int images, in
     struct logits_file *logits = context;
     size_t count = (size_t)images * (size_t)classes;
     if (fwrite(values, sizeof *values, count, logits->file) == count) return OK;
-    return fail(FAILED, "%s: cannot be written: %s", logits->path, strerror(errno));
+    return logits_refuse(logits);
 }
 
 static enum status logits_close(struct logits_file *logits, enum status status)
 {
-    if (!logits->file) return status;
-    if (fclose(logits->file) != 0 && status == OK)
-        status = fail(FAILED, "%s: cannot be written: %s", logits->path, strerror(errno));
+    if (!logits->path) return status;
+    if (status == OK && (fflush(logits->file) != 0 || fsync(fileno(logits->file)) != 0))
+        status = logits_refuse(logits);
+    if (logits->file && fclose(logits->file) != 0 && status == OK) status = logits_refuse(logits);
+    if (status == OK) status = durable_rename(&directory_working, logits->temporary, logits->path);
+    if (status != OK) unlink(logits->temporary);
+    free(logits->temporary);
     return status;
 }
 
@@ -166,7 +179,8 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained, cons
     struct logits_file logits = {0};
     const char *path = cmd_value(cmd, "logits");
     if (path) {
-        TRY(logits_open(path, images.count, setup->classes, &logits));
+        enum status opened = logits_open(path, images.count, setup->classes, &logits);
+        if (opened != OK) return logits_close(&logits, opened);
         options.logits = logits_add;
         options.context = &logits;
     }
@@ -188,6 +202,7 @@ static enum status run(struct cmd *cmd)
     bool train = strcmp(split, "train") == 0;
     if (!train && strcmp(split, "val") != 0)
         return fail(USAGE, "eval: --split is train or val, not '%s'", split);
+    if (cmd_value(cmd, "logits")) TRY(cmd_check_output(cmd, cmd_value(cmd, "logits")));
     if (cmd->output) TRY(check_records(cmd->output));
     struct trained trained;
     TRY(trained_open(cmd, train ? DATA_TRAIN : DATA_VAL, &trained));

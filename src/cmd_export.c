@@ -103,6 +103,7 @@ static enum status run(struct cmd *cmd)
     TRY(cmd_required(cmd, "weights", &weights));
     TRY(check_output(cmd));
     TRY(dtype_of(cmd, &export.dtype));
+    TRY(cmd_check_output(cmd, cmd->output));
     if (!safetensors_open(weights, &export.from, &reason))
         return fail(BAD_CHECKPOINT, "%s: %s", weights, reason.text);
     choose(&export);

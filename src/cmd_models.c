@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/directory.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "cmd.h"
@@ -11,7 +12,8 @@
 static char *read_title(const char *path)
 {
     char line[256] = "";
-    FILE *file = fopen(path, "re");
+    struct reason reason;
+    FILE *file = directory_stream(&directory_working, path, "r", &reason);
     if (!file) return NULL;
     bool read = fgets(line, sizeof line, file) != NULL;
     fclose(file);

@@ -143,6 +143,7 @@ static enum status pack_images(struct packing *packing, int64_t from, int64_t to
 static enum status write_file(struct packing *packing, const char *path, int64_t from, int64_t to)
 {
     const struct dataset *dataset = packing->dataset;
+    unlink(path);
     enum status status =
         packed_create(path, dataset->c, dataset->class_names, dataset->classes, &packing->writer);
     if (status == OK) status = pack_images(packing, from, to);
@@ -227,6 +228,7 @@ static enum status run(struct cmd *cmd)
     enum split split = SPLIT_TRAIN;
     if (!cmd->output) return fail(USAGE, "pack: where to? -o FILE.pack");
     TRY(which_split(cmd, &split));
+    TRY(cmd_check_output(cmd, cmd->output));
     cmd_any_batch(cmd);
     TRY(cmd_setup(cmd, split == SPLIT_VAL ? DATA_VAL : DATA_TRAIN, NULL, &setup));
     enum status status = pack(cmd, &setup, split == SPLIT_VAL ? &setup.val : &setup.train);

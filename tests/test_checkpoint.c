@@ -522,7 +522,7 @@ static void damage_is_named(void **state)
 
     assert_int_equal(unlink(damage.last), 0);
     assert_int_equal(mkdir(damage.last, 0777), 0);
-    assert_previous_taken(&damage, "cannot be opened: not a regular file");
+    assert_previous_taken(&damage, "cannot be opened: Is a directory");
 
     assert_int_equal(unlink(damage.last), 0);
     assert_int_equal(mkfifo(damage.last, 0666), 0);

@@ -196,4 +196,60 @@ if OMP_DISPLAY_ENV=verbose "$AMPTRAIN" -V 2>&1 | grep -q GOMP_SPINCOUNT; then
 else
     skip "threads spin for a moment" "this OpenMP is not GNU's"
 fi
+
+# What a command reads is not written over.
+mkdir -p kept && cp run.ini tiny.ini kept && cp "$last" kept/in.safetensors &&
+    cp "$top_srcdir/tests/golden/version-1/images.pack" kept
+untouched() { (cd kept && cksum ./*); }
+untouched >before.txt
+overwrite() {
+    which=$1; shift
+    says 2 "is what the command reads ($which)" "$AMPTRAIN" "$@" || return 1
+    untouched | diff before.txt -
+}
+ln kept/in.safetensors kept/linked.safetensors && untouched >before.txt
+ok "eval --logits onto the weights" overwrite --weights eval -c kept/run.ini --weights kept/in.safetensors \
+    --logits kept/in.safetensors
+ok "export onto its input" overwrite --weights export --weights kept/in.safetensors -o kept/in.safetensors
+ok "... by another name" overwrite --weights export --weights kept/in.safetensors -o kept/linked.safetensors
+ok "pack onto the configuration" overwrite --config pack -c kept/run.ini -o kept/run.ini
+ok "pack onto the model" overwrite file pack -c kept/run.ini -o kept/tiny.ini
+ok "pack onto its data" overwrite train pack -c kept/run.ini -s data.format=packed -s data.train=images.pack \
+    -o kept/images.pack
+replaced() {
+    "$AMPTRAIN" export --weights kept/in.safetensors -o out.safetensors 2>/dev/null
+    says 0 "out.safetensors: stands there already and is replaced" "$AMPTRAIN" export \
+        --weights kept/in.safetensors -o out.safetensors
+}
+ok "what is replaced is said" replaced
+ok "pack onto a device" says 2 "/dev/null: cannot be replaced: not a regular file" "$AMPTRAIN" pack -c run.ini \
+    -o /dev/null
+
+# Pipes and devices are neither waited for nor read without end.
+mkfifo pipe
+quick() { timeout 20 "$AMPTRAIN" -q "$@"; }
+ok "a configuration that is a pipe" says 2 "cannot read pipe: not a regular file" quick -c pipe
+ok "... or a device" says 2 "cannot read /dev/zero: not a regular file" quick -c /dev/zero
+ok "a model that is a pipe" says 2 "pipe: not a regular file" quick -c run.ini -s model.file=pipe
+ok "plan --spans of a pipe" says 3 "cannot read pipe: not a regular file" timeout 20 "$AMPTRAIN" plan --spans pipe
+ok "... or a device" says 3 "cannot read /dev/zero: not a regular file" timeout 20 "$AMPTRAIN" plan --spans /dev/zero
+endless() { truncate -s 1T endless.csv && says 3 "too large" timeout 20 "$AMPTRAIN" plan --spans endless.csv; }
+ok "... or a file without end" endless
+ok "weights that are a pipe" says 5 "not a regular file" timeout 20 "$AMPTRAIN" eval -c run.ini --weights pipe
+
+# The configuration becomes a pipe while a run is under way.
+hung_up() {
+    cp run.ini later.ini
+    "$AMPTRAIN" -c later.ini -o later -s train.epochs=1000000 2>later.log &
+    process=$!
+    wait_for grep -q "epoch 1/" later.log || return 1
+    rm later.ini && mkfifo later.ini
+    kill -HUP $process
+    wait_for grep -q "cannot be read again" later.log
+    found=$?
+    kill -TERM $process
+    wait $process
+    [ $? = 75 ] && [ $found = 0 ]
+}
+ok "SIGHUP with a configuration that is a pipe by now" hung_up
 finish

@@ -33,10 +33,10 @@ char *directory_show(const struct directory *directory, const char *name)
     return directory->path ? text_format("%s/%s", directory->path, name) : text_copy(name);
 }
 
-static int refuse_kind(int file, struct reason *reason)
+static int refuse_kind(int file, mode_t kind, struct reason *reason)
 {
     close(file);
-    because(reason, "not a regular file");
+    because(reason, "%s", S_ISDIR(kind) ? strerror(EISDIR) : "not a regular file");
     return -1;
 }
 
@@ -52,7 +52,7 @@ int directory_file(const struct directory *directory, const char *name, int flag
         reason->error = error == ENXIO ? 0 : error;
         return -1;
     }
-    if (fstat(file, &status) == 0) return S_ISREG(status.st_mode) ? file : refuse_kind(file, reason);
+    if (fstat(file, &status) == 0) return S_ISREG(status.st_mode) ? file : refuse_kind(file, status.st_mode, reason);
     error = errno;
     because(reason, "%s", strerror(error));
     reason->error = error;

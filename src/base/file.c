@@ -1,6 +1,7 @@
 #include "file.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 ssize_t file_read(int file, void *to, size_t count, int64_t at)
@@ -26,4 +27,10 @@ bool file_write(int file, const void *from, size_t count, int64_t at)
         done += (size_t)written;
     }
     return true;
+}
+
+bool file_same(const char *one, const char *other)
+{
+    struct stat a, b;
+    return stat(one, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }

@@ -12,4 +12,7 @@
 ssize_t file_read(int file, void *to, size_t count, int64_t at);
 bool file_write(int file, const void *from, size_t count, int64_t at);
 
+/* Whether both names lead to one file that is there. */
+bool file_same(const char *one, const char *other);
+
 #endif
