@@ -82,7 +82,7 @@ static void raw_images_come_back(void **state)
 /* PREFIX-0.pack and so on, of the images from 0 on; made one set. */
 static void write_set(const char *folder, const char *prefix, const int *counts, int count)
 {
-    char *paths[4];
+    char *paths[4] = {NULL};
     for (int i = 0, first = 0; i < count; first += counts[i++]) {
         paths[i] = text_format("%s/%s-%d.pack", folder, prefix, i);
         write_raw(paths[i], first, counts[i]);
