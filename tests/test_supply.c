@@ -176,6 +176,28 @@ static void test_every_device_that_can(void **state)
     on_devices(has_ranges, check_device);
 }
 
+/* What is in use counts. */
+static void test_within_a_limit(void **state)
+{
+    (void)state;
+    struct ranged ranged;
+    ranged_open(&ranged);
+    struct cache *cache = supply_open(&ranged.device, 0);
+    void *memory = device_allocate(&ranged.device, 3 << 20, "parameters");
+    ranged.device.memory_limit = 5 << 20;
+    assert_null(device_allocate_within(&ranged.device, 3 << 20, "timing"));
+    void *more = device_allocate_within(&ranged.device, 2 << 20, "timing");
+    assert_non_null(more);
+    device_release(&ranged.device, more, 2 << 20);
+    ranged.device.memory_limit = 2 << 20;
+    assert_null(device_allocate_within(&ranged.device, 1, "timing"));
+    ranged.device.memory_limit = 0;
+    assert_non_null(more = device_allocate_within(&ranged.device, 3 << 20, "timing"));
+    device_release(&ranged.device, more, 3 << 20);
+    device_release(&ranged.device, memory, 3 << 20);
+    supply_close(&ranged.device, cache);
+}
+
 static void test_devices_without_ranges_serve_themselves(void **state)
 {
     (void)state;
@@ -370,6 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_made_up_device),
         cmocka_unit_test(test_every_device_that_can),
+        cmocka_unit_test(test_within_a_limit),
         cmocka_unit_test(test_devices_without_ranges_serve_themselves),
         cmocka_unit_test(test_who_holds_what),
         cmocka_unit_test(test_pinned_memory_of_every_device),

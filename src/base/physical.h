@@ -47,6 +47,7 @@ struct allocator {
     void *(*take)(void *context, size_t bytes, const char *owner);   /* NULL: no memory is left */
     void (*give)(void *context, void *memory);
     void (*table)(void *context, struct text *out);                  /* who holds what, in lines */
+    size_t (*in_use)(void *context);                                 /* bytes that are taken now */
 };
 
 /* Likewise, of host memory. */

@@ -86,6 +86,15 @@ void *device_allocate(struct device *device, size_t bytes, const char *owner)
     return device->backend->allocate(device, bytes);
 }
 
+void *device_allocate_within(struct device *device, size_t bytes, const char *owner)
+{
+    const struct allocator *allocator = &device->allocator;
+    size_t in_use = allocator->in_use ? allocator->in_use(allocator->context) : 0;
+    size_t limit = device->memory_limit;
+    if (limit > 0 && (in_use > limit || bytes > limit - in_use)) return NULL;
+    return device_allocate(device, bytes, owner);
+}
+
 void device_release(struct device *device, void *memory, size_t bytes)
 {
     const struct allocator *allocator = &device->allocator;

@@ -77,6 +77,7 @@ struct device {
     int threads;              /* CPU: OpenMP threads */
     int lanes;                /* streams that instructions may run on: CPU 1 */
     int copy_lane;            /* for batches on their way: a lane of its own where there are several */
+    size_t memory_limit;      /* bytes that device_allocate_within stays below; 0: any */
     bool waits;               /* the host must reach a mark before it reads results (CUDA) */
     struct allocator allocator;   /* whose memory device_allocate gives out; zeroed: the back end's own */
     struct host_allocator host;   /* likewise, for device_host_allocate */
@@ -95,6 +96,8 @@ void device_close(struct device *device);
  * nothing where that is not known. Nothing queued still touches what is released. */
 void *device_allocate(struct device *device, size_t bytes, const char *owner);
 void device_release(struct device *device, void *memory, size_t bytes);
+/* For what can do without: NULL also where device->memory_limit leaves less beside what is in use. */
+void *device_allocate_within(struct device *device, size_t bytes, const char *owner);
 void device_holdings(const struct device *device, struct text *out);
 
 /* Host memory for copies from and to the device, aligned to 4096 bytes, with anything in it. *pinned says

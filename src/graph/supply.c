@@ -23,6 +23,11 @@ static void supply_table(void *cache, struct text *out)
     cache_table(cache, out);
 }
 
+static size_t supply_in_use(void *cache)
+{
+    return cache_statistics(cache).allocated;
+}
+
 struct cache *supply_open(struct device *device, size_t limit)
 {
     const struct device_backend *backend = device->backend;
@@ -35,7 +40,8 @@ struct cache *supply_open(struct device *device, size_t limit)
     options.chunk = (SUPPLY_CHUNK + physical.granularity - 1) / physical.granularity * physical.granularity;
     options.range = SUPPLY_RANGES * total;
     struct cache *cache = cache_open(&physical, &options);
-    if (cache) device->allocator = (struct allocator){cache, supply_take, supply_give, supply_table};
+    if (cache) device->allocator = (struct allocator){cache, supply_take, supply_give, supply_table,
+                                                       supply_in_use};
     return cache;
 }
 

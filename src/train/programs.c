@@ -161,6 +161,7 @@ static enum status reopen(struct run *run, int64_t limit)
     programs_close(run);
     if (run->setup->cache) cache_trim(run->setup->cache, 0);
     run->setup->settings->memory.limit = limit;
+    run->setup->device->memory_limit = (size_t)limit;
     return programs_open(run);
 }
 

@@ -66,6 +66,7 @@ enum status setup_device(struct setup *setup)
     const struct settings *settings = setup->settings;
     if (setup->device) return OK;
     TRY(device_open(settings->run.device, (int)settings->run.threads, &setup->device));
+    setup->device->memory_limit = (size_t)settings->memory.limit;
     setup->cache = supply_open(setup->device, 0);
     setup->pinned = supply_host_open(setup->device);
     return OK;

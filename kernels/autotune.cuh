@@ -1,0 +1,49 @@
+/* autotune.cuh: the autotuner: which of the kernel plans for a problem is the fastest on this device.
+ *
+ * A problem is one phase of a layer on its shapes. Candidates are known by name, one line of text of which
+ * their kernel plan is made. A choice is kept in two caches: the device's, which travels in checkpoints, and
+ * the file of device/cuda_tuning.h.
+ *
+ * Where bits must repeat, nothing is timed, and the file is not asked: the device's cache decides, or else
+ * the order in which candidates are listed. */
+#ifndef KERNELS_AUTOTUNE_CUH
+#define KERNELS_AUTOTUNE_CUH
+
+#include "kernels/cuda.cuh"
+
+#define CANDIDATE_NAME 240               /* bytes */
+
+/* What an op has for the autotuner. `problem` is the op's own. */
+struct autotune_functions {
+    /* Names of candidates, the most promising first; how many. */
+    int (*candidates)(const void *problem, int most, char names[][CANDIDATE_NAME]);
+    const char *fallback;                /* the one that is left where none of them can be made */
+    /* NULL if there is no such plan; *workspace is what its calls need, in bytes. */
+    void *(*plan_make)(const void *problem, const char *name, size_t *workspace);
+    void (*plan_free)(void *plan);
+    /* Queues a call on lane 0. A library that refuses is not reported. */
+    enum status (*plan_try)(const void *problem, void *plan, const struct call *call);
+};
+
+struct autotune_problem {
+    const struct autotune_functions *functions;
+    const void *self;                    /* the functions' `problem` */
+    struct device *device;
+    const char *key;                     /* GPU, libraries and problem, one line without '=' */
+    const char *only;                    /* candidates whose name begins with these words; NULL: all */
+    bool deterministic;
+    /* Bytes that every candidate may ask for. Where none asks for as little, the least that one does. */
+    size_t workspace_limit;
+    /* Of the calls that are timed. */
+    enum phase phase;
+    enum dtype dtype;
+    struct shape x, y, weight;           /* weight.dim[0] is the bias's length */
+    bool bias, sums;
+};
+
+/* The plan that was chosen; NULL where `only` leaves none. What timing needs comes from
+ * device_allocate_within: where that has too little, candidates that need the most are not timed; where it
+ * has nothing, none is, and the order of the list decides. Any thread that has selected the device. */
+enum status autotune(const struct autotune_problem *problem, void **plan);
+
+#endif
