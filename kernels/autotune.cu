@@ -6,8 +6,6 @@ extern "C" {
 #include "device/cuda_tuning.h"
 }
 
-#include <string.h>
-
 #define CANDIDATES 96
 
 struct candidate {
@@ -28,17 +26,11 @@ struct candidates {
 
 /* ---- Candidates ---- */
 
-static bool is_wanted(const char *name, const char *only)
-{
-    size_t length = only ? strlen(only) : 0;
-    return length == 0 || (strncmp(name, only, length) == 0 && (name[length] == ' ' || name[length] == 0));
-}
-
 static void candidate_add(struct candidates *list, const char *name)
 {
     const struct autotune_problem *p = list->problem;
     struct candidate *made = &list->at[list->count];
-    if (!is_wanted(name, p->only)) return;
+    if (!candidate_is(name, p->only)) return;
     *made = (struct candidate){.time = -1};
     snprintf(made->name, sizeof made->name, "%s", name);
     made->plan = p->functions->plan_make(p->self, name, &made->workspace);

@@ -9,9 +9,18 @@
 #ifndef KERNELS_AUTOTUNE_CUH
 #define KERNELS_AUTOTUNE_CUH
 
+#include <string.h>
+
 #include "kernels/cuda.cuh"
 
 #define CANDIDATE_NAME 240               /* bytes */
+
+/* Whether a name begins with these words. NULL is none. */
+static inline bool candidate_is(const char *name, const char *words)
+{
+    size_t length = words ? strlen(words) : 0;
+    return length == 0 || (strncmp(name, words, length) == 0 && (name[length] == ' ' || name[length] == 0));
+}
 
 /* What an op has for the autotuner. `problem` is the op's own. */
 struct autotune_functions {

@@ -262,8 +262,8 @@ __global__ void __launch_bounds__(merged * mergers)
     out.variance[channel] = count > 1 ? (float)(square / (double)(count - 1)) : 0;
 }
 
-/* A channel's variance is taken from sums if its mean is at most this (the root of it) many deviations from 0:
- * fp32 sums over 3e6 numbers then leave the variance 4 digits, of 100 deviations 2, of 1,000 none. */
+/* A channel's variance is taken from sums if its mean is at most this (the root of it) many deviations from
+ * 0: fp32 sums over 3e6 numbers then leave the variance 4 digits, of 100 deviations 2, of 1,000 none. */
 constexpr double cancels_from = 16 * 16;
 
 /* From the sums that a convolution left on its way, of its results before they were rounded to storage.

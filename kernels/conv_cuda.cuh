@@ -1,10 +1,10 @@
-/* conv_cuda.cuh: one phase of a convolution on CUDA as a problem, and the kinds of ways to solve it.
+/* conv_cuda.cuh: one phase of a convolution on CUDA as a problem, and the algorithms that solve it.
  *
- * conv.cu times the ways that the kinds below offer and keeps the fastest. */
+ * The autotuner (autotune.cuh) keeps the fastest of the candidates that the algorithms below have. */
 #ifndef KERNELS_CONV_CUDA_CUH
 #define KERNELS_CONV_CUDA_CUH
 
-#include "kernels/cuda.cuh"
+#include "kernels/autotune.cuh"
 
 extern "C" {
 #include "kernels/conv.h"
@@ -44,17 +44,15 @@ static inline double conv_products(const struct conv_problem *p)
     return (double)p->n * p->out[0] * p->out[1] * p->k * (p->c / p->groups) * p->kernel[0] * p->kernel[1];
 }
 
-/* A way as text: the kind's name and what that kind needs to make it again. */
-#define CONV_CHOICE 240
-
-struct conv_way {
-    const struct conv_kind *kind;
+/* A kernel plan. Its name is the algorithm's, and what that needs to make the plan again. */
+struct conv_plan {
+    const struct conv_algorithm *algorithm;
     struct conv_problem problem;
-    char choice[CONV_CHOICE];
+    char name[CANDIDATE_NAME];
     size_t workspace;            /* bytes */
     bool gives_sums;             /* it writes call->sums; else they are taken from y */
     bool trusted;                /* it is known to run, so that a failure is to be reported */
-    void *state;                 /* the kind's own */
+    void *state;                 /* the algorithm's own */
 };
 
 /* The device, and its libraries' handles for one thread and lane at a time. */
@@ -62,19 +60,20 @@ struct conv_tools {
     struct device *device;
     cudnnHandle_t cudnn;
     cublasLtHandle_t cublaslt;
+    const char *only;            /* of candidates: those whose names begin with these words; NULL: all */
 };
 
-struct conv_kind {
+struct conv_algorithm {
     const char *name;
-    /* Ways worth timing; how many. */
-    int (*offer)(const struct conv_problem *problem, const struct conv_tools *tools, int most,
-                 char choices[][CONV_CHOICE]);
-    /* Makes way->state and way->workspace from way->choice and way->problem; false if it cannot be. */
-    bool (*make)(struct conv_way *way, const struct conv_tools *tools);
-    void (*release)(struct conv_way *way);
+    /* Names of plans worth timing, the most promising first; how many. */
+    int (*candidates)(const struct conv_problem *problem, const struct conv_tools *tools, int most,
+                      char names[][CANDIDATE_NAME]);
+    /* Makes plan->state and plan->workspace from plan->name and plan->problem; false if it cannot be. */
+    bool (*make)(struct conv_plan *plan, const struct conv_tools *tools);
+    void (*release)(struct conv_plan *plan);
     /* Queues the phase on call->lane, which is also cuDNN's stream. The bias's gradient is not its business.
      */
-    enum status (*run)(const struct conv_way *way, const struct call *call, const struct conv_tools *tools);
+    enum status (*run)(const struct conv_plan *plan, const struct call *call, const struct conv_tools *tools);
 };
 
 /* Where operands may begin in a workspace. */
@@ -83,7 +82,7 @@ static inline size_t conv_align(size_t bytes)
     return div_up(bytes, (size_t)256) * 256;
 }
 
-extern const struct conv_kind conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_stem,
+extern const struct conv_algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_stem,
     conv_by_direct;
 
 /* Small enough for tests and toys, where digits are worth more than speed: gradients of weights are not

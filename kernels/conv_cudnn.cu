@@ -231,25 +231,28 @@ static struct dnn_rules rules_of(const struct conv_problem *p)
             .deterministic = p->deterministic || p->dtype != F32 || conv_is_small(p)};
 }
 
-static int offer(const struct conv_problem *p, const struct conv_tools *tools, int most,
-                 char choices[][CONV_CHOICE])
+static int cudnn_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
+                            char names[][CANDIDATE_NAME])
 {
     struct layout layouts[LAYOUTS];
     char engines[ENGINES][DNN_ENGINE_TEXT];
     struct dnn_rules rules = rules_of(p);
     int count = 0, layout_count = all_layouts(p, layouts);
     for (int i = 0; i < layout_count; i++) {
-        struct dnn_graph *graph = describe(p, &layouts[i], tools->cudnn);
+        char name[LAYOUT_NAME + 8];
+        snprintf(name, sizeof name, "cudnn %.23s", layouts[i].name);
+        struct dnn_graph *graph =
+            candidate_is(name, tools->only) ? describe(p, &layouts[i], tools->cudnn) : NULL;
         if (!graph) continue;
         int found = dnn_graph_engines(graph, &rules, conv_is_small(p) ? 2 : layouts[i].most, engines);
         for (int e = 0; e < found && count < most; e++)
-            snprintf(choices[count++], CONV_CHOICE, "cudnn %.23s %.191s", layouts[i].name, engines[e]);
+            snprintf(names[count++], CANDIDATE_NAME, "%s %.191s", name, engines[e]);
         dnn_graph_free(graph);
     }
     return count;
 }
 
-struct cudnn_way {
+struct cudnn_plan {
     struct layout layout;
     struct dnn_plan *plan;
     bool copies[3];                      /* X, WEIGHT, Y lie in the workspace, here: */
@@ -273,19 +276,19 @@ static bool operand_is_copied(const struct conv_problem *p, const struct layout 
 }
 
 /* "plain 37 2=5": the layout's name, then the engine. */
-static const char *engine_text(const char *choice, const struct layout *layout)
+static const char *engine_text(const char *name, const struct layout *layout)
 {
     size_t length = strlen(layout->name);
-    return strncmp(choice, layout->name, length) == 0 && choice[length] == ' ' ? choice + length + 1 : NULL;
+    return strncmp(name, layout->name, length) == 0 && name[length] == ' ' ? name + length + 1 : NULL;
 }
 
-static bool plan_layout(const struct conv_problem *p, const char *choice, cudnnHandle_t handle,
-                        struct cudnn_way *made)
+static bool plan_layout(const struct conv_problem *p, const char *name, cudnnHandle_t handle,
+                        struct cudnn_plan *made)
 {
     struct layout layouts[LAYOUTS];
     int count = all_layouts(p, layouts);
     for (int i = 0; i < count; i++) {
-        const char *engine = engine_text(choice, &layouts[i]);
+        const char *engine = engine_text(name, &layouts[i]);
         if (!engine) continue;
         struct dnn_graph *graph = describe(p, &layouts[i], handle);
         if (!graph) return false;
@@ -297,29 +300,29 @@ static bool plan_layout(const struct conv_problem *p, const char *choice, cudnnH
     return false;
 }
 
-static bool make(struct conv_way *way, const struct conv_tools *tools)
+static bool cudnn_make(struct conv_plan *plan, const struct conv_tools *tools)
 {
-    struct cudnn_way made = {};
-    if (!plan_layout(&way->problem, way->choice + strlen("cudnn "), tools->cudnn, &made)) return false;
+    struct cudnn_plan made = {};
+    if (!plan_layout(&plan->problem, plan->name + strlen("cudnn "), tools->cudnn, &made)) return false;
     size_t bytes = 0;
     for (int i = X; i <= Y; i++) {
-        made.copies[i] = operand_is_copied(&way->problem, &made.layout, i);
+        made.copies[i] = operand_is_copied(&plan->problem, &made.layout, i);
         if (!made.copies[i]) continue;
         made.offset[i] = bytes;
-        bytes += conv_align(operand_bytes(&way->problem, &made.layout, i));
+        bytes += conv_align(operand_bytes(&plan->problem, &made.layout, i));
     }
     made.scratch = bytes;
-    way->workspace = bytes + dnn_plan_workspace(made.plan);
-    struct cudnn_way *state = (struct cudnn_way *)memory_new(1, sizeof *state);
+    plan->workspace = bytes + dnn_plan_workspace(made.plan);
+    struct cudnn_plan *state = (struct cudnn_plan *)memory_new(1, sizeof *state);
     *state = made;
-    way->state = state;
-    way->gives_sums = made.layout.gives_sums;
+    plan->state = state;
+    plan->gives_sums = made.layout.gives_sums;
     return true;
 }
 
-static void release(struct conv_way *way)
+static void cudnn_release(struct conv_plan *plan)
 {
-    struct cudnn_way *made = (struct cudnn_way *)way->state;
+    struct cudnn_plan *made = (struct cudnn_plan *)plan->state;
     dnn_plan_free(made->plan);
     free(made);
 }
@@ -393,7 +396,7 @@ static enum status copy_weight_out(const struct conv_problem *p, const struct la
 }
 
 /* y out of the layout, and the bias if the engine did not add it. */
-static enum status finish_y(const struct conv_problem *p, const struct cudnn_way *made,
+static enum status finish_y(const struct conv_problem *p, const struct cudnn_plan *made,
                             const struct call *call, const struct conv_operands *at, const void *from)
 {
     const struct layout *l = &made->layout;
@@ -408,10 +411,11 @@ static enum status finish_y(const struct conv_problem *p, const struct cudnn_way
                          l->y_type, from, bias);
 }
 
-static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
+static enum status cudnn_run(const struct conv_plan *plan, const struct call *call,
+                             const struct conv_tools *tools)
 {
-    const struct cudnn_way *made = (const struct cudnn_way *)way->state;
-    const struct conv_problem *p = &way->problem;
+    const struct cudnn_plan *made = (const struct cudnn_plan *)plan->state;
+    const struct conv_problem *p = &plan->problem;
     const struct layout *l = &made->layout;
     struct conv_operands at = conv_operands(call);
     char *workspace = (char *)call->workspace;
@@ -428,13 +432,17 @@ static enum status run(const struct conv_way *way, const struct call *call, cons
     if (made->copies[Y] && !forward) TRY(copy_y_in(p, l, call, data[Y], at.y));
     cudnnStatus_t error = dnn_plan_run(made->plan, tools->cudnn, data, workspace + made->scratch);
     if (error != CUDNN_STATUS_SUCCESS)
-        return way->trusted ? cuda_cudnn_status(call->device, error, "a convolution") : NO_DEVICE;
+        return plan->trusted ? cuda_cudnn_status(call->device, error, "a convolution") : NO_DEVICE;
     if (forward) return finish_y(p, made, call, &at, data[Y]);
     if (params && made->copies[WEIGHT]) return copy_weight_out(p, l, call, (float *)at.weight, data[WEIGHT]);
     if (!params && made->copies[X]) return copy_x_out(p, l, call, at.x, data[X]);
     return OK;
 }
 
-const struct conv_kind conv_by_cudnn = {
-    .name = "cudnn", .offer = offer, .make = make, .release = release, .run = run,
+const struct conv_algorithm conv_by_cudnn = {
+    .name = "cudnn",
+    .candidates = cudnn_candidates,
+    .make = cudnn_make,
+    .release = cudnn_release,
+    .run = cudnn_run,
 };

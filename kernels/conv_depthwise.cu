@@ -445,10 +445,11 @@ template <class T> static enum status run_phase(const struct conv_problem *p, co
     return conv_sum_shares(call, (float *)at.weight, shares, (int)grid.y, p->c * TAPS);
 }
 
-static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
+static enum status depthwise_run(const struct conv_plan *plan, const struct call *call,
+                                 const struct conv_tools *tools)
 {
     (void)tools;
-    const struct conv_problem *p = &way->problem;
+    const struct conv_problem *p = &plan->problem;
     return with_type(p->dtype, [&](auto type) { return run_phase<decltype(type)>(p, call); });
 }
 
@@ -464,30 +465,34 @@ static bool is_ours(const struct conv_problem *p, const struct conv_tools *tools
     return p->stride[0] == p->stride[1] && grid.y <= GRID_MOST;
 }
 
-static int offer(const struct conv_problem *problem, const struct conv_tools *tools, int most,
-                 char choices[][CONV_CHOICE])
+static int depthwise_candidates(const struct conv_problem *problem, const struct conv_tools *tools, int most,
+                                char names[][CANDIDATE_NAME])
 {
     if (most < 1 || !is_ours(problem, tools)) return 0;
-    snprintf(choices[0], CONV_CHOICE, "depthwise");
+    snprintf(names[0], CANDIDATE_NAME, "depthwise");
     return 1;
 }
 
-static bool make(struct conv_way *way, const struct conv_tools *tools)
+static bool depthwise_make(struct conv_plan *plan, const struct conv_tools *tools)
 {
-    const struct conv_problem *p = &way->problem;
+    const struct conv_problem *p = &plan->problem;
     if (!is_ours(p, tools)) return false;
     dim3 grid;
     layout_make(p, cuda_facts(tools->device)->multiprocessors, &grid);
-    way->workspace = (size_t)grid.y * p->c * share_numbers(p) * sizeof(float);
-    way->gives_sums = p->sums;
+    plan->workspace = (size_t)grid.y * p->c * share_numbers(p) * sizeof(float);
+    plan->gives_sums = p->sums;
     return true;
 }
 
-static void release(struct conv_way *way)
+static void depthwise_release(struct conv_plan *plan)
 {
-    (void)way;
+    (void)plan;
 }
 
-const struct conv_kind conv_by_depthwise = {
-    .name = "depthwise", .offer = offer, .make = make, .release = release, .run = run,
+const struct conv_algorithm conv_by_depthwise = {
+    .name = "depthwise",
+    .candidates = depthwise_candidates,
+    .make = depthwise_make,
+    .release = depthwise_release,
+    .run = depthwise_run,
 };

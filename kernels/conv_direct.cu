@@ -251,36 +251,41 @@ template <class T> static enum status run_phase(const struct conv_problem *p, co
     return run_images<T, int64_t, false>(p, call, 0);
 }
 
-static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
+static enum status direct_run(const struct conv_plan *plan, const struct call *call,
+                              const struct conv_tools *tools)
 {
     (void)tools;
-    return with_type(way->problem.dtype,
-                     [&](auto type) { return run_phase<decltype(type)>(&way->problem, call); });
+    return with_type(plan->problem.dtype,
+                     [&](auto type) { return run_phase<decltype(type)>(&plan->problem, call); });
 }
 
-static int offer(const struct conv_problem *problem, const struct conv_tools *tools, int most,
-                 char choices[][CONV_CHOICE])
+static int direct_candidates(const struct conv_problem *problem, const struct conv_tools *tools, int most,
+                             char names[][CANDIDATE_NAME])
 {
     (void)tools;
     if (most < 1 || !conv_is_small(problem)) return 0;
-    snprintf(choices[0], CONV_CHOICE, "direct");
+    snprintf(names[0], CANDIDATE_NAME, "direct");
     return 1;
 }
 
-static bool make(struct conv_way *way, const struct conv_tools *tools)
+static bool direct_make(struct conv_plan *plan, const struct conv_tools *tools)
 {
     (void)tools;
-    if (way->problem.phase != PHASE_BACKWARD_PARAMS) return true;
-    struct tiles t = tiles_of(&way->problem);
-    way->workspace = (size_t)t.shares * t.weights * sizeof(float);
+    if (plan->problem.phase != PHASE_BACKWARD_PARAMS) return true;
+    struct tiles t = tiles_of(&plan->problem);
+    plan->workspace = (size_t)t.shares * t.weights * sizeof(float);
     return true;
 }
 
-static void release(struct conv_way *way)
+static void direct_release(struct conv_plan *plan)
 {
-    (void)way;
+    (void)plan;
 }
 
-const struct conv_kind conv_by_direct = {
-    .name = "direct", .offer = offer, .make = make, .release = release, .run = run,
+const struct conv_algorithm conv_by_direct = {
+    .name = "direct",
+    .candidates = direct_candidates,
+    .make = direct_make,
+    .release = direct_release,
+    .run = direct_run,
 };

@@ -4,6 +4,7 @@
  * cuBLASLt's matrices are column-major: an image is its channels x pixels, weights are c x k. */
 #include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
+#include "kernels/cublaslt.cuh"
 
 extern "C" {
 #include "base/memory.h"
@@ -14,7 +15,7 @@ extern "C" {
 #define SCRATCH_MOST ((size_t)64 << 20)  /* bytes that an algorithm may ask for */
 
 /* d = op(a) * op(b), m x n, over k. */
-struct product {
+struct conv_product {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
@@ -32,11 +33,6 @@ static bool is_product(const struct conv_problem *p)
     return p->groups == 1 && p->kernel[0] == 1 && p->kernel[1] == 1 && p->pad[0] == 0 && p->pad[1] == 0;
 }
 
-static cudaDataType_t data_type(enum dtype dtype)
-{
-    return dtype == F16 ? CUDA_R_16F : dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
-}
-
 static int64_t pixels(const struct conv_problem *p)
 {
     return (int64_t)p->n * p->out[0] * p->out[1];
@@ -49,23 +45,23 @@ static size_t picked_bytes(const struct conv_problem *p)
 
 static bool matrix_make(cublasLtMatrixLayout_t *matrix, enum dtype dtype, int64_t rows, int64_t columns)
 {
-    return cublasLtMatrixLayoutCreate(matrix, data_type(dtype), (uint64_t)rows, (uint64_t)columns, rows) ==
-           CUBLAS_STATUS_SUCCESS;
+    return cublasLtMatrixLayoutCreate(matrix, cublaslt_type(dtype), (uint64_t)rows, (uint64_t)columns,
+                                      rows) == CUBLAS_STATUS_SUCCESS;
 }
 
-static bool attribute_set(struct product *product, cublasLtMatmulDescAttributes_t name, const void *value,
-                          size_t bytes)
+static bool attribute_set(struct conv_product *product, cublasLtMatmulDescAttributes_t name,
+                          const void *value, size_t bytes)
 {
     return cublasLtMatmulDescSetAttribute(product->operation, name, value, bytes) == CUBLAS_STATUS_SUCCESS;
 }
 
-static bool transposed(struct product *product, cublasLtMatmulDescAttributes_t which)
+static bool transposed(struct conv_product *product, cublasLtMatmulDescAttributes_t which)
 {
     cublasOperation_t operation = CUBLAS_OP_T;
     return attribute_set(product, which, &operation, sizeof operation);
 }
 
-static bool matrices_make(struct product *product, const struct conv_problem *p)
+static bool matrices_make(struct conv_product *product, const struct conv_problem *p)
 {
     int64_t rows = pixels(p);
     if (p->phase == PHASE_FORWARD)
@@ -82,7 +78,7 @@ static bool matrices_make(struct product *product, const struct conv_problem *p)
            matrix_make(&product->d, F32, p->c, p->k);
 }
 
-static void product_free(struct product *product)
+static void product_free(struct conv_product *product)
 {
     if (product->a) cublasLtMatrixLayoutDestroy(product->a);
     if (product->b) cublasLtMatrixLayoutDestroy(product->b);
@@ -91,11 +87,11 @@ static void product_free(struct product *product)
 }
 
 /* All but the algorithm. */
-static bool product_make(struct product *product, const struct conv_problem *p)
+static bool product_describe(struct conv_product *product, const struct conv_problem *p)
 {
     bool tf32 = p->dtype == F32 && p->tf32;
     cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    *product = (struct product){};
+    *product = (struct conv_product){};
     bool good = cublasLtMatmulDescCreate(&product->operation, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
                 matrices_make(product, p);
     if (good && p->bias) {
@@ -106,30 +102,10 @@ static bool product_make(struct product *product, const struct conv_problem *p)
     return good;
 }
 
-/* "product" and the algorithm's bits. */
-static void algorithm_print(const cublasLtMatmulAlgo_t *algorithm, char choice[CONV_CHOICE])
+static int product_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
+                              char names[][CANDIDATE_NAME])
 {
-    int length = snprintf(choice, CONV_CHOICE, "product ");
-    for (size_t i = 0; i < sizeof algorithm->data / sizeof *algorithm->data; i++)
-        length += snprintf(choice + length, CONV_CHOICE - (size_t)length, "%016llx",
-                           (unsigned long long)algorithm->data[i]);
-}
-
-static bool algorithm_parse(const char *choice, cublasLtMatmulAlgo_t *algorithm)
-{
-    const char *at = choice + strlen("product ");
-    for (size_t i = 0; i < sizeof algorithm->data / sizeof *algorithm->data; i++, at += 16) {
-        unsigned long long bits;
-        if (strlen(at) < 16 || sscanf(at, "%16llx", &bits) != 1) return false;
-        algorithm->data[i] = bits;
-    }
-    return *at == '\0';
-}
-
-static int offer(const struct conv_problem *p, const struct conv_tools *tools, int most,
-                 char choices[][CONV_CHOICE])
-{
-    struct product product;
+    struct conv_product product;
     cublasLtMatmulPreference_t wish;
     cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
     int count = 0;
@@ -138,7 +114,7 @@ static int offer(const struct conv_problem *p, const struct conv_tools *tools, i
     uint32_t reductions =
         free_order ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     size_t scratch = SCRATCH_MOST;
-    if (!is_product(p) || !product_make(&product, p)) return 0;
+    if (!is_product(p) || !product_describe(&product, p)) return 0;
     if (cublasLtMatmulPreferenceCreate(&wish) == CUBLAS_STATUS_SUCCESS) {
         cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch,
                                              sizeof scratch);
@@ -150,35 +126,35 @@ static int offer(const struct conv_problem *p, const struct conv_tools *tools, i
             count = 0;
         cublasLtMatmulPreferenceDestroy(wish);
     }
-    for (int i = 0; i < count; i++) algorithm_print(&found[i].algo, choices[i]);
+    for (int i = 0; i < count; i++) cublaslt_print("product", &found[i].algo, names[i]);
     product_free(&product);
     return count;
 }
 
-static bool make(struct conv_way *way, const struct conv_tools *tools)
+static bool product_make(struct conv_plan *plan, const struct conv_tools *tools)
 {
-    struct product made;
+    struct conv_product made;
     cublasLtMatmulHeuristicResult_t result;
-    if (!is_product(&way->problem) || !product_make(&made, &way->problem)) return false;
-    if (!algorithm_parse(way->choice, &made.algorithm) ||
+    if (!is_product(&plan->problem) || !product_describe(&made, &plan->problem)) return false;
+    if (!cublaslt_parse("product", plan->name, &made.algorithm) ||
         cublasLtMatmulAlgoCheck(tools->cublaslt, made.operation, made.a, made.b, made.d, made.d,
                                 &made.algorithm, &result) != CUBLAS_STATUS_SUCCESS) {
         product_free(&made);
         return false;
     }
-    made.scratch = picked_bytes(&way->problem);
+    made.scratch = picked_bytes(&plan->problem);
     made.scratch_bytes = result.workspaceSize;
-    way->workspace = made.scratch + made.scratch_bytes;
-    struct product *state = (struct product *)memory_new(1, sizeof *state);
+    plan->workspace = made.scratch + made.scratch_bytes;
+    struct conv_product *state = (struct conv_product *)memory_new(1, sizeof *state);
     *state = made;
-    way->state = state;
+    plan->state = state;
     return true;
 }
 
-static void release(struct conv_way *way)
+static void product_release(struct conv_plan *plan)
 {
-    product_free((struct product *)way->state);
-    free(way->state);
+    product_free((struct conv_product *)plan->state);
+    free(plan->state);
 }
 
 /* Between an image and those of its pixels that a stride hits; the others become zero on the way back. One
@@ -232,39 +208,44 @@ static enum status move_picked(const struct conv_problem *p, const struct call *
     });
 }
 
-static enum status multiply(const struct conv_way *way, const struct call *call,
+static enum status product_multiply(const struct conv_plan *plan, const struct call *call,
                             const struct conv_tools *tools, const void *a, const void *b, void *d)
 {
-    const struct product *product = (const struct product *)way->state;
+    const struct conv_product *product = (const struct conv_product *)plan->state;
     float one = 1, zero = 0;
     cublasStatus_t error =
         cublasLtMatmul(tools->cublaslt, product->operation, &one, a, product->a, b, product->b, &zero, d,
                        product->d, d, product->d, &product->algorithm,
                        (char *)call->workspace + product->scratch, product->scratch_bytes, stream_of(call));
     if (error == CUBLAS_STATUS_SUCCESS) return OK;
-    if (!way->trusted) return NO_DEVICE;
+    if (!plan->trusted) return NO_DEVICE;
     return fail(NO_DEVICE, "cuda:%d (%s): a 1x1 convolution failed: %s", call->device->index,
                 cuda_facts(call->device)->name, cublasLtGetStatusString(error));
 }
 
-static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
+static enum status product_run(const struct conv_plan *plan, const struct call *call,
+                               const struct conv_tools *tools)
 {
-    const struct conv_problem *p = &way->problem;
-    const struct product *product = (const struct product *)way->state;
+    const struct conv_problem *p = &plan->problem;
+    const struct conv_product *product = (const struct conv_product *)plan->state;
     struct conv_operands at = conv_operands(call);
     void *x = is_strided(p) ? call->workspace : at.x;
     if (p->phase == PHASE_BACKWARD_DATA) {
-        TRY(multiply(way, call, tools, at.weight, at.y, x));
+        TRY(product_multiply(plan, call, tools, at.weight, at.y, x));
         return is_strided(p) ? move_picked(p, call, x, at.x) : OK;
     }
     if (is_strided(p)) TRY(move_picked(p, call, x, at.x));
-    if (p->phase == PHASE_BACKWARD_PARAMS) return multiply(way, call, tools, x, at.y, at.weight);
+    if (p->phase == PHASE_BACKWARD_PARAMS) return product_multiply(plan, call, tools, x, at.y, at.weight);
     if (p->bias)
         cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias,
                                        sizeof at.bias);
-    return multiply(way, call, tools, at.weight, x, at.y);
+    return product_multiply(plan, call, tools, at.weight, x, at.y);
 }
 
-const struct conv_kind conv_by_product = {
-    .name = "product", .offer = offer, .make = make, .release = release, .run = run,
+const struct conv_algorithm conv_by_product = {
+    .name = "product",
+    .candidates = product_candidates,
+    .make = product_make,
+    .release = product_release,
+    .run = product_run,
 };

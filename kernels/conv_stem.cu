@@ -472,10 +472,11 @@ static enum status run_phase(const struct conv_problem *p, const struct call *ca
                          : run_params<T, kernel, 32>(p, call, grid);
 }
 
-static enum status run(const struct conv_way *way, const struct call *call, const struct conv_tools *tools)
+static enum status stem_run(const struct conv_plan *plan, const struct call *call,
+                            const struct conv_tools *tools)
 {
     (void)tools;
-    const struct conv_problem *p = &way->problem;
+    const struct conv_problem *p = &plan->problem;
     if (p->dtype == F16)
         return p->kernel[0] == 3 ? run_phase<__half, 3>(p, call) : run_phase<__half, 7>(p, call);
     return p->kernel[0] == 3 ? run_phase<__nv_bfloat16, 3>(p, call) : run_phase<__nv_bfloat16, 7>(p, call);
@@ -483,29 +484,33 @@ static enum status run(const struct conv_way *way, const struct call *call, cons
 
 #define CAPABILITY 80                    /* that these products take */
 
-static int offer(const struct conv_problem *problem, const struct conv_tools *tools, int most,
-                 char choices[][CONV_CHOICE])
+static int stem_candidates(const struct conv_problem *problem, const struct conv_tools *tools, int most,
+                           char names[][CANDIDATE_NAME])
 {
     if (most < 1 || !is_ours(problem) || cuda_facts(tools->device)->capability < CAPABILITY) return 0;
-    snprintf(choices[0], CONV_CHOICE, "stem");
+    snprintf(names[0], CANDIDATE_NAME, "stem");
     return 1;
 }
 
-static bool make(struct conv_way *way, const struct conv_tools *tools)
+static bool stem_make(struct conv_plan *plan, const struct conv_tools *tools)
 {
-    const struct conv_problem *p = &way->problem;
+    const struct conv_problem *p = &plan->problem;
     const struct cuda_facts *facts = cuda_facts(tools->device);
     if (!is_ours(p) || facts->capability < CAPABILITY) return false;
-    way->workspace = blocks_across(p, facts->multiprocessors) * share_bytes(p);
-    way->gives_sums = p->sums;
+    plan->workspace = blocks_across(p, facts->multiprocessors) * share_bytes(p);
+    plan->gives_sums = p->sums;
     return true;
 }
 
-static void release(struct conv_way *way)
+static void stem_release(struct conv_plan *plan)
 {
-    (void)way;
+    (void)plan;
 }
 
-const struct conv_kind conv_by_stem = {
-    .name = "stem", .offer = offer, .make = make, .release = release, .run = run,
+const struct conv_algorithm conv_by_stem = {
+    .name = "stem",
+    .candidates = stem_candidates,
+    .make = stem_make,
+    .release = stem_release,
+    .run = stem_run,
 };

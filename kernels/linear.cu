@@ -1,19 +1,19 @@
-/* linear.cu: products by cuBLASLt, in the way that is fastest on the real shapes, which is remembered; and by
- * a plain kernel where the library has none. */
+/* linear.cu: products by the algorithm of cuBLASLt that the autotuner chooses for their shapes, and by a
+ * plain kernel where the library has none. */
+#include "kernels/cublaslt.cuh"
 #include "kernels/rows.cuh"
 
 extern "C" {
 #include "base/memory.h"
-#include "device/cuda_tuning.h"
 #include "kernels/linear.h"
 }
 
 #define WORKSPACE_MOST ((size_t)32 << 20)   /* bytes: what NVIDIA advises to grant on large GPUs */
-#define OFFERS 8                            /* ways worth timing */
+#define ALGORITHMS 8                        /* worth timing */
 
 /* D = op(A) op(B), the library's way: columns first, D being m x n, op(A) m x k. Our rows are its columns.
  * `late`: D lies in the workspace and the bias is still to be added. */
-struct product {
+struct linear_problem {
     enum phase phase;
     enum dtype factor, result;
     bool bias, late, tf32, deterministic;
@@ -22,13 +22,13 @@ struct product {
 };
 
 /* Where a call's factors and results are. */
-struct operands {
+struct linear_operands {
     const void *a, *b, *bias;
     void *d;
 };
 
 /* Where rows are not whole packs, the library may round to 16 bits before it adds the bias. */
-static void make_late(struct product *p)
+static void make_late(struct linear_problem *p)
 {
     p->late = p->bias && p->factor != F32 && (p->m % 8 != 0 || p->k % 8 != 0);
     if (!p->late) return;
@@ -36,12 +36,12 @@ static void make_late(struct product *p)
     p->result = F32;
 }
 
-static struct product product_of(const struct call *call, enum phase phase)
+static struct linear_problem linear_problem_of(const struct call *call, enum phase phase)
 {
     const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
     int64_t batch = x->shape.n, inputs = x->shape.c;
     int64_t units = ((const struct linear_settings *)call->settings)->units;
-    struct product p = {.phase = phase, .factor = x->dtype, .result = x->dtype,
+    struct linear_problem p = {.phase = phase, .factor = x->dtype, .result = x->dtype,
                         .tf32 = call->tf32 && x->dtype == F32, .deterministic = call->deterministic};
     if (phase == PHASE_FORWARD) {
         p.bias = call->param_count > 1;
@@ -61,7 +61,7 @@ static struct product product_of(const struct call *call, enum phase phase)
     return p;
 }
 
-static struct operands operands_of(const struct call *call)
+static struct linear_operands linear_operands(const struct call *call)
 {
     if (call->phase == PHASE_FORWARD)
         return {call->params[0].data, call->x[0].data, call->param_count > 1 ? call->params[1].data : NULL,
@@ -71,81 +71,76 @@ static struct operands operands_of(const struct call *call)
     return {call->x[0].data, call->d_y.data, NULL, call->d_params[0].data};
 }
 
-/* A way to run a product: the library's, if `found`, else ours. */
-struct way {
-    bool chosen, found;
-    struct product product;
+/* A kernel plan; without a handle it is our own kernel's. */
+struct linear_plan {
+    struct linear_problem problem;
+    char name[CANDIDATE_NAME];
     cublasLtHandle_t handle;
-    cublasLtMatmulDesc_t what;
+    cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
-    size_t workspace;
+    size_t scratch, workspace;   /* bytes that the library needs; with a late result behind them */
+    bool trusted;                /* it is known to run, so that a failure is to be reported */
 };
 
 /* A prepared layer, of which call->engine is made. */
-struct linear_engine {
-    struct way ways[PHASE_COUNT];
+struct linear_plans {
+    struct {
+        bool chosen;
+        struct linear_plan *plan;        /* NULL when there is no device */
+        size_t workspace;
+    } of[PHASE_COUNT];
 };
 
-static enum status library_status(const struct device *device, cublasStatus_t error, const char *trying)
+static bool attribute_set(struct linear_plan *plan, cublasLtMatmulDescAttributes_t name, const void *value,
+                          size_t bytes)
 {
-    if (error == CUBLAS_STATUS_SUCCESS) return OK;
-    return fail(NO_DEVICE, "cuda:%d (%s): %s failed: %s (cuBLASLt)", device->index, cuda_facts(device)->name,
-                trying, cublasLtGetStatusString(error));
+    return cublasLtMatmulDescSetAttribute(plan->operation, name, value, bytes) == CUBLAS_STATUS_SUCCESS;
 }
 
-static cudaDataType_t data_type(enum dtype dtype)
+static bool describe_operation(struct linear_plan *plan)
 {
-    return dtype == F16 ? CUDA_R_16F : dtype == BF16 ? CUDA_R_16BF : CUDA_R_32F;
-}
-
-static bool ask(struct way *way, cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
-{
-    return cublasLtMatmulDescSetAttribute(way->what, what, value, bytes) == CUBLAS_STATUS_SUCCESS;
-}
-
-static bool describe_product(struct way *way)
-{
-    const struct product *p = &way->product;
+    const struct linear_problem *p = &plan->problem;
     cublasOperation_t turn_a = p->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t turn_b = p->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-    cudaDataType_t bias = data_type(p->result);
+    cudaDataType_t bias = cublaslt_type(p->result);
     cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    return !cublasLtMatmulDescCreate(&way->what, compute, CUDA_R_32F) &&
-           ask(way, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a) &&
-           ask(way, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b) &&
-           ask(way, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
-           ask(way, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
+    return !cublasLtMatmulDescCreate(&plan->operation, compute, CUDA_R_32F) &&
+           attribute_set(plan, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a) &&
+           attribute_set(plan, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b) &&
+           attribute_set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
+           attribute_set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
 }
 
 static bool describe_matrix(cublasLtMatrixLayout_t *layout, enum dtype dtype, bool turned, int64_t rows,
                             int64_t columns, int64_t leading)
 {
-    return !cublasLtMatrixLayoutCreate(layout, data_type(dtype), turned ? columns : rows,
+    return !cublasLtMatrixLayoutCreate(layout, cublaslt_type(dtype), turned ? columns : rows,
                                        turned ? rows : columns, leading);
 }
 
-static bool describe(struct way *way)
+/* All but the algorithm. */
+static bool describe(struct linear_plan *plan)
 {
-    const struct product *p = &way->product;
-    return describe_product(way) && describe_matrix(&way->a, p->factor, p->turn_a, p->m, p->k, p->lda) &&
-           describe_matrix(&way->b, p->factor, p->turn_b, p->k, p->n, p->ldb) &&
-           describe_matrix(&way->d, p->result, false, p->m, p->n, p->ldd);
+    const struct linear_problem *p = &plan->problem;
+    return describe_operation(plan) &&
+           describe_matrix(&plan->a, p->factor, p->turn_a, p->m, p->k, p->lda) &&
+           describe_matrix(&plan->b, p->factor, p->turn_b, p->k, p->n, p->ldb) &&
+           describe_matrix(&plan->d, p->result, false, p->m, p->n, p->ldd);
 }
 
-static void way_close(struct way *way)
+static void linear_plan_close(struct linear_plan *plan)
 {
-    if (way->what) cublasLtMatmulDescDestroy(way->what);
-    if (way->a) cublasLtMatrixLayoutDestroy(way->a);
-    if (way->b) cublasLtMatrixLayoutDestroy(way->b);
-    if (way->d) cublasLtMatrixLayoutDestroy(way->d);
-    way->what = NULL;
-    way->a = way->b = way->d = NULL;
+    if (plan->operation) cublasLtMatmulDescDestroy(plan->operation);
+    if (plan->a) cublasLtMatrixLayoutDestroy(plan->a);
+    if (plan->b) cublasLtMatrixLayoutDestroy(plan->b);
+    if (plan->d) cublasLtMatrixLayoutDestroy(plan->d);
 }
 
-/* The library's ways, the one it thinks fastest first. Partial sums are added in fp32, in one order. */
-static int offers(const struct way *way, cublasLtMatmulHeuristicResult_t found[OFFERS])
+/* The library's algorithms, the one it thinks fastest first. Partial sums are added in fp32, in one order. */
+static int linear_algorithms(const struct linear_plan *plan,
+                             cublasLtMatmulHeuristicResult_t found[ALGORITHMS])
 {
     int count = 0;
     cublasLtMatmulPreference_t wish;
@@ -156,261 +151,28 @@ static int offers(const struct way *way, cublasLtMatmulHeuristicResult_t found[O
                                              sizeof workspace) ||
         cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
                                              sizeof reductions) ||
-        cublasLtMatmulAlgoGetHeuristic(way->handle, way->what, way->a, way->b, way->d, way->d, wish, OFFERS,
-                                       found, &count))
+        cublasLtMatmulAlgoGetHeuristic(plan->handle, plan->operation, plan->a, plan->b, plan->d, plan->d,
+                                       wish, ALGORITHMS, found, &count))
         count = 0;
     cublasLtMatmulPreferenceDestroy(wish);
     return count;
 }
 
-static cublasStatus_t multiply(struct way *way, const struct operands *at,
-                               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t bytes,
-                               cudaStream_t stream)
+static enum status linear_multiply(const struct linear_plan *plan, const struct call *call,
+                                   const struct linear_operands *at)
 {
     const float one = 1, zero = 0;
-    if (way->product.bias && !ask(way, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias, sizeof at->bias))
-        return CUBLAS_STATUS_INTERNAL_ERROR;
-    return cublasLtMatmul(way->handle, way->what, &one, at->a, way->a, at->b, way->b, &zero, at->d, way->d,
-                          at->d, way->d, algorithm, workspace, bytes, stream);
-}
-
-/* Memory like a call's, for timing. */
-struct trial {
-    struct operands at;
-    char *memory, *workspace;
-    cudaStream_t stream;
-    cudaEvent_t begin, end;
-};
-
-static size_t place(size_t *bytes, int64_t count, enum dtype dtype)
-{
-    size_t at = *bytes;
-    *bytes += ((size_t)count * dtype_bytes(dtype) + 255) / 256 * 256;
-    return at;
-}
-
-/* False when there is no memory to time with. */
-static bool trial_open(struct trial *t, const struct product *p)
-{
-    size_t bytes = 0, a = place(&bytes, p->m * p->k, p->factor), b = place(&bytes, p->k * p->n, p->factor);
-    size_t bias = place(&bytes, p->m, p->result), d = place(&bytes, p->m * p->n, p->result);
-    if (cudaMalloc((void **)&t->memory, bytes + WORKSPACE_MOST) != cudaSuccess) {
-        cudaGetLastError();
-        return false;
-    }
-    t->at = {t->memory + a, t->memory + b, t->memory + bias, t->memory + d};
-    t->workspace = t->memory + bytes;
-    return !cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking) && !cudaEventCreate(&t->begin) &&
-           !cudaEventCreate(&t->end) && !cudaMemsetAsync(t->memory, 0x3c, bytes, t->stream);
-}
-
-static void trial_close(struct trial *t)
-{
-    if (t->begin) cudaEventDestroy(t->begin);
-    if (t->end) cudaEventDestroy(t->end);
-    if (t->stream) cudaStreamDestroy(t->stream);
-    cudaFree(t->memory);
-}
-
-/* Milliseconds of each of `runs`; negative if one failed. */
-static float trial_run(const struct trial *t, struct way *way, const cublasLtMatmulHeuristicResult_t *offer,
-                       int runs)
-{
-    float elapsed = -1;
-    cudaEventRecord(t->begin, t->stream);
-    for (int i = 0; i < runs; i++)
-        if (multiply(way, &t->at, &offer->algo, t->workspace, offer->workspaceSize, t->stream)) return -1;
-    cudaEventRecord(t->end, t->stream);
-    if (cudaEventSynchronize(t->end) || cudaEventElapsedTime(&elapsed, t->begin, t->end)) return -1;
-    return elapsed / (float)runs;
-}
-
-#define TRIAL_ENOUGH 0.5f     /* milliseconds of runs in a row */
-#define TRIAL_ROUNDS 3
-
-static float trial_time(const struct trial *t, struct way *way, const cublasLtMatmulHeuristicResult_t *offer)
-{
-    if (trial_run(t, way, offer, 1) < 0) return -1;
-    float least = trial_run(t, way, offer, 1);
-    int runs = (int)(TRIAL_ENOUGH / (least + 0.001f)) + 1;
-    for (int i = 0; i < TRIAL_ROUNDS && least >= 0; i++) {
-        float time = trial_run(t, way, offer, runs);
-        if (time < least) least = time;
-    }
-    return least;
-}
-
-/* The fastest; the first if none can be timed. */
-static int fastest(struct way *way, const cublasLtMatmulHeuristicResult_t *found, int count, float *time)
-{
-    struct trial trial = {};
-    int best = 0;
-    *time = -1;
-    if (trial_open(&trial, &way->product))
-        for (int i = 0; i < count; i++) {
-            float one = found[i].state == CUBLAS_STATUS_SUCCESS ? trial_time(&trial, way, &found[i]) : -1;
-            if (one < 0 || (*time >= 0 && one >= *time)) continue;
-            best = i;
-            *time = one;
-        }
-    trial_close(&trial);
-    return best;
-}
-
-#define WORDS ((int)(sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t)))
-
-static char *key_new(const struct product *p, const struct device *device)
-{
-    const char *phase = p->phase == PHASE_FORWARD ? "forward" : p->turn_b ? "weights" : "data";
-    const char *factor = p->tf32 ? "tf32" : dtype_table[p->factor].name;
-    return text_format("%s, cuBLASLt %zu, linear %s %s to %s%s %lld x %lld x %lld", cuda_facts(device)->name,
-                       cublasLtGetVersion(), phase, factor, p->bias ? "biased " : "",
-                       dtype_table[p->result].name, (long long)p->m, (long long)p->n, (long long)p->k);
-}
-
-/* A remembered choice says how long it took, and the library's words for it: "131.2 us 1f 0 ...". */
-static bool recall(const char *text, struct way *way)
-{
-    float time;
-    int used = 0;
-    if (!text || sscanf(text, "%f us%n", &time, &used) < 1 || used == 0) return false;
-    for (int i = 0; i < WORDS; i++) {
-        unsigned long long word;
-        int more = 0;
-        if (sscanf(text += used, " %llx%n", &word, &more) < 1) return false;
-        way->algorithm.data[i] = word;
-        used = more;
-    }
-    cublasLtMatmulHeuristicResult_t result;
-    if (cublasLtMatmulAlgoCheck(way->handle, way->what, way->a, way->b, way->d, way->d, &way->algorithm,
-                                &result) ||
-        result.workspaceSize > WORKSPACE_MOST)
-        return false;
-    way->workspace = result.workspaceSize;
-    return true;
-}
-
-static char *choice_new(const struct way *way, float time)
-{
-    char words[20 * WORDS] = "";
-    int length = 0;
-    for (int i = 0; i < WORDS; i++)
-        length += snprintf(words + length, sizeof words - (size_t)length, " %llx",
-                           (unsigned long long)way->algorithm.data[i]);
-    return text_format("%.1f us%s", 1000 * time, words);
-}
-
-/* *time is negative when none was timed. */
-static void search(struct way *way, float *time)
-{
-    cublasLtMatmulHeuristicResult_t found[OFFERS];
-    int count = offers(way, found), best = 0;
-    *time = -1;
-    way->found = count > 0;
-    if (!way->found) return;
-    if (!way->product.deterministic && count > 1) best = fastest(way, found, count, time);
-    way->algorithm = found[best].algo;
-    way->workspace = found[best].workspaceSize;
-}
-
-/* By timing, which the file remembers for the next start, and the device for as long as the run goes on. */
-static void choose_anew(struct way *way, struct device *device, const char *key)
-{
-    struct tuning *tuning = tuning_open();
-    const char *remembered = tuning_find(tuning, key);
-    way->found = recall(remembered, way);
-    if (way->found) {
-        cuda_choose(device, key, remembered);
-    } else {
-        float time;
-        cuda_timing_begin(device);
-        search(way, &time);
-        cuda_timing_end(device);
-        char *choice = choice_new(way, time);
-        if (time >= 0) tuning_set(tuning, key, choice);
-        if (way->found) cuda_choose(device, key, choice);
-        free(choice);
-    }
-    tuning_close(tuning);
-}
-
-/* When bits must not depend on timing, the way that the library thinks best. */
-static void choose(struct way *way, struct device *device)
-{
-    float time;
-    if (way->product.deterministic) {
-        search(way, &time);
-        return;
-    }
-    char *key = key_new(&way->product, device), *known = cuda_choice(device, key);
-    way->found = recall(known, way);
-    if (!way->found) choose_anew(way, device, key);
-    free(known);
-    free(key);
-}
-
-static size_t late_bytes(const struct product *p)
-{
-    return p->late ? (size_t)(p->m * p->n) * sizeof(float) : 0;
-}
-
-/* Without a device: as much scratch memory as most ways ask for at most, a copy of the result in fp32. */
-static enum status way_choose(struct way *way, const struct call *call, enum phase phase)
-{
-    way->product = product_of(call, phase);
-    const struct product *p = &way->product;
-    size_t result = (size_t)(p->m * p->n) * sizeof(float);
-    way->workspace = result < WORKSPACE_MOST ? result : WORKSPACE_MOST;
-    if (call->device) {
-        TRY(cuda_cublaslt(call->device, &way->handle));
-        way->workspace = 0;
-        if (describe(way)) choose(way, call->device);
-        TRY(cuda_status(call->device, cudaGetLastError(), "timing a product"));
-    }
-    way->chosen = true;
-    return OK;
-}
-
-static void release(void *made)
-{
-    struct linear_engine *engine = (struct linear_engine *)made;
-    if (!engine) return;
-    for (int i = 0; i < PHASE_COUNT; i++) way_close(&engine->ways[i]);
-    free(engine);
-}
-
-static enum status prepare(const struct call *call, void **made)
-{
-    struct linear_engine *engine = (struct linear_engine *)memory_new(1, sizeof *engine);
-    bool data = call->d_x[0].shape.rank > 0, params = call->d_params[0].shape.rank > 0;
-    struct way *ways = engine->ways;
-    enum status status = way_choose(&ways[PHASE_FORWARD], call, PHASE_FORWARD);
-    if (status == OK && data) status = way_choose(&ways[PHASE_BACKWARD_DATA], call, PHASE_BACKWARD_DATA);
-    if (status == OK && params)
-        status = way_choose(&ways[PHASE_BACKWARD_PARAMS], call, PHASE_BACKWARD_PARAMS);
-    if (status == OK) *made = engine;
-    else release(engine);
-    return status;
-}
-
-/* Phases that prepare was not told of are chosen when they are first asked for. */
-static enum status way_of(const struct call *call, struct way **way)
-{
-    *way = &((struct linear_engine *)call->engine)->ways[call->phase];
-    return (*way)->chosen ? OK : way_choose(*way, call, call->phase);
-}
-
-/* What is late lies behind the library's scratch memory. */
-static size_t late_offset(const struct way *way)
-{
-    return (way->workspace + 255) / 256 * 256;
-}
-
-static size_t workspace(const struct call *call)
-{
-    struct way *way;
-    if (way_of(call, &way) != OK) return 0;
-    return way->product.late ? late_offset(way) + late_bytes(&way->product) : way->workspace;
+    if (plan->problem.bias)
+        cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias,
+                                       sizeof at->bias);
+    cublasStatus_t error =
+        cublasLtMatmul(plan->handle, plan->operation, &one, at->a, plan->a, at->b, plan->b, &zero, at->d,
+                       plan->d, at->d, plan->d, &plan->algorithm, call->workspace, plan->scratch,
+                       stream_of(call));
+    if (error == CUBLAS_STATUS_SUCCESS) return OK;
+    if (!plan->trusted) return NO_DEVICE;
+    return fail(NO_DEVICE, "cuda:%d (%s): a product failed: %s (cuBLASLt)", call->device->index,
+                cuda_facts(call->device)->name, cublasLtGetStatusString(error));
 }
 
 #define TILE 32
@@ -418,7 +180,8 @@ static size_t workspace(const struct call *call)
 /* Our own: a block makes TILE x TILE of D, a thread four of them, one step of TILE terms at a time. */
 template <class X, class Y>
 __global__ void __launch_bounds__(TILE * 8)
-plain_product(Y *d, const X *a, const X *b, const X *bias, const __grid_constant__ struct product p)
+linear_plain_kernel(Y *d, const X *a, const X *b, const X *bias,
+                    const __grid_constant__ struct linear_problem p)
 {
     __shared__ float tile_a[TILE][TILE + 1], tile_b[TILE][TILE + 1];     /* term by row or column of D */
     int64_t wide = div_up(p.m, (int64_t)TILE);
@@ -448,18 +211,18 @@ plain_product(Y *d, const X *a, const X *b, const X *bias, const __grid_constant
             d[(column + down + 8 * i) * p.ldd + row + across] = from_float<Y>(start + sum[i]);
 }
 
-static enum status multiply_plainly(const struct call *call, const struct product *p,
-                                    const struct operands *at)
+static enum status multiply_plainly(const struct call *call, const struct linear_problem *p,
+                                    const struct linear_operands *at)
 {
-    int64_t blocks = div_up(p->m, (int64_t)TILE) * div_up(p->n, (int64_t)TILE);
+    unsigned blocks = (unsigned)(div_up(p->m, (int64_t)TILE) * div_up(p->n, (int64_t)TILE));
     return with_type(p->factor, [&](auto type) {
         using X = decltype(type);
         const X *a = (const X *)at->a, *b = (const X *)at->b, *bias = (const X *)at->bias;
         dim3 threads(TILE, 8);
         if (p->result == F32 && !p->late)
-            plain_product<<<(unsigned)blocks, threads, 0, stream_of(call)>>>((float *)at->d, a, b, bias, *p);
+            linear_plain_kernel<<<blocks, threads, 0, stream_of(call)>>>((float *)at->d, a, b, bias, *p);
         else
-            plain_product<<<(unsigned)blocks, threads, 0, stream_of(call)>>>((X *)at->d, a, b, bias, *p);
+            linear_plain_kernel<<<blocks, threads, 0, stream_of(call)>>>((X *)at->d, a, b, bias, *p);
         return launched(call);
     });
 }
@@ -470,7 +233,7 @@ static enum status multiply_plainly(const struct call *call, const struct produc
 /* y = sums + bias, row by row. */
 template <class T>
 __global__ void __launch_bounds__(BIAS_THREADS)
-add_bias(T *y, const float *sums, const T *bias, int64_t rows, int64_t columns)
+linear_bias_kernel(T *y, const float *sums, const T *bias, int64_t rows, int64_t columns)
 {
     int64_t column = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (column >= columns) return;
@@ -480,43 +243,231 @@ add_bias(T *y, const float *sums, const T *bias, int64_t rows, int64_t columns)
         y[row * columns + column] = from_float<T>(start + sums[row * columns + column]);
 }
 
-static enum status finish_late(const struct call *call, const struct product *p, const float *sums)
+static enum status finish_late(const struct call *call, const struct linear_problem *p, const float *sums)
 {
     int across = power_up(p->m, BIAS_THREADS), down = BIAS_THREADS / across;
     int64_t deep = div_up(p->n, (int64_t)down);
     dim3 blocks((unsigned)div_up(p->m, (int64_t)across), (unsigned)(deep < GRID_MOST ? deep : GRID_MOST));
     return with_type(p->factor, [&](auto type) {
         using T = decltype(type);
-        add_bias<<<blocks, dim3(across, down), 0, stream_of(call)>>>(
+        linear_bias_kernel<<<blocks, dim3(across, down), 0, stream_of(call)>>>(
             (T *)call->y.data, sums, (const T *)call->params[1].data, p->n, p->m);
         return launched(call);
     });
 }
 
-static enum status run(const struct call *call)
+/* A late result lies behind the library's scratch memory. */
+static size_t late_offset(const struct linear_plan *plan)
 {
-    struct way *way;
-    TRY(way_of(call, &way));
-    const struct product *p = &way->product;
-    struct operands at = operands_of(call);
+    return div_up(plan->scratch, (size_t)256) * 256;
+}
+
+static size_t late_bytes(const struct linear_problem *p)
+{
+    return p->late ? (size_t)(p->m * p->n) * sizeof(float) : 0;
+}
+
+static enum status linear_plan_run(const struct linear_plan *plan, const struct call *call)
+{
+    const struct linear_problem *p = &plan->problem;
+    struct linear_operands at = linear_operands(call);
     if (p->m * p->n == 0) return OK;
-    if (!way->found) return multiply_plainly(call, p, &at);
-    if (p->late) at.d = (char *)call->workspace + late_offset(way);
-    TRY(library_status(call->device, multiply(way, &at, &way->algorithm, call->workspace, way->workspace,
-                                              stream_of(call)), "a product"));
+    if (!plan->handle) return multiply_plainly(call, p, &at);
+    if (p->late) at.d = (char *)call->workspace + late_offset(plan);
+    TRY(linear_multiply(plan, call, &at));
     return p->late ? finish_late(call, p, (const float *)at.d) : OK;
 }
 
-static enum status backward_data(const struct call *call)
+/* ---- What the autotuner asks ---- */
+
+struct linear_context {
+    struct linear_problem problem;
+    cublasLtHandle_t handle;
+};
+
+static int linear_candidates(const void *self, int most, char names[][CANDIDATE_NAME])
 {
-    return call->d_x[0].data ? run(call) : OK;
+    const struct linear_context *context = (const struct linear_context *)self;
+    cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
+    struct linear_plan plan = {.problem = context->problem, .handle = context->handle};
+    int count = describe(&plan) ? linear_algorithms(&plan, found) : 0;
+    if (count > most) count = most;
+    for (int i = 0; i < count; i++) cublaslt_print("cublaslt", &found[i].algo, names[i]);
+    linear_plan_close(&plan);
+    return count;
+}
+
+/* False where the library does not take the algorithm. */
+static bool linear_plan_check(struct linear_plan *plan)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    if (!describe(plan) || !cublaslt_parse("cublaslt", plan->name, &plan->algorithm) ||
+        cublasLtMatmulAlgoCheck(plan->handle, plan->operation, plan->a, plan->b, plan->d, plan->d,
+                                &plan->algorithm, &result))
+        return false;
+    plan->scratch = result.workspaceSize;
+    return true;
+}
+
+static void linear_plan_free(void *made)
+{
+    if (made) linear_plan_close((struct linear_plan *)made);
+    free(made);
+}
+
+static void *linear_plan_make(const void *self, const char *name, size_t *workspace)
+{
+    const struct linear_context *context = (const struct linear_context *)self;
+    bool plain = strcmp(name, "plain") == 0;
+    struct linear_plan *plan = (struct linear_plan *)memory_new(1, sizeof *plan);
+    *plan = (struct linear_plan){.problem = context->problem};
+    snprintf(plan->name, sizeof plan->name, "%s", name);
+    plan->handle = plain ? NULL : context->handle;
+    if (!plain && !linear_plan_check(plan)) {
+        linear_plan_free(plan);
+        return NULL;
+    }
+    if (!plain) plan->workspace = plan->problem.late ? late_offset(plan) + late_bytes(&plan->problem)
+                                                     : plan->scratch;
+    *workspace = plan->workspace;
+    return plan;
+}
+
+static enum status linear_plan_try(const void *self, void *plan, const struct call *call)
+{
+    (void)self;
+    return linear_plan_run((const struct linear_plan *)plan, call);
+}
+
+static const struct autotune_functions functions = {
+    .candidates = linear_candidates,
+    .fallback = "plain",
+    .plan_make = linear_plan_make,
+    .plan_free = linear_plan_free,
+    .plan_try = linear_plan_try,
+};
+
+/* ---- Choosing ---- */
+
+static char *linear_key_new(const struct linear_problem *p, const struct device *device)
+{
+    const char *phase = p->phase == PHASE_FORWARD ? "forward" : p->turn_b ? "weights" : "data";
+    const char *factor = p->tf32 ? "tf32" : dtype_table[p->factor].name;
+    return text_format("%s, cuBLASLt %zu, linear %s %s to %s%s%s %lld x %lld x %lld",
+                       cuda_facts(device)->name, cublasLtGetVersion(), phase, factor,
+                       p->bias ? "biased " : p->late ? "late " : "", dtype_table[p->result].name,
+                       p->deterministic ? " deterministic" : "", (long long)p->m, (long long)p->n,
+                       (long long)p->k);
+}
+
+static enum status linear_plan_choose(const struct linear_context *context, const struct call *call,
+                                      const char *only, void **plan)
+{
+    const struct linear_problem *p = &context->problem;
+    const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
+    int64_t units = ((const struct linear_settings *)call->settings)->units;
+    char *key = linear_key_new(p, call->device);
+    struct autotune_problem problem = {
+        .functions = &functions, .self = context, .device = call->device, .key = key, .only = only,
+        .deterministic = p->deterministic, .workspace_limit = WORKSPACE_MOST + 256 + late_bytes(p),
+        .phase = p->phase, .dtype = p->factor, .x = shape_nhwc(x->shape.n, 1, 1, x->shape.c),
+        .y = shape_nhwc(x->shape.n, 1, 1, units), .weight = {.rank = 2, .dim = {units, x->shape.c, 1, 1}},
+        .bias = p->bias || p->late,
+    };
+    enum status status = autotune(&problem, plan);
+    if (status == OK && !*plan && !only) status = fail(FAILED, "%s: no algorithm takes it", key);
+    free(key);
+    return status;
+}
+
+static enum status linear_plan_open(const struct linear_problem *p, const struct call *call,
+                                    struct linear_plan **plan)
+{
+    struct linear_context context = {.problem = *p};
+    void *made = NULL;
+    TRY(cuda_cublaslt(call->device, &context.handle));
+    TRY(linear_plan_choose(&context, call, call->variant, &made));
+    if (!made) TRY(linear_plan_choose(&context, call, NULL, &made));
+    *plan = (struct linear_plan *)made;
+    (*plan)->trusted = true;
+    return OK;
+}
+
+/* Without a device: as much scratch memory as most algorithms ask for at most, a copy of the result in
+ * fp32. */
+static enum status linear_phase_prepare(struct linear_plans *plans, const struct call *call, enum phase phase)
+{
+    auto *made = &plans->of[phase];
+    struct linear_problem p = linear_problem_of(call, phase);
+    size_t result = (size_t)(p.m * p.n) * sizeof(float);
+    made->workspace = result < WORKSPACE_MOST ? result : WORKSPACE_MOST;
+    if (call->device) {
+        TRY(linear_plan_open(&p, call, &made->plan));
+        made->workspace = made->plan->workspace;
+    }
+    made->chosen = true;
+    return OK;
+}
+
+static void linear_release(void *made)
+{
+    struct linear_plans *plans = (struct linear_plans *)made;
+    if (!plans) return;
+    for (int i = 0; i < PHASE_COUNT; i++) linear_plan_free(plans->of[i].plan);
+    free(plans);
+}
+
+static enum status linear_prepare(const struct call *call, void **made)
+{
+    struct linear_plans *plans = (struct linear_plans *)memory_new(1, sizeof *plans);
+    bool data = call->d_x[0].shape.rank > 0, params = call->d_params[0].shape.rank > 0;
+    enum status status = linear_phase_prepare(plans, call, PHASE_FORWARD);
+    if (status == OK && data) status = linear_phase_prepare(plans, call, PHASE_BACKWARD_DATA);
+    if (status == OK && params) status = linear_phase_prepare(plans, call, PHASE_BACKWARD_PARAMS);
+    if (status == OK) *made = plans;
+    else linear_release(plans);
+    return status;
+}
+
+/* Phases that prepare was not told of are chosen when they are first asked for. */
+static enum status linear_phase_ready(const struct call *call)
+{
+    struct linear_plans *plans = (struct linear_plans *)call->engine;
+    return plans->of[call->phase].chosen ? OK : linear_phase_prepare(plans, call, call->phase);
+}
+
+static const struct linear_plan *linear_plan_of(const struct call *call)
+{
+    return ((const struct linear_plans *)call->engine)->of[call->phase].plan;
+}
+
+static size_t linear_workspace(const struct call *call)
+{
+    if (linear_phase_ready(call) != OK) return 0;
+    return ((const struct linear_plans *)call->engine)->of[call->phase].workspace;
+}
+
+static const char *linear_plan_name(const struct call *call)
+{
+    return linear_phase_ready(call) == OK ? linear_plan_of(call)->name : "";
+}
+
+static enum status linear_run(const struct call *call)
+{
+    TRY(linear_phase_ready(call));
+    return linear_plan_run(linear_plan_of(call), call);
+}
+
+static enum status linear_backward_data(const struct call *call)
+{
+    return call->d_x[0].data ? linear_run(call) : OK;
 }
 
 /* The bias's gradient is d_y summed over the batch. */
-static enum status backward_params(const struct call *call)
+static enum status linear_backward_params(const struct call *call)
 {
     struct shape d_y = call->d_y.shape;
-    TRY(run(call));
+    TRY(linear_run(call));
     if (call->param_count < 2) return OK;
     return with_chunk(call->d_y.dtype, d_y.c, [&](auto type, auto wide) {
         using T = decltype(type);
@@ -525,11 +476,15 @@ static enum status backward_params(const struct call *call)
     });
 }
 
+static const char *const variants[] = {"cublaslt", "plain", NULL};
+
 const struct op_code linear_cuda = {
-    .prepare = prepare,
-    .release = release,
-    .workspace = workspace,
-    .forward = run,
-    .backward_data = backward_data,
-    .backward_params = backward_params,
+    .variants = variants,
+    .plan_name = linear_plan_name,
+    .prepare = linear_prepare,
+    .release = linear_release,
+    .workspace = linear_workspace,
+    .forward = linear_run,
+    .backward_data = linear_backward_data,
+    .backward_params = linear_backward_params,
 };

@@ -124,6 +124,8 @@ struct call {
     struct tensor *saved;              /* [saved_count] */
     void *workspace;                   /* as large as op_code.workspace asked for this phase */
     void *engine;                      /* what op_code.prepare made, or NULL */
+    const char *variant;               /* prepare: one of op_code.variants, which is taken for the phases that
+                                          it can do; NULL: the fastest */
     const struct op_random *random;    /* forward and backward, training */
     const float *loss_scale;           /* loss ops only: backward multiplies the gradient by it ... */
     float loss_weight;                 /* ... and by this (1 / accumulate; the op divides by n itself) */
@@ -143,6 +145,11 @@ struct op_code {
     bool adds_gradients;     /* backward heeds call->d_y_more */
     bool gives_sums, takes_sums;   /* forward heeds call->sums */
     bool keeps_mask;         /* forward and backward heed call->mask, where the op masks */
+    /* The algorithms that this code chooses from, ended by NULL, and the name of the kernel plan that it has
+     * for the phase in call->phase, which begins with its variant's; call->engine is set. NULL: there is but
+     * one. */
+    const char *const *variants;
+    const char *(*plan_name)(const struct call *call);
     /* Chooses and builds what these shapes need (library primitives). May be called without a
      * device at hand. One engine serves all phases of a node; release takes it back. */
     enum status (*prepare)(const struct call *call, void **engine);

@@ -4,6 +4,7 @@ CUDA_SOURCES += \
 	kernels/adaptive_avgpool.cu \
 	kernels/adaptive_maxpool.cu \
 	kernels/add.cu \
+	kernels/autotune.cu \
 	kernels/avgpool.cu \
 	kernels/batchnorm.cu \
 	kernels/border.cu \
@@ -38,7 +39,7 @@ CUDA_SOURCES += \
 	kernels/topk.cu \
 	kernels/update.cu
 
-EXTRA_DIST += kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cuda.cuh kernels/elementwise.cuh kernels/pool.cuh kernels/rows.cuh
+EXTRA_DIST += kernels/autotune.cuh kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cublaslt.cuh kernels/cuda.cuh kernels/elementwise.cuh kernels/pool.cuh kernels/rows.cuh
 
 libkernels_a_SOURCES = \
 	kernels/adaptive_avgpool.c \

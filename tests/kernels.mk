@@ -22,6 +22,14 @@ check_PROGRAMS += tests/test_moments
 tests_test_moments_SOURCES = tests/test_moments.c $(OP_CASE) $(PLACE)
 tests_test_moments_LDADD = $(KERNEL_LIBS) -lcmocka
 
+if HAVE_CUDA
+check_PROGRAMS += tests/test_autotune
+tests_test_autotune_SOURCES = tests/test_autotune.c $(OP_CASE) $(PLACE)
+tests_test_autotune_LDADD = $(KERNEL_LIBS) -lcmocka
+else
+EXTRA_DIST += tests/test_autotune.c
+endif
+
 check_PROGRAMS += tests/test_product
 tests_test_product_SOURCES = tests/test_product.c $(OP_CASE)
 tests_test_product_LDADD = $(KERNEL_LIBS) -lcmocka
