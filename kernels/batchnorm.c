@@ -327,6 +327,15 @@ static const struct op_example examples[] = {
     {"residual=yes activation=relu6", 2, {SHAPE(3, 7, 7, 1), SHAPE(3, 7, 7, 1)}},
     {"residual=yes activation=leaky_relu", 2, {SHAPE(3, 3, 7, 5), SHAPE(3, 3, 7, 5)}},
     {"activation=relu", 1, {SHAPE(3, 1, 1, 1100)}},
+    {"residual=yes activation=relu", 2, {SHAPE(4, 28, 28, 24), SHAPE(4, 28, 28, 24)}},
+    {0},
+};
+
+/* Of more rows than all blocks of a GPU, or chunks of the CPU's code, take at once. */
+static const struct op_example large[] = {
+    {"activation=relu", 1, {SHAPE(16, 112, 112, 16)}},
+    {"residual=yes activation=relu", 2, {SHAPE(16, 28, 28, 256), SHAPE(16, 28, 28, 256)}},
+    {"", 1, {SHAPE(64, 61, 61, 5)}},
     {0},
 };
 
@@ -349,4 +358,5 @@ const struct op batchnorm_op = {
     .cpu = &batchnorm_cpu,
     .cuda = ON_CUDA(batchnorm_cuda),
     .examples = examples,
+    .large = large,
 };

@@ -248,6 +248,19 @@ static const struct op_example examples[] = {
     {"filters=5 kernel=1 pad=1", 1, {{.rank = 4, .dim = {3, 3, 3, 24}}}},
     {"filters=8 kernel=3 stride=2 pad=1", 1, {{.rank = 4, .dim = {3, 1, 1, 24}}}},
     {"filters=8 kernel=3 stride_h=2 pad=2 dilation=2 groups=2", 1, {{.rank = 4, .dim = {1, 9, 5, 4}}}},
+    {"filters=32 kernel=3 stride=2 pad=1", 1, {{.rank = 4, .dim = {2, 15, 15, 3}}}},
+    {0},
+};
+
+/* Of 1e8 products and more (conv_cuda.cuh): pixels, filters, channels and taps multiplied. */
+static const struct op_example large[] = {
+    {"filters=64 kernel=3 pad=1 bias=no", 1, {{.rank = 4, .dim = {2, 56, 56, 32}}}},
+    {"filters=64 kernel=3 pad=1 bias=no", 1, {{.rank = 4, .dim = {2, 56, 56, 38}}}},
+    {"filters=64 kernel=7 stride=2 pad=3 bias=no", 1, {{.rank = 4, .dim = {4, 112, 112, 3}}}},
+    {"filters=128 kernel=1 bias=no", 1, {{.rank = 4, .dim = {8, 56, 56, 32}}}},
+    {"filters=256 kernel=1 stride=2 bias=no", 1, {{.rank = 4, .dim = {8, 56, 56, 64}}}},
+    {"filters=64 kernel=3 pad=1 groups=in bias=no", 1, {{.rank = 4, .dim = {8, 56, 56, 64}}}},
+    {"filters=64 kernel=3 stride=2 pad=1 groups=in bias=no", 1, {{.rank = 4, .dim = {8, 56, 56, 64}}}},
     {0},
 };
 
@@ -266,4 +279,5 @@ const struct op conv_op = {
     .cpu = &conv_cpu,
     .cuda = ON_CUDA(conv_cuda),
     .examples = examples,
+    .large = large,
 };

@@ -23,6 +23,8 @@ static enum status conv_prepare(const struct call *call, void **engine)
 }
 
 const struct op_code conv_cpu = {
+    .variants = product_variants,
+    .plan_name = product_plan_name,
     .prepare = conv_prepare,
     .release = product_release,
     .workspace = product_workspace,

@@ -104,6 +104,13 @@ static const struct op_example examples[] = {
     {0},
 };
 
+/* Of many tiles. */
+static const struct op_example large[] = {
+    {"units=1000", 1, {{.rank = 4, .dim = {64, 1, 1, 512}}}},
+    {"units=515", 1, {{.rank = 4, .dim = {67, 1, 1, 333}}}},
+    {0},
+};
+
 const struct op linear_op = {
     .name = "linear",
     .help = "Fully connected layer: every output is a weighted sum of all inputs.",
@@ -119,4 +126,5 @@ const struct op linear_op = {
     .cpu = &linear_cpu,
     .cuda = ON_CUDA(linear_cuda),
     .examples = examples,
+    .large = large,
 };

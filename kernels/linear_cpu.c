@@ -21,6 +21,8 @@ static enum status linear_prepare(const struct call *call, void **engine)
 }
 
 const struct op_code linear_cpu = {
+    .variants = product_variants,
+    .plan_name = product_plan_name,
     .prepare = linear_prepare,
     .release = product_release,
     .workspace = product_workspace,

@@ -219,6 +219,7 @@ struct op {
     const struct op_code *cuda;       /* NULL: not on this device; ON_CUDA(x_cuda) */
 
     const struct op_example *examples;
+    const struct op_example *large;   /* others, above the sizes from which code is another; NULL: none */
 };
 
 /* Every op of this build, ended by NULL: the list in ops.c. */

@@ -1,11 +1,12 @@
 #include "product.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 
 /* How one phase runs. */
-struct part {
+struct product_phase {
     bool chosen;
     struct onednn_step *step;              /* NULL: the reference */
     bool wide;                             /* operands that are not fp32 are widened in the workspace */
@@ -16,7 +17,8 @@ struct part {
 struct product {
     struct onednn_problem problem;
     const struct op_code *reference;
-    struct part parts[PHASE_COUNT];
+    const char *variant;                   /* what prepare was asked for; NULL: the best */
+    struct product_phase phases[PHASE_COUNT];
 };
 
 /* The call's tensors by what they are in its phase; data is NULL where an operand has no part. */
@@ -43,7 +45,7 @@ static bool is_written(enum phase phase, enum onednn_operand operand)
     return false;
 }
 
-static bool part_is_wide(const struct tensor *tensor)
+static bool is_widened(const struct tensor *tensor)
 {
     return tensor->shape.rank > 0 && tensor->dtype != F32;
 }
@@ -73,44 +75,52 @@ static bool prefers_fp32(const struct onednn_problem *problem, enum phase phase)
     return problem->c == 1 && problem->k <= 16;
 }
 
+const char *const product_variants[] = {"native", "widened", NULL};
+
+static bool may_be(const struct product *product, const char *variant)
+{
+    return !product->variant || strcmp(product->variant, variant) == 0;
+}
+
 /* bf16 runs as it is where the CPU and the library can; fp16 and what is left run in fp32. */
-static void part_choose(struct part *part, const struct product *product, const struct call *call)
+static void product_phase_choose(struct product_phase *phase, const struct product *product,
+                                 const struct call *call)
 {
     enum dtype dtype = call->x[0].dtype;
-    part->chosen = true;
+    phase->chosen = true;
     if (dtype == F64) return;
     bool bf16 = dtype == BF16 && onednn_has_bf16() && !prefers_fp32(&product->problem, call->phase);
-    if (dtype == F32 || bf16)
-        part->step = onednn_step_make(&product->problem, call->phase, dtype);
-    if (part->step || dtype == F32) return;
-    part->step = onednn_step_make(&product->problem, call->phase, F32);
-    if (!part->step) return;
-    part->wide = true;
+    if ((dtype == F32 || bf16) && may_be(product, "native"))
+        phase->step = onednn_step_make(&product->problem, call->phase, dtype);
+    if (phase->step || dtype == F32 || !may_be(product, "widened")) return;
+    phase->step = onednn_step_make(&product->problem, call->phase, F32);
+    if (!phase->step) return;
+    phase->wide = true;
     struct tensor tensors[ONEDNN_OPERANDS];
     operands(call, tensors);
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
-        if (!part_is_wide(&tensors[i])) continue;
-        part->offset[i] = part->workspace;
-        part->workspace += onednn_align((size_t)shape_count(tensors[i].shape) * sizeof(float));
+        if (!is_widened(&tensors[i])) continue;
+        phase->offset[i] = phase->workspace;
+        phase->workspace += onednn_align((size_t)shape_count(tensors[i].shape) * sizeof(float));
     }
 }
 
 /* Phases are prepared as they are first asked for, so that a forward pass alone makes nothing else. */
-static struct part *part_of(const struct call *call)
+static struct product_phase *product_phase_of(const struct call *call)
 {
     struct product *product = call->engine;
-    struct part *part = &product->parts[call->phase];
-    if (!part->chosen) part_choose(part, product, call);
-    return part;
+    struct product_phase *phase = &product->phases[call->phase];
+    if (!phase->chosen) product_phase_choose(phase, product, call);
+    return phase;
 }
 
 enum status product_prepare(const struct call *call, const struct onednn_problem *problem,
                             const struct op_code *reference, void **engine)
 {
-    (void)call;
     struct product *product = memory_new(1, sizeof *product);
     product->problem = *problem;
     product->reference = reference;
+    product->variant = call->variant;
     *engine = product;
     return OK;
 }
@@ -119,14 +129,14 @@ void product_release(void *engine)
 {
     struct product *product = engine;
     if (!product) return;
-    for (int i = 0; i < PHASE_COUNT; i++) onednn_step_free(product->parts[i].step);
+    for (int i = 0; i < PHASE_COUNT; i++) onednn_step_free(product->phases[i].step);
     free(product);
 }
 
 size_t product_workspace(const struct call *call)
 {
-    const struct part *part = part_of(call);
-    return part->step ? part->workspace + onednn_step_workspace(part->step) : 0;
+    const struct product_phase *phase = product_phase_of(call);
+    return phase->step ? phase->workspace + onednn_step_workspace(phase->step) : 0;
 }
 
 /* Elements that are worth a thread. */
@@ -158,10 +168,10 @@ static enum status reference_run(const struct op_code *reference, const struct c
 
 enum status product_run(const struct call *call)
 {
-    const struct part *part = part_of(call);
+    const struct product_phase *phase = product_phase_of(call);
     if (call->phase == PHASE_BACKWARD_DATA && !call->d_x[0].data) return OK;
     const struct product *product = call->engine;
-    if (!part->step) return reference_run(product->reference, call);
+    if (!phase->step) return reference_run(product->reference, call);
     struct tensor tensors[ONEDNN_OPERANDS];
     void *data[ONEDNN_OPERANDS];
     bool widened[ONEDNN_OPERANDS];
@@ -169,12 +179,12 @@ enum status product_run(const struct call *call)
     operands(call, tensors);
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         const struct tensor *t = &tensors[i];
-        widened[i] = part->wide && part_is_wide(t);
-        data[i] = widened[i] ? workspace + part->offset[i] : t->data;
+        widened[i] = phase->wide && is_widened(t);
+        data[i] = widened[i] ? workspace + phase->offset[i] : t->data;
         if (widened[i] && !is_written(call->phase, i))
             convert(F32, data[i], t->dtype, t->data, shape_count(t->shape));
     }
-    TRY(onednn_step_run(part->step, data, workspace + part->workspace));
+    TRY(onednn_step_run(phase->step, data, workspace + phase->workspace));
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         const struct tensor *t = &tensors[i];
         if (widened[i] && is_written(call->phase, i))
@@ -185,6 +195,12 @@ enum status product_run(const struct call *call)
 
 const char *product_name(const struct call *call)
 {
-    const struct part *part = part_of(call);
-    return part->step ? onednn_step_name(part->step) : "reference";
+    const struct product_phase *phase = product_phase_of(call);
+    return phase->step ? onednn_step_name(phase->step) : "reference";
+}
+
+const char *product_plan_name(const struct call *call)
+{
+    const struct product_phase *phase = product_phase_of(call);
+    return !phase->step ? "reference" : phase->wide ? "widened" : "native";
 }

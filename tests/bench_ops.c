@@ -1,9 +1,11 @@
-/* bench_ops: milliseconds and GFLOP/s (GB/s where there are no weights) of every phase and precision.
+/* bench_ops: milliseconds and GFLOP/s (GB/s where there are no weights) of every phase and precision, by each
+ * of the algorithms that there are for it.
  *
- *   bench_ops                                         every op on its examples
+ *   bench_ops                                         every op on its examples, large ones too
  *   bench_ops OP "SETTINGS" NxHxWxC [NxHxWxC]...      one op on one shape */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "kernels/product.h"
@@ -58,10 +60,30 @@ static double measure(const struct op_code *code, struct call *call)
     return best;
 }
 
-static void bench(const struct op *op, const struct op_example *example, enum dtype dtype)
+static bool is_variant(const struct op_code *code, const struct call *call, const char *variant)
+{
+    return !variant || strncmp(code->plan_name(call), variant, strlen(variant)) == 0;
+}
+
+static void bench_phase(struct op_case *c, const struct op_code *code, void *engine, enum phase phase)
 {
     static const char *const names[PHASE_COUNT] = {"forward", "backward", "data",
                                                    "params", "update", "recompute"};
+    struct op_case_storage storage;
+    struct call call = op_case_call(c, phase, &storage);
+    call.engine = engine;
+    if (!op_case_function(code, phase) || !is_variant(code, &call, c->variant)) return;
+    double seconds = measure(code, &call), work = flops(c);
+    printf("  %-5s %-9s %9.3f ms %8.1f %s  %s %s\n", dtype_table[c->dtype].name, names[phase], 1e3 * seconds,
+           1e-9 * (work > 0 ? work : bytes(&call)) / seconds, work > 0 ? "GFLOP/s" : "GB/s   ",
+           code->plan_name ? code->plan_name(&call) : "",
+           code->workspace == product_workspace ? product_name(&call) : "");
+}
+
+/* `variant`: NULL for what would be chosen. */
+static void bench(const struct op *op, const struct op_example *example, enum dtype dtype,
+                  const char *variant)
+{
     struct reason reason;
     struct op_case *c = op_case_open(op, example, dtype, true, 1, &reason);
     if (!c) {
@@ -70,19 +92,20 @@ static void bench(const struct op *op, const struct op_example *example, enum dt
     }
     const struct op_code *code = op_cpu(op);
     void *engine;
+    c->variant = variant;
     if (op_case_prepare(c, code, &engine) != OK) return;
-    for (enum phase phase = PHASE_FORWARD; phase < PHASE_COUNT; phase++) {
-        if (!op_case_function(code, phase)) continue;
-        struct op_case_storage storage;
-        struct call call = op_case_call(c, phase, &storage);
-        call.engine = engine;
-        double seconds = measure(code, &call), work = flops(c);
-        printf("  %-5s %-9s %9.3f ms %8.1f %s  %s\n", dtype_table[dtype].name, names[phase], 1e3 * seconds,
-               1e-9 * (work > 0 ? work : bytes(&call)) / seconds, work > 0 ? "GFLOP/s" : "GB/s   ",
-               code->workspace == product_workspace ? product_name(&call) : "");
-    }
+    for (enum phase phase = PHASE_FORWARD; phase < PHASE_COUNT; phase++)
+        bench_phase(c, code, engine, phase);
     if (code->release) code->release(engine);
     op_case_close(c);
+}
+
+/* Each algorithm by itself where there are several. */
+static void bench_variants(const struct op *op, const struct op_example *example, enum dtype dtype)
+{
+    const char *const *variants = op_cpu(op)->variants;
+    if (!variants) bench(op, example, dtype, NULL);
+    for (int i = 0; variants && variants[i]; i++) bench(op, example, dtype, variants[i]);
 }
 
 static void bench_all(const struct op *op, const struct op_example *example)
@@ -92,7 +115,12 @@ static void bench_all(const struct op *op, const struct op_example *example)
     char text[SHAPE_TEXT];
     for (int i = 0; i < example->x_count; i++) printf(" %s", shape_text(example->x[i], text));
     printf("\n");
-    for (int i = 0; i < (op->precision == CLASS_FULL ? 1 : 3); i++) bench(op, example, dtypes[i]);
+    for (int i = 0; i < (op->precision == CLASS_FULL ? 1 : 3); i++) bench_variants(op, example, dtypes[i]);
+}
+
+static void bench_list(const struct op *op, const struct op_example *examples)
+{
+    for (; examples && examples->settings; examples++) bench_all(op, examples);
 }
 
 static int bench_one(int count, char **words)
@@ -118,8 +146,9 @@ static int bench_one(int count, char **words)
 int main(int argc, char **argv)
 {
     if (argc > 2) return bench_one(argc - 1, argv + 1);
-    for (const struct op *const *op = op_table; *op; op++)
-        for (const struct op_example *example = (*op)->examples; example->settings; example++)
-            bench_all(*op, example);
+    for (const struct op *const *op = op_table; *op; op++) {
+        bench_list(*op, (*op)->examples);
+        bench_list(*op, (*op)->large);
+    }
     return OK;
 }

@@ -258,7 +258,7 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
         .x = storage->x, .d_x = storage->d_x, .params = storage->params, .d_params = storage->d_params,
         .saved = storage->saved, .random = &c->random, .loss_scale = &c->loss_scale, .loss_weight = 0.5f,
         .skipped = c->device ? &c->skipped : NULL, .tf32 = c->tf32, .deterministic = c->deterministic,
-        .device = c->device,
+        .device = c->device, .variant = c->variant,
     };
     copy_views(&call.y, &c->y, 1, forward || ((reads & READS_Y) && !c->mask.data));
     copy_gradients(&call.d_y, &c->d_y, 1, backward);

@@ -24,6 +24,7 @@ struct op_case {
     int32_t skipped;
     struct device *device;         /* for calls that do not run in host memory; NULL at first: they do */
     bool tf32, deterministic;      /* as in struct call */
+    const char *variant;           /* likewise, for op_case_prepare */
 };
 
 /* Inputs, parameters, statistics and d_y are drawn from (PURPOSE_TEST, `seed`); inputs without a

@@ -454,6 +454,132 @@ static void test_gives_sums(void **state)
     op_case_close(found);
 }
 
+/* Whether the phase in call->phase has a plan of this variant. */
+static bool is_variant(const struct op_code *code, const struct call *call, const char *variant)
+{
+    const char *name = code->plan_name(call);
+    size_t length = strlen(variant);
+    return strncmp(name, variant, length) == 0 && (name[length] == ' ' || name[length] == '\0');
+}
+
+/* What every phase of the reference writes. */
+struct references {
+    struct op_case *c;
+    struct copies written[PHASE_COUNT];
+};
+
+static struct references references_open(const struct subject *s)
+{
+    struct references r = {.c = open_case(s)};
+    for (enum phase phase = PHASE_FORWARD; phase < PHASE_UPDATE; phase++)
+        if (op_case_function(s->op->reference, phase))
+            r.written[phase] = run_phase(r.c, s->op->reference, NULL, phase);
+    return r;
+}
+
+static void references_close(struct references *r)
+{
+    for (int i = 0; i < PHASE_COUNT; i++) copies_free(&r->written[i]);
+    op_case_close(r->c);
+}
+
+static struct op_case *open_variant(const struct subject *s, const char *variant, bool sums)
+{
+    struct op_case *c = open_case(s);
+    c->device = s->device;
+    c->tf32 = s->tf32;
+    c->variant = variant;
+    if (sums) op_case_give_sums(c);
+    return c;
+}
+
+/* The phases that the variant can do; how many. Others run what is usual, and not here. */
+static int compare_variant(const struct subject *s, struct references *r, const char *variant, bool sums)
+{
+    const struct op_code *code = code_of(s);
+    struct op_case *c = open_variant(s, variant, sums);
+    void *engine;
+    int compared = 0;
+    assert_int_equal(op_case_prepare(c, code, &engine), OK);
+    share_forward(r->c, c);
+    for (enum phase phase = PHASE_FORWARD; phase < PHASE_UPDATE; phase++) {
+        struct op_case_storage storage;
+        struct call call = op_case_call(c, phase, &storage);
+        call.engine = engine;
+        if (!op_case_function(code, phase) || !is_variant(code, &call, variant)) continue;
+        struct copies found = run_phase(c, code, engine, phase);
+        print_message("%s\n", code->plan_name(&call));
+        assert_agree(s, &call, &r->written[phase], &found);
+        if (sums && phase == PHASE_FORWARD) assert_sums(&c->y, &c->sums);
+        copies_free(&found);
+        compared++;
+    }
+    code->release(engine);
+    op_case_close(c);
+    return compared;
+}
+
+/* Every algorithm that can do the example, by itself, not only the one that would be chosen. */
+static void test_variants(void **state)
+{
+    const struct subject *s = *state;
+    const struct op_code *code = code_of(s);
+    struct references r = references_open(s);
+    int compared = 0;
+    for (int i = 0; code->variants[i]; i++) {
+        compared += compare_variant(s, &r, code->variants[i], false);
+        if (code->gives_sums && !s->tf32) compared += compare_variant(s, &r, code->variants[i], true);
+    }
+    references_close(&r);
+    assert_true(compared > 0);
+}
+
+static bool takes_variant(const struct subject *s, const char *variant, bool sums)
+{
+    const struct op_code *code = code_of(s);
+    struct op_case *c = open_variant(s, variant, sums);
+    void *engine;
+    bool takes = false;
+    assert_int_equal(op_case_prepare(c, code, &engine), OK);
+    for (enum phase phase = PHASE_FORWARD; phase < PHASE_UPDATE && !takes; phase++) {
+        struct op_case_storage storage;
+        struct call call = op_case_call(c, phase, &storage);
+        call.engine = engine;
+        takes = op_case_function(code, phase) && is_variant(code, &call, variant);
+    }
+    code->release(engine);
+    op_case_close(c);
+    return takes;
+}
+
+static bool any_takes(struct subject s, const struct op_example *examples, const char *variant)
+{
+    const enum dtype dtypes[] = {F16, F32, BF16};
+    for (; examples && examples->settings; examples++)
+        for (int i = 0; i < 3; i++) {
+            s.example = *examples;
+            s.dtype = dtypes[i];
+            if (takes_variant(&s, variant, code_of(&s)->gives_sums)) return true;
+        }
+    return false;
+}
+
+/* Each has an example. A library may have no engine for a layout (of two words) on this device. */
+static void test_every_variant(void **state)
+{
+    const struct subject *s = *state;
+    const char *const *variants = code_of(s)->variants;
+    bool skips = false;
+    for (int i = 0; variants[i]; i++) {
+        if (any_takes(*s, s->op->examples, variants[i])) continue;
+        if (s->device && any_takes(*s, s->op->large, variants[i])) continue;
+        if (!strchr(variants[i], ' ')) fail_msg("no example takes '%s'", variants[i]);
+        print_message("no example takes '%s'\n", variants[i]);
+        skips = true;
+    }
+    if (skips) skip();
+}
+
 static void assert_remade(const struct op_case *c)
 {
     assert_memory_equal(c->y_again.data, c->y.data, tensor_bytes(&c->y));
@@ -764,10 +890,37 @@ static void list_merged(struct list *list, struct subject subject)
 static const char *const undetermined[] = {"fp32 not deterministic", "bf16 not deterministic",
                                            "fp16 not deterministic"};
 
+static const char *const variants[] = {"fp32 variants", "bf16 variants", "fp16 variants", "tf32 variants"};
+
+static void list_by_variant(struct list *list, struct subject subject)
+{
+    if (!code_of(&subject)->variants) return;
+    subject.training = true;
+    for (int i = 0; i < precision_count(subject.op, subject.device); i++) {
+        subject.dtype = precisions[i].dtype;
+        subject.tf32 = precisions[i].tf32;
+        list_add(list, test_variants, subject, variants[i]);
+    }
+}
+
+/* Above the sizes from which code is another: too large for the plain loops of gradient tests. */
+static void list_large(struct list *list, struct subject subject)
+{
+    for (int i = 0; subject.op->large && subject.op->large[i].settings; i++) {
+        subject.example = subject.op->large[i];
+        list_by_variant(list, subject);
+        if (code_of(&subject)->variants) continue;
+        for (int k = 0; k < precision_count(subject.op, subject.device); k++)
+            list_precision(list, subject, &precisions[k]);
+        list_merged(list, subject);
+    }
+}
+
 static void list_example(struct list *list, struct subject subject)
 {
     for (int i = 0; i < precision_count(subject.op, subject.device); i++)
         list_precision(list, subject, &precisions[i]);
+    list_by_variant(list, subject);
     list_merged(list, subject);
     list_masked(list, subject);
     subject.dtype = F32;
@@ -822,6 +975,8 @@ static void list_op(struct list *list, const struct op *op, struct device *devic
         list_add(list, test_no_code, subject, "no code");
         return;
     }
+    if (code_of(&subject)->variants) list_add(list, test_every_variant, subject, "every variant");
+    if (device || thorough) list_large(list, subject);
     for (int i = 0; op->examples[i].settings; i++) {
         subject.example = op->examples[i];
         list_example(list, subject);
