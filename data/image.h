@@ -15,7 +15,8 @@ struct box {
     int y, x, h, w;
 };
 
-/* h x w x c bytes, rows without gaps, c innermost: 1 grey, 3 RGB, more of a multispectral one. The buffer is reused and grows.
+/* h x w x c bytes, rows without gaps, c innermost: 1 grey, 3 RGB, more of a multispectral one. The buffer
+ * is reused and grows.
  * It may be a part of a larger image, full_h x full_w, that begins there at top, left. */
 struct image {
     int h, w, c;
@@ -45,7 +46,8 @@ enum image_kind { IMAGE_UNKNOWN, IMAGE_PNG, IMAGE_JPEG };
 #define IMAGE_SNIFF_BYTES 8
 enum image_kind image_sniff(const uint8_t *bytes, size_t count);
 
-/* Decodes a PNG or JPEG in memory to `channels` (1 or 3, others are refused): grey is replicated, colour is weighted
+/* Decodes a PNG or JPEG in memory to `channels` (1 or 3, others are refused): grey is replicated,
+ * colour is weighted
  * to grey, palettes, 16 bits, alpha (dropped), CMYK and YCCK are converted. False and why when it
  * is corrupt, truncated or absurd; never crashes. Gamma and colour profiles are not applied.
  *

@@ -1,7 +1,8 @@
 /* lamb: adam whose step is scaled, layer by layer, by the weights' norm (You et al. 2020, algorithm 2):
  *     m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2
  *     r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay * w
- *     w -= lr * |w| / |r| * r, the ratio 1 for norms and biases (unless decay_norm_bias), and where a norm is 0 */
+ *     w -= lr * |w| / |r| * r, the ratio 1 where a norm is 0, and for norms and biases, unless
+ *         decay_norm_bias */
 #include "optimizer_lamb.h"
 
 #include "kernels/cpu.h"

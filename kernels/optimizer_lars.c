@@ -1,5 +1,6 @@
 /* lars: sgd whose step is scaled, layer by layer, by the weights' norm (You, Gitman, Ginsburg 2017):
- *     ratio = trust * |w| / (|g| + decay * |w|), or 1 for norms and biases (unless decay_norm_bias), and where a norm is 0
+ *     ratio = trust * |w| / (|g| + decay * |w|), or 1 where a norm is 0, and for norms and biases, unless
+ *         decay_norm_bias
  *     step = lr * ratio * (g + decay * w);  buffer = momentum * buffer + step
  *     w -= nesterov ? step + momentum * buffer : buffer */
 #include "optimizer_lars.h"

@@ -718,7 +718,8 @@ static void rows_go_by_name(void **state)
     static const char *const names[] = {"fc.weight", "fc.bias"};
     float before[2][8], after[8], source[8];
     for (int p = 0; p < 2; p++)
-        assert_int_equal(store_read(&to.store, graph_find_param(&to.graph, names[p]), STORE_MASTER, before[p]), OK);
+        assert_int_equal(
+            store_read(&to.store, graph_find_param(&to.graph, names[p]), STORE_MASTER, before[p]), OK);
     caught_begin(&caught);
     assert_int_equal(weights_load(path, &options, &to.store), OK);
     caught_end(&caught);

@@ -85,7 +85,8 @@ static bool tell(const char *then_layers, const char *now_layers, const struct l
     if (now->name && !has_layer(then_layers, now))
         return because(difference, "layer '%.*s' is new", SHOWN_OF(now->name, now->name_length));
     const struct line *line = now->name ? now : then;
-    return because(difference, "layer '%.*s' stands in another place", SHOWN_OF(line->name, line->name_length));
+    return because(difference, "layer '%.*s' stands in another place",
+                   SHOWN_OF(line->name, line->name_length));
 }
 
 static const char *layers_of(const char *text)

@@ -9,8 +9,8 @@
  * must not be fused. model_load_text makes the same graph of it. */
 void graph_text(const struct graph *graph, struct text *out);
 
-/* Whether two such texts are of one network, whatever the size of its images; if not, `difference` is the first
- * layer that differs: "layer 'relu1' was 'relu conv1', and is 'relu6 conv1' now". */
+/* Whether two such texts are of one network, whatever the size of its images; if not, `difference` is the
+ * first layer that differs: "layer 'relu1' was 'relu conv1', and is 'relu6 conv1' now". */
 bool graph_text_same(const char *then, const char *now, struct reason *difference);
 
 #endif

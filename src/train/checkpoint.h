@@ -2,7 +2,8 @@
  *
  * Tensors: parameters and statistics under their own names, averages as "average/NAME", optimizer
  * state as "optimizer/SLOT/NAME". Metadata: format and version, position, optimizer and loss-scale
- * state, class names and the resolved configuration (as text_escape has them), the network layer by layer, what timing has chosen on the device. */
+ * state, class names and the resolved configuration (as text_escape has them), the network layer by
+ * layer, what timing has chosen on the device. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
@@ -76,8 +77,8 @@ void checkpoint_recall_threads(const struct safetensors *file, int most, struct 
  * difference. */
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now);
 
-/* That the network is the same, layer by layer, whatever its file is called; USAGE names the first layer that is
- * not. Checkpoints that do not say leave the question open. */
+/* That the network is the same, layer by layer, whatever its file is called; USAGE names the first layer that
+ * is not. Checkpoints that do not say leave the question open. */
 enum status checkpoint_match_graph(const struct safetensors *file, const char *graph_text);
 
 /* That it learned from as many images, of the same classes; BAD_DATA tells the difference. */
@@ -101,8 +102,8 @@ const char *checkpoint_engines(const struct safetensors *file);
 /* How many threads computed; 0: the file does not say, or results do not depend on them. */
 int checkpoint_threads(const struct safetensors *file);
 
-/* The size of evaluation images, at most 65536x65536xIMAGE_CHANNELS_MAX; zeros when the file does not say. False
- * and why when it says something else. */
+/* The size of evaluation images, at most 65536x65536xIMAGE_CHANNELS_MAX; zeros when the file does not say.
+ * False and why when it says something else. */
 bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels, struct reason *reason);
 
 #endif

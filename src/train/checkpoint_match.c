@@ -26,8 +26,8 @@ static void derive_number(struct settings *settings, const char *section, const 
     settings_derive(settings, section, key, text);
 }
 
-/* What may differ in the words alone. Where the graph is known, the name of the model's file says nothing; where
- * it is not, the checkpoint is of before augment.val_resize could be auto, for which 0 stood. */
+/* What may differ in the words alone. Where the graph is known, the name of the model's file says nothing;
+ * where it is not, the checkpoint is of before augment.val_resize could be auto, for which 0 stood. */
 static void forgive(const struct safetensors *file, struct settings *then, const struct settings *now)
 {
     bool asked = settings_given(now, "augment", "val_resize");

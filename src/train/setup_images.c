@@ -246,7 +246,8 @@ static void derive(struct setup *setup, const char *key, int64_t value)
 static void derive_val_resize(struct setup *setup)
 {
     const struct dataset *data = any_data(setup);
-    const struct format *format = setup->settings->data.format ? format_find(setup->settings->data.format) : NULL;
+    const char *name = setup->settings->data.format;
+    const struct format *format = name ? format_find(name) : NULL;
     bool one_size = data ? data->h > 0 : format && format->one_size;
     int h = data && one_size ? data->h : setup->val.h, w = data && one_size ? data->w : setup->val.w;
     int side = h < w ? h : w;
@@ -256,8 +257,9 @@ static void derive_val_resize(struct setup *setup)
     derive(setup, "val_resize", side < RESIZE_MAX ? side : RESIZE_MAX);
 }
 
-/* Images of many sizes must be cut to one: training and evaluation to the model's size. Unless it is said how training is to come to that
- * size, it takes random parts, which suits small and large images alike. */
+/* Images of many sizes must be cut to one: training and evaluation to the model's size. Unless
+ * it is said how training is to come to that size, it takes random parts, which suits small and large images
+ * alike. */
 static void derive_cuts(struct setup *setup)
 {
     const struct settings *settings = setup->settings;

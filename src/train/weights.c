@@ -246,7 +246,8 @@ static void match_rows(struct loading *loading, const struct weights_options *op
         log_info("%s: has the same classes in another order: rows of the classifier '%s' go by their names",
                  loading->file->path, name);
     else
-        log_info("%s: has %d of the %d classes, and not '%s': the other rows of the classifier '%s' start fresh",
+        log_info("%s: has %d of the %d classes, and not '%s': the other rows of the classifier '%s' start "
+                 "fresh",
                  loading->file->path, found, classes, options->class_names[missing], name);
 }
 

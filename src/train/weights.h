@@ -12,10 +12,10 @@
  * may be missing; everything else that is missing, left over or of another shape is listed,
  * BAD_CHECKPOINT. */
 struct weights_options {
-    bool fine_tuned;             /* the last layer may be for other classes: it keeps its initial values where the
-                                  * file's has another number of them. Where the file names its classes, rows are
-                                  * those of the classes of the same name, and the others keep theirs. All of that
-                                  * is said. */
+    bool fine_tuned;             /* the last layer may be for other classes: it keeps its initial values where
+                                  * the file's has another number of them. Where the file names its classes,
+                                  * rows are those of the classes of the same name, and the others keep
+                                  * theirs. All of that is said. */
     char *const *class_names;    /* of the network; NULL: not known, and rows are taken as they are */
     int classes;
 };

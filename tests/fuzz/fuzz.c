@@ -86,6 +86,12 @@ const char *fuzz_write(const char *name, const void *data, size_t size)
     return path;
 }
 
+void fuzz_forget(void)
+{
+    fuzz.said[0] = '\0';
+    fuzz.errors = 0;
+}
+
 bool fuzz_good(enum status status, const char *name)
 {
     if (status != OK) {
@@ -94,8 +100,7 @@ bool fuzz_good(enum status status, const char *name)
     } else {
         fuzz_must(fuzz.errors == 0);
     }
-    fuzz.said[0] = '\0';
-    fuzz.errors = 0;
+    fuzz_forget();
     return status == OK;
 }
 

@@ -29,6 +29,9 @@ _Noreturn void fuzz_broken(const char *promise, const char *file, int line);
 /* Whether it is good; if not, that somebody has reported it since the last call, with `name` in the text. */
 bool fuzz_good(enum status status, const char *name);
 
+/* Whatever was said and did not matter. */
+void fuzz_forget(void);
+
 /* A reason that was given is a text, not what memory held. */
 void fuzz_check_reason(const struct reason *reason);
 /* So that it can be checked: not what the last one was. */

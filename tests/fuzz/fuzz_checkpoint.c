@@ -54,35 +54,13 @@ static void repair(uint8_t *bytes, size_t size)
     free(header);
 }
 
-static void resume(const char *path)
-{
-    struct fuzz_network *network = fuzz_network();
-    struct safetensors file;
-    struct position position;
-    struct reason reason = fuzz_reason();
-    if (!checkpoint_open(&directory_working, path, &file, &reason)) {
-        fuzz_check_reason(&reason);
-        return;
-    }
-    char **names;
-    int count, h, w, channels;
-    checkpoint_class_names(&file, &names, &count);
-    checkpoint_free_names(names, count);
-    if (!checkpoint_input(&file, &h, &w, &channels, &reason)) fuzz_check_reason(&reason);
-    checkpoint_engines(&file);
-    fuzz_good(checkpoint_match_settings(&file, &network->settings), "checkpoint");
-    if (fuzz_good(checkpoint_match(&file, &network->store, network->optimizer), "checkpoint"))
-        fuzz_good(checkpoint_restore(&file, &network->store, network->optimizer, &position), "checkpoint");
-    safetensors_close(&file);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct safetensors file;
     uint8_t *bytes = memory_new(size, 1);
     memcpy(bytes, data, size);
     repair(bytes, size);
-    resume(fuzz_write(CHECKPOINT_LAST, bytes, size));
+    fuzz_resume(fuzz_write(CHECKPOINT_LAST, bytes, size));
     /* As it came, it is the one that a run falls back from, or to. */
     fuzz_write(CHECKPOINT_PREVIOUS, data, size);
     struct directory folder;

@@ -4,6 +4,7 @@
 
 #include "conf/settings.h"
 #include "graph/store.h"
+#include "train/checkpoint.h"
 
 struct fuzz_network {
     struct graph graph;
@@ -11,9 +12,19 @@ struct fuzz_network {
     struct store store;
     struct settings settings;
     const struct optimizer *optimizer;
+    struct text graph_text;
 };
+
+/* Its model file. */
+extern const char fuzz_model[];
 
 /* The one of this process. */
 struct fuzz_network *fuzz_network(void);
+
+/* What its checkpoints are taken of. */
+struct checkpoint_source fuzz_source(void);
+
+/* Does with a checkpoint all that a run which is resumed does with it. */
+void fuzz_resume(const char *path);
 
 #endif
