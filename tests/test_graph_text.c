@@ -55,6 +55,7 @@ static void installed_models_read_back(void **state)
         graph_free(&graph);
         graph_free(&again);
     }
+    for (int i = 0; i < count; i++) free(names[i]);
     free(names);
 }
 
