@@ -9,7 +9,7 @@ struct terms {
 /* In their order, rounded once. y may be the first of them. */
 template <class T, int width>
 __global__ void __launch_bounds__(MAP_THREADS)
-add_chunks(T *y, struct terms terms, int64_t first, int64_t end)
+add_kernel(T *y, struct terms terms, int64_t first, int64_t end)
 {
     int64_t i = first + ((int64_t)blockIdx.x * MAP_THREADS + threadIdx.x) * width;
     if (i >= end) return;
@@ -39,19 +39,19 @@ static enum status add_many(const struct call *call)
         unsigned blocks = (unsigned)div_up(whole / width, (int64_t)MAP_THREADS);
         T *y = (T *)call->y.data;
         if (whole > 0)
-            add_chunks<T, width><<<blocks, MAP_THREADS, 0, stream_of(call)>>>(y, terms, 0, whole);
+            add_kernel<T, width><<<blocks, MAP_THREADS, 0, stream_of(call)>>>(y, terms, 0, whole);
         if (whole < count)
-            add_chunks<T, 1><<<1, MAP_THREADS, 0, stream_of(call)>>>(y, terms, whole, count);
+            add_kernel<T, 1><<<1, MAP_THREADS, 0, stream_of(call)>>>(y, terms, whole, count);
         return launched(call);
     });
 }
 
-static enum status forward(const struct call *call)
+static enum status add_forward(const struct call *call)
 {
     if (call->x_count != 2) return add_many(call);
     return map_tensors(call, &call->y, &call->x[0], &call->x[1],
                        [] __device__(float a, float b) { return a + b; });
 }
 
-const struct op_code add_cuda = {.forward = forward};
-const struct op_code sum_cuda = {.forward = forward};
+const struct op_code add_cuda = {.forward = add_forward};
+const struct op_code sum_cuda = {.forward = add_forward};

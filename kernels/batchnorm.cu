@@ -145,7 +145,7 @@ __device__ static inline void leave_part(const struct sweep &s, const place &p, 
 }
 
 /* The parts that a first sweep leaves: how many rows each block took. */
-struct parts {
+struct partial_sums {
     const float *sums;
     int count, longer;         /* blocks; the first so many of them took one tile more than the others */
     int last;                  /* which one took the last tile ... */
@@ -157,7 +157,7 @@ struct parts {
     }
 };
 
-static struct parts parts_of(const struct sweep *s, const float *sums, unsigned blocks)
+static struct partial_sums partial_sums_of(const struct sweep *s, const float *sums, unsigned blocks)
 {
     int64_t tile = (int64_t)s->lanes * unroll;
     return {sums, (int)blocks, (int)(s->tiles % blocks), (int)((s->tiles - 1) % blocks), tile,
@@ -165,7 +165,8 @@ static struct parts parts_of(const struct sweep *s, const float *sums, unsigned 
 }
 
 template <class T, int width>
-__global__ void __launch_bounds__(threads, 4) measure(const T *x, struct sweep s, float *parts)
+__global__ void __launch_bounds__(threads, 4)
+    batchnorm_moments_kernel(const T *x, struct sweep s, float *parts)
 {
     __shared__ tally_room<width> room;
     place p = place_of<width>(s);
@@ -215,7 +216,7 @@ __device__ static inline pair add_up(pair value)
 
 /* Calls add(part, first, second) for this thread's parts of its channel. */
 template <class Add>
-__device__ static inline void for_parts(const struct parts &parts, int64_t channels, Add add)
+__device__ static inline void for_partial_sums(const struct partial_sums &parts, int64_t channels, Add add)
 {
     int64_t channel = (int64_t)blockIdx.x * merged + threadIdx.x % merged;
     if (channel >= channels) return;
@@ -241,14 +242,15 @@ __device__ static inline int64_t finished_channel(int64_t channels)
 
 /* Deviations are taken from the first part's mean, so that little is lost when squares are subtracted. */
 __global__ void __launch_bounds__(merged * mergers)
-    merge_statistics(struct parts parts, int64_t channels, int64_t count, double eps, struct statistics out)
+    batchnorm_merge_moments_kernel(struct partial_sums parts, int64_t channels, int64_t count, double eps,
+                                   struct statistics out)
 {
     int64_t channel = (int64_t)blockIdx.x * merged + threadIdx.x % merged;
     pair sums = {};
     let_next_begin();
     wait_for_last();
     float shift = channel < channels ? parts.sums[channel] : 0;
-    for_parts(parts, channels, [&](int part, float mean, float square) {
+    for_partial_sums(parts, channels, [&](int part, float mean, float square) {
         double rows = parts.rows(part), deviation = (double)mean - shift;
         sums.first += rows * deviation;
         sums.second += square + rows * deviation * deviation;
@@ -309,8 +311,8 @@ __device__ static inline void measure_channels(const T *x, int64_t channels, int
  * and no network that learns has many such channels. */
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
-    use_sums(const float *sums, const T *x, int64_t channels, int64_t count, double eps,
-             struct statistics out)
+    batchnorm_use_sums_kernel(const float *sums, const T *x, int64_t channels, int64_t count, double eps,
+                              struct statistics out)
 {
     int64_t first = (int64_t)blockIdx.x * width;
     let_next_begin();
@@ -334,8 +336,8 @@ __device__ static inline void apply_cell(const factors<width> &f, const struct b
 
 template <class T, int width, enum bent bent, bool has_residual>
 __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
-    apply(const T *x, const T *residual, T *y, uint8_t *mask, struct channel_values values, struct bend bend,
-          struct sweep s)
+    batchnorm_normalise_kernel(const T *x, const T *residual, T *y, uint8_t *mask,
+                               struct channel_values values, struct bend bend, struct sweep s)
 {
     place p = place_of<width>(s);
     int64_t tile = s.tiles - 1 - blockIdx.x;
@@ -361,8 +363,8 @@ __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
 
 template <class T, int width, enum bent bent, enum side by, bool two>
 __global__ void __launch_bounds__(threads, 2)
-    reduce(struct gradients<T> g, struct channel_values values, struct bend bend, struct sweep s,
-           float *parts)
+    batchnorm_backward_sums_kernel(struct gradients<T> g, struct channel_values values, struct bend bend,
+                                   struct sweep s, float *parts)
 {
     constexpr bool asks = bent != BENT_NOT;
     __shared__ tally_room<width> room;
@@ -392,16 +394,17 @@ __global__ void __launch_bounds__(threads, 2)
 }
 
 __global__ void __launch_bounds__(merged * mergers)
-    merge_gradients(struct parts parts, int64_t channels, int64_t count, const float *invstd, float *d_weight,
-                    float *d_bias, struct gradient_line *lines)
+    batchnorm_merge_gradients_kernel(struct partial_sums parts, int64_t channels, int64_t count,
+                                     const float *invstd, float *d_weight, float *d_bias,
+                                     struct gradient_line *lines)
 {
     pair sums = {};
     let_next_begin();
     int64_t channel = finished_channel(channels);
     double factor = channel < 0 ? 0 : invstd[channel];
     wait_for_last();
-    for_parts(parts, channels,
-              [&](int, float sum, float product) { sums.first += sum, sums.second += product; });
+    for_partial_sums(parts, channels,
+                     [&](int, float sum, float product) { sums.first += sum, sums.second += product; });
     sums = add_up(sums);
     if (channel < 0) return;
     if (d_weight) d_weight[channel] = (float)(sums.second * factor);
@@ -412,8 +415,8 @@ __global__ void __launch_bounds__(merged * mergers)
 
 template <class T, int width, enum bent bent, enum side by, bool two>
 __global__ void __launch_bounds__(threads, 2)
-    spread_gradient(struct gradients<T> g, struct channel_values values, struct bend bend, struct sweep s,
-                    const struct gradient_line *lines)
+    batchnorm_backward_kernel(struct gradients<T> g, struct channel_values values, struct bend bend,
+                              struct sweep s, const struct gradient_line *lines)
 {
     constexpr bool asks = bent != BENT_NOT;
     place p = place_of<width>(s);
@@ -462,8 +465,8 @@ template <class Work> static enum status with_kind(const struct call *call, Work
     });
 }
 
-/* From statistics that are there to y. `behind`: after merge_statistics. */
-static enum status normalise_all(const struct call *call, bool behind)
+/* From statistics that are there to y. `behind`: after batchnorm_merge_moments_kernel. */
+static enum status batchnorm_normalise(const struct call *call, bool behind)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
     return with_kind(call, [&](auto type, auto width, auto bent) {
@@ -472,7 +475,8 @@ static enum status normalise_all(const struct call *call, bool behind)
         struct sweep s = sweep_open(&call->x[0], width.value);
         const T *x = (const T *)call->x[0].data,
                 *residual = set->residual ? (const T *)call->x[1].data : NULL;
-        auto kernel = residual ? apply<T, width.value, kind, true> : apply<T, width.value, kind, false>;
+        auto kernel = residual ? batchnorm_normalise_kernel<T, width.value, kind, true>
+                               : batchnorm_normalise_kernel<T, width.value, kind, false>;
         dim3 grid = sweep_grid(call, &s, residual ? 2 : 3);
         T *y = (T *)call->y.data;
         uint8_t *mask = call->phase == PHASE_FORWARD ? (uint8_t *)call->mask.data : NULL;
@@ -484,7 +488,12 @@ static enum status normalise_all(const struct call *call, bool behind)
     });
 }
 
-static enum status measure_all(const struct call *call)
+static unsigned merging_blocks(const struct sweep *s)
+{
+    return (unsigned)div_up(s->channels, (int64_t)merged);
+}
+
+static enum status batchnorm_measure(const struct call *call)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
     float *parts = (float *)call->workspace;
@@ -494,16 +503,16 @@ static enum status measure_all(const struct call *call)
         bool packs = call->x[0].shape.c % width == 0;
         struct sweep s = sweep_open(&call->x[0], packs ? width : 1);
         dim3 grid = sweep_grid(call, &s, 4);
-        auto kernel = packs ? measure<T, width> : measure<T, 1>;
+        auto kernel = packs ? batchnorm_moments_kernel<T, width> : batchnorm_moments_kernel<T, 1>;
         kernel<<<grid, threads, 0, stream_of(call)>>>((const T *)call->x[0].data, s, parts);
         TRY(launched(call));
-        return launch_behind(call, merge_statistics, (unsigned)div_up(s.channels, (int64_t)merged),
-                             merged * mergers, parts_of(&s, parts, grid.x), s.channels, s.rows, set->eps,
+        return launch_behind(call, batchnorm_merge_moments_kernel, merging_blocks(&s), merged * mergers,
+                             partial_sums_of(&s, parts, grid.x), s.channels, s.rows, set->eps,
                              statistics_of(call));
     });
 }
 
-static enum status take_sums(const struct call *call)
+static enum status batchnorm_take_sums(const struct call *call)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
     int64_t channels = call->x[0].shape.c, count = shape_count(call->x[0].shape) / channels;
@@ -512,7 +521,7 @@ static enum status take_sums(const struct call *call)
         using T = decltype(type);
         constexpr int width = pack<T>::count;
         bool packs = channels % width == 0;
-        auto kernel = packs ? use_sums<T, width> : use_sums<T, 1>;
+        auto kernel = packs ? batchnorm_use_sums_kernel<T, width> : batchnorm_use_sums_kernel<T, 1>;
         kernel<<<(unsigned)(packs ? channels / width : channels), threads, 0, stream_of(call)>>>(
             sums, (const T *)call->x[0].data, channels, count, set->eps, statistics_of(call));
         return launched(call);
@@ -521,23 +530,23 @@ static enum status take_sums(const struct call *call)
 
 static bool is_empty(const struct call *call) { return shape_count(call->x[0].shape) == 0; }
 
-static enum status forward(const struct call *call)
+static enum status batchnorm_forward(const struct call *call)
 {
     if (is_empty(call)) return OK;
-    if (!call->training) return normalise_all(call, false);
-    TRY(call->sums.data ? take_sums(call) : measure_all(call));
-    return normalise_all(call, true);
+    if (!call->training) return batchnorm_normalise(call, false);
+    TRY(call->sums.data ? batchnorm_take_sums(call) : batchnorm_measure(call));
+    return batchnorm_normalise(call, true);
 }
 
-static enum status recompute(const struct call *call)
+static enum status batchnorm_recompute(const struct call *call)
 {
     if (is_empty(call)) return OK;
-    return normalise_all(call, false);
+    return batchnorm_normalise(call, false);
 }
 
 /* The workspace: lines of all channels, then parts. */
 template <class T, int width, enum bent bent, enum side by, bool two>
-static enum status backward_in_two(const struct call *call, bool second_has_dz)
+static enum status batchnorm_backward_in_two(const struct call *call, bool second_has_dz)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
     struct gradient_line *lines = (struct gradient_line *)call->workspace;
@@ -546,21 +555,22 @@ static enum status backward_in_two(const struct call *call, bool second_has_dz)
     struct gradients<T> g = gradients_of<T>(call);
     struct channel_values values = values_of(call);
     dim3 grid = sweep_grid(call, &s, 2);
-    reduce<T, width, bent, by, two><<<grid, threads, 0, stream_of(call)>>>(g, values, bend_of(set), s, parts);
+    batchnorm_backward_sums_kernel<T, width, bent, by, two>
+        <<<grid, threads, 0, stream_of(call)>>>(g, values, bend_of(set), s, parts);
     TRY(launched(call));
-    TRY(launch_behind(call, merge_gradients, (unsigned)div_up(s.channels, (int64_t)merged), merged * mergers,
-                      parts_of(&s, parts, grid.x), s.channels, s.rows, values.spread, g.d_weight,
+    TRY(launch_behind(call, batchnorm_merge_gradients_kernel, merging_blocks(&s), merged * mergers,
+                      partial_sums_of(&s, parts, grid.x), s.channels, s.rows, values.spread, g.d_weight,
                       g.d_bias, lines));
     if (!g.d_x) return OK;
-    auto second = spread_gradient<T, width, bent, by, two>;
+    auto second = batchnorm_backward_kernel<T, width, bent, by, two>;
     if (second_has_dz) {
-        second = spread_gradient<T, width, BENT_NOT, by, false>;
+        second = batchnorm_backward_kernel<T, width, BENT_NOT, by, false>;
         g.d_y = g.d_residual;
     }
     return launch_behind(call, second, grid, threads, g, values, bend_of(set), s, lines);
 }
 
-static enum status pass_gradients(const struct call *call)
+static enum status batchnorm_pass_gradients(const struct call *call)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
     /* The second sweep need not look at y again where the first has written dz;
@@ -572,30 +582,31 @@ static enum status pass_gradients(const struct call *call)
         if constexpr (can_mask<width.value, kind>)
             if (call->mask.data)
                 return call->d_y_more.data
-                           ? backward_in_two<T, width.value, kind, SIDE_MASK, true>(call, has_dz)
-                           : backward_in_two<T, width.value, kind, SIDE_MASK, false>(call, has_dz);
+                           ? batchnorm_backward_in_two<T, width.value, kind, SIDE_MASK, true>(call, has_dz)
+                           : batchnorm_backward_in_two<T, width.value, kind, SIDE_MASK, false>(call, has_dz);
         if (call->d_y_more.data)
-            return set->residual ? backward_in_two<T, width.value, kind, SIDE_Y, true>(call, has_dz)
-                                 : backward_in_two<T, width.value, kind, SIDE_X, true>(call, false);
-        return set->residual ? backward_in_two<T, width.value, kind, SIDE_Y, false>(call, has_dz)
-                             : backward_in_two<T, width.value, kind, SIDE_X, false>(call, false);
+            return set->residual ? batchnorm_backward_in_two<T, width.value, kind, SIDE_Y, true>(call, has_dz)
+                                 : batchnorm_backward_in_two<T, width.value, kind, SIDE_X, true>(call, false);
+        return set->residual ? batchnorm_backward_in_two<T, width.value, kind, SIDE_Y, false>(call, has_dz)
+                             : batchnorm_backward_in_two<T, width.value, kind, SIDE_X, false>(call, false);
     });
 }
 
 /* y is made again by the second sweep, whose writes stay in the cache for those that follow; if there is
  * none, by a sweep of its own. */
-static enum status backward(const struct call *call)
+static enum status batchnorm_backward(const struct call *call)
 {
     if (is_empty(call)) return OK;
-    TRY(pass_gradients(call));
+    TRY(batchnorm_pass_gradients(call));
     if (!call->y_again.data || call->d_x[0].data) return OK;
     struct call again = batchnorm_again(call);
-    return normalise_all(&again, false);
+    return batchnorm_normalise(&again, false);
 }
 
 /* Running statistics follow the batch's, unless the step was skipped. */
-__global__ void follow(struct statistics batch, float *mean, float *variance, int64_t *batches,
-                       int64_t channels, double momentum, const int32_t *skipped)
+__global__ void batchnorm_running_kernel(struct statistics batch, float *mean, float *variance,
+                                         int64_t *batches, int64_t channels, double momentum,
+                                         const int32_t *skipped)
 {
     int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (skipped && *skipped) return;
@@ -605,20 +616,21 @@ __global__ void follow(struct statistics batch, float *mean, float *variance, in
     variance[k] = (float)((1 - momentum) * variance[k] + momentum * batch.variance[k]);
 }
 
-static enum status update(const struct call *call)
+static enum status batchnorm_follow(const struct call *call)
 {
     const struct batchnorm *s = (const struct batchnorm *)call->settings;
     struct batchnorm_statistics at = batchnorm_statistics(s);
     int64_t channels = shape_count(call->params[at.mean].shape);
     struct statistics batch = {(float *)call->saved[SAVED_MEAN].data, NULL,
                                (float *)call->saved[SAVED_VARIANCE].data};
-    follow<<<(unsigned)div_up(channels > 0 ? channels : 1, (int64_t)threads), threads, 0, stream_of(call)>>>(
+    unsigned blocks = (unsigned)div_up(channels > 0 ? channels : 1, (int64_t)threads);
+    batchnorm_running_kernel<<<blocks, threads, 0, stream_of(call)>>>(
         batch, (float *)call->params[at.mean].data, (float *)call->params[at.variance].data,
         (int64_t *)call->params[at.batches].data, channels, s->momentum, call->skipped);
     return launched(call);
 }
 
-static size_t workspace(const struct call *call)
+static size_t batchnorm_workspace(const struct call *call)
 {
     if (is_empty(call) || (call->phase == PHASE_FORWARD && !call->training)) return 0;
     if (call->phase != PHASE_FORWARD && call->phase != PHASE_BACKWARD) return 0;
@@ -633,9 +645,9 @@ const struct op_code batchnorm_cuda = {
     .adds_gradients = true,
     .takes_sums = true,
     .keeps_mask = true,
-    .workspace = workspace,
-    .forward = forward,
-    .backward = backward,
-    .update = update,
-    .recompute = recompute,
+    .workspace = batchnorm_workspace,
+    .forward = batchnorm_forward,
+    .backward = batchnorm_backward,
+    .update = batchnorm_follow,
+    .recompute = batchnorm_recompute,
 };

@@ -25,7 +25,8 @@ __device__ static inline int source(int at, int multiply, int divide, int shift,
     return from >= 0 && from < count ? (int)from : -1;
 }
 
-template <class W> __global__ void __launch_bounds__(THREADS) copy_rows(W *to, const W *from, struct view v)
+template <class W> __global__ void __launch_bounds__(THREADS)
+border_kernel(W *to, const W *from, struct view v)
 {
     for (int64_t row = blockIdx.x; row < v.rows; row += gridDim.x) {
         int64_t image = row / v.h;
@@ -42,8 +43,8 @@ template <class W> __global__ void __launch_bounds__(THREADS) copy_rows(W *to, c
     }
 }
 
-static enum status copy(const struct call *call, const struct tensor *to, const struct tensor *from,
-                        struct view v)
+static enum status border_copy(const struct call *call, const struct tensor *to, const struct tensor *from,
+                               struct view v)
 {
     int64_t size = (int64_t)dtype_bytes(to->dtype);
     int64_t bits = 16 | to->shape.c * size | from->shape.c * size | v.front * size;
@@ -58,7 +59,7 @@ static enum status copy(const struct call *call, const struct tensor *to, const 
     return with_word((size_t)bytes, [&](auto word) {
         using W = decltype(word);
         dim3 threads(across, down);
-        copy_rows<<<blocks, threads, 0, stream_of(call)>>>((W *)to->data, (const W *)from->data, v);
+        border_kernel<<<blocks, threads, 0, stream_of(call)>>>((W *)to->data, (const W *)from->data, v);
         return launched(call);
     });
 }
@@ -76,7 +77,7 @@ enum status border_forward_cuda(const struct call *call, const struct border *b)
     view.top = (int)-b->top;
     view.left = (int)-b->left;
     view.front = -b->front;
-    return copy(call, &call->y, &call->x[0], view);
+    return border_copy(call, &call->y, &call->x[0], view);
 }
 
 enum status border_backward_cuda(const struct call *call, const struct border *b)
@@ -87,5 +88,5 @@ enum status border_backward_cuda(const struct call *call, const struct border *b
     view.top = (int)b->top;
     view.left = (int)b->left;
     view.front = b->front;
-    return copy(call, &call->d_x[0], &call->d_y, view);
+    return border_copy(call, &call->d_x[0], &call->d_y, view);
 }

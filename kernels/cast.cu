@@ -13,15 +13,15 @@ static enum status convert(const struct call *call, const struct tensor *to, con
     });
 }
 
-static enum status forward(const struct call *call)
+static enum status cast_forward(const struct call *call)
 {
     return convert(call, &call->y, &call->x[0]);
 }
 
-static enum status backward(const struct call *call)
+static enum status cast_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     return convert(call, &call->d_x[0], &call->d_y);
 }
 
-const struct op_code cast_cuda = {.forward = forward, .backward = backward};
+const struct op_code cast_cuda = {.forward = cast_forward, .backward = cast_backward};

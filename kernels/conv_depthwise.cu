@@ -189,7 +189,7 @@ __device__ static inline int first_walk(const struct layout &l)
  * squares. Row h adds to the outputs above it (sum[0], then complete), at it and below it. */
 template <class T, bool summed>
 __global__ void __launch_bounds__(THREADS, 2)
-    forward_kernel(struct layout l, T *y, const T *x, const T *weight, bool turned, float *shares)
+    depthwise_forward_kernel(struct layout l, T *y, const T *x, const T *weight, bool turned, float *shares)
 {
     extern __shared__ float warp_sums[];
     int channel = first_channel(l), index = first_walk(l);
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(THREADS, 2)
  * + 1. */
 template <class T, bool summed>
 __global__ void __launch_bounds__(THREADS, 2)
-    forward_strided_kernel(struct layout l, T *y, const T *x, const T *weight, float *shares)
+    depthwise_forward_strided_kernel(struct layout l, T *y, const T *x, const T *weight, float *shares)
 {
     constexpr int wide = 2 * COLUMNS + 1;
     extern __shared__ float warp_sums[];
@@ -273,7 +273,7 @@ __device__ static inline void spread_row(float sum[COLUMNS][CHANNELS],
  * and own rows 2p and 2p + 1. */
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2)
-    backward_strided_kernel(struct layout l, T *d_x, const T *d_y, const T *weight)
+    depthwise_backward_strided_kernel(struct layout l, T *d_x, const T *d_y, const T *weight)
 {
     constexpr int wide = COLUMNS / 2 + 1;
     int channel = first_channel(l), index = first_walk(l);
@@ -315,7 +315,7 @@ __device__ static inline void add_products(float sum[TAPS][CHANNELS], const floa
  * d_y above it (d[0]), at it and below it. */
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2)
-    weight_shares_kernel(struct layout l, float *shares, const T *x, const T *d_y)
+    depthwise_weight_shares_kernel(struct layout l, float *shares, const T *x, const T *d_y)
 {
     extern __shared__ float warp_sums[];
     int channel = first_channel(l);
@@ -347,7 +347,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 /* The same for stride 2: row 2p of x meets row p of d_y, row 2p + 1 also row p + 1. */
 template <class T>
 __global__ void __launch_bounds__(THREADS, 2)
-    weight_shares_strided_kernel(struct layout l, float *shares, const T *x, const T *d_y)
+    depthwise_weight_shares_strided_kernel(struct layout l, float *shares, const T *x, const T *d_y)
 {
     constexpr int wide = 2 * COLUMNS + 1;
     extern __shared__ float warp_sums[];
@@ -411,7 +411,8 @@ static int share_numbers(const struct conv_problem *p)
     return p->sums ? 2 : 0;
 }
 
-template <class T> static enum status run_phase(const struct conv_problem *p, const struct call *call)
+template <class T> static enum status depthwise_run_phase(const struct conv_problem *p,
+                                                          const struct call *call)
 {
     struct conv_operands at = conv_operands(call);
     const T *weight = (const T *)at.weight;
@@ -424,23 +425,26 @@ template <class T> static enum status run_phase(const struct conv_problem *p, co
     bool strided = p->stride[0] == 2;
     if (p->phase == PHASE_FORWARD && p->sums) {
         if (strided)
-            forward_strided_kernel<T, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight, shares);
-        else forward_kernel<T, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight, false, shares);
+            depthwise_forward_strided_kernel<T, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight,
+                                                                                         shares);
+        else depthwise_forward_kernel<T, true><<<grid, THREADS, shared, stream>>>(l, y, x, weight, false,
+                                                                                  shares);
         TRY(launched(call));
         return conv_sum_shares(call, (float *)call->sums.data, shares, (int)grid.y, 2 * p->c);
     }
     if (p->phase == PHASE_FORWARD) {
-        if (strided) forward_strided_kernel<T, false><<<grid, THREADS, 0, stream>>>(l, y, x, weight, NULL);
-        else forward_kernel<T, false><<<grid, THREADS, 0, stream>>>(l, y, x, weight, false, NULL);
+        if (strided) depthwise_forward_strided_kernel<T, false><<<grid, THREADS, 0, stream>>>(l, y, x,
+                                                                                              weight, NULL);
+        else depthwise_forward_kernel<T, false><<<grid, THREADS, 0, stream>>>(l, y, x, weight, false, NULL);
         return launched(call);
     }
     if (p->phase == PHASE_BACKWARD_DATA) {
-        if (strided) backward_strided_kernel<<<grid, THREADS, 0, stream>>>(l, x, y, weight);
-        else forward_kernel<T, false><<<grid, THREADS, 0, stream>>>(l, x, y, weight, true, NULL);
+        if (strided) depthwise_backward_strided_kernel<<<grid, THREADS, 0, stream>>>(l, x, y, weight);
+        else depthwise_forward_kernel<T, false><<<grid, THREADS, 0, stream>>>(l, x, y, weight, true, NULL);
         return launched(call);
     }
-    if (strided) weight_shares_strided_kernel<<<grid, THREADS, shared, stream>>>(l, shares, x, y);
-    else weight_shares_kernel<<<grid, THREADS, shared, stream>>>(l, shares, x, y);
+    if (strided) depthwise_weight_shares_strided_kernel<<<grid, THREADS, shared, stream>>>(l, shares, x, y);
+    else depthwise_weight_shares_kernel<<<grid, THREADS, shared, stream>>>(l, shares, x, y);
     TRY(launched(call));
     return conv_sum_shares(call, (float *)at.weight, shares, (int)grid.y, p->c * TAPS);
 }
@@ -450,7 +454,7 @@ static enum status depthwise_run(const struct conv_plan *plan, const struct call
 {
     (void)tools;
     const struct conv_problem *p = &plan->problem;
-    return with_type(p->dtype, [&](auto type) { return run_phase<decltype(type)>(p, call); });
+    return with_type(p->dtype, [&](auto type) { return depthwise_run_phase<decltype(type)>(p, call); });
 }
 
 #define GRID_MOST 65535              /* of blocks in the grid's second dimension */

@@ -53,8 +53,8 @@ __device__ static inline int64_t pixel(int64_t n, int h, int w, const int size[2
 
 /* One output a thread. I: what can count the outputs. */
 template <class T, class I, bool close>
-__global__ void forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias,
-                               I count)
+__global__ void direct_forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias,
+                                      I count)
 {
     int channels = g.c / g.groups, filters = g.k / g.groups;
     const rows_of_weights<T, close> weights(weight, g.k, g.kernel[0] * g.kernel[1] * channels);
@@ -83,7 +83,8 @@ __global__ void forward_kernel(struct conv_problem g, T *y, const T *x, const T 
 
 /* One input's gradient a thread. */
 template <class T, class I, bool close>
-__global__ void backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y, const T *weight, I count)
+__global__ void direct_backward_data_kernel(struct conv_problem g, T *d_x, const T *d_y, const T *weight,
+                                            I count)
 {
     int channels = g.c / g.groups, filters = g.k / g.groups;
     const rows_of_weights<T, close> weights(weight, g.k, g.kernel[0] * g.kernel[1] * channels);
@@ -143,8 +144,8 @@ struct column {
 };
 
 template <class T>
-__global__ void backward_params_kernel(struct conv_problem g, struct tiles tiles, float *shares,
-                                       const T *x, const T *d_y)
+__global__ void direct_backward_params_kernel(struct conv_problem g, struct tiles tiles, float *shares,
+                                              const T *x, const T *d_y)
 {
     __shared__ float from_x[BROUGHT], from_y[BROUGHT];
     __shared__ struct column columns[TILE];
@@ -196,7 +197,7 @@ __global__ void backward_params_kernel(struct conv_problem g, struct tiles tiles
 }
 
 /* A warp adds up the shares of one weight. */
-__global__ void sum_kernel(float *d_weight, const float *shares, int share_count, int64_t count)
+__global__ void direct_sum_kernel(float *d_weight, const float *shares, int share_count, int64_t count)
 {
     int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
     if (i >= count) return;
@@ -207,32 +208,34 @@ __global__ void sum_kernel(float *d_weight, const float *shares, int share_count
 }
 
 template <class T>
-static enum status run_params(const struct conv_problem *p, const struct call *call)
+static enum status direct_run_params(const struct conv_problem *p, const struct call *call)
 {
     struct conv_operands at = conv_operands(call);
     struct tiles t = tiles_of(p);
     float *shares = (float *)call->workspace;
     dim3 grid((unsigned)(p->groups * t.column_tiles * t.filter_tiles), (unsigned)t.shares);
-    backward_params_kernel<T><<<grid, THREADS, 0, stream_of(call)>>>(*p, t, shares, (const T *)at.x,
-                                                                     (const T *)at.y);
-    sum_kernel<<<(unsigned)div_up(t.weights * 32, (int64_t)THREADS), THREADS, 0, stream_of(call)>>>(
+    direct_backward_params_kernel<T><<<grid, THREADS, 0, stream_of(call)>>>(*p, t, shares, (const T *)at.x,
+                                                                            (const T *)at.y);
+    direct_sum_kernel<<<(unsigned)div_up(t.weights * 32, (int64_t)THREADS), THREADS, 0, stream_of(call)>>>(
         (float *)at.weight, shares, t.shares, t.weights);
     return launched(call);
 }
 
 template <class T, class I, bool close>
-static enum status run_images(const struct conv_problem *p, const struct call *call, size_t shared)
+static enum status direct_run_images(const struct conv_problem *p, const struct call *call, size_t shared)
 {
     struct conv_operands at = conv_operands(call);
     cudaStream_t stream = stream_of(call);
-    int64_t x_count = (int64_t)p->n * p->in[0] * p->in[1] * p->c;
-    int64_t y_count = (int64_t)p->n * p->out[0] * p->out[1] * p->k;
-    if (p->phase == PHASE_FORWARD)
-        forward_kernel<T, I, close><<<grid_of(call, y_count, THREADS, 4), THREADS, shared, stream>>>(
-            *p, (T *)at.y, (const T *)at.x, (const T *)at.weight, (const T *)at.bias, (I)y_count);
+    bool forward = p->phase == PHASE_FORWARD;
+    int64_t count = forward ? (int64_t)p->n * p->out[0] * p->out[1] * p->k
+                            : (int64_t)p->n * p->in[0] * p->in[1] * p->c;
+    unsigned blocks = grid_of(call, count, THREADS, 4);
+    if (forward)
+        direct_forward_kernel<T, I, close><<<blocks, THREADS, shared, stream>>>(
+            *p, (T *)at.y, (const T *)at.x, (const T *)at.weight, (const T *)at.bias, (I)count);
     else
-        backward_data_kernel<T, I, close><<<grid_of(call, x_count, THREADS, 4), THREADS, shared, stream>>>(
-            *p, (T *)at.x, (const T *)at.y, (const T *)at.weight, (I)x_count);
+        direct_backward_data_kernel<T, I, close><<<blocks, THREADS, shared, stream>>>(
+            *p, (T *)at.x, (const T *)at.y, (const T *)at.weight, (I)count);
     return launched(call);
 }
 
@@ -241,14 +244,14 @@ static int64_t operands_count(const struct conv_problem *p)
     return (int64_t)p->n * ((int64_t)p->in[0] * p->in[1] * p->c + (int64_t)p->out[0] * p->out[1] * p->k);
 }
 
-template <class T> static enum status run_phase(const struct conv_problem *p, const struct call *call)
+template <class T> static enum status direct_run_phase(const struct conv_problem *p, const struct call *call)
 {
-    if (p->phase == PHASE_BACKWARD_PARAMS) return run_params<T>(p, call);
+    if (p->phase == PHASE_BACKWARD_PARAMS) return direct_run_params<T>(p, call);
     size_t row = (size_t)(p->c / p->groups) * p->kernel[0] * p->kernel[1];
     size_t shared = (row | 1) * p->k * sizeof(float);
     bool few = operands_count(p) <= INT_MAX;
-    if (shared <= CLOSE_BYTES && few) return run_images<T, unsigned, true>(p, call, shared);
-    return run_images<T, int64_t, false>(p, call, 0);
+    if (shared <= CLOSE_BYTES && few) return direct_run_images<T, unsigned, true>(p, call, shared);
+    return direct_run_images<T, int64_t, false>(p, call, 0);
 }
 
 static enum status direct_run(const struct conv_plan *plan, const struct call *call,
@@ -256,7 +259,7 @@ static enum status direct_run(const struct conv_plan *plan, const struct call *c
 {
     (void)tools;
     return with_type(plan->problem.dtype,
-                     [&](auto type) { return run_phase<decltype(type)>(&plan->problem, call); });
+                     [&](auto type) { return direct_run_phase<decltype(type)>(&plan->problem, call); });
 }
 
 static int direct_candidates(const struct conv_problem *problem, const struct conv_tools *tools, int most,

@@ -5,7 +5,7 @@
 #define THREADS 256
 
 template <class To, class From, int width>
-__global__ void resize_kernel(struct layout_resize view, To *to, const From *from, int64_t count)
+__global__ void layout_resize_kernel(struct layout_resize view, To *to, const From *from, int64_t count)
 {
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
     unsigned parts = (unsigned)view.width[1] / width;
@@ -33,7 +33,7 @@ template <class To, class From, int width>
 static enum status resize_by(const struct call *call, struct layout_resize view, To *to, const From *from)
 {
     int64_t count = view.blocks * view.rows[1] * view.middle * (view.width[1] / width);
-    resize_kernel<To, From, width>
+    layout_resize_kernel<To, From, width>
         <<<grid_of(call, count, THREADS, 8), THREADS, 0, stream_of(call)>>>(view, to, from, count);
     return launched(call);
 }
@@ -57,8 +57,8 @@ enum status layout_resize(const struct call *call, struct layout_resize view, en
 
 /* `width` divides filters and wide, so that a chunk never crosses groups. */
 template <class Y, class From, int width>
-__global__ void finish_kernel(int64_t count, int groups, int filters, int wide, Y *y, const From *from,
-                              const Y *bias)
+__global__ void layout_finish_kernel(int64_t count, int groups, int filters, int wide, Y *y, const From *from,
+                                     const Y *bias)
 {
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
     unsigned parts = (unsigned)(groups * filters) / width;
@@ -81,7 +81,7 @@ static enum status finish_by(const struct call *call, int64_t rows, int groups, 
                              const From *from, const Y *bias)
 {
     int64_t count = rows * (groups * filters / width);
-    finish_kernel<Y, From, width><<<grid_of(call, count, THREADS, 8), THREADS, 0, stream_of(call)>>>(
+    layout_finish_kernel<Y, From, width><<<grid_of(call, count, THREADS, 8), THREADS, 0, stream_of(call)>>>(
         count, groups, filters, wide, y, from, bias);
     return launched(call);
 }
@@ -104,7 +104,7 @@ enum status layout_finish(const struct call *call, int64_t rows, int groups, int
 }
 
 template <class T, int width>
-__global__ void fold_x_kernel(struct layout_fold f, T *to, const T *x, int64_t count)
+__global__ void layout_fold_x_kernel(struct layout_fold f, T *to, const T *x, int64_t count)
 {
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
     unsigned parts = (unsigned)f.channels / width;
@@ -139,7 +139,7 @@ enum status layout_fold_x(const struct call *call, const struct layout_fold *fol
         using T = decltype(type);
         constexpr int width = 4;
         int64_t count = (int64_t)fold->n * fold->out[0] * fold->out[1] * (fold->channels / width);
-        fold_x_kernel<T, width><<<grid_of(call, count, THREADS, 8), THREADS, 0, stream_of(call)>>>(
+        layout_fold_x_kernel<T, width><<<grid_of(call, count, THREADS, 8), THREADS, 0, stream_of(call)>>>(
             *fold, (T *)to, (const T *)x, count);
         return launched(call);
     });
@@ -157,7 +157,7 @@ __device__ static inline bool unfolded(const struct layout_fold &f, int a, int b
 }
 
 template <class T>
-__global__ void fold_weight_kernel(struct layout_fold f, T *to, const T *weight, int64_t count)
+__global__ void layout_fold_weight_kernel(struct layout_fold f, T *to, const T *weight, int64_t count)
 {
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
@@ -177,14 +177,15 @@ enum status layout_fold_weight(const struct call *call, const struct layout_fold
     return with_type(dtype, [&](auto type) {
         using T = decltype(type);
         int64_t count = (int64_t)fold->filters * fold->taps[0] * fold->taps[1] * fold->channels;
-        fold_weight_kernel<<<grid_of(call, count, THREADS), THREADS, 0, stream_of(call)>>>(
+        layout_fold_weight_kernel<<<grid_of(call, count, THREADS), THREADS, 0, stream_of(call)>>>(
             *fold, (T *)to, (const T *)weight, count);
         return launched(call);
     });
 }
 
 template <class From>
-__global__ void unfold_weight_kernel(struct layout_fold f, float *d_weight, const From *from, int64_t count)
+__global__ void layout_unfold_weight_kernel(struct layout_fold f, float *d_weight, const From *from,
+                                            int64_t count)
 {
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
@@ -205,7 +206,7 @@ enum status layout_unfold_weight(const struct call *call, const struct layout_fo
     return with_type(from_type, [&](auto type) {
         using From = decltype(type);
         int64_t count = (int64_t)fold->filters * fold->kernel[0] * fold->kernel[1] * fold->c;
-        unfold_weight_kernel<<<grid_of(call, count, THREADS), THREADS, 0, stream_of(call)>>>(
+        layout_unfold_weight_kernel<<<grid_of(call, count, THREADS), THREADS, 0, stream_of(call)>>>(
             *fold, d_weight, (const From *)from, count);
         return launched(call);
     });
@@ -215,8 +216,8 @@ enum status layout_unfold_weight(const struct call *call, const struct layout_fo
 #define TILE_ROWS 8
 
 /* A tile goes through shared memory, so that both sides move whole lines. */
-__global__ static void transpose_kernel(int rows, int columns, unsigned tiles_down, unsigned tiles_across,
-                                        float *to, const float *from)
+__global__ static void layout_transpose_kernel(int rows, int columns, unsigned tiles_down,
+                                               unsigned tiles_across, float *to, const float *from)
 {
     __shared__ float tile[TILE][TILE + 1];
     unsigned across = blockIdx.x % tiles_across, rest = blockIdx.x / tiles_across;
@@ -240,7 +241,7 @@ enum status layout_transpose(const struct call *call, int64_t count, int rows, i
                              const float *from)
 {
     unsigned down = (unsigned)div_up(rows, TILE), across = (unsigned)div_up(columns, TILE);
-    transpose_kernel<<<(unsigned)(count * down * across), dim3(TILE, TILE_ROWS), 0, stream_of(call)>>>(
+    layout_transpose_kernel<<<(unsigned)(count * down * across), dim3(TILE, TILE_ROWS), 0, stream_of(call)>>>(
         rows, columns, down, across, to, from);
     return launched(call);
 }

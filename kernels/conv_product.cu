@@ -160,7 +160,7 @@ static void product_release(struct conv_plan *plan)
 /* Between an image and those of its pixels that a stride hits; the others become zero on the way back. One
  * channel, or 16 bytes of them, a thread. */
 template <class V>
-__global__ void pick_kernel(struct conv_problem p, int width, V *picked, const V *x, int64_t count)
+__global__ void product_pick_kernel(struct conv_problem p, int width, V *picked, const V *x, int64_t count)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -172,7 +172,7 @@ __global__ void pick_kernel(struct conv_problem p, int width, V *picked, const V
 }
 
 template <class V>
-__global__ void spread_kernel(struct conv_problem p, int width, V *x, const V *picked, int64_t count)
+__global__ void product_spread_kernel(struct conv_problem p, int width, V *x, const V *picked, int64_t count)
 {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -186,25 +186,24 @@ __global__ void spread_kernel(struct conv_problem p, int width, V *x, const V *p
 }
 
 template <class V>
-static enum status move_pixels(const struct conv_problem *p, const struct call *call, V *picked, V *x)
+static enum status product_copy_pixels(const struct conv_problem *p, const struct call *call, V *picked, V *x)
 {
     bool spread = p->phase == PHASE_BACKWARD_DATA;
     int width = (int)(p->c * dtype_bytes(p->dtype) / sizeof(V));
     int64_t count = (spread ? (int64_t)p->n * p->in[0] * p->in[1] : pixels(p)) * width;
-    if (spread)
-        spread_kernel<<<grid_of(call, count, THREADS, 4), THREADS, 0, stream_of(call)>>>(*p, width, x, picked,
-                                                                                         count);
-    else
-        pick_kernel<<<grid_of(call, count, THREADS, 4), THREADS, 0, stream_of(call)>>>(*p, width, picked, x,
-                                                                                       count);
+    unsigned blocks = grid_of(call, count, THREADS, 4);
+    cudaStream_t stream = stream_of(call);
+    if (spread) product_spread_kernel<<<blocks, THREADS, 0, stream>>>(*p, width, x, picked, count);
+    else product_pick_kernel<<<blocks, THREADS, 0, stream>>>(*p, width, picked, x, count);
     return launched(call);
 }
 
-static enum status move_picked(const struct conv_problem *p, const struct call *call, void *picked, void *x)
+static enum status product_copy_picked(const struct conv_problem *p, const struct call *call, void *picked,
+                                       void *x)
 {
     return with_word(p->c * dtype_bytes(p->dtype), [&](auto word) {
         using W = decltype(word);
-        return move_pixels(p, call, (W *)picked, (W *)x);
+        return product_copy_pixels(p, call, (W *)picked, (W *)x);
     });
 }
 
@@ -232,9 +231,9 @@ static enum status product_run(const struct conv_plan *plan, const struct call *
     void *x = is_strided(p) ? call->workspace : at.x;
     if (p->phase == PHASE_BACKWARD_DATA) {
         TRY(product_multiply(plan, call, tools, at.weight, at.y, x));
-        return is_strided(p) ? move_picked(p, call, x, at.x) : OK;
+        return is_strided(p) ? product_copy_picked(p, call, x, at.x) : OK;
     }
-    if (is_strided(p)) TRY(move_picked(p, call, x, at.x));
+    if (is_strided(p)) TRY(product_copy_picked(p, call, x, at.x));
     if (p->phase == PHASE_BACKWARD_PARAMS) return product_multiply(plan, call, tools, x, at.y, at.weight);
     if (p->bias)
         cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias,

@@ -228,8 +228,8 @@ __device__ static inline void store_row(T (*staged)[filters + 8], const float su
  * it gets each block's sums of y and of its squares, [blockIdx.x][sums, squares][k]. */
 template <class T, int kernel, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
-    forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias, int tiles,
-                   float *shares)
+    stem_forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias, int tiles,
+                        float *shares)
 {
     using size = geometry<kernel>;
     extern __shared__ uint4 shared[];
@@ -327,7 +327,7 @@ __device__ static inline void load_transposed(uint32_t to[4], const void *line)
  * addresses in `pairs` fall into different banks. shares[blockIdx.x][k][kernel][kernel][channel]. */
 template <class T, int kernel, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
-    params_kernel(struct conv_problem g, float *shares, const T *x, const T *d_y, int tiles)
+    stem_params_kernel(struct conv_problem g, float *shares, const T *x, const T *d_y, int tiles)
 {
     using size = geometry<kernel>;
     constexpr int parts = (size::steps + 3) / 4, groups = filters / 16;
@@ -432,12 +432,12 @@ template <class Kernel> static enum status allow_memory(const struct call *call,
 }
 
 template <class T, int kernel, int filters>
-static enum status run_forward(const struct conv_problem *p, const struct call *call, dim3 grid)
+static enum status stem_run_forward(const struct conv_problem *p, const struct call *call, dim3 grid)
 {
     struct conv_operands at = conv_operands(call);
     size_t bytes = sizeof(forward_memory<T, kernel, filters>);
     float *shares = p->sums ? (float *)call->workspace : NULL;
-    auto code = forward_kernel<T, kernel, filters>;
+    auto code = stem_forward_kernel<T, kernel, filters>;
     TRY(allow_memory(call, code, bytes));
     code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, (T *)at.y, (const T *)at.x, (const T *)at.weight,
                                                     p->bias ? (const T *)at.bias : NULL, tile_count(p),
@@ -447,12 +447,12 @@ static enum status run_forward(const struct conv_problem *p, const struct call *
 }
 
 template <class T, int kernel, int filters>
-static enum status run_params(const struct conv_problem *p, const struct call *call, dim3 grid)
+static enum status stem_run_params(const struct conv_problem *p, const struct call *call, dim3 grid)
 {
     struct conv_operands at = conv_operands(call);
     size_t bytes = sizeof(params_memory<T, kernel, filters>);
     float *shares = (float *)call->workspace;
-    auto code = params_kernel<T, kernel, filters>;
+    auto code = stem_params_kernel<T, kernel, filters>;
     TRY(allow_memory(call, code, bytes));
     code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, shares, (const T *)at.x, (const T *)at.y,
                                                     tile_count(p));
@@ -461,15 +461,15 @@ static enum status run_params(const struct conv_problem *p, const struct call *c
 }
 
 template <class T, int kernel>
-static enum status run_phase(const struct conv_problem *p, const struct call *call)
+static enum status stem_run_phase(const struct conv_problem *p, const struct call *call)
 {
     int filters = block_filters(p);
     dim3 grid(blocks_across(p, cuda_facts(call->device)->multiprocessors), (unsigned)(p->k / filters));
     if (p->phase == PHASE_FORWARD)
-        return filters == 64 ? run_forward<T, kernel, 64>(p, call, grid)
-                             : run_forward<T, kernel, 32>(p, call, grid);
-    return filters == 64 ? run_params<T, kernel, 64>(p, call, grid)
-                         : run_params<T, kernel, 32>(p, call, grid);
+        return filters == 64 ? stem_run_forward<T, kernel, 64>(p, call, grid)
+                             : stem_run_forward<T, kernel, 32>(p, call, grid);
+    return filters == 64 ? stem_run_params<T, kernel, 64>(p, call, grid)
+                         : stem_run_params<T, kernel, 32>(p, call, grid);
 }
 
 static enum status stem_run(const struct conv_plan *plan, const struct call *call,
@@ -478,8 +478,9 @@ static enum status stem_run(const struct conv_plan *plan, const struct call *cal
     (void)tools;
     const struct conv_problem *p = &plan->problem;
     if (p->dtype == F16)
-        return p->kernel[0] == 3 ? run_phase<__half, 3>(p, call) : run_phase<__half, 7>(p, call);
-    return p->kernel[0] == 3 ? run_phase<__nv_bfloat16, 3>(p, call) : run_phase<__nv_bfloat16, 7>(p, call);
+        return p->kernel[0] == 3 ? stem_run_phase<__half, 3>(p, call) : stem_run_phase<__half, 7>(p, call);
+    return p->kernel[0] == 3 ? stem_run_phase<__nv_bfloat16, 3>(p, call)
+                             : stem_run_phase<__nv_bfloat16, 7>(p, call);
 }
 
 #define CAPABILITY 80                    /* that these products take */

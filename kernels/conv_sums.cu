@@ -21,7 +21,7 @@ size_t conv_sums_workspace(int64_t rows, int width, bool squares)
 /* A block is `across` threads wide, each with `width` channels: shares[blockIdx.y][sums, squares][channel].
  */
 template <class T, int width, bool squares>
-__global__ void shares_kernel(float *shares, const T *y, int64_t rows, int channels, int across)
+__global__ void conv_shares_kernel(float *shares, const T *y, int64_t rows, int channels, int across)
 {
     constexpr int kinds = squares ? 2 : 1;
     __shared__ float sums[kinds][THREADS * width];
@@ -53,7 +53,7 @@ __global__ void shares_kernel(float *shares, const T *y, int64_t rows, int chann
 }
 
 /* to[i] = the sum of shares[s][i], a block for 32 of them. */
-__global__ static void sum_shares_kernel(float *to, const float *shares, int share_count, int count)
+__global__ static void conv_sum_shares_kernel(float *to, const float *shares, int share_count, int count)
 {
     __shared__ float sums[32][33];
     int i = blockIdx.x * 32 + threadIdx.x;
@@ -72,8 +72,8 @@ __global__ static void sum_shares_kernel(float *to, const float *shares, int sha
 enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count,
                             int count)
 {
-    sum_shares_kernel<<<(unsigned)div_up(count, 32), dim3(32, 32), 0, stream_of(call)>>>(to, shares,
-                                                                                         share_count, count);
+    unsigned blocks = (unsigned)div_up(count, 32);
+    conv_sum_shares_kernel<<<blocks, dim3(32, 32), 0, stream_of(call)>>>(to, shares, share_count, count);
     return launched(call);
 }
 
@@ -83,7 +83,7 @@ static enum status sums_by(const struct call *call, const T *y, int64_t rows, in
     int lanes = channels / width, across = power_up(lanes, 32);
     unsigned shares = (unsigned)share_count(rows), wide = (unsigned)div_up(lanes, across);
     float *workspace = (float *)call->workspace;
-    shares_kernel<T, width, squares>
+    conv_shares_kernel<T, width, squares>
         <<<dim3(wide, shares), THREADS, 0, stream_of(call)>>>(workspace, y, rows, channels, across);
     TRY(launched(call));
     return conv_sum_shares(call, to, workspace, (int)shares, channels * (squares ? 2 : 1));

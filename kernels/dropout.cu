@@ -14,8 +14,8 @@ template <class T> struct alignas(4 * sizeof(T)) four {
 /* Groups of the batch from first / 4 on; where `first` is no multiple of four, groups are no packs.
  * y may be x. */
 template <class T>
-static __global__ void drop_groups(T *y, const T *x, int64_t count, uint64_t first, struct op_random random,
-                                   uint64_t threshold, float scale)
+static __global__ void dropout_kernel(T *y, const T *x, int64_t count, uint64_t first,
+                                      struct op_random random, uint64_t threshold, float scale)
 {
     __shared__ struct random stream;
     if (threadIdx.x == 0) stream = dropout_stream(&random, *random.step);
@@ -54,19 +54,19 @@ static enum status drop(const struct call *call, const struct tensor *to, const 
     const struct dropout *s = (const struct dropout *)call->settings;
     return with_type(to->dtype, [&](auto type) {
         using T = decltype(type);
-        drop_groups<<<grid_of(call, count / 4 + 2, threads), threads, 0, stream_of(call)>>>(
+        dropout_kernel<<<grid_of(call, count / 4 + 2, threads), threads, 0, stream_of(call)>>>(
             (T *)to->data, (const T *)from->data, count, dropout_first(call->random, count), *call->random,
             dropout_threshold(s), dropout_scale(s));
         return launched(call);
     });
 }
 
-static enum status forward(const struct call *call) { return drop(call, &call->y, &call->x[0]); }
+static enum status dropout_forward(const struct call *call) { return drop(call, &call->y, &call->x[0]); }
 
-static enum status backward(const struct call *call)
+static enum status dropout_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     return drop(call, &call->d_x[0], &call->d_y);
 }
 
-const struct op_code dropout_cuda = {.forward = forward, .backward = backward};
+const struct op_code dropout_cuda = {.forward = dropout_forward, .backward = dropout_backward};

@@ -24,7 +24,7 @@ template <class F, class A, class B> __device__ static inline float apply(const 
 /* y[i] = function(a[i], b[i]), or function(a[i]). y may be a or b. Types of storage may differ. */
 template <class Y, class A, class B, class F>
 __global__ void __launch_bounds__(MAP_THREADS)
-map_chunks(Y *y, const A *a, const B *b, int64_t count, F function)
+elementwise_kernel(Y *y, const A *a, const B *b, int64_t count, F function)
 {
     constexpr bool two = !std::is_same<B, nothing>::value;
     constexpr int width = pack<Y>::count < pack<A>::count ? pack<Y>::count : pack<A>::count;
@@ -61,7 +61,7 @@ static enum status map(const struct call *call, Y *y, const A *a, const B *b, in
     if (count == 0) return OK;
     constexpr int width = pack<Y>::count < pack<A>::count ? pack<Y>::count : pack<A>::count;
     int64_t blocks = div_up(div_up(count, (int64_t)width), (int64_t)(MAP_THREADS * MAP_CHUNKS));
-    map_chunks<<<(unsigned)blocks, MAP_THREADS, 0, stream_of(call)>>>(y, a, b, count, function);
+    elementwise_kernel<<<(unsigned)blocks, MAP_THREADS, 0, stream_of(call)>>>(y, a, b, count, function);
     return launched(call);
 }
 

@@ -7,7 +7,7 @@
 /* Of each image, to[column][row] = from[row][column]. */
 template <class W>
 __global__ void __launch_bounds__(TILE * ROWS)
-transpose_images(W *to, const W *from, int64_t images, int64_t rows, int64_t columns)
+flatten_transpose_kernel(W *to, const W *from, int64_t images, int64_t rows, int64_t columns)
 {
     __shared__ W tile[TILE][TILE + 4 / sizeof(W)];
     int across = threadIdx.x, down = threadIdx.y;
@@ -35,13 +35,14 @@ static void transpose(const struct call *call, const struct tensor *to, const st
     int64_t wide = div_up(columns, (int64_t)TILE), high = div_up(rows, (int64_t)TILE);
     dim3 blocks((unsigned)wide, (unsigned)(high < GRID_MOST ? high : GRID_MOST),
                 (unsigned)(images < GRID_MOST ? images : GRID_MOST));
-    transpose_images<<<blocks, dim3(TILE, ROWS), 0, stream_of(call)>>>((W *)to->data, (const W *)from->data,
-                                                                       images, rows, columns);
+    flatten_transpose_kernel<<<blocks, dim3(TILE, ROWS), 0, stream_of(call)>>>((W *)to->data,
+                                                                               (const W *)from->data, images,
+                                                                               rows, columns);
 }
 
 /* `image` is the shape of what is flattened; rows and columns are of one image of `from`. */
-static enum status move(const struct call *call, const struct tensor *to, const struct tensor *from,
-                        struct shape image, int64_t rows, int64_t columns)
+static enum status flatten_copy(const struct call *call, const struct tensor *to, const struct tensor *from,
+                                struct shape image, int64_t rows, int64_t columns)
 {
     if (shape_count(image) == 0) return OK;
     if (rows > 1 && columns > 1) {
@@ -55,17 +56,17 @@ static enum status move(const struct call *call, const struct tensor *to, const 
     return cuda_status(call->device, error, "a copy");
 }
 
-static enum status forward(const struct call *call)
+static enum status flatten_forward(const struct call *call)
 {
     struct shape x = call->x[0].shape;
-    return move(call, &call->y, &call->x[0], x, x.h * x.w, x.c);
+    return flatten_copy(call, &call->y, &call->x[0], x, x.h * x.w, x.c);
 }
 
-static enum status backward(const struct call *call)
+static enum status flatten_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     struct shape x = call->d_x[0].shape;
-    return move(call, &call->d_x[0], &call->d_y, x, x.c, x.h * x.w);
+    return flatten_copy(call, &call->d_x[0], &call->d_y, x, x.c, x.h * x.w);
 }
 
-const struct op_code flatten_cuda = {.forward = forward, .backward = backward};
+const struct op_code flatten_cuda = {.forward = flatten_forward, .backward = flatten_backward};

@@ -7,7 +7,7 @@ extern "C" {
 #define SQRT1_2 0.70710678118654752440f
 #define DENSITY 0.39894228040143267794f   /* of the normal distribution at 0: 1 / sqrt(2 pi) */
 
-static enum status forward(const struct call *call)
+static enum status gelu_forward(const struct call *call)
 {
     if (((const struct gelu *)call->settings)->approximate == GELU_TANH)
         return map_tensor(call, &call->y, &call->x[0], [] __device__(float x) {
@@ -17,7 +17,7 @@ static enum status forward(const struct call *call)
                       [] __device__(float x) { return 0.5f * x * (1 + erff(x * SQRT1_2)); });
 }
 
-static enum status backward(const struct call *call)
+static enum status gelu_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     if (((const struct gelu *)call->settings)->approximate == GELU_TANH)
@@ -31,4 +31,4 @@ static enum status backward(const struct call *call)
     });
 }
 
-const struct op_code gelu_cuda = {.forward = forward, .backward = backward};
+const struct op_code gelu_cuda = {.forward = gelu_forward, .backward = gelu_backward};

@@ -120,7 +120,7 @@ __device__ __forceinline__ static void resize_tile(const struct tile<Bits, C> &t
 }
 
 template <class Bits, int C> __global__ static void __launch_bounds__(threads)
-finish_tiles(const struct task task)
+images_finish_kernel(const struct task task)
 {
     extern __shared__ float shared[];
     __shared__ struct finish image;
@@ -157,7 +157,7 @@ static constexpr int in_hand = 8;
 /* From the last images to the first, so that the one before them is always as it was; a thread per element of
  * an image. */
 template <class T> __global__ static void __launch_bounds__(threads)
-mix_images(T *images, int count, int h, int w, int c, const struct mix mix)
+images_mix_kernel(T *images, int count, int h, int w, int c, const struct mix mix)
 {
     int64_t size = (int64_t)h * w * c, at = (int64_t)blockIdx.x * threads + threadIdx.x;
     if (at >= size) return;
@@ -183,8 +183,8 @@ static enum status queue_mix(const struct images_job *job)
     return with_type(job->dtype, [&](auto zero) {
         typedef decltype(zero) T;
         unsigned blocks = (unsigned)div_up((int64_t)job->h * job->w * job->c, (int64_t)threads);
-        mix_images<<<blocks, threads, 0, (cudaStream_t)job->lane>>>((T *)job->out, job->count, job->h, job->w,
-                                                                    job->c, *job->mix);
+        images_mix_kernel<<<blocks, threads, 0, (cudaStream_t)job->lane>>>((T *)job->out, job->count, job->h,
+                                                                           job->w, job->c, *job->mix);
         return cuda_status(job->device, cudaGetLastError(), "mixing images");
     });
 }
@@ -192,7 +192,7 @@ static enum status queue_mix(const struct images_job *job)
 template <class Bits, int C> static void queue_tiles(const struct images_job *job, const struct task *task)
 {
     dim3 grid((unsigned)job->count, (unsigned)(task->across * div_up(job->h, FINISH_ROWS)));
-    finish_tiles<Bits, C><<<grid, threads, job->shared, (cudaStream_t)job->lane>>>(*task);
+    images_finish_kernel<Bits, C><<<grid, threads, job->shared, (cudaStream_t)job->lane>>>(*task);
 }
 
 template <class Bits> static void queue_channels(const struct images_job *job, const struct task *task)

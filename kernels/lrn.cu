@@ -20,13 +20,13 @@ struct layout {
 };
 
 /* What of a pixel this thread's block makes: channels first .. first + count - 1 of those at `pixel`. */
-struct place {
+struct lrn_place {
     int64_t pixel;
     int first, count;
     bool inside;
 };
 
-__device__ static inline struct place place_of(const struct layout &l)
+__device__ static inline struct lrn_place place_of(const struct layout &l)
 {
     unsigned stripe = blockIdx.x % (unsigned)l.stripes;
     int64_t pixel = (int64_t)(blockIdx.x / (unsigned)l.stripes) * blockDim.y + threadIdx.y;
@@ -53,10 +53,11 @@ __device__ static inline void load(float *to, const T *x, int first, int count, 
         to[i] = inside && first + i >= 0 && first + i < l.channels ? to_float(x[first + i]) : 0;
 }
 
-template <class T> __global__ void __launch_bounds__(THREADS) lrn_forward(T *y, const T *x, struct layout l)
+template <class T> __global__ void __launch_bounds__(THREADS)
+lrn_forward_kernel(T *y, const T *x, struct layout l)
 {
     extern __shared__ float shared[];
-    struct place at = place_of(l);
+    struct lrn_place at = place_of(l);
     float *held = shared + threadIdx.y * l.room, divisor;
     load(held, x + at.pixel, at.first - l.before, l.room, l, at.inside);
     __syncthreads();
@@ -67,10 +68,11 @@ template <class T> __global__ void __launch_bounds__(THREADS) lrn_forward(T *y, 
 
 /* terms[t] belongs to channel first - after + t, whose window begins at held[t]. */
 template <class T>
-__global__ void __launch_bounds__(THREADS) lrn_backward(T *d_x, const T *d_y, const T *x, struct layout l)
+__global__ void __launch_bounds__(THREADS)
+lrn_backward_kernel(T *d_x, const T *d_y, const T *x, struct layout l)
 {
     extern __shared__ float shared[];
-    struct place at = place_of(l);
+    struct lrn_place at = place_of(l);
     float *held = shared + threadIdx.y * (l.room + l.terms + l.tile);
     float *terms = held + l.room, *powers = terms + l.terms;
     int reach = l.before + l.after, first_term = at.first - l.after;
@@ -128,24 +130,24 @@ static enum status launch(const struct call *call, Kernel kernel, const struct l
     return launched(call);
 }
 
-static enum status forward(const struct call *call)
+static enum status lrn_forward(const struct call *call)
 {
     struct layout l = layout_of(call, call->y.shape, false);
     return with_type(call->y.dtype, [&](auto type) {
         using T = decltype(type);
-        return launch(call, lrn_forward<T>, l, l.room, (T *)call->y.data, (const T *)call->x[0].data);
+        return launch(call, lrn_forward_kernel<T>, l, l.room, (T *)call->y.data, (const T *)call->x[0].data);
     });
 }
 
-static enum status backward(const struct call *call)
+static enum status lrn_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     struct layout l = layout_of(call, call->d_y.shape, true);
     return with_type(call->d_y.dtype, [&](auto type) {
         using T = decltype(type);
-        return launch(call, lrn_backward<T>, l, l.room + l.terms + l.tile, (T *)call->d_x[0].data,
+        return launch(call, lrn_backward_kernel<T>, l, l.room + l.terms + l.tile, (T *)call->d_x[0].data,
                       (const T *)call->d_y.data, (const T *)call->x[0].data);
     });
 }
 
-const struct op_code lrn_cuda = {.forward = forward, .backward = backward};
+const struct op_code lrn_cuda = {.forward = lrn_forward, .backward = lrn_backward};

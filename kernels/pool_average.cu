@@ -51,8 +51,8 @@ __device__ static inline void add_any(float sum[width], const T *image, int64_t 
 /* most: the most rows and columns of a window, if so few that there is code for them; 0: any number. */
 template <class T, int width, int most>
 __global__ void __launch_bounds__(POOL_THREADS)
-pool_averages(T *y, const T *x, const __grid_constant__ struct plane p,
-              const __grid_constant__ struct tiles t)
+pool_average_kernel(T *y, const T *x, const __grid_constant__ struct plane p,
+                    const __grid_constant__ struct tiles t)
 {
     int64_t channels = (int64_t)t.chunks * width;
     for_each(t, [&](int64_t n, int h, int w, int c) {
@@ -69,8 +69,8 @@ pool_averages(T *y, const T *x, const __grid_constant__ struct plane p,
 /* most: the most windows that hold a row or column, likewise. */
 template <class T, int width, int most>
 __global__ void __launch_bounds__(POOL_THREADS)
-pool_averages_backward(T *d_x, const T *d_y, const __grid_constant__ struct plane p,
-                       const __grid_constant__ struct tiles t)
+pool_average_backward_kernel(T *d_x, const T *d_y, const __grid_constant__ struct plane p,
+                             const __grid_constant__ struct tiles t)
 {
     int64_t channels = (int64_t)t.chunks * width;
     for_each(t, [&](int64_t n, int h, int w, int c) {
@@ -101,7 +101,8 @@ static bool is_identity(const struct pool_plane *plane)
     return plane->h.adaptive && plane->h.in == plane->h.out && plane->w.in == plane->w.out;
 }
 
-static enum status copy(const struct call *call, const struct tensor *to, const struct tensor *from)
+static enum status pool_average_copy(const struct call *call, const struct tensor *to,
+                                     const struct tensor *from)
 {
     cudaError_t error = cudaMemcpyAsync(to->data, from->data, tensor_bytes(to), cudaMemcpyDeviceToDevice,
                                         stream_of(call));
@@ -131,7 +132,7 @@ enum status pool_average_cuda(const struct call *call, const struct pool_plane *
     float share = (float)(1 / pool_divisor(plane, 0, 0));
     TRY(plane_check(plane));
     if (shape_count(call->y.shape) == 0) return OK;
-    if (is_identity(plane)) return copy(call, &call->y, &call->x[0]);
+    if (is_identity(plane)) return pool_average_copy(call, &call->y, &call->x[0]);
     return with_chunk(call->y.dtype, x.c, [&](auto type, auto wide) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;
@@ -142,7 +143,7 @@ enum status pool_average_cuda(const struct call *call, const struct pool_plane *
         return with_most(known_kernel(plane), [&](auto most) {
             constexpr int number = decltype(most)::number;
             struct tiles t = tiles_of(call->y.shape, width);
-            pool_averages<T, width, number><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
+            pool_average_kernel<T, width, number><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
                 to, from, plane_of(plane), t);
             return launched(call);
         });
@@ -156,7 +157,7 @@ enum status pool_average_backward_cuda(const struct call *call, const struct poo
     float share = (float)(1 / pool_divisor(plane, 0, 0));
     TRY(plane_check(plane));
     if (shape_count(x) == 0) return OK;
-    if (is_identity(plane)) return copy(call, &call->d_x[0], &call->d_y);
+    if (is_identity(plane)) return pool_average_copy(call, &call->d_x[0], &call->d_y);
     return with_chunk(call->d_y.dtype, x.c, [&](auto type, auto wide) {
         using T = decltype(type);
         constexpr int width = decltype(wide)::number;
@@ -167,7 +168,7 @@ enum status pool_average_backward_cuda(const struct call *call, const struct poo
         return with_most(known_covers(plane), [&](auto most) {
             constexpr int number = decltype(most)::number;
             struct tiles t = tiles_of(x, width);
-            pool_averages_backward<T, width, number><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
+            pool_average_backward_kernel<T, width, number><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
                 to, from, plane_of(plane), t);
             return launched(call);
         });

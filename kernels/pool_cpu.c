@@ -277,14 +277,14 @@ static void collect_segment(const struct call *call, const struct pool_plane *pl
 }
 
 /* What is made, where each pixel of it reads, and how. */
-struct job {
+struct pool_job {
     struct shape made;
     spans_of *spans;
     void (*make)(const struct call *call, const struct pool_plane *plane, const struct segment *s);
 };
 
 /* Row `row` of all rows of all images. */
-static void make_row(const struct call *call, const struct pool_plane *plane, const struct job *job,
+static void make_row(const struct call *call, const struct pool_plane *plane, const struct pool_job *job,
                      int64_t row)
 {
     for (int64_t c = 0; c < job->made.c; c += BLOCK)
@@ -295,7 +295,7 @@ static void make_row(const struct call *call, const struct pool_plane *plane, co
         }
 }
 
-static enum status make(const struct call *call, const struct pool_plane *plane, struct job job)
+static enum status make(const struct call *call, const struct pool_plane *plane, struct pool_job job)
 {
     int64_t rows = job.made.n * job.made.h;
 #pragma omp parallel for schedule(static) if (shape_count(call->x[0].shape) > PARALLEL)
@@ -305,22 +305,22 @@ static enum status make(const struct call *call, const struct pool_plane *plane,
 
 enum status pool_average_cpu(const struct call *call, const struct pool_plane *plane)
 {
-    return make(call, plane, (struct job){call->y.shape, pool_inputs, average_segment});
+    return make(call, plane, (struct pool_job){call->y.shape, pool_inputs, average_segment});
 }
 
 enum status pool_average_backward_cpu(const struct call *call, const struct pool_plane *plane)
 {
     if (!call->d_x[0].data) return OK;
-    return make(call, plane, (struct job){call->d_x[0].shape, pool_outputs, spread_segment});
+    return make(call, plane, (struct pool_job){call->d_x[0].shape, pool_outputs, spread_segment});
 }
 
 enum status pool_maximum_cpu(const struct call *call, const struct pool_plane *plane)
 {
-    return make(call, plane, (struct job){call->y.shape, pool_inputs, maximum_segment});
+    return make(call, plane, (struct pool_job){call->y.shape, pool_inputs, maximum_segment});
 }
 
 enum status pool_maximum_backward_cpu(const struct call *call, const struct pool_plane *plane)
 {
     if (!call->d_x[0].data) return OK;
-    return make(call, plane, (struct job){call->d_x[0].shape, pool_outputs, collect_segment});
+    return make(call, plane, (struct pool_job){call->d_x[0].shape, pool_outputs, collect_segment});
 }

@@ -149,8 +149,8 @@ __device__ __noinline__ static void find_again(T *y, N *numbers, const T *x, int
 /* kernel 0: any. */
 template <class T, class N, int width, int kernel, class Best>
 __global__ void __launch_bounds__(POOL_THREADS, 4)
-pool_maxima(T *y, N *numbers, const T *x, const __grid_constant__ struct plane p,
-            const __grid_constant__ struct tiles t)
+pool_maximum_kernel(T *y, N *numbers, const T *x, const __grid_constant__ struct plane p,
+                    const __grid_constant__ struct tiles t)
 {
     int64_t channels = (int64_t)t.chunks * width;
     for_each(t, [&](int64_t n, int h, int w, int c) {
@@ -198,8 +198,8 @@ template <> struct places<uint8_t, 8> : packed_places<2> {};
 
 template <class T, class N, int width>
 __global__ void __launch_bounds__(POOL_THREADS, 4)
-pool_maxima_backward(T *d_x, const T *d_y, const N *numbers, const __grid_constant__ struct plane p,
-                     const __grid_constant__ struct tiles t)
+pool_maximum_backward_kernel(T *d_x, const T *d_y, const N *numbers, const __grid_constant__ struct plane p,
+                             const __grid_constant__ struct tiles t)
 {
     int64_t channels = (int64_t)t.chunks * width;
     for_each(t, [&](int64_t n, int h, int w, int c) {
@@ -231,8 +231,8 @@ pool_maxima_backward(T *d_x, const T *d_y, const N *numbers, const __grid_consta
  * numbers does the compiler have to be held to registers for four blocks. */
 template <class T, int width, int kernel, int stride>
 __global__ void __launch_bounds__(POOL_THREADS, sizeof(T) == 4 ? 0 : 4)
-pool_maxima_cells(T *d_x, const T *d_y, const uint8_t *numbers, const __grid_constant__ struct plane p,
-                  const __grid_constant__ struct tiles t)
+pool_maximum_cells_kernel(T *d_x, const T *d_y, const uint8_t *numbers,
+                          const __grid_constant__ struct plane p, const __grid_constant__ struct tiles t)
 {
     constexpr int back = (kernel + stride - 1) / stride;
     int64_t channels = (int64_t)t.chunks * width;
@@ -294,7 +294,7 @@ template <class T, class N, int width> struct pooling {
         N *numbers = call->saved_count ? (N *)call->saved[0].data : NULL;
         auto launch = [&](auto best) {
             using Best = decltype(best);
-            pool_maxima<T, N, width, kernel, Best><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
+            pool_maximum_kernel<T, N, width, kernel, Best><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
                 (T *)call->y.data, numbers, (const T *)call->x[0].data, plane_of(plane), t);
             return launched(call);
         };
@@ -305,7 +305,7 @@ template <class T, class N, int width> struct pooling {
     enum status backward() const
     {
         struct tiles t = tiles_of(call->d_x[0].shape, width);
-        pool_maxima_backward<T, N, width><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
+        pool_maximum_backward_kernel<T, N, width><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
             (T *)call->d_x[0].data, (const T *)call->d_y.data, (const N *)call->saved[0].data,
             plane_of(plane), t);
         return launched(call);
@@ -315,7 +315,7 @@ template <class T, class N, int width> struct pooling {
     {
         struct shape d_x = call->d_x[0].shape;
         struct tiles t = tiles_of(shape_nhwc(d_x.n, cells_of(&plane->h), cells_of(&plane->w), d_x.c), width);
-        pool_maxima_cells<T, width, kernel, stride><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
+        pool_maximum_cells_kernel<T, width, kernel, stride><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
             (T *)call->d_x[0].data, (const T *)call->d_y.data, (const N *)call->saved[0].data,
             plane_of(plane), t);
         return launched(call);

@@ -1,12 +1,12 @@
 #include "kernels/elementwise.cuh"
 
-static enum status forward(const struct call *call)
+static enum status silu_forward(const struct call *call)
 {
     return map_tensor(call, &call->y, &call->x[0],
                       [] __device__(float x) { return __fdividef(x, 1 + expf(-x)); });
 }
 
-static enum status backward(const struct call *call)
+static enum status silu_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     return map_tensors(call, &call->d_x[0], &call->d_y, &call->x[0], [] __device__(float d_y, float x) {
@@ -15,4 +15,4 @@ static enum status backward(const struct call *call)
     });
 }
 
-const struct op_code silu_cuda = {.forward = forward, .backward = backward};
+const struct op_code silu_cuda = {.forward = silu_forward, .backward = silu_backward};

@@ -35,7 +35,8 @@ struct targets {
 };
 
 template <class T, int threads>
-static __global__ void forward_images(float *y, float *logsumexp, const T *x, struct targets targets)
+static __global__ void softmax_cross_entropy_forward_kernel(float *y, float *logsumexp, const T *x,
+                                                            struct targets targets)
 {
     struct target target = targets.of(blockIdx.x);
     int classes = targets.classes;
@@ -61,8 +62,9 @@ static __global__ void forward_images(float *y, float *logsumexp, const T *x, st
 }
 
 template <class T, int threads>
-static __global__ void backward_images(T *d_x, const T *x, const float *logsumexp, struct targets targets,
-                                       const float *loss_scale, double weight)
+static __global__ void softmax_cross_entropy_backward_kernel(T *d_x, const T *x, const float *logsumexp,
+                                                             struct targets targets,
+                                                             const float *loss_scale, double weight)
 {
     struct target target = targets.of(blockIdx.x);
     int classes = targets.classes;
@@ -93,7 +95,7 @@ template <class Work> static enum status with_threads(int classes, Work work)
     return work(std::integral_constant<int, 256>());
 }
 
-static enum status forward(const struct call *call)
+static enum status softmax_cross_entropy_forward(const struct call *call)
 {
     struct targets targets = targets_of(call);
     float *y = (float *)call->y.data, *logsumexp = call->saved_count ? (float *)call->saved[0].data : NULL;
@@ -101,14 +103,14 @@ static enum status forward(const struct call *call)
     return with_type(call->x[0].dtype, [&](auto type) {
         using T = decltype(type);
         return with_threads(targets.classes, [&](auto threads) {
-            forward_images<T, threads()><<<images, threads(), 0, stream_of(call)>>>(
+            softmax_cross_entropy_forward_kernel<T, threads()><<<images, threads(), 0, stream_of(call)>>>(
                 y, logsumexp, (const T *)call->x[0].data, targets);
             return launched(call);
         });
     });
 }
 
-static enum status backward(const struct call *call)
+static enum status softmax_cross_entropy_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     struct targets targets = targets_of(call);
@@ -117,7 +119,7 @@ static enum status backward(const struct call *call)
     return with_type(call->x[0].dtype, [&](auto type) {
         using T = decltype(type);
         return with_threads(targets.classes, [&](auto threads) {
-            backward_images<T, threads()><<<images, threads(), 0, stream_of(call)>>>(
+            softmax_cross_entropy_backward_kernel<T, threads()><<<images, threads(), 0, stream_of(call)>>>(
                 (T *)call->d_x[0].data, (const T *)call->x[0].data, logsumexp, targets, call->loss_scale,
                 call->loss_weight);
             return launched(call);
@@ -125,4 +127,7 @@ static enum status backward(const struct call *call)
     });
 }
 
-const struct op_code softmax_cross_entropy_cuda = {.forward = forward, .backward = backward};
+const struct op_code softmax_cross_entropy_cuda = {
+    .forward = softmax_cross_entropy_forward,
+    .backward = softmax_cross_entropy_backward,
+};

@@ -23,7 +23,7 @@ __device__ static bool beats(float value, int c, float own, int label)
 }
 
 template <class T>
-static __global__ void rank_images(int32_t *y, const T *x, const int32_t *labels, const float *soft,
+static __global__ void topk_kernel(int32_t *y, const T *x, const int32_t *labels, const float *soft,
                                    int classes)
 {
     int64_t image = blockIdx.x;
@@ -37,17 +37,17 @@ static __global__ void rank_images(int32_t *y, const T *x, const int32_t *labels
     if (threadIdx.x == 0) y[image] = rank;
 }
 
-static enum status forward(const struct call *call)
+static enum status topk_forward(const struct call *call)
 {
     const struct tensor *labels = &call->x[1];
     const int32_t *hard = labels->dtype == I32 ? (const int32_t *)labels->data : NULL;
     const float *soft = hard ? NULL : (const float *)labels->data;
     return with_type(call->x[0].dtype, [&](auto type) {
         using T = decltype(type);
-        rank_images<<<(unsigned)call->x[0].shape.n, threads, 0, stream_of(call)>>>(
+        topk_kernel<<<(unsigned)call->x[0].shape.n, threads, 0, stream_of(call)>>>(
             (int32_t *)call->y.data, (const T *)call->x[0].data, hard, soft, (int)call->x[0].shape.c);
         return launched(call);
     });
 }
 
-const struct op_code topk_cuda = {.forward = forward};
+const struct op_code topk_cuda = {.forward = topk_forward};

@@ -121,7 +121,7 @@ template <class Rule> struct board {
 };
 static constexpr size_t board_bytes = 512;
 
-struct job {
+struct update_job {
     struct optimizer_settings settings;
     struct scaler_settings scaling;
     int stop_at;
@@ -135,7 +135,7 @@ struct job {
     int chunk_count, piece_count, block_count;
 };
 
-template <class Rule> __device__ static struct board<Rule> *board_of(const struct job *job)
+template <class Rule> __device__ static struct board<Rule> *board_of(const struct update_job *job)
 {
     return (struct board<Rule> *)job->board;
 }
@@ -173,7 +173,7 @@ __device__ static void add_up(const double (*sums)[2], int count, double totals[
 }
 
 template <class Rule>
-__device__ static void decide(const struct job *job, struct board<Rule> *board, double squares)
+__device__ static void decide(const struct update_job *job, struct board<Rule> *board, double squares)
 {
     struct optimizer_state *state = job->state;
     board->applies = false;
@@ -194,7 +194,8 @@ __device__ static void decide(const struct job *job, struct board<Rule> *board, 
 
 /* A warp a chunk. The rates lie in the host's memory, far away: one warp that has the least to do
  * fetches them. */
-template <class Rule> static __global__ void __launch_bounds__(threads) measure(const struct job job)
+template <class Rule> static __global__ void __launch_bounds__(threads)
+update_norm_kernel(const struct update_job job)
 {
     struct board<Rule> *board = board_of<Rule>(&job);
     constexpr int warps = threads / 32, rate_words = sizeof(struct update_rates) / sizeof(int64_t);
@@ -306,7 +307,7 @@ __device__ static void update_one(const struct chunk *chunk, const typename Rule
 }
 
 /* The factors of the chunk's parameter; every block of the parameter works its lr out for itself. */
-template <class Rule> __device__ static typename Rule::factors chunk_factors(const struct job *job,
+template <class Rule> __device__ static typename Rule::factors chunk_factors(const struct update_job *job,
                                                                              const struct chunk *chunk)
 {
     const struct board<Rule> *board = board_of<Rule>(job);
@@ -328,7 +329,8 @@ template <class Rule> __device__ static typename Rule::factors chunk_factors(con
 }
 
 /* A block a chunk. The gradients measured last are the likeliest still in the cache: they come first. */
-template <class Rule> static __global__ void __launch_bounds__(threads) update_chunks(const struct job job)
+template <class Rule> static __global__ void __launch_bounds__(threads)
+update_kernel(const struct update_job job)
 {
     if (!board_of<Rule>(&job)->applies) return;
     const struct chunk chunk = job.chunks[job.chunk_count - 1 - blockIdx.x];
@@ -341,7 +343,8 @@ template <class Rule> static __global__ void __launch_bounds__(threads) update_c
 }
 
 /* The first of two passes: slots, and the squares of w and of r chunk by chunk. */
-template <class Rule> static __global__ void __launch_bounds__(threads) advance_chunks(const struct job job)
+template <class Rule> static __global__ void __launch_bounds__(threads)
+update_advance_kernel(const struct update_job job)
 {
     const struct board<Rule> *board = board_of<Rule>(&job);
     if (!board->applies) return;
@@ -384,36 +387,41 @@ template <class Rule> static __global__ void __launch_bounds__(threads) advance_
     if (threadIdx.x == 0) *(double2 *)job.sums[c] = make_double2(w_squares, r_squares);
 }
 
-template <class Rule> static enum status run(const struct update *update, const struct job *job)
+template <class Rule> static enum status update_run(const struct update *update, const struct update_job *job)
 {
     static_assert(sizeof(struct board<Rule>) <= board_bytes, "a board has its place");
     cudaStream_t stream = (cudaStream_t)update->lane;
-    measure<Rule><<<job->block_count, threads, 0, stream>>>(*job);
+    update_norm_kernel<Rule><<<job->block_count, threads, 0, stream>>>(*job);
     if (job->chunk_count > 0) {
-        if constexpr (Rule::two_passes) advance_chunks<Rule><<<job->chunk_count, threads, 0, stream>>>(*job);
-        update_chunks<Rule><<<job->chunk_count, threads, 0, stream>>>(*job);
+        if constexpr (Rule::two_passes)
+            update_advance_kernel<Rule><<<job->chunk_count, threads, 0, stream>>>(*job);
+        update_kernel<Rule><<<job->chunk_count, threads, 0, stream>>>(*job);
     }
     return cuda_status(update->device, cudaGetLastError(), "starting an update");
 }
 
 static const struct {
     const char *optimizer;
-    enum status (*run)(const struct update *update, const struct job *job);
+    enum status (*run)(const struct update *update, const struct update_job *job);
 } rules[] = {
-    {"sgd", run<sgd_rule>},         {"adam", run<adam_rule>},       {"adamw", run<adamw_rule>},
-    {"adagrad", run<adagrad_rule>}, {"rmsprop", run<rmsprop_rule>}, {"lars", run<lars_rule>},
-    {"lamb", run<lamb_rule>},
+    {"sgd", update_run<sgd_rule>},
+    {"adam", update_run<adam_rule>},
+    {"adamw", update_run<adamw_rule>},
+    {"adagrad", update_run<adagrad_rule>},
+    {"rmsprop", update_run<rmsprop_rule>},
+    {"lars", update_run<lars_rule>},
+    {"lamb", update_run<lamb_rule>},
 };
 
 /* ---- Counting, and averages of statistics ---- */
 
-static __global__ void count_step(struct optimizer_state *state, float *scale, int stop_at)
+static __global__ void update_count_kernel(struct optimizer_state *state, float *scale, int stop_at)
 {
     if (!update_stopped(stop_at, state)) state->step++;
     *scale = state->scaler.scale;
 }
 
-static __global__ void __launch_bounds__(threads) average_pieces(const struct job job)
+static __global__ void __launch_bounds__(threads) update_average_kernel(const struct update_job job)
 {
     if (job.state->skipped) return;
     const struct piece piece = job.pieces[blockIdx.x];
@@ -430,9 +438,9 @@ static __global__ void __launch_bounds__(threads) average_pieces(const struct jo
 
 /* ---- The table ---- */
 
-struct engine {
-    struct job job;
-    enum status (*run)(const struct update *update, const struct job *job);
+struct update_tables {
+    struct update_job job;
+    enum status (*run)(const struct update *update, const struct update_job *job);
     void *memory;                            /* the device's: board, sums, chunks, pieces */
     size_t bytes;
 };
@@ -494,11 +502,11 @@ static struct piece *pieces_make(const struct update *update, int *count)
 }
 
 /* Puts the lists into device memory. The board begins as zeros. */
-static enum status lists_upload(struct update *update, struct engine *engine, const struct chunk *chunks,
-                                const struct piece *pieces)
+static enum status lists_upload(struct update *update, struct update_tables *engine,
+                                const struct chunk *chunks, const struct piece *pieces)
 {
     const struct device_backend *backend = update->device->backend;
-    struct job *job = &engine->job;
+    struct update_job *job = &engine->job;
     size_t sums_bytes = (size_t)job->chunk_count * sizeof *job->sums;
     size_t chunks_bytes = (size_t)job->chunk_count * sizeof *chunks;
     size_t pieces_bytes = (size_t)job->piece_count * sizeof *pieces;
@@ -528,7 +536,7 @@ static int norm_blocks(const struct device *device, int chunk_count)
     return blocks < 1 ? 1 : blocks < most ? blocks : most;
 }
 
-static enum status lists_open(struct update *update, struct engine *engine)
+static enum status lists_open(struct update *update, struct update_tables *engine)
 {
     struct chunk *chunks = chunks_make(update, &engine->job.chunk_count);
     struct piece *pieces = pieces_make(update, &engine->job.piece_count);
@@ -539,14 +547,14 @@ static enum status lists_open(struct update *update, struct engine *engine)
     return status;
 }
 
-static enum status open(struct update *update)
+static enum status update_open(struct update *update)
 {
-    struct engine *engine = (struct engine *)memory_new(1, sizeof *engine);
+    struct update_tables *engine = (struct update_tables *)memory_new(1, sizeof *engine);
     update->engine = engine;
     for (const auto &rule : rules)
         if (strcmp(rule.optimizer, update->optimizer->name) == 0) engine->run = rule.run;
     if (!engine->run) return fail(FAILED, "optimizer %s has no CUDA code", update->optimizer->name);
-    struct job *job = &engine->job;
+    struct update_job *job = &engine->job;
     job->settings = update->settings;
     job->scaling = update->scaling;
     job->stop_at = update->stop_at;
@@ -554,35 +562,38 @@ static enum status open(struct update *update)
     return lists_open(update, engine);
 }
 
-static void close(struct update *update)
+static void update_close(struct update *update)
 {
-    struct engine *engine = (struct engine *)update->engine;
+    struct update_tables *engine = (struct update_tables *)update->engine;
     if (!engine) return;
     if (engine->memory) device_release(update->device, engine->memory, engine->bytes);
     free(engine);
     update->engine = NULL;
 }
 
-static enum status count(const struct update *update)
+static enum status update_count(const struct update *update)
 {
-    count_step<<<1, 1, 0, (cudaStream_t)update->lane>>>(update->state, update->scale, update->stop_at);
+    update_count_kernel<<<1, 1, 0, (cudaStream_t)update->lane>>>(update->state, update->scale,
+                                                                 update->stop_at);
     return cuda_status(update->device, cudaGetLastError(), "starting a step");
 }
 
-static enum status apply(const struct update *update)
+static enum status update_apply(const struct update *update)
 {
-    const struct engine *engine = (const struct engine *)update->engine;
-    struct job job = engine->job;
+    const struct update_tables *engine = (const struct update_tables *)update->engine;
+    struct update_job job = engine->job;
     job.rates = update->rates;
     return engine->run(update, &job);
 }
 
-static enum status average(const struct update *update)
+static enum status update_average(const struct update *update)
 {
-    const struct engine *engine = (const struct engine *)update->engine;
+    const struct update_tables *engine = (const struct update_tables *)update->engine;
     if (engine->job.piece_count == 0) return OK;
-    average_pieces<<<engine->job.piece_count, threads, 0, (cudaStream_t)update->lane>>>(engine->job);
+    update_average_kernel<<<engine->job.piece_count, threads, 0, (cudaStream_t)update->lane>>>(engine->job);
     return cuda_status(update->device, cudaGetLastError(), "starting averages");
 }
 
-const struct update_code update_cuda = {open, close, count, apply, average};
+const struct update_code update_cuda = {
+    update_open, update_close, update_count, update_apply, update_average,
+};
