@@ -19,12 +19,10 @@ struct span {
 int64_t pack_bound(const struct span *spans, int count, int64_t alignment);
 
 /* Sets every offset, a multiple of `alignment` (a power of two), such that no two blocks alive together
- * overlap. What is connected in time is packed by itself, equal pieces once, those much like one that is
- * placed well after its model (alloc/alike.h). Each settles from the bottom up (alloc/settle.h), then in
- * several orders, then by the exact search (alloc/search.h) and repairs (alloc/repair.h), keeping the best;
- * stops early when the bound is met, or next to met, or after the work that a machine of today does in
- * `seconds`. The same input gives the same answer, unless that takes seconds longer than it should.
- * `capacity` > 0: stops as soon as it is met. Returns the peak. */
+ * overlap. A portfolio: skylines (alloc/skyline_search.h), first fit by size (alloc/first_fit.h) and the
+ * exact search (alloc/search.h), of which the best is kept; stops early when the bound is met, or next to
+ * met, or after the work that a machine of today does in `seconds`. The same input gives the same answer,
+ * unless that takes seconds longer than it should. `capacity` > 0: stops as soon as it is met. Returns the peak. */
 int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t capacity, double seconds);
 
 /* `id,lower,upper,size` with a header line, as in MiniMalloc's benchmarks (columns in any order;

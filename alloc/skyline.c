@@ -7,8 +7,8 @@
 #include "base/memory.h"
 
 /* Blocks as points (lower, upper), halved along one and the other (Bentley 1975: k-d trees): which of the
- * blocks within a stretch of time is preferred is found by looking at few parts. */
-struct part {
+ * blocks within a stretch of time is preferred is found by looking at few nodes. */
+struct node {
     int32_t lower_least, lower_most, upper_least, upper_most;   /* of its blocks */
     int32_t best;                                               /* the lowest rank of those left; INT32_MAX */
     int32_t best_block;
@@ -25,12 +25,12 @@ struct stretch {
 };
 
 struct skyline {
-    const struct skyline_block *blocks;
+    const struct block *blocks;
     int count;
     int32_t times;
-    int32_t *order;              /* blocks as the parts have them: those of one part lie together */
-    int32_t *place;              /* by block: where in `order` */
-    struct part *parts;          /* the root is 1, those below 2 k and 2 k + 1 */
+    int32_t *order;              /* blocks as the nodes have them: those of one node lie together */
+    int32_t *leaf_of;            /* by block */
+    struct node *nodes;          /* the root is 1, those below 2 k and 2 k + 1 */
     int leaves;                  /* a power of two */
     const int32_t *rank;
     bool *placed;
@@ -41,8 +41,8 @@ struct skyline {
     int64_t visits;
 };
 
-/* The blocks of a part, by number in `order`. */
-static int part_begin(const struct skyline *s, int64_t index)
+/* Where in `order` the blocks of a leaf begin. */
+static int leaf_begin(const struct skyline *s, int64_t index)
 {
     return (int)(index * s->count / s->leaves);
 }
@@ -74,40 +74,41 @@ static void divide(struct skyline *s, int begin, int end, int middle, bool by_up
     }
 }
 
-static void part_make(struct skyline *s, int node, int64_t first, int64_t width, bool by_upper)
+static void node_make(struct skyline *s, int number, int64_t first, int64_t width, bool by_upper)
 {
-    struct part *part = &s->parts[node];
-    int begin = part_begin(s, first), end = part_begin(s, first + width);
-    *part = (struct part){INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN, INT32_MAX, -1};
+    struct node *node = &s->nodes[number];
+    int begin = leaf_begin(s, first), end = leaf_begin(s, first + width);
+    *node = (struct node){INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN, INT32_MAX, -1};
     for (int i = begin; i < end; i++) {
-        const struct skyline_block *block = &s->blocks[s->order[i]];
-        if (block->lower < part->lower_least) part->lower_least = block->lower;
-        if (block->lower > part->lower_most) part->lower_most = block->lower;
-        if (block->upper < part->upper_least) part->upper_least = block->upper;
-        if (block->upper > part->upper_most) part->upper_most = block->upper;
+        const struct block *block = &s->blocks[s->order[i]];
+        if (block->lower < node->lower_least) node->lower_least = block->lower;
+        if (block->lower > node->lower_most) node->lower_most = block->lower;
+        if (block->upper < node->upper_least) node->upper_least = block->upper;
+        if (block->upper > node->upper_most) node->upper_most = block->upper;
     }
-    if (width == 1) return;
-    divide(s, begin, end, part_begin(s, first + width / 2), by_upper);
-    part_make(s, 2 * node, first, width / 2, !by_upper);
-    part_make(s, 2 * node + 1, first + width / 2, width / 2, !by_upper);
+    if (width == 1) {
+        for (int i = begin; i < end; i++) s->leaf_of[s->order[i]] = (int32_t)first;
+        return;
+    }
+    divide(s, begin, end, leaf_begin(s, first + width / 2), by_upper);
+    node_make(s, 2 * number, first, width / 2, !by_upper);
+    node_make(s, 2 * number + 1, first + width / 2, width / 2, !by_upper);
 }
 
-struct skyline *skyline_open(const struct skyline_block *blocks, int count, int32_t times)
+struct skyline *skyline_open(const struct table *table)
 {
     struct skyline *s = memory_new(1, sizeof *s);
-    size_t n = (size_t)count;
-    *s = (struct skyline){.blocks = blocks, .count = count, .times = times, .leaves = 1};
-    while (s->leaves * LEAF < count) s->leaves *= 2;
+    size_t n = (size_t)table->count;
+    *s = (struct skyline){.blocks = table->blocks, .count = table->count, .times = table->times, .leaves = 1};
+    while (s->leaves * LEAF < s->count) s->leaves *= 2;
     s->order = memory_new(n, sizeof *s->order);
-    s->place = memory_new(n, sizeof *s->place);
-    s->parts = memory_new(2 * (size_t)s->leaves, sizeof *s->parts);
+    s->leaf_of = memory_new(n, sizeof *s->leaf_of);
+    s->nodes = memory_new(2 * (size_t)s->leaves, sizeof *s->nodes);
     s->placed = memory_new(n, sizeof *s->placed);
-    /* A block adds two stretches at most, and those that end are used again. */
-    s->stretches = memory_new(2 * n + 1, sizeof *s->stretches);
+    s->stretches = memory_new(2 * n + 1, sizeof *s->stretches);     /* a block adds two at most */
     s->heap = memory_new(2 * n + 1, sizeof *s->heap);
-    for (int i = 0; i < count; i++) s->order[i] = i;
-    part_make(s, 1, 0, s->leaves, false);
-    for (int i = 0; i < count; i++) s->place[s->order[i]] = i;
+    for (int i = 0; i < s->count; i++) s->order[i] = i;
+    node_make(s, 1, 0, s->leaves, false);
     return s;
 }
 
@@ -115,8 +116,8 @@ void skyline_close(struct skyline *s)
 {
     if (!s) return;
     free(s->order);
-    free(s->place);
-    free(s->parts);
+    free(s->leaf_of);
+    free(s->nodes);
     free(s->placed);
     free(s->stretches);
     free(s->heap);
@@ -125,67 +126,64 @@ void skyline_close(struct skyline *s)
 
 static void leaf_refresh(struct skyline *s, int leaf)
 {
-    struct part *part = &s->parts[s->leaves + leaf];
-    part->best = INT32_MAX;
-    part->best_block = -1;
-    for (int i = part_begin(s, leaf); i < part_begin(s, leaf + 1); i++) {
+    struct node *node = &s->nodes[s->leaves + leaf];
+    node->best = INT32_MAX;
+    node->best_block = -1;
+    for (int i = leaf_begin(s, leaf); i < leaf_begin(s, leaf + 1); i++) {
         int32_t block = s->order[i];
-        if (s->placed[block] || s->rank[block] >= part->best) continue;
-        part->best = s->rank[block];
-        part->best_block = block;
+        if (s->placed[block] || s->rank[block] >= node->best) continue;
+        node->best = s->rank[block];
+        node->best_block = block;
     }
 }
 
-static void part_refresh(struct skyline *s, int node)
+static void node_refresh(struct skyline *s, int number)
 {
-    const struct part *left = &s->parts[2 * node], *right = &s->parts[2 * node + 1];
-    const struct part *better = left->best <= right->best ? left : right;
-    s->parts[node].best = better->best;
-    s->parts[node].best_block = better->best_block;
-}
-
-static int leaf_of(const struct skyline *s, int32_t block)
-{
-    int leaf = (int)((int64_t)s->place[block] * s->leaves / s->count);
-    while (part_begin(s, leaf + 1) <= s->place[block]) leaf++;
-    while (part_begin(s, leaf) > s->place[block]) leaf--;
-    return leaf;
+    const struct node *left = &s->nodes[2 * number], *right = &s->nodes[2 * number + 1];
+    const struct node *better = left->best <= right->best ? left : right;
+    s->nodes[number].best = better->best;
+    s->nodes[number].best_block = better->best_block;
 }
 
 static void block_gone(struct skyline *s, int32_t block)
 {
-    int leaf = leaf_of(s, block);
+    int leaf = s->leaf_of[block];
     s->placed[block] = true;
     leaf_refresh(s, leaf);
-    for (int node = (s->leaves + leaf) / 2; node >= 1; node /= 2) part_refresh(s, node);
+    for (int number = (s->leaves + leaf) / 2; number >= 1; number /= 2) node_refresh(s, number);
 }
 
-/* The preferred block that lives within [begin, end), of those preferred to *best. */
-static void find_within(struct skyline *s, int node, int32_t begin, int32_t end, int32_t *best,
-                        int32_t *found)
+/* What a valley asks for: the preferred block that lives within [begin, end). */
+struct query {
+    int32_t begin, end;
+    int32_t best, block;         /* so far: its rank and the block; INT32_MAX and -1: none */
+};
+
+static void find_within(struct skyline *s, int number, struct query *query)
 {
-    const struct part *part = &s->parts[node];
+    const struct node *node = &s->nodes[number];
     s->visits++;
-    if (part->best >= *best || part->lower_most < begin || part->upper_least > end) return;
-    if (part->lower_least >= begin && part->upper_most <= end) {
-        *best = part->best;
-        *found = part->best_block;
+    if (node->best >= query->best) return;
+    if (node->lower_most < query->begin || node->upper_least > query->end) return;
+    if (node->lower_least >= query->begin && node->upper_most <= query->end) {
+        query->best = node->best;
+        query->block = node->best_block;
         return;
     }
-    if (node < s->leaves) {
-        int near = s->parts[2 * node].best <= s->parts[2 * node + 1].best ? 2 * node : 2 * node + 1;
-        find_within(s, near, begin, end, best, found);
-        find_within(s, near ^ 1, begin, end, best, found);
+    if (number < s->leaves) {
+        int near = s->nodes[2 * number].best <= s->nodes[2 * number + 1].best ? 2 * number : 2 * number + 1;
+        find_within(s, near, query);
+        find_within(s, near ^ 1, query);
         return;
     }
-    int leaf = node - s->leaves;
-    for (int i = part_begin(s, leaf); i < part_begin(s, leaf + 1); i++) {
+    int leaf = number - s->leaves;
+    for (int i = leaf_begin(s, leaf); i < leaf_begin(s, leaf + 1); i++) {
         int32_t block = s->order[i];
         s->visits++;
-        if (s->placed[block] || s->rank[block] >= *best) continue;
-        if (s->blocks[block].lower < begin || s->blocks[block].upper > end) continue;
-        *best = s->rank[block];
-        *found = block;
+        if (s->placed[block] || s->rank[block] >= query->best) continue;
+        if (s->blocks[block].lower < query->begin || s->blocks[block].upper > query->end) continue;
+        query->best = s->rank[block];
+        query->block = block;
     }
 }
 
@@ -319,7 +317,7 @@ static void start(struct skyline *s, const int32_t *rank)
     s->visits += s->count;
     memset(s->placed, 0, (size_t)s->count * sizeof *s->placed);
     for (int leaf = 0; leaf < s->leaves; leaf++) leaf_refresh(s, leaf);
-    for (int node = s->leaves - 1; node >= 1; node--) part_refresh(s, node);
+    for (int number = s->leaves - 1; number >= 1; number--) node_refresh(s, number);
     s->stretch_count = s->heap_count = 0;
     heap_add(s, stretch_new(s, 0, s->times, 0));
 }
@@ -331,8 +329,9 @@ int64_t skyline_place(struct skyline *s, const int32_t *rank, int64_t ceiling, i
     for (bool more = s->count > 0; more && peak <= ceiling;) {
         int stretch = s->heap[0];
         const struct stretch *valley = &s->stretches[stretch];
-        int32_t best = INT32_MAX, block = -1;
-        find_within(s, 1, valley->begin, valley->end, &best, &block);
+        struct query query = {valley->begin, valley->end, INT32_MAX, -1};
+        find_within(s, 1, &query);
+        int32_t block = query.block;
         if (block < 0) {
             more = stretch_fill(s, stretch);
             continue;

@@ -1,32 +1,24 @@
 liballoc_a_SOURCES = \
-	alloc/alike.c \
-	alloc/alike.h \
-	alloc/beside.c \
-	alloc/beside.h \
 	alloc/cache.c \
 	alloc/cache.h \
 	alloc/check.c \
 	alloc/check.h \
-	alloc/join.c \
-	alloc/join.h \
-	alloc/most.c \
-	alloc/most.h \
+	alloc/first_fit.c \
+	alloc/first_fit.h \
 	alloc/pack.c \
 	alloc/pack.h \
 	alloc/pack_csv.c \
-	alloc/part.c \
-	alloc/part.h \
 	alloc/pinned.c \
 	alloc/pinned.h \
-	alloc/repair.c \
-	alloc/repair.h \
+	alloc/range_max.c \
+	alloc/range_max.h \
 	alloc/search.c \
 	alloc/search.h \
-	alloc/settle.c \
-	alloc/settle.h \
-	alloc/shelves.c \
-	alloc/shelves.h \
 	alloc/skyline.c \
 	alloc/skyline.h \
+	alloc/skyline_search.c \
+	alloc/skyline_search.h \
 	alloc/slabs.c \
-	alloc/slabs.h
+	alloc/slabs.h \
+	alloc/table.c \
+	alloc/table.h

@@ -1,0 +1,20 @@
+/* first_fit.h: blocks placed in a fixed order, each as low as those before it allow.
+ *
+ * Without it, ResNet-50, batch 256, fp32, under 0.18 of its memory takes a step that is 9 % longer; of 401
+ * tables that are packed on the way to such limits, 22 are packed up to 11 % higher. */
+#ifndef ALLOC_FIRST_FIT_H
+#define ALLOC_FIRST_FIT_H
+
+#include "alloc/table.h"
+
+/* Orders: by classes of size, powers of two, the large ones first: blocks of about one size leave room for
+ * one another. Within a class by birth, or by the distance in time from the peak, where no room may be
+ * wasted. */
+enum first_fit_order { FIRST_FIT_BY_BIRTH, FIRST_FIT_FROM_PEAK, FIRST_FIT_ORDERS };
+
+/* Gives up, returning INT64_MAX, when a block ends above `ceiling` or *visits, blocks looked at, exceed
+ * `visits_limit`. Returns the peak. */
+int64_t first_fit(const struct table *table, enum first_fit_order order, int64_t ceiling, int64_t *visits,
+                  int64_t visits_limit, int64_t *offsets);
+
+#endif
