@@ -34,7 +34,7 @@ struct memory_map {
 struct memory_map memory_map_make(const struct forecast *forecast);
 void memory_map_free(struct memory_map *map);
 
-/* DIR/memory.svg and DIR/memory.png; the folder is made if it is missing. */
+/* DIR/memory.svg; the folder is made if it is missing. */
 enum status memory_map_draw(const struct setup *setup, const struct memory_map *map, const char *folder);
 
 /* To stdout: where most is alive, what it is, and what would lower the total. */

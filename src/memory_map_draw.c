@@ -9,8 +9,6 @@
 #include "train/durable.h"
 #include "train/folder.h"
 
-#define PNG_SCALE 1.5
-
 /* Bytes alive of the lowest `layers` kinds. */
 static double stacked(const struct drawing *d, int instruction, int layers)
 {
@@ -25,7 +23,7 @@ static void draw_curve(struct drawing *d, const struct panel *panel)
 {
     int count = d->program->count, used = 0;
     struct point *points = memory_new(2 * (size_t)count + 2, sizeof *points);
-    canvas_group(&d->canvas, "curve");
+    svg_group(&d->svg, "curve");
     for (int layers = MAP_KINDS; layers > 0; layers--) {
         used = 0;
         points[used++] = (struct point){x_of(d, 0), y_of(panel, 0)};
@@ -35,7 +33,7 @@ static void draw_curve(struct drawing *d, const struct panel *panel)
             points[used++] = (struct point){x_of(d, i + 1), y};
         }
         points[used++] = (struct point){x_of(d, count), y_of(panel, 0)};
-        canvas_area(&d->canvas, points, used, map_kinds[stack_order[layers - 1]].colour);
+        svg_polygon(&d->svg, points, used, map_kinds[stack_order[layers - 1]].colour);
     }
     free(points);
 }
@@ -69,46 +67,44 @@ static char *box_hint(const struct drawing *d, const struct map_box *box)
 }
 
 /* Its name, where there is room for it. */
-static void draw_name(struct drawing *d, const struct map_box *box, struct point corner, double w, double h)
+static void draw_name(struct drawing *d, const struct map_box *box, struct rect at)
 {
-    struct lettering letters = {.size = 10.5, .colour = ink_on(map_kinds[box->kind].colour),
-                                .anchor = ANCHOR_MIDDLE};
+    struct svg_font font = {.size = 10.5, .colour = ink_on(map_kinds[box->kind].colour),
+                            .anchor = ANCHOR_MIDDLE};
     const char *name = d->program->values[box->value].name;
-    double length = canvas_width(&letters, name) + 8;
-    letters.upright = length > w;
-    if (letters.upright ? w < 13 || length > h : h < 13) return;
-    struct point at = {corner.x + w / 2, corner.y + h / 2};
-    *(letters.upright ? &at.x : &at.y) += 0.35 * letters.size;
-    canvas_words(&d->canvas, at, letters, name);
+    double length = svg_text_width(&font, name) + 8;
+    font.upright = length > at.w;
+    if (font.upright ? at.w < 13 || length > at.h : at.h < 13) return;
+    struct point middle = {at.x + at.w / 2, at.y + at.h / 2};
+    *(font.upright ? &middle.x : &middle.y) += 0.35 * font.size;
+    svg_text(&d->svg, middle, font, name);
 }
 
-static struct point box_corner(const struct drawing *d, const struct panel *panel, const struct map_box *box)
+static struct rect box_rect(const struct drawing *d, const struct panel *panel, const struct map_box *box)
 {
-    return (struct point){x_of(d, box->born), y_of(panel, (double)(box->offset + box->bytes))};
+    double x = x_of(d, box->born), y = y_of(panel, (double)(box->offset + box->bytes));
+    return (struct rect){x, y, x_of(d, box->dead) - x, y_of(panel, (double)box->offset) - y};
 }
 
 static void draw_boxes(struct drawing *d, const struct panel *panel)
 {
-    canvas_group(&d->canvas, "tensors");
+    svg_group(&d->svg, "tensors");
     for (int b = 0; b < d->map->count; b++) {
         const struct map_box *box = &d->map->boxes[b];
-        struct point corner = box_corner(d, panel, box);
-        double w = x_of(d, box->dead) - corner.x, h = y_of(panel, (double)box->offset) - corner.y;
-        struct figure *figure = canvas_box(&d->canvas, corner, w, h, map_kinds[box->kind].colour);
-        figure->text = box_hint(d, box);
-        figure->edge = darker(figure->colour);
-        figure->width = w > 3 && h > 3 ? 0.7 : 0;
+        struct rect rect = box_rect(d, panel, box);
+        uint32_t colour = map_kinds[box->kind].colour;
+        struct svg_stroke stroke = {darker(colour), rect.w > 3 && rect.h > 3 ? 0.7 : 0, 1};
+        char *hint = box_hint(d, box);
+        svg_rect(&d->svg, rect, colour, stroke, hint);
+        free(hint);
     }
 }
 
 static void draw_names(struct drawing *d, const struct panel *panel)
 {
-    canvas_group(&d->canvas, "names");
-    for (int b = 0; b < d->map->count; b++) {
-        const struct map_box *box = &d->map->boxes[b];
-        struct point corner = box_corner(d, panel, box);
-        draw_name(d, box, corner, x_of(d, box->dead) - corner.x, y_of(panel, (double)box->offset) - corner.y);
-    }
+    svg_group(&d->svg, "names");
+    for (int b = 0; b < d->map->count; b++)
+        draw_name(d, &d->map->boxes[b], box_rect(d, panel, &d->map->boxes[b]));
 }
 
 static void draw_peak(struct drawing *d)
@@ -116,14 +112,14 @@ static void draw_peak(struct drawing *d)
     char bytes[TEXT_BYTES];
     double x = x_of(d, d->plan->peak + 0.5);
     bool left = x > (LEFT + WIDTH - RIGHT) / 2;
-    struct lettering letters = {
+    struct svg_font font = {
         .size = 12, .colour = PEAK, .anchor = left ? ANCHOR_END : ANCHOR_START, .bold = true};
     char *text = text_format("%s alive at %d, %s", text_bytes((uint64_t)d->plan->live_bytes_bound, bytes),
                              d->plan->peak, d->program->instructions[d->plan->peak].name);
     const struct point line[] = {{x, CURVE_TOP - 14}, {x, ARENA_TOP + ARENA_HEIGHT}};
-    canvas_group(&d->canvas, "peak");
-    canvas_line(&d->canvas, line, 2, 1.2, PEAK);
-    canvas_words(&d->canvas, (struct point){x + (left ? -6 : 6), CURVE_TOP - 8}, letters, text);
+    svg_group(&d->svg, "peak");
+    svg_polyline(&d->svg, line, 2, (struct svg_stroke){PEAK, 1.2, 1});
+    svg_text(&d->svg, (struct point){x + (left ? -6 : 6), CURVE_TOP - 8}, font, text);
     free(text);
 }
 
@@ -147,26 +143,18 @@ static void draw_all(struct drawing *d)
     frame_draw_outlines(d, &curve, &arena);
 }
 
-static enum status write_both(const struct canvas *canvas, const char *folder)
-{
-    TRY(folder_make(folder));
-    char *svg = durable_path(folder, "memory.svg"), *png = durable_path(folder, "memory.png");
-    enum status status = canvas_write_svg(canvas, svg);
-    if (status == OK) status = canvas_write_png(canvas, png, PNG_SCALE);
-    if (status == OK) log_info("the memory map is drawn: %s, %s", svg, png);
-    free(svg);
-    free(png);
-    return status;
-}
-
 enum status memory_map_draw(const struct setup *setup, const struct memory_map *map, const char *folder)
 {
-    struct drawing d = {.map = map, .program = &map->forecast->program, .plan = &map->forecast->plan};
+    TRY(folder_make(folder));
     char *title = text_format("%s, batch %d, %s", setup->graph.arch, setup->batch, setup->precision->name);
-    d.canvas = canvas_make(WIDTH, HEIGHT, title);
-    free(title);
+    char *path = durable_path(folder, "memory.svg");
+    struct drawing d = {.map = map, .program = &map->forecast->program, .plan = &map->forecast->plan,
+                        .svg = svg_open(WIDTH, HEIGHT, title), .title = title};
     draw_all(&d);
-    enum status status = write_both(&d.canvas, folder);
-    canvas_free(&d.canvas);
+    enum status status = svg_write(&d.svg, path);
+    if (status == OK) log_info("the memory map is drawn: %s", path);
+    svg_free(&d.svg);
+    free(path);
+    free(title);
     return status;
 }

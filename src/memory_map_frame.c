@@ -6,15 +6,15 @@
 #include "base/memory.h"
 #include "memory_map_parts.h"
 
-static const struct lettering title_letters = {.size = 22, .colour = INK, .bold = true};
-static const struct lettering small = {.size = 12, .colour = GREY};
-static const struct lettering axis_letters = {.size = 12, .colour = GREY, .anchor = ANCHOR_END};
-static const struct lettering axis_title = {.size = 13, .colour = INK, .anchor = ANCHOR_MIDDLE};
+static const struct svg_font title_font = {.size = 22, .colour = INK, .bold = true};
+static const struct svg_font small = {.size = 12, .colour = GREY};
+static const struct svg_font axis_font = {.size = 12, .colour = GREY, .anchor = ANCHOR_END};
+static const struct svg_font axis_title = {.size = 13, .colour = INK, .anchor = ANCHOR_MIDDLE};
 
-static struct lettering middle(struct lettering lettering)
+static struct svg_font middle(struct svg_font font)
 {
-    lettering.anchor = ANCHOR_MIDDLE;
-    return lettering;
+    font.anchor = ANCHOR_MIDDLE;
+    return font;
 }
 
 /* The unit that an axis counts in. */
@@ -47,27 +47,28 @@ static void draw_bytes_axis(struct drawing *d, const struct panel *panel, const 
     for (double at = 0; at <= most * 1.0001; at += step) {
         double y = y_of(panel, at * (double)unit);
         const struct point line[] = {{LEFT - 5, y}, {LEFT, y}}, across[] = {{LEFT, y}, {WIDTH - RIGHT, y}};
-        canvas_line(&d->canvas, line, 2, 1, GREY);
-        canvas_line(&d->canvas, across, 2, 0.8, PALE);
+        svg_polyline(&d->svg, line, 2, (struct svg_stroke){GREY, 1, 1});
+        svg_polyline(&d->svg, across, 2, (struct svg_stroke){PALE, 0.8, 1});
         snprintf(text, sizeof text, "%g", at);
-        canvas_words(&d->canvas, (struct point){LEFT - 9, y + 4}, axis_letters, text);
+        svg_text(&d->svg, (struct point){LEFT - 9, y + 4}, axis_font, text);
     }
     snprintf(text, sizeof text, "%s, %s", what, name);
-    struct lettering upright = axis_title;
+    struct svg_font upright = axis_title;
     upright.upright = true;
-    canvas_words(&d->canvas, (struct point){30, panel->top + panel->height / 2}, upright, text);
+    svg_text(&d->svg, (struct point){30, panel->top + panel->height / 2}, upright, text);
 }
 
 static void draw_ground(struct drawing *d, const struct panel *panel)
 {
-    canvas_box(&d->canvas, (struct point){LEFT, panel->top}, WIDTH - LEFT - RIGHT, panel->height, GROUND);
+    const struct rect ground = {LEFT, panel->top, WIDTH - LEFT - RIGHT, panel->height};
+    svg_rect(&d->svg, ground, GROUND, (struct svg_stroke){0}, NULL);
 }
 
 static void draw_outline(struct drawing *d, const struct panel *panel)
 {
     double bottom = panel->top + panel->height;
     const struct point corners[] = {{LEFT, panel->top}, {LEFT, bottom}, {WIDTH - RIGHT, bottom}};
-    canvas_line(&d->canvas, corners, 3, 1.2, INK);
+    svg_polyline(&d->svg, corners, 3, (struct svg_stroke){INK, 1.2, 1});
 }
 
 static void draw_time_axis(struct drawing *d, double y)
@@ -76,9 +77,9 @@ static void draw_time_axis(struct drawing *d, double y)
     char text[32];
     for (double at = 0; at <= d->program->count; at += step) {
         const struct point line[] = {{x_of(d, at), y}, {x_of(d, at), y + 5}};
-        canvas_line(&d->canvas, line, 2, 1, GREY);
+        svg_polyline(&d->svg, line, 2, (struct svg_stroke){GREY, 1, 1});
         snprintf(text, sizeof text, "%g", at);
-        canvas_words(&d->canvas, (struct point){x_of(d, at), y + 18}, middle(small), text);
+        svg_text(&d->svg, (struct point){x_of(d, at), y + 18}, middle(small), text);
     }
 }
 
@@ -124,22 +125,22 @@ static int useful_depth(const struct program *program, const int *nodes)
     return 1;
 }
 
-static void draw_stretch(struct drawing *d, double y, double x0, double x1, uint32_t ground, const char *name)
+static void draw_stretch(struct drawing *d, struct rect at, uint32_t ground, const char *name)
 {
-    const struct lettering letters = {.size = 10.5, .colour = INK, .anchor = ANCHOR_MIDDLE};
-    canvas_box(&d->canvas, (struct point){x0, y}, x1 - x0, LAYERS_HEIGHT, ground)->text = text_copy(name);
+    const struct svg_font font = {.size = 10.5, .colour = INK, .anchor = ANCHOR_MIDDLE};
+    svg_rect(&d->svg, at, ground, (struct svg_stroke){0}, name);
     /* "features.denseblock1", or "denseblock1" where that has no room. */
     const char *dot = strrchr(name, '.');
-    if (dot && canvas_width(&letters, name) + 4 >= x1 - x0) name = dot + 1;
-    if (canvas_width(&letters, name) + 4 < x1 - x0)
-        canvas_words(&d->canvas, (struct point){(x0 + x1) / 2, y + 12}, letters, name);
+    if (dot && svg_text_width(&font, name) + 4 >= at.w) name = dot + 1;
+    if (svg_text_width(&font, name) + 4 < at.w)
+        svg_text(&d->svg, (struct point){at.x + at.w / 2, at.y + 12}, font, name);
 }
 
 void frame_draw_layers(struct drawing *d, double y)
 {
     static const uint32_t grounds[] = {0xe9edf2, 0xd8dfe7};
     int *nodes = nodes_of(d->program), depth = useful_depth(d->program, nodes), shade = 0;
-    canvas_group(&d->canvas, "layers");
+    svg_group(&d->svg, "layers");
     for (int from = 0, to; from < d->program->count; from = to) {
         for (to = from + 1; to < d->program->count;) {
             if (!same_part(d->program->graph, nodes[from], nodes[to], depth)) break;
@@ -148,7 +149,8 @@ void frame_draw_layers(struct drawing *d, double y)
         const char *whole = nodes[from] < 0 ? "update" : d->program->graph->nodes[nodes[from]].name;
         char name[64];
         snprintf(name, sizeof name, "%.*s", part_length(whole, depth), whole);
-        draw_stretch(d, y, x_of(d, from), x_of(d, to), grounds[shade ^= 1], name);
+        const struct rect at = {x_of(d, from), y, x_of(d, to) - x_of(d, from), LAYERS_HEIGHT};
+        draw_stretch(d, at, grounds[shade ^= 1], name);
     }
     free(nodes);
 }
@@ -163,25 +165,25 @@ static void draw_title(struct drawing *d)
                              text_bytes((uint64_t)bytes->store, store),
                              text_bytes((uint64_t)bytes->batch, batch),
                              text_bytes((uint64_t)bytes->total, total));
-    canvas_group(&d->canvas, "head");
-    canvas_words(&d->canvas, (struct point){LEFT, 38}, title_letters, d->canvas.title);
-    canvas_words(&d->canvas, (struct point){LEFT, 60}, small, text);
+    svg_group(&d->svg, "head");
+    svg_text(&d->svg, (struct point){LEFT, 38}, title_font, d->title);
+    svg_text(&d->svg, (struct point){LEFT, 60}, small, text);
     free(text);
 }
 
 static void draw_legend(struct drawing *d)
 {
-    struct lettering letters = {.size = 12, .colour = INK};
+    struct svg_font font = {.size = 12, .colour = INK};
     double x = LEFT, y = 90;
-    canvas_group(&d->canvas, "legend");
+    svg_group(&d->svg, "legend");
     for (int k = 0; k < MAP_KINDS; k++) {
         bool there = false;
         for (int b = 0; b < d->map->count && !there; b++) there = d->map->boxes[b].kind == stack_order[k];
         if (!there) continue;
         const struct map_kind *kind = &map_kinds[stack_order[k]];
-        canvas_box(&d->canvas, (struct point){x, y - 10}, 12, 12, kind->colour);
-        canvas_words(&d->canvas, (struct point){x + 18, y}, letters, kind->name);
-        x += 18 + canvas_width(&letters, kind->name) + 22;
+        svg_rect(&d->svg, (struct rect){x, y - 10, 12, 12}, kind->colour, (struct svg_stroke){0}, NULL);
+        svg_text(&d->svg, (struct point){x + 18, y}, font, kind->name);
+        x += 18 + svg_text_width(&font, kind->name) + 22;
     }
 }
 
@@ -209,18 +211,18 @@ static enum part part_of(const struct program *program, int i, enum part before)
 static void draw_part(struct drawing *d, enum part part, double x0, double x1)
 {
     static const char *const names[] = {"forward", "backward", "update"};
-    const struct lettering letters = {.size = 12, .colour = GREY, .anchor = ANCHOR_MIDDLE};
+    const struct svg_font font = {.size = 12, .colour = GREY, .anchor = ANCHOR_MIDDLE};
     const struct point line[] = {{x0, CURVE_TOP}, {x0, ARENA_TOP + ARENA_HEIGHT}};
-    if (x0 > LEFT) canvas_line(&d->canvas, line, 2, 1, GREY)->opacity = 0.5;
-    if (canvas_width(&letters, names[part]) + 8 < x1 - x0)
-        canvas_words(&d->canvas, (struct point){(x0 + x1) / 2, ARENA_TOP - 10}, letters, names[part]);
+    if (x0 > LEFT) svg_polyline(&d->svg, line, 2, (struct svg_stroke){GREY, 1, 0.5});
+    if (svg_text_width(&font, names[part]) + 8 < x1 - x0)
+        svg_text(&d->svg, (struct point){(x0 + x1) / 2, ARENA_TOP - 10}, font, names[part]);
 }
 
 void frame_draw_phases(struct drawing *d)
 {
     enum part part = PART_FORWARD;
     int from = 0;
-    canvas_group(&d->canvas, "phases");
+    svg_group(&d->svg, "phases");
     for (int i = 0; i < d->program->count; i++) {
         enum part next = part_of(d->program, i, part);
         if (next != part) {
@@ -241,19 +243,19 @@ void frame_draw_head(struct drawing *d)
 void frame_draw_axes(struct drawing *d, const struct panel *curve, const struct panel *arena)
 {
     double bottom = arena->top + arena->height + LAYERS_HEIGHT;
-    canvas_group(&d->canvas, "axes");
+    svg_group(&d->svg, "axes");
     draw_ground(d, curve);
     draw_ground(d, arena);
     draw_bytes_axis(d, curve, "alive", 4);
     draw_bytes_axis(d, arena, "address", 8);
     draw_time_axis(d, bottom + 4);
-    canvas_words(&d->canvas, (struct point){(LEFT + WIDTH - RIGHT) / 2, bottom + 42}, axis_title,
+    svg_text(&d->svg, (struct point){(LEFT + WIDTH - RIGHT) / 2, bottom + 42}, axis_title,
                  "time, instructions of a training step");
 }
 
 void frame_draw_outlines(struct drawing *d, const struct panel *curve, const struct panel *arena)
 {
-    canvas_group(&d->canvas, "outlines");
+    svg_group(&d->svg, "outlines");
     draw_outline(d, curve);
     draw_outline(d, arena);
 }

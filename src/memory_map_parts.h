@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "canvas.h"
+#include "svg.h"
 #include "memory_map.h"
 
 #define WIDTH 1440.0
@@ -27,7 +27,8 @@ struct drawing {
     const struct memory_map *map;
     const struct program *program;
     const struct plan *plan;
-    struct canvas canvas;
+    struct svg svg;
+    const char *title;
 };
 
 /* A panel: instructions across, bytes up. */

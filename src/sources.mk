@@ -1,10 +1,6 @@
 amptrain_SOURCES = \
 	src/bench_feed.c \
 	src/bench_feed.h \
-	src/canvas.c \
-	src/canvas.h \
-	src/canvas_png.c \
-	src/canvas_svg.c \
 	src/cmd.c \
 	src/cmd.h \
 	src/cmd_bench.c \
@@ -20,8 +16,6 @@ amptrain_SOURCES = \
 	src/cmd_train.c \
 	src/forecast.c \
 	src/forecast.h \
-	src/letters.c \
-	src/letters.h \
 	src/main.c \
 	src/memory_advice.c \
 	src/memory_advice.h \
@@ -35,5 +29,7 @@ amptrain_SOURCES = \
 	src/patience.h \
 	src/shards.c \
 	src/shards.h \
+	src/svg.c \
+	src/svg.h \
 	src/trained.c \
 	src/trained.h

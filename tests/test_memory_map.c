@@ -1,9 +1,8 @@
-/* The memory map: its boxes are the plan's tensors, its sums the plan's bytes, its pictures can be read. */
+/* The memory map: its boxes are the plan's tensors, its sums the plan's bytes, its picture can be read. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <png.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,21 +186,7 @@ static int read_boxes(const char *svg, struct point *from, struct point *to)
     return count;
 }
 
-/* How many pixels of a PNG have a colour; -1: it cannot be read. */
-static int count_pixels(const char *path, uint32_t colour)
-{
-    png_image image = {.version = PNG_IMAGE_VERSION};
-    if (!png_image_begin_read_from_file(&image, path)) return -1;
-    image.format = PNG_FORMAT_RGB;
-    uint8_t *pixels = memory_new(PNG_IMAGE_SIZE(image), 1);
-    int read = png_image_finish_read(&image, NULL, pixels, 0, NULL), count = 0;
-    for (size_t i = 0; read && i < PNG_IMAGE_SIZE(image); i += 3)
-        count += (uint32_t)(pixels[i] << 16 | pixels[i + 1] << 8 | pixels[i + 2]) == colour;
-    free(pixels);
-    return read ? count : -1;
-}
-
-static void check_pictures(const struct fixture *f)
+static void check_picture(const struct fixture *f)
 {
     char folder[] = "/tmp/memory-XXXXXX", path[64];
     struct point from, to;
@@ -214,16 +199,13 @@ static void check_pictures(const struct fixture *f)
     assert_true(to.x <= WIDTH - RIGHT + 0.01 && to.y <= ARENA_TOP + ARENA_HEIGHT + 0.01);
     free(svg);
     unlink(path);
-    snprintf(path, sizeof path, "%s/memory.png", folder);
-    assert_true(count_pixels(path, map_kinds[KIND_ACTIVATION].colour) > 10000);
-    unlink(path);
     rmdir(folder);
 }
 
-static void pictures_have_every_box(void **state)
+static void the_picture_has_every_box(void **state)
 {
     (void)state;
-    every_run(check_pictures);
+    every_run(check_picture);
 }
 
 static void advice_holds(void **state)
@@ -245,79 +227,24 @@ static void advice_holds(void **state)
     close_run(&f);
 }
 
-/* A canvas of one figure, read back. */
-static int drawn(struct canvas *canvas, uint32_t colour)
-{
-    char path[] = "/tmp/canvas-XXXXXX";
-    int file = mkstemp(path);
-    assert_true(file >= 0);
-    close(file);
-    assert_int_equal(canvas_write_png(canvas, path, 2), OK);
-    int count = count_pixels(path, colour);
-    unlink(path);
-    canvas_free(canvas);
-    return count;
-}
-
-static void areas_cover_their_pixels(void **state)
-{
-    (void)state;
-    struct canvas canvas = canvas_make(20, 10, "box");
-    canvas_box(&canvas, (struct point){2, 3}, 5, 4, 0x123456);
-    assert_int_equal(drawn(&canvas, 0x123456), 10 * 8);
-    canvas = canvas_make(20, 10, "beyond");
-    canvas_box(&canvas, (struct point){-5, -5}, 50, 50, 0x123456);
-    assert_int_equal(drawn(&canvas, 0x123456), 40 * 20);
-    canvas = canvas_make(20, 10, "two");
-    canvas_area(&canvas, (const struct point[]){{0, 0}, {20, 0}, {0, 10}}, 3, 0xff0000);
-    canvas_box(&canvas, (struct point){10, 5}, 10, 5, 0x00ff00);
-    assert_int_equal(drawn(&canvas, 0xff0000), 38 * 20 / 2);
-}
-
-static void half_a_pixel_is_half_as_dark(void **state)
-{
-    (void)state;
-    struct canvas canvas = canvas_make(10, 10, "half");
-    canvas_area(&canvas, (const struct point[]){{2, 2}, {4.25, 2}, {4.25, 4}, {2, 4}}, 4, 0x000000);
-    assert_int_equal(drawn(&canvas, 0x808080), 4);
-}
-
-static void a_line_is_as_wide_as_it_says(void **state)
-{
-    (void)state;
-    struct canvas canvas = canvas_make(20, 10, "line");
-    canvas_line(&canvas, (const struct point[]){{-5, 5}, {25, 5}}, 2, 3, 0x0000ff);
-    assert_int_equal(drawn(&canvas, 0x0000ff), 40 * 6);
-}
-
-static void every_character_leaves_ink(void **state)
-{
-    (void)state;
-    for (char c = '!'; c <= '~'; c++) {
-        struct canvas canvas = canvas_make(40, 40, "letter");
-        struct lettering lettering = {.size = 30, .colour = 0, .bold = true};
-        canvas_words(&canvas, (struct point){5, 30}, lettering, (char[]){c, '\0'});
-        int ink = drawn(&canvas, 0);
-        if (ink < 10 || ink > 1500) fail_msg("%c leaves %d pixels of ink", c, ink);
-    }
-}
-
 static void words_are_escaped(void **state)
 {
     (void)state;
-    char path[] = "/tmp/canvas-XXXXXX";
+    char path[] = "/tmp/svg-XXXXXX";
     int file = mkstemp(path);
     assert_true(file >= 0);
     close(file);
-    struct canvas canvas = canvas_make(10, 10, "a<b");
-    canvas_words(&canvas, (struct point){1, 5}, (struct lettering){.size = 5}, "\"1 & 2\" > \x01\xff");
-    assert_int_equal(canvas_write_svg(&canvas, path), OK);
-    char *svg = read_file(path);
-    assert_non_null(strstr(svg, "<title>a&lt;b</title>"));
-    assert_non_null(strstr(svg, ">&quot;1 &amp; 2&quot; &gt; ?" "?</text>"));
-    free(svg);
+    struct svg svg = svg_open(10, 10, "a<b");
+    svg_rect(&svg, (struct rect){1, 1, 2, 2}, 0, (struct svg_stroke){0}, "c>d");
+    svg_text(&svg, (struct point){1, 5}, (struct svg_font){.size = 5}, "\"1 & 2\" > \x01\xff");
+    assert_int_equal(svg_write(&svg, path), OK);
+    char *written = read_file(path);
+    assert_non_null(strstr(written, "<title>a&lt;b</title>"));
+    assert_non_null(strstr(written, "><title>c&gt;d</title></rect>"));
+    assert_non_null(strstr(written, ">&quot;1 &amp; 2&quot; &gt; ?" "?</text>"));
+    free(written);
     unlink(path);
-    canvas_free(&canvas);
+    svg_free(&svg);
 }
 
 int main(void)
@@ -328,12 +255,8 @@ int main(void)
         cmocka_unit_test(no_boxes_overlap),
         cmocka_unit_test(the_curve_peaks_at_the_bound),
         cmocka_unit_test(what_is_made_again_is_told_apart),
-        cmocka_unit_test(pictures_have_every_box),
+        cmocka_unit_test(the_picture_has_every_box),
         cmocka_unit_test(advice_holds),
-        cmocka_unit_test(areas_cover_their_pixels),
-        cmocka_unit_test(half_a_pixel_is_half_as_dark),
-        cmocka_unit_test(a_line_is_as_wide_as_it_says),
-        cmocka_unit_test(every_character_leaves_ink),
         cmocka_unit_test(words_are_escaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

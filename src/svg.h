@@ -1,0 +1,57 @@
+/* svg.h: a picture as SVG 1.1 (W3C, second edition): what is added later lies on top. */
+#ifndef SVG_H
+#define SVG_H
+
+#include "base/status.h"
+#include "base/text.h"
+
+struct svg {
+    double w, h;
+    struct text body;
+    bool in_group;
+};
+
+/* Pixels, x to the right and y down. */
+struct point {
+    double x, y;
+};
+struct rect {
+    double x, y, w, h;
+};
+
+/* Colours are 0xRRGGBB. A width of 0 draws no line. */
+struct svg_stroke {
+    uint32_t colour;
+    double width;
+    double opacity;              /* 0 to 1 */
+};
+
+enum svg_anchor { ANCHOR_START, ANCHOR_MIDDLE, ANCHOR_END };
+struct svg_font {
+    double size;                 /* pixels */
+    uint32_t colour;
+    enum svg_anchor anchor;
+    bool bold;
+    bool upright;                /* read from below */
+};
+
+struct svg svg_open(double w, double h, const char *title);
+void svg_free(struct svg *svg);
+
+/* What follows is a group with this id, up to the next one. */
+void svg_group(struct svg *svg, const char *id);
+
+/* The stroke lies inside. Browsers show the title when it is pointed at; NULL: none. */
+void svg_rect(struct svg *svg, struct rect rect, uint32_t fill, struct svg_stroke stroke, const char *title);
+void svg_polygon(struct svg *svg, const struct point *points, int count, uint32_t fill);
+void svg_polyline(struct svg *svg, const struct point *points, int count, struct svg_stroke stroke);
+
+/* `at` is on the baseline. */
+void svg_text(struct svg *svg, struct point at, struct svg_font font, const char *text);
+
+/* How wide the text will be, about: fonts that stand in for Helvetica differ. */
+double svg_text_width(const struct svg_font *font, const char *text);
+
+enum status svg_write(struct svg *svg, const char *path);
+
+#endif
