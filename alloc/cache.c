@@ -14,10 +14,7 @@ struct block {
     size_t bytes;
     size_t requested;
     const char *owner;               /* NULL: free */
-    int lane;
-    uint32_t uses;                   /* a bit for every lane whose work may touch it while it is live */
     bool seam;                       /* what lies right below, if anything, does so by chance: no range */
-    uint64_t after[CACHE_LANES];     /* free: the last moment of each lane at which its work may touch it */
 };
 
 struct list {
@@ -40,9 +37,6 @@ struct cache {
     struct list free;                /* by size, then address */
     struct piece *pieces;            /* by address */
     int piece_count;
-    uint64_t now[CACHE_LANES];       /* a lane's moment: it ends when another lane is ordered after it */
-    /* [later][first]: the last moment of `first` that what is queued on `later` from now on comes after. */
-    uint64_t seen[CACHE_LANES][CACHE_LANES];
     struct cache_statistics statistics;        /* but for what follows from the lists */
 };
 
@@ -113,39 +107,6 @@ static void drop_free(struct cache *cache, struct block *block)
     list_remove(&cache->free, find_size(&cache->free, block->bytes, block->at));
 }
 
-/* Lanes. */
-
-static bool is_after(const struct cache *cache, int lane, const struct block *block)
-{
-    for (int first = 0; first < CACHE_LANES; first++)
-        if (first != lane && block->after[first] > cache->seen[lane][first]) return false;
-    return true;
-}
-
-/* What `lane` queues next comes after all that touches the block, also after what those lanes waited for. */
-static bool order_after(struct cache *cache, int lane, const struct block *block)
-{
-    for (int first = 0; first < CACHE_LANES; first++) {
-        if (first == lane || block->after[first] <= cache->seen[lane][first]) continue;
-        if (!cache->physical.order(cache->physical.context, first, lane)) return false;
-        cache->statistics.orders++;
-        for (int i = 0; i < CACHE_LANES; i++)
-            if (cache->seen[first][i] > cache->seen[lane][i]) cache->seen[lane][i] = cache->seen[first][i];
-        cache->seen[lane][first] = cache->now[first]++;
-    }
-    return true;
-}
-
-/* The host has waited for every lane: all that was queued so far is in every lane's past. */
-static bool finish(struct cache *cache)
-{
-    if (!cache->physical.finish(cache->physical.context)) return false;
-    for (int lane = 0; lane < CACHE_LANES; lane++)
-        memcpy(cache->seen[lane], cache->now, sizeof cache->now);
-    for (int lane = 0; lane < CACHE_LANES; lane++) cache->now[lane]++;
-    return true;
-}
-
 /* Blocks: cut, joined, put back, found. */
 
 /* Leaves the block its first `bytes`. The rest becomes a block that no list of free ones has yet. */
@@ -168,8 +129,6 @@ static bool can_join(const struct block *low, const struct block *high)
 
 static void join(struct cache *cache, struct block *low, struct block *high)
 {
-    for (int lane = 0; lane < CACHE_LANES; lane++)
-        if (high->after[lane] > low->after[lane]) low->after[lane] = high->after[lane];
     low->bytes += high->bytes;
     drop(cache, high);
 }
@@ -191,15 +150,10 @@ static void put_back(struct cache *cache, struct block *block)
     add_free(cache, block);
 }
 
-/* The tightest block, unless one at most twice as large is ready for the lane without waiting.
- * NULL: none fits. */
-static struct block *best_fit(const struct cache *cache, size_t bytes, int lane)
+/* The tightest block; NULL: none fits. */
+static struct block *best_fit(const struct cache *cache, size_t bytes)
 {
-    int first = find_size(&cache->free, bytes, 0);
-    const struct block *tightest = list_at(&cache->free, first);
-    for (int i = first; i < cache->free.count && cache->free.blocks[i]->bytes / 2 <= tightest->bytes; i++)
-        if (is_after(cache, lane, cache->free.blocks[i])) return cache->free.blocks[i];
-    return list_at(&cache->free, first);
+    return list_at(&cache->free, find_size(&cache->free, bytes, 0));
 }
 
 static struct block *block_of(const struct cache *cache, const void *memory)
@@ -316,7 +270,7 @@ static size_t trim(struct cache *cache, size_t most)
     for (int i = cache->piece_count - 1; i >= 0 && cache->statistics.reserved > most; i--) {
         struct block *block = idle_block(cache, &cache->pieces[i]);
         if (!block) continue;
-        if (!finished && !finish(cache)) break;
+        if (!finished && !cache->physical.finish(cache->physical.context)) break;
         finished = true;
         unmap_piece(cache, &cache->pieces[i], block);
         drop_piece(cache, i);
@@ -327,9 +281,9 @@ static size_t trim(struct cache *cache, size_t most)
 /* A free block, from the cheapest source. Once the device has said no, what is free in other places goes
  * back, so that it can be mapped where it is needed; if that does not do, nothing is kept that others
  * could use. */
-static struct block *make_room(struct cache *cache, size_t bytes, int lane)
+static struct block *make_room(struct cache *cache, size_t bytes)
 {
-    struct block *block = best_fit(cache, bytes, lane);
+    struct block *block = best_fit(cache, bytes);
     if (block) return block;
     if (!grow(cache, bytes)) {
         cache->statistics.retries++;
@@ -339,7 +293,7 @@ static struct block *make_room(struct cache *cache, size_t bytes, int lane)
             return NULL;
         }
     }
-    return best_fit(cache, bytes, lane);
+    return best_fit(cache, bytes);
 }
 
 /* What callers see. */
@@ -351,7 +305,6 @@ struct cache *cache_open(const struct physical *physical, const struct cache_opt
     cache->physical = *physical;
     cache->options = *options;
     cache->options.range = align_up(options->range, physical->granularity);
-    for (int lane = 0; lane < CACHE_LANES; lane++) cache->now[lane] = 1;
     if (physical->reserve) {
         cache->range = (uintptr_t)physical->reserve(physical->context, cache->options.range);
         if (!cache->range) {
@@ -379,39 +332,29 @@ void cache_close(struct cache *cache)
     free(cache);
 }
 
-static void *take(struct cache *cache, size_t bytes, int lane, const char *owner)
+static void *take(struct cache *cache, size_t bytes, const char *owner)
 {
     size_t rounded = align_up(bytes ? bytes : 1, cache->options.alignment);
     if (bytes > cache->options.range) return NULL;
-    struct block *block = make_room(cache, rounded, lane);
-    if (!block || !order_after(cache, lane, block)) return NULL;
+    struct block *block = make_room(cache, rounded);
+    if (!block) return NULL;
     drop_free(cache, block);
     if (block->bytes > rounded) add_free(cache, cut(cache, block, rounded));
     block->owner = owner;
     block->requested = bytes;
-    block->lane = lane;
-    block->uses = 1u << lane;
     cache->statistics.takes++;
     rise(&cache->statistics.requested, &cache->statistics.requested_peak, bytes);
     rise(&cache->statistics.allocated, &cache->statistics.allocated_peak, rounded);
     return (void *)block->at;
 }
 
-void *cache_take(struct cache *cache, size_t bytes, int lane, const char *owner)
+void *cache_take(struct cache *cache, size_t bytes, const char *owner)
 {
-    assert(lane >= 0 && lane < CACHE_LANES && owner);
+    assert(owner);
     pthread_mutex_lock(&cache->lock);
-    void *memory = take(cache, bytes, lane, owner);
+    void *memory = take(cache, bytes, owner);
     pthread_mutex_unlock(&cache->lock);
     return memory;
-}
-
-void cache_use(struct cache *cache, void *memory, int lane)
-{
-    assert(lane >= 0 && lane < CACHE_LANES);
-    pthread_mutex_lock(&cache->lock);
-    block_of(cache, memory)->uses |= 1u << lane;
-    pthread_mutex_unlock(&cache->lock);
 }
 
 static void give(struct cache *cache, struct block *block)
@@ -421,8 +364,6 @@ static void give(struct cache *cache, struct block *block)
     cache->statistics.allocated -= block->bytes;
     block->owner = NULL;
     block->requested = 0;
-    for (int lane = 0; lane < CACHE_LANES; lane++)
-        block->after[lane] = block->uses >> lane & 1 ? cache->now[lane] : 0;
     put_back(cache, block);
 }
 
@@ -476,7 +417,7 @@ int cache_snapshot(struct cache *cache, struct cache_block **blocks)
     *blocks = memory_new((size_t)count + 1, sizeof **blocks);
     for (int i = 0; i < count; i++) {
         const struct block *block = cache->all.blocks[i];
-        (*blocks)[i] = (struct cache_block){.at = block->at, .bytes = block->bytes, .lane = block->lane,
+        (*blocks)[i] = (struct cache_block){.at = block->at, .bytes = block->bytes,
                                             .requested = block->requested, .owner = block->owner};
     }
     pthread_mutex_unlock(&cache->lock);

@@ -5,10 +5,8 @@
  * plenty, and pieces can go back and come again elsewhere, so what is free is never lost between blocks: a
  * request fails only if it and the pieces that hold a live block exceed the limit or the device.
  *
- * Blocks are reused in the order of lanes (streams): one taken for a lane may be touched by what is queued on
- * that lane from then on. Where older work of another lane may still be on that memory, the cache orders the
- * two lanes, unless they are ordered already, which it knows as vector clocks do (Fidge 1988, Mattern 1989);
- * it prefers blocks that need no waiting.
+ * A block is given back when nothing queued on the device touches it any more, so that it can be given out
+ * again at once, for any stream. What comes and goes within a step has its place in the step's plan, not here.
  *
  * Calls may come from any thread, and take turns; not while a device records. The same calls give the same
  * places in the range. */
@@ -19,8 +17,6 @@
 
 #include "base/physical.h"
 #include "base/text.h"
-
-#define CACHE_LANES 32
 
 struct cache_options {
     size_t alignment;          /* sizes and places of blocks are multiples: a power of two, at most the
@@ -34,22 +30,18 @@ struct cache_options {
 /* NULL when the device has no such range. The functions are copied; their context outlives the cache. */
 struct cache;
 struct cache *cache_open(const struct physical *physical, const struct cache_options *options);
-void cache_close(struct cache *cache);       /* waits for all lanes; blocks never given back end here too */
+void cache_close(struct cache *cache);       /* waits for the device; blocks never given back end here too */
 
-/* A block of at least `bytes` for work on `lane`. `owner` says in tables what it is for, and lives as long as
+/* A block of at least `bytes`. `owner` says in tables what it is for, and lives as long as
  * the block. When none fits and the device or the limit has no more, all pieces without live blocks go back
  * and are asked for again where they are needed. NULL, unreported, when that does not do: cache_table then
  * says who holds what. */
-void *cache_take(struct cache *cache, size_t bytes, int lane, const char *owner);
+void *cache_take(struct cache *cache, size_t bytes, const char *owner);
 
-/* Work of another lane touches the block too: the caller has ordered it after what `lane` of cache_take had
- * queued by then. To be said before the block is given back. */
-void cache_use(struct cache *cache, void *memory, int lane);
-
-/* Work queued so far may still touch it, later work must not. NULL is nothing. */
+/* Nothing queued touches it any more. NULL is nothing. */
 void cache_give(struct cache *cache, void *memory);
 
-/* Waits for all lanes and gives pieces without live blocks back to the device, from the highest, until at
+/* Waits for the device and gives pieces without live blocks back to the device, from the highest, until at
  * most `most` bytes are mapped. Returns how many went. */
 size_t cache_trim(struct cache *cache, size_t most);
 
@@ -66,7 +58,6 @@ struct cache_statistics {
     double fragmentation;      /* share of the free bytes that are not in it; 0 when nothing is free */
     int64_t takes, gives;
     int64_t maps, unmaps;      /* pieces */
-    int64_t orders;            /* lanes made to wait for another */
     int64_t retries;           /* times that the device or the limit said no, and pieces went back for it */
     int64_t failures;          /* ... and it was not enough */
 };
@@ -76,7 +67,6 @@ struct cache_block {
     uintptr_t at;
     size_t bytes, requested;
     const char *owner;         /* NULL: free */
-    int lane;                  /* that it was taken for last */
 };
 
 /* All blocks from the lowest address up, live and free, together all that is mapped; how many. The caller

@@ -1,4 +1,4 @@
-/* The caching allocator on a made-up device, whose lanes run what they get late and in any legal order. */
+/* The caching allocator on a made-up device, which notices work on memory that is not there or another's. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,97 +20,27 @@
 #define CELLS (PAGES * PAGE / CELL)
 #define RANGE (PAGES * PAGE)
 #define BASE ((uintptr_t)1 << 40)
-#define LANES 12
 #define LIVE 400
 
-/* The device. A touch is queued work of a block on a lane. A cell remembers the youngest block that touched
- * it: an older one must not come later. */
-
-struct work {
-    int first;                 /* touch: -1; else: waits until this lane has done `until` */
-    int64_t until;
-    uint32_t block, cell, cells;
-};
-
-struct lane {
-    struct work *queue;
-    int count, done;           /* in the queue */
-    int64_t passed;            /* before it */
-};
+/* The device. A touch is work of a block; its cells remember whose they are. */
 
 struct sim {
-    struct lane lanes[LANES];
-    struct random random;
     uint32_t cells[CELLS];
     int32_t pieces[PAGES];     /* pages of the piece that begins here */
     bool mapped[PAGES];
     size_t reserved, capacity;
     size_t last_map;
-    int64_t maps, unmaps, orders;
+    int64_t maps, unmaps;
+    bool finished;             /* nothing is queued: maps make work again */
     int64_t fail_at, fail_count;   /* calls of map that fail: the first of them (0: none) and how many */
     int wrong;                 /* touches of cells that are another's or nobody's, and wrong calls */
     int ranges;
-    bool forgets;              /* a planted fault: lanes never wait */
 };
-
-static void lane_push(struct sim *sim, int lane, struct work work)
-{
-    struct lane *to = &sim->lanes[lane];
-    if (to->done == to->count) {
-        to->passed += to->done;
-        to->done = to->count = 0;
-    }
-    *array_push(to->queue, to->count) = work;
-}
-
-static void touch_now(struct sim *sim, const struct work *work)
-{
-    for (uint32_t c = work->cell; c < work->cell + work->cells; c++) {
-        sim->wrong += !sim->mapped[c * CELL / PAGE] || sim->cells[c] > work->block;
-        if (sim->cells[c] < work->block) sim->cells[c] = work->block;
-    }
-}
-
-/* One piece of work; false when the lane is empty or waits. */
-static bool lane_step(struct sim *sim, int lane)
-{
-    struct lane *at = &sim->lanes[lane];
-    if (at->done == at->count) return false;
-    const struct work *work = &at->queue[at->done];
-    if (work->first < 0) touch_now(sim, work);
-    else if (sim->lanes[work->first].passed + sim->lanes[work->first].done < work->until) return false;
-    at->done++;
-    return true;
-}
-
-static void sim_progress(struct sim *sim)
-{
-    int lane = (int)random_below(&sim->random, LANES);
-    for (uint32_t steps = random_below(&sim->random, 6); steps > 0 && lane_step(sim, lane); steps--) continue;
-}
 
 static bool sim_finish(void *context)
 {
     struct sim *sim = context;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int lane = 0; lane < LANES; lane++)
-            while (lane_step(sim, lane)) moved = true;
-    }
-    return true;
-}
-
-static void make_wait(struct sim *sim, int first, int later)
-{
-    struct lane *before = &sim->lanes[first];
-    lane_push(sim, later, (struct work){.first = first, .until = before->passed + before->count});
-}
-
-static bool sim_order(void *context, int first, int later)
-{
-    struct sim *sim = context;
-    sim->orders++;
-    if (!sim->forgets) make_wait(sim, first, later);
+    sim->finished = true;
     return true;
 }
 
@@ -154,6 +84,7 @@ static void *sim_map(void *context, void *at, size_t bytes)
     sim->pieces[page] = (int32_t)pages;
     sim->reserved += bytes;
     sim->last_map = bytes;
+    sim->finished = false;
     return (void *)(BASE + page * PAGE);
 }
 
@@ -163,7 +94,7 @@ static void sim_unmap(void *context, void *at, size_t bytes)
     size_t page = ((uintptr_t)at - BASE) / PAGE;
     sim->unmaps++;
     sim->wrong += sim->pieces[page] != (int32_t)(bytes / PAGE);
-    for (int lane = 0; lane < LANES; lane++) sim->wrong += sim->lanes[lane].done < sim->lanes[lane].count;
+    sim->wrong += !sim->finished;
     for (size_t p = page; p < page + bytes / PAGE; p++) sim->mapped[p] = false;
     sim->pieces[page] = 0;
     sim->reserved -= bytes;
@@ -185,7 +116,6 @@ static struct physical sim_physical(struct sim *sim, bool ranges)
         .map = sim_map,
         .unmap = sim_unmap,
         .free_bytes = sim_free_bytes,
-        .order = sim_order,
         .finish = sim_finish,
     };
 }
@@ -199,7 +129,6 @@ static struct sim *sim_new(size_t capacity)
 
 static void sim_free(struct sim *sim)
 {
-    for (int lane = 0; lane < LANES; lane++) free(sim->lanes[lane].queue);
     free(sim);
 }
 
@@ -232,8 +161,6 @@ struct held {
     void *memory;
     size_t bytes;
     uint32_t block;
-    int lane;
-    uint32_t uses;
 };
 
 struct user {
@@ -241,11 +168,12 @@ struct user {
     struct cache *cache;
     struct random random;
     struct held held[LIVE];
-    int count, lanes;
+    int count;
     uint32_t blocks;           /* taken so far */
     int64_t refused;
     uint64_t trace;            /* a hash of all places given */
-    bool hides;                /* a planted fault: does not say that other lanes use a block */
+    bool late;                 /* a planted fault: it goes on writing to what it gave back last */
+    struct held last;
 };
 
 static uint32_t below(struct user *user, uint32_t limit)
@@ -258,12 +186,15 @@ static size_t rounded(size_t bytes)
     return ((bytes ? bytes : 1) + CELL - 1) / CELL * CELL;
 }
 
-static void touch(struct user *user, const struct held *held, int lane)
+/* The block writes its number to all of its cells (first), or finds it there. */
+static void touch(struct user *user, const struct held *held, bool first)
 {
-    struct work work = {.first = -1, .block = held->block};
-    work.cell = (uint32_t)(((uintptr_t)held->memory - BASE) / CELL);
-    work.cells = (uint32_t)(rounded(held->bytes) / CELL);
-    lane_push(user->sim, lane, work);
+    size_t cell = ((uintptr_t)held->memory - BASE) / CELL;
+    for (size_t c = cell; c < cell + rounded(held->bytes) / CELL; c++) {
+        bool kept = first || user->sim->cells[c] == held->block;
+        user->sim->wrong += !user->sim->mapped[c * CELL / PAGE] || !kept;
+        user->sim->cells[c] = held->block;
+    }
 }
 
 /* Small ones mostly, some of many pages. */
@@ -282,36 +213,25 @@ static const char *const owners[] = {"arena", "store", "batches", "results"};
 static void take(struct user *user)
 {
     if (user->count == LIVE) return;
-    struct held held = {.bytes = random_bytes(user), .lane = (int)below(user, (uint32_t)user->lanes)};
-    held.memory = cache_take(user->cache, held.bytes, held.lane, owners[below(user, 4)]);
+    struct held held = {.bytes = random_bytes(user)};
+    held.memory = cache_take(user->cache, held.bytes, owners[below(user, 4)]);
     user->trace = (user->trace ^ (uintptr_t)held.memory) * 0x9e3779b97f4a7c15u;
     if (!held.memory) {
         user->refused++;
         return;
     }
     held.block = ++user->blocks;
-    held.uses = 1u << held.lane;
     user->held[user->count++] = held;
-    touch(user, &held, held.lane);
+    touch(user, &held, true);
 }
 
 static void give(struct user *user, int which)
 {
     struct held held = user->held[which];
-    for (int lane = 0; lane < user->lanes; lane++)
-        if (held.uses >> lane & 1 && below(user, 3)) touch(user, &held, lane);
+    touch(user, &held, false);
     cache_give(user->cache, held.memory);
     user->held[which] = user->held[--user->count];
-}
-
-/* Another lane joins the users of a block, in order after the lane that it was taken for. */
-static void share(struct user *user, struct held *held)
-{
-    int lane = (int)below(user, (uint32_t)user->lanes);
-    make_wait(user->sim, held->lane, lane);
-    if (!user->hides) cache_use(user->cache, held->memory, lane);
-    held->uses |= 1u << lane;
-    touch(user, held, lane);
+    user->last = held;
 }
 
 static void act(struct user *user)
@@ -321,9 +241,10 @@ static void act(struct user *user)
     uint32_t takes = user->blocks / 500 % 2 ? 480 : 380;
     if (dice < takes) take(user);
     else if (dice < 860 && user->count > 0) give(user, (int)below(user, (uint32_t)user->count));
-    else if (dice < 990 && user->count > 0) share(user, &user->held[below(user, (uint32_t)user->count)]);
+    else if (dice < 990 && user->count > 0)
+        touch(user, &user->held[below(user, (uint32_t)user->count)], false);
     else if (dice == 999) cache_trim(user->cache, below(user, (uint32_t)user->sim->reserved + 1));
-    sim_progress(user->sim);
+    if (user->late && user->last.memory) touch(user, &user->last, true);
 }
 
 static int by_address(const void *a, const void *b)
@@ -380,7 +301,6 @@ static void check_books(struct user *user, bool ranges)
     assert_int_equal(now.takes, user->blocks);
     assert_int_equal(now.takes - now.gives, user->count);
     assert_int_equal(now.unmaps, user->sim->unmaps);
-    assert_int_equal(now.orders, user->sim->orders);
     assert_int_equal(now.failures, user->refused);
     assert_true(now.failures <= now.retries);
     assert_true(now.reserved_peak >= now.reserved && now.reserved_peak <= user->sim->capacity);
@@ -404,7 +324,7 @@ static void give_all(struct user *user)
 }
 
 struct play {
-    int lanes, actions;
+    int actions;
     bool ranges;
     size_t chunk, capacity, limit;
 };
@@ -412,15 +332,12 @@ struct play {
 static uint64_t run_play(const struct play *play, uint64_t seed)
 {
     struct sim *sim = sim_new(play->capacity);
-    struct user user = {.sim = sim, .lanes = play->lanes};
-    user.random = random_open(seed, PURPOSE_TEST, 1, 0);
-    sim->random = random_open(seed, PURPOSE_TEST, 2, 0);
+    struct user user = {.sim = sim, .random = random_open(seed, PURPOSE_TEST, 1, 0)};
     user.cache = open_cache(sim, play->ranges, play->chunk, play->limit);
     for (int i = 0; i < play->actions; i++) {
         act(&user);
         if (i % 509 == 0) check_books(&user, play->ranges);
     }
-    sim_finish(sim);
     assert_int_equal(sim->wrong, 0);
     struct cache_statistics all = cache_statistics(user.cache);
     assert_true((double)all.reserved_peak < 1.2 * (double)all.allocated_peak);
@@ -436,47 +353,43 @@ static void test_a_million_operations(void **state)
 {
     (void)state;
     long actions = rounds(1000000, 20000000);
-    run_play(&(struct play){LANES, (int)actions, true, 4 * PAGE, 200 * PAGE, 0}, 1);
-    figure("%ld operations on %d lanes: no block touched by two, books balanced", actions, LANES);
+    run_play(&(struct play){(int)actions, true, 4 * PAGE, 200 * PAGE, 0}, 1);
+    figure("%ld operations: no block touched by two, books balanced", actions);
 }
 
-static void test_one_lane(void **state)
+static void test_a_limit(void **state)
 {
     (void)state;
-    run_play(&(struct play){1, 200000, true, 8 * PAGE, 300 * PAGE, 150 * PAGE}, 2);
+    run_play(&(struct play){200000, true, 8 * PAGE, 300 * PAGE, 150 * PAGE}, 2);
 }
 
 static void test_without_ranges(void **state)
 {
     (void)state;
-    run_play(&(struct play){4, 200000, false, 4 * PAGE, 200 * PAGE, 0}, 3);
+    run_play(&(struct play){200000, false, 4 * PAGE, 200 * PAGE, 0}, 3);
 }
 
 static void test_plenty_of_memory(void **state)
 {
     (void)state;
-    run_play(&(struct play){3, 200000, true, 64 * PAGE, RANGE, 0}, 4);
+    run_play(&(struct play){200000, true, 64 * PAGE, RANGE, 0}, 4);
 }
 
 static void test_replay(void **state)
 {
     (void)state;
-    const struct play play = {LANES, 50000, true, 4 * PAGE, 200 * PAGE, 0};
+    const struct play play = {50000, true, 4 * PAGE, 200 * PAGE, 0};
     assert_true(run_play(&play, 5) == run_play(&play, 5));
     assert_true(run_play(&play, 5) != run_play(&play, 6));
 }
 
-/* How many wrong touches a fault leads to. */
-static int run_faulty(bool forgets, bool hides)
+/* How many wrong touches a user leads to. */
+static int run_user(bool late)
 {
     struct sim *sim = sim_new(200 * PAGE);
-    struct user user = {.sim = sim, .lanes = 4, .hides = hides};
-    user.random = random_open(7, PURPOSE_TEST, 1, 0);
-    sim->random = random_open(7, PURPOSE_TEST, 2, 0);
-    sim->forgets = forgets;
+    struct user user = {.sim = sim, .late = late, .random = random_open(7, PURPOSE_TEST, 1, 0)};
     user.cache = open_cache(sim, true, 4 * PAGE, 0);
     for (int i = 0; i < 20000; i++) act(&user);
-    sim_finish(sim);
     int wrong = sim->wrong;
     cache_close(user.cache);
     sim_free(sim);
@@ -486,11 +399,8 @@ static int run_faulty(bool forgets, bool hides)
 static void test_planted_faults_are_seen(void **state)
 {
     (void)state;
-    assert_int_equal(run_faulty(false, false), 0);
-    int forgotten = run_faulty(true, false), hidden = run_faulty(false, true);
-    figure("wrong touches with waits forgotten: %d, with uses hidden: %d", forgotten, hidden);
-    assert_true(forgotten > 0);
-    assert_true(hidden > 0);
+    assert_int_equal(run_user(false), 0);
+    assert_true(run_user(true) > 0);
 }
 
 /* One thing at a time. */
@@ -500,17 +410,17 @@ static void test_growth_is_exact(void **state)
     (void)state;
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
-    void *a = cache_take(cache, 10 * PAGE - 5, 0, "a");
+    void *a = cache_take(cache, 10 * PAGE - 5, "a");
     assert_int_equal(sim->maps, 3);
     assert_int_equal(sim->last_map, 2 * PAGE);
     assert_int_equal(sim->reserved, 10 * PAGE);
-    void *b = cache_take(cache, 1, 0, "b");
+    void *b = cache_take(cache, 1, "b");
     assert_int_equal(sim->reserved, 11 * PAGE);
-    void *c = cache_take(cache, PAGE - CELL, 0, "c");
+    void *c = cache_take(cache, PAGE - CELL, "c");
     assert_int_equal(sim->reserved, 11 * PAGE);
     cache_give(cache, c);
     /* What is free at the end of the range counts: only the rest is mapped. */
-    void *d = cache_take(cache, 2 * PAGE, 0, "d");
+    void *d = cache_take(cache, 2 * PAGE, "d");
     assert_int_equal(sim->reserved, 13 * PAGE);
     assert_int_equal((uintptr_t)d, (uintptr_t)c);
     cache_give(cache, a);
@@ -518,7 +428,7 @@ static void test_growth_is_exact(void **state)
     cache_give(cache, d);
     /* What went back leaves a gap, which is where memory is missing least. */
     assert_int_equal(cache_trim(cache, 11 * PAGE), 2 * PAGE);
-    a = cache_take(cache, 12 * PAGE, 0, "a");
+    a = cache_take(cache, 12 * PAGE, "a");
     assert_int_equal((uintptr_t)a, BASE);
     assert_int_equal(sim->reserved, 12 * PAGE);
     cache_give(cache, a);
@@ -532,9 +442,9 @@ static void test_tightest_fit(void **state)
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
     static const size_t cells[] = {9, 1, 5, 1, 7, 1, 5, 1, 12, 1};
     void *memory[10];
-    for (int i = 0; i < 10; i++) memory[i] = cache_take(cache, cells[i] * CELL, 0, "x");
+    for (int i = 0; i < 10; i++) memory[i] = cache_take(cache, cells[i] * CELL, "x");
     for (int i = 0; i < 10; i += 2) cache_give(cache, memory[i]);
-    void *five = cache_take(cache, 4 * CELL + 1, 0, "five"), *eight = cache_take(cache, 8 * CELL, 0, "eight");
+    void *five = cache_take(cache, 4 * CELL + 1, "five"), *eight = cache_take(cache, 8 * CELL, "eight");
     assert_ptr_equal(five, memory[2]);
     assert_ptr_equal(eight, memory[0]);
     cache_give(cache, five);
@@ -546,53 +456,6 @@ static void test_tightest_fit(void **state)
     close_both(sim, cache);
 }
 
-static void test_lanes_wait_only_when_they_must(void **state)
-{
-    (void)state;
-    struct sim *sim = sim_new(RANGE);
-    struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
-    int64_t orders;
-    void *a = cache_take(cache, PAGE, 0, "a");
-    cache_give(cache, a);
-    assert_ptr_equal(cache_take(cache, PAGE, 0, "same lane"), a);
-    assert_int_equal(sim->orders, 0);
-    cache_give(cache, a);
-    assert_ptr_equal(cache_take(cache, PAGE, 1, "another"), a);
-    assert_int_equal(sim->orders, 1);
-    void *b = cache_take(cache, PAGE, 2, "b");
-    cache_give(cache, a);
-    cache_give(cache, b);
-    /* Lane 1 came after lane 0, so lane 2 does too once it comes after lane 1. */
-    assert_ptr_equal(cache_take(cache, PAGE, 2, "third"), a);
-    assert_int_equal(sim->orders, 2);
-    cache_give(cache, a);
-    /* A block ready for the lane is preferred to a tighter one that is not, unless it is much larger. */
-    void *row[6];
-    static const size_t pages[] = {2, 1, 3, 1, 5, 1};
-    for (int i = 0; i < 6; i++) row[i] = cache_take(cache, pages[i] * PAGE, i == 0 ? 1 : 2, "row");
-    orders = sim->orders;
-    for (int i = 0; i < 6; i += 2) cache_give(cache, row[i]);
-    void *ready = cache_take(cache, 2 * PAGE, 2, "ready");
-    assert_ptr_equal(ready, row[2]);
-    assert_int_equal(sim->orders, orders);
-    void *tight = cache_take(cache, 2 * PAGE, 2, "tight");
-    assert_ptr_equal(tight, row[0]);
-    assert_int_equal(sim->orders, orders + 1);
-    cache_give(cache, ready);
-    cache_give(cache, tight);
-    for (int i = 1; i < 6; i += 2) cache_give(cache, row[i]);
-    /* Everything is ready after the host has waited. */
-    void *keep = cache_take(cache, CELL, 2, "keep"), *last = cache_take(cache, 9 * PAGE, 2, "last");
-    cache_give(cache, last);
-    assert_true(cache_trim(cache, 0) > 0);
-    orders = sim->orders;
-    last = cache_take(cache, PAGE - CELL, 3, "last");
-    assert_int_equal(sim->orders, orders);
-    cache_give(cache, last);
-    cache_give(cache, keep);
-    close_both(sim, cache);
-}
-
 /* Every other chunk is held: whoever keeps what is free where it is has half of it left and cannot use it. */
 static void test_free_memory_moves_to_where_it_is_needed(void **state)
 {
@@ -601,10 +464,10 @@ static void test_free_memory_moves_to_where_it_is_needed(void **state)
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, 2 * PAGE, CHUNKS * 2 * PAGE);
     void *memory[CHUNKS];
-    for (int i = 0; i < CHUNKS; i++) assert_non_null(memory[i] = cache_take(cache, 2 * PAGE, 0, "x"));
-    assert_null(cache_take(cache, CELL, 0, "one more"));
+    for (int i = 0; i < CHUNKS; i++) assert_non_null(memory[i] = cache_take(cache, 2 * PAGE, "x"));
+    assert_null(cache_take(cache, CELL, "one more"));
     for (int i = 0; i < CHUNKS; i += 2) cache_give(cache, memory[i]);
-    void *large = cache_take(cache, CHUNKS * PAGE, 0, "large");
+    void *large = cache_take(cache, CHUNKS * PAGE, "large");
     assert_non_null(large);
     assert_int_equal(sim->reserved, CHUNKS * 2 * PAGE);
     assert_int_equal(cache_statistics(cache).retries, 2);
@@ -644,7 +507,7 @@ static void test_worst_case_sequence(void **state)
     int count = 0;
     for (size_t bytes = CELL; bytes <= 16 * PAGE; bytes *= 2) {
         while (cache_statistics(cache).allocated + bytes <= MOST * CELL)
-            assert_non_null(memory[count++] = cache_take(cache, bytes, 0, "x"));
+            assert_non_null(memory[count++] = cache_take(cache, bytes, "x"));
         int kept = 0;
         for (int i = 0; i < count; i++) {
             if (i % 2) cache_give(cache, memory[i]);
@@ -654,9 +517,9 @@ static void test_worst_case_sequence(void **state)
         cache_trim(cache, 0);
         assert_int_equal(sim->reserved, pages_in_use(cache) * PAGE);
         assert_true(cache_limit(cache, sim->reserved + SPARE * PAGE));
-        void *large = cache_take(cache, SPARE * PAGE, 0, "large");
+        void *large = cache_take(cache, SPARE * PAGE, "large");
         assert_non_null(large);
-        assert_null(cache_take(cache, SPARE * PAGE, 0, "more"));
+        assert_null(cache_take(cache, SPARE * PAGE, "more"));
         cache_give(cache, large);
         assert_true(cache_limit(cache, 0));
     }
@@ -670,9 +533,9 @@ static void test_table_of_who_holds_what(void **state)
     (void)state;
     struct sim *sim = sim_new(16 * PAGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 12 * PAGE);
-    void *a = cache_take(cache, 2 * PAGE, 0, "images"), *b = cache_take(cache, 7 * PAGE, 0, "working memory");
-    void *c = cache_take(cache, PAGE, 0, "images");
-    assert_null(cache_take(cache, 3 * PAGE, 0, "more"));
+    void *a = cache_take(cache, 2 * PAGE, "images"), *b = cache_take(cache, 7 * PAGE, "working memory");
+    void *c = cache_take(cache, PAGE, "images");
+    assert_null(cache_take(cache, 3 * PAGE, "more"));
     struct text table = {0};
     cache_table(cache, &table);
     assert_string_equal(table.data, "   112.0 KiB  working memory\n"
@@ -693,12 +556,12 @@ static void test_absurd_requests(void **state)
     (void)state;
     struct sim *sim = sim_new(16 * PAGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
-    assert_null(cache_take(cache, SIZE_MAX, 0, "x"));
-    assert_null(cache_take(cache, SIZE_MAX - CELL, 0, "x"));
-    assert_null(cache_take(cache, (size_t)1 << 50, 0, "x"));
-    assert_null(cache_take(cache, RANGE, 0, "x"));
+    assert_null(cache_take(cache, SIZE_MAX, "x"));
+    assert_null(cache_take(cache, SIZE_MAX - CELL, "x"));
+    assert_null(cache_take(cache, (size_t)1 << 50, "x"));
+    assert_null(cache_take(cache, RANGE, "x"));
     assert_int_equal(sim->reserved, 0);
-    void *none = cache_take(cache, 0, 0, "nothing");
+    void *none = cache_take(cache, 0, "nothing");
     assert_non_null(none);
     cache_give(cache, none);
     cache_give(cache, NULL);
@@ -715,16 +578,16 @@ static void test_a_lower_limit(void **state)
     (void)state;
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
-    void *a = cache_take(cache, 20 * PAGE, 0, "a"), *b = cache_take(cache, 20 * PAGE, 0, "b");
+    void *a = cache_take(cache, 20 * PAGE, "a"), *b = cache_take(cache, 20 * PAGE, "b");
     cache_give(cache, b);
     assert_true(cache_limit(cache, 24 * PAGE));
     assert_int_equal(sim->reserved, 24 * PAGE);
-    assert_null(cache_take(cache, 5 * PAGE, 0, "c"));
+    assert_null(cache_take(cache, 5 * PAGE, "c"));
     assert_false(cache_limit(cache, 10 * PAGE));
     assert_int_equal(sim->reserved, 20 * PAGE);
-    assert_null(cache_take(cache, CELL, 0, "c"));
+    assert_null(cache_take(cache, CELL, "c"));
     assert_true(cache_limit(cache, 0));
-    b = cache_take(cache, 100 * PAGE, 0, "b");
+    b = cache_take(cache, 100 * PAGE, "b");
     assert_non_null(b);
     cache_give(cache, a);
     cache_give(cache, b);
@@ -735,9 +598,7 @@ static void test_a_lower_limit(void **state)
 static int64_t run_failing(int64_t at, int64_t count)
 {
     struct sim *sim = sim_new(20 * PAGE);
-    struct user user = {.sim = sim, .lanes = 3};
-    user.random = random_open(11, PURPOSE_TEST, 1, 0);
-    sim->random = random_open(11, PURPOSE_TEST, 2, 0);
+    struct user user = {.sim = sim, .random = random_open(11, PURPOSE_TEST, 1, 0)};
     sim->fail_at = at;
     sim->fail_count = count;
     user.cache = open_cache(sim, true, 2 * PAGE, 0);
@@ -745,7 +606,6 @@ static int64_t run_failing(int64_t at, int64_t count)
         act(&user);
         if (i % 16 == 0) check_books(&user, true);
     }
-    sim_finish(sim);
     int64_t maps = sim->maps;
     give_all(&user);
     close_both(sim, user.cache);
@@ -780,7 +640,7 @@ static void *worker(void *context)
     for (int i = 0; i < 20000; i++) {
         void **at = &memory[random_below(&random, 16)];
         cache_give(cache, *at);
-        *at = cache_take(cache, random_below(&random, 3 * PAGE), (int)random_below(&random, 2), "worker");
+        *at = cache_take(cache, random_below(&random, 3 * PAGE), "worker");
     }
     for (int i = 0; i < 16; i++) cache_give(cache, memory[i]);
     return NULL;
@@ -806,7 +666,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_growth_is_exact),
         cmocka_unit_test(test_tightest_fit),
-        cmocka_unit_test(test_lanes_wait_only_when_they_must),
         cmocka_unit_test(test_free_memory_moves_to_where_it_is_needed),
         cmocka_unit_test(test_worst_case_sequence),
         cmocka_unit_test(test_table_of_who_holds_what),
@@ -816,7 +675,7 @@ int main(void)
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_replay),
         cmocka_unit_test(test_planted_faults_are_seen),
-        cmocka_unit_test(test_one_lane),
+        cmocka_unit_test(test_a_limit),
         cmocka_unit_test(test_without_ranges),
         cmocka_unit_test(test_plenty_of_memory),
         cmocka_unit_test(test_a_million_operations),

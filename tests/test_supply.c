@@ -65,12 +65,6 @@ static size_t ranged_free_bytes(void *context)
     return 0;
 }
 
-static bool ranged_order(void *context, int first, int later)
-{
-    (void)context;
-    return first != later;
-}
-
 static bool ranged_finish(void *context)
 {
     (void)context;
@@ -87,7 +81,6 @@ static void ranged_physical(struct device *device, struct physical *physical)
         .map = ranged_map,
         .unmap = ranged_unmap,
         .free_bytes = ranged_free_bytes,
-        .order = ranged_order,
         .finish = ranged_finish,
     };
 }

@@ -19,12 +19,10 @@ struct physical {
     /* Memory of its own at `at`, a part of a reserved range that has none; returns `at`. NULL when the device
      * has none left, which is no error and is not reported. */
     void *(*map)(void *context, void *at, size_t bytes);
-    /* Gives back what one call of map took. No lane has work left that touches it. */
+    /* Gives back what one call of map took. Nothing queued touches it. */
     void (*unmap)(void *context, void *at, size_t bytes);
     size_t (*free_bytes)(void *context);     /* what could still be mapped, by all processes together */
-    /* Work queued on lane `later` from now on starts when all that is queued on lane `first` is done.
-     * False, reported, when the device has failed; finish, which waits for all lanes, likewise. */
-    bool (*order)(void *context, int first, int later);
+    /* Waits for all that is queued. False, reported, when the device has failed. */
     bool (*finish)(void *context);
 };
 

@@ -30,7 +30,6 @@ struct cuda_memory {
     bool has_ranges;
     size_t granularity;
     CUmemAllocationProp properties;
-    cudaEvent_t passed;        /* made when lanes are first ordered */
 };
 
 static bool look_up(const char *name, void *function)
@@ -86,7 +85,6 @@ struct cuda_memory *cuda_memory_open(struct device *device)
 
 void cuda_memory_close(struct cuda_memory *memory)
 {
-    if (memory && memory->passed) cudaEventDestroy(memory->passed);
     free(memory);
 }
 
@@ -154,19 +152,7 @@ static size_t memory_left(void *context)
     return left;
 }
 
-static bool lanes_order(void *context, int first, int later)
-{
-    struct cuda_memory *memory = context;
-    struct device *device = memory->device;
-    cudaError_t error = cudaSuccess;
-    if (!memory->passed) error = cudaEventCreateWithFlags(&memory->passed, cudaEventDisableTiming);
-    if (error == cudaSuccess) error = cudaEventRecord(memory->passed, device->backend->stream(device, first));
-    if (error == cudaSuccess)
-        error = cudaStreamWaitEvent(device->backend->stream(device, later), memory->passed, 0);
-    return cuda_status(device, error, "ordering lanes") == OK;
-}
-
-static bool lanes_finish(void *context)
+static bool memory_finish(void *context)
 {
     struct cuda_memory *memory = context;
     return memory->device->backend->finish(memory->device) == OK;
@@ -183,7 +169,6 @@ struct physical cuda_memory_physical(struct cuda_memory *memory)
         .map = ranges ? range_map : plain_map,
         .unmap = ranges ? range_unmap : plain_unmap,
         .free_bytes = memory_left,
-        .order = lanes_order,
-        .finish = lanes_finish,
+        .finish = memory_finish,
     };
 }

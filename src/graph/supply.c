@@ -7,10 +7,9 @@
 #define SUPPLY_CHUNK ((size_t)64 << 20)
 #define SUPPLY_RANGES 8                       /* addresses: so many times the device's memory */
 
-/* Callers of device_release have waited for all work on what they release, so that blocks need no lanes. */
 static void *supply_take(void *cache, size_t bytes, const char *owner)
 {
-    return cache_take(cache, bytes, 0, owner);
+    return cache_take(cache, bytes, owner);
 }
 
 static void supply_give(void *cache, void *memory)
