@@ -6,7 +6,7 @@
 
 #include "base/dtype.h"
 #include "base/random.h"
-#include "data/finish.h"
+#include "data/gpu_preprocessing.h"
 #include "data/image.h"
 #include "data/policy.h"
 #include "data/resize.h"

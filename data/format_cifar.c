@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "data/dataset.h"
-#include "data/whole.h"
+#include "data/gzip_file.h"
 
 #define SIDE 32
 #define PLANE (SIDE * SIDE)

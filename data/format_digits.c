@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 #include "data/dataset.h"
-#include "data/whole.h"
+#include "data/gzip_file.h"
 
 #define SIDE 8
 #define PIXELS (SIDE * SIDE)

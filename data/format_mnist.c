@@ -5,7 +5,7 @@
 
 #include "base/memory.h"
 #include "data/dataset.h"
-#include "data/whole.h"
+#include "data/gzip_file.h"
 
 #define CLASSES 10
 #define MAGIC_LABELS 0x00000801u   /* unsigned bytes, one dimension */

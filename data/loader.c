@@ -13,7 +13,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "data/order.h"
-#include "data/undecoded.h"
+#include "data/deferred_jpeg.h"
 
 /* Where so many replacements in a row cannot be used either, the data is not worth training on. */
 #define REPLACEMENTS_MAX 100

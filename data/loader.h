@@ -12,7 +12,7 @@
 #include "data/dataset.h"
 #include "data/image_cache.h"
 #include "data/mix.h"
-#include "data/sending.h"
+#include "data/batch_packing.h"
 
 struct loader_options {
     struct dataset *dataset;     /* which may become held, and does not change otherwise */

@@ -6,7 +6,7 @@ libdata_a_SOURCES = \
 	data/dataset.c \
 	data/dataset.h \
 	data/deflated.h \
-	data/finish.h \
+	data/gpu_preprocessing.h \
 	data/format_cifar.c \
 	data/format_digits.c \
 	data/format_folder.c \
@@ -41,19 +41,19 @@ libdata_a_SOURCES = \
 	data/resample.h \
 	data/resize.c \
 	data/resize.h \
-	data/sending.c \
-	data/sending.h \
+	data/batch_packing.c \
+	data/batch_packing.h \
 	data/shard.h \
 	data/shard_set.c \
 	data/tar.c \
 	data/tar.h \
-	data/undecoded.c \
-	data/undecoded.h \
+	data/deferred_jpeg.c \
+	data/deferred_jpeg.h \
 	data/warp.c \
 	data/warp.h \
 	data/webdataset.c \
-	data/whole.c \
-	data/whole.h
+	data/gzip_file.c \
+	data/gzip_file.h
 
 if HAVE_LIBDEFLATE
 libdata_a_SOURCES += data/deflated_libdeflate.c

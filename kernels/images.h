@@ -1,11 +1,11 @@
 /* images.h: the last steps of a batch's images, from bytes to the numbers that a network reads
- * (data/finish.h). Not an op: it is queued before a step, on the lane on which batches come. */
+ * (data/gpu_preprocessing.h). Not an op: it is queued before a step, on the lane on which batches come. */
 #ifndef KERNELS_IMAGES_H
 #define KERNELS_IMAGES_H
 
 #include "base/dtype.h"
 #include "base/status.h"
-#include "data/finish.h"
+#include "data/gpu_preprocessing.h"
 #include "data/mix.h"
 #include "device/device.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/clock.h"
-#include "train/finisher.h"
+#include "session/gpu_preprocessing.h"
 
 /* Below this share of the slowest part's rate, all together is held up by more than that part. */
 #define TOGETHER_LEAST 0.9

@@ -3,7 +3,7 @@
 #define BENCH_FEED_H
 
 #include "base/text.h"
-#include "train/step.h"
+#include "session/step.h"
 
 /* Images a second. */
 struct feed {

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "conf/settings.h"
-#include "train/setup.h"
+#include "session/setup.h"
 
 /* Common options that a command takes besides -q, -v and -h. */
 enum cmd_takes {

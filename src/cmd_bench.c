@@ -10,8 +10,8 @@
 #include "base/random.h"
 #include "bench_feed.h"
 #include "cmd.h"
-#include "train/finisher.h"
-#include "train/step.h"
+#include "session/gpu_preprocessing.h"
+#include "session/step.h"
 
 /* A measurement under way. */
 struct bench {

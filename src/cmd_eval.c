@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "trained.h"
-#include "train/durable.h"
+#include "base/atomic_file.h"
 #include "train/evaluate.h"
 #include "train/folder.h"
 #include "train/metrics.h"

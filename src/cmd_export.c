@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "cmd.h"
-#include "train/checkpoint.h"
-#include "train/durable.h"
-#include "train/weights.h"
+#include "session/checkpoint.h"
+#include "base/atomic_file.h"
+#include "session/weights.h"
 
 /* The weights of a file, chosen for another. */
 struct export {

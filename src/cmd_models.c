@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cmd.h"
-#include "train/places.h"
+#include "base/search_paths.h"
 
 /* The comment on the first line of a model file, which says what it is. */
 static char *read_title(const char *path)

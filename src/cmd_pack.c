@@ -10,7 +10,7 @@
 #include "data/packed.h"
 #include "data/resize.h"
 #include "shards.h"
-#include "train/durable.h"
+#include "base/atomic_file.h"
 
 /* Images that are made ready side by side. */
 #define WINDOW 256

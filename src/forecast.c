@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "graph/cost.h"
-#include "graph/offload.h"
-#include "graph/recompute.h"
+#include "compile/cost.h"
+#include "compile/offload.h"
+#include "compile/recompute.h"
 #include "memory_map.h"
-#include "train/largest.h"
-#include "train/strategy.h"
+#include "session/largest.h"
+#include "session/strategy.h"
 
 /* An ordinary core in 2020s: multiply-adds in convolutions, and what streams through memory. */
 #define CORE_FLOPS 40e9

@@ -3,7 +3,7 @@
 #define FORECAST_H
 
 #include "cmd.h"
-#include "train/step.h"
+#include "session/step.h"
 
 struct forecast {
     struct program program;

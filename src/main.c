@@ -17,8 +17,8 @@
 #include "cmd.h"
 #include "conf/options.h"
 #include "device/device.h"
-#include "patience.h"
-#include "train/signals.h"
+#include "omp_spin.h"
+#include "base/signals.h"
 
 static void print_help(void)
 {

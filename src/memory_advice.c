@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "graph/recompute.h"
+#include "compile/recompute.h"
 
 #define LIMIT_SHARE 0.75         /* of what is taken now: a limit that most networks can meet */
 #define INSTRUCTIONS_MOST 500    /* of a step that memory.limit is tried on: the search takes a while */

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "memory_map_parts.h"
-#include "train/durable.h"
+#include "base/atomic_file.h"
 #include "train/folder.h"
 
 /* Bytes alive of the lowest `layers` kinds. */

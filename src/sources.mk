@@ -25,8 +25,8 @@ amptrain_SOURCES = \
 	src/memory_map_frame.c \
 	src/memory_map_parts.h \
 	src/memory_map_print.c \
-	src/patience.c \
-	src/patience.h \
+	src/omp_spin.c \
+	src/omp_spin.h \
 	src/shards.c \
 	src/shards.h \
 	src/svg.c \

@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "graph/graph_text.h"
-#include "train/checkpoint.h"
-#include "train/finisher.h"
-#include "train/weights.h"
+#include "session/checkpoint.h"
+#include "session/gpu_preprocessing.h"
+#include "session/weights.h"
 
 /* What a checkpoint says of the images it was made for. */
 struct remembered {

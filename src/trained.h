@@ -3,7 +3,7 @@
 #define TRAINED_H
 
 #include "cmd.h"
-#include "train/step.h"
+#include "session/step.h"
 
 struct trained {
     struct setup setup;

@@ -1,5 +1,5 @@
 NET = tests/net.c tests/net.h $(PLACE)
-GRAPH_LIBS = libgraph.a libkernels.a libconf.a liballoc.a libamp.a libdevice.a libbase.a $(CUDA_LIBS)
+GRAPH_LIBS = libexec.a libcompile.a libgraph.a libkernels.a libconf.a liballoc.a libamp.a libdevice.a libbase.a $(CUDA_LIBS)
 
 check_PROGRAMS += tests/test_model
 tests_test_model_SOURCES = tests/test_model.c

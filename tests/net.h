@@ -3,7 +3,7 @@
 #define TESTS_NET_H
 
 #include "base/random.h"
-#include "graph/exec.h"
+#include "exec/exec.h"
 #include "graph/model.h"
 #include "place.h"
 

@@ -17,9 +17,9 @@
 #include "graph/model.h"
 #include "place.h"
 #include "rounds.h"
-#include "train/checkpoint.h"
-#include "train/durable.h"
-#include "train/weights.h"
+#include "session/checkpoint.h"
+#include "base/atomic_file.h"
+#include "session/weights.h"
 
 #include <cmocka.h>
 

@@ -6,11 +6,14 @@
 floor_of() {
     case $1 in
     src/base) echo 0 ;;
-    alloc | amp | conf | data | src/device) echo 1 ;;
+    alloc | amp | conf | data | src/device | src/format) echo 1 ;;
     kernels) echo 2 ;;
     src/graph) echo 3 ;;
-    src/train) echo 4 ;;
-    src) echo 5 ;;
+    src/compile) echo 4 ;;
+    src/exec) echo 5 ;;
+    src/session) echo 6 ;;
+    src/train) echo 7 ;;
+    src) echo 8 ;;
     esac
 }
 
@@ -54,19 +57,20 @@ finds_wrong() {
     mkdir -p "$scratch/tree/src/base" "$scratch/tree/src/graph" "$scratch/tree/alloc" "$scratch/tree/amp"
     cd "$scratch/tree" || return 1
     : >src/base/status.h
-    : >src/graph/plan.h
+    : >src/compile/plan.h
     : >amp/scaler.h
     printf '#include "%s"\n' "$1" >alloc/pack.c
     if keeps_its_floor alloc; then return 1; fi
 }
 finds_right() {
-    finds_wrong src/graph/plan.h || return 1
+    finds_wrong src/compile/plan.h || return 1
     printf '#include "base/status.h"\n#include <stdio.h>\n' >alloc/pack.c
     keeps_its_floor alloc
 }
 
 cd "$top_srcdir" || exit 1
-for folder in src/base alloc amp conf data src/device kernels src/graph src/train src; do
+for folder in src/base alloc amp conf data src/device src/format kernels src/graph src/compile src/exec src/session \
+    src/train src; do
     ok "$folder keeps its floor" keeps_its_floor "$folder"
 done
 ok "an include from above is found" finds_wrong graph/plan.h

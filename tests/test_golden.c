@@ -18,7 +18,7 @@
 #include "data/dataset.h"
 #include "data/packed.h"
 #include "data_case.h"
-#include "train/checkpoint.h"
+#include "session/checkpoint.h"
 #include "train/metrics.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */

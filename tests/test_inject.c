@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "graph/exec_parts.h"
+#include "exec/exec_parts.h"
 #include "net.h"
 #include "rounds.h"
 

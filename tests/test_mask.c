@@ -3,8 +3,8 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "graph/offload.h"
-#include "graph/recompute.h"
+#include "compile/offload.h"
+#include "compile/recompute.h"
 #include "net.h"
 
 /* Behind our headers: it has a macro called fail. */

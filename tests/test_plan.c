@@ -10,8 +10,8 @@
 #include "alloc/pack.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "graph/build.h"
-#include "graph/plan.h"
+#include "compile/build.h"
+#include "compile/plan.h"
 #include "tests/rounds.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */

@@ -8,10 +8,10 @@
 #include <time.h>
 
 #include "base/memory.h"
-#include "graph/build.h"
+#include "compile/build.h"
 #include "graph/model.h"
-#include "graph/plan.h"
-#include "graph/recompute.h"
+#include "compile/plan.h"
+#include "compile/recompute.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "graph/build.h"
-#include "graph/plan.h"
+#include "compile/build.h"
+#include "compile/plan.h"
 #include "net.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */

@@ -9,8 +9,8 @@
 
 #include "base/memory.h"
 #include "base/text.h"
-#include "graph/offload.h"
-#include "graph/recompute_trial.h"
+#include "compile/offload.h"
+#include "compile/recompute_trial.h"
 #include "net.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */

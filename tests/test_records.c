@@ -15,7 +15,7 @@
 
 #include "base/crc32c.h"
 #include "base/memory.h"
-#include "train/events.h"
+#include "format/events.h"
 #include "train/metrics.h"
 
 #include <cmocka.h>

@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "train/safetensors.h"
+#include "format/safetensors.h"
 
 #include <cmocka.h>
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "train/schedule.h"
+#include "session/schedule.h"
 
 #include <cmocka.h>
 

@@ -11,7 +11,7 @@
 #endif
 
 #include "base/memory.h"
-#include "graph/store.h"
+#include "exec/store.h"
 #include "net.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */

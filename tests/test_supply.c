@@ -11,7 +11,7 @@
 
 #include "base/memory.h"
 #include "caught.h"
-#include "graph/supply.h"
+#include "exec/device_allocators.h"
 #include "net.h"
 #include "tests/rounds.h"
 

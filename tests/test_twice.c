@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 #include "caught.h"
-#include "graph/exec_parts.h"
+#include "exec/exec_parts.h"
 #include "net.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */

@@ -1,6 +1,8 @@
 libbase_a_SOURCES = \
 	src/base/align.h \
 	src/base/anywhere.h \
+	src/base/atomic_file.c \
+	src/base/atomic_file.h \
 	src/base/clock.c \
 	src/base/clock.h \
 	src/base/crc32c.c \
@@ -26,8 +28,12 @@ libbase_a_SOURCES = \
 	src/base/physical.h \
 	src/base/random.c \
 	src/base/random.h \
+	src/base/search_paths.c \
+	src/base/search_paths.h \
 	src/base/shape.c \
 	src/base/shape.h \
+	src/base/signals.c \
+	src/base/signals.h \
 	src/base/status.h \
 	src/base/tensor.h \
 	src/base/text.c \

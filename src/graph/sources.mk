@@ -1,56 +1,14 @@
 libgraph_a_SOURCES = \
-	src/graph/autocast.c \
-	src/graph/backward.c \
-	src/graph/build.h \
-	src/graph/cost.c \
-	src/graph/cost.h \
-	src/graph/diagnose.c \
-	src/graph/engines.c \
-	src/graph/exec.c \
-	src/graph/exec.h \
-	src/graph/exec_parts.h \
-	src/graph/exec_run.c \
-	src/graph/exec_steps.c \
 	src/graph/expression.c \
 	src/graph/expression.h \
-	src/graph/fuse.c \
-	src/graph/glimpse.c \
 	src/graph/graph.c \
 	src/graph/graph.h \
 	src/graph/graph_text.c \
 	src/graph/graph_text.h \
-	src/graph/lanes.c \
-	src/graph/liveness.c \
-	src/graph/lower.c \
-	src/graph/mask.c \
-	src/graph/merge.c \
 	src/graph/model.c \
 	src/graph/model.h \
 	src/graph/model_find.c \
 	src/graph/model_layers.c \
 	src/graph/model_parts.h \
 	src/graph/names.c \
-	src/graph/names.h \
-	src/graph/offload.c \
-	src/graph/offload.h \
-	src/graph/order.c \
-	src/graph/plan.c \
-	src/graph/plan.h \
-	src/graph/program.c \
-	src/graph/program.h \
-	src/graph/recompute.c \
-	src/graph/recompute.h \
-	src/graph/recompute_choose.c \
-	src/graph/recompute_lives.c \
-	src/graph/recompute_lives.h \
-	src/graph/recompute_merge.c \
-	src/graph/recompute_trial.c \
-	src/graph/recompute_trial.h \
-	src/graph/recompute_walk.c \
-	src/graph/recompute_walk.h \
-	src/graph/store.c \
-	src/graph/store.h \
-	src/graph/supply.c \
-	src/graph/supply.h \
-	src/graph/twice.c \
-	src/graph/verify.c
+	src/graph/names.h

@@ -7,9 +7,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "train/finisher.h"
+#include "session/gpu_preprocessing.h"
 #include "train/health.h"
-#include "train/signals.h"
+#include "base/signals.h"
 
 struct counting {
     const struct setup *setup;

@@ -2,8 +2,8 @@
 #ifndef TRAIN_EVALUATE_H
 #define TRAIN_EVALUATE_H
 
-#include "train/setup.h"
-#include "train/step.h"
+#include "session/setup.h"
+#include "session/step.h"
 
 struct evaluation {
     int64_t images, errors;        /* images that could be read */

@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "train/checkpoint.h"
-#include "train/durable.h"
+#include "session/checkpoint.h"
+#include "base/atomic_file.h"
 
 enum status folder_make(const char *path)
 {

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "data/loader.h"
-#include "graph/exec.h"
+#include "exec/exec.h"
 
 struct run;
 struct flight;

@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "train/durable.h"
+#include "base/atomic_file.h"
 
 /* Of lines that wait to be written. */
 #define PENDING_MOST ((size_t)64 << 20)

@@ -2,9 +2,9 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "train/finisher.h"
-#include "train/largest.h"
-#include "train/strategy.h"
+#include "session/gpu_preprocessing.h"
+#include "session/largest.h"
+#include "session/strategy.h"
 
 #define RUNGS 8              /* plans that are tried, each smaller than the last */
 #define STEP_DOWN 0.9        /* of a plan for which there was no memory though there seemed to be */

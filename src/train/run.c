@@ -9,8 +9,8 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/watch.h"
-#include "train/durable.h"
-#include "train/finisher.h"
+#include "base/atomic_file.h"
+#include "session/gpu_preprocessing.h"
 #include "train/programs.h"
 
 static struct checkpoint_source source_of(const struct run *run, const char *engines)

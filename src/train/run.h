@@ -2,9 +2,9 @@
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 
-#include "train/checkpoint.h"
+#include "session/checkpoint.h"
 #include "train/evaluate.h"
-#include "train/events.h"
+#include "format/events.h"
 #include "train/folder.h"
 #include "train/health.h"
 #include "train/metrics.h"

@@ -1,34 +1,12 @@
 libtrain_a_SOURCES = \
-	src/train/bad_images.c \
-	src/train/bad_images.h \
-	src/train/checkpoint.c \
-	src/train/checkpoint.h \
-	src/train/checkpoint_match.c \
-	src/train/checkpoint_newest.c \
-	src/train/checksum.c \
-	src/train/checksum.h \
-	src/train/decoding.c \
-	src/train/decoding.h \
-	src/train/durable.c \
-	src/train/durable.h \
 	src/train/evaluate.c \
 	src/train/evaluate.h \
-	src/train/events.c \
-	src/train/events.h \
-	src/train/finisher.c \
-	src/train/finisher.h \
 	src/train/folder.c \
 	src/train/folder.h \
 	src/train/health.c \
 	src/train/health.h \
-	src/train/largest.c \
-	src/train/largest.h \
 	src/train/metrics.c \
 	src/train/metrics.h \
-	src/train/places.c \
-	src/train/places.h \
-	src/train/position.c \
-	src/train/position.h \
 	src/train/programs.c \
 	src/train/programs.h \
 	src/train/progress.c \
@@ -37,24 +15,5 @@ libtrain_a_SOURCES = \
 	src/train/report.h \
 	src/train/run.c \
 	src/train/run.h \
-	src/train/safetensors.c \
-	src/train/safetensors.h \
-	src/train/safetensors_write.c \
-	src/train/schedule.c \
-	src/train/schedule.h \
-	src/train/setup.c \
-	src/train/setup.h \
-	src/train/setup_cache.c \
-	src/train/setup_images.c \
-	src/train/setup_network.c \
-	src/train/setup_numbers.c \
-	src/train/signals.c \
-	src/train/signals.h \
-	src/train/step.c \
-	src/train/step.h \
-	src/train/strategy.c \
-	src/train/strategy.h \
 	src/train/train.c \
-	src/train/train.h \
-	src/train/weights.c \
-	src/train/weights.h
+	src/train/train.h

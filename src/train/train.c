@@ -8,11 +8,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "train/durable.h"
-#include "train/finisher.h"
+#include "base/atomic_file.h"
+#include "session/gpu_preprocessing.h"
 #include "train/programs.h"
 #include "train/report.h"
-#include "train/signals.h"
+#include "base/signals.h"
 
 enum verdict { GO_ON, FINISH_EPOCH, DONE, EARLY_STOP, MAX_STEPS, MAX_TIME, STOP };
 

@@ -8,8 +8,8 @@
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "fuzz_network.h"
-#include "train/checkpoint.h"
-#include "train/checksum.h"
+#include "session/checkpoint.h"
+#include "format/checksum.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

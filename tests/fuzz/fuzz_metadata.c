@@ -10,7 +10,7 @@
 #include "base/crc32c.h"
 #include "base/memory.h"
 #include "fuzz_network.h"
-#include "train/checksum.h"
+#include "format/checksum.h"
 #include "trained.h"
 
 #define PARTS_MAX 64

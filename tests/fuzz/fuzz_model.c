@@ -2,7 +2,7 @@
 #include "fuzz.h"
 
 #include "graph/model.h"
-#include "graph/plan.h"
+#include "compile/plan.h"
 
 #define BATCH 1048576          /* train.batch's most */
 #define LOWERED_MAX 64         /* layers; what lowers is not what is tried here */

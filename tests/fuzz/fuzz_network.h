@@ -3,8 +3,8 @@
 #define TESTS_FUZZ_FUZZ_NETWORK_H
 
 #include "conf/settings.h"
-#include "graph/store.h"
-#include "train/checkpoint.h"
+#include "exec/store.h"
+#include "session/checkpoint.h"
 
 struct fuzz_network {
     struct graph graph;

@@ -5,8 +5,8 @@
 
 #include "base/memory.h"
 #include "fuzz_network.h"
-#include "train/checkpoint.h"
-#include "train/weights.h"
+#include "session/checkpoint.h"
+#include "session/weights.h"
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

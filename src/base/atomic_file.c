@@ -1,0 +1,76 @@
+#include "base/atomic_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+
+char *durable_path(const char *folder, const char *name)
+{
+    return text_format("%s/%s", folder, name);
+}
+
+/* Syncs the folder that the file lies in, so that names in it survive. */
+static enum status sync_folder(const struct directory *in, const char *name)
+{
+    char *copy = text_copy(name), *shown = directory_show(in, name);
+    int folder = openat(in->file, dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* Some network file systems refuse to sync folders (EINVAL); they keep names by themselves. */
+    bool good = folder >= 0 && (fsync(folder) == 0 || errno == EINVAL);
+    int why = errno;
+    if (folder >= 0) close(folder);
+    enum status status = good ? OK : fail(FAILED, "%s: its folder cannot be synced: %s", shown, strerror(why));
+    free(shown);
+    free(copy);
+    return status;
+}
+
+enum status durable_rename(const struct directory *in, const char *from, const char *name)
+{
+    if (renameat(in->file, from, in->file, name) == 0) return sync_folder(in, name);
+    char *shown = directory_show(in, from);
+    enum status status = fail(FAILED, "%s: cannot be renamed to %s: %s", shown, name, strerror(errno));
+    free(shown);
+    return status;
+}
+
+static bool copy_bytes(int from, int to)
+{
+    char buffer[1 << 16];
+    ssize_t got;
+    for (int64_t at = 0; (got = file_read(from, buffer, sizeof buffer, at)) > 0; at += got)
+        if (!file_write(to, buffer, (size_t)got, at)) return false;
+    return got == 0 && fsync(to) == 0;
+}
+
+static bool copy_file(const struct directory *in, const char *from, const char *to)
+{
+    int source = openat(in->file, from, O_RDONLY | O_CLOEXEC);
+    int target = openat(in->file, to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    bool good = source >= 0 && target >= 0 && copy_bytes(source, target);
+    int why = errno;
+    if (source >= 0) close(source);
+    if (target >= 0 && close(target) != 0 && good) good = false, why = errno;
+    errno = why;
+    return good;
+}
+
+enum status durable_link(const struct directory *in, const char *from, const char *name)
+{
+    char *temporary = text_format("%s.tmp", name);
+    directory_remove(in, temporary);
+    enum status status = OK;
+    if (linkat(in->file, from, in->file, temporary, 0) != 0 && !copy_file(in, from, temporary))
+        status = directory_refuse(in, name, strerror(errno));
+    if (status == OK) status = durable_rename(in, temporary, name);
+    /* Where both names are one file already, rename leaves the temporary one standing. */
+    directory_remove(in, temporary);
+    free(temporary);
+    return status;
+}

@@ -1,0 +1,79 @@
+#include "base/search_paths.h"
+
+#include <libgen.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+/* Installed, both lie below the package's data folder; in the source tree they keep their places. */
+struct place {
+    char *models, *data;
+};
+
+/* The folder that the program runs from; the caller frees it. */
+static char *program_folder(void)
+{
+    char path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length <= 0) return text_copy(".");
+    path[length] = '\0';
+    return text_copy(dirname(path));
+}
+
+static bool runs_uninstalled(const char *folder)
+{
+    char *sign = text_format("%s/config.status", folder);
+    char *above = text_format("%s/../config.status", folder);
+    bool uninstalled = access(sign, F_OK) == 0 || access(above, F_OK) == 0;
+    free(sign);
+    free(above);
+    return uninstalled;
+}
+
+static struct place place_installed(const char *folder)
+{
+    return (struct place){text_format("%s/models", folder), text_format("%s/data", folder)};
+}
+
+static struct place place_source(void)
+{
+    return (struct place){text_copy(SOURCEDIR "/conf/models"), text_copy(SOURCEDIR "/data")};
+}
+
+static void places_add(struct places *places, int *count, struct place place)
+{
+    places->models[(*count)++] = place.models;
+    bool better = !places->data || (access(places->data, F_OK) != 0 && access(place.data, F_OK) == 0);
+    if (better) {
+        free(places->data);
+        places->data = place.data;
+    } else {
+        free(place.data);
+    }
+}
+
+struct places places_find(void)
+{
+    struct places places = {0};
+    int count = 0;
+    const char *named = getenv("AMPTRAIN_DATADIR");
+    char *folder = program_folder();
+    char *beside = text_format("%s/../share/amptrain", folder);
+    if (named && *named) places_add(&places, &count, place_installed(named));
+    if (runs_uninstalled(folder)) places_add(&places, &count, place_source());
+    places_add(&places, &count, place_installed(beside));
+    places_add(&places, &count, place_installed(PKGDATADIR));
+    free(beside);
+    free(folder);
+    return places;
+}
+
+void places_free(struct places *places)
+{
+    for (int i = 0; i < PLACES_MAX; i++) free(places->models[i]);
+    free(places->data);
+    *places = (struct places){0};
+}

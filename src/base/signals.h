@@ -1,0 +1,23 @@
+/* signals.h: what the outside asked of the run; handlers only note it, the loop acts between steps.
+ *
+ * A signal handler can reach nothing but static memory: that is why this file has some. */
+#ifndef BASE_SIGNALS_H
+#define BASE_SIGNALS_H
+
+#include <stdbool.h>
+
+/* SIGINT, SIGTERM, SIGUSR1: stop after the step with a checkpoint; a second one ends the program at once.
+ * SIGHUP: checkpoint, heed a new memory.limit, and go on. SIGUSR2: a status line. SIGPIPE is ignored: a run
+ * outlives whoever reads its words; and SIGXFSZ: a file that may not grow is like a full disk. */
+void signals_watch(void);
+
+/* Until signals_watch, or signals_release, which lets them do what they do to any program, those that
+ * are watched wait (not SIGPIPE and SIGXFSZ). */
+void signals_hold(void);
+void signals_release(void);
+
+int signals_stop(void);            /* the signal that asks for the end; 0: none */
+bool signals_checkpoint(void);     /* asked since the last call */
+bool signals_status(void);         /* asked since the last call */
+
+#endif

@@ -1,0 +1,45 @@
+/* build.h: how lowering and the passes make values and instructions; for this folder only. */
+#ifndef COMPILE_BUILD_H
+#define COMPILE_BUILD_H
+
+#include "compile/program.h"
+
+/* Appends a value and returns its id. `name` is the program's from here on; bytes are worked out. */
+int build_value(struct program *program, struct value value, char *name);
+
+/* The op called `name`, which every build has. */
+const struct op *build_op(const char *name);
+
+/* Settings of an internal op, owned by the program. */
+const void *build_settings(struct program *program, const struct op *op, const char *text);
+
+/* An instruction with nothing in it: every id -1, weight 1. Owns `name`. */
+struct instruction instruction_new(enum phase phase, const struct op *op, const void *settings, char *name);
+/* A call of another phase of what `forward` calls: its inputs, parameters, saved tensors, output and
+ * engine. */
+struct instruction instruction_after(const struct program *program, const struct instruction *forward,
+                                     enum phase phase, const char *suffix);
+void instruction_free(struct instruction *instruction);
+int *ids_copy(const int *ids, int count);
+bool ids_have(const int *ids, int count, int id);
+
+/* Sets `reads`, `writes` and the in-place pair from the other members and what the op says. */
+void instruction_link(const struct program *program, struct instruction *instruction);
+
+/* Links and appends. The program owns what the instruction owns. */
+void build_push(struct program *program, struct instruction instruction);
+
+/* `from` as `dtype`: a cast instruction, appended. Returns the new value. */
+int build_cast(struct program *program, int from, enum dtype dtype, int slice);
+
+/* The forward-only program with its backward: after each slice's forward, in reverse. */
+void backward(struct program *program);
+
+/* Gives every instruction the waits that put it behind what it depends on, lanes being set. */
+void lanes_wait(struct program *program);
+
+/* happens-before: known[i * lanes + l] is the last instruction on lane l that has ended when i
+ * starts, -1 if none. The caller frees it. */
+int *order_known(const struct program *program);
+
+#endif

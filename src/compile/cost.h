@@ -1,0 +1,20 @@
+/* cost.h: how long instructions take on a GPU as it is modelled; all but cost_program is for this folder
+ * only. */
+#ifndef COMPILE_COST_H
+#define COMPILE_COST_H
+
+#include "compile/program.h"
+
+/* Seconds of one that calls an op. */
+double cost_call(const struct program *program, const struct instruction *at);
+
+/* Seconds of all those, one after another. */
+double cost_program(const struct program *program);
+
+/* Seconds more of a backward that makes again, by the way, what a forward instruction writes. */
+double cost_by_the_way(const struct program *program, const struct instruction *forward);
+
+/* Seconds for so many bytes on their way to the host or back. */
+double cost_transfer(int64_t bytes);
+
+#endif

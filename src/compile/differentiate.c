@@ -1,0 +1,235 @@
+/* backward.c: the backward of a forward-only program: each slice's instructions in reverse, the
+ * sums where several gradients of one tensor meet, and the update at the end.
+ *
+ * Gradients of one tensor are added in the order in which they arrive, two at a time, so that at
+ * most two are alive; which two meet depends on the graph alone, never on the plan. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/build.h"
+
+struct backward {
+    struct program *program;
+    bool *wanted;            /* by value: its gradient leads to a trained parameter */
+    int *gradient;           /* by value: the value that holds its gradient so far; -1 */
+    int value_count;         /* of the forward-only program */
+};
+
+static bool param_trained(const struct program *program, int value)
+{
+    return program_param_trained(&program->graph->params[program->values[value].index]);
+}
+
+static bool any_trained(const struct program *program, const struct instruction *forward)
+{
+    for (int i = 0; i < forward->param_count; i++)
+        if (param_trained(program, forward->params[i])) return true;
+    return false;
+}
+
+static bool input_wanted(const struct backward *b, const struct instruction *forward, int i)
+{
+    bool refused = forward->op->no_gradient && forward->op->no_gradient(i);
+    return !refused && b->wanted[forward->x[i]];
+}
+
+static bool any_input_wanted(const struct backward *b, const struct instruction *forward)
+{
+    for (int i = 0; i < forward->x_count; i++)
+        if (input_wanted(b, forward, i)) return true;
+    return false;
+}
+
+static void mark_wanted(struct backward *b, const struct instruction *forward, int count)
+{
+    for (int i = 0; i < count; i++)
+        b->wanted[forward[i].y] = any_trained(b->program, &forward[i]) || any_input_wanted(b, &forward[i]);
+}
+
+/* y = a + b as an instruction. Which of the two is x[0], the one whose place y may take, is settled
+ * when all readers are known (sums_order). */
+static int push_sum(struct backward *b, int first, int second, struct value value, char *name,
+                    const struct instruction *forward)
+{
+    struct program *program = b->program;
+    int x[] = {first, second};
+    struct instruction sum = instruction_new(PHASE_FORWARD, build_op("sum"), NULL,
+                                             text_format("sum of %s", name));
+    sum.slice = forward->slice;
+    sum.x = ids_copy(x, 2);
+    sum.x_count = 2;
+    sum.y = build_value(program, value, name);
+    build_push(program, sum);
+    return sum.y;
+}
+
+static struct value gradient_value(const struct program *program, int of)
+{
+    struct value value = program->values[of];
+    value.home = HOME_ARENA;
+    value.kind = KIND_GRADIENT;
+    value.index = -1;
+    return value;
+}
+
+/* `gradient` is one more consumer's gradient for the tensor x. */
+static void gradient_arrives(struct backward *b, const struct instruction *forward, int x, int gradient)
+{
+    if (b->gradient[x] < 0) {
+        b->gradient[x] = gradient;
+        return;
+    }
+    char *name = text_format("d %s", b->program->values[x].name);
+    b->gradient[x] = push_sum(b, b->gradient[x], gradient, gradient_value(b->program, x), name, forward);
+}
+
+static void gradients_of_inputs(struct backward *b, const struct instruction *forward, struct instruction *at)
+{
+    at->d_x = memory_new((size_t)at->x_count, sizeof(int));
+    for (int i = 0; i < at->x_count; i++) {
+        at->d_x[i] = -1;
+        if (!input_wanted(b, forward, i)) continue;
+        struct value value = gradient_value(b->program, at->x[i]);
+        at->d_x[i] = build_value(b->program, value, text_format("d %s", value.name));
+    }
+}
+
+/* The code of an op makes all its parameters' gradients in one go; those of frozen ones beside
+ * trained ones are written and never read. */
+static void gradients_of_params(struct backward *b, struct instruction *at)
+{
+    struct program *program = b->program;
+    at->d_params = memory_new((size_t)at->param_count, sizeof(int));
+    for (int i = 0; i < at->param_count; i++) {
+        struct value value = program->values[at->params[i]];
+        at->d_params[i] = -1;
+        if (program->graph->params[value.index].spec.role == ROLE_STATISTIC) continue;
+        value.home = HOME_ARENA;
+        value.kind = KIND_PARAM_GRADIENT;
+        value.dtype = F32;
+        value.low = false;
+        at->d_params[i] = build_value(program, value, text_format("d %s", value.name));
+    }
+}
+
+/* The gradients of a micro-batch join those of the ones before it. */
+static void params_arrive(struct backward *b, const struct instruction *forward, const int *d_params)
+{
+    struct program *program = b->program;
+    for (int i = 0; d_params && i < forward->param_count; i++) {
+        if (d_params[i] < 0 || !param_trained(program, forward->params[i])) continue;
+        int *so_far = &program->gradients[program->values[forward->params[i]].index];
+        struct value value = program->values[d_params[i]];
+        if (*so_far < 0) *so_far = d_params[i];
+        else *so_far = push_sum(b, *so_far, d_params[i], value, text_copy(value.name), forward);
+    }
+}
+
+static void push_backward(struct backward *b, const struct instruction *forward, enum phase phase,
+                          const char *suffix)
+{
+    struct instruction at = instruction_after(b->program, forward, phase, suffix);
+    if (phase != PHASE_BACKWARD_PARAMS) gradients_of_inputs(b, forward, &at);
+    if (phase != PHASE_BACKWARD_DATA) gradients_of_params(b, &at);
+    at.d_y = b->gradient[forward->y];
+    build_push(b->program, at);
+    params_arrive(b, forward, at.d_params);
+    for (int i = 0; at.d_x && i < forward->x_count; i++)
+        if (at.d_x[i] >= 0) gradient_arrives(b, forward, forward->x[i], at.d_x[i]);
+}
+
+static bool passes_on(const struct backward *b, const struct instruction *forward)
+{
+    struct shape shapes[OP_MAX_INPUTS];
+    if (!forward->op->passes_gradient) return false;
+    for (int i = 0; i < forward->x_count; i++) shapes[i] = b->program->values[forward->x[i]].shape;
+    return forward->op->passes_gradient(forward->settings, forward->x_count, shapes);
+}
+
+/* Weight gradients come before the data gradient: what only they read can then die before the data
+ * gradient is born. */
+static void backward_of(struct backward *b, const struct instruction *forward, const struct op *loss)
+{
+    int d_y = b->gradient[forward->y];
+    if (!b->wanted[forward->y] || (d_y < 0 && forward->op != loss)) return;
+    if (passes_on(b, forward)) {
+        for (int i = 0; i < forward->x_count; i++)
+            if (input_wanted(b, forward, i)) gradient_arrives(b, forward, forward->x[i], d_y);
+        return;
+    }
+    const struct op_code *code = forward->op->reference;
+    if (code->backward) {
+        push_backward(b, forward, PHASE_BACKWARD, "backward");
+        return;
+    }
+    if (code->backward_params && any_trained(b->program, forward))
+        push_backward(b, forward, PHASE_BACKWARD_PARAMS, "backward params");
+    if (any_input_wanted(b, forward)) push_backward(b, forward, PHASE_BACKWARD_DATA, "backward data");
+}
+
+/* The optimizer reads every gradient and the masters, and writes the masters and what ops read. */
+static void push_optimizer(struct program *program)
+{
+    struct instruction update = instruction_new(PHASE_UPDATE, NULL, NULL, text_copy("update"));
+    update.slice = program->slices - 1;
+    for (int v = 0; v < program->value_count; v++) {
+        const struct value *value = &program->values[v];
+        if (value->home != HOME_PARAM || program->gradients[value->index] < 0) continue;
+        *array_push(update.reads, update.read_count) = program->gradients[value->index];
+        *array_push(update.writes, update.write_count) = v;
+    }
+    build_push(program, update);
+}
+
+static void push_statistics(const struct backward *b, const struct instruction *forward, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (forward[i].op->reference->update)
+            build_push(b->program, instruction_after(b->program, &forward[i], PHASE_UPDATE, "update"));
+}
+
+/* A sum may take the place of its first input only; so the first is the one that nobody reads
+ * afterwards. Two numbers add up to the same bits in either order. */
+static void sums_order(struct program *program)
+{
+    const struct op *op = build_op("sum");
+    int *last_read = memory_new((size_t)program->value_count, sizeof *last_read);
+    for (int i = 0; i < program->count; i++)
+        for (int k = 0; k < program->instructions[i].read_count; k++)
+            last_read[program->instructions[i].reads[k]] = i;
+    for (int i = 0; i < program->count; i++) {
+        struct instruction *at = &program->instructions[i];
+        if (at->op != op || last_read[at->x[0]] == i || last_read[at->x[1]] != i) continue;
+        int first = at->x[0];
+        at->x[0] = at->x[1];
+        at->x[1] = first;
+        instruction_link(program, at);
+    }
+    free(last_read);
+}
+
+void backward(struct program *program)
+{
+    struct instruction *forward = program->instructions;
+    int count = program->count;
+    struct backward b = {.program = program, .value_count = program->value_count};
+    b.wanted = memory_new((size_t)b.value_count, sizeof *b.wanted);
+    b.gradient = memory_new((size_t)b.value_count, sizeof *b.gradient);
+    for (int v = 0; v < b.value_count; v++) b.gradient[v] = -1;
+    mark_wanted(&b, forward, count);
+    program->instructions = NULL;
+    program->count = 0;
+    const struct op *loss = build_op("softmax_cross_entropy");
+    for (int begin = 0, end; begin < count; begin = end) {
+        for (end = begin; end < count && forward[end].slice == forward[begin].slice; end++)
+            build_push(program, forward[end]);
+        if (begin == 0) program->first_backward = end;
+        for (int i = end - 1; i >= begin; i--) backward_of(&b, &forward[i], loss);
+    }
+    push_optimizer(program);
+    push_statistics(&b, forward, count);
+    sums_order(program);
+    free(b.wanted);
+    free(b.gradient);
+    free(forward);
+}

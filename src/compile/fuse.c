@@ -1,0 +1,122 @@
+/* Fusion on the graph: an activation moves into the batch norm before it, alone or across the
+ * addition of a shortcut. The activation (and addition) vanish; whoever read them reads the batch norm. */
+#include "graph/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "kernels/batchnorm.h"
+#include "kernels/leaky_relu.h"
+
+struct fusion {
+    struct graph *graph;
+    int *readers;       /* how often each node is read; the output once more */
+    int *stands_for;    /* the node that took this one's place; itself while it is there */
+};
+
+static bool node_is(const struct node *node, const char *op)
+{
+    return node->op && strcmp(node->op->name, op) == 0;
+}
+
+/* The activation that a node is, in batch norm's terms; ACTIVATION_NONE when it is something else. */
+static enum activation node_activation(const struct node *node)
+{
+    if (node_is(node, "relu")) return ACTIVATION_RELU;
+    if (node_is(node, "relu6")) return ACTIVATION_RELU6;
+    if (node_is(node, "leaky_relu")) return ACTIVATION_LEAKY_RELU;
+    return ACTIVATION_NONE;
+}
+
+/* A batch norm as the model file made it, read in one place only. */
+static bool is_plain_norm(const struct fusion *fusion, int index)
+{
+    const struct node *node = &fusion->graph->nodes[index];
+    if (!node_is(node, "batchnorm") || fusion->readers[index] != 1) return false;
+    const struct batchnorm *settings = node->settings;
+    return settings->activation == ACTIVATION_NONE && !settings->residual;
+}
+
+static void take_activation(struct fusion *fusion, int norm, int activation)
+{
+    const struct node *node = &fusion->graph->nodes[activation];
+    struct batchnorm *settings = fusion->graph->nodes[norm].settings;
+    settings->activation = node_activation(node);
+    if (settings->activation == ACTIVATION_LEAKY_RELU)
+        settings->slope = ((const struct leaky_relu *)node->settings)->slope;
+    fusion->stands_for[activation] = norm;
+}
+
+static void take_residual(struct fusion *fusion, int norm, int add, int residual)
+{
+    struct node *node = &fusion->graph->nodes[norm];
+    struct batchnorm *settings = node->settings;
+    settings->residual = true;
+    node->inputs = memory_resize(node->inputs, 2, sizeof *node->inputs);
+    node->inputs[node->input_count++] = residual;
+    fusion->stands_for[add] = norm;
+}
+
+/* The batch norm must be the later of the two: the residual is then there when it runs. */
+static void fuse_across_add(struct fusion *fusion, int activation, int add)
+{
+    const struct node *node = &fusion->graph->nodes[add];
+    if (node->input_count != 2 || fusion->readers[add] != 1) return;
+    int first = fusion->stands_for[node->inputs[0]], second = fusion->stands_for[node->inputs[1]];
+    int norm = first > second ? first : second, residual = first > second ? second : first;
+    if (!is_plain_norm(fusion, norm)) return;
+    take_residual(fusion, norm, add, residual);
+    take_activation(fusion, norm, activation);
+}
+
+static void fuse_node(struct fusion *fusion, int index)
+{
+    const struct node *node = &fusion->graph->nodes[index];
+    if (node_activation(node) == ACTIVATION_NONE) return;
+    int input = node->inputs[0];
+    if (node_is(&fusion->graph->nodes[input], "add")) fuse_across_add(fusion, index, input);
+    else if (is_plain_norm(fusion, input)) take_activation(fusion, input, index);
+}
+
+/* Closes the gaps: `number` becomes each node's new index. */
+static void compact(struct fusion *fusion, int *number)
+{
+    struct graph *graph = fusion->graph;
+    int count = 0;
+    for (int i = 0; i < graph->count; i++) {
+        struct node *node = &graph->nodes[i];
+        if (fusion->stands_for[i] != i) {
+            number[i] = number[fusion->stands_for[i]];
+            graph_free_node(node);
+            continue;
+        }
+        for (int j = 0; j < node->input_count; j++) node->inputs[j] = number[node->inputs[j]];
+        for (int j = 0; j < node->param_count; j++) graph->params[node->param_first + j].node = count;
+        number[i] = count;
+        graph->nodes[count++] = *node;
+    }
+    graph->output = number[graph->output];
+    graph->count = count;
+}
+
+enum status fuse(struct graph *graph)
+{
+    struct fusion fusion = {
+        .graph = graph,
+        .readers = memory_new((size_t)graph->count, sizeof(int)),
+        .stands_for = memory_new((size_t)graph->count, sizeof(int)),
+    };
+    int *number = memory_new((size_t)graph->count, sizeof *number);
+    for (int i = 0; i < graph->count; i++) {
+        fusion.stands_for[i] = i;
+        for (int j = 0; j < graph->nodes[i].input_count; j++) fusion.readers[graph->nodes[i].inputs[j]]++;
+    }
+    fusion.readers[graph->output]++;
+    for (int i = 0; i < graph->count; i++) fuse_node(&fusion, i);
+    compact(&fusion, number);
+    free(fusion.readers);
+    free(fusion.stands_for);
+    free(number);
+    return OK;
+}

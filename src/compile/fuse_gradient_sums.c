@@ -1,0 +1,100 @@
+/* merge.c: what one instruction writes only for the next to read becomes part of either: sums of gradients,
+ * and the sums of batch statistics. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "compile/build.h"
+
+struct merging {
+    struct program *program;
+    const struct op_code *(*code_of)(const struct op *op);
+    int *writer, *reader;        /* by value: the instruction; -1: none; MANY */
+    bool *gone;                  /* by instruction */
+};
+#define MANY (-2)
+
+static const struct op_code *code_at(const struct merging *m, const struct instruction *at)
+{
+    static const struct op_code none = {.forward = NULL};
+    const struct op_code *code = at->op ? m->code_of(at->op) : NULL;
+    return code ? code : &none;
+}
+
+static void note(int *who, int i)
+{
+    *who = *who == -1 || *who == i ? i : MANY;
+}
+
+static void note_all(struct merging *m)
+{
+    for (int v = 0; v < m->program->value_count; v++) m->writer[v] = m->reader[v] = -1;
+    for (int i = 0; i < m->program->count; i++) {
+        const struct instruction *at = &m->program->instructions[i];
+        for (int k = 0; k < at->write_count; k++) note(&m->writer[at->writes[k]], i);
+        for (int k = 0; k < at->read_count; k++) note(&m->reader[at->reads[k]], i);
+    }
+}
+
+/* d = a + b, read by one backward as its d_y, whose code can add. */
+static void merge_sum(struct merging *m, int i)
+{
+    struct instruction *sum = &m->program->instructions[i];
+    if (sum->op != build_op("sum") || m->writer[sum->y] != i || m->reader[sum->y] < 0) return;
+    struct instruction *into = &m->program->instructions[m->reader[sum->y]];
+    if (into->phase != PHASE_BACKWARD || into->d_y != sum->y || into->d_y_more >= 0) return;
+    if (!code_at(m, into)->adds_gradients) return;
+    into->d_y = sum->x[0];
+    into->d_y_more = sum->x[1];
+    instruction_link(m->program, into);
+    m->gone[i] = true;
+}
+
+/* The op that writes x[0] of one that takes sums gives them. */
+static void merge_statistics(struct merging *m, int i)
+{
+    struct program *program = m->program;
+    struct instruction *taker = &program->instructions[i];
+    if (taker->phase != PHASE_FORWARD || !code_at(m, taker)->takes_sums) return;
+    int x = taker->x[0];
+    if (m->writer[x] < 0) return;
+    struct instruction *giver = &program->instructions[m->writer[x]];
+    if (giver->phase != PHASE_FORWARD || giver->y != x || giver->sums >= 0) return;
+    if (!code_at(m, giver)->gives_sums) return;
+    struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = taker->node,
+                          .index = -1, .shape = {.rank = 2, .dim = {2, program->values[x].shape.c, 1, 1}}};
+    giver->sums = taker->sums = build_value(program, value, text_format("%s sums", program->values[x].name));
+    giver->sums_given = true;
+    instruction_link(program, giver);
+    instruction_link(program, taker);
+}
+
+/* Closes the gaps. */
+static void compact(struct merging *m)
+{
+    struct program *program = m->program;
+    int count = 0, first_backward = program->first_backward;
+    for (int i = 0; i < program->count; i++) {
+        if (m->gone[i]) instruction_free(&program->instructions[i]);
+        else program->instructions[count++] = program->instructions[i];
+        if (m->gone[i] && i < first_backward) program->first_backward--;
+    }
+    program->count = count;
+}
+
+enum status merge(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+{
+    struct merging m = {.program = program, .code_of = code_of};
+    m.writer = memory_new((size_t)program->value_count, sizeof(int));
+    m.reader = memory_new((size_t)program->value_count, sizeof(int));
+    m.gone = memory_new((size_t)program->count, sizeof *m.gone);
+    note_all(&m);
+    for (int i = 0; i < program->count; i++) merge_sum(&m, i);
+    bool low = program->training && program->storage != F32;
+    for (int i = 0; low && i < program->count; i++) merge_statistics(&m, i);
+    compact(&m);
+    free(m.writer);
+    free(m.reader);
+    free(m.gone);
+    return OK;
+}

@@ -1,0 +1,123 @@
+/* liveness.c: from when to when each tensor needs its memory, and which may lie over which. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/build.h"
+#include "compile/plan.h"
+
+struct uses {
+    int *at;                 /* instruction numbers, ascending, the writer first */
+    int count;
+};
+
+struct life {
+    const struct program *program;
+    int *known;              /* order_known */
+    int **lane_at;           /* by lane: its instructions, ascending */
+    int *lane_count;
+    struct uses *uses;       /* by value */
+};
+
+static void use_add(struct life *life, int value, int i)
+{
+    struct uses *uses = &life->uses[value];
+    if (life->program->values[value].home != HOME_ARENA) return;
+    if (uses->count == 0 || uses->at[uses->count - 1] != i) *array_push(uses->at, uses->count) = i;
+}
+
+static struct life life_open(const struct program *program)
+{
+    struct life life = {.program = program, .known = order_known(program)};
+    life.lane_at = memory_new((size_t)program->lanes, sizeof *life.lane_at);
+    life.lane_count = memory_new((size_t)program->lanes, sizeof *life.lane_count);
+    life.uses = memory_new((size_t)program->value_count, sizeof *life.uses);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        *array_push(life.lane_at[at->lane], life.lane_count[at->lane]) = i;
+        for (int k = 0; k < at->read_count; k++) use_add(&life, at->reads[k], i);
+        for (int k = 0; k < at->write_count; k++) use_add(&life, at->writes[k], i);
+    }
+    return life;
+}
+
+static void life_close(struct life *life)
+{
+    for (int l = 0; l < life->program->lanes; l++) free(life->lane_at[l]);
+    for (int v = 0; v < life->program->value_count; v++) free(life->uses[v].at);
+    free(life->known);
+    free(life->lane_at);
+    free(life->lane_count);
+    free(life->uses);
+}
+
+/* Whether `use` has ended when `i` starts. */
+static bool ended_before(const struct life *life, int use, int i)
+{
+    int lane = life->program->instructions[use].lane;
+    return life->known[(size_t)i * (size_t)life->program->lanes + (size_t)lane] >= use;
+}
+
+/* One past the last instruction of `lane` that may start before `use` has ended. What a lane knows
+ * only grows, so the boundary is found by halving. */
+static int unordered_end(const struct life *life, int use, int lane)
+{
+    const int *at = life->lane_at[lane];
+    int low = 0, high = life->lane_count[lane];
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (ended_before(life, use, at[middle])) high = middle;
+        else low = middle + 1;
+    }
+    return low > 0 ? at[low - 1] + 1 : 0;
+}
+
+static int use_end(const struct life *life, int use)
+{
+    int end = use + 1;
+    if (life->program->lanes == 1) return end;
+    for (int lane = 0; lane < life->program->lanes; lane++) {
+        int lane_end = unordered_end(life, use, lane);
+        if (lane_end > end) end = lane_end;
+    }
+    return end;
+}
+
+/* `from` dies at instruction i: all its other uses have ended when i starts. */
+static bool dies_at(const struct life *life, int from, int i)
+{
+    const struct uses *uses = &life->uses[from];
+    bool used_here = false;
+    for (int u = 0; u < uses->count; u++) {
+        if (uses->at[u] == i) used_here = true;
+        else if (!ended_before(life, uses->at[u], i)) return false;
+    }
+    return used_here;
+}
+
+static void place_over(const struct life *life, int i, struct lifetime *lifetimes)
+{
+    const struct instruction *at = &life->program->instructions[i];
+    int from = at->in_place_from, to = at->in_place_to;
+    if (from < 0 || to < 0) return;
+    const struct value *source = &life->program->values[from], *target = &life->program->values[to];
+    if (source->home != HOME_ARENA || target->home != HOME_ARENA || target->bytes > source->bytes) return;
+    if (dies_at(life, from, i)) lifetimes[to].group = lifetimes[from].group;
+}
+
+void liveness(const struct program *program, bool share, struct lifetime *lifetimes)
+{
+    struct life life = life_open(program);
+    for (int v = 0; v < program->value_count; v++) {
+        const struct uses *uses = &life.uses[v];
+        lifetimes[v] = (struct lifetime){.born = -1, .dead = -1, .group = v};
+        if (uses->count == 0) continue;
+        lifetimes[v].born = share ? uses->at[0] : 0;
+        lifetimes[v].dead = share ? 0 : program->count;
+        for (int u = 0; share && u < uses->count; u++) {
+            int end = use_end(&life, uses->at[u]);
+            if (end > lifetimes[v].dead) lifetimes[v].dead = end;
+        }
+    }
+    for (int i = 0; share && i < program->count; i++) place_over(&life, i, lifetimes);
+    life_close(&life);
+}

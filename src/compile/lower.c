@@ -1,0 +1,244 @@
+/* lower.c: a graph becomes a program: forward, loss and rank here; dtypes, backward and update by
+ * the files that have those names. */
+#include "compile/program.h"
+
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/build.h"
+
+struct lowering {
+    struct program *program;
+    const struct graph *graph;
+    const struct lower_options *options;
+    struct shape *shapes;        /* of the nodes, for one micro-batch */
+    bool *needed;                /* nodes that lead to the output */
+    int *param_values;           /* by parameter: what ops read */
+    int images;                  /* in a micro-batch */
+    const void *loss_settings;
+};
+
+/* Engines of what is not a node of the graph come after the nodes' own. */
+enum { ENGINE_LOSS, ENGINE_RANK, ENGINE_LOGITS, ENGINE_MORE };
+
+static int value_batch(struct lowering *l, enum home home, enum dtype dtype, const char *name)
+{
+    struct value value = {.home = home, .kind = KIND_OTHER, .dtype = dtype, .node = -1,
+                          .index = -1, .shape = shape_nhwc(l->program->batch, 1, 1, 1)};
+    return build_value(l->program, value, text_copy(name));
+}
+
+/* The results of all images together, one after another in the results block. */
+static void lower_results(struct lowering *l)
+{
+    struct program *program = l->program;
+    int *ids[] = {&program->loss, &program->rank, &program->logits};
+    program->loss = value_batch(l, HOME_RESULT, F32, "loss");
+    program->rank = value_batch(l, HOME_RESULT, I32, "rank");
+    program->logits = -1;
+    if (l->options->logits && !program->training) {
+        program->logits = value_batch(l, HOME_RESULT, F32, "logits");
+        struct value *logits = &program->values[program->logits];
+        logits->shape = l->graph->nodes[l->graph->output].shape;
+        logits->shape.n = program->batch;
+        logits->bytes = shape_count(logits->shape) * (int64_t)sizeof(float);
+    }
+    for (int i = 0; i < 3; i++) {
+        if (*ids[i] < 0) continue;
+        struct value *value = &program->values[*ids[i]];
+        value->offset = program->results_bytes;
+        program->results_bytes += (value->bytes + 255) / 256 * 256;
+    }
+}
+
+/* The part of a value over the whole batch that belongs to a micro-batch. */
+static int value_slice(struct lowering *l, int whole, int slice)
+{
+    struct value value = l->program->values[whole];
+    char *name = text_copy(value.name);
+    value.offset += value.bytes / l->program->slices * slice;
+    value.shape.n = l->images;
+    return build_value(l->program, value, name);
+}
+
+static void lower_params(struct lowering *l)
+{
+    for (int p = 0; p < l->graph->param_count; p++) {
+        const struct parameter *param = &l->graph->params[p];
+        enum dtype dtype = program_param_dtype(l->graph, p, l->options->storage);
+        struct value value = {.home = HOME_PARAM, .kind = KIND_OTHER, .dtype = dtype,
+                              .shape = param->spec.shape, .node = param->node, .index = p,
+                              .low = dtype != param->spec.dtype};
+        l->param_values[p] = build_value(l->program, value, text_copy(param->name));
+    }
+}
+
+static int lower_activation(struct lowering *l, int node)
+{
+    struct value value = {.home = HOME_ARENA, .kind = KIND_ACTIVATION, .dtype = F32,
+                          .shape = l->shapes[node], .node = node, .index = -1};
+    return build_value(l->program, value, text_copy(l->graph->nodes[node].name));
+}
+
+static void lower_node(struct lowering *l, int node, int slice, int *outputs)
+{
+    const struct node *at = &l->graph->nodes[node];
+    struct instruction forward = instruction_new(PHASE_FORWARD, at->op, at->settings,
+                                                 text_format("%s forward", at->name));
+    forward.node = node;
+    forward.engine = node;
+    forward.slice = slice;
+    forward.x = memory_new((size_t)at->input_count, sizeof(int));
+    forward.x_count = at->input_count;
+    for (int i = 0; i < at->input_count; i++) forward.x[i] = outputs[at->inputs[i]];
+    if (at->param_count > 0) forward.params = ids_copy(&l->param_values[at->param_first], at->param_count);
+    forward.param_count = at->param_count;
+    outputs[node] = forward.y = lower_activation(l, node);
+    build_push(l->program, forward);
+}
+
+/* An op that reads the logits, and for loss and rank the labels, and writes a result. */
+static void lower_result(struct lowering *l, const char *op_name, const void *settings, int engine,
+                         const int *x, int x_count, int whole, int slice)
+{
+    struct instruction forward = instruction_new(PHASE_FORWARD, build_op(op_name), settings,
+                                                 text_copy(l->program->values[whole].name));
+    forward.engine = l->graph->count + engine;
+    forward.slice = slice;
+    forward.x = ids_copy(x, x_count);
+    forward.x_count = x_count;
+    forward.y = value_slice(l, whole, slice);
+    forward.loss_weight = 1.0f / (float)l->program->slices;
+    build_push(l->program, forward);
+}
+
+static void lower_slice(struct lowering *l, int slice)
+{
+    struct program *program = l->program;
+    int *outputs = memory_new((size_t)l->graph->count, sizeof *outputs);
+    outputs[0] = value_slice(l, program->images, slice);
+    for (int node = 1; node < l->graph->count; node++)
+        if (l->needed[node]) lower_node(l, node, slice, outputs);
+    int logits = outputs[l->graph->output];
+    int x[] = {logits, value_slice(l, program->labels, slice)};
+    lower_result(l, "softmax_cross_entropy", l->loss_settings, ENGINE_LOSS, x, 2, program->loss, slice);
+    lower_result(l, "topk", NULL, ENGINE_RANK, x, 2, program->rank, slice);
+    if (program->logits >= 0) {
+        const void *settings = build_settings(program, build_op("cast"), "to=fp32");
+        lower_result(l, "cast", settings, ENGINE_LOGITS, &logits, 1, program->logits, slice);
+    }
+    free(outputs);
+}
+
+static void lower_labels(struct lowering *l)
+{
+    struct program *program = l->program;
+    bool soft = l->options->soft_targets;
+    program->labels = value_batch(l, HOME_TARGETS, soft ? F32 : I32, "labels");
+    struct value *labels = &program->values[program->labels];
+    if (soft) labels->shape.c = l->graph->nodes[l->graph->output].shape.c;
+    labels->bytes = shape_count(labels->shape) * (int64_t)dtype_bytes(labels->dtype);
+    program->targets_bytes = labels->bytes;
+}
+
+static void lower_forward(struct lowering *l)
+{
+    struct program *program = l->program;
+    program->images = value_batch(l, HOME_IMAGES, program->storage, "input");
+    lower_labels(l);
+    struct value *input = &program->values[program->images];
+    input->shape = l->graph->nodes[0].shape;
+    input->shape.n = program->batch;
+    input->node = 0;
+    input->bytes = shape_count(input->shape) * (int64_t)dtype_bytes(input->dtype);
+    program->images_bytes = input->bytes;
+    lower_results(l);
+    lower_params(l);
+    for (int slice = 0; slice < program->slices; slice++) lower_slice(l, slice);
+}
+
+static void mark_needed(struct lowering *l)
+{
+    l->needed[l->graph->output] = true;
+    for (int node = l->graph->count - 1; node > 0; node--)
+        for (int i = 0; l->needed[node] && i < l->graph->nodes[node].input_count; i++)
+            l->needed[l->graph->nodes[node].inputs[i]] = true;
+}
+
+/* What forward computes for backward, update or the host besides its output. Its sizes follow from
+ * the inputs' dtypes, so this comes after autocast. */
+static void lower_saved(struct program *program)
+{
+    struct call_storage *storage = memory_new(1, sizeof *storage);
+    for (int i = 0; i < program->count; i++) {
+        struct instruction *at = &program->instructions[i];
+        if (!at->op->saved) continue;
+        struct op_saved saved[OP_MAX_SAVED];
+        struct call call = program_call(program, i, storage);
+        at->saved_count = at->op->saved(at->settings, call.x_count, call.x, call.training, saved);
+        at->saved = memory_new((size_t)at->saved_count, sizeof(int));
+        for (int k = 0; k < at->saved_count; k++) {
+            struct value value = {.home = HOME_ARENA, .kind = KIND_SAVED, .dtype = saved[k].dtype,
+                                  .shape = saved[k].shape, .node = at->node, .index = -1};
+            const char *name = program->values[at->y].name;
+            at->saved[k] = build_value(program, value, text_format("%s %s", name, saved[k].name));
+        }
+        instruction_link(program, at);
+    }
+    free(storage);
+}
+
+static const void *settings_for_loss(struct program *program, double label_smoothing)
+{
+    char *text = text_format("label_smoothing=%.17g", label_smoothing);
+    const void *settings = build_settings(program, build_op("softmax_cross_entropy"), text);
+    free(text);
+    return settings;
+}
+
+/* Passes and planning add sizes up: a program beyond this, which no machine could run, is not for them. */
+#define BYTES_MAX (INT64_C(1) << 58)
+
+static enum status check_bytes(const struct program *program)
+{
+    int64_t left = BYTES_MAX;
+    for (int i = 0; i < program->value_count; i++) {
+        left -= program->values[i].bytes;
+        if (left < 0)
+            return fail(NO_DEVICE, "%s: the tensors of a batch of %d are over 2^58 bytes",
+                        program->graph->arch, program->batch);
+    }
+    return OK;
+}
+
+enum status lower(const struct graph *graph, const struct lower_options *options, struct program *program)
+{
+    if (options->slices < 1 || options->batch < 1 || options->batch % options->slices != 0)
+        return fail(USAGE, "a batch of %d images cannot be divided into %d equal micro-batches",
+                    options->batch, options->slices);
+    struct program built = {.graph = graph, .training = options->training, .batch = options->batch,
+                            .slices = options->slices, .storage = options->storage, .lanes = 1,
+                            .engine_count = graph->count + ENGINE_MORE};
+    struct lowering l = {.program = &built, .graph = graph, .options = options,
+                         .images = options->batch / options->slices};
+    l.shapes = memory_new((size_t)graph->count, sizeof *l.shapes);
+    l.needed = memory_new((size_t)graph->count, sizeof *l.needed);
+    l.param_values = memory_new((size_t)graph->param_count, sizeof *l.param_values);
+    l.loss_settings = settings_for_loss(&built, options->label_smoothing);
+    built.gradients = memory_new((size_t)graph->param_count, sizeof(int));
+    for (int p = 0; p < graph->param_count; p++) built.gradients[p] = -1;
+    graph_shapes(graph, l.images, l.shapes);
+    mark_needed(&l);
+    lower_forward(&l);
+    enum status status = autocast(&built);
+    lower_saved(&built);
+    built.first_backward = built.count;
+    if (status == OK && built.training) backward(&built);
+    if (status == OK) status = check_bytes(&built);
+    free(l.shapes);
+    free(l.needed);
+    free(l.param_values);
+    if (status != OK) program_free(&built);
+    else *program = built;
+    return status;
+}

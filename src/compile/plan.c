@@ -1,0 +1,241 @@
+#include "compile/plan.h"
+
+#include <stdlib.h>
+
+#include "alloc/check.h"
+#include "alloc/pack.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "compile/build.h"
+
+#define SECONDS_DEFAULT 1.5
+#define ROOM_SPARE 0.005     /* as near to the bound as packing comes most often */
+#define HOPELESS_PART 8      /* of the time goes into a plan that cannot fit */
+
+/* One block for each group of values that lie over one another, alive as long as any of them.
+ * span_of[value] is its block's number, -1 outside the arena. */
+static struct span *spans_make(const struct program *program, const struct lifetime *lifetimes,
+                               int *span_of, int *count)
+{
+    struct span *spans = memory_new((size_t)program->value_count, sizeof *spans);
+    *count = 0;
+    for (int v = 0; v < program->value_count; v++) {
+        span_of[v] = -1;
+        if (lifetimes[v].born < 0 || lifetimes[v].group != v) continue;
+        span_of[v] = (*count)++;
+        spans[span_of[v]] = (struct span){.lower = lifetimes[v].born, .upper = lifetimes[v].dead,
+                                          .size = plan_bytes(&program->values[v])};
+    }
+    for (int v = 0; v < program->value_count; v++) {
+        if (lifetimes[v].born < 0 || lifetimes[v].group == v) continue;
+        struct span *head = &spans[span_of[lifetimes[v].group]];
+        span_of[v] = span_of[lifetimes[v].group];
+        if (lifetimes[v].born < head->lower) head->lower = lifetimes[v].born;
+        if (lifetimes[v].dead > head->upper) head->upper = lifetimes[v].dead;
+    }
+    return spans;
+}
+
+/* Puts the blocks where the program says that they fit; false when it does not know, or they have changed
+ * since. */
+static bool place_as_known(const struct program *program, const struct lifetime *lifetimes,
+                           const int *span_of, struct span *spans, int span_count, int64_t *arena)
+{
+    struct reason reason;
+    if (!program->places || program->place_count != program->value_count) return false;
+    *arena = 0;
+    for (int v = 0; v < program->value_count; v++) {
+        if (span_of[v] < 0 || lifetimes[v].group != v) continue;
+        struct span *span = &spans[span_of[v]];
+        span->offset = program->places[v];
+        if (span->offset + span->size > *arena) *arena = span->offset + span->size;
+    }
+    return check_spans(spans, span_count, PLAN_ALIGNMENT, *arena, &reason);
+}
+
+/* The largest sum of bytes alive, and the first instruction that has it. */
+static void find_peak(const struct span *spans, int span_count, int instructions, struct plan *plan)
+{
+    int64_t *change = memory_new((size_t)instructions + 1, sizeof *change), alive = 0;
+    for (int s = 0; s < span_count; s++) {
+        change[spans[s].lower] += spans[s].size;
+        change[spans[s].upper] -= spans[s].size;
+    }
+    for (int i = 0; i < instructions; i++) {
+        alive += change[i];
+        if (alive <= plan->live_bytes_bound) continue;
+        plan->live_bytes_bound = alive;
+        plan->peak = i;
+    }
+    free(change);
+}
+
+static void find_workspace(const struct program *program, struct plan *plan)
+{
+    for (int v = 0; v < program->value_count; v++) {
+        const struct value *value = &program->values[v];
+        if (value->kind == KIND_WORKSPACE && plan_bytes(value) > plan->workspace_bytes)
+            plan->workspace_bytes = plan_bytes(value);
+    }
+}
+
+/* The value and the span that a checker's complaint is about are named by their numbers; this is a
+ * fault of ours and never of the user's. */
+static enum status plan_check(const struct program *program, const struct plan *plan,
+                              const struct span *spans, int span_count)
+{
+    struct reason reason;
+    if (!check_spans(spans, span_count, PLAN_ALIGNMENT, plan->arena_bytes, &reason))
+        return fail(FAILED, "the memory plan is wrong: %s", reason.text);
+    if (!plan_verify(program, plan, &reason))
+        return fail(FAILED, "the memory plan is wrong: %s", reason.text);
+    return OK;
+}
+
+/* What packing is to come to. */
+struct aim {
+    int64_t room;              /* to fit into; 0: as little as can be */
+    double seconds;
+};
+
+/* A plan that cannot fit is to tell about what it takes. One that fits with some to spare is packed as any
+ * other is, and one that just might is packed for that alone. */
+static int64_t pack_for(struct span *spans, int count, int64_t bound, struct aim aim)
+{
+    bool fits = aim.room <= 0 || bound <= aim.room,
+         spare = (1 + ROOM_SPARE) * (double)bound <= (double)aim.room;
+    double seconds = fits ? aim.seconds : aim.seconds / HOPELESS_PART;
+    return pack_spans(spans, count, PLAN_ALIGNMENT, fits && !spare ? aim.room : 0, seconds);
+}
+
+/* What there is to pack. */
+struct blocks {
+    int *span_of;              /* [value_count] */
+    struct span *spans;
+    int count;
+};
+
+/* Fills in the plan what is known without packing: lifetimes and the peak. */
+static struct blocks blocks_open(const struct program *program, bool share, struct plan *plan)
+{
+    size_t values = (size_t)program->value_count;
+    struct blocks blocks = {.span_of = memory_new(values, sizeof *blocks.span_of)};
+    *plan = (struct plan){.value_count = program->value_count};
+    plan->lifetimes = memory_new(values, sizeof *plan->lifetimes);
+    liveness(program, share, plan->lifetimes);
+    blocks.spans = spans_make(program, plan->lifetimes, blocks.span_of, &blocks.count);
+    find_peak(blocks.spans, blocks.count, program->count, plan);
+    return blocks;
+}
+
+static void blocks_close(struct blocks *blocks)
+{
+    free(blocks->span_of);
+    free(blocks->spans);
+}
+
+static enum status plan_pack(const struct program *program, bool share, struct aim aim, struct plan *plan)
+{
+    struct plan made;
+    struct blocks blocks = blocks_open(program, share, &made);
+    const int *span_of = blocks.span_of;
+    struct span *spans = blocks.spans;
+    double begin = clock_seconds();
+    if (!share || !place_as_known(program, made.lifetimes, span_of, spans, blocks.count, &made.arena_bytes))
+        made.arena_bytes = pack_for(spans, blocks.count, made.live_bytes_bound, aim);
+    made.seconds = clock_seconds() - begin;
+    made.offsets = memory_new((size_t)program->value_count, sizeof *made.offsets);
+    for (int v = 0; v < program->value_count; v++)
+        made.offsets[v] = span_of[v] < 0 ? -1 : spans[span_of[v]].offset;
+    find_workspace(program, &made);
+    enum status status = plan_check(program, &made, spans, blocks.count);
+    blocks_close(&blocks);
+    if (status != OK) plan_free(&made);
+    else *plan = made;
+    return status;
+}
+
+enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan)
+{
+    return plan_pack(program, share, (struct aim){0, seconds > 0 ? seconds : SECONDS_DEFAULT}, plan);
+}
+
+enum status plan_fit(const struct program *program, int64_t room, double seconds, struct plan *plan)
+{
+    return plan_pack(program, true, (struct aim){room > 0 ? room : 1, seconds}, plan);
+}
+
+void plan_free(struct plan *plan)
+{
+    free(plan->lifetimes);
+    free(plan->offsets);
+    *plan = (struct plan){0};
+}
+
+static int64_t node_params(const struct graph *graph, const struct node *node)
+{
+    int64_t count = 0;
+    for (int p = node->param_first; p < node->param_first + node->param_count; p++)
+        if (graph->params[p].spec.role != ROLE_STATISTIC) count += shape_count(graph->params[p].spec.shape);
+    return count;
+}
+
+int plan_layers(const struct program *program, const struct plan *plan, struct plan_layer *rows)
+{
+    const struct graph *graph = program->graph;
+    int *row_of = memory_new((size_t)graph->count, sizeof *row_of), count = 0;
+    for (int n = 0; n < graph->count; n++) row_of[n] = -1;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (at->phase != PHASE_FORWARD || at->node < 0) continue;
+        const struct value *y = &program->values[at->y];
+        if (row_of[at->node] < 0) {
+            row_of[at->node] = count;
+            rows[count++] = (struct plan_layer){.node = at->node, .shape = y->shape, .dtype = y->dtype,
+                                                .params = node_params(graph, &graph->nodes[at->node]),
+                                                .in_place = plan->lifetimes[at->y].group != at->y};
+        }
+        struct plan_layer *row = &rows[row_of[at->node]];
+        row->activation_bytes += y->bytes;
+        for (int k = 0; k < at->saved_count; k++) row->saved_bytes += program->values[at->saved[k]].bytes;
+    }
+    free(row_of);
+    return count;
+}
+
+int64_t plan_live_bytes(const struct program *program, int *peak)
+{
+    struct plan plan;
+    struct blocks blocks = blocks_open(program, true, &plan);
+    int64_t bytes = plan.live_bytes_bound;
+    *peak = plan.peak;
+    blocks_close(&blocks);
+    plan_free(&plan);
+    return bytes;
+}
+
+/* Whether what an instruction writes has a place besides those of what it reads. */
+static bool has_own_place(const struct instruction *at, int value)
+{
+    bool in_place = at->in_place_from >= 0 && value == at->in_place_to;
+    return !in_place && !ids_have(at->reads, at->read_count, value);
+}
+
+static int64_t arena_bytes(const struct program *program, int value)
+{
+    return program->values[value].home == HOME_ARENA ? plan_bytes(&program->values[value]) : 0;
+}
+
+int64_t plan_least_bytes(const struct program *program)
+{
+    int64_t least = 0;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        int64_t bytes = 0;
+        for (int k = 0; k < at->read_count; k++) bytes += arena_bytes(program, at->reads[k]);
+        for (int k = 0; k < at->write_count; k++)
+            if (has_own_place(at, at->writes[k])) bytes += arena_bytes(program, at->writes[k]);
+        if (bytes > least) least = bytes;
+    }
+    return least;
+}

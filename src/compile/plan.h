@@ -1,0 +1,73 @@
+/* plan.h: every tensor of a program placed in one arena before anything runs. */
+#ifndef COMPILE_PLAN_H
+#define COMPILE_PLAN_H
+
+#include "base/align.h"
+#include "compile/program.h"
+
+#define PLAN_ALIGNMENT 256
+
+/* What a value takes in the arena. */
+static inline int64_t plan_bytes(const struct value *value)
+{
+    return (int64_t)align_up((size_t)value->bytes, PLAN_ALIGNMENT);
+}
+
+/* A tensor's life in instruction numbers, [born, dead), by the rule in DESIGN: it ends at the
+ * first point from which every later instruction is ordered (by lane or event) after all its uses.
+ * Values placed over one another (in place) share a group: the value at the head of it. */
+struct lifetime {
+    int born, dead;            /* born == -1: not in the arena */
+    int group;                 /* the value whose address this one has; itself if alone */
+};
+
+/* lifetimes[program->value_count]. `share` false: every tensor keeps its own memory for the whole
+ * program and nothing is in place (what tests compare against). */
+void liveness(const struct program *program, bool share, struct lifetime *lifetimes);
+
+struct plan {
+    int value_count;
+    struct lifetime *lifetimes;
+    int64_t *offsets;              /* by value; -1: not in the arena */
+    int64_t arena_bytes;
+    int64_t live_bytes_bound;      /* largest sum over instructions of aligned bytes alive */
+    int64_t workspace_bytes;       /* the largest workspace */
+    int peak;                      /* the instruction at which the bound is reached */
+    double seconds;                /* spent packing */
+};
+
+/* Lifetimes, packing (alloc/pack.h) where the program does not know its places, and the independent check: a
+ * plan that fails it is never returned (FAILED). */
+enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan);
+void plan_free(struct plan *plan);
+
+/* The same, but what takes more than `room` in any case is packed roughly. */
+enum status plan_fit(const struct program *program, int64_t room, double seconds, struct plan *plan);
+
+/* The largest sum of aligned bytes alive, without packing; `peak`: the first instruction that has it. */
+int64_t plan_live_bytes(const struct program *program, int *peak);
+
+/* What one instruction reads and writes is alive at once: no order and no placing takes less than this. */
+int64_t plan_least_bytes(const struct program *program);
+
+/* A second opinion on lifetimes: walks the program forward with the set of instructions known to
+ * have ended, and finds any write over a tensor that may still be read. Shares no code with
+ * liveness(). False: `reason` names tensors and instructions. */
+bool plan_verify(const struct program *program, const struct plan *plan, struct reason *reason);
+
+/* A node of the graph as a row of a table: bytes are of the whole step, over all micro-batches. */
+struct plan_layer {
+    int node;
+    struct shape shape;        /* of the output, for one micro-batch */
+    enum dtype dtype;
+    int64_t activation_bytes;  /* its outputs */
+    int64_t saved_bytes;       /* what forward keeps for backward besides */
+    int64_t params;            /* elements of its trained or frozen parameters, without statistics */
+    bool in_place;             /* its output lies over its input */
+};
+
+/* Fills a row for each node that the program runs, in running order, into rows[graph->count];
+ * returns how many. */
+int plan_layers(const struct program *program, const struct plan *plan, struct plan_layer *rows);
+
+#endif

@@ -1,0 +1,173 @@
+/* program.h: a training step or an evaluation as a flat array of instructions over tensors. */
+#ifndef COMPILE_PROGRAM_H
+#define COMPILE_PROGRAM_H
+
+#include "device/device.h"
+#include "graph/graph.h"
+
+enum home {
+    HOME_ARENA,      /* placed by the plan */
+    HOME_PARAM,      /* the store: `index` is the graph's parameter; `low` picks the copy */
+    HOME_IMAGES,     /* the batch: images, at byte offset `offset` (micro-batch slices) */
+    HOME_TARGETS,    /* the batch: labels */
+    HOME_RESULT,     /* read by the host after the run: per-image loss, rank, logits; byte `offset` */
+    HOME_HOST,       /* host memory, out of the device's way; byte `offset` */
+};
+
+/* What a tensor is to the memory map's colours and the totals. */
+enum kind { KIND_ACTIVATION, KIND_SAVED, KIND_GRADIENT, KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_OTHER };
+
+/* A tensor of the program. */
+struct value {
+    char *name;              /* "layer1.0.conv1", "d layer1.0.conv1", "d layer1.0.conv1.weight" */
+    enum home home;
+    enum kind kind;
+    enum dtype dtype;
+    struct shape shape;
+    int64_t bytes;
+    int node;                /* of the graph; -1: none */
+    int index;               /* HOME_PARAM: the parameter */
+    bool low;                /* HOME_PARAM: the low-precision copy */
+    int64_t offset;          /* all homes but the first two */
+};
+
+/* Copies between the device and the host's memory. */
+enum transfer { TRANSFER_NONE, TRANSFER_OUT, TRANSFER_BACK };
+
+/* One call of one op's code, or a copy of x[0] to y, or the optimizer's update. Value ids; -1 where there is
+ * nothing. x, params, saved and y are named in every phase, because code needs their shapes; those that the
+ * phase touches are in `reads` and `writes`, and only those have data when it is called. */
+struct instruction {
+    enum phase phase;
+    const struct op *op;     /* NULL: a transfer, or the update of all parameters (optimizer_step) */
+    enum transfer transfer;  /* OUT in PHASE_FORWARD, BACK in PHASE_RECOMPUTE */
+    const void *settings;
+    int node;                /* of the graph; -1 for sums and casts and the update */
+    char *name;              /* "layer1.0.conv1 backward data" */
+    int slice;               /* micro-batch */
+    int lane;
+    int engine;              /* instructions with the same engine share one op_code.prepare; -1: none */
+    int x_count, param_count, saved_count;
+    int *x, *d_x, *params, *d_params, *saved;
+    int y, d_y;
+    int d_y_more, y_again, sums, mask;   /* as in struct call */
+    bool sums_given;         /* sums are written here, not read */
+    int workspace;           /* value, or -1 */
+    float loss_weight;
+    int *reads, *writes;     /* value ids: what liveness goes by, workspaces and update included */
+    int read_count, write_count;
+    int *waits;              /* earlier instructions on other lanes that must have ended */
+    int wait_count;
+    int behind;              /* an earlier transfer that must have ended, so that its memory is free; -1 */
+    int in_place_from, in_place_to;  /* value ids: `to` may take `from`'s place, if `from` dies here; -1 */
+};
+
+struct program {
+    const struct graph *graph;
+    bool training;
+    int batch, slices;                 /* images a step; micro-batches */
+    enum dtype storage;                /* of activations */
+    struct value *values;
+    int value_count;
+    struct instruction *instructions;
+    int count;
+    int lanes;
+    int engine_count;
+    int first_backward;                /* index of the first backward instruction; count if none */
+    int images, labels;                /* the batch as a whole */
+    int loss, rank, logits;            /* HOME_RESULT values over the whole batch; logits -1 in training */
+    int64_t images_bytes, targets_bytes, results_bytes, host_bytes;
+    int *gradients;                    /* by parameter: the value that update reads; -1: not trained here */
+    int64_t *places;                   /* by value, for plan_make: offsets that were found when the program
+                                          was made to fit; NULL: none */
+    int place_count;
+    struct internal *internals;        /* settings of ops that lowering made, owned */
+    int internal_count;
+};
+
+struct internal {
+    const struct op *op;
+    void *settings;
+};
+
+struct lower_options {
+    int batch;               /* images a step */
+    int slices;              /* accumulate: divides batch */
+    bool training;
+    enum dtype storage;      /* amp/precision.h */
+    double label_smoothing;
+    bool soft_targets;       /* labels are each class's share of an image, F32 [batch,1,1,classes] */
+    bool logits;             /* evaluation: keep logits as a result */
+};
+
+/* Forward, loss, backward, gradient sums, update: the instructions of one step, in an order that
+ * runs as it stands on one lane, dtypes as autocast decides. Running statistics are updated by
+ * instructions after the optimizer's, which are left out when the step is skipped. USAGE when the
+ * batch is not divisible by the slices, NO_DEVICE when its size is absurd. */
+enum status lower(const struct graph *graph, const struct lower_options *options,
+                  struct program *program);
+void program_free(struct program *program);
+/* A program of its own but for the settings of internal ops, which stay the original's: not to outlive it. */
+struct program program_copy(const struct program *program);
+
+/* Passes: program to program, one file each. */
+enum status autocast(struct program *program);               /* dtypes by class; casts where they differ */
+/* Weight gradients beside the backward chain, and transfers either way beside both: lanes of their own after
+ * those that compute, where there are such. */
+enum status lanes(struct program *program, int count);
+
+/* Sums of two gradients move into the backward that reads them, where its code adds_gradients; batch
+ * statistics into the op whose output they are of, where codes give and take sums (and storage is not fp32,
+ * in which plain sums of squares would show). After autocast, before lanes. */
+enum status merge(struct program *program, const struct op_code *(*code_of)(const struct op *op));
+
+/* Backward reads a mask of y instead of y where it can (struct op) and its code keeps one. Bits do not
+ * change. After merge, before lanes. */
+void mask(struct program *program, const struct op_code *(*code_of)(const struct op *op));
+
+/* The type in which ops read a parameter in a run that stores activations as `storage`: weights and
+ * biases of LOW ops in that type, all else as its master is. */
+enum dtype program_param_dtype(const struct graph *graph, int param, enum dtype storage);
+
+/* Whether training changes it by its gradient: neither a statistic nor frozen. */
+bool program_param_trained(const struct parameter *param);
+
+static inline bool instruction_is_update(const struct instruction *at)
+{
+    return !at->op && at->transfer == TRANSFER_NONE;
+}
+
+/* The call that instruction `i` is, with shapes and dtypes and no data. Pointers lead into
+ * `storage`, which the caller owns and reuses. */
+struct call_storage {
+    struct tensor x[OP_MAX_INPUTS], d_x[OP_MAX_INPUTS];
+    struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS], saved[OP_MAX_SAVED];
+};
+struct call program_call(const struct program *program, int i, struct call_storage *storage);
+
+/* The code of ops on a device, and what it should heed. */
+struct engine_options {
+    const struct op_code *(*code_of)(const struct op *op);   /* NULL where there is none */
+    struct device *device;             /* NULL: planned for without one at hand */
+    bool tf32, deterministic;          /* as in struct call */
+};
+/* code_of for a kind of device. */
+const struct op_code *(*engines_code(enum device_kind kind))(const struct op *op);
+
+/* Engines by number, prepared and released together. */
+struct engines {
+    int count;
+    void **engine;
+    const struct op **op;
+    struct engine_options options;
+};
+/* Prepares every engine and gives every instruction the workspace that it asks for, as a value of
+ * its own. Before planning; may be done again, for other code, before another plan. NO_DEVICE when an op
+ * has no code there. */
+enum status engines_prepare(struct program *program, const struct engine_options *options,
+                            struct engines *engines);
+/* Asks for the workspaces anew, when a pass has made other instructions for the same engines. */
+void engines_ask(const struct engines *engines, struct program *program);
+void engines_release(struct engines *engines);
+
+#endif

@@ -1,0 +1,424 @@
+/* recompute_choose.c: the cheapest activations to make again such that a step fits into a limit.
+ *
+ * What a choice takes is played through (recompute_trial.h). The search is greedy by
+ * what a change takes off the bytes over the limit for each second that it costs; then whatever is no longer
+ * needed is taken back; then each choice in turn is forbidden and made good for by others. Peer: MONeT
+ * (Shah et al. 2021) hands the like of it to an integer solver for hours. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/build.h"
+#include "compile/cost.h"
+#include "compile/recompute_trial.h"
+
+/* Work after which the search for a cheaper choice ends: some hundredths of a second. */
+#define WORK_ENOUGH 1200000
+
+/* A program is large when so many rounds over all choices are too much work: of what playing one takes, some
+ * goes with the program. */
+#define LARGE_ROUNDS 12
+#define ROUND_STEPS 40
+#define ROUND_INSTRUCTIONS_A_STEP 32
+
+/* A choice, for the same instruction in every micro-batch. */
+struct group {
+    int *at;                 /* instructions */
+    int count;
+    bool free;               /* may be chosen */
+    bool heavy;              /* a product of weights */
+};
+
+struct choosing {
+    struct trial trial;
+    double *cost;
+    struct group *groups;
+    int group_count;
+    int *group_of;           /* by instruction: the group of which it is the first; -1 */
+    double *score;           /* by group: as last known */
+    int *stamp;              /* by group: when that was; choices made so far */
+    int made;
+    int barred;              /* group that must be kept; -1 */
+    int64_t work_most;       /* after which it gives up */
+};
+
+static enum remake group_get(const struct choosing *c, int g)
+{
+    return trial_get(&c->trial, c->groups[g].at[0]);
+}
+
+static void group_set(struct choosing *c, int g, enum remake remake)
+{
+    for (int k = 0; k < c->groups[g].count; k++) trial_set(&c->trial, c->groups[g].at[k], remake);
+}
+
+static bool has_weights(const struct program *program, const struct instruction *at)
+{
+    for (int k = 0; k < at->param_count; k++)
+        if (program->graph->params[program->values[at->params[k]].index].spec.role == ROLE_WEIGHT)
+            return true;
+    return false;
+}
+
+/* Forward instructions in order; micro-batches have the same ones. */
+static void groups_make(struct choosing *c, const struct program *program)
+{
+    int in_slice = 0, slice = 0;
+    c->group_of = memory_new((size_t)program->count, sizeof *c->group_of);
+    c->groups = memory_new((size_t)program->count, sizeof *c->groups);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        c->group_of[i] = -1;
+        if (!walk_has(c->trial.walk, i)) continue;
+        if (at->slice != slice) in_slice = 0;
+        slice = at->slice;
+        struct group *group = &c->groups[in_slice++];
+        if (group->count == 0) c->group_of[i] = in_slice - 1;
+        *array_push(group->at, group->count) = i;
+        group->free = true;
+        group->heavy = has_weights(program, at);
+        if (in_slice > c->group_count) c->group_count = in_slice;
+    }
+}
+
+/* What nobody in backward reads costs nothing to give up. */
+static void give_up_unread(struct choosing *c)
+{
+    const struct program *program = c->trial.program;
+    bool *read = memory_new((size_t)program->value_count, sizeof *read);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        bool after = at->phase != PHASE_FORWARD;
+        for (int k = 0; after && k < at->read_count; k++) read[at->reads[k]] = true;
+    }
+    for (int g = 0; g < c->group_count; g++) {
+        const struct instruction *at = &program->instructions[c->groups[g].at[0]];
+        bool wanted = read[at->y];
+        for (int k = 0; k < at->saved_count; k++) wanted = wanted || read[at->saved[k]];
+        if (!wanted && c->groups[g].free) group_set(c, g, REMAKE_ONCE);
+    }
+    free(read);
+}
+
+/* What only weight gradients read is made by the way if it can be. */
+static double *costs_of(const struct program *program)
+{
+    double *cost = memory_new((size_t)program->count, sizeof *cost);
+    enum remake *cheap = memory_new((size_t)program->count, sizeof *cheap);
+    recompute_cheap(program, cheap);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (!at->op || at->phase != PHASE_FORWARD) continue;
+        bool by_the_way = cheap[i] != REMAKE_NOT && recompute_merges(at);
+        cost[i] = by_the_way ? cost_by_the_way(program, at) : cost_call(program, at);
+    }
+    free(cheap);
+    return cost;
+}
+
+static struct choosing choosing_open(const struct program *program, int64_t limit, bool light, int64_t work)
+{
+    struct choosing c = {.barred = -1, .work_most = work};
+    c.cost = costs_of(program);
+    c.trial = trial_open(program, c.cost, limit);
+    groups_make(&c, program);
+    for (int g = 0; g < c.group_count; g++) c.groups[g].free = !light || !c.groups[g].heavy;
+    c.score = memory_new((size_t)c.group_count, sizeof *c.score);
+    c.stamp = memory_new((size_t)c.group_count, sizeof *c.stamp);
+    return c;
+}
+
+static void choosing_close(struct choosing *c)
+{
+    for (int g = 0; g < c->group_count; g++) free(c->groups[g].at);
+    free(c->groups);
+    free(c->group_of);
+    free(c->score);
+    free(c->stamp);
+    free(c->cost);
+    trial_close(&c->trial);
+}
+
+static void play(struct choosing *c)
+{
+    trial_play(&c->trial);
+}
+
+/* What others are compared with. */
+static void settle(struct choosing *c)
+{
+    trial_play(&c->trial);
+    trial_settle(&c->trial);
+}
+
+/* How much of the excess a group's next step takes off, for each second that it costs. */
+static double group_score(struct choosing *c, int g, double excess, double seconds)
+{
+    enum remake before = group_get(c, g);
+    if (!c->groups[g].free || g == c->barred || before == REMAKE_EACH) return 0;
+    group_set(c, g, before + 1);
+    play(c);
+    group_set(c, g, before);
+    double gain = excess - c->trial.excess, price = c->trial.seconds - seconds;
+    return gain <= 0 ? 0 : gain / (price > 1e-9 ? price : 1e-9);
+}
+
+static int best_known(const struct choosing *c)
+{
+    int best = 0;
+    for (int g = 1; g < c->group_count; g++)
+        if (c->score[g] > c->score[best]) best = g;
+    return best;
+}
+
+/* The group that the instruction which writes a value belongs to; -1. */
+static int group_of_value(const struct choosing *c, int value)
+{
+    int i = c->trial.walk->remade.producer[value];
+    return i < 0 ? -1 : c->group_of[i];
+}
+
+/* The best change of one group, or of one together with one that it reads, whatever it costs. */
+struct change {
+    int group[2];
+    enum remake to[2];
+    double excess;
+};
+
+static void try_change(struct choosing *c, struct change change, struct change *best)
+{
+    enum remake before[2];
+    for (int k = 0; k < 2; k++) {
+        int g = change.group[k];
+        if (g >= 0 && (!c->groups[g].free || g == c->barred)) return;
+    }
+    for (int k = 0; k < 2; k++)
+        if (change.group[k] >= 0) {
+            before[k] = group_get(c, change.group[k]);
+            group_set(c, change.group[k], change.to[k]);
+        }
+    play(c);
+    change.excess = c->trial.excess;
+    for (int k = 1; k >= 0; k--)
+        if (change.group[k] >= 0) group_set(c, change.group[k], before[k]);
+    if (change.excess < best->excess) *best = change;
+}
+
+static void try_with_inputs(struct choosing *c, int g, enum remake to, struct change *best)
+{
+    const struct instruction *at = &c->trial.program->instructions[c->groups[g].at[0]];
+    try_change(c, (struct change){{g, -1}, {to, REMAKE_NOT}, 0}, best);
+    for (int k = 0; k < at->x_count; k++) {
+        int input = group_of_value(c, at->x[k]);
+        for (enum remake also = REMAKE_NOT; input >= 0 && also <= REMAKE_EACH; also++)
+            if (also != group_get(c, input)) try_change(c, (struct change){{g, input}, {to, also}, 0}, best);
+    }
+}
+
+/* Where no step on helps: steps back and steps of two. */
+static bool escape(struct choosing *c, double excess)
+{
+    struct change best = {{-1, -1}, {REMAKE_NOT, REMAKE_NOT}, excess};
+    for (int g = 0; g < c->group_count && c->trial.work < c->work_most; g++)
+        for (enum remake to = REMAKE_NOT; to <= REMAKE_EACH; to++) try_with_inputs(c, g, to, &best);
+    for (int k = 0; k < 2; k++)
+        if (best.group[k] >= 0) group_set(c, best.group[k], best.to[k]);
+    return best.group[0] >= 0;
+}
+
+/* Choices after which all scores are worked out anew: they mostly, not always, fall. The more groups, the
+ * more choices, so that there are no more rounds of it in a large program than in a small one. */
+static int refresh_after(const struct choosing *c)
+{
+    return c->group_count < 256 ? 16 : c->group_count / 16;
+}
+
+/* Chooses on until nothing is above the limit or nothing helps; whether it fits. */
+static bool choose_on(struct choosing *c)
+{
+    int refresh = refresh_after(c);
+    settle(c);
+    for (int chosen = 0; c->trial.excess > 0; chosen++) {
+        double excess = c->trial.excess, seconds = c->trial.seconds;
+        c->made++;
+        bool anew = chosen % refresh == 0;
+        for (int g = 0; g < c->group_count && anew && c->trial.work < c->work_most; g++) {
+            c->score[g] = group_score(c, g, excess, seconds);
+            c->stamp[g] = c->made;
+        }
+        int best = best_known(c);
+        while (c->stamp[best] != c->made) {
+            c->score[best] = group_score(c, best, excess, seconds);
+            c->stamp[best] = c->made;
+            best = best_known(c);
+        }
+        if (c->score[best] <= 0) {
+            if (anew && !escape(c, excess)) return false;
+            chosen = -1;
+        } else {
+            group_set(c, best, group_get(c, best) + 1);
+            c->score[best] = 1e300;
+        }
+        if (c->trial.work > c->work_most) return false;
+        settle(c);
+    }
+    return true;
+}
+
+static void remake_note(const struct choosing *c, enum remake *remake)
+{
+    for (int i = 0; i < c->trial.program->count; i++) remake[i] = trial_get(&c->trial, i);
+}
+
+static void remake_restore(struct choosing *c, const enum remake *remake)
+{
+    for (int i = 0; i < c->trial.program->count; i++)
+        if (trial_get(&c->trial, i) != remake[i]) trial_set(&c->trial, i, remake[i]);
+}
+
+static enum remake *remake_copy(const struct choosing *c)
+{
+    enum remake *copy = memory_new((size_t)c->trial.program->count, sizeof *copy);
+    remake_note(c, copy);
+    return copy;
+}
+
+static void cut(struct choosing *c, int length, int first)
+{
+    for (int g = 0; g < c->group_count; g++)
+        if (c->groups[g].free) group_set(c, g, g % length == first ? REMAKE_NOT : REMAKE_ONCE);
+    give_up_unread(c);
+}
+
+/* Cuts the program into pieces of one length, each made again from what the one before ends with (Chen et
+ * al. 2016), as short as they may be. It is rough, but plays the program only so many times. When nothing
+ * fits, the choice is the better one of the best cut and of what was chosen before. */
+#define CUT_PHASES 3
+static bool choose_cuts(struct choosing *c)
+{
+    play(c);
+    enum remake *before = remake_copy(c);
+    double least = c->trial.excess;
+    int best_length = 0, best_first = 0;
+    for (int length = 2; length <= c->group_count; length += 1 + length / 5)
+        for (int phase = 0; phase < CUT_PHASES && phase < length; phase++) {
+            int first = phase * length / CUT_PHASES;
+            cut(c, length, first);
+            play(c);
+            if (c->trial.excess >= least) continue;
+            least = c->trial.excess;
+            best_length = length;
+            best_first = first;
+            if (least > 0) continue;
+            free(before);
+            return true;
+        }
+    remake_restore(c, before);
+    free(before);
+    if (best_length > 0) cut(c, best_length, best_first);
+    return false;
+}
+
+static int compare_costs(const void *a, const void *b)
+{
+    const double *left = *(const double *const *)a, *right = *(const double *const *)b;
+    if (*left != *right) return *left > *right ? -1 : 1;
+    return (left > right) - (left < right);
+}
+
+/* Groups by what a forward of theirs costs, the dearest first. */
+static int *by_cost(const struct choosing *c)
+{
+    const double **costs = memory_new((size_t)c->group_count, sizeof *costs);
+    double *cost = memory_new((size_t)c->group_count, sizeof *cost);
+    int *order = memory_new((size_t)c->group_count, sizeof *order);
+    for (int g = 0; g < c->group_count; g++) {
+        cost[g] = c->cost[c->groups[g].at[0]];
+        costs[g] = &cost[g];
+    }
+    qsort(costs, (size_t)c->group_count, sizeof *costs, compare_costs);
+    for (int g = 0; g < c->group_count; g++) order[g] = (int)(costs[g] - cost);
+    free(costs);
+    free(cost);
+    return order;
+}
+
+/* Takes back what is not needed: it fits before and after, and costs less. */
+static void prune(struct choosing *c, const int *order)
+{
+    settle(c);
+    double seconds = c->trial.seconds;
+    for (int o = 0; o < c->group_count && c->trial.work < c->work_most; o++) {
+        int g = order[o];
+        enum remake before = group_get(c, g);
+        for (enum remake less = REMAKE_NOT; less < before; less++) {
+            group_set(c, g, less);
+            play(c);
+            if (c->trial.excess <= 0 && c->trial.seconds <= seconds) {
+                seconds = c->trial.seconds;
+                trial_settle(&c->trial);
+                break;
+            }
+            group_set(c, g, before);
+        }
+    }
+}
+
+/* Forbids each choice in turn and looks for others in its stead. */
+static void exchange(struct choosing *c, const int *order)
+{
+    enum remake *best = remake_copy(c);
+    settle(c);
+    double seconds = c->trial.seconds;
+    for (int o = 0; o < c->group_count && c->trial.work < WORK_ENOUGH; o++) {
+        if (group_get(c, order[o]) == REMAKE_NOT) continue;
+        c->barred = order[o];
+        group_set(c, order[o], REMAKE_NOT);
+        bool fits = choose_on(c);
+        if (fits) prune(c, order);
+        play(c);
+        if (fits && c->trial.excess <= 0 && c->trial.seconds < seconds) {
+            seconds = c->trial.seconds;
+            remake_note(c, best);
+        } else {
+            remake_restore(c, best);
+        }
+    }
+    c->barred = -1;
+    free(best);
+}
+
+static struct recompute_forecast forecast_of(struct choosing *c)
+{
+    settle(c);
+    return (struct recompute_forecast){
+        .seconds = c->trial.seconds, .bytes = c->trial.peak, .work = c->trial.work};
+}
+
+bool recompute_choose(const struct program *program, const struct recompute_goal *goal, enum remake *remake,
+                      struct recompute_forecast *forecast)
+{
+    struct choosing c = choosing_open(program, goal->limit, goal->light, goal->work);
+    int *order = by_cost(&c);
+    give_up_unread(&c);
+    int64_t round = (int64_t)c.group_count * (ROUND_STEPS + program->count / ROUND_INSTRUCTIONS_A_STEP);
+    bool large = round > goal->work / LARGE_ROUNDS;
+    bool fits = (!large && choose_on(&c)) || choose_cuts(&c);
+    if (fits) {
+        prune(&c, order);
+        if (!goal->any) exchange(&c, order);
+    }
+    *forecast = forecast_of(&c);
+    remake_note(&c, remake);
+    free(order);
+    choosing_close(&c);
+    return fits;
+}
+
+void recompute_measure(const struct program *program, const enum remake *remake,
+                       struct recompute_forecast *forecast)
+{
+    struct choosing c = choosing_open(program, INT64_MAX, false, 0);
+    remake_restore(&c, remake);
+    *forecast = forecast_of(&c);
+    choosing_close(&c);
+}

@@ -1,0 +1,209 @@
+/* recompute_merge.c: what backward of the op that made an activation can make again on its way, since it
+ * reads all that this takes: one write in place of a read and a write.
+ *
+ * The weight gradients that read the activation then come after that backward, not before the data gradient
+ * that it waits for; what they read besides lives so much longer. They come even after the data gradient
+ * that follows, so that those on a lane of their own still have company: a chain that waits for the last
+ * weight gradient but one (lanes.c) would else wait for the one that has only just begun.
+ *
+ * Where that is more than may be alive at once, what would be merged around the peak stays as it is. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/build.h"
+#include "compile/plan.h"
+#include "compile/recompute.h"
+
+struct merging {
+    const struct program *program;
+    int *after;              /* by instruction: the one that it now comes after; -1: it stays */
+    int *makes;              /* by instruction: the one that it makes superfluous; -1: none */
+    int *until;              /* by instruction: the last whose surroundings change, if it is left out; -1 */
+    bool *followed;          /* by instruction: some come after it */
+    bool *apart;             /* by instruction: it is not to be left out */
+    bool *late;              /* by value: written by what moves */
+};
+
+static struct merging merging_open(const struct program *program)
+{
+    size_t count = (size_t)program->count;
+    return (struct merging){
+        .program = program,
+        .after = memory_new(count, sizeof(int)),
+        .makes = memory_new(count, sizeof(int)),
+        .until = memory_new(count, sizeof(int)),
+        .followed = memory_new(count, sizeof(bool)),
+        .apart = memory_new(count, sizeof(bool)),
+        .late = memory_new((size_t)program->value_count, sizeof(bool)),
+    };
+}
+
+static void merging_close(struct merging *m)
+{
+    free(m->after);
+    free(m->makes);
+    free(m->until);
+    free(m->followed);
+    free(m->apart);
+    free(m->late);
+}
+
+bool recompute_merges(const struct instruction *forward)
+{
+    return forward->op->backward_remakes && forward->x_count == 1;
+}
+
+static int backward_of(const struct program *program, int again)
+{
+    const struct instruction *at = &program->instructions[again];
+    for (int i = again + 1; i < program->count; i++) {
+        const struct instruction *other = &program->instructions[i];
+        if (other->phase == PHASE_BACKWARD && other->node == at->node && other->slice == at->slice) return i;
+    }
+    return -1;
+}
+
+/* Nobody but the update waits for what it writes. */
+static bool can_wait(const struct program *program, const struct instruction *at)
+{
+    return at->phase == PHASE_BACKWARD_PARAMS ||
+           (at->op && at->phase == PHASE_FORWARD && program->values[at->y].kind == KIND_PARAM_GRADIENT);
+}
+
+static bool reads_late(const struct merging *m, const struct instruction *at)
+{
+    for (int k = 0; k < at->read_count; k++)
+        if (m->late[at->reads[k]]) return true;
+    return false;
+}
+
+static void mark(struct merging *m, int i, bool late)
+{
+    const struct instruction *at = &m->program->instructions[i];
+    for (int k = 0; k < at->write_count; k++) m->late[at->writes[k]] = late;
+}
+
+/* Whether all that reads what `again` writes, up to `last`, can come later. Marks that. */
+static bool can_move(struct merging *m, int again, int last)
+{
+    const struct program *program = m->program;
+    mark(m, again, true);
+    for (int i = again + 1; i <= last; i++) {
+        if (!reads_late(m, &program->instructions[i])) continue;
+        if (i == last || m->after[i] >= 0 || !can_wait(program, &program->instructions[i])) return false;
+        mark(m, i, true);
+    }
+    return true;
+}
+
+/* Where that comes: after the next instruction of the chain, if it is backward's. */
+static int place_after(const struct merging *m, int last)
+{
+    const struct program *program = m->program;
+    for (int i = last + 1; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (reads_late(m, at)) return last;
+        if (m->after[i] >= 0 || at->phase == PHASE_RECOMPUTE || can_wait(program, at)) continue;
+        return at->phase == PHASE_BACKWARD || at->phase == PHASE_BACKWARD_DATA ? i : last;
+    }
+    return last;
+}
+
+static void move_readers(struct merging *m, int again, int last)
+{
+    int place = place_after(m, last);
+    m->makes[last] = again;
+    m->until[again] = place;
+    for (int i = again + 1; i < last; i++)
+        if (reads_late(m, &m->program->instructions[i])) {
+            m->after[i] = place;
+            m->followed[place] = true;
+        }
+}
+
+static void unmark(struct merging *m, int again, int last)
+{
+    for (int i = again; i <= last; i++) mark(m, i, false);
+}
+
+static void merge_again(struct merging *m, int i)
+{
+    const struct program *program = m->program;
+    const struct instruction *again = &program->instructions[i];
+    if (m->apart[i] || again->phase != PHASE_RECOMPUTE || !again->op || !recompute_merges(again)) return;
+    int last = backward_of(program, i);
+    if (last < 0 || program->instructions[last].y_again >= 0 || m->makes[last] >= 0) return;
+    if (can_move(m, i, last)) move_readers(m, i, last);
+    unmark(m, i, last);
+}
+
+static void merge_all(struct merging *m)
+{
+    for (int i = 0; i < m->program->count; i++) {
+        m->after[i] = m->makes[i] = m->until[i] = -1;
+        m->followed[i] = false;
+    }
+    for (int i = 0; i < m->program->count; i++) merge_again(m, i);
+}
+
+/* `program`: that of the merging, or a copy. order[count]: which instruction comes where. */
+static void put_in_order(const struct merging *m, struct program *program, int *order)
+{
+    struct instruction *from = program->instructions;
+    int count = program->count;
+    for (int i = 0; i < count; i++) {
+        if (m->makes[i] < 0) continue;
+        from[i].y_again = from[m->makes[i]].y;
+        instruction_link(program, &from[i]);
+    }
+    program->instructions = NULL;
+    program->count = 0;
+    for (int i = 0; i < count; i++) {
+        if (m->until[i] >= 0) instruction_free(&from[i]);
+        if (m->until[i] >= 0 || m->after[i] >= 0) continue;
+        order[program->count] = i;
+        *array_push(program->instructions, program->count) = from[i];
+        for (int k = 0; m->followed[i] && k < i; k++) {
+            if (m->after[k] != i) continue;
+            order[program->count] = k;
+            *array_push(program->instructions, program->count) = from[k];
+        }
+    }
+    free(from);
+}
+
+/* Whatever is merged around instruction `peak` is not to be; false: nothing is. */
+static bool part(struct merging *m, int peak)
+{
+    bool any = false;
+    for (int i = 0; i <= peak; i++) {
+        if (m->until[i] < peak) continue;
+        m->apart[i] = true;
+        any = true;
+    }
+    return any;
+}
+
+/* The instruction with the most alive at once, if that is more than `limit`; else -1. */
+static int find_excess(const struct merging *m, int64_t limit, int *order)
+{
+    struct program copy = program_copy(m->program);
+    int peak;
+    put_in_order(m, &copy, order);
+    int64_t bytes = plan_live_bytes(&copy, &peak);
+    program_free(&copy);
+    return bytes > limit ? order[peak] : -1;
+}
+
+void recompute_merge(struct program *program, int64_t limit)
+{
+    struct merging m = merging_open(program);
+    int *order = memory_new((size_t)program->count, sizeof *order), peak;
+    do {
+        merge_all(&m);
+        peak = limit < INT64_MAX ? find_excess(&m, limit, order) : -1;
+    } while (peak >= 0 && part(&m, peak));
+    put_in_order(&m, program, order);
+    free(order);
+    merging_close(&m);
+}

@@ -1,0 +1,41 @@
+/* mask.c: where backward asks no more of an activation than which elements of it are 0, forward leaves a mask
+ * of bits beside it, and backward reads that: a sixteenth of the bytes, which are memory of their own. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/build.h"
+
+/* Whether instruction i is a backward that would read the mask instead of y. */
+static bool masks(const struct program *program, int i, const struct op_code *(*code_of)(const struct op *op))
+{
+    const struct instruction *at = &program->instructions[i];
+    if (!at->op || !at->op->masks || at->phase != PHASE_BACKWARD) return false;
+    const struct op_code *code = code_of(at->op);
+    struct call_storage storage;
+    return code && code->keeps_mask && at->op->masks(at->settings, program_call(program, i, &storage).x);
+}
+
+static int mask_new(struct program *program, const struct instruction *forward)
+{
+    const struct value *y = &program->values[forward->y];
+    struct value value = {.home = HOME_ARENA, .kind = KIND_SAVED, .dtype = U8, .node = forward->node,
+                          .index = -1, .shape = y->shape};
+    value.shape.c /= 8;
+    return build_value(program, value, text_format("%s mask", y->name));
+}
+
+void mask(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+{
+    int *writer = memory_new((size_t)program->value_count, sizeof *writer);
+    for (int i = 0; i < program->count; i++) {
+        struct instruction *at = &program->instructions[i];
+        if (at->op && at->phase == PHASE_FORWARD) writer[at->y] = i + 1;
+        if (!masks(program, i, code_of) || writer[at->y] == 0) continue;
+        struct instruction *forward = &program->instructions[writer[at->y] - 1];
+        if (forward->op != at->op) continue;
+        forward->mask = at->mask = mask_new(program, forward);
+        instruction_link(program, forward);
+        instruction_link(program, at);
+    }
+    free(writer);
+}

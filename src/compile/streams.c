@@ -1,0 +1,191 @@
+/* lanes.c: spreads a program over lanes: weight gradients, which nobody but the update waits for,
+ * beside the backward chain; transfers beside both; and the waits that keep every reader behind its writer.
+ *
+ * Products are bound by arithmetic, what lies between them by memory. So a weight gradient begins when a data
+ * gradient has ended, and has normalisation for company, not the data gradient of the same layer.
+ *
+ * What a weight gradient reads cannot be given up before it has ended. So that memory does not fill
+ * with what lane 0 has long done with, it waits there for all weight gradients but the latest. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/build.h"
+
+/* Weight gradients, and the sums of those of several micro-batches. */
+static bool is_aside(const struct program *program, const struct instruction *at)
+{
+    if (at->phase == PHASE_BACKWARD_PARAMS) return true;
+    return at->y >= 0 && program->values[at->y].kind == KIND_PARAM_GRADIENT;
+}
+
+/* By value and lane: the last instruction on that lane that wrote or read it; -1. */
+struct touched {
+    int *wrote, *read;
+    int lanes;
+};
+
+static void need(int *needs, const int *touched, int lanes)
+{
+    for (int l = 0; l < lanes; l++)
+        if (touched[l] > needs[l]) needs[l] = touched[l];
+}
+
+/* Of what instruction i needs, waits for what neither its lane nor another wait brings already:
+ * the latest first, since it brings most. */
+static void add_waits(struct program *program, int i, int *needs, int *known, const int *table)
+{
+    struct instruction *at = &program->instructions[i];
+    for (;;) {
+        int latest = -1;
+        for (int l = 0; l < program->lanes; l++)
+            if (l != at->lane && needs[l] > known[l] && needs[l] > latest) latest = needs[l];
+        if (latest < 0) return;
+        *array_push(at->waits, at->wait_count) = latest;
+        need(known, table + (size_t)latest * (size_t)program->lanes, program->lanes);
+        known[program->instructions[latest].lane] = latest;
+    }
+}
+
+static void need_one(int *needs, int lane, int i)
+{
+    if (i > needs[lane]) needs[lane] = i;
+}
+
+static void instruction_needs(const struct instruction *at, const struct touched *touched, int *needs)
+{
+    for (int k = 0; k < at->read_count; k++)
+        need(needs, touched->wrote + at->reads[k] * touched->lanes, touched->lanes);
+    for (int k = 0; k < at->write_count; k++) {
+        need(needs, touched->wrote + at->writes[k] * touched->lanes, touched->lanes);
+        need(needs, touched->read + at->writes[k] * touched->lanes, touched->lanes);
+    }
+}
+
+/* behind[i], if there are such: an instruction that must have ended when i starts; -1. */
+static void waits_set(struct program *program, const int *behind)
+{
+    int lanes = program->lanes;
+    size_t cells = (size_t)program->value_count * (size_t)lanes;
+    struct touched touched = {memory_new(cells, sizeof(int)), memory_new(cells, sizeof(int)), lanes};
+    int *table = memory_new((size_t)program->count * (size_t)lanes, sizeof *table);
+    int *latest = memory_new((size_t)lanes, sizeof *latest);
+    int *needs = memory_new((size_t)lanes, sizeof *needs);
+    for (size_t c = 0; c < cells; c++) touched.wrote[c] = touched.read[c] = -1;
+    for (int l = 0; l < lanes; l++) latest[l] = -1;
+    for (int i = 0; i < program->count; i++) {
+        struct instruction *at = &program->instructions[i];
+        int *known = table + (size_t)i * (size_t)lanes;
+        for (int l = 0; l < lanes; l++) known[l] = needs[l] = -1;
+        if (latest[at->lane] >= 0) need(known, table + (size_t)latest[at->lane] * (size_t)lanes, lanes);
+        known[at->lane] = latest[at->lane];
+        latest[at->lane] = i;
+        at->wait_count = 0;
+        instruction_needs(at, &touched, needs);
+        if (at->behind >= 0) need_one(needs, program->instructions[at->behind].lane, at->behind);
+        if (behind && behind[i] >= 0) need_one(needs, program->instructions[behind[i]].lane, behind[i]);
+        add_waits(program, i, needs, known, table);
+        for (int k = 0; k < at->read_count; k++) touched.read[at->reads[k] * lanes + at->lane] = i;
+        for (int k = 0; k < at->write_count; k++) touched.wrote[at->writes[k] * lanes + at->lane] = i;
+    }
+    free(touched.wrote);
+    free(touched.read);
+    free(table);
+    free(latest);
+    free(needs);
+}
+
+void lanes_wait(struct program *program)
+{
+    waits_set(program, NULL);
+}
+
+enum lane { LANE_CHAIN, LANE_ASIDE, LANE_OUT, LANE_BACK };
+enum { LANES_COMPUTING = LANE_OUT, LANES_ALL = LANE_BACK + 1 };
+
+/* Weight gradients that are to come later. */
+struct later {
+    int *at, count;
+};
+
+static void push_all(struct program *program, const struct instruction *from, struct later *later)
+{
+    for (int k = 0; k < later->count; k++)
+        *array_push(program->instructions, program->count) = from[later->at[k]];
+    later->count = 0;
+}
+
+/* Puts weight gradients behind the data gradient that follows, where they are not behind one; past nothing
+ * but the chain. */
+static void put_late(struct program *program)
+{
+    struct instruction *from = program->instructions;
+    struct later later = {0};
+    int count = program->count;
+    bool behind = false;                 /* a data gradient was the last of the chain */
+    program->instructions = NULL;
+    program->count = 0;
+    for (int i = 0; i < count; i++) {
+        enum phase phase = from[i].phase;
+        if (phase == PHASE_BACKWARD_PARAMS && !behind) {
+            *array_push(later.at, later.count) = i;
+            continue;
+        }
+        bool chain = phase == PHASE_BACKWARD || phase == PHASE_BACKWARD_DATA;
+        if (!chain) push_all(program, from, &later);
+        *array_push(program->instructions, program->count) = from[i];
+        if (chain) behind = phase == PHASE_BACKWARD_DATA;
+        if (behind) push_all(program, from, &later);
+    }
+    push_all(program, from, &later);
+    free(later.at);
+    free(from);
+}
+
+/* For each instruction of the chain the last weight gradient but one before it; for a weight gradient, the
+ * data gradient just before it in the chain; for one that brings a tensor back, the chain's before it, since
+ * it takes memory that is free then. */
+static int *hold_back(const struct program *program)
+{
+    int *behind = memory_new((size_t)program->count, sizeof *behind);
+    int last = -1, before_last = -1, chain = -1;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        behind[i] = -1;
+        if (at->lane == LANE_CHAIN) {
+            behind[i] = before_last;
+            chain = i;
+        } else if (at->lane == LANE_ASIDE) {
+            before_last = last;
+            last = i;
+            if (chain >= 0 && program->instructions[chain].phase == PHASE_BACKWARD_DATA) behind[i] = chain;
+        } else if (at->lane == LANE_BACK) {
+            behind[i] = chain;
+        }
+    }
+    return behind;
+}
+
+static enum lane lane_of(const struct program *program, const struct instruction *at)
+{
+    switch (at->transfer) {
+    case TRANSFER_OUT: return LANE_OUT;
+    case TRANSFER_BACK: return LANE_BACK;
+    case TRANSFER_NONE: break;
+    }
+    return is_aside(program, at) ? LANE_ASIDE : LANE_CHAIN;
+}
+
+enum status lanes(struct program *program, int count)
+{
+    bool several = count >= LANES_COMPUTING;
+    if (several) put_late(program);
+    program->lanes = !several ? 1 : program->host_bytes > 0 ? LANES_ALL : LANES_COMPUTING;
+    for (int i = 0; i < program->count; i++) {
+        struct instruction *at = &program->instructions[i];
+        at->lane = several ? (int)lane_of(program, at) : LANE_CHAIN;
+    }
+    int *behind = hold_back(program);
+    waits_set(program, behind);
+    free(behind);
+    return OK;
+}

@@ -1,0 +1,228 @@
+/* verify.c: a second opinion on a plan: plays the program as memory sees it.
+ *
+ * Every lane is a queue; all that is known of the others is what a wait has brought. Memory is a
+ * list of tensors that lie in it now. A write that would fall on one of them is an error unless
+ * everything that touches that tensor has ended; a read must find its tensor whole and its writer
+ * ended. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "compile/plan.h"
+
+/* What has happened to a tensor so far, and what the program will still do with it. */
+struct history {
+    bool written;
+    bool overwritten;
+    int writer;
+    int *touched;            /* by lane: the last instruction that touched it; -1 */
+    int last_reader;         /* in the whole program; -1 */
+};
+
+struct play {
+    const struct program *program;
+    const struct plan *plan;
+    struct history *histories;
+    int *touched;            /* the histories' */
+    int *done;               /* by instruction and lane: how many of the lane's instructions had ended */
+    int *queued;             /* by lane: instructions so far */
+    int *place;              /* by instruction: its number on its lane, from 1 */
+    int *resident;           /* values that lie in the arena, none over another, from the lowest up */
+    int resident_count;
+    struct reason *reason;
+};
+
+static const char *value_name(const struct play *play, int value)
+{
+    return play->program->values[value].name;
+}
+
+static const char *step_name(const struct play *play, int i)
+{
+    return play->program->instructions[i].name;
+}
+
+static bool in_arena(const struct play *play, int value)
+{
+    return play->program->values[value].home == HOME_ARENA;
+}
+
+static bool overlaps(const struct play *play, int a, int b)
+{
+    int64_t a_at = play->plan->offsets[a], b_at = play->plan->offsets[b];
+    return a_at < b_at + play->program->values[b].bytes && b_at < a_at + play->program->values[a].bytes;
+}
+
+static int *done_at(const struct play *play, int i)
+{
+    return play->done + (size_t)i * (size_t)play->program->lanes;
+}
+
+static bool has_ended(const struct play *play, int other, int i)
+{
+    return done_at(play, i)[play->program->instructions[other].lane] >= play->place[other];
+}
+
+/* What has ended when i starts: all before it on its lane, what it waits for, and what had ended
+ * before those. */
+static bool start(struct play *play, int i)
+{
+    const struct program *program = play->program;
+    const struct instruction *at = &program->instructions[i];
+    int *done = done_at(play, i);
+    for (int j = i - 1; j >= 0; j--) {
+        if (program->instructions[j].lane != at->lane) continue;
+        memcpy(done, done_at(play, j), (size_t)program->lanes * sizeof *done);
+        break;
+    }
+    done[at->lane] = play->queued[at->lane];
+    for (int w = 0; w < at->wait_count; w++) {
+        int before = at->waits[w];
+        if (before < 0 || before >= i)
+            return because(play->reason, "'%s' waits for what comes later", step_name(play, i));
+        for (int l = 0; l < program->lanes; l++)
+            if (done_at(play, before)[l] > done[l]) done[l] = done_at(play, before)[l];
+        int lane = program->instructions[before].lane;
+        if (play->place[before] > done[lane]) done[lane] = play->place[before];
+    }
+    play->place[i] = ++play->queued[at->lane];
+    return true;
+}
+
+static bool play_read(struct play *play, int i, int value)
+{
+    struct history *history = &play->histories[value];
+    if (in_arena(play, value)) {
+        if (!history->written)
+            return because(play->reason, "'%s' reads %s, which nothing has written", step_name(play, i),
+                           value_name(play, value));
+        if (history->overwritten)
+            return because(play->reason, "'%s' reads %s, which is overwritten", step_name(play, i),
+                           value_name(play, value));
+    }
+    if (history->written && !has_ended(play, history->writer, i))
+        return because(play->reason, "'%s' reads %s before '%s' has surely ended", step_name(play, i),
+                       value_name(play, value), step_name(play, history->writer));
+    return true;
+}
+
+/* Everything that has touched the value, other than i itself, must have ended. */
+static bool quiet(struct play *play, int i, int value, int writes)
+{
+    const int *touched = play->histories[value].touched;
+    for (int l = 0; l < play->program->lanes; l++)
+        if (touched[l] >= 0 && touched[l] != i && !has_ended(play, touched[l], i))
+            return because(play->reason, "'%s' writes %s over %s while '%s' may still use it",
+                           step_name(play, i), value_name(play, writes), value_name(play, value),
+                           step_name(play, touched[l]));
+    return true;
+}
+
+static bool may_replace(struct play *play, int i, int old, int writes)
+{
+    const struct instruction *at = &play->program->instructions[i];
+    const struct history *history = &play->histories[old];
+    bool in_place = at->in_place_from == old && at->in_place_to == writes &&
+                    play->plan->offsets[old] == play->plan->offsets[writes];
+    if (history->last_reader > i || (history->last_reader == i && !in_place) || history->writer == i)
+        return because(play->reason, "'%s' writes %s over %s, which is still needed", step_name(play, i),
+                       value_name(play, writes), value_name(play, old));
+    return quiet(play, i, old, writes);
+}
+
+/* The first resident that does not end at `offset` or below it. */
+static int resident_from(const struct play *play, int64_t offset)
+{
+    int low = 0, high = play->resident_count;
+    while (low < high) {
+        int middle = (low + high) / 2, value = play->resident[middle];
+        if (play->plan->offsets[value] + play->program->values[value].bytes <= offset) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Puts a value in the stead of residents [begin, end). */
+static void resident_replace(struct play *play, int begin, int end, int value)
+{
+    memmove(play->resident + begin + 1, play->resident + end,
+            (size_t)(play->resident_count - end) * sizeof *play->resident);
+    play->resident[begin] = value;
+    play->resident_count += 1 - (end - begin);
+}
+
+static bool play_write(struct play *play, int i, int value)
+{
+    struct history *history = &play->histories[value];
+    if (!in_arena(play, value)) return quiet(play, i, value, value);
+    if (history->written)
+        return because(play->reason, "'%s' writes %s a second time", step_name(play, i),
+                       value_name(play, value));
+    int64_t offset = play->plan->offsets[value];
+    if (offset < 0 || offset + play->program->values[value].bytes > play->plan->arena_bytes)
+        return because(play->reason, "%s lies outside the arena", value_name(play, value));
+    int begin = resident_from(play, offset), end = begin;
+    for (; end < play->resident_count && overlaps(play, play->resident[end], value); end++) {
+        if (!may_replace(play, i, play->resident[end], value)) return false;
+        play->histories[play->resident[end]].overwritten = true;
+    }
+    resident_replace(play, begin, end, value);
+    return true;
+}
+
+/* All of an instruction's reads come before its writes; `touch` follows, so that in-place pairs and
+ * tensors both read and written are judged by what others did. */
+static bool perform(struct play *play, int i)
+{
+    const struct instruction *at = &play->program->instructions[i];
+    for (int k = 0; k < at->read_count; k++)
+        if (!play_read(play, i, at->reads[k])) return false;
+    for (int k = 0; k < at->write_count; k++) {
+        if (!play_write(play, i, at->writes[k])) return false;
+        play->histories[at->writes[k]].written = true;
+        play->histories[at->writes[k]].writer = i;
+    }
+    for (int k = 0; k < at->read_count; k++) play->histories[at->reads[k]].touched[at->lane] = i;
+    for (int k = 0; k < at->write_count; k++) play->histories[at->writes[k]].touched[at->lane] = i;
+    return true;
+}
+
+static struct play play_open(const struct program *program, const struct plan *plan, struct reason *reason)
+{
+    size_t values = (size_t)program->value_count, count = (size_t)program->count;
+    size_t lanes = (size_t)program->lanes;
+    struct play play = {.program = program, .plan = plan, .reason = reason};
+    play.histories = memory_new(values, sizeof *play.histories);
+    play.touched = memory_new(values * lanes, sizeof *play.touched);
+    play.done = memory_new(count * lanes, sizeof *play.done);
+    play.queued = memory_new(lanes, sizeof *play.queued);
+    play.place = memory_new(count, sizeof *play.place);
+    play.resident = memory_new(values, sizeof *play.resident);
+    for (size_t c = 0; c < values * lanes; c++) play.touched[c] = -1;
+    for (size_t v = 0; v < values; v++)
+        play.histories[v] = (struct history){.writer = -1, .touched = play.touched + v * lanes,
+                                             .last_reader = -1};
+    for (int i = 0; i < program->count; i++)
+        for (int k = 0; k < program->instructions[i].read_count; k++)
+            play.histories[program->instructions[i].reads[k]].last_reader = i;
+    return play;
+}
+
+static void play_close(struct play *play)
+{
+    free(play->histories);
+    free(play->touched);
+    free(play->done);
+    free(play->queued);
+    free(play->place);
+    free(play->resident);
+}
+
+bool plan_verify(const struct program *program, const struct plan *plan, struct reason *reason)
+{
+    struct play play = play_open(program, plan, reason);
+    bool right = true;
+    for (int i = 0; right && i < program->count; i++) right = start(&play, i) && perform(&play, i);
+    play_close(&play);
+    return right;
+}

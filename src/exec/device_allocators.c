@@ -1,0 +1,137 @@
+#include "exec/device_allocators.h"
+
+#include "base/host.h"
+#include "base/log.h"
+
+#define SUPPLY_ALIGNMENT 4096                 /* what device_allocate promises */
+#define SUPPLY_CHUNK ((size_t)64 << 20)
+#define SUPPLY_RANGES 8                       /* addresses: so many times the device's memory */
+
+static void *supply_take(void *cache, size_t bytes, const char *owner)
+{
+    return cache_take(cache, bytes, owner);
+}
+
+static void supply_give(void *cache, void *memory)
+{
+    cache_give(cache, memory);
+}
+
+static void supply_table(void *cache, struct text *out)
+{
+    cache_table(cache, out);
+}
+
+static size_t supply_in_use(void *cache)
+{
+    return cache_statistics(cache).allocated;
+}
+
+struct cache *supply_open(struct device *device, size_t limit)
+{
+    const struct device_backend *backend = device->backend;
+    if (!backend->physical) return NULL;
+    struct physical physical;
+    size_t left, total;
+    backend->physical(device, &physical);
+    backend->memory_info(device, &left, &total);
+    struct cache_options options = {.alignment = SUPPLY_ALIGNMENT, .limit = limit};
+    options.chunk = (SUPPLY_CHUNK + physical.granularity - 1) / physical.granularity * physical.granularity;
+    options.range = SUPPLY_RANGES * total;
+    struct cache *cache = cache_open(&physical, &options);
+    if (cache) device->allocator = (struct allocator){cache, supply_take, supply_give, supply_table,
+                                                       supply_in_use};
+    return cache;
+}
+
+void supply_close(struct device *device, struct cache *cache)
+{
+    if (!cache) return;
+    device->allocator = (struct allocator){0};
+    cache_close(cache);
+}
+
+/* Pinned memory cannot be swapped out: others need some, too. */
+#define PINNED_SHARE 2
+
+/* Bytes that may be pinned now; 0: any, as on a device whose memory is the host's,
+ * where nothing is pinned. */
+static size_t pinned_most(const struct device *device)
+{
+    size_t available = 0, total;
+    if (device->waits) host_memory(&available, &total);
+    return available / PINNED_SHARE;
+}
+
+static void *supply_pin(void *context, size_t bytes)
+{
+    struct device *device = context;
+    size_t most = pinned_most(device);
+    if (most > 0 && bytes > most) return NULL;
+    return device->backend->host_allocate(device, bytes);
+}
+
+static void supply_unpin(void *context, void *memory, size_t bytes)
+{
+    struct device *device = context;
+    device->backend->host_release(device, memory, bytes);
+}
+
+static void *supply_moment(void *context, int lane)
+{
+    struct device *device = context;
+    return device->backend->moment(device, lane);
+}
+
+static bool supply_over(void *context, void *moment, bool wait)
+{
+    struct device *device = context;
+    return device->backend->over(device, moment, wait);
+}
+
+static void *host_take(void *pool, size_t bytes, const char *owner, bool *pinned)
+{
+    return pinned_take(pool, bytes, owner, pinned);
+}
+
+static void host_give(void *pool, void *memory)
+{
+    pinned_give(pool, memory);
+}
+
+static void host_give_after(void *pool, void *memory, int lane)
+{
+    pinned_give_after(pool, memory, lane);
+}
+
+struct pinned *supply_host_open(struct device *device)
+{
+    bool moments = device->backend->moment != NULL;
+    struct pinning pinning = {
+        .context = device,
+        .pin = supply_pin,
+        .unpin = supply_unpin,
+        .moment = moments ? supply_moment : NULL,
+        .over = moments ? supply_over : NULL,
+    };
+    struct pinned *pool = pinned_open(&pinning, pinned_most(device));
+    device->host = (struct host_allocator){pool, host_take, host_give, host_give_after};
+    return pool;
+}
+
+static void say_pinned(const struct pinned_statistics *statistics)
+{
+    char used[TEXT_BYTES], held[TEXT_BYTES];
+    log_detail("pinned host memory: at most %s asked for, %s pinned, in %lld calls",
+               text_bytes(statistics->requested_peak, used), text_bytes(statistics->held_peak, held),
+               (long long)statistics->pins);
+}
+
+void supply_host_close(struct device *device, struct pinned *pool)
+{
+    if (!pool) return;
+    struct pinned_statistics statistics = pinned_statistics(pool);
+    if (device->waits) say_pinned(&statistics);
+    device->host = (struct host_allocator){0};
+    pinned_close(pool);
+}

@@ -1,0 +1,257 @@
+/* diagnose.c: names the first place where a run leaves the finite numbers. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "exec/exec_parts.h"
+
+#define CHUNK 65536
+
+enum finding { FINITE, HOLDS_INF, HOLDS_NAN };
+static const char *const finding_names[] = {[FINITE] = "", [HOLDS_INF] = "Inf", [HOLDS_NAN] = "NaN"};
+
+/* The first number that is not finite decides what is said. */
+static enum finding scan(const float *numbers, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(numbers[i])) return isnan(numbers[i]) ? HOLDS_NAN : HOLDS_INF;
+    return FINITE;
+}
+
+static enum status scan_range(const struct exec *exec, int id, int64_t first, int64_t count,
+                              enum finding *finding)
+{
+    float *numbers = memory_new(CHUNK, sizeof *numbers);
+    enum status status = OK;
+    *finding = FINITE;
+    for (int64_t at = first, end = first + count; status == OK && !*finding && at < end; at += CHUNK) {
+        int64_t length = end - at < CHUNK ? end - at : CHUNK;
+        status = exec_fetch(exec, id, at, length, numbers);
+        if (status == OK) *finding = scan(numbers, length);
+    }
+    free(numbers);
+    return status;
+}
+
+static enum status scan_value(const struct exec *exec, int id, enum finding *finding)
+{
+    const struct value *value = &exec->program->values[id];
+    *finding = FINITE;
+    if (!dtype_is_float(value->dtype) || value->kind == KIND_WORKSPACE) return OK;
+    return scan_range(exec, id, 0, shape_count(value->shape), finding);
+}
+
+/* All images of the batch, or of one micro-batch. */
+static struct exec_finding found_in(const struct program *program, int slice)
+{
+    int images = program->batch / program->slices;
+    if (slice < 0) return (struct exec_finding){.last = program->batch - 1};
+    return (struct exec_finding){.first = slice * images, .last = (slice + 1) * images - 1};
+}
+
+/* Whether a value has a part for each image, of which there are then `images`. */
+static bool is_by_image(const struct value *value, int images)
+{
+    return value->shape.rank == 4 && value->shape.n == images && value->kind != KIND_PARAM_GRADIENT;
+}
+
+/* The images of the value that hold what is not finite, where it is known that some do. */
+static enum status narrow(const struct exec *exec, int id, struct exec_finding *found)
+{
+    struct shape one = exec->program->values[id].shape;
+    int images = found->last - found->first + 1, first = -1, last = -1;
+    if (!is_by_image(&exec->program->values[id], images)) return OK;
+    one.n = 1;
+    for (int i = 0; i < images; i++) {
+        enum finding finding;
+        TRY(scan_range(exec, id, i * shape_count(one), shape_count(one), &finding));
+        if (finding == FINITE) continue;
+        if (first < 0) first = i;
+        last = i;
+    }
+    if (first < 0) return OK;
+    found->last = found->first + last;
+    found->first += first;
+    return OK;
+}
+
+/* Those that look for something leave *found as it is when all is finite. */
+
+/* The batch itself: images, and targets that are not labels. */
+static enum status find_input(const struct exec *exec, int id, const char *what, struct exec_finding *found)
+{
+    enum finding finding;
+    TRY(scan_value(exec, id, &finding));
+    if (finding == FINITE) return OK;
+    *found = found_in(exec->program, -1);
+    found->input = true;
+    because(&found->what, "the %s %s", what, finding_names[finding]);
+    return narrow(exec, id, found);
+}
+
+static enum status scan_master(const struct store *store, int param, enum finding *finding)
+{
+    const struct op_param *spec = &store->graph->params[param].spec;
+    *finding = FINITE;
+    if (spec->dtype != F32) return OK;
+    float *numbers = memory_new((size_t)shape_count(spec->shape), sizeof *numbers);
+    enum status status = store_read(store, param, STORE_MASTER, numbers);
+    if (status == OK) *finding = scan(numbers, shape_count(spec->shape));
+    free(numbers);
+    return status;
+}
+
+static enum status find_master(const struct exec *exec, struct exec_finding *found)
+{
+    const struct store *store = exec->options.store;
+    for (int p = 0; p < store->layout.count; p++) {
+        enum finding finding;
+        TRY(scan_master(store, p, &finding));
+        if (finding == FINITE) continue;
+        *found = found_in(exec->program, -1);
+        because(&found->what, "parameter %s holds %s", store->graph->params[p].name, finding_names[finding]);
+        return OK;
+    }
+    return OK;
+}
+
+static enum status find_copy(const struct exec *exec, struct exec_finding *found)
+{
+    for (int v = 0; v < exec->program->value_count; v++) {
+        const struct value *value = &exec->program->values[v];
+        enum finding finding = FINITE;
+        if (value->home == HOME_PARAM && value->low) TRY(scan_value(exec, v, &finding));
+        if (finding == FINITE) continue;
+        *found = found_in(exec->program, -1);
+        because(&found->what, "parameter %s holds %s as %s", value->name, finding_names[finding],
+                dtype_table[value->dtype].name);
+        return OK;
+    }
+    return OK;
+}
+
+static bool is_found(const struct exec_finding *found)
+{
+    return found->what.text[0] != '\0';
+}
+
+static enum status find_param(const struct exec *exec, struct exec_finding *found)
+{
+    TRY(find_master(exec, found));
+    return is_found(found) ? OK : find_copy(exec, found);
+}
+
+static enum status find_output(const struct exec *exec, int i, struct exec_finding *found)
+{
+    const struct program *program = exec->program;
+    const struct instruction *at = &program->instructions[i];
+    for (int k = 0; !at->transfer && k < at->write_count; k++) {
+        enum finding finding;
+        TRY(scan_value(exec, at->writes[k], &finding));
+        if (finding == FINITE) continue;
+        bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;
+        const char *what = output ? "output" : program->values[at->writes[k]].name;
+        *found = found_in(program, at->slice);
+        because(&found->what, "%s: %s holds %s", at->name, what, finding_names[finding]);
+        return narrow(exec, at->writes[k], found);
+    }
+    return OK;
+}
+
+/* The last batch once more, up to the update. `see` is shown each instruction after it has run, until it has
+ * seen enough. */
+static enum status repeat(struct exec *exec,
+                          enum status (*see)(const struct exec *exec, int i, void *context, bool *enough),
+                          void *context)
+{
+    const struct device_backend *backend = exec->device->backend;
+    bool enough = false;
+    TRY(backend->finish(exec->device));
+    exec_bind(exec, exec->last);
+    for (int i = 0; i < exec->program->count && !enough; i++) {
+        if (exec->program->instructions[i].phase == PHASE_UPDATE) break;
+        TRY(exec_step(exec, i));
+        TRY(backend->finish(exec->device));
+        TRY(see(exec, i, context, &enough));
+    }
+    return OK;
+}
+
+static const struct exec_finding nothing = {.last = -1};
+
+enum status exec_check_params(const struct exec *exec, struct exec_finding *finding)
+{
+    struct exec_finding found = nothing;
+    TRY(exec->device->backend->finish(exec->device));
+    TRY(find_param(exec, &found));
+    *finding = found;
+    return OK;
+}
+
+static enum status see_finite(const struct exec *exec, int i, void *found, bool *enough)
+{
+    TRY(find_output(exec, i, found));
+    *enough = is_found(found);
+    return OK;
+}
+
+enum status exec_diagnose(struct exec *exec, struct exec_finding *finding)
+{
+    const struct program *program = exec->program;
+    struct exec_finding found = nothing;
+    TRY(exec->device->backend->finish(exec->device));
+    TRY(find_input(exec, program->images, "images hold", &found));
+    if (!is_found(&found)) TRY(find_input(exec, program->labels, "targets hold", &found));
+    if (!is_found(&found)) TRY(find_param(exec, &found));
+    if (!is_found(&found)) TRY(repeat(exec, see_finite, &found));
+    *finding = found;
+    return OK;
+}
+
+/* Most tensors that are not zero show it at once. */
+static enum status is_zero(const struct exec *exec, int id, bool *zero)
+{
+    int64_t count = shape_count(exec->program->values[id].shape);
+    float *numbers = memory_new(CHUNK, sizeof *numbers);
+    enum status status = OK;
+    *zero = true;
+    for (int64_t at = 0, length = 64; status == OK && *zero && at < count; at += length, length = CHUNK) {
+        length = count - at < length ? count - at : length;
+        status = exec_fetch(exec, id, at, length, numbers);
+        for (int64_t i = 0; status == OK && *zero && i < length; i++) *zero = numbers[i] == 0;
+    }
+    free(numbers);
+    return status;
+}
+
+enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero)
+{
+    TRY(exec->device->backend->finish(exec->device));
+    return is_zero(exec, exec->program->gradients[param], zero);
+}
+
+/* By node: micro-batches in which its output was zero. */
+static enum status see_silent(const struct exec *exec, int i, void *silent, bool *enough)
+{
+    const struct instruction *at = &exec->program->instructions[i];
+    bool zero = false;
+    (void)enough;
+    if (at->phase != PHASE_FORWARD || at->node < 0) return OK;
+    TRY(is_zero(exec, at->y, &zero));
+    ((int *)silent)[at->node] += zero;
+    return OK;
+}
+
+enum status exec_find_silent(struct exec *exec, struct reason *finding)
+{
+    const struct program *program = exec->program;
+    const struct graph *graph = program->graph;
+    int *silent = memory_new((size_t)graph->count, sizeof *silent);
+    enum status status = repeat(exec, see_silent, silent);
+    *finding = (struct reason){0};
+    for (int n = 0; status == OK && n < graph->count && !finding->text[0]; n++)
+        if (silent[n] == program->slices)
+            because(finding, "%s: output is zero for all images", graph->nodes[n].name);
+    free(silent);
+    return status;
+}

@@ -1,0 +1,329 @@
+#include "exec/exec.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "exec/exec_parts.h"
+
+static const struct op_code *code_reference(const struct op *op)
+{
+    return op->reference;
+}
+
+const char *slot_input(const struct slot *slot, enum home home)
+{
+    if (home == HOME_IMAGES) return slot->images ? slot->images : slot->batch.images;
+    return slot->labels ? slot->labels : slot->batch.labels;
+}
+
+void *exec_address(const struct exec *exec, const struct slot *slot, int id)
+{
+    const struct value *value = &exec->program->values[id];
+    const struct store *store = exec->options.store;
+    switch (value->home) {
+    case HOME_ARENA: return (char *)exec->arena + exec->plan.offsets[id];
+    case HOME_PARAM: {
+        const struct store_slot *param = &store->layout.params[value->index];
+        assert(!value->low || param->low != STORE_NONE);
+        return (char *)store->memory + (value->low ? param->low : param->master);
+    }
+    case HOME_IMAGES:
+    case HOME_TARGETS: return slot ? (char *)slot_input(slot, value->home) + value->offset : NULL;
+    case HOME_RESULT: return exec->results + value->offset;
+    case HOME_HOST: return (char *)exec->host + value->offset;
+    }
+    return NULL;
+}
+
+/* Memory. */
+
+/* In words, with a table of who holds what. */
+static void describe_shortage(const struct exec *exec, int64_t bytes, const char *what, struct text *words)
+{
+    char needs[TEXT_BYTES], has[TEXT_BYTES];
+    size_t left, total;
+    struct text holdings = {0};
+    exec->device->backend->memory_info(exec->device, &left, &total);
+    device_holdings(exec->device, &holdings);
+    text_add(words, "a batch of %d needs %s of %s, but the device has only %s free; a smaller batch needs "
+             "less%s%s", exec->program->batch, text_bytes((uint64_t)bytes, needs), what,
+             text_bytes(left, has), holdings.data ? "; it holds\n" : "", holdings.data ? holdings.data : "");
+    text_free(&holdings);
+}
+
+static enum status device_memory(struct exec *exec, int64_t bytes, const char *what, struct text *shortage,
+                                 void *memory)
+{
+    void *taken = device_allocate(exec->device, (size_t)bytes, what);
+    if (taken) {
+        *(void **)memory = taken;
+        return OK;
+    }
+    struct text words = {0};
+    describe_shortage(exec, bytes, what, shortage ? shortage : &words);
+    if (words.data) fail(NO_DEVICE, "%s", words.data);
+    text_free(&words);
+    return NO_DEVICE;
+}
+
+static enum status exchange_memory(struct exec *exec, int64_t bytes, struct text *shortage, void *memory)
+{
+    static const char words[] = "no host memory for what a step exchanges with the device";
+    void *taken = device_host_allocate(exec->device, (size_t)bytes, "results", NULL);
+    if (taken) {
+        *(void **)memory = taken;
+        return OK;
+    }
+    if (!shortage) return fail(NO_DEVICE, "%s", words);
+    text_add(shortage, "%s", words);
+    return NO_DEVICE;
+}
+
+static enum status host_open(struct exec *exec, struct text *shortage)
+{
+    size_t bytes = (size_t)exec->program->host_bytes;
+    char words[TEXT_BYTES];
+    if (bytes == 0) return OK;
+    exec->host = device_host_allocate(exec->device, bytes, "activations", &exec->pinned);
+    if (exec->host) return OK;
+    text_bytes(bytes, words);
+    if (!shortage) return fail(NO_DEVICE, "no host memory for %s of activations", words);
+    text_add(shortage, "no host memory for %s of activations", words);
+    return NO_DEVICE;
+}
+
+static bool borrow_batch(struct slot *slot, const struct program *program, const struct exec *lender,
+                         int index)
+{
+    if (!lender || lender->program->images_bytes < program->images_bytes ||
+        lender->program->targets_bytes < program->targets_bytes)
+        return false;
+    slot->images = lender->slots[index].images;
+    slot->labels = lender->slots[index].labels;
+    return slot->borrowed = true;
+}
+
+static enum status slot_open(struct exec *exec, int index, const struct exec_memory *memory)
+{
+    const struct program *program = exec->program;
+    struct slot *slot = &exec->slots[index];
+    struct text *shortage = memory->shortage;
+    TRY(exchange_memory(exec, sizeof *slot->exchange, shortage, &slot->exchange));
+    *slot->exchange = (struct exchange){.scale = 1};
+    if (!exec->device->waits) {
+        slot->results = exec->results;
+        return OK;
+    }
+    TRY(exchange_memory(exec, program->results_bytes, shortage, &slot->results));
+    if (borrow_batch(slot, program, memory->lender, index)) return OK;
+    TRY(device_memory(exec, program->images_bytes, "images", shortage, &slot->images));
+    return device_memory(exec, program->targets_bytes, "labels", shortage, &slot->labels);
+}
+
+static enum status arena_open(struct exec *exec, const struct exec_memory *memory)
+{
+    int64_t bytes = exec->plan.arena_bytes;
+    if (memory->lender && memory->lender->arena_bytes >= bytes) {
+        exec->arena = memory->lender->arena;
+        return OK;
+    }
+    if (bytes < memory->arena_least) bytes = memory->arena_least;
+    TRY(device_memory(exec, bytes, "working memory", memory->shortage, &exec->arena));
+    exec->arena_bytes = bytes;
+    return OK;
+}
+
+static enum status memory_open(struct exec *exec, const struct exec_memory *memory)
+{
+    struct text *shortage = memory->shortage;
+    TRY(device_memory(exec, exec->program->results_bytes, "results", shortage, &exec->results));
+    TRY(device_memory(exec, sizeof *exec->scale, "numbers", shortage, &exec->scale));
+    float one = 1;
+    TRY(exec->device->backend->upload(exec->device, 0, exec->scale, &one, sizeof one));
+    TRY(exec->device->backend->finish(exec->device));
+    for (int s = 0; s < exec->depth; s++) TRY(slot_open(exec, s, memory));
+    TRY(host_open(exec, shortage));
+    return arena_open(exec, memory);
+}
+
+static enum status exec_make(struct exec *exec)
+{
+    const struct exec_options *options = &exec->options;
+    const struct engine_options engines = {
+        .code_of = options->reference ? code_reference : engines_code(exec->device->backend->kind),
+        .device = exec->device, .tf32 = options->tf32, .deterministic = options->deterministic,
+    };
+    TRY(engines_prepare(exec->program, &engines, &exec->engines));
+    TRY(plan_make(exec->program, !options->separate, options->plan_seconds, &exec->plan));
+    exec->planned = true;
+    return OK;
+}
+
+enum status exec_prepare(struct program *program, const struct exec_options *options, struct exec **exec)
+{
+    struct exec *made = memory_new(1, sizeof *made);
+    made->options = *options;
+    made->device = options->device;
+    made->program = program;
+    made->depth = options->device->waits ? EXEC_SLOTS : 1;
+    enum status status = exec_make(made);
+    if (status != OK) exec_close(made);
+    else *exec = made;
+    return status;
+}
+
+enum status exec_place(struct exec *exec, const struct exec_memory *memory)
+{
+    TRY(memory_open(exec, memory));
+    steps_open(exec);
+    return exec->program->training ? update_open(exec, memory->shortage) : OK;
+}
+
+enum status exec_open(struct program *program, const struct exec_options *options, struct exec **exec)
+{
+    struct exec *made;
+    TRY(exec_prepare(program, options, &made));
+    enum status status = exec_place(made, &(struct exec_memory){0});
+    if (status != OK) exec_close(made);
+    else *exec = made;
+    return status;
+}
+
+static void slot_close(struct exec *exec, struct slot *slot)
+{
+    const struct device_backend *backend = exec->device->backend;
+    const struct program *program = exec->program;
+    if (slot->recording) backend->forget(slot->recording);
+    if (slot->borrowed) slot->images = slot->labels = NULL;
+    if (slot->images) device_release(exec->device, slot->images, (size_t)program->images_bytes);
+    if (slot->labels) device_release(exec->device, slot->labels, (size_t)program->targets_bytes);
+    if (slot->results && slot->results != exec->results)
+        device_host_release(exec->device, slot->results, (size_t)program->results_bytes);
+    if (slot->glimpse) device_host_release(exec->device, slot->glimpse, glimpse_bytes(exec));
+    if (slot->exchange) device_host_release(exec->device, slot->exchange, sizeof *slot->exchange);
+}
+
+void exec_close(struct exec *exec)
+{
+    if (!exec) return;
+    if (exec->started > exec->collected) exec->device->backend->finish(exec->device);
+    if (exec->updates) exec->update_code->close(&exec->update);
+    for (int s = 0; s < exec->depth; s++) slot_close(exec, &exec->slots[s]);
+    if (exec->arena_bytes > 0) device_release(exec->device, exec->arena, (size_t)exec->arena_bytes);
+    if (exec->results) device_release(exec->device, exec->results, (size_t)exec->program->results_bytes);
+    if (exec->scale) device_release(exec->device, exec->scale, sizeof *exec->scale);
+    if (exec->planned) plan_free(&exec->plan);
+    engines_release(&exec->engines);
+    if (exec->host) device_host_release(exec->device, exec->host, (size_t)exec->program->host_bytes);
+    free(exec->steps);
+    free(exec->tensors);
+    free(exec->inputs);
+    free(exec->params);
+    free(exec->averages);
+    free(exec->times);
+    free(exec);
+}
+
+/* What is known of it, and what it computed. */
+
+const struct plan *exec_plan(const struct exec *exec)
+{
+    return &exec->plan;
+}
+
+void *exec_arena(const struct exec *exec)
+{
+    return exec->arena;
+}
+
+int64_t exec_arena_bytes(const struct exec *exec)
+{
+    return exec->arena_bytes;
+}
+
+int exec_depth(const struct exec *exec)
+{
+    return exec->depth;
+}
+
+static const void *result_of(const struct exec *exec, int value)
+{
+    if (value < 0 || !exec->last) return NULL;
+    return (const char *)exec->last->results + exec->program->values[value].offset;
+}
+
+const float *exec_losses(const struct exec *exec)
+{
+    return result_of(exec, exec->program->loss);
+}
+
+const int32_t *exec_ranks(const struct exec *exec)
+{
+    return result_of(exec, exec->program->rank);
+}
+
+const float *exec_logits(const struct exec *exec)
+{
+    return result_of(exec, exec->program->logits);
+}
+
+static const struct exchange *exchange_of(const struct exec *exec)
+{
+    return (exec->last ? exec->last : &exec->slots[0])->exchange;
+}
+
+const struct optimizer_state *exec_state(const struct exec *exec)
+{
+    return &exchange_of(exec)->state;
+}
+
+enum status exec_fetch(const struct exec *exec, int id, int64_t first, int64_t count, float *host)
+{
+    const struct device_backend *backend = exec->device->backend;
+    const struct value *value = &exec->program->values[id];
+    size_t bytes = (size_t)count * dtype_bytes(value->dtype);
+    const char *from = exec_address(exec, exec->last, id);
+    from += first * (int64_t)dtype_bytes(value->dtype);
+    void *stored = memory_new(bytes, 1);
+    enum status status = backend->download(exec->device, 0, stored, from, bytes);
+    if (status == OK) status = backend->finish(exec->device);
+    if (status == OK && dtype_is_float(value->dtype))
+        dtype_convert(F32, host, value->dtype, stored, (size_t)count);
+    else
+        for (int64_t i = 0; status == OK && i < count; i++)
+            host[i] = (float)dtype_get(value->dtype, stored, i);
+    free(stored);
+    return status;
+}
+
+enum status exec_value(const struct exec *exec, int value, float *host)
+{
+    assert(exec->options.separate);
+    return exec_fetch(exec, value, 0, shape_count(exec->program->values[value].shape), host);
+}
+
+enum status exec_gradient(const struct exec *exec, int param, float *host)
+{
+    int value = exec->program->gradients[param];
+    assert(value >= 0);
+    int64_t count = shape_count(exec->program->values[value].shape);
+    float *stored = memory_new((size_t)count, sizeof *stored);
+    enum status status = exec_fetch(exec, value, 0, count, stored);
+    if (status == OK) store_to_torch(exec->options.store, param, stored, host);
+    float scale = exchange_of(exec)->scale;
+    for (int64_t i = 0; status == OK && i < count; i++) host[i] /= scale;
+    free(stored);
+    return status;
+}
+
+void exec_measure(struct exec *exec, bool on)
+{
+    exec->measure = on;
+}
+
+const int64_t *exec_times(const struct exec *exec)
+{
+    return exec->times;
+}

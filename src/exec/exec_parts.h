@@ -1,0 +1,105 @@
+/* exec_parts.h: what an exec is made of; for exec*.c and diagnose.c. */
+#ifndef EXEC_EXEC_PARTS_H
+#define EXEC_EXEC_PARTS_H
+
+#include "exec/exec.h"
+
+#define EXEC_SLOTS 2
+
+/* An instruction with its code and its call, pointers and all: a run only goes through these. */
+struct step {
+    const struct instruction *at;
+    enum status (*run)(const struct call *call);
+    bool waited;                         /* an instruction on another lane waits for it */
+    struct call call;
+    struct op_random random;
+};
+
+/* A tensor of a call that lies in the batch, whose place changes from run to run. */
+struct input {
+    struct tensor *tensor;
+    enum home home;
+    int64_t offset;
+};
+
+/* Host memory that the device reads or writes while a run is under way. */
+struct exchange {
+    struct update_rates rates;
+    struct optimizer_state state;        /* after the run */
+    float scale;                         /* the loss scale that it multiplied by */
+};
+
+/* What belongs to one run from its start until it is collected and read. */
+struct slot {
+    void *images, *labels;               /* the batch in device memory; NULL where it is read in place */
+    bool borrowed;                       /* those are another exec's */
+    struct exec_batch batch;             /* where it lies in host memory */
+    void *results;                       /* host memory; the exec's own where the device writes there */
+    struct exchange *exchange;
+    struct recording *recording;         /* NULL: not yet */
+    float *glimpse;                      /* host memory, glimpse_bytes; NULL: not yet, or there is none */
+    bool glimpsed;                       /* the slot's run left one */
+};
+
+struct exec {
+    struct exec_options options;
+    struct device *device;
+    struct program *program;
+    struct engines engines;
+    struct plan plan;
+    bool planned;
+    void *arena;
+    int64_t arena_bytes;                 /* of its own; 0: shared */
+    void *host;                          /* what is off the device for a while; NULL: nothing is */
+    bool pinned;                         /* the device reaches it by itself */
+    char *results;                       /* where ops write them: device memory */
+    float *scale;                        /* device memory: the loss scale of the run */
+    struct step *steps;
+    struct tensor *tensors;              /* of all calls */
+    int tensor_count;
+    struct input *inputs;
+    int input_count;
+    const struct update_code *update_code;
+    struct update update;
+    bool updates;                        /* update is there to be closed */
+    struct optimizer_param *params;      /* those that the update changes */
+    int param_count;
+    struct update_average *averages;
+    int average_count;
+    struct slot slots[EXEC_SLOTS];
+    int depth;                           /* slots in use */
+    int64_t started, collected;
+    struct slot *last;                   /* of the last run collected; NULL: none */
+    bool measure;
+    int64_t *times;
+    struct witness *witness;             /* of a step that is run twice; NULL: none */
+    bool glimpse_next;                   /* the next run leaves a glimpse */
+};
+
+/* Queues a glimpse (exec.h) behind the run that is being started; without memory for it there is none. */
+enum status glimpse_queue(struct exec *exec, struct slot *slot);
+size_t glimpse_bytes(const struct exec *exec);
+
+/* Queues, behind an instruction, that the fingerprints of what it has written are taken. */
+enum status witness_instruction(const struct exec *exec, int i);
+
+/* The steps, with everything in them that does not change from run to run; then the update. */
+void steps_open(struct exec *exec);
+enum status update_open(struct exec *exec, struct text *shortage);   /* as in struct exec_memory */
+
+/* Where ops find the slot's images or labels: on the device, or where the host has them. */
+const char *slot_input(const struct slot *slot, enum home home);
+
+/* Points the calls at the slot's batch, and what the update reads at its exchange. */
+void exec_bind(struct exec *exec, const struct slot *slot);
+
+/* One instruction that is not an update. */
+enum status exec_step(struct exec *exec, int i);
+
+/* Where a value lies in device memory; NULL for what is in a batch when no slot is given. */
+void *exec_address(const struct exec *exec, const struct slot *slot, int value);
+
+/* `count` elements of a value of the last run from element `first` on, as fp32. */
+enum status exec_fetch(const struct exec *exec, int value, int64_t first, int64_t count, float *host);
+
+#endif

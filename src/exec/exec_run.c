@@ -1,0 +1,212 @@
+/* exec_run.c: runs: a batch goes in, the instructions are queued or replayed, results are collected. */
+#include <assert.h>
+#include <time.h>
+
+#include "exec/exec_parts.h"
+
+/* Marks of a slot, and of a run's begin and end on other lanes; then one for each instruction. */
+enum {
+    MARK_UPLOADED,
+    MARK_DONE = MARK_UPLOADED + EXEC_SLOTS,
+    MARK_FORK = MARK_DONE + EXEC_SLOTS,
+    MARK_JOIN,
+    MARK_STEPS,
+};
+
+void exec_bind(struct exec *exec, const struct slot *slot)
+{
+    for (int i = 0; i < exec->input_count; i++) {
+        const struct input *input = &exec->inputs[i];
+        input->tensor->data = (char *)slot_input(slot, input->home) + input->offset;
+    }
+    exec->update.rates = &slot->exchange->rates;
+}
+
+static enum status transfer(struct exec *exec, const struct instruction *at)
+{
+    const struct device_backend *backend = exec->device->backend;
+    void *from = exec_address(exec, NULL, at->x[0]), *to = exec_address(exec, NULL, at->y);
+    size_t bytes = (size_t)exec->program->values[at->y].bytes;
+    if (at->transfer == TRANSFER_OUT) return backend->download(exec->device, at->lane, to, from, bytes);
+    return backend->upload(exec->device, at->lane, to, from, bytes);
+}
+
+enum status exec_step(struct exec *exec, int i)
+{
+    struct step *step = &exec->steps[i];
+    enum status status = step->at->transfer ? transfer(exec, step->at) : step->run(&step->call);
+    if (status != OK) return fail(status, "%s failed", step->at->name);
+    return OK;
+}
+
+static int64_t nanoseconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static enum status run_instruction(struct exec *exec, int i)
+{
+    const struct instruction *at = exec->steps[i].at;
+    if (instruction_is_update(at)) return exec->update_code->apply(&exec->update);
+    return exec_step(exec, i);
+}
+
+/* To its end, so that its time is known, and a failure on the device is its own. */
+static enum status run_to_end(struct exec *exec, int i)
+{
+    const struct device_backend *backend = exec->device->backend;
+    TRY(backend->finish(exec->device));
+    int64_t begin = nanoseconds_now();
+    TRY(run_instruction(exec, i));
+    enum status status = backend->finish(exec->device);
+    if (status != OK) return fail(status, "%s failed", exec->steps[i].at->name);
+    exec->times[i] = nanoseconds_now() - begin;
+    return OK;
+}
+
+static enum status queue_instruction(struct exec *exec, int i)
+{
+    const struct device_backend *backend = exec->device->backend;
+    const struct instruction *at = exec->steps[i].at;
+    for (int k = 0; k < at->wait_count; k++)
+        TRY(backend->await(exec->device, MARK_STEPS + at->waits[k], at->lane));
+    TRY(exec->measure || exec->started == 0 ? run_to_end(exec, i) : run_instruction(exec, i));
+    if (exec->witness) TRY(witness_instruction(exec, i));
+    return exec->steps[i].waited ? backend->mark(exec->device, at->lane, MARK_STEPS + i) : OK;
+}
+
+/* Other lanes begin behind lane 0 and end before it. */
+static enum status lanes_fork(struct exec *exec)
+{
+    const struct device_backend *backend = exec->device->backend;
+    if (exec->program->lanes < 2) return OK;
+    TRY(backend->mark(exec->device, 0, MARK_FORK));
+    for (int lane = 1; lane < exec->program->lanes; lane++)
+        TRY(backend->await(exec->device, MARK_FORK, lane));
+    return OK;
+}
+
+static enum status lanes_join(struct exec *exec)
+{
+    const struct device_backend *backend = exec->device->backend;
+    for (int lane = 1; lane < exec->program->lanes; lane++) {
+        TRY(backend->mark(exec->device, lane, MARK_JOIN));
+        TRY(backend->await(exec->device, MARK_JOIN, 0));
+    }
+    return OK;
+}
+
+/* Results come to the host, where the device does not write them there itself. */
+static enum status queue_results(struct exec *exec, const struct slot *slot)
+{
+    const struct device_backend *backend = exec->device->backend;
+    if (slot->results != exec->results)
+        TRY(backend->download(exec->device, 0, slot->results, exec->results,
+                              (size_t)exec->program->results_bytes));
+    if (!exec->program->training) return OK;
+    struct exchange *exchange = slot->exchange;
+    TRY(backend->download(exec->device, 0, &exchange->state, exec->update.state, sizeof exchange->state));
+    return backend->download(exec->device, 0, &exchange->scale, exec->scale, sizeof exchange->scale);
+}
+
+static enum status queue(struct exec *exec, const struct slot *slot)
+{
+    bool training = exec->program->training;
+    exec_bind(exec, slot);
+    if (training) TRY(exec->update_code->count(&exec->update));
+    TRY(lanes_fork(exec));
+    for (int i = 0; i < exec->program->count; i++) TRY(queue_instruction(exec, i));
+    TRY(lanes_join(exec));
+    if (training) TRY(exec->update_code->average(&exec->update));
+    return queue_results(exec, slot);
+}
+
+/* The first run goes instruction by instruction: libraries make themselves ready then, and what fails
+ * is said with its name. So do all where copies are from memory that is not pinned. */
+static bool is_recorded(const struct exec *exec)
+{
+    bool moves = exec->host && !exec->pinned;
+    return exec->device->backend->record && !exec->measure && !exec->witness && exec->started > 0 && !moves;
+}
+
+static enum status queue_or_replay(struct exec *exec, struct slot *slot)
+{
+    const struct device_backend *backend = exec->device->backend;
+    if (!is_recorded(exec)) return queue(exec, slot);
+    if (!slot->recording) {
+        TRY(backend->record(exec->device));
+        enum status status = queue(exec, slot);
+        enum status ended = backend->recorded(exec->device, &slot->recording);
+        TRY(status);
+        TRY(ended);
+    }
+    return backend->replay(exec->device, slot->recording);
+}
+
+static enum status upload(struct exec *exec, struct slot *slot, const struct exec_batch *batch, int mark)
+{
+    const struct device_backend *backend = exec->device->backend;
+    int lane = exec->device->copy_lane;
+    bool there = batch->unchanged && slot->batch.images == batch->images &&
+                 slot->batch.labels == batch->labels;
+    slot->batch = *batch;
+    if (!slot->images || there) return OK;
+    if (batch->make)
+        TRY(batch->make(batch->maker, batch->images, lane, slot->images));
+    else
+        TRY(backend->upload(exec->device, lane, slot->images, batch->images,
+                            (size_t)exec->program->images_bytes));
+    TRY(backend->upload(exec->device, lane, slot->labels, batch->labels,
+                        (size_t)exec->program->targets_bytes));
+    TRY(backend->mark(exec->device, lane, mark));
+    return backend->await(exec->device, mark, 0);
+}
+
+static enum status start(struct exec *exec, struct slot *slot, const struct exec_batch *batch, int index)
+{
+    TRY(upload(exec, slot, batch, MARK_UPLOADED + index));
+    TRY(queue_or_replay(exec, slot));
+    slot->glimpsed = false;
+    if (exec->glimpse_next) TRY(glimpse_queue(exec, slot));
+    exec->glimpse_next = false;
+    return exec->device->backend->mark(exec->device, 0, MARK_DONE + index);
+}
+
+enum status exec_start(struct exec *exec, const struct exec_batch *batch, const struct update_rates *rates)
+{
+    assert(exec->started - exec->collected < exec->depth);
+    int index = (int)(exec->started % exec->depth);
+    struct slot *slot = &exec->slots[index];
+    slot->exchange->rates = *rates;
+    enum status status = start(exec, slot, batch, index);
+    if (status == OK) exec->started++;
+    else exec->device->backend->finish(exec->device);
+    return status;
+}
+
+enum status exec_collect(struct exec *exec)
+{
+    assert(exec->collected < exec->started);
+    int index = (int)(exec->collected % exec->depth);
+    TRY(exec->device->backend->reach(exec->device, MARK_DONE + index));
+    exec->collected++;
+    exec->last = &exec->slots[index];
+    return OK;
+}
+
+bool exec_idle(const struct exec *exec)
+{
+    const struct device_backend *backend = exec->device->backend;
+    if (exec->started == exec->collected || !backend->passed) return true;
+    return backend->passed(exec->device, MARK_DONE + (int)((exec->started - 1) % exec->depth));
+}
+
+enum status exec_run(struct exec *exec, const struct exec_batch *batch, double lr, double momentum)
+{
+    struct update_rates rates = {.lr = {lr, lr}, .momentum = {momentum, momentum}};
+    if (exec->program->training) rates.updates = exec_state(exec)->updates;
+    TRY(exec_start(exec, batch, &rates));
+    return exec_collect(exec);
+}

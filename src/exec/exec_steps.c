@@ -1,0 +1,192 @@
+/* exec_steps.c: instructions become calls that point at memory, and parameters what the update changes. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/build.h"
+#include "exec/exec_parts.h"
+
+static void *state_of(const struct exec *exec, size_t offset)
+{
+    const struct store *store = exec->options.store;
+    return (char *)store->memory + store->layout.state + offset;
+}
+
+/* The call's code for its phase. */
+static enum status (*code_run(const struct op_code *code, enum phase phase))(const struct call *)
+{
+    switch (phase) {
+    case PHASE_FORWARD: return code->forward;
+    case PHASE_BACKWARD: return code->backward;
+    case PHASE_BACKWARD_DATA: return code->backward_data;
+    case PHASE_BACKWARD_PARAMS: return code->backward_params;
+    case PHASE_UPDATE: return code->update;
+    case PHASE_RECOMPUTE: return code->recompute ? code->recompute : code->forward;
+    case PHASE_COUNT: break;
+    }
+    return NULL;
+}
+
+/* Data for a tensor that the phase touches. Tensors of the batch get theirs with each run. */
+static void resolve(struct exec *exec, const struct instruction *at, int id, struct tensor *tensor)
+{
+    if (id < 0) return;
+    if (!ids_have(at->reads, at->read_count, id) && !ids_have(at->writes, at->write_count, id)) return;
+    const struct value *value = &exec->program->values[id];
+    if (value->home == HOME_IMAGES || value->home == HOME_TARGETS)
+        *array_push(exec->inputs, exec->input_count) = (struct input){tensor, value->home, value->offset};
+    else
+        tensor->data = exec_address(exec, NULL, id);
+}
+
+/* A copy in the exec's own memory, with data. */
+static struct tensor *place_tensors(struct exec *exec, const struct instruction *at,
+                                    const struct tensor *from, const int *ids, int count)
+{
+    struct tensor *to = exec->tensors + exec->tensor_count;
+    exec->tensor_count += count;
+    for (int i = 0; i < count; i++) {
+        to[i] = from[i];
+        if (ids) resolve(exec, at, ids[i], &to[i]);
+    }
+    return to;
+}
+
+static void step_open(struct exec *exec, int i, struct call_storage *storage)
+{
+    struct step *step = &exec->steps[i];
+    const struct instruction *at = step->at = &exec->program->instructions[i];
+    for (int k = 0; k < at->wait_count; k++) exec->steps[at->waits[k]].waited = true;
+    if (!at->op) return;
+    step->run = code_run(exec->engines.options.code_of(at->op), at->phase);
+    assert(step->run);
+    struct call *call = &step->call;
+    *call = program_call(exec->program, i, storage);
+    call->x = place_tensors(exec, at, call->x, at->x, at->x_count);
+    call->d_x = place_tensors(exec, at, call->d_x, at->d_x, at->x_count);
+    call->params = place_tensors(exec, at, call->params, at->params, at->param_count);
+    call->d_params = place_tensors(exec, at, call->d_params, at->d_params, at->param_count);
+    call->saved = place_tensors(exec, at, call->saved, at->saved, at->saved_count);
+    resolve(exec, at, at->y, &call->y);
+    resolve(exec, at, at->d_y, &call->d_y);
+    resolve(exec, at, at->d_y_more, &call->d_y_more);
+    resolve(exec, at, at->y_again, &call->y_again);
+    resolve(exec, at, at->sums, &call->sums);
+    resolve(exec, at, at->mask, &call->mask);
+    call->workspace = at->workspace >= 0 ? exec_address(exec, NULL, at->workspace) : NULL;
+    call->engine = at->engine >= 0 ? exec->engines.engine[at->engine] : NULL;
+    call->device = exec->device;
+    call->lane = exec->device->backend->stream(exec->device, at->lane);
+    call->tf32 = exec->options.tf32;
+    call->deterministic = exec->options.deterministic;
+    call->loss_scale = exec->scale;
+    if (!exec->program->training) return;
+    if (at->phase == PHASE_UPDATE) call->skipped = state_of(exec, offsetof(struct optimizer_state, skipped));
+    step->random = (struct op_random){
+        .seed = exec->options.seed, .step = state_of(exec, offsetof(struct optimizer_state, step)),
+        .slice = (uint32_t)at->slice, .layer = (uint32_t)at->node,
+    };
+    call->random = &step->random;
+}
+
+void steps_open(struct exec *exec)
+{
+    const struct program *program = exec->program;
+    size_t tensors = 0;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        tensors += (size_t)(2 * at->x_count + 2 * at->param_count + at->saved_count);
+    }
+    exec->tensors = memory_new(tensors, sizeof *exec->tensors);
+    exec->steps = memory_new((size_t)program->count, sizeof *exec->steps);
+    exec->times = memory_new((size_t)program->count, sizeof *exec->times);
+    struct call_storage *storage = memory_new(1, sizeof *storage);
+    for (int i = 0; i < program->count; i++) step_open(exec, i, storage);
+    free(storage);
+}
+
+static struct optimizer_param param_open(const struct exec *exec, int p)
+{
+    const struct store *store = exec->options.store;
+    const struct store_slot *slot = &store->layout.params[p];
+    const struct parameter *param = &store->graph->params[p];
+    char *memory = store->memory;
+    bool scaled = param->spec.role == ROLE_WEIGHT || exec->options.decay_norm_bias;
+    struct optimizer_param out = {
+        .count = shape_count(param->spec.shape),
+        .master = (float *)(memory + slot->master),
+        .gradient = exec_address(exec, NULL, exec->program->gradients[p]),
+        .average = slot->average == STORE_NONE ? NULL : (float *)(memory + slot->average),
+        .low = slot->low == STORE_NONE ? NULL : memory + slot->low,
+        .low_dtype = store->layout.low,
+        .decay = scaled,
+        .adapt = scaled,
+    };
+    for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++)
+        out.slots[s] = slot->slots[s] == STORE_NONE ? NULL : (float *)(memory + slot->slots[s]);
+    return out;
+}
+
+static void params_open(struct exec *exec)
+{
+    const struct graph *graph = exec->program->graph;
+    exec->params = memory_new((size_t)graph->param_count, sizeof *exec->params);
+    for (int p = 0; p < graph->param_count; p++)
+        if (exec->program->gradients[p] >= 0) exec->params[exec->param_count++] = param_open(exec, p);
+}
+
+static void averages_open(struct exec *exec)
+{
+    const struct store *store = exec->options.store;
+    char *memory = store->memory;
+    for (int p = 0; p < store->layout.count; p++) {
+        const struct store_slot *slot = &store->layout.params[p];
+        const struct op_param *spec = &store->graph->params[p].spec;
+        if (spec->role != ROLE_STATISTIC || slot->average == STORE_NONE) continue;
+        *array_push(exec->averages, exec->average_count) = (struct update_average){
+            spec->dtype, memory + slot->master, memory + slot->average, shape_count(spec->shape)};
+    }
+}
+
+/* Training has not begun: the loss scale is where it starts. */
+static enum status scale_open(struct exec *exec)
+{
+    struct optimizer_state state;
+    TRY(store_read_state(exec->options.store, &state));
+    if (state.scaler.scale == 0) {
+        state.scaler = scaler_start(&exec->options.scaling);
+        TRY(store_write_state(exec->options.store, &state));
+    }
+    for (int s = 0; s < exec->depth; s++) exec->slots[s].exchange->state = state;
+    return OK;
+}
+
+static const struct update_code *update_on(enum device_kind kind)
+{
+    switch (kind) {
+    case DEVICE_CPU: return &update_cpu;
+    case DEVICE_CUDA: return ON_CUDA(update_cuda);
+    }
+    return NULL;
+}
+
+enum status update_open(struct exec *exec, struct text *shortage)
+{
+    const struct exec_options *options = &exec->options;
+    params_open(exec);
+    averages_open(exec);
+    TRY(scale_open(exec));
+    exec->update_code = update_on(exec->device->backend->kind);
+    exec->update = (struct update){
+        .optimizer = options->optimizer, .settings = options->optimizer_settings, .scaling = options->scaling,
+        .params = exec->params, .param_count = exec->param_count,
+        .averages = exec->averages, .average_count = exec->average_count,
+        .stop_at = options->stop_at, .state = state_of(exec, 0), .scale = exec->scale,
+        .device = exec->device, .lane = exec->device->backend->stream(exec->device, 0),
+    };
+    exec->updates = true;
+    enum status status = exec->update_code->open(&exec->update);
+    if (status == NO_DEVICE && shortage)
+        text_add(shortage, "the device has only little left: none for the update");
+    return status;
+}

@@ -1,0 +1,13 @@
+libexec_a_SOURCES = \
+	src/exec/device_allocators.c \
+	src/exec/device_allocators.h \
+	src/exec/diagnose.c \
+	src/exec/exec.c \
+	src/exec/exec.h \
+	src/exec/exec_parts.h \
+	src/exec/exec_run.c \
+	src/exec/exec_steps.c \
+	src/exec/glimpse.c \
+	src/exec/redundant_execution.c \
+	src/exec/store.c \
+	src/exec/store.h

@@ -1,0 +1,24 @@
+/* checksum.h: how checksums stand in the metadata of the safetensors files that we write. */
+#ifndef FORMAT_CHECKSUM_H
+#define FORMAT_CHECKSUM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHECKSUM_TEXT 9                       /* eight hexadecimal digits and the end */
+#define CHECKSUM_HEADER_KEY "header_crc32c"   /* of the header, these digits being zeros */
+
+void checksum_text(uint32_t crc, char text[CHECKSUM_TEXT]);
+
+/* "crc32c:NAME", for the caller to free. */
+char *checksum_key(const char *tensor);
+
+/* Where the digits of the header's own checksum stand, or NULL. */
+char *checksum_place(char *header);
+
+/* The checksum of a header (which ends in '\0' at header[length]), whatever its own digits say;
+ * false when it has no place for them. */
+bool checksum_header(char *header, size_t length, char text[CHECKSUM_TEXT]);
+
+#endif

@@ -1,0 +1,28 @@
+/* events.h: TensorBoard event files: records of protocol buffers, framed with masked CRC-32C.
+ *
+ * Formats: tensorflow's core/lib/io/record_writer and core/util/event.proto. */
+#ifndef FORMAT_EVENTS_H
+#define FORMAT_EVENTS_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/directory.h"
+
+struct events {
+    FILE *file;              /* NULL: switched off; every call is then without effect */
+    char *path;
+};
+
+/* Makes FOLDER/events.out.tfevents.TIME.HOST.PID. `step` tells TensorBoard that what earlier files
+ * of the folder say of later steps is void (a resumed run). */
+enum status events_open(const struct directory *folder, int64_t step, struct events *events);
+void events_close(struct events *events);
+
+/* One number of a step, in the file when this returns. */
+void events_scalar(struct events *events, const char *tag, int64_t step, double value);
+
+/* One framed record: length, its masked checksum, the data, theirs. False: the file took it not. */
+_Bool events_record(FILE *file, const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,45 @@
+/* patience.c: begins the program anew with a short GOMP_SPINCOUNT.
+ *
+ * At a barrier libgomp's threads spin for milliseconds before they sleep. Where threads are more than
+ * free cores (loader threads, other processes), a thread that spins keeps a core from the very thread
+ * that it waits for, and small networks train many times slower. SPINS costs an idle machine next to
+ * nothing; bench/NOTES.md has the figures.
+ *
+ * libgomp reads its environment once, before main, and has no call for it. Nor does .preinit_array
+ * help: the C library sets `environ` later, and what was added is lost. So the program replaces itself. */
+#include "omp_spin.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SPINS "1000"
+
+/* Valgrind would let go of a program that replaces itself. */
+static bool under_valgrind(void)
+{
+    const char *preloaded = getenv("LD_PRELOAD");
+    return preloaded && strstr(preloaded, "vgpreload");
+}
+
+/* The program's file, by its own name so that process lists show that. It is not known where a
+ * loader or a link of another name was run. */
+static bool find_program(char path[PATH_MAX])
+{
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    if (length <= 0) return false;
+    path[length] = '\0';
+    const char *name = strrchr(path, '/');
+    return name && strcmp(name + 1, program_invocation_short_name) == 0;
+}
+
+void patience_shorten(char **words)
+{
+    char path[PATH_MAX];
+    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") || under_valgrind()) return;
+    if (!find_program(path) || setenv("GOMP_SPINCOUNT", SPINS, 1) != 0) return;
+    execv(path, words);
+}

@@ -1,0 +1,173 @@
+#include "session/bad_images.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+struct bad_source {
+    struct bad_images *all;
+    const char *name;
+    const struct dataset *dataset;
+    uint8_t *known;            /* a bit for every image; NULL: none was bad yet */
+};
+
+struct bad_images {
+    bool warn;
+    pthread_mutex_t lock;      /* over all that follows */
+    struct bad_source sources[2];      /* by enum split */
+    const struct directory *in;
+    char *name;                /* of the file there; NULL: they are not listed */
+    FILE *file;                /* NULL: not opened yet */
+};
+
+struct bad_images *bad_images_new(const struct dataset datasets[2], bool warn)
+{
+    struct bad_images *bad = memory_new(1, sizeof *bad);
+    bad->warn = warn;
+    bad->sources[SPLIT_TRAIN] = (struct bad_source){bad, "train", &datasets[SPLIT_TRAIN], NULL};
+    bad->sources[SPLIT_VAL] = (struct bad_source){bad, "val", &datasets[SPLIT_VAL], NULL};
+    pthread_mutex_init(&bad->lock, NULL);
+    return bad;
+}
+
+void bad_images_free(struct bad_images *bad)
+{
+    if (!bad) return;
+    if (bad->file) fclose(bad->file);
+    pthread_mutex_destroy(&bad->lock);
+    for (int i = 0; i < 2; i++) free(bad->sources[i].known);
+    free(bad->name);
+    free(bad);
+}
+
+struct bad_source *bad_images_source(struct bad_images *bad, const struct dataset *dataset)
+{
+    return &bad->sources[bad->sources[SPLIT_VAL].dataset == dataset ? SPLIT_VAL : SPLIT_TRAIN];
+}
+
+/* Notes an image; false: it was known. */
+static bool note(struct bad_source *source, int64_t index)
+{
+    if (!source->known) source->known = memory_new((size_t)source->dataset->count / 8 + 1, 1);
+    uint8_t *byte = &source->known[index >> 3], bit = (uint8_t)(1 << (index & 7));
+    bool known = *byte & bit;
+    *byte |= bit;
+    return !known;
+}
+
+static char *path_of(const struct bad_source *source, int64_t index)
+{
+    const struct dataset *dataset = source->dataset;
+    return dataset->format->image_path ? dataset->format->image_path(dataset, index) : text_copy("");
+}
+
+/* Tabs and newlines, which paths may have, would be taken for those between fields and lines. */
+static void add_field(struct text *line, const char *value, char end)
+{
+    for (; *value; value++) {
+        if (*value == '\t') text_add(line, "\\t");
+        else if (*value == '\n') text_add(line, "\\n");
+        else text_add(line, "%c", *value);
+    }
+    text_add(line, "%c", end);
+}
+
+/* The fields that are the same whenever an image is met. */
+static void add_name(struct text *line, const struct bad_source *source, int64_t index)
+{
+    char *path = path_of(source, index);
+    text_add(line, "%s\t%" PRId64 "\t", source->name, index);
+    add_field(line, path, '\t');
+    free(path);
+}
+
+/* Reasons name the image, as its own field does. */
+static const char *without_path(const struct bad_source *source, int64_t index, const char *why)
+{
+    char *path = path_of(source, index);
+    size_t length = strlen(path);
+    bool named = length > 0 && strncmp(why, path, length) == 0 && strncmp(why + length, ": ", 2) == 0;
+    free(path);
+    return named ? why + length + 2 : why;
+}
+
+/* What cannot be listed was said all the same, and the run goes on. */
+static void list(struct bad_images *bad, const struct text *line)
+{
+    struct reason reason;
+    if (!bad->name) return;
+    if (!bad->file) bad->file = directory_stream(bad->in, bad->name, "a", &reason);
+    if (bad->file && fwrite(line->data, 1, line->length, bad->file) == line->length && fflush(bad->file) == 0)
+        return;
+    log_warning("%s/%s: cannot be written: %s; no more images are listed there", bad->in->path, bad->name,
+                bad->file ? strerror(errno) : reason.text);
+    free(bad->name);
+    bad->name = NULL;
+}
+
+void bad_images_report(void *context, int64_t index, const char *why)
+{
+    struct bad_source *source = context;
+    struct bad_images *bad = source->all;
+    pthread_mutex_lock(&bad->lock);
+    if (note(source, index)) {
+        struct text line = {0};
+        log_line(bad->warn ? LOG_WARNING : LOG_DETAIL, "%s", why);
+        add_name(&line, source, index);
+        add_field(&line, without_path(source, index, why), '\n');
+        list(bad, &line);
+        text_free(&line);
+    }
+    pthread_mutex_unlock(&bad->lock);
+}
+
+/* Takes over a line if it is one of this source's. An image that has another path now is another image. */
+static void recall(struct bad_source *source, const char *line)
+{
+    size_t length = strlen(source->name);
+    if (!source->dataset->format || strncmp(line, source->name, length) != 0 || line[length] != '\t') return;
+    int64_t index = strtoll(line + length, NULL, 10);
+    if (index < 0 || index >= source->dataset->count) return;
+    struct text name = {0};
+    add_name(&name, source, index);
+    if (strncmp(line, name.data, name.length) == 0) note(source, index);
+    text_free(&name);
+}
+
+/* Takes over the lines of a file, and cuts off a last one that is not complete. */
+static void recall_all(struct bad_images *bad, FILE *file)
+{
+    char *line = NULL;
+    size_t room = 0;
+    off_t end = 0;
+    ssize_t length;
+    while ((length = getline(&line, &room, file)) > 0 && line[length - 1] == '\n') {
+        for (int i = 0; i < 2; i++) recall(&bad->sources[i], line);
+        end += length;
+    }
+    free(line);
+    if (ftruncate(fileno(file), end) != 0)
+        log_warning("%s: cannot be written: %s", bad->name, strerror(errno));
+}
+
+void bad_images_list(struct bad_images *bad, const struct directory *in, const char *name)
+{
+    struct reason reason;
+    pthread_mutex_lock(&bad->lock);
+    bad->in = in;
+    bad->name = text_copy(name);
+    FILE *file = directory_stream(in, name, "r+", &reason);
+    if (file) {
+        recall_all(bad, file);
+        fclose(file);
+    }
+    pthread_mutex_unlock(&bad->lock);
+}

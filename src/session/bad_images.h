@@ -1,0 +1,27 @@
+/* bad_images.h: the images that cannot be used: each is said once, and listed in the run folder. */
+#ifndef SESSION_BAD_IMAGES_H
+#define SESSION_BAD_IMAGES_H
+
+#include <stdbool.h>
+
+#include "base/directory.h"
+#include "data/dataset.h"
+
+struct bad_images;
+
+/* Of two data sets, by enum split, which outlive it. `warn`: each is worth a warning; otherwise it ends the
+ * run, and whoever does that says why. */
+struct bad_images *bad_images_new(const struct dataset datasets[2], bool warn);
+void bad_images_free(struct bad_images *bad);              /* accepts NULL */
+
+/* From now on they are listed in a file of a directory that outlives this, made when there is one to list: lines of which data (train, val),
+ * index there, path, reason, with tabs between them. What the file has already, from before a run was
+ * resumed, is neither listed nor said again. */
+void bad_images_list(struct bad_images *bad, const struct directory *in, const char *name);
+
+/* Of one of the data sets: the context to report its images with, from any thread. */
+struct bad_source;
+struct bad_source *bad_images_source(struct bad_images *bad, const struct dataset *dataset);
+void bad_images_report(void *source, int64_t index, const char *why);
+
+#endif

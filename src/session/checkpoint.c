@@ -1,0 +1,358 @@
+#include "session/checkpoint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "conf/options.h"
+#include "data/dataset.h"
+#include "base/atomic_file.h"
+
+/* Bytes of what timing has chosen: a thousand shapes and more. */
+#define ENGINES_MAX (1 << 20)
+
+#define SIDE_MAX 65536   /* of an image, as options and model files have it */
+
+#define LAST_TEMPORARY CHECKPOINT_LAST ".tmp"
+
+static const char format_name[] = "amptrain-checkpoint";
+
+/* One tensor of a checkpoint and the part of the store that it is. */
+struct part {
+    char *name;
+    int param;
+    enum store_part part;
+};
+
+struct parts {
+    struct part *list;
+    int count;
+};
+
+static void add_part(struct parts *parts, const struct store *store, int param, enum store_part part,
+                     char *name)
+{
+    if (store_has(store, param, part))
+        *array_push(parts->list, parts->count) = (struct part){name, param, part};
+    else
+        free(name);
+}
+
+/* Every part of the store that a checkpoint of this run holds. */
+static struct parts parts_of(const struct store *store, const struct optimizer *optimizer)
+{
+    struct parts parts = {0};
+    for (int i = 0; i < store->graph->param_count; i++) {
+        const char *name = store->graph->params[i].name;
+        add_part(&parts, store, i, STORE_MASTER, text_copy(name));
+        add_part(&parts, store, i, STORE_AVERAGE, text_format(CHECKPOINT_AVERAGE "%s", name));
+        for (int slot = 0; optimizer && slot < optimizer->slots; slot++)
+            add_part(&parts, store, i, (enum store_part)(STORE_SLOT0 + slot),
+                     text_format(CHECKPOINT_OPTIMIZER "%s/%s", optimizer->slot_names[slot], name));
+    }
+    return parts;
+}
+
+static void parts_free(struct parts *parts)
+{
+    for (int i = 0; i < parts->count; i++) free(parts->list[i].name);
+    free(parts->list);
+}
+
+static struct safetensors_item part_item(const struct store *store, const struct part *part)
+{
+    const struct op_param *spec = &store->graph->params[part->param].spec;
+    return (struct safetensors_item){part->name, spec->dtype, spec->shape};
+}
+
+/* Writing. */
+
+struct reading {
+    const struct store *store;
+    const struct parts *parts;
+};
+
+static enum status read_part(void *context, int item, void *data)
+{
+    const struct reading *reading = context;
+    const struct part *part = &reading->parts->list[item];
+    return store_read(reading->store, part->param, part->part, data);
+}
+
+static char *names_print(char *const *names, int count)
+{
+    struct text text = {0};
+    text_add(&text, "[");
+    for (int i = 0; i < count; i++) {
+        if (i > 0) text_add(&text, ",");
+        text_json_bytes(&text, names[i]);
+    }
+    text_add(&text, "]");
+    return text.data;
+}
+
+static void add_pair(struct safetensors_pair **pairs, int *count, const char *key, char *value)
+{
+    *array_push(*pairs, *count) = (struct safetensors_pair){text_copy(key), value};
+}
+
+static void metadata_of(const struct checkpoint_source *source, const struct position *position,
+                        int64_t serial, const struct optimizer_state *state, struct safetensors_pair **pairs,
+                        int *count)
+{
+    struct text settings = {0}, config = {0};
+    settings_print(source->settings, false, &settings);
+    text_escape(&config, settings.data ? settings.data : "");
+    text_free(&settings);
+    add_pair(pairs, count, "format", text_copy(format_name));
+    add_pair(pairs, count, "version", text_format("%d", CHECKPOINT_VERSION));
+    add_pair(pairs, count, "serial", text_format("%" PRId64, serial));
+    add_pair(pairs, count, "arch", text_copy(source->store->graph->arch));
+    add_pair(pairs, count, "classes", names_print(source->class_names, source->classes));
+    add_pair(pairs, count, "images", text_format("%" PRId64 " %" PRId64, source->train_images,
+                                                 source->val_images));
+    add_pair(pairs, count, "input", text_format("%d %d %d", source->h, source->w, source->channels));
+    add_pair(pairs, count, "config", config.data);
+    if (source->graph_text) add_pair(pairs, count, "graph", text_copy(source->graph_text));
+    if (source->engines) add_pair(pairs, count, "engines", text_copy(source->engines));
+    if (source->threads > 0) add_pair(pairs, count, "threads", text_format("%d", source->threads));
+    position_print(position, state, pairs, count);
+}
+
+static enum status write_parts(const struct checkpoint_source *source, const struct parts *parts,
+                               const struct position *position, int64_t serial,
+                               const struct directory *folder)
+{
+    struct optimizer_state state;
+    TRY(store_read_state(source->store, &state));
+    struct safetensors_pair *pairs = NULL;
+    int pair_count = 0;
+    metadata_of(source, position, serial, &state, &pairs, &pair_count);
+    struct safetensors_item *items = memory_new((size_t)parts->count, sizeof *items);
+    for (int i = 0; i < parts->count; i++) items[i] = part_item(source->store, &parts->list[i]);
+    struct reading reading = {source->store, parts};
+    struct safetensors_content content = {items, parts->count, pairs, pair_count, read_part, &reading};
+    enum status status = safetensors_write_in(folder, LAST_TEMPORARY, &content);
+    for (int i = 0; i < pair_count; i++) {
+        free(pairs[i].key);
+        free(pairs[i].value);
+    }
+    free(pairs);
+    free(items);
+    return status;
+}
+
+/* The last one becomes the previous one without ever missing itself, where the file system has hard links. */
+static enum status keep_previous(const struct directory *folder)
+{
+    static const char last[] = CHECKPOINT_LAST, previous[] = CHECKPOINT_PREVIOUS;
+    static const char temporary[] = CHECKPOINT_PREVIOUS ".tmp";
+    int at = folder->file;
+    directory_remove(folder, temporary);
+    bool linked = linkat(at, last, at, temporary, 0) == 0;
+    bool good = renameat(at, linked ? temporary : last, at, previous) == 0;
+    int why = errno;
+    directory_remove(folder, temporary);
+    return good ? OK : fail(FAILED, "%s/%s: cannot be renamed: %s", folder->path, last, strerror(why));
+}
+
+static void give_names(const struct directory *folder, const char *const *names)
+{
+    for (; names && *names; names++)
+        if (durable_link(folder, LAST_TEMPORARY, *names) != OK)
+            log_warning("%s/%s was not written; the run goes on", folder->path, *names);
+}
+
+enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
+                            const struct directory *folder, const char *const *also)
+{
+    struct parts parts = parts_of(source->store, source->optimizer);
+    int64_t last = checkpoint_serial(folder, CHECKPOINT_LAST);
+    int64_t previous = checkpoint_serial(folder, CHECKPOINT_PREVIOUS);
+    int64_t newest = last > previous ? last : previous;
+    /* What a process that died left there may be a file that has other names too. */
+    directory_remove(folder, LAST_TEMPORARY);
+    enum status status = write_parts(source, &parts, position, newest < 0 ? 1 : newest + 1, folder);
+    if (status == OK) give_names(folder, also);
+    if (status == OK && last >= 0 && last >= previous) status = keep_previous(folder);
+    if (status == OK) status = durable_rename(folder, LAST_TEMPORARY, CHECKPOINT_LAST);
+    if (status != OK) directory_remove(folder, LAST_TEMPORARY);
+    parts_free(&parts);
+    return status;
+}
+
+/* Reading. */
+
+static bool check_format(const struct safetensors *file, struct reason *reason)
+{
+    const char *format = safetensors_value(file, "format"), *version = safetensors_value(file, "version");
+    if (!format || strcmp(format, format_name) != 0 || !version)
+        return because(reason, "is not a checkpoint of amptrain (weights alone cannot be resumed from)");
+    char *end;
+    int64_t serial;
+    long number = strtol(version, &end, 10);
+    if (number < 1 || *end != '\0') return because(reason, "has a version that is none: '%.20s'", version);
+    if (number > CHECKPOINT_VERSION)
+        return because(reason, "is of version %ld; this amptrain reads up to version %d", number,
+                       CHECKPOINT_VERSION);
+    if (!checkpoint_read_serial(file, &serial)) return because(reason, "has a serial number that cannot be");
+    return safetensors_complete(file, reason);
+}
+
+static bool check_tensors(const struct safetensors *file, struct reason *reason)
+{
+    for (int i = 0; i < file->count; i++)
+        if (!safetensors_verify(file, i, reason)) return false;
+    return true;
+}
+
+bool checkpoint_open(const struct directory *in, const char *name, struct safetensors *file,
+                     struct reason *reason)
+{
+    struct safetensors opened;
+    if (!safetensors_open_in(in, name, &opened, reason)) return false;
+    if (!check_format(&opened, reason) || !check_tensors(&opened, reason)) {
+        safetensors_close(&opened);
+        return false;
+    }
+    *file = opened;
+    return true;
+}
+
+static enum status match_part(const struct safetensors *file, const struct store *store,
+                              const struct part *part)
+{
+    struct safetensors_item item = part_item(store, part);
+    int entry = safetensors_find(file, item.name);
+    if (entry < 0)
+        return fail(BAD_CHECKPOINT,
+                    "%s: tensor '%s' is missing: it is a checkpoint of another model or optimizer",
+                    file->path, item.name);
+    const struct safetensors_entry *found = &file->entries[entry];
+    if (shape_equal(found->shape, item.shape) && found->dtype == item.dtype) return OK;
+    char is[SHAPE_TEXT], wanted[SHAPE_TEXT];
+    return fail(BAD_CHECKPOINT, "%s: tensor '%s' is %s (%s), where this model has %s (%s)", file->path,
+                item.name, shape_text(found->shape, is), dtype_table[found->dtype].name,
+                shape_text(item.shape, wanted), dtype_table[item.dtype].name);
+}
+
+static bool parts_find(const struct parts *parts, const char *name)
+{
+    for (int i = 0; i < parts->count; i++)
+        if (strcmp(parts->list[i].name, name) == 0) return true;
+    return false;
+}
+
+static enum status match_unexpected(const struct safetensors *file, const struct parts *parts)
+{
+    if (file->count == parts->count) return OK;
+    for (int i = 0; i < file->count; i++)
+        if (!parts_find(parts, file->entries[i].name))
+            return fail(BAD_CHECKPOINT, "%s: tensor '%s' is not part of this model or optimizer", file->path,
+                        file->entries[i].name);
+    return OK;
+}
+
+enum status checkpoint_match(const struct safetensors *file, const struct store *store,
+                             const struct optimizer *optimizer)
+{
+    struct parts parts = parts_of(store, optimizer);
+    enum status status = OK;
+    for (int i = 0; status == OK && i < parts.count; i++) status = match_part(file, store, &parts.list[i]);
+    if (status == OK) status = match_unexpected(file, &parts);
+    parts_free(&parts);
+    return status;
+}
+
+static enum status restore_part(const struct safetensors *file, struct store *store, const struct part *part)
+{
+    int entry = safetensors_find(file, part->name);
+    size_t bytes = (size_t)(file->entries[entry].end - file->entries[entry].begin);
+    void *buffer = memory_try(bytes, 1);
+    if (!buffer) return fail(FAILED, "%s: no host memory to read it", file->path);
+    struct reason reason;
+    enum status status = OK;
+    if (!safetensors_read(file, entry, buffer, &reason))
+        status = fail(BAD_CHECKPOINT, "%s %s", file->path, reason.text);
+    if (status == OK) status = store_write(store, part->param, part->part, buffer);
+    free(buffer);
+    return status;
+}
+
+enum status checkpoint_restore(const struct safetensors *file, struct store *store,
+                               const struct optimizer *optimizer, struct position *position)
+{
+    struct optimizer_state state;
+    struct position parsed;
+    struct reason reason;
+    if (!position_parse(file, &parsed, &state, &reason))
+        return fail(BAD_CHECKPOINT, "%s %s", file->path, reason.text);
+    struct parts parts = parts_of(store, optimizer);
+    enum status status = OK;
+    for (int i = 0; status == OK && i < parts.count; i++) status = restore_part(file, store, &parts.list[i]);
+    parts_free(&parts);
+    TRY(status);
+    TRY(store_write_state(store, &state));
+    TRY(store_refresh(store));
+    *position = parsed;
+    return OK;
+}
+
+void checkpoint_class_names(const struct safetensors *file, char ***names, int *count)
+{
+    const char *text = safetensors_value(file, "classes");
+    bool believable = text && text_json_marks(text, strlen(text)) <= CLASSES_MAX;
+    json_t *array = believable ? json_loads(text, 0, NULL) : NULL;
+    *count = 0;
+    *names = NULL;
+    size_t index;
+    json_t *name;
+    json_array_foreach(array, index, name) {
+        if (!json_is_string(name)) continue;
+        char *own = text_copy(json_string_value(name));
+        text_unescape(own);
+        *array_push(*names, *count) = own;
+    }
+    json_decref(array);
+}
+
+void checkpoint_free_names(char **names, int count)
+{
+    for (int i = 0; i < count; i++) free(names[i]);
+    free(names);
+}
+
+const char *checkpoint_engines(const struct safetensors *file)
+{
+    const char *text = safetensors_value(file, "engines");
+    return text && strlen(text) <= ENGINES_MAX ? text : NULL;
+}
+
+int checkpoint_threads(const struct safetensors *file)
+{
+    const char *text = safetensors_value(file, "threads");
+    long threads = text ? strtol(text, NULL, 10) : 0;
+    return threads > 0 && threads <= option_find("run", "threads")->field.max ? (int)threads : 0;
+}
+
+bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels, struct reason *reason)
+{
+    const char *text = safetensors_value(file, "input");
+    int64_t number[3] = {0}, most[3] = {SIDE_MAX, SIDE_MAX, IMAGE_CHANNELS_MAX};
+    char *end = (char *)text;
+    for (int i = 0; text && i < 3; i++) {
+        number[i] = strtoll(end, &end, 10);
+        bool good = number[i] >= 1 && number[i] <= most[i] && *end == (i < 2 ? ' ' : '\0');
+        if (!good) return because(reason, "its 'input' is no height, width and channels: '%.40s'", text);
+    }
+    *h = (int)number[0];
+    *w = (int)number[1];
+    *channels = (int)number[2];
+    return true;
+}

@@ -1,0 +1,234 @@
+#include "session/gpu_preprocessing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/watch.h"
+#include "kernels/images.h"
+#include "session/decoding.h"
+
+/* Images to be kept go to the device in pieces of about this many bytes. */
+#define PIECE ((size_t)16 << 20)
+
+struct finisher {
+    struct device *device;
+    const struct images_code *code;
+    enum dtype dtype;
+    int channels;
+    uint8_t *sent, *kept;              /* device memory: a batch's bytes; images of all data sets */
+    uint8_t *decoded;                  /* likewise: where decoding_of's room begins */
+    size_t sent_bytes, kept_bytes;
+    void *table;                       /* device memory: augment_table's bits */
+    struct kept_image *index[2];       /* of each data set opened, [count]; NULL: nothing of it is kept */
+};
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* A batch for training or for evaluation: they never come at once. */
+static size_t sent_bytes(const struct setup *setup)
+{
+    return larger(sending_bytes(setup->batch, setup->train.h, setup->train.w, setup->channels),
+                  sending_bytes(setup->batch, setup->val.h, setup->val.w, setup->channels));
+}
+
+bool finisher_wanted(const struct setup *setup)
+{
+    return setup_device_kind(setup) == DEVICE_CUDA && setup->channels <= FINISH_CHANNELS_MAX;
+}
+
+int64_t finisher_bytes(const struct setup *setup)
+{
+    if (!finisher_wanted(setup)) return 0;
+    int64_t kept = setup->finisher ? (int64_t)setup->finisher->kept_bytes : setup_device_cache(setup);
+    return (int64_t)(sent_bytes(setup) + augment_table_bytes(setup->channels)) + kept + decoding_bytes(setup);
+}
+
+/* Images on their way to the device, to be kept there. */
+struct moving {
+    struct finisher *finisher;
+    uint8_t *piece;                    /* pinned */
+    size_t room, used;                 /* of it */
+    size_t moved;                      /* bytes that are there already */
+    struct image image;
+};
+
+static enum status take_piece(struct moving *moving)
+{
+    bool pinned;
+    struct device *device = moving->finisher->device;
+    moving->piece = device_host_allocate(device, moving->room, "images to be kept", &pinned);
+    return moving->piece ? OK : fail(NO_DEVICE, "no host memory from which images get to the device");
+}
+
+/* The next one is filled while this one is on its way. */
+static enum status move_piece(struct moving *moving)
+{
+    struct finisher *finisher = moving->finisher;
+    struct device *device = finisher->device;
+    TRY(device->backend->upload(device, 0, finisher->kept + moving->moved, moving->piece, moving->used));
+    moving->moved += moving->used;
+    moving->used = 0;
+    device_host_release_after(device, moving->piece, moving->room, 0);
+    moving->piece = NULL;
+    return OK;
+}
+
+/* One that cannot be read is left to the loader, which will say so. */
+static enum status move_image(struct moving *moving, const struct dataset *dataset, int64_t i,
+                              struct kept_image *kept)
+{
+    struct image *image = &moving->image;
+    struct reason reason;
+    int label;
+    size_t bytes = (size_t)dataset->h * (size_t)dataset->w * (size_t)dataset->c;
+    if (kept->h > 0 || !dataset->format->read(dataset, i, NULL, image, &label, &reason)) return OK;
+    if (image->h != dataset->h || image->w != dataset->w || image->c != dataset->c) return OK;
+    if (moving->used + bytes > moving->room) TRY(move_piece(moving));
+    if (!moving->piece) TRY(take_piece(moving));
+    memcpy(moving->piece + moving->used, image->pixels, bytes);
+    *kept = (struct kept_image){(int64_t)(moving->moved + moving->used), image->h, image->w, label};
+    moving->used += bytes;
+    return OK;
+}
+
+static enum status move_images(struct moving *moving, const struct setup *setup, const struct images *images)
+{
+    if (!images->dataset) return OK;
+    struct kept_image **index = &moving->finisher->index[images->dataset - setup->opened];
+    if (!*index) *index = memory_new((size_t)images->dataset->count, sizeof **index);
+    for (int64_t i = 0; i < images->count; i++) {
+        int64_t at = images->subset ? images->subset[i] : i;
+        TRY(move_image(moving, images->dataset, at, &(*index)[at]));
+    }
+    return OK;
+}
+
+static enum status keep_images(struct finisher *finisher, const struct setup *setup)
+{
+    struct moving moving = {.finisher = finisher};
+    moving.room = finisher->kept_bytes < PIECE ? finisher->kept_bytes : PIECE;
+    struct watch *watch = watch_begin(WATCH_SECONDS, "bringing images to the device");
+    enum status status = move_images(&moving, setup, &setup->train);
+    if (status == OK) status = move_images(&moving, setup, &setup->val);
+    if (status == OK && moving.piece) status = move_piece(&moving);
+    if (moving.piece) device_host_release(setup->device, moving.piece, moving.room);
+    if (status == OK) status = setup->device->backend->finish(setup->device);
+    watch_end(watch);
+    image_free(&moving.image);
+    char bytes[TEXT_BYTES];
+    log_detail("%s of images are kept on the device", text_bytes(moving.moved, bytes));
+    return status;
+}
+
+static enum status take(struct device *device, size_t bytes, const char *what, void *memory)
+{
+    void *taken = device_allocate(device, bytes, what);
+    char needs[TEXT_BYTES];
+    if (!taken) return fail(NO_DEVICE, "the device has not %s for %s", text_bytes(bytes, needs), what);
+    *(void **)memory = taken;
+    return OK;
+}
+
+static enum status upload_table(struct finisher *finisher, const struct setup *setup)
+{
+    struct device *device = finisher->device;
+    struct augment_table table = augment_table_make(&setup->augment, finisher->dtype);
+    enum status status = device->backend->upload(device, 0, finisher->table, table.bits,
+                                                 augment_table_bytes(finisher->channels));
+    if (status == OK) status = device->backend->finish(device);
+    augment_table_free(&table);
+    return status;
+}
+
+static enum status make(struct finisher *finisher, const struct setup *setup)
+{
+    struct device *device = finisher->device;
+    TRY(take(device, augment_table_bytes(finisher->channels), "a table of numbers", &finisher->table));
+    TRY(upload_table(finisher, setup));
+    TRY(take(device, finisher->sent_bytes, "images on their way", &finisher->sent));
+    if (finisher->kept_bytes == 0) return OK;
+    TRY(take(device, finisher->kept_bytes, "images that are kept", &finisher->kept));
+    return keep_images(finisher, setup);
+}
+
+enum status finisher_open(struct setup *setup, bool keeps)
+{
+    if (!finisher_wanted(setup)) return OK;
+    struct finisher *finisher = memory_new(1, sizeof *finisher);
+    *finisher = (struct finisher){
+        .device = setup->device,
+        .code = ON_CUDA(images_cuda),
+        .dtype = setup->precision->storage,
+        .channels = setup->channels,
+        .sent_bytes = sent_bytes(setup),
+        .kept_bytes = keeps ? (size_t)setup_device_cache(setup) : 0,
+    };
+    setup->finisher = finisher;      /* closing the setup closes it, half-built or not */
+    if (keeps) TRY(decoding_open(setup));
+    finisher->decoded = decoding_of(setup).room;
+    return make(finisher, setup);
+}
+
+void finisher_close(struct setup *setup)
+{
+    struct finisher *finisher = setup->finisher;
+    if (!finisher) return;
+    if (finisher->sent) device_release(finisher->device, finisher->sent, finisher->sent_bytes);
+    if (finisher->kept) device_release(finisher->device, finisher->kept, finisher->kept_bytes);
+    if (finisher->table)
+        device_release(finisher->device, finisher->table, augment_table_bytes(finisher->channels));
+    for (int i = 0; i < 2; i++) free(finisher->index[i]);
+    free(finisher);
+    setup->finisher = NULL;
+}
+
+const struct kept_image *finisher_kept(const struct setup *setup, const struct dataset *dataset)
+{
+    return setup->finisher ? setup->finisher->index[dataset - setup->opened] : NULL;
+}
+
+/* The lane keeps batches apart: the next one's bytes come when this one's were read. */
+static enum status make_images(void *context, const void *images, int lane, void *to)
+{
+    const struct finisher *finisher = context;
+    const struct batch *batch = images;
+    const struct batch_rest *rest = batch->rest;
+    struct device *device = finisher->device;
+    const struct device_backend *backend = device->backend;
+    const struct images_job job = {
+        .images = (const struct finish *)finisher->sent,
+        .places = {
+            [FINISH_SENT] = finisher->sent,
+            [FINISH_KEPT] = finisher->kept,
+            [FINISH_DECODED] = finisher->decoded,
+        },
+        .table = finisher->table,
+        .dtype = finisher->dtype,
+        .count = rest->count,
+        .h = rest->h,
+        .w = rest->w,
+        .c = finisher->channels,
+        .shared = rest->shared,
+        .mix = rest->mixed ? &rest->mix : NULL,
+        .out = to,
+        .device = device,
+        .lane = backend->stream(device, lane),
+    };
+    TRY(backend->upload(device, lane, finisher->sent, batch->images, rest->bytes));
+    return finisher->code->finish(&job);
+}
+
+struct exec_batch finisher_batch(const struct setup *setup, const struct batch *batch)
+{
+    struct exec_batch given = {.images = batch->images, .labels = batch_targets(batch)};
+    if (!batch->rest) return given;
+    given.images = batch;
+    given.make = make_images;
+    given.maker = setup->finisher;
+    return given;
+}

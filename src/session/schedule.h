@@ -1,0 +1,39 @@
+/* schedule.h: the learning rate (and momentum) of an update, as a pure function of its number. */
+#ifndef SESSION_SCHEDULE_H
+#define SESSION_SCHEDULE_H
+
+#include <stdint.h>
+
+#include "base/field.h"
+
+/* What a schedule is made of. Counts are updates; what a user gives in epochs is multiplied by the
+ * updates of an epoch. */
+struct schedule {
+    const struct schedule_row *row;
+    double lr;                     /* the base, and onecycle's highest */
+    double momentum;               /* the optimizer's own, or its beta1; onecycle moves it */
+    int64_t total;                 /* updates of the whole run */
+    double warmup;                 /* updates: linear from lr / warmup up to lr */
+    struct field_reals milestones; /* updates */
+    double gamma, min_lr, power;
+    double pct_start, div, final_div;
+};
+
+struct schedule_rate {
+    double lr, momentum;
+};
+
+/* One schedule: the rate of update `t` of `total`, counted from 0 after warm-up. */
+struct schedule_row {
+    const char *name;
+    const char *help;
+    bool own_warmup;
+    struct schedule_rate (*rate)(const struct schedule *schedule, double t, double total);
+};
+extern const struct schedule_row schedule_table[];   /* ended by a row whose name is NULL */
+const struct schedule_row *schedule_find(const char *name);
+
+/* The rate for update `update`, counted from 0. Beyond the end the last one stays. */
+struct schedule_rate schedule_at(const struct schedule *schedule, int64_t update);
+
+#endif

@@ -1,0 +1,54 @@
+/* step.h: a training step or an evaluation of a batch, made into a program and planned. */
+#ifndef SESSION_STEP_H
+#define SESSION_STEP_H
+
+#include "exec/exec.h"
+#include "session/setup.h"
+
+enum step_kind { STEP_TRAINING, STEP_EVALUATION };
+
+/* The program of a step, lowered, cast and merged, and how it is made within the limit besides, or without
+ * that. The caller frees it with program_free. */
+enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program);
+enum status step_lower(const struct setup *setup, enum step_kind kind, struct program *program);
+
+/* A program that can run. */
+struct step {
+    struct program program;
+    struct exec *exec;
+};
+
+/* The device is setup's; the store belongs to setup's graph. A step that is prepared is planned and has no
+ * memory yet: exec_place. */
+enum status step_prepare(const struct setup *setup, enum step_kind kind, struct store *store,
+                         struct step *step);
+enum status step_open(const struct setup *setup, enum step_kind kind, struct store *store, struct step *step);
+void step_close(struct step *step);          /* accepts a zeroed struct */
+
+/* Overflows in a row, with the loss scale at its floor, that are said aloud;
+ * train.on_nan=stop ends the run then. */
+int step_stuck(const struct setup *setup);
+
+/* The next batch, as loader_next has it, for the run that is to follow. Waiting is counted while the device
+ * has nothing to do. */
+enum status step_next(const struct step *step, struct loader *loader, struct batch **batch,
+                      double *wait_seconds);
+
+/* Rates of the step to be queued next, after `updates` applied ones. While one is under way it is not known
+ * whether that one will be applied: those for either case go along. */
+struct update_rates step_rates(const struct setup *setup, int64_t updates);
+
+/* What a run takes of device memory, known before any is taken. */
+struct step_bytes {
+    int64_t arena, live_bound, store, batch, workspace, total;
+};
+struct step_bytes step_bytes(const struct setup *setup, const struct program *program,
+                             const struct plan *plan, int64_t store);
+
+/* What the store of a training run takes. */
+int64_t step_store_bytes(const struct setup *setup);
+
+/* NO_DEVICE if that is more than setup_limit. */
+enum status step_check_limit(const struct setup *setup, const struct step_bytes *bytes);
+
+#endif
