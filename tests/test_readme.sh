@@ -1,5 +1,6 @@
 #!/bin/sh
 # README: "Your own images", done as it says, on made-up pictures and with a smaller picture size.
+# Two epochs of few pictures want a smaller learning rate: with the real one activations leave fp16.
 . "$top_srcdir/tests/tap.sh"
 
 cd "$scratch" || exit 1
@@ -10,7 +11,7 @@ cp pictures/apple/3.png some.jpg
 # The example configuration, with README's [data] in place of its own.
 {
     sed -e '/^\[data\]/,/^$/d' -e 's/^\(crop\|val_crop\) .*/\1 = 32/' -e 's/^val_resize .*/val_resize = 36/' \
-        -e 's/^epochs .*/epochs = 2/' -e 's/^batch .*/batch = 8/' "$top_srcdir/conf/imagenette.ini"
+        -e 's/^epochs .*/epochs = 2/' -e 's/^batch .*/batch = 8/' -e 's/^lr .*/lr = 0.01/' "$top_srcdir/conf/imagenette.ini"
     sed -n '/^    \[data\]/,/^$/s/^    //p' "$top_srcdir/README" | sed "s|/home/me|$scratch|"
 } >mine.ini
 
