@@ -35,17 +35,14 @@ struct listing {
     char *example;             /* and one of them */
 };
 
-/* Where listings are remembered: a folder of the user's own, made when it is needed. NULL: nowhere.
- * The caller frees it. */
-char *listing_cache(void);
-
 /* Lists `root`; files are images if their first bytes say so, or if they cannot be read, which will be
  * seen when their turn comes. A listing in the folder `cache` (NULL: none) is taken instead when no
  * folder has changed since; a long one is left there for the next time. */
 bool listing_make(const char *root, const char *cache, struct listing *listing, struct reason *reason);
 void listing_free(struct listing *listing);            /* accepts a zeroed struct */
 
-/* What is remembered. True: it was there, and no folder has changed. */
+/* What is remembered in the folder `cache`, made when it is needed. True: it was there, and no folder has
+ * changed. */
 bool listing_recall(const char *root, const char *cache, struct listing *listing);
 void listing_remember(const char *root, const char *cache, const struct listing *listing);
 

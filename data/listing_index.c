@@ -1,5 +1,4 @@
 /* listing_index.c: listings kept in files, one for each root. */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/directory.h"
 #include "base/memory.h"
 #include "data/listing.h"
 
@@ -24,13 +24,6 @@ struct index_header {
     uint64_t class_count;
     uint32_t crc, unused;      /* CRC-32C of all of the file, taken while this is 0 */
 };
-
-char *listing_cache(void)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache && cache[0] == '/') return text_format("%s/amptrain", cache);
-    return home && home[0] == '/' ? text_format("%s/.cache/amptrain", home) : NULL;
-}
 
 /* The file for a root, and the root's one true name. NULL: it has none. */
 static char *index_path(const char *root, const char *cache, char **real)
@@ -79,23 +72,12 @@ static void write_file(const char *path, const struct index_header *header, cons
                        const struct listing *more)
 {
     char *temporary = text_format("%s.%ld", path, (long)getpid());
-    FILE *file = fopen(temporary, "wb");
+    struct reason unsaid;
+    FILE *file = directory_stream(&directory_working, temporary, "w", &unsaid);
     bool good = file && write_index(file, header, listing, more);
     if (file && fclose(file) != 0) good = false;
     if (!good || rename(temporary, path) != 0) unlink(temporary);
     free(temporary);
-}
-
-static void make_folders(const char *path)
-{
-    char *part = text_copy(path);
-    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(part, 0700);
-        *slash = '/';
-    }
-    mkdir(part, 0700);
-    free(part);
 }
 
 void listing_remember(const char *root, const char *cache, const struct listing *listing)
@@ -111,8 +93,8 @@ void listing_remember(const char *root, const char *cache, const struct listing 
     for (int i = 0; i < listing->class_count; i++) listing_name(&more, listing->classes[i]);
     header.bytes = listing->bytes + more.bytes;
     header.crc = checksum(header, listing, &more);
-    make_folders(cache);
-    write_file(path, &header, listing, &more);
+    struct reason unsaid;
+    if (directory_make(cache, 0700, &unsaid)) write_file(path, &header, listing, &more);
     free(more.names);
     free(path);
     free(real);
@@ -201,7 +183,8 @@ static void take_classes(const struct index_header *header, struct listing *list
 bool listing_recall(const char *root, const char *cache, struct listing *listing)
 {
     char *real, *path = index_path(root, cache, &real);
-    FILE *file = path ? fopen(path, "rb") : NULL;
+    struct reason unsaid;
+    FILE *file = path ? directory_stream(&directory_working, path, "r", &unsaid) : NULL;
     struct listing read = {0};
     struct index_header header;
     bool good = file && read_index(file, &header, &read) && makes_sense(&header, &read) &&

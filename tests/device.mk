@@ -3,17 +3,18 @@ tests_test_device_SOURCES = tests/test_device.c tests/devices.h
 tests_test_device_LDADD = libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
 
 if HAVE_CUDA
-check_PROGRAMS += tests/test_tuning
-tests_test_tuning_SOURCES = tests/test_tuning.c
-tests_test_tuning_LDADD = libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
-
 check_PROGRAMS += tests/test_families
 tests_test_families_SOURCES = tests/test_families.c
 tests_test_families_LDADD = libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
 else
-EXTRA_DIST += tests/test_families.c tests/test_tuning.c
+EXTRA_DIST += tests/test_families.c
 endif
 
 check_PROGRAMS += tests/test_jpeg
 tests_test_jpeg_SOURCES = tests/test_jpeg.c tests/data_case.c tests/data_case.h tests/rounds.h
 tests_test_jpeg_LDADD = libdata.a libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
+
+# It needs no GPU, and so no build for one.
+check_PROGRAMS += tests/test_tuning
+tests_test_tuning_SOURCES = tests/test_tuning.c src/device/cuda_tuning.c
+tests_test_tuning_LDADD = libbase.a -lcmocka

@@ -191,6 +191,28 @@ static void replace_memory(const char *root, const char *cache, const struct lis
     free(command);
 }
 
+static void a_pipe_is_no_memory(void **state)
+{
+    (void)state;
+    char *cache = case_folder();
+    struct listing listing, recalled;
+    char *root = remembered_tree(cache, &listing);
+    char *command = text_format("cd '%s' && list=$(ls folder-*.list) && rm \"$list\" && mkfifo \"$list\" "
+                                "\"$list.%ld\"", cache, (long)getpid());
+    assert_int_equal(system(command), 0);
+    free(command);
+    alarm(20);
+    assert_false(listing_recall(root, cache, &recalled));
+    listing_remember(root, cache, &listing);          /* its new file is a pipe, too, and goes */
+    listing_remember(root, cache, &listing);
+    assert_true(listing_recall(root, cache, &recalled));
+    alarm(0);
+    listing_free(&recalled);
+    listing_free(&listing);
+    case_remove(root);
+    case_remove(cache);
+}
+
 static void a_garbled_memory_is_no_memory(void **state)
 {
     (void)state;
@@ -334,6 +356,7 @@ int main(void)
         cmocka_unit_test(a_changed_folder_is_listed_again),
         cmocka_unit_test(times_that_were_set_back_are_noticed),
         cmocka_unit_test(what_has_just_changed_is_not_remembered),
+        cmocka_unit_test(a_pipe_is_no_memory),
         cmocka_unit_test(a_garbled_memory_is_no_memory),
         cmocka_unit_test(a_memory_that_promises_too_much_is_no_memory),
         cmocka_unit_test(a_memory_that_leads_elsewhere_is_no_memory),

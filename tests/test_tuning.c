@@ -133,6 +133,27 @@ static void test_binary_file(void **state)
     assert_remembered("a", "two");
 }
 
+/* A pipe in the place of the file or its lock is not waited for. */
+static void test_pipes(void **state)
+{
+    const struct place *place = *state;
+    char lock[PATH_BYTES + 16];
+    snprintf(lock, sizeof lock, "%s.lock", place->file);
+    remember("a", "one");
+    alarm(20);
+    assert_int_equal(remove(place->file), 0);
+    assert_int_equal(mkfifo(place->file, 0666), 0);
+    assert_remembered("a", NULL);
+    remember("b", "two");
+    assert_remembered("b", "two");
+    assert_int_equal(remove(lock), 0);
+    assert_int_equal(mkfifo(lock, 0666), 0);
+    remember("c", "three");
+    assert_remembered("c", NULL);
+    assert_remembered("b", "two");
+    alarm(0);
+}
+
 /* From one to another as text, in which a damaged line is as if it were not there; what was set wins. */
 static void test_as_text(void **state)
 {
@@ -209,7 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_found_again), CASE(test_found_at_once), CASE(test_damaged_line),
         CASE(test_binary_file), CASE(test_as_text),       CASE(test_no_place),
-        CASE(test_writers_side_by_side),
+        CASE(test_writers_side_by_side), CASE(test_pipes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

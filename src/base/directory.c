@@ -12,6 +12,22 @@
 
 const struct directory directory_working = {.file = AT_FDCWD};
 
+bool directory_make(const char *path, mode_t mode, struct reason *reason)
+{
+    struct stat status;
+    char *copy = text_copy(path);
+    for (char *slash = strchr(copy, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(copy, mode);             /* of a path from the root on, first of all "", which is no harm */
+        *slash = '/';
+    }
+    bool good = (mkdir(copy, mode) == 0 || errno == EEXIST) && stat(copy, &status) == 0;
+    if (good && !S_ISDIR(status.st_mode)) good = false, errno = ENOTDIR;
+    int error = errno;
+    free(copy);
+    return good || because(reason, "%s", strerror(error));
+}
+
 enum status directory_open(const char *path, struct directory *directory)
 {
     int file = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -3,6 +3,7 @@
 #define BASE_DIRECTORY_H
 
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 
@@ -10,6 +11,9 @@ struct directory {
     int file;                  /* descriptor */
     char *path;                /* as it was named, for messages */
 };
+
+/* Makes a folder and those above it, where there is none: `mode` is mkdir's. False, and why. */
+_Bool directory_make(const char *path, mode_t mode, struct reason *reason);
 
 /* Names count from the working directory, and may be whole paths. */
 extern const struct directory directory_working;

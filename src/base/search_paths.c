@@ -77,3 +77,10 @@ void places_free(struct places *places)
     free(places->data);
     *places = (struct places){0};
 }
+
+char *places_cache(void)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && cache[0] == '/') return text_format("%s/amptrain", cache);
+    return home && home[0] == '/' ? text_format("%s/.cache/amptrain", home) : NULL;
+}

@@ -1,4 +1,4 @@
-/* places.h: where the models and data that come with the program are. */
+/* search_paths.h: where the models and data that come with the program are, and what it keeps for the user. */
 #ifndef BASE_SEARCH_PATHS_H
 #define BASE_SEARCH_PATHS_H
 
@@ -13,5 +13,9 @@ struct places {
 
 struct places places_find(void);
 void places_free(struct places *places);
+
+/* The folder of the user's own for what is kept from one start to the next, made by whoever writes there. NULL:
+ * there is no place for it. The caller frees it. */
+char *places_cache(void);
 
 #endif

@@ -1,6 +1,5 @@
 #include "device/cuda_tuning.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -8,12 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "base/directory.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/search_paths.h"
 #include "base/text.h"
 
 /* The file's lines: "0123abcd KEY=CHOICE", where the number is the CRC-32C of what follows the blank. */
@@ -31,13 +31,6 @@ struct tuning {
     struct choice *choices;
     int count;
 };
-
-static char *tuning_folder(void)
-{
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache && cache[0] == '/') return text_format("%s/amptrain", cache);
-    return home && home[0] == '/' ? text_format("%s/.cache/amptrain", home) : NULL;
-}
 
 static struct choice *choice_find(const struct tuning *tuning, const char *key, size_t length)
 {
@@ -82,7 +75,8 @@ void tuning_add(struct tuning *tuning, const char *lines)
 
 static void tuning_read(struct tuning *tuning)
 {
-    FILE *file = tuning->file ? fopen(tuning->file, "r") : NULL;
+    struct reason unsaid;
+    FILE *file = tuning->file ? directory_stream(&directory_working, tuning->file, "r", &unsaid) : NULL;
     if (!file) return;
     char *line = NULL;
     size_t size = 0;
@@ -94,7 +88,7 @@ static void tuning_read(struct tuning *tuning)
 struct tuning *tuning_open(void)
 {
     struct tuning *tuning = memory_new(1, sizeof *tuning);
-    tuning->folder = tuning_folder();
+    tuning->folder = places_cache();
     if (tuning->folder) tuning->file = text_format("%s/engines", tuning->folder);
     tuning_read(tuning);
     return tuning;
@@ -123,18 +117,6 @@ static bool has_news(const struct tuning *tuning)
     for (int i = 0; i < tuning->count; i++)
         if (tuning->choices[i].fresh) return true;
     return false;
-}
-
-/* Makes the folder and those above it. */
-static bool folder_make(const char *folder)
-{
-    char *path = text_copy(folder);
-    for (char *slash = path + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
-        *slash = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST) break;
-    }
-    free(path);
-    return mkdir(folder, 0777) == 0 || errno == EEXIST;
 }
 
 static int compare_choices(const void *a, const void *b)
@@ -179,9 +161,10 @@ static bool file_replace(struct tuning *tuning)
 /* One writer at a time reads what others have added and replaces the file. */
 static bool tuning_write(struct tuning *tuning)
 {
-    if (!tuning->file || !folder_make(tuning->folder)) return false;
+    struct reason unsaid;
+    if (!tuning->file || !directory_make(tuning->folder, 0700, &unsaid)) return false;
     char *lock = text_format("%s.lock", tuning->file);
-    int descriptor = open(lock, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+    int descriptor = directory_file(&directory_working, lock, O_CREAT | O_RDWR, &unsaid);
     free(lock);
     if (descriptor < 0) return false;
     bool written = flock(descriptor, LOCK_EX) == 0;

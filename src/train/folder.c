@@ -17,19 +17,9 @@
 
 enum status folder_make(const char *path)
 {
-    char *copy = text_copy(path);
-    for (char *slash = strchr(copy, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(copy, 0777);             /* of a path from the root on, first of all "", which is no harm */
-        *slash = '/';
-    }
-    bool good = mkdir(copy, 0777) == 0 || errno == EEXIST;
-    int why = errno;
-    struct stat status;
-    if (good && stat(copy, &status) != 0) good = false, why = errno;
-    if (good && !S_ISDIR(status.st_mode)) good = false, why = ENOTDIR;
-    free(copy);
-    return good ? OK : fail(FAILED, "%s: the folder cannot be made: %s", path, strerror(why));
+    struct reason reason;
+    return directory_make(path, 0777, &reason)
+               ? OK : fail(FAILED, "%s: the folder cannot be made: %s", path, reason.text);
 }
 
 /* Whoever has the lock has written down who it is. */
