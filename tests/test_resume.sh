@@ -21,6 +21,9 @@ train again >/dev/null 2>&1
 life=$((($(date +%s%N) - began) / 1000))
 ok "two runs are equal" same whole again
 
+moved() { train elsewhere -s run.max_steps=7 && train elsewhere -r -s run.device=cpu:0 && same whole elsewhere; }
+ok "a run that began with another device named goes on" moved
+
 # A number from 0 to $1 - 1 from the kernel's own randomness.
 below() { echo $(($(od -An -t u4 -N 4 /dev/urandom) % $1)); }
 
