@@ -29,6 +29,10 @@ libdata_a_SOURCES = \
 	data/listing_index.c \
 	data/loader.c \
 	data/loader.h \
+	data/loader_batch.c \
+	data/loader_parts.h \
+	data/loader_sample.c \
+	data/loader_watch.c \
 	data/mix.c \
 	data/mix.h \
 	data/order.c \

@@ -1,0 +1,232 @@
+/* loader_batch.c: the batches being made, each in a slot: filled, decoded and mixed by chunks and pieces. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "data/loader_parts.h"
+
+static void *slot_allocate(const struct loader_options *options, size_t bytes)
+{
+    if (options->allocate) return options->allocate(options->memory_context, bytes);
+    return aligned_alloc(64, (bytes + 63) / 64 * 64);
+}
+
+static void slot_release(const struct loader_options *options, void *memory, size_t bytes)
+{
+    if (options->allocate)
+        options->release(options->memory_context, memory, bytes);
+    else
+        free(memory);
+}
+
+/* Each slot has its part of the room. */
+static void slot_make_undecoded(const struct loader *loader, struct slot *slot, int i)
+{
+    const struct loader_decoder *decoder = &loader->options.decoder;
+    slot->room = (size_t)i * decoder->batch_bytes;
+    const struct undecoded_room room = {decoder->room + slot->room, decoder->batch_bytes};
+    slot->undecoded = undecoded_new(decoder->decoder, room, loader->share.count);
+}
+
+enum status slots_make(struct loader *loader)
+{
+    const struct loader_options *options = &loader->options;
+    loader->slots = memory_new((size_t)loader->slot_count, sizeof *loader->slots);
+    for (int i = 0; i < loader->slot_count; i++) {
+        struct batch *batch = &loader->slots[i].batch;
+        batch->labels = memory_new((size_t)loader->share.count, sizeof *batch->labels);
+        batch->images = slot_allocate(options, loader->batch_bytes);
+        loader->slots[i].rest = (struct batch_rest){
+            .count = loader->share.count, .h = options->h, .w = options->w, .mixed = loader->mixes,
+        };
+        if (options->leaves) batch->rest = &loader->slots[i].rest;
+        if (options->decoder.decoder) slot_make_undecoded(loader, &loader->slots[i], i);
+        if (loader->mixes) batch->targets = slot_allocate(options, loader->targets_bytes);
+        if (!batch->images || (loader->mixes && !batch->targets))
+            return fail(FAILED, "no memory for %d batches of %zu bytes", loader->slot_count,
+                        loader->batch_bytes);
+    }
+    return OK;
+}
+
+void slots_free(struct loader *loader)
+{
+    for (int i = 0; i < loader->slot_count; i++) {
+        struct slot *slot = &loader->slots[i];
+        if (slot->batch.images) slot_release(&loader->options, slot->batch.images, loader->batch_bytes);
+        if (slot->batch.targets) slot_release(&loader->options, slot->batch.targets, loader->targets_bytes);
+        free(slot->batch.labels);
+        undecoded_free(slot->undecoded);
+    }
+    free(loader->slots);
+}
+
+static void empty_places(const struct loader *loader, struct slot *slot)
+{
+    for (int i = slot->batch.count; i < loader->share.count; i++)
+        sample_none(loader, (struct target){.slot = slot, .place = i});
+}
+
+static void fill_chunk(struct worker *worker, struct chunk chunk)
+{
+    struct loader *loader = worker->loader;
+    for (int i = 0; i < chunk.count; i++) {
+        if (atomic_load(&loader->drop)) return;
+        sample_fill(worker, (struct target){.slot = chunk.slot, .place = chunk.first + i});
+    }
+    if (chunk.first + chunk.count == chunk.slot->batch.count) empty_places(loader, chunk.slot);
+}
+
+/* What the device does not decode, or cannot, is left to this worker. */
+static void decode_piece(struct worker *worker, struct slot *slot, int piece)
+{
+    const int *places;
+    if (atomic_load(&worker->loader->drop)) return;
+    undecoded_decode(slot->undecoded, piece);
+    int count = undecoded_places(slot->undecoded, piece, &places);
+    for (int i = 0; i < count; i++) {
+        struct target target = {.slot = slot, .place = places[i], .here = true};
+        int64_t at = undecoded_at(slot->undecoded, places[i]);
+        if (atomic_load(&worker->loader->drop)) return;
+        if (at < 0) sample_fill(worker, target);
+        else sending_decoded_at(&slot->sending, places[i], (int64_t)slot->room + at);
+    }
+}
+
+/* The rows of a piece, of all images of the batch. Which piece has which rows changes no bit. */
+static void mix_piece(const struct loader *loader, struct slot *slot, int piece)
+{
+    const struct loader_options *options = &loader->options;
+    const struct batch *batch = &slot->batch;
+    struct random random =
+        random_open(options->seed, PURPOSE_MIX, (uint64_t)batch->epoch, (uint64_t)batch->number);
+    struct mix mix = mix_draw(&options->mix, &random, options->h, options->w);
+    if (piece == 0) mix_targets(&mix, batch->labels, loader->share.count, options->classes, batch->targets);
+    if (options->leaves) {
+        slot->rest.mix = mix;
+        return;
+    }
+    const struct mix_batch images = {
+        .images = batch->images,
+        .dtype = options->dtype,
+        .count = loader->share.count,
+        .h = options->h,
+        .w = options->w,
+        .c = options->channels,
+    };
+    int from = options->h * piece / loader->pieces, to = options->h * (piece + 1) / loader->pieces;
+    mix_rows(&mix, &images, from, to - from);
+}
+
+void chunk_do(struct worker *worker, struct chunk chunk)
+{
+    if (chunk.slot->state == SLOT_MIXING)
+        mix_piece(worker->loader, chunk.slot, chunk.first);
+    else if (chunk.slot->state == SLOT_DECODING)
+        decode_piece(worker, chunk.slot, chunk.first);
+    else
+        fill_chunk(worker, chunk);
+}
+
+/* What follows is called with the lock held */
+
+static struct slot *slot_begin(struct loader *loader)
+{
+    for (int i = 0; i < loader->slot_count; i++) {
+        struct slot *slot = &loader->slots[i];
+        if (slot->state != SLOT_FREE) continue;
+        struct batch *batch = &slot->batch;
+        batch->epoch = loader->epoch;
+        batch->number = loader->filling;
+        batch->bad = 0;
+        batch->first = loader->filling * loader->options.batch + loader->share.first;
+        int64_t count = loader->limit > batch->first ? loader->limit - batch->first : 0;
+        batch->count = count < loader->share.count ? (int)count : loader->share.count;
+        slot->state = SLOT_FILLING;
+        slot->left = batch->count;
+        slot->bad_place = INT32_MAX;
+        if (loader->options.leaves)
+            sending_begin(&slot->sending, &loader->options.augment, loader->share.count, loader->options.h,
+                          loader->options.w, batch->images);
+        if (slot->undecoded) undecoded_clear(slot->undecoded);
+        return slot;
+    }
+    return NULL;
+}
+
+/* Whether pieces of a batch can be worked on; of those that a device decodes, so many at a time. */
+static bool has_pieces(const struct loader *loader, const struct slot *slot)
+{
+    if (slot->state != SLOT_MIXING && slot->state != SLOT_DECODING) return false;
+    if (slot->state == SLOT_DECODING && loader->decoding == loader->options.decoder.decoder->callers)
+        return false;
+    return slot->handed < slot->pieces;
+}
+
+/* The next piece of a batch of which all files are there but not all is decoded, or all but not mixed: of the
+ * batch that is wanted first. */
+static bool piece_next(struct loader *loader, struct chunk *chunk)
+{
+    bool any = loader->mixes || loader->options.decoder.decoder;
+    struct slot *found = NULL;
+    for (int i = 0; any && i < loader->slot_count; i++) {
+        struct slot *slot = &loader->slots[i];
+        if (has_pieces(loader, slot) && (!found || slot->batch.number < found->batch.number)) found = slot;
+    }
+    if (!found) return false;
+    *chunk = (struct chunk){.slot = found, .first = found->handed++, .count = 1};
+    loader->decoding += found->state == SLOT_DECODING;
+    return true;
+}
+
+/* The next images to be made; false: there is nothing to do now. */
+bool chunk_next(struct loader *loader, struct chunk *chunk)
+{
+    if (atomic_load(&loader->drop)) return false;
+    if (piece_next(loader, chunk)) return true;
+    if (loader->filling >= loader->batches) return false;
+    if (!loader->fill) {
+        loader->fill = slot_begin(loader);
+        loader->handed = 0;
+    }
+    if (!loader->fill) return false;
+    int rest = loader->fill->batch.count - loader->handed;
+    *chunk = (struct chunk){.slot = loader->fill, .first = loader->handed};
+    chunk->count = rest < loader->chunk ? rest : loader->chunk;
+    loader->handed += chunk->count;
+    if (chunk->count == rest) {
+        loader->fill = NULL;
+        loader->filling++;
+    }
+    return true;
+}
+
+static void slot_begin_stage(struct loader *loader, struct slot *slot, enum slot_state state, int pieces)
+{
+    slot->state = state;
+    slot->handed = 0;
+    slot->pieces = slot->left = pieces;
+    pthread_cond_broadcast(&loader->work);
+}
+
+/* Files are decoded by a device, if there are such; then all is mixed, if it is to be. A batch that stops the
+ * run is left as it is. */
+static void slot_end_stage(struct loader *loader, struct slot *slot)
+{
+    bool good = slot->bad_place == INT32_MAX, filled = slot->state == SLOT_FILLING;
+    int pieces = good && filled && slot->undecoded ? undecoded_order(slot->undecoded) : 0;
+    slot->rest.bytes = atomic_load(&slot->sending.used);
+    slot->rest.shared = atomic_load(&slot->sending.shared);
+    if (pieces > 0) slot_begin_stage(loader, slot, SLOT_DECODING, pieces);
+    else if (good && loader->mixes && slot->state != SLOT_MIXING)
+        slot_begin_stage(loader, slot, SLOT_MIXING, loader->pieces);
+    else slot->state = SLOT_READY;
+}
+
+void chunk_end(struct loader *loader, struct chunk chunk)
+{
+    loader->busy--;
+    loader->decoding -= chunk.slot->state == SLOT_DECODING;
+    chunk.slot->left -= chunk.count;
+    if (chunk.slot->left == 0) slot_end_stage(loader, chunk.slot);
+    if (chunk.slot->left == 0 || loader->busy == 0) pthread_cond_signal(&loader->done);
+}

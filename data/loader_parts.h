@@ -1,0 +1,117 @@
+/* loader_parts.h: what the loader's own files share; everybody else has loader.h. */
+#ifndef DATA_LOADER_PARTS_H
+#define DATA_LOADER_PARTS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/random.h"
+#include "data/deferred_jpeg.h"
+#include "data/loader.h"
+#include "data/order.h"
+
+enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_DECODING, SLOT_MIXING, SLOT_READY, SLOT_OUT };
+
+struct slot {
+    struct batch batch;        /* first: what loader_return is given */
+    enum slot_state state;
+    int left;                  /* images that are not there yet; then pieces that are not decoded, or mixed */
+    int pieces;                /* of the stage, */
+    int handed;                /* of which so many were handed out */
+    struct undecoded *undecoded;       /* files that a device decodes; NULL: it decodes none */
+    size_t room;               /* where their pixels begin in FINISH_DECODED */
+    struct batch_rest rest;
+    struct sending sending;    /* where something is left to do to images */
+    int bad_place;             /* of the first image that stops the run; INT32_MAX: none */
+    struct reason why;
+};
+
+struct loader {
+    struct loader_options options;
+    struct augment_table table;
+    size_t image_bytes, batch_bytes, targets_bytes;
+    bool mixes;
+    int pieces;                /* that mixing is divided into */
+    struct share share;        /* of each batch, that is this rank's */
+    int chunk;
+    int64_t batches, limit;    /* in an epoch; images in it */
+    int slot_count;
+    struct slot *slots;
+    struct worker *workers;
+    int worker_count;          /* that run */
+
+    pthread_mutex_t lock;      /* over all that follows and the slots' states */
+    pthread_cond_t work;       /* for workers: a slot is free, an epoch began, or it is over */
+    pthread_cond_t done;       /* for the caller: a batch is ready, or a worker let go */
+    bool closing;
+    int busy;                  /* workers with a chunk in hand */
+    int decoding;              /* ... that have a device decode it */
+    int64_t epoch;
+    int64_t filling;           /* the batch that images are handed out from */
+    struct slot *fill;         /* its slot; NULL: none was free yet */
+    int handed;                /* images of it that were handed out */
+    int64_t next;              /* the batch that loader_next will deliver */
+    uint8_t *bad;              /* a bit for every image of the dataset */
+    int64_t bad_count;
+
+    atomic_bool drop;          /* workers: leave what you have, nobody wants it */
+};
+
+/* A run of images of one batch that is being filled; or of pieces of one that is being decoded or mixed. */
+struct chunk {
+    struct slot *slot;
+    int first, count;
+};
+
+/* What a worker keeps from image to image. */
+struct worker {
+    struct loader *loader;
+    pthread_t thread;
+    struct image image;
+    struct scratch scratch;
+    atomic_llong reading;      /* the image of the data set that it is reading; -1: none */
+    _Atomic double since;      /* when it began to */
+};
+
+/* One image (loader_sample.c) */
+
+/* Where an image goes. */
+struct target {
+    struct slot *slot;
+    int place;
+    bool here;                 /* this worker decodes it, nobody else */
+};
+
+/* Reads and augments the image that belongs there, or what stands in for it. */
+void sample_fill(struct worker *worker, struct target target);
+
+/* Zeros, and no label. */
+void sample_none(const struct loader *loader, struct target target);
+
+/* The batches being made (loader_batch.c) */
+
+enum status slots_make(struct loader *loader);
+void slots_free(struct loader *loader);
+
+/* What is to be done next; false: nothing now. With the lock held, as `chunk_end`. */
+bool chunk_next(struct loader *loader, struct chunk *chunk);
+void chunk_end(struct loader *loader, struct chunk chunk);
+
+/* Does it, without the lock. */
+void chunk_do(struct worker *worker, struct chunk chunk);
+
+/* Waiting for workers, who may themselves wait for a file system that no longer answers (loader_watch.c) */
+
+/* So that others can tell what this worker waits for, if it does. */
+void reading_begin(struct worker *worker, int64_t index);
+void reading_end(struct worker *worker);
+
+struct wait {
+    double from, said;         /* when it began; what was said last, in seconds after that */
+};
+
+/* Waits for a second at most, with the lock held. Whoever waits looks then for itself: OK says nothing but
+ * that it may go on waiting. */
+enum status workers_wait(struct loader *loader, struct wait *wait);
+
+#endif

@@ -1,0 +1,260 @@
+/* loader_sample.c: one image: read, augmented and put where it belongs; where it cannot be used, another. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "data/loader_parts.h"
+
+/* Where so many replacements in a row cannot be used either, the data is not worth training on. */
+#define REPLACEMENTS_MAX 100
+
+/* The dataset's index of element i of what this loader serves. */
+static int64_t index_of(const struct loader *loader, int64_t i)
+{
+    return loader->options.subset ? loader->options.subset[i] : i;
+}
+
+int64_t loader_image(const struct loader *loader, const struct batch *batch, int place)
+{
+    const struct loader_options *options = &loader->options;
+    int64_t at = batch->first + place;
+    if (options->training && options->shuffle)
+        at = order_permute(options->seed, (uint64_t)batch->epoch, options->count, at);
+    return index_of(loader, at);
+}
+
+static void report_bad(struct loader *loader, int64_t index, const struct reason *reason)
+{
+    pthread_mutex_lock(&loader->lock);
+    uint8_t bit = (uint8_t)(1 << (index & 7));
+    if (!(loader->bad[index >> 3] & bit)) {
+        loader->bad[index >> 3] |= bit;
+        loader->bad_count++;
+        /* A worker that comes back late finds nobody to tell. */
+        if (loader->options.bad_image && !loader->closing)
+            loader->options.bad_image(loader->options.bad_context, index, reason->text);
+    }
+    pthread_mutex_unlock(&loader->lock);
+}
+
+/* What augmentation knows only as an image gets its file's name. */
+static void name_image(const struct dataset *dataset, int64_t index, struct reason *reason)
+{
+    if (!dataset->format->image_path) return;
+    char *path = dataset->format->image_path(dataset, index);
+    because_of(reason, path, reason->text);
+    free(path);
+}
+
+/* How an image is cut, once its size is known: by its decoder's question, or after it was read. */
+struct view {
+    const struct loader_options *options;
+    struct random *random;       /* NULL: evaluation */
+    struct cut cut;
+    bool known;
+};
+
+static bool choose_cut(void *context, int h, int w, struct box *part, struct reason *reason)
+{
+    struct view *view = context;
+    const struct loader_options *options = view->options;
+    const struct cut_sizes sizes = {h, w, options->h, options->w};
+    if (!augment_cut(&options->augment, view->random, &sizes, &view->cut, reason)) return false;
+    view->known = true;
+    *part = augment_needs(&view->cut);
+    return true;
+}
+
+static bool cut_after_reading(struct view *view, const struct image *image, struct reason *reason)
+{
+    struct box unused;
+    return view->known || choose_cut(view, image->full_h, image->full_w, &unused, reason);
+}
+
+static const struct image *read_image(struct worker *worker, int64_t index, const struct image_choice *choice,
+                                      int *label, struct reason *reason)
+{
+    const struct loader_options *options = &worker->loader->options;
+    const struct dataset *dataset = options->dataset;
+    const struct image *image = &worker->image;
+    reading_begin(worker, index);
+    if (options->cache)
+        image = image_cache_read(options->cache, index, choice, &worker->image, label, reason);
+    else if (!dataset->format->read(dataset, index, choice, &worker->image, label, reason))
+        image = NULL;
+    reading_end(worker);
+    return image;
+}
+
+static int32_t *target_label(struct target target)
+{
+    return &target.slot->batch.labels[target.place];
+}
+
+static void *target_pixels(const struct loader *loader, struct target target)
+{
+    return (char *)target.slot->batch.images + (size_t)target.place * loader->image_bytes;
+}
+
+/* An image that lies on the device; false: it does not, or cannot be finished from there. */
+static bool put_kept(const struct loader *loader, int64_t index, struct view *view, struct target target)
+{
+    const struct loader_options *options = &loader->options;
+    const struct kept_image *kept = options->kept ? &options->kept[index] : NULL;
+    struct box unused;
+    struct reason reason;
+    if (!kept || kept->h == 0 || !choose_cut(view, kept->h, kept->w, &unused, &reason)) return false;
+    if (!sending_put_kept(&target.slot->sending, target.place, &view->cut, kept, view->random)) return false;
+    *target_label(target) = kept->label;
+    return true;
+}
+
+static bool is_drawn(const struct loader *loader, int64_t index)
+{
+    struct random random =
+        random_open(loader->options.seed, PURPOSE_DECODE, (uint64_t)loader->epoch, (uint64_t)index);
+    return random_uniform(&random) < loader->options.decoder.share;
+}
+
+/* A file that a device may decode, and what will be left to do then; where its pixels lie is not
+ * known yet. */
+static bool leave_file(struct worker *worker, uint8_t *bytes, size_t count, struct view *view,
+                       struct target target)
+{
+    const struct loader *loader = worker->loader;
+    const struct loader_options *options = &loader->options;
+    const struct decoder *decoder = options->decoder.decoder;
+    struct jpeg_plain plain;
+    struct box unused;
+    struct reason reason;
+    if (!jpeg_plain(bytes, count, &plain) || plain.h > decoder->h || plain.w > decoder->w ||
+        !choose_cut(view, plain.h, plain.w, &unused, &reason))
+        return false;
+    if (!sending_put_decoded(&target.slot->sending, target.place, &view->cut, plain.w, view->random))
+        return false;
+    undecoded_put(target.slot->undecoded, target.place, bytes, &plain);
+    return true;
+}
+
+/* False: the worker decodes it, or finds out what is wrong with it; or it came back late: nobody wants it. */
+static bool leave_undecoded(struct worker *worker, int64_t index, struct view *view, struct target target)
+{
+    const struct loader *loader = worker->loader;
+    const struct dataset *dataset = loader->options.dataset;
+    uint8_t *bytes;
+    size_t count;
+    int label;
+    struct reason reason;
+    if (target.here || !target.slot->undecoded || !is_drawn(loader, index)) return false;
+    reading_begin(worker, index);
+    bool read = dataset->format->read_file(dataset, index, &bytes, &count, &label, &reason);
+    reading_end(worker);
+    if (!read) return false;
+    bool left = !atomic_load(&loader->drop) && leave_file(worker, bytes, count, view, target);
+    if (left) *target_label(target) = label;
+    else free(bytes);
+    return left;
+}
+
+static bool put_image(struct worker *worker, const struct view *view, const struct image *image,
+                      struct target target, struct reason *reason)
+{
+    const struct loader *loader = worker->loader;
+    const struct loader_options *options = &loader->options;
+    const struct augmenting how = {&options->augment, view->random, &worker->scratch};
+    if (options->leaves)
+        return sending_put(&target.slot->sending, target.place, &how, &view->cut, image, reason);
+    return augment_apply(&how, &loader->table, &view->cut, image, target_pixels(loader, target), reason);
+}
+
+void sample_none(const struct loader *loader, struct target target)
+{
+    if (loader->options.leaves) sending_put_nothing(&target.slot->sending, target.place);
+    else memset(target_pixels(loader, target), 0, loader->image_bytes);
+    *target_label(target) = -1;
+}
+
+/* Reads image `index` and augments it by the random numbers of image `named`. */
+static bool load_image(struct worker *worker, int64_t index, int64_t named, struct target target,
+                       struct reason *reason)
+{
+    struct loader *loader = worker->loader;
+    const struct loader_options *options = &loader->options;
+    int label;
+    struct random random =
+        random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named), begin = random;
+    struct view view = {.options = options, .random = options->training ? &random : NULL};
+    if (put_kept(loader, index, &view, target)) return true;
+    random = begin;
+    if (leave_undecoded(worker, index, &view, target) || atomic_load(&loader->drop)) return true;
+    random = begin;
+    view.known = false;
+    struct image_choice choice = {.choose = choose_cut, .context = &view};
+    const struct image *image = read_image(worker, index, &choice, &label, reason);
+    if (atomic_load(&loader->drop)) return true;
+    if (image) {
+        if (cut_after_reading(&view, image, reason) && put_image(worker, &view, image, target, reason)) {
+            *target_label(target) = label;
+            return true;
+        }
+        name_image(options->dataset, index, reason);
+    }
+    report_bad(loader, index, reason);
+    return false;
+}
+
+static int64_t draw_below(struct random *random, int64_t limit)
+{
+    if (limit <= UINT32_MAX) return random_below(random, (uint32_t)limit);
+    uint64_t high = random_next(random);
+    return (int64_t)((high << 32 | random_next(random)) % (uint64_t)limit);
+}
+
+static bool load_replacement(struct worker *worker, int64_t index, struct target target,
+                             struct reason *reason)
+{
+    const struct loader *loader = worker->loader;
+    struct random random = random_open(loader->options.seed, PURPOSE_REPLACE, (uint64_t)loader->epoch,
+                                       (uint64_t)index);
+    target.here = true;        /* a place is filled once, whatever becomes of it elsewhere */
+    for (int attempt = 0; attempt < REPLACEMENTS_MAX; attempt++) {
+        if (atomic_load(&loader->drop)) return true;
+        int64_t other = index_of(loader, draw_below(&random, loader->options.count));
+        if (load_image(worker, other, index, target, reason)) return true;
+    }
+    struct reason last = *reason;
+    return because(reason, "%d replacements in a row cannot be used either, the last one: %.160s",
+                   REPLACEMENTS_MAX, last.text);
+}
+
+static void stop_at(struct loader *loader, struct slot *slot, int place, const struct reason *why)
+{
+    pthread_mutex_lock(&loader->lock);
+    if (place < slot->bad_place) {
+        slot->bad_place = place;
+        slot->why = *why;
+    }
+    pthread_mutex_unlock(&loader->lock);
+}
+
+/* The image that belongs in this batch could not be used, whatever stands in for it. */
+static void count_bad(struct loader *loader, struct slot *slot)
+{
+    pthread_mutex_lock(&loader->lock);
+    slot->batch.bad++;
+    pthread_mutex_unlock(&loader->lock);
+}
+
+void sample_fill(struct worker *worker, struct target target)
+{
+    struct loader *loader = worker->loader;
+    struct slot *slot = target.slot;
+    int64_t index = loader_image(loader, &slot->batch, target.place);
+    struct reason reason;
+    if (load_image(worker, index, index, target, &reason)) return;
+    count_bad(loader, slot);
+    bool replace = loader->options.training && !loader->options.stop_on_error;
+    if (replace && load_replacement(worker, index, target, &reason)) return;
+    sample_none(loader, target);
+    if (replace || loader->options.stop_on_error) stop_at(loader, slot, target.place, &reason);
+}
