@@ -235,12 +235,12 @@ void pinned_give(struct pinned *pool, void *memory)
     pthread_mutex_unlock(&pool->lock);
 }
 
-void pinned_give_after(struct pinned *pool, void *memory, int lane)
+void pinned_give_after(struct pinned *pool, void *memory, int stream)
 {
     const struct pinning *pinning = &pool->pinning;
     if (!memory) return;
     pthread_mutex_lock(&pool->lock);
-    give(pool, memory, pinning->moment ? pinning->moment(pinning->context, lane) : NULL);
+    give(pool, memory, pinning->moment ? pinning->moment(pinning->context, stream) : NULL);
     pthread_mutex_unlock(&pool->lock);
 }
 

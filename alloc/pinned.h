@@ -27,9 +27,9 @@ void pinned_close(struct pinned *pool);
  * *is_pinned is whether it is; NULL: it must be. NULL, unreported, when there is no memory. */
 void *pinned_take(struct pinned *pool, size_t bytes, const char *owner, bool *is_pinned);
 
-/* Nothing uses it any more; or what `lane` has queued by now still does. NULL is nothing. */
+/* Nothing uses it any more; or what `stream` has queued by now still does. NULL is nothing. */
 void pinned_give(struct pinned *pool, void *memory);
-void pinned_give_after(struct pinned *pool, void *memory, int lane);
+void pinned_give_after(struct pinned *pool, void *memory, int stream);
 
 struct pinned_statistics {
     size_t requested;          /* bytes: what owners asked for, */

@@ -162,7 +162,7 @@ static enum status trial_open(struct trial *t, const struct candidates *list)
     }
     t->call.phase = p->phase;
     t->call.device = p->device;
-    t->call.lane = p->device->backend->stream(p->device, 0);
+    t->call.stream = p->device->backend->stream(p->device, 0);
     TRY(cuda_status(p->device, cudaEventCreate(&t->begin), "creating an event"));
     TRY(cuda_status(p->device, cudaEventCreate(&t->end), "creating an event"));
     TRY(trial_allocate(t, list));

@@ -273,7 +273,7 @@ static enum status conv_run(const struct call *call)
 {
     struct conv_tools tools = {.device = call->device};
     TRY(conv_phase_ready(call));
-    TRY(cuda_cudnn(call->device, call->lane, &tools.cudnn));
+    TRY(cuda_cudnn(call->device, call->stream, &tools.cudnn));
     TRY(cuda_cublaslt(call->device, &tools.cublaslt));
     return conv_plan_run(conv_plan_of(call), call, &tools);
 }

@@ -55,7 +55,7 @@ struct conv_plan {
     void *state;                 /* the algorithm's own */
 };
 
-/* The device, and its libraries' handles for one thread and lane at a time. */
+/* The device, and its libraries' handles for one thread and stream at a time. */
 struct conv_tools {
     struct device *device;
     cudnnHandle_t cudnn;
@@ -71,8 +71,7 @@ struct conv_algorithm {
     /* Makes plan->state and plan->workspace from plan->name and plan->problem; false if it cannot be. */
     bool (*make)(struct conv_plan *plan, const struct conv_tools *tools);
     void (*release)(struct conv_plan *plan);
-    /* Queues the phase on call->lane, which is also cuDNN's stream. The bias's gradient is not its business.
-     */
+    /* Queues the phase on call->stream, which is also cuDNN's, all but the bias's gradient. */
     enum status (*run)(const struct conv_plan *plan, const struct call *call, const struct conv_tools *tools);
 };
 

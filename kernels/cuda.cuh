@@ -51,7 +51,7 @@ template <class Work> static inline enum status with_type(enum dtype dtype, Work
     return fail(FAILED, "%s is not stored by any kernel", dtype_table[dtype].name);
 }
 
-static inline cudaStream_t stream_of(const struct call *call) { return (cudaStream_t)call->lane; }
+static inline cudaStream_t stream_of(const struct call *call) { return (cudaStream_t)call->stream; }
 
 /* After a launch: what it was refused for. */
 static inline enum status launched(const struct call *call)

@@ -2,10 +2,10 @@
 
 #include "base/crc32c.h"
 
-static enum status take(struct device *device, void *lane, const void *data, size_t bytes, uint64_t *to)
+static enum status take(struct device *device, void *stream, const void *data, size_t bytes, uint64_t *to)
 {
     (void)device;
-    (void)lane;
+    (void)stream;
     *to += crc32c(0, data, bytes);
     return OK;
 }

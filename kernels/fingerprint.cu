@@ -33,12 +33,12 @@ __global__ void fingerprint_kernel(const unsigned char *data, size_t packs, size
     if (threadIdx.x == 0) atomicAdd(to, sum);
 }
 
-static enum status fingerprint_take(struct device *device, void *lane, const void *data, size_t bytes,
+static enum status fingerprint_take(struct device *device, void *stream, const void *data, size_t bytes,
                                     uint64_t *to)
 {
     size_t packs = (uintptr_t)data % 16 == 0 ? bytes / 16 : 0, rest = bytes - 16 * packs;
     size_t blocks = div_up((packs > rest ? packs : rest) + 1, (size_t)THREADS);
-    fingerprint_kernel<<<(unsigned)(blocks < BLOCKS ? blocks : BLOCKS), THREADS, 0, (cudaStream_t)lane>>>(
+    fingerprint_kernel<<<(unsigned)(blocks < BLOCKS ? blocks : BLOCKS), THREADS, 0, (cudaStream_t)stream>>>(
         (const unsigned char *)data, packs, rest, (unsigned long long *)to);
     return cuda_status(device, cudaGetLastError(), "starting a kernel");
 }

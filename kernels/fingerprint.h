@@ -11,10 +11,10 @@
 struct device;
 
 struct fingerprint {
-    /* Queues on `lane` (device_backend.stream) that the number of `bytes` bytes of device memory is added to
-     * *to, which is pinned memory from device_host_allocate, and 0 before. Numbers of two devices do not
+    /* Queues on `stream` (device_backend.stream) that the number of `bytes` bytes of device memory is added
+     * to *to, which is pinned memory from device_host_allocate, and 0 before. Numbers of two devices do not
      * compare. */
-    enum status (*take)(struct device *device, void *lane, const void *data, size_t bytes, uint64_t *to);
+    enum status (*take)(struct device *device, void *stream, const void *data, size_t bytes, uint64_t *to);
 };
 
 extern const struct fingerprint fingerprint_cpu, fingerprint_cuda;

@@ -183,8 +183,8 @@ static enum status queue_mix(const struct images_job *job)
     return with_type(job->dtype, [&](auto zero) {
         typedef decltype(zero) T;
         unsigned blocks = (unsigned)div_up((int64_t)job->h * job->w * job->c, (int64_t)threads);
-        images_mix_kernel<<<blocks, threads, 0, (cudaStream_t)job->lane>>>((T *)job->out, job->count, job->h,
-                                                                           job->w, job->c, *job->mix);
+        images_mix_kernel<<<blocks, threads, 0, (cudaStream_t)job->stream>>>(
+            (T *)job->out, job->count, job->h, job->w, job->c, *job->mix);
         return cuda_status(job->device, cudaGetLastError(), "mixing images");
     });
 }
@@ -192,7 +192,7 @@ static enum status queue_mix(const struct images_job *job)
 template <class Bits, int C> static void queue_tiles(const struct images_job *job, const struct task *task)
 {
     dim3 grid((unsigned)job->count, (unsigned)(task->across * div_up(job->h, FINISH_ROWS)));
-    images_finish_kernel<Bits, C><<<grid, threads, job->shared, (cudaStream_t)job->lane>>>(*task);
+    images_finish_kernel<Bits, C><<<grid, threads, job->shared, (cudaStream_t)job->stream>>>(*task);
 }
 
 template <class Bits> static void queue_channels(const struct images_job *job, const struct task *task)

@@ -1,5 +1,5 @@
 /* images.h: the last steps of a batch's images, from bytes to the numbers that a network reads
- * (data/gpu_preprocessing.h). Not an op: it is queued before a step, on the lane on which batches come. */
+ * (data/gpu_preprocessing.h). Not an op: it is queued before a step, on the stream on which batches come. */
 #ifndef KERNELS_IMAGES_H
 #define KERNELS_IMAGES_H
 
@@ -20,7 +20,7 @@ struct images_job {
     const struct mix *mix;                   /* NULL: nothing is mixed */
     void *out;                               /* [count, h, w, c] */
     struct device *device;
-    void *lane;
+    void *stream;
 };
 
 struct images_code {

@@ -101,7 +101,7 @@ struct op_random {
  * and data is NULL; a d_x that will not be wanted has shape.rank == 0.
  *
  * On CUDA all data, the workspace, loss_scale, random->step and skipped are in device memory, and a
- * call only queues work on its lane: it allocates nothing and never waits, so that it can be
+ * call only queues work on its stream: it allocates nothing and never waits, so that it can be
  * recorded. */
 struct call {
     const void *settings;
@@ -134,11 +134,11 @@ struct call {
     bool tf32;                         /* fp32 products may round their factors to tf32 */
     bool deterministic;                /* the same bits every time, on the same device and libraries */
     struct device *device;             /* NULL in prepare and workspace: planned for without one at hand */
-    void *lane;                        /* the device's stream; NULL on the CPU */
+    void *stream;                      /* the device's stream; NULL on the CPU */
 };
 
 /* An op's code on one device. Empty slots mean: not needed. An op has either `backward`, or
- * `backward_data` with or without `backward_params` (so that the two may run on different lanes). */
+ * `backward_data` with or without `backward_params` (so that the two may run on different streams). */
 struct op_code {
     bool channels_last;      /* its weights of rank 4, and their gradients, lie as k, r, s, c in memory */
     bool prepare_together;   /* prepare may run on several threads at once */

@@ -390,7 +390,7 @@ update_advance_kernel(const struct update_job job)
 template <class Rule> static enum status update_run(const struct update *update, const struct update_job *job)
 {
     static_assert(sizeof(struct board<Rule>) <= board_bytes, "a board has its place");
-    cudaStream_t stream = (cudaStream_t)update->lane;
+    cudaStream_t stream = (cudaStream_t)update->stream;
     update_norm_kernel<Rule><<<job->block_count, threads, 0, stream>>>(*job);
     if (job->chunk_count > 0) {
         if constexpr (Rule::two_passes)
@@ -573,8 +573,8 @@ static void update_close(struct update *update)
 
 static enum status update_count(const struct update *update)
 {
-    update_count_kernel<<<1, 1, 0, (cudaStream_t)update->lane>>>(update->state, update->scale,
-                                                                 update->stop_at);
+    update_count_kernel<<<1, 1, 0, (cudaStream_t)update->stream>>>(update->state, update->scale,
+                                                                   update->stop_at);
     return cuda_status(update->device, cudaGetLastError(), "starting a step");
 }
 
@@ -590,7 +590,7 @@ static enum status update_average(const struct update *update)
 {
     const struct update_tables *engine = (const struct update_tables *)update->engine;
     if (engine->job.piece_count == 0) return OK;
-    update_average_kernel<<<engine->job.piece_count, threads, 0, (cudaStream_t)update->lane>>>(engine->job);
+    update_average_kernel<<<engine->job.piece_count, threads, 0, (cudaStream_t)update->stream>>>(engine->job);
     return cuda_status(update->device, cudaGetLastError(), "starting averages");
 }
 

@@ -1,5 +1,5 @@
 /* update.h: what a training step does besides running ops: it is counted, the parameters change, the
- * averages of statistics follow. A device has one update_code, all of it queued on lane 0. */
+ * averages of statistics follow. A device has one update_code, all of it queued on stream 0. */
 #ifndef KERNELS_UPDATE_H
 #define KERNELS_UPDATE_H
 
@@ -46,7 +46,7 @@ struct update {
     float *scale;                             /* device: the loss scale of this step, set by count */
     const struct update_rates *rates;         /* device; may be another one at each apply */
     struct device *device;
-    void *lane;
+    void *stream;
     void *engine;                             /* what open made */
 };
 

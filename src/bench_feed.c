@@ -49,11 +49,11 @@ static enum status copy_batches(struct device *device, const struct program *pro
                                 const struct exec_batch *batch, char *to, int batches)
 {
     const struct device_backend *backend = device->backend;
-    int lane = device->copy_lane;
+    int stream = device->copy_stream;
     for (int i = 0; i < batches; i++) {
-        if (batch->make) TRY(batch->make(batch->maker, batch->images, lane, to));
-        else TRY(backend->upload(device, lane, to, batch->images, (size_t)program->images_bytes));
-        TRY(backend->upload(device, lane, to + program->images_bytes, batch->labels,
+        if (batch->make) TRY(batch->make(batch->maker, batch->images, stream, to));
+        else TRY(backend->upload(device, stream, to, batch->images, (size_t)program->images_bytes));
+        TRY(backend->upload(device, stream, to + program->images_bytes, batch->labels,
                             (size_t)program->targets_bytes));
     }
     return backend->finish(device);

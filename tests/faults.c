@@ -329,36 +329,36 @@ HERE static enum status refused(const char *what)
     return fail(NO_DEVICE, "device: %s failed", what);
 }
 
-HERE static enum status faulty_upload(struct device *device, int lane, void *to, const void *from,
+HERE static enum status faulty_upload(struct device *device, int stream, void *to, const void *from,
                                       size_t bytes)
 {
     if (strikes(KIND_COPY)) return refused("copying to it");
-    return faulty.real->upload(device, lane, to, from, bytes);
+    return faulty.real->upload(device, stream, to, from, bytes);
 }
 
-HERE static enum status faulty_download(struct device *device, int lane, void *to, const void *from,
+HERE static enum status faulty_download(struct device *device, int stream, void *to, const void *from,
                                         size_t bytes)
 {
     if (strikes(KIND_COPY)) return refused("copying from it");
-    return faulty.real->download(device, lane, to, from, bytes);
+    return faulty.real->download(device, stream, to, from, bytes);
 }
 
-HERE static enum status faulty_fill_zero(struct device *device, int lane, void *memory, size_t bytes)
+HERE static enum status faulty_fill_zero(struct device *device, int stream, void *memory, size_t bytes)
 {
     if (strikes(KIND_COPY)) return refused("filling its memory");
-    return faulty.real->fill_zero(device, lane, memory, bytes);
+    return faulty.real->fill_zero(device, stream, memory, bytes);
 }
 
-HERE static enum status faulty_mark(struct device *device, int lane, int mark)
+HERE static enum status faulty_mark(struct device *device, int stream, int mark)
 {
     if (strikes(KIND_COPY)) return refused("marking a place");
-    return faulty.real->mark(device, lane, mark);
+    return faulty.real->mark(device, stream, mark);
 }
 
-HERE static enum status faulty_await(struct device *device, int mark, int lane)
+HERE static enum status faulty_await(struct device *device, int mark, int stream)
 {
     if (strikes(KIND_COPY)) return refused("waiting on it");
-    return faulty.real->await(device, mark, lane);
+    return faulty.real->await(device, mark, stream);
 }
 
 HERE static enum status faulty_reach(struct device *device, int mark)

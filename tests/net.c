@@ -95,7 +95,7 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
     if (options->merged)
         must(merge(&net->program, options->reference ? net_reference_of : code_of) == OK, "merge");
     if (options->pass) options->pass(&net->program, options->pass_context);
-    must(lanes(&net->program, options->lanes ? options->lanes : 1) == OK, "lanes");
+    must(streams_assign(&net->program, options->streams ? options->streams : 1) == OK, "streams");
     struct exec_options exec = {.device = net->device, .store = net->store, .seed = 3,
                                 .reference = options->reference, .separate = options->separate,
                                 .stop_at = options->stop_at, .deterministic = !options->undetermined,

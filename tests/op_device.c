@@ -129,7 +129,7 @@ static struct call send_call(struct shipment *shipment, const struct op_code *co
     there.random = random;
     there.loss_scale = send_scalar(shipment, call->loss_scale, F32);
     if (call->skipped) there.skipped = send_scalar(shipment, call->skipped, I32);
-    there.lane = shipment->device->backend->stream(shipment->device, 0);
+    there.stream = shipment->device->backend->stream(shipment->device, 0);
     return there;
 }
 

@@ -1,4 +1,4 @@
-/* Every back end of this build on every device there is: memory, copies, order between lanes, and
+/* Every back end of this build on every device there is: memory, copies, order between streams, and
  * what is said where there is no device. */
 #include "base/host.h"
 #include "base/log.h"
@@ -24,7 +24,7 @@ static void quiet(void *context, enum log_level level, const char *line)
     snprintf(context, 512, "%s", line);
 }
 
-/* A pattern goes up on one lane, is copied back on another that waits for it, and must be whole. */
+/* A pattern goes up on one stream, is copied back on another that waits for it, and must be whole. */
 static void round_trip(struct device *device)
 {
     const struct device_backend *backend = device->backend;
@@ -34,7 +34,7 @@ static void round_trip(struct device *device)
     assert_non_null(to);
     assert_non_null(memory);
     assert_int_equal((uintptr_t)memory % 256, 0);
-    int last = device->lanes - 1;
+    int last = device->streams - 1;
     for (unsigned round = 0; round < 8; round++) {
         for (size_t i = 0; i < BYTES; i++) from[i] = (uint8_t)(i * 31 + round + (i >> 8));
         memset(to, 0xee, BYTES);
@@ -49,7 +49,7 @@ static void round_trip(struct device *device)
     assert_int_equal(backend->download(device, 0, to, memory, BYTES), OK);
     assert_int_equal(backend->finish(device), OK);
     for (size_t i = 0; i < BYTES; i++) assert_int_equal(to[i], 0);
-    /* Given back without waiting for what a lane still does with it. */
+    /* Given back without waiting for what a stream still does with it. */
     memset(from, 7, BYTES);
     assert_int_equal(backend->upload(device, last, memory, from, BYTES), OK);
     device_host_release_after(device, from, BYTES, last);

@@ -85,11 +85,11 @@ static void test_shared_is_separate_slices(void **state)
                                (struct net_options){.batch = 6, .slices = 3, .storage = storages[s]});
 }
 
-static void test_shared_is_separate_lanes(void **state)
+static void test_shared_is_separate_streams(void **state)
 {
     (void)state;
     for (int s = 0; s < 3; s++)
-        shared_is_separate(net_mixed, true, (struct net_options){.batch = 6, .slices = 2, .lanes = 2,
+        shared_is_separate(net_mixed, true, (struct net_options){.batch = 6, .slices = 2, .streams = 2,
                                                                  .storage = storages[s], .ema = true});
 }
 
@@ -380,12 +380,12 @@ static void test_diagnose(void **state)
 
 /* A device that reads back so many times more, then no longer. */
 static int reads_left;
-static enum status (*read_back)(struct device *device, int lane, void *to, const void *from, size_t bytes);
+static enum status (*read_back)(struct device *device, int stream, void *to, const void *from, size_t bytes);
 
-static enum status read_back_or_fail(struct device *device, int lane, void *to, const void *from,
+static enum status read_back_or_fail(struct device *device, int stream, void *to, const void *from,
                                      size_t bytes)
 {
-    return reads_left-- > 0 ? read_back(device, lane, to, from, bytes) : NO_DEVICE;
+    return reads_left-- > 0 ? read_back(device, stream, to, from, bytes) : NO_DEVICE;
 }
 
 /* How many reads it takes to see that all is finite and no gradient zero; each that fails is passed on. */
@@ -606,7 +606,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shared_is_separate),
         cmocka_unit_test(test_shared_is_separate_slices),
-        cmocka_unit_test(test_shared_is_separate_lanes),
+        cmocka_unit_test(test_shared_is_separate_streams),
         cmocka_unit_test(test_shared_is_separate_reference),
         cmocka_unit_test(test_reference_agrees),
         cmocka_unit_test(test_reference_agrees_low),

@@ -135,15 +135,15 @@ static void bench_finish(struct bench *bench, const struct loader_options *optio
         .mix = batch->rest->mixed ? &batch->rest->mix : NULL,
         .out = bench->out,
         .device = device,
-        .lane = backend->stream(device, device->copy_lane),
+        .stream = backend->stream(device, device->copy_stream),
     };
     assert_true(batch->rest->bytes <= bench->sent_bytes);
     assert_true(batch->rest->shared <= FINISH_SHARED_MOST);
     memset(bench->got, 0xee, bench->out_bytes);
-    assert_int_equal(backend->upload(device, device->copy_lane, bench->sent,
+    assert_int_equal(backend->upload(device, device->copy_stream, bench->sent,
                                      batch->images, batch->rest->bytes), OK);
     assert_int_equal(bench->code->finish(&job), OK);
-    assert_int_equal(backend->download(device, device->copy_lane, bench->got,
+    assert_int_equal(backend->download(device, device->copy_stream, bench->got,
                                        bench->out, bench->out_bytes), OK);
     assert_int_equal(backend->finish(device), OK);
 }

@@ -101,10 +101,10 @@ static void masked_is_plain(bool reference, struct net_options options, struct p
     graph_free(&graph);
 }
 
-static struct net_options options_of(enum dtype storage, int lane_count)
+static struct net_options options_of(enum dtype storage, int stream_count)
 {
     return (struct net_options){.batch = 4, .slices = SLICES, .storage = storage, .training = true,
-                                .lanes = lane_count, .merged = true};
+                                .streams = stream_count, .merged = true};
 }
 
 static void test_reference(void **state)

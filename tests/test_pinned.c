@@ -20,7 +20,7 @@
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
-#define LANES 4
+#define STREAMS 4
 #define LIVE 200
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -39,14 +39,14 @@ struct copy {
     uint32_t stamp;
 };
 
-struct lane {
+struct stream {
     struct copy *queue;
     int count, done;           /* in the queue */
     int64_t passed;            /* before it */
 };
 
 struct moment {
-    int lane;
+    int stream;
     int64_t until;
 };
 
@@ -56,7 +56,7 @@ struct piece {
 };
 
 struct sim {
-    struct lane lanes[LANES];
+    struct stream streams[STREAMS];
     struct random random;
     struct piece *pieces;
     int count;
@@ -83,18 +83,18 @@ static bool has_stamp(const uint8_t *memory, size_t bytes, uint32_t with)
     return bytes < 4 || memcmp(memory + bytes - 4, &with, 4) == 0;
 }
 
-static bool lane_step(struct sim *sim, int lane)
+static bool stream_step(struct sim *sim, int stream)
 {
-    struct lane *at = &sim->lanes[lane];
+    struct stream *at = &sim->streams[stream];
     if (at->done == at->count) return false;
     const struct copy *copy = &at->queue[at->done++];
     sim->wrong += !has_stamp(copy->memory, copy->bytes, copy->stamp);
     return true;
 }
 
-static void sim_copy(struct sim *sim, int lane, struct copy copy)
+static void sim_copy(struct sim *sim, int stream, struct copy copy)
 {
-    struct lane *to = &sim->lanes[lane];
+    struct stream *to = &sim->streams[stream];
     if (to->done == to->count) {
         to->passed += to->done;
         to->done = to->count = 0;
@@ -104,14 +104,15 @@ static void sim_copy(struct sim *sim, int lane, struct copy copy)
 
 static void sim_progress(struct sim *sim)
 {
-    int lane = (int)random_below(&sim->random, LANES);
-    for (uint32_t steps = random_below(&sim->random, 4); steps > 0 && lane_step(sim, lane); steps--) continue;
+    int stream = (int)random_below(&sim->random, STREAMS);
+    uint32_t steps = random_below(&sim->random, 4);
+    while (steps > 0 && stream_step(sim, stream)) steps--;
 }
 
 static void sim_finish(struct sim *sim)
 {
-    for (int lane = 0; lane < LANES; lane++)
-        while (lane_step(sim, lane)) continue;
+    for (int stream = 0; stream < STREAMS; stream++)
+        while (stream_step(sim, stream)) continue;
 }
 
 static void *sim_pin(void *context, size_t bytes)
@@ -134,9 +135,9 @@ static void sim_unpin(void *context, void *memory, size_t bytes)
     bool known = i < sim->count && sim->pieces[i].bytes == bytes;
     sim->wrong += !known;
     if (!known) return;
-    for (int lane = 0; lane < LANES; lane++)
-        for (int k = sim->lanes[lane].done; k < sim->lanes[lane].count; k++) {
-            const uint8_t *copied = sim->lanes[lane].queue[k].memory;
+    for (int stream = 0; stream < STREAMS; stream++)
+        for (int k = sim->streams[stream].done; k < sim->streams[stream].count; k++) {
+            const uint8_t *copied = sim->streams[stream].queue[k].memory;
             sim->wrong += copied >= sim->pieces[i].memory && copied < sim->pieces[i].memory + bytes;
         }
     sim->pieces[i] = sim->pieces[--sim->count];
@@ -144,13 +145,13 @@ static void sim_unpin(void *context, void *memory, size_t bytes)
     munmap(memory, bytes);
 }
 
-static void *sim_moment(void *context, int lane)
+static void *sim_moment(void *context, int stream)
 {
     struct sim *sim = context;
-    const struct lane *at = &sim->lanes[lane];
+    const struct stream *at = &sim->streams[stream];
     if (at->done == at->count) return NULL;
     struct moment *moment = memory_new(1, sizeof *moment);
-    *moment = (struct moment){lane, at->passed + at->count};
+    *moment = (struct moment){stream, at->passed + at->count};
     sim->moments++;
     return moment;
 }
@@ -159,8 +160,8 @@ static bool sim_over(void *context, void *memory, bool wait)
 {
     struct sim *sim = context;
     struct moment *moment = memory;
-    const struct lane *at = &sim->lanes[moment->lane];
-    while (wait && at->passed + at->done < moment->until && lane_step(sim, moment->lane)) continue;
+    const struct stream *at = &sim->streams[moment->stream];
+    while (wait && at->passed + at->done < moment->until && stream_step(sim, moment->stream)) continue;
     if (at->passed + at->done < moment->until) return false;
     sim->moments--;
     free(moment);
@@ -176,7 +177,7 @@ static struct pinned *open_pool(struct sim *sim, size_t cap)
 
 static void sim_end(struct sim *sim)
 {
-    for (int lane = 0; lane < LANES; lane++) free(sim->lanes[lane].queue);
+    for (int stream = 0; stream < STREAMS; stream++) free(sim->streams[stream].queue);
     free(sim->pieces);
 }
 
@@ -326,7 +327,7 @@ struct held {
     uint8_t *memory;
     size_t bytes;
     uint32_t stamp;
-    int lane;                  /* of its last copy; -1: none */
+    int stream;                /* of its last copy; -1: none */
 };
 
 struct user {
@@ -350,7 +351,7 @@ static size_t draw_bytes(struct random *random)
 
 static void take(struct user *user)
 {
-    struct held held = {.bytes = draw_bytes(&user->random), .stamp = ++user->stamps, .lane = -1};
+    struct held held = {.bytes = draw_bytes(&user->random), .stamp = ++user->stamps, .stream = -1};
     bool pinned = true, must = random_below(&user->random, 8) == 0;
     held.memory = pinned_take(user->pool, held.bytes, "x", must ? NULL : &pinned);
     user->ordinary += !pinned;
@@ -364,9 +365,9 @@ static void take(struct user *user)
 
 static void copy(struct user *user, struct held *held)
 {
-    int lane = held->lane < 0 ? (int)random_below(&user->random, LANES) : held->lane;
-    sim_copy(user->sim, lane, (struct copy){held->memory, held->bytes, held->stamp});
-    held->lane = lane;
+    int stream = held->stream < 0 ? (int)random_below(&user->random, STREAMS) : held->stream;
+    sim_copy(user->sim, stream, (struct copy){held->memory, held->bytes, held->stamp});
+    held->stream = stream;
 }
 
 static void give(struct user *user, int i)
@@ -375,8 +376,8 @@ static void give(struct user *user, int i)
     user->held[i] = user->held[--user->count];
     user->requested -= held.bytes;
     user->sim->wrong += !has_stamp(held.memory, held.bytes, held.stamp);
-    if (held.lane < 0 || user->hasty) pinned_give(user->pool, held.memory);
-    else pinned_give_after(user->pool, held.memory, held.lane);
+    if (held.stream < 0 || user->hasty) pinned_give(user->pool, held.memory);
+    else pinned_give_after(user->pool, held.memory, held.stream);
 }
 
 static void act(struct user *user)

@@ -1,4 +1,4 @@
-/* Plans of random programs on one to three lanes: bound, checker, and play in random legal orders.
+/* Plans of random programs on one to three streams: bound, checker, and play in random legal orders.
  * Planted faults must be caught. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +42,7 @@ static void add_instruction(struct program *program, struct random *random, int 
 {
     struct instruction at = instruction_new(PHASE_FORWARD, NULL, NULL, text_format("i%d", program->count));
     int reads = *count > 0 ? (int)below(random, 4) : 0;
-    at.lane = (int)below(random, program->lanes);
+    at.stream = (int)below(random, program->streams);
     for (int r = 0; r < reads; r++) {
         int value = pick_value(random, values, *count);
         if (!ids_have(at.reads, at.read_count, value)) *array_push(at.reads, at.read_count) = value;
@@ -66,11 +66,11 @@ static void add_instruction(struct program *program, struct random *random, int 
 static struct program random_program(uint64_t seed)
 {
     struct random random = random_open(seed, PURPOSE_TEST, 0, 0);
-    struct program program = {.lanes = 1 + (int)below(&random, 3), .batch = 1, .slices = 1};
+    struct program program = {.streams = 1 + (int)below(&random, 3), .batch = 1, .slices = 1};
     int length = 2 + (int)below(&random, 40), count = 0;
     int *values = memory_new((size_t)(2 * length), sizeof *values);
     for (int i = 0; i < length; i++) add_instruction(&program, &random, values, &count);
-    lanes_wait(&program);
+    streams_wait(&program);
     free(values);
     return program;
 }
@@ -98,11 +98,11 @@ static bool ready(const struct program *program, const bool *done, int i)
     for (int w = 0; w < at->wait_count; w++)
         if (!done[at->waits[w]]) return false;
     for (int j = 0; j < i; j++)
-        if (program->instructions[j].lane == at->lane && !done[j]) return false;
+        if (program->instructions[j].stream == at->stream && !done[j]) return false;
     return !done[i];
 }
 
-/* Runs the program in a random order that lanes and waits allow. True if every read finds what was
+/* Runs the program in a random order that streams and waits allow. True if every read finds what was
  * written for it. */
 static bool play(const struct program *program, const struct plan *plan, struct random *random)
 {
@@ -146,8 +146,8 @@ static void test_random_programs(void **state)
         plan_free(&plan);
         program_free(&program);
     }
-    figure("%ld programs on one to three lanes, %ld tensors, %ld of them in place, each run in 3 orders: no "
-           "read found anything else than was written", programs, tensors, in_place);
+    figure("%ld programs on one to three streams, %ld tensors, %ld of them in place, each run in 3 orders: "
+           "no read found anything else than was written", programs, tensors, in_place);
     figure("arenas: %ld above the live bound, by a factor of %.3f at most", programs - tight, worst);
     assert_true(in_place > programs);
 }
@@ -186,7 +186,7 @@ static void test_repeatable(void **state)
     }
 }
 
-/* Every wait that lanes_wait() gives is needed: without any one of them the checker objects. */
+/* Every wait that streams_wait() gives is needed: without any one of them the checker objects. */
 static void test_wait_removed(void **state)
 {
     (void)state;

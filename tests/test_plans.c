@@ -32,7 +32,7 @@ static void remake_cheap(struct program *program)
 }
 
 struct way {
-    bool cheap;      /* normalised activations are made again, and there are two lanes */
+    bool cheap;      /* normalised activations are made again, and there are two streams */
     bool engines;    /* with their workspaces */
 };
 
@@ -44,7 +44,7 @@ static struct plan plan_model(const struct graph *graph, const struct lower_opti
     struct plan plan;
     assert_int_equal(lower(graph, options, &program), OK);
     if (way.cheap) remake_cheap(&program);
-    assert_int_equal(lanes(&program, way.cheap ? 2 : 1), OK);
+    assert_int_equal(streams_assign(&program, way.cheap ? 2 : 1), OK);
     const struct engine_options engine = {.code_of = engines_code(DEVICE_CPU)};
     if (way.engines) assert_int_equal(engines_prepare(&program, &engine, &engines), OK);
     assert_int_equal(plan_make(&program, true, SECONDS, &plan), OK);

@@ -257,18 +257,18 @@ static void test_casts(void **state)
     graph_free(&graph);
 }
 
-static void test_lanes(void **state)
+static void test_streams(void **state)
 {
     (void)state;
     struct graph graph = net_graph(net_mixed, true);
     struct program program = lower_net(&graph, 4, 2, true, F32);
-    assert_int_equal(lanes(&program, 2), OK);
+    assert_int_equal(streams_assign(&program, 2), OK);
     int aside = 0, waits = 0;
     for (int i = 0; i < program.count; i++) {
         const struct instruction *at = &program.instructions[i];
-        if (at->phase == PHASE_BACKWARD_PARAMS) assert_int_equal(at->lane, 1);
-        if (at->phase == PHASE_BACKWARD_DATA) assert_int_equal(at->lane, 0);
-        aside += at->lane == 1;
+        if (at->phase == PHASE_BACKWARD_PARAMS) assert_int_equal(at->stream, 1);
+        if (at->phase == PHASE_BACKWARD_DATA) assert_int_equal(at->stream, 0);
+        aside += at->stream == 1;
         waits += at->wait_count;
     }
     assert_true(aside > 10 && waits > 5);
@@ -276,7 +276,7 @@ static void test_lanes(void **state)
     struct plan plan;
     assert_int_equal(plan_make(&program, true, 1, &plan), OK);
     plan_free(&plan);
-    assert_int_equal(lanes(&program, 1), OK);
+    assert_int_equal(streams_assign(&program, 1), OK);
     for (int i = 0; i < program.count; i++) assert_int_equal(program.instructions[i].wait_count, 0);
     program_free(&program);
     graph_free(&graph);
@@ -295,11 +295,11 @@ static void test_late_weight_gradients(void **state)
     (void)state;
     struct graph graph = net_graph(net_mixed, true);
     struct program program = lower_net(&graph, 4, 2, true, F32);
-    assert_int_equal(lanes(&program, 2), OK);
+    assert_int_equal(streams_assign(&program, 2), OK);
     int chain = -1, waited = -1, late = 0, products = 0;
     for (int i = 0; i < program.count; i++) {
         const struct instruction *at = &program.instructions[i];
-        if (at->lane == 0) chain = i;
+        if (at->stream == 0) chain = i;
         products += at->phase == PHASE_BACKWARD_DATA;
         if (at->phase != PHASE_BACKWARD_PARAMS) continue;
         if (program.instructions[chain].phase == PHASE_BACKWARD_DATA) {
@@ -380,7 +380,7 @@ int main(void)
         cmocka_unit_test(test_frozen),         cmocka_unit_test(test_frozen_norm),
         cmocka_unit_test(test_slices),         cmocka_unit_test(test_slices_refused),
         cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_casts),          cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_casts),          cmocka_unit_test(test_streams),
         cmocka_unit_test(test_late_weight_gradients),
         cmocka_unit_test(test_dead_nodes),     cmocka_unit_test(test_layers),
         cmocka_unit_test(test_absurd_sums_are_refused),

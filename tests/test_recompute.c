@@ -201,10 +201,10 @@ static void test_bits_slices(void **state)
     check_nets((struct net_options){.batch = 6, .slices = 3, .storage = F32});
 }
 
-static void test_bits_lanes(void **state)
+static void test_bits_streams(void **state)
 {
     (void)state;
-    check_nets((struct net_options){.batch = 4, .slices = 2, .lanes = 2, .storage = F32});
+    check_nets((struct net_options){.batch = 4, .slices = 2, .streams = 2, .storage = F32});
 }
 
 static void test_bits_reference(void **state)
@@ -567,17 +567,17 @@ static void test_by_the_way_within(void **state)
     }
 }
 
-static int64_t bound_on_lanes(struct program *program, int count)
+static int64_t bound_on_streams(struct program *program, int count)
 {
     struct plan plan;
-    assert_int_equal(lanes(program, count), OK);
+    assert_int_equal(streams_assign(program, count), OK);
     assert_int_equal(plan_make(program, true, 0.01, &plan), OK);
     int64_t bound = plan.live_bytes_bound;
     plan_free(&plan);
     return bound;
 }
 
-/* What moves behind computing, and what moves at all, of networks as they are: on lanes of its own it takes
+/* What moves behind computing, and what moves at all, of networks as they are: on streams of its own it takes
  * hardly more memory than was foreseen. */
 static void test_moves_of_models(void **state)
 {
@@ -596,8 +596,8 @@ static void test_moves_of_models(void **state)
             int64_t limit = hidden ? 0 : before.bytes / 2;
             const struct offload_options options = {.limit = limit, .hidden = hidden};
             bool fits = offload(&program, &options, &after);
-            int64_t bound = bound_on_lanes(&program, 2);
-            assert_int_equal(program.lanes, 4);
+            int64_t bound = bound_on_streams(&program, 2);
+            assert_int_equal(program.streams, 4);
             assert_true((double)bound <= 1.02 * (double)after.bytes);
             assert_true(hidden ? after.seconds < 1e-6 : fits && after.seconds > 1e-3);
             assert_true((double)after.bytes <= (hidden ? 0.98 : 0.5) * (double)before.bytes);
@@ -611,7 +611,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits),       cmocka_unit_test(test_bits_bf16),
         cmocka_unit_test(test_bits_slices),
-        cmocka_unit_test(test_bits_lanes), cmocka_unit_test(test_bits_reference),
+        cmocka_unit_test(test_bits_streams), cmocka_unit_test(test_bits_reference),
         cmocka_unit_test(test_forecast),   cmocka_unit_test(test_trials),    cmocka_unit_test(test_cheapest),
         cmocka_unit_test(test_models),     cmocka_unit_test(test_work),
         cmocka_unit_test(test_long_chain), cmocka_unit_test(test_by_the_way),

@@ -229,7 +229,7 @@ static void test_who_holds_what(void **state)
 
 /* Blocks given back while they are copied, and taken again: nothing may come into them before. Gigabytes a
  * second. */
-static double circle(struct device *device, void *memory, size_t bytes, int lane, int rounds_made)
+static double circle(struct device *device, void *memory, size_t bytes, int stream, int rounds_made)
 {
     const struct device_backend *backend = device->backend;
     struct timespec begin, end;
@@ -242,9 +242,9 @@ static double circle(struct device *device, void *memory, size_t bytes, int lane
         assert_true(up && pinned);
         memset(up, i, 64);
         memset(up + bytes - 64, i, 64);
-        assert_int_equal(backend->upload(device, lane, memory, up, bytes), OK);
-        device_host_release_after(device, up, bytes, lane);
-        assert_int_equal(backend->download(device, lane, down, memory, bytes), OK);
+        assert_int_equal(backend->upload(device, stream, memory, up, bytes), OK);
+        device_host_release_after(device, up, bytes, stream);
+        assert_int_equal(backend->download(device, stream, down, memory, bytes), OK);
         if (i % 4 > 0) continue;
         assert_int_equal(backend->finish(device), OK);
         assert_int_equal(down[0], i);
@@ -266,7 +266,7 @@ static void check_host(struct device *device)
     void *memory = device_allocate(device, bytes[3], "x");
     assert_non_null(memory);
     for (int i = 0; i < 4; i++) {
-        double speed = circle(device, memory, bytes[i], device->copy_lane, count);
+        double speed = circle(device, memory, bytes[i], device->copy_stream, count);
         struct pinned_statistics now = pinned_statistics(pool);
         figure("%s: blocks of %zu bytes up and down at %.1f GB/s; %lld pinned, %lld waits",
                device->backend->name, bytes[i], speed, (long long)now.pins, (long long)now.waits);
@@ -340,7 +340,7 @@ static enum status open_and_close(struct device *device, struct graph *graph)
     TRY(store_open(device, graph, &(struct store_options){.low = F32, .optimizer = optimizer}, &store));
     enum status status = lower(graph, &(struct lower_options){.batch = 64, .slices = 1, .training = true,
                                                               .storage = F32}, &program);
-    if (status == OK) status = lanes(&program, 1);
+    if (status == OK) status = streams_assign(&program, 1);
     struct exec_options options = {.device = device, .store = &store, .optimizer = optimizer,
                                    .optimizer_settings = optimizer->initial, .scaling = {.scale = 1}};
     if (status == OK) status = exec_open(&program, &options, &exec);

@@ -162,7 +162,7 @@ static struct network *network_open(struct device *device, const struct plan *pl
     update->stop_at = plan->stop_at;
     update->rates = n->rates;
     update->device = device;
-    update->lane = backend->stream(device, 0);
+    update->stream = backend->stream(device, 0);
     assert_int_equal(n->code->open(update), OK);
     return n;
 }

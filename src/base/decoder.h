@@ -22,7 +22,7 @@ struct decoder {
     int images;                /* of one call, at best */
     int h, w;                  /* the largest image */
     int64_t bytes;             /* of the device's memory, taken for this */
-    /* Any thread; sleeps until the pixels are there for every lane. An image that is not good is left to
+    /* Any thread; sleeps until the pixels are there for every stream. An image that is not good is left to
      * somebody else. The same image gives the same pixels in any company. */
     void (*decode)(void *context, struct decoder_image *images, int count);
 };

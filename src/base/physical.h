@@ -33,9 +33,9 @@ struct pinning {
      * itself. It is not malloc's. NULL when there is none, which is no error and is not reported. */
     void *(*pin)(void *context, size_t bytes);
     void (*unpin)(void *context, void *memory, size_t bytes);
-    /* What is queued on a lane up to now; `over` says whether it is done, or waits until it is, and a moment
-     * that is over is gone. NULL: it is done already. So are all where the functions are NULL. */
-    void *(*moment)(void *context, int lane);
+    /* What is queued on a stream up to now; `over` says whether it is done, or waits until it is, and a
+     * moment that is over is gone. NULL: it is done already. So are all where the functions are NULL. */
+    void *(*moment)(void *context, int stream);
     bool (*over)(void *context, void *moment, bool wait);
 };
 
@@ -53,7 +53,7 @@ struct host_allocator {
     void *context;
     void *(*take)(void *context, size_t bytes, const char *owner, bool *pinned);
     void (*give)(void *context, void *memory);
-    void (*give_after)(void *context, void *memory, int lane);
+    void (*give_after)(void *context, void *memory, int stream);
 };
 
 #endif

@@ -35,10 +35,10 @@ int build_cast(struct program *program, int from, enum dtype dtype, int slice);
 /* The forward-only program with its backward: after each slice's forward, in reverse. */
 void backward(struct program *program);
 
-/* Gives every instruction the waits that put it behind what it depends on, lanes being set. */
-void lanes_wait(struct program *program);
+/* Gives every instruction the waits that put it behind what it depends on, streams being set. */
+void streams_wait(struct program *program);
 
-/* happens-before: known[i * lanes + l] is the last instruction on lane l that has ended when i
+/* happens-before: known[i * streams + l] is the last instruction on stream l that has ended when i
  * starts, -1 if none. The caller frees it. */
 int *order_known(const struct program *program);
 

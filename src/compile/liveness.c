@@ -13,8 +13,8 @@ struct uses {
 struct life {
     const struct program *program;
     int *known;              /* order_known */
-    int **lane_at;           /* by lane: its instructions, ascending */
-    int *lane_count;
+    int **stream_at;         /* by stream: its instructions, ascending */
+    int *stream_count;
     struct uses *uses;       /* by value */
 };
 
@@ -28,12 +28,12 @@ static void use_add(struct life *life, int value, int i)
 static struct life life_open(const struct program *program)
 {
     struct life life = {.program = program, .known = order_known(program)};
-    life.lane_at = memory_new((size_t)program->lanes, sizeof *life.lane_at);
-    life.lane_count = memory_new((size_t)program->lanes, sizeof *life.lane_count);
+    life.stream_at = memory_new((size_t)program->streams, sizeof *life.stream_at);
+    life.stream_count = memory_new((size_t)program->streams, sizeof *life.stream_count);
     life.uses = memory_new((size_t)program->value_count, sizeof *life.uses);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        *array_push(life.lane_at[at->lane], life.lane_count[at->lane]) = i;
+        *array_push(life.stream_at[at->stream], life.stream_count[at->stream]) = i;
         for (int k = 0; k < at->read_count; k++) use_add(&life, at->reads[k], i);
         for (int k = 0; k < at->write_count; k++) use_add(&life, at->writes[k], i);
     }
@@ -42,27 +42,27 @@ static struct life life_open(const struct program *program)
 
 static void life_close(struct life *life)
 {
-    for (int l = 0; l < life->program->lanes; l++) free(life->lane_at[l]);
+    for (int l = 0; l < life->program->streams; l++) free(life->stream_at[l]);
     for (int v = 0; v < life->program->value_count; v++) free(life->uses[v].at);
     free(life->known);
-    free(life->lane_at);
-    free(life->lane_count);
+    free(life->stream_at);
+    free(life->stream_count);
     free(life->uses);
 }
 
 /* Whether `use` has ended when `i` starts. */
 static bool ended_before(const struct life *life, int use, int i)
 {
-    int lane = life->program->instructions[use].lane;
-    return life->known[(size_t)i * (size_t)life->program->lanes + (size_t)lane] >= use;
+    int stream = life->program->instructions[use].stream;
+    return life->known[(size_t)i * (size_t)life->program->streams + (size_t)stream] >= use;
 }
 
-/* One past the last instruction of `lane` that may start before `use` has ended. What a lane knows
+/* One past the last instruction of `stream` that may start before `use` has ended. What a stream knows
  * only grows, so the boundary is found by halving. */
-static int unordered_end(const struct life *life, int use, int lane)
+static int unordered_end(const struct life *life, int use, int stream)
 {
-    const int *at = life->lane_at[lane];
-    int low = 0, high = life->lane_count[lane];
+    const int *at = life->stream_at[stream];
+    int low = 0, high = life->stream_count[stream];
     while (low < high) {
         int middle = low + (high - low) / 2;
         if (ended_before(life, use, at[middle])) high = middle;
@@ -74,10 +74,10 @@ static int unordered_end(const struct life *life, int use, int lane)
 static int use_end(const struct life *life, int use)
 {
     int end = use + 1;
-    if (life->program->lanes == 1) return end;
-    for (int lane = 0; lane < life->program->lanes; lane++) {
-        int lane_end = unordered_end(life, use, lane);
-        if (lane_end > end) end = lane_end;
+    if (life->program->streams == 1) return end;
+    for (int stream = 0; stream < life->program->streams; stream++) {
+        int stream_end = unordered_end(life, use, stream);
+        if (stream_end > end) end = stream_end;
     }
     return end;
 }

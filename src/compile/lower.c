@@ -217,7 +217,7 @@ enum status lower(const struct graph *graph, const struct lower_options *options
         return fail(USAGE, "a batch of %d images cannot be divided into %d equal micro-batches",
                     options->batch, options->slices);
     struct program built = {.graph = graph, .training = options->training, .batch = options->batch,
-                            .slices = options->slices, .storage = options->storage, .lanes = 1,
+                            .slices = options->slices, .storage = options->storage, .streams = 1,
                             .engine_count = graph->count + ENGINE_MORE};
     struct lowering l = {.program = &built, .graph = graph, .options = options,
                          .images = options->batch / options->slices};

@@ -362,7 +362,7 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-/* How much longer the step takes than without copies: the lanes played through. */
+/* How much longer the step takes than without copies: the streams played through. */
 static double play(const struct offloading *o)
 {
     double chain = 0, out = 0, back = 0;

@@ -11,7 +11,7 @@ struct offload_options {
 };
 
 struct offload_forecast {
-    int64_t bytes;           /* the most alive at once on the device, on one lane */
+    int64_t bytes;           /* the most alive at once on the device, on one stream */
     int64_t moved;           /* in host memory */
     int count;               /* tensors */
     double seconds;          /* that computing waits for copies, on a GPU as it is modelled */
@@ -19,7 +19,7 @@ struct offload_forecast {
 
 /* The pass: what backward reads long after forward has done with it is copied to the host meanwhile, and back
  * in time. Those that are written first, and so wait the longest, go first. After recomputation, before
- * lanes. Bits do not change. False: more stays alive than the limit. */
+ * streams. Bits do not change. False: more stays alive than the limit. */
 bool offload(struct program *program, const struct offload_options *options,
              struct offload_forecast *forecast);
 

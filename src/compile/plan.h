@@ -14,7 +14,7 @@ static inline int64_t plan_bytes(const struct value *value)
 }
 
 /* A tensor's life in instruction numbers, [born, dead), by the rule in DESIGN: it ends at the
- * first point from which every later instruction is ordered (by lane or event) after all its uses.
+ * first point from which every later instruction is ordered (by stream or event) after all its uses.
  * Values placed over one another (in place) share a group: the value at the head of it. */
 struct lifetime {
     int born, dead;            /* born == -1: not in the arena */

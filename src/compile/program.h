@@ -45,7 +45,7 @@ struct instruction {
     int node;                /* of the graph; -1 for sums and casts and the update */
     char *name;              /* "layer1.0.conv1 backward data" */
     int slice;               /* micro-batch */
-    int lane;
+    int stream;
     int engine;              /* instructions with the same engine share one op_code.prepare; -1: none */
     int x_count, param_count, saved_count;
     int *x, *d_x, *params, *d_params, *saved;
@@ -56,7 +56,7 @@ struct instruction {
     float loss_weight;
     int *reads, *writes;     /* value ids: what liveness goes by, workspaces and update included */
     int read_count, write_count;
-    int *waits;              /* earlier instructions on other lanes that must have ended */
+    int *waits;              /* earlier instructions on other streams that must have ended */
     int wait_count;
     int behind;              /* an earlier transfer that must have ended, so that its memory is free; -1 */
     int in_place_from, in_place_to;  /* value ids: `to` may take `from`'s place, if `from` dies here; -1 */
@@ -71,7 +71,7 @@ struct program {
     int value_count;
     struct instruction *instructions;
     int count;
-    int lanes;
+    int streams;
     int engine_count;
     int first_backward;                /* index of the first backward instruction; count if none */
     int images, labels;                /* the batch as a whole */
@@ -101,7 +101,7 @@ struct lower_options {
 };
 
 /* Forward, loss, backward, gradient sums, update: the instructions of one step, in an order that
- * runs as it stands on one lane, dtypes as autocast decides. Running statistics are updated by
+ * runs as it stands on one stream, dtypes as autocast decides. Running statistics are updated by
  * instructions after the optimizer's, which are left out when the step is skipped. USAGE when the
  * batch is not divisible by the slices, NO_DEVICE when its size is absurd. */
 enum status lower(const struct graph *graph, const struct lower_options *options,
@@ -112,17 +112,17 @@ struct program program_copy(const struct program *program);
 
 /* Passes: program to program, one file each. */
 enum status autocast(struct program *program);               /* dtypes by class; casts where they differ */
-/* Weight gradients beside the backward chain, and transfers either way beside both: lanes of their own after
- * those that compute, where there are such. */
-enum status lanes(struct program *program, int count);
+/* Weight gradients beside the backward chain, and transfers either way beside both: streams of their own
+ * after those that compute, where there are such. */
+enum status streams_assign(struct program *program, int count);
 
 /* Sums of two gradients move into the backward that reads them, where its code adds_gradients; batch
  * statistics into the op whose output they are of, where codes give and take sums (and storage is not fp32,
- * in which plain sums of squares would show). After autocast, before lanes. */
+ * in which plain sums of squares would show). After autocast, before streams. */
 enum status merge(struct program *program, const struct op_code *(*code_of)(const struct op *op));
 
 /* Backward reads a mask of y instead of y where it can (struct op) and its code keeps one. Bits do not
- * change. After merge, before lanes. */
+ * change. After merge, before streams. */
 void mask(struct program *program, const struct op_code *(*code_of)(const struct op *op));
 
 /* The type in which ops read a parameter in a run that stores activations as `storage`: weights and

@@ -50,7 +50,7 @@ struct recompute_goal {
 #define RECOMPUTE_WORK 6000000
 struct recompute_forecast {
     double seconds;          /* for making again, on a GPU as it is modelled */
-    int64_t bytes;           /* the most alive at once, on one lane */
+    int64_t bytes;           /* the most alive at once, on one stream */
     int64_t work;            /* steps of the search, of some tens of nanoseconds */
 };
 /* False: nothing that was tried fits; remake[program->count] is then the smallest found. Deterministic. */
@@ -60,11 +60,11 @@ bool recompute_choose(const struct program *program, const struct recompute_goal
 void recompute_measure(const struct program *program, const enum remake *remake,
                        struct recompute_forecast *forecast);
 
-/* The pass: puts the instructions in that make activations again. Bits do not change. Before lanes. */
+/* The pass: puts the instructions in that make activations again. Bits do not change. Before streams. */
 void recompute(struct program *program, const enum remake *remake);
 
-/* The pass after it, before lanes: what backward can make again by the way is left to it, where no more than
- * `limit` is alive at once then. */
+/* The pass after it, before streams: what backward can make again by the way is left to it, where no more
+ * than `limit` is alive at once then. */
 void recompute_merge(struct program *program, int64_t limit);
 /* Whether it may come to that for what a forward instruction writes. */
 bool recompute_merges(const struct instruction *forward);

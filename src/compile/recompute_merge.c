@@ -3,8 +3,8 @@
  *
  * The weight gradients that read the activation then come after that backward, not before the data gradient
  * that it waits for; what they read besides lives so much longer. They come even after the data gradient
- * that follows, so that those on a lane of their own still have company: a chain that waits for the last
- * weight gradient but one (lanes.c) would else wait for the one that has only just begun.
+ * that follows, so that those on a stream of their own still have company: a chain that waits for the last
+ * weight gradient but one (streams.c) would else wait for the one that has only just begun.
  *
  * Where that is more than may be alive at once, what would be merged around the peak stays as it is. */
 #include <stdlib.h>

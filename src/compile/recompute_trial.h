@@ -1,7 +1,7 @@
 /* recompute_trial.h: what a choice of activations to make again takes, played through without making it.
  *
  * Chains, lifetimes stretched by remaking, in-place pairs and micro-batches all count as they will in the
- * program, on one lane. One choice is settled; what another takes is worked out from what differs, so those
+ * program, on one stream. One choice is settled; what another takes is worked out from what differs, so those
  * that differ little are played fast. For this folder only. */
 #ifndef COMPILE_RECOMPUTE_TRIAL_H
 #define COMPILE_RECOMPUTE_TRIAL_H

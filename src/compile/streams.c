@@ -1,11 +1,11 @@
-/* lanes.c: spreads a program over lanes: weight gradients, which nobody but the update waits for,
+/* streams.c: spreads a program over streams: weight gradients, which nobody but the update waits for,
  * beside the backward chain; transfers beside both; and the waits that keep every reader behind its writer.
  *
  * Products are bound by arithmetic, what lies between them by memory. So a weight gradient begins when a data
  * gradient has ended, and has normalisation for company, not the data gradient of the same layer.
  *
  * What a weight gradient reads cannot be given up before it has ended. So that memory does not fill
- * with what lane 0 has long done with, it waits there for all weight gradients but the latest. */
+ * with what stream 0 has long done with, it waits there for all weight gradients but the latest. */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -18,74 +18,75 @@ static bool is_aside(const struct program *program, const struct instruction *at
     return at->y >= 0 && program->values[at->y].kind == KIND_PARAM_GRADIENT;
 }
 
-/* By value and lane: the last instruction on that lane that wrote or read it; -1. */
+/* By value and stream: the last instruction on that stream that wrote or read it; -1. */
 struct touched {
     int *wrote, *read;
-    int lanes;
+    int streams;
 };
 
-static void need(int *needs, const int *touched, int lanes)
+static void need(int *needs, const int *touched, int streams)
 {
-    for (int l = 0; l < lanes; l++)
+    for (int l = 0; l < streams; l++)
         if (touched[l] > needs[l]) needs[l] = touched[l];
 }
 
-/* Of what instruction i needs, waits for what neither its lane nor another wait brings already:
+/* Of what instruction i needs, waits for what neither its stream nor another wait brings already:
  * the latest first, since it brings most. */
 static void add_waits(struct program *program, int i, int *needs, int *known, const int *table)
 {
     struct instruction *at = &program->instructions[i];
     for (;;) {
         int latest = -1;
-        for (int l = 0; l < program->lanes; l++)
-            if (l != at->lane && needs[l] > known[l] && needs[l] > latest) latest = needs[l];
+        for (int l = 0; l < program->streams; l++)
+            if (l != at->stream && needs[l] > known[l] && needs[l] > latest) latest = needs[l];
         if (latest < 0) return;
         *array_push(at->waits, at->wait_count) = latest;
-        need(known, table + (size_t)latest * (size_t)program->lanes, program->lanes);
-        known[program->instructions[latest].lane] = latest;
+        need(known, table + (size_t)latest * (size_t)program->streams, program->streams);
+        known[program->instructions[latest].stream] = latest;
     }
 }
 
-static void need_one(int *needs, int lane, int i)
+static void need_one(int *needs, int stream, int i)
 {
-    if (i > needs[lane]) needs[lane] = i;
+    if (i > needs[stream]) needs[stream] = i;
 }
 
 static void instruction_needs(const struct instruction *at, const struct touched *touched, int *needs)
 {
     for (int k = 0; k < at->read_count; k++)
-        need(needs, touched->wrote + at->reads[k] * touched->lanes, touched->lanes);
+        need(needs, touched->wrote + at->reads[k] * touched->streams, touched->streams);
     for (int k = 0; k < at->write_count; k++) {
-        need(needs, touched->wrote + at->writes[k] * touched->lanes, touched->lanes);
-        need(needs, touched->read + at->writes[k] * touched->lanes, touched->lanes);
+        need(needs, touched->wrote + at->writes[k] * touched->streams, touched->streams);
+        need(needs, touched->read + at->writes[k] * touched->streams, touched->streams);
     }
 }
 
 /* behind[i], if there are such: an instruction that must have ended when i starts; -1. */
 static void waits_set(struct program *program, const int *behind)
 {
-    int lanes = program->lanes;
-    size_t cells = (size_t)program->value_count * (size_t)lanes;
-    struct touched touched = {memory_new(cells, sizeof(int)), memory_new(cells, sizeof(int)), lanes};
-    int *table = memory_new((size_t)program->count * (size_t)lanes, sizeof *table);
-    int *latest = memory_new((size_t)lanes, sizeof *latest);
-    int *needs = memory_new((size_t)lanes, sizeof *needs);
+    int streams = program->streams;
+    size_t cells = (size_t)program->value_count * (size_t)streams;
+    struct touched touched = {memory_new(cells, sizeof(int)), memory_new(cells, sizeof(int)), streams};
+    int *table = memory_new((size_t)program->count * (size_t)streams, sizeof *table);
+    int *latest = memory_new((size_t)streams, sizeof *latest);
+    int *needs = memory_new((size_t)streams, sizeof *needs);
     for (size_t c = 0; c < cells; c++) touched.wrote[c] = touched.read[c] = -1;
-    for (int l = 0; l < lanes; l++) latest[l] = -1;
+    for (int l = 0; l < streams; l++) latest[l] = -1;
     for (int i = 0; i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
-        int *known = table + (size_t)i * (size_t)lanes;
-        for (int l = 0; l < lanes; l++) known[l] = needs[l] = -1;
-        if (latest[at->lane] >= 0) need(known, table + (size_t)latest[at->lane] * (size_t)lanes, lanes);
-        known[at->lane] = latest[at->lane];
-        latest[at->lane] = i;
+        int *known = table + (size_t)i * (size_t)streams;
+        for (int l = 0; l < streams; l++) known[l] = needs[l] = -1;
+        if (latest[at->stream] >= 0)
+            need(known, table + (size_t)latest[at->stream] * (size_t)streams, streams);
+        known[at->stream] = latest[at->stream];
+        latest[at->stream] = i;
         at->wait_count = 0;
         instruction_needs(at, &touched, needs);
-        if (at->behind >= 0) need_one(needs, program->instructions[at->behind].lane, at->behind);
-        if (behind && behind[i] >= 0) need_one(needs, program->instructions[behind[i]].lane, behind[i]);
+        if (at->behind >= 0) need_one(needs, program->instructions[at->behind].stream, at->behind);
+        if (behind && behind[i] >= 0) need_one(needs, program->instructions[behind[i]].stream, behind[i]);
         add_waits(program, i, needs, known, table);
-        for (int k = 0; k < at->read_count; k++) touched.read[at->reads[k] * lanes + at->lane] = i;
-        for (int k = 0; k < at->write_count; k++) touched.wrote[at->writes[k] * lanes + at->lane] = i;
+        for (int k = 0; k < at->read_count; k++) touched.read[at->reads[k] * streams + at->stream] = i;
+        for (int k = 0; k < at->write_count; k++) touched.wrote[at->writes[k] * streams + at->stream] = i;
     }
     free(touched.wrote);
     free(touched.read);
@@ -94,13 +95,13 @@ static void waits_set(struct program *program, const int *behind)
     free(needs);
 }
 
-void lanes_wait(struct program *program)
+void streams_wait(struct program *program)
 {
     waits_set(program, NULL);
 }
 
-enum lane { LANE_CHAIN, LANE_ASIDE, LANE_OUT, LANE_BACK };
-enum { LANES_COMPUTING = LANE_OUT, LANES_ALL = LANE_BACK + 1 };
+enum stream { STREAM_CHAIN, STREAM_ASIDE, STREAM_OUT, STREAM_BACK };
+enum { STREAMS_COMPUTING = STREAM_OUT, STREAMS_ALL = STREAM_BACK + 1 };
 
 /* Weight gradients that are to come later. */
 struct later {
@@ -151,38 +152,38 @@ static int *hold_back(const struct program *program)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         behind[i] = -1;
-        if (at->lane == LANE_CHAIN) {
+        if (at->stream == STREAM_CHAIN) {
             behind[i] = before_last;
             chain = i;
-        } else if (at->lane == LANE_ASIDE) {
+        } else if (at->stream == STREAM_ASIDE) {
             before_last = last;
             last = i;
             if (chain >= 0 && program->instructions[chain].phase == PHASE_BACKWARD_DATA) behind[i] = chain;
-        } else if (at->lane == LANE_BACK) {
+        } else if (at->stream == STREAM_BACK) {
             behind[i] = chain;
         }
     }
     return behind;
 }
 
-static enum lane lane_of(const struct program *program, const struct instruction *at)
+static enum stream stream_of(const struct program *program, const struct instruction *at)
 {
     switch (at->transfer) {
-    case TRANSFER_OUT: return LANE_OUT;
-    case TRANSFER_BACK: return LANE_BACK;
+    case TRANSFER_OUT: return STREAM_OUT;
+    case TRANSFER_BACK: return STREAM_BACK;
     case TRANSFER_NONE: break;
     }
-    return is_aside(program, at) ? LANE_ASIDE : LANE_CHAIN;
+    return is_aside(program, at) ? STREAM_ASIDE : STREAM_CHAIN;
 }
 
-enum status lanes(struct program *program, int count)
+enum status streams_assign(struct program *program, int count)
 {
-    bool several = count >= LANES_COMPUTING;
+    bool several = count >= STREAMS_COMPUTING;
     if (several) put_late(program);
-    program->lanes = !several ? 1 : program->host_bytes > 0 ? LANES_ALL : LANES_COMPUTING;
+    program->streams = !several ? 1 : program->host_bytes > 0 ? STREAMS_ALL : STREAMS_COMPUTING;
     for (int i = 0; i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
-        at->lane = several ? (int)lane_of(program, at) : LANE_CHAIN;
+        at->stream = several ? (int)stream_of(program, at) : STREAM_CHAIN;
     }
     int *behind = hold_back(program);
     waits_set(program, behind);

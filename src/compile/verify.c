@@ -1,6 +1,6 @@
 /* verify.c: a second opinion on a plan: plays the program as memory sees it.
  *
- * Every lane is a queue; all that is known of the others is what a wait has brought. Memory is a
+ * Every stream is a queue; all that is known of the others is what a wait has brought. Memory is a
  * list of tensors that lie in it now. A write that would fall on one of them is an error unless
  * everything that touches that tensor has ended; a read must find its tensor whole and its writer
  * ended. */
@@ -15,7 +15,7 @@ struct history {
     bool written;
     bool overwritten;
     int writer;
-    int *touched;            /* by lane: the last instruction that touched it; -1 */
+    int *touched;            /* by stream: the last instruction that touched it; -1 */
     int last_reader;         /* in the whole program; -1 */
 };
 
@@ -24,9 +24,9 @@ struct play {
     const struct plan *plan;
     struct history *histories;
     int *touched;            /* the histories' */
-    int *done;               /* by instruction and lane: how many of the lane's instructions had ended */
-    int *queued;             /* by lane: instructions so far */
-    int *place;              /* by instruction: its number on its lane, from 1 */
+    int *done;               /* by instruction and stream: how many of the stream's instructions had ended */
+    int *queued;             /* by stream: instructions so far */
+    int *place;              /* by instruction: its number on its stream, from 1 */
     int *resident;           /* values that lie in the arena, none over another, from the lowest up */
     int resident_count;
     struct reason *reason;
@@ -55,15 +55,15 @@ static bool overlaps(const struct play *play, int a, int b)
 
 static int *done_at(const struct play *play, int i)
 {
-    return play->done + (size_t)i * (size_t)play->program->lanes;
+    return play->done + (size_t)i * (size_t)play->program->streams;
 }
 
 static bool has_ended(const struct play *play, int other, int i)
 {
-    return done_at(play, i)[play->program->instructions[other].lane] >= play->place[other];
+    return done_at(play, i)[play->program->instructions[other].stream] >= play->place[other];
 }
 
-/* What has ended when i starts: all before it on its lane, what it waits for, and what had ended
+/* What has ended when i starts: all before it on its stream, what it waits for, and what had ended
  * before those. */
 static bool start(struct play *play, int i)
 {
@@ -71,21 +71,21 @@ static bool start(struct play *play, int i)
     const struct instruction *at = &program->instructions[i];
     int *done = done_at(play, i);
     for (int j = i - 1; j >= 0; j--) {
-        if (program->instructions[j].lane != at->lane) continue;
-        memcpy(done, done_at(play, j), (size_t)program->lanes * sizeof *done);
+        if (program->instructions[j].stream != at->stream) continue;
+        memcpy(done, done_at(play, j), (size_t)program->streams * sizeof *done);
         break;
     }
-    done[at->lane] = play->queued[at->lane];
+    done[at->stream] = play->queued[at->stream];
     for (int w = 0; w < at->wait_count; w++) {
         int before = at->waits[w];
         if (before < 0 || before >= i)
             return because(play->reason, "'%s' waits for what comes later", step_name(play, i));
-        for (int l = 0; l < program->lanes; l++)
+        for (int l = 0; l < program->streams; l++)
             if (done_at(play, before)[l] > done[l]) done[l] = done_at(play, before)[l];
-        int lane = program->instructions[before].lane;
-        if (play->place[before] > done[lane]) done[lane] = play->place[before];
+        int stream = program->instructions[before].stream;
+        if (play->place[before] > done[stream]) done[stream] = play->place[before];
     }
-    play->place[i] = ++play->queued[at->lane];
+    play->place[i] = ++play->queued[at->stream];
     return true;
 }
 
@@ -110,7 +110,7 @@ static bool play_read(struct play *play, int i, int value)
 static bool quiet(struct play *play, int i, int value, int writes)
 {
     const int *touched = play->histories[value].touched;
-    for (int l = 0; l < play->program->lanes; l++)
+    for (int l = 0; l < play->program->streams; l++)
         if (touched[l] >= 0 && touched[l] != i && !has_ended(play, touched[l], i))
             return because(play->reason, "'%s' writes %s over %s while '%s' may still use it",
                            step_name(play, i), value_name(play, writes), value_name(play, value),
@@ -182,25 +182,25 @@ static bool perform(struct play *play, int i)
         play->histories[at->writes[k]].written = true;
         play->histories[at->writes[k]].writer = i;
     }
-    for (int k = 0; k < at->read_count; k++) play->histories[at->reads[k]].touched[at->lane] = i;
-    for (int k = 0; k < at->write_count; k++) play->histories[at->writes[k]].touched[at->lane] = i;
+    for (int k = 0; k < at->read_count; k++) play->histories[at->reads[k]].touched[at->stream] = i;
+    for (int k = 0; k < at->write_count; k++) play->histories[at->writes[k]].touched[at->stream] = i;
     return true;
 }
 
 static struct play play_open(const struct program *program, const struct plan *plan, struct reason *reason)
 {
     size_t values = (size_t)program->value_count, count = (size_t)program->count;
-    size_t lanes = (size_t)program->lanes;
+    size_t streams = (size_t)program->streams;
     struct play play = {.program = program, .plan = plan, .reason = reason};
     play.histories = memory_new(values, sizeof *play.histories);
-    play.touched = memory_new(values * lanes, sizeof *play.touched);
-    play.done = memory_new(count * lanes, sizeof *play.done);
-    play.queued = memory_new(lanes, sizeof *play.queued);
+    play.touched = memory_new(values * streams, sizeof *play.touched);
+    play.done = memory_new(count * streams, sizeof *play.done);
+    play.queued = memory_new(streams, sizeof *play.queued);
     play.place = memory_new(count, sizeof *play.place);
     play.resident = memory_new(values, sizeof *play.resident);
-    for (size_t c = 0; c < values * lanes; c++) play.touched[c] = -1;
+    for (size_t c = 0; c < values * streams; c++) play.touched[c] = -1;
     for (size_t v = 0; v < values; v++)
-        play.histories[v] = (struct history){.writer = -1, .touched = play.touched + v * lanes,
+        play.histories[v] = (struct history){.writer = -1, .touched = play.touched + v * streams,
                                              .last_reader = -1};
     for (int i = 0; i < program->count; i++)
         for (int k = 0; k < program->instructions[i].read_count; k++)

@@ -1,4 +1,4 @@
-/* cpu.c: the CPU as a device: memory by mmap, copies at once, one lane, OpenMP threads. */
+/* cpu.c: the CPU as a device: memory by mmap, copies at once, one stream, OpenMP threads. */
 #include "device.h"
 
 #include <dnnl.h>
@@ -125,7 +125,7 @@ static void cpu_libraries(struct text *out)
 static enum status cpu_open(int index, int threads, struct device **device)
 {
     struct device *cpu = memory_new(1, sizeof *cpu);
-    *cpu = (struct device){.backend = &cpu_backend, .index = index, .lanes = 1};
+    *cpu = (struct device){.backend = &cpu_backend, .index = index, .streams = 1};
     cpu->threads = threads_usable(threads);
 #ifdef _OPENMP
     omp_set_dynamic(0);
@@ -169,27 +169,27 @@ static void cpu_release(struct device *device, void *memory, size_t bytes)
     if (memory) munmap(memory, bytes ? bytes : 1);
 }
 
-static enum status cpu_copy(struct device *device, int lane, void *to, const void *from, size_t bytes)
+static enum status cpu_copy(struct device *device, int stream, void *to, const void *from, size_t bytes)
 {
     (void)device;
-    (void)lane;
+    (void)stream;
     if (bytes > 0) memcpy(to, from, bytes);
     return OK;
 }
 
-static enum status cpu_fill_zero(struct device *device, int lane, void *memory, size_t bytes)
+static enum status cpu_fill_zero(struct device *device, int stream, void *memory, size_t bytes)
 {
     (void)device;
-    (void)lane;
+    (void)stream;
     if (bytes > 0) memset(memory, 0, bytes);
     return OK;
 }
 
 /* Everything is done by the time it is asked for: every mark is passed. */
-static enum status cpu_mark(struct device *device, int lane, int mark)
+static enum status cpu_mark(struct device *device, int stream, int mark)
 {
     (void)device;
-    (void)lane;
+    (void)stream;
     (void)mark;
     return OK;
 }
@@ -207,10 +207,10 @@ static enum status cpu_finish(struct device *device)
     return OK;
 }
 
-static void *cpu_stream(struct device *device, int lane)
+static void *cpu_stream(struct device *device, int stream)
 {
     (void)device;
-    (void)lane;
+    (void)stream;
     return NULL;
 }
 

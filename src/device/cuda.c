@@ -1,4 +1,4 @@
-/* cuda.c: the CUDA back end: streams as lanes, events as marks, recorded graphs, device and pinned memory. */
+/* cuda.c: the CUDA back end: streams, events, captured graphs, device and pinned memory. */
 #include "device/cuda.h"
 
 #include <pthread.h>
@@ -18,19 +18,19 @@
 #endif
 
 /* Computing, side work; what a step moves to the host, and back; batches. */
-#define CUDA_LANES 5
-#define COMPUTE_LANES 2
-#define COPY_LANE 4
+#define CUDA_STREAMS 5
+#define COMPUTE_STREAMS 2
+#define COPY_STREAM 4
 #define CUDA_OLDEST_MAJOR 7
 #define CUDA_OLDEST_MINOR 5
 
 struct cuda_device {
     struct device device;
     struct cuda_facts facts;
-    cudaStream_t streams[CUDA_LANES];
+    cudaStream_t streams[CUDA_STREAMS];
     cudaEvent_t *marks;
     int mark_count;
-    cudnnHandle_t cudnn[CUDA_LANES];     /* made when first asked for */
+    cudnnHandle_t cudnn[CUDA_STREAMS];   /* made when first asked for */
     struct cuda_memory *memory;          /* likewise */
     cublasLtHandle_t cublaslt;
     pthread_mutex_t lending;             /* over cublaslt and the three below */
@@ -78,17 +78,17 @@ enum status cuda_cudnn_status(const struct device *device, cudnnStatus_t error, 
     return cuda_fail(device, trying, cudnnGetErrorString(error), words[0] ? words : NULL);
 }
 
-static int lane_of_stream(const struct cuda_device *cuda, void *stream)
+static int stream_index(const struct cuda_device *cuda, void *stream)
 {
-    for (int lane = 0; lane < CUDA_LANES; lane++)
-        if (cuda->streams[lane] == (cudaStream_t)stream) return lane;
+    for (int i = 0; i < CUDA_STREAMS; i++)
+        if (cuda->streams[i] == (cudaStream_t)stream) return i;
     return 0;
 }
 
-enum status cuda_cudnn(struct device *device, void *lane, cudnnHandle_t *handle)
+enum status cuda_cudnn(struct device *device, void *stream, cudnnHandle_t *handle)
 {
     struct cuda_device *cuda = cuda_of(device);
-    int index = lane_of_stream(cuda, lane);
+    int index = stream_index(cuda, stream);
     if (!cuda->cudnn[index]) {
         cudnnHandle_t made;
         TRY(cuda_cudnn_status(device, cudnnCreate(&made), "opening cuDNN"));
@@ -234,9 +234,9 @@ static void cuda_close(struct device *device)
     if (cuda->cublaslt) cublasLtDestroy(cuda->cublaslt);
     for (int mark = 0; mark < cuda->mark_count; mark++)
         if (cuda->marks[mark]) cudaEventDestroy(cuda->marks[mark]);
-    for (int lane = 0; lane < CUDA_LANES; lane++) {
-        if (cuda->cudnn[lane]) cudnnDestroy(cuda->cudnn[lane]);
-        if (cuda->streams[lane]) cudaStreamDestroy(cuda->streams[lane]);
+    for (int i = 0; i < CUDA_STREAMS; i++) {
+        if (cuda->cudnn[i]) cudnnDestroy(cuda->cudnn[i]);
+        if (cuda->streams[i]) cudaStreamDestroy(cuda->streams[i]);
     }
     for (int i = 0; i < cuda->spare_count; i++) cudnnDestroy(cuda->spare[i]);
     pthread_mutex_destroy(&cuda->lending);
@@ -264,8 +264,8 @@ static enum status cuda_start(struct cuda_device *cuda)
         return fail(NO_DEVICE, "cuda:%d (%s): compute capability %d.%d is too old, %d.%d is the least",
                     device->index, facts->name, properties.major, properties.minor, CUDA_OLDEST_MAJOR,
                     CUDA_OLDEST_MINOR);
-    for (int lane = 0; lane < CUDA_LANES; lane++)
-        TRY(cuda_status(device, cudaStreamCreateWithFlags(&cuda->streams[lane], cudaStreamNonBlocking),
+    for (int i = 0; i < CUDA_STREAMS; i++)
+        TRY(cuda_status(device, cudaStreamCreateWithFlags(&cuda->streams[i], cudaStreamNonBlocking),
                         "creating a stream"));
     return OK;
 }
@@ -276,7 +276,7 @@ static enum status cuda_open(int index, int threads, struct device **device)
 {
     struct cuda_device *cuda = memory_new(1, sizeof *cuda);
     cuda->device = (struct device){.backend = &cuda_backend, .index = index, .threads = threads,
-                                   .lanes = COMPUTE_LANES, .copy_lane = COPY_LANE, .waits = true};
+                                   .streams = COMPUTE_STREAMS, .copy_stream = COPY_STREAM, .waits = true};
     pthread_mutex_init(&cuda->lending, NULL);
     pthread_mutex_init(&cuda->timing, NULL);
     cuda->choices = tuning_new();
@@ -329,36 +329,36 @@ static void cuda_host_release(struct device *device, void *memory, size_t bytes)
     cudaFreeHost(memory);
 }
 
-static enum status cuda_upload(struct device *device, int lane, void *to, const void *from, size_t bytes)
+static enum status cuda_upload(struct device *device, int stream, void *to, const void *from, size_t bytes)
 {
-    cudaStream_t stream = cuda_of(device)->streams[lane];
-    return cuda_status(device, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream),
+    cudaStream_t queue = cuda_of(device)->streams[stream];
+    return cuda_status(device, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, queue),
                        "a copy to the device");
 }
 
-static enum status cuda_download(struct device *device, int lane, void *to, const void *from, size_t bytes)
+static enum status cuda_download(struct device *device, int stream, void *to, const void *from, size_t bytes)
 {
-    cudaStream_t stream = cuda_of(device)->streams[lane];
-    return cuda_status(device, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream),
+    cudaStream_t queue = cuda_of(device)->streams[stream];
+    return cuda_status(device, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, queue),
                        "a copy from the device");
 }
 
-static enum status cuda_fill_zero(struct device *device, int lane, void *memory, size_t bytes)
+static enum status cuda_fill_zero(struct device *device, int stream, void *memory, size_t bytes)
 {
-    return cuda_status(device, cudaMemsetAsync(memory, 0, bytes, cuda_of(device)->streams[lane]),
+    return cuda_status(device, cudaMemsetAsync(memory, 0, bytes, cuda_of(device)->streams[stream]),
                        "clearing memory");
 }
 
 /* Without an event it is waited for: then nothing is under way either. */
-static void *cuda_moment(struct device *device, int lane)
+static void *cuda_moment(struct device *device, int stream)
 {
-    cudaStream_t stream = cuda_of(device)->streams[lane];
+    cudaStream_t queue = cuda_of(device)->streams[stream];
     cudaEvent_t event;
     if (cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess) {
-        if (cudaEventRecord(event, stream) == cudaSuccess) return event;
+        if (cudaEventRecord(event, queue) == cudaSuccess) return event;
         cudaEventDestroy(event);
     }
-    cudaStreamSynchronize(stream);
+    cudaStreamSynchronize(queue);
     cudaGetLastError();
     return NULL;
 }
@@ -399,18 +399,19 @@ static enum status mark_event(struct cuda_device *cuda, int mark, cudaEvent_t *e
     return OK;
 }
 
-static enum status cuda_mark(struct device *device, int lane, int mark)
+static enum status cuda_mark(struct device *device, int stream, int mark)
 {
     cudaEvent_t event;
     TRY(mark_event(cuda_of(device), mark, &event));
-    return cuda_status(device, cudaEventRecord(event, cuda_of(device)->streams[lane]), "recording an event");
+    return cuda_status(device, cudaEventRecord(event, cuda_of(device)->streams[stream]),
+                       "recording an event");
 }
 
-static enum status cuda_await(struct device *device, int mark, int lane)
+static enum status cuda_await(struct device *device, int mark, int stream)
 {
     cudaEvent_t event;
     TRY(mark_event(cuda_of(device), mark, &event));
-    return cuda_status(device, cudaStreamWaitEvent(cuda_of(device)->streams[lane], event, 0),
+    return cuda_status(device, cudaStreamWaitEvent(cuda_of(device)->streams[stream], event, 0),
                        "waiting for an event");
 }
 
@@ -461,16 +462,16 @@ static void cuda_forget(struct recording *recording)
     free(recording);
 }
 
-static void *cuda_stream(struct device *device, int lane)
+static void *cuda_stream(struct device *device, int stream)
 {
-    return cuda_of(device)->streams[lane];
+    return cuda_of(device)->streams[stream];
 }
 
 static enum status cuda_finish(struct device *device)
 {
     struct cuda_device *cuda = cuda_of(device);
-    for (int lane = 0; lane < CUDA_LANES; lane++)
-        TRY(cuda_waited(cuda, cudaStreamSynchronize(cuda->streams[lane])));
+    for (int i = 0; i < CUDA_STREAMS; i++)
+        TRY(cuda_waited(cuda, cudaStreamSynchronize(cuda->streams[i])));
     return OK;
 }
 

@@ -127,7 +127,7 @@ static int give(void *decoder, void *memory, size_t bytes, cudaStream_t stream)
 /* Seats */
 
 /* A stream, and an event that sleeps. */
-static bool lane_open(struct seat *seat, struct reason *reason)
+static bool stream_open(struct seat *seat, struct reason *reason)
 {
     int least, greatest;
     return cuda_good(cudaDeviceGetStreamPriorityRange(&least, &greatest), "reading priorities", reason) &&
@@ -156,7 +156,7 @@ static bool seat_open(struct cuda_decoder *decoder, struct seat *seat, struct re
     seat->images = memory_new(count, sizeof *seat->images);
     seat->places = memory_new(count, sizeof *seat->places);
     nvjpegHandle_t library = decoder->library;
-    return lane_open(seat, reason) &&
+    return stream_open(seat, reason) &&
            jpeg_good(nvjpegJpegStateCreate(library, &seat->state), "making a decoder", reason) &&
            jpeg_good(seat_initialise(decoder, seat, bounds->images), "readying a decoder", reason) &&
            jpeg_good(nvjpegDecodeBatchedPreAllocate(library, seat->state, bounds->images, bounds->w,

@@ -117,11 +117,11 @@ void device_host_release(struct device *device, void *memory, size_t bytes)
     else device->backend->host_release(device, memory, bytes);
 }
 
-void device_host_release_after(struct device *device, void *memory, size_t bytes, int lane)
+void device_host_release_after(struct device *device, void *memory, size_t bytes, int stream)
 {
     const struct host_allocator *host = &device->host;
     if (host->give_after) {
-        host->give_after(host->context, memory, lane);
+        host->give_after(host->context, memory, stream);
         return;
     }
     device->backend->finish(device);

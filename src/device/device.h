@@ -33,24 +33,24 @@ struct device_backend {
     void *(*host_allocate)(struct device *device, size_t bytes);
     void (*host_release)(struct device *device, void *memory, size_t bytes);
     /* As in struct pinning; NULL where nothing is ever under way. */
-    void *(*moment)(struct device *device, int lane);
+    void *(*moment)(struct device *device, int stream);
     bool (*over)(struct device *device, void *moment, bool wait);
 
-    /* Copies in the order of `lane`. The CPU does them at once. */
-    enum status (*upload)(struct device *device, int lane, void *to, const void *from, size_t bytes);
-    enum status (*download)(struct device *device, int lane, void *to, const void *from, size_t bytes);
-    enum status (*fill_zero)(struct device *device, int lane, void *memory, size_t bytes);
-    /* A mark is a point in a lane's queue, named by a small number; making it again moves it. Later work on
-     * `lane` starts when the mark is passed; reach makes the host wait for it; passed says whether it would
+    /* Copies in the order of `stream`. The CPU does them at once. */
+    enum status (*upload)(struct device *device, int stream, void *to, const void *from, size_t bytes);
+    enum status (*download)(struct device *device, int stream, void *to, const void *from, size_t bytes);
+    enum status (*fill_zero)(struct device *device, int stream, void *memory, size_t bytes);
+    /* A mark is a point in a stream's queue, named by a small number; making it again moves it. Later work on
+     * `stream` starts when the mark is passed; reach makes the host wait for it; passed says whether it would
      * not wait (NULL: it never does). */
-    enum status (*mark)(struct device *device, int lane, int mark);
-    enum status (*await)(struct device *device, int mark, int lane);
+    enum status (*mark)(struct device *device, int stream, int mark);
+    enum status (*await)(struct device *device, int mark, int stream);
     enum status (*reach)(struct device *device, int mark);
     bool (*passed)(struct device *device, int mark);
-    enum status (*finish)(struct device *device);       /* waits for all lanes; reports what failed */
+    enum status (*finish)(struct device *device);       /* waits for all streams; reports what failed */
 
-    /* Between record and recorded, work queued on lane 0, and on lanes that wait for it, is kept and
-     * not run; replay queues all of it on lane 0 at once. Other lanes must be waited for by lane 0
+    /* Between record and recorded, work queued on stream 0, and on streams that wait for it, is kept and
+     * not run; replay queues all of it on stream 0 at once. Other streams must be waited for by stream 0
      * before the end. NULL where there is nothing to gain: work is then done when it is asked for. */
     enum status (*record)(struct device *device);
     enum status (*recorded)(struct device *device, struct recording **recording);
@@ -62,7 +62,7 @@ struct device_backend {
     void (*choices)(struct device *device, struct text *out);
     void (*choose)(struct device *device, const char *lines);
 
-    void *(*stream)(struct device *device, int lane);   /* what ops' calls have as their lane */
+    void *(*stream)(struct device *device, int stream); /* the native stream, as ops' calls have it */
     void (*memory_info)(struct device *device, size_t *free_bytes, size_t *total_bytes);
     /* Fills in what an allocator of this device's memory needs; it serves until the device is closed. NULL
      * where allocate is all there is to have. */
@@ -75,8 +75,8 @@ struct device {
     const struct device_backend *backend;
     int index;
     int threads;              /* CPU: OpenMP threads */
-    int lanes;                /* streams that instructions may run on: CPU 1 */
-    int copy_lane;            /* for batches on their way: a lane of its own where there are several */
+    int streams;              /* streams that instructions may run on: CPU 1 */
+    int copy_stream;          /* for batches on their way: a stream of its own where there are several */
     size_t memory_limit;      /* bytes that device_allocate_within stays below; 0: any */
     bool waits;               /* the host must reach a mark before it reads results (CUDA) */
     struct allocator allocator;   /* whose memory device_allocate gives out; zeroed: the back end's own */
@@ -105,7 +105,7 @@ void device_holdings(const struct device *device, struct text *out);
  * `pinned` NULL such memory will not do. NULL, unreported, when there is none. `owner` as above. */
 void *device_host_allocate(struct device *device, size_t bytes, const char *owner, bool *pinned);
 void device_host_release(struct device *device, void *memory, size_t bytes);
-/* At once, though what is queued on `lane` may still copy from it or to it. */
-void device_host_release_after(struct device *device, void *memory, size_t bytes, int lane);
+/* At once, though what is queued on `stream` may still copy from it or to it. */
+void device_host_release_after(struct device *device, void *memory, size_t bytes, int stream);
 
 #endif

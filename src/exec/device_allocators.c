@@ -77,10 +77,10 @@ static void supply_unpin(void *context, void *memory, size_t bytes)
     device->backend->host_release(device, memory, bytes);
 }
 
-static void *supply_moment(void *context, int lane)
+static void *supply_moment(void *context, int stream)
 {
     struct device *device = context;
-    return device->backend->moment(device, lane);
+    return device->backend->moment(device, stream);
 }
 
 static bool supply_over(void *context, void *moment, bool wait)
@@ -99,9 +99,9 @@ static void host_give(void *pool, void *memory)
     pinned_give(pool, memory);
 }
 
-static void host_give_after(void *pool, void *memory, int lane)
+static void host_give_after(void *pool, void *memory, int stream)
 {
-    pinned_give_after(pool, memory, lane);
+    pinned_give_after(pool, memory, stream);
 }
 
 struct pinned *supply_host_open(struct device *device)

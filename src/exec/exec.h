@@ -59,9 +59,9 @@ struct exec_batch {
     const void *images;
     const void *labels;
     bool unchanged;          /* what lies there was given before: it need not be copied to the device again */
-    /* A device with memory of its own: queues on `lane` what makes the images there, `to`, out of `images`,
+    /* A device with memory of its own: queues on `stream` what makes the images there, `to`, out of `images`,
      * which may then be anything. NULL: they are copied as they lie. */
-    enum status (*make)(void *maker, const void *images, int lane, void *to);
+    enum status (*make)(void *maker, const void *images, int stream, void *to);
     void *maker;
 };
 int exec_depth(const struct exec *exec);

@@ -10,7 +10,7 @@
 struct step {
     const struct instruction *at;
     enum status (*run)(const struct call *call);
-    bool waited;                         /* an instruction on another lane waits for it */
+    bool waited;                         /* an instruction on another stream waits for it */
     struct call call;
     struct op_random random;
 };

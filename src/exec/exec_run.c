@@ -4,7 +4,7 @@
 
 #include "exec/exec_parts.h"
 
-/* Marks of a slot, and of a run's begin and end on other lanes; then one for each instruction. */
+/* Marks of a slot, and of a run's begin and end on other streams; then one for each instruction. */
 enum {
     MARK_UPLOADED,
     MARK_DONE = MARK_UPLOADED + EXEC_SLOTS,
@@ -27,8 +27,8 @@ static enum status transfer(struct exec *exec, const struct instruction *at)
     const struct device_backend *backend = exec->device->backend;
     void *from = exec_address(exec, NULL, at->x[0]), *to = exec_address(exec, NULL, at->y);
     size_t bytes = (size_t)exec->program->values[at->y].bytes;
-    if (at->transfer == TRANSFER_OUT) return backend->download(exec->device, at->lane, to, from, bytes);
-    return backend->upload(exec->device, at->lane, to, from, bytes);
+    if (at->transfer == TRANSFER_OUT) return backend->download(exec->device, at->stream, to, from, bytes);
+    return backend->upload(exec->device, at->stream, to, from, bytes);
 }
 
 enum status exec_step(struct exec *exec, int i)
@@ -71,28 +71,28 @@ static enum status queue_instruction(struct exec *exec, int i)
     const struct device_backend *backend = exec->device->backend;
     const struct instruction *at = exec->steps[i].at;
     for (int k = 0; k < at->wait_count; k++)
-        TRY(backend->await(exec->device, MARK_STEPS + at->waits[k], at->lane));
+        TRY(backend->await(exec->device, MARK_STEPS + at->waits[k], at->stream));
     TRY(exec->measure || exec->started == 0 ? run_to_end(exec, i) : run_instruction(exec, i));
     if (exec->witness) TRY(witness_instruction(exec, i));
-    return exec->steps[i].waited ? backend->mark(exec->device, at->lane, MARK_STEPS + i) : OK;
+    return exec->steps[i].waited ? backend->mark(exec->device, at->stream, MARK_STEPS + i) : OK;
 }
 
-/* Other lanes begin behind lane 0 and end before it. */
-static enum status lanes_fork(struct exec *exec)
+/* Other streams begin behind stream 0 and end before it. */
+static enum status streams_fork(struct exec *exec)
 {
     const struct device_backend *backend = exec->device->backend;
-    if (exec->program->lanes < 2) return OK;
+    if (exec->program->streams < 2) return OK;
     TRY(backend->mark(exec->device, 0, MARK_FORK));
-    for (int lane = 1; lane < exec->program->lanes; lane++)
-        TRY(backend->await(exec->device, MARK_FORK, lane));
+    for (int stream = 1; stream < exec->program->streams; stream++)
+        TRY(backend->await(exec->device, MARK_FORK, stream));
     return OK;
 }
 
-static enum status lanes_join(struct exec *exec)
+static enum status streams_join(struct exec *exec)
 {
     const struct device_backend *backend = exec->device->backend;
-    for (int lane = 1; lane < exec->program->lanes; lane++) {
-        TRY(backend->mark(exec->device, lane, MARK_JOIN));
+    for (int stream = 1; stream < exec->program->streams; stream++) {
+        TRY(backend->mark(exec->device, stream, MARK_JOIN));
         TRY(backend->await(exec->device, MARK_JOIN, 0));
     }
     return OK;
@@ -116,9 +116,9 @@ static enum status queue(struct exec *exec, const struct slot *slot)
     bool training = exec->program->training;
     exec_bind(exec, slot);
     if (training) TRY(exec->update_code->count(&exec->update));
-    TRY(lanes_fork(exec));
+    TRY(streams_fork(exec));
     for (int i = 0; i < exec->program->count; i++) TRY(queue_instruction(exec, i));
-    TRY(lanes_join(exec));
+    TRY(streams_join(exec));
     if (training) TRY(exec->update_code->average(&exec->update));
     return queue_results(exec, slot);
 }
@@ -148,19 +148,19 @@ static enum status queue_or_replay(struct exec *exec, struct slot *slot)
 static enum status upload(struct exec *exec, struct slot *slot, const struct exec_batch *batch, int mark)
 {
     const struct device_backend *backend = exec->device->backend;
-    int lane = exec->device->copy_lane;
+    int stream = exec->device->copy_stream;
     bool there = batch->unchanged && slot->batch.images == batch->images &&
                  slot->batch.labels == batch->labels;
     slot->batch = *batch;
     if (!slot->images || there) return OK;
     if (batch->make)
-        TRY(batch->make(batch->maker, batch->images, lane, slot->images));
+        TRY(batch->make(batch->maker, batch->images, stream, slot->images));
     else
-        TRY(backend->upload(exec->device, lane, slot->images, batch->images,
+        TRY(backend->upload(exec->device, stream, slot->images, batch->images,
                             (size_t)exec->program->images_bytes));
-    TRY(backend->upload(exec->device, lane, slot->labels, batch->labels,
+    TRY(backend->upload(exec->device, stream, slot->labels, batch->labels,
                         (size_t)exec->program->targets_bytes));
-    TRY(backend->mark(exec->device, lane, mark));
+    TRY(backend->mark(exec->device, stream, mark));
     return backend->await(exec->device, mark, 0);
 }
 

@@ -76,7 +76,7 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     call->workspace = at->workspace >= 0 ? exec_address(exec, NULL, at->workspace) : NULL;
     call->engine = at->engine >= 0 ? exec->engines.engine[at->engine] : NULL;
     call->device = exec->device;
-    call->lane = exec->device->backend->stream(exec->device, at->lane);
+    call->stream = exec->device->backend->stream(exec->device, at->stream);
     call->tf32 = exec->options.tf32;
     call->deterministic = exec->options.deterministic;
     call->loss_scale = exec->scale;
@@ -182,7 +182,7 @@ enum status update_open(struct exec *exec, struct text *shortage)
         .params = exec->params, .param_count = exec->param_count,
         .averages = exec->averages, .average_count = exec->average_count,
         .stop_at = options->stop_at, .state = state_of(exec, 0), .scale = exec->scale,
-        .device = exec->device, .lane = exec->device->backend->stream(exec->device, 0),
+        .device = exec->device, .stream = exec->device->backend->stream(exec->device, 0),
     };
     exec->updates = true;
     enum status status = exec->update_code->open(&exec->update);

@@ -12,7 +12,7 @@
 struct sight {
     const void *data;
     size_t bytes;
-    int lane;
+    int stream;
     const char *whose, *what;
 };
 
@@ -40,8 +40,8 @@ static enum status see(const struct exec *exec, const struct sight *sight)
     int index = witness->seen++;
     if (index == witness->sought) because(&witness->name, "%s: %s", sight->whose, sight->what);
     if (!witness->fingerprints) return OK;
-    void *lane = device->backend->stream(device, sight->lane);
-    return fingerprint_on(device->backend->kind)->take(device, lane, sight->data, sight->bytes,
+    void *stream = device->backend->stream(device, sight->stream);
+    return fingerprint_on(device->backend->kind)->take(device, stream, sight->data, sight->bytes,
                                                        &witness->fingerprints[index]);
 }
 
@@ -56,7 +56,7 @@ enum status witness_instruction(const struct exec *exec, int i)
         TRY(see(exec, &(struct sight){
             .data = exec_address(exec, &exec->slots[0], at->writes[k]),
             .bytes = (size_t)shape_count(value->shape) * dtype_bytes(value->dtype),
-            .lane = at->lane, .whose = at->name, .what = output ? "output" : value->name,
+            .stream = at->stream, .whose = at->name, .what = output ? "output" : value->name,
         }));
     }
     return OK;

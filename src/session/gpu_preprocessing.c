@@ -192,8 +192,8 @@ const struct kept_image *finisher_kept(const struct setup *setup, const struct d
     return setup->finisher ? setup->finisher->index[dataset - setup->opened] : NULL;
 }
 
-/* The lane keeps batches apart: the next one's bytes come when this one's were read. */
-static enum status make_images(void *context, const void *images, int lane, void *to)
+/* The stream keeps batches apart: the next one's bytes come when this one's were read. */
+static enum status make_images(void *context, const void *images, int stream, void *to)
 {
     const struct finisher *finisher = context;
     const struct batch *batch = images;
@@ -217,9 +217,9 @@ static enum status make_images(void *context, const void *images, int lane, void
         .mix = rest->mixed ? &rest->mix : NULL,
         .out = to,
         .device = device,
-        .lane = backend->stream(device, lane),
+        .stream = backend->stream(device, stream),
     };
-    TRY(backend->upload(device, lane, finisher->sent, batch->images, rest->bytes));
+    TRY(backend->upload(device, stream, finisher->sent, batch->images, rest->bytes));
     return finisher->code->finish(&job);
 }
 

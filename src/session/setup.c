@@ -94,9 +94,9 @@ enum device_kind setup_device_kind(const struct setup *setup)
     return means_cuda(setup) ? DEVICE_CUDA : DEVICE_CPU;
 }
 
-int setup_lanes(const struct setup *setup)
+int setup_streams(const struct setup *setup)
 {
-    if (setup->device) return setup->device->lanes;
+    if (setup->device) return setup->device->streams;
     return setup_device_kind(setup) == DEVICE_CUDA ? 2 : 1;
 }
 

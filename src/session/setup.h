@@ -78,10 +78,10 @@ enum status setup_open(struct settings *settings, const char *file, unsigned wha
 void setup_close(struct setup *setup);        /* accepts a zeroed or half-built struct */
 
 enum status setup_device(struct setup *setup);      /* nothing if it is open */
-/* The kind that steps are made for, and its lanes: the open device's, or the one that run.device names, if
+/* The kind that steps are made for, and its streams: the open device's, or the one that run.device names, if
  * this build has code for it. */
 enum device_kind setup_device_kind(const struct setup *setup);
-int setup_lanes(const struct setup *setup);
+int setup_streams(const struct setup *setup);
 bool setup_asks_cuda(const struct setup *setup);     /* run.device names a GPU: "cuda", "cuda:1" */
 
 /* The most device memory that the run may take: memory.limit, or less where the device has less;

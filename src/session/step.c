@@ -57,7 +57,7 @@ enum status step_program(const struct setup *setup, enum step_kind kind, struct 
     TRY(step_lower(setup, kind, &lowered));
     enum status status = OK;
     if (kind == STEP_TRAINING) status = strategy_apply(setup, &lowered);
-    else if (setup_lanes(setup) > 1) status = lanes(&lowered, setup_lanes(setup));
+    else if (setup_streams(setup) > 1) status = streams_assign(&lowered, setup_streams(setup));
     if (status != OK)
         program_free(&lowered);
     else

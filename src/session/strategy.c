@@ -11,7 +11,7 @@
 #include "session/step.h"
 
 #define TRIES 6              /* limits in a row that are handed to the choice of what is made again */
-#define CLOSE 0.97           /* a plan on several lanes that misses by less is worth another try */
+#define CLOSE 0.97           /* a plan on several streams that misses by less is worth another try */
 #define PACK_SECONDS 0.05    /* at first: a slightly lower limit is met sooner
                               * than a better packing is found ... */
 #define PACK_LONG 0.4        /* ... and when nothing else is left */
@@ -25,12 +25,12 @@ struct moves {
     struct offload_options options;
 };
 
-/* What is made again, what is moved, and on how many lanes: a way to make the step. */
+/* What is made again, what is moved, and on how many streams: a way to make the step. */
 struct way {
     enum remake *remake;
     int64_t merged;              /* backward makes things by the way where no more than this is alive then */
     struct moves moves;
-    int lanes;
+    int streams;
 };
 
 /* A program being fitted. */
@@ -53,7 +53,7 @@ static enum status make(const struct engines *engines, struct program *program, 
     recompute(program, way->remake);
     recompute_merge(program, way->merged);
     if (way->moves.any) offload(program, &way->moves.options, &forecast);
-    if (way->lanes > 1) TRY(lanes(program, way->lanes));
+    if (way->streams > 1) TRY(streams_assign(program, way->streams));
     if (engines) engines_ask(engines, program);
     return OK;
 }
@@ -75,11 +75,11 @@ static void keep_way(struct fitting *f, struct plan *plan)
 
 /* The arena that a choice leads to; where it cannot fit, however well it is packed:
  * the least that it takes. */
-static enum status try_lanes(struct fitting *f, int lane_count, int64_t *arena)
+static enum status try_streams(struct fitting *f, int stream_count, int64_t *arena)
 {
     struct program copy = program_copy(f->program);
     struct plan plan = {0};
-    f->tried.lanes = lane_count;
+    f->tried.streams = stream_count;
     enum status status = make(&f->engines, &copy, &f->tried);
     if (status == OK) status = plan_fit(&copy, f->room, f->pack_seconds, &plan);
     if (status == OK) {
@@ -91,14 +91,14 @@ static enum status try_lanes(struct fitting *f, int lane_count, int64_t *arena)
     return status;
 }
 
-/* The smaller of the arenas on all lanes and, where that could make it fit, on one. */
+/* The smaller of the arenas on all streams and, where that could make it fit, on one. */
 static enum status try_choice(struct fitting *f, int64_t *arena)
 {
-    int all = setup_lanes(f->setup);
-    TRY(try_lanes(f, all, arena));
+    int all = setup_streams(f->setup);
+    TRY(try_streams(f, all, arena));
     if (*arena <= f->room || all == 1 || (double)f->room >= CLOSE * (double)*arena) return OK;
     int64_t narrow;
-    TRY(try_lanes(f, 1, &narrow));
+    TRY(try_streams(f, 1, &narrow));
     if (narrow < *arena) *arena = narrow;
     return OK;
 }
@@ -136,7 +136,7 @@ static enum status try_least(struct fitting *f)
     return status;
 }
 
-/* A choice counts on one lane, on perfect packing and on forward's workspaces: what that misses by comes
+/* A choice counts on one stream, on perfect packing and on forward's workspaces: what that misses by comes
  * off its limit. `can`: whether the room itself is a limit that can be met. */
 static enum status search_packing(struct fitting *f, bool light, double seconds, bool *can)
 {
@@ -233,7 +233,7 @@ static enum status without_limit(struct fitting *f)
     struct way *way = &f->tried;
     way->merged = INT64_MAX;
     way->moves = (struct moves){strategy == STRATEGY_OFFLOAD, {.hidden = true}};
-    way->lanes = setup_lanes(f->setup);
+    way->streams = setup_streams(f->setup);
     if (strategy == STRATEGY_AUTO || strategy == STRATEGY_OFFLOAD) keep_all(f);
     else recompute_cheap(f->program, f->tried.remake);
     return make(NULL, f->program, way);

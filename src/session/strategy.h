@@ -7,8 +7,8 @@
 #include "compile/recompute.h"
 #include "session/step.h"
 
-/* Puts recomputation and moves into a training step's program, which has no lanes yet, and gives it lanes:
- * fewer than the device has where that is what fits. When nothing fits, the program is the smallest that was
+/* Puts recomputation and moves into a training step's program, which has no streams yet, and gives it
+ * streams: fewer than the device has where that is what fits. When nothing fits, the program is the smallest that was
  * found: the caller checks (step_check_limit). Bits do not change. */
 enum status strategy_apply(const struct setup *setup, struct program *program);
 
