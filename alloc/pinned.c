@@ -26,8 +26,8 @@ struct block {
     char *memory;
     size_t bytes;
     enum origin origin;
-    bool waits;                /* given back, and over when `moment` is */
-    void *moment;
+    bool waits;                /* given back, and over when `event` is */
+    void *event;
 };
 
 struct pinned {
@@ -178,7 +178,8 @@ static bool collect(struct pinned *pool, bool wait)
     int before = pool->waiting;
     for (int i = pool->count - 1; i >= 0 && pool->waiting > 0; i--) {
         struct block *block = &pool->blocks[i];
-        if (!block->waits || !pool->pinning.over(pool->pinning.context, block->moment, wait)) continue;
+        if (!block->waits) continue;
+        if (!pool->pinning.event_retire(pool->pinning.context, block->event, wait)) continue;
         pool->waiting--;
         pool->statistics.waiting -= block->bytes;
         end_block(pool, i);
@@ -212,17 +213,17 @@ void *pinned_take(struct pinned *pool, size_t bytes, const char *owner, bool *is
     return taken ? block.memory : NULL;
 }
 
-static void give(struct pinned *pool, void *memory, void *moment)
+static void give(struct pinned *pool, void *memory, void *event)
 {
     int at = find(pool, memory);
     assert(at < pool->count && pool->blocks[at].memory == memory && !pool->blocks[at].waits);
     pool->statistics.gives++;
-    if (!moment) {
+    if (!event) {
         end_block(pool, at);
         return;
     }
     pool->blocks[at].waits = true;
-    pool->blocks[at].moment = moment;
+    pool->blocks[at].event = event;
     pool->waiting++;
     pool->statistics.waiting += pool->blocks[at].bytes;
 }
@@ -240,7 +241,7 @@ void pinned_give_after(struct pinned *pool, void *memory, int stream)
     const struct pinning *pinning = &pool->pinning;
     if (!memory) return;
     pthread_mutex_lock(&pool->lock);
-    give(pool, memory, pinning->moment ? pinning->moment(pinning->context, stream) : NULL);
+    give(pool, memory, pinning->event_create ? pinning->event_create(pinning->context, stream) : NULL);
     pthread_mutex_unlock(&pool->lock);
 }
 

@@ -6,7 +6,7 @@
  * given out again when that is done. Where the device pins no more, or the cap is reached, ordinary memory
  * stands in, which is said once.
  *
- * Calls may come from any thread, and take turns; not while a device records. */
+ * Calls may come from any thread, and take turns; not while a device captures. */
 #ifndef ALLOC_PINNED_H
 #define ALLOC_PINNED_H
 

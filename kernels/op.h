@@ -102,7 +102,7 @@ struct op_random {
  *
  * On CUDA all data, the workspace, loss_scale, random->step and skipped are in device memory, and a
  * call only queues work on its stream: it allocates nothing and never waits, so that it can be
- * recorded. */
+ * captured. */
 struct call {
     const void *settings;
     enum phase phase;

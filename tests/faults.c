@@ -349,22 +349,22 @@ HERE static enum status faulty_fill_zero(struct device *device, int stream, void
     return faulty.real->fill_zero(device, stream, memory, bytes);
 }
 
-HERE static enum status faulty_mark(struct device *device, int stream, int mark)
+HERE static enum status faulty_event_record(struct device *device, int stream, int event)
 {
     if (strikes(KIND_COPY)) return refused("marking a place");
-    return faulty.real->mark(device, stream, mark);
+    return faulty.real->event_record(device, stream, event);
 }
 
-HERE static enum status faulty_await(struct device *device, int mark, int stream)
+HERE static enum status faulty_stream_wait_event(struct device *device, int stream, int event)
 {
     if (strikes(KIND_COPY)) return refused("waiting on it");
-    return faulty.real->await(device, mark, stream);
+    return faulty.real->stream_wait_event(device, stream, event);
 }
 
-HERE static enum status faulty_reach(struct device *device, int mark)
+HERE static enum status faulty_event_synchronize(struct device *device, int event)
 {
     if (strikes(KIND_COPY)) return refused("waiting for it");
-    return faulty.real->reach(device, mark);
+    return faulty.real->event_synchronize(device, event);
 }
 
 HERE static enum status faulty_finish(struct device *device)
@@ -388,9 +388,9 @@ enum status __wrap_device_open(const char *which, int threads, struct device **d
     faulty.table.upload = faulty_upload;
     faulty.table.download = faulty_download;
     faulty.table.fill_zero = faulty_fill_zero;
-    faulty.table.mark = faulty_mark;
-    faulty.table.await = faulty_await;
-    faulty.table.reach = faulty_reach;
+    faulty.table.event_record = faulty_event_record;
+    faulty.table.stream_wait_event = faulty_stream_wait_event;
+    faulty.table.event_synchronize = faulty_event_synchronize;
     faulty.table.finish = faulty_finish;
     (*device)->backend = &faulty.table;
     return OK;

@@ -315,7 +315,7 @@ enum status op_case_run(const struct op_code *code, void *engine, struct call *c
     return call->device ? op_device_run(code, call, false) : run_here(code, call);
 }
 
-enum status op_case_replay(const struct op_code *code, void *engine, struct call *call)
+enum status op_case_run_captured(const struct op_code *code, void *engine, struct call *call)
 {
     call->engine = engine;
     return call->device ? op_device_run(code, call, true) : run_here(code, call);

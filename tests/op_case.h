@@ -66,8 +66,8 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
 enum status op_case_prepare(const struct op_case *c, const struct op_code *code, void **engine);
 
 /* Asks for the phase's workspace, poisons it, runs the phase; with call->device on copies there,
- * which come back. replay: the device records the work, then does it. */
+ * which come back. run_captured: the device captures the work, then launches it. */
 enum status op_case_run(const struct op_code *code, void *engine, struct call *call);
-enum status op_case_replay(const struct op_code *code, void *engine, struct call *call);
+enum status op_case_run_captured(const struct op_code *code, void *engine, struct call *call);
 
 #endif

@@ -174,21 +174,21 @@ static void send_workspace(struct shipment *shipment, struct call *call, size_t 
     free(poison.data);
 }
 
-static void run(struct shipment *shipment, const struct op_code *code, const struct call *call, bool recorded)
+static void run(struct shipment *shipment, const struct op_code *code, const struct call *call, bool captures)
 {
     const struct device_backend *backend = shipment->device->backend;
-    struct recording *recording = NULL;
-    if (!backend->record) recorded = false;
-    if (recorded) note(shipment, backend->record(shipment->device));
+    struct captured *captured = NULL;
+    if (!backend->capture_begin) captures = false;
+    if (captures) note(shipment, backend->capture_begin(shipment->device));
     if (shipment->status != OK) return;
     note(shipment, op_case_function(code, call->phase)(call));
-    if (recorded) note(shipment, backend->recorded(shipment->device, &recording));
-    if (recording) note(shipment, backend->replay(shipment->device, recording));
+    if (captures) note(shipment, backend->capture_end(shipment->device, &captured));
+    if (captured) note(shipment, backend->captured_launch(shipment->device, captured));
     note(shipment, backend->finish(shipment->device));
-    if (recorded) backend->forget(recording);
+    if (captures) backend->captured_free(captured);
 }
 
-enum status op_device_run(const struct op_code *code, const struct call *call, bool recorded)
+enum status op_device_run(const struct op_code *code, const struct call *call, bool captures)
 {
     struct shipment *shipment = memory_new(1, sizeof *shipment);
     struct op_case_storage storage;
@@ -196,7 +196,7 @@ enum status op_device_run(const struct op_code *code, const struct call *call, b
     shipment->device = call->device;
     struct call there = send_call(shipment, code, call, &storage, &random);
     send_workspace(shipment, &there, workspace_bytes(code, call));
-    if (shipment->status == OK) run(shipment, code, &there, recorded);
+    if (shipment->status == OK) run(shipment, code, &there, captures);
     for (int i = 0; i < shipment->count; i++) {
         struct sent *sent = &shipment->sent[i];
         if (sent->host) download(shipment, sent);

@@ -39,8 +39,8 @@ static void round_trip(struct device *device)
         for (size_t i = 0; i < BYTES; i++) from[i] = (uint8_t)(i * 31 + round + (i >> 8));
         memset(to, 0xee, BYTES);
         assert_int_equal(backend->upload(device, 0, memory, from, BYTES), OK);
-        assert_int_equal(backend->mark(device, 0, 0), OK);
-        assert_int_equal(backend->await(device, 0, last), OK);
+        assert_int_equal(backend->event_record(device, 0, 0), OK);
+        assert_int_equal(backend->stream_wait_event(device, last, 0), OK);
         assert_int_equal(backend->download(device, last, to, memory, BYTES), OK);
         assert_int_equal(backend->finish(device), OK);
         assert_memory_equal(from, to, BYTES);

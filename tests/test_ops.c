@@ -288,7 +288,7 @@ static void check_recompute(struct op_case *c, const struct op_code *code, void 
     if (!code->recompute) return;
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_RECOMPUTE, &storage);
-    struct copies found = run_clean(code, engine, &call, op_case_replay);
+    struct copies found = run_clean(code, engine, &call, op_case_run_captured);
     struct copies y = *forward;
     y.count = 1;
     assert_same_bits(&y, &found);
@@ -314,7 +314,7 @@ static struct copies check_phase(struct op_case *c, const struct op_code *code, 
     struct copies first = run_clean(code, engine, &call, op_case_run);
     for (int i = 0; i < statistics.count; i++)
         memcpy(c->params[i].data, statistics.tensor[i].data, tensor_bytes(&c->params[i]));
-    struct copies second = run_clean(code, engine, &call, op_case_replay);
+    struct copies second = run_clean(code, engine, &call, op_case_run_captured);
     assert_same_bits(&first, &second);
     if (in_place(c, phase)) {
         check_in_place(c, code, engine, phase, &first);
@@ -606,7 +606,7 @@ static void test_remakes(void **state)
     struct copies found = run_clean(code, engine, &call, op_case_run);
     assert_same_bits(&kept, &found);
     assert_remade(c);
-    assert_int_equal(op_case_replay(code, engine, &call), OK);
+    assert_int_equal(op_case_run_captured(code, engine, &call), OK);
     assert_remade(c);
     call.d_x[0] = (struct tensor){.data = NULL};
     assert_int_equal(op_case_run(code, engine, &call), OK);

@@ -45,7 +45,7 @@ struct stream {
     int64_t passed;            /* before it */
 };
 
-struct moment {
+struct event {
     int stream;
     int64_t until;
 };
@@ -63,7 +63,7 @@ struct sim {
     size_t held;
     int64_t pins;
     int64_t fail_at, fail_count;   /* calls of pin that fail: the first of them (0: none) and how many */
-    int moments;                   /* that are not over */
+    int events;                    /* that are not over */
     int wrong;
 };
 
@@ -145,33 +145,33 @@ static void sim_unpin(void *context, void *memory, size_t bytes)
     munmap(memory, bytes);
 }
 
-static void *sim_moment(void *context, int stream)
+static void *sim_event_create(void *context, int stream)
 {
     struct sim *sim = context;
     const struct stream *at = &sim->streams[stream];
     if (at->done == at->count) return NULL;
-    struct moment *moment = memory_new(1, sizeof *moment);
-    *moment = (struct moment){stream, at->passed + at->count};
-    sim->moments++;
-    return moment;
+    struct event *event = memory_new(1, sizeof *event);
+    *event = (struct event){stream, at->passed + at->count};
+    sim->events++;
+    return event;
 }
 
-static bool sim_over(void *context, void *memory, bool wait)
+static bool sim_event_retire(void *context, void *memory, bool wait)
 {
     struct sim *sim = context;
-    struct moment *moment = memory;
-    const struct stream *at = &sim->streams[moment->stream];
-    while (wait && at->passed + at->done < moment->until && stream_step(sim, moment->stream)) continue;
-    if (at->passed + at->done < moment->until) return false;
-    sim->moments--;
-    free(moment);
+    struct event *event = memory;
+    const struct stream *at = &sim->streams[event->stream];
+    while (wait && at->passed + at->done < event->until && stream_step(sim, event->stream)) continue;
+    if (at->passed + at->done < event->until) return false;
+    sim->events--;
+    free(event);
     return true;
 }
 
 static struct pinned *open_pool(struct sim *sim, size_t cap)
 {
-    struct pinning pinning = {.context = sim, .pin = sim_pin, .unpin = sim_unpin, .moment = sim_moment,
-                              .over = sim_over};
+    struct pinning pinning = {.context = sim, .pin = sim_pin, .unpin = sim_unpin,
+                              .event_create = sim_event_create, .event_retire = sim_event_retire};
     return pinned_open(&pinning, cap);
 }
 
@@ -191,7 +191,7 @@ static void close_both(struct sim *sim, struct pinned *pool)
     pinned_close(pool);
     assert_int_equal(sim->held, 0);
     assert_int_equal(sim->count, 0);
-    assert_int_equal(sim->moments, 0);
+    assert_int_equal(sim->events, 0);
     assert_int_equal(sim->wrong, 0);
     sim_end(sim);
 }

@@ -347,13 +347,13 @@ static void check_network(const struct network *found, const struct network *exp
 
 typedef void device_case(struct device *device);
 
-static int on_devices(device_case *function, bool recording)
+static int on_devices(device_case *function, bool captured)
 {
     int done = 0;
     for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
         struct reason reason;
         int count = (*backend)->count(&reason);
-        if (recording && !(*backend)->record) continue;
+        if (captured && !(*backend)->capture_begin) continue;
         for (int index = 0; index < count; index++, done++) {
             struct device *device;
             assert_int_equal((*backend)->open(index, 1, &device), OK);
@@ -559,36 +559,36 @@ static void test_the_same_bits_every_time(void **state)
     on_devices(repeats, false);
 }
 
-/* One recording, replayed, does what queueing does: numbers of the update are the device's own. */
-static void replays(struct device *device)
+/* One captured graph, launched, does what queueing does: numbers of the update are the device's own. */
+static void launches_captured(struct device *device)
 {
     const struct device_backend *backend = device->backend;
     for (const struct optimizer *const *o = optimizer_table; *o; o++) {
         struct plan plan = full_plan((*o)->name);
-        struct network *queued = network_open(device, &plan), *replayed = network_open(device, &plan);
+        struct network *queued = network_open(device, &plan), *launched = network_open(device, &plan);
         for (uint64_t step = 0; step < 3; step++) run_step(queued, step, 30, 0);
-        struct recording *recording;
-        assert_int_equal(backend->record(device), OK);
-        queue(replayed);
-        assert_int_equal(backend->recorded(device, &recording), OK);
+        struct captured *captured;
+        assert_int_equal(backend->capture_begin(device), OK);
+        queue(launched);
+        assert_int_equal(backend->capture_end(device, &captured), OK);
         for (uint64_t step = 0; step < 3; step++) {
-            draw_gradients(replayed, step, 30, 0);
-            network_upload(replayed);
-            set_rates(replayed, 0.01 * (double)(step + 1), 0.8);
-            assert_int_equal(backend->replay(device, recording), OK);
-            network_download(replayed);
+            draw_gradients(launched, step, 30, 0);
+            network_upload(launched);
+            set_rates(launched, 0.01 * (double)(step + 1), 0.8);
+            assert_int_equal(backend->captured_launch(device, captured), OK);
+            network_download(launched);
         }
-        assert_memory_equal(queued->host, replayed->host, queued->bytes);
-        backend->forget(recording);
+        assert_memory_equal(queued->host, launched->host, queued->bytes);
+        backend->captured_free(captured);
         network_close(queued);
-        network_close(replayed);
+        network_close(launched);
     }
 }
 
 static void test_a_recording_is_as_good(void **state)
 {
     (void)state;
-    if (on_devices(replays, true) == 0) skip();
+    if (on_devices(launches_captured, true) == 0) skip();
 }
 
 /* Nothing to train, nothing to average. */

@@ -33,10 +33,10 @@ struct pinning {
      * itself. It is not malloc's. NULL when there is none, which is no error and is not reported. */
     void *(*pin)(void *context, size_t bytes);
     void (*unpin)(void *context, void *memory, size_t bytes);
-    /* What is queued on a stream up to now; `over` says whether it is done, or waits until it is, and a
-     * moment that is over is gone. NULL: it is done already. So are all where the functions are NULL. */
-    void *(*moment)(void *context, int stream);
-    bool (*over)(void *context, void *moment, bool wait);
+    /* An event behind all that a stream has queued by now; NULL: that is done already. event_retire says
+     * whether it has occurred, or waits until it has, and frees it then. Where both are NULL all is done. */
+    void *(*event_create)(void *context, int stream);
+    bool (*event_retire)(void *context, void *event, bool wait);
 };
 
 /* Functions that an allocator gives to a device. */

@@ -1,4 +1,4 @@
-/* happens_before.c: which instruction has ended when another starts: by its stream, or by what it waits for. */
+/* happens_before.c: which instructions have ended when another starts: by its stream, or by its waits. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -185,19 +185,19 @@ static enum status cpu_fill_zero(struct device *device, int stream, void *memory
     return OK;
 }
 
-/* Everything is done by the time it is asked for: every mark is passed. */
-static enum status cpu_mark(struct device *device, int stream, int mark)
+/* Everything is done by the time it is asked for: every event has occurred. */
+static enum status cpu_event(struct device *device, int stream, int event)
 {
     (void)device;
     (void)stream;
-    (void)mark;
+    (void)event;
     return OK;
 }
 
-static enum status cpu_reach(struct device *device, int mark)
+static enum status cpu_event_synchronize(struct device *device, int event)
 {
     (void)device;
-    (void)mark;
+    (void)event;
     return OK;
 }
 
@@ -229,9 +229,9 @@ const struct device_backend cpu_backend = {
     .upload = cpu_copy,
     .download = cpu_copy,
     .fill_zero = cpu_fill_zero,
-    .mark = cpu_mark,
-    .await = cpu_mark,
-    .reach = cpu_reach,
+    .event_record = cpu_event,
+    .stream_wait_event = cpu_event,
+    .event_synchronize = cpu_event_synchronize,
     .finish = cpu_finish,
     .stream = cpu_stream,
     .memory_info = cpu_memory_info,

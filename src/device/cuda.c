@@ -28,8 +28,8 @@ struct cuda_device {
     struct device device;
     struct cuda_facts facts;
     cudaStream_t streams[CUDA_STREAMS];
-    cudaEvent_t *marks;
-    int mark_count;
+    cudaEvent_t *events;
+    int event_count;
     cudnnHandle_t cudnn[CUDA_STREAMS];   /* made when first asked for */
     struct cuda_memory *memory;          /* likewise */
     cublasLtHandle_t cublaslt;
@@ -42,7 +42,7 @@ struct cuda_device {
     cudaError_t said;                    /* what work on the device failed with: it goes on failing so */
 };
 
-struct recording {
+struct captured {
     cudaGraphExec_t graph;
 };
 
@@ -232,8 +232,8 @@ static void cuda_close(struct device *device)
     struct cuda_device *cuda = cuda_of(device);
     cuda_memory_close(cuda->memory);
     if (cuda->cublaslt) cublasLtDestroy(cuda->cublaslt);
-    for (int mark = 0; mark < cuda->mark_count; mark++)
-        if (cuda->marks[mark]) cudaEventDestroy(cuda->marks[mark]);
+    for (int i = 0; i < cuda->event_count; i++)
+        if (cuda->events[i]) cudaEventDestroy(cuda->events[i]);
     for (int i = 0; i < CUDA_STREAMS; i++) {
         if (cuda->cudnn[i]) cudnnDestroy(cuda->cudnn[i]);
         if (cuda->streams[i]) cudaStreamDestroy(cuda->streams[i]);
@@ -244,7 +244,7 @@ static void cuda_close(struct device *device)
     families_free(cuda->families);
     tuning_close(cuda->choices);
     free(cuda->spare);
-    free(cuda->marks);
+    free(cuda->events);
     free(cuda);
 }
 
@@ -350,7 +350,7 @@ static enum status cuda_fill_zero(struct device *device, int stream, void *memor
 }
 
 /* Without an event it is waited for: then nothing is under way either. */
-static void *cuda_moment(struct device *device, int stream)
+static void *cuda_event_create(struct device *device, int stream)
 {
     cudaStream_t queue = cuda_of(device)->streams[stream];
     cudaEvent_t event;
@@ -364,14 +364,14 @@ static void *cuda_moment(struct device *device, int stream)
 }
 
 /* On a device that has failed nothing is under way any more: whoever waits for its work says so. */
-static bool cuda_over(struct device *device, void *moment, bool wait)
+static bool cuda_event_retire(struct device *device, void *event, bool wait)
 {
     (void)device;
-    cudaEvent_t event = (cudaEvent_t)moment;
-    cudaError_t error = wait ? cudaEventSynchronize(event) : cudaEventQuery(event);
+    cudaEvent_t made = (cudaEvent_t)event;
+    cudaError_t error = wait ? cudaEventSynchronize(made) : cudaEventQuery(made);
     if (error != cudaSuccess) cudaGetLastError();
     if (error == cudaErrorNotReady) return false;
-    cudaEventDestroy(event);
+    cudaEventDestroy(made);
     return true;
 }
 
@@ -383,83 +383,83 @@ static enum status cuda_waited(struct cuda_device *cuda, cudaError_t error)
     return cuda_status(&cuda->device, error, "work on the device");
 }
 
-/* The event of a mark, made when the mark is first used. */
-static enum status mark_event(struct cuda_device *cuda, int mark, cudaEvent_t *event)
+/* Events are created when they are first used. */
+static enum status event_at(struct cuda_device *cuda, int event, cudaEvent_t *found)
 {
-    if (mark >= cuda->mark_count) {
-        int count = mark < 64 ? 64 : 2 * mark;
-        cuda->marks = memory_resize(cuda->marks, (size_t)count, sizeof *cuda->marks);
-        for (int i = cuda->mark_count; i < count; i++) cuda->marks[i] = NULL;
-        cuda->mark_count = count;
+    if (event >= cuda->event_count) {
+        int count = event < 64 ? 64 : 2 * event;
+        cuda->events = memory_resize(cuda->events, (size_t)count, sizeof *cuda->events);
+        for (int i = cuda->event_count; i < count; i++) cuda->events[i] = NULL;
+        cuda->event_count = count;
     }
-    if (!cuda->marks[mark])
-        TRY(cuda_status(&cuda->device, cudaEventCreateWithFlags(&cuda->marks[mark], cudaEventDisableTiming),
+    if (!cuda->events[event])
+        TRY(cuda_status(&cuda->device, cudaEventCreateWithFlags(&cuda->events[event], cudaEventDisableTiming),
                         "creating an event"));
-    *event = cuda->marks[mark];
+    *found = cuda->events[event];
     return OK;
 }
 
-static enum status cuda_mark(struct device *device, int stream, int mark)
+static enum status cuda_event_record(struct device *device, int stream, int event)
 {
-    cudaEvent_t event;
-    TRY(mark_event(cuda_of(device), mark, &event));
-    return cuda_status(device, cudaEventRecord(event, cuda_of(device)->streams[stream]),
+    cudaEvent_t found;
+    TRY(event_at(cuda_of(device), event, &found));
+    return cuda_status(device, cudaEventRecord(found, cuda_of(device)->streams[stream]),
                        "recording an event");
 }
 
-static enum status cuda_await(struct device *device, int mark, int stream)
+static enum status cuda_stream_wait_event(struct device *device, int stream, int event)
 {
-    cudaEvent_t event;
-    TRY(mark_event(cuda_of(device), mark, &event));
-    return cuda_status(device, cudaStreamWaitEvent(cuda_of(device)->streams[stream], event, 0),
+    cudaEvent_t found;
+    TRY(event_at(cuda_of(device), event, &found));
+    return cuda_status(device, cudaStreamWaitEvent(cuda_of(device)->streams[stream], found, 0),
                        "waiting for an event");
 }
 
-static enum status cuda_reach(struct device *device, int mark)
+static enum status cuda_event_synchronize(struct device *device, int event)
 {
-    cudaEvent_t event;
-    TRY(mark_event(cuda_of(device), mark, &event));
-    return cuda_waited(cuda_of(device), cudaEventSynchronize(event));
+    cudaEvent_t found;
+    TRY(event_at(cuda_of(device), event, &found));
+    return cuda_waited(cuda_of(device), cudaEventSynchronize(found));
 }
 
-/* What failed is said by whoever waits. */
-static bool cuda_passed(struct device *device, int mark)
+/* A failure is reported by whoever waits. */
+static bool cuda_event_query(struct device *device, int event)
 {
-    cudaEvent_t event;
-    return mark_event(cuda_of(device), mark, &event) != OK || cudaEventQuery(event) != cudaErrorNotReady;
+    cudaEvent_t found;
+    return event_at(cuda_of(device), event, &found) != OK || cudaEventQuery(found) != cudaErrorNotReady;
 }
 
-static enum status cuda_record(struct device *device)
+static enum status cuda_capture_begin(struct device *device)
 {
     cudaStream_t stream = cuda_of(device)->streams[0];
     return cuda_status(device, cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
-                       "recording a step");
+                       "capturing a step");
 }
 
-static enum status cuda_recorded(struct device *device, struct recording **recording)
+static enum status cuda_capture_end(struct device *device, struct captured **captured)
 {
     cudaGraph_t graph;
     cudaGraphExec_t executable;
-    TRY(cuda_status(device, cudaStreamEndCapture(cuda_of(device)->streams[0], &graph), "recording a step"));
+    TRY(cuda_status(device, cudaStreamEndCapture(cuda_of(device)->streams[0], &graph), "capturing a step"));
     cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
     cudaGraphDestroy(graph);
     TRY(cuda_status(device, error, "making a graph of a step"));
-    struct recording *made = memory_new(1, sizeof *made);
+    struct captured *made = memory_new(1, sizeof *made);
     made->graph = executable;
-    *recording = made;
+    *captured = made;
     return OK;
 }
 
-static enum status cuda_replay(struct device *device, struct recording *recording)
+static enum status cuda_captured_launch(struct device *device, struct captured *captured)
 {
-    return cuda_status(device, cudaGraphLaunch(recording->graph, cuda_of(device)->streams[0]), "a step");
+    return cuda_status(device, cudaGraphLaunch(captured->graph, cuda_of(device)->streams[0]), "a step");
 }
 
-static void cuda_forget(struct recording *recording)
+static void cuda_captured_free(struct captured *captured)
 {
-    if (!recording) return;
-    cudaGraphExecDestroy(recording->graph);
-    free(recording);
+    if (!captured) return;
+    cudaGraphExecDestroy(captured->graph);
+    free(captured);
 }
 
 static void *cuda_stream(struct device *device, int stream)
@@ -494,20 +494,20 @@ const struct device_backend cuda_backend = {
     .physical = cuda_physical,
     .host_allocate = cuda_host_allocate,
     .host_release = cuda_host_release,
-    .moment = cuda_moment,
-    .over = cuda_over,
+    .event_create = cuda_event_create,
+    .event_retire = cuda_event_retire,
     .upload = cuda_upload,
     .download = cuda_download,
     .fill_zero = cuda_fill_zero,
-    .mark = cuda_mark,
-    .await = cuda_await,
-    .reach = cuda_reach,
-    .passed = cuda_passed,
+    .event_record = cuda_event_record,
+    .stream_wait_event = cuda_stream_wait_event,
+    .event_synchronize = cuda_event_synchronize,
+    .event_query = cuda_event_query,
     .finish = cuda_finish,
-    .record = cuda_record,
-    .recorded = cuda_recorded,
-    .replay = cuda_replay,
-    .forget = cuda_forget,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .captured_launch = cuda_captured_launch,
+    .captured_free = cuda_captured_free,
     .choices = choices_print,
     .choose = choices_add,
     .stream = cuda_stream,

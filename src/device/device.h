@@ -11,7 +11,7 @@
 
 struct device;
 struct jpeg_backend;
-struct recording;
+struct captured;
 
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 
@@ -33,29 +33,29 @@ struct device_backend {
     void *(*host_allocate)(struct device *device, size_t bytes);
     void (*host_release)(struct device *device, void *memory, size_t bytes);
     /* As in struct pinning; NULL where nothing is ever under way. */
-    void *(*moment)(struct device *device, int stream);
-    bool (*over)(struct device *device, void *moment, bool wait);
+    void *(*event_create)(struct device *device, int stream);
+    bool (*event_retire)(struct device *device, void *event, bool wait);
 
     /* Copies in the order of `stream`. The CPU does them at once. */
     enum status (*upload)(struct device *device, int stream, void *to, const void *from, size_t bytes);
     enum status (*download)(struct device *device, int stream, void *to, const void *from, size_t bytes);
     enum status (*fill_zero)(struct device *device, int stream, void *memory, size_t bytes);
-    /* A mark is a point in a stream's queue, named by a small number; making it again moves it. Later work on
-     * `stream` starts when the mark is passed; reach makes the host wait for it; passed says whether it would
-     * not wait (NULL: it never does). */
-    enum status (*mark)(struct device *device, int stream, int mark);
-    enum status (*await)(struct device *device, int mark, int stream);
-    enum status (*reach)(struct device *device, int mark);
-    bool (*passed)(struct device *device, int mark);
+    /* An event is a point in a stream's queue, named by a small number; recording it again moves it. After
+     * stream_wait_event, later work on `stream` starts when the event has occurred; event_synchronize makes
+     * the host wait for it; event_query says whether it has occurred (NULL: it always has). */
+    enum status (*event_record)(struct device *device, int stream, int event);
+    enum status (*stream_wait_event)(struct device *device, int stream, int event);
+    enum status (*event_synchronize)(struct device *device, int event);
+    bool (*event_query)(struct device *device, int event);
     enum status (*finish)(struct device *device);       /* waits for all streams; reports what failed */
 
-    /* Between record and recorded, work queued on stream 0, and on streams that wait for it, is kept and
-     * not run; replay queues all of it on stream 0 at once. Other streams must be waited for by stream 0
-     * before the end. NULL where there is nothing to gain: work is then done when it is asked for. */
-    enum status (*record)(struct device *device);
-    enum status (*recorded)(struct device *device, struct recording **recording);
-    enum status (*replay)(struct device *device, struct recording *recording);
-    void (*forget)(struct recording *recording);
+    /* Between capture_begin and capture_end, work queued on stream 0, and on streams that wait for it, is
+     * captured and not run; captured_launch queues all of it on stream 0 at once. Stream 0 must wait for the
+     * others before the end. NULL where there is nothing to gain: work is then done when it is asked for. */
+    enum status (*capture_begin)(struct device *device);
+    enum status (*capture_end)(struct device *device, struct captured **captured);
+    enum status (*captured_launch)(struct device *device, struct captured *captured);
+    void (*captured_free)(struct captured *captured);
 
     /* What timing has chosen on this device so far, as lines; and such lines, which then win over timing: so
      * that a run goes on with the code that it began with. NULL where nothing is chosen so. */
@@ -78,7 +78,7 @@ struct device {
     int streams;              /* streams that instructions may run on: CPU 1 */
     int copy_stream;          /* for batches on their way: a stream of its own where there are several */
     size_t memory_limit;      /* bytes that device_allocate_within stays below; 0: any */
-    bool waits;               /* the host must reach a mark before it reads results (CUDA) */
+    bool waits;               /* the host must wait for an event before it reads results (CUDA) */
     struct allocator allocator;   /* whose memory device_allocate gives out; zeroed: the back end's own */
     struct host_allocator host;   /* likewise, for device_host_allocate */
 };
@@ -101,7 +101,7 @@ void *device_allocate_within(struct device *device, size_t bytes, const char *ow
 void device_holdings(const struct device *device, struct text *out);
 
 /* Host memory for copies from and to the device, aligned to 4096 bytes, with anything in it. *pinned says
- * whether the device reaches it by itself; where it does not, copies are slow, and not recorded. With
+ * whether the device reaches it by itself; where it does not, copies are slow, and not captured. With
  * `pinned` NULL such memory will not do. NULL, unreported, when there is none. `owner` as above. */
 void *device_host_allocate(struct device *device, size_t bytes, const char *owner, bool *pinned);
 void device_host_release(struct device *device, void *memory, size_t bytes);

@@ -77,16 +77,16 @@ static void supply_unpin(void *context, void *memory, size_t bytes)
     device->backend->host_release(device, memory, bytes);
 }
 
-static void *supply_moment(void *context, int stream)
+static void *supply_event_create(void *context, int stream)
 {
     struct device *device = context;
-    return device->backend->moment(device, stream);
+    return device->backend->event_create(device, stream);
 }
 
-static bool supply_over(void *context, void *moment, bool wait)
+static bool supply_event_retire(void *context, void *event, bool wait)
 {
     struct device *device = context;
-    return device->backend->over(device, moment, wait);
+    return device->backend->event_retire(device, event, wait);
 }
 
 static void *host_take(void *pool, size_t bytes, const char *owner, bool *pinned)
@@ -106,13 +106,13 @@ static void host_give_after(void *pool, void *memory, int stream)
 
 struct pinned *supply_host_open(struct device *device)
 {
-    bool moments = device->backend->moment != NULL;
+    bool events = device->backend->event_create != NULL;
     struct pinning pinning = {
         .context = device,
         .pin = supply_pin,
         .unpin = supply_unpin,
-        .moment = moments ? supply_moment : NULL,
-        .over = moments ? supply_over : NULL,
+        .event_create = events ? supply_event_create : NULL,
+        .event_retire = events ? supply_event_retire : NULL,
     };
     struct pinned *pool = pinned_open(&pinning, pinned_most(device));
     device->host = (struct host_allocator){pool, host_take, host_give, host_give_after};

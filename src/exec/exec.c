@@ -195,7 +195,7 @@ static void slot_close(struct exec *exec, struct slot *slot)
 {
     const struct device_backend *backend = exec->device->backend;
     const struct program *program = exec->program;
-    if (slot->recording) backend->forget(slot->recording);
+    if (slot->captured) backend->captured_free(slot->captured);
     if (slot->borrowed) slot->images = slot->labels = NULL;
     if (slot->images) device_release(exec->device, slot->images, (size_t)program->images_bytes);
     if (slot->labels) device_release(exec->device, slot->labels, (size_t)program->targets_bytes);

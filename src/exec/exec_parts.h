@@ -36,7 +36,7 @@ struct slot {
     struct exec_batch batch;             /* where it lies in host memory */
     void *results;                       /* host memory; the exec's own where the device writes there */
     struct exchange *exchange;
-    struct recording *recording;         /* NULL: not yet */
+    struct captured *captured;           /* NULL: not yet */
     float *glimpse;                      /* host memory, glimpse_bytes; NULL: not yet, or there is none */
     bool glimpsed;                       /* the slot's run left one */
 };

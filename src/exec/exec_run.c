@@ -1,16 +1,17 @@
-/* exec_run.c: runs: a batch goes in, the instructions are queued or replayed, results are collected. */
+/* exec_run.c: runs: a batch goes in, the instructions are queued or their captured graph is launched, results
+ * are collected. */
 #include <assert.h>
 #include <time.h>
 
 #include "exec/exec_parts.h"
 
-/* Marks of a slot, and of a run's begin and end on other streams; then one for each instruction. */
+/* Events of a slot, and of a run's begin and end on other streams; then one for each instruction. */
 enum {
-    MARK_UPLOADED,
-    MARK_DONE = MARK_UPLOADED + EXEC_SLOTS,
-    MARK_FORK = MARK_DONE + EXEC_SLOTS,
-    MARK_JOIN,
-    MARK_STEPS,
+    EVENT_UPLOADED,
+    EVENT_DONE = EVENT_UPLOADED + EXEC_SLOTS,
+    EVENT_FORK = EVENT_DONE + EXEC_SLOTS,
+    EVENT_JOIN,
+    EVENT_STEPS,
 };
 
 void exec_bind(struct exec *exec, const struct slot *slot)
@@ -71,10 +72,10 @@ static enum status queue_instruction(struct exec *exec, int i)
     const struct device_backend *backend = exec->device->backend;
     const struct instruction *at = exec->steps[i].at;
     for (int k = 0; k < at->wait_count; k++)
-        TRY(backend->await(exec->device, MARK_STEPS + at->waits[k], at->stream));
+        TRY(backend->stream_wait_event(exec->device, at->stream, EVENT_STEPS + at->waits[k]));
     TRY(exec->measure || exec->started == 0 ? run_to_end(exec, i) : run_instruction(exec, i));
     if (exec->witness) TRY(witness_instruction(exec, i));
-    return exec->steps[i].waited ? backend->mark(exec->device, at->stream, MARK_STEPS + i) : OK;
+    return exec->steps[i].waited ? backend->event_record(exec->device, at->stream, EVENT_STEPS + i) : OK;
 }
 
 /* Other streams begin behind stream 0 and end before it. */
@@ -82,9 +83,9 @@ static enum status streams_fork(struct exec *exec)
 {
     const struct device_backend *backend = exec->device->backend;
     if (exec->program->streams < 2) return OK;
-    TRY(backend->mark(exec->device, 0, MARK_FORK));
+    TRY(backend->event_record(exec->device, 0, EVENT_FORK));
     for (int stream = 1; stream < exec->program->streams; stream++)
-        TRY(backend->await(exec->device, MARK_FORK, stream));
+        TRY(backend->stream_wait_event(exec->device, stream, EVENT_FORK));
     return OK;
 }
 
@@ -92,8 +93,8 @@ static enum status streams_join(struct exec *exec)
 {
     const struct device_backend *backend = exec->device->backend;
     for (int stream = 1; stream < exec->program->streams; stream++) {
-        TRY(backend->mark(exec->device, stream, MARK_JOIN));
-        TRY(backend->await(exec->device, MARK_JOIN, 0));
+        TRY(backend->event_record(exec->device, stream, EVENT_JOIN));
+        TRY(backend->stream_wait_event(exec->device, 0, EVENT_JOIN));
     }
     return OK;
 }
@@ -128,24 +129,25 @@ static enum status queue(struct exec *exec, const struct slot *slot)
 static bool is_recorded(const struct exec *exec)
 {
     bool moves = exec->host && !exec->pinned;
-    return exec->device->backend->record && !exec->measure && !exec->witness && exec->started > 0 && !moves;
+    return exec->device->backend->capture_begin && !exec->measure && !exec->witness && exec->started > 0 &&
+           !moves;
 }
 
-static enum status queue_or_replay(struct exec *exec, struct slot *slot)
+static enum status queue_or_launch(struct exec *exec, struct slot *slot)
 {
     const struct device_backend *backend = exec->device->backend;
     if (!is_recorded(exec)) return queue(exec, slot);
-    if (!slot->recording) {
-        TRY(backend->record(exec->device));
+    if (!slot->captured) {
+        TRY(backend->capture_begin(exec->device));
         enum status status = queue(exec, slot);
-        enum status ended = backend->recorded(exec->device, &slot->recording);
+        enum status ended = backend->capture_end(exec->device, &slot->captured);
         TRY(status);
         TRY(ended);
     }
-    return backend->replay(exec->device, slot->recording);
+    return backend->captured_launch(exec->device, slot->captured);
 }
 
-static enum status upload(struct exec *exec, struct slot *slot, const struct exec_batch *batch, int mark)
+static enum status upload(struct exec *exec, struct slot *slot, const struct exec_batch *batch, int event)
 {
     const struct device_backend *backend = exec->device->backend;
     int stream = exec->device->copy_stream;
@@ -160,18 +162,18 @@ static enum status upload(struct exec *exec, struct slot *slot, const struct exe
                             (size_t)exec->program->images_bytes));
     TRY(backend->upload(exec->device, stream, slot->labels, batch->labels,
                         (size_t)exec->program->targets_bytes));
-    TRY(backend->mark(exec->device, stream, mark));
-    return backend->await(exec->device, mark, 0);
+    TRY(backend->event_record(exec->device, stream, event));
+    return backend->stream_wait_event(exec->device, 0, event);
 }
 
 static enum status start(struct exec *exec, struct slot *slot, const struct exec_batch *batch, int index)
 {
-    TRY(upload(exec, slot, batch, MARK_UPLOADED + index));
-    TRY(queue_or_replay(exec, slot));
+    TRY(upload(exec, slot, batch, EVENT_UPLOADED + index));
+    TRY(queue_or_launch(exec, slot));
     slot->glimpsed = false;
     if (exec->glimpse_next) TRY(glimpse_queue(exec, slot));
     exec->glimpse_next = false;
-    return exec->device->backend->mark(exec->device, 0, MARK_DONE + index);
+    return exec->device->backend->event_record(exec->device, 0, EVENT_DONE + index);
 }
 
 enum status exec_start(struct exec *exec, const struct exec_batch *batch, const struct update_rates *rates)
@@ -190,7 +192,7 @@ enum status exec_collect(struct exec *exec)
 {
     assert(exec->collected < exec->started);
     int index = (int)(exec->collected % exec->depth);
-    TRY(exec->device->backend->reach(exec->device, MARK_DONE + index));
+    TRY(exec->device->backend->event_synchronize(exec->device, EVENT_DONE + index));
     exec->collected++;
     exec->last = &exec->slots[index];
     return OK;
@@ -199,8 +201,8 @@ enum status exec_collect(struct exec *exec)
 bool exec_idle(const struct exec *exec)
 {
     const struct device_backend *backend = exec->device->backend;
-    if (exec->started == exec->collected || !backend->passed) return true;
-    return backend->passed(exec->device, MARK_DONE + (int)((exec->started - 1) % exec->depth));
+    if (exec->started == exec->collected || !backend->event_query) return true;
+    return backend->event_query(exec->device, EVENT_DONE + (int)((exec->started - 1) % exec->depth));
 }
 
 enum status exec_run(struct exec *exec, const struct exec_batch *batch, double lr, double momentum)

@@ -8,8 +8,8 @@
 #include "session/step.h"
 
 /* Puts recomputation and moves into a training step's program, which has no streams yet, and gives it
- * streams: fewer than the device has where that is what fits. When nothing fits, the program is the smallest that was
- * found: the caller checks (step_check_limit). Bits do not change. */
+ * streams: fewer than the device has where that is what fits. When nothing fits, the program is the smallest
+ * that was found: the caller checks (step_check_limit). Bits do not change. */
 enum status strategy_apply(const struct setup *setup, struct program *program);
 
 /* The choice that takes the least memory of those that are known: the same for all batches of one
