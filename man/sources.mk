@@ -1,5 +1,6 @@
 dist_man_MANS = \
 	man/amptrain.1 \
+	man/amptrain-ir.7 \
 	man/amptrain-pack.5 \
 	man/amptrain.ini.5 \
 	man/amptrain-model.5

@@ -66,6 +66,13 @@ static int own_count(const struct command *command)
     return count;
 }
 
+/* getopt's has_arg. */
+static int own_takes(const struct cmd_option *own)
+{
+    if (!own->argument) return no_argument;
+    return own->argument[0] == '[' ? optional_argument : required_argument;
+}
+
 /* What getopt_long wants to know. */
 struct grammar {
     char letters[3 * COMMON_COUNT + 3];
@@ -96,7 +103,7 @@ static struct grammar grammar_of(const struct command *command)
     for (int i = 0; i < own_count(command); i++) {
         const struct cmd_option *own = &command->options[i];
         grammar.longs[grammar.count++] = (struct getopt_option){
-            own->name, own->argument ? required_argument : no_argument, NULL, LETTER_OWN + i};
+            own->name, own_takes(own), NULL, LETTER_OWN + i};
     }
     return grammar;
 }
@@ -207,7 +214,7 @@ void cmd_help(const struct command *command)
     for (int i = 0; i < own_count(command); i++) {
         const struct cmd_option *own = &command->options[i];
         char left[64];
-        snprintf(left, sizeof left, "    --%s%s%s", own->name, own->argument ? " " : "",
+        snprintf(left, sizeof left, "    --%s%s%s", own->name, own_takes(own) == required_argument ? " " : "",
                  own->argument ? own->argument : "");
         help_line(left, own->help);
     }

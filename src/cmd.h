@@ -19,7 +19,7 @@ enum cmd_takes {
 /* A long option of one command's own. */
 struct cmd_option {
     const char *name;
-    const char *argument;   /* "FILE"; NULL: a switch */
+    const char *argument;   /* "FILE"; "[=FILE]": may be left out; NULL: a switch */
     const char *help;
 };
 
@@ -35,7 +35,7 @@ struct cmd {
     bool resume;
     const char *resume_file;
     bool check, print_config, help, quiet, verbose;
-    const char *values[CMD_OPTIONS_MAX];   /* of the command's own options; "" for a switch that is on */
+    const char *values[CMD_OPTIONS_MAX];   /* of the command's own options; "" when given without one */
     char **arguments;
     int argument_count;
     struct settings settings;              /* loaded when the command takes a configuration */

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "compile/dump.h"
 #include "forecast.h"
 #include "memory_map.h"
 
@@ -18,6 +19,14 @@ static enum status draw(const struct setup *setup, const struct forecast *foreca
     enum status status = memory_map_draw(setup, &map, folder);
     memory_map_free(&map);
     return status;
+}
+
+static void dump_print(const struct program *program)
+{
+    struct text text = {0};
+    program_dump(program, &text);
+    fputs(text.data, stdout);
+    text_free(&text);
 }
 
 /* Only by opening a GPU is it known what it has free. */
@@ -36,7 +45,19 @@ static void warn_of_device(const struct setup *setup)
         log_warning("run.device: this program was built without CUDA: planned for the CPU");
 }
 
-static enum status plan(struct cmd *cmd, unsigned what, bool json)
+/* How the forecast is printed. */
+enum output { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_DUMP };
+
+static void forecast_print_as(enum output output, const struct setup *setup, const struct forecast *forecast)
+{
+    switch (output) {
+    case OUTPUT_TEXT: forecast_print(setup, forecast); break;
+    case OUTPUT_JSON: forecast_print_json(setup, forecast); break;
+    case OUTPUT_DUMP: dump_print(&forecast->program); break;
+    }
+}
+
+static enum status plan(struct cmd *cmd, unsigned what, enum output output)
 {
     struct setup setup;
     struct forecast forecast;
@@ -45,10 +66,7 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
     warn_of_device(&setup);
     enum status status = forecast_make(&setup, &forecast);
     if (status == OK) {
-        if (json)
-            forecast_print_json(&setup, &forecast);
-        else
-            forecast_print(&setup, &forecast);
+        forecast_print_as(output, &setup, &forecast);
         if (cmd->check) status = step_check_limit(&setup, &forecast.bytes);
         else if (cmd->output) status = draw(&setup, &forecast, cmd->output);
         forecast_free(&forecast);
@@ -59,7 +77,7 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
 
 enum status cmd_check(struct cmd *cmd)
 {
-    return plan(cmd, DATA_TRAIN | DATA_VAL, false);
+    return plan(cmd, DATA_TRAIN | DATA_VAL, OUTPUT_TEXT);
 }
 
 /* A lifetime table and its answer. */
@@ -142,15 +160,18 @@ static enum status plan_spans(const struct cmd *cmd, const char *path, bool json
 static enum status run(struct cmd *cmd)
 {
     const char *spans = cmd_value(cmd, "spans");
-    bool json = cmd_value(cmd, "json") != NULL;
+    bool json = cmd_value(cmd, "json") != NULL, dump = cmd_value(cmd, "dump") != NULL;
+    if (dump && (spans || json || cmd->output))
+        return fail(USAGE, "plan: --dump goes with --config alone, not with --spans, --json or --output");
     if (spans && cmd->output) return fail(USAGE, "plan: --output goes with --config, not with --spans");
     if (spans) return plan_spans(cmd, spans, json);
     if (cmd_value(cmd, "capacity")) return fail(USAGE, "plan: --capacity goes with --spans");
-    return plan(cmd, DATA_TRAIN | DATA_OPTIONAL, json);
+    return plan(cmd, DATA_TRAIN | DATA_OPTIONAL, dump ? OUTPUT_DUMP : json ? OUTPUT_JSON : OUTPUT_TEXT);
 }
 
 static const struct cmd_option options[] = {
     {"json", NULL, "print the forecast as JSON"},
+    {"dump", NULL, "print the training step's program instead, an instruction a line (amptrain-ir(7))"},
     {"spans", "FILE.csv", "pack a table of lifetimes (id,lower,upper,size) instead"},
     {"capacity", "BYTES", "with --spans: the most that may be used"},
     {0},
@@ -158,7 +179,7 @@ static const struct cmd_option options[] = {
 
 const struct command cmd_plan = {
     .name = "plan",
-    .usage = "-c FILE [--json] [-o DIR] | --spans FILE.csv [--capacity BYTES] [--json]",
+    .usage = "-c FILE [--json] [-o DIR] | -c FILE --dump | --spans FILE.csv [--capacity BYTES] [--json]",
     .help = "Forecasts memory and time of a training step, in words and as a picture; touches no device.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,

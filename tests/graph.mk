@@ -54,6 +54,12 @@ check_PROGRAMS += tests/test_merge
 tests_test_merge_SOURCES = tests/test_merge.c $(NET)
 tests_test_merge_LDADD = $(GRAPH_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_dump
+tests_test_dump_SOURCES = tests/test_dump.c $(NET)
+tests_test_dump_LDADD = $(GRAPH_LIBS) -lcmocka
+EXTRA_DIST += $(wildcard $(srcdir)/tests/dumps/*)
+CLEANFILES += tests/*.dump
+
 check_PROGRAMS += tests/test_mask
 tests_test_mask_SOURCES = tests/test_mask.c $(NET)
 tests_test_mask_LDADD = $(GRAPH_LIBS) -lcmocka

@@ -145,6 +145,15 @@ else
     ok "plan for a GPU, by a program that knows none" says 0 "planned for the CPU" \
         "$AMPTRAIN" plan -c deep.ini -s run.device=cuda
 fi
+dumped() { "$AMPTRAIN" plan -c run.ini --dump >dump1 && "$AMPTRAIN" plan -c run.ini --dump >dump2 && cmp dump1 dump2; }
+ok "plan --dump gives the same text every time" dumped
+instructions() {
+    head -n 1 dump1 | grep -qE '^program training, batch [0-9]+, ' || return 1
+    sed 1d dump1 | grep -vE '^[0-9]+ (op [a-z_]+ [a-z0-9_]+|update update -) \(".*\) -> \(".*\) (micro-batch [0-9]+ )?stream [0-9]' && return 1
+    tail -n 1 dump1 | grep -q update
+}
+ok "... an instruction a line" instructions
+ok "plan --dump by itself" says 2 "goes with --config alone" "$AMPTRAIN" plan -c run.ini --dump --json
 ok "plan without its data" "$AMPTRAIN" plan -c run.ini -s data.format=mnist -s data.train=nowhere
 ok "--check" "$AMPTRAIN" -c run.ini --check
 ok "--check, and every detail" "$AMPTRAIN" -v -c run.ini --check

@@ -15,6 +15,7 @@ ok "the demo's data" sh -c 'ls "$1"/* >/dev/null' sh "$share/amptrain/data/digit
 ok "amptrain(1)" test -f "$share/man/man1/amptrain.1"
 ok "amptrain.ini(5)" grep -q 'label_smoothing' "$share/man/man5/amptrain.ini.5"
 ok "amptrain-model(5)" test -f "$share/man/man5/amptrain-model.5"
+ok "amptrain-ir(7)" test -f "$share/man/man7/amptrain-ir.7"
 ok "bash completion" test -f "$share/bash-completion/completions/amptrain"
 
 # Away from the source tree and from its own prefix: models and data are found beside the program.

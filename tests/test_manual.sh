@@ -5,7 +5,7 @@
 ini_page=$top_builddir/man/amptrain.ini.5
 [ -f "$ini_page" ] || ini_page=$top_srcdir/man/amptrain.ini.5
 
-for page in "$top_srcdir"/man/*.[15] "$ini_page"; do
+for page in "$top_srcdir"/man/*.[157] "$ini_page"; do
     name=$(basename "$page")
     case $name in '*'*) continue ;; esac
     if command -v mandoc >/dev/null; then
@@ -57,6 +57,13 @@ while read -r command; do
     case $command in *' -o '*) command="$command -s train.epochs=1" ;; esac
     ok "example: $command" sh -c "cd '$scratch' && \"\$AMPTRAIN\" ${command#amptrain }"
 done <"$scratch/commands"
+
+# The example in amptrain-ir(7), whose lines are folded there, is part of what a pass's test expects.
+ir_example() {
+    example=$(sed -n '/^\.EX/,/^\.EE/{/^\./d;p;}' "$top_srcdir/man/amptrain-ir.7" | tr -d '\\' | tr '\n' ' ')
+    [ -n "$example" ] && tr '\n' ' ' <"$top_srcdir/tests/dumps/streams.txt" | grep -qF -e "$example"
+}
+ok "amptrain-ir(7)'s example is what a pass's test expects" ir_example
 
 # The configuration that amptrain.ini(5) begins with.
 sed -n '/^\.EX/,/^\.EE/{/^\./d;p;}' "$ini_page" | sed '/^import/,$d' | tr -d '\\' >"$scratch/example.ini"

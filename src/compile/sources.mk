@@ -4,6 +4,8 @@ libcompile_a_SOURCES = \
 	src/compile/cost.c \
 	src/compile/cost.h \
 	src/compile/differentiate.c \
+	src/compile/dump.c \
+	src/compile/dump.h \
 	src/compile/engines.c \
 	src/compile/fuse.c \
 	src/compile/fuse_gradient_sums.c \
