@@ -11,7 +11,7 @@
 #include "compile/recompute.h"
 #include "memory_map.h"
 #include "session/largest.h"
-#include "session/strategy.h"
+#include "session/step.h"
 
 /* An ordinary core in 2020s: multiply-adds in convolutions, and what streams through memory. */
 #define CORE_FLOPS 40e9
@@ -53,17 +53,12 @@ static double model_step(const struct setup *setup, const struct program *progra
 enum status forecast_make(const struct setup *setup, struct forecast *forecast)
 {
     *forecast = (struct forecast){0};
-    TRY(step_program(setup, STEP_TRAINING, &forecast->program));
-    const struct engine_options options = {
-        .code_of = engines_code(setup_device_kind(setup)), .device = setup->device,
-        .tf32 = setup->precision->tf32, .deterministic = setup->settings->run.deterministic,
-    };
-    enum status status = engines_prepare(&forecast->program, &options, &forecast->engines);
-    if (status == OK) status = plan_make(&forecast->program, true, 0, &forecast->plan);
-    if (status != OK) {
-        forecast_free(forecast);
-        return status;
-    }
+    struct compile_options options = step_options(setup, STEP_TRAINING);
+    struct compiled compiled;
+    TRY(compile_plan(step_graph(setup, STEP_TRAINING), &options, &compiled));
+    forecast->program = compiled.program;
+    forecast->engines = compiled.engines;
+    forecast->plan = compiled.plan;
     forecast->bytes = step_bytes(setup, &forecast->program, &forecast->plan, step_store_bytes(setup));
     forecast->step_ms = model_step(setup, &forecast->program);
     return OK;
@@ -134,7 +129,7 @@ void forecast_print(const struct setup *setup, const struct forecast *forecast)
         print_bytes("  of it images kept", setup_device_cache(setup), "loader.cache");
     print_total(setup, bytes->total);
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
-    printf("  %-28s %12s  activations made again: %d\n", "strategy", strategy_name(setup, &forecast->program),
+    printf("  %-28s %12s  activations made again: %d\n", "strategy", step_strategy(setup, &forecast->program),
            recompute_count(&forecast->program));
     if (offload_bytes(&forecast->program) > 0)
         print_bytes("  moved to the host", offload_bytes(&forecast->program),
@@ -177,7 +172,7 @@ void forecast_print_json(const struct setup *setup, const struct forecast *forec
     text_add(&out,
              ",\"strategy\":\"%s\",\"recomputed\":%d,\"offloaded_bytes\":%" PRId64
              ",\"estimated\":true,\"layers\":[",
-             strategy_name(setup, &forecast->program), recompute_count(&forecast->program),
+             step_strategy(setup, &forecast->program), recompute_count(&forecast->program),
              offload_bytes(&forecast->program));
     struct plan_layer *rows = memory_new((size_t)setup->graph.count, sizeof *rows);
     int count = plan_layers(&forecast->program, &forecast->plan, rows);

@@ -32,6 +32,13 @@ void build_push(struct program *program, struct instruction instruction);
 /* `from` as `dtype`: a cast instruction, appended. Returns the new value. */
 int build_cast(struct program *program, int from, enum dtype dtype, int slice);
 
+/* The parts of lower (program.h). Forward alone, all of it fp32; after autocast, the values that forward
+ * saves; and NO_DEVICE when the program's bytes could not be added up. */
+enum status lower_forward(const struct graph *graph, const struct lower_options *options,
+                          struct program *program);
+void lower_saved(struct program *program);
+enum status lower_check(const struct program *program);
+
 /* The forward-only program with its backward: after each slice's forward, in reverse. */
 void backward(struct program *program);
 

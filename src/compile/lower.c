@@ -141,7 +141,7 @@ static void lower_labels(struct lowering *l)
     program->targets_bytes = labels->bytes;
 }
 
-static void lower_forward(struct lowering *l)
+static void lower_batch(struct lowering *l)
 {
     struct program *program = l->program;
     program->images = value_batch(l, HOME_IMAGES, program->storage, "input");
@@ -167,7 +167,7 @@ static void mark_needed(struct lowering *l)
 
 /* What forward computes for backward, update or the host besides its output. Its sizes follow from
  * the inputs' dtypes, so this comes after autocast. */
-static void lower_saved(struct program *program)
+void lower_saved(struct program *program)
 {
     struct call_storage *storage = memory_new(1, sizeof *storage);
     for (int i = 0; i < program->count; i++) {
@@ -186,6 +186,7 @@ static void lower_saved(struct program *program)
         instruction_link(program, at);
     }
     free(storage);
+    program->first_backward = program->count;
 }
 
 static const void *settings_for_loss(struct program *program, double label_smoothing)
@@ -199,7 +200,7 @@ static const void *settings_for_loss(struct program *program, double label_smoot
 /* Passes and planning add sizes up: a program beyond this, which no machine could run, is not for them. */
 #define BYTES_MAX (INT64_C(1) << 58)
 
-static enum status check_bytes(const struct program *program)
+enum status lower_check(const struct program *program)
 {
     int64_t left = BYTES_MAX;
     for (int i = 0; i < program->value_count; i++) {
@@ -211,7 +212,8 @@ static enum status check_bytes(const struct program *program)
     return OK;
 }
 
-enum status lower(const struct graph *graph, const struct lower_options *options, struct program *program)
+enum status lower_forward(const struct graph *graph, const struct lower_options *options,
+                          struct program *program)
 {
     if (options->slices < 1 || options->batch < 1 || options->batch % options->slices != 0)
         return fail(USAGE, "a batch of %d images cannot be divided into %d equal micro-batches",
@@ -229,16 +231,10 @@ enum status lower(const struct graph *graph, const struct lower_options *options
     for (int p = 0; p < graph->param_count; p++) built.gradients[p] = -1;
     graph_shapes(graph, l.images, l.shapes);
     mark_needed(&l);
-    lower_forward(&l);
-    enum status status = autocast(&built);
-    lower_saved(&built);
-    built.first_backward = built.count;
-    if (status == OK && built.training) backward(&built);
-    if (status == OK) status = check_bytes(&built);
+    lower_batch(&l);
     free(l.shapes);
     free(l.needed);
     free(l.param_values);
-    if (status != OK) program_free(&built);
-    else *program = built;
-    return status;
+    *program = built;
+    return OK;
 }

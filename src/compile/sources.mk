@@ -1,12 +1,18 @@
 libcompile_a_SOURCES = \
 	src/compile/autocast.c \
 	src/compile/build.h \
+	src/compile/compile.c \
+	src/compile/compile.h \
 	src/compile/cost.c \
 	src/compile/cost.h \
 	src/compile/differentiate.c \
 	src/compile/dump.c \
 	src/compile/dump.h \
 	src/compile/engines.c \
+	src/compile/fit_batch.c \
+	src/compile/fit_batch.h \
+	src/compile/fit_memory.c \
+	src/compile/fit_memory.h \
 	src/compile/fuse.c \
 	src/compile/fuse_gradient_sums.c \
 	src/compile/happens_before.c \
@@ -14,6 +20,8 @@ libcompile_a_SOURCES = \
 	src/compile/lower.c \
 	src/compile/offload.c \
 	src/compile/offload.h \
+	src/compile/passes.c \
+	src/compile/passes.h \
 	src/compile/plan.c \
 	src/compile/plan.h \
 	src/compile/program.c \

@@ -23,7 +23,5 @@ libsession_a_SOURCES = \
 	src/session/setup_numbers.c \
 	src/session/step.c \
 	src/session/step.h \
-	src/session/strategy.c \
-	src/session/strategy.h \
 	src/session/weights.c \
 	src/session/weights.h

@@ -1,9 +1,9 @@
 #include "session/step.h"
 
 #include "base/text.h"
+#include "compile/fit_memory.h"
 #include "session/gpu_preprocessing.h"
 #include "session/largest.h"
-#include "session/strategy.h"
 
 /* Overflows in a row, with the loss scale at its floor, after which it is clear that they will not
  * stop by themselves. A static scale cannot move: the first is enough. */
@@ -26,43 +26,61 @@ struct update_rates step_rates(const struct setup *setup, int64_t updates)
     return rates;
 }
 
-enum status step_lower(const struct setup *setup, enum step_kind kind, struct program *program)
+static struct engine_options engine_options(const struct setup *setup)
+{
+    return (struct engine_options){
+        .code_of = engines_code(setup_device_kind(setup)),
+        .device = setup->device,
+        .tf32 = setup->precision->tf32,
+        .deterministic = setup->settings->run.deterministic,
+    };
+}
+
+/* Where the host runs ahead, one batch is on its way while another is worked on. */
+static int batches_on_device(const struct setup *setup)
+{
+    return setup_device_kind(setup) == DEVICE_CUDA ? 2 : 1;
+}
+
+struct compile_options step_options(const struct setup *setup, enum step_kind kind)
 {
     bool training = kind == STEP_TRAINING;
-    struct lower_options options = {
-        .batch = setup->batch,
-        .slices = training ? setup->slices : 1,
-        .training = training,
-        .storage = setup->precision->storage,
-        .label_smoothing = training ? setup->settings->augment.label_smoothing : 0,
-        .soft_targets = training && mix_wanted(&setup->mix),
-        .logits = !training,
+    struct compile_options options = {
+        .lower = {
+            .batch = setup->batch,
+            .slices = training ? setup->slices : 1,
+            .training = training,
+            .storage = setup->precision->storage,
+            .label_smoothing = training ? setup->settings->augment.label_smoothing : 0,
+            .soft_targets = training && mix_wanted(&setup->mix),
+            .logits = !training,
+        },
+        .engines = engine_options(setup),
+        .streams = setup_streams(setup),
+        .strategy = setup->settings->memory.strategy,
+        .limit = training ? setup_limit(setup) : 0,
+        .batches = batches_on_device(setup),
     };
-    struct program lowered = {0};
-    TRY(lower(training ? &setup->graph : &setup->val_graph, &options, &lowered));
-    enum status status = autocast(&lowered);
-    const struct op_code *(*code_of)(const struct op *) = engines_code(setup_device_kind(setup));
-    if (status == OK) status = merge(&lowered, code_of);
-    if (status == OK) mask(&lowered, code_of);
-    if (status != OK)
-        program_free(&lowered);
-    else
-        *program = lowered;
-    return status;
+    if (options.limit > 0) options.reserved = step_store_bytes(setup) + finisher_bytes(setup);
+    return options;
+}
+
+const struct graph *step_graph(const struct setup *setup, enum step_kind kind)
+{
+    return kind == STEP_TRAINING ? &setup->graph : &setup->val_graph;
 }
 
 enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program)
 {
-    struct program lowered;
-    TRY(step_lower(setup, kind, &lowered));
-    enum status status = OK;
-    if (kind == STEP_TRAINING) status = strategy_apply(setup, &lowered);
-    else if (setup_streams(setup) > 1) status = streams_assign(&lowered, setup_streams(setup));
-    if (status != OK)
-        program_free(&lowered);
-    else
-        *program = lowered;
-    return status;
+    struct compile_options options = step_options(setup, kind);
+    return compile(step_graph(setup, kind), &options, program);
+}
+
+const char *step_strategy(const struct setup *setup, const struct program *program)
+{
+    bool keep = setup->settings->memory.strategy == STRATEGY_KEEP || recompute_count(program) == 0;
+    if (offload_bytes(program) > 0) return "offload";
+    return keep ? "keep" : "recompute";
 }
 
 enum status step_prepare(const struct setup *setup, enum step_kind kind, struct store *store,
@@ -106,14 +124,12 @@ void step_close(struct step *step)
 struct step_bytes step_bytes(const struct setup *setup, const struct program *program,
                              const struct plan *plan, int64_t store)
 {
-    /* Where the host runs ahead, one batch is on its way while another is worked on. */
-    int64_t batches = setup_device_kind(setup) == DEVICE_CUDA ? 2 : 1;
+    const struct compile_options beside = {.batches = batches_on_device(setup)};
     struct step_bytes bytes = {
         .arena = plan->arena_bytes,
         .live_bound = plan->live_bytes_bound,
         .store = store,
-        .batch = batches * (program->images_bytes + program->targets_bytes) + program->results_bytes +
-                 finisher_bytes(setup),
+        .batch = fit_memory_beside(&beside, program) + finisher_bytes(setup),
         .workspace = plan->workspace_bytes,
     };
     bytes.total = bytes.arena + bytes.store + bytes.batch;

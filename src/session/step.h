@@ -2,15 +2,21 @@
 #ifndef SESSION_STEP_H
 #define SESSION_STEP_H
 
+#include "compile/compile.h"
 #include "exec/exec.h"
 #include "session/setup.h"
 
 enum step_kind { STEP_TRAINING, STEP_EVALUATION };
 
-/* The program of a step, lowered, cast and merged, and how it is made within the limit besides, or without
- * that. The caller frees it with program_free. */
+/* What the compiler is asked for, and the network that it is given. */
+struct compile_options step_options(const struct setup *setup, enum step_kind kind);
+const struct graph *step_graph(const struct setup *setup, enum step_kind kind);
+
+/* The program of a step, made to fit within the limit. The caller frees it with program_free. */
 enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program);
-enum status step_lower(const struct setup *setup, enum step_kind kind, struct program *program);
+
+/* How it saves memory, in words: "keep", "recompute" or "offload". */
+const char *step_strategy(const struct setup *setup, const struct program *program);
 
 /* A program that can run. */
 struct step {

@@ -4,7 +4,6 @@
 #include "base/text.h"
 #include "session/gpu_preprocessing.h"
 #include "session/largest.h"
-#include "session/strategy.h"
 
 #define RUNGS 8              /* plans that are tried, each smaller than the last */
 #define STEP_DOWN 0.9        /* of a plan for which there was no memory though there seemed to be */
@@ -66,7 +65,7 @@ static void say_stepped(const struct run *run)
     log_warning("the device had not the memory that was planned for; planned again for the %s that it has "
                 "left: the step takes %s (strategy %s), with the same results",
                 text_bytes((uint64_t)run->setup->left, limit), text_bytes((uint64_t)run->bytes.total, took),
-                strategy_name(run->setup, &run->training.program));
+                step_strategy(run->setup, &run->training.program));
 }
 
 static void add_row(struct text *table, int64_t bytes, const char *what)
@@ -171,7 +170,7 @@ static void say_limit(const struct run *run, int64_t limit)
     if (limit > 0) text_bytes((uint64_t)limit, words);
     log_info("memory.limit is now %s: the step takes %s (strategy %s), with the same results", words,
              text_bytes((uint64_t)run->bytes.total, took),
-             strategy_name(run->setup, &run->training.program));
+             step_strategy(run->setup, &run->training.program));
 }
 
 enum status programs_reread(struct run *run)

@@ -1,14 +1,12 @@
-#include "session/strategy.h"
+#include "compile/fit_memory.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/offload.h"
 #include "compile/plan.h"
-#include "compile/recompute.h"
-#include "session/step.h"
+#include "conf/settings.h"
 
 #define TRIES 6              /* limits in a row that are handed to the choice of what is made again */
 #define CLOSE 0.97           /* a plan on several streams that misses by less is worth another try */
@@ -19,27 +17,13 @@
 #define LEAST_TRIES 4        /* ... in which no try takes more than one part */
 #define LEAST_NEAR 1.02      /* and which is over when there is no more to be had */
 
-/* What is moved to the host. */
-struct moves {
-    bool any;
-    struct offload_options options;
-};
-
-/* What is made again, what is moved, and on how many streams: a way to make the step. */
-struct way {
-    enum remake *remake;
-    int64_t merged;              /* backward makes things by the way where no more than this is alive then */
-    struct moves moves;
-    int streams;
-};
-
 /* A program being fitted. */
 struct fitting {
-    const struct setup *setup;
+    const struct compile_options *options;
     struct program *program;     /* as lowered, workspaces and all */
     struct engines engines;
-    struct way tried;
-    struct way best;             /* the smallest so far ... */
+    struct memory_choice tried;
+    struct memory_choice best;   /* the smallest so far ... */
     int64_t arena;               /* ... and what it takes ... */
     int64_t *places;             /* ... by value of the program that is made so */
     int place_count;
@@ -47,19 +31,18 @@ struct fitting {
     double pack_seconds;
 };
 
-static enum status make(const struct engines *engines, struct program *program, const struct way *way)
+/* A copy that a choice is tried on, with its workspaces. */
+static enum status make_copy(const struct fitting *f, struct program *copy)
 {
-    struct offload_forecast forecast;
-    recompute(program, way->remake);
-    recompute_merge(program, way->merged);
-    if (way->moves.any) offload(program, &way->moves.options, &forecast);
-    if (way->streams > 1) TRY(streams_assign(program, way->streams));
-    if (engines) engines_ask(engines, program);
+    struct compile_options options = *f->options;
+    options.after = NULL;
+    TRY(passes_memory(&options, &f->tried, copy));
+    engines_ask(&f->engines, copy);
     return OK;
 }
 
 /* Remembers what was tried if nothing smaller is known. Takes the plan's places. */
-static void keep_way(struct fitting *f, struct plan *plan)
+static void keep_choice(struct fitting *f, struct plan *plan)
 {
     if (f->places && plan->arena_bytes >= f->arena) return;
     enum remake *remake = f->best.remake;
@@ -80,11 +63,11 @@ static enum status try_streams(struct fitting *f, int stream_count, int64_t *are
     struct program copy = program_copy(f->program);
     struct plan plan = {0};
     f->tried.streams = stream_count;
-    enum status status = make(&f->engines, &copy, &f->tried);
+    enum status status = make_copy(f, &copy);
     if (status == OK) status = plan_fit(&copy, f->room, f->pack_seconds, &plan);
     if (status == OK) {
         *arena = plan.live_bytes_bound > f->room ? plan.live_bytes_bound : plan.arena_bytes;
-        keep_way(f, &plan);
+        keep_choice(f, &plan);
     }
     plan_free(&plan);
     program_free(&copy);
@@ -94,7 +77,7 @@ static enum status try_streams(struct fitting *f, int stream_count, int64_t *are
 /* The smaller of the arenas on all streams and, where that could make it fit, on one. */
 static enum status try_choice(struct fitting *f, int64_t *arena)
 {
-    int all = setup_streams(f->setup);
+    int all = f->options->streams;
     TRY(try_streams(f, all, arena));
     if (*arena <= f->room || all == 1 || (double)f->room >= CLOSE * (double)*arena) return OK;
     int64_t narrow;
@@ -125,14 +108,14 @@ static enum status try_least(struct fitting *f)
 {
     struct least least;
     int64_t arena;
-    TRY(strategy_least(f->setup, &least));
+    TRY(fit_memory_least(f->program->graph, f->options, &least));
     enum status status = OK;
     if (least.count == f->program->count) {
         memcpy(f->tried.remake, least.remake, (size_t)least.count * sizeof *f->tried.remake);
         f->tried.merged = 0;
         status = try_choice(f, &arena);
     }
-    strategy_forget(&least);
+    least_free(&least);
     return status;
 }
 
@@ -176,13 +159,14 @@ static enum status try_moves(struct fitting *f, int64_t more, bool hidden, int64
     } else {
         keep_all(f);
     }
-    f->tried.moves = (struct moves){true, {.limit = f->room, .hidden = hidden}};
+    f->tried.moves = true;
+    f->tried.offload = (struct offload_options){.limit = f->room, .hidden = hidden};
     enum status status = OK;
-    for (int t = 0; status == OK && t < TRIES && !fits(f) && f->tried.moves.options.limit > 0; t++) {
+    for (int t = 0; status == OK && t < TRIES && !fits(f) && f->tried.offload.limit > 0; t++) {
         status = try_choice(f, arena);
-        f->tried.moves.options.limit -= *arena - f->room + f->room / 1000;
+        f->tried.offload.limit -= *arena - f->room + f->room / 1000;
     }
-    f->tried.moves.any = false;
+    f->tried.moves = false;
     return status;
 }
 
@@ -212,7 +196,7 @@ static enum status fit(struct fitting *f)
 {
     int64_t arena;
     if (plan_least_bytes(f->program) > f->room) return try_least(f);
-    switch (f->setup->settings->memory.strategy) {
+    switch (f->options->strategy) {
     case STRATEGY_AUTO:
         keep_all(f);
         TRY(try_choice(f, &arena));
@@ -229,59 +213,51 @@ static enum status fit(struct fitting *f)
 
 static enum status without_limit(struct fitting *f)
 {
-    int strategy = f->setup->settings->memory.strategy;
-    struct way *way = &f->tried;
-    way->merged = INT64_MAX;
-    way->moves = (struct moves){strategy == STRATEGY_OFFLOAD, {.hidden = true}};
-    way->streams = setup_streams(f->setup);
+    int strategy = f->options->strategy;
+    struct memory_choice *choice = &f->tried;
+    choice->merged = INT64_MAX;
+    choice->moves = strategy == STRATEGY_OFFLOAD;
+    choice->offload = (struct offload_options){.hidden = true};
+    choice->streams = f->options->streams;
     if (strategy == STRATEGY_AUTO || strategy == STRATEGY_OFFLOAD) keep_all(f);
-    else recompute_cheap(f->program, f->tried.remake);
-    return make(NULL, f->program, way);
+    else recompute_cheap(f->program, choice->remake);
+    return passes_memory(f->options, choice, f->program);
 }
 
-/* Makes the program in the best way. */
+/* Makes the program by the best choice. */
 static enum status make_best(struct fitting *f)
 {
     struct program *program = f->program;
-    TRY(make(&f->engines, program, &f->best));
+    TRY(passes_memory(f->options, &f->best, program));
+    engines_ask(&f->engines, program);
     program->places = f->places;
     program->place_count = f->place_count;
     f->places = NULL;
     return OK;
 }
 
-static enum status prepare(struct fitting *f, struct device *device)
+int64_t fit_memory_beside(const struct compile_options *options, const struct program *program)
 {
-    const struct setup *setup = f->setup;
-    const struct engine_options options = {
-        .code_of = engines_code(setup_device_kind(setup)), .device = device,
-        .tf32 = setup->precision->tf32, .deterministic = setup->settings->run.deterministic,
-    };
-    return engines_prepare(f->program, &options, &f->engines);
-}
-
-/* What the run takes besides the arena. */
-static int64_t rest_of(const struct fitting *f)
-{
-    const struct plan nothing = {0};
-    return step_bytes(f->setup, f->program, &nothing, step_store_bytes(f->setup)).total;
+    int64_t batch = program->images_bytes + program->targets_bytes;
+    return options->reserved + options->batches * batch + program->results_bytes;
 }
 
 /* Workspaces are known when engines are. */
 static enum status within_limit(struct fitting *f)
 {
-    TRY(prepare(f, f->setup->device));
-    f->room = f->tried.merged = setup_limit(f->setup) - rest_of(f);
+    const struct compile_options *options = f->options;
+    TRY(engines_prepare(f->program, &options->engines, &f->engines));
+    f->room = f->tried.merged = options->limit - fit_memory_beside(options, f->program);
     enum status status = fit(f);
     if (status == OK) status = make_best(f);
     engines_release(&f->engines);
     return status;
 }
 
-static struct fitting fitting_open(const struct setup *setup, struct program *program)
+static struct fitting fitting_open(const struct compile_options *options, struct program *program)
 {
     size_t count = (size_t)program->count;
-    struct fitting f = {.setup = setup, .program = program, .pack_seconds = PACK_SECONDS};
+    struct fitting f = {.options = options, .program = program, .pack_seconds = PACK_SECONDS};
     f.tried.remake = memory_new(count, sizeof *f.tried.remake);
     f.best.remake = memory_new(count, sizeof *f.best.remake);
     return f;
@@ -294,10 +270,12 @@ static void fitting_close(struct fitting *f)
     free(f->places);
 }
 
-enum status strategy_apply(const struct setup *setup, struct program *program)
+enum status fit_memory(const struct compile_options *options, struct program *program)
 {
-    struct fitting f = fitting_open(setup, program);
-    enum status status = setup_limit(setup) > 0 ? within_limit(&f) : without_limit(&f);
+    if (!program->training)
+        return passes_memory(options, &(struct memory_choice){.streams = options->streams}, program);
+    struct fitting f = fitting_open(options, program);
+    enum status status = options->limit > 0 ? within_limit(&f) : without_limit(&f);
     fitting_close(&f);
     return status;
 }
@@ -328,13 +306,13 @@ static bool choose_less(struct leasts *l, double limit)
 
 /* Limits between what no choice goes below and what the smallest so far takes; and then some that are surely
  * missed: how far below leads to a smaller one is not known. */
-static void choose_least(const struct setup *setup, const struct program *program, struct least *least)
+static void choose_least(int strategy, const struct program *program, struct least *least)
 {
     static const double shares[] = {0.85, 0.7, 0.5, 0.93};
     const int count = sizeof shares / sizeof *shares;
     struct recompute_forecast forecast;
     struct leasts l = {.program = program, .least = least};
-    l.goal = (struct recompute_goal){.light = setup->settings->memory.strategy == STRATEGY_KEEP, .any = true,
+    l.goal = (struct recompute_goal){.light = strategy == STRATEGY_KEEP, .any = true,
                                      .work = LEAST_WORK / LEAST_TRIES};
     l.remake = memory_new((size_t)program->count, sizeof *l.remake);
     recompute_measure(program, least->remake, &forecast);
@@ -352,65 +330,60 @@ static void choose_least(const struct setup *setup, const struct program *progra
     free(l.remake);
 }
 
-int strategy_octave(const struct setup *setup)
+int fit_memory_octave(const struct lower_options *options)
 {
     int images = 1;
-    while (images <= setup->batch / setup->slices / 2) images *= 2;
+    while (images <= options->batch / options->slices / 2) images *= 2;
     return images;
 }
 
 /* `remake` is all zero to begin with: REMAKE_NOT. */
-enum status strategy_least(const struct setup *setup, struct least *least)
+enum status fit_memory_least(const struct graph *graph, const struct compile_options *options,
+                             struct least *least)
 {
-    struct setup like = *setup;
+    struct compile_options like = *options;
     struct program program;
-    like.batch = setup->slices * strategy_octave(setup);
-    TRY(step_lower(&like, STEP_TRAINING, &program));
+    like.lower.batch = options->lower.slices * fit_memory_octave(&options->lower);
+    like.after = NULL;
+    TRY(passes_lower(graph, &like, &program));
     *least = (struct least){.count = program.count};
     least->remake = memory_new((size_t)program.count, sizeof *least->remake);
-    choose_least(&like, &program, least);
+    choose_least(options->strategy, &program, least);
     program_free(&program);
     return OK;
 }
 
-void strategy_forget(struct least *least)
+void least_free(struct least *least)
 {
     free(least->remake);
     *least = (struct least){0};
 }
 
-static enum status bytes_of(struct fitting *f, bool packed, struct step_bytes *bytes)
+static enum status bytes_of(struct fitting *f, bool packed, struct fit_bytes *bytes)
 {
     struct recompute_forecast forecast;
-    int64_t rest = rest_of(f);
-    f->room = setup_limit(f->setup) - rest;
+    int64_t beside = fit_memory_beside(f->options, f->program);
+    f->room = f->options->limit - beside;
     recompute_measure(f->program, f->tried.remake, &forecast);
-    struct step_bytes found = {.arena = forecast.bytes};
+    struct fit_bytes found = {.arena = forecast.bytes};
     if (packed) TRY(try_choice(f, &found.arena));
-    found.total = rest + found.arena;
+    found.total = beside + found.arena;
     *bytes = found;
     return OK;
 }
 
-enum status strategy_least_bytes(const struct setup *setup, const struct least *least, bool packed,
-                                 struct step_bytes *bytes)
+enum status fit_memory_least_bytes(const struct graph *graph, const struct compile_options *options,
+                                   const struct least *least, bool packed, struct fit_bytes *bytes)
 {
     struct program program;
-    TRY(step_lower(setup, STEP_TRAINING, &program));
-    struct fitting f = fitting_open(setup, &program);
+    TRY(passes_lower(graph, options, &program));
+    struct fitting f = fitting_open(options, &program);
     if (least->count == program.count)
         memcpy(f.tried.remake, least->remake, (size_t)program.count * sizeof *f.tried.remake);
-    enum status status = prepare(&f, NULL);
+    enum status status = engines_prepare(&program, &options->engines, &f.engines);
     if (status == OK) status = bytes_of(&f, packed, bytes);
     engines_release(&f.engines);
     fitting_close(&f);
     program_free(&program);
     return status;
-}
-
-const char *strategy_name(const struct setup *setup, const struct program *program)
-{
-    bool keep = setup->settings->memory.strategy == STRATEGY_KEEP || recompute_count(program) == 0;
-    if (offload_bytes(program) > 0) return "offload";
-    return keep ? "keep" : "recompute";
 }

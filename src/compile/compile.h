@@ -1,0 +1,24 @@
+/* compile.h: the compiler: a graph becomes a program that fits into memory, by the passes of passes.h. */
+#ifndef COMPILE_COMPILE_H
+#define COMPILE_COMPILE_H
+
+#include "compile/passes.h"
+#include "compile/plan.h"
+
+/* Lowers, differentiates, runs the passes, and makes a training step fit into options->limit. Where nothing
+ * fits, the program is the smallest that was found: the caller checks. The caller frees it with program_free.
+ * Neither limit nor strategy changes the bits that are computed. */
+enum status compile(const struct graph *graph, const struct compile_options *options,
+                    struct program *program);
+
+/* The same with kernel plans, workspaces and places: all that is known before anything runs. */
+struct compiled {
+    struct program program;
+    struct engines engines;
+    struct plan plan;
+};
+enum status compile_plan(const struct graph *graph, const struct compile_options *options,
+                         struct compiled *compiled);
+void compiled_free(struct compiled *compiled);      /* accepts a zeroed struct */
+
+#endif

@@ -1,0 +1,201 @@
+#include "compile/fit_batch.h"
+
+#include "compile/compile.h"
+#include "compile/fit_memory.h"
+
+#define LINES 12                 /* tries that follow a straight line before halves are tried */
+#define INSTRUCTIONS_FEW 180     /* of a step that is planned in no time: to the last image */
+#define GAIN 6                   /* as many times the images fit, most often, that fit when all is kept */
+#define OCTAVES 4                /* looked at, at most */
+
+/* A search, in images a micro-batch. */
+struct quest {
+    const struct fit_batch_options *options;
+    int batch;                   /* that is being tried, in images a step */
+    struct least least;          /* of one octave; zeroed: all is kept */
+};
+
+static struct compile_options options_of(const struct quest *q, bool training)
+{
+    return q->options->of_batch(q->options->context, q->batch, training);
+}
+
+static enum status planned_bytes(struct quest *q, bool training, struct fit_bytes *bytes)
+{
+    struct compile_options options = options_of(q, training);
+    struct compiled compiled;
+    TRY(compile_plan(training ? q->options->graph : q->options->val_graph, &options, &compiled));
+    bytes->arena = compiled.plan.arena_bytes;
+    bytes->total = bytes->arena + fit_memory_beside(&options, &compiled.program);
+    compiled_free(&compiled);
+    return OK;
+}
+
+static enum status least_bytes(struct quest *q, bool packed, struct fit_bytes *bytes)
+{
+    struct compile_options options = options_of(q, true);
+    return fit_memory_least_bytes(q->options->graph, &options, &q->least, packed, bytes);
+}
+
+/* By the model, which knows live bytes only. */
+static enum status modelled(struct quest *q, struct fit_bytes *bytes)
+{
+    return least_bytes(q, false, bytes);
+}
+
+/* The two programs share the larger one's arena. */
+static enum status with_evaluation(struct quest *q, struct fit_bytes *bytes)
+{
+    struct fit_bytes evaluation;
+    TRY(planned_bytes(q, false, &evaluation));
+    if (evaluation.arena <= bytes->arena) return OK;
+    bytes->total += evaluation.arena - bytes->arena;
+    bytes->arena = evaluation.arena;
+    return OK;
+}
+
+/* Placed, with the choice that takes least. */
+static enum status placed(struct quest *q, struct fit_bytes *bytes)
+{
+    TRY(least_bytes(q, true, bytes));
+    return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
+}
+
+/* As a run would make it, which may find a still smaller choice within just this limit. */
+static enum status applied(struct quest *q, struct fit_bytes *bytes)
+{
+    TRY(planned_bytes(q, true, bytes));
+    return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
+}
+
+/* What a run takes with so many images a micro-batch, by one of the above. */
+typedef enum status measure(struct quest *q, struct fit_bytes *bytes);
+
+static enum status at(struct quest *q, measure *measure, int images, int64_t *total)
+{
+    struct fit_bytes bytes;
+    q->batch = images * q->options->slices;
+    TRY(measure(q, &bytes));
+    *total = bytes.total;
+    return OK;
+}
+
+/* `low` images fit, `high` do not; their bytes lie nearly on a straight line. */
+struct bracket {
+    int low, high;
+    int64_t low_bytes, high_bytes;
+};
+
+static enum status narrow(struct quest *q, measure *measure, struct bracket *b)
+{
+    for (int tries = 0; b->high - b->low > 1; tries++) {
+        double share = (double)(q->options->limit - b->low_bytes) / (double)(b->high_bytes - b->low_bytes);
+        int next = b->low + (int)((b->high - b->low) * (tries < LINES ? share : 0.5));
+        if (next <= b->low) next = b->low + 1;
+        if (next >= b->high) next = b->high - 1;
+        int64_t bytes;
+        TRY(at(q, measure, next, &bytes));
+        if (bytes <= q->options->limit) b->low = next, b->low_bytes = bytes;
+        else b->high = next, b->high_bytes = bytes;
+    }
+    return OK;
+}
+
+/* Up from nothing. */
+static enum status search_model(struct quest *q, int *images)
+{
+    struct bracket b = {.high = 1};
+    for (;;) {
+        TRY(at(q, modelled, b.high, &b.high_bytes));
+        if (b.high_bytes > q->options->limit) break;
+        b.low = b.high;
+        b.low_bytes = b.high_bytes;
+        double next = b.low * (double)q->options->limit / (double)b.low_bytes;
+        if (next < 2.0 * b.low) next = 2.0 * b.low;
+        b.high = next < q->options->most ? (int)next : q->options->most;
+        if (b.low == q->options->most) break;
+    }
+    if (b.low < q->options->most) TRY(narrow(q, modelled, &b));
+    *images = b.low;
+    return OK;
+}
+
+/* Down from what the model thinks: placed, it is never less. */
+static enum status search_placed(struct quest *q, int *images)
+{
+    struct bracket b = {.high = *images};
+    if (*images == 0) return OK;
+    TRY(at(q, placed, b.high, &b.high_bytes));
+    if (b.high_bytes <= q->options->limit) return OK;
+    TRY(narrow(q, placed, &b));
+    *images = b.low;
+    return OK;
+}
+
+/* The most with the choice of one octave, however many octaves away that is. */
+static enum status search_octave(struct quest *q, int octave, int *images)
+{
+    q->batch = octave * q->options->slices;
+    least_free(&q->least);
+    struct compile_options options = options_of(q, true);
+    TRY(fit_memory_least(q->options->graph, &options, &q->least));
+    TRY(search_model(q, images));
+    return search_placed(q, images);
+}
+
+static int octave_of(struct quest *q, int images)
+{
+    q->batch = images * q->options->slices;
+    struct compile_options options = options_of(q, true);
+    return fit_memory_octave(&options.lower);
+}
+
+/* A run will take its own octave's choice: so the octave that the answer lies in is asked for it. Of two that
+ * each point at the other, the lower one's last number is the answer. */
+static enum status search_octaves(struct quest *q, int *images)
+{
+    int kept, came_from = 0;
+    TRY(search_model(q, &kept));
+    *images = kept;
+    if (kept == q->options->most) TRY(search_placed(q, images));
+    if (*images == q->options->most) return OK;
+    double guess = (double)GAIN * kept;
+    int octave = octave_of(q, guess < 1 ? 1 : guess < q->options->most ? (int)guess : q->options->most);
+    for (int i = 0; i < OCTAVES; i++) {
+        TRY(search_octave(q, octave, images));
+        int next = octave_of(q, *images);
+        if (*images == 0 || next == octave) return OK;
+        if (next > octave) *images = 2 * octave - 1;
+        if (next == came_from && next > octave) return OK;
+        came_from = octave;
+        octave = next;
+    }
+    return OK;
+}
+
+/* Up from what surely fits, in growing steps and then back in halves:
+ * for steps that are planned in no time. */
+static enum status search_applied(struct quest *q, int *images)
+{
+    int over = q->options->most + 1;
+    bool grow = true;
+    for (int step = 1; step > 0; step = grow ? 2 * step : step / 2) {
+        int64_t bytes = INT64_MAX;
+        if (*images + step < over) TRY(at(q, applied, *images + step, &bytes));
+        if (bytes <= q->options->limit) *images += step;
+        else grow = false;
+    }
+    return OK;
+}
+
+enum status fit_batch(const struct fit_batch_options *options, int *batch)
+{
+    struct quest q = {.options = options};
+    int images = 0;
+    enum status status = options->most > 0 ? search_octaves(&q, &images) : OK;
+    bool few = q.least.count > 0 && q.least.count <= INSTRUCTIONS_FEW;
+    if (status == OK && few) status = search_applied(&q, &images);
+    least_free(&q.least);
+    if (status == OK) *batch = images * options->slices;
+    return status;
+}

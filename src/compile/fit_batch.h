@@ -1,0 +1,21 @@
+/* fit_batch.h: the largest batch whose training step fits into some memory, found by planning alone. */
+#ifndef COMPILE_FIT_BATCH_H
+#define COMPILE_FIT_BATCH_H
+
+#include "compile/passes.h"
+
+struct fit_batch_options {
+    const struct graph *graph, *val_graph;       /* of training; of evaluation */
+    /* How a run with so many images a step compiles either, within `limit`. */
+    struct compile_options (*of_batch)(void *context, int batch, bool training);
+    void *context;
+    int64_t limit;           /* bytes of device memory */
+    int slices;              /* micro-batches a step */
+    int most;                /* images a micro-batch */
+};
+
+/* The most images a step, a multiple of the slices, for which fit_memory stays within the limit, and
+ * evaluation does; 0: not even one a slice. */
+enum status fit_batch(const struct fit_batch_options *options, int *batch);
+
+#endif

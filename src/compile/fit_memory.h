@@ -1,0 +1,37 @@
+/* fit_memory.h: memory.strategy: what a training step keeps, what it makes again and what it moves to the
+ * host, to stay within a limit. */
+#ifndef COMPILE_FIT_MEMORY_H
+#define COMPILE_FIT_MEMORY_H
+
+#include "compile/passes.h"
+
+/* Takes a program that passes_lower made through the passes after it: with the choice that makes it fit into
+ * options->limit, on fewer streams than the device has where that is what fits. When nothing fits, the
+ * program is the smallest that was found. */
+enum status fit_memory(const struct compile_options *options, struct program *program);
+
+/* The choice that takes the least memory of those that are known: the same for all batches of one
+ * octave, so that the largest that fits can be searched for. An octave is named by its smallest number
+ * of images a part. */
+struct least {
+    enum remake *remake;         /* by instruction of the training step as lowered */
+    int count;
+};
+enum status fit_memory_least(const struct graph *graph, const struct compile_options *options,
+                             struct least *least);
+int fit_memory_octave(const struct lower_options *options);
+void least_free(struct least *least);        /* accepts a zeroed struct */
+
+/* What a step takes, and its arena of that. */
+struct fit_bytes {
+    int64_t arena, total;
+};
+/* What a run would take with it: `packed`, as fit_memory would have it within options->limit, or counting on
+ * perfect packing. */
+enum status fit_memory_least_bytes(const struct graph *graph, const struct compile_options *options,
+                                   const struct least *least, bool packed, struct fit_bytes *bytes);
+
+/* What the step takes besides the arena. */
+int64_t fit_memory_beside(const struct compile_options *options, const struct program *program);
+
+#endif

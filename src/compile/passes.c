@@ -1,0 +1,174 @@
+#include "compile/passes.h"
+
+#include <string.h>
+
+#include "compile/build.h"
+#include "compile/plan.h"
+
+static enum status run_lower(const struct pass_input *input, struct program *program)
+{
+    return lower_forward(input->graph, &input->options->lower, program);
+}
+
+static enum status run_autocast(const struct pass_input *input, struct program *program)
+{
+    (void)input;
+    return autocast(program);
+}
+
+static enum status run_saved(const struct pass_input *input, struct program *program)
+{
+    (void)input;
+    lower_saved(program);
+    return OK;
+}
+
+static enum status run_differentiate(const struct pass_input *input, struct program *program)
+{
+    (void)input;
+    backward(program);
+    return OK;
+}
+
+static enum status run_merge(const struct pass_input *input, struct program *program)
+{
+    return merge(program, input->options->engines.code_of);
+}
+
+static enum status run_mask(const struct pass_input *input, struct program *program)
+{
+    mask(program, input->options->engines.code_of);
+    return OK;
+}
+
+static enum status run_recompute(const struct pass_input *input, struct program *program)
+{
+    recompute(program, input->choice->remake);
+    return OK;
+}
+
+static enum status run_recompute_merge(const struct pass_input *input, struct program *program)
+{
+    recompute_merge(program, input->choice->merged);
+    return OK;
+}
+
+static enum status run_offload(const struct pass_input *input, struct program *program)
+{
+    struct offload_forecast forecast;
+    offload(program, &input->choice->offload, &forecast);
+    return OK;
+}
+
+static enum status run_streams(const struct pass_input *input, struct program *program)
+{
+    return streams_assign(program, input->choice->streams);
+}
+
+static bool is_training(const struct pass_input *input)
+{
+    return input->options->lower.training;
+}
+
+static bool has_remakes(const struct pass_input *input)
+{
+    return input->choice->remake;
+}
+
+static bool has_moves(const struct pass_input *input)
+{
+    return input->choice->moves;
+}
+
+static bool has_streams(const struct pass_input *input)
+{
+    return input->choice->streams > 1;
+}
+
+#define FIRST_OF_MEMORY "recompute"
+
+/* Every pass keeps the rule that no tensor is read before it is written; beyond that, what the last column
+ * says. */
+static const struct pass passes[] = {
+    {"lower", run_lower, NULL, "one forward call for each node, in the graph's order, for each micro-batch"},
+    {"autocast", run_autocast, NULL, "what is computed; every op gets its inputs in the type of its class"},
+    {"saved", run_saved, NULL, "instructions; what backward reads besides outputs becomes values"},
+    {"differentiate", run_differentiate, is_training, "forward, as it stands in each micro-batch"},
+    {"fuse_gradient_sums", run_merge, NULL, "the order of sums; sums only move into the op beside them"},
+    {"relu_mask", run_mask, NULL, "every bit"},
+    {FIRST_OF_MEMORY, run_recompute, has_remakes, "every bit; forward's own instructions"},
+    {"recompute_merge", run_recompute_merge, has_remakes, "every bit; the limit of live bytes"},
+    {"offload", run_offload, has_moves, "every bit; the order of what computes"},
+    {"streams", run_streams, has_streams, "every bit; each read waits for its write, whatever the stream"},
+};
+enum { PASS_COUNT = sizeof passes / sizeof *passes };
+
+const struct pass *passes_table(int *count)
+{
+    *count = PASS_COUNT;
+    return passes;
+}
+
+static int first_of_memory(void)
+{
+    int i = 0;
+    while (strcmp(passes[i].name, FIRST_OF_MEMORY) != 0) i++;
+    return i;
+}
+
+/* Plans the program as it stands, which verifies it. */
+static enum status verify(const struct pass *pass, const struct program *program)
+{
+    struct plan plan = {0};
+    enum status status = plan_make(program, true, 0, &plan);
+    plan_free(&plan);
+    return status == OK ? OK : fail(status, "%s: not a right program after pass %s", program->graph->arch,
+                                    pass->name);
+}
+
+/* Takes the program through the passes from `first` up to `end`. */
+static enum status run(const struct pass_input *input, int first, int end, struct program *program)
+{
+    const struct compile_options *options = input->options;
+    for (const struct pass *pass = &passes[first]; pass < &passes[end]; pass++) {
+        if (pass->condition && !pass->condition(input)) continue;
+        TRY(pass->run(input, program));
+        if (options->verify_each) TRY(verify(pass, program));
+        if (options->after) options->after(pass->name, program, options->context);
+    }
+    return OK;
+}
+
+/* Up to the pass called `last`. */
+static enum status run_through(const struct pass_input *input, const char *last, struct program *program)
+{
+    int end = 0;
+    while (strcmp(passes[end++].name, last) != 0) {}
+    struct program made = {0};
+    enum status status = run(input, 0, end, &made);
+    if (status == OK) status = lower_check(&made);
+    if (status == OK) *program = made;
+    else if (made.graph) program_free(&made);
+    return status;
+}
+
+enum status passes_lower(const struct graph *graph, const struct compile_options *options,
+                         struct program *program)
+{
+    const struct pass_input input = {.graph = graph, .options = options};
+    return run_through(&input, passes[first_of_memory() - 1].name, program);
+}
+
+enum status lower(const struct graph *graph, const struct lower_options *options, struct program *program)
+{
+    const struct compile_options all = {.lower = *options};
+    const struct pass_input input = {.graph = graph, .options = &all};
+    return run_through(&input, "differentiate", program);
+}
+
+enum status passes_memory(const struct compile_options *options, const struct memory_choice *choice,
+                          struct program *program)
+{
+    const struct pass_input input = {.options = options, .choice = choice};
+    return run(&input, first_of_memory(), PASS_COUNT, program);
+}

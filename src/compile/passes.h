@@ -1,0 +1,59 @@
+/* passes.h: the options of the compiler, and its passes in the order in which programs go through them. */
+#ifndef COMPILE_PASSES_H
+#define COMPILE_PASSES_H
+
+#include "compile/offload.h"
+#include "compile/program.h"
+#include "compile/recompute.h"
+
+/* Called after every pass of a program, but not while fit_memory tries choices on copies. */
+typedef void pass_observer(const char *pass, const struct program *program, void *context);
+
+struct compile_options {
+    struct lower_options lower;
+    struct engine_options engines;
+    int streams;               /* of the device: 2, or 1 for everything one after another */
+    int strategy;            /* memory.strategy, as conf/settings.h numbers them */
+    int64_t limit;           /* bytes of device memory for a training step, all included; 0: no limit */
+    int64_t reserved;        /* bytes of these for what the program does not know: the store, preprocessing */
+    int batches;             /* that are on the device at once */
+    bool verify_each;        /* for tests: every pass leaves a program that can be planned and verified */
+    pass_observer *after;    /* may be NULL */
+    void *context;           /* of `after` */
+};
+
+/* How a step saves memory: the only thing about passes that depends on a limit. */
+struct memory_choice {
+    enum remake *remake;     /* by instruction of the training step as passes_lower leaves it; NULL: none */
+    int64_t merged;          /* limit of recompute_merge */
+    bool moves;              /* whether there is off-loading ... */
+    struct offload_options offload;
+    int streams;
+};
+
+/* A pass, and the condition under which it runs; NULL: always. */
+struct pass_input {
+    const struct graph *graph;
+    const struct compile_options *options;
+    const struct memory_choice *choice;
+};
+struct pass {
+    const char *name;
+    enum status (*run)(const struct pass_input *input, struct program *program);
+    bool (*condition)(const struct pass_input *input);
+    const char *keeps;       /* the property of a program that it keeps, in words */
+};
+
+/* The table, in order. */
+const struct pass *passes_table(int *count);
+
+/* The passes that fix kernels, dtypes and fusions: bits do not depend on any later one. The caller frees the
+ * program. USAGE when the batch is not divisible by the slices, NO_DEVICE when its size is absurd. */
+enum status passes_lower(const struct graph *graph, const struct compile_options *options,
+                         struct program *program);
+
+/* The passes after these, which decide what lies in memory when. The program stays the caller's to free. */
+enum status passes_memory(const struct compile_options *options, const struct memory_choice *choice,
+                          struct program *program);
+
+#endif
