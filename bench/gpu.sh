@@ -215,7 +215,7 @@ INI
 part_sanitize() {
     command -v compute-sanitizer >/dev/null || { complain "there is no compute-sanitizer"; return; }
     small_network fp16
-    # The first run chooses engines; it is not what is looked at.
+    # The first run chooses algorithms; it is not what is looked at.
     "$amptrain" bench -c "$work/small.ini" --steps 1 --warmup 0 >"$work/log" 2>&1 || {
         complain "the small network does not run:"; tail -n 5 "$work/log"; return; }
     for tool in memcheck racecheck initcheck; do

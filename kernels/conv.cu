@@ -15,7 +15,7 @@ static const struct conv_algorithm *const algorithms[] = {
 /* Scratch memory that is always granted, bytes; beyond it only what nothing else can do. */
 #define WORKSPACE_FREELY ((size_t)512 << 20)
 
-/* A prepared convolution, of which call->engine is made. */
+/* A prepared convolution, of which call->kernel_plan is made. */
 struct conv_plans {
     struct {
         bool chosen;
@@ -254,19 +254,19 @@ static enum status conv_prepare(const struct call *call, void **made)
 /* Phases that prepare was not told of are chosen when they are first asked for. */
 static enum status conv_phase_ready(const struct call *call)
 {
-    struct conv_plans *plans = (struct conv_plans *)call->engine;
+    struct conv_plans *plans = (struct conv_plans *)call->kernel_plan;
     return plans->of[call->phase].chosen ? OK : conv_phase_prepare(plans, call, call->phase);
 }
 
 static const struct conv_plan *conv_plan_of(const struct call *call)
 {
-    return ((const struct conv_plans *)call->engine)->of[call->phase].plan;
+    return ((const struct conv_plans *)call->kernel_plan)->of[call->phase].plan;
 }
 
 static size_t conv_workspace(const struct call *call)
 {
     if (conv_phase_ready(call) != OK) return 0;
-    return ((const struct conv_plans *)call->engine)->of[call->phase].workspace;
+    return ((const struct conv_plans *)call->kernel_plan)->of[call->phase].workspace;
 }
 
 static enum status conv_run(const struct call *call)

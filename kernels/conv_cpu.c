@@ -1,7 +1,7 @@
 #include "conv.h"
 #include "product.h"
 
-static enum status conv_prepare(const struct call *call, void **engine)
+static enum status conv_prepare(const struct call *call, void **kernel_plan)
 {
     const struct shape *x = &call->x[0].shape, *y = &call->y.shape;
     const struct shape *out = y->rank ? y : &call->d_y.shape;
@@ -19,7 +19,7 @@ static enum status conv_prepare(const struct call *call, void **engine)
         .dilation = {g.dilation[0], g.dilation[1]},
         .groups = g.groups,
     };
-    return product_prepare(call, &problem, &conv_reference, engine);
+    return product_prepare(call, &problem, &conv_reference, kernel_plan);
 }
 
 const struct op_code conv_cpu = {

@@ -83,7 +83,7 @@ struct linear_plan {
     bool trusted;                /* it is known to run, so that a failure is to be reported */
 };
 
-/* A prepared layer, of which call->engine is made. */
+/* A prepared layer, of which call->kernel_plan is made. */
 struct linear_plans {
     struct {
         bool chosen;
@@ -432,19 +432,19 @@ static enum status linear_prepare(const struct call *call, void **made)
 /* Phases that prepare was not told of are chosen when they are first asked for. */
 static enum status linear_phase_ready(const struct call *call)
 {
-    struct linear_plans *plans = (struct linear_plans *)call->engine;
+    struct linear_plans *plans = (struct linear_plans *)call->kernel_plan;
     return plans->of[call->phase].chosen ? OK : linear_phase_prepare(plans, call, call->phase);
 }
 
 static const struct linear_plan *linear_plan_of(const struct call *call)
 {
-    return ((const struct linear_plans *)call->engine)->of[call->phase].plan;
+    return ((const struct linear_plans *)call->kernel_plan)->of[call->phase].plan;
 }
 
 static size_t linear_workspace(const struct call *call)
 {
     if (linear_phase_ready(call) != OK) return 0;
-    return ((const struct linear_plans *)call->engine)->of[call->phase].workspace;
+    return ((const struct linear_plans *)call->kernel_plan)->of[call->phase].workspace;
 }
 
 static const char *linear_plan_name(const struct call *call)

@@ -1,7 +1,7 @@
 #include "linear.h"
 #include "product.h"
 
-static enum status linear_prepare(const struct call *call, void **engine)
+static enum status linear_prepare(const struct call *call, void **kernel_plan)
 {
     const struct linear_settings *settings = call->settings;
     struct onednn_problem problem = {
@@ -17,7 +17,7 @@ static enum status linear_prepare(const struct call *call, void **engine)
         .dilation = {1, 1},
         .groups = 1,
     };
-    return product_prepare(call, &problem, &linear_reference, engine);
+    return product_prepare(call, &problem, &linear_reference, kernel_plan);
 }
 
 const struct op_code linear_cpu = {

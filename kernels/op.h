@@ -123,7 +123,7 @@ struct call {
     struct tensor *params, *d_params;  /* [param_count]; statistics have no gradient */
     struct tensor *saved;              /* [saved_count] */
     void *workspace;                   /* as large as op_code.workspace asked for this phase */
-    void *engine;                      /* what op_code.prepare made, or NULL */
+    void *kernel_plan;                 /* what op_code.prepare made, or NULL */
     const char *variant;               /* prepare: one of op_code.variants, which is taken for the phases that
                                           it can do; NULL: the fastest */
     const struct op_random *random;    /* forward and backward, training */
@@ -146,15 +146,15 @@ struct op_code {
     bool gives_sums, takes_sums;   /* forward heeds call->sums */
     bool keeps_mask;         /* forward and backward heed call->mask, where the op masks */
     /* The algorithms that this code chooses from, ended by NULL, and the name of the kernel plan that it has
-     * for the phase in call->phase, which begins with its variant's; call->engine is set. NULL: there is but
-     * one. */
+     * for the phase in call->phase, which begins with its variant's; call->kernel_plan is set. NULL: there is
+     * but one. */
     const char *const *variants;
     const char *(*plan_name)(const struct call *call);
     /* Chooses and builds what these shapes need (library primitives). May be called without a
-     * device at hand. One engine serves all phases of a node; release takes it back. */
-    enum status (*prepare)(const struct call *call, void **engine);
-    void (*release)(void *engine);
-    /* Bytes of scratch memory for the phase in call->phase; call->engine is set. */
+     * device at hand. One kernel plan serves all phases of a node; release takes it back. */
+    enum status (*prepare)(const struct call *call, void **kernel_plan);
+    void (*release)(void *kernel_plan);
+    /* Bytes of scratch memory for the phase in call->phase; call->kernel_plan is set. */
     size_t (*workspace)(const struct call *call);
     enum status (*forward)(const struct call *call);
     enum status (*backward)(const struct call *call);

@@ -108,26 +108,26 @@ static void product_phase_choose(struct product_phase *phase, const struct produ
 /* Phases are prepared as they are first asked for, so that a forward pass alone makes nothing else. */
 static struct product_phase *product_phase_of(const struct call *call)
 {
-    struct product *product = call->engine;
+    struct product *product = call->kernel_plan;
     struct product_phase *phase = &product->phases[call->phase];
     if (!phase->chosen) product_phase_choose(phase, product, call);
     return phase;
 }
 
 enum status product_prepare(const struct call *call, const struct onednn_problem *problem,
-                            const struct op_code *reference, void **engine)
+                            const struct op_code *reference, void **kernel_plan)
 {
     struct product *product = memory_new(1, sizeof *product);
     product->problem = *problem;
     product->reference = reference;
     product->variant = call->variant;
-    *engine = product;
+    *kernel_plan = product;
     return OK;
 }
 
-void product_release(void *engine)
+void product_release(void *kernel_plan)
 {
-    struct product *product = engine;
+    struct product *product = kernel_plan;
     if (!product) return;
     for (int i = 0; i < PHASE_COUNT; i++) onednn_step_free(product->phases[i].step);
     free(product);
@@ -170,7 +170,7 @@ enum status product_run(const struct call *call)
 {
     const struct product_phase *phase = product_phase_of(call);
     if (call->phase == PHASE_BACKWARD_DATA && !call->d_x[0].data) return OK;
-    const struct product *product = call->engine;
+    const struct product *product = call->kernel_plan;
     if (!phase->step) return reference_run(product->reference, call);
     struct tensor tensors[ONEDNN_OPERANDS];
     void *data[ONEDNN_OPERANDS];

@@ -5,12 +5,12 @@
 #include "onednn.h"
 #include "op.h"
 
-/* Makes the engine. Where oneDNN has no code for a phase, or for the dtype, `reference` runs. */
+/* Makes the kernel plan. Where oneDNN has no code for a phase, or for the dtype, `reference` runs. */
 enum status product_prepare(const struct call *call, const struct onednn_problem *problem,
-                            const struct op_code *reference, void **engine);
+                            const struct op_code *reference, void **kernel_plan);
 
 /* The other slots of struct op_code; product_run is forward, backward_data and backward_params. */
-void product_release(void *engine);
+void product_release(void *kernel_plan);
 size_t product_workspace(const struct call *call);
 enum status product_run(const struct call *call);
 

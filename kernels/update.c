@@ -6,29 +6,29 @@
 
 #include "base/memory.h"
 
-struct engine {
+struct update_tables {
     struct optimizer_param *params;
     struct update_average *averages;
 };
 
 static enum status open(struct update *update)
 {
-    struct engine *engine = update->engine = memory_new(1, sizeof *engine);
-    engine->params = memory_new((size_t)update->param_count, sizeof *engine->params);
-    engine->averages = memory_new((size_t)update->average_count, sizeof *engine->averages);
-    for (int i = 0; i < update->param_count; i++) engine->params[i] = update->params[i];
-    for (int i = 0; i < update->average_count; i++) engine->averages[i] = update->averages[i];
+    struct update_tables *tables = update->tables = memory_new(1, sizeof *tables);
+    tables->params = memory_new((size_t)update->param_count, sizeof *tables->params);
+    tables->averages = memory_new((size_t)update->average_count, sizeof *tables->averages);
+    for (int i = 0; i < update->param_count; i++) tables->params[i] = update->params[i];
+    for (int i = 0; i < update->average_count; i++) tables->averages[i] = update->averages[i];
     return OK;
 }
 
 static void close(struct update *update)
 {
-    struct engine *engine = update->engine;
-    if (!engine) return;
-    free(engine->params);
-    free(engine->averages);
-    free(engine);
-    update->engine = NULL;
+    struct update_tables *tables = update->tables;
+    if (!tables) return;
+    free(tables->params);
+    free(tables->averages);
+    free(tables);
+    update->tables = NULL;
 }
 
 static enum status count(const struct update *update)
@@ -40,7 +40,7 @@ static enum status count(const struct update *update)
 
 static enum status apply(const struct update *update)
 {
-    const struct engine *engine = update->engine;
+    const struct update_tables *tables = update->tables;
     if (update_stopped(update->stop_at, update->state)) {
         update->state->skipped = 1;
         return OK;
@@ -51,7 +51,7 @@ static enum status apply(const struct update *update)
                                               .scaling = &update->scaling,
                                               .lr = update->rates->lr[k],
                                               .momentum = update->rates->momentum[k]};
-    optimizer_step(&options, engine->params, update->param_count, update->state);
+    optimizer_step(&options, tables->params, update->param_count, update->state);
     return OK;
 }
 
@@ -62,10 +62,10 @@ static void average_floats(float *average, const float *now, int64_t count, doub
 
 static enum status average(const struct update *update)
 {
-    const struct engine *engine = update->engine;
+    const struct update_tables *tables = update->tables;
     if (update->state->skipped) return OK;
     for (int i = 0; i < update->average_count; i++) {
-        const struct update_average *a = &engine->averages[i];
+        const struct update_average *a = &tables->averages[i];
         if (a->dtype == F32) average_floats(a->average, a->now, a->count, update->settings.ema);
         else memcpy(a->average, a->now, (size_t)a->count * dtype_bytes(a->dtype));
     }

@@ -502,26 +502,26 @@ static struct piece *pieces_make(const struct update *update, int *count)
 }
 
 /* Puts the lists into device memory. The board begins as zeros. */
-static enum status lists_upload(struct update *update, struct update_tables *engine,
+static enum status lists_upload(struct update *update, struct update_tables *tables,
                                 const struct chunk *chunks, const struct piece *pieces)
 {
     const struct device_backend *backend = update->device->backend;
-    struct update_job *job = &engine->job;
+    struct update_job *job = &tables->job;
     size_t sums_bytes = (size_t)job->chunk_count * sizeof *job->sums;
     size_t chunks_bytes = (size_t)job->chunk_count * sizeof *chunks;
     size_t pieces_bytes = (size_t)job->piece_count * sizeof *pieces;
     size_t block_bytes = (size_t)job->block_count * sizeof *job->block_sums;
-    engine->bytes = board_bytes + sums_bytes + chunks_bytes + pieces_bytes + block_bytes;
-    engine->memory = device_allocate(update->device, engine->bytes, "tables of the update");
-    if (!engine->memory)
+    tables->bytes = board_bytes + sums_bytes + chunks_bytes + pieces_bytes + block_bytes;
+    tables->memory = device_allocate(update->device, tables->bytes, "tables of the update");
+    if (!tables->memory)
         return fail(NO_DEVICE, "the device has no memory left for an update's table of %zu bytes",
-                    engine->bytes);
-    char *at = (char *)engine->memory;
+                    tables->bytes);
+    char *at = (char *)tables->memory;
     job->board = at;
     job->sums = (double (*)[2])(at + board_bytes);
     job->chunks = (const struct chunk *)(at + board_bytes + sums_bytes);
     job->pieces = (const struct piece *)(at + board_bytes + sums_bytes + chunks_bytes);
-    job->block_sums = (double *)(at + engine->bytes - block_bytes);
+    job->block_sums = (double *)(at + tables->bytes - block_bytes);
     TRY(backend->fill_zero(update->device, 0, job->board, board_bytes));
     if (chunks_bytes) TRY(backend->upload(update->device, 0, (void *)job->chunks, chunks, chunks_bytes));
     if (pieces_bytes) TRY(backend->upload(update->device, 0, (void *)job->pieces, pieces, pieces_bytes));
@@ -536,12 +536,12 @@ static int norm_blocks(const struct device *device, int chunk_count)
     return blocks < 1 ? 1 : blocks < most ? blocks : most;
 }
 
-static enum status lists_open(struct update *update, struct update_tables *engine)
+static enum status lists_open(struct update *update, struct update_tables *tables)
 {
-    struct chunk *chunks = chunks_make(update, &engine->job.chunk_count);
-    struct piece *pieces = pieces_make(update, &engine->job.piece_count);
-    engine->job.block_count = norm_blocks(update->device, engine->job.chunk_count);
-    enum status status = lists_upload(update, engine, chunks, pieces);
+    struct chunk *chunks = chunks_make(update, &tables->job.chunk_count);
+    struct piece *pieces = pieces_make(update, &tables->job.piece_count);
+    tables->job.block_count = norm_blocks(update->device, tables->job.chunk_count);
+    enum status status = lists_upload(update, tables, chunks, pieces);
     free(chunks);
     free(pieces);
     return status;
@@ -549,26 +549,26 @@ static enum status lists_open(struct update *update, struct update_tables *engin
 
 static enum status update_open(struct update *update)
 {
-    struct update_tables *engine = (struct update_tables *)memory_new(1, sizeof *engine);
-    update->engine = engine;
+    struct update_tables *tables = (struct update_tables *)memory_new(1, sizeof *tables);
+    update->tables = tables;
     for (const auto &rule : rules)
-        if (strcmp(rule.optimizer, update->optimizer->name) == 0) engine->run = rule.run;
-    if (!engine->run) return fail(FAILED, "optimizer %s has no CUDA code", update->optimizer->name);
-    struct update_job *job = &engine->job;
+        if (strcmp(rule.optimizer, update->optimizer->name) == 0) tables->run = rule.run;
+    if (!tables->run) return fail(FAILED, "optimizer %s has no CUDA code", update->optimizer->name);
+    struct update_job *job = &tables->job;
     job->settings = update->settings;
     job->scaling = update->scaling;
     job->stop_at = update->stop_at;
     job->state = update->state;
-    return lists_open(update, engine);
+    return lists_open(update, tables);
 }
 
 static void update_close(struct update *update)
 {
-    struct update_tables *engine = (struct update_tables *)update->engine;
-    if (!engine) return;
-    if (engine->memory) device_release(update->device, engine->memory, engine->bytes);
-    free(engine);
-    update->engine = NULL;
+    struct update_tables *tables = (struct update_tables *)update->tables;
+    if (!tables) return;
+    if (tables->memory) device_release(update->device, tables->memory, tables->bytes);
+    free(tables);
+    update->tables = NULL;
 }
 
 static enum status update_count(const struct update *update)
@@ -580,17 +580,17 @@ static enum status update_count(const struct update *update)
 
 static enum status update_apply(const struct update *update)
 {
-    const struct update_tables *engine = (const struct update_tables *)update->engine;
-    struct update_job job = engine->job;
+    const struct update_tables *tables = (const struct update_tables *)update->tables;
+    struct update_job job = tables->job;
     job.rates = update->rates;
-    return engine->run(update, &job);
+    return tables->run(update, &job);
 }
 
 static enum status update_average(const struct update *update)
 {
-    const struct update_tables *engine = (const struct update_tables *)update->engine;
-    if (engine->job.piece_count == 0) return OK;
-    update_average_kernel<<<engine->job.piece_count, threads, 0, (cudaStream_t)update->stream>>>(engine->job);
+    const struct update_tables *tables = (const struct update_tables *)update->tables;
+    if (tables->job.piece_count == 0) return OK;
+    update_average_kernel<<<tables->job.piece_count, threads, 0, (cudaStream_t)update->stream>>>(tables->job);
     return cuda_status(update->device, cudaGetLastError(), "starting averages");
 }
 

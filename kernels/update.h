@@ -47,7 +47,7 @@ struct update {
     const struct update_rates *rates;         /* device; may be another one at each apply */
     struct device *device;
     void *stream;
-    void *engine;                             /* what open made */
+    void *tables;                             /* what open made */
 };
 
 struct update_code {

@@ -57,7 +57,7 @@ enum status forecast_make(const struct setup *setup, struct forecast *forecast)
     struct compiled compiled;
     TRY(compile_plan(step_graph(setup, STEP_TRAINING), &options, &compiled));
     forecast->program = compiled.program;
-    forecast->engines = compiled.engines;
+    forecast->kernel_plans = compiled.kernel_plans;
     forecast->plan = compiled.plan;
     forecast->bytes = step_bytes(setup, &forecast->program, &forecast->plan, step_store_bytes(setup));
     forecast->step_ms = model_step(setup, &forecast->program);
@@ -67,7 +67,7 @@ enum status forecast_make(const struct setup *setup, struct forecast *forecast)
 void forecast_free(struct forecast *forecast)
 {
     plan_free(&forecast->plan);
-    engines_release(&forecast->engines);
+    kernel_plans_release(&forecast->kernel_plans);
     if (forecast->program.graph) program_free(&forecast->program);
     *forecast = (struct forecast){0};
 }

@@ -7,7 +7,7 @@
 
 struct forecast {
     struct program program;
-    struct engines engines;
+    struct kernel_plans kernel_plans;
     struct plan plan;
     struct step_bytes bytes;
     double step_ms;              /* modelled, not measured */

@@ -65,13 +65,13 @@ static bool is_variant(const struct op_code *code, const struct call *call, cons
     return !variant || strncmp(code->plan_name(call), variant, strlen(variant)) == 0;
 }
 
-static void bench_phase(struct op_case *c, const struct op_code *code, void *engine, enum phase phase)
+static void bench_phase(struct op_case *c, const struct op_code *code, void *kernel_plan, enum phase phase)
 {
     static const char *const names[PHASE_COUNT] = {"forward", "backward", "data",
                                                    "params", "update", "recompute"};
     struct op_case_storage storage;
     struct call call = op_case_call(c, phase, &storage);
-    call.engine = engine;
+    call.kernel_plan = kernel_plan;
     if (!op_case_function(code, phase) || !is_variant(code, &call, c->variant)) return;
     double seconds = measure(code, &call), work = flops(c);
     printf("  %-5s %-9s %9.3f ms %8.1f %s  %s %s\n", dtype_table[c->dtype].name, names[phase], 1e3 * seconds,
@@ -91,12 +91,12 @@ static void bench(const struct op *op, const struct op_example *example, enum dt
         return;
     }
     const struct op_code *code = op_cpu(op);
-    void *engine;
+    void *kernel_plan;
     c->variant = variant;
-    if (op_case_prepare(c, code, &engine) != OK) return;
+    if (op_case_prepare(c, code, &kernel_plan) != OK) return;
     for (enum phase phase = PHASE_FORWARD; phase < PHASE_COUNT; phase++)
-        bench_phase(c, code, engine, phase);
-    if (code->release) code->release(engine);
+        bench_phase(c, code, kernel_plan, phase);
+    if (code->release) code->release(kernel_plan);
     op_case_close(c);
 }
 

@@ -50,10 +50,10 @@ static inline void known_run(struct op_case *c, const struct op_code *code, enum
     if (code == c->op->cuda) c->device = place_open(1);
     struct op_case_storage storage;
     struct call call = op_case_call(c, phase, &storage);
-    void *engine;
-    assert_int_equal(op_case_prepare(c, code, &engine), OK);
-    assert_int_equal(op_case_run(code, engine, &call), OK);
-    if (code->release) code->release(engine);
+    void *kernel_plan;
+    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
+    if (code->release) code->release(kernel_plan);
     device_close(c->device);
     c->device = NULL;
 }

@@ -91,7 +91,7 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
                                      .label_smoothing = 0.1, .soft_targets = options->soft_targets,
                                      .logits = options->logits};
     must(lower(graph, &lowering, &net->program) == OK, "lower");
-    const struct op_code *(*code_of)(const struct op *) = engines_code(net->device->backend->kind);
+    const struct op_code *(*code_of)(const struct op *) = kernel_plans_code(net->device->backend->kind);
     if (options->merged)
         must(merge(&net->program, options->reference ? net_reference_of : code_of) == OK, "merge");
     if (options->pass) options->pass(&net->program, options->pass_context);

@@ -69,7 +69,7 @@ float *net_gradient(const struct net *net, int param);
 /* Asserts that the gradients of all parameters are the same bits in both. */
 void net_assert_same_gradients(const struct net *a, const struct net *b);
 
-/* An op's reference, as engines_code gives a device's code. */
+/* An op's reference, as kernel_plans_code gives a device's code. */
 const struct op_code *net_reference_of(const struct op *op);
 
 #endif

@@ -274,9 +274,9 @@ static void forget(struct tensor *tensors, int count)
     for (int i = 0; i < count; i++) tensors[i].data = NULL;
 }
 
-enum status op_case_prepare(const struct op_case *c, const struct op_code *code, void **engine)
+enum status op_case_prepare(const struct op_case *c, const struct op_code *code, void **kernel_plan)
 {
-    *engine = NULL;
+    *kernel_plan = NULL;
     if (!code->prepare) return OK;
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_FORWARD, &storage);
@@ -293,7 +293,7 @@ enum status op_case_prepare(const struct op_case *c, const struct op_code *code,
     forget(&call.d_y, 1);
     forget(&call.d_y_more, 1);
     forget(&call.sums, 1);
-    return code->prepare(&call, engine);
+    return code->prepare(&call, kernel_plan);
 }
 
 static enum status run_here(const struct op_code *code, struct call *call)
@@ -309,14 +309,14 @@ static enum status run_here(const struct op_code *code, struct call *call)
     return status;
 }
 
-enum status op_case_run(const struct op_code *code, void *engine, struct call *call)
+enum status op_case_run(const struct op_code *code, void *kernel_plan, struct call *call)
 {
-    call->engine = engine;
+    call->kernel_plan = kernel_plan;
     return call->device ? op_device_run(code, call, false) : run_here(code, call);
 }
 
-enum status op_case_run_captured(const struct op_code *code, void *engine, struct call *call)
+enum status op_case_run_captured(const struct op_code *code, void *kernel_plan, struct call *call)
 {
-    call->engine = engine;
+    call->kernel_plan = kernel_plan;
     return call->device ? op_device_run(code, call, true) : run_here(code, call);
 }

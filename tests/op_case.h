@@ -63,11 +63,11 @@ struct op_case_storage {
 struct call op_case_call(const struct op_case *c, enum phase phase, struct op_case_storage *storage);
 
 /* Prepares `code` for the case's shapes, as before memory exists. */
-enum status op_case_prepare(const struct op_case *c, const struct op_code *code, void **engine);
+enum status op_case_prepare(const struct op_case *c, const struct op_code *code, void **kernel_plan);
 
 /* Asks for the phase's workspace, poisons it, runs the phase; with call->device on copies there,
  * which come back. run_captured: the device captures the work, then launches it. */
-enum status op_case_run(const struct op_code *code, void *engine, struct call *call);
-enum status op_case_run_captured(const struct op_code *code, void *engine, struct call *call);
+enum status op_case_run(const struct op_code *code, void *kernel_plan, struct call *call);
+enum status op_case_run_captured(const struct op_code *code, void *kernel_plan, struct call *call);
 
 #endif

@@ -37,7 +37,7 @@ static int folder_open(void **state)
 
 static int folder_close(void **state)
 {
-    static const char *const names[] = {"/amptrain/engines", "/amptrain/engines.lock", "/amptrain", ""};
+    static const char *const names[] = {"/amptrain/algorithms", "/amptrain/algorithms.lock", "/amptrain", ""};
     for (int i = 0; i < 4; i++) {
         char *path = text_format("%s%s", (const char *)*state, names[i]);
         remove(path);
@@ -80,21 +80,21 @@ static struct chosen choose(const char *op, const struct op_example *example, bo
     struct op_case *c = op_case_open(op_find(op), example, F16, true, 1, &reason);
     struct device *device = place_open(1);
     const struct op_code *code = c->op->cuda;
-    void *engine;
+    void *kernel_plan;
     c->device = device;
     c->deterministic = deterministic;
     device->memory_limit = limit;
-    if (choices) device->backend->choose(device, choices);
-    assert_int_equal(op_case_prepare(c, code, &engine), OK);
+    if (choices) device->backend->autotuner_load(device, choices);
+    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_FORWARD, &storage);
-    call.engine = engine;
+    call.kernel_plan = kernel_plan;
     snprintf(chosen.name, sizeof chosen.name, "%s", code->plan_name(&call));
     chosen.workspace = code->workspace(&call);
-    device->backend->choices(device, &chosen.choices);
+    device->backend->autotuner_save(device, &chosen.choices);
     key_read(&chosen);
-    assert_int_equal(op_case_run(code, engine, &call), OK);
-    code->release(engine);
+    assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
+    code->release(kernel_plan);
     op_case_close(c);
     device_close(device);
     return chosen;

@@ -103,13 +103,13 @@ static void close_fixture(struct fixture *fixture)
     settings_free(&fixture->settings);
 }
 
-static const char engines[] = "01234567 NVIDIA, conv 8x8=1.0 us\n89abcdef linear=2.5 us\n";
+static const char algorithms[] = "01234567 NVIDIA, conv 8x8=1.0 us\n89abcdef linear=2.5 us\n";
 
 static enum status save_as(const struct fixture *fixture, const char *const *also)
 {
     static char *const names[] = {"one", "two \"2\"", "drei \xc3\xa4"};
     struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, NULL, names, 3, 100, 20,
-                                       4, 4, 1, engines, 3};
+                                       4, 4, 1, algorithms, 3};
     return checkpoint_save(&source, &fixture->position, &directory, also);
 }
 
@@ -250,7 +250,7 @@ static void names_and_sizes(void **state)
     assert_string_equal(names[2], "drei \xc3\xa4");
     assert_true(checkpoint_input(&file, &h, &w, &channels, &reason));
     assert_int_equal(h * 100 + w * 10 + channels, 441);
-    assert_string_equal(checkpoint_engines(&file), engines);
+    assert_string_equal(checkpoint_algorithms(&file), algorithms);
     assert_int_equal(checkpoint_threads(&file), 3);
     checkpoint_recall_threads(&file, 2, &fixture.settings);
     assert_int_equal(fixture.settings.run.threads, 0);
@@ -870,19 +870,19 @@ static void more_than_a_run_can_have(void **state)
 {
     (void)state;
     static const struct {
-        int engines, classes;
+        int algorithms, classes;
     } cases[] = {{1 << 16, CLASSES_MAX}, {(1 << 16) + 1, CLASSES_MAX + 1}};
     for (int i = 0; i < 2; i++) {
         struct safetensors_pair pairs[] = {
             {(char *)"classes", repeated("\"\"", cases[i].classes, true)},
-            {(char *)"engines", repeated("sixteen letters\n", cases[i].engines, false)},
+            {(char *)"engines", repeated("sixteen letters\n", cases[i].algorithms, false)},
         };
         struct safetensors file = {.metadata = pairs, .metadata_count = 2};
         char **names;
         int count;
         checkpoint_class_names(&file, &names, &count);
         assert_int_equal(count, i == 0 ? CLASSES_MAX : 0);
-        assert_int_equal(checkpoint_engines(&file) != NULL, i == 0);
+        assert_int_equal(checkpoint_algorithms(&file) != NULL, i == 0);
         checkpoint_free_names(names, count);
         free(pairs[0].value);
         free(pairs[1].value);

@@ -84,7 +84,7 @@ static void masked_is_plain(bool reference, struct net_options options, struct p
     struct net plain, masked;
     options.reference = reference;
     net_open(&plain, &graph, &options);
-    passes.code_of = reference ? net_reference_of : engines_code(plain.device->backend->kind);
+    passes.code_of = reference ? net_reference_of : kernel_plans_code(plain.device->backend->kind);
     options.pass = put_masks;
     options.pass_context = &passes;
     net_open(&masked, &graph, &options);

@@ -202,12 +202,12 @@ static struct op_case *open_case(const struct subject *s)
 }
 
 /* Runs the phase on poisoned outputs and holds that it changed nothing else. */
-static struct copies run_clean(const struct op_code *code, void *engine, struct call *call,
+static struct copies run_clean(const struct op_code *code, void *kernel_plan, struct call *call,
                                enum status (*run)(const struct op_code *, void *, struct call *))
 {
     struct copies before = inputs_of(call);
     poison_outputs(call);
-    assert_int_equal(run(code, engine, call), OK);
+    assert_int_equal(run(code, kernel_plan, call), OK);
     struct copies after = inputs_of(call);
     assert_same_bits(&before, &after);
     copies_free(&before);
@@ -223,7 +223,7 @@ static bool in_place(const struct op_case *c, enum phase phase)
     return c->op->in_place(c->settings, phase, c->x_count, shapes);
 }
 
-static void check_in_place(const struct op_case *c, const struct op_code *code, void *engine,
+static void check_in_place(const struct op_case *c, const struct op_code *code, void *kernel_plan,
                            enum phase phase, const struct copies *expected)
 {
     struct op_case_storage storage;
@@ -236,7 +236,7 @@ static void check_in_place(const struct op_case *c, const struct op_code *code, 
     void *place = original.tensor[0].data;
     assert_true(tensor_bytes(over) >= tensor_bytes(under));
     over->data = under->data = place;
-    assert_int_equal(op_case_run(code, engine, &call), OK);
+    assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
     struct copies found = outputs_of(&call);
     assert_same_bits(expected, &found);
     copies_free(&found);
@@ -244,7 +244,7 @@ static void check_in_place(const struct op_case *c, const struct op_code *code, 
 }
 
 /* An input whose gradient nobody wants must not change any other. */
-static void check_unwanted(const struct op_case *c, const struct op_code *code, void *engine,
+static void check_unwanted(const struct op_case *c, const struct op_code *code, void *kernel_plan,
                            enum phase phase, const struct copies *expected)
 {
     if (phase != PHASE_BACKWARD) return;
@@ -255,7 +255,7 @@ static void check_unwanted(const struct op_case *c, const struct op_code *code, 
         struct call call = op_case_call(c, phase, &storage);
         call.d_x[skip] = (struct tensor){.data = NULL};
         poison_outputs(&call);
-        assert_int_equal(op_case_run(code, engine, &call), OK);
+        assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
         struct copies found = outputs_of(&call), left = *expected;
         memmove(&left.tensor[before], &left.tensor[before + 1],
                 (size_t)(left.count - before - 1) * sizeof left.tensor[0]);
@@ -267,14 +267,14 @@ static void check_unwanted(const struct op_case *c, const struct op_code *code, 
 }
 
 /* A step that is skipped changes no statistic. */
-static void check_skipped(struct op_case *c, const struct op_code *code, void *engine)
+static void check_skipped(struct op_case *c, const struct op_code *code, void *kernel_plan)
 {
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_UPDATE, &storage);
     if (!call.skipped) return;
     struct copies before = outputs_of(&call);
     c->skipped = 1;
-    assert_int_equal(op_case_run(code, engine, &call), OK);
+    assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
     c->skipped = 0;
     struct copies after = outputs_of(&call);
     assert_same_bits(&before, &after);
@@ -282,47 +282,48 @@ static void check_skipped(struct op_case *c, const struct op_code *code, void *e
     copies_free(&after);
 }
 
-static void check_recompute(struct op_case *c, const struct op_code *code, void *engine,
+static void check_recompute(struct op_case *c, const struct op_code *code, void *kernel_plan,
                             const struct copies *forward)
 {
     if (!code->recompute) return;
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_RECOMPUTE, &storage);
-    struct copies found = run_clean(code, engine, &call, op_case_run_captured);
+    struct copies found = run_clean(code, kernel_plan, &call, op_case_run_captured);
     struct copies y = *forward;
     y.count = 1;
     assert_same_bits(&y, &found);
     copies_free(&found);
 }
 
-static struct copies run_phase(struct op_case *c, const struct op_code *code, void *engine, enum phase phase)
+static struct copies run_phase(struct op_case *c, const struct op_code *code, void *kernel_plan,
+                               enum phase phase)
 {
     struct op_case_storage storage;
     struct call call = op_case_call(c, phase, &storage);
-    return run_clean(code, engine, &call, op_case_run);
+    return run_clean(code, kernel_plan, &call, op_case_run);
 }
 
 /* Leaves what `code` wrote in the case; returns copies of it. */
-static struct copies check_phase(struct op_case *c, const struct op_code *code, void *engine,
+static struct copies check_phase(struct op_case *c, const struct op_code *code, void *kernel_plan,
                                  enum phase phase)
 {
     struct op_case_storage storage;
     struct call call = op_case_call(c, phase, &storage);
     struct copies statistics = {0};
     if (phase == PHASE_UPDATE) copies_add_all(&statistics, c->params, c->param_count);
-    if (phase == PHASE_UPDATE) check_skipped(c, code, engine);
-    struct copies first = run_clean(code, engine, &call, op_case_run);
+    if (phase == PHASE_UPDATE) check_skipped(c, code, kernel_plan);
+    struct copies first = run_clean(code, kernel_plan, &call, op_case_run);
     for (int i = 0; i < statistics.count; i++)
         memcpy(c->params[i].data, statistics.tensor[i].data, tensor_bytes(&c->params[i]));
-    struct copies second = run_clean(code, engine, &call, op_case_run_captured);
+    struct copies second = run_clean(code, kernel_plan, &call, op_case_run_captured);
     assert_same_bits(&first, &second);
     if (in_place(c, phase)) {
-        check_in_place(c, code, engine, phase, &first);
+        check_in_place(c, code, kernel_plan, phase, &first);
         copies_free(&second);
-        second = run_clean(code, engine, &call, op_case_run);
+        second = run_clean(code, kernel_plan, &call, op_case_run);
     }
-    check_unwanted(c, code, engine, phase, &first);
-    if (phase == PHASE_FORWARD && c->training) check_recompute(c, code, engine, &first);
+    check_unwanted(c, code, kernel_plan, phase, &first);
+    if (phase == PHASE_FORWARD && c->training) check_recompute(c, code, kernel_plan, &first);
     copies_free(&statistics);
     copies_free(&second);
     return first;
@@ -379,9 +380,9 @@ static void compare_codes(const struct subject *s, bool strict)
         op_case_add_gradient(expected);
         op_case_add_gradient(found);
     }
-    void *reference_engine, *engine;
-    assert_int_equal(op_case_prepare(expected, reference, &reference_engine), OK);
-    assert_int_equal(op_case_prepare(found, code, &engine), OK);
+    void *reference_plan, *kernel_plan;
+    assert_int_equal(op_case_prepare(expected, reference, &reference_plan), OK);
+    assert_int_equal(op_case_prepare(found, code, &kernel_plan), OK);
     for (enum phase phase = PHASE_FORWARD; phase < PHASE_RECOMPUTE; phase++) {
         if (phase != PHASE_FORWARD && !s->training) break;
         bool here = op_case_function(code, phase) != NULL;
@@ -389,15 +390,15 @@ static void compare_codes(const struct subject *s, bool strict)
         if (!here) continue;
         struct op_case_storage storage;
         struct call call = op_case_call(expected, phase, &storage);
-        struct copies a = (s->device ? run_phase : check_phase)(expected, reference, reference_engine, phase);
-        struct copies b = (strict ? check_phase : run_phase)(found, code, engine, phase);
+        struct copies a = (s->device ? run_phase : check_phase)(expected, reference, reference_plan, phase);
+        struct copies b = (strict ? check_phase : run_phase)(found, code, kernel_plan, phase);
         assert_agree(s, &call, &a, &b);
         copies_free(&a);
         copies_free(&b);
         share_forward(expected, found);
     }
-    if (reference->release) reference->release(reference_engine);
-    if (code->release) code->release(engine);
+    if (reference->release) reference->release(reference_plan);
+    if (code->release) code->release(kernel_plan);
     op_case_close(expected);
     op_case_close(found);
 }
@@ -437,19 +438,19 @@ static void test_gives_sums(void **state)
     struct op_case *expected = open_case(s), *found = open_case(s);
     found->device = s->device;
     op_case_give_sums(found);
-    void *engine;
-    assert_int_equal(op_case_prepare(found, code, &engine), OK);
+    void *kernel_plan;
+    assert_int_equal(op_case_prepare(found, code, &kernel_plan), OK);
     struct op_case_storage storage[2];
     struct call wanted = op_case_call(expected, PHASE_FORWARD, &storage[0]);
     struct call call = op_case_call(found, PHASE_FORWARD, &storage[1]);
     assert_int_equal(op_case_run(s->op->reference, NULL, &wanted), OK);
-    assert_int_equal(op_case_run(code, engine, &call), OK);
+    assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
     struct copies a = outputs_of(&wanted), b = outputs_of(&call);
     assert_agree(s, &wanted, &a, &b);
     assert_sums(&found->y, &found->sums);
     copies_free(&a);
     copies_free(&b);
-    if (code->release) code->release(engine);
+    if (code->release) code->release(kernel_plan);
     op_case_close(expected);
     op_case_close(found);
 }
@@ -498,23 +499,23 @@ static int compare_variant(const struct subject *s, struct references *r, const 
 {
     const struct op_code *code = code_of(s);
     struct op_case *c = open_variant(s, variant, sums);
-    void *engine;
+    void *kernel_plan;
     int compared = 0;
-    assert_int_equal(op_case_prepare(c, code, &engine), OK);
+    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
     share_forward(r->c, c);
     for (enum phase phase = PHASE_FORWARD; phase < PHASE_UPDATE; phase++) {
         struct op_case_storage storage;
         struct call call = op_case_call(c, phase, &storage);
-        call.engine = engine;
+        call.kernel_plan = kernel_plan;
         if (!op_case_function(code, phase) || !is_variant(code, &call, variant)) continue;
-        struct copies found = run_phase(c, code, engine, phase);
+        struct copies found = run_phase(c, code, kernel_plan, phase);
         print_message("%s\n", code->plan_name(&call));
         assert_agree(s, &call, &r->written[phase], &found);
         if (sums && phase == PHASE_FORWARD) assert_sums(&c->y, &c->sums);
         copies_free(&found);
         compared++;
     }
-    code->release(engine);
+    code->release(kernel_plan);
     op_case_close(c);
     return compared;
 }
@@ -538,16 +539,16 @@ static bool takes_variant(const struct subject *s, const char *variant, bool sum
 {
     const struct op_code *code = code_of(s);
     struct op_case *c = open_variant(s, variant, sums);
-    void *engine;
+    void *kernel_plan;
     bool takes = false;
-    assert_int_equal(op_case_prepare(c, code, &engine), OK);
+    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
     for (enum phase phase = PHASE_FORWARD; phase < PHASE_UPDATE && !takes; phase++) {
         struct op_case_storage storage;
         struct call call = op_case_call(c, phase, &storage);
-        call.engine = engine;
+        call.kernel_plan = kernel_plan;
         takes = op_case_function(code, phase) && is_variant(code, &call, variant);
     }
-    code->release(engine);
+    code->release(kernel_plan);
     op_case_close(c);
     return takes;
 }
@@ -594,27 +595,27 @@ static void test_remakes(void **state)
     struct op_case *c = open_case(s);
     c->device = s->device;
     c->deterministic = true;
-    void *engine;
-    assert_int_equal(op_case_prepare(c, code, &engine), OK);
+    void *kernel_plan;
+    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
     if (s->merged && code->takes_sums) op_case_take_sums(c);
     if (s->merged && code->adds_gradients) op_case_add_gradient(c);
-    struct copies forward = run_phase(c, code, engine, PHASE_FORWARD);
-    struct copies kept = run_phase(c, code, engine, PHASE_BACKWARD);
+    struct copies forward = run_phase(c, code, kernel_plan, PHASE_FORWARD);
+    struct copies kept = run_phase(c, code, kernel_plan, PHASE_BACKWARD);
     op_case_remake(c);
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
-    struct copies found = run_clean(code, engine, &call, op_case_run);
+    struct copies found = run_clean(code, kernel_plan, &call, op_case_run);
     assert_same_bits(&kept, &found);
     assert_remade(c);
-    assert_int_equal(op_case_run_captured(code, engine, &call), OK);
+    assert_int_equal(op_case_run_captured(code, kernel_plan, &call), OK);
     assert_remade(c);
     call.d_x[0] = (struct tensor){.data = NULL};
-    assert_int_equal(op_case_run(code, engine, &call), OK);
+    assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
     assert_remade(c);
     copies_free(&forward);
     copies_free(&kept);
     copies_free(&found);
-    if (code->release) code->release(engine);
+    if (code->release) code->release(kernel_plan);
     op_case_close(c);
 }
 
@@ -634,23 +635,23 @@ static void test_masks(void **state)
     struct op_case *c = open_case(s);
     c->device = s->device;
     c->deterministic = true;
-    void *engine;
-    assert_int_equal(op_case_prepare(c, code, &engine), OK);
+    void *kernel_plan;
+    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
     if (s->merged) op_case_add_gradient(c);
-    struct copies forward = run_phase(c, code, engine, PHASE_FORWARD);
-    struct copies backward = run_phase(c, code, engine, PHASE_BACKWARD);
+    struct copies forward = run_phase(c, code, kernel_plan, PHASE_FORWARD);
+    struct copies backward = run_phase(c, code, kernel_plan, PHASE_BACKWARD);
     op_case_mask(c);
     op_case_poison(&c->mask);
-    struct copies leaving = check_phase(c, code, engine, PHASE_FORWARD);
+    struct copies leaving = check_phase(c, code, kernel_plan, PHASE_FORWARD);
     assert_same_bits(&forward, &leaving);
     assert_masked(c);
-    struct copies asking = check_phase(c, code, engine, PHASE_BACKWARD);
+    struct copies asking = check_phase(c, code, kernel_plan, PHASE_BACKWARD);
     assert_same_bits(&backward, &asking);
     copies_free(&forward);
     copies_free(&backward);
     copies_free(&leaving);
     copies_free(&asking);
-    if (code->release) code->release(engine);
+    if (code->release) code->release(kernel_plan);
     op_case_close(c);
 }
 

@@ -16,7 +16,7 @@
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
 /* How far above the bound an arena may be: of the tensors alone, which are the same everywhere; and with
- * the workspaces of this processor's engines, which differ from one to the next. */
+ * the workspaces of this processor's kernel plans, which differ from one to the next. */
 #define WASTE_MOST 1.005
 #define WASTE_MOST_HERE 1.01
 #define SECONDS 60   /* work is counted: the clock is only for very slow machines */
@@ -33,22 +33,22 @@ static void remake_cheap(struct program *program)
 
 struct way {
     bool cheap;      /* normalised activations are made again, and there are two streams */
-    bool engines;    /* with their workspaces */
+    bool kernel_plans; /* with their workspaces */
 };
 
 /* Lowers, prepares and plans, as `amptrain plan` does; the caller frees the plan. */
 static struct plan plan_model(const struct graph *graph, const struct lower_options *options, struct way way)
 {
     struct program program;
-    struct engines engines = {0};
+    struct kernel_plans kernel_plans = {0};
     struct plan plan;
     assert_int_equal(lower(graph, options, &program), OK);
     if (way.cheap) remake_cheap(&program);
     assert_int_equal(streams_assign(&program, way.cheap ? 2 : 1), OK);
-    const struct engine_options engine = {.code_of = engines_code(DEVICE_CPU)};
-    if (way.engines) assert_int_equal(engines_prepare(&program, &engine, &engines), OK);
+    const struct kernel_options kernel_plan = {.code_of = kernel_plans_code(DEVICE_CPU)};
+    if (way.kernel_plans) assert_int_equal(kernel_plans_prepare(&program, &kernel_plan, &kernel_plans), OK);
     assert_int_equal(plan_make(&program, true, SECONDS, &plan), OK);
-    if (way.engines) engines_release(&engines);
+    if (way.kernel_plans) kernel_plans_release(&kernel_plans);
     program_free(&program);
     return plan;
 }
@@ -57,12 +57,12 @@ static bool check_waste(const struct graph *graph, const struct lower_options *o
 {
     struct plan plan = plan_model(graph, options, way);
     double waste = (double)plan.arena_bytes / (double)plan.live_bytes_bound;
-    bool right = waste <= (way.engines ? WASTE_MOST_HERE : WASTE_MOST);
+    bool right = waste <= (way.kernel_plans ? WASTE_MOST_HERE : WASTE_MOST);
     if (!right)
         print_message("%s %s, batch %d, %s%s%s: arena is %.4f times the bound\n", graph->arch,
                       options->training ? "training" : "evaluation", options->batch,
                       dtype_table[options->storage].name, way.cheap ? ", made again" : "",
-                      way.engines ? ", with workspaces" : "", waste);
+                      way.kernel_plans ? ", with workspaces" : "", waste);
     plan_free(&plan);
     return right;
 }
@@ -114,7 +114,7 @@ static void test_time(void **state)
     clock_t begin = clock();
     assert_int_equal(model_load(&model, &graph), OK);
     assert_int_equal(fuse(&graph), OK);
-    struct plan plan = plan_model(&graph, &options, (struct way){.engines = true});
+    struct plan plan = plan_model(&graph, &options, (struct way){.kernel_plans = true});
     assert_true((double)(clock() - begin) / CLOCKS_PER_SEC < 2.0);
     plan_free(&plan);
     graph_free(&graph);

@@ -26,16 +26,16 @@ static void assert_in_library(const char *op, enum dtype dtype)
 {
     for (const struct op_example *example = op_find(op)->examples; example->settings; example++) {
         struct op_case *c = open_case(op, example, dtype);
-        void *engine;
-        assert_int_equal(op_case_prepare(c, c->op->cpu, &engine), OK);
+        void *kernel_plan;
+        assert_int_equal(op_case_prepare(c, c->op->cpu, &kernel_plan), OK);
         for (int i = 0; i < 3; i++) {
             struct op_case_storage storage;
             struct call call = op_case_call(c, phases[i], &storage);
-            call.engine = engine;
+            call.kernel_plan = kernel_plan;
             if (strcmp(product_name(&call), "reference") == 0)
                 fail_msg("%s %s runs as reference in phase %d", op, example->settings, i);
         }
-        c->op->cpu->release(engine);
+        c->op->cpu->release(kernel_plan);
         op_case_close(c);
     }
 }
@@ -62,21 +62,21 @@ static void test_f64_runs_as_reference(void **state)
 {
     (void)state;
     struct op_case *a = open_case("conv", &small, F64), *b = open_case("conv", &small, F64);
-    void *engine;
-    assert_int_equal(op_case_prepare(b, b->op->cpu, &engine), OK);
+    void *kernel_plan;
+    assert_int_equal(op_case_prepare(b, b->op->cpu, &kernel_plan), OK);
     for (int i = 0; i < 3; i++) {
         struct op_case_storage storage;
         struct call call = op_case_call(a, phases[i], &storage);
         assert_int_equal(op_case_run(a->op->reference, NULL, &call), OK);
         call = op_case_call(b, phases[i], &storage);
-        assert_int_equal(op_case_run(b->op->cpu, engine, &call), OK);
+        assert_int_equal(op_case_run(b->op->cpu, kernel_plan, &call), OK);
         assert_string_equal(product_name(&call), "reference");
     }
     assert_memory_equal(a->y.data, b->y.data, tensor_bytes(&a->y));
     assert_memory_equal(a->d_x[0].data, b->d_x[0].data, tensor_bytes(&a->d_x[0]));
     assert_memory_equal(a->d_params[0].data, b->d_params[0].data, tensor_bytes(&a->d_params[0]));
     assert_memory_equal(a->d_params[1].data, b->d_params[1].data, tensor_bytes(&a->d_params[1]));
-    b->op->cpu->release(engine);
+    b->op->cpu->release(kernel_plan);
     op_case_close(a);
     op_case_close(b);
 }
@@ -90,29 +90,29 @@ static void test_workspace_before_memory(void **state)
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_FORWARD, &storage);
     call.x[0].data = call.params[0].data = call.params[1].data = call.y.data = NULL;
-    assert_int_equal(c->op->cpu->prepare(&call, &call.engine), OK);
+    assert_int_equal(c->op->cpu->prepare(&call, &call.kernel_plan), OK);
     size_t widened = 4 * (size_t)(shape_count(c->x[0].shape) + shape_count(c->params[0].shape));
     assert_true(c->op->cpu->workspace(&call) >= widened);
-    c->op->cpu->release(call.engine);
+    c->op->cpu->release(call.kernel_plan);
     op_case_close(c);
 }
 
-/* Two engines for one shape: what one run computes, any run computes. */
-static void test_engines_agree(void **state)
+/* Two kernel plans for one shape: what one run computes, any run computes. */
+static void test_kernel_plans_agree(void **state)
 {
     (void)state;
     const struct op_example example = {"filters=64 kernel=3 pad=1", 1, {{.rank = 4, .dim = {8, 14, 14, 32}}}};
     struct op_case *a = open_case("conv", &example, F32), *b = open_case("conv", &example, F32);
     struct op_case *cases[] = {a, b};
     for (int k = 0; k < 2; k++) {
-        void *engine;
-        assert_int_equal(op_case_prepare(cases[k], cases[k]->op->cpu, &engine), OK);
+        void *kernel_plan;
+        assert_int_equal(op_case_prepare(cases[k], cases[k]->op->cpu, &kernel_plan), OK);
         for (int i = 0; i < 3; i++) {
             struct op_case_storage storage;
             struct call call = op_case_call(cases[k], phases[i], &storage);
-            assert_int_equal(op_case_run(cases[k]->op->cpu, engine, &call), OK);
+            assert_int_equal(op_case_run(cases[k]->op->cpu, kernel_plan, &call), OK);
         }
-        cases[k]->op->cpu->release(engine);
+        cases[k]->op->cpu->release(kernel_plan);
     }
     assert_memory_equal(a->y.data, b->y.data, tensor_bytes(&a->y));
     assert_memory_equal(a->d_x[0].data, b->d_x[0].data, tensor_bytes(&a->d_x[0]));
@@ -133,7 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_conv_in_library),       cmocka_unit_test(test_linear_in_library),
         cmocka_unit_test(test_f64_runs_as_reference), cmocka_unit_test(test_workspace_before_memory),
-        cmocka_unit_test(test_engines_agree),         cmocka_unit_test(test_version),
+        cmocka_unit_test(test_kernel_plans_agree),         cmocka_unit_test(test_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

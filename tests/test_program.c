@@ -191,8 +191,8 @@ static void test_slices(void **state)
     assert_int_equal(program.values[loss->y].offset, program.values[program.loss].offset + 2 * 4);
     assert_true(find(&program, "loss backward", 1)->loss_weight == 1.0f / 3);
     assert_true(find(&program, "conv1 forward", 1) > find(&program, "conv1 backward params", 0));
-    int engine = find(&program, "conv2 forward", 0)->engine;
-    assert_int_equal(find(&program, "conv2 backward data", 2)->engine, engine);
+    int kernel_plan = find(&program, "conv2 forward", 0)->kernel_plan;
+    assert_int_equal(find(&program, "conv2 backward data", 2)->kernel_plan, kernel_plan);
     program_free(&program);
     graph_free(&graph);
 }

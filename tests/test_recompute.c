@@ -242,17 +242,17 @@ static void test_forecast(void **state)
     for (int t = 0; t < 3; t++) {
         struct graph graph = net_graph(texts[t], true);
         struct program program = lower_net(&graph, 4, 1 + t % 2);
-        struct engines engines;
-        const struct engine_options options = {.code_of = engines_code(DEVICE_CPU)};
+        struct kernel_plans kernel_plans;
+        const struct kernel_options options = {.code_of = kernel_plans_code(DEVICE_CPU)};
         enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
-        if (t > 0) assert_int_equal(engines_prepare(&program, &options, &engines), OK);
+        if (t > 0) assert_int_equal(kernel_plans_prepare(&program, &options, &kernel_plans), OK);
         for (int trial = 0; trial < 40; trial++) {
             struct recompute_forecast forecast;
             for (int i = 0; i < program.count; i++) remake[i] = (enum remake)random_below(&random, 3);
             recompute_measure(&program, remake, &forecast);
             assert_int_equal(forecast.bytes, bound_of(&program, remake));
         }
-        if (t > 0) engines_release(&engines);
+        if (t > 0) kernel_plans_release(&kernel_plans);
         free(remake);
         program_free(&program);
         graph_free(&graph);
@@ -303,11 +303,11 @@ static void test_trials(void **state)
     for (int t = 0; t < 6; t++) {
         struct graph graph = net_graph(texts[t % 3], t % 2);
         struct program program = lower_net(&graph, 6, 1 + t % 3);
-        struct engines engines = {0};
-        const struct engine_options options = {.code_of = engines_code(DEVICE_CPU)};
-        if (t > 2) assert_int_equal(engines_prepare(&program, &options, &engines), OK);
+        struct kernel_plans kernel_plans = {0};
+        const struct kernel_options options = {.code_of = kernel_plans_code(DEVICE_CPU)};
+        if (t > 2) assert_int_equal(kernel_plans_prepare(&program, &options, &kernel_plans), OK);
         check_trials(&program, &random);
-        engines_release(&engines);
+        kernel_plans_release(&kernel_plans);
         program_free(&program);
         graph_free(&graph);
     }

@@ -1,4 +1,4 @@
-/* test_tuning: choices in the file of remembered engines: found again, whole beside others' writing, and
+/* test_tuning: choices in the file of remembered algorithms: found again, whole beside others' writing, and
  * without harm from a file that is damaged or not there. */
 #include <stdbool.h>
 #include <stdio.h>
@@ -33,7 +33,7 @@ static int place_open(void **state)
     const char *temporary = getenv("TMPDIR");
     snprintf(place.cache, sizeof place.cache, "%.100s/tuning.XXXXXX", temporary ? temporary : "/tmp");
     if (!mkdtemp(place.cache)) return -1;
-    snprintf(place.file, sizeof place.file, "%.200s/amptrain/engines", place.cache);
+    snprintf(place.file, sizeof place.file, "%.200s/amptrain/algorithms", place.cache);
     *state = &place;
     return setenv("XDG_CACHE_HOME", place.cache, 1);
 }

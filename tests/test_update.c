@@ -171,7 +171,7 @@ static void network_close(struct network *n)
 {
     const struct device_backend *backend = n->device->backend;
     n->code->close(&n->update);
-    assert_null(n->update.engine);
+    assert_null(n->update.tables);
     backend->release(n->device, n->memory, n->bytes);
     backend->host_release(n->device, n->rates, sizeof *n->rates);
     free(n->host);

@@ -16,7 +16,7 @@ const void *build_settings(struct program *program, const struct op *op, const c
 /* An instruction with nothing in it: every id -1, weight 1. Owns `name`. */
 struct instruction instruction_new(enum phase phase, const struct op *op, const void *settings, char *name);
 /* A call of another phase of what `forward` calls: its inputs, parameters, saved tensors, output and
- * engine. */
+ * kernel plan. */
 struct instruction instruction_after(const struct program *program, const struct instruction *forward,
                                      enum phase phase, const char *suffix);
 void instruction_free(struct instruction *instruction);

@@ -18,7 +18,8 @@ enum status compile_plan(const struct graph *graph, const struct compile_options
 {
     struct compiled made = {0};
     enum status status = compile(graph, options, &made.program);
-    if (status == OK) status = engines_prepare(&made.program, &options->engines, &made.engines);
+    if (status == OK)
+        status = kernel_plans_prepare(&made.program, &options->kernel_plans, &made.kernel_plans);
     if (status == OK) status = plan_make(&made.program, true, 0, &made.plan);
     if (status != OK) compiled_free(&made);
     else *compiled = made;
@@ -28,7 +29,7 @@ enum status compile_plan(const struct graph *graph, const struct compile_options
 void compiled_free(struct compiled *compiled)
 {
     plan_free(&compiled->plan);
-    engines_release(&compiled->engines);
+    kernel_plans_release(&compiled->kernel_plans);
     if (compiled->program.graph) program_free(&compiled->program);
     *compiled = (struct compiled){0};
 }

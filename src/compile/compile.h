@@ -14,7 +14,7 @@ enum status compile(const struct graph *graph, const struct compile_options *opt
 /* The same with kernel plans, workspaces and places: all that is known before anything runs. */
 struct compiled {
     struct program program;
-    struct engines engines;
+    struct kernel_plans kernel_plans;
     struct plan plan;
 };
 enum status compile_plan(const struct graph *graph, const struct compile_options *options,

@@ -21,7 +21,7 @@
 struct fitting {
     const struct compile_options *options;
     struct program *program;     /* as lowered, workspaces and all */
-    struct engines engines;
+    struct kernel_plans kernel_plans;
     struct memory_choice tried;
     struct memory_choice best;   /* the smallest so far ... */
     int64_t arena;               /* ... and what it takes ... */
@@ -37,7 +37,7 @@ static enum status make_copy(const struct fitting *f, struct program *copy)
     struct compile_options options = *f->options;
     options.after = NULL;
     TRY(passes_memory(&options, &f->tried, copy));
-    engines_ask(&f->engines, copy);
+    kernel_plans_ask(&f->kernel_plans, copy);
     return OK;
 }
 
@@ -229,7 +229,7 @@ static enum status make_best(struct fitting *f)
 {
     struct program *program = f->program;
     TRY(passes_memory(f->options, &f->best, program));
-    engines_ask(&f->engines, program);
+    kernel_plans_ask(&f->kernel_plans, program);
     program->places = f->places;
     program->place_count = f->place_count;
     f->places = NULL;
@@ -242,15 +242,15 @@ int64_t fit_memory_beside(const struct compile_options *options, const struct pr
     return options->reserved + options->batches * batch + program->results_bytes;
 }
 
-/* Workspaces are known when engines are. */
+/* Workspaces are known when kernel plans are. */
 static enum status within_limit(struct fitting *f)
 {
     const struct compile_options *options = f->options;
-    TRY(engines_prepare(f->program, &options->engines, &f->engines));
+    TRY(kernel_plans_prepare(f->program, &options->kernel_plans, &f->kernel_plans));
     f->room = f->tried.merged = options->limit - fit_memory_beside(options, f->program);
     enum status status = fit(f);
     if (status == OK) status = make_best(f);
-    engines_release(&f->engines);
+    kernel_plans_release(&f->kernel_plans);
     return status;
 }
 
@@ -380,9 +380,9 @@ enum status fit_memory_least_bytes(const struct graph *graph, const struct compi
     struct fitting f = fitting_open(options, &program);
     if (least->count == program.count)
         memcpy(f.tried.remake, least->remake, (size_t)program.count * sizeof *f.tried.remake);
-    enum status status = engines_prepare(&program, &options->engines, &f.engines);
+    enum status status = kernel_plans_prepare(&program, &options->kernel_plans, &f.kernel_plans);
     if (status == OK) status = bytes_of(&f, packed, bytes);
-    engines_release(&f.engines);
+    kernel_plans_release(&f.kernel_plans);
     fitting_close(&f);
     program_free(&program);
     return status;

@@ -18,8 +18,8 @@ struct lowering {
     const void *loss_settings;
 };
 
-/* Engines of what is not a node of the graph come after the nodes' own. */
-enum { ENGINE_LOSS, ENGINE_RANK, ENGINE_LOGITS, ENGINE_MORE };
+/* Kernel plans of what is not a node of the graph come after the nodes' own. */
+enum { KERNEL_PLAN_LOSS, KERNEL_PLAN_RANK, KERNEL_PLAN_LOGITS, KERNEL_PLAN_MORE };
 
 static int value_batch(struct lowering *l, enum home home, enum dtype dtype, const char *name)
 {
@@ -86,7 +86,7 @@ static void lower_node(struct lowering *l, int node, int slice, int *outputs)
     struct instruction forward = instruction_new(PHASE_FORWARD, at->op, at->settings,
                                                  text_format("%s forward", at->name));
     forward.node = node;
-    forward.engine = node;
+    forward.kernel_plan = node;
     forward.slice = slice;
     forward.x = memory_new((size_t)at->input_count, sizeof(int));
     forward.x_count = at->input_count;
@@ -98,12 +98,12 @@ static void lower_node(struct lowering *l, int node, int slice, int *outputs)
 }
 
 /* An op that reads the logits, and for loss and rank the labels, and writes a result. */
-static void lower_result(struct lowering *l, const char *op_name, const void *settings, int engine,
+static void lower_result(struct lowering *l, const char *op_name, const void *settings, int kernel_plan,
                          const int *x, int x_count, int whole, int slice)
 {
     struct instruction forward = instruction_new(PHASE_FORWARD, build_op(op_name), settings,
                                                  text_copy(l->program->values[whole].name));
-    forward.engine = l->graph->count + engine;
+    forward.kernel_plan = l->graph->count + kernel_plan;
     forward.slice = slice;
     forward.x = ids_copy(x, x_count);
     forward.x_count = x_count;
@@ -121,11 +121,11 @@ static void lower_slice(struct lowering *l, int slice)
         if (l->needed[node]) lower_node(l, node, slice, outputs);
     int logits = outputs[l->graph->output];
     int x[] = {logits, value_slice(l, program->labels, slice)};
-    lower_result(l, "softmax_cross_entropy", l->loss_settings, ENGINE_LOSS, x, 2, program->loss, slice);
-    lower_result(l, "topk", NULL, ENGINE_RANK, x, 2, program->rank, slice);
+    lower_result(l, "softmax_cross_entropy", l->loss_settings, KERNEL_PLAN_LOSS, x, 2, program->loss, slice);
+    lower_result(l, "topk", NULL, KERNEL_PLAN_RANK, x, 2, program->rank, slice);
     if (program->logits >= 0) {
         const void *settings = build_settings(program, build_op("cast"), "to=fp32");
-        lower_result(l, "cast", settings, ENGINE_LOGITS, &logits, 1, program->logits, slice);
+        lower_result(l, "cast", settings, KERNEL_PLAN_LOGITS, &logits, 1, program->logits, slice);
     }
     free(outputs);
 }
@@ -220,7 +220,7 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
                     options->batch, options->slices);
     struct program built = {.graph = graph, .training = options->training, .batch = options->batch,
                             .slices = options->slices, .storage = options->storage, .streams = 1,
-                            .engine_count = graph->count + ENGINE_MORE};
+                            .kernel_plan_count = graph->count + KERNEL_PLAN_MORE};
     struct lowering l = {.program = &built, .graph = graph, .options = options,
                          .images = options->batch / options->slices};
     l.shapes = memory_new((size_t)graph->count, sizeof *l.shapes);

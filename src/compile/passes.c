@@ -32,12 +32,12 @@ static enum status run_differentiate(const struct pass_input *input, struct prog
 
 static enum status run_merge(const struct pass_input *input, struct program *program)
 {
-    return merge(program, input->options->engines.code_of);
+    return merge(program, input->options->kernel_plans.code_of);
 }
 
 static enum status run_mask(const struct pass_input *input, struct program *program)
 {
-    mask(program, input->options->engines.code_of);
+    mask(program, input->options->kernel_plans.code_of);
     return OK;
 }
 

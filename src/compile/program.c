@@ -48,8 +48,8 @@ const void *build_settings(struct program *program, const struct op *op, const c
 struct instruction instruction_new(enum phase phase, const struct op *op, const void *settings, char *name)
 {
     return (struct instruction){.phase = phase, .op = op, .settings = settings, .name = name,
-                                .node = -1, .engine = -1, .y = -1, .d_y = -1, .d_y_more = -1, .y_again = -1,
-                                .sums = -1, .mask = -1, .workspace = -1,
+                                .node = -1, .kernel_plan = -1, .y = -1, .d_y = -1, .d_y_more = -1,
+                                .y_again = -1, .sums = -1, .mask = -1, .workspace = -1,
                                 .loss_weight = 1, .behind = -1, .in_place_from = -1, .in_place_to = -1};
 }
 
@@ -61,7 +61,7 @@ struct instruction instruction_after(const struct program *program, const struct
                                             text_format("%s %s", name, suffix));
     at.node = forward->node;
     at.slice = forward->slice;
-    at.engine = forward->engine;
+    at.kernel_plan = forward->kernel_plan;
     at.loss_weight = forward->loss_weight;
     at.x = ids_copy(forward->x, forward->x_count);
     at.x_count = forward->x_count;

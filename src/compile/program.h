@@ -46,7 +46,7 @@ struct instruction {
     char *name;              /* "layer1.0.conv1 backward data" */
     int slice;               /* micro-batch */
     int stream;
-    int engine;              /* instructions with the same engine share one op_code.prepare; -1: none */
+    int kernel_plan;         /* instructions with the same kernel plan share one op_code.prepare; -1: none */
     int x_count, param_count, saved_count;
     int *x, *d_x, *params, *d_params, *saved;
     int y, d_y;
@@ -72,7 +72,7 @@ struct program {
     struct instruction *instructions;
     int count;
     int streams;
-    int engine_count;
+    int kernel_plan_count;
     int first_backward;                /* index of the first backward instruction; count if none */
     int images, labels;                /* the batch as a whole */
     int loss, rank, logits;            /* HOME_RESULT values over the whole batch; logits -1 in training */
@@ -146,28 +146,28 @@ struct call_storage {
 struct call program_call(const struct program *program, int i, struct call_storage *storage);
 
 /* The code of ops on a device, and what it should heed. */
-struct engine_options {
+struct kernel_options {
     const struct op_code *(*code_of)(const struct op *op);   /* NULL where there is none */
     struct device *device;             /* NULL: planned for without one at hand */
     bool tf32, deterministic;          /* as in struct call */
 };
 /* code_of for a kind of device. */
-const struct op_code *(*engines_code(enum device_kind kind))(const struct op *op);
+const struct op_code *(*kernel_plans_code(enum device_kind kind))(const struct op *op);
 
-/* Engines by number, prepared and released together. */
-struct engines {
+/* Kernel plans by number, prepared and released together. */
+struct kernel_plans {
     int count;
-    void **engine;
+    void **plan;
     const struct op **op;
-    struct engine_options options;
+    struct kernel_options options;
 };
-/* Prepares every engine and gives every instruction the workspace that it asks for, as a value of
+/* Prepares every kernel plan and gives every instruction the workspace that it asks for, as a value of
  * its own. Before planning; may be done again, for other code, before another plan. NO_DEVICE when an op
  * has no code there. */
-enum status engines_prepare(struct program *program, const struct engine_options *options,
-                            struct engines *engines);
-/* Asks for the workspaces anew, when a pass has made other instructions for the same engines. */
-void engines_ask(const struct engines *engines, struct program *program);
-void engines_release(struct engines *engines);
+enum status kernel_plans_prepare(struct program *program, const struct kernel_options *options,
+                                 struct kernel_plans *kernel_plans);
+/* Asks for the workspaces anew, when a pass has made other instructions for the same kernel plans. */
+void kernel_plans_ask(const struct kernel_plans *kernel_plans, struct program *program);
+void kernel_plans_release(struct kernel_plans *kernel_plans);
 
 #endif

@@ -8,7 +8,7 @@ libcompile_a_SOURCES = \
 	src/compile/differentiate.c \
 	src/compile/dump.c \
 	src/compile/dump.h \
-	src/compile/engines.c \
+	src/compile/kernel_plans.c \
 	src/compile/fit_batch.c \
 	src/compile/fit_batch.h \
 	src/compile/fit_memory.c \

@@ -159,12 +159,12 @@ void cuda_timing_end(struct device *device)
     pthread_mutex_unlock(&cuda_of(device)->timing);
 }
 
-static void choices_print(struct device *device, struct text *out)
+static void cuda_autotuner_save(struct device *device, struct text *out)
 {
     tuning_print(cuda_of(device)->choices, out);
 }
 
-static void choices_add(struct device *device, const char *lines)
+static void cuda_autotuner_load(struct device *device, const char *lines)
 {
     tuning_add(cuda_of(device)->choices, lines);
 }
@@ -508,8 +508,8 @@ const struct device_backend cuda_backend = {
     .capture_end = cuda_capture_end,
     .captured_launch = cuda_captured_launch,
     .captured_free = cuda_captured_free,
-    .choices = choices_print,
-    .choose = choices_add,
+    .autotuner_save = cuda_autotuner_save,
+    .autotuner_load = cuda_autotuner_load,
     .stream = cuda_stream,
     .memory_info = cuda_memory_info,
 #ifdef HAVE_NVJPEG

@@ -89,7 +89,7 @@ struct tuning *tuning_open(void)
 {
     struct tuning *tuning = memory_new(1, sizeof *tuning);
     tuning->folder = places_cache();
-    if (tuning->folder) tuning->file = text_format("%s/engines", tuning->folder);
+    if (tuning->folder) tuning->file = text_format("%s/algorithms", tuning->folder);
     tuning_read(tuning);
     return tuning;
 }
@@ -179,7 +179,7 @@ static bool tuning_write(struct tuning *tuning)
 void tuning_close(struct tuning *tuning)
 {
     if (!tuning->in_memory && has_news(tuning) && !tuning_write(tuning))
-        log_detail("%s cannot be written: engines will be chosen again at the next start",
+        log_detail("%s cannot be written: algorithms will be timed again at the next start",
                    tuning->file ? tuning->file : "a cache folder");
     for (int i = 0; i < tuning->count; i++) free(tuning->choices[i].line);
     free(tuning->choices);

@@ -1,7 +1,7 @@
 /* cuda_tuning.h: what timing has chosen, remembered in a file for the next start, or in memory for a run.
  *
- * ${XDG_CACHE_HOME:-$HOME/.cache}/amptrain/engines holds one choice a line. Any number of programs may use it
- * at once; a line that is damaged, or a file that cannot be read or written, is as if it were not there. */
+ * ${XDG_CACHE_HOME:-$HOME/.cache}/amptrain/algorithms holds one choice a line. Any number of programs may use
+ * it at once; a line that is damaged, or a file that cannot be read or written, is ignored. */
 #ifndef DEVICE_CUDA_TUNING_H
 #define DEVICE_CUDA_TUNING_H
 

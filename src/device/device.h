@@ -57,10 +57,10 @@ struct device_backend {
     enum status (*captured_launch)(struct device *device, struct captured *captured);
     void (*captured_free)(struct captured *captured);
 
-    /* What timing has chosen on this device so far, as lines; and such lines, which then win over timing: so
-     * that a run goes on with the code that it began with. NULL where nothing is chosen so. */
-    void (*choices)(struct device *device, struct text *out);
-    void (*choose)(struct device *device, const char *lines);
+    /* Saves the autotuner's choices as text; and takes such text, which then wins over timing, so that a
+     * resumed run goes on with the algorithms that it began with. NULL where there is no autotuner. */
+    void (*autotuner_save)(struct device *device, struct text *out);
+    void (*autotuner_load)(struct device *device, const char *lines);
 
     void *(*stream)(struct device *device, int stream); /* the native stream, as ops' calls have it */
     void (*memory_info)(struct device *device, size_t *free_bytes, size_t *total_bytes);

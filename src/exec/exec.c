@@ -151,11 +151,11 @@ static enum status memory_open(struct exec *exec, const struct exec_memory *memo
 static enum status exec_make(struct exec *exec)
 {
     const struct exec_options *options = &exec->options;
-    const struct engine_options engines = {
-        .code_of = options->reference ? code_reference : engines_code(exec->device->backend->kind),
+    const struct kernel_options kernel_plans = {
+        .code_of = options->reference ? code_reference : kernel_plans_code(exec->device->backend->kind),
         .device = exec->device, .tf32 = options->tf32, .deterministic = options->deterministic,
     };
-    TRY(engines_prepare(exec->program, &engines, &exec->engines));
+    TRY(kernel_plans_prepare(exec->program, &kernel_plans, &exec->kernel_plans));
     TRY(plan_make(exec->program, !options->separate, options->plan_seconds, &exec->plan));
     exec->planned = true;
     return OK;
@@ -215,7 +215,7 @@ void exec_close(struct exec *exec)
     if (exec->results) device_release(exec->device, exec->results, (size_t)exec->program->results_bytes);
     if (exec->scale) device_release(exec->device, exec->scale, sizeof *exec->scale);
     if (exec->planned) plan_free(&exec->plan);
-    engines_release(&exec->engines);
+    kernel_plans_release(&exec->kernel_plans);
     if (exec->host) device_host_release(exec->device, exec->host, (size_t)exec->program->host_bytes);
     free(exec->steps);
     free(exec->tensors);

@@ -32,10 +32,10 @@ struct exec_memory {
                                   * caller may know what to do; NULL: it is reported */
 };
 
-/* Prepares engines and plans; then takes memory, once. The program and graph must outlive it, and so must an
- * exec whose arena it shares. A store that no training has touched gets its loss scale when memory is taken.
- * Runs happen on the thread that opened the device, whose OpenMP threads are set. NO_DEVICE when memory does
- * not suffice. */
+/* Prepares kernel plans and plans; then takes memory, once. The program and graph must outlive it, and so
+ * must an exec whose arena it shares. A store that no training has touched gets its loss scale when memory is
+ * taken. Runs happen on the thread that opened the device, whose OpenMP threads are set. NO_DEVICE when
+ * memory does not suffice. */
 enum status exec_prepare(struct program *program, const struct exec_options *options, struct exec **exec);
 enum status exec_place(struct exec *exec, const struct exec_memory *memory);
 /* Both, with an arena of its own. */

@@ -45,7 +45,7 @@ struct exec {
     struct exec_options options;
     struct device *device;
     struct program *program;
-    struct engines engines;
+    struct kernel_plans kernel_plans;
     struct plan plan;
     bool planned;
     void *arena;

@@ -283,7 +283,7 @@ static bool held_channels_last(const struct store *store, int param)
 {
     const struct parameter *parameter = &store->graph->params[param];
     const struct op *op = store->graph->nodes[parameter->node].op;
-    const struct op_code *code = engines_code(store->device->backend->kind)(op);
+    const struct op_code *code = kernel_plans_code(store->device->backend->kind)(op);
     return code && code->channels_last && parameter->spec.shape.rank == 4;
 }
 

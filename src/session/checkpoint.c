@@ -15,7 +15,7 @@
 #include "base/atomic_file.h"
 
 /* Bytes of what timing has chosen: a thousand shapes and more. */
-#define ENGINES_MAX (1 << 20)
+#define ALGORITHMS_MAX (1 << 20)
 
 #define SIDE_MAX 65536   /* of an image, as options and model files have it */
 
@@ -120,7 +120,7 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
     add_pair(pairs, count, "input", text_format("%d %d %d", source->h, source->w, source->channels));
     add_pair(pairs, count, "config", config.data);
     if (source->graph_text) add_pair(pairs, count, "graph", text_copy(source->graph_text));
-    if (source->engines) add_pair(pairs, count, "engines", text_copy(source->engines));
+    if (source->algorithms) add_pair(pairs, count, "engines", text_copy(source->algorithms));
     if (source->threads > 0) add_pair(pairs, count, "threads", text_format("%d", source->threads));
     position_print(position, state, pairs, count);
 }
@@ -328,10 +328,10 @@ void checkpoint_free_names(char **names, int count)
     free(names);
 }
 
-const char *checkpoint_engines(const struct safetensors *file)
+const char *checkpoint_algorithms(const struct safetensors *file)
 {
     const char *text = safetensors_value(file, "engines");
-    return text && strlen(text) <= ENGINES_MAX ? text : NULL;
+    return text && strlen(text) <= ALGORITHMS_MAX ? text : NULL;
 }
 
 int checkpoint_threads(const struct safetensors *file)

@@ -30,7 +30,7 @@ struct checkpoint_source {
     int classes;
     int64_t train_images, val_images;
     int h, w, channels;          /* of evaluation images */
-    const char *engines;         /* what timing has chosen on the device; NULL: nothing */
+    const char *algorithms;      /* the autotuner's choices as text; NULL: none */
     int threads;                 /* that compute; 0 where results do not depend on them */
 };
 
@@ -97,7 +97,7 @@ void checkpoint_class_names(const struct safetensors *file, char ***names, int *
 void checkpoint_free_names(char **names, int count);
 
 /* What timing had chosen on the device; NULL: nothing. */
-const char *checkpoint_engines(const struct safetensors *file);
+const char *checkpoint_algorithms(const struct safetensors *file);
 
 /* How many threads computed; 0: the file does not say, or results do not depend on them. */
 int checkpoint_threads(const struct safetensors *file);

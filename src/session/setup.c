@@ -81,7 +81,7 @@ bool setup_asks_cuda(const struct setup *setup)
 static bool means_cuda(const struct setup *setup)
 {
     struct reason reason;
-    if (!engines_code(DEVICE_CUDA)(op_find("conv"))) return false;
+    if (!kernel_plans_code(DEVICE_CUDA)(op_find("conv"))) return false;
     if (strcmp(setup->settings->run.device, "auto") != 0) return setup_asks_cuda(setup);
     for (const struct device_backend *const *backend = device_backends; *backend; backend++)
         if ((*backend)->kind == DEVICE_CUDA && (*backend)->count(&reason) > 0) return true;

@@ -26,10 +26,10 @@ struct update_rates step_rates(const struct setup *setup, int64_t updates)
     return rates;
 }
 
-static struct engine_options engine_options(const struct setup *setup)
+static struct kernel_options kernel_options(const struct setup *setup)
 {
-    return (struct engine_options){
-        .code_of = engines_code(setup_device_kind(setup)),
+    return (struct kernel_options){
+        .code_of = kernel_plans_code(setup_device_kind(setup)),
         .device = setup->device,
         .tf32 = setup->precision->tf32,
         .deterministic = setup->settings->run.deterministic,
@@ -55,7 +55,7 @@ struct compile_options step_options(const struct setup *setup, enum step_kind ki
             .soft_targets = training && mix_wanted(&setup->mix),
             .logits = !training,
         },
-        .engines = engine_options(setup),
+        .kernel_plans = kernel_options(setup),
         .streams = setup_streams(setup),
         .strategy = setup->settings->memory.strategy,
         .limit = training ? setup_limit(setup) : 0,

@@ -13,7 +13,7 @@
 #include "session/gpu_preprocessing.h"
 #include "train/programs.h"
 
-static struct checkpoint_source source_of(const struct run *run, const char *engines)
+static struct checkpoint_source source_of(const struct run *run, const char *algorithms)
 {
     const struct setup *setup = run->setup;
     return (struct checkpoint_source){
@@ -28,7 +28,7 @@ static struct checkpoint_source source_of(const struct run *run, const char *eng
         .h = setup->val.h,
         .w = setup->val.w,
         .channels = setup->channels,
-        .engines = engines,
+        .algorithms = algorithms,
         .threads = setup_device_kind(setup) == DEVICE_CPU ? setup->device->threads : 0,
     };
 }
@@ -74,8 +74,9 @@ static enum status restore(struct run *run, const struct safetensors *file)
     TRY(restore_best(run, file));
     TRY(store_read_state(&run->store, &run->state));
     say_threads(run, file);
-    const char *engines = checkpoint_engines(file);
-    if (engines && setup->device->backend->choose) setup->device->backend->choose(setup->device, engines);
+    const char *algorithms = checkpoint_algorithms(file);
+    const struct device_backend *backend = setup->device->backend;
+    if (algorithms && backend->autotuner_load) backend->autotuner_load(setup->device, algorithms);
     log_info("%s: going on after step %lld, in epoch %lld", file->path, (long long)run->state.step,
              (long long)run->position.epoch + 1);
     return OK;
@@ -226,15 +227,15 @@ enum status run_save(struct run *run, const char *const *also)
     bool stands = run->saved_any && memcmp(&run->position, &run->saved_position, sizeof run->position) == 0;
     if (!run->folder.at.path || stands) return OK;
     const struct device *device = run->setup->device;
-    struct text engines = {0};
-    if (device->backend->choices) device->backend->choices(run->setup->device, &engines);
-    struct checkpoint_source source = source_of(run, engines.data);
+    struct text algorithms = {0};
+    if (device->backend->autotuner_save) device->backend->autotuner_save(run->setup->device, &algorithms);
+    struct checkpoint_source source = source_of(run, algorithms.data);
     struct watch *watch = watch_begin(WATCH_SECONDS, "%s: writing a checkpoint", run->folder.at.path);
     enum status status = metrics_sync(&run->metrics);
     if (status == OK) status = folder_check(&run->folder);
     if (status == OK) status = checkpoint_save(&source, &run->position, &run->folder.at, also);
     watch_end(watch);
-    text_free(&engines);
+    text_free(&algorithms);
     TRY(status);
     run->saved = clock_seconds();
     run->saved_position = run->position;

@@ -41,7 +41,7 @@ struct checkpoint_source fuzz_source(void)
         .h = 2,
         .w = 2,
         .channels = 1,
-        .engines = "conv 8x8=1.0 us\n",
+        .algorithms = "conv 8x8=1.0 us\n",
     };
 }
 
@@ -75,7 +75,7 @@ void fuzz_resume(const char *path)
     checkpoint_class_names(&file, &names, &count);
     checkpoint_free_names(names, count);
     if (!checkpoint_input(&file, &h, &w, &channels, &reason)) fuzz_check_reason(&reason);
-    checkpoint_engines(&file);
+    checkpoint_algorithms(&file);
     match(&file);
     if (fuzz_good(checkpoint_match(&file, &network->store, network->optimizer), "checkpoint"))
         fuzz_good(checkpoint_restore(&file, &network->store, network->optimizer, &position), "checkpoint");

@@ -1,4 +1,4 @@
-/* The file in which engines chosen by timing are remembered, and the same text in a checkpoint. Checksums of
+/* The autotuner's cache file, and the same text in a checkpoint. Checksums of
  * lines are put right, too, so that what is behind them is tried. */
 #include "device/cuda_tuning.h"
 
