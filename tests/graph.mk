@@ -46,6 +46,10 @@ check_PROGRAMS += tests/test_twice
 tests_test_twice_SOURCES = tests/test_twice.c tests/caught.h $(NET)
 tests_test_twice_LDADD = $(GRAPH_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_compile
+tests_test_compile_SOURCES = tests/test_compile.c
+tests_test_compile_LDADD = $(GRAPH_LIBS) -lcmocka
+
 check_PROGRAMS += tests/test_plans
 tests_test_plans_SOURCES = tests/test_plans.c
 tests_test_plans_LDADD = $(GRAPH_LIBS) -lcmocka

@@ -1,0 +1,176 @@
+/* The compiler: which passes run and in what order, and that each leaves a right program, whatever the model,
+ * number type, strategy and limit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "compile/compile.h"
+#include "compile/fit_memory.h"
+#include "conf/settings.h"
+#include "graph/model.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+#define BATCH 4
+#define INSTRUCTIONS_FEW 400     /* of a step whose limits are searched in a moment */
+
+static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+
+static struct graph load(const char *name)
+{
+    struct model_options model = {.arch = name, .folders = folders, .dropout = -1};
+    struct graph graph;
+    assert_int_equal(model_load(&model, &graph), OK);
+    assert_int_equal(fuse(&graph), OK);
+    return graph;
+}
+
+static struct compile_options options_for(enum dtype storage, int strategy)
+{
+    return (struct compile_options){
+        .lower = {.batch = BATCH, .slices = 2, .training = true, .storage = storage},
+        .engines = {.code_of = engines_code(DEVICE_CPU)},
+        .streams = 2,
+        .strategy = strategy,
+        .batches = 1,
+        .verify_each = true,
+    };
+}
+
+/* Compiles; returns how many bytes the step takes. */
+static int64_t check(const struct graph *graph, const struct compile_options *options)
+{
+    struct compiled compiled;
+    assert_int_equal(compile_plan(graph, options, &compiled), OK);
+    int64_t bytes = compiled.plan.arena_bytes + fit_memory_beside(options, &compiled.program);
+    compiled_free(&compiled);
+    return bytes;
+}
+
+static bool is_small(const struct graph *graph, const struct compile_options *options)
+{
+    struct program program;
+    assert_int_equal(compile(graph, options, &program), OK);
+    int count = program.count;
+    program_free(&program);
+    return count <= INSTRUCTIONS_FEW;
+}
+
+/* Limits that may be met, and one that cannot, by what the step takes without one. Returns whether the first is
+ * met. */
+static bool check_limits(const struct graph *graph, struct compile_options options, int64_t bytes)
+{
+    options.limit = bytes / 10 * 9;
+    int64_t limited = check(graph, &options);
+    assert_true(limited <= bytes);
+    bool met = limited <= options.limit;
+    options.limit = 1;
+    assert_true(check(graph, &options) <= bytes);
+    return met;
+}
+
+/* Returns how many limits were met. */
+static int check_model(const char *name)
+{
+    int met = 0;
+    static const int strategies[] = {STRATEGY_AUTO, STRATEGY_KEEP, STRATEGY_RECOMPUTE, STRATEGY_OFFLOAD};
+    struct graph graph = load(name);
+    for (int s = 0; s < 4; s++) {
+        struct compile_options options = options_for(s % 2 ? F16 : F32, strategies[s]);
+        int64_t bytes = check(&graph, &options);
+        if (is_small(&graph, &options)) met += check_limits(&graph, options, bytes);
+    }
+    struct compile_options evaluation = options_for(F16, STRATEGY_AUTO);
+    evaluation.lower = (struct lower_options){.batch = BATCH, .slices = 1, .storage = F16, .logits = true};
+    check(&graph, &evaluation);
+    graph_free(&graph);
+    return met;
+}
+
+static void test_models(void **state)
+{
+    (void)state;
+    int count, met = 0;
+    char **names = model_names(folders, &count);
+    assert_true(count >= 10);
+    for (int i = 0; i < count; i++) {
+        met += check_model(names[i]);
+        free(names[i]);
+    }
+    free(names);
+    assert_true(met > 10);
+}
+
+static void note_pass(const char *pass, const struct program *program, void *context)
+{
+    assert_true(program->count > 0);
+    text_add(context, "%s ", pass);
+}
+
+static void check_passes(const struct compile_options *options, const char *expected)
+{
+    struct graph graph = load("lenet5");
+    struct compile_options noting = *options;
+    struct text names = {0};
+    noting.after = note_pass;
+    noting.context = &names;
+    check(&graph, &noting);
+    assert_string_equal(names.data, expected);
+    text_free(&names);
+    graph_free(&graph);
+}
+
+#define LOWERED "lower autocast saved differentiate fuse_gradient_sums relu_mask "
+
+static void test_passes(void **state)
+{
+    (void)state;
+    struct compile_options options = options_for(F16, STRATEGY_AUTO);
+    check_passes(&options, LOWERED "recompute recompute_merge streams ");
+    options.limit = INT64_C(1) << 40;   /* tries on copies are not told of */
+    check_passes(&options, LOWERED "recompute recompute_merge streams ");
+    options.limit = 0;
+    options.strategy = STRATEGY_OFFLOAD;
+    options.streams = 1;
+    check_passes(&options, LOWERED "recompute recompute_merge offload ");
+    options.lower = (struct lower_options){.batch = BATCH, .slices = 1, .storage = F16};
+    check_passes(&options, "lower autocast saved fuse_gradient_sums relu_mask ");
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    int count;
+    const struct pass *passes = passes_table(&count);
+    for (int i = 0; i < count; i++) {
+        assert_true(passes[i].name[0] && passes[i].keeps[0] && passes[i].run);
+        for (int j = 0; j < i; j++) assert_string_not_equal(passes[i].name, passes[j].name);
+    }
+}
+
+/* What cannot be lowered leaves nothing behind. */
+static void test_refused(void **state)
+{
+    (void)state;
+    struct graph graph = load("lenet5");
+    struct compile_options options = options_for(F32, STRATEGY_AUTO);
+    struct program program;
+    options.lower.slices = 3;
+    assert_int_equal(compile(&graph, &options, &program), USAGE);
+    graph_free(&graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
