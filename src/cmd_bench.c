@@ -11,7 +11,7 @@
 #include "bench_feed.h"
 #include "cmd.h"
 #include "session/gpu_preprocessing.h"
-#include "session/step.h"
+#include "session/step_queue.h"
 
 /* A measurement under way. */
 struct bench {
@@ -28,8 +28,7 @@ struct bench {
     double *milliseconds;        /* of the measured steps */
     int steps;
     double start_seconds, loss, first_loss;
-    struct batch *flights[2];    /* of the steps queued and not collected, the oldest first */
-    int flying;
+    struct step_queue queue;
 };
 
 static void set_label(const struct program *program, void *labels, int64_t image, int64_t label)
@@ -67,23 +66,20 @@ static void keep_loss(struct bench *bench)
 
 static enum status launch(struct bench *bench)
 {
-    struct update_rates rates = step_rates(&bench->setup, exec_state(bench->step.exec)->updates);
+    struct queued_step next = {.rates = step_rates(&bench->setup, exec_state(bench->step.exec)->updates)};
     struct exec_batch input = bench->batch;
-    struct batch *batch = NULL;
     if (bench->loader) {
-        TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &batch, &bench->wait_seconds));
-        input = finisher_batch(&bench->setup, batch);
+        TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &next.batch, &bench->wait_seconds));
+        input = finisher_batch(&bench->setup, next.batch);
     }
-    bench->flights[bench->flying++] = batch;
-    return exec_start(bench->step.exec, &input, &rates);
+    return step_queue_start(&bench->queue, &next, &input);
 }
 
 static enum status collect(struct bench *bench)
 {
-    TRY(exec_collect(bench->step.exec));
-    if (bench->flights[0]) loader_return(bench->loader, bench->flights[0]);
-    bench->flights[0] = bench->flights[1];
-    bench->flying--;
+    struct queued_step made;
+    TRY(step_queue_collect(&bench->queue, &made));
+    step_queue_return(&bench->queue, &made);
     keep_loss(bench);
     return OK;
 }
@@ -95,7 +91,7 @@ static enum status measure(struct bench *bench, int warmup)
     double before = clock_seconds();
     for (int i = 0; i < all; i++) {
         if (i == warmup) bench->wait_seconds = 0;
-        while (launched < all && bench->flying < exec_depth(bench->step.exec)) {
+        while (launched < all && !step_queue_full(&bench->queue)) {
             TRY(launch(bench));
             launched++;
         }
@@ -161,12 +157,15 @@ static enum status bench_open(struct cmd *cmd, struct bench *bench)
                                          bench->store.layout.bytes);
     TRY(step_check_limit(&bench->setup, &bytes));
     TRY(make_batch(bench));
-    return real ? setup_loader(&bench->setup, &bench->setup.train, true, &bench->loader) : OK;
+    if (real) TRY(setup_loader(&bench->setup, &bench->setup.train, true, &bench->loader));
+    bench->queue =
+        (struct step_queue){.device = bench->setup.device, .step = &bench->step, .loader = bench->loader};
+    return OK;
 }
 
 static void bench_close(struct bench *bench)
 {
-    if (bench->flying > 0) bench->setup.device->backend->finish(bench->setup.device);
+    step_queue_drop(&bench->queue);
     if (bench->loader) loader_close(bench->loader);
     step_close(&bench->step);
     if (bench->store.memory) store_close(&bench->store);

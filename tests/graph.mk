@@ -69,7 +69,7 @@ tests_test_mask_SOURCES = tests/test_mask.c $(NET)
 tests_test_mask_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_ahead
-tests_test_ahead_SOURCES = tests/test_ahead.c $(NET)
+tests_test_ahead_SOURCES = tests/test_ahead.c src/session/step_queue.c $(NET)
 tests_test_ahead_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_supply

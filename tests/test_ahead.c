@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "net.h"
+#include "session/step_queue.h"
 
 /* Behind our headers: it has a macro called fail. */
 #include <setjmp.h>
@@ -127,6 +128,60 @@ static void test_skipped_before(void **state)
     device_close(late.real);
 }
 
+/* The loader that batches of the queue go back to: which did, in order. */
+struct loader {
+    const struct batch *returned[4];
+    int count;
+};
+
+void loader_return(struct loader *loader, struct batch *batch)
+{
+    assert_true(loader->count < 4);
+    loader->returned[loader->count++] = batch;
+}
+
+/* The oldest is collected first; what is dropped gives its batches back, and the next step can follow. */
+static void test_queue(void **state)
+{
+    (void)state;
+    struct late late;
+    late_open(&late);
+    struct graph graph = net_graph(net_plain, true);
+    struct net_options options = {.batch = 4, .storage = F32, .training = true, .device = late.device};
+    struct net net;
+    net_open(&net, &graph, &options);
+    struct loader loader = {.count = 0};
+    const struct step step = {.exec = net.exec};
+    struct step_queue queue = {.device = late.device, .step = &step, .loader = &loader};
+    struct batch batches[3];
+    struct exec_batch input = batch_of(&net);
+    struct queued_step made, next = {.rates = {.lr = {0.1, 0.1}}};
+    for (int i = 0; i < 2; i++) {
+        assert_false(step_queue_full(&queue));
+        next.batch = &batches[i];
+        assert_int_equal(step_queue_start(&queue, &next, &input), OK);
+    }
+    assert_true(step_queue_full(&queue));
+    assert_int_equal(step_queue_collect(&queue, &made), OK);
+    assert_ptr_equal(made.batch, &batches[0]);
+    assert_int_equal(loader.count, 0);
+    step_queue_return(&queue, &made);
+    next.batch = &batches[2];
+    assert_int_equal(step_queue_start(&queue, &next, &input), OK);
+    step_queue_drop(&queue);
+    assert_int_equal(loader.count, 3);
+    for (int i = 0; i < 3; i++) assert_ptr_equal(loader.returned[i], &batches[i]);
+    assert_int_equal(exec_state(net.exec)->step, 3);
+    next.batch = NULL;
+    assert_int_equal(step_queue_start(&queue, &next, &input), OK);
+    step_queue_drop(&queue);
+    assert_int_equal(loader.count, 3);
+    assert_int_equal(exec_state(net.exec)->step, 4);
+    net_close(&net);
+    graph_free(&graph);
+    device_close(late.real);
+}
+
 /* Once steps at the lowest scale overflow too often, what is queued behind changes nothing. */
 static void test_stops(void **state)
 {
@@ -202,6 +257,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_two_under_way),
         cmocka_unit_test(test_skipped_before),
+        cmocka_unit_test(test_queue),
         cmocka_unit_test(test_stops),
         cmocka_unit_test(test_glimpse),
     };

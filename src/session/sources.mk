@@ -23,5 +23,7 @@ libsession_a_SOURCES = \
 	src/session/setup_numbers.c \
 	src/session/step.c \
 	src/session/step.h \
+	src/session/step_queue.c \
+	src/session/step_queue.h \
 	src/session/weights.c \
 	src/session/weights.h

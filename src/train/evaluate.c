@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "session/gpu_preprocessing.h"
+#include "session/step_queue.h"
 #include "train/health.h"
 #include "base/signals.h"
 
@@ -20,8 +21,7 @@ struct counting {
     int64_t top1, top5;
     double loss;
     bool lost;                   /* it is not finite */
-    struct batch *flights[2];    /* queued and not collected, the oldest first */
-    int flying;
+    struct step_queue queue;
 };
 
 int evaluate_best(const float *logits, int classes)
@@ -76,30 +76,19 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
     return counting->options->logits ? give_logits(counting, batch) : OK;
 }
 
-static enum status launch(struct counting *counting, struct loader *loader, bool *more)
+static enum status launch(struct counting *counting, bool *more)
 {
-    struct batch *batch;
+    struct queued_step next = {0};
     if (signals_stop()) return STOPPED;
-    TRY(loader_next(loader, &batch, NULL));
-    *more = batch != NULL;
-    if (!batch) return OK;
-    const struct exec_batch input = finisher_batch(counting->setup, batch);
-    const struct update_rates none = {0};
-    enum status status = exec_start(counting->step->exec, &input, &none);
-    if (status != OK) loader_return(loader, batch);
-    else counting->flights[counting->flying++] = batch;
-    return status;
-}
-
-static void land(struct counting *counting, struct loader *loader)
-{
-    loader_return(loader, counting->flights[0]);
-    counting->flights[0] = counting->flights[1];
-    counting->flying--;
+    TRY(loader_next(counting->queue.loader, &next.batch, NULL));
+    *more = next.batch != NULL;
+    if (!next.batch) return OK;
+    const struct exec_batch input = finisher_batch(counting->setup, next.batch);
+    return step_queue_start(&counting->queue, &next, &input);
 }
 
 /* The first time that the loss is not finite. */
-static enum status diagnose(struct counting *counting, const struct loader *loader, const struct batch *batch)
+static enum status diagnose(struct counting *counting, const struct batch *batch)
 {
     struct exec_finding found;
     struct text text = {0};
@@ -107,41 +96,32 @@ static enum status diagnose(struct counting *counting, const struct loader *load
     counting->lost = true;
     if (counting->options->lost && *counting->options->lost) return OK;
     TRY(exec_diagnose(counting->step->exec, &found));
-    health_add(&found, counting->images->dataset, loader, batch, &text);
+    health_add(&found, counting->images->dataset, counting->queue.loader, batch, &text);
     log_warning("evaluation: the loss is not finite: %s", text.data);
     text_free(&text);
     return OK;
 }
 
 /* The oldest batch under way. */
-static enum status collect(struct counting *counting, struct loader *loader)
+static enum status collect(struct counting *counting)
 {
-    TRY(exec_collect(counting->step->exec));
-    enum status status = count_batch(counting, counting->flights[0]);
-    if (status == OK) status = diagnose(counting, loader, counting->flights[0]);
-    land(counting, loader);
+    struct queued_step made;
+    TRY(step_queue_collect(&counting->queue, &made));
+    enum status status = count_batch(counting, made.batch);
+    if (status == OK) status = diagnose(counting, made.batch);
+    step_queue_return(&counting->queue, &made);
     return status;
 }
 
-static enum status count_all(struct counting *counting, struct loader *loader)
+static enum status count_all(struct counting *counting)
 {
     bool more = true;
-    TRY(loader_start(loader, 0, 0));
-    while (more || counting->flying > 0) {
-        while (more && counting->flying < exec_depth(counting->step->exec))
-            TRY(launch(counting, loader, &more));
-        if (counting->flying > 0) TRY(collect(counting, loader));
+    TRY(loader_start(counting->queue.loader, 0, 0));
+    while (more || counting->queue.count > 0) {
+        while (more && !step_queue_full(&counting->queue)) TRY(launch(counting, &more));
+        if (counting->queue.count > 0) TRY(collect(counting));
     }
     return OK;
-}
-
-/* After a failure in their midst. */
-static void drop(struct counting *counting, struct loader *loader)
-{
-    while (counting->flying > 0 && exec_collect(counting->step->exec) == OK) land(counting, loader);
-    /* A device that fails may still be reading what it was given. */
-    if (counting->flying > 0) counting->setup->device->backend->finish(counting->setup->device);
-    while (counting->flying > 0) land(counting, loader);
 }
 
 enum status evaluate(const struct setup *setup, const struct images *images, const struct step *step,
@@ -156,8 +136,9 @@ enum status evaluate(const struct setup *setup, const struct images *images, con
     struct loader *loader;
     TRY(setup_loader(setup, images, false, &loader));
     if (options->confusion) sums.confusion = memory_new(cells, sizeof *sums.confusion);
-    enum status status = count_all(&counting, loader);
-    drop(&counting, loader);
+    counting.queue = (struct step_queue){.device = setup->device, .step = step, .loader = loader};
+    enum status status = count_all(&counting);
+    step_queue_drop(&counting.queue);
     loader_close(loader);
     if (status == OK && sums.images == 0) status = fail(BAD_DATA, "there is no image to evaluate on");
     if (status != OK) {

@@ -67,7 +67,8 @@ static void add_cause(const struct run *run, const struct batch *batch, const st
                       struct text *text)
 {
     if (found->what.text[0]) health_add(found, run->setup->train.dataset, run->loader, batch, text);
-    else if (run->flying > 0) text_add(text, "repeated with the next step's parameters, the step is finite");
+    else if (run->queue.count > 0)
+        text_add(text, "repeated with the next step's parameters, the step is finite");
     else text_add(text, "repeated, the step is finite: something passed that is not in the numbers");
 }
 
@@ -159,7 +160,7 @@ static enum status find_largest(const struct run *run, const char **name)
 static enum status say_exploding(const struct run *run, double times)
 {
     const char *largest = NULL;
-    if (run->flying == 0) TRY(find_largest(run, &largest));
+    if (run->queue.count == 0) TRY(find_largest(run, &largest));
     const char *joint = largest ? "; the largest is that of " : "";
     log_warning("step %" PRId64 ": exploding gradients: their norm is %.3g, %.3g times what it has been%s%s",
                 run->state.step, (double)run->state.grad_norm, times, joint, largest ? largest : "");
@@ -281,14 +282,14 @@ bool health_looks_alone(const struct run *run, int64_t step)
     return run->health.doubt && health_looks(step);
 }
 
-enum status health_step(struct run *run, const struct flight *flight, double loss)
+enum status health_step(struct run *run, const struct queued_step *made, double loss)
 {
     bool last = run->position.batch == run->setup->steps_per_epoch;
-    TRY(check_dead(run, flight->batch, loss));
-    TRY(check_finite(run, flight->batch, loss));
+    TRY(check_dead(run, made->batch, loss));
+    TRY(check_finite(run, made->batch, loss));
     TRY(check_norm(run));
     if (!health_looks(run->steps) && !last) return OK;
-    if (run->flying > 0) {
+    if (run->queue.count > 0) {
         glimpse(run);
         return OK;
     }

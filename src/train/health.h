@@ -8,7 +8,7 @@
 #include "exec/exec.h"
 
 struct run;
-struct flight;
+struct queued_step;
 
 struct health {
     bool lost;                   /* the last step's loss was not finite ... */
@@ -38,6 +38,6 @@ bool health_looks_alone(const struct run *run, int64_t step);
  * anyway is looked at every time, gradients and parameters now and then: wholly where the device has nothing
  * to do, otherwise in a glimpse (exec.h). FAILED when that ends the run: train.on_nan=stop, or an epoch
  * without any update, which the loss scale does not explain. */
-enum status health_step(struct run *run, const struct flight *flight, double loss);
+enum status health_step(struct run *run, const struct queued_step *made, double loss);
 
 #endif

@@ -196,6 +196,7 @@ enum status run_begin(struct run *run)
     TRY(programs_open(run));
     setup_open_caches(setup);
     TRY(setup_loader(setup, &setup->train, true, &run->loader));
+    run->queue = (struct step_queue){.device = setup->device, .step = &run->training, .loader = run->loader};
     /* From here on the folder's run is the one that goes on from there, whatever was last in it. */
     if (run->options->resume_file) TRY(run_save(run, NULL));
     TRY(open_records(run));
@@ -210,10 +211,7 @@ void run_close(struct run *run)
     progress_close(&run->progress);
     events_close(&run->events);
     metrics_close(&run->metrics);
-    /* What is queued still reads the loader's batches. */
-    if (run->flying > 0) run->setup->device->backend->finish(run->setup->device);
-    for (int i = 0; i < run->flying; i++) loader_return(run->loader, run->flights[i].batch);
-    run->flying = 0;
+    step_queue_drop(&run->queue);
     if (run->loader) loader_close(run->loader);
     programs_close(run);
     if (run->store.memory) store_close(&run->store);

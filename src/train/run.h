@@ -3,6 +3,7 @@
 #define TRAIN_RUN_H
 
 #include "session/checkpoint.h"
+#include "session/step_queue.h"
 #include "train/evaluate.h"
 #include "format/events.h"
 #include "train/folder.h"
@@ -22,13 +23,6 @@ struct run_options {
 
 #define RUN_METRICS "metrics.jsonl"
 
-/* A step that is queued on the device and not collected. */
-struct flight {
-    struct batch *batch;         /* lent by the loader until then */
-    struct update_rates rates;
-};
-#define FLIGHTS_MAX 2
-
 struct run {
     struct setup *setup;
     const struct run_options *options;
@@ -43,8 +37,7 @@ struct run {
     struct health health;
     struct step_bytes bytes;
     struct optimizer_state state;       /* after the last step collected */
-    struct flight flights[FLIGHTS_MAX]; /* the oldest first */
-    int flying;
+    struct step_queue queue;            /* of training steps */
     double began;                       /* all times by clock_seconds */
     int64_t steps;                      /* that this process made */
     int64_t verified, last_verified;    /* of those, steps that were run twice; the number of the last */

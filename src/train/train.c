@@ -68,22 +68,21 @@ static double count_results(struct run *run)
 /* Some steps are run twice, to see whether the machine can be relied on. */
 static bool next_is_verified(const struct run *run)
 {
-    int64_t every = run->setup->settings->run.verify_every, step = run->state.step + run->flying + 1;
+    int64_t every = run->setup->settings->run.verify_every, step = run->state.step + run->queue.count + 1;
     return every > 0 && step % every == 0;
 }
 
-static enum status queue_step(struct run *run, const struct exec_batch *batch,
-                              const struct update_rates *rates)
+static enum status queue_step(struct run *run, const struct queued_step *next)
 {
-    int64_t step = run->state.step + run->flying + 1;
-    if (run->setup->device->waits && health_looks(run->steps + run->flying + 1))
+    const struct exec_batch input = finisher_batch(run->setup, next->batch);
+    int64_t step = run->state.step + run->queue.count + 1;
+    if (run->setup->device->waits && health_looks(run->steps + run->queue.count + 1))
         exec_glimpse_next(run->training.exec);
-    if (!next_is_verified(run)) return exec_start(run->training.exec, batch, rates);
-    enum status status = exec_start_twice(run->training.exec, batch, rates);
-    if (status == OK) {
+    enum status status = step_queue_start(&run->queue, next, &input);
+    if (next->twice && status == OK) {
         run->verified++;
         run->last_verified = step;
-    } else {
+    } else if (next->twice) {
         log_warning("checkpoints stay as they are; the last step that gave the same twice is %lld",
                     (long long)run->last_verified);
     }
@@ -92,43 +91,39 @@ static enum status queue_step(struct run *run, const struct exec_batch *batch,
 
 static enum status launch(struct run *run)
 {
-    struct flight flight = {.rates = step_rates(run->setup, run->state.updates)};
-    TRY(step_next(&run->training, run->loader, &flight.batch, &run->position.wait_seconds));
-    if (!flight.batch)
+    struct queued_step next = {.rates = step_rates(run->setup, run->state.updates)};
+    next.twice = next_is_verified(run);
+    TRY(step_next(&run->training, run->loader, &next.batch, &run->position.wait_seconds));
+    if (!next.batch)
         return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
-                    (long long)(run->position.batch + run->flying), (long long)run->setup->steps_per_epoch);
-    const struct exec_batch input = finisher_batch(run->setup, flight.batch);
-    enum status status = queue_step(run, &input, &flight.rates);
-    if (status != OK) loader_return(run->loader, flight.batch);
-    else run->flights[run->flying++] = flight;
-    return status;
+                    (long long)(run->position.batch + run->queue.count),
+                    (long long)run->setup->steps_per_epoch);
+    return queue_step(run, &next);
 }
 
-static enum status count_flight(struct run *run, const struct flight *flight)
+static enum status count_step(struct run *run, const struct queued_step *made)
 {
-    int64_t applied = run->state.updates - flight->rates.updates;
-    struct report_step report = {.lr = flight->rates.lr[applied > 0], .loss_scale = run->state.scaler.scale};
+    int64_t applied = run->state.updates - made->rates.updates;
+    struct report_step report = {.lr = made->rates.lr[applied > 0], .loss_scale = run->state.scaler.scale};
     run->state = *exec_state(run->training.exec);
     report.loss = count_results(run);
     run->steps++;
     run->position.batch++;
     run->position.skipped += run->state.skipped != 0;
-    run->position.bad_images += flight->batch->bad;
+    run->position.bad_images += made->batch->bad;
     run->position.seconds = run->seconds_before + clock_seconds() - run->resumed_at;
-    run->images_since_told += flight->batch->count;
-    TRY(health_step(run, flight, report.loss));
+    run->images_since_told += made->batch->count;
+    TRY(health_step(run, made, report.loss));
     return report_step(run, &report);
 }
 
 /* The oldest step under way. */
 static enum status collect(struct run *run)
 {
-    TRY(exec_collect(run->training.exec));
-    struct flight flight = run->flights[0];
-    run->flights[0] = run->flights[1];
-    run->flying--;
-    enum status status = count_flight(run, &flight);
-    loader_return(run->loader, flight.batch);
+    struct queued_step made;
+    TRY(step_queue_collect(&run->queue, &made));
+    enum status status = count_step(run, &made);
+    step_queue_return(&run->queue, &made);
     return status;
 }
 
@@ -166,13 +161,13 @@ static bool step_checkpoint_due(const struct run *run, int ahead)
 static bool may_launch(const struct run *run)
 {
     const struct settings *settings = run->setup->settings;
-    if (run->flying == 0) return true;
-    if (run->flying >= exec_depth(run->training.exec)) return false;
-    if (health_looks_alone(run, run->steps + run->flying)) return false;
-    if (run->position.batch + run->flying >= run->setup->steps_per_epoch) return false;
-    if (settings->run.max_steps > 0 && run->state.updates + run->flying >= settings->run.max_steps)
+    if (run->queue.count == 0) return true;
+    if (step_queue_full(&run->queue)) return false;
+    if (health_looks_alone(run, run->steps + run->queue.count)) return false;
+    if (run->position.batch + run->queue.count >= run->setup->steps_per_epoch) return false;
+    if (settings->run.max_steps > 0 && run->state.updates + run->queue.count >= settings->run.max_steps)
         return false;
-    return !step_checkpoint_due(run, run->flying) && !next_is_verified(run);
+    return !step_checkpoint_due(run, run->queue.count) && !next_is_verified(run);
 }
 
 /* Where steps or seconds count, epochs end with a checkpoint if some of those are to be kept. */
@@ -295,7 +290,7 @@ static enum status obey(struct run *run)
 {
     bool asked = signals_checkpoint();
     if (asked || step_checkpoint_due(run, 0)) {
-        while (run->flying > 0) TRY(collect(run));
+        while (run->queue.count > 0) TRY(collect(run));
         TRY(save_and_go_on(run, NULL));
     }
     if (asked) {
@@ -312,7 +307,7 @@ static enum status step(struct run *run)
     while (status == OK && may_launch(run)) status = launch(run);
     /* Asked to stop while there is no data: what is under way counts, and the loop sees the rest. */
     if (status != OK && status != STOPPED) return status;
-    if (run->flying > 0) TRY(collect(run));
+    if (run->queue.count > 0) TRY(collect(run));
     return obey(run);
 }
 
@@ -321,7 +316,7 @@ static enum status loop(struct run *run, enum verdict *verdict)
     TRY(begin_epoch(run));
     for (;;) {
         *verdict = judge(run);
-        if (*verdict != GO_ON && run->flying > 0) {
+        if (*verdict != GO_ON && run->queue.count > 0) {
             TRY(collect(run));
             TRY(obey(run));
             continue;
