@@ -33,7 +33,7 @@ static struct compile_options options_for(enum dtype storage, int strategy)
 {
     return (struct compile_options){
         .lower = {.batch = BATCH, .slices = 2, .training = true, .storage = storage},
-        .engines = {.code_of = engines_code(DEVICE_CPU)},
+        .kernel_plans = {.code_of = kernel_plans_code(DEVICE_CPU)},
         .streams = 2,
         .strategy = strategy,
         .batches = 1,

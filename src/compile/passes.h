@@ -12,7 +12,7 @@ typedef void pass_observer(const char *pass, const struct program *program, void
 struct compile_options {
     struct lower_options lower;
     struct kernel_options kernel_plans;
-    int streams;               /* of the device: 2, or 1 for everything one after another */
+    int streams;             /* of the device: 2, or 1 for everything one after another */
     int strategy;            /* memory.strategy, as conf/settings.h numbers them */
     int64_t limit;           /* bytes of device memory for a training step, all included; 0: no limit */
     int64_t reserved;        /* bytes of these for what the program does not know: the store, preprocessing */
