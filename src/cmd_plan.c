@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "alloc/check.h"
 #include "alloc/pack.h"
@@ -21,14 +22,6 @@ static enum status draw(const struct setup *setup, const struct forecast *foreca
     return status;
 }
 
-static void dump_print(const struct program *program)
-{
-    struct text text = {0};
-    program_dump(program, &text);
-    fputs(text.data, stdout);
-    text_free(&text);
-}
-
 /* Only by opening a GPU is it known what it has free. */
 static enum status check_auto(struct settings *settings)
 {
@@ -45,28 +38,25 @@ static void warn_of_device(const struct setup *setup)
         log_warning("run.device: this program was built without CUDA: planned for the CPU");
 }
 
-/* How the forecast is printed. */
-enum output { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_DUMP };
-
-static void forecast_print_as(enum output output, const struct setup *setup, const struct forecast *forecast)
+static enum status plan_open(struct cmd *cmd, unsigned what, struct setup *setup)
 {
-    switch (output) {
-    case OUTPUT_TEXT: forecast_print(setup, forecast); break;
-    case OUTPUT_JSON: forecast_print_json(setup, forecast); break;
-    case OUTPUT_DUMP: dump_print(&forecast->program); break;
-    }
+    TRY(check_auto(&cmd->settings));
+    TRY(cmd_setup(cmd, what, NULL, setup));
+    warn_of_device(setup);
+    return OK;
 }
 
-static enum status plan(struct cmd *cmd, unsigned what, enum output output)
+static enum status plan(struct cmd *cmd, unsigned what, bool json)
 {
     struct setup setup;
     struct forecast forecast;
-    TRY(check_auto(&cmd->settings));
-    TRY(cmd_setup(cmd, what, NULL, &setup));
-    warn_of_device(&setup);
+    TRY(plan_open(cmd, what, &setup));
     enum status status = forecast_make(&setup, &forecast);
     if (status == OK) {
-        forecast_print_as(output, &setup, &forecast);
+        if (json)
+            forecast_print_json(&setup, &forecast);
+        else
+            forecast_print(&setup, &forecast);
         if (cmd->check) status = step_check_limit(&setup, &forecast.bytes);
         else if (cmd->output) status = draw(&setup, &forecast, cmd->output);
         forecast_free(&forecast);
@@ -77,7 +67,7 @@ static enum status plan(struct cmd *cmd, unsigned what, enum output output)
 
 enum status cmd_check(struct cmd *cmd)
 {
-    return plan(cmd, DATA_TRAIN | DATA_VAL, OUTPUT_TEXT);
+    return plan(cmd, DATA_TRAIN | DATA_VAL, false);
 }
 
 /* A lifetime table and its answer. */
@@ -157,21 +147,105 @@ static enum status plan_spans(const struct cmd *cmd, const char *path, bool json
     return status;
 }
 
+#define EVERY_PASS "all"
+
+static void dump_print(const struct program *program)
+{
+    struct text text = {0};
+    program_dump(program, &text);
+    fputs(text.data, stdout);
+    text_free(&text);
+}
+
+/* The passes to print the program after. */
+struct dumping {
+    const char *pass;
+    int printed;
+};
+
+static void dump_after(const char *pass, const struct program *program, void *context)
+{
+    struct dumping *dumping = context;
+    if (strcmp(dumping->pass, EVERY_PASS) != 0 && strcmp(dumping->pass, pass) != 0) return;
+    printf("%spass %s\n", dumping->printed++ ? "\n" : "", pass);
+    dump_print(program);
+}
+
+static enum status dump_passes(const struct setup *setup, const char *pass)
+{
+    struct dumping dumping = {.pass = pass};
+    struct compile_options options = step_options(setup, STEP_TRAINING);
+    struct program program;
+    options.after = dump_after;
+    options.context = &dumping;
+    TRY(compile(step_graph(setup, STEP_TRAINING), &options, &program));
+    program_free(&program);
+    if (dumping.printed == 0)
+        return fail(USAGE, "plan: --dump: this program does not need the pass %s", pass);
+    return OK;
+}
+
+/* The program that is run, workspaces and all. */
+static enum status dump_final(const struct setup *setup)
+{
+    struct compile_options options = step_options(setup, STEP_TRAINING);
+    struct compiled compiled;
+    TRY(compile_plan(step_graph(setup, STEP_TRAINING), &options, &compiled));
+    dump_print(&compiled.program);
+    compiled_free(&compiled);
+    return OK;
+}
+
+/* `pass`: a pass's name, "all", or "" for none. */
+static enum status check_pass(const char *pass)
+{
+    int count;
+    const struct pass *passes = passes_table(&count);
+    const char **names = memory_new((size_t)count + 1, sizeof *names);
+    struct text list = {0};
+    bool known = pass[0] == '\0' || strcmp(pass, EVERY_PASS) == 0;
+    for (int i = 0; i < count; i++) {
+        names[i] = passes[i].name;
+        known |= strcmp(pass, names[i]) == 0;
+        text_add(&list, "%s, ", names[i]);
+    }
+    names[count] = EVERY_PASS;
+    text_add(&list, EVERY_PASS);
+    const char *near = text_nearest(pass, names, count + 1);
+    if (!known)
+        fail(USAGE, "plan: --dump: no such pass: %s%s%s%s (passes: %s)", pass, near ? "; did you mean " : "",
+             near ? near : "", near ? "?" : "", list.data);
+    free(names);
+    text_free(&list);
+    return known ? OK : USAGE;
+}
+
+static enum status plan_dump(struct cmd *cmd, const char *pass)
+{
+    struct setup setup;
+    TRY(check_pass(pass));
+    TRY(plan_open(cmd, DATA_TRAIN | DATA_OPTIONAL, &setup));
+    enum status status = pass[0] ? dump_passes(&setup, pass) : dump_final(&setup);
+    setup_close(&setup);
+    return status;
+}
+
 static enum status run(struct cmd *cmd)
 {
-    const char *spans = cmd_value(cmd, "spans");
-    bool json = cmd_value(cmd, "json") != NULL, dump = cmd_value(cmd, "dump") != NULL;
+    const char *spans = cmd_value(cmd, "spans"), *dump = cmd_value(cmd, "dump");
+    bool json = cmd_value(cmd, "json") != NULL;
     if (dump && (spans || json || cmd->output))
         return fail(USAGE, "plan: --dump goes with --config alone, not with --spans, --json or --output");
+    if (dump) return plan_dump(cmd, dump);
     if (spans && cmd->output) return fail(USAGE, "plan: --output goes with --config, not with --spans");
     if (spans) return plan_spans(cmd, spans, json);
     if (cmd_value(cmd, "capacity")) return fail(USAGE, "plan: --capacity goes with --spans");
-    return plan(cmd, DATA_TRAIN | DATA_OPTIONAL, dump ? OUTPUT_DUMP : json ? OUTPUT_JSON : OUTPUT_TEXT);
+    return plan(cmd, DATA_TRAIN | DATA_OPTIONAL, json);
 }
 
 static const struct cmd_option options[] = {
     {"json", NULL, "print the forecast as JSON"},
-    {"dump", NULL, "print the training step's program instead, an instruction a line (amptrain-ir(7))"},
+    {"dump", "[=PASS]", "print the training step's program instead, or as it is after a pass or 'all'"},
     {"spans", "FILE.csv", "pack a table of lifetimes (id,lower,upper,size) instead"},
     {"capacity", "BYTES", "with --spans: the most that may be used"},
     {0},
@@ -179,7 +253,8 @@ static const struct cmd_option options[] = {
 
 const struct command cmd_plan = {
     .name = "plan",
-    .usage = "-c FILE [--json] [-o DIR] | -c FILE --dump | --spans FILE.csv [--capacity BYTES] [--json]",
+    .usage = "-c FILE [--json] [-o DIR] | -c FILE --dump[=PASS] | "
+             "--spans FILE.csv [--capacity BYTES] [--json]",
     .help = "Forecasts memory and time of a training step, in words and as a picture; touches no device.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,

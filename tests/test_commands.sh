@@ -153,6 +153,16 @@ instructions() {
     tail -n 1 dump1 | grep -q update
 }
 ok "... an instruction a line" instructions
+ok "plan --dump=PASS" sh -c '"$AMPTRAIN" plan -c run.ini --dump=differentiate | head -n 1 | grep -qx "pass differentiate"'
+"$AMPTRAIN" plan -c run.ini --dump=all >dump3
+ok "plan --dump=all" sh -c 'grep "^pass " dump3 | tr "\n" " " | grep -q "^pass lower pass autocast .*pass relu_mask "'
+after_each() { for pass; do "$AMPTRAIN" plan -c run.ini --dump="$pass" && echo; done | sed '$d' | cmp - dump3; }
+ok "... prints what --dump=PASS does for each" after_each $(sed -n 's/^pass //p' dump3)
+ok "plan --dump=PASS, an unknown one" says 2 "no such pass: autocas; did you mean autocast?" \
+    "$AMPTRAIN" plan -c run.ini --dump=autocas
+ok "... with the list" says 2 "passes: lower, autocast, " "$AMPTRAIN" plan -c run.ini --dump=x
+ok "plan --dump=PASS, one that is not needed" says 2 "does not need the pass offload" \
+    "$AMPTRAIN" plan -c run.ini --dump=offload
 ok "plan --dump by itself" says 2 "goes with --config alone" "$AMPTRAIN" plan -c run.ini --dump --json
 ok "plan without its data" "$AMPTRAIN" plan -c run.ini -s data.format=mnist -s data.train=nowhere
 ok "--check" "$AMPTRAIN" -c run.ini --check

@@ -26,6 +26,9 @@ ok "commands" offers predict pre
 ok "long options" offers --config --co
 ok "keys of the configuration" offers train.epochs= -s train.ep
 ok "values of --split" offers val eval --split v
+ok "passes for --dump=" offers streams plan --dump =
+ok "... that begin so" offers relu_mask plan --dump = rel
+ok "... and all" offers all plan --dump = a
 cd "$top_srcdir" || exit 1
 ok "configuration files" offers conf/digits.ini -c conf/dig
 finish

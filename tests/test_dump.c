@@ -1,7 +1,7 @@
 /* test_dump: each pass, shown on a network of a few layers as the program's text before and after it.
  *
- * dumps/PASS.txt has the network and both programs. Where the text is another one, it is written to
- * tests/PASS.dump in the build folder, to be compared and, if it is right, taken as the new expectation. */
+ * dumps/NAME.txt has the network and both programs. Where the text is another one, it is written to
+ * tests/NAME.dump in the build folder, to be compared and, if it is right, taken as the new expectation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,8 +12,7 @@
 
 #include "base/memory.h"
 #include "compile/dump.h"
-#include "compile/offload.h"
-#include "compile/recompute.h"
+#include "compile/passes.h"
 #include "net.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
@@ -42,94 +41,125 @@ static const struct op_code *code_of(const struct op *op)
     return strcmp(op->name, "batchnorm") == 0 ? &batchnorm : NULL;
 }
 
-static void pass_fuse_gradient_sums(struct program *program)
-{
-    assert_int_equal(merge(program, code_of), OK);
-}
-
-static void pass_relu_mask(struct program *program)
-{
-    mask(program, code_of);
-}
-
-/* What batch norm writes, for which its input and its statistics are kept. */
-static void pass_recompute(struct program *program)
-{
-    enum remake *remake = memory_new((size_t)program->count, sizeof *remake);
-    for (int i = 0; i < program->count; i++) {
-        const struct op *op = program->instructions[i].op;
-        bool batchnorm = op && strcmp(op->name, "batchnorm") == 0;
-        remake[i] = batchnorm && program->instructions[i].phase == PHASE_FORWARD ? REMAKE_ONCE : REMAKE_NOT;
-    }
-    recompute(program, remake);
-    free(remake);
-}
-
-/* All that helps. */
-static void pass_offload(struct program *program)
-{
-    struct offload_forecast forecast;
-    offload(program, &(struct offload_options){.limit = 0, .least = 1}, &forecast);
-    assert_true(forecast.count > 0);
-}
-
-static void pass_streams(struct program *program)
-{
-    assert_int_equal(streams_assign(program, 2), OK);
-}
-
+/* A pass shown on a network. */
 struct dump_case {
-    const char *name;
+    const char *name, *pass;
     const char *network;
     enum dtype storage;
     int micro_batches;
-    void (*before)(struct program *program);   /* NULL: as lowered */
-    void (*pass)(struct program *program);
+    const char *full;            /* a layer whose op wants fp32, as none that comes with the program does */
+    bool remakes, moves;         /* batch norm's output is recomputed; all that helps is moved to the host */
+    int streams;
 };
 
 static const struct dump_case cases[] = {
-    {"fuse_gradient_sums",
+    {"autocast", "autocast",
+     INPUT "conv1 = conv input filters=8 kernel=1\n"
+           "silu = silu conv1\n"
+           "conv2 = conv silu filters=5 kernel=1\n"
+           "pool = globalavgpool conv2\n", F16, 1, .full = "silu"},
+    {"differentiate", "differentiate",
+     INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
+           "relu = relu conv\n"
+           "pool = globalavgpool relu\n", F32, 1, .streams = 1},
+    {"fuse_gradient_sums", "fuse_gradient_sums",
      INPUT "conv1 = conv input filters=5 kernel=3 pad=1 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"
            "conv2 = conv bn1 filters=5 kernel=1 bias=no\n"
            "add = add conv2 bn1\n"
-           "pool = globalavgpool add\n", F16, 1, NULL, pass_fuse_gradient_sums},
-    {"relu_mask",
+           "pool = globalavgpool add\n", F16, 1, .streams = 1},
+    {"relu_mask", "relu_mask",
      INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"
            "add = add bn1 conv1\n"
            "relu = relu add\n"
            "conv2 = conv relu filters=5 kernel=1 bias=no\n"
-           "pool = globalavgpool conv2\n", F16, 1, NULL, pass_relu_mask},
-    {"recompute",
+           "pool = globalavgpool conv2\n", F16, 1, .streams = 1},
+    {"recompute", "recompute",
      INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"
            "conv2 = conv bn1 filters=5 kernel=1 bias=no\n"
-           "pool = globalavgpool conv2\n", F32, 1, NULL, pass_recompute},
-    {"offload", WITH_LINEAR, F32, 1, NULL, pass_offload},
-    {"streams", TWO_CONVOLUTIONS, F32, 1, NULL, pass_streams},
-    {"streams_offload", WITH_LINEAR, F32, 1, pass_offload, pass_streams},
-    {"streams_micro_batches",
+           "pool = globalavgpool conv2\n", F32, 1, .remakes = true},
+    {"recompute_merge", "recompute_merge",
+     INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+           "bn1 = batchnorm conv1 affine=no\n"
+           "conv2 = conv bn1 filters=5 kernel=1 bias=no\n"
+           "pool = globalavgpool conv2\n", F32, 1, .remakes = true},
+    {"offload", "offload", WITH_LINEAR, F32, 1, .moves = true},
+    {"streams", "streams", TWO_CONVOLUTIONS, F32, 1, .streams = 2},
+    {"streams_offload", "streams", WITH_LINEAR, F32, 1, .moves = true, .streams = 2},
+    {"streams_micro_batches", "streams",
      INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
-           "pool = globalavgpool conv\n", F32, 2, NULL, pass_streams},
+           "pool = globalavgpool conv\n", F32, 2, .streams = 2},
 };
+
+/* What is seen of the passes of a program. */
+struct seen {
+    const struct dump_case *one;
+    struct text last;            /* the program as it was before the pass to come */
+    struct text *text;           /* where it is shown before and after the case's */
+};
+
+static void see_pass(const char *pass, const struct program *program, void *context)
+{
+    struct seen *seen = context;
+    struct text now = {0};
+    program_dump(program, &now);
+    if (strcmp(pass, seen->one->pass) == 0)
+        text_add(seen->text, "network\n%s\nbefore %s\n%s\nafter %s\n%s", seen->one->network, pass,
+                 seen->last.data, pass, now.data);
+    text_free(&seen->last);
+    seen->last = now;
+}
+
+static struct graph graph_make(const struct dump_case *one, struct op *full)
+{
+    struct graph graph = net_graph(one->network, true);
+    if (!one->full) return graph;
+    struct node *node = &graph.nodes[graph_find(&graph, one->full)];
+    *full = *node->op;
+    full->precision = CLASS_FULL;
+    node->op = full;
+    return graph;
+}
+
+/* What batch norm writes in forward, for which its input and its statistics are kept. */
+static enum remake *remake_make(const struct program *program)
+{
+    enum remake *remake = memory_new((size_t)program->count, sizeof *remake);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        bool batchnorm = at->op && strcmp(at->op->name, "batchnorm") == 0;
+        remake[i] = batchnorm && at->phase == PHASE_FORWARD ? REMAKE_ONCE : REMAKE_NOT;
+    }
+    return remake;
+}
+
+static void run_passes(const struct dump_case *one, struct seen *seen)
+{
+    struct op full;
+    struct graph graph = graph_make(one, &full);
+    const struct compile_options options = {
+        .lower = {.batch = 4, .slices = one->micro_batches, .training = true, .storage = one->storage},
+        .kernel_plans = {.code_of = code_of}, .verify_each = true, .after = see_pass, .context = seen,
+    };
+    struct program program;
+    assert_int_equal(passes_lower(&graph, &options, &program), OK);
+    struct memory_choice choice = {.merged = INT64_MAX, .moves = one->moves,
+                                   .offload = {.limit = 0, .least = 1}, .streams = one->streams};
+    if (one->remakes) choice.remake = remake_make(&program);
+    assert_int_equal(passes_memory(&options, &choice, &program), OK);
+    free(choice.remake);
+    program_free(&program);
+    graph_free(&graph);
+}
 
 /* The network, and its program before and after the pass. */
 static void dump_make(const struct dump_case *one, struct text *text)
 {
-    struct graph graph = net_graph(one->network, true);
-    struct lower_options options = {.batch = 4, .slices = one->micro_batches, .training = true,
-                                    .storage = one->storage};
-    struct program program;
-    assert_int_equal(lower(&graph, &options, &program), OK);
-    text_add(text, "network\n%s\nbefore\n", one->network);
-    if (one->before) one->before(&program);
-    program_dump(&program, text);
-    one->pass(&program);
-    text_add(text, "\nafter\n");
-    program_dump(&program, text);
-    program_free(&program);
-    graph_free(&graph);
+    struct seen seen = {.one = one, .text = text};
+    run_passes(one, &seen);
+    text_free(&seen.last);
 }
 
 static char *dump_expected(const char *name)

@@ -65,6 +65,16 @@ ir_example() {
 }
 ok "amptrain-ir(7)'s example is what a pass's test expects" ir_example
 
+# The passes, in their order, as the refusal of an unknown one lists them.
+passes() { "$AMPTRAIN" plan --dump=? 2>&1 | sed -n 's/.*(passes: \(.*\), all)$/\1/p' | tr -d , | tr ' ' '\n'; }
+same_passes() {
+    sed -n '/^\.SH PASSES/,/^\.SH EXAMPLE/p' "$top_srcdir/man/amptrain-ir.7" |
+        sed -n '/^\.TP/{n;s/^\.B //p;}' >"$scratch/explained"
+    passes >"$scratch/passes"
+    [ -s "$scratch/passes" ] && diff "$scratch/passes" "$scratch/explained"
+}
+ok "amptrain-ir(7) explains every pass, in order" same_passes
+
 # The configuration that amptrain.ini(5) begins with.
 sed -n '/^\.EX/,/^\.EE/{/^\./d;p;}' "$ini_page" | sed '/^import/,$d' | tr -d '\\' >"$scratch/example.ini"
 ok "amptrain.ini(5)'s example is accepted" "$AMPTRAIN" --check -c "$scratch/example.ini"
