@@ -142,14 +142,10 @@ static int find(const struct pinned *pool, const void *memory)
 
 static void insert(struct pinned *pool, const struct block *block)
 {
-    if (pool->count == pool->room) {
-        pool->room = pool->room ? 2 * pool->room : 16;
-        pool->blocks = memory_resize(pool->blocks, (size_t)pool->room, sizeof *pool->blocks);
-    }
-    int at = find(pool, block->memory);
-    memmove(&pool->blocks[at + 1], &pool->blocks[at], (size_t)(pool->count - at) * sizeof *pool->blocks);
+    int at = find(pool, block->memory), after = pool->count - at;
+    (void)array_put(pool->blocks, pool->count, pool->room);
+    memmove(&pool->blocks[at + 1], &pool->blocks[at], (size_t)after * sizeof *pool->blocks);
     pool->blocks[at] = *block;
-    pool->count++;
     pool->statistics.takes++;
     pool->statistics.requested += block->bytes;
     if (pool->statistics.requested > pool->statistics.requested_peak)

@@ -114,8 +114,7 @@ void cuda_cudnn_return(struct device *device, cudnnHandle_t handle)
 {
     struct cuda_device *cuda = cuda_of(device);
     pthread_mutex_lock(&cuda->lending);
-    cuda->spare = memory_resize(cuda->spare, (size_t)cuda->spare_count + 1, sizeof *cuda->spare);
-    cuda->spare[cuda->spare_count++] = handle;
+    *array_push(cuda->spare, cuda->spare_count) = handle;
     pthread_mutex_unlock(&cuda->lending);
 }
 
