@@ -25,38 +25,13 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
     return true;
 }
 
-static enum status forward(const struct call *call)
-{
-    struct pool_plane plane = adaptive_avgpool_plane(call);
-    return pool_average(call, &plane);
-}
-
-static enum status backward(const struct call *call)
-{
-    struct pool_plane plane = adaptive_avgpool_plane(call);
-    return pool_average_backward(call, &plane);
-}
-
-static enum status forward_cpu(const struct call *call)
-{
-    struct pool_plane plane = adaptive_avgpool_plane(call);
-    return pool_average_cpu(call, &plane);
-}
-
-static enum status backward_cpu(const struct call *call)
-{
-    struct pool_plane plane = adaptive_avgpool_plane(call);
-    return pool_average_backward_cpu(call, &plane);
-}
-
 static const struct field fields[] = {
     {.name = "size", .type = FIELD_INT, .offset = offsetof(struct adaptive, size),
      .min = 1, .max = 4096, .help = "Side of the output."},
     {0},
 };
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
-static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+POOL_CODES(adaptive_avgpool, average);
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -76,8 +51,8 @@ const struct op adaptive_avgpool_op = {
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,
     .shape = shape,
-    .reference = &reference,
-    .cpu = &cpu,
+    .reference = &adaptive_avgpool_reference,
+    .cpu = &adaptive_avgpool_cpu,
     .cuda = ON_CUDA(adaptive_avgpool_cuda),
     .examples = examples,
 };

@@ -43,38 +43,13 @@ static unsigned reads(const void *settings, enum phase phase)
     return READS_SAVED;
 }
 
-static enum status forward(const struct call *call)
-{
-    struct pool_plane plane = adaptive_maxpool_plane(call);
-    return pool_maximum(call, &plane);
-}
-
-static enum status backward(const struct call *call)
-{
-    struct pool_plane plane = adaptive_maxpool_plane(call);
-    return pool_maximum_backward(call, &plane);
-}
-
-static enum status forward_cpu(const struct call *call)
-{
-    struct pool_plane plane = adaptive_maxpool_plane(call);
-    return pool_maximum_cpu(call, &plane);
-}
-
-static enum status backward_cpu(const struct call *call)
-{
-    struct pool_plane plane = adaptive_maxpool_plane(call);
-    return pool_maximum_backward_cpu(call, &plane);
-}
-
 static const struct field fields[] = {
     {.name = "size", .type = FIELD_INT, .offset = offsetof(struct adaptive, size),
      .min = 1, .max = 4096, .help = "Side of the output."},
     {0},
 };
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
-static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+POOL_CODES(adaptive_maxpool, maximum);
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -96,8 +71,8 @@ const struct op adaptive_maxpool_op = {
     .shape = shape,
     .saved = saved,
     .reads = reads,
-    .reference = &reference,
-    .cpu = &cpu,
+    .reference = &adaptive_maxpool_reference,
+    .cpu = &adaptive_maxpool_cpu,
     .cuda = ON_CUDA(adaptive_maxpool_cuda),
     .examples = examples,
 };

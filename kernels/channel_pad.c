@@ -28,30 +28,6 @@ struct border channel_pad_border(const struct call *call)
     return (struct border){.stride = s->stride, .front = (s->channels - call->x[0].shape.c) / 2};
 }
 
-static enum status forward(const struct call *call)
-{
-    struct border border = channel_pad_border(call);
-    return border_forward(call, &border);
-}
-
-static enum status backward(const struct call *call)
-{
-    struct border border = channel_pad_border(call);
-    return border_backward(call, &border);
-}
-
-static enum status forward_cpu(const struct call *call)
-{
-    struct border border = channel_pad_border(call);
-    return border_forward_cpu(call, &border);
-}
-
-static enum status backward_cpu(const struct call *call)
-{
-    struct border border = channel_pad_border(call);
-    return border_backward_cpu(call, &border);
-}
-
 static const struct field fields[] = {
     {.name = "stride", .type = FIELD_INT, .offset = offsetof(struct channel_pad, stride), .initial = "2",
      .min = 1, .max = 4096,
@@ -62,8 +38,7 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
-static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+BORDER_CODES(channel_pad);
 
 static const struct op_example examples[] = {
     {"channels=10", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 4}}},
@@ -81,8 +56,8 @@ const struct op channel_pad_op = {
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,
     .shape = shape,
-    .reference = &reference,
-    .cpu = &cpu,
+    .reference = &channel_pad_reference,
+    .cpu = &channel_pad_cpu,
     .cuda = ON_CUDA(channel_pad_cuda),
     .examples = examples,
 };

@@ -18,32 +18,7 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
     return true;
 }
 
-static enum status forward(const struct call *call)
-{
-    struct pool_plane plane = globalavgpool_plane(call);
-    return pool_average(call, &plane);
-}
-
-static enum status backward(const struct call *call)
-{
-    struct pool_plane plane = globalavgpool_plane(call);
-    return pool_average_backward(call, &plane);
-}
-
-static enum status forward_cpu(const struct call *call)
-{
-    struct pool_plane plane = globalavgpool_plane(call);
-    return pool_average_cpu(call, &plane);
-}
-
-static enum status backward_cpu(const struct call *call)
-{
-    struct pool_plane plane = globalavgpool_plane(call);
-    return pool_average_backward_cpu(call, &plane);
-}
-
-static const struct op_code reference = {.forward = forward, .backward = backward};
-static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+POOL_CODES(globalavgpool, average);
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -60,8 +35,8 @@ const struct op globalavgpool_op = {
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,
     .shape = shape,
-    .reference = &reference,
-    .cpu = &cpu,
+    .reference = &globalavgpool_reference,
+    .cpu = &globalavgpool_cpu,
     .cuda = ON_CUDA(globalavgpool_cuda),
     .examples = examples,
 };

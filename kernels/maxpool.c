@@ -38,30 +38,6 @@ static unsigned reads(const void *settings, enum phase phase)
     return READS_SAVED;
 }
 
-static enum status forward(const struct call *call)
-{
-    struct pool_plane plane = maxpool_plane(call);
-    return pool_maximum(call, &plane);
-}
-
-static enum status backward(const struct call *call)
-{
-    struct pool_plane plane = maxpool_plane(call);
-    return pool_maximum_backward(call, &plane);
-}
-
-static enum status forward_cpu(const struct call *call)
-{
-    struct pool_plane plane = maxpool_plane(call);
-    return pool_maximum_cpu(call, &plane);
-}
-
-static enum status backward_cpu(const struct call *call)
-{
-    struct pool_plane plane = maxpool_plane(call);
-    return pool_maximum_backward_cpu(call, &plane);
-}
-
 static const struct field fields[] = {
     {.name = "kernel", .type = FIELD_INT, .offset = offsetof(struct pool, kernel),
      .min = 1, .max = 16, .help = "Side of the window."},
@@ -77,8 +53,7 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
-static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+POOL_CODES(maxpool, maximum);
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -102,8 +77,8 @@ const struct op maxpool_op = {
     .shape = shape,
     .saved = saved,
     .reads = reads,
-    .reference = &reference,
-    .cpu = &cpu,
+    .reference = &maxpool_reference,
+    .cpu = &maxpool_cpu,
     .cuda = ON_CUDA(maxpool_cuda),
     .examples = examples,
 };

@@ -38,30 +38,6 @@ struct border pad_border(const struct call *call)
     return (struct border){.stride = 1, .top = p.top, .left = p.left};
 }
 
-static enum status forward(const struct call *call)
-{
-    struct border border = pad_border(call);
-    return border_forward(call, &border);
-}
-
-static enum status backward(const struct call *call)
-{
-    struct border border = pad_border(call);
-    return border_backward(call, &border);
-}
-
-static enum status forward_cpu(const struct call *call)
-{
-    struct border border = pad_border(call);
-    return border_forward_cpu(call, &border);
-}
-
-static enum status backward_cpu(const struct call *call)
-{
-    struct border border = pad_border(call);
-    return border_backward_cpu(call, &border);
-}
-
 static const struct field fields[] = {
     {.name = "pad", .type = FIELD_INT, .offset = offsetof(struct pad, pad), .initial = "0",
      .min = 0, .max = 4096,
@@ -87,8 +63,7 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
-static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+BORDER_CODES(pad);
 
 static const struct op_example examples[] = {
     {"pad=1", 1, {{.rank = 4, .n = 3, .h = 7, .w = 5, .c = 3}}},
@@ -106,8 +81,8 @@ const struct op pad_op = {
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,
     .shape = shape,
-    .reference = &reference,
-    .cpu = &cpu,
+    .reference = &pad_reference,
+    .cpu = &pad_cpu,
     .cuda = ON_CUDA(pad_cuda),
     .examples = examples,
 };

@@ -74,6 +74,31 @@ enum status pool_maximum_backward_cpu(const struct call *call, const struct pool
 enum status pool_maximum_cuda(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_backward_cuda(const struct call *call, const struct pool_plane *plane);
 
+/* An op's plain code, `op`_reference, and that for threads, `op`_cpu; kind: average or maximum. */
+#define POOL_CODES(op, kind)                                                                             \
+    static enum status op##_forward(const struct call *call)                                             \
+    {                                                                                                    \
+        struct pool_plane where = op##_plane(call);                                                      \
+        return pool_##kind(call, &where);                                                                \
+    }                                                                                                    \
+    static enum status op##_backward(const struct call *call)                                            \
+    {                                                                                                    \
+        struct pool_plane where = op##_plane(call);                                                      \
+        return pool_##kind##_backward(call, &where);                                                     \
+    }                                                                                                    \
+    static enum status op##_forward_cpu(const struct call *call)                                         \
+    {                                                                                                    \
+        struct pool_plane where = op##_plane(call);                                                      \
+        return pool_##kind##_cpu(call, &where);                                                          \
+    }                                                                                                    \
+    static enum status op##_backward_cpu(const struct call *call)                                        \
+    {                                                                                                    \
+        struct pool_plane where = op##_plane(call);                                                      \
+        return pool_##kind##_backward_cpu(call, &where);                                                 \
+    }                                                                                                    \
+    static const struct op_code op##_reference = {.forward = op##_forward, .backward = op##_backward};   \
+    static const struct op_code op##_cpu = {.forward = op##_forward_cpu, .backward = op##_backward_cpu}
+
 /* An input's number, from 0, in a window: its row in it times this, and its column. */
 static inline int64_t pool_row_length(const struct pool_plane *plane)
 {
