@@ -21,7 +21,7 @@ static bool *find_again(const struct program *program)
     bool *again = memory_new((size_t)program->value_count + 1, sizeof *again);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        for (int k = 0; at->phase == PHASE_RECOMPUTE && !at->transfer && k < at->write_count; k++)
+        for (int k = 0; at->phase == PHASE_RECOMPUTE && !instruction_is_copy(at) && k < at->write_count; k++)
             again[at->writes[k]] = program->values[at->writes[k]].kind != KIND_WORKSPACE;
         if (at->y_again >= 0) again[at->y_again] = true;
     }

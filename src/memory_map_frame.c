@@ -98,7 +98,7 @@ static int *nodes_of(const struct program *program)
     int *nodes = memory_new((size_t)program->count + 1, sizeof *nodes), node = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        bool update = instruction_is_update(at) || at->phase == PHASE_UPDATE;
+        bool update = at->kind == INSTRUCTION_UPDATE || at->phase == PHASE_UPDATE;
         if (!update && at->node >= 0) node = at->node;
         nodes[i] = update ? -1 : node;
     }
@@ -194,7 +194,7 @@ enum part { PART_FORWARD, PART_BACKWARD, PART_UPDATE };
 static enum part part_of(const struct program *program, int i, enum part before)
 {
     const struct instruction *at = &program->instructions[i];
-    if (instruction_is_update(at) || before == PART_UPDATE) return PART_UPDATE;
+    if (at->kind == INSTRUCTION_UPDATE || before == PART_UPDATE) return PART_UPDATE;
     if (i > 0 && at->slice != program->instructions[i - 1].slice) before = PART_FORWARD;
     switch (at->phase) {
     case PHASE_BACKWARD:

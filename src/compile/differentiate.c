@@ -171,6 +171,7 @@ static void backward_of(struct backward *b, const struct instruction *forward, c
 static void push_optimizer(struct program *program)
 {
     struct instruction update = instruction_new(PHASE_UPDATE, NULL, NULL, text_copy("update"));
+    update.kind = INSTRUCTION_UPDATE;
     update.slice = program->slices - 1;
     for (int v = 0; v < program->value_count; v++) {
         const struct value *value = &program->values[v];

@@ -11,15 +11,10 @@ static const char *const phase_names[PHASE_COUNT] = {
     [PHASE_UPDATE] = "update", [PHASE_RECOMPUTE] = "recompute",
 };
 
-static const char *kind_name(const struct instruction *at)
-{
-    switch (at->transfer) {
-    case TRANSFER_OUT: return "copy_to_host";
-    case TRANSFER_BACK: return "copy_from_host";
-    case TRANSFER_NONE: break;
-    }
-    return at->op ? "op" : "update";
-}
+static const char *const kind_names[] = {
+    [INSTRUCTION_OP] = "op", [INSTRUCTION_UPDATE] = "update",
+    [INSTRUCTION_COPY_TO_HOST] = "copy_to_host", [INSTRUCTION_COPY_FROM_HOST] = "copy_from_host",
+};
 
 /* A value's name, and which value it is. */
 struct named {
@@ -91,7 +86,7 @@ static void add_values(const struct dump *dump, const int *ids, int count)
 static void add_instruction(const struct dump *dump, int i)
 {
     const struct instruction *at = &dump->program->instructions[i];
-    text_add(dump->text, "%d %s %s %s ", i, kind_name(at), phase_names[at->phase],
+    text_add(dump->text, "%d %s %s %s ", i, kind_names[at->kind], phase_names[at->phase],
              at->op ? at->op->name : "-");
     add_values(dump, at->reads, at->read_count);
     text_add(dump->text, " -> ");

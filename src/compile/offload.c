@@ -269,13 +269,13 @@ struct moving {
     int *host;               /* and the value in host memory */
 };
 
-static int push_copy(struct program *program, enum transfer transfer, int slice, int from, int to)
+static int push_copy(struct program *program, enum instruction_kind kind, int slice, int from, int to)
 {
-    bool out = transfer == TRANSFER_OUT;
+    bool out = kind == INSTRUCTION_COPY_TO_HOST;
     const char *name = program->values[out ? from : to].name, *way = out ? "to the host" : "from the host";
     struct instruction at = instruction_new(out ? PHASE_FORWARD : PHASE_RECOMPUTE, NULL, NULL,
                                             text_format("%s %s", name, way));
-    at.transfer = transfer;
+    at.kind = kind;
     at.slice = slice;
     at.x = ids_copy(&from, 1);
     at.x_count = 1;
@@ -297,7 +297,7 @@ static void move_out(struct moving *moving, const struct trip *trip, int t)
     program->host_bytes += (int64_t)align_up((size_t)value.bytes, HOST_ALIGNMENT);
     int slice = moving->from[trip->written].slice;
     moving->host[t] = build_value(program, value, name);
-    moving->out[t] = push_copy(program, TRANSFER_OUT, slice, trip->value, moving->host[t]);
+    moving->out[t] = push_copy(program, INSTRUCTION_COPY_TO_HOST, slice, trip->value, moving->host[t]);
 }
 
 static void move_back(struct moving *moving, const struct trip *trip, int t)
@@ -307,7 +307,7 @@ static void move_back(struct moving *moving, const struct trip *trip, int t)
     char *name = text_format("%s, back", value.name);
     int slice = moving->from[trip->next].slice, back = build_value(program, value, name);
     moving->now[trip->value] = back;
-    push_copy(program, TRANSFER_BACK, slice, moving->host[t], back);
+    push_copy(program, INSTRUCTION_COPY_FROM_HOST, slice, moving->host[t], back);
 }
 
 static void ids_replace(const struct moving *moving, int *ids, int count)
@@ -417,7 +417,7 @@ int64_t offload_bytes(const struct program *program)
     int64_t bytes = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (at->transfer == TRANSFER_OUT) bytes += program->values[at->y].bytes;
+        if (at->kind == INSTRUCTION_COPY_TO_HOST) bytes += program->values[at->y].bytes;
     }
     return bytes;
 }

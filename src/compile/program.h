@@ -31,16 +31,20 @@ struct value {
     int64_t offset;          /* all homes but the first two */
 };
 
-/* Copies between the device and the host's memory. */
-enum transfer { TRANSFER_NONE, TRANSFER_OUT, TRANSFER_BACK };
+enum instruction_kind {
+    INSTRUCTION_OP,              /* one call of one op's code */
+    INSTRUCTION_UPDATE,          /* the optimizer's, of all parameters */
+    INSTRUCTION_COPY_TO_HOST,    /* of x[0] to y, in PHASE_FORWARD ... */
+    INSTRUCTION_COPY_FROM_HOST,  /* ... and in PHASE_RECOMPUTE */
+};
 
-/* One call of one op's code, or a copy of x[0] to y, or the optimizer's update. Value ids; -1 where there is
+/* Value ids; -1 where there is
  * nothing. x, params, saved and y are named in every phase, because code needs their shapes; those that the
  * phase touches are in `reads` and `writes`, and only those have data when it is called. */
 struct instruction {
+    enum instruction_kind kind;
     enum phase phase;
-    const struct op *op;     /* NULL: a transfer, or the update of all parameters (optimizer_step) */
-    enum transfer transfer;  /* OUT in PHASE_FORWARD, BACK in PHASE_RECOMPUTE */
+    const struct op *op;     /* NULL for all kinds but INSTRUCTION_OP */
     const void *settings;
     int node;                /* of the graph; -1 for sums and casts and the update */
     char *name;              /* "layer1.0.conv1 backward data" */
@@ -132,9 +136,9 @@ enum dtype program_param_dtype(const struct graph *graph, int param, enum dtype 
 /* Whether training changes it by its gradient: neither a statistic nor frozen. */
 bool program_param_trained(const struct parameter *param);
 
-static inline bool instruction_is_update(const struct instruction *at)
+static inline bool instruction_is_copy(const struct instruction *at)
 {
-    return !at->op && at->transfer == TRANSFER_NONE;
+    return at->kind == INSTRUCTION_COPY_TO_HOST || at->kind == INSTRUCTION_COPY_FROM_HOST;
 }
 
 /* The call that instruction `i` is, with shapes and dtypes and no data. Pointers lead into

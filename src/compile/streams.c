@@ -168,10 +168,11 @@ static int *hold_back(const struct program *program)
 
 static enum stream stream_of(const struct program *program, const struct instruction *at)
 {
-    switch (at->transfer) {
-    case TRANSFER_OUT: return STREAM_OUT;
-    case TRANSFER_BACK: return STREAM_BACK;
-    case TRANSFER_NONE: break;
+    switch (at->kind) {
+    case INSTRUCTION_COPY_TO_HOST: return STREAM_OUT;
+    case INSTRUCTION_COPY_FROM_HOST: return STREAM_BACK;
+    case INSTRUCTION_OP:
+    case INSTRUCTION_UPDATE: break;
     }
     return is_aside(program, at) ? STREAM_ASIDE : STREAM_CHAIN;
 }

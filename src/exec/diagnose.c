@@ -145,7 +145,7 @@ static enum status find_output(const struct exec *exec, int i, struct exec_findi
 {
     const struct program *program = exec->program;
     const struct instruction *at = &program->instructions[i];
-    for (int k = 0; !at->transfer && k < at->write_count; k++) {
+    for (int k = 0; !instruction_is_copy(at) && k < at->write_count; k++) {
         enum finding finding;
         TRY(scan_value(exec, at->writes[k], &finding));
         if (finding == FINITE) continue;

@@ -23,19 +23,20 @@ void exec_bind(struct exec *exec, const struct slot *slot)
     exec->update.rates = &slot->exchange->rates;
 }
 
-static enum status transfer(struct exec *exec, const struct instruction *at)
+static enum status copy_run(struct exec *exec, const struct instruction *at)
 {
     const struct device_backend *backend = exec->device->backend;
     void *from = exec_address(exec, NULL, at->x[0]), *to = exec_address(exec, NULL, at->y);
     size_t bytes = (size_t)exec->program->values[at->y].bytes;
-    if (at->transfer == TRANSFER_OUT) return backend->download(exec->device, at->stream, to, from, bytes);
+    if (at->kind == INSTRUCTION_COPY_TO_HOST)
+        return backend->download(exec->device, at->stream, to, from, bytes);
     return backend->upload(exec->device, at->stream, to, from, bytes);
 }
 
 enum status exec_step(struct exec *exec, int i)
 {
     struct step *step = &exec->steps[i];
-    enum status status = step->at->transfer ? transfer(exec, step->at) : step->run(&step->call);
+    enum status status = instruction_is_copy(step->at) ? copy_run(exec, step->at) : step->run(&step->call);
     if (status != OK) return fail(status, "%s failed", step->at->name);
     return OK;
 }
@@ -50,7 +51,7 @@ static int64_t nanoseconds_now(void)
 static enum status run_instruction(struct exec *exec, int i)
 {
     const struct instruction *at = exec->steps[i].at;
-    if (instruction_is_update(at)) return exec->update_code->apply(&exec->update);
+    if (at->kind == INSTRUCTION_UPDATE) return exec->update_code->apply(&exec->update);
     return exec_step(exec, i);
 }
 
