@@ -13,8 +13,8 @@
 #define PACK_SECONDS 0.05    /* at first: a slightly lower limit is met sooner
                               * than a better packing is found ... */
 #define PACK_LONG 0.4        /* ... and when nothing else is left */
-#define LEAST_WORK 4500000   /* of recompute_choose, for the choice of the least ... */
-#define LEAST_TRIES 4        /* ... in which no try takes more than one part */
+#define LEAST_WORK 24000000   /* of recompute_choose, for the choice of the least ... */
+#define LEAST_TRIES 2        /* ... in which no try takes more than one part */
 #define LEAST_NEAR 1.02      /* and which is over when there is no more to be had */
 
 /* A program being fitted. */

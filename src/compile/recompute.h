@@ -45,13 +45,13 @@ struct recompute_goal {
     int64_t limit;
     bool light;              /* products of weights are kept */
     bool any;                /* not the cheapest: the first that is found will do */
-    int64_t work;            /* steps, after which the search gives up */
+    int64_t work;            /* instructions replayed, after which the search gives up */
 };
-#define RECOMPUTE_WORK 6000000
+#define RECOMPUTE_WORK 20000000
 struct recompute_forecast {
     double seconds;          /* for making again, on a GPU as it is modelled */
     int64_t bytes;           /* the most alive at once, on one stream */
-    int64_t work;            /* steps of the search, of some tens of nanoseconds */
+    int64_t work;            /* instructions replayed by the search, at some 15 ns each */
 };
 /* False: nothing that was tried fits; remake[program->count] is then the smallest found. Deterministic. */
 bool recompute_choose(const struct program *program, const struct recompute_goal *goal, enum remake *remake,

@@ -1,7 +1,7 @@
 /* recompute_choose.c: the cheapest activations to make again such that a step fits into a limit.
  *
- * What a choice takes is played through (recompute_trial.h). The search is greedy by
- * what a change takes off the bytes over the limit for each second that it costs; then whatever is no longer
+ * Each choice is measured by replaying the step with it (recompute_replay.h). The search is a lazy greedy one,
+ * by what a change takes off the bytes over the limit for each second that it costs; then whatever is no longer
  * needed is taken back; then each choice in turn is forbidden and made good for by others. Peer: MONeT
  * (Shah et al. 2021) hands the like of it to an integer solver for hours. */
 #include <stdlib.h>
@@ -9,16 +9,13 @@
 #include "base/memory.h"
 #include "compile/build.h"
 #include "compile/cost.h"
-#include "compile/recompute_trial.h"
+#include "compile/recompute_replay.h"
 
-/* Work after which the search for a cheaper choice ends: some hundredths of a second. */
-#define WORK_ENOUGH 1200000
+/* Work after which the search for a cheaper choice ends: a tenth of a second. */
+#define WORK_ENOUGH 8000000
 
-/* A program is large when so many rounds over all choices are too much work: of what playing one takes, some
- * goes with the program. */
-#define LARGE_ROUNDS 12
-#define ROUND_STEPS 40
-#define ROUND_INSTRUCTIONS_A_STEP 32
+/* A program is large when so many rounds of replaying it for each group are too much work. */
+#define LARGE_ROUNDS 4
 
 /* A choice, for the same instruction in every micro-batch. */
 struct group {
@@ -29,7 +26,7 @@ struct group {
 };
 
 struct choosing {
-    struct trial trial;
+    struct replay replay;
     double *cost;
     struct group *groups;
     int group_count;
@@ -43,12 +40,12 @@ struct choosing {
 
 static enum remake group_get(const struct choosing *c, int g)
 {
-    return trial_get(&c->trial, c->groups[g].at[0]);
+    return c->replay.remake[c->groups[g].at[0]];
 }
 
 static void group_set(struct choosing *c, int g, enum remake remake)
 {
-    for (int k = 0; k < c->groups[g].count; k++) trial_set(&c->trial, c->groups[g].at[k], remake);
+    for (int k = 0; k < c->groups[g].count; k++) c->replay.remake[c->groups[g].at[k]] = remake;
 }
 
 static bool has_weights(const struct program *program, const struct instruction *at)
@@ -68,7 +65,7 @@ static void groups_make(struct choosing *c, const struct program *program)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         c->group_of[i] = -1;
-        if (!walk_has(c->trial.walk, i)) continue;
+        if (!replay_can_remake(&c->replay, i)) continue;
         if (at->slice != slice) in_slice = 0;
         slice = at->slice;
         struct group *group = &c->groups[in_slice++];
@@ -83,7 +80,7 @@ static void groups_make(struct choosing *c, const struct program *program)
 /* What nobody in backward reads costs nothing to give up. */
 static void give_up_unread(struct choosing *c)
 {
-    const struct program *program = c->trial.program;
+    const struct program *program = c->replay.program;
     bool *read = memory_new((size_t)program->value_count, sizeof *read);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
@@ -115,16 +112,15 @@ static double *costs_of(const struct program *program)
     return cost;
 }
 
-static struct choosing choosing_open(const struct program *program, int64_t limit, bool light, int64_t work)
+static void choosing_open(struct choosing *c, const struct program *program, int64_t limit, bool light,
+                          int64_t work)
 {
-    struct choosing c = {.barred = -1, .work_most = work};
-    c.cost = costs_of(program);
-    c.trial = trial_open(program, c.cost, limit);
-    groups_make(&c, program);
-    for (int g = 0; g < c.group_count; g++) c.groups[g].free = !light || !c.groups[g].heavy;
-    c.score = memory_new((size_t)c.group_count, sizeof *c.score);
-    c.stamp = memory_new((size_t)c.group_count, sizeof *c.stamp);
-    return c;
+    *c = (struct choosing){.barred = -1, .work_most = work, .cost = costs_of(program)};
+    replay_open(&c->replay, program, c->cost, limit);
+    groups_make(c, program);
+    for (int g = 0; g < c->group_count; g++) c->groups[g].free = !light || !c->groups[g].heavy;
+    c->score = memory_new((size_t)c->group_count, sizeof *c->score);
+    c->stamp = memory_new((size_t)c->group_count, sizeof *c->stamp);
 }
 
 static void choosing_close(struct choosing *c)
@@ -135,19 +131,12 @@ static void choosing_close(struct choosing *c)
     free(c->score);
     free(c->stamp);
     free(c->cost);
-    trial_close(&c->trial);
+    replay_close(&c->replay);
 }
 
 static void play(struct choosing *c)
 {
-    trial_play(&c->trial);
-}
-
-/* What others are compared with. */
-static void settle(struct choosing *c)
-{
-    trial_play(&c->trial);
-    trial_settle(&c->trial);
+    replay_run(&c->replay);
 }
 
 /* How much of the excess a group's next step takes off, for each second that it costs. */
@@ -158,7 +147,7 @@ static double group_score(struct choosing *c, int g, double excess, double secon
     group_set(c, g, before + 1);
     play(c);
     group_set(c, g, before);
-    double gain = excess - c->trial.excess, price = c->trial.seconds - seconds;
+    double gain = excess - c->replay.excess, price = c->replay.seconds - seconds;
     return gain <= 0 ? 0 : gain / (price > 1e-9 ? price : 1e-9);
 }
 
@@ -173,7 +162,7 @@ static int best_known(const struct choosing *c)
 /* The group that the instruction which writes a value belongs to; -1. */
 static int group_of_value(const struct choosing *c, int value)
 {
-    int i = c->trial.walk->remade.producer[value];
+    int i = c->replay.remade.producer[value];
     return i < 0 ? -1 : c->group_of[i];
 }
 
@@ -197,7 +186,7 @@ static void try_change(struct choosing *c, struct change change, struct change *
             group_set(c, change.group[k], change.to[k]);
         }
     play(c);
-    change.excess = c->trial.excess;
+    change.excess = c->replay.excess;
     for (int k = 1; k >= 0; k--)
         if (change.group[k] >= 0) group_set(c, change.group[k], before[k]);
     if (change.excess < best->excess) *best = change;
@@ -205,7 +194,7 @@ static void try_change(struct choosing *c, struct change change, struct change *
 
 static void try_with_inputs(struct choosing *c, int g, enum remake to, struct change *best)
 {
-    const struct instruction *at = &c->trial.program->instructions[c->groups[g].at[0]];
+    const struct instruction *at = &c->replay.program->instructions[c->groups[g].at[0]];
     try_change(c, (struct change){{g, -1}, {to, REMAKE_NOT}, 0}, best);
     for (int k = 0; k < at->x_count; k++) {
         int input = group_of_value(c, at->x[k]);
@@ -218,30 +207,31 @@ static void try_with_inputs(struct choosing *c, int g, enum remake to, struct ch
 static bool escape(struct choosing *c, double excess)
 {
     struct change best = {{-1, -1}, {REMAKE_NOT, REMAKE_NOT}, excess};
-    for (int g = 0; g < c->group_count && c->trial.work < c->work_most; g++)
+    for (int g = 0; g < c->group_count && c->replay.work < c->work_most; g++)
         for (enum remake to = REMAKE_NOT; to <= REMAKE_EACH; to++) try_with_inputs(c, g, to, &best);
     for (int k = 0; k < 2; k++)
         if (best.group[k] >= 0) group_set(c, best.group[k], best.to[k]);
     return best.group[0] >= 0;
 }
 
-/* Choices after which all scores are worked out anew: they mostly, not always, fall. The more groups, the
- * more choices, so that there are no more rounds of it in a large program than in a small one. */
+/* Choices after which all scores are worked out anew: they mostly, not always, fall, so that between
+ * those rounds only the best known is replayed. In a large program a round is dear: twice as many save less than
+ * 1 % of the recomputation. */
 static int refresh_after(const struct choosing *c)
 {
-    return c->group_count < 256 ? 16 : c->group_count / 16;
+    return c->group_count < 256 ? 16 : c->group_count / 4;
 }
 
 /* Chooses on until nothing is above the limit or nothing helps; whether it fits. */
 static bool choose_on(struct choosing *c)
 {
     int refresh = refresh_after(c);
-    settle(c);
-    for (int chosen = 0; c->trial.excess > 0; chosen++) {
-        double excess = c->trial.excess, seconds = c->trial.seconds;
+    play(c);
+    for (int chosen = 0; c->replay.excess > 0; chosen++) {
+        double excess = c->replay.excess, seconds = c->replay.seconds;
         c->made++;
         bool anew = chosen % refresh == 0;
-        for (int g = 0; g < c->group_count && anew && c->trial.work < c->work_most; g++) {
+        for (int g = 0; g < c->group_count && anew && c->replay.work < c->work_most; g++) {
             c->score[g] = group_score(c, g, excess, seconds);
             c->stamp[g] = c->made;
         }
@@ -258,26 +248,26 @@ static bool choose_on(struct choosing *c)
             group_set(c, best, group_get(c, best) + 1);
             c->score[best] = 1e300;
         }
-        if (c->trial.work > c->work_most) return false;
-        settle(c);
+        if (c->replay.work > c->work_most) return false;
+        play(c);
     }
     return true;
 }
 
 static void remake_note(const struct choosing *c, enum remake *remake)
 {
-    for (int i = 0; i < c->trial.program->count; i++) remake[i] = trial_get(&c->trial, i);
+    for (int i = 0; i < c->replay.program->count; i++) remake[i] = c->replay.remake[i];
 }
 
 static void remake_restore(struct choosing *c, const enum remake *remake)
 {
-    for (int i = 0; i < c->trial.program->count; i++)
-        if (trial_get(&c->trial, i) != remake[i]) trial_set(&c->trial, i, remake[i]);
+    for (int i = 0; i < c->replay.program->count; i++)
+        c->replay.remake[i] = remake[i];
 }
 
 static enum remake *remake_copy(const struct choosing *c)
 {
-    enum remake *copy = memory_new((size_t)c->trial.program->count, sizeof *copy);
+    enum remake *copy = memory_new((size_t)c->replay.program->count, sizeof *copy);
     remake_note(c, copy);
     return copy;
 }
@@ -297,15 +287,15 @@ static bool choose_cuts(struct choosing *c)
 {
     play(c);
     enum remake *before = remake_copy(c);
-    double least = c->trial.excess;
+    double least = c->replay.excess;
     int best_length = 0, best_first = 0;
     for (int length = 2; length <= c->group_count; length += 1 + length / 5)
         for (int phase = 0; phase < CUT_PHASES && phase < length; phase++) {
             int first = phase * length / CUT_PHASES;
             cut(c, length, first);
             play(c);
-            if (c->trial.excess >= least) continue;
-            least = c->trial.excess;
+            if (c->replay.excess >= least) continue;
+            least = c->replay.excess;
             best_length = length;
             best_first = first;
             if (least > 0) continue;
@@ -345,17 +335,16 @@ static int *by_cost(const struct choosing *c)
 /* Takes back what is not needed: it fits before and after, and costs less. */
 static void prune(struct choosing *c, const int *order)
 {
-    settle(c);
-    double seconds = c->trial.seconds;
-    for (int o = 0; o < c->group_count && c->trial.work < c->work_most; o++) {
+    play(c);
+    double seconds = c->replay.seconds;
+    for (int o = 0; o < c->group_count && c->replay.work < c->work_most; o++) {
         int g = order[o];
         enum remake before = group_get(c, g);
         for (enum remake less = REMAKE_NOT; less < before; less++) {
             group_set(c, g, less);
             play(c);
-            if (c->trial.excess <= 0 && c->trial.seconds <= seconds) {
-                seconds = c->trial.seconds;
-                trial_settle(&c->trial);
+            if (c->replay.excess <= 0 && c->replay.seconds <= seconds) {
+                seconds = c->replay.seconds;
                 break;
             }
             group_set(c, g, before);
@@ -367,17 +356,18 @@ static void prune(struct choosing *c, const int *order)
 static void exchange(struct choosing *c, const int *order)
 {
     enum remake *best = remake_copy(c);
-    settle(c);
-    double seconds = c->trial.seconds;
-    for (int o = 0; o < c->group_count && c->trial.work < WORK_ENOUGH; o++) {
+    play(c);
+    double seconds = c->replay.seconds;
+    int64_t enough = c->work_most < WORK_ENOUGH ? c->work_most : WORK_ENOUGH;
+    for (int o = 0; o < c->group_count && c->replay.work < enough; o++) {
         if (group_get(c, order[o]) == REMAKE_NOT) continue;
         c->barred = order[o];
         group_set(c, order[o], REMAKE_NOT);
         bool fits = choose_on(c);
         if (fits) prune(c, order);
         play(c);
-        if (fits && c->trial.excess <= 0 && c->trial.seconds < seconds) {
-            seconds = c->trial.seconds;
+        if (fits && c->replay.excess <= 0 && c->replay.seconds < seconds) {
+            seconds = c->replay.seconds;
             remake_note(c, best);
         } else {
             remake_restore(c, best);
@@ -389,18 +379,19 @@ static void exchange(struct choosing *c, const int *order)
 
 static struct recompute_forecast forecast_of(struct choosing *c)
 {
-    settle(c);
+    play(c);
     return (struct recompute_forecast){
-        .seconds = c->trial.seconds, .bytes = c->trial.peak, .work = c->trial.work};
+        .seconds = c->replay.seconds, .bytes = c->replay.peak, .work = c->replay.work};
 }
 
 bool recompute_choose(const struct program *program, const struct recompute_goal *goal, enum remake *remake,
                       struct recompute_forecast *forecast)
 {
-    struct choosing c = choosing_open(program, goal->limit, goal->light, goal->work);
+    struct choosing c;
+    choosing_open(&c, program, goal->limit, goal->light, goal->work);
     int *order = by_cost(&c);
     give_up_unread(&c);
-    int64_t round = (int64_t)c.group_count * (ROUND_STEPS + program->count / ROUND_INSTRUCTIONS_A_STEP);
+    int64_t round = (int64_t)c.group_count * program->count;
     bool large = round > goal->work / LARGE_ROUNDS;
     bool fits = (!large && choose_on(&c)) || choose_cuts(&c);
     if (fits) {
@@ -417,7 +408,8 @@ bool recompute_choose(const struct program *program, const struct recompute_goal
 void recompute_measure(const struct program *program, const enum remake *remake,
                        struct recompute_forecast *forecast)
 {
-    struct choosing c = choosing_open(program, INT64_MAX, false, 0);
+    struct choosing c;
+    choosing_open(&c, program, INT64_MAX, false, 0);
     remake_restore(&c, remake);
     *forecast = forecast_of(&c);
     choosing_close(&c);

@@ -29,13 +29,9 @@ libcompile_a_SOURCES = \
 	src/compile/recompute.c \
 	src/compile/recompute.h \
 	src/compile/recompute_choose.c \
-	src/compile/recompute_lives.c \
-	src/compile/recompute_lives.h \
 	src/compile/recompute_merge.c \
-	src/compile/recompute_trial.c \
-	src/compile/recompute_trial.h \
-	src/compile/recompute_walk.c \
-	src/compile/recompute_walk.h \
+	src/compile/recompute_replay.c \
+	src/compile/recompute_replay.h \
 	src/compile/relu_mask.c \
 	src/compile/streams.c \
 	src/compile/verify.c

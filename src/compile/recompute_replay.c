@@ -1,0 +1,285 @@
+#include "compile/recompute_replay.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "compile/build.h"
+#include "compile/plan.h"
+
+bool replay_can_remake(const struct replay *replay, int i)
+{
+    const struct instruction *at = &replay->program->instructions[i];
+    return at->op && at->y >= 0 && replay->remade.producer[at->y] == i;
+}
+
+static inline int copy_tensor(const struct replay *replay, int copy)
+{
+    return copy - replay->program->value_count + replay->slot_count;
+}
+
+/* What an instruction reads now: the value or its last copy. */
+static inline int tensor_of(const struct replay *replay, int value)
+{
+    int copy = replay->remade.now[value];
+    return copy >= 0 ? copy_tensor(replay, copy) : replay->slot[value];
+}
+
+static inline void use(struct replay *replay, int value)
+{
+    struct replay_tensor *tensor = &replay->tensors[tensor_of(replay, value)];
+    if (tensor->first < 0) tensor->first = replay->time;
+    tensor->last = replay->time;
+}
+
+static void use_in_place(struct replay *replay, const struct instruction *at)
+{
+    if (at->in_place_from < 0 || replay->slot[at->in_place_to] < 0) return;
+    *array_put(replay->in_place, replay->in_place_count, replay->in_place_room) = (struct replay_in_place){
+        tensor_of(replay, at->in_place_from), tensor_of(replay, at->in_place_to), replay->time};
+}
+
+static void step_end(struct replay *replay, int entry)
+{
+    *array_put(replay->sequence, replay->time, replay->sequence_room) = entry;
+}
+
+static void step_as_is(struct replay *replay, int i)
+{
+    for (int u = replay->uses_first[i]; u < replay->uses_first[i + 1]; u++) use(replay, replay->uses[u]);
+    use_in_place(replay, &replay->program->instructions[i]);
+    step_end(replay, i);
+}
+
+static void copy_add(struct replay *replay, int value)
+{
+    int copy = copy_tensor(replay, replay->remade.now[value]);
+    replay->tensors[copy] = (struct replay_tensor){replay->time, replay->time, copy,
+                                                   plan_bytes(&replay->program->values[value])};
+}
+
+/* Room for the tensors that the walk has numbered; sums and workspaces count in `extra` instead. */
+static void copies_begin(struct replay *replay)
+{
+    int count = copy_tensor(replay, replay->remade.value_count);
+    while (replay->tensor_count < count)
+        *array_put(replay->tensors, replay->tensor_count, replay->tensor_room) =
+            (struct replay_tensor){.first = -1};
+}
+
+static void step_again(struct replay *replay, int i)
+{
+    const struct instruction *at = &replay->program->instructions[i];
+    copies_begin(replay);
+    for (int k = 0; k < at->x_count; k++)
+        if (replay->slot[at->x[k]] >= 0) use(replay, at->x[k]);
+    copy_add(replay, at->y);
+    for (int k = 0; k < at->saved_count; k++) {
+        if (!remake_keeps_saved(at->op)) copy_add(replay, at->saved[k]);
+        else if (replay->slot[at->saved[k]] >= 0) use(replay, at->saved[k]);
+    }
+    use_in_place(replay, at);
+    step_end(replay, ~i);
+}
+
+static void step(void *context, int i, bool again)
+{
+    if (again) step_again(context, i);
+    else step_as_is(context, i);
+}
+
+/* Tensors take the place of those that die where they are made; a place lives as long as its last tensor. */
+static void places_share(struct replay *replay)
+{
+    for (int k = 0; k < replay->in_place_count; k++) {
+        const struct replay_in_place *pair = &replay->in_place[k];
+        const struct replay_tensor *from = &replay->tensors[pair->from];
+        struct replay_tensor *to = &replay->tensors[pair->to];
+        if (from->last != pair->time || to->bytes > from->bytes) continue;
+        to->head = from->head;
+        struct replay_tensor *head = &replay->tensors[from->head];
+        if (to->last > head->last) head->last = to->last;
+    }
+}
+
+static void changes_note(struct replay *replay)
+{
+    size_t length = (size_t)replay->time + 1;
+    int64_t *change = replay->change;
+    if (replay->change_room < replay->time + 1) {
+        replay->change_room = 2 * replay->time + 1;
+        change = replay->change = memory_resize(change, (size_t)replay->change_room, sizeof *change);
+    }
+    memset(change, 0, length * sizeof *change);
+    for (int k = 0; k < replay->tensor_count; k++) {
+        const struct replay_tensor *tensor = &replay->tensors[k];
+        if (tensor->first < 0 || tensor->head != k) continue;
+        change[tensor->first] += tensor->bytes;
+        change[tensor->last + 1] -= tensor->bytes;
+    }
+}
+
+static void results_note(struct replay *replay)
+{
+    int64_t alive = 0;
+    replay->seconds = replay->excess = 0;
+    replay->peak = 0;
+    for (int t = 0; t < replay->time; t++) {
+        int entry = replay->sequence[t];
+        alive += replay->change[t];
+        if (entry >= 0) alive += replay->begins[entry];
+        else replay->seconds += replay->cost[~entry];
+        int64_t bytes = entry >= 0 ? alive : alive + replay->extra[~entry];
+        if (bytes > replay->peak) replay->peak = bytes;
+        if (bytes > replay->limit) replay->excess += (double)(bytes - replay->limit);
+        if (entry >= 0) alive -= replay->ends[entry];
+    }
+}
+
+void replay_run(struct replay *replay)
+{
+    memcpy(replay->tensors, replay->forward_tensors, (size_t)replay->slot_count * sizeof *replay->tensors);
+    replay->tensor_count = replay->slot_count;
+    replay->in_place_count = replay->forward_in_place_count;
+    replay->time = replay->remade.first;
+    remade_walk(&replay->remade);
+    places_share(replay);
+    changes_note(replay);
+    results_note(replay);
+    replay->work += replay->time;
+}
+
+/* Values that forward calls read or write, for these are recomputed, and all that may share places with
+ * them. */
+static bool *varying(const struct replay *replay)
+{
+    const struct program *program = replay->program;
+    bool *varies = memory_new((size_t)program->value_count + 1, sizeof *varies), more = true;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (!replay_can_remake(replay, i)) continue;
+        varies[at->y] = true;
+        for (int k = 0; k < at->x_count; k++) varies[at->x[k]] = true;
+        for (int k = 0; k < at->saved_count; k++) varies[at->saved[k]] = true;
+    }
+    while (more) {
+        more = false;
+        for (int i = 0; i < program->count; i++) {
+            const struct instruction *at = &program->instructions[i];
+            if (at->in_place_from < 0 || varies[at->in_place_from] == varies[at->in_place_to]) continue;
+            varies[at->in_place_from] = varies[at->in_place_to] = more = true;
+        }
+    }
+    return varies;
+}
+
+/* Gives slots to the arena's values, to all of them where `varies` is NULL. */
+static void slots_note(struct replay *replay, const bool *varies)
+{
+    const struct program *program = replay->program;
+    replay->slot_count = 0;
+    for (int v = 0; v < program->value_count; v++) {
+        bool has = program->values[v].home == HOME_ARENA && (!varies || varies[v]);
+        int slot = replay->slot[v] = has ? replay->slot_count++ : -1;
+        if (has)
+            replay->tensors[slot] = (struct replay_tensor){-1, -1, slot, plan_bytes(&program->values[v])};
+        replay->remade.now[v] = -1;
+    }
+}
+
+static void uses_note(struct replay *replay)
+{
+    int count = 0;
+    for (int i = 0; i < replay->program->count; i++) {
+        const struct instruction *at = &replay->program->instructions[i];
+        replay->uses_first[i] = count;
+        for (int k = 0; k < at->read_count; k++)
+            if (replay->slot[at->reads[k]] >= 0) *array_push(replay->uses, count) = at->reads[k];
+        for (int k = 0; k < at->write_count; k++)
+            if (replay->slot[at->writes[k]] >= 0) *array_push(replay->uses, count) = at->writes[k];
+    }
+    replay->uses_first[replay->program->count] = count;
+}
+
+/* What forward does before the first backward call is the same in all runs. */
+static void forward_note(struct replay *replay, const bool *varies)
+{
+    slots_note(replay, varies);
+    uses_note(replay);
+    replay->time = replay->in_place_count = 0;
+    for (int i = 0; i < replay->remade.first; i++) step_as_is(replay, i);
+    memcpy(replay->forward_tensors, replay->tensors, (size_t)replay->slot_count * sizeof *replay->tensors);
+    replay->forward_in_place_count = replay->in_place_count;
+}
+
+/* Lifetimes of the values that do not vary: those of a run in which all do and everything is kept. */
+static void fixed_note(struct replay *replay, const bool *varies)
+{
+    forward_note(replay, NULL);
+    replay_run(replay);
+    for (int v = 0; v < replay->program->value_count; v++) {
+        int slot = replay->slot[v];
+        if (slot < 0 || varies[v]) continue;
+        const struct replay_tensor *tensor = &replay->tensors[slot];
+        if (tensor->first < 0 || tensor->head != slot) continue;
+        replay->begins[tensor->first] += tensor->bytes;
+        replay->ends[tensor->last] += tensor->bytes;
+    }
+    free(replay->uses);
+    replay->uses = NULL;
+}
+
+static void calls_note(struct replay *replay, const double *cost)
+{
+    const struct program *program = replay->program;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        replay->cost[i] = REPLAY_TICK * nearbyint(cost[i] / REPLAY_TICK);
+        if (at->workspace >= 0) replay->extra[i] += plan_bytes(&program->values[at->workspace]);
+        if (at->sums_given) replay->extra[i] += plan_bytes(&program->values[at->sums]);
+    }
+}
+
+void replay_open(struct replay *replay, const struct program *program, const double *cost, int64_t limit)
+{
+    size_t count = (size_t)program->count + 1, values = (size_t)program->value_count + 1;
+    *replay = (struct replay){.program = program, .limit = limit, .remade = remade_open(program)};
+    replay->remake = memory_new(count, sizeof *replay->remake);
+    replay->cost = memory_new(count, sizeof *replay->cost);
+    replay->extra = memory_new(count, sizeof *replay->extra);
+    replay->begins = memory_new(count, sizeof *replay->begins);
+    replay->ends = memory_new(count, sizeof *replay->ends);
+    replay->slot = memory_new(values, sizeof *replay->slot);
+    replay->uses_first = memory_new(count, sizeof *replay->uses_first);
+    replay->tensors = memory_new(values, sizeof *replay->tensors);
+    replay->tensor_room = (int)values;
+    replay->forward_tensors = memory_new(values, sizeof *replay->forward_tensors);
+    replay->remade.first = program->first_backward;
+    replay->remade.remake = replay->remake;
+    replay->remade.next = step;
+    replay->remade.context = replay;
+    calls_note(replay, cost);
+    bool *varies = varying(replay);
+    fixed_note(replay, varies);
+    forward_note(replay, varies);
+    free(varies);
+}
+
+void replay_close(struct replay *replay)
+{
+    remade_close(&replay->remade);
+    free(replay->remake);
+    free(replay->cost);
+    free(replay->extra);
+    free(replay->begins);
+    free(replay->ends);
+    free(replay->slot);
+    free(replay->uses);
+    free(replay->uses_first);
+    free(replay->tensors);
+    free(replay->forward_tensors);
+    free(replay->in_place);
+    free(replay->sequence);
+    free(replay->change);
+}
