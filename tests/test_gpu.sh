@@ -186,8 +186,8 @@ backs_off() {
 }
 ok "a scale too high is halved until it fits" backs_off
 skips() {
-    train skip-gpu -s amp.loss_scale=1e30 -s train.epochs=1 || return 1
-    train skip-cpu -s amp.loss_scale=1e30 -s train.epochs=1 -s run.device=cpu || return 1
+    exits_with 1 train skip-gpu -s amp.loss_scale=1e30 -s train.epochs=1 || return 1
+    exits_with 1 train skip-cpu -s amp.loss_scale=1e30 -s train.epochs=1 -s run.device=cpu || return 1
     [ "$(number skipped_steps <skip-gpu/metrics.jsonl)" = 22 ] || return 1
     tensors skip-gpu/$last >one.bin
     tensors skip-cpu/$last >two.bin
@@ -195,7 +195,8 @@ skips() {
 }
 ok "skipped steps leave everything as it began" skips
 
-# Numbers that leave the finite ones: what is said names where, as on the CPU.
+# Numbers that leave the finite ones: what is said names step and layer, as on the CPU. Which of the layer's
+# numbers overflows first depends on how sums are rounded.
 blow() { train "$@" -s amp.precision=fp32 -s optimizer.lr=1e30 -s train.epochs=1 2>said; }
 stops() {
     for at in "$gpu" cpu; do
@@ -204,10 +205,10 @@ stops() {
         cat said
         rm -rf stop
         [ $status = 1 ] && grep -q 'train.on_nan=stop ends the run' said || return 1
-        sed -n 's/.*gradients are not finite/not finite/p' said >"said.${at%%:*}"
-        grep -Eq 'holds (Inf|NaN)' "said.${at%%:*}" || return 1
+        grep -Eq 'holds (Inf|NaN)' said || return 1
+        sed -n 's/.*\(step [0-9]* .*\) forward: .*/\1/p' said >"said.${at%%:*}"
     done
-    cmp "said.${gpu%%:*}" said.cpu
+    [ -s said.cpu ] && cmp "said.${gpu%%:*}" said.cpu
 }
 ok "on_nan=stop ends the run and names where" stops
 goes_on() {

@@ -129,7 +129,7 @@ void fuzz_dataset(const char *format, const struct dataset_options *options, con
     struct wish all = {.whole = true};
     const struct image_choice choice = {choose, &all};
     if (!fuzz_good(dataset_open(format_find(format), options, &dataset), name)) return;
-    fuzz_must(dataset.count > 0 && dataset.classes > 0 && (dataset.c == 1 || dataset.c == 3));
+    fuzz_must(dataset.count > 0 && dataset.classes > 0 && dataset.c >= 1 && dataset.c <= IMAGE_CHANNELS_MAX);
     fuzz_must(dataset.h >= 0 && (dataset.h > 0) == (dataset.w > 0));
     for (int i = 0; i < dataset.classes; i++) fuzz_must(dataset.class_names[i]);
     for (int64_t i = 0; i < dataset.count; i += 1 + dataset.count / READ_MAX) {
