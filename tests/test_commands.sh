@@ -191,6 +191,14 @@ ok "-r without a folder" says 2 "-o" run -r
 ok "early stopping" sh -c '
     "$AMPTRAIN" -q -c run.ini -o early -s optimizer.lr=0 -s train.epochs=50 -s train.early_stop=2 &&
     grep -q "\"event\":\"end\",\"reason\":\"early_stop\"" early/metrics.jsonl'
+patient() {
+    before=$(grep -c '"event":"epoch"' early/metrics.jsonl)
+    "$AMPTRAIN" -q -c run.ini -o early -r -s optimizer.lr=0 -s train.epochs=50 -s train.early_stop=4 || return 1
+    epochs=$(grep -c '"event":"epoch"' early/metrics.jsonl)
+    echo "$before, then $epochs epochs"
+    [ "$epochs" = $((before + 2)) ]
+}
+ok "... goes on when the run is resumed with more patience" patient
 ok "evaluation on images of another size" "$AMPTRAIN" -q -c run.ini -s model.file= -s model.arch=resnet20 \
     -s augment.val_crop=12 -s train.epochs=1 -s data.limit=64
 exits "... which the classifier must allow" 2 "$AMPTRAIN" -q -c run.ini -s augment.val_crop=12
