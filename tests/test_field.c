@@ -242,7 +242,7 @@ static void lists_end(void **state)
     for (int i = 0; i < FIELD_REALS_MAX; i++) text_add(&many, "%s7", i ? "," : "");
     takes(*state, REALS, many.data, many.data);
     text_add(&many, ",7");
-    refuses(*state, REALS, many.data, "at most 64");
+    refuses(*state, REALS, many.data, "at most 256");
     text_free(&many);
 }
 
