@@ -15,6 +15,7 @@
 #define PACK_LONG 0.4        /* ... and when nothing else is left */
 #define LEAST_WORK 24000000   /* of recompute_choose, for the choice of the least ... */
 #define LEAST_TRIES 2        /* ... in which no try takes more than one part */
+#define LEAST_MISSED 0.85    /* of the smallest so far: a limit that is surely missed */
 #define LEAST_NEAR 1.02      /* and which is over when there is no more to be had */
 
 /* A program being fitted. */
@@ -305,11 +306,9 @@ static bool choose_less(struct leasts *l, double limit)
 }
 
 /* Limits between what no choice goes below and what the smallest so far takes; and then some that are surely
- * missed: how far below leads to a smaller one is not known. */
+ * missed, as long as they lead to a smaller one. */
 static void choose_least(int strategy, const struct program *program, struct least *least)
 {
-    static const double shares[] = {0.85, 0.7, 0.5, 0.93};
-    const int count = sizeof shares / sizeof *shares;
     struct recompute_forecast forecast;
     struct leasts l = {.program = program, .least = least};
     l.goal = (struct recompute_goal){.light = strategy == STRATEGY_KEEP, .any = true,
@@ -322,10 +321,10 @@ static void choose_least(int strategy, const struct program *program, struct lea
         double limit = sqrt(low * (double)l.bytes);
         if (!choose_less(&l, limit)) low = limit;
     }
-    for (int i = 0; i < count && l.work < LEAST_WORK; i++) {
+    for (bool less = true; less && l.work < LEAST_WORK;) {
         int64_t before = l.bytes;
-        choose_less(&l, shares[i] * (double)before);
-        if ((double)l.bytes < 0.98 * (double)before) i = -1;
+        choose_less(&l, LEAST_MISSED * (double)before);
+        less = (double)l.bytes < 0.98 * (double)before;
     }
     free(l.remake);
 }
