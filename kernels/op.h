@@ -236,6 +236,7 @@ static inline const struct op_code *op_cpu(const struct op *op)
  * False, with the reason and a suggestion, on unknown keys, bad values, or required ones missing.
  * op_settings_free gives back what the struct owns and the struct. */
 void *op_settings_new(const struct op *op, const char *text, struct reason *reason);
+void *op_settings_copy(const struct op *op, const void *settings);
 void op_settings_free(const struct op *op, void *settings);
 
 #endif

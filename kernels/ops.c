@@ -82,6 +82,15 @@ void *op_settings_new(const struct op *op, const char *text, struct reason *reas
     return NULL;
 }
 
+void *op_settings_copy(const struct op *op, const void *settings)
+{
+    if (!settings) return NULL;
+    void *copy = memory_new(1, op->settings_size ? op->settings_size : 1);
+    memcpy(copy, settings, op->settings_size);
+    field_own(op_fields(op), copy);
+    return copy;
+}
+
 void op_settings_free(const struct op *op, void *settings)
 {
     if (!settings) return;

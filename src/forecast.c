@@ -40,7 +40,7 @@ static double model_step(const struct setup *setup, const struct program *progra
 {
     if (setup_device_kind(setup) == DEVICE_CUDA) return 1e3 * cost_program(program);
     double flops = 0, bytes = 0;
-    for (int i = 0; i < setup->graph.count; i++) flops += 3 * layer_flops(&setup->graph, i, setup->batch);
+    for (int i = 0; i < program->graph->count; i++) flops += 3 * layer_flops(program->graph, i, setup->batch);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         bytes +=
@@ -86,14 +86,14 @@ static void print_bytes(const char *what, int64_t bytes, const char *note)
     printf("  %-28s %12s  %s\n", what, text_bytes((uint64_t)bytes, text), note);
 }
 
-static void print_layers(const struct setup *setup, const struct forecast *forecast)
+static void print_layers(const struct forecast *forecast)
 {
-    struct plan_layer *rows = memory_new((size_t)setup->graph.count, sizeof *rows);
+    struct plan_layer *rows = memory_new((size_t)forecast->program.graph->count, sizeof *rows);
     int count = plan_layers(&forecast->program, &forecast->plan, rows);
     printf("\n%-28s %-20s %-18s %12s %12s %12s\n", "layer", "op", "output", "parameters", "activation",
            "kept");
     for (int i = 0; i < count; i++) {
-        const struct node *node = &setup->graph.nodes[rows[i].node];
+        const struct node *node = &forecast->program.graph->nodes[rows[i].node];
         char shape[SHAPE_TEXT], activation[TEXT_BYTES], saved[TEXT_BYTES];
         printf("%-28s %-20s %-18s %12" PRId64 " %12s %12s\n", node->name, node->op ? node->op->name : "input",
                shape_text(rows[i].shape, shape), rows[i].params,
@@ -140,12 +140,12 @@ void forecast_print(const struct setup *setup, const struct forecast *forecast)
     struct memory_map map = memory_map_make(forecast);
     memory_map_print(setup, &map);
     memory_map_free(&map);
-    print_layers(setup, forecast);
+    print_layers(forecast);
 }
 
-static void add_layer(const struct setup *setup, const struct plan_layer *row, struct text *out)
+static void add_layer(const struct program *program, const struct plan_layer *row, struct text *out)
 {
-    const struct node *node = &setup->graph.nodes[row->node];
+    const struct node *node = &program->graph->nodes[row->node];
     text_add(out, "{\"name\":");
     text_json_string(out, node->name);
     text_add(out,
@@ -155,7 +155,7 @@ static void add_layer(const struct setup *setup, const struct plan_layer *row, s
     text_add(out, ",\"params\":%" PRId64 ",\"activation_bytes\":%" PRId64 ",\"saved_bytes\":%" PRId64
              ",\"in_place\":%s,\"flops\":", row->params, row->activation_bytes, row->saved_bytes,
              row->in_place ? "true" : "false");
-    text_json_number(out, layer_flops(&setup->graph, row->node, setup->batch));
+    text_json_number(out, layer_flops(program->graph, row->node, program->batch));
     text_add(out, "}");
 }
 
@@ -174,11 +174,11 @@ void forecast_print_json(const struct setup *setup, const struct forecast *forec
              ",\"estimated\":true,\"layers\":[",
              step_strategy(setup, &forecast->program), recompute_count(&forecast->program),
              offload_bytes(&forecast->program));
-    struct plan_layer *rows = memory_new((size_t)setup->graph.count, sizeof *rows);
+    struct plan_layer *rows = memory_new((size_t)forecast->program.graph->count, sizeof *rows);
     int count = plan_layers(&forecast->program, &forecast->plan, rows);
     for (int i = 0; i < count; i++) {
         if (i > 0) text_add(&out, ",");
-        add_layer(setup, &rows[i], &out);
+        add_layer(&forecast->program, &rows[i], &out);
     }
     free(rows);
     int64_t largest = largest_fitting(setup);

@@ -11,6 +11,7 @@
 #include "compile/compile.h"
 #include "compile/fit_memory.h"
 #include "conf/settings.h"
+#include "graph/graph_text.h"
 #include "graph/model.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
@@ -25,7 +26,6 @@ static struct graph load(const char *name)
     struct model_options model = {.arch = name, .folders = folders, .dropout = -1};
     struct graph graph;
     assert_int_equal(model_load(&model, &graph), OK);
-    assert_int_equal(fuse(&graph), OK);
     return graph;
 }
 
@@ -152,6 +152,28 @@ static void test_table(void **state)
     }
 }
 
+/* Fusion is the program's: the graph stays as written, and parameters are the same ones. */
+static void test_fused(void **state)
+{
+    (void)state;
+    struct graph graph = load("resnet20");
+    struct text before = {0}, after = {0};
+    struct compile_options options = options_for(F32, STRATEGY_AUTO);
+    struct program program;
+    graph_text(&graph, &before);
+    assert_int_equal(compile(&graph, &options, &program), OK);
+    graph_text(&graph, &after);
+    assert_string_equal(after.data, before.data);
+    assert_true(program.graph->count < graph.count);
+    assert_int_equal(program.graph->param_count, graph.param_count);
+    for (int p = 0; p < graph.param_count; p++)
+        assert_string_equal(program.graph->params[p].name, graph.params[p].name);
+    program_free(&program);
+    text_free(&before);
+    text_free(&after);
+    graph_free(&graph);
+}
+
 /* What cannot be lowered leaves nothing behind. */
 static void test_refused(void **state)
 {
@@ -170,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_passes),
         cmocka_unit_test(test_table),
+        cmocka_unit_test(test_fused),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

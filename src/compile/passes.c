@@ -1,7 +1,9 @@
 #include "compile/passes.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "compile/build.h"
 #include "compile/plan.h"
 
@@ -155,8 +157,18 @@ static enum status run_through(const struct pass_input *input, const char *last,
 enum status passes_lower(const struct graph *graph, const struct compile_options *options,
                          struct program *program)
 {
-    const struct pass_input input = {.graph = graph, .options = options};
-    return run_through(&input, passes[first_of_memory() - 1].name, program);
+    struct graph *fused = memory_new(1, sizeof *fused);
+    *fused = graph_copy(graph);
+    enum status status = fuse(fused);
+    const struct pass_input input = {.graph = fused, .options = options};
+    if (status == OK) status = run_through(&input, passes[first_of_memory() - 1].name, program);
+    if (status == OK) {
+        program->fused = fused;
+        return OK;
+    }
+    graph_free(fused);
+    free(fused);
+    return status;
 }
 
 enum status lower(const struct graph *graph, const struct lower_options *options, struct program *program)

@@ -238,6 +238,8 @@ void program_free(struct program *program)
     free(program->internals);
     free(program->gradients);
     free(program->places);
+    if (program->fused) graph_free(program->fused);
+    free(program->fused);
     *program = (struct program){0};
 }
 
@@ -270,6 +272,7 @@ struct program program_copy(const struct program *program)
     copy.instructions = NULL;
     copy.internals = NULL;
     copy.places = NULL;
+    copy.fused = NULL;
     copy.value_count = copy.count = copy.internal_count = copy.place_count = 0;
     for (int v = 0; v < program->value_count; v++) {
         struct value value = program->values[v];

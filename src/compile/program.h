@@ -67,7 +67,8 @@ struct instruction {
 };
 
 struct program {
-    const struct graph *graph;
+    const struct graph *graph;         /* instructions' nodes are its nodes */
+    struct graph *fused;               /* the same, where the program owns it; NULL */
     bool training;
     int batch, slices;                 /* images a step; micro-batches */
     enum dtype storage;                /* of activations */
@@ -111,7 +112,8 @@ struct lower_options {
 enum status lower(const struct graph *graph, const struct lower_options *options,
                   struct program *program);
 void program_free(struct program *program);
-/* A program of its own but for the settings of internal ops, which stay the original's: not to outlive it. */
+/* A program of its own but for the graph and the settings of internal ops, which stay the original's: not to
+ * outlive it. */
 struct program program_copy(const struct program *program);
 
 /* Passes: program to program, one file each. */

@@ -139,6 +139,31 @@ void graph_free_node(struct node *node)
     free(node->where);
 }
 
+static struct node node_copy(const struct node *node)
+{
+    struct node copy = *node;
+    copy.name = text_copy(node->name);
+    if (node->op) copy.settings = op_settings_copy(node->op, node->settings);
+    copy.inputs = memory_new((size_t)node->input_count, sizeof *copy.inputs);
+    for (int i = 0; i < node->input_count; i++) copy.inputs[i] = node->inputs[i];
+    copy.where = node->where ? text_copy(node->where) : NULL;
+    return copy;
+}
+
+struct graph graph_copy(const struct graph *graph)
+{
+    struct graph copy = *graph;
+    copy.arch = text_copy(graph->arch);
+    copy.nodes = memory_new((size_t)graph->count, sizeof *copy.nodes);
+    copy.params = memory_new((size_t)graph->param_count, sizeof *copy.params);
+    for (int i = 0; i < graph->count; i++) copy.nodes[i] = node_copy(&graph->nodes[i]);
+    for (int i = 0; i < graph->param_count; i++) {
+        copy.params[i] = graph->params[i];
+        copy.params[i].name = text_copy(graph->params[i].name);
+    }
+    return copy;
+}
+
 void graph_free(struct graph *graph)
 {
     for (int i = 0; i < graph->count; i++) graph_free_node(&graph->nodes[i]);

@@ -54,6 +54,7 @@ int graph_find_param(const struct graph *graph, const char *name);
 /* Elements of all trained parameters. */
 int64_t graph_param_elements(const struct graph *graph);
 void graph_free(struct graph *graph);
+struct graph graph_copy(const struct graph *graph);
 void graph_free_node(struct node *node);    /* what it owns; not its parameters */
 
 /* Replaces batch norm + activation, and batch norm + add + ReLU, by the one op that does both

@@ -49,10 +49,10 @@ struct setup {
     const struct setup_hint *hint;    /* NULL: none */
     int channels, classes;
     char **class_names;               /* [classes]; the data's, or numbers */
-    struct graph graph;               /* on training images */
+    struct graph graph;               /* on training images, as the model file has it */
     struct graph val_graph;           /* for evaluation images: its own when their size differs */
     bool own_val_graph;
-    char *graph_text;                 /* of the network before it was fused (graph/graph_text.h) */
+    char *graph_text;                 /* of the network (graph/graph_text.h) */
     const struct precision_row *precision;
     struct scaler_settings scaling;
     const struct optimizer *optimizer;

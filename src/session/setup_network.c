@@ -7,8 +7,7 @@
 #include "base/search_paths.h"
 #include "session/setup.h"
 
-/* `text`: what was fused; may be NULL. */
-static enum status load_graph(const struct setup *setup, int h, int w, struct graph *graph, struct text *text)
+static enum status load_graph(const struct setup *setup, int h, int w, struct graph *graph)
 {
     const struct settings *settings = setup->settings;
     struct places places = places_find();
@@ -23,14 +22,7 @@ static enum status load_graph(const struct setup *setup, int h, int w, struct gr
         .classes = setup->classes,
         .dropout = settings->model.dropout,
     };
-    struct graph loaded = {0};
-    enum status status = model_load(&options, &loaded);
-    if (status == OK) {
-        if (text) graph_text(&loaded, text);
-        status = fuse(&loaded);
-        if (status != OK) graph_free(&loaded);
-    }
-    if (status == OK) *graph = loaded;
+    enum status status = model_load(&options, graph);
     free(file);
     places_free(&places);
     return status;
@@ -75,14 +67,14 @@ static void name_model_classes(struct setup *setup)
 enum status setup_network(struct setup *setup)
 {
     struct text text = {0};
-    enum status status = load_graph(setup, setup->train.h, setup->train.w, &setup->graph, &text);
+    TRY(load_graph(setup, setup->train.h, setup->train.w, &setup->graph));
+    graph_text(&setup->graph, &text);
     setup->graph_text = text.data;
-    TRY(status);
     TRY(freeze_all(setup, &setup->graph));
     name_model_classes(setup);
     setup->val_graph = setup->graph;
     if (setup->val.h == setup->train.h && setup->val.w == setup->train.w) return OK;
-    TRY(load_graph(setup, setup->val.h, setup->val.w, &setup->val_graph, NULL));
+    TRY(load_graph(setup, setup->val.h, setup->val.w, &setup->val_graph));
     setup->own_val_graph = true;
     for (int i = 0; i < setup->graph.param_count; i++)
         if (!shape_equal(setup->graph.params[i].spec.shape, setup->val_graph.params[i].spec.shape))
