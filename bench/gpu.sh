@@ -171,7 +171,8 @@ part_test_ops() {
 
 part_tests() {
     names=${*:-test_device test_ops test_update test_images test_known_ops test_loss test_moments test_autotune test_store
-        test_exec test_ahead test_mask test_merge test_twice test_checkpoint test_traces}
+        test_exec test_ahead test_relu_mask test_fuse_gradient_sums test_redundant_execution test_checkpoint
+        test_traces}
     # What timing chooses beside other work is not for later runs.
     cache=${XDG_CACHE_HOME-}
     export XDG_CACHE_HOME="$work/cache"

@@ -60,17 +60,17 @@ static bool check_labels(const struct cifar *cifar, int file, const char *path, 
 static bool read_records(struct cifar *cifar, int file, const char *path, struct reason *reason)
 {
     struct stat stat_of;
-    struct whole whole;
+    struct gzip_file opened;
     int record = record_bytes(cifar->layout);
-    if (!whole_open(NULL, path, &whole, reason)) return false;
+    if (!gzip_file_open(NULL, path, &opened, reason)) return false;
     uint64_t bytes = stat(path, &stat_of) == 0 ? (uint64_t)stat_of.st_size : 0;
     bool good = bytes > 0 && bytes % (uint64_t)record == 0;
     if (!good)
         because(reason, "%s: truncated: %llu bytes are not a whole number of records of %d", path,
                 (unsigned long long)bytes, record);
-    good = good && whole_rest(&whole, 0, bytes, &cifar->bytes[file], reason);
+    good = good && gzip_file_rest(&opened, 0, bytes, &cifar->bytes[file], reason);
     cifar->count[file] = good ? (int64_t)(bytes / (uint64_t)record) : 0;
-    whole_close(&whole);
+    gzip_file_close(&opened);
     return good && check_labels(cifar, file, path, reason);
 }
 
@@ -92,7 +92,7 @@ static enum status cifar_open(const struct layout *layout, const struct dataset_
     dataset->h = dataset->w = SIDE;
     dataset->c = 3;
     dataset->classes = layout->classes;
-    dataset->class_names = whole_class_names(options->path, layout->names, layout->classes);
+    dataset->class_names = gzip_file_class_names(options->path, layout->names, layout->classes);
     return OK;
 }
 

@@ -74,12 +74,12 @@ static char *find_file(const struct dataset_options *options)
 
 static bool read_digits(const char *path, enum split split, struct digits *digits, struct reason *reason)
 {
-    struct whole whole;
+    struct gzip_file file;
     char *text = NULL;
     size_t count;
-    if (!whole_open(NULL, path, &whole, reason)) return false;
-    bool good = whole_text(&whole, &text, &count, reason) && read_lines(text, path, split, digits, reason);
-    whole_close(&whole);
+    if (!gzip_file_open(NULL, path, &file, reason)) return false;
+    bool good = gzip_file_text(&file, &text, &count, reason) && read_lines(text, path, split, digits, reason);
+    gzip_file_close(&file);
     free(text);
     return good;
 }
@@ -97,7 +97,7 @@ static enum status digits_open(const struct dataset_options *options, struct dat
     dataset->h = dataset->w = SIDE;
     dataset->c = 1;
     dataset->classes = CLASSES;
-    dataset->class_names = whole_class_names(NULL, NULL, CLASSES);
+    dataset->class_names = gzip_file_class_names(NULL, NULL, CLASSES);
     return OK;
 }
 

@@ -69,7 +69,7 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     struct reason reason;
     if (!options->path) return fail(BAD_DATA, "folder: no folder is given");
     folder->root = text_copy(options->path);
-    char *cache = places_cache();
+    char *cache = search_paths_cache();
     bool good = listing_make(folder->root, cache, listing, &reason);
     free(cache);
     if (!good) return fail(BAD_DATA, "%s", reason.text);

@@ -26,30 +26,30 @@ static uint32_t big_endian(const uint8_t *bytes)
     return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-static bool read_header(struct whole *whole, uint32_t magic, struct idx *idx, struct reason *reason)
+static bool read_header(struct gzip_file *file, uint32_t magic, struct idx *idx, struct reason *reason)
 {
     int rank = (int)(magic & 0xff);
     uint8_t header[16];
-    if (!whole_read(whole, header, 4 + 4 * (size_t)rank, reason)) return false;
+    if (!gzip_file_read(file, header, 4 + 4 * (size_t)rank, reason)) return false;
     if (big_endian(header) != magic)
         return because(reason, "%s: begins with %08x, not with %08x: not the IDX file it should be",
-                       whole->path, big_endian(header), magic);
+                       file->path, big_endian(header), magic);
     for (int i = 0; i < 3; i++) idx->dim[i] = i < rank ? big_endian(header + 4 + 4 * i) : 1;
-    if (idx->dim[0] == 0) return because(reason, "%s: holds nothing", whole->path);
+    if (idx->dim[0] == 0) return because(reason, "%s: holds nothing", file->path);
     if (idx->dim[1] == 0 || idx->dim[2] == 0 || idx->dim[1] > SIDE_MAX || idx->dim[2] > SIDE_MAX)
-        return because(reason, "%s: images of %u x %u pixels", whole->path, idx->dim[2], idx->dim[1]);
+        return because(reason, "%s: images of %u x %u pixels", file->path, idx->dim[2], idx->dim[1]);
     return true;
 }
 
 static bool read_idx(const char *dir, const char *name, uint32_t magic, struct idx *idx,
                      struct reason *reason)
 {
-    struct whole whole;
-    if (!whole_open(dir, name, &whole, reason)) return false;
-    bool good = read_header(&whole, magic, idx, reason);
+    struct gzip_file file;
+    if (!gzip_file_open(dir, name, &file, reason)) return false;
+    bool good = read_header(&file, magic, idx, reason);
     uint64_t bytes = good ? (uint64_t)idx->dim[0] * idx->dim[1] * idx->dim[2] : 0;
-    good = good && whole_rest(&whole, 4 + 4 * (size_t)(magic & 0xff), bytes, &idx->bytes, reason);
-    whole_close(&whole);
+    good = good && gzip_file_rest(&file, 4 + 4 * (size_t)(magic & 0xff), bytes, &idx->bytes, reason);
+    gzip_file_close(&file);
     return good;
 }
 
@@ -58,10 +58,10 @@ static bool read_either(const char *dir, const char *stem, const char *tail, uin
                         struct reason *reason)
 {
     char *official = text_format("%s-%s", stem, tail), *dotted = text_format("%s.%s", stem, tail);
-    struct whole whole;
+    struct gzip_file file;
     struct reason ignored;
-    bool there = whole_open(dir, dotted, &whole, &ignored);
-    whole_close(&whole);
+    bool there = gzip_file_open(dir, dotted, &file, &ignored);
+    gzip_file_close(&file);
     bool good = read_idx(dir, there ? dotted : official, magic, idx, reason);
     free(official);
     free(dotted);
@@ -97,7 +97,7 @@ static enum status mnist_open(const struct dataset_options *options, struct data
     dataset->w = (int)mnist->images.dim[2];
     dataset->c = 1;
     dataset->classes = CLASSES;
-    dataset->class_names = whole_class_names(NULL, NULL, CLASSES);
+    dataset->class_names = gzip_file_class_names(NULL, NULL, CLASSES);
     return OK;
 }
 

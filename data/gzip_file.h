@@ -1,4 +1,4 @@
-/* whole.h: a data file, gzipped or not, read into memory after its size was found believable. */
+/* gzip_file.h: a data file, gzipped or not, read into memory after its size was found believable. */
 #ifndef DATA_GZIP_FILE_H
 #define DATA_GZIP_FILE_H
 
@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-struct whole {
+struct gzip_file {
     char *path;            /* as opened */
     void *gz;              /* zlib's gzFile, which reads plain files as they are */
     uint64_t most;         /* bytes that the file can hold at the very most, inflated */
@@ -16,22 +16,23 @@ struct whole {
 
 /* Opens DIR/NAME, or DIR/NAME.gz where that is not there (DIR NULL: NAME is the whole path).
  * False and why, with the path in it, when there is neither. */
-bool whole_open(const char *dir, const char *name, struct whole *whole, struct reason *reason);
+bool gzip_file_open(const char *dir, const char *name, struct gzip_file *file, struct reason *reason);
 
 /* The next `count` bytes, all of them or an error. */
-bool whole_read(struct whole *whole, void *bytes, size_t count, struct reason *reason);
+bool gzip_file_read(struct gzip_file *file, void *bytes, size_t count, struct reason *reason);
 
 /* `count` bytes in new memory (free() it) that must end the file; refused before memory is asked
  * for when the file cannot hold them. `offset` bytes were read already. */
-bool whole_rest(struct whole *whole, size_t offset, uint64_t count, uint8_t **bytes, struct reason *reason);
+bool gzip_file_rest(struct gzip_file *file, size_t offset, uint64_t count, uint8_t **bytes,
+                    struct reason *reason);
 
 /* Everything from here to the end, ended by a '\0' that `count` does not count. */
-bool whole_text(struct whole *whole, char **text, size_t *count, struct reason *reason);
+bool gzip_file_text(struct gzip_file *file, char **text, size_t *count, struct reason *reason);
 
-void whole_close(struct whole *whole);             /* accepts a zeroed struct */
+void gzip_file_close(struct gzip_file *file);      /* accepts a zeroed struct */
 
 /* Class names: the non-empty lines of DIR/NAME if that is there and has at least `count`,
  * otherwise "0", "1", ... The caller frees each and the array. */
-char **whole_class_names(const char *dir, const char *name, int count);
+char **gzip_file_class_names(const char *dir, const char *name, int count);
 
 #endif

@@ -104,7 +104,8 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     loader->share = order_share(options->batch, options->ranks > 0 ? options->ranks : 1, options->rank);
     loader->batch_bytes = (size_t)loader->share.count * loader->image_bytes;
     if (options->leaves)
-        loader->batch_bytes = sending_bytes(loader->share.count, options->h, options->w, options->channels);
+        loader->batch_bytes = batch_packing_bytes(loader->share.count, options->h, options->w,
+                                                  options->channels);
     loader->mixes = options->training && mix_wanted(&options->mix);
     loader->pieces = options->leaves ? 1 : MIX_PIECES;
     loader->targets_bytes = (size_t)loader->share.count * (size_t)options->classes * sizeof(float);

@@ -19,12 +19,12 @@ static void slot_release(const struct loader_options *options, void *memory, siz
 }
 
 /* Each slot has its part of the room. */
-static void slot_make_undecoded(const struct loader *loader, struct slot *slot, int i)
+static void slot_make_deferred(const struct loader *loader, struct slot *slot, int i)
 {
     const struct loader_decoder *decoder = &loader->options.decoder;
     slot->room = (size_t)i * decoder->batch_bytes;
-    const struct undecoded_room room = {decoder->room + slot->room, decoder->batch_bytes};
-    slot->undecoded = undecoded_new(decoder->decoder, room, loader->share.count);
+    const struct deferred_room room = {decoder->room + slot->room, decoder->batch_bytes};
+    slot->deferred = deferred_jpeg_new(decoder->decoder, room, loader->share.count);
 }
 
 enum status slots_make(struct loader *loader)
@@ -39,7 +39,7 @@ enum status slots_make(struct loader *loader)
             .count = loader->share.count, .h = options->h, .w = options->w, .mixed = loader->mixes,
         };
         if (options->leaves) batch->rest = &loader->slots[i].rest;
-        if (options->decoder.decoder) slot_make_undecoded(loader, &loader->slots[i], i);
+        if (options->decoder.decoder) slot_make_deferred(loader, &loader->slots[i], i);
         if (loader->mixes) batch->targets = slot_allocate(options, loader->targets_bytes);
         if (!batch->images || (loader->mixes && !batch->targets))
             return fail(FAILED, "no memory for %d batches of %zu bytes", loader->slot_count,
@@ -55,7 +55,7 @@ void slots_free(struct loader *loader)
         if (slot->batch.images) slot_release(&loader->options, slot->batch.images, loader->batch_bytes);
         if (slot->batch.targets) slot_release(&loader->options, slot->batch.targets, loader->targets_bytes);
         free(slot->batch.labels);
-        undecoded_free(slot->undecoded);
+        deferred_jpeg_free(slot->deferred);
     }
     free(loader->slots);
 }
@@ -81,14 +81,14 @@ static void decode_piece(struct worker *worker, struct slot *slot, int piece)
 {
     const int *places;
     if (atomic_load(&worker->loader->drop)) return;
-    undecoded_decode(slot->undecoded, piece);
-    int count = undecoded_places(slot->undecoded, piece, &places);
+    deferred_jpeg_decode(slot->deferred, piece);
+    int count = deferred_jpeg_places(slot->deferred, piece, &places);
     for (int i = 0; i < count; i++) {
         struct target target = {.slot = slot, .place = places[i], .here = true};
-        int64_t at = undecoded_at(slot->undecoded, places[i]);
+        int64_t at = deferred_jpeg_at(slot->deferred, places[i]);
         if (atomic_load(&worker->loader->drop)) return;
         if (at < 0) sample_fill(worker, target);
-        else sending_decoded_at(&slot->sending, places[i], (int64_t)slot->room + at);
+        else batch_packing_decoded_at(&slot->packing, places[i], (int64_t)slot->room + at);
     }
 }
 
@@ -145,9 +145,10 @@ static struct slot *slot_begin(struct loader *loader)
         slot->left = batch->count;
         slot->bad_place = INT32_MAX;
         if (loader->options.leaves)
-            sending_begin(&slot->sending, &loader->options.augment, loader->share.count, loader->options.h,
-                          loader->options.w, batch->images);
-        if (slot->undecoded) undecoded_clear(slot->undecoded);
+            batch_packing_begin(&slot->packing, &loader->options.augment, loader->share.count,
+                                loader->options.h,
+                                loader->options.w, batch->images);
+        if (slot->deferred) deferred_jpeg_clear(slot->deferred);
         return slot;
     }
     return NULL;
@@ -213,9 +214,9 @@ static void slot_begin_stage(struct loader *loader, struct slot *slot, enum slot
 static void slot_end_stage(struct loader *loader, struct slot *slot)
 {
     bool good = slot->bad_place == INT32_MAX, filled = slot->state == SLOT_FILLING;
-    int pieces = good && filled && slot->undecoded ? undecoded_order(slot->undecoded) : 0;
-    slot->rest.bytes = atomic_load(&slot->sending.used);
-    slot->rest.shared = atomic_load(&slot->sending.shared);
+    int pieces = good && filled && slot->deferred ? deferred_jpeg_order(slot->deferred) : 0;
+    slot->rest.bytes = atomic_load(&slot->packing.used);
+    slot->rest.shared = atomic_load(&slot->packing.shared);
     if (pieces > 0) slot_begin_stage(loader, slot, SLOT_DECODING, pieces);
     else if (good && loader->mixes && slot->state != SLOT_MIXING)
         slot_begin_stage(loader, slot, SLOT_MIXING, loader->pieces);

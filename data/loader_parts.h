@@ -18,10 +18,10 @@ struct slot {
     int left;                  /* images that are not there yet; then pieces that are not decoded, or mixed */
     int pieces;                /* of the stage, */
     int handed;                /* of which so many were handed out */
-    struct undecoded *undecoded;       /* files that a device decodes; NULL: it decodes none */
+    struct deferred_jpeg *deferred;    /* files that a device decodes; NULL: it decodes none */
     size_t room;               /* where their pixels begin in FINISH_DECODED */
     struct batch_rest rest;
-    struct sending sending;    /* where something is left to do to images */
+    struct batch_packing packing; /* where something is left to do to images */
     int bad_place;             /* of the first image that stops the run; INT32_MAX: none */
     struct reason why;
 };

@@ -104,7 +104,8 @@ static bool put_kept(const struct loader *loader, int64_t index, struct view *vi
     struct box unused;
     struct reason reason;
     if (!kept || kept->h == 0 || !choose_cut(view, kept->h, kept->w, &unused, &reason)) return false;
-    if (!sending_put_kept(&target.slot->sending, target.place, &view->cut, kept, view->random)) return false;
+    if (!batch_packing_put_kept(&target.slot->packing, target.place, &view->cut, kept, view->random))
+        return false;
     *target_label(target) = kept->label;
     return true;
 }
@@ -130,14 +131,14 @@ static bool leave_file(struct worker *worker, uint8_t *bytes, size_t count, stru
     if (!jpeg_plain(bytes, count, &plain) || plain.h > decoder->h || plain.w > decoder->w ||
         !choose_cut(view, plain.h, plain.w, &unused, &reason))
         return false;
-    if (!sending_put_decoded(&target.slot->sending, target.place, &view->cut, plain.w, view->random))
+    if (!batch_packing_put_decoded(&target.slot->packing, target.place, &view->cut, plain.w, view->random))
         return false;
-    undecoded_put(target.slot->undecoded, target.place, bytes, &plain);
+    deferred_jpeg_put(target.slot->deferred, target.place, bytes, &plain);
     return true;
 }
 
 /* False: the worker decodes it, or finds out what is wrong with it; or it came back late: nobody wants it. */
-static bool leave_undecoded(struct worker *worker, int64_t index, struct view *view, struct target target)
+static bool leave_deferred(struct worker *worker, int64_t index, struct view *view, struct target target)
 {
     const struct loader *loader = worker->loader;
     const struct dataset *dataset = loader->options.dataset;
@@ -145,7 +146,7 @@ static bool leave_undecoded(struct worker *worker, int64_t index, struct view *v
     size_t count;
     int label;
     struct reason reason;
-    if (target.here || !target.slot->undecoded || !is_drawn(loader, index)) return false;
+    if (target.here || !target.slot->deferred || !is_drawn(loader, index)) return false;
     reading_begin(worker, index);
     bool read = dataset->format->read_file(dataset, index, &bytes, &count, &label, &reason);
     reading_end(worker);
@@ -163,13 +164,13 @@ static bool put_image(struct worker *worker, const struct view *view, const stru
     const struct loader_options *options = &loader->options;
     const struct augmenting how = {&options->augment, view->random, &worker->scratch};
     if (options->leaves)
-        return sending_put(&target.slot->sending, target.place, &how, &view->cut, image, reason);
+        return batch_packing_put(&target.slot->packing, target.place, &how, &view->cut, image, reason);
     return augment_apply(&how, &loader->table, &view->cut, image, target_pixels(loader, target), reason);
 }
 
 void sample_none(const struct loader *loader, struct target target)
 {
-    if (loader->options.leaves) sending_put_nothing(&target.slot->sending, target.place);
+    if (loader->options.leaves) batch_packing_put_nothing(&target.slot->packing, target.place);
     else memset(target_pixels(loader, target), 0, loader->image_bytes);
     *target_label(target) = -1;
 }
@@ -186,7 +187,7 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, stru
     struct view view = {.options = options, .random = options->training ? &random : NULL};
     if (put_kept(loader, index, &view, target)) return true;
     random = begin;
-    if (leave_undecoded(worker, index, &view, target) || atomic_load(&loader->drop)) return true;
+    if (leave_deferred(worker, index, &view, target) || atomic_load(&loader->drop)) return true;
     random = begin;
     view.known = false;
     struct image_choice choice = {.choose = choose_cut, .context = &view};

@@ -2,7 +2,7 @@
  * (Srivastava et al. 2014, inverted as usual); in evaluation y = x.
  *
  * Whether an element stays is a function of seed, step, layer and its place in the whole batch
- * (slices of it continue the count), so that the mask is not kept but made again. */
+ * (micro-batches of it continue the count), so that the mask is not kept but made again. */
 #include "dropout.h"
 
 #include <stddef.h>
@@ -14,7 +14,7 @@
 struct mask {
     struct random random;
     uint64_t threshold;
-    uint64_t first;        /* number of the slice's first element in the batch */
+    uint64_t first;        /* number of the micro-batch's first element in the batch */
     uint64_t group;        /* the last one drawn */
     uint32_t words[4];
 };

@@ -26,10 +26,10 @@ ANYWHERE float dropout_scale(const struct dropout *dropout)
     return dropout->rate < 1 ? (float)(1 / (1 - dropout->rate)) : 0;
 }
 
-/* Number of the slice's first element in the batch. */
+/* Number of the micro-batch's first element in the batch. */
 ANYWHERE uint64_t dropout_first(const struct op_random *random, int64_t count)
 {
-    return (uint64_t)random->slice * (uint64_t)count;
+    return (uint64_t)random->micro_batch * (uint64_t)count;
 }
 
 #endif

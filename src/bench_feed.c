@@ -81,7 +81,7 @@ enum status feed_measure_copy(const struct setup *setup, const struct program *p
     *images_per_s = 0;
     if (!setup->device->waits) return OK;
     TRY(feed_next(NULL, loader, epoch, &batch, NULL));
-    struct exec_batch given = finisher_batch(setup, batch);
+    struct exec_batch given = gpu_preprocessing_batch(setup, batch);
     enum status status = time_copies(setup, program, &given, batches, images_per_s);
     loader_return(loader, batch);
     return status;

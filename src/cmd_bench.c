@@ -70,7 +70,7 @@ static enum status launch(struct bench *bench)
     struct exec_batch input = bench->batch;
     if (bench->loader) {
         TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &next.batch, &bench->wait_seconds));
-        input = finisher_batch(&bench->setup, next.batch);
+        input = gpu_preprocessing_batch(&bench->setup, next.batch);
     }
     return step_queue_start(&bench->queue, &next, &input);
 }
@@ -151,7 +151,7 @@ static enum status bench_open(struct cmd *cmd, struct bench *bench)
     TRY(cmd_setup(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->setup));
     TRY(setup_device(&bench->setup));
     TRY(setup_store(&bench->setup, true, &bench->store));
-    if (real) TRY(finisher_open(&bench->setup, true));
+    if (real) TRY(gpu_preprocessing_open(&bench->setup, true));
     TRY(step_open(&bench->setup, STEP_TRAINING, &bench->store, &bench->step));
     struct step_bytes bytes = step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec),
                                          bench->store.layout.bytes);

@@ -57,7 +57,7 @@ static enum status logits_close(struct logits_file *logits, enum status status)
     if (status == OK && (fflush(logits->file) != 0 || fsync(fileno(logits->file)) != 0))
         status = logits_refuse(logits);
     if (logits->file && fclose(logits->file) != 0 && status == OK) status = logits_refuse(logits);
-    if (status == OK) status = durable_rename(&directory_working, logits->temporary, logits->path);
+    if (status == OK) status = atomic_file_rename(&directory_working, logits->temporary, logits->path);
     if (status != OK) unlink(logits->temporary);
     free(logits->temporary);
     return status;
@@ -143,7 +143,7 @@ static enum status write_confusion(const struct directory *folder, const struct 
     bool good = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
     if (fclose(file) != 0) good = false;
     enum status status = good ? OK : directory_refuse(folder, name, strerror(errno));
-    if (good) status = durable_rename(folder, temporary, name);
+    if (good) status = atomic_file_rename(folder, temporary, name);
     directory_remove(folder, temporary);
     return status;
 }

@@ -68,7 +68,7 @@ static enum status write_file(struct export *export, const char *path)
     struct safetensors_content content = {export->items, export->count, &format, 1, read_item, export};
     char *temporary = text_format("%s.tmp", path);
     enum status status = safetensors_write(temporary, &content);
-    if (status == OK) status = durable_rename(&directory_working, temporary, path);
+    if (status == OK) status = atomic_file_rename(&directory_working, temporary, path);
     if (status != OK) unlink(temporary);
     free(temporary);
     return status;

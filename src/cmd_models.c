@@ -23,11 +23,11 @@ static char *read_title(const char *path)
 }
 
 /* The first folder that has the model is the one that is used. */
-static void print_model(const struct places *places, const char *name)
+static void print_model(const struct search_paths *paths, const char *name)
 {
     char *title = NULL, shown[256];
-    for (int i = 0; places->models[i] && !title; i++) {
-        char *path = text_format("%s/%s.ini", places->models[i], name);
+    for (int i = 0; paths->models[i] && !title; i++) {
+        char *path = text_format("%s/%s.ini", paths->models[i], name);
         title = read_title(path);
         free(path);
     }
@@ -38,16 +38,16 @@ static void print_model(const struct places *places, const char *name)
 static enum status run(struct cmd *cmd)
 {
     (void)cmd;
-    struct places places = places_find();
+    struct search_paths paths = search_paths_find();
     int count = 0;
-    char **names = model_names((const char *const *)places.models, &count);
+    char **names = model_names((const char *const *)paths.models, &count);
     for (int i = 0; i < count; i++) {
-        print_model(&places, names[i]);
+        print_model(&paths, names[i]);
         free(names[i]);
     }
     free(names);
-    if (count == 0) printf("no model is installed; they are looked for in %s\n", places.models[0]);
-    places_free(&places);
+    if (count == 0) printf("no model is installed; they are looked for in %s\n", paths.models[0]);
+    search_paths_free(&paths);
     return OK;
 }
 

@@ -160,7 +160,7 @@ static enum status write_all(struct packing *packing, char *const *temporary, ch
     for (int i = 0; i < shards; i++)
         TRY(write_file(packing, temporary[i], count * i / shards, count * (i + 1) / shards));
     if (shards > 1) TRY(packed_join(temporary, shards));
-    for (int i = 0; i < shards; i++) TRY(durable_rename(&directory_working, temporary[i], paths[i]));
+    for (int i = 0; i < shards; i++) TRY(atomic_file_rename(&directory_working, temporary[i], paths[i]));
     return OK;
 }
 

@@ -165,7 +165,7 @@ static void bound_threads(void)
 int main(int count, char **words)
 {
     keep_streams();
-    patience_shorten(words);
+    omp_spin_shorten(words);
     watch_memory();
     bound_threads();
     enum status status = OK;

@@ -86,15 +86,15 @@ static bool has_batchnorm(const struct graph *graph)
     return false;
 }
 
-static void consider_slices(struct asking *asking)
+static void consider_micro_batches(struct asking *asking)
 {
     struct variant variant;
     char setting[64], price[96];
     vary(asking, &variant);
-    variant.setup.slices *= 2;
-    if (variant.setup.batch % variant.setup.slices != 0) return;
-    snprintf(setting, sizeof setting, "train.accumulate=%d", variant.setup.slices);
-    snprintf(price, sizeof price, "%d images at a time%s", variant.setup.batch / variant.setup.slices,
+    variant.setup.micro_batches *= 2;
+    if (variant.setup.batch % variant.setup.micro_batches != 0) return;
+    snprintf(setting, sizeof setting, "train.accumulate=%d", variant.setup.micro_batches);
+    snprintf(price, sizeof price, "%d images at a time%s", variant.setup.batch / variant.setup.micro_batches,
              has_batchnorm(&variant.setup.graph) ? ", also for batch norm" : "");
     consider(asking, &variant, setting, price);
 }
@@ -105,7 +105,7 @@ static void consider_batch(struct asking *asking)
     char setting[64];
     vary(asking, &variant);
     variant.setup.batch /= 2;
-    if (variant.setup.batch == 0 || variant.setup.batch % variant.setup.slices != 0) return;
+    if (variant.setup.batch == 0 || variant.setup.batch % variant.setup.micro_batches != 0) return;
     snprintf(setting, sizeof setting, "train.batch=%d", variant.setup.batch);
     consider(asking, &variant, setting, "half as many images a step");
 }
@@ -131,7 +131,7 @@ int memory_advice(const struct setup *setup, const struct forecast *forecast,
     struct asking asking = {.setup = setup, .forecast = forecast, .advice = advice};
     consider_strategy(&asking);
     consider_limit(&asking);
-    consider_slices(&asking);
+    consider_micro_batches(&asking);
     consider_batch(&asking);
     consider_precision(&asking);
     qsort(advice, (size_t)asking.count, sizeof *advice, compare_advice);

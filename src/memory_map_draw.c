@@ -147,7 +147,7 @@ enum status memory_map_draw(const struct setup *setup, const struct memory_map *
 {
     TRY(folder_make(folder));
     char *title = text_format("%s, batch %d, %s", setup->graph.arch, setup->batch, setup->precision->name);
-    char *path = durable_path(folder, "memory.svg");
+    char *path = atomic_file_path(folder, "memory.svg");
     struct drawing d = {.map = map, .program = &map->forecast->program, .plan = &map->forecast->plan,
                         .svg = svg_open(WIDTH, HEIGHT, title), .title = title};
     draw_all(&d);

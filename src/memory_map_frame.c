@@ -195,7 +195,7 @@ static enum part part_of(const struct program *program, int i, enum part before)
 {
     const struct instruction *at = &program->instructions[i];
     if (at->kind == INSTRUCTION_UPDATE || before == PART_UPDATE) return PART_UPDATE;
-    if (i > 0 && at->slice != program->instructions[i - 1].slice) before = PART_FORWARD;
+    if (i > 0 && at->micro_batch != program->instructions[i - 1].micro_batch) before = PART_FORWARD;
     switch (at->phase) {
     case PHASE_BACKWARD:
     case PHASE_BACKWARD_DATA:

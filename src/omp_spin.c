@@ -36,7 +36,7 @@ static bool find_program(char path[PATH_MAX])
     return name && strcmp(name + 1, program_invocation_short_name) == 0;
 }
 
-void patience_shorten(char **words)
+void omp_spin_shorten(char **words)
 {
     char path[PATH_MAX];
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") || under_valgrind()) return;

@@ -3,6 +3,6 @@
 #define OMP_SPIN_H
 
 /* Call first in main, with its arguments: may begin the program anew, in the same process. */
-void patience_shorten(char **words);
+void omp_spin_shorten(char **words);
 
 #endif

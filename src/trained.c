@@ -81,7 +81,7 @@ static enum status open_network(const char *path, struct trained *trained)
     TRY(store_open(setup->device, &setup->graph, &options, &trained->store));
     TRY(store_init(&trained->store, 0));
     TRY(weights_load(path, &(struct weights_options){0}, &trained->store));
-    if (setup->val.dataset || setup->train.dataset) TRY(finisher_open(setup, false));
+    if (setup->val.dataset || setup->train.dataset) TRY(gpu_preprocessing_open(setup, false));
     return step_open(setup, STEP_EVALUATION, &trained->store, &trained->step);
 }
 

@@ -42,9 +42,9 @@ check_PROGRAMS += tests/test_inject
 tests_test_inject_SOURCES = tests/test_inject.c tests/rounds.h $(NET)
 tests_test_inject_LDADD = $(GRAPH_LIBS) -lcmocka
 
-check_PROGRAMS += tests/test_twice
-tests_test_twice_SOURCES = tests/test_twice.c tests/caught.h $(NET)
-tests_test_twice_LDADD = $(GRAPH_LIBS) -lcmocka
+check_PROGRAMS += tests/test_redundant_execution
+tests_test_redundant_execution_SOURCES = tests/test_redundant_execution.c tests/caught.h $(NET)
+tests_test_redundant_execution_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_compile
 tests_test_compile_SOURCES = tests/test_compile.c
@@ -54,9 +54,9 @@ check_PROGRAMS += tests/test_plans
 tests_test_plans_SOURCES = tests/test_plans.c
 tests_test_plans_LDADD = $(GRAPH_LIBS) -lcmocka
 
-check_PROGRAMS += tests/test_merge
-tests_test_merge_SOURCES = tests/test_merge.c $(NET)
-tests_test_merge_LDADD = $(GRAPH_LIBS) -lcmocka
+check_PROGRAMS += tests/test_fuse_gradient_sums
+tests_test_fuse_gradient_sums_SOURCES = tests/test_fuse_gradient_sums.c $(NET)
+tests_test_fuse_gradient_sums_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_dump
 tests_test_dump_SOURCES = tests/test_dump.c $(NET)
@@ -64,14 +64,14 @@ tests_test_dump_LDADD = $(GRAPH_LIBS) -lcmocka
 EXTRA_DIST += $(wildcard $(srcdir)/tests/dumps/*)
 CLEANFILES += tests/*.dump
 
-check_PROGRAMS += tests/test_mask
-tests_test_mask_SOURCES = tests/test_mask.c $(NET)
-tests_test_mask_LDADD = $(GRAPH_LIBS) -lcmocka
+check_PROGRAMS += tests/test_relu_mask
+tests_test_relu_mask_SOURCES = tests/test_relu_mask.c $(NET)
+tests_test_relu_mask_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_ahead
 tests_test_ahead_SOURCES = tests/test_ahead.c src/session/step_queue.c $(NET)
 tests_test_ahead_LDADD = $(GRAPH_LIBS) -lcmocka
 
-check_PROGRAMS += tests/test_supply
-tests_test_supply_SOURCES = tests/test_supply.c tests/caught.h tests/devices.h $(NET)
-tests_test_supply_LDADD = $(GRAPH_LIBS) -lcmocka
+check_PROGRAMS += tests/test_device_allocators
+tests_test_device_allocators_SOURCES = tests/test_device_allocators.c tests/caught.h tests/devices.h $(NET)
+tests_test_device_allocators_LDADD = $(GRAPH_LIBS) -lcmocka

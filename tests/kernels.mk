@@ -42,6 +42,6 @@ check_PROGRAMS += tests/test_images
 tests_test_images_SOURCES = tests/test_images.c tests/rounds.h $(PLACE)
 tests_test_images_LDADD = $(LDADD) -lcmocka
 
-check_PROGRAMS += tests/test_undecoded
-tests_test_undecoded_SOURCES = tests/test_undecoded.c tests/data_case.c tests/data_case.h
-tests_test_undecoded_LDADD = $(LDADD) -lcmocka
+check_PROGRAMS += tests/test_deferred_jpeg
+tests_test_deferred_jpeg_SOURCES = tests/test_deferred_jpeg.c tests/data_case.c tests/data_case.h
+tests_test_deferred_jpeg_LDADD = $(LDADD) -lcmocka

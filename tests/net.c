@@ -86,14 +86,16 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
     if (net->own_device && options->reference) must(device_open("cpu", 0, &net->device) == OK, "device");
     else if (net->own_device) net->device = place_open(0);
     open_store(net, options);
-    struct lower_options lowering = {.batch = options->batch, .slices = options->slices ? options->slices : 1,
+    struct lower_options lowering = {.batch = options->batch, .micro_batches = options->micro_batches
+                                     ? options->micro_batches : 1,
                                      .training = options->training, .storage = options->storage,
                                      .label_smoothing = 0.1, .soft_targets = options->soft_targets,
                                      .logits = options->logits};
     must(lower(graph, &lowering, &net->program) == OK, "lower");
     const struct op_code *(*code_of)(const struct op *) = kernel_plans_code(net->device->backend->kind);
     if (options->merged)
-        must(merge(&net->program, options->reference ? net_reference_of : code_of) == OK, "merge");
+        must(fuse_gradient_sums(&net->program, options->reference ? net_reference_of : code_of) == OK,
+             "fuse_gradient_sums");
     if (options->pass) options->pass(&net->program, options->pass_context);
     must(streams_assign(&net->program, options->streams ? options->streams : 1) == OK, "streams");
     struct exec_options exec = {.device = net->device, .store = net->store, .seed = 3,

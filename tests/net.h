@@ -19,7 +19,7 @@ extern const char net_plain[];
 struct graph net_graph(const char *text, bool fused);
 
 struct net_options {
-    int batch, slices, streams;
+    int batch, micro_batches, streams;
     enum dtype storage;
     bool training, reference, separate, ema, logits;
     bool merged;                        /* sums in the ops that read them, where the code can */

@@ -120,7 +120,7 @@ static enum status save(const struct fixture *fixture)
 
 static char *file_in(const char *name)
 {
-    return durable_path(folder, name);
+    return atomic_file_path(folder, name);
 }
 
 static void remove_all(void)

@@ -32,7 +32,7 @@ static struct graph load(const char *name)
 static struct compile_options options_for(enum dtype storage, int strategy)
 {
     return (struct compile_options){
-        .lower = {.batch = BATCH, .slices = 2, .training = true, .storage = storage},
+        .lower = {.batch = BATCH, .micro_batches = 2, .training = true, .storage = storage},
         .kernel_plans = {.code_of = kernel_plans_code(DEVICE_CPU)},
         .streams = 2,
         .strategy = strategy,
@@ -60,8 +60,8 @@ static bool is_small(const struct graph *graph, const struct compile_options *op
     return count <= INSTRUCTIONS_FEW;
 }
 
-/* Limits that may be met, and one that cannot, by what the step takes without one. Returns whether the first is
- * met. */
+/* Limits that may be met, and one that cannot, by what the step takes without one. Returns whether the first
+ * is met. */
 static bool check_limits(const struct graph *graph, struct compile_options options, int64_t bytes)
 {
     options.limit = bytes / 10 * 9;
@@ -85,7 +85,8 @@ static int check_model(const char *name)
         if (is_small(&graph, &options)) met += check_limits(&graph, options, bytes);
     }
     struct compile_options evaluation = options_for(F16, STRATEGY_AUTO);
-    evaluation.lower = (struct lower_options){.batch = BATCH, .slices = 1, .storage = F16, .logits = true};
+    evaluation.lower = (struct lower_options){.batch = BATCH, .micro_batches = 1, .storage = F16,
+                                              .logits = true};
     check(&graph, &evaluation);
     graph_free(&graph);
     return met;
@@ -137,7 +138,7 @@ static void test_passes(void **state)
     options.strategy = STRATEGY_OFFLOAD;
     options.streams = 1;
     check_passes(&options, LOWERED "recompute recompute_merge offload ");
-    options.lower = (struct lower_options){.batch = BATCH, .slices = 1, .storage = F16};
+    options.lower = (struct lower_options){.batch = BATCH, .micro_batches = 1, .storage = F16};
     check_passes(&options, "lower autocast saved fuse_gradient_sums relu_mask ");
 }
 
@@ -181,7 +182,7 @@ static void test_refused(void **state)
     struct graph graph = load("lenet5");
     struct compile_options options = options_for(F32, STRATEGY_AUTO);
     struct program program;
-    options.lower.slices = 3;
+    options.lower.micro_batches = 3;
     assert_int_equal(compile(&graph, &options, &program), USAGE);
     graph_free(&graph);
 }

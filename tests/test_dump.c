@@ -140,7 +140,7 @@ static void run_passes(const struct dump_case *one, struct seen *seen)
     struct op full;
     struct graph graph = graph_make(one, &full);
     const struct compile_options options = {
-        .lower = {.batch = 4, .slices = one->micro_batches, .training = true, .storage = one->storage},
+        .lower = {.batch = 4, .micro_batches = one->micro_batches, .training = true, .storage = one->storage},
         .kernel_plans = {.code_of = code_of}, .verify_each = true, .after = see_pass, .context = seen,
     };
     struct program program;

@@ -76,20 +76,20 @@ static void test_shared_is_separate(void **state)
                                (struct net_options){.batch = 6, .storage = storages[s], .scale = 64});
 }
 
-static void test_shared_is_separate_slices(void **state)
+static void test_shared_is_separate_micro_batches(void **state)
 {
     (void)state;
     for (int s = 0; s < 3; s++)
         for (int fused = 0; fused < 2; fused++)
             shared_is_separate(net_mixed, fused,
-                               (struct net_options){.batch = 6, .slices = 3, .storage = storages[s]});
+                               (struct net_options){.batch = 6, .micro_batches = 3, .storage = storages[s]});
 }
 
 static void test_shared_is_separate_streams(void **state)
 {
     (void)state;
     for (int s = 0; s < 3; s++)
-        shared_is_separate(net_mixed, true, (struct net_options){.batch = 6, .slices = 2, .streams = 2,
+        shared_is_separate(net_mixed, true, (struct net_options){.batch = 6, .micro_batches = 2, .streams = 2,
                                                                  .storage = storages[s], .ema = true});
 }
 
@@ -157,7 +157,7 @@ static void accumulated_is_mean(enum dtype storage)
     struct net_options options = {.batch = 4, .storage = storage, .training = true};
     net_open(&half, &graph, &options);
     options.batch = 8;
-    options.slices = 2;
+    options.micro_batches = 2;
     net_open(&whole, &graph, &options);
     size_t image_bytes = (size_t)half.program.images_bytes;
     float *halves[2][16] = {{NULL}};
@@ -190,7 +190,7 @@ static void test_soft_targets(void **state)
     (void)state;
     struct graph graph = net_graph(net_plain, false);
     struct net hard, soft;
-    struct net_options options = {.batch = 8, .slices = 2, .storage = F32, .training = true};
+    struct net_options options = {.batch = 8, .micro_batches = 2, .storage = F32, .training = true};
     net_open(&hard, &graph, &options);
     options.soft_targets = true;
     net_open(&soft, &graph, &options);
@@ -294,7 +294,7 @@ static void test_skipped_step(void **state)
         struct graph graph = net_graph(net_mixed, true);
         struct net net;
         struct exec_finding finding;
-        net_open(&net, &graph, &(struct net_options){.batch = 6, .slices = 2, .storage = storages[s],
+        net_open(&net, &graph, &(struct net_options){.batch = 6, .micro_batches = 2, .storage = storages[s],
                                                      .training = true, .ema = true});
         assert_int_equal(net_run(&net, 0.02), OK);
         void *before = net_store(&net, net.store->layout.state);
@@ -605,7 +605,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shared_is_separate),
-        cmocka_unit_test(test_shared_is_separate_slices),
+        cmocka_unit_test(test_shared_is_separate_micro_batches),
         cmocka_unit_test(test_shared_is_separate_streams),
         cmocka_unit_test(test_shared_is_separate_reference),
         cmocka_unit_test(test_reference_agrees),

@@ -98,7 +98,7 @@ static void bench_open(struct device *device, const struct loader_options *optio
     augment_table_free(&table);
     bench->kept_bytes = kept_bytes;
     bench->kept = device_copy(bench, kept, kept_bytes);
-    bench->sent_bytes = sending_bytes(options->batch, options->h, options->w, options->channels);
+    bench->sent_bytes = batch_packing_bytes(options->batch, options->h, options->w, options->channels);
     bench->sent = backend->allocate(bench->device, bench->sent_bytes);
     bench->out_bytes = (size_t)(options->batch * options->h * options->w * options->channels) *
                        dtype_bytes(options->dtype);

@@ -79,7 +79,7 @@ struct place {
 
 static struct place place_of(const struct net *net, const struct value *value, int number)
 {
-    struct place place = {.images = net->program.batch / net->program.slices, .inf = number % 2};
+    struct place place = {.images = net->program.batch / net->program.micro_batches, .inf = number % 2};
     int64_t count = shape_count(value->shape), part = count / place.images, spread = 7919 * number;
     place.image = number % place.images;
     place.narrow = value->shape.rank == 4 && value->shape.n == place.images &&
@@ -121,7 +121,7 @@ static void inject_write(struct net *net, int i, int k, int number)
     inject((struct injection){.exec = net->exec, .at = i, .value = at->writes[k], .element = place.element,
                               .number = place.inf ? INFINITY : NAN});
     assert_int_equal(net_run(net, 0.1), OK);
-    int first = at->slice * place.images, last = first + place.images - 1;
+    int first = at->micro_batch * place.images, last = first + place.images - 1;
     if (value->home == HOME_RESULT)
         assert_false(isfinite(exec_losses(net->exec)[first + place.image]));
     if (place.narrow) first = last = first + place.image;
@@ -179,7 +179,8 @@ static void test_tensors(void **state)
 static void test_tensors_of_micro_batches(void **state)
 {
     needs_host_memory(state);
-    struct net_options options = {.batch = 6, .slices = 2, .storage = F16, .scale = 64, .merged = true};
+    struct net_options options = {.batch = 6, .micro_batches = 2, .storage = F16, .scale = 64,
+                                  .merged = true};
     inject_everywhere(options, false, (int)rounds(29, 1));
 }
 
@@ -239,7 +240,7 @@ static void test_batch(void **state)
     struct graph graph = resnet20(true);
     for (int image = 0; image < 4; image++) {
         struct net net;
-        net_open(&net, &graph, &(struct net_options){.batch = 4, .slices = 2, .training = true,
+        net_open(&net, &graph, &(struct net_options){.batch = 4, .micro_batches = 2, .training = true,
                                                      .soft_targets = true});
         net.targets[image * NET_CLASSES + 1] = NAN;
         assert_int_equal(net_run(&net, 0.1), OK);

@@ -341,17 +341,17 @@ static void test_dropout_is_identity_in_evaluation(void **state)
     op_case_close(c);
 }
 
-/* The masks of a batch's slices, one after the other, are the mask of the batch. */
-static void test_dropout_slices_make_up_the_batch(void **state)
+/* The masks of a batch's micro-batches, one after the other, are the mask of the batch. */
+static void test_dropout_micro_batches_make_up_the_batch(void **state)
 {
     (void)state;
     struct op_case *whole = dropout_open("", true, 2), *half = dropout_open("", true, 1);
     known_run(whole, op_cpu(whole->op), PHASE_FORWARD);
-    for (uint32_t slice = 0; slice < 2; slice++) {
-        half->random.slice = slice;
+    for (uint32_t micro_batch = 0; micro_batch < 2; micro_batch++) {
+        half->random.micro_batch = micro_batch;
         EACH_CODE(code, half) {
             known_run(half, code, PHASE_FORWARD);
-            assert_memory_equal(half->y.data, (char *)whole->y.data + slice * tensor_bytes(&half->y),
+            assert_memory_equal(half->y.data, (char *)whole->y.data + micro_batch * tensor_bytes(&half->y),
                                 tensor_bytes(&half->y));
         }
     }
@@ -397,7 +397,7 @@ int main(void)
         cmocka_unit_test(test_concat_is_by_pixel),
         cmocka_unit_test(test_dropout_rate_and_scale),
         cmocka_unit_test(test_dropout_is_identity_in_evaluation),
-        cmocka_unit_test(test_dropout_slices_make_up_the_batch),
+        cmocka_unit_test(test_dropout_micro_batches_make_up_the_batch),
         cmocka_unit_test(test_dropout_differs_by_step_and_layer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

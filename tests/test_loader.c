@@ -230,8 +230,8 @@ static void write_pictures(const char *folder)
     }
 }
 
-static bool whole_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
-                       struct image *image, int *label, struct reason *reason)
+static bool gzip_file_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                           struct image *image, int *label, struct reason *reason)
 {
     (void)choice;
     return format_find("folder")->read(dataset, index, NULL, image, label, reason);
@@ -248,7 +248,7 @@ static void parts_of_files_make_the_same_batches(void **state)
     assert_int_equal(dataset_open(format_find("folder"), &options, &dataset), OK);
     struct format whole = *dataset.format;
     struct dataset wholes = dataset;
-    whole.read = whole_read;
+    whole.read = gzip_file_read;
     wholes.format = &whole;
     for (int resized = 0; resized < 2; resized++) {
         uint64_t want[5], got[5];

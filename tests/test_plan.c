@@ -66,7 +66,7 @@ static void add_instruction(struct program *program, struct random *random, int 
 static struct program random_program(uint64_t seed)
 {
     struct random random = random_open(seed, PURPOSE_TEST, 0, 0);
-    struct program program = {.streams = 1 + (int)below(&random, 3), .batch = 1, .slices = 1};
+    struct program program = {.streams = 1 + (int)below(&random, 3), .batch = 1, .micro_batches = 1};
     int length = 2 + (int)below(&random, 40), count = 0;
     int *values = memory_new((size_t)(2 * length), sizeof *values);
     for (int i = 0; i < length; i++) add_instruction(&program, &random, values, &count);

@@ -79,7 +79,7 @@ static bool check_model(const char *name)
     for (int b = 0; b < 3; b++)
         for (int kind = 0; kind < 3; kind++)
             for (int s = 0; s < 3; s++) {
-                struct lower_options options = {.batch = batches[b], .slices = 1, .training = kind > 0,
+                struct lower_options options = {.batch = batches[b], .micro_batches = 1, .training = kind > 0,
                                                 .storage = storages[s]};
                 right = check_waste(&graph, &options, (struct way){.cheap = kind == 2}) && right;
                 if (storages[s] != BF16 && batches[b] > 1)
@@ -109,7 +109,7 @@ static void test_time(void **state)
 {
     (void)state;
     struct model_options model = {.arch = "resnet152", .folders = folders, .dropout = -1};
-    struct lower_options options = {.batch = 256, .slices = 1, .training = true, .storage = F16};
+    struct lower_options options = {.batch = 256, .micro_batches = 1, .training = true, .storage = F16};
     struct graph graph;
     clock_t begin = clock();
     assert_int_equal(model_load(&model, &graph), OK);

@@ -13,21 +13,22 @@
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
-static struct program lower_net(const struct graph *graph, int batch, int slices, bool training,
+static struct program lower_net(const struct graph *graph, int batch, int micro_batches, bool training,
                                 enum dtype storage)
 {
-    struct lower_options options = {.batch = batch, .slices = slices, .training = training,
+    struct lower_options options = {.batch = batch, .micro_batches = micro_batches, .training = training,
                                     .storage = storage, .logits = !training};
     struct program program;
     assert_int_equal(lower(graph, &options, &program), OK);
     return program;
 }
 
-/* The instruction called `name` in micro-batch `slice`; NULL when there is none. */
-static const struct instruction *find(const struct program *program, const char *name, int slice)
+/* The instruction called `name` in micro-batch `micro_batch`; NULL when there is none. */
+static const struct instruction *find(const struct program *program, const char *name, int micro_batch)
 {
     for (int i = 0; i < program->count; i++)
-        if (program->instructions[i].slice == slice && strcmp(program->instructions[i].name, name) == 0)
+        if (program->instructions[i].micro_batch == micro_batch &&
+            strcmp(program->instructions[i].name, name) == 0)
             return &program->instructions[i];
     return NULL;
 }
@@ -173,7 +174,7 @@ static void test_frozen_norm(void **state)
     graph_free(&graph);
 }
 
-static void test_slices(void **state)
+static void test_micro_batches(void **state)
 {
     (void)state;
     struct graph graph = net_graph(net_mixed, false);
@@ -197,11 +198,11 @@ static void test_slices(void **state)
     graph_free(&graph);
 }
 
-static void test_slices_refused(void **state)
+static void test_micro_batches_refused(void **state)
 {
     (void)state;
     struct graph graph = net_graph(net_plain, false);
-    struct lower_options options = {.batch = 7, .slices = 2, .training = true};
+    struct lower_options options = {.batch = 7, .micro_batches = 2, .training = true};
     struct program program;
     assert_int_equal(lower(&graph, &options, &program), USAGE);
     graph_free(&graph);
@@ -366,7 +367,7 @@ static void test_absurd_sums_are_refused(void **state)
                                      "l1..1500 = silu bn\npool = globalavgpool l1500\n"
                                      "fc = linear pool units=5\n", &graph), OK);
     for (int training = 0; training < 2; training++) {
-        struct lower_options options = {.batch = 1 << 20, .slices = 1, .training = training};
+        struct lower_options options = {.batch = 1 << 20, .micro_batches = 1, .training = training};
         assert_int_equal(lower(&graph, &options, &program), NO_DEVICE);
     }
     graph_free(&graph);
@@ -378,7 +379,7 @@ int main(void)
         cmocka_unit_test(test_evaluation),     cmocka_unit_test(test_training),
         cmocka_unit_test(test_fan_in),         cmocka_unit_test(test_sum_in_place),
         cmocka_unit_test(test_frozen),         cmocka_unit_test(test_frozen_norm),
-        cmocka_unit_test(test_slices),         cmocka_unit_test(test_slices_refused),
+        cmocka_unit_test(test_micro_batches),         cmocka_unit_test(test_micro_batches_refused),
         cmocka_unit_test(test_dtypes),
         cmocka_unit_test(test_casts),          cmocka_unit_test(test_streams),
         cmocka_unit_test(test_late_weight_gradients),

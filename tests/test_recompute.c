@@ -195,16 +195,16 @@ static void test_bits_bf16(void **state)
     check_nets((struct net_options){.batch = 4, .storage = BF16});
 }
 
-static void test_bits_slices(void **state)
+static void test_bits_micro_batches(void **state)
 {
     (void)state;
-    check_nets((struct net_options){.batch = 6, .slices = 3, .storage = F32});
+    check_nets((struct net_options){.batch = 6, .micro_batches = 3, .storage = F32});
 }
 
 static void test_bits_streams(void **state)
 {
     (void)state;
-    check_nets((struct net_options){.batch = 4, .slices = 2, .streams = 2, .storage = F32});
+    check_nets((struct net_options){.batch = 4, .micro_batches = 2, .streams = 2, .storage = F32});
 }
 
 static void test_bits_reference(void **state)
@@ -213,10 +213,11 @@ static void test_bits_reference(void **state)
     check_nets((struct net_options){.batch = 2, .storage = F16, .reference = true});
 }
 
-static struct program lower_net(const struct graph *graph, int batch, int slices)
+static struct program lower_net(const struct graph *graph, int batch, int micro_batches)
 {
     struct program program;
-    struct lower_options options = {.batch = batch, .slices = slices, .training = true, .storage = F16};
+    struct lower_options options = {.batch = batch, .micro_batches = micro_batches, .training = true,
+                                    .storage = F16};
     assert_int_equal(lower(graph, &options, &program), OK);
     return program;
 }
@@ -626,7 +627,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits),       cmocka_unit_test(test_bits_bf16),
-        cmocka_unit_test(test_bits_slices),
+        cmocka_unit_test(test_bits_micro_batches),
         cmocka_unit_test(test_bits_streams), cmocka_unit_test(test_bits_reference),
         cmocka_unit_test(test_forecast),   cmocka_unit_test(test_replay),    cmocka_unit_test(test_cheapest),
         cmocka_unit_test(test_models),     cmocka_unit_test(test_work),

@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 
-char *durable_path(const char *folder, const char *name)
+char *atomic_file_path(const char *folder, const char *name)
 {
     return text_format("%s/%s", folder, name);
 }
@@ -31,7 +31,7 @@ static enum status sync_folder(const struct directory *in, const char *name)
     return status;
 }
 
-enum status durable_rename(const struct directory *in, const char *from, const char *name)
+enum status atomic_file_rename(const struct directory *in, const char *from, const char *name)
 {
     if (renameat(in->file, from, in->file, name) == 0) return sync_folder(in, name);
     char *shown = directory_show(in, from);
@@ -61,14 +61,14 @@ static bool copy_file(const struct directory *in, const char *from, const char *
     return good;
 }
 
-enum status durable_link(const struct directory *in, const char *from, const char *name)
+enum status atomic_file_link(const struct directory *in, const char *from, const char *name)
 {
     char *temporary = text_format("%s.tmp", name);
     directory_remove(in, temporary);
     enum status status = OK;
     if (linkat(in->file, from, in->file, temporary, 0) != 0 && !copy_file(in, from, temporary))
         status = directory_refuse(in, name, strerror(errno));
-    if (status == OK) status = durable_rename(in, temporary, name);
+    if (status == OK) status = atomic_file_rename(in, temporary, name);
     /* Where both names are one file already, rename leaves the temporary one standing. */
     directory_remove(in, temporary);
     free(temporary);

@@ -1,17 +1,17 @@
-/* durable.h: files that are there whole or not at all, even when the power fails. */
+/* atomic_file.h: files that are there whole or not at all, even when the power fails. */
 #ifndef BASE_ATOMIC_FILE_H
 #define BASE_ATOMIC_FILE_H
 
 #include "base/directory.h"
 
 /* Renames a finished, synced file over `name` and syncs the folder that this lies in. */
-enum status durable_rename(const struct directory *in, const char *from, const char *name);
+enum status atomic_file_rename(const struct directory *in, const char *from, const char *name);
 
 /* A second name for a file, replacing what stood there: a hard link, or where the file system has
  * none, a synced copy. */
-enum status durable_link(const struct directory *in, const char *from, const char *name);
+enum status atomic_file_link(const struct directory *in, const char *from, const char *name);
 
 /* DIR/NAME, for the caller to free. */
-char *durable_path(const char *folder, const char *name);
+char *atomic_file_path(const char *folder, const char *name);
 
 #endif

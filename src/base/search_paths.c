@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 
-/* Installed, both lie below the package's data folder; in the source tree they keep their places. */
+/* Installed, both lie below the package's data folder; in the source tree they keep their paths. */
 struct place {
     char *models, *data;
 };
@@ -43,42 +43,42 @@ static struct place place_source(void)
     return (struct place){text_copy(SOURCEDIR "/conf/models"), text_copy(SOURCEDIR "/data")};
 }
 
-static void places_add(struct places *places, int *count, struct place place)
+static void search_paths_add(struct search_paths *paths, int *count, struct place place)
 {
-    places->models[(*count)++] = place.models;
-    bool better = !places->data || (access(places->data, F_OK) != 0 && access(place.data, F_OK) == 0);
+    paths->models[(*count)++] = place.models;
+    bool better = !paths->data || (access(paths->data, F_OK) != 0 && access(place.data, F_OK) == 0);
     if (better) {
-        free(places->data);
-        places->data = place.data;
+        free(paths->data);
+        paths->data = place.data;
     } else {
         free(place.data);
     }
 }
 
-struct places places_find(void)
+struct search_paths search_paths_find(void)
 {
-    struct places places = {0};
+    struct search_paths paths = {0};
     int count = 0;
     const char *named = getenv("AMPTRAIN_DATADIR");
     char *folder = program_folder();
     char *beside = text_format("%s/../share/amptrain", folder);
-    if (named && *named) places_add(&places, &count, place_installed(named));
-    if (runs_uninstalled(folder)) places_add(&places, &count, place_source());
-    places_add(&places, &count, place_installed(beside));
-    places_add(&places, &count, place_installed(PKGDATADIR));
+    if (named && *named) search_paths_add(&paths, &count, place_installed(named));
+    if (runs_uninstalled(folder)) search_paths_add(&paths, &count, place_source());
+    search_paths_add(&paths, &count, place_installed(beside));
+    search_paths_add(&paths, &count, place_installed(PKGDATADIR));
     free(beside);
     free(folder);
-    return places;
+    return paths;
 }
 
-void places_free(struct places *places)
+void search_paths_free(struct search_paths *paths)
 {
-    for (int i = 0; i < PLACES_MAX; i++) free(places->models[i]);
-    free(places->data);
-    *places = (struct places){0};
+    for (int i = 0; i < PLACES_MAX; i++) free(paths->models[i]);
+    free(paths->data);
+    *paths = (struct search_paths){0};
 }
 
-char *places_cache(void)
+char *search_paths_cache(void)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (cache && cache[0] == '/') return text_format("%s/amptrain", cache);

@@ -1,4 +1,5 @@
-/* search_paths.h: where the models and data that come with the program are, and what it keeps for the user. */
+/* search_paths.h: where the models and data that come with the program are, and what it keeps for the user.
+ */
 #ifndef BASE_SEARCH_PATHS_H
 #define BASE_SEARCH_PATHS_H
 
@@ -6,16 +7,16 @@
 
 /* Folders in the order in which they are searched: $AMPTRAIN_DATADIR/models, then the source tree
  * for a program that runs from its build folder, then where `make install` put them. */
-struct places {
+struct search_paths {
     char *models[PLACES_MAX + 1];      /* ended by NULL */
     char *data;                        /* the first that exists; never NULL */
 };
 
-struct places places_find(void);
-void places_free(struct places *places);
+struct search_paths search_paths_find(void);
+void search_paths_free(struct search_paths *paths);
 
-/* The folder of the user's own for what is kept from one start to the next, made by whoever writes there. NULL:
- * there is no place for it. The caller frees it. */
-char *places_cache(void);
+/* The folder of the user's own for what is kept from one start to the next, made by whoever writes there.
+ * NULL: there is no place for it. The caller frees it. */
+char *search_paths_cache(void);
 
 #endif

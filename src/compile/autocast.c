@@ -33,11 +33,11 @@ struct casts {
     int count;
 };
 
-static int cast_of(struct program *program, struct casts *casts, int value, enum dtype dtype, int slice)
+static int cast_of(struct program *program, struct casts *casts, int value, enum dtype dtype, int micro_batch)
 {
     int *to = casts->to[dtype];
-    if (value >= casts->count) return build_cast(program, value, dtype, slice);
-    if (to[value] < 0) to[value] = build_cast(program, value, dtype, slice);
+    if (value >= casts->count) return build_cast(program, value, dtype, micro_batch);
+    if (to[value] < 0) to[value] = build_cast(program, value, dtype, micro_batch);
     return to[value];
 }
 
@@ -53,7 +53,7 @@ static void autocast_forward(struct program *program, struct instruction *at, st
     for (int i = 0; i < at->x_count; i++) {
         enum dtype have = program->values[at->x[i]].dtype;
         if (!dtype_is_float(have) || have == want) continue;
-        at->x[i] = cast_of(program, casts, at->x[i], want, at->slice);
+        at->x[i] = cast_of(program, casts, at->x[i], want, at->micro_batch);
     }
     enum dtype out = at->op->output_dtype ? at->op->output_dtype(at->settings, want) : want;
     value_set_dtype(&program->values[at->y], out);

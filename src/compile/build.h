@@ -30,7 +30,7 @@ void instruction_link(const struct program *program, struct instruction *instruc
 void build_push(struct program *program, struct instruction instruction);
 
 /* `from` as `dtype`: a cast instruction, appended. Returns the new value. */
-int build_cast(struct program *program, int from, enum dtype dtype, int slice);
+int build_cast(struct program *program, int from, enum dtype dtype, int micro_batch);
 
 /* The parts of lower (program.h). Forward alone, all of it fp32; after autocast, the values that forward
  * saves; and NO_DEVICE when the program's bytes could not be added up. */
@@ -39,7 +39,7 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
 void lower_saved(struct program *program);
 enum status lower_check(const struct program *program);
 
-/* The forward-only program with its backward: after each slice's forward, in reverse. */
+/* The forward-only program with its backward: after each micro-batch's forward, in reverse. */
 void backward(struct program *program);
 
 /* Gives every instruction the waits that put it behind what it depends on, streams being set. */

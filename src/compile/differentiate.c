@@ -1,4 +1,4 @@
-/* backward.c: the backward of a forward-only program: each slice's instructions in reverse, the
+/* backward.c: the backward of a forward-only program: each micro-batch's instructions in reverse, the
  * sums where several gradients of one tensor meet, and the update at the end.
  *
  * Gradients of one tensor are added in the order in which they arrive, two at a time, so that at
@@ -55,7 +55,7 @@ static int push_sum(struct backward *b, int first, int second, struct value valu
     int x[] = {first, second};
     struct instruction sum = instruction_new(PHASE_FORWARD, build_op("sum"), NULL,
                                              text_format("sum of %s", name));
-    sum.slice = forward->slice;
+    sum.micro_batch = forward->micro_batch;
     sum.x = ids_copy(x, 2);
     sum.x_count = 2;
     sum.y = build_value(program, value, name);
@@ -172,7 +172,7 @@ static void push_optimizer(struct program *program)
 {
     struct instruction update = instruction_new(PHASE_UPDATE, NULL, NULL, text_copy("update"));
     update.kind = INSTRUCTION_UPDATE;
-    update.slice = program->slices - 1;
+    update.micro_batch = program->micro_batches - 1;
     for (int v = 0; v < program->value_count; v++) {
         const struct value *value = &program->values[v];
         if (value->home != HOME_PARAM || program->gradients[value->index] < 0) continue;
@@ -222,7 +222,7 @@ void backward(struct program *program)
     program->count = 0;
     const struct op *loss = build_op("softmax_cross_entropy");
     for (int begin = 0, end; begin < count; begin = end) {
-        for (end = begin; end < count && forward[end].slice == forward[begin].slice; end++)
+        for (end = begin; end < count && forward[end].micro_batch == forward[begin].micro_batch; end++)
             build_push(program, forward[end]);
         if (begin == 0) program->first_backward = end;
         for (int i = end - 1; i >= begin; i--) backward_of(&b, &forward[i], loss);

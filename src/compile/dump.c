@@ -91,7 +91,7 @@ static void add_instruction(const struct dump *dump, int i)
     add_values(dump, at->reads, at->read_count);
     text_add(dump->text, " -> ");
     add_values(dump, at->writes, at->write_count);
-    if (dump->program->slices > 1) text_add(dump->text, " micro-batch %d", at->slice);
+    if (dump->program->micro_batches > 1) text_add(dump->text, " micro-batch %d", at->micro_batch);
     text_add(dump->text, " stream %d", at->stream);
     for (int k = 0; k < at->wait_count; k++) text_add(dump->text, "%s%d", k ? "," : " waits ", at->waits[k]);
     text_add(dump->text, "\n");
@@ -102,7 +102,7 @@ void program_dump(const struct program *program, struct text *text)
     int *ordinals = ordinals_make(program);
     const struct dump dump = {program, ordinals, text};
     text_add(text, "program %s, batch %d, micro-batches %d, storage %s, streams %d\n",
-             program->training ? "training" : "evaluation", program->batch, program->slices,
+             program->training ? "training" : "evaluation", program->batch, program->micro_batches,
              dtype_table[program->storage].name, program->streams > 1 ? program->streams : 1);
     for (int i = 0; i < program->count; i++) add_instruction(&dump, i);
     free(ordinals);

@@ -74,7 +74,7 @@ typedef enum status measure(struct quest *q, struct fit_bytes *bytes);
 static enum status at(struct quest *q, measure *measure, int images, int64_t *total)
 {
     struct fit_bytes bytes;
-    q->batch = images * q->options->slices;
+    q->batch = images * q->options->micro_batches;
     TRY(measure(q, &bytes));
     *total = bytes.total;
     return OK;
@@ -135,7 +135,7 @@ static enum status search_placed(struct quest *q, int *images)
 /* The most with the choice of one octave, however many octaves away that is. */
 static enum status search_octave(struct quest *q, int octave, int *images)
 {
-    q->batch = octave * q->options->slices;
+    q->batch = octave * q->options->micro_batches;
     least_free(&q->least);
     struct compile_options options = options_of(q, true);
     TRY(fit_memory_least(q->options->graph, &options, &q->least));
@@ -145,7 +145,7 @@ static enum status search_octave(struct quest *q, int octave, int *images)
 
 static int octave_of(struct quest *q, int images)
 {
-    q->batch = images * q->options->slices;
+    q->batch = images * q->options->micro_batches;
     struct compile_options options = options_of(q, true);
     return fit_memory_octave(&options.lower);
 }
@@ -196,6 +196,6 @@ enum status fit_batch(const struct fit_batch_options *options, int *batch)
     bool few = q.least.count > 0 && q.least.count <= INSTRUCTIONS_FEW;
     if (status == OK && few) status = search_applied(&q, &images);
     least_free(&q.least);
-    if (status == OK) *batch = images * options->slices;
+    if (status == OK) *batch = images * options->micro_batches;
     return status;
 }

@@ -10,12 +10,12 @@ struct fit_batch_options {
     struct compile_options (*of_batch)(void *context, int batch, bool training);
     void *context;
     int64_t limit;           /* bytes of device memory */
-    int slices;              /* micro-batches a step */
+    int micro_batches;       /* micro-batches a step */
     int most;                /* images a micro-batch */
 };
 
-/* The most images a step, a multiple of the slices, for which fit_memory stays within the limit, and
- * evaluation does; 0: not even one a slice. */
+/* The most images a step, a multiple of the micro-batches, for which fit_memory stays within the limit, and
+ * evaluation does; 0: not even one a micro-batch. */
 enum status fit_batch(const struct fit_batch_options *options, int *batch);
 
 #endif

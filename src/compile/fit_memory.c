@@ -332,7 +332,7 @@ static void choose_least(int strategy, const struct program *program, struct lea
 int fit_memory_octave(const struct lower_options *options)
 {
     int images = 1;
-    while (images <= options->batch / options->slices / 2) images *= 2;
+    while (images <= options->batch / options->micro_batches / 2) images *= 2;
     return images;
 }
 
@@ -342,7 +342,7 @@ enum status fit_memory_least(const struct graph *graph, const struct compile_opt
 {
     struct compile_options like = *options;
     struct program program;
-    like.lower.batch = options->lower.slices * fit_memory_octave(&options->lower);
+    like.lower.batch = options->lower.micro_batches * fit_memory_octave(&options->lower);
     like.after = NULL;
     TRY(passes_lower(graph, &like, &program));
     *least = (struct least){.count = program.count};

@@ -1,5 +1,5 @@
-/* merge.c: what one instruction writes only for the next to read becomes part of either: sums of gradients,
- * and the sums of batch statistics. */
+/* fuse_gradient_sums.c: what one instruction writes only for the next to read becomes part of either: sums of
+ * gradients, and the sums of batch statistics. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,7 +82,7 @@ static void compact(struct merging *m)
     program->count = count;
 }
 
-enum status merge(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+enum status fuse_gradient_sums(struct program *program, const struct op_code *(*code_of)(const struct op *op))
 {
     struct merging m = {.program = program, .code_of = code_of};
     m.writer = memory_new((size_t)program->value_count, sizeof(int));

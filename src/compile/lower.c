@@ -52,11 +52,11 @@ static void lower_results(struct lowering *l)
 }
 
 /* The part of a value over the whole batch that belongs to a micro-batch. */
-static int value_slice(struct lowering *l, int whole, int slice)
+static int value_micro_batch(struct lowering *l, int whole, int micro_batch)
 {
     struct value value = l->program->values[whole];
     char *name = text_copy(value.name);
-    value.offset += value.bytes / l->program->slices * slice;
+    value.offset += value.bytes / l->program->micro_batches * micro_batch;
     value.shape.n = l->images;
     return build_value(l->program, value, name);
 }
@@ -80,14 +80,14 @@ static int lower_activation(struct lowering *l, int node)
     return build_value(l->program, value, text_copy(l->graph->nodes[node].name));
 }
 
-static void lower_node(struct lowering *l, int node, int slice, int *outputs)
+static void lower_node(struct lowering *l, int node, int micro_batch, int *outputs)
 {
     const struct node *at = &l->graph->nodes[node];
     struct instruction forward = instruction_new(PHASE_FORWARD, at->op, at->settings,
                                                  text_format("%s forward", at->name));
     forward.node = node;
     forward.kernel_plan = node;
-    forward.slice = slice;
+    forward.micro_batch = micro_batch;
     forward.x = memory_new((size_t)at->input_count, sizeof(int));
     forward.x_count = at->input_count;
     for (int i = 0; i < at->input_count; i++) forward.x[i] = outputs[at->inputs[i]];
@@ -99,33 +99,34 @@ static void lower_node(struct lowering *l, int node, int slice, int *outputs)
 
 /* An op that reads the logits, and for loss and rank the labels, and writes a result. */
 static void lower_result(struct lowering *l, const char *op_name, const void *settings, int kernel_plan,
-                         const int *x, int x_count, int whole, int slice)
+                         const int *x, int x_count, int whole, int micro_batch)
 {
     struct instruction forward = instruction_new(PHASE_FORWARD, build_op(op_name), settings,
                                                  text_copy(l->program->values[whole].name));
     forward.kernel_plan = l->graph->count + kernel_plan;
-    forward.slice = slice;
+    forward.micro_batch = micro_batch;
     forward.x = ids_copy(x, x_count);
     forward.x_count = x_count;
-    forward.y = value_slice(l, whole, slice);
-    forward.loss_weight = 1.0f / (float)l->program->slices;
+    forward.y = value_micro_batch(l, whole, micro_batch);
+    forward.loss_weight = 1.0f / (float)l->program->micro_batches;
     build_push(l->program, forward);
 }
 
-static void lower_slice(struct lowering *l, int slice)
+static void lower_micro_batch(struct lowering *l, int micro_batch)
 {
     struct program *program = l->program;
     int *outputs = memory_new((size_t)l->graph->count, sizeof *outputs);
-    outputs[0] = value_slice(l, program->images, slice);
+    outputs[0] = value_micro_batch(l, program->images, micro_batch);
     for (int node = 1; node < l->graph->count; node++)
-        if (l->needed[node]) lower_node(l, node, slice, outputs);
+        if (l->needed[node]) lower_node(l, node, micro_batch, outputs);
     int logits = outputs[l->graph->output];
-    int x[] = {logits, value_slice(l, program->labels, slice)};
-    lower_result(l, "softmax_cross_entropy", l->loss_settings, KERNEL_PLAN_LOSS, x, 2, program->loss, slice);
-    lower_result(l, "topk", NULL, KERNEL_PLAN_RANK, x, 2, program->rank, slice);
+    int x[] = {logits, value_micro_batch(l, program->labels, micro_batch)};
+    lower_result(l, "softmax_cross_entropy", l->loss_settings, KERNEL_PLAN_LOSS, x, 2, program->loss,
+                 micro_batch);
+    lower_result(l, "topk", NULL, KERNEL_PLAN_RANK, x, 2, program->rank, micro_batch);
     if (program->logits >= 0) {
         const void *settings = build_settings(program, build_op("cast"), "to=fp32");
-        lower_result(l, "cast", settings, KERNEL_PLAN_LOGITS, &logits, 1, program->logits, slice);
+        lower_result(l, "cast", settings, KERNEL_PLAN_LOGITS, &logits, 1, program->logits, micro_batch);
     }
     free(outputs);
 }
@@ -154,7 +155,8 @@ static void lower_batch(struct lowering *l)
     program->images_bytes = input->bytes;
     lower_results(l);
     lower_params(l);
-    for (int slice = 0; slice < program->slices; slice++) lower_slice(l, slice);
+    for (int micro_batch = 0; micro_batch < program->micro_batches; micro_batch++)
+        lower_micro_batch(l, micro_batch);
 }
 
 static void mark_needed(struct lowering *l)
@@ -215,14 +217,15 @@ enum status lower_check(const struct program *program)
 enum status lower_forward(const struct graph *graph, const struct lower_options *options,
                           struct program *program)
 {
-    if (options->slices < 1 || options->batch < 1 || options->batch % options->slices != 0)
+    if (options->micro_batches < 1 || options->batch < 1 || options->batch % options->micro_batches != 0)
         return fail(USAGE, "a batch of %d images cannot be divided into %d equal micro-batches",
-                    options->batch, options->slices);
+                    options->batch, options->micro_batches);
     struct program built = {.graph = graph, .training = options->training, .batch = options->batch,
-                            .slices = options->slices, .storage = options->storage, .streams = 1,
+                            .micro_batches = options->micro_batches, .storage = options->storage,
+                                .streams = 1,
                             .kernel_plan_count = graph->count + KERNEL_PLAN_MORE};
     struct lowering l = {.program = &built, .graph = graph, .options = options,
-                         .images = options->batch / options->slices};
+                         .images = options->batch / options->micro_batches};
     l.shapes = memory_new((size_t)graph->count, sizeof *l.shapes);
     l.needed = memory_new((size_t)graph->count, sizeof *l.needed);
     l.param_values = memory_new((size_t)graph->param_count, sizeof *l.param_values);

@@ -70,7 +70,7 @@ static void alive_note(struct offloading *o)
     free(groups);
 }
 
-/* First and last use of each value on either side of where its slice's backward begins. */
+/* First and last use of each value on either side of where its micro-batch's backward begins. */
 static void trips_find(struct offloading *o, int64_t least)
 {
     const struct program *program = o->program;
@@ -79,7 +79,7 @@ static void trips_find(struct offloading *o, int64_t least)
     for (int v = 0; v < program->value_count; v++) of[v] = (struct trip){v, -1, -1, -1, false, 0, 0, 0, 0};
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (i > 0 && at->slice != program->instructions[i - 1].slice) after = false;
+        if (i > 0 && at->micro_batch != program->instructions[i - 1].micro_batch) after = false;
         if (at->phase != PHASE_FORWARD) after = true;
         for (int k = 0; k < at->read_count; k++) {
             struct trip *trip = &of[at->reads[k]];
@@ -269,14 +269,14 @@ struct moving {
     int *host;               /* and the value in host memory */
 };
 
-static int push_copy(struct program *program, enum instruction_kind kind, int slice, int from, int to)
+static int push_copy(struct program *program, enum instruction_kind kind, int micro_batch, int from, int to)
 {
     bool out = kind == INSTRUCTION_COPY_TO_HOST;
     const char *name = program->values[out ? from : to].name, *way = out ? "to the host" : "from the host";
     struct instruction at = instruction_new(out ? PHASE_FORWARD : PHASE_RECOMPUTE, NULL, NULL,
                                             text_format("%s %s", name, way));
     at.kind = kind;
-    at.slice = slice;
+    at.micro_batch = micro_batch;
     at.x = ids_copy(&from, 1);
     at.x_count = 1;
     at.y = to;
@@ -295,9 +295,9 @@ static void move_out(struct moving *moving, const struct trip *trip, int t)
     value.kind = KIND_OTHER;
     value.offset = program->host_bytes;
     program->host_bytes += (int64_t)align_up((size_t)value.bytes, HOST_ALIGNMENT);
-    int slice = moving->from[trip->written].slice;
+    int micro_batch = moving->from[trip->written].micro_batch;
     moving->host[t] = build_value(program, value, name);
-    moving->out[t] = push_copy(program, INSTRUCTION_COPY_TO_HOST, slice, trip->value, moving->host[t]);
+    moving->out[t] = push_copy(program, INSTRUCTION_COPY_TO_HOST, micro_batch, trip->value, moving->host[t]);
 }
 
 static void move_back(struct moving *moving, const struct trip *trip, int t)
@@ -305,9 +305,9 @@ static void move_back(struct moving *moving, const struct trip *trip, int t)
     struct program *program = moving->program;
     struct value value = program->values[trip->value];
     char *name = text_format("%s, back", value.name);
-    int slice = moving->from[trip->next].slice, back = build_value(program, value, name);
+    int micro_batch = moving->from[trip->next].micro_batch, back = build_value(program, value, name);
     moving->now[trip->value] = back;
-    push_copy(program, INSTRUCTION_COPY_FROM_HOST, slice, moving->host[t], back);
+    push_copy(program, INSTRUCTION_COPY_FROM_HOST, micro_batch, moving->host[t], back);
 }
 
 static void ids_replace(const struct moving *moving, int *ids, int count)

@@ -32,14 +32,14 @@ static enum status run_differentiate(const struct pass_input *input, struct prog
     return OK;
 }
 
-static enum status run_merge(const struct pass_input *input, struct program *program)
+static enum status run_fuse_gradient_sums(const struct pass_input *input, struct program *program)
 {
-    return merge(program, input->options->kernel_plans.code_of);
+    return fuse_gradient_sums(program, input->options->kernel_plans.code_of);
 }
 
-static enum status run_mask(const struct pass_input *input, struct program *program)
+static enum status run_relu_mask(const struct pass_input *input, struct program *program)
 {
-    mask(program, input->options->kernel_plans.code_of);
+    relu_mask(program, input->options->kernel_plans.code_of);
     return OK;
 }
 
@@ -96,8 +96,9 @@ static const struct pass passes[] = {
     {"autocast", run_autocast, NULL, "what is computed; every op gets its inputs in the type of its class"},
     {"saved", run_saved, NULL, "instructions; what backward reads besides outputs becomes values"},
     {"differentiate", run_differentiate, is_training, "forward, as it stands in each micro-batch"},
-    {"fuse_gradient_sums", run_merge, NULL, "the order of sums; sums only move into the op beside them"},
-    {"relu_mask", run_mask, NULL, "every bit"},
+    {"fuse_gradient_sums", run_fuse_gradient_sums, NULL,
+     "the order of sums; sums only move into the op beside them"},
+    {"relu_mask", run_relu_mask, NULL, "every bit"},
     {FIRST_OF_MEMORY, run_recompute, has_remakes, "every bit; forward's own instructions"},
     {"recompute_merge", run_recompute_merge, has_remakes, "every bit; the limit of live bytes"},
     {"offload", run_offload, has_moves, "every bit; the order of what computes"},

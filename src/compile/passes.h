@@ -48,7 +48,7 @@ struct pass {
 const struct pass *passes_table(int *count);
 
 /* Fuses a copy of the graph, which the program owns, and takes it through the passes that fix kernels, dtypes
- * and fusions: bits do not depend on any later one. The caller frees the program. USAGE when the batch is not divisible by the slices, NO_DEVICE when its size is absurd. */
+ * and fusions: bits do not depend on any later one. The caller frees the program. USAGE when the batch is not divisible by the micro-batches, NO_DEVICE when its size is absurd. */
 enum status passes_lower(const struct graph *graph, const struct compile_options *options,
                          struct program *program);
 

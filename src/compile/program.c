@@ -60,7 +60,7 @@ struct instruction instruction_after(const struct program *program, const struct
     struct instruction at = instruction_new(phase, forward->op, forward->settings,
                                             text_format("%s %s", name, suffix));
     at.node = forward->node;
-    at.slice = forward->slice;
+    at.micro_batch = forward->micro_batch;
     at.kernel_plan = forward->kernel_plan;
     at.loss_weight = forward->loss_weight;
     at.x = ids_copy(forward->x, forward->x_count);
@@ -205,7 +205,7 @@ void build_push(struct program *program, struct instruction instruction)
     *array_push(program->instructions, program->count) = instruction;
 }
 
-int build_cast(struct program *program, int from, enum dtype dtype, int slice)
+int build_cast(struct program *program, int from, enum dtype dtype, int micro_batch)
 {
     const struct op *op = build_op("cast");
     const char *type = dtype_table[dtype].name;
@@ -219,7 +219,7 @@ int build_cast(struct program *program, int from, enum dtype dtype, int slice)
                                               text_format("cast %s to %s", name, type));
     value.home = HOME_ARENA;
     value.dtype = dtype;
-    cast.slice = slice;
+    cast.micro_batch = micro_batch;
     cast.x = ids_copy(&from, 1);
     cast.x_count = 1;
     cast.y = build_value(program, value, value_name);

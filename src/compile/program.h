@@ -8,7 +8,7 @@
 enum home {
     HOME_ARENA,      /* placed by the plan */
     HOME_PARAM,      /* the store: `index` is the graph's parameter; `low` picks the copy */
-    HOME_IMAGES,     /* the batch: images, at byte offset `offset` (micro-batch slices) */
+    HOME_IMAGES,     /* the batch: images, at byte offset `offset` (micro-batches) */
     HOME_TARGETS,    /* the batch: labels */
     HOME_RESULT,     /* read by the host after the run: per-image loss, rank, logits; byte `offset` */
     HOME_HOST,       /* host memory, out of the device's way; byte `offset` */
@@ -48,7 +48,7 @@ struct instruction {
     const void *settings;
     int node;                /* of the graph; -1 for sums and casts and the update */
     char *name;              /* "layer1.0.conv1 backward data" */
-    int slice;               /* micro-batch */
+    int micro_batch;         /* micro-batch */
     int stream;
     int kernel_plan;         /* instructions with the same kernel plan share one op_code.prepare; -1: none */
     int x_count, param_count, saved_count;
@@ -70,7 +70,7 @@ struct program {
     const struct graph *graph;         /* instructions' nodes are its nodes */
     struct graph *fused;               /* the same, where the program owns it; NULL */
     bool training;
-    int batch, slices;                 /* images a step; micro-batches */
+    int batch, micro_batches;          /* images a step; micro-batches */
     enum dtype storage;                /* of activations */
     struct value *values;
     int value_count;
@@ -97,7 +97,7 @@ struct internal {
 
 struct lower_options {
     int batch;               /* images a step */
-    int slices;              /* accumulate: divides batch */
+    int micro_batches;       /* accumulate: divides batch */
     bool training;
     enum dtype storage;      /* amp/precision.h */
     double label_smoothing;
@@ -108,7 +108,7 @@ struct lower_options {
 /* Forward, loss, backward, gradient sums, update: the instructions of one step, in an order that
  * runs as it stands on one stream, dtypes as autocast decides. Running statistics are updated by
  * instructions after the optimizer's, which are left out when the step is skipped. USAGE when the
- * batch is not divisible by the slices, NO_DEVICE when its size is absurd. */
+ * batch is not divisible by the micro-batches, NO_DEVICE when its size is absurd. */
 enum status lower(const struct graph *graph, const struct lower_options *options,
                   struct program *program);
 void program_free(struct program *program);
@@ -125,11 +125,12 @@ enum status streams_assign(struct program *program, int count);
 /* Sums of two gradients move into the backward that reads them, where its code adds_gradients; batch
  * statistics into the op whose output they are of, where codes give and take sums (and storage is not fp32,
  * in which plain sums of squares would show). After autocast, before streams. */
-enum status merge(struct program *program, const struct op_code *(*code_of)(const struct op *op));
+enum status fuse_gradient_sums(struct program *program,
+                               const struct op_code *(*code_of)(const struct op *op));
 
 /* Backward reads a mask of y instead of y where it can (struct op) and its code keeps one. Bits do not
- * change. After merge, before streams. */
-void mask(struct program *program, const struct op_code *(*code_of)(const struct op *op));
+ * change. After fuse_gradient_sums, before streams. */
+void relu_mask(struct program *program, const struct op_code *(*code_of)(const struct op *op));
 
 /* The type in which ops read a parameter in a run that stores activations as `storage`: weights and
  * biases of LOW ops in that type, all else as its master is. */

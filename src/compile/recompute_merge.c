@@ -58,7 +58,8 @@ static int backward_of(const struct program *program, int again)
     const struct instruction *at = &program->instructions[again];
     for (int i = again + 1; i < program->count; i++) {
         const struct instruction *other = &program->instructions[i];
-        if (other->phase == PHASE_BACKWARD && other->node == at->node && other->slice == at->slice) return i;
+        if (other->phase == PHASE_BACKWARD && other->node == at->node &&
+            other->micro_batch == at->micro_batch) return i;
     }
     return -1;
 }

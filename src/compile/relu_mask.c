@@ -1,5 +1,6 @@
-/* mask.c: where backward asks no more of an activation than which elements of it are 0, forward leaves a mask
- * of bits beside it, and backward reads that: a sixteenth of the bytes, which are memory of their own. */
+/* relu_mask.c: where backward asks no more of an activation than which elements of it are 0, forward leaves a
+ * mask of bits beside it, and backward reads that: a sixteenth of the bytes, which are memory of their own.
+ */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -24,7 +25,7 @@ static int mask_new(struct program *program, const struct instruction *forward)
     return build_value(program, value, text_format("%s mask", y->name));
 }
 
-void mask(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+void relu_mask(struct program *program, const struct op_code *(*code_of)(const struct op *op))
 {
     int *writer = memory_new((size_t)program->value_count, sizeof *writer);
     for (int i = 0; i < program->count; i++) {

@@ -88,7 +88,7 @@ static void tuning_read(struct tuning *tuning)
 struct tuning *tuning_open(void)
 {
     struct tuning *tuning = memory_new(1, sizeof *tuning);
-    tuning->folder = places_cache();
+    tuning->folder = search_paths_cache();
     if (tuning->folder) tuning->file = text_format("%s/algorithms", tuning->folder);
     tuning_read(tuning);
     return tuning;

@@ -128,7 +128,7 @@ void device_host_release_after(struct device *device, void *memory, size_t bytes
     device->backend->host_release(device, memory, bytes);
 }
 
-void device_holdings(const struct device *device, struct text *out)
+void device_memory_in_use(const struct device *device, struct text *out)
 {
     const struct allocator *allocator = &device->allocator;
     if (allocator->table) allocator->table(allocator->context, out);

@@ -92,13 +92,13 @@ enum status device_open(const char *which, int threads, struct device **device);
 void device_close(struct device *device);
 
 /* Memory of the device, from its allocator. Aligned to 4096 bytes; `owner` says what it is for in tables, and
- * outlives it. NULL, unreported, when there is none: device_holdings then says in lines who holds the rest,
- * nothing where that is not known. Nothing queued still touches what is released. */
+ * outlives it. NULL, unreported, when there is none: device_memory_in_use then says in lines who holds the
+ * rest, nothing where that is not known. Nothing queued still touches what is released. */
 void *device_allocate(struct device *device, size_t bytes, const char *owner);
 void device_release(struct device *device, void *memory, size_t bytes);
 /* For what can do without: NULL also where device->memory_limit leaves less beside what is in use. */
 void *device_allocate_within(struct device *device, size_t bytes, const char *owner);
-void device_holdings(const struct device *device, struct text *out);
+void device_memory_in_use(const struct device *device, struct text *out);
 
 /* Host memory for copies from and to the device, aligned to 4096 bytes, with anything in it. *pinned says
  * whether the device reaches it by itself; where it does not, copies are slow, and not captured. With

@@ -3,31 +3,31 @@
 #include "base/host.h"
 #include "base/log.h"
 
-#define SUPPLY_ALIGNMENT 4096                 /* what device_allocate promises */
-#define SUPPLY_CHUNK ((size_t)64 << 20)
-#define SUPPLY_RANGES 8                       /* addresses: so many times the device's memory */
+#define ALLOCATORS_ALIGNMENT 4096      /* what device_allocate promises */
+#define ALLOCATORS_CHUNK ((size_t)64 << 20)
+#define ALLOCATORS_RANGES 8            /* addresses: so many times the device's memory */
 
-static void *supply_take(void *cache, size_t bytes, const char *owner)
+static void *allocators_take(void *cache, size_t bytes, const char *owner)
 {
     return cache_take(cache, bytes, owner);
 }
 
-static void supply_give(void *cache, void *memory)
+static void allocators_give(void *cache, void *memory)
 {
     cache_give(cache, memory);
 }
 
-static void supply_table(void *cache, struct text *out)
+static void allocators_table(void *cache, struct text *out)
 {
     cache_table(cache, out);
 }
 
-static size_t supply_in_use(void *cache)
+static size_t allocators_in_use(void *cache)
 {
     return cache_statistics(cache).allocated;
 }
 
-struct cache *supply_open(struct device *device, size_t limit)
+struct cache *device_allocators_open(struct device *device, size_t limit)
 {
     const struct device_backend *backend = device->backend;
     if (!backend->physical) return NULL;
@@ -35,16 +35,18 @@ struct cache *supply_open(struct device *device, size_t limit)
     size_t left, total;
     backend->physical(device, &physical);
     backend->memory_info(device, &left, &total);
-    struct cache_options options = {.alignment = SUPPLY_ALIGNMENT, .limit = limit};
-    options.chunk = (SUPPLY_CHUNK + physical.granularity - 1) / physical.granularity * physical.granularity;
-    options.range = SUPPLY_RANGES * total;
+    struct cache_options options = {.alignment = ALLOCATORS_ALIGNMENT, .limit = limit};
+    options.chunk = (ALLOCATORS_CHUNK
+                     + physical.granularity - 1) / physical.granularity * physical.granularity;
+    options.range = ALLOCATORS_RANGES * total;
     struct cache *cache = cache_open(&physical, &options);
-    if (cache) device->allocator = (struct allocator){cache, supply_take, supply_give, supply_table,
-                                                       supply_in_use};
+    if (cache)
+        device->allocator = (struct allocator){cache, allocators_take, allocators_give, allocators_table,
+                                                       allocators_in_use};
     return cache;
 }
 
-void supply_close(struct device *device, struct cache *cache)
+void device_allocators_close(struct device *device, struct cache *cache)
 {
     if (!cache) return;
     device->allocator = (struct allocator){0};
@@ -63,7 +65,7 @@ static size_t pinned_most(const struct device *device)
     return available / PINNED_SHARE;
 }
 
-static void *supply_pin(void *context, size_t bytes)
+static void *allocators_pin(void *context, size_t bytes)
 {
     struct device *device = context;
     size_t most = pinned_most(device);
@@ -71,19 +73,19 @@ static void *supply_pin(void *context, size_t bytes)
     return device->backend->host_allocate(device, bytes);
 }
 
-static void supply_unpin(void *context, void *memory, size_t bytes)
+static void allocators_unpin(void *context, void *memory, size_t bytes)
 {
     struct device *device = context;
     device->backend->host_release(device, memory, bytes);
 }
 
-static void *supply_event_create(void *context, int stream)
+static void *allocators_event_create(void *context, int stream)
 {
     struct device *device = context;
     return device->backend->event_create(device, stream);
 }
 
-static bool supply_event_retire(void *context, void *event, bool wait)
+static bool allocators_event_retire(void *context, void *event, bool wait)
 {
     struct device *device = context;
     return device->backend->event_retire(device, event, wait);
@@ -104,15 +106,15 @@ static void host_give_after(void *pool, void *memory, int stream)
     pinned_give_after(pool, memory, stream);
 }
 
-struct pinned *supply_host_open(struct device *device)
+struct pinned *device_allocators_host_open(struct device *device)
 {
     bool events = device->backend->event_create != NULL;
     struct pinning pinning = {
         .context = device,
-        .pin = supply_pin,
-        .unpin = supply_unpin,
-        .event_create = events ? supply_event_create : NULL,
-        .event_retire = events ? supply_event_retire : NULL,
+        .pin = allocators_pin,
+        .unpin = allocators_unpin,
+        .event_create = events ? allocators_event_create : NULL,
+        .event_retire = events ? allocators_event_retire : NULL,
     };
     struct pinned *pool = pinned_open(&pinning, pinned_most(device));
     device->host = (struct host_allocator){pool, host_take, host_give, host_give_after};
@@ -127,7 +129,7 @@ static void say_pinned(const struct pinned_statistics *statistics)
                (long long)statistics->pins);
 }
 
-void supply_host_close(struct device *device, struct pinned *pool)
+void device_allocators_host_close(struct device *device, struct pinned *pool)
 {
     if (!pool) return;
     struct pinned_statistics statistics = pinned_statistics(pool);

@@ -1,4 +1,5 @@
-/* supply.h: a device and the allocators that all of its memory, and host memory for it, then come from. */
+/* device_allocators.h: a device and the allocators that all of its memory, and host memory for it, then come
+ * from. */
 #ifndef EXEC_DEVICE_ALLOCATORS_H
 #define EXEC_DEVICE_ALLOCATORS_H
 
@@ -9,17 +10,17 @@
 /* From now on device_allocate serves from a cache: stores, arenas, batches, results share one range. To be
  * called before anything is allocated. `limit` as in cache.h. NULL, and nothing has changed: the device has
  * only memory as it comes. */
-struct cache *supply_open(struct device *device, size_t limit);
+struct cache *device_allocators_open(struct device *device, size_t limit);
 
 /* After everything is released. NULL is nothing. */
-void supply_close(struct device *device, struct cache *cache);
+void device_allocators_close(struct device *device, struct cache *cache);
 
 /* From now on device_host_allocate serves from a pool, which pins at most half of the machine's memory
  * that is free now, and no more than half of what is free then. To be called before any was allocated.
  * Never NULL. */
-struct pinned *supply_host_open(struct device *device);
+struct pinned *device_allocators_host_open(struct device *device);
 
 /* After all that was queued is done; says how much was pinned. NULL is nothing. */
-void supply_host_close(struct device *device, struct pinned *pool);
+void device_allocators_host_close(struct device *device, struct pinned *pool);
 
 #endif

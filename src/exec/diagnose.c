@@ -42,11 +42,11 @@ static enum status scan_value(const struct exec *exec, int id, enum finding *fin
 }
 
 /* All images of the batch, or of one micro-batch. */
-static struct exec_finding found_in(const struct program *program, int slice)
+static struct exec_finding found_in(const struct program *program, int micro_batch)
 {
-    int images = program->batch / program->slices;
-    if (slice < 0) return (struct exec_finding){.last = program->batch - 1};
-    return (struct exec_finding){.first = slice * images, .last = (slice + 1) * images - 1};
+    int images = program->batch / program->micro_batches;
+    if (micro_batch < 0) return (struct exec_finding){.last = program->batch - 1};
+    return (struct exec_finding){.first = micro_batch * images, .last = (micro_batch + 1) * images - 1};
 }
 
 /* Whether a value has a part for each image, of which there are then `images`. */
@@ -151,7 +151,7 @@ static enum status find_output(const struct exec *exec, int i, struct exec_findi
         if (finding == FINITE) continue;
         bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;
         const char *what = output ? "output" : program->values[at->writes[k]].name;
-        *found = found_in(program, at->slice);
+        *found = found_in(program, at->micro_batch);
         because(&found->what, "%s: %s holds %s", at->name, what, finding_names[finding]);
         return narrow(exec, at->writes[k], found);
     }
@@ -250,7 +250,7 @@ enum status exec_find_silent(struct exec *exec, struct reason *finding)
     enum status status = repeat(exec, see_silent, silent);
     *finding = (struct reason){0};
     for (int n = 0; status == OK && n < graph->count && !finding->text[0]; n++)
-        if (silent[n] == program->slices)
+        if (silent[n] == program->micro_batches)
             because(finding, "%s: output is zero for all images", graph->nodes[n].name);
     free(silent);
     return status;

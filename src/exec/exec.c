@@ -46,7 +46,7 @@ static void describe_shortage(const struct exec *exec, int64_t bytes, const char
     size_t left, total;
     struct text holdings = {0};
     exec->device->backend->memory_info(exec->device, &left, &total);
-    device_holdings(exec->device, &holdings);
+    device_memory_in_use(exec->device, &holdings);
     text_add(words, "a batch of %d needs %s of %s, but the device has only %s free; a smaller batch needs "
              "less%s%s", exec->program->batch, text_bytes((uint64_t)bytes, needs), what,
              text_bytes(left, has), holdings.data ? "; it holds\n" : "", holdings.data ? holdings.data : "");

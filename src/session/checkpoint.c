@@ -165,7 +165,7 @@ static enum status keep_previous(const struct directory *folder)
 static void give_names(const struct directory *folder, const char *const *names)
 {
     for (; names && *names; names++)
-        if (durable_link(folder, LAST_TEMPORARY, *names) != OK)
+        if (atomic_file_link(folder, LAST_TEMPORARY, *names) != OK)
             log_warning("%s/%s was not written; the run goes on", folder->path, *names);
 }
 
@@ -181,7 +181,7 @@ enum status checkpoint_save(const struct checkpoint_source *source, const struct
     enum status status = write_parts(source, &parts, position, newest < 0 ? 1 : newest + 1, folder);
     if (status == OK) give_names(folder, also);
     if (status == OK && last >= 0 && last >= previous) status = keep_previous(folder);
-    if (status == OK) status = durable_rename(folder, LAST_TEMPORARY, CHECKPOINT_LAST);
+    if (status == OK) status = atomic_file_rename(folder, LAST_TEMPORARY, CHECKPOINT_LAST);
     if (status != OK) directory_remove(folder, LAST_TEMPORARY);
     parts_free(&parts);
     return status;

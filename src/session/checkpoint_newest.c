@@ -48,7 +48,7 @@ static enum status set_aside(const struct directory *folder)
     if (!directory_has(folder, last)) return OK;
     directory_remove(folder, aside);
     unlinkat(folder->file, aside, AT_REMOVEDIR);
-    enum status status = durable_rename(folder, last, aside);
+    enum status status = atomic_file_rename(folder, last, aside);
     if (status == OK) log_warning("%s/%s is kept as %s", folder->path, last, aside);
     return status;
 }

@@ -12,7 +12,7 @@
 /* Images to be kept go to the device in pieces of about this many bytes. */
 #define PIECE ((size_t)16 << 20)
 
-struct finisher {
+struct gpu_preprocessing {
     struct device *device;
     const struct images_code *code;
     enum dtype dtype;
@@ -32,25 +32,26 @@ static size_t larger(size_t a, size_t b)
 /* A batch for training or for evaluation: they never come at once. */
 static size_t sent_bytes(const struct setup *setup)
 {
-    return larger(sending_bytes(setup->batch, setup->train.h, setup->train.w, setup->channels),
-                  sending_bytes(setup->batch, setup->val.h, setup->val.w, setup->channels));
+    return larger(batch_packing_bytes(setup->batch, setup->train.h, setup->train.w, setup->channels),
+                  batch_packing_bytes(setup->batch, setup->val.h, setup->val.w, setup->channels));
 }
 
-bool finisher_wanted(const struct setup *setup)
+bool gpu_preprocessing_wanted(const struct setup *setup)
 {
     return setup_device_kind(setup) == DEVICE_CUDA && setup->channels <= FINISH_CHANNELS_MAX;
 }
 
-int64_t finisher_bytes(const struct setup *setup)
+int64_t gpu_preprocessing_bytes(const struct setup *setup)
 {
-    if (!finisher_wanted(setup)) return 0;
-    int64_t kept = setup->finisher ? (int64_t)setup->finisher->kept_bytes : setup_device_cache(setup);
+    if (!gpu_preprocessing_wanted(setup)) return 0;
+    int64_t kept = setup->gpu_preprocessing ? (int64_t)setup->gpu_preprocessing->kept_bytes
+        : setup_device_cache(setup);
     return (int64_t)(sent_bytes(setup) + augment_table_bytes(setup->channels)) + kept + decoding_bytes(setup);
 }
 
 /* Images on their way to the device, to be kept there. */
 struct moving {
-    struct finisher *finisher;
+    struct gpu_preprocessing *gpu;
     uint8_t *piece;                    /* pinned */
     size_t room, used;                 /* of it */
     size_t moved;                      /* bytes that are there already */
@@ -60,7 +61,7 @@ struct moving {
 static enum status take_piece(struct moving *moving)
 {
     bool pinned;
-    struct device *device = moving->finisher->device;
+    struct device *device = moving->gpu->device;
     moving->piece = device_host_allocate(device, moving->room, "images to be kept", &pinned);
     return moving->piece ? OK : fail(NO_DEVICE, "no host memory from which images get to the device");
 }
@@ -68,9 +69,9 @@ static enum status take_piece(struct moving *moving)
 /* The next one is filled while this one is on its way. */
 static enum status move_piece(struct moving *moving)
 {
-    struct finisher *finisher = moving->finisher;
-    struct device *device = finisher->device;
-    TRY(device->backend->upload(device, 0, finisher->kept + moving->moved, moving->piece, moving->used));
+    struct gpu_preprocessing *gpu = moving->gpu;
+    struct device *device = gpu->device;
+    TRY(device->backend->upload(device, 0, gpu->kept + moving->moved, moving->piece, moving->used));
     moving->moved += moving->used;
     moving->used = 0;
     device_host_release_after(device, moving->piece, moving->room, 0);
@@ -99,7 +100,7 @@ static enum status move_image(struct moving *moving, const struct dataset *datas
 static enum status move_images(struct moving *moving, const struct setup *setup, const struct images *images)
 {
     if (!images->dataset) return OK;
-    struct kept_image **index = &moving->finisher->index[images->dataset - setup->opened];
+    struct kept_image **index = &moving->gpu->index[images->dataset - setup->opened];
     if (!*index) *index = memory_new((size_t)images->dataset->count, sizeof **index);
     for (int64_t i = 0; i < images->count; i++) {
         int64_t at = images->subset ? images->subset[i] : i;
@@ -108,10 +109,10 @@ static enum status move_images(struct moving *moving, const struct setup *setup,
     return OK;
 }
 
-static enum status keep_images(struct finisher *finisher, const struct setup *setup)
+static enum status keep_images(struct gpu_preprocessing *gpu, const struct setup *setup)
 {
-    struct moving moving = {.finisher = finisher};
-    moving.room = finisher->kept_bytes < PIECE ? finisher->kept_bytes : PIECE;
+    struct moving moving = {.gpu = gpu};
+    moving.room = gpu->kept_bytes < PIECE ? gpu->kept_bytes : PIECE;
     struct watch *watch = watch_begin(WATCH_SECONDS, "bringing images to the device");
     enum status status = move_images(&moving, setup, &setup->train);
     if (status == OK) status = move_images(&moving, setup, &setup->val);
@@ -134,33 +135,33 @@ static enum status take(struct device *device, size_t bytes, const char *what, v
     return OK;
 }
 
-static enum status upload_table(struct finisher *finisher, const struct setup *setup)
+static enum status upload_table(struct gpu_preprocessing *gpu, const struct setup *setup)
 {
-    struct device *device = finisher->device;
-    struct augment_table table = augment_table_make(&setup->augment, finisher->dtype);
-    enum status status = device->backend->upload(device, 0, finisher->table, table.bits,
-                                                 augment_table_bytes(finisher->channels));
+    struct device *device = gpu->device;
+    struct augment_table table = augment_table_make(&setup->augment, gpu->dtype);
+    enum status status = device->backend->upload(device, 0, gpu->table, table.bits,
+                                                 augment_table_bytes(gpu->channels));
     if (status == OK) status = device->backend->finish(device);
     augment_table_free(&table);
     return status;
 }
 
-static enum status make(struct finisher *finisher, const struct setup *setup)
+static enum status make(struct gpu_preprocessing *gpu, const struct setup *setup)
 {
-    struct device *device = finisher->device;
-    TRY(take(device, augment_table_bytes(finisher->channels), "a table of numbers", &finisher->table));
-    TRY(upload_table(finisher, setup));
-    TRY(take(device, finisher->sent_bytes, "images on their way", &finisher->sent));
-    if (finisher->kept_bytes == 0) return OK;
-    TRY(take(device, finisher->kept_bytes, "images that are kept", &finisher->kept));
-    return keep_images(finisher, setup);
+    struct device *device = gpu->device;
+    TRY(take(device, augment_table_bytes(gpu->channels), "a table of numbers", &gpu->table));
+    TRY(upload_table(gpu, setup));
+    TRY(take(device, gpu->sent_bytes, "images on their way", &gpu->sent));
+    if (gpu->kept_bytes == 0) return OK;
+    TRY(take(device, gpu->kept_bytes, "images that are kept", &gpu->kept));
+    return keep_images(gpu, setup);
 }
 
-enum status finisher_open(struct setup *setup, bool keeps)
+enum status gpu_preprocessing_open(struct setup *setup, bool keeps)
 {
-    if (!finisher_wanted(setup)) return OK;
-    struct finisher *finisher = memory_new(1, sizeof *finisher);
-    *finisher = (struct finisher){
+    if (!gpu_preprocessing_wanted(setup)) return OK;
+    struct gpu_preprocessing *gpu = memory_new(1, sizeof *gpu);
+    *gpu = (struct gpu_preprocessing){
         .device = setup->device,
         .code = ON_CUDA(images_cuda),
         .dtype = setup->precision->storage,
@@ -168,67 +169,67 @@ enum status finisher_open(struct setup *setup, bool keeps)
         .sent_bytes = sent_bytes(setup),
         .kept_bytes = keeps ? (size_t)setup_device_cache(setup) : 0,
     };
-    setup->finisher = finisher;      /* closing the setup closes it, half-built or not */
+    setup->gpu_preprocessing = gpu; /* closing the setup closes it, half-built or not */
     if (keeps) TRY(decoding_open(setup));
-    finisher->decoded = decoding_of(setup).room;
-    return make(finisher, setup);
+    gpu->decoded = decoding_of(setup).room;
+    return make(gpu, setup);
 }
 
-void finisher_close(struct setup *setup)
+void gpu_preprocessing_close(struct setup *setup)
 {
-    struct finisher *finisher = setup->finisher;
-    if (!finisher) return;
-    if (finisher->sent) device_release(finisher->device, finisher->sent, finisher->sent_bytes);
-    if (finisher->kept) device_release(finisher->device, finisher->kept, finisher->kept_bytes);
-    if (finisher->table)
-        device_release(finisher->device, finisher->table, augment_table_bytes(finisher->channels));
-    for (int i = 0; i < 2; i++) free(finisher->index[i]);
-    free(finisher);
-    setup->finisher = NULL;
+    struct gpu_preprocessing *gpu = setup->gpu_preprocessing;
+    if (!gpu) return;
+    if (gpu->sent) device_release(gpu->device, gpu->sent, gpu->sent_bytes);
+    if (gpu->kept) device_release(gpu->device, gpu->kept, gpu->kept_bytes);
+    if (gpu->table)
+        device_release(gpu->device, gpu->table, augment_table_bytes(gpu->channels));
+    for (int i = 0; i < 2; i++) free(gpu->index[i]);
+    free(gpu);
+    setup->gpu_preprocessing = NULL;
 }
 
-const struct kept_image *finisher_kept(const struct setup *setup, const struct dataset *dataset)
+const struct kept_image *gpu_preprocessing_kept(const struct setup *setup, const struct dataset *dataset)
 {
-    return setup->finisher ? setup->finisher->index[dataset - setup->opened] : NULL;
+    return setup->gpu_preprocessing ? setup->gpu_preprocessing->index[dataset - setup->opened] : NULL;
 }
 
 /* The stream keeps batches apart: the next one's bytes come when this one's were read. */
 static enum status make_images(void *context, const void *images, int stream, void *to)
 {
-    const struct finisher *finisher = context;
+    const struct gpu_preprocessing *gpu = context;
     const struct batch *batch = images;
     const struct batch_rest *rest = batch->rest;
-    struct device *device = finisher->device;
+    struct device *device = gpu->device;
     const struct device_backend *backend = device->backend;
     const struct images_job job = {
-        .images = (const struct finish *)finisher->sent,
+        .images = (const struct finish *)gpu->sent,
         .places = {
-            [FINISH_SENT] = finisher->sent,
-            [FINISH_KEPT] = finisher->kept,
-            [FINISH_DECODED] = finisher->decoded,
+            [FINISH_SENT] = gpu->sent,
+            [FINISH_KEPT] = gpu->kept,
+            [FINISH_DECODED] = gpu->decoded,
         },
-        .table = finisher->table,
-        .dtype = finisher->dtype,
+        .table = gpu->table,
+        .dtype = gpu->dtype,
         .count = rest->count,
         .h = rest->h,
         .w = rest->w,
-        .c = finisher->channels,
+        .c = gpu->channels,
         .shared = rest->shared,
         .mix = rest->mixed ? &rest->mix : NULL,
         .out = to,
         .device = device,
         .stream = backend->stream(device, stream),
     };
-    TRY(backend->upload(device, stream, finisher->sent, batch->images, rest->bytes));
-    return finisher->code->finish(&job);
+    TRY(backend->upload(device, stream, gpu->sent, batch->images, rest->bytes));
+    return gpu->code->finish(&job);
 }
 
-struct exec_batch finisher_batch(const struct setup *setup, const struct batch *batch)
+struct exec_batch gpu_preprocessing_batch(const struct setup *setup, const struct batch *batch)
 {
     struct exec_batch given = {.images = batch->images, .labels = batch_targets(batch)};
     if (!batch->rest) return given;
     given.images = batch;
     given.make = make_images;
-    given.maker = setup->finisher;
+    given.maker = setup->gpu_preprocessing;
     return given;
 }

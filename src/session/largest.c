@@ -23,9 +23,9 @@ static struct compile_options variant_options(void *context, int batch, bool tra
 
 static int most_images(const struct setup *setup)
 {
-    int most = BATCH_MOST / setup->slices;
-    if (setup->train.dataset && setup->train.count / setup->slices < most)
-        most = (int)(setup->train.count / setup->slices);
+    int most = BATCH_MOST / setup->micro_batches;
+    if (setup->train.dataset && setup->train.count / setup->micro_batches < most)
+        most = (int)(setup->train.count / setup->micro_batches);
     return most;
 }
 
@@ -38,7 +38,8 @@ enum status largest_batch(const struct setup *setup, int64_t limit, int *batch)
     variant.setup.left = 0;
     const struct fit_batch_options options = {
         .graph = &setup->graph, .val_graph = &setup->val_graph, .of_batch = variant_options,
-        .context = &variant, .limit = limit, .slices = setup->slices, .most = most_images(setup),
+        .context = &variant, .limit = limit, .micro_batches = setup->micro_batches,
+            .most = most_images(setup),
     };
     return fit_batch(&options, batch);
 }
@@ -48,7 +49,7 @@ void largest_say(const struct setup *setup, int64_t limit, struct text *words)
     int batch;
     if (largest_batch(setup, limit, &batch) != OK) text_add(words, "a smaller train.batch needs less");
     else if (batch > 0) text_add(words, "the largest train.batch that fits is %d", batch);
-    else text_add(words, "not even train.batch=%d fits", setup->slices);
+    else text_add(words, "not even train.batch=%d fits", setup->micro_batches);
 }
 
 enum status largest_limit(struct setup *setup, int64_t *limit)

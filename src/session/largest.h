@@ -5,9 +5,10 @@
 #include "base/text.h"
 #include "session/setup.h"
 
-/* The most images a step, a multiple of setup->slices and no more than there are to train on, for which
- * fit_memory stays within `limit` bytes, and evaluation does; 0: not even one a slice. setup->batch does
- * not matter. Looks at no device: workspaces are those of a device that is not open, or their bounds. */
+/* The most images a step, a multiple of setup->micro_batches and no more than there are to train on, for
+ * which fit_memory stays within `limit` bytes, and evaluation does; 0: not even one a micro-batch.
+ * setup->batch does not matter. Looks at no device: workspaces are those of a device that is not open, or
+ * their bounds. */
 enum status largest_batch(const struct setup *setup, int64_t limit, int *batch);
 
 /* The same in words, added to `words`. */

@@ -42,10 +42,10 @@ enum status setup_open(struct settings *settings, const char *file, unsigned wha
 
 void setup_close(struct setup *setup)
 {
-    finisher_close(setup);
+    gpu_preprocessing_close(setup);
     decoding_close(setup);
-    supply_host_close(setup->device, setup->pinned);
-    supply_close(setup->device, setup->cache);
+    device_allocators_host_close(setup->device, setup->pinned);
+    device_allocators_close(setup->device, setup->cache);
     device_close(setup->device);
     free(setup->graph_text);
     if (setup->own_val_graph) graph_free(&setup->val_graph);
@@ -67,8 +67,8 @@ enum status setup_device(struct setup *setup)
     if (setup->device) return OK;
     TRY(device_open(settings->run.device, (int)settings->run.threads, &setup->device));
     setup->device->memory_limit = (size_t)settings->memory.limit;
-    setup->cache = supply_open(setup->device, 0);
-    setup->pinned = supply_host_open(setup->device);
+    setup->cache = device_allocators_open(setup->device, 0);
+    setup->pinned = device_allocators_host_open(setup->device);
     return OK;
 }
 
@@ -159,8 +159,8 @@ static struct loader_options loader_options(const struct setup *setup, const str
         .w = images->w,
         .channels = setup->channels,
         .dtype = setup->precision->storage,
-        .leaves = setup->finisher != NULL,
-        .kept = finisher_kept(setup, images->dataset),
+        .leaves = setup->gpu_preprocessing != NULL,
+        .kept = gpu_preprocessing_kept(setup, images->dataset),
         .workers = workers_of(settings),
         .prefetch = setup_prefetch(setup),
         .seed = (uint64_t)settings->run.seed,

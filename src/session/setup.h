@@ -58,13 +58,13 @@ struct setup {
     const struct optimizer *optimizer;
     struct optimizer_settings optimizer_settings;
     struct schedule schedule;
-    int batch, slices;
+    int batch, micro_batches;
     int64_t steps_per_epoch;
     struct device *device;            /* NULL until setup_device */
     struct cache *cache;              /* of the device's memory; NULL: it has none */
     struct pinned *pinned;            /* of host memory for copies */
     struct decoding *decoding;        /* by the device; NULL: workers decode all images */
-    struct finisher *finisher;        /* of images, on the device; NULL: loaders do it */
+    struct gpu_preprocessing *gpu_preprocessing; /* of images, on the device; NULL: loaders do it */
     int64_t left;                     /* the device turned out to have no more than this for the run;
                                        * 0: not known */
 };

@@ -63,7 +63,7 @@ static int64_t bytes_of_images(const struct setup *setup)
 static const char *device_refuses(const struct setup *setup)
 {
     int64_t bytes = bytes_of_images(setup), limit = setup->settings->loader.cache_limit;
-    if (!finisher_wanted(setup))
+    if (!gpu_preprocessing_wanted(setup))
         return "a GPU keeps images of 1 to 4 channels only; 'host' keeps decoded images in host memory";
     if (augment_is_varied(&setup->augment))
         return "a GPU does not do augment.jitter and augment.auto_augment; "

@@ -30,13 +30,13 @@ static enum status find_format(const struct setup *setup, const struct format **
 /* What the model file asks its input to be; 0 where it does not say. */
 static enum status input_of_model(const struct setup *setup, int *size, int *channels)
 {
-    struct places places = places_find();
+    struct search_paths paths = search_paths_find();
     char *file = setup->settings->model.file
                      ? settings_path(setup->settings, setup->file, setup->settings->model.file) : NULL;
     struct model_options options = {
         .arch = setup->settings->model.arch,
         .file = file,
-        .folders = (const char *const *)places.models,
+        .folders = (const char *const *)paths.models,
         .dropout = -1,
     };
     enum status status = OK;
@@ -46,7 +46,7 @@ static enum status input_of_model(const struct setup *setup, int *size, int *cha
     else
         status = model_input(&options, size, channels);
     free(file);
-    places_free(&places);
+    search_paths_free(&paths);
     return status;
 }
 
@@ -70,12 +70,12 @@ static enum status open_split(struct setup *setup, const struct format *format, 
     const struct settings *settings = setup->settings;
     const char *named = split == SPLIT_TRAIN ? settings->data.train : settings->data.val;
     char *path = named ? settings_path(settings, setup->file, named) : NULL;
-    struct places places = places_find();
+    struct search_paths paths = search_paths_find();
     int classes = (int)(settings->data.classes ? settings->data.classes : settings->model.classes);
     struct dataset_options options = {
         .path = path,
         .split = split,
-        .installed = places.data,
+        .installed = paths.data,
         .classes = classes,
         .synthetic_count = split == SPLIT_TRAIN ? settings->data.limit : 0,
         .h = settings->augment.crop ? (int)settings->augment.crop : size,
@@ -87,7 +87,7 @@ static enum status open_split(struct setup *setup, const struct format *format, 
     struct watch *watch = watch_begin(WATCH_SECONDS, "%s: opening the data", path ? path : format->name);
     enum status status = dataset_open(format, &options, &setup->opened[split]);
     watch_end(watch);
-    places_free(&places);
+    search_paths_free(&paths);
     free(path);
     return status;
 }

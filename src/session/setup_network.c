@@ -10,12 +10,12 @@
 static enum status load_graph(const struct setup *setup, int h, int w, struct graph *graph)
 {
     const struct settings *settings = setup->settings;
-    struct places places = places_find();
+    struct search_paths paths = search_paths_find();
     char *file = settings->model.file ? settings_path(settings, setup->file, settings->model.file) : NULL;
     struct model_options options = {
         .arch = settings->model.arch,
         .file = file,
-        .folders = (const char *const *)places.models,
+        .folders = (const char *const *)paths.models,
         .size_h = h,
         .size_w = w,
         .channels = setup->channels,
@@ -24,7 +24,7 @@ static enum status load_graph(const struct setup *setup, int h, int w, struct gr
     };
     enum status status = model_load(&options, graph);
     free(file);
-    places_free(&places);
+    search_paths_free(&paths);
     return status;
 }
 

@@ -112,11 +112,13 @@ static enum status find_batch(struct setup *setup)
     if (limit == 0) TRY(largest_limit(setup, &limit));
     if (limit > 0) TRY(largest_batch(setup, limit, &batch));
     bool fits = batch > 0;
-    if (!fits && setup->train.dataset && setup->train.count < setup->slices) batch = setup->slices;
+    if (!fits && setup->train.dataset && setup->train.count < setup->micro_batches)
+        batch = setup->micro_batches;
     if (batch == 0)
         return fail(NO_DEVICE, "%s: train.batch: not even %d image%s a step fit%s into %s of memory",
-                    settings_where(settings, "train", "batch"), setup->slices, setup->slices == 1 ? "" : "s",
-                    setup->slices == 1 ? "s" : "", text_bytes((uint64_t)limit, bytes));
+                    settings_where(settings, "train", "batch"), setup->micro_batches,
+                        setup->micro_batches == 1 ? "" : "s",
+                    setup->micro_batches == 1 ? "s" : "", text_bytes((uint64_t)limit, bytes));
     derive_number(setup, "train", "batch", batch);
     if (fits && settings->memory.limit == 0) derive_number(setup, "memory", "limit", limit);
     if (fits)
@@ -128,12 +130,12 @@ static enum status find_batch(struct setup *setup)
 static enum status set_batch(struct setup *setup)
 {
     const struct settings *settings = setup->settings;
-    setup->slices = (int)settings->train.accumulate;
+    setup->micro_batches = (int)settings->train.accumulate;
     if (settings->train.batch == 0) TRY(find_batch(setup));
     setup->batch = (int)settings->train.batch;
-    if (setup->batch % setup->slices != 0)
+    if (setup->batch % setup->micro_batches != 0)
         return setup_refuse(setup, "train", "accumulate", "%d does not divide train.batch = %d",
-                            setup->slices, setup->batch);
+                            setup->micro_batches, setup->batch);
     setup->steps_per_epoch = setup->train.count / setup->batch;
     if (setup->train.dataset && setup->steps_per_epoch == 0)
         return setup_refuse(setup, "train", "batch", "%d is more than the %" PRId64 " training images",

@@ -48,7 +48,7 @@ struct compile_options step_options(const struct setup *setup, enum step_kind ki
     struct compile_options options = {
         .lower = {
             .batch = setup->batch,
-            .slices = training ? setup->slices : 1,
+            .micro_batches = training ? setup->micro_batches : 1,
             .training = training,
             .storage = setup->precision->storage,
             .label_smoothing = training ? setup->settings->augment.label_smoothing : 0,
@@ -61,7 +61,7 @@ struct compile_options step_options(const struct setup *setup, enum step_kind ki
         .limit = training ? setup_limit(setup) : 0,
         .batches = batches_on_device(setup),
     };
-    if (options.limit > 0) options.reserved = step_store_bytes(setup) + finisher_bytes(setup);
+    if (options.limit > 0) options.reserved = step_store_bytes(setup) + gpu_preprocessing_bytes(setup);
     return options;
 }
 
@@ -129,7 +129,7 @@ struct step_bytes step_bytes(const struct setup *setup, const struct program *pr
         .arena = plan->arena_bytes,
         .live_bound = plan->live_bytes_bound,
         .store = store,
-        .batch = fit_memory_beside(&beside, program) + finisher_bytes(setup),
+        .batch = fit_memory_beside(&beside, program) + gpu_preprocessing_bytes(setup),
         .workspace = plan->workspace_bytes,
     };
     bytes.total = bytes.arena + bytes.store + bytes.batch;

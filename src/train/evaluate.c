@@ -83,7 +83,7 @@ static enum status launch(struct counting *counting, bool *more)
     TRY(loader_next(counting->queue.loader, &next.batch, NULL));
     *more = next.batch != NULL;
     if (!next.batch) return OK;
-    const struct exec_batch input = finisher_batch(counting->setup, next.batch);
+    const struct exec_batch input = gpu_preprocessing_batch(counting->setup, next.batch);
     return step_queue_start(&counting->queue, &next, &input);
 }
 

@@ -190,7 +190,7 @@ enum status folder_write_settings(const struct folder *folder, const struct sett
     struct text text = {0};
     settings_print_movable(settings, file, &text);
     enum status status = write_whole(&folder->at, temporary, &text);
-    if (status == OK) status = durable_rename(&folder->at, temporary, "config.ini");
+    if (status == OK) status = atomic_file_rename(&folder->at, temporary, "config.ini");
     directory_remove(&folder->at, temporary);
     text_free(&text);
     return status;

@@ -175,7 +175,7 @@ static enum status rewrite(const struct directory *in, const char *name, FILE *f
     enum status status = good ? OK : directory_refuse(in, temporary, reason.text);
     if (good && dropped > 0) {
         log_detail("%s: %d lines beyond the checkpoint cut off", name, dropped);
-        status = durable_rename(in, temporary, name);
+        status = atomic_file_rename(in, temporary, name);
     }
     directory_remove(in, temporary);
     free(temporary);

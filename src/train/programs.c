@@ -36,7 +36,7 @@ static enum status place(struct run *run, struct text *shortage)
     });
 }
 
-/* What the run could have, besides what it holds: nothing but the store and the finisher, now. */
+/* What the run could have, besides what it holds: nothing but the store and the gpu_preprocessing, now. */
 static int64_t bytes_to_have(const struct run *run)
 {
     const struct setup *setup = run->setup;
@@ -45,7 +45,7 @@ static int64_t bytes_to_have(const struct run *run)
     setup->device->backend->memory_info(setup->device, &left, &total);
     int64_t spare = (int64_t)left / SPARE_SHARE;
     if (spare > SPARE_MOST) spare = SPARE_MOST;
-    int64_t held = run->store.layout.bytes + (setup->finisher ? finisher_bytes(setup) : 0);
+    int64_t held = run->store.layout.bytes + (setup->gpu_preprocessing ? gpu_preprocessing_bytes(setup) : 0);
     return held + (int64_t)left - spare;
 }
 

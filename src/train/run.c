@@ -192,7 +192,7 @@ enum status run_begin(struct run *run)
 {
     struct setup *setup = run->setup;
     TRY(folder_log(&run->folder));
-    TRY(finisher_open(setup, true));
+    TRY(gpu_preprocessing_open(setup, true));
     TRY(programs_open(run));
     setup_open_caches(setup);
     TRY(setup_loader(setup, &setup->train, true, &run->loader));

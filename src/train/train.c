@@ -74,7 +74,7 @@ static bool next_is_verified(const struct run *run)
 
 static enum status queue_step(struct run *run, const struct queued_step *next)
 {
-    const struct exec_batch input = finisher_batch(run->setup, next->batch);
+    const struct exec_batch input = gpu_preprocessing_batch(run->setup, next->batch);
     int64_t step = run->state.step + run->queue.count + 1;
     if (run->setup->device->waits && health_looks(run->steps + run->queue.count + 1))
         exec_glimpse_next(run->training.exec);

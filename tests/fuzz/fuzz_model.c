@@ -16,7 +16,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static void try_program(const struct graph *graph, bool training)
 {
-    struct lower_options options = {.batch = BATCH, .slices = training ? 2 : 1, .training = training,
+    struct lower_options options = {.batch = BATCH, .micro_batches = training ? 2 : 1, .training = training,
                                     .storage = training ? F16 : F32, .logits = !training};
     struct program program;
     struct plan plan;

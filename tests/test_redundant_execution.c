@@ -57,7 +57,7 @@ static void test_once_is_twice(void **state)
     (void)state;
     for (const struct optimizer *const *o = optimizer_table; *o; o++)
         for (int s = 0; s < 3; s++)
-            once_is_twice((struct net_options){.storage = storages[s], .slices = 1 + s % 2,
+            once_is_twice((struct net_options){.storage = storages[s], .micro_batches = 1 + s % 2,
                                                .optimizer = (*o)->name, .scale = 64});
 }
 
@@ -137,7 +137,8 @@ static void test_tensors(void **state)
     (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct net net;
-    net_open(&net, &graph, &(struct net_options){.batch = 4, .slices = 2, .training = true, .ema = true});
+    net_open(&net, &graph, &(struct net_options){.batch = 4, .micro_batches = 2, .training = true,
+                                                 .ema = true});
     for (int i = 0; i < net.program.count; i++)
         for (int k = 0; net.program.instructions[i].op && k < net.program.instructions[i].write_count; k++)
             if (net.program.values[net.program.instructions[i].writes[k]].kind != KIND_WORKSPACE)

@@ -1,4 +1,5 @@
-/* test_merge: sums that move into the ops that read them change no result and take instructions away. */
+/* test_fuse_gradient_sums: sums that move into the ops that read them change no result and take instructions
+ * away. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -42,13 +43,13 @@ static int count_op(const struct program *program, const char *name)
 static void merged_is_plain(bool reference)
 {
     struct graph graph = net_graph(residual, true);
-    struct net_options options = {.batch = 4, .slices = 2, .storage = F32, .training = true,
+    struct net_options options = {.batch = 4, .micro_batches = 2, .storage = F32, .training = true,
                                   .reference = reference};
     struct net plain, merged;
     net_open(&plain, &graph, &options);
     options.merged = true;
     net_open(&merged, &graph, &options);
-    /* Two sums of activations' gradients a slice; those of parameters over the slices stay. */
+    /* Two sums of activations' gradients a micro-batch; those of parameters over the micro-batches stay. */
     if (reference) assert_int_equal(count_op(&plain.program, "sum") - count_op(&merged.program, "sum"), 4);
     if (reference) assert_true(merged.program.count < plain.program.count);
     struct reason reason = {0};
@@ -82,5 +83,5 @@ static void test_sums_on_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums), cmocka_unit_test(test_sums_on_device)};
-    return cmocka_run_group_tests_name("merge", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("fuse_gradient_sums", tests, NULL, NULL);
 }

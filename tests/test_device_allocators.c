@@ -126,7 +126,7 @@ static void check_memory(struct device *device, void *memory, size_t bytes, unsi
 /* Blocks of one cache, smaller and larger than its pieces; all of it goes back. */
 static void check_device(struct device *device)
 {
-    struct cache *cache = supply_open(device, 0);
+    struct cache *cache = device_allocators_open(device, 0);
     assert_non_null(cache);
     struct physical physical;
     device->backend->physical(device, &physical);
@@ -144,7 +144,7 @@ static void check_device(struct device *device)
         if (round == 0) cache_trim(cache, (size_t)70 << 20);
     }
     assert_null(device_allocate(device, (size_t)1 << 50, "far too much"));
-    supply_close(device, cache);
+    device_allocators_close(device, cache);
     assert_null(device->allocator.take);
 }
 
@@ -175,7 +175,7 @@ static void test_within_a_limit(void **state)
     (void)state;
     struct ranged ranged;
     ranged_open(&ranged);
-    struct cache *cache = supply_open(&ranged.device, 0);
+    struct cache *cache = device_allocators_open(&ranged.device, 0);
     void *memory = device_allocate(&ranged.device, 3 << 20, "parameters");
     ranged.device.memory_limit = 5 << 20;
     assert_null(device_allocate_within(&ranged.device, 3 << 20, "timing"));
@@ -188,7 +188,7 @@ static void test_within_a_limit(void **state)
     assert_non_null(more = device_allocate_within(&ranged.device, 3 << 20, "timing"));
     device_release(&ranged.device, more, 3 << 20);
     device_release(&ranged.device, memory, 3 << 20);
-    supply_close(&ranged.device, cache);
+    device_allocators_close(&ranged.device, cache);
 }
 
 static void test_devices_without_ranges_serve_themselves(void **state)
@@ -197,15 +197,15 @@ static void test_devices_without_ranges_serve_themselves(void **state)
     struct device *device;
     struct text holdings = {0};
     assert_int_equal(device_open("cpu", 1, &device), OK);
-    struct cache *cache = supply_open(device, 0);
+    struct cache *cache = device_allocators_open(device, 0);
     assert_null(cache);
     void *memory = device_allocate(device, 5000, "x");
     assert_non_null(memory);
     memset(memory, 1, 5000);
     device_release(device, memory, 5000);
-    device_holdings(device, &holdings);
+    device_memory_in_use(device, &holdings);
     assert_null(holdings.data);
-    supply_close(device, cache);
+    device_allocators_close(device, cache);
     device_close(device);
 }
 
@@ -216,14 +216,14 @@ static void test_who_holds_what(void **state)
     struct text holdings = {0};
     ranged_open(&ranged);
     ranged.left = 2;
-    struct cache *cache = supply_open(&ranged.device, 0);
+    struct cache *cache = device_allocators_open(&ranged.device, 0);
     void *memory = device_allocate(&ranged.device, 3 << 20, "parameters");
     assert_null(device_allocate(&ranged.device, (size_t)129 << 20, "working memory"));
-    device_holdings(&ranged.device, &holdings);
+    device_memory_in_use(&ranged.device, &holdings);
     assert_non_null(strstr(holdings.data, "     3.0 MiB  parameters\n"));
     text_free(&holdings);
     device_release(&ranged.device, memory, 3 << 20);
-    supply_close(&ranged.device, cache);
+    device_allocators_close(&ranged.device, cache);
     assert_int_equal(ranged.mapped, 0);
 }
 
@@ -262,7 +262,7 @@ static void check_host(struct device *device)
 {
     static const size_t bytes[] = {4096, (size_t)1 << 20, (size_t)9 << 20, (size_t)40 << 20};
     int count = (int)rounds(9, 101);
-    struct pinned *pool = supply_host_open(device);
+    struct pinned *pool = device_allocators_host_open(device);
     void *memory = device_allocate(device, bytes[3], "x");
     assert_non_null(memory);
     for (int i = 0; i < 4; i++) {
@@ -274,7 +274,7 @@ static void check_host(struct device *device)
     }
     check_memory(device, memory, bytes[1], 3);
     device_release(device, memory, bytes[3]);
-    supply_host_close(device, pool);
+    device_allocators_host_close(device, pool);
     assert_null(device->host.take);
 }
 
@@ -297,8 +297,8 @@ static void test_training_from_a_cache(void **state)
     (void)state;
     struct ranged ranged;
     waiting_open(&ranged);
-    struct cache *cache = supply_open(&ranged.device, 0);
-    struct pinned *pool = supply_host_open(&ranged.device);
+    struct cache *cache = device_allocators_open(&ranged.device, 0);
+    struct pinned *pool = device_allocators_host_open(&ranged.device);
     void *used = device_allocate(&ranged.device, 4 << 20, "used");
     memset(used, 0xff, 4 << 20);
     device_release(&ranged.device, used, 4 << 20);
@@ -326,8 +326,8 @@ static void test_training_from_a_cache(void **state)
     assert_int_equal(cache_statistics(cache).allocated, 0);
     assert_int_equal(pinned_statistics(pool).requested, 0);
     assert_true(pinned_statistics(pool).takes > 2);
-    supply_host_close(&ranged.device, pool);
-    supply_close(&ranged.device, cache);
+    device_allocators_host_close(&ranged.device, pool);
+    device_allocators_close(&ranged.device, cache);
     assert_int_equal(ranged.mapped, 0);
 }
 
@@ -338,7 +338,8 @@ static enum status open_and_close(struct device *device, struct graph *graph)
     struct exec *exec = NULL;
     const struct optimizer *optimizer = optimizer_find("sgd");
     TRY(store_open(device, graph, &(struct store_options){.low = F32, .optimizer = optimizer}, &store));
-    enum status status = lower(graph, &(struct lower_options){.batch = 64, .slices = 1, .training = true,
+    enum status status = lower(graph, &(struct lower_options){.batch = 64, .micro_batches = 1,
+                                                              .training = true,
                                                               .storage = F32}, &program);
     if (status == OK) status = streams_assign(&program, 1);
     struct exec_options options = {.device = device, .store = &store, .optimizer = optimizer,
@@ -362,7 +363,7 @@ static void test_failures_at_every_piece(void **state)
         struct caught caught;
         waiting_open(&ranged);
         ranged.left = pieces;
-        struct cache *cache = supply_open(&ranged.device, 0);
+        struct cache *cache = device_allocators_open(&ranged.device, 0);
         caught_begin(&caught);
         status = open_and_close(&ranged.device, &graph);
         caught_end(&caught);
@@ -370,7 +371,7 @@ static void test_failures_at_every_piece(void **state)
         assert_int_equal(caught.errors, status == OK ? 0 : 1);
         if (pieces > 1 && status != OK) assert_true(caught_has(&caught, "parameters and optimizer state\n"));
         assert_int_equal(cache_statistics(cache).allocated, 0);
-        supply_close(&ranged.device, cache);
+        device_allocators_close(&ranged.device, cache);
         assert_int_equal(ranged.mapped, 0);
         assert_int_equal(ranged.left, pieces);
         text_free(&caught.words);

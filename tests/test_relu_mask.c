@@ -1,4 +1,4 @@
-/* test_mask: masks that backward reads instead of activations change no bit of a step. */
+/* test_relu_mask: masks that backward reads instead of activations change no bit of a step. */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -38,7 +38,7 @@ static const char residuals[] =
     "relu5 = relu add5\n"
     "pool = globalavgpool relu5\n"
     "fc = linear pool units=5\n";
-#define SLICES 2
+#define MICRO_BATCHES 2
 #define MASKED 2
 
 struct passes {
@@ -51,7 +51,7 @@ static void put_masks(struct program *program, void *context)
 {
     const struct passes *passes = context;
     struct offload_forecast forecast;
-    mask(program, passes->code_of);
+    relu_mask(program, passes->code_of);
     if (!passes->others) return;
     enum remake *remake = memory_new((size_t)program->count, sizeof *remake);
     struct random random = random_open(passes->seed, PURPOSE_TEST, 0, 0);
@@ -88,7 +88,7 @@ static void masked_is_plain(bool reference, struct net_options options, struct p
     options.pass = put_masks;
     options.pass_context = &passes;
     net_open(&masked, &graph, &options);
-    int wanted = passes.code_of(op_find("batchnorm"))->keeps_mask ? masks * SLICES : 0;
+    int wanted = passes.code_of(op_find("batchnorm"))->keeps_mask ? masks * MICRO_BATCHES : 0;
     assert_int_equal(count_masks(&plain.program), 0);
     assert_int_equal(count_masks(&masked.program), wanted);
     struct reason reason = {0};
@@ -103,7 +103,8 @@ static void masked_is_plain(bool reference, struct net_options options, struct p
 
 static struct net_options options_of(enum dtype storage, int stream_count)
 {
-    return (struct net_options){.batch = 4, .slices = SLICES, .storage = storage, .training = true,
+    return (struct net_options){.batch = 4, .micro_batches = MICRO_BATCHES, .storage = storage,
+                                .training = true,
                                 .streams = stream_count, .merged = true};
 }
 
@@ -140,5 +141,5 @@ int main(void)
         cmocka_unit_test(test_on_device),
         cmocka_unit_test(test_with_others),
     };
-    return cmocka_run_group_tests_name("mask", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("relu_mask", tests, NULL, NULL);
 }
