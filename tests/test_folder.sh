@@ -269,8 +269,9 @@ turned() {
     tail said
     [ $found = 0 ] && [ $status = 75 ] && [ -z "$(find turned -name '*.tmp')" ] && again_shorter
 }
+# A run that is past its last epoch already is finished as it is.
 again_shorter() {
-    train turned -r -s train.epochs=1 && tail -n 1 turned/metrics.jsonl | grep '"reason":"done"'
+    train turned -r -s train.epochs=1 && tail -n 1 turned/metrics.jsonl | grep -E '"reason":"(done|stopped)"'
 }
 
 # The checkout may be in a folder that is nobody else's, as /root is: what is read lies here.

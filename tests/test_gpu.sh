@@ -188,7 +188,7 @@ ok "a scale too high is halved until it fits" backs_off
 skips() {
     exits_with 1 train skip-gpu -s amp.loss_scale=1e30 -s train.epochs=1 || return 1
     exits_with 1 train skip-cpu -s amp.loss_scale=1e30 -s train.epochs=1 -s run.device=cpu || return 1
-    [ "$(number skipped_steps <skip-gpu/metrics.jsonl)" = 22 ] || return 1
+    [ "$(grep -c '"skipped":1' skip-gpu/metrics.jsonl)" = 22 ] || return 1
     tensors skip-gpu/$last >one.bin
     tensors skip-cpu/$last >two.bin
     cmp one.bin two.bin
