@@ -1,12 +1,12 @@
 #!/bin/sh
-# README: "Your own images", done as it says, on made-up pictures and with a smaller picture size.
-# Two epochs of few pictures want a smaller learning rate: with the real one activations leave fp16.
+# README: "Your own images", as it says, on synthetic images and with a smaller image size.
+# Two epochs of few images want a smaller learning rate: with the real one activations leave fp16.
 . "$top_srcdir/tests/tap.sh"
 
 cd "$scratch" || exit 1
 mkdir build && ln -s "$AMPTRAIN" build/amptrain
-ok "pictures in class folders" "$top_builddir/tests/make_pictures" pictures
-cp pictures/apple/3.png some.jpg
+ok "images in class folders" "$top_builddir/tests/make_pictures" images
+cp images/apple/3.png some.jpg
 
 # The example configuration, with README's [data] in place of its own.
 {
