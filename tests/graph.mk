@@ -38,6 +38,10 @@ check_PROGRAMS += tests/test_exec
 tests_test_exec_SOURCES = tests/test_exec.c $(NET)
 tests_test_exec_LDADD = $(GRAPH_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_micro_batches
+tests_test_micro_batches_SOURCES = tests/test_micro_batches.c $(NET)
+tests_test_micro_batches_LDADD = $(GRAPH_LIBS) -lcmocka
+
 check_PROGRAMS += tests/test_inject
 tests_test_inject_SOURCES = tests/test_inject.c tests/rounds.h $(NET)
 tests_test_inject_LDADD = $(GRAPH_LIBS) -lcmocka
