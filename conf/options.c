@@ -101,9 +101,9 @@ static bool option_works(const struct option *option, const struct settings *set
     option_print(option, settings, &now);
     bool works = strcmp(now.data, option->field.initial) == 0 || listed(now.data, option->works);
     if (!works && option->works[0])
-        because(reason, "%.80s is not in this version (what is: %s)", now.data, option->works);
+        because(reason, "%.80s is not implemented yet; only %s", now.data, option->works);
     else if (!works)
-        because(reason, "%.80s is not in this version (what is: the default, '%s')", now.data,
+        because(reason, "%.80s is not implemented yet; only the default, '%s'", now.data,
                 option->field.initial);
     text_free(&now);
     return works;

@@ -2,12 +2,12 @@
 
 #include "conf/settings.h"
 
-/* What of an option is not in this version. */
+/* The part of an option that is not implemented yet. */
 static void option_missing(const struct option *option, struct text *out)
 {
     if (!option->later) return;
-    if (option->works[0]) text_add(out, " In this version: %s.", option->works);
-    else text_add(out, " Not in this version.");
+    if (option->works[0]) text_add(out, " Implemented so far: %s.", option->works);
+    else text_add(out, " Not implemented yet.");
 }
 
 void settings_help(struct text *out)

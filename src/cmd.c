@@ -31,19 +31,19 @@ struct common {
 enum { LETTER_CHECK = 1, LETTER_PRINT = 2, LETTER_OWN = 256 };
 
 static const struct common common_table[] = {
-    {'c', "config", required_argument, "FILE", TAKES_CONFIG, "the configuration"},
+    {'c', "config", required_argument, "FILE", TAKES_CONFIG, "configuration file"},
     {'s', "set", required_argument, "SECTION.KEY=VALUE", TAKES_CONFIG,
-     "set a key, over the file (repeatable)"},
-    {'o', "output", required_argument, "PATH", TAKES_OUTPUT, "where results go"},
+     "set a key, overriding the file (repeatable)"},
+    {'o', "output", required_argument, "PATH", TAKES_OUTPUT, "write results there"},
     {'r', "resume", optional_argument, "[=FILE]", TAKES_RESUME,
-     "go on from the newest good checkpoint, or FILE"},
+     "resume from the newest valid checkpoint, or FILE"},
     {LETTER_CHECK, "check", no_argument, NULL, TAKES_CONFIG,
      "check configuration, model and data, print the plan, exit"},
     {LETTER_PRINT, "print-config", no_argument, NULL, TAKES_CONFIG,
-     "print every key as resolved, and where it came from"},
-    {'q', "quiet", no_argument, NULL, 0, "say only what is wrong"},
-    {'v', "verbose", no_argument, NULL, 0, "say more"},
-    {'h', "help", no_argument, NULL, 0, "this text"},
+     "print the resolved configuration and where each value came from"},
+    {'q', "quiet", no_argument, NULL, 0, "print warnings and errors only"},
+    {'v', "verbose", no_argument, NULL, 0, "print more details"},
+    {'h', "help", no_argument, NULL, 0, "print this help"},
 };
 #define COMMON_COUNT (int)(sizeof common_table / sizeof *common_table)
 
@@ -180,7 +180,7 @@ enum status cmd_parse(const struct command *command, int count, char **words, st
     TRY(read_options(cmd, &grammar, count, words));
     if (cmd->help) return OK;
     if (cmd->argument_count > 0 && !(command->takes & TAKES_ARGUMENTS))
-        return fail(USAGE, "%s: '%s' is not expected here", command->name, cmd->arguments[0]);
+        return fail(USAGE, "%s: unexpected argument '%s'", command->name, cmd->arguments[0]);
     return OK;
 }
 
@@ -223,7 +223,7 @@ void cmd_help(const struct command *command)
     if (!(command->takes & TAKES_CONFIG)) return;
     struct text options = {0};
     settings_help(&options);
-    printf("\nKeys of the configuration, as sections of FILE or by --set:\n\n%s", options.data);
+    printf("\nConfiguration keys, by section of FILE or for --set:\n\n%s", options.data);
     text_free(&options);
 }
 
@@ -250,7 +250,7 @@ enum status cmd_required(const struct cmd *cmd, const char *option, const char *
 {
     const char *found = cmd_value(cmd, option);
     if (!found)
-        return fail(USAGE, "%s: --%s is missing; `amptrain %s --help` tells more", cmd->command->name, option,
+        return fail(USAGE, "%s: --%s is missing; see `amptrain %s --help`", cmd->command->name, option,
                     cmd->command->name);
     *value = found;
     return OK;
@@ -258,7 +258,7 @@ enum status cmd_required(const struct cmd *cmd, const char *option, const char *
 
 static enum status refuse_input(const char *path, const char *which)
 {
-    return fail(USAGE, "%s: is what the command reads (%s); write to another file", path, which);
+    return fail(USAGE, "%s: is an input of this command (%s); write to another file", path, which);
 }
 
 enum status cmd_check_output(const struct cmd *cmd, const char *path)
@@ -272,7 +272,7 @@ enum status cmd_check_output(const struct cmd *cmd, const char *path)
     const struct option *option =
         cmd->settings.origins ? settings_find_file(&cmd->settings, cmd->config, path) : NULL;
     if (option) return refuse_input(path, option->field.name);
-    log_info("%s: stands there already and is replaced", path);
+    log_info("%s: exists and is overwritten", path);
     return OK;
 }
 

@@ -379,18 +379,18 @@ static enum status run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"json", NULL, "print the figures as JSON"},
-    {"steps", "N", "measured steps; 20 when not given"},
-    {"warmup", "N", "steps before them; 3 when not given"},
-    {"layers", NULL, "then time every instruction by itself, and list them, the longest first"},
-    {"data", NULL, "feed the configuration's images through the loader, and measure its parts alone too"},
+    {"json", NULL, "print the results as JSON"},
+    {"steps", "N", "number of measured steps (default: 20)"},
+    {"warmup", "N", "number of warm-up steps (default: 3)"},
+    {"layers", NULL, "also time each instruction by itself and list them, slowest first"},
+    {"data", NULL, "train on the configured data, and also measure loader, copy and compute alone"},
     {0},
 };
 
 const struct command cmd_bench = {
     .name = "bench",
     .usage = "-c FILE [--json] [--steps N] [--warmup N] [--layers] [--data]",
-    .help = "Measures the throughput of the real training step, and with images what limits it.",
+    .help = "Measures training throughput and finds the bottleneck.",
     .takes = TAKES_CONFIG,
     .options = options,
     .run = run,

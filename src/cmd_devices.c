@@ -29,6 +29,6 @@ static enum status run(struct cmd *cmd)
 const struct command cmd_devices = {
     .name = "devices",
     .usage = "",
-    .help = "Lists what this build can compute on.",
+    .help = "Lists the devices.",
     .run = run,
 };

@@ -188,7 +188,7 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained, cons
     enum status status = evaluate(setup, &images, &trained->step, &options, &evaluation);
     status = logits_close(&logits, status);
     if (status == OK && path && evaluation.bad > 0)
-        log_warning("%s: %" PRId64 " of %" PRId64 " rows are NaN: their images cannot be used", path,
+        log_warning("%s: %" PRId64 " of %" PRId64 " rows are NaN: their images could not be used", path,
                     evaluation.bad, images.count);
     if (status == OK) print_results(cmd, &evaluation);
     if (status == OK && cmd->output) status = write_records(cmd->output, setup, split, &evaluation);
@@ -201,7 +201,7 @@ static enum status run(struct cmd *cmd)
     const char *split = cmd_value(cmd, "split") ? cmd_value(cmd, "split") : "val";
     bool train = strcmp(split, "train") == 0;
     if (!train && strcmp(split, "val") != 0)
-        return fail(USAGE, "eval: --split is train or val, not '%s'", split);
+        return fail(USAGE, "eval: --split must be train or val, not '%s'", split);
     if (cmd_value(cmd, "logits")) TRY(cmd_check_output(cmd, cmd_value(cmd, "logits")));
     if (cmd->output) TRY(check_records(cmd->output));
     struct trained trained;
@@ -212,17 +212,17 @@ static enum status run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"weights", "FILE", "a checkpoint or weights, as safetensors"},
-    {"split", "train|val", "which images; val when not given"},
+    {"weights", "FILE", "checkpoint or weights file (safetensors)"},
+    {"split", "train|val", "images to evaluate (default: val)"},
     {"json", NULL, "print the results as JSON"},
-    {"logits", "FILE.npy", "write the network's outputs for NumPy, in file order"},
+    {"logits", "FILE.npy", "write the logits as a NumPy array, in data set order"},
     {0},
 };
 
 const struct command cmd_eval = {
     .name = "eval",
     .usage = "-c FILE --weights FILE [--split train|val] [--json] [--logits FILE.npy] [-o DIR]",
-    .help = "Tells how good a network is on the validation images.",
+    .help = "Evaluates weights on the validation images.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
     .run = run,

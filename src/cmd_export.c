@@ -83,15 +83,15 @@ static enum status dtype_of(const struct cmd *cmd, enum dtype *dtype)
         *dtype = possible[i];
         return OK;
     }
-    return fail(USAGE, "export: --dtype is fp32, fp16 or bf16, not '%s'", name);
+    return fail(USAGE, "export: --dtype must be fp32, fp16 or bf16, not '%s'", name);
 }
 
 static enum status check_output(const struct cmd *cmd)
 {
-    if (!cmd->output) return fail(USAGE, "export: where to? -o FILE.safetensors");
+    if (!cmd->output) return fail(USAGE, "export: no output file; use -o FILE.safetensors");
     const char *dot = strrchr(cmd->output, '.');
     if (dot && strcmp(dot, ".safetensors") == 0) return OK;
-    if (dot && strcmp(dot, ".onnx") == 0) return fail(USAGE, "export: ONNX is not in this version");
+    if (dot && strcmp(dot, ".onnx") == 0) return fail(USAGE, "export: ONNX is not implemented yet");
     return fail(USAGE, "export: %s: the name must end in .safetensors", cmd->output);
 }
 
@@ -118,15 +118,15 @@ static enum status run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"weights", "FILE", "a checkpoint or weights, as safetensors"},
-    {"dtype", "TYPE", "fp32 (when not given), fp16 or bf16"},
+    {"weights", "FILE", "checkpoint or weights file (safetensors)"},
+    {"dtype", "TYPE", "fp32 (default), fp16 or bf16"},
     {0},
 };
 
 const struct command cmd_export = {
     .name = "export",
     .usage = "--weights FILE [--dtype TYPE] -o OUT.safetensors",
-    .help = "Writes the weights of a checkpoint alone, under torchvision's names.",
+    .help = "Exports the weights of a checkpoint under torchvision's names.",
     .takes = TAKES_OUTPUT,
     .options = options,
     .run = run,

@@ -12,6 +12,6 @@ static enum status run(struct cmd *cmd)
 const struct command cmd_formats = {
     .name = "formats",
     .usage = "",
-    .help = "Lists the kinds of data that can be read.",
+    .help = "Lists the data formats.",
     .run = run,
 };

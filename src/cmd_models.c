@@ -46,7 +46,7 @@ static enum status run(struct cmd *cmd)
         free(names[i]);
     }
     free(names);
-    if (count == 0) printf("no model is installed; they are looked for in %s\n", paths.models[0]);
+    if (count == 0) printf("no models found; searched %s\n", paths.models[0]);
     search_paths_free(&paths);
     return OK;
 }

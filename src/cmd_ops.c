@@ -14,6 +14,6 @@ static enum status run(struct cmd *cmd)
 const struct command cmd_ops = {
     .name = "ops",
     .usage = "",
-    .help = "Lists the operations that model files can name.",
+    .help = "Lists the ops that model files can use.",
     .run = run,
 };

@@ -192,7 +192,7 @@ static enum status which_split(const struct cmd *cmd, enum split *split)
 {
     const char *name = cmd_value(cmd, "split") ? cmd_value(cmd, "split") : "train";
     if (strcmp(name, "train") != 0 && strcmp(name, "val") != 0)
-        return fail(USAGE, "pack: --split is train or val, not '%s'", name);
+        return fail(USAGE, "pack: --split must be train or val, not '%s'", name);
     *split = strcmp(name, "val") == 0 ? SPLIT_VAL : SPLIT_TRAIN;
     return OK;
 }
@@ -203,10 +203,10 @@ static enum status pack(struct cmd *cmd, const struct setup *setup, const struct
     TRY(cmd_number(cmd, "side", 1, 0, &side));
     TRY(cmd_number(cmd, "quality", 1, 90, &quality));
     TRY(cmd_number(cmd, "shards", 1, 1, &shards));
-    if (!images->dataset) return fail(BAD_DATA, "pack: there are no such images");
-    if (quality > 100 || side > 65536) return fail(USAGE, "pack: --quality ends at 100, --side at 65536");
+    if (!images->dataset) return fail(BAD_DATA, "pack: this split has no images");
+    if (quality > 100 || side > 65536) return fail(USAGE, "pack: --quality must be at most 100, --side at most 65536");
     if (shards > images->count || shards > PACKED_SHARDS_MAX)
-        return fail(USAGE, "pack: %ld shards are too many", shards);
+        return fail(USAGE, "pack: --shards %ld is too large", shards);
     struct packing packing = {
         .dataset = images->dataset,
         .images = images,
@@ -218,7 +218,7 @@ static enum status pack(struct cmd *cmd, const struct setup *setup, const struct
     TRY(pack_shards(&packing, cmd->output, (int)shards));
     log_info("%s: %lld images of %d classes in %.1f s%s", cmd->output, (long long)packing.written,
              images->dataset->classes, clock_seconds() - start,
-             packing.left_out ? ", without the unusable" : "");
+             packing.left_out ? ", unusable images left out" : "");
     return OK;
 }
 
@@ -226,7 +226,7 @@ static enum status run(struct cmd *cmd)
 {
     struct setup setup;
     enum split split = SPLIT_TRAIN;
-    if (!cmd->output) return fail(USAGE, "pack: where to? -o FILE.pack");
+    if (!cmd->output) return fail(USAGE, "pack: no output file; use -o FILE.pack");
     TRY(which_split(cmd, &split));
     TRY(cmd_check_output(cmd, cmd->output));
     cmd_any_batch(cmd);
@@ -237,17 +237,17 @@ static enum status run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"split", "SPLIT", "train (when not given) or val"},
-    {"side", "PIXELS", "shrink images whose short side is longer to this, and write JPEG files"},
-    {"quality", "NUMBER", "of those, 1 to 100; 90 when not given"},
-    {"shards", "COUNT", "divide the images over so many files"},
+    {"split", "SPLIT", "train (default) or val"},
+    {"side", "PIXELS", "shrink images to this short side and encode them as JPEG"},
+    {"quality", "NUMBER", "JPEG quality with --side, 1 to 100 (default: 90)"},
+    {"shards", "COUNT", "split the data set into COUNT files"},
     {0},
 };
 
 const struct command cmd_pack = {
     .name = "pack",
     .usage = "-c FILE [--split train|val] [--side PIXELS] [--quality NUMBER] [--shards COUNT] -o OUT.pack",
-    .help = "Writes the images of a data set into one file, which is faster to read.",
+    .help = "Packs a data set into one file, which is faster to read.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
     .run = run,

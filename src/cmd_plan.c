@@ -28,14 +28,14 @@ static enum status check_auto(struct settings *settings)
     const struct setup setup = {.settings = settings};
     if (settings->train.batch > 0 || settings->memory.limit > 0 || setup_device_kind(&setup) == DEVICE_CPU)
         return OK;
-    return fail(USAGE, "%s: train.batch: to plan for auto, give memory.limit a size",
+    return fail(USAGE, "%s: train.batch: planning for auto needs memory.limit=SIZE",
                 settings_where(settings, "train", "batch"));
 }
 
 static void warn_of_device(const struct setup *setup)
 {
     if (setup_asks_cuda(setup) && setup_device_kind(setup) != DEVICE_CUDA)
-        log_warning("run.device: this program was built without CUDA: planned for the CPU");
+        log_warning("run.device: this program was built without CUDA; planning for the CPU");
 }
 
 static enum status plan_open(struct cmd *cmd, unsigned what, struct setup *setup)
@@ -110,7 +110,7 @@ static enum status pack(struct table *table, int64_t capacity)
     table->seconds = clock_seconds() - start;
     struct reason reason;
     if (!check_spans(table->spans, table->count, 1, table->peak, &reason))
-        return fail(FAILED, "plan: the placement is wrong: %s", reason.text);
+        return fail(FAILED, "plan: the placement is invalid: %s", reason.text);
     return OK;
 }
 
@@ -181,7 +181,7 @@ static enum status dump_passes(const struct setup *setup, const char *pass)
     TRY(compile(step_graph(setup, STEP_TRAINING), &options, &program));
     program_free(&program);
     if (dumping.printed == 0)
-        return fail(USAGE, "plan: --dump: this program does not need the pass %s", pass);
+        return fail(USAGE, "plan: --dump: the pass %s does not run in this configuration", pass);
     return OK;
 }
 
@@ -235,19 +235,19 @@ static enum status run(struct cmd *cmd)
     const char *spans = cmd_value(cmd, "spans"), *dump = cmd_value(cmd, "dump");
     bool json = cmd_value(cmd, "json") != NULL;
     if (dump && (spans || json || cmd->output))
-        return fail(USAGE, "plan: --dump goes with --config alone, not with --spans, --json or --output");
+        return fail(USAGE, "plan: --dump cannot be combined with --spans, --json or --output");
     if (dump) return plan_dump(cmd, dump);
-    if (spans && cmd->output) return fail(USAGE, "plan: --output goes with --config, not with --spans");
+    if (spans && cmd->output) return fail(USAGE, "plan: --output cannot be combined with --spans");
     if (spans) return plan_spans(cmd, spans, json);
-    if (cmd_value(cmd, "capacity")) return fail(USAGE, "plan: --capacity goes with --spans");
+    if (cmd_value(cmd, "capacity")) return fail(USAGE, "plan: --capacity needs --spans");
     return plan(cmd, DATA_TRAIN | DATA_OPTIONAL, json);
 }
 
 static const struct cmd_option options[] = {
     {"json", NULL, "print the forecast as JSON"},
-    {"dump", "[=PASS]", "print the training step's program instead, or as it is after a pass or 'all'"},
-    {"spans", "FILE.csv", "pack a table of lifetimes (id,lower,upper,size) instead"},
-    {"capacity", "BYTES", "with --spans: the most that may be used"},
+    {"dump", "[=PASS]", "print the compiled program instead, or as PASS or 'all' passes leave it"},
+    {"spans", "FILE.csv", "plan the buffers of a table (id,lower,upper,size) instead"},
+    {"capacity", "BYTES", "with --spans: fail if more is needed"},
     {0},
 };
 
@@ -255,7 +255,7 @@ const struct command cmd_plan = {
     .name = "plan",
     .usage = "-c FILE [--json] [-o DIR] | -c FILE --dump[=PASS] | "
              "--spans FILE.csv [--capacity BYTES] [--json]",
-    .help = "Forecasts memory and time of a training step, in words and as a picture; touches no device.",
+    .help = "Forecasts memory and time of a training step without using a device.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
     .run = run,

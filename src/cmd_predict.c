@@ -89,7 +89,7 @@ static void tell(struct predictor *predictor, const char *path, const float *log
     if (isfinite(probability))
         print_prediction(predictor, path, best, probability);
     else
-        note(predictor, fail(FAILED, "%s: the network's output is not finite: it says nothing", path));
+        note(predictor, fail(FAILED, "%s: the network's output is not finite", path));
 }
 
 static enum status predict(struct predictor *predictor, const char *path)
@@ -124,7 +124,7 @@ static enum status predict_all(struct cmd *cmd, struct predictor *predictor)
 
 static enum status run(struct cmd *cmd)
 {
-    if (cmd->argument_count == 0) return fail(USAGE, "predict: name at least one image");
+    if (cmd->argument_count == 0) return fail(USAGE, "predict: no image given");
     struct predictor predictor = {0};
     enum status status = predictor_open(cmd, &predictor);
     if (status == OK) status = predict_all(cmd, &predictor);
@@ -133,7 +133,7 @@ static enum status run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"weights", "FILE", "a checkpoint or weights, as safetensors"},
+    {"weights", "FILE", "checkpoint or weights file (safetensors)"},
     {"json", NULL, "print the predictions as JSON"},
     {0},
 };
@@ -141,7 +141,7 @@ static const struct cmd_option options[] = {
 const struct command cmd_predict = {
     .name = "predict",
     .usage = "-c FILE --weights FILE [--json] IMAGE...",
-    .help = "Prints the class and its probability for PNG and JPEG images.",
+    .help = "Classifies PNG and JPEG images.",
     .takes = TAKES_CONFIG | TAKES_ARGUMENTS,
     .options = options,
     .run = run,

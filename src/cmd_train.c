@@ -32,7 +32,7 @@ static enum status run(struct cmd *cmd)
 const struct command cmd_train = {
     .name = "train",
     .usage = "-c FILE [-s SECTION.KEY=VALUE]... [-o DIR] [-r[=FILE]]",
-    .help = "Trains a network; the command when none is named.",
+    .help = "Trains a network (the default command).",
     .takes = TAKES_CONFIG | TAKES_OUTPUT | TAKES_RESUME | TAKES_SIGNALS,
     .run = run,
 };

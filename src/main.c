@@ -24,11 +24,11 @@ static void print_help(void)
 {
     signals_release();
     printf("usage: amptrain [COMMAND] [OPTION]...\n"
-           "Trains convolutional networks for image classification.\n\n");
+           "Trains convolutional image classifiers.\n\n");
     for (int i = 0; command_table[i]; i++)
         printf("  %-10s %s\n", command_table[i]->name, command_table[i]->help);
-    printf("\n`amptrain -c FILE` alone trains. `amptrain COMMAND --help` tells the rest; so do amptrain(1),\n"
-           "amptrain.ini(5) and amptrain-model(5).\n");
+    printf("\n`amptrain -c FILE` is short for `amptrain train -c FILE`. `amptrain COMMAND --help` lists a command's\n"
+           "options; the manual pages are amptrain(1), amptrain.ini(5) and amptrain-model(5).\n");
 }
 
 static void print_version(void)
@@ -54,7 +54,7 @@ static bool comes_later(const char *name)
 
 static enum status refuse_command(const char *name)
 {
-    if (comes_later(name)) return fail(USAGE, "the command '%s' is not in this version", name);
+    if (comes_later(name)) return fail(USAGE, "the command '%s' is not implemented yet", name);
     const char *names[32];
     int count = 0;
     for (; command_table[count] && count < 32; count++) names[count] = command_table[count]->name;
@@ -157,7 +157,7 @@ static void bound_threads(void)
 #ifdef _OPENMP
     int most = (int)option_find("run", "threads")->field.max, wanted = omp_get_max_threads();
     if (wanted <= most) return;
-    log_warning("OMP_NUM_THREADS: %d threads are more than a machine has use for: %d compute", wanted, most);
+    log_warning("OMP_NUM_THREADS: %d threads are too many; %d are used", wanted, most);
     omp_set_num_threads(most);
 #endif
 }
@@ -181,6 +181,6 @@ int main(int count, char **words)
     }
     /* What a full disk or a closed pipe did to the output is an error too. */
     if (fflush(stdout) != 0 || ferror(stdout))
-        status = status ? status : fail(FAILED, "standard output: cannot be written: %s", strerror(errno));
+        status = status ? status : fail(FAILED, "cannot write to standard output: %s", strerror(errno));
     return (int)status;
 }

@@ -7,7 +7,7 @@ run() { "$AMPTRAIN" -q -c run.ini "$@"; }
 
 # Usage and configuration: 2.
 ok "no command like it" says 2 "did you mean 'eval'?" "$AMPTRAIN" evl
-ok "a command to come" says 2 "not in this version" "$AMPTRAIN" profile -c run.ini
+ok "a command to come" says 2 "not implemented yet" "$AMPTRAIN" profile -c run.ini
 ok "no command at all like it" says 2 "there is no command 'xyzzy'" "$AMPTRAIN" xyzzy
 ok "no option like it" says 2 "did you mean --output?" "$AMPTRAIN" train --outptu x
 ok "no option at all like it" says 2 "no such option: --xyzzy" "$AMPTRAIN" train --xyzzy
@@ -21,7 +21,7 @@ for option in "-o" "--output" "-c" "-s" "-r=" "--resume="; do
     esac
 done
 ok "an empty value of a command's own option" says 2 "needs a value" "$AMPTRAIN" eval -c run.ini --weights ''
-ok "a word too many" says 2 "not expected" "$AMPTRAIN" plan -c run.ini word
+ok "a word too many" says 2 "unexpected argument" "$AMPTRAIN" plan -c run.ini word
 exits "no words at all" 2 "$AMPTRAIN"
 ok "no such configuration" says 2 "nowhere.ini" "$AMPTRAIN" -c nowhere.ini
 ok "a wrong key, with its line" says 2 "broken.ini:2" sh -c '
@@ -112,7 +112,7 @@ ok "eval --split train" json eval -q -c run.ini --weights $last --split train
 ok "weights of another model" says 5 "conv1.weight" "$AMPTRAIN" eval -q -c run.ini -s model.file=small.ini \
     --weights $last
 ok "weights that are none" says 5 "run.ini" "$AMPTRAIN" eval -q -c run.ini --weights run.ini
-ok "eval --split of neither" says 2 "--split is train or val, not 'test'" "$AMPTRAIN" eval -q -c run.ini \
+ok "eval --split of neither" says 2 "--split must be train or val, not 'test'" "$AMPTRAIN" eval -q -c run.ini \
     --weights $last --split test
 ok "eval --logits where nothing can be written" says 1 "nowhere/logits.npy: cannot be written" \
     "$AMPTRAIN" eval -q -c run.ini --weights $last --logits nowhere/logits.npy
@@ -122,9 +122,9 @@ ok "an export evaluates as the checkpoint" sh -c '
     cat first.json exported.json; cmp first.json exported.json'
 ok "export to fp16" "$AMPTRAIN" export -q --weights $last --dtype fp16 -o half.safetensors
 ok "... which evaluates" "$AMPTRAIN" eval -q -c run.ini --weights half.safetensors
-ok "export to ONNX" says 2 "not in this version" "$AMPTRAIN" export --weights $last -o x.onnx
+ok "export to ONNX" says 2 "not implemented yet" "$AMPTRAIN" export --weights $last -o x.onnx
 ok "export of what are no weights" says 5 "run.ini" "$AMPTRAIN" export --weights run.ini -o x.safetensors
-ok "export to a type that is not exported" says 2 "--dtype is fp32, fp16 or bf16, not 'fp64'" \
+ok "export to a type that is not exported" says 2 "--dtype must be fp32, fp16 or bf16, not 'fp64'" \
     "$AMPTRAIN" export --weights $last --dtype fp64 -o x.safetensors
 ok "export under a name that misleads" says 2 "must end in .safetensors" "$AMPTRAIN" export --weights $last \
     -o x.bin
@@ -142,7 +142,7 @@ faster() { modelled >cpu.ms; modelled -s run.device=cuda >gpu.ms; cat cpu.ms gpu
 if "$AMPTRAIN" -V | grep -q cuDNN; then
     ok "plan for a GPU, which is faster" faster
 else
-    ok "plan for a GPU, by a program that knows none" says 0 "planned for the CPU" \
+    ok "plan for a GPU, by a program that knows none" says 0 "planning for the CPU" \
         "$AMPTRAIN" plan -c deep.ini -s run.device=cuda
 fi
 dumped() { "$AMPTRAIN" plan -c run.ini --dump >dump1 && "$AMPTRAIN" plan -c run.ini --dump >dump2 && cmp dump1 dump2; }
@@ -161,9 +161,9 @@ ok "... prints what --dump=PASS does for each" after_each $(sed -n 's/^pass //p'
 ok "plan --dump=PASS, an unknown one" says 2 "no such pass: autocas; did you mean autocast?" \
     "$AMPTRAIN" plan -c run.ini --dump=autocas
 ok "... with the list" says 2 "passes: lower, autocast, " "$AMPTRAIN" plan -c run.ini --dump=x
-ok "plan --dump=PASS, one that is not needed" says 2 "does not need the pass offload" \
+ok "plan --dump=PASS, one that is not needed" says 2 "the pass offload does not run" \
     "$AMPTRAIN" plan -c run.ini --dump=offload
-ok "plan --dump by itself" says 2 "goes with --config alone" "$AMPTRAIN" plan -c run.ini --dump --json
+ok "plan --dump by itself" says 2 "cannot be combined" "$AMPTRAIN" plan -c run.ini --dump --json
 ok "plan without its data" "$AMPTRAIN" plan -c run.ini -s data.format=mnist -s data.train=nowhere
 ok "--check" "$AMPTRAIN" -c run.ini --check
 ok "--check, and every detail" "$AMPTRAIN" -v -c run.ini --check
@@ -231,7 +231,7 @@ untouched() { (cd kept && cksum ./*); }
 untouched >before.txt
 overwrite() {
     which=$1; shift
-    says 2 "is what the command reads ($which)" "$AMPTRAIN" "$@" || return 1
+    says 2 "is an input of this command ($which)" "$AMPTRAIN" "$@" || return 1
     untouched | diff before.txt -
 }
 ln kept/in.safetensors kept/linked.safetensors && untouched >before.txt
@@ -245,7 +245,7 @@ ok "pack onto its data" overwrite train pack -c kept/run.ini -s data.format=pack
     -o kept/images.pack
 replaced() {
     "$AMPTRAIN" export --weights kept/in.safetensors -o out.safetensors 2>/dev/null
-    says 0 "out.safetensors: stands there already and is replaced" "$AMPTRAIN" export \
+    says 0 "out.safetensors: exists and is overwritten" "$AMPTRAIN" export \
         --weights kept/in.safetensors -o out.safetensors
 }
 ok "what is replaced is said" replaced

@@ -37,7 +37,7 @@ ok "amptrain.ini(5) has every option" same_options
 tr -d '\\' <"$top_srcdir/man/amptrain.1" >"$scratch/page"
 explained() {
     grep -qE "^\.BR? .*\b$1\b" "$scratch/page" || { echo "no paragraph on $1"; return 1; }
-    "$AMPTRAIN" "$1" --help | sed '/^Keys of/,$d' | grep -oE -- '--[a-z][a-z-]+' | sort -u >"$scratch/flags"
+    "$AMPTRAIN" "$1" --help | sed '/^Configuration keys/,$d' | grep -oE -- '--[a-z][a-z-]+' | sort -u >"$scratch/flags"
     [ -s "$scratch/flags" ] || return 1
     while read -r flag; do
         grep -qE -- "^\.BR? .*$flag" "$scratch/page" || { echo "no paragraph on $flag"; return 1; }

@@ -168,8 +168,8 @@ static void bad_values(void **state)
 static void values_of_later_versions(void **state)
 {
     (void)state;
-    expect_refused("[parallel]\ngpus = 2\n", "parallel.gpus: 2 is not in this version", 1);
-    expect_refused("[train]\nsync_bn = yes\n", "train.sync_bn: yes is not in this version", 1);
+    expect_refused("[parallel]\ngpus = 2\n", "parallel.gpus: 2 is not implemented yet", 1);
+    expect_refused("[train]\nsync_bn = yes\n", "train.sync_bn: yes is not implemented yet", 1);
     struct settings settings = load_text("[loader]\ndecode=cpu\ncache=none\n[augment]\nmixup=0.0\njitter=\n"
                                          "[parallel]\ngpus=1\nbucket=25600K\n[run]\ndeterministic=yes\n"
                                          "[train]\nsync_bn=off\n");
@@ -206,7 +206,7 @@ static void overrides_refused(void **state)
     expect_override_refused("optimizer.lr=x", "-s optimizer.lr=x: must be a number");
     expect_override_refused("run.name=a\nb", "control character");
     expect_override_refused("run.name=a ;b", "would begin a comment");
-    expect_override_refused("train.sync_bn=yes", "not in this version");
+    expect_override_refused("train.sync_bn=yes", "not implemented yet");
 }
 
 static void given_or_not(void **state)
