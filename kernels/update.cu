@@ -505,7 +505,7 @@ static struct piece *pieces_make(const struct update *update, int *count)
 static enum status lists_upload(struct update *update, struct update_tables *tables,
                                 const struct chunk *chunks, const struct piece *pieces)
 {
-    const struct device_backend *backend = update->device->backend;
+    const struct device_transfers *transfers = &update->device->backend->transfers;
     struct update_job *job = &tables->job;
     size_t sums_bytes = (size_t)job->chunk_count * sizeof *job->sums;
     size_t chunks_bytes = (size_t)job->chunk_count * sizeof *chunks;
@@ -522,10 +522,10 @@ static enum status lists_upload(struct update *update, struct update_tables *tab
     job->chunks = (const struct chunk *)(at + board_bytes + sums_bytes);
     job->pieces = (const struct piece *)(at + board_bytes + sums_bytes + chunks_bytes);
     job->block_sums = (double *)(at + tables->bytes - block_bytes);
-    TRY(backend->fill_zero(update->device, 0, job->board, board_bytes));
-    if (chunks_bytes) TRY(backend->upload(update->device, 0, (void *)job->chunks, chunks, chunks_bytes));
-    if (pieces_bytes) TRY(backend->upload(update->device, 0, (void *)job->pieces, pieces, pieces_bytes));
-    return backend->finish(update->device);
+    TRY(transfers->fill_zero(update->device, 0, job->board, board_bytes));
+    if (chunks_bytes) TRY(transfers->upload(update->device, 0, (void *)job->chunks, chunks, chunks_bytes));
+    if (pieces_bytes) TRY(transfers->upload(update->device, 0, (void *)job->pieces, pieces, pieces_bytes));
+    return update->device->backend->synchronize(update->device);
 }
 
 /* No more blocks than have a chunk for each warp. */

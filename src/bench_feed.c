@@ -52,11 +52,11 @@ static enum status copy_batches(struct device *device, const struct program *pro
     int stream = device->copy_stream;
     for (int i = 0; i < batches; i++) {
         if (batch->make) TRY(batch->make(batch->maker, batch->images, stream, to));
-        else TRY(backend->upload(device, stream, to, batch->images, (size_t)program->images_bytes));
-        TRY(backend->upload(device, stream, to + program->images_bytes, batch->labels,
-                            (size_t)program->targets_bytes));
+        else TRY(backend->transfers.upload(device, stream, to, batch->images, (size_t)program->images_bytes));
+        TRY(backend->transfers.upload(device, stream, to + program->images_bytes, batch->labels,
+                                      (size_t)program->targets_bytes));
     }
-    return backend->finish(device);
+    return backend->synchronize(device);
 }
 
 static enum status time_copies(const struct setup *setup, const struct program *program,

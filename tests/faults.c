@@ -302,26 +302,26 @@ HERE static bool is_tight(void)
 HERE static void *faulty_allocate(struct device *device, size_t bytes)
 {
     if (strikes(KIND_ROOM) || (is_tight() && fault.held + bytes > fault.room)) return NULL;
-    void *memory = faulty.real->allocate(device, bytes);
+    void *memory = faulty.real->memory.allocate(device, bytes);
     if (memory) fault.held += bytes;
     return memory;
 }
 
-HERE static void faulty_release(struct device *device, void *memory, size_t bytes)
+HERE static void faulty_free(struct device *device, void *memory, size_t bytes)
 {
     if (memory) fault.held -= bytes;
-    faulty.real->release(device, memory, bytes);
+    faulty.real->memory.free(device, memory, bytes);
 }
 
 HERE static void faulty_memory_info(struct device *device, size_t *free_bytes, size_t *total_bytes)
 {
-    faulty.real->memory_info(device, free_bytes, total_bytes);
+    faulty.real->memory.info(device, free_bytes, total_bytes);
     if (is_tight()) *free_bytes = fault.held < fault.room ? fault.room - fault.held : 0;
 }
 
 HERE static void *faulty_host_allocate(struct device *device, size_t bytes)
 {
-    return strikes(KIND_ROOM) ? NULL : faulty.real->host_allocate(device, bytes);
+    return strikes(KIND_ROOM) ? NULL : faulty.real->memory.host_allocate(device, bytes);
 }
 
 HERE static enum status refused(const char *what)
@@ -333,44 +333,44 @@ HERE static enum status faulty_upload(struct device *device, int stream, void *t
                                       size_t bytes)
 {
     if (strikes(KIND_COPY)) return refused("copying to it");
-    return faulty.real->upload(device, stream, to, from, bytes);
+    return faulty.real->transfers.upload(device, stream, to, from, bytes);
 }
 
 HERE static enum status faulty_download(struct device *device, int stream, void *to, const void *from,
                                         size_t bytes)
 {
     if (strikes(KIND_COPY)) return refused("copying from it");
-    return faulty.real->download(device, stream, to, from, bytes);
+    return faulty.real->transfers.download(device, stream, to, from, bytes);
 }
 
 HERE static enum status faulty_fill_zero(struct device *device, int stream, void *memory, size_t bytes)
 {
     if (strikes(KIND_COPY)) return refused("filling its memory");
-    return faulty.real->fill_zero(device, stream, memory, bytes);
+    return faulty.real->transfers.fill_zero(device, stream, memory, bytes);
 }
 
 HERE static enum status faulty_event_record(struct device *device, int stream, int event)
 {
     if (strikes(KIND_COPY)) return refused("marking a place");
-    return faulty.real->event_record(device, stream, event);
+    return faulty.real->events.record(device, stream, event);
 }
 
 HERE static enum status faulty_stream_wait_event(struct device *device, int stream, int event)
 {
     if (strikes(KIND_COPY)) return refused("waiting on it");
-    return faulty.real->stream_wait_event(device, stream, event);
+    return faulty.real->events.stream_wait(device, stream, event);
 }
 
 HERE static enum status faulty_event_synchronize(struct device *device, int event)
 {
     if (strikes(KIND_COPY)) return refused("waiting for it");
-    return faulty.real->event_synchronize(device, event);
+    return faulty.real->events.synchronize(device, event);
 }
 
-HERE static enum status faulty_finish(struct device *device)
+HERE static enum status faulty_synchronize(struct device *device)
 {
     if (strikes(KIND_COPY)) return refused("waiting for all of it");
-    return faulty.real->finish(device);
+    return faulty.real->synchronize(device);
 }
 
 enum status __real_device_open(const char *which, int threads, struct device **device);
@@ -381,17 +381,17 @@ enum status __wrap_device_open(const char *which, int threads, struct device **d
     TRY(__real_device_open(which, threads, device));
     faulty.real = (*device)->backend;
     faulty.table = *faulty.real;
-    faulty.table.allocate = faulty_allocate;
-    faulty.table.release = faulty_release;
-    faulty.table.memory_info = faulty_memory_info;
-    faulty.table.host_allocate = faulty_host_allocate;
-    faulty.table.upload = faulty_upload;
-    faulty.table.download = faulty_download;
-    faulty.table.fill_zero = faulty_fill_zero;
-    faulty.table.event_record = faulty_event_record;
-    faulty.table.stream_wait_event = faulty_stream_wait_event;
-    faulty.table.event_synchronize = faulty_event_synchronize;
-    faulty.table.finish = faulty_finish;
+    faulty.table.memory.allocate = faulty_allocate;
+    faulty.table.memory.free = faulty_free;
+    faulty.table.memory.info = faulty_memory_info;
+    faulty.table.memory.host_allocate = faulty_host_allocate;
+    faulty.table.transfers.upload = faulty_upload;
+    faulty.table.transfers.download = faulty_download;
+    faulty.table.transfers.fill_zero = faulty_fill_zero;
+    faulty.table.events.record = faulty_event_record;
+    faulty.table.events.stream_wait = faulty_stream_wait_event;
+    faulty.table.events.synchronize = faulty_event_synchronize;
+    faulty.table.synchronize = faulty_synchronize;
     (*device)->backend = &faulty.table;
     return OK;
 }

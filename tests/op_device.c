@@ -52,13 +52,14 @@ static void upload(struct shipment *shipment, const struct sent *sent)
     const struct device_backend *backend = shipment->device->backend;
     const int64_t *dim = sent->tensor.shape.dim;
     if (!sent->channels_last) {
-        note(shipment, backend->upload(shipment->device, 0, on_device(sent), sent->host, sent->bytes));
+        note(shipment,
+             backend->transfers.upload(shipment->device, 0, on_device(sent), sent->host, sent->bytes));
         return;
     }
     char *turned = memory_new(sent->bytes, 1);
     transpose(sent->host, turned, dim[0], dim[1], dim[2] * dim[3], dtype_bytes(sent->tensor.dtype));
-    note(shipment, backend->upload(shipment->device, 0, on_device(sent), turned, sent->bytes));
-    note(shipment, backend->finish(shipment->device));
+    note(shipment, backend->transfers.upload(shipment->device, 0, on_device(sent), turned, sent->bytes));
+    note(shipment, backend->synchronize(shipment->device));
     free(turned);
 }
 
@@ -67,8 +68,8 @@ static void download(struct shipment *shipment, const struct sent *sent)
     const struct device_backend *backend = shipment->device->backend;
     const int64_t *dim = sent->tensor.shape.dim;
     char *held = sent->channels_last ? memory_new(sent->bytes, 1) : sent->host;
-    note(shipment, backend->download(shipment->device, 0, held, on_device(sent), sent->bytes));
-    note(shipment, backend->finish(shipment->device));
+    note(shipment, backend->transfers.download(shipment->device, 0, held, on_device(sent), sent->bytes));
+    note(shipment, backend->synchronize(shipment->device));
     if (!sent->channels_last) return;
     transpose(held, sent->host, dim[0], dim[2] * dim[3], dim[1], dtype_bytes(sent->tensor.dtype));
     free(held);
@@ -82,7 +83,7 @@ static void *send(struct shipment *shipment, const struct tensor *tensor, bool c
     struct sent *sent = &shipment->sent[shipment->count];
     *sent = (struct sent){.host = tensor->data, .bytes = tensor_bytes(tensor), .tensor = *tensor,
                           .channels_last = channels_last && tensor->shape.rank == 4};
-    sent->allocation = shipment->device->backend->allocate(shipment->device, ALIGNMENT + sent->bytes);
+    sent->allocation = shipment->device->backend->memory.allocate(shipment->device, ALIGNMENT + sent->bytes);
     if (!sent->allocation) {
         note(shipment, fail(NO_DEVICE, "no device memory for a tensor"));
         return NULL;
@@ -169,7 +170,7 @@ static void send_workspace(struct shipment *shipment, struct call *call, size_t 
     poison.data = memory_new(bytes, 1);
     memset(poison.data, 0xff, bytes);
     call->workspace = send(shipment, &poison, false);
-    note(shipment, shipment->device->backend->finish(shipment->device));
+    note(shipment, shipment->device->backend->synchronize(shipment->device));
     if (call->workspace) shipment->sent[shipment->count - 1].host = NULL;
     free(poison.data);
 }
@@ -178,14 +179,14 @@ static void run(struct shipment *shipment, const struct op_code *code, const str
 {
     const struct device_backend *backend = shipment->device->backend;
     struct captured *captured = NULL;
-    if (!backend->capture_begin) captures = false;
-    if (captures) note(shipment, backend->capture_begin(shipment->device));
+    if (!backend->capture.begin) captures = false;
+    if (captures) note(shipment, backend->capture.begin(shipment->device));
     if (shipment->status != OK) return;
     note(shipment, op_case_function(code, call->phase)(call));
-    if (captures) note(shipment, backend->capture_end(shipment->device, &captured));
-    if (captured) note(shipment, backend->captured_launch(shipment->device, captured));
-    note(shipment, backend->finish(shipment->device));
-    if (captures) backend->captured_free(captured);
+    if (captures) note(shipment, backend->capture.end(shipment->device, &captured));
+    if (captured) note(shipment, backend->capture.launch(shipment->device, captured));
+    note(shipment, backend->synchronize(shipment->device));
+    if (captures) backend->capture.free(captured);
 }
 
 enum status op_device_run(const struct op_code *code, const struct call *call, bool captures)
@@ -200,7 +201,7 @@ enum status op_device_run(const struct op_code *code, const struct call *call, b
     for (int i = 0; i < shipment->count; i++) {
         struct sent *sent = &shipment->sent[i];
         if (sent->host) download(shipment, sent);
-        call->device->backend->release(call->device, sent->allocation, ALIGNMENT + sent->bytes);
+        call->device->backend->memory.free(call->device, sent->allocation, ALIGNMENT + sent->bytes);
     }
     enum status status = shipment->status;
     free(shipment);

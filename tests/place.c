@@ -34,15 +34,15 @@ struct device *place_open(int threads)
 void *place_copy(struct device *device, const void *memory, size_t bytes)
 {
     void *copy = memory_new(bytes, 1);
-    must(device->backend->download(device, 0, copy, memory, bytes), "download");
-    must(device->backend->finish(device), "download");
+    must(device->backend->transfers.download(device, 0, copy, memory, bytes), "download");
+    must(device->backend->synchronize(device), "download");
     return copy;
 }
 
 void place_poison(struct device *device, void *memory, size_t bytes)
 {
     void *poison = memset(memory_new(bytes, 1), 0xff, bytes);
-    must(device->backend->upload(device, 0, memory, poison, bytes), "upload");
-    must(device->backend->finish(device), "upload");
+    must(device->backend->transfers.upload(device, 0, memory, poison, bytes), "upload");
+    must(device->backend->synchronize(device), "upload");
     free(poison);
 }

@@ -230,7 +230,7 @@ static void test_glimpse(void **state)
     struct update_rates rates = {0};
     exec_glimpse_next(net.exec);
     assert_int_equal(exec_start(net.exec, &batch, &rates), OK);
-    assert_int_equal(late.device->backend->finish(late.device), OK);
+    assert_int_equal(late.device->backend->synchronize(late.device), OK);
     fill_param(&net, "fc.weight", 0);
     fill_param(&net, "bn1.running_var", NAN);
     exec_glimpse_next(net.exec);

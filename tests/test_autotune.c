@@ -84,14 +84,14 @@ static struct chosen choose(const char *op, const struct op_example *example, bo
     c->device = device;
     c->deterministic = deterministic;
     device->memory_limit = limit;
-    if (choices) device->backend->autotuner_load(device, choices);
+    if (choices) device->backend->autotuner.load(device, choices);
     assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_FORWARD, &storage);
     call.kernel_plan = kernel_plan;
     snprintf(chosen.name, sizeof chosen.name, "%s", code->plan_name(&call));
     chosen.workspace = code->workspace(&call);
-    device->backend->autotuner_save(device, &chosen.choices);
+    device->backend->autotuner.save(device, &chosen.choices);
     key_read(&chosen);
     assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
     code->release(kernel_plan);

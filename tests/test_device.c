@@ -28,8 +28,9 @@ static void quiet(void *context, enum log_level level, const char *line)
 static void round_trip(struct device *device)
 {
     const struct device_backend *backend = device->backend;
-    uint8_t *from = backend->host_allocate(device, BYTES), *to = backend->host_allocate(device, BYTES);
-    void *memory = backend->allocate(device, BYTES);
+    uint8_t *from = backend->memory.host_allocate(device, BYTES);
+    uint8_t *to = backend->memory.host_allocate(device, BYTES);
+    void *memory = backend->memory.allocate(device, BYTES);
     assert_non_null(from);
     assert_non_null(to);
     assert_non_null(memory);
@@ -38,26 +39,26 @@ static void round_trip(struct device *device)
     for (unsigned round = 0; round < 8; round++) {
         for (size_t i = 0; i < BYTES; i++) from[i] = (uint8_t)(i * 31 + round + (i >> 8));
         memset(to, 0xee, BYTES);
-        assert_int_equal(backend->upload(device, 0, memory, from, BYTES), OK);
-        assert_int_equal(backend->event_record(device, 0, 0), OK);
-        assert_int_equal(backend->stream_wait_event(device, last, 0), OK);
-        assert_int_equal(backend->download(device, last, to, memory, BYTES), OK);
-        assert_int_equal(backend->finish(device), OK);
+        assert_int_equal(backend->transfers.upload(device, 0, memory, from, BYTES), OK);
+        assert_int_equal(backend->events.record(device, 0, 0), OK);
+        assert_int_equal(backend->events.stream_wait(device, last, 0), OK);
+        assert_int_equal(backend->transfers.download(device, last, to, memory, BYTES), OK);
+        assert_int_equal(backend->synchronize(device), OK);
         assert_memory_equal(from, to, BYTES);
     }
-    assert_int_equal(backend->fill_zero(device, 0, memory, BYTES), OK);
-    assert_int_equal(backend->download(device, 0, to, memory, BYTES), OK);
-    assert_int_equal(backend->finish(device), OK);
+    assert_int_equal(backend->transfers.fill_zero(device, 0, memory, BYTES), OK);
+    assert_int_equal(backend->transfers.download(device, 0, to, memory, BYTES), OK);
+    assert_int_equal(backend->synchronize(device), OK);
     for (size_t i = 0; i < BYTES; i++) assert_int_equal(to[i], 0);
     /* Given back without waiting for what a stream still does with it. */
     memset(from, 7, BYTES);
-    assert_int_equal(backend->upload(device, last, memory, from, BYTES), OK);
+    assert_int_equal(backend->transfers.upload(device, last, memory, from, BYTES), OK);
     device_host_release_after(device, from, BYTES, last);
-    assert_int_equal(backend->download(device, last, to, memory, BYTES), OK);
-    assert_int_equal(backend->finish(device), OK);
+    assert_int_equal(backend->transfers.download(device, last, to, memory, BYTES), OK);
+    assert_int_equal(backend->synchronize(device), OK);
     for (size_t i = 0; i < BYTES; i++) assert_int_equal(to[i], 7);
-    backend->release(device, memory, BYTES);
-    backend->host_release(device, to, BYTES);
+    backend->memory.free(device, memory, BYTES);
+    backend->memory.host_free(device, to, BYTES);
 }
 
 static void test_round_trips(void **state)
@@ -83,11 +84,11 @@ static void test_round_trips(void **state)
 static void refuses_absurd_sizes(struct device *device)
 {
     const struct device_backend *backend = device->backend;
-    assert_null(backend->allocate(device, (size_t)1 << 50));
-    void *memory = backend->allocate(device, 4096);
+    assert_null(backend->memory.allocate(device, (size_t)1 << 50));
+    void *memory = backend->memory.allocate(device, 4096);
     assert_non_null(memory);
-    backend->release(device, memory, 4096);
-    assert_int_equal(backend->finish(device), OK);
+    backend->memory.free(device, memory, 4096);
+    assert_int_equal(backend->synchronize(device), OK);
 }
 
 static void test_absurd_sizes_are_refused(void **state)

@@ -96,8 +96,8 @@ static void ranged_open(struct ranged *ranged)
     struct device *cpu;
     assert_int_equal(device_open("cpu", 1, &cpu), OK);
     *ranged = (struct ranged){.device = *cpu, .backend = *cpu->backend, .left = 100};
-    ranged->backend.physical = ranged_physical;
-    ranged->backend.memory_info = ranged_memory_info;
+    ranged->backend.memory.physical = ranged_physical;
+    ranged->backend.memory.info = ranged_memory_info;
     ranged->device.backend = &ranged->backend;
     device_close(cpu);
 }
@@ -106,21 +106,22 @@ static void ranged_open(struct ranged *ranged)
 static void check_memory(struct device *device, void *memory, size_t bytes, unsigned seed)
 {
     const struct device_backend *backend = device->backend;
-    uint32_t *up = backend->host_allocate(device, bytes), *down = backend->host_allocate(device, bytes);
+    uint32_t *up = backend->memory.host_allocate(device, bytes);
+    uint32_t *down = backend->memory.host_allocate(device, bytes);
     assert_non_null(up);
     assert_non_null(down);
     for (size_t i = 0; i < bytes / 4; i++) up[i] = (uint32_t)i * 2654435761u + seed;
-    assert_int_equal(backend->upload(device, 0, memory, up, bytes), OK);
-    assert_int_equal(backend->download(device, 0, down, memory, bytes), OK);
-    assert_int_equal(backend->finish(device), OK);
+    assert_int_equal(backend->transfers.upload(device, 0, memory, up, bytes), OK);
+    assert_int_equal(backend->transfers.download(device, 0, down, memory, bytes), OK);
+    assert_int_equal(backend->synchronize(device), OK);
     assert_memory_equal(up, down, bytes);
-    assert_int_equal(backend->fill_zero(device, 0, memory, bytes), OK);
-    assert_int_equal(backend->download(device, 0, down, memory, bytes), OK);
-    assert_int_equal(backend->finish(device), OK);
+    assert_int_equal(backend->transfers.fill_zero(device, 0, memory, bytes), OK);
+    assert_int_equal(backend->transfers.download(device, 0, down, memory, bytes), OK);
+    assert_int_equal(backend->synchronize(device), OK);
     memset(up, 0, bytes);
     assert_memory_equal(up, down, bytes);
-    backend->host_release(device, up, bytes);
-    backend->host_release(device, down, bytes);
+    backend->memory.host_free(device, up, bytes);
+    backend->memory.host_free(device, down, bytes);
 }
 
 /* Blocks of one cache, smaller and larger than its pieces; all of it goes back. */
@@ -129,7 +130,7 @@ static void check_device(struct device *device)
     struct cache *cache = device_allocators_open(device, 0);
     assert_non_null(cache);
     struct physical physical;
-    device->backend->physical(device, &physical);
+    device->backend->memory.physical(device, &physical);
     static const size_t bytes[] = {4, 100000, (size_t)150 << 20, 1 << 20, (size_t)65 << 20};
     void *memory[5];
     for (unsigned round = 0; round < 2; round++) {
@@ -160,7 +161,7 @@ static void test_made_up_device(void **state)
 
 static bool has_ranges(const struct device_backend *backend)
 {
-    return backend->physical != NULL;
+    return backend->memory.physical != NULL;
 }
 
 static void test_every_device_that_can(void **state)
@@ -242,15 +243,15 @@ static double circle(struct device *device, void *memory, size_t bytes, int stre
         assert_true(up && pinned);
         memset(up, i, 64);
         memset(up + bytes - 64, i, 64);
-        assert_int_equal(backend->upload(device, stream, memory, up, bytes), OK);
+        assert_int_equal(backend->transfers.upload(device, stream, memory, up, bytes), OK);
         device_host_release_after(device, up, bytes, stream);
-        assert_int_equal(backend->download(device, stream, down, memory, bytes), OK);
+        assert_int_equal(backend->transfers.download(device, stream, down, memory, bytes), OK);
         if (i % 4 > 0) continue;
-        assert_int_equal(backend->finish(device), OK);
+        assert_int_equal(backend->synchronize(device), OK);
         assert_int_equal(down[0], i);
         assert_int_equal(down[bytes - 1], i);
     }
-    assert_int_equal(backend->finish(device), OK);
+    assert_int_equal(backend->synchronize(device), OK);
     clock_gettime(CLOCK_MONOTONIC, &end);
     device_host_release(device, down, bytes);
     double seconds = (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);

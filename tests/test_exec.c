@@ -401,8 +401,8 @@ static void test_diagnose_failed_reads(void **state)
     assert_int_equal(net_run(&net, 0), OK);
     const struct device_backend *real = net.device->backend;
     struct device_backend failing = *real;
-    read_back = real->download;
-    failing.download = read_back_or_fail;
+    read_back = real->transfers.download;
+    failing.transfers.download = read_back_or_fail;
     net.device->backend = &failing;
     reads_left = 1 << 20;
     assert_int_equal(exec_diagnose(net.exec, &finding), OK);

@@ -78,10 +78,10 @@ struct bench {
 static void *device_copy(struct bench *bench, const void *from, size_t bytes)
 {
     const struct device_backend *backend = bench->device->backend;
-    void *memory = backend->allocate(bench->device, bytes ? bytes : 1);
+    void *memory = backend->memory.allocate(bench->device, bytes ? bytes : 1);
     assert_non_null(memory);
-    assert_int_equal(backend->upload(bench->device, 0, memory, from, bytes), OK);
-    assert_int_equal(backend->finish(bench->device), OK);
+    assert_int_equal(backend->transfers.upload(bench->device, 0, memory, from, bytes), OK);
+    assert_int_equal(backend->synchronize(bench->device), OK);
     return memory;
 }
 
@@ -99,10 +99,10 @@ static void bench_open(struct device *device, const struct loader_options *optio
     bench->kept_bytes = kept_bytes;
     bench->kept = device_copy(bench, kept, kept_bytes);
     bench->sent_bytes = batch_packing_bytes(options->batch, options->h, options->w, options->channels);
-    bench->sent = backend->allocate(bench->device, bench->sent_bytes);
+    bench->sent = backend->memory.allocate(bench->device, bench->sent_bytes);
     bench->out_bytes = (size_t)(options->batch * options->h * options->w * options->channels) *
                        dtype_bytes(options->dtype);
-    bench->out = backend->allocate(bench->device, bench->out_bytes);
+    bench->out = backend->memory.allocate(bench->device, bench->out_bytes);
     bench->got = memory_new(bench->out_bytes, 1);
     assert_non_null(bench->sent);
     assert_non_null(bench->out);
@@ -111,10 +111,10 @@ static void bench_open(struct device *device, const struct loader_options *optio
 static void bench_close(struct bench *bench)
 {
     const struct device_backend *backend = bench->device->backend;
-    backend->release(bench->device, bench->sent, bench->sent_bytes);
-    backend->release(bench->device, bench->out, bench->out_bytes);
-    backend->release(bench->device, bench->kept, bench->kept_bytes);
-    backend->release(bench->device, bench->table, bench->table_bytes);
+    backend->memory.free(bench->device, bench->sent, bench->sent_bytes);
+    backend->memory.free(bench->device, bench->out, bench->out_bytes);
+    backend->memory.free(bench->device, bench->kept, bench->kept_bytes);
+    backend->memory.free(bench->device, bench->table, bench->table_bytes);
     free(bench->got);
 }
 
@@ -140,12 +140,12 @@ static void bench_finish(struct bench *bench, const struct loader_options *optio
     assert_true(batch->rest->bytes <= bench->sent_bytes);
     assert_true(batch->rest->shared <= FINISH_SHARED_MOST);
     memset(bench->got, 0xee, bench->out_bytes);
-    assert_int_equal(backend->upload(device, device->copy_stream, bench->sent,
-                                     batch->images, batch->rest->bytes), OK);
+    assert_int_equal(backend->transfers.upload(device, device->copy_stream, bench->sent,
+                                               batch->images, batch->rest->bytes), OK);
     assert_int_equal(bench->code->finish(&job), OK);
-    assert_int_equal(backend->download(device, device->copy_stream, bench->got,
-                                       bench->out, bench->out_bytes), OK);
-    assert_int_equal(backend->finish(device), OK);
+    assert_int_equal(backend->transfers.download(device, device->copy_stream, bench->got,
+                                                 bench->out, bench->out_bytes), OK);
+    assert_int_equal(backend->synchronize(device), OK);
 }
 
 /* Both ways */

@@ -94,16 +94,17 @@ static uint8_t *pixels_of(struct scene *scene, const struct decoder_image *image
 {
     size_t bytes = (size_t)image->h * (size_t)image->w * 3;
     uint8_t *pixels = memory_new(bytes, 1);
-    assert_int_equal(scene->device->backend->download(scene->device, 0, pixels, image->to, bytes), OK);
-    assert_int_equal(scene->device->backend->finish(scene->device), OK);
+    const struct device_transfers *transfers = &scene->device->backend->transfers;
+    assert_int_equal(transfers->download(scene->device, 0, pixels, image->to, bytes), OK);
+    assert_int_equal(scene->device->backend->synchronize(scene->device), OK);
     return pixels;
 }
 
 static void wipe(struct scene *scene)
 {
     const struct device_backend *backend = scene->device->backend;
-    assert_int_equal(backend->fill_zero(scene->device, 0, scene->surfaces, SURFACE * IMAGES), OK);
-    assert_int_equal(backend->finish(scene->device), OK);
+    assert_int_equal(backend->transfers.fill_zero(scene->device, 0, scene->surfaces, SURFACE * IMAGES), OK);
+    assert_int_equal(backend->synchronize(scene->device), OK);
 }
 
 static void expect_pixels(struct scene *scene, int i)

@@ -74,11 +74,11 @@ static void turn(void)
 {
     if (++fault.calls != 2) return;
     const struct device_backend *backend = fault.device->backend;
-    assert_int_equal(backend->finish(fault.device), OK);
+    assert_int_equal(backend->synchronize(fault.device), OK);
     char *byte = place_copy(fault.device, fault.byte, 1);
     *byte ^= 16;
-    assert_int_equal(backend->upload(fault.device, 0, fault.byte, byte, 1), OK);
-    assert_int_equal(backend->finish(fault.device), OK);
+    assert_int_equal(backend->transfers.upload(fault.device, 0, fault.byte, byte, 1), OK);
+    assert_int_equal(backend->synchronize(fault.device), OK);
     free(byte);
 }
 

@@ -101,15 +101,15 @@ static void network_fill(struct network *n)
 static void network_upload(struct network *n)
 {
     const struct device_backend *backend = n->device->backend;
-    assert_int_equal(backend->upload(n->device, 0, n->memory, n->host, n->bytes), OK);
-    assert_int_equal(backend->finish(n->device), OK);
+    assert_int_equal(backend->transfers.upload(n->device, 0, n->memory, n->host, n->bytes), OK);
+    assert_int_equal(backend->synchronize(n->device), OK);
 }
 
 static void network_download(struct network *n)
 {
     const struct device_backend *backend = n->device->backend;
-    assert_int_equal(backend->download(n->device, 0, n->host, n->memory, n->bytes), OK);
-    assert_int_equal(backend->finish(n->device), OK);
+    assert_int_equal(backend->transfers.download(n->device, 0, n->host, n->memory, n->bytes), OK);
+    assert_int_equal(backend->synchronize(n->device), OK);
 }
 
 static const struct scaler_settings dynamic = {
@@ -143,9 +143,9 @@ static struct network *network_open(struct device *device, const struct plan *pl
     n->code = backend->kind == DEVICE_CPU ? &update_cpu : ON_CUDA(update_cuda);
     assert_non_null(n->code);
     network_place(n, plan->low, plan->average);
-    n->memory = backend->allocate(device, n->bytes);
+    n->memory = backend->memory.allocate(device, n->bytes);
     n->host = memory_new(n->bytes, 1);
-    n->rates = backend->host_allocate(device, sizeof *n->rates);
+    n->rates = backend->memory.host_allocate(device, sizeof *n->rates);
     assert_non_null(n->memory);
     assert_non_null(n->rates);
     network_place(n, plan->low, plan->average);
@@ -172,8 +172,8 @@ static void network_close(struct network *n)
     const struct device_backend *backend = n->device->backend;
     n->code->close(&n->update);
     assert_null(n->update.tables);
-    backend->release(n->device, n->memory, n->bytes);
-    backend->host_release(n->device, n->rates, sizeof *n->rates);
+    backend->memory.free(n->device, n->memory, n->bytes);
+    backend->memory.host_free(n->device, n->rates, sizeof *n->rates);
     free(n->host);
     free(n);
 }
@@ -353,7 +353,7 @@ static int on_devices(device_case *function, bool captured)
     for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
         struct reason reason;
         int count = (*backend)->count(&reason);
-        if (captured && !(*backend)->capture_begin) continue;
+        if (captured && !(*backend)->capture.begin) continue;
         for (int index = 0; index < count; index++, done++) {
             struct device *device;
             assert_int_equal((*backend)->open(index, 1, &device), OK);
@@ -521,7 +521,7 @@ static void rates_of_two(struct device *device)
     network_download(n);
     assert_true(host_state(n)->lr == 0.25f);
     assert_true(host_state(n)->momentum == 0.125f);
-    struct update_rates *others = device->backend->host_allocate(device, sizeof *others);
+    struct update_rates *others = device->backend->memory.host_allocate(device, sizeof *others);
     *others = (struct update_rates){.updates = 2, .lr = {0.0625, 4}};
     n->update.rates = others;
     queue(n);
@@ -529,7 +529,7 @@ static void rates_of_two(struct device *device)
     assert_true(host_state(n)->lr == 0.0625f);
     assert_int_equal(host_state(n)->updates, 3);
     network_close(n);
-    device->backend->host_release(device, others, sizeof *others);
+    device->backend->memory.host_free(device, others, sizeof *others);
 }
 
 static void test_rates_go_by_the_update(void **state)
@@ -568,18 +568,18 @@ static void launches_captured(struct device *device)
         struct network *queued = network_open(device, &plan), *launched = network_open(device, &plan);
         for (uint64_t step = 0; step < 3; step++) run_step(queued, step, 30, 0);
         struct captured *captured;
-        assert_int_equal(backend->capture_begin(device), OK);
+        assert_int_equal(backend->capture.begin(device), OK);
         queue(launched);
-        assert_int_equal(backend->capture_end(device, &captured), OK);
+        assert_int_equal(backend->capture.end(device, &captured), OK);
         for (uint64_t step = 0; step < 3; step++) {
             draw_gradients(launched, step, 30, 0);
             network_upload(launched);
             set_rates(launched, 0.01 * (double)(step + 1), 0.8);
-            assert_int_equal(backend->captured_launch(device, captured), OK);
+            assert_int_equal(backend->capture.launch(device, captured), OK);
             network_download(launched);
         }
         assert_memory_equal(queued->host, launched->host, queued->bytes);
-        backend->captured_free(captured);
+        backend->capture.free(captured);
         network_close(queued);
         network_close(launched);
     }

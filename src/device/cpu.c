@@ -163,7 +163,7 @@ static void *cpu_allocate(struct device *device, size_t bytes)
     return memory;
 }
 
-static void cpu_release(struct device *device, void *memory, size_t bytes)
+static void cpu_free(struct device *device, void *memory, size_t bytes)
 {
     (void)device;
     if (memory) munmap(memory, bytes ? bytes : 1);
@@ -201,7 +201,7 @@ static enum status cpu_event_synchronize(struct device *device, int event)
     return OK;
 }
 
-static enum status cpu_finish(struct device *device)
+static enum status cpu_synchronize(struct device *device)
 {
     (void)device;
     return OK;
@@ -222,17 +222,10 @@ const struct device_backend cpu_backend = {
     .libraries = cpu_libraries,
     .open = cpu_open,
     .close = cpu_close,
-    .allocate = cpu_allocate,
-    .release = cpu_release,
-    .host_allocate = cpu_allocate,
-    .host_release = cpu_release,
-    .upload = cpu_copy,
-    .download = cpu_copy,
-    .fill_zero = cpu_fill_zero,
-    .event_record = cpu_event,
-    .stream_wait_event = cpu_event,
-    .event_synchronize = cpu_event_synchronize,
-    .finish = cpu_finish,
     .stream = cpu_stream,
-    .memory_info = cpu_memory_info,
+    .synchronize = cpu_synchronize,
+    .memory = {.allocate = cpu_allocate, .free = cpu_free, .host_allocate = cpu_allocate,
+               .host_free = cpu_free, .info = cpu_memory_info},
+    .transfers = {.upload = cpu_copy, .download = cpu_copy, .fill_zero = cpu_fill_zero},
+    .events = {.record = cpu_event, .stream_wait = cpu_event, .synchronize = cpu_event_synchronize},
 };

@@ -298,7 +298,7 @@ static void *cuda_allocate(struct device *device, size_t bytes)
     return NULL;
 }
 
-static void cuda_release(struct device *device, void *memory, size_t bytes)
+static void cuda_free(struct device *device, void *memory, size_t bytes)
 {
     (void)device;
     (void)bytes;
@@ -321,7 +321,7 @@ static void *cuda_host_allocate(struct device *device, size_t bytes)
     return NULL;
 }
 
-static void cuda_host_release(struct device *device, void *memory, size_t bytes)
+static void cuda_host_free(struct device *device, void *memory, size_t bytes)
 {
     (void)device;
     (void)bytes;
@@ -466,7 +466,7 @@ static void *cuda_stream(struct device *device, int stream)
     return cuda_of(device)->streams[stream];
 }
 
-static enum status cuda_finish(struct device *device)
+static enum status cuda_synchronize(struct device *device)
 {
     struct cuda_device *cuda = cuda_of(device);
     for (int i = 0; i < CUDA_STREAMS; i++)
@@ -488,29 +488,17 @@ const struct device_backend cuda_backend = {
     .libraries = cuda_libraries,
     .open = cuda_open,
     .close = cuda_close,
-    .allocate = cuda_allocate,
-    .release = cuda_release,
-    .physical = cuda_physical,
-    .host_allocate = cuda_host_allocate,
-    .host_release = cuda_host_release,
-    .event_create = cuda_event_create,
-    .event_retire = cuda_event_retire,
-    .upload = cuda_upload,
-    .download = cuda_download,
-    .fill_zero = cuda_fill_zero,
-    .event_record = cuda_event_record,
-    .stream_wait_event = cuda_stream_wait_event,
-    .event_synchronize = cuda_event_synchronize,
-    .event_query = cuda_event_query,
-    .finish = cuda_finish,
-    .capture_begin = cuda_capture_begin,
-    .capture_end = cuda_capture_end,
-    .captured_launch = cuda_captured_launch,
-    .captured_free = cuda_captured_free,
-    .autotuner_save = cuda_autotuner_save,
-    .autotuner_load = cuda_autotuner_load,
     .stream = cuda_stream,
-    .memory_info = cuda_memory_info,
+    .synchronize = cuda_synchronize,
+    .memory = {.allocate = cuda_allocate, .free = cuda_free, .host_allocate = cuda_host_allocate,
+               .host_free = cuda_host_free, .info = cuda_memory_info, .physical = cuda_physical},
+    .transfers = {.upload = cuda_upload, .download = cuda_download, .fill_zero = cuda_fill_zero},
+    .events = {.record = cuda_event_record, .stream_wait = cuda_stream_wait_event,
+               .synchronize = cuda_event_synchronize, .query = cuda_event_query,
+               .create = cuda_event_create, .retire = cuda_event_retire},
+    .capture = {.begin = cuda_capture_begin, .end = cuda_capture_end, .launch = cuda_captured_launch,
+                .free = cuda_captured_free},
+    .autotuner = {.save = cuda_autotuner_save, .load = cuda_autotuner_load},
 #ifdef HAVE_NVJPEG
     .jpeg = &cuda_jpeg,
 #endif

@@ -77,7 +77,7 @@ static int take_memory(struct cuda_decoder *decoder, void **memory, size_t bytes
     pthread_mutex_lock(&decoder->lock);
     void *taken = NULL;
     if (!decoder->closed)
-        taken = host ? decoder->device->backend->host_allocate(decoder->device, bytes)
+        taken = host ? decoder->device->backend->memory.host_allocate(decoder->device, bytes)
                      : device_allocate(decoder->device, bytes, "decoding of JPEG images");
     if (taken) {
         struct piece *piece = memory_new(1, sizeof *piece);
@@ -97,7 +97,7 @@ static int give_memory(struct cuda_decoder *decoder, void *memory)
     struct piece *piece = *at;
     if (piece) {
         *at = piece->next;
-        if (piece->host) decoder->device->backend->host_release(decoder->device, memory, piece->bytes);
+        if (piece->host) decoder->device->backend->memory.host_free(decoder->device, memory, piece->bytes);
         else device_release(decoder->device, memory, piece->bytes);
         free(piece);
     }

@@ -135,27 +135,27 @@ static void *plain_map(void *context, void *at, size_t bytes)
 {
     struct cuda_memory *memory = context;
     (void)at;
-    return memory->device->backend->allocate(memory->device, bytes);
+    return memory->device->backend->memory.allocate(memory->device, bytes);
 }
 
 static void plain_unmap(void *context, void *at, size_t bytes)
 {
     struct cuda_memory *memory = context;
-    memory->device->backend->release(memory->device, at, bytes);
+    memory->device->backend->memory.free(memory->device, at, bytes);
 }
 
 static size_t memory_left(void *context)
 {
     struct cuda_memory *memory = context;
     size_t left, total;
-    memory->device->backend->memory_info(memory->device, &left, &total);
+    memory->device->backend->memory.info(memory->device, &left, &total);
     return left;
 }
 
 static bool memory_finish(void *context)
 {
     struct cuda_memory *memory = context;
-    return memory->device->backend->finish(memory->device) == OK;
+    return memory->device->backend->synchronize(memory->device) == OK;
 }
 
 struct physical cuda_memory_physical(struct cuda_memory *memory)

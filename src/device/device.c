@@ -83,7 +83,7 @@ void *device_allocate(struct device *device, size_t bytes, const char *owner)
 {
     const struct allocator *allocator = &device->allocator;
     if (allocator->take) return allocator->take(allocator->context, bytes, owner);
-    return device->backend->allocate(device, bytes);
+    return device->backend->memory.allocate(device, bytes);
 }
 
 void *device_allocate_within(struct device *device, size_t bytes, const char *owner)
@@ -99,7 +99,7 @@ void device_release(struct device *device, void *memory, size_t bytes)
 {
     const struct allocator *allocator = &device->allocator;
     if (allocator->give) allocator->give(allocator->context, memory);
-    else device->backend->release(device, memory, bytes);
+    else device->backend->memory.free(device, memory, bytes);
 }
 
 void *device_host_allocate(struct device *device, size_t bytes, const char *owner, bool *pinned)
@@ -107,14 +107,14 @@ void *device_host_allocate(struct device *device, size_t bytes, const char *owne
     const struct host_allocator *host = &device->host;
     if (host->take) return host->take(host->context, bytes, owner, pinned);
     if (pinned) *pinned = true;
-    return device->backend->host_allocate(device, bytes);
+    return device->backend->memory.host_allocate(device, bytes);
 }
 
 void device_host_release(struct device *device, void *memory, size_t bytes)
 {
     const struct host_allocator *host = &device->host;
     if (host->give) host->give(host->context, memory);
-    else device->backend->host_release(device, memory, bytes);
+    else device->backend->memory.host_free(device, memory, bytes);
 }
 
 void device_host_release_after(struct device *device, void *memory, size_t bytes, int stream)
@@ -124,8 +124,8 @@ void device_host_release_after(struct device *device, void *memory, size_t bytes
         host->give_after(host->context, memory, stream);
         return;
     }
-    device->backend->finish(device);
-    device->backend->host_release(device, memory, bytes);
+    device->backend->synchronize(device);
+    device->backend->memory.host_free(device, memory, bytes);
 }
 
 void device_memory_in_use(const struct device *device, struct text *out)

@@ -15,6 +15,56 @@ struct captured;
 
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 
+/* Device memory, and host memory that copies are fast from; sizes in bytes. */
+struct device_memory {
+    /* Aligned to 4096 bytes or more. NULL when there is none. Others call device_allocate. */
+    void *(*allocate)(struct device *device, size_t bytes);
+    void (*free)(struct device *device, void *memory, size_t bytes);
+    /* Pinned host memory. Others call device_host_allocate. */
+    void *(*host_allocate)(struct device *device, size_t bytes);
+    void (*host_free)(struct device *device, void *memory, size_t bytes);
+    void (*info)(struct device *device, size_t *free_bytes, size_t *total_bytes);
+    /* Fills in the functions that an allocator of this device's memory needs; they serve until the device is
+     * closed. NULL where `allocate` is all there is. */
+    void (*physical)(struct device *device, struct physical *physical);
+};
+
+/* Copies in the order of `stream`. The CPU does them at once. */
+struct device_transfers {
+    enum status (*upload)(struct device *device, int stream, void *to, const void *from, size_t bytes);
+    enum status (*download)(struct device *device, int stream, void *to, const void *from, size_t bytes);
+    enum status (*fill_zero)(struct device *device, int stream, void *memory, size_t bytes);
+};
+
+/* An event is a point in a stream's queue, named by a small number; recording it again moves it. */
+struct device_events {
+    enum status (*record)(struct device *device, int stream, int event);
+    /* Later work on `stream` starts when the event has occurred. */
+    enum status (*stream_wait)(struct device *device, int stream, int event);
+    enum status (*synchronize)(struct device *device, int event);   /* the host waits for it */
+    bool (*query)(struct device *device, int event);    /* whether it has occurred; NULL: it always has */
+    /* Events without a number, as in struct pinning; NULL where nothing is ever under way. */
+    void *(*create)(struct device *device, int stream);
+    bool (*retire)(struct device *device, void *event, bool wait);
+};
+
+/* Between begin and end, work queued on stream 0, and on streams that wait for it, is captured and not run;
+ * launch queues all of it on stream 0 at once. Stream 0 must wait for the others before the end. NULL where
+ * there is nothing to gain: work is then done when it is asked for. */
+struct device_capture {
+    enum status (*begin)(struct device *device);
+    enum status (*end)(struct device *device, struct captured **captured);
+    enum status (*launch)(struct device *device, struct captured *captured);
+    void (*free)(struct captured *captured);
+};
+
+/* Saves the autotuner's choices as text; and loads such text, which then wins over timing, so that a resumed
+ * run goes on with the algorithms that it began with. NULL where there is no autotuner. */
+struct device_autotuner {
+    void (*save)(struct device *device, struct text *out);
+    void (*load)(struct device *device, const char *lines);
+};
+
 struct device_backend {
     const char *name;                                   /* "cpu", "cuda" */
     enum device_kind kind;
@@ -25,52 +75,17 @@ struct device_backend {
     void (*libraries)(struct text *out);
     enum status (*open)(int index, int threads, struct device **device);
     void (*close)(struct device *device);
-
-    /* Memory is aligned to 4096 bytes or more. NULL when there is none. Others call device_allocate. */
-    void *(*allocate)(struct device *device, size_t bytes);
-    void (*release)(struct device *device, void *memory, size_t bytes);
-    /* Host memory from which copies are fast (pinned). Others call device_host_allocate. */
-    void *(*host_allocate)(struct device *device, size_t bytes);
-    void (*host_release)(struct device *device, void *memory, size_t bytes);
-    /* As in struct pinning; NULL where nothing is ever under way. */
-    void *(*event_create)(struct device *device, int stream);
-    bool (*event_retire)(struct device *device, void *event, bool wait);
-
-    /* Copies in the order of `stream`. The CPU does them at once. */
-    enum status (*upload)(struct device *device, int stream, void *to, const void *from, size_t bytes);
-    enum status (*download)(struct device *device, int stream, void *to, const void *from, size_t bytes);
-    enum status (*fill_zero)(struct device *device, int stream, void *memory, size_t bytes);
-    /* An event is a point in a stream's queue, named by a small number; recording it again moves it. After
-     * stream_wait_event, later work on `stream` starts when the event has occurred; event_synchronize makes
-     * the host wait for it; event_query says whether it has occurred (NULL: it always has). */
-    enum status (*event_record)(struct device *device, int stream, int event);
-    enum status (*stream_wait_event)(struct device *device, int stream, int event);
-    enum status (*event_synchronize)(struct device *device, int event);
-    bool (*event_query)(struct device *device, int event);
-    enum status (*finish)(struct device *device);       /* waits for all streams; reports what failed */
-
-    /* Between capture_begin and capture_end, work queued on stream 0, and on streams that wait for it, is
-     * captured and not run; captured_launch queues all of it on stream 0 at once. Stream 0 must wait for the
-     * others before the end. NULL where there is nothing to gain: work is then done when it is asked for. */
-    enum status (*capture_begin)(struct device *device);
-    enum status (*capture_end)(struct device *device, struct captured **captured);
-    enum status (*captured_launch)(struct device *device, struct captured *captured);
-    void (*captured_free)(struct captured *captured);
-
-    /* Saves the autotuner's choices as text; and takes such text, which then wins over timing, so that a
-     * resumed run goes on with the algorithms that it began with. NULL where there is no autotuner. */
-    void (*autotuner_save)(struct device *device, struct text *out);
-    void (*autotuner_load)(struct device *device, const char *lines);
-
     void *(*stream)(struct device *device, int stream); /* the native stream, as ops' calls have it */
-    void (*memory_info)(struct device *device, size_t *free_bytes, size_t *total_bytes);
-    /* Fills in what an allocator of this device's memory needs; it serves until the device is closed. NULL
-     * where allocate is all there is to have. */
-    void (*physical)(struct device *device, struct physical *physical);
+    enum status (*synchronize)(struct device *device);  /* waits for all streams; reports what failed */
+    struct device_memory memory;
+    struct device_transfers transfers;
+    struct device_events events;
+    struct device_capture capture;
+    struct device_autotuner autotuner;
     const struct jpeg_backend *jpeg;      /* jpeg.h; NULL where the device decodes no images */
 };
 
-/* What every device struct begins with. */
+/* The first member of every device struct. */
 struct device {
     const struct device_backend *backend;
     int index;

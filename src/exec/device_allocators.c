@@ -30,11 +30,11 @@ static size_t allocators_in_use(void *cache)
 struct cache *device_allocators_open(struct device *device, size_t limit)
 {
     const struct device_backend *backend = device->backend;
-    if (!backend->physical) return NULL;
+    if (!backend->memory.physical) return NULL;
     struct physical physical;
     size_t left, total;
-    backend->physical(device, &physical);
-    backend->memory_info(device, &left, &total);
+    backend->memory.physical(device, &physical);
+    backend->memory.info(device, &left, &total);
     struct cache_options options = {.alignment = ALLOCATORS_ALIGNMENT, .limit = limit};
     options.chunk = (ALLOCATORS_CHUNK
                      + physical.granularity - 1) / physical.granularity * physical.granularity;
@@ -70,25 +70,25 @@ static void *allocators_pin(void *context, size_t bytes)
     struct device *device = context;
     size_t most = pinned_most(device);
     if (most > 0 && bytes > most) return NULL;
-    return device->backend->host_allocate(device, bytes);
+    return device->backend->memory.host_allocate(device, bytes);
 }
 
 static void allocators_unpin(void *context, void *memory, size_t bytes)
 {
     struct device *device = context;
-    device->backend->host_release(device, memory, bytes);
+    device->backend->memory.host_free(device, memory, bytes);
 }
 
 static void *allocators_event_create(void *context, int stream)
 {
     struct device *device = context;
-    return device->backend->event_create(device, stream);
+    return device->backend->events.create(device, stream);
 }
 
 static bool allocators_event_retire(void *context, void *event, bool wait)
 {
     struct device *device = context;
-    return device->backend->event_retire(device, event, wait);
+    return device->backend->events.retire(device, event, wait);
 }
 
 static void *host_take(void *pool, size_t bytes, const char *owner, bool *pinned)
@@ -108,7 +108,7 @@ static void host_give_after(void *pool, void *memory, int stream)
 
 struct pinned *device_allocators_host_open(struct device *device)
 {
-    bool events = device->backend->event_create != NULL;
+    bool events = device->backend->events.create != NULL;
     struct pinning pinning = {
         .context = device,
         .pin = allocators_pin,

@@ -166,12 +166,12 @@ static enum status repeat(struct exec *exec,
 {
     const struct device_backend *backend = exec->device->backend;
     bool enough = false;
-    TRY(backend->finish(exec->device));
+    TRY(backend->synchronize(exec->device));
     exec_bind(exec, exec->last);
     for (int i = 0; i < exec->program->count && !enough; i++) {
         if (exec->program->instructions[i].phase == PHASE_UPDATE) break;
         TRY(exec_step(exec, i));
-        TRY(backend->finish(exec->device));
+        TRY(backend->synchronize(exec->device));
         TRY(see(exec, i, context, &enough));
     }
     return OK;
@@ -182,7 +182,7 @@ static const struct exec_finding nothing = {.last = -1};
 enum status exec_check_params(const struct exec *exec, struct exec_finding *finding)
 {
     struct exec_finding found = nothing;
-    TRY(exec->device->backend->finish(exec->device));
+    TRY(exec->device->backend->synchronize(exec->device));
     TRY(find_param(exec, &found));
     *finding = found;
     return OK;
@@ -199,7 +199,7 @@ enum status exec_diagnose(struct exec *exec, struct exec_finding *finding)
 {
     const struct program *program = exec->program;
     struct exec_finding found = nothing;
-    TRY(exec->device->backend->finish(exec->device));
+    TRY(exec->device->backend->synchronize(exec->device));
     TRY(find_input(exec, program->images, "images hold", &found));
     if (!is_found(&found)) TRY(find_input(exec, program->labels, "targets hold", &found));
     if (!is_found(&found)) TRY(find_param(exec, &found));
@@ -226,7 +226,7 @@ static enum status is_zero(const struct exec *exec, int id, bool *zero)
 
 enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero)
 {
-    TRY(exec->device->backend->finish(exec->device));
+    TRY(exec->device->backend->synchronize(exec->device));
     return is_zero(exec, exec->program->gradients[param], zero);
 }
 

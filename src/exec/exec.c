@@ -45,7 +45,7 @@ static void describe_shortage(const struct exec *exec, int64_t bytes, const char
     char needs[TEXT_BYTES], has[TEXT_BYTES];
     size_t left, total;
     struct text holdings = {0};
-    exec->device->backend->memory_info(exec->device, &left, &total);
+    exec->device->backend->memory.info(exec->device, &left, &total);
     device_memory_in_use(exec->device, &holdings);
     text_add(words, "a batch of %d needs %s of %s, but the device has only %s free; a smaller batch needs "
              "less%s%s", exec->program->batch, text_bytes((uint64_t)bytes, needs), what,
@@ -141,8 +141,8 @@ static enum status memory_open(struct exec *exec, const struct exec_memory *memo
     TRY(device_memory(exec, exec->program->results_bytes, "results", shortage, &exec->results));
     TRY(device_memory(exec, sizeof *exec->scale, "numbers", shortage, &exec->scale));
     float one = 1;
-    TRY(exec->device->backend->upload(exec->device, 0, exec->scale, &one, sizeof one));
-    TRY(exec->device->backend->finish(exec->device));
+    TRY(exec->device->backend->transfers.upload(exec->device, 0, exec->scale, &one, sizeof one));
+    TRY(exec->device->backend->synchronize(exec->device));
     for (int s = 0; s < exec->depth; s++) TRY(slot_open(exec, s, memory));
     TRY(host_open(exec, shortage));
     return arena_open(exec, memory);
@@ -195,7 +195,7 @@ static void slot_close(struct exec *exec, struct slot *slot)
 {
     const struct device_backend *backend = exec->device->backend;
     const struct program *program = exec->program;
-    if (slot->captured) backend->captured_free(slot->captured);
+    if (slot->captured) backend->capture.free(slot->captured);
     if (slot->borrowed) slot->images = slot->labels = NULL;
     if (slot->images) device_release(exec->device, slot->images, (size_t)program->images_bytes);
     if (slot->labels) device_release(exec->device, slot->labels, (size_t)program->targets_bytes);
@@ -208,7 +208,7 @@ static void slot_close(struct exec *exec, struct slot *slot)
 void exec_close(struct exec *exec)
 {
     if (!exec) return;
-    if (exec->started > exec->collected) exec->device->backend->finish(exec->device);
+    if (exec->started > exec->collected) exec->device->backend->synchronize(exec->device);
     if (exec->updates) exec->update_code->close(&exec->update);
     for (int s = 0; s < exec->depth; s++) slot_close(exec, &exec->slots[s]);
     if (exec->arena_bytes > 0) device_release(exec->device, exec->arena, (size_t)exec->arena_bytes);
@@ -287,8 +287,8 @@ enum status exec_fetch(const struct exec *exec, int id, int64_t first, int64_t c
     const char *from = exec_address(exec, exec->last, id);
     from += first * (int64_t)dtype_bytes(value->dtype);
     void *stored = memory_new(bytes, 1);
-    enum status status = backend->download(exec->device, 0, stored, from, bytes);
-    if (status == OK) status = backend->finish(exec->device);
+    enum status status = backend->transfers.download(exec->device, 0, stored, from, bytes);
+    if (status == OK) status = backend->synchronize(exec->device);
     if (status == OK && dtype_is_float(value->dtype))
         dtype_convert(F32, host, value->dtype, stored, (size_t)count);
     else

@@ -29,8 +29,8 @@ static enum status copy_run(struct exec *exec, const struct instruction *at)
     void *from = exec_address(exec, NULL, at->x[0]), *to = exec_address(exec, NULL, at->y);
     size_t bytes = (size_t)exec->program->values[at->y].bytes;
     if (at->kind == INSTRUCTION_COPY_TO_HOST)
-        return backend->download(exec->device, at->stream, to, from, bytes);
-    return backend->upload(exec->device, at->stream, to, from, bytes);
+        return backend->transfers.download(exec->device, at->stream, to, from, bytes);
+    return backend->transfers.upload(exec->device, at->stream, to, from, bytes);
 }
 
 enum status exec_step(struct exec *exec, int i)
@@ -59,10 +59,10 @@ static enum status run_instruction(struct exec *exec, int i)
 static enum status run_to_end(struct exec *exec, int i)
 {
     const struct device_backend *backend = exec->device->backend;
-    TRY(backend->finish(exec->device));
+    TRY(backend->synchronize(exec->device));
     int64_t begin = nanoseconds_now();
     TRY(run_instruction(exec, i));
-    enum status status = backend->finish(exec->device);
+    enum status status = backend->synchronize(exec->device);
     if (status != OK) return fail(status, "%s failed", exec->steps[i].at->name);
     exec->times[i] = nanoseconds_now() - begin;
     return OK;
@@ -73,10 +73,10 @@ static enum status queue_instruction(struct exec *exec, int i)
     const struct device_backend *backend = exec->device->backend;
     const struct instruction *at = exec->steps[i].at;
     for (int k = 0; k < at->wait_count; k++)
-        TRY(backend->stream_wait_event(exec->device, at->stream, EVENT_STEPS + at->waits[k]));
+        TRY(backend->events.stream_wait(exec->device, at->stream, EVENT_STEPS + at->waits[k]));
     TRY(exec->measure || exec->started == 0 ? run_to_end(exec, i) : run_instruction(exec, i));
     if (exec->witness) TRY(witness_instruction(exec, i));
-    return exec->steps[i].waited ? backend->event_record(exec->device, at->stream, EVENT_STEPS + i) : OK;
+    return exec->steps[i].waited ? backend->events.record(exec->device, at->stream, EVENT_STEPS + i) : OK;
 }
 
 /* Other streams begin behind stream 0 and end before it. */
@@ -84,9 +84,9 @@ static enum status streams_fork(struct exec *exec)
 {
     const struct device_backend *backend = exec->device->backend;
     if (exec->program->streams < 2) return OK;
-    TRY(backend->event_record(exec->device, 0, EVENT_FORK));
+    TRY(backend->events.record(exec->device, 0, EVENT_FORK));
     for (int stream = 1; stream < exec->program->streams; stream++)
-        TRY(backend->stream_wait_event(exec->device, stream, EVENT_FORK));
+        TRY(backend->events.stream_wait(exec->device, stream, EVENT_FORK));
     return OK;
 }
 
@@ -94,8 +94,8 @@ static enum status streams_join(struct exec *exec)
 {
     const struct device_backend *backend = exec->device->backend;
     for (int stream = 1; stream < exec->program->streams; stream++) {
-        TRY(backend->event_record(exec->device, stream, EVENT_JOIN));
-        TRY(backend->stream_wait_event(exec->device, 0, EVENT_JOIN));
+        TRY(backend->events.record(exec->device, stream, EVENT_JOIN));
+        TRY(backend->events.stream_wait(exec->device, 0, EVENT_JOIN));
     }
     return OK;
 }
@@ -103,14 +103,14 @@ static enum status streams_join(struct exec *exec)
 /* Results come to the host, where the device does not write them there itself. */
 static enum status queue_results(struct exec *exec, const struct slot *slot)
 {
-    const struct device_backend *backend = exec->device->backend;
+    const struct device_transfers *transfers = &exec->device->backend->transfers;
     if (slot->results != exec->results)
-        TRY(backend->download(exec->device, 0, slot->results, exec->results,
-                              (size_t)exec->program->results_bytes));
+        TRY(transfers->download(exec->device, 0, slot->results, exec->results,
+                                (size_t)exec->program->results_bytes));
     if (!exec->program->training) return OK;
     struct exchange *exchange = slot->exchange;
-    TRY(backend->download(exec->device, 0, &exchange->state, exec->update.state, sizeof exchange->state));
-    return backend->download(exec->device, 0, &exchange->scale, exec->scale, sizeof exchange->scale);
+    TRY(transfers->download(exec->device, 0, &exchange->state, exec->update.state, sizeof exchange->state));
+    return transfers->download(exec->device, 0, &exchange->scale, exec->scale, sizeof exchange->scale);
 }
 
 static enum status queue(struct exec *exec, const struct slot *slot)
@@ -130,7 +130,7 @@ static enum status queue(struct exec *exec, const struct slot *slot)
 static bool is_recorded(const struct exec *exec)
 {
     bool moves = exec->host && !exec->pinned;
-    return exec->device->backend->capture_begin && !exec->measure && !exec->witness && exec->started > 0 &&
+    return exec->device->backend->capture.begin && !exec->measure && !exec->witness && exec->started > 0 &&
            !moves;
 }
 
@@ -139,13 +139,13 @@ static enum status queue_or_launch(struct exec *exec, struct slot *slot)
     const struct device_backend *backend = exec->device->backend;
     if (!is_recorded(exec)) return queue(exec, slot);
     if (!slot->captured) {
-        TRY(backend->capture_begin(exec->device));
+        TRY(backend->capture.begin(exec->device));
         enum status status = queue(exec, slot);
-        enum status ended = backend->capture_end(exec->device, &slot->captured);
+        enum status ended = backend->capture.end(exec->device, &slot->captured);
         TRY(status);
         TRY(ended);
     }
-    return backend->captured_launch(exec->device, slot->captured);
+    return backend->capture.launch(exec->device, slot->captured);
 }
 
 static enum status upload(struct exec *exec, struct slot *slot, const struct exec_batch *batch, int event)
@@ -159,12 +159,12 @@ static enum status upload(struct exec *exec, struct slot *slot, const struct exe
     if (batch->make)
         TRY(batch->make(batch->maker, batch->images, stream, slot->images));
     else
-        TRY(backend->upload(exec->device, stream, slot->images, batch->images,
-                            (size_t)exec->program->images_bytes));
-    TRY(backend->upload(exec->device, stream, slot->labels, batch->labels,
-                        (size_t)exec->program->targets_bytes));
-    TRY(backend->event_record(exec->device, stream, event));
-    return backend->stream_wait_event(exec->device, 0, event);
+        TRY(backend->transfers.upload(exec->device, stream, slot->images, batch->images,
+                                      (size_t)exec->program->images_bytes));
+    TRY(backend->transfers.upload(exec->device, stream, slot->labels, batch->labels,
+                                  (size_t)exec->program->targets_bytes));
+    TRY(backend->events.record(exec->device, stream, event));
+    return backend->events.stream_wait(exec->device, 0, event);
 }
 
 static enum status start(struct exec *exec, struct slot *slot, const struct exec_batch *batch, int index)
@@ -174,7 +174,7 @@ static enum status start(struct exec *exec, struct slot *slot, const struct exec
     slot->glimpsed = false;
     if (exec->glimpse_next) TRY(glimpse_queue(exec, slot));
     exec->glimpse_next = false;
-    return exec->device->backend->event_record(exec->device, 0, EVENT_DONE + index);
+    return exec->device->backend->events.record(exec->device, 0, EVENT_DONE + index);
 }
 
 enum status exec_start(struct exec *exec, const struct exec_batch *batch, const struct update_rates *rates)
@@ -185,7 +185,7 @@ enum status exec_start(struct exec *exec, const struct exec_batch *batch, const 
     slot->exchange->rates = *rates;
     enum status status = start(exec, slot, batch, index);
     if (status == OK) exec->started++;
-    else exec->device->backend->finish(exec->device);
+    else exec->device->backend->synchronize(exec->device);
     return status;
 }
 
@@ -193,7 +193,7 @@ enum status exec_collect(struct exec *exec)
 {
     assert(exec->collected < exec->started);
     int index = (int)(exec->collected % exec->depth);
-    TRY(exec->device->backend->event_synchronize(exec->device, EVENT_DONE + index));
+    TRY(exec->device->backend->events.synchronize(exec->device, EVENT_DONE + index));
     exec->collected++;
     exec->last = &exec->slots[index];
     return OK;
@@ -202,8 +202,8 @@ enum status exec_collect(struct exec *exec)
 bool exec_idle(const struct exec *exec)
 {
     const struct device_backend *backend = exec->device->backend;
-    if (exec->started == exec->collected || !backend->event_query) return true;
-    return backend->event_query(exec->device, EVENT_DONE + (int)((exec->started - 1) % exec->depth));
+    if (exec->started == exec->collected || !backend->events.query) return true;
+    return backend->events.query(exec->device, EVENT_DONE + (int)((exec->started - 1) % exec->depth));
 }
 
 enum status exec_run(struct exec *exec, const struct exec_batch *batch, double lr, double momentum)

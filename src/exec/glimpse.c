@@ -42,7 +42,7 @@ static enum status queue_param(struct exec *exec, int param, float *to)
     const char *master = (const char *)store->memory + store->layout.params[param].master;
     const void *from = gradient > 0 ? exec_address(exec, NULL, exec->program->gradients[param]) : master;
     size_t bytes = (size_t)(gradient + statistic) * sizeof *to;
-    return bytes > 0 ? backend->download(exec->device, 0, to, from, bytes) : OK;
+    return bytes > 0 ? backend->transfers.download(exec->device, 0, to, from, bytes) : OK;
 }
 
 enum status glimpse_queue(struct exec *exec, struct slot *slot)

@@ -105,15 +105,15 @@ static enum status start_seen(struct exec *exec, const struct exec_batch *batch,
     if (status == OK) status = witness_store(exec);
     exec->witness = NULL;
     TRY(status);
-    return exec->device->backend->finish(exec->device);
+    return exec->device->backend->synchronize(exec->device);
 }
 
 static enum status set_store(struct exec *exec, const void *bytes)
 {
     const struct store *store = exec->options.store;
     const struct device_backend *backend = exec->device->backend;
-    TRY(backend->upload(exec->device, 0, store->memory, bytes, (size_t)store->layout.bytes));
-    return backend->finish(exec->device);
+    TRY(backend->transfers.upload(exec->device, 0, store->memory, bytes, (size_t)store->layout.bytes));
+    return backend->synchronize(exec->device);
 }
 
 /* Undoes the second run. */
@@ -135,8 +135,8 @@ static enum status start_both(struct exec *exec, const struct exec_batch *batch,
 {
     const struct store *store = exec->options.store;
     const struct device_backend *backend = exec->device->backend;
-    TRY(backend->download(exec->device, 0, before, store->memory, (size_t)store->layout.bytes));
-    TRY(backend->finish(exec->device));
+    TRY(backend->transfers.download(exec->device, 0, before, store->memory, (size_t)store->layout.bytes));
+    TRY(backend->synchronize(exec->device));
     TRY(start_seen(exec, batch, rates, fingerprints));
     TRY(exec_collect(exec));
     TRY(set_store(exec, before));

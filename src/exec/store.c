@@ -80,13 +80,13 @@ enum status store_open(struct device *device, const struct graph *graph, const s
     if (!opened.memory) {
         char needs[TEXT_BYTES], has[TEXT_BYTES];
         size_t left, total;
-        device->backend->memory_info(device, &left, &total);
+        device->backend->memory.info(device, &left, &total);
         store_layout_free(&opened.layout);
         return fail(NO_DEVICE, "parameters and optimizer state need %s, but the device has only %s free",
                     text_bytes(bytes, needs), text_bytes(left, has));
     }
-    enum status status = device->backend->fill_zero(device, 0, opened.memory, bytes);
-    if (status == OK) status = device->backend->finish(device);
+    enum status status = device->backend->transfers.fill_zero(device, 0, opened.memory, bytes);
+    if (status == OK) status = device->backend->synchronize(device);
     if (status != OK) store_close(&opened);
     else *store = opened;
     return status;
@@ -108,15 +108,15 @@ static char *store_at(const struct store *store, int64_t offset)
 static enum status store_up(struct store *store, int64_t offset, const void *host, size_t bytes)
 {
     const struct device_backend *backend = store->device->backend;
-    TRY(backend->upload(store->device, 0, store_at(store, offset), host, bytes));
-    return backend->finish(store->device);
+    TRY(backend->transfers.upload(store->device, 0, store_at(store, offset), host, bytes));
+    return backend->synchronize(store->device);
 }
 
 static enum status store_down(const struct store *store, int64_t offset, void *host, size_t bytes)
 {
     const struct device_backend *backend = store->device->backend;
-    TRY(backend->download(store->device, 0, host, store_at(store, offset), bytes));
-    return backend->finish(store->device);
+    TRY(backend->transfers.download(store->device, 0, host, store_at(store, offset), bytes));
+    return backend->synchronize(store->device);
 }
 
 /* Four numbers of a parameter's initial values come from one draw of the stream (seed, parameter,

@@ -71,7 +71,7 @@ static enum status move_piece(struct moving *moving)
 {
     struct gpu_preprocessing *gpu = moving->gpu;
     struct device *device = gpu->device;
-    TRY(device->backend->upload(device, 0, gpu->kept + moving->moved, moving->piece, moving->used));
+    TRY(device->backend->transfers.upload(device, 0, gpu->kept + moving->moved, moving->piece, moving->used));
     moving->moved += moving->used;
     moving->used = 0;
     device_host_release_after(device, moving->piece, moving->room, 0);
@@ -118,7 +118,7 @@ static enum status keep_images(struct gpu_preprocessing *gpu, const struct setup
     if (status == OK) status = move_images(&moving, setup, &setup->val);
     if (status == OK && moving.piece) status = move_piece(&moving);
     if (moving.piece) device_host_release(setup->device, moving.piece, moving.room);
-    if (status == OK) status = setup->device->backend->finish(setup->device);
+    if (status == OK) status = setup->device->backend->synchronize(setup->device);
     watch_end(watch);
     image_free(&moving.image);
     char bytes[TEXT_BYTES];
@@ -139,9 +139,9 @@ static enum status upload_table(struct gpu_preprocessing *gpu, const struct setu
 {
     struct device *device = gpu->device;
     struct augment_table table = augment_table_make(&setup->augment, gpu->dtype);
-    enum status status = device->backend->upload(device, 0, gpu->table, table.bits,
-                                                 augment_table_bytes(gpu->channels));
-    if (status == OK) status = device->backend->finish(device);
+    enum status status = device->backend->transfers.upload(device, 0, gpu->table, table.bits,
+                                                           augment_table_bytes(gpu->channels));
+    if (status == OK) status = device->backend->synchronize(device);
     augment_table_free(&table);
     return status;
 }
@@ -220,7 +220,7 @@ static enum status make_images(void *context, const void *images, int stream, vo
         .device = device,
         .stream = backend->stream(device, stream),
     };
-    TRY(backend->upload(device, stream, gpu->sent, batch->images, rest->bytes));
+    TRY(backend->transfers.upload(device, stream, gpu->sent, batch->images, rest->bytes));
     return gpu->code->finish(&job);
 }
 

@@ -61,7 +61,7 @@ enum status largest_limit(struct setup *setup, int64_t *limit)
         return OK;
     }
     if (!setup->device) TRY(setup_device(setup));
-    setup->device->backend->memory_info(setup->device, &left, &total);
+    setup->device->backend->memory.info(setup->device, &left, &total);
     *limit = (int64_t)(left - left / SPARE_SHARE);
     return OK;
 }

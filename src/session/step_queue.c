@@ -41,7 +41,7 @@ void step_queue_drop(struct step_queue *queue)
     struct queued_step step;
     while (queue->count > 0 && step_queue_collect(queue, &step) == OK) step_queue_return(queue, &step);
     /* A device that fails may still be reading what it was given. */
-    if (queue->count > 0) queue->device->backend->finish(queue->device);
+    if (queue->count > 0) queue->device->backend->synchronize(queue->device);
     while (queue->count > 0) {
         step = step_queue_take(queue);
         step_queue_return(queue, &step);

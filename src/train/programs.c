@@ -42,7 +42,7 @@ static int64_t bytes_to_have(const struct run *run)
     const struct setup *setup = run->setup;
     size_t left, total;
     if (setup->cache) cache_trim(setup->cache, 0);
-    setup->device->backend->memory_info(setup->device, &left, &total);
+    setup->device->backend->memory.info(setup->device, &left, &total);
     int64_t spare = (int64_t)left / SPARE_SHARE;
     if (spare > SPARE_MOST) spare = SPARE_MOST;
     int64_t held = run->store.layout.bytes + (setup->gpu_preprocessing ? gpu_preprocessing_bytes(setup) : 0);

@@ -76,7 +76,7 @@ static enum status restore(struct run *run, const struct safetensors *file)
     say_threads(run, file);
     const char *algorithms = checkpoint_algorithms(file);
     const struct device_backend *backend = setup->device->backend;
-    if (algorithms && backend->autotuner_load) backend->autotuner_load(setup->device, algorithms);
+    if (algorithms && backend->autotuner.load) backend->autotuner.load(setup->device, algorithms);
     log_info("%s: going on after step %lld, in epoch %lld", file->path, (long long)run->state.step,
              (long long)run->position.epoch + 1);
     return OK;
@@ -226,7 +226,7 @@ enum status run_save(struct run *run, const char *const *also)
     if (!run->folder.at.path || stands) return OK;
     const struct device *device = run->setup->device;
     struct text algorithms = {0};
-    if (device->backend->autotuner_save) device->backend->autotuner_save(run->setup->device, &algorithms);
+    if (device->backend->autotuner.save) device->backend->autotuner.save(run->setup->device, &algorithms);
     struct checkpoint_source source = source_of(run, algorithms.data);
     struct watch *watch = watch_begin(WATCH_SECONDS, "%s: writing a checkpoint", run->folder.at.path);
     enum status status = metrics_sync(&run->metrics);
