@@ -11,6 +11,7 @@ const struct map_kind map_kinds[MAP_KINDS] = {
     [KIND_GRADIENT] = {"gradients of activations", 0xf0913a},
     [KIND_PARAM_GRADIENT] = {"gradients of parameters", 0xd6495b},
     [KIND_WORKSPACE] = {"workspaces", 0x9a7bc0},
+    [KIND_EXCHANGE] = {"exchanges among ranks", 0x6fae4e},
     [KIND_OTHER] = {"other", 0x8d99a6},
     [MAP_AGAIN] = {"activations made again", 0x9cc9ee},
 };

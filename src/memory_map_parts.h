@@ -49,7 +49,8 @@ static inline double y_of(const struct panel *panel, double bytes)
 
 /* Kinds from the bottom of the curve up. */
 static const int stack_order[MAP_KINDS] = {KIND_ACTIVATION, KIND_SAVED, MAP_AGAIN, KIND_GRADIENT,
-                                           KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_OTHER};
+                                           KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_EXCHANGE,
+                                           KIND_OTHER};
 
 /* What stands around the curve and the boxes: title and legend; grounds and axes of the two panels, and the
  * strip of layers below; the lines between forward, backward and update. */

@@ -14,6 +14,8 @@ static const char *const phase_names[PHASE_COUNT] = {
 static const char *const kind_names[] = {
     [INSTRUCTION_OP] = "op", [INSTRUCTION_UPDATE] = "update",
     [INSTRUCTION_COPY_TO_HOST] = "copy_to_host", [INSTRUCTION_COPY_FROM_HOST] = "copy_from_host",
+    [INSTRUCTION_ALL_TO_ALL] = "all_to_all", [INSTRUCTION_ALL_GATHER] = "all_gather",
+    [INSTRUCTION_ALL_REDUCE] = "all_reduce",
 };
 
 /* A value's name, and which value it is. */

@@ -20,8 +20,9 @@ struct life {
 
 static void use_add(struct life *life, int value, int i)
 {
-    struct uses *uses = &life->uses[value];
-    if (life->program->values[value].home != HOME_ARENA) return;
+    int placed = value_placed(life->program, value);
+    struct uses *uses = &life->uses[placed];
+    if (life->program->values[placed].home != HOME_ARENA) return;
     if (uses->count == 0 || uses->at[uses->count - 1] != i) *array_push(uses->at, uses->count) = i;
 }
 

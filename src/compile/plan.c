@@ -134,19 +134,26 @@ static void blocks_close(struct blocks *blocks)
     free(blocks->spans);
 }
 
+static void offsets_set(const struct program *program, const struct blocks *blocks, int64_t *offsets)
+{
+    for (int v = 0; v < program->value_count; v++) {
+        const struct value *value = &program->values[v];
+        int span = blocks->span_of[value_placed(program, v)];
+        offsets[v] = span < 0 ? -1 : blocks->spans[span].offset + (value->home == HOME_PART ? value->offset : 0);
+    }
+}
+
 static enum status plan_pack(const struct program *program, bool share, struct aim aim, struct plan *plan)
 {
     struct plan made;
     struct blocks blocks = blocks_open(program, share, &made);
-    const int *span_of = blocks.span_of;
     struct span *spans = blocks.spans;
     double begin = clock_seconds();
-    if (!share || !place_as_known(program, made.lifetimes, span_of, spans, blocks.count, &made.arena_bytes))
+    if (!share || !place_as_known(program, made.lifetimes, blocks.span_of, spans, blocks.count, &made.arena_bytes))
         made.arena_bytes = pack_for(spans, blocks.count, made.live_bytes_bound, aim);
     made.seconds = clock_seconds() - begin;
     made.offsets = memory_new((size_t)program->value_count, sizeof *made.offsets);
-    for (int v = 0; v < program->value_count; v++)
-        made.offsets[v] = span_of[v] < 0 ? -1 : spans[span_of[v]].offset;
+    offsets_set(program, &blocks, made.offsets);
     find_workspace(program, &made);
     enum status status = plan_check(program, &made, spans, blocks.count);
     blocks_close(&blocks);
@@ -223,7 +230,8 @@ static bool has_own_place(const struct instruction *at, int value)
 
 static int64_t arena_bytes(const struct program *program, int value)
 {
-    return program->values[value].home == HOME_ARENA ? plan_bytes(&program->values[value]) : 0;
+    const struct value *placed = &program->values[value_placed(program, value)];
+    return placed->home == HOME_ARENA ? plan_bytes(&program->values[value]) : 0;
 }
 
 int64_t plan_least_bytes(const struct program *program)

@@ -7,6 +7,7 @@
 
 enum home {
     HOME_ARENA,      /* placed by the plan */
+    HOME_PART,       /* a part of the value `whole`, which the plan places: at byte `offset` of it */
     HOME_PARAM,      /* the store: `index` is the graph's parameter; `low` picks the copy */
     HOME_IMAGES,     /* the batch: images, at byte offset `offset` (micro-batches) */
     HOME_TARGETS,    /* the batch: labels */
@@ -15,7 +16,8 @@ enum home {
 };
 
 /* What a tensor is to the memory map's colours and the totals. */
-enum kind { KIND_ACTIVATION, KIND_SAVED, KIND_GRADIENT, KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_OTHER };
+enum kind { KIND_ACTIVATION, KIND_SAVED, KIND_GRADIENT, KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_EXCHANGE,
+            KIND_OTHER };
 
 /* A tensor of the program. */
 struct value {
@@ -28,7 +30,9 @@ struct value {
     int node;                /* of the graph; -1: none */
     int index;               /* HOME_PARAM: the parameter */
     bool low;                /* HOME_PARAM: the low-precision copy */
-    int64_t offset;          /* all homes but the first two */
+    int whole;               /* HOME_PART: the value that it is a part of */
+    bool divided;            /* it has parts: what they read and write, it does, and the other way round */
+    int64_t offset;          /* HOME_PART, and where results and batches lie */
 };
 
 enum instruction_kind {
@@ -36,6 +40,10 @@ enum instruction_kind {
     INSTRUCTION_UPDATE,          /* the optimizer's, of all parameters */
     INSTRUCTION_COPY_TO_HOST,    /* of x[0] to y, in PHASE_FORWARD ... */
     INSTRUCTION_COPY_FROM_HOST,  /* ... and in PHASE_RECOMPUTE */
+    /* Collectives, of x[0] to y, in PHASE_BACKWARD: */
+    INSTRUCTION_ALL_TO_ALL,      /* part r of x[0], of as many equal ones as there are ranks, to rank r */
+    INSTRUCTION_ALL_GATHER,      /* y: all ranks' x[0], in their order */
+    INSTRUCTION_ALL_REDUCE,      /* y: the sum of all ranks' x[0], by the backend; F32 */
 };
 
 /* Value ids; -1 where there is
@@ -142,6 +150,19 @@ bool program_param_trained(const struct parameter *param);
 static inline bool instruction_is_copy(const struct instruction *at)
 {
     return at->kind == INSTRUCTION_COPY_TO_HOST || at->kind == INSTRUCTION_COPY_FROM_HOST;
+}
+
+static inline bool instruction_is_collective(const struct instruction *at)
+{
+    return at->kind == INSTRUCTION_ALL_TO_ALL || at->kind == INSTRUCTION_ALL_GATHER ||
+           at->kind == INSTRUCTION_ALL_REDUCE;
+}
+
+/* The value that the plan places for `value`: itself, or what it is a part of. */
+static inline int value_placed(const struct program *program, int value)
+{
+    const struct value *at = &program->values[value];
+    return at->home == HOME_PART ? at->whole : value;
 }
 
 /* The call that instruction `i` is, with shapes and dtypes and no data. Pointers lead into

@@ -81,7 +81,8 @@ static bool reads_late(const struct merging *m, const struct instruction *at)
 static void mark(struct merging *m, int i, bool late)
 {
     const struct instruction *at = &m->program->instructions[i];
-    for (int k = 0; k < at->write_count; k++) m->late[at->writes[k]] = late;
+    for (int k = 0; k < at->write_count; k++)
+        m->late[at->writes[k]] = m->late[value_placed(m->program, at->writes[k])] = late;
 }
 
 /* Whether all that reads what `again` writes, up to `last`, can come later. Marks that. */

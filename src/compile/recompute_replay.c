@@ -36,6 +36,7 @@ static inline void use(struct replay *replay, int value)
 static void use_in_place(struct replay *replay, const struct instruction *at)
 {
     if (at->in_place_from < 0 || replay->slot[at->in_place_to] < 0) return;
+    if (replay->program->values[at->in_place_to].home == HOME_PART) return;
     *array_put(replay->in_place, replay->in_place_count, replay->in_place_room) = (struct replay_in_place){
         tensor_of(replay, at->in_place_from), tensor_of(replay, at->in_place_to), replay->time};
 }
@@ -186,6 +187,7 @@ static void slots_note(struct replay *replay, const bool *varies)
             replay->tensors[slot] = (struct replay_tensor){-1, -1, slot, plan_bytes(&program->values[v])};
         replay->remade.now[v] = -1;
     }
+    for (int v = 0; v < program->value_count; v++) replay->slot[v] = replay->slot[value_placed(program, v)];
 }
 
 static void uses_note(struct replay *replay)
@@ -220,7 +222,7 @@ static void fixed_note(struct replay *replay, const bool *varies)
     replay_run(replay);
     for (int v = 0; v < replay->program->value_count; v++) {
         int slot = replay->slot[v];
-        if (slot < 0 || varies[v]) continue;
+        if (slot < 0 || varies[v] || replay->program->values[v].home == HOME_PART) continue;
         const struct replay_tensor *tensor = &replay->tensors[slot];
         if (tensor->first < 0 || tensor->head != slot) continue;
         replay->begins[tensor->first] += tensor->bytes;

@@ -14,6 +14,7 @@
 /* Weight gradients, and the sums of those of several micro-batches. */
 static bool is_aside(const struct program *program, const struct instruction *at)
 {
+    if (instruction_is_collective(at)) return false;
     if (at->phase == PHASE_BACKWARD_PARAMS) return true;
     return at->y >= 0 && program->values[at->y].kind == KIND_PARAM_GRADIENT;
 }
@@ -61,6 +62,16 @@ static void instruction_needs(const struct instruction *at, const struct touched
     }
 }
 
+/* Instruction i touches a value, and with it what it is a part of, or its parts. */
+static void touch(const struct program *program, int *touched, int value, int i)
+{
+    int streams = program->streams, stream = program->instructions[i].stream;
+    touched[value * streams + stream] = i;
+    touched[value_placed(program, value) * streams + stream] = i;
+    for (int v = 0; program->values[value].divided && v < program->value_count; v++)
+        if (value_placed(program, v) == value) touched[v * streams + stream] = i;
+}
+
 /* behind[i], if there are such: an instruction that must have ended when i starts; -1. */
 static void waits_set(struct program *program, const int *behind)
 {
@@ -85,8 +96,8 @@ static void waits_set(struct program *program, const int *behind)
         if (at->behind >= 0) need_one(needs, program->instructions[at->behind].stream, at->behind);
         if (behind && behind[i] >= 0) need_one(needs, program->instructions[behind[i]].stream, behind[i]);
         add_waits(program, i, needs, known, table);
-        for (int k = 0; k < at->read_count; k++) touched.read[at->reads[k] * streams + at->stream] = i;
-        for (int k = 0; k < at->write_count; k++) touched.wrote[at->writes[k] * streams + at->stream] = i;
+        for (int k = 0; k < at->read_count; k++) touch(program, touched.read, at->reads[k], i);
+        for (int k = 0; k < at->write_count; k++) touch(program, touched.wrote, at->writes[k], i);
     }
     free(touched.wrote);
     free(touched.read);
@@ -100,6 +111,7 @@ void streams_wait(struct program *program)
     waits_set(program, NULL);
 }
 
+/* Exchanges among ranks take the first number that copies to the host and back leave. */
 enum stream { STREAM_CHAIN, STREAM_ASIDE, STREAM_OUT, STREAM_BACK };
 enum { STREAMS_COMPUTING = STREAM_OUT, STREAMS_ALL = STREAM_BACK + 1 };
 
@@ -131,7 +143,8 @@ static void put_late(struct program *program)
             *array_push(later.at, later.count) = i;
             continue;
         }
-        bool chain = phase == PHASE_BACKWARD || phase == PHASE_BACKWARD_DATA;
+        bool chain = !instruction_is_collective(&from[i]) &&
+                     (phase == PHASE_BACKWARD || phase == PHASE_BACKWARD_DATA);
         if (!chain) push_all(program, from, &later);
         *array_push(program->instructions, program->count) = from[i];
         if (chain) behind = phase == PHASE_BACKWARD_DATA;
@@ -166,14 +179,25 @@ static int *hold_back(const struct program *program)
     return behind;
 }
 
-static enum stream stream_of(const struct program *program, const struct instruction *at)
+/* Whether it is an exchange or works on what is exchanged. */
+static bool is_exchange(const struct program *program, const struct instruction *at)
 {
-    switch (at->kind) {
-    case INSTRUCTION_COPY_TO_HOST: return STREAM_OUT;
-    case INSTRUCTION_COPY_FROM_HOST: return STREAM_BACK;
-    case INSTRUCTION_OP:
-    case INSTRUCTION_UPDATE: break;
-    }
+    return instruction_is_collective(at) ||
+           (at->y >= 0 && program->values[at->y].kind == KIND_EXCHANGE);
+}
+
+static bool has_exchanges(const struct program *program)
+{
+    for (int i = 0; i < program->count; i++)
+        if (is_exchange(program, &program->instructions[i])) return true;
+    return false;
+}
+
+static int stream_of(const struct program *program, const struct instruction *at)
+{
+    if (at->kind == INSTRUCTION_COPY_TO_HOST) return STREAM_OUT;
+    if (at->kind == INSTRUCTION_COPY_FROM_HOST) return STREAM_BACK;
+    if (is_exchange(program, at)) return program->streams - 1;
     return is_aside(program, at) ? STREAM_ASIDE : STREAM_CHAIN;
 }
 
@@ -182,9 +206,10 @@ enum status streams_assign(struct program *program, int count)
     bool several = count >= STREAMS_COMPUTING;
     if (several) put_late(program);
     program->streams = !several ? 1 : program->host_bytes > 0 ? STREAMS_ALL : STREAMS_COMPUTING;
+    if (several && has_exchanges(program)) program->streams++;
     for (int i = 0; i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
-        at->stream = several ? (int)stream_of(program, at) : STREAM_CHAIN;
+        at->stream = several ? stream_of(program, at) : STREAM_CHAIN;
     }
     int *behind = hold_back(program);
     waits_set(program, behind);

@@ -3,7 +3,8 @@
  * Every stream is a queue; all that is known of the others is what a wait has brought. Memory is a
  * list of tensors that lie in it now. A write that would fall on one of them is an error unless
  * everything that touches that tensor has ended; a read must find its tensor whole and its writer
- * ended. */
+ * ended. Of a tensor with parts, it or they lie in memory, whichever is written; who reads the other, reads
+ * these. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,8 @@ struct history {
 struct play {
     const struct program *program;
     const struct plan *plan;
+    bool *made;              /* by value: some instruction writes it as such */
+    int *first, *next;       /* by value: its first part, and the next part of what it is a part of; -1 */
     struct history *histories;
     int *touched;            /* the histories' */
     int *done;               /* by instruction and stream: how many of the stream's instructions had ended */
@@ -44,7 +47,23 @@ static const char *step_name(const struct play *play, int i)
 
 static bool in_arena(const struct play *play, int value)
 {
-    return play->program->values[value].home == HOME_ARENA;
+    enum home home = play->program->values[value].home;
+    return home == HOME_ARENA || home == HOME_PART;
+}
+
+/* What stands in memory for a value: first_standing, then next_standing until -1. */
+static int first_standing(const struct play *play, int value)
+{
+    const struct value *at = &play->program->values[value];
+    if (play->made[value]) return value;
+    if (at->home == HOME_PART) return at->whole;
+    return play->first[value] >= 0 ? play->first[value] : value;
+}
+
+static int next_standing(const struct play *play, int value, int standing)
+{
+    bool by_parts = standing != value && play->program->values[standing].home == HOME_PART;
+    return by_parts ? play->next[standing] : -1;
 }
 
 static bool overlaps(const struct play *play, int a, int b)
@@ -89,7 +108,7 @@ static bool start(struct play *play, int i)
     return true;
 }
 
-static bool play_read(struct play *play, int i, int value)
+static bool read_standing(struct play *play, int i, int value)
 {
     struct history *history = &play->histories[value];
     if (in_arena(play, value)) {
@@ -103,6 +122,13 @@ static bool play_read(struct play *play, int i, int value)
     if (history->written && !has_ended(play, history->writer, i))
         return because(play->reason, "'%s' reads %s before '%s' has surely ended", step_name(play, i),
                        value_name(play, value), step_name(play, history->writer));
+    return true;
+}
+
+static bool play_read(struct play *play, int i, int value)
+{
+    for (int s = first_standing(play, value); s >= 0; s = next_standing(play, value, s))
+        if (!read_standing(play, i, s)) return false;
     return true;
 }
 
@@ -151,6 +177,15 @@ static void resident_replace(struct play *play, int begin, int end, int value)
     play->resident_count += 1 - (end - begin);
 }
 
+static bool lies_in_whole(const struct play *play, int value)
+{
+    const struct value *part = &play->program->values[value];
+    if (part->home != HOME_PART) return true;
+    const struct value *whole = &play->program->values[part->whole];
+    return part->offset >= 0 && part->offset + part->bytes <= whole->bytes &&
+           play->plan->offsets[value] == play->plan->offsets[part->whole] + part->offset;
+}
+
 static bool play_write(struct play *play, int i, int value)
 {
     struct history *history = &play->histories[value];
@@ -158,6 +193,8 @@ static bool play_write(struct play *play, int i, int value)
     if (history->written)
         return because(play->reason, "'%s' writes %s a second time", step_name(play, i),
                        value_name(play, value));
+    if (!lies_in_whole(play, value))
+        return because(play->reason, "%s does not lie in what it is a part of", value_name(play, value));
     int64_t offset = play->plan->offsets[value];
     if (offset < 0 || offset + play->program->values[value].bytes > play->plan->arena_bytes)
         return because(play->reason, "%s lies outside the arena", value_name(play, value));
@@ -182,9 +219,34 @@ static bool perform(struct play *play, int i)
         play->histories[at->writes[k]].written = true;
         play->histories[at->writes[k]].writer = i;
     }
-    for (int k = 0; k < at->read_count; k++) play->histories[at->reads[k]].touched[at->stream] = i;
+    for (int k = 0; k < at->read_count; k++)
+        for (int s = first_standing(play, at->reads[k]); s >= 0; s = next_standing(play, at->reads[k], s))
+            play->histories[s].touched[at->stream] = i;
     for (int k = 0; k < at->write_count; k++) play->histories[at->writes[k]].touched[at->stream] = i;
     return true;
+}
+
+static void parts_note(struct play *play)
+{
+    const struct program *program = play->program;
+    for (int i = 0; i < program->count; i++)
+        for (int k = 0; k < program->instructions[i].write_count; k++)
+            play->made[program->instructions[i].writes[k]] = true;
+    for (int v = 0; v < program->value_count; v++) play->first[v] = play->next[v] = -1;
+    for (int v = program->value_count - 1; v >= 0; v--) {
+        if (program->values[v].home != HOME_PART) continue;
+        int *first = &play->first[program->values[v].whole];
+        play->next[v] = *first;
+        *first = v;
+    }
+}
+
+static void readers_note(struct play *play, int i)
+{
+    const struct instruction *at = &play->program->instructions[i];
+    for (int k = 0; k < at->read_count; k++)
+        for (int s = first_standing(play, at->reads[k]); s >= 0; s = next_standing(play, at->reads[k], s))
+            play->histories[s].last_reader = i;
 }
 
 static struct play play_open(const struct program *program, const struct plan *plan, struct reason *reason)
@@ -192,6 +254,9 @@ static struct play play_open(const struct program *program, const struct plan *p
     size_t values = (size_t)program->value_count, count = (size_t)program->count;
     size_t streams = (size_t)program->streams;
     struct play play = {.program = program, .plan = plan, .reason = reason};
+    play.made = memory_new(values, sizeof *play.made);
+    play.first = memory_new(values, sizeof *play.first);
+    play.next = memory_new(values, sizeof *play.next);
     play.histories = memory_new(values, sizeof *play.histories);
     play.touched = memory_new(values * streams, sizeof *play.touched);
     play.done = memory_new(count * streams, sizeof *play.done);
@@ -202,14 +267,16 @@ static struct play play_open(const struct program *program, const struct plan *p
     for (size_t v = 0; v < values; v++)
         play.histories[v] = (struct history){.writer = -1, .touched = play.touched + v * streams,
                                              .last_reader = -1};
-    for (int i = 0; i < program->count; i++)
-        for (int k = 0; k < program->instructions[i].read_count; k++)
-            play.histories[program->instructions[i].reads[k]].last_reader = i;
+    parts_note(&play);
+    for (int i = 0; i < program->count; i++) readers_note(&play, i);
     return play;
 }
 
 static void play_close(struct play *play)
 {
+    free(play->made);
+    free(play->first);
+    free(play->next);
     free(play->histories);
     free(play->touched);
     free(play->done);

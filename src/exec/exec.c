@@ -23,7 +23,8 @@ void *exec_address(const struct exec *exec, const struct slot *slot, int id)
     const struct value *value = &exec->program->values[id];
     const struct store *store = exec->options.store;
     switch (value->home) {
-    case HOME_ARENA: return (char *)exec->arena + exec->plan.offsets[id];
+    case HOME_ARENA:
+    case HOME_PART: return (char *)exec->arena + exec->plan.offsets[id];
     case HOME_PARAM: {
         const struct store_slot *param = &store->layout.params[value->index];
         assert(!value->low || param->low != STORE_NONE);
