@@ -1,5 +1,5 @@
-/* R ranks are R micro-batches: programs of one micro-batch each, added up as one program adds its
- * micro-batches, give every bit of it. */
+/* R ranks are R micro-batches: programs that share the micro-batches of one, added up in the tree of ranks, give
+ * every bit of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,27 +8,29 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/sum_tree.h"
 #include "net.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
 #define BATCH 24
 
-/* Makes a program of its own what micro-batch `number` of `count` is in one. */
-struct micro_batch {
-    int number, count;
+/* A rank: which it is of how many, and its micro-batches. */
+struct rank {
+    int number, count, micro_batches;
 };
 
-static void be_micro_batch(struct program *program, void *context)
+/* Makes a program of its own what it is in one for all ranks. */
+static void be_rank(struct program *program, void *context)
 {
-    const struct micro_batch *micro_batch = context;
+    const struct rank *rank = context;
     for (int i = 0; i < program->count; i++) {
-        program->instructions[i].micro_batch = micro_batch->number;
-        program->instructions[i].loss_weight /= (float)micro_batch->count;
+        program->instructions[i].micro_batch += rank->number * rank->micro_batches;
+        program->instructions[i].loss_weight /= (float)rank->count;
     }
 }
 
-/* Gives `part` the images and labels that micro-batch `number` of `whole` has. */
+/* Gives `part` the images and labels that rank `number` has of `whole`'s. */
 static void share_batch(const struct net *whole, struct net *part, int number)
 {
     memcpy(part->images, (char *)whole->images + number * part->program.images_bytes,
@@ -73,15 +75,15 @@ static void assert_gradients(const struct net *whole, float **sum)
     gradients_free(whole, expected);
 }
 
-/* One micro-batch as a program; its losses are those of the whole's, its gradients are returned. */
-static float **run_part(const struct net *whole, struct net_options options, int number, int count)
+/* One rank's program; its losses are those of the whole's, its gradients are returned. */
+static float **run_rank(const struct net *whole, struct net_options options, int number, int ranks)
 {
-    struct micro_batch micro_batch = {number, count};
+    struct rank rank = {number, ranks, options.micro_batches / ranks};
     struct net part;
-    options.batch = BATCH / count;
-    options.micro_batches = 1;
-    options.pass = be_micro_batch;
-    options.pass_context = &micro_batch;
+    options.batch /= ranks;
+    options.micro_batches = rank.micro_batches;
+    options.pass = be_rank;
+    options.pass_context = &rank;
     net_open(&part, whole->graph, &options);
     share_batch(whole, &part, number);
     assert_int_equal(net_run(&part, 0.05), OK);
@@ -92,41 +94,65 @@ static float **run_part(const struct net *whole, struct net_options options, int
     return gradients;
 }
 
-static void parts_are_whole(const char *text, struct net_options options, int count)
+/* Halves as long as there are any, then one after another. */
+static void add_tree(const struct net *net, float ***ranks, int count)
+{
+    int half = count / 2;
+    if (count % 2 == 0) {
+        add_tree(net, ranks, half);
+        add_tree(net, ranks + half, half);
+        gradients_add(net, ranks[0], ranks[half]);
+    }
+    for (int i = 1; count % 2 && i < count; i++) gradients_add(net, ranks[0], ranks[i]);
+}
+
+static void ranks_are_whole(const char *text, struct net_options options, int ranks)
 {
     struct graph graph = net_graph(text, true);
     struct net whole;
     options.training = true;
     options.batch = BATCH;
-    options.micro_batches = count;
     net_open(&whole, &graph, &options);
     assert_int_equal(net_run(&whole, 0.05), OK);
-    float **sum = run_part(&whole, options, 0, count);
-    for (int i = 1; i < count; i++) gradients_add(&whole, sum, run_part(&whole, options, i, count));
-    assert_gradients(&whole, sum);
-    gradients_free(&whole, sum);
+    float ***gradients = memory_new((size_t)ranks, sizeof *gradients);
+    for (int i = 0; i < ranks; i++) gradients[i] = run_rank(&whole, options, i, ranks);
+    add_tree(&whole, gradients, ranks);
+    assert_gradients(&whole, gradients[0]);
+    gradients_free(&whole, gradients[0]);
+    free(gradients);
     net_close(&whole);
     graph_free(&graph);
 }
 
-static void test_parts_are_whole(void **state)
+static void test_ranks_are_whole(void **state)
 {
     (void)state;
     static const enum dtype storages[] = {F32, F16, BF16};
     static const int counts[] = {2, 3, 4, 6, 8};
     for (int c = 0; c < 5; c++)
-        for (int s = 0; s < 3; s++)
-            for (int merged = 0; merged < 2; merged++) {
-                const struct net_options options = {.storage = storages[s], .merged = merged, .scale = 64};
-                parts_are_whole(net_mixed, options, counts[c]);
-                parts_are_whole(net_plain, options, counts[c]);
+        for (int ranks = 2; ranks <= counts[c]; ranks++)
+            for (int s = 0; sum_tree_divides(counts[c], ranks) && s < 3; s++) {
+                const struct net_options options = {.micro_batches = counts[c], .storage = storages[s],
+                                                    .merged = ranks == counts[c], .scale = 64};
+                ranks_are_whole(net_mixed, options, ranks);
+                ranks_are_whole(net_plain, options, ranks);
             }
+}
+
+static void test_who_has_a_subtree(void **state)
+{
+    (void)state;
+    assert_true(sum_tree_divides(1, 1) && sum_tree_divides(6, 1) && sum_tree_divides(6, 2) &&
+                sum_tree_divides(6, 6) && sum_tree_divides(8, 4) && sum_tree_divides(24, 8));
+    assert_false(sum_tree_divides(6, 3) || sum_tree_divides(12, 6) || sum_tree_divides(8, 3) ||
+                 sum_tree_divides(4, 8) || sum_tree_divides(9, 3));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts_are_whole),
+        cmocka_unit_test(test_ranks_are_whole),
+        cmocka_unit_test(test_who_has_a_subtree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

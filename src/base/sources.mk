@@ -35,6 +35,7 @@ libbase_a_SOURCES = \
 	src/base/signals.c \
 	src/base/signals.h \
 	src/base/status.h \
+	src/base/sum_tree.h \
 	src/base/tensor.h \
 	src/base/text.c \
 	src/base/text.h \

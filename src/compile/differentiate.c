@@ -2,17 +2,26 @@
  * sums where several gradients of one tensor meet, and the update at the end.
  *
  * Gradients of one tensor are added in the order in which they arrive, two at a time, so that at
- * most two are alive; which two meet depends on the graph alone, never on the plan. */
+ * most two are alive; those of a parameter, of which every micro-batch has one, as sum_tree.h says. Which two
+ * meet depends on the graph and the number of micro-batches alone, never on the plan. */
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "base/sum_tree.h"
 #include "compile/build.h"
+
+/* The sums so far of a parameter's gradients: value ids. */
+struct partial_sums {
+    int sum[SUM_TREE_DEPTH];
+    int count;
+};
 
 struct backward {
     struct program *program;
     bool *wanted;            /* by value: its gradient leads to a trained parameter */
     int *gradient;           /* by value: the value that holds its gradient so far; -1 */
     int value_count;         /* of the forward-only program */
+    struct partial_sums *partial;   /* by parameter */
 };
 
 static bool param_trained(const struct program *program, int value)
@@ -112,17 +121,24 @@ static void gradients_of_params(struct backward *b, struct instruction *at)
     }
 }
 
+static void param_arrives(struct backward *b, const struct instruction *forward, int param, int gradient)
+{
+    struct partial_sums *partial = &b->partial[param];
+    partial->sum[partial->count++] = gradient;
+    for (int joins = sum_tree_joins(b->program->micro_batches, forward->micro_batch); joins > 0; joins--) {
+        struct value value = b->program->values[gradient];
+        int *sum = &partial->sum[--partial->count - 1];
+        *sum = push_sum(b, sum[0], sum[1], value, text_copy(value.name), forward);
+    }
+    b->program->gradients[param] = partial->sum[0];
+}
+
 /* The gradients of a micro-batch join those of the ones before it. */
 static void params_arrive(struct backward *b, const struct instruction *forward, const int *d_params)
 {
-    struct program *program = b->program;
-    for (int i = 0; d_params && i < forward->param_count; i++) {
-        if (d_params[i] < 0 || !param_trained(program, forward->params[i])) continue;
-        int *so_far = &program->gradients[program->values[forward->params[i]].index];
-        struct value value = program->values[d_params[i]];
-        if (*so_far < 0) *so_far = d_params[i];
-        else *so_far = push_sum(b, *so_far, d_params[i], value, text_copy(value.name), forward);
-    }
+    for (int i = 0; d_params && i < forward->param_count; i++)
+        if (d_params[i] >= 0 && param_trained(b->program, forward->params[i]))
+            param_arrives(b, forward, b->program->values[forward->params[i]].index, d_params[i]);
 }
 
 static void push_backward(struct backward *b, const struct instruction *forward, enum phase phase,
@@ -216,6 +232,7 @@ void backward(struct program *program)
     struct backward b = {.program = program, .value_count = program->value_count};
     b.wanted = memory_new((size_t)b.value_count, sizeof *b.wanted);
     b.gradient = memory_new((size_t)b.value_count, sizeof *b.gradient);
+    b.partial = memory_new((size_t)program->graph->param_count, sizeof *b.partial);
     for (int v = 0; v < b.value_count; v++) b.gradient[v] = -1;
     mark_wanted(&b, forward, count);
     program->instructions = NULL;
@@ -232,5 +249,6 @@ void backward(struct program *program)
     sums_order(program);
     free(b.wanted);
     free(b.gradient);
+    free(b.partial);
     free(forward);
 }

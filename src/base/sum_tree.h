@@ -1,0 +1,31 @@
+/* sum_tree.h: the order in which the results of a step's micro-batches are added.
+ *
+ * Of T = 2^k q micro-batches, q odd, runs of q are added one after another, and the runs' sums in a balanced
+ * binary tree. A rank that has T / R consecutive micro-batches, where R divides 2^k, has a subtree, which is
+ * the tree of T / R; the ranks' sums then make the tree of R. So bits depend on T, not on R. */
+#ifndef BASE_SUM_TREE_H
+#define BASE_SUM_TREE_H
+
+#include <stdbool.h>
+
+/* Partial sums that are alive at once, at most. */
+#define SUM_TREE_DEPTH 33
+
+/* The tree is walked with a stack of partial sums: micro-batch `i` of `count`, from 0 on, is pushed; then
+ * the topmost two are replaced by their sum, so many times. After the last one the stack holds the sum. */
+static inline int sum_tree_joins(int count, int i)
+{
+    int runs = count & -count, run = count / runs, in_run = i % run;
+    int joins = in_run > 0;
+    if (in_run + 1 == run)
+        for (int runs_so_far = i / run + 1; runs_so_far % 2 == 0; runs_so_far /= 2) joins++;
+    return joins;
+}
+
+/* Whether `ranks` can share `count` micro-batches so that each has a subtree. */
+static inline bool sum_tree_divides(int count, int ranks)
+{
+    return count == ranks || (count & -count) % ranks == 0;
+}
+
+#endif
