@@ -18,3 +18,7 @@ tests_test_jpeg_LDADD = libdata.a libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
 check_PROGRAMS += tests/test_tuning
 tests_test_tuning_SOURCES = tests/test_tuning.c src/device/cuda_tuning.c
 tests_test_tuning_LDADD = libbase.a -lcmocka
+
+check_PROGRAMS += tests/test_comm
+tests_test_comm_SOURCES = tests/test_comm.c
+tests_test_comm_LDADD = libcomm.a libbase.a -lcmocka

@@ -6,7 +6,7 @@
 floor_of() {
     case $1 in
     src/base) echo 0 ;;
-    alloc | amp | conf | data | src/device | src/format) echo 1 ;;
+    alloc | amp | conf | data | src/device | src/comm | src/format) echo 1 ;;
     kernels) echo 2 ;;
     src/graph) echo 3 ;;
     src/compile) echo 4 ;;
@@ -69,8 +69,8 @@ finds_right() {
 }
 
 cd "$top_srcdir" || exit 1
-for folder in src/base alloc amp conf data src/device src/format kernels src/graph src/compile src/exec src/session \
-    src/train src; do
+for folder in src/base alloc amp conf data src/device src/comm src/format kernels src/graph src/compile src/exec \
+    src/session src/train src; do
     ok "$folder keeps its floor" keeps_its_floor "$folder"
 done
 ok "an include from above is found" finds_wrong graph/plan.h

@@ -1,0 +1,72 @@
+/* comm.h: the ranks of a run, which are processes, and the exchanges among them.
+ *
+ * Exchanges move bytes; sums are ops of the program, which add in an order of their own. Every rank makes the
+ * same calls in the same order with the same sizes; a backend that sees them differ says how. A call fails,
+ * reported, when a rank that it waits for has ended, or after the backend's timeout; the ranks cannot go on
+ * then. One thread of a rank calls at a time. */
+#ifndef COMM_COMM_H
+#define COMM_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct comm;
+
+/* What a rank is about, for messages about one that died or hangs. */
+enum comm_phase { PHASE_START, PHASE_STEP, PHASE_EVALUATION, PHASE_CHECKPOINT, PHASE_END };
+
+/* Host memory, outside the training step. */
+struct comm_backend {
+    const char *name;                     /* "shared memory" */
+    enum status (*barrier)(struct comm *comm);
+    /* `root`'s bytes to all. */
+    enum status (*broadcast)(struct comm *comm, int root, void *data, size_t bytes);
+    /* to: [count][bytes], `from` of each rank in their order. */
+    enum status (*all_gather)(struct comm *comm, const void *from, void *to, size_t bytes);
+    /* What whoever watches the ranks is told (comm_tell); NULL: nobody does. */
+    void (*tell)(struct comm *comm, int64_t step, enum comm_phase phase);
+    void (*close)(struct comm *comm);
+};
+
+/* Exchanges of the training step: device memory, queued on `stream`, the device's native handle (NULL on the
+ * CPU, where they are done on return). `bytes` is what goes from one rank to one other. `from` and `to` lie
+ * apart. On the CPU a send returns as soon as the bytes are on their way: messages from one rank to another
+ * arrive in their order. */
+struct exchange_backend {
+    const char *name;                     /* "shared memory", "NCCL" */
+    /* from: [count][bytes], one part for each rank; to: [count][bytes], one part of each. */
+    enum status (*all_to_all)(struct comm *comm, const void *from, void *to, size_t bytes, void *stream);
+    /* to: [count][bytes]. */
+    enum status (*all_gather)(struct comm *comm, const void *from, void *to, size_t bytes, void *stream);
+    /* to[i] is the sum of all ranks' from[i], in the backend's order of addition. NULL where there is none:
+     * it is then made of all_to_all, a sum of the program's, and all_gather. */
+    enum status (*all_reduce)(struct comm *comm, const float *from, float *to, size_t count, void *stream);
+    enum status (*send)(struct comm *comm, int peer, const void *from, size_t bytes, void *stream);
+    enum status (*receive)(struct comm *comm, int peer, void *to, size_t bytes, void *stream);
+    /* Around sends and receives that must be under way at the same time; NULL where that does not matter. */
+    enum status (*group_begin)(struct comm *comm);
+    enum status (*group_end)(struct comm *comm);
+};
+
+struct comm {
+    const struct comm_backend *backend;
+    const struct exchange_backend *exchange;
+    void *exchange_state;                 /* of an exchange backend that is not the host's own */
+    int rank, count;                      /* of the run */
+    int local_rank, local_count;          /* of those, on this host */
+};
+
+/* All accept NULL, which is one rank by itself. */
+int comm_rank(const struct comm *comm);
+int comm_count(const struct comm *comm);
+enum status comm_barrier(struct comm *comm);
+enum status comm_broadcast(struct comm *comm, int root, void *data, size_t bytes);
+enum status comm_all_gather(struct comm *comm, const void *from, void *to, size_t bytes);
+void comm_close(struct comm *comm);
+
+/* Says that this rank gets on, and with what. */
+void comm_tell(struct comm *comm, int64_t step, enum comm_phase phase);
+
+#endif

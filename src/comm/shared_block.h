@@ -1,0 +1,69 @@
+/* shared_block.h: the memory that the ranks of one host share with each other and their launcher. */
+#ifndef COMM_SHARED_BLOCK_H
+#define COMM_SHARED_BLOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define SHARED_RANKS_MAX 1024
+/* A slot is what a rank offers to the others at a time. There are two of each, for turns. */
+#define SHARED_SLOT_BYTES ((size_t)1 << 20)
+/* Of what is under way from one rank to one other. The file is sparse: only what was written takes memory. */
+#define SHARED_MAIL_BYTES ((size_t)1 << 30)
+#define SHARED_MAIL_MESSAGES 1024
+
+enum shared_call { CALL_NONE, CALL_BARRIER, CALL_BROADCAST, CALL_ALL_GATHER, CALL_ALL_TO_ALL };
+
+/* What a rank asks for, so that others can see whether they ask for the same. */
+struct shared_request {
+    uint32_t call, root;
+    uint64_t bytes;
+};
+
+/* A rank's own line, which it alone writes. */
+struct shared_rank {
+    _Alignas(64) _Atomic int32_t pid;        /* 0: not yet there */
+    _Atomic uint32_t phase;                  /* enum comm_phase */
+    _Atomic int64_t step;
+    _Atomic uint64_t beats;                  /* moves whenever the rank does */
+    struct shared_request requests[2];
+};
+
+struct shared_block {
+    uint32_t magic, count;
+    _Alignas(64) _Atomic uint32_t arrived;   /* at the barrier */
+    _Atomic uint32_t generation;             /* of barriers passed: a futex */
+    _Atomic uint32_t lost;                   /* 1 + the rank that was first found to have ended; 0: none */
+    struct shared_rank ranks[];
+};
+
+/* Messages from one rank to one other: a ring of whole messages in a ring of bytes. The sender moves `sent`,
+ * the receiver `received`; both are futexes. */
+struct shared_mailbox {
+    _Alignas(64) _Atomic uint32_t sent;
+    _Alignas(64) _Atomic uint32_t received;
+    struct shared_message { uint64_t offset, bytes; } messages[SHARED_MAIL_MESSAGES];
+    _Alignas(4096) char data[];
+};
+
+/* A new file without a name, which its descriptor alone keeps alive; it is closed on exec. */
+enum status shared_block_create(int count, int *descriptor);
+/* Maps the block of a file that shared_block_create made. */
+enum status shared_block_map(int descriptor, struct shared_block **block);
+void shared_block_unmap(struct shared_block *block);
+
+char *shared_block_slot(struct shared_block *block, int rank, int turn);
+
+/* Maps the mailbox from one rank to another. */
+enum status shared_mailbox_map(int descriptor, int count, int from, int to, struct shared_mailbox **box);
+void shared_mailbox_unmap(struct shared_mailbox *box);
+
+/* Sleeps while *word is `value`, for at most `seconds`; may return early. shared_wake ends such sleep. */
+void shared_sleep(_Atomic uint32_t *word, uint32_t value, double seconds);
+void shared_wake(_Atomic uint32_t *word);
+
+#endif

@@ -1,0 +1,32 @@
+/* shared_parts.h: a rank's view of the shared memory, between shared.c and shared_mail.c. */
+#ifndef COMM_SHARED_PARTS_H
+#define COMM_SHARED_PARTS_H
+
+#include "comm/comm.h"
+#include "comm/shared_block.h"
+
+struct shared {
+    struct comm comm;
+    int descriptor;
+    double timeout;
+    struct shared_block *block;
+    int turn;                             /* which of the two slots comes next */
+    int *pidfds;                          /* [count]; -1: not open */
+    struct shared_mailbox **out, **in;    /* [count]; NULL: not mapped */
+};
+
+/* A wait for `peer` (-1: any of the others), of which `what` tells. */
+struct shared_wait {
+    struct shared *shared;
+    const char *what;
+    int peer;
+    double began;
+};
+
+/* Sleeps while *word is `value`, for a short time at most. Fails when the wait has no end to come. */
+enum status shared_wait(struct shared_wait *wait, _Atomic uint32_t *word, uint32_t value);
+
+enum status shared_send(struct comm *comm, int peer, const void *from, size_t bytes, void *stream);
+enum status shared_receive(struct comm *comm, int peer, void *to, size_t bytes, void *stream);
+
+#endif

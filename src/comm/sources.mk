@@ -1,0 +1,9 @@
+libcomm_a_SOURCES = \
+	src/comm/comm.c \
+	src/comm/comm.h \
+	src/comm/shared.c \
+	src/comm/shared.h \
+	src/comm/shared_block.c \
+	src/comm/shared_block.h \
+	src/comm/shared_mail.c \
+	src/comm/shared_parts.h

@@ -1,0 +1,344 @@
+/* Ranks of one host are processes; what they exchange through shared memory arrives, whatever its size. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/shared.h"
+#include "comm/shared_block.h"
+#include "caught.h"
+
+#include <cmocka.h>
+
+#define RANKS_MAX 4
+
+/* What a rank does; false: something is wrong. */
+typedef bool (*part)(struct comm *comm);
+
+static void begin_rank(int descriptor, int rank, double timeout, part play)
+{
+    struct comm *comm;
+    alarm(60);
+    if (shared_open(dup(descriptor), rank, timeout, &comm) != OK) _exit(2);
+    bool good = play(comm);
+    comm_close(comm);
+    _exit(good ? 0 : 1);
+}
+
+/* Ends as long as all ranks do. ended[r]: as waitpid has it. */
+static void play_ranks(int count, double timeout, part play, int ended[RANKS_MAX])
+{
+    int descriptor;
+    pid_t pids[RANKS_MAX];
+    assert_int_equal(shared_block_create(count, &descriptor), OK);
+    for (int rank = 0; rank < count; rank++) {
+        pids[rank] = fork();
+        assert_true(pids[rank] >= 0);
+        if (pids[rank] == 0) begin_rank(descriptor, rank, timeout, play);
+    }
+    close(descriptor);
+    for (int rank = 0; rank < count; rank++)
+        assert_int_equal(waitpid(pids[rank], &ended[rank], 0), pids[rank]);
+}
+
+static void all_are_right(part play)
+{
+    for (int count = 1; count <= RANKS_MAX; count++) {
+        int ended[RANKS_MAX];
+        play_ranks(count, 0, play, ended);
+        for (int rank = 0; rank < count; rank++) assert_int_equal(ended[rank], 0);
+    }
+}
+
+static const size_t sizes[] = {
+    0, 1, 3, 64, 4097, SHARED_SLOT_BYTES / 4, SHARED_SLOT_BYTES - 1, SHARED_SLOT_BYTES, SHARED_SLOT_BYTES + 1,
+    2 * SHARED_SLOT_BYTES + 4095,
+};
+#define SIZES (sizeof sizes / sizeof *sizes)
+
+/* Bytes that tell who sends what to whom, and where they belong. */
+static unsigned char byte_of(int from, int to, size_t i)
+{
+    uint64_t x = i * 0x9e3779b97f4a7c15u + (uint64_t)(from * 31 + to * 7 + 1);
+    return (unsigned char)((x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u >> 56);
+}
+
+static void put(unsigned char *data, size_t bytes, int from, int to)
+{
+    for (size_t i = 0; i < bytes; i++) data[i] = byte_of(from, to, i);
+}
+
+static bool holds(const unsigned char *data, size_t bytes, int from, int to)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (data[i] != byte_of(from, to, i)) return false;
+    return true;
+}
+
+/* Of exactly as many bytes, so that a sanitizer sees the first one behind. */
+static unsigned char *room(size_t bytes)
+{
+    return calloc(bytes ? bytes : 1, 1);
+}
+
+static bool gather(struct comm *comm, size_t bytes, bool of_step)
+{
+    size_t count = (size_t)comm->count;
+    unsigned char *from = room(bytes), *to = room(count * bytes);
+    put(from, bytes, comm->rank, 0);
+    bool good = of_step ? comm->exchange->all_gather(comm, from, to, bytes, NULL) == OK
+                        : comm_all_gather(comm, from, to, bytes) == OK;
+    for (size_t rank = 0; rank < count; rank++) good = good && holds(to + rank * bytes, bytes, (int)rank, 0);
+    free(from);
+    free(to);
+    return good;
+}
+
+static bool swap_all(struct comm *comm, size_t bytes)
+{
+    size_t count = (size_t)comm->count;
+    unsigned char *from = room(count * bytes), *to = room(count * bytes);
+    for (size_t rank = 0; rank < count; rank++) put(from + rank * bytes, bytes, comm->rank, (int)rank);
+    bool good = comm->exchange->all_to_all(comm, from, to, bytes, NULL) == OK;
+    for (size_t rank = 0; rank < count; rank++)
+        good = good && holds(to + rank * bytes, bytes, (int)rank, comm->rank);
+    free(from);
+    free(to);
+    return good;
+}
+
+static bool spread(struct comm *comm, size_t bytes, int root)
+{
+    unsigned char *data = room(bytes);
+    if (comm->rank == root) put(data, bytes, root, 0);
+    bool good = comm_broadcast(comm, root, data, bytes) == OK && holds(data, bytes, root, 0);
+    free(data);
+    return good;
+}
+
+static bool all_collectives(struct comm *comm)
+{
+    for (size_t i = 0; i < SIZES; i++) {
+        if (!gather(comm, sizes[i], false) || !gather(comm, sizes[i], true)) return false;
+        if (!swap_all(comm, sizes[i]) || !spread(comm, sizes[i], (int)i % comm->count)) return false;
+        if (comm_barrier(comm) != OK) return false;
+    }
+    return true;
+}
+
+static void collectives_bring_every_byte(void **state)
+{
+    (void)state;
+    all_are_right(all_collectives);
+}
+
+static bool small_ones_in_haste(struct comm *comm)
+{
+    for (int i = 0; i < 2000; i++)
+        if (!gather(comm, 8, false) || !swap_all(comm, (size_t)(i % 5))) return false;
+    return true;
+}
+
+static void many_in_a_row_keep_apart(void **state)
+{
+    (void)state;
+    all_are_right(small_ones_in_haste);
+}
+
+/* All send before anyone receives, as stages of a pipeline do. */
+static bool send_round(struct comm *comm)
+{
+    int next = (comm->rank + 1) % comm->count, last = (comm->rank + comm->count - 1) % comm->count;
+    bool good = true;
+    for (size_t turn = 0; turn < 3; turn++) {
+        for (size_t i = 0; i < SIZES; i++) {
+            unsigned char *from = room(sizes[i]);
+            put(from, sizes[i], comm->rank, next);
+            good = good && comm->exchange->send(comm, next, from, sizes[i], NULL) == OK;
+            free(from);
+        }
+        for (size_t i = 0; i < SIZES; i++) {
+            unsigned char *to = room(sizes[i]);
+            good = good && comm->exchange->receive(comm, last, to, sizes[i], NULL) == OK &&
+                   holds(to, sizes[i], last, comm->rank);
+            free(to);
+        }
+    }
+    return good;
+}
+
+static void messages_arrive_in_their_order(void **state)
+{
+    (void)state;
+    all_are_right(send_round);
+}
+
+/* More messages than the ring holds: the sender waits for the receiver. */
+static bool send_many(struct comm *comm)
+{
+    int messages = 3 * SHARED_MAIL_MESSAGES;
+    for (int i = 0; i < messages && comm->rank < 2 && comm->count > 1; i++) {
+        int got = i;
+        enum status status = comm->rank == 0 ? comm->exchange->send(comm, 1, &i, sizeof i, NULL)
+                                             : comm->exchange->receive(comm, 0, &got, sizeof got, NULL);
+        if (status != OK || got != i) return false;
+    }
+    return true;
+}
+
+static void a_full_mailbox_is_waited_for(void **state)
+{
+    (void)state;
+    all_are_right(send_many);
+}
+
+enum wait { IN_BARRIER, IN_BROADCAST, IN_GATHER, IN_RECEIVE };
+
+/* That the call fails, and says so. */
+static bool fails(struct comm *comm, enum wait wait, size_t bytes, const char *words)
+{
+    struct caught caught;
+    char own[2] = {0}, all[2 * RANKS_MAX];
+    enum status status = OK;
+    caught_begin(&caught);
+    if (wait == IN_BARRIER) status = comm_barrier(comm);
+    if (wait == IN_BROADCAST) status = comm_broadcast(comm, 0, own, bytes);
+    if (wait == IN_GATHER) status = comm_all_gather(comm, own, all, bytes);
+    int next = (comm->rank + 1) % comm->count;
+    if (wait == IN_RECEIVE) status = comm->exchange->receive(comm, next, own, bytes, NULL);
+    caught_end(&caught);
+    bool good = status == FAILED && caught.errors == 1 && caught_has(&caught, words);
+    text_free(&caught.words);
+    return good;
+}
+
+static bool one_dies(struct comm *comm)
+{
+    if (comm_barrier(comm) != OK) return false;
+    if (comm->rank == 1) raise(SIGKILL);
+    return fails(comm, IN_BARRIER, 0, "rank 1 has ended");
+}
+
+static bool one_dies_who_should_send(struct comm *comm)
+{
+    if (comm_barrier(comm) != OK) return false;
+    if (comm->rank == 1) raise(SIGKILL);
+    const char *words = "rank 0 waits in receive, but rank 1 has ended";
+    return comm->rank == 2 || fails(comm, IN_RECEIVE, 1, words);
+}
+
+static void others_go_on_without(part play)
+{
+    int ended[RANKS_MAX];
+    double began = clock_seconds();
+    play_ranks(3, 0, play, ended);
+    assert_true(clock_seconds() - began < 20);
+    assert_true(WIFSIGNALED(ended[1]) && WTERMSIG(ended[1]) == SIGKILL);
+    assert_int_equal(ended[0], 0);
+    assert_int_equal(ended[2], 0);
+}
+
+static void a_rank_that_is_killed_ends_all_waits(void **state)
+{
+    (void)state;
+    others_go_on_without(one_dies);
+    others_go_on_without(one_dies_who_should_send);
+}
+
+static bool one_stays_away(struct comm *comm)
+{
+    if (comm_barrier(comm) != OK) return false;
+    if (comm->rank == 1) return fails(comm, IN_BARRIER, 0, "rank 1 has waited for 0.2");
+    sleep(2);
+    return true;
+}
+
+static void a_wait_ends_after_its_timeout(void **state)
+{
+    (void)state;
+    int ended[RANKS_MAX];
+    play_ranks(2, 0.2, one_stays_away, ended);
+    assert_int_equal(ended[0], 0);
+    assert_int_equal(ended[1], 0);
+}
+
+static bool ask_for_different_things(struct comm *comm)
+{
+    if (comm->rank == 0) return fails(comm, IN_BROADCAST, 1, "rank 1 is in all_gather of 1 bytes");
+    return fails(comm, IN_GATHER, 1, "rank 0 is in broadcast of 1 bytes");
+}
+
+static bool ask_for_different_sizes(struct comm *comm)
+{
+    return fails(comm, IN_GATHER, comm->rank == 0 ? 1 : 2, "all_gather of 1 bytes");
+}
+
+static bool message_of_another_size(struct comm *comm)
+{
+    char byte = 0;
+    if (comm->rank == 1) return comm->exchange->send(comm, 0, &byte, 1, NULL) == OK;
+    return fails(comm, IN_RECEIVE, 2, "rank 1 sends 1 bytes where rank 0 is to receive 2");
+}
+
+static void different_calls_are_an_error(void **state)
+{
+    (void)state;
+    static const part parts[] = {ask_for_different_things, ask_for_different_sizes, message_of_another_size};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        int ended[RANKS_MAX];
+        play_ranks(2, 0, parts[i], ended);
+        assert_int_equal(ended[0], 0);
+        assert_int_equal(ended[1], 0);
+    }
+}
+
+static void one_rank_alone_needs_no_comm(void **state)
+{
+    (void)state;
+    int from = 5, to = 0;
+    assert_int_equal(comm_count(NULL), 1);
+    assert_int_equal(comm_rank(NULL), 0);
+    assert_int_equal(comm_barrier(NULL), OK);
+    assert_int_equal(comm_all_gather(NULL, &from, &to, sizeof from), OK);
+    assert_int_equal(to, 5);
+    comm_close(NULL);
+}
+
+static void another_file_is_no_block(void **state)
+{
+    (void)state;
+    struct comm *comm;
+    struct caught caught;
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    caught_begin(&caught);
+    bool good = shared_open(pipes[0], 0, 0, &comm) == FAILED && shared_open(-1, 0, 0, &comm) == FAILED;
+    caught_end(&caught);
+    assert_true(good && caught_has(&caught, "is no memory that ranks share"));
+    text_free(&caught.words);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives_bring_every_byte),
+        cmocka_unit_test(many_in_a_row_keep_apart),
+        cmocka_unit_test(messages_arrive_in_their_order),
+        cmocka_unit_test(a_full_mailbox_is_waited_for),
+        cmocka_unit_test(a_rank_that_is_killed_ends_all_waits),
+        cmocka_unit_test(a_wait_ends_after_its_timeout),
+        cmocka_unit_test(different_calls_are_an_error),
+        cmocka_unit_test(one_rank_alone_needs_no_comm),
+        cmocka_unit_test(another_file_is_no_block),
+    };
+    return cmocka_run_group_tests_name("comm", tests, NULL, NULL);
+}
