@@ -86,7 +86,7 @@ enum phase {
 struct op_random {
     uint64_t seed;
     const int64_t *step;    /* batches so far, this one included; skipped ones too */
-    uint32_t micro_batch;   /* micro-batch within the step */
+    uint32_t micro_batch;   /* within the step, of all ranks' */
     uint32_t layer;         /* node's index in the graph */
 };
 

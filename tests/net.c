@@ -88,6 +88,8 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
     open_store(net, options);
     struct lower_options lowering = {.batch = options->batch, .micro_batches = options->micro_batches
                                      ? options->micro_batches : 1,
+                                     .first_micro_batch = options->first_micro_batch,
+                                     .all_micro_batches = options->all_micro_batches,
                                      .training = options->training, .storage = options->storage,
                                      .label_smoothing = 0.1, .soft_targets = options->soft_targets,
                                      .logits = options->logits};

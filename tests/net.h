@@ -20,6 +20,7 @@ struct graph net_graph(const char *text, bool fused);
 
 struct net_options {
     int batch, micro_batches, streams;
+    int first_micro_batch, all_micro_batches;   /* as in struct lower_options */
     enum dtype storage;
     bool training, reference, separate, ema, logits;
     bool merged;                        /* sums in the ops that read them, where the code can */

@@ -1,5 +1,5 @@
-/* R ranks are R micro-batches: programs that share the micro-batches of one, added up in the tree of ranks, give
- * every bit of it. */
+/* R ranks are R micro-batches: programs that share the micro-batches of one, added up in the tree of ranks,
+ * give every bit of it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,21 +14,6 @@
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
 #define BATCH 24
-
-/* A rank: which it is of how many, and its micro-batches. */
-struct rank {
-    int number, count, micro_batches;
-};
-
-/* Makes a program of its own what it is in one for all ranks. */
-static void be_rank(struct program *program, void *context)
-{
-    const struct rank *rank = context;
-    for (int i = 0; i < program->count; i++) {
-        program->instructions[i].micro_batch += rank->number * rank->micro_batches;
-        program->instructions[i].loss_weight /= (float)rank->count;
-    }
-}
 
 /* Gives `part` the images and labels that rank `number` has of `whole`'s. */
 static void share_batch(const struct net *whole, struct net *part, int number)
@@ -78,12 +63,11 @@ static void assert_gradients(const struct net *whole, float **sum)
 /* One rank's program; its losses are those of the whole's, its gradients are returned. */
 static float **run_rank(const struct net *whole, struct net_options options, int number, int ranks)
 {
-    struct rank rank = {number, ranks, options.micro_batches / ranks};
     struct net part;
-    options.batch /= ranks;
-    options.micro_batches = rank.micro_batches;
-    options.pass = be_rank;
-    options.pass_context = &rank;
+    options.batch = BATCH / ranks;
+    options.all_micro_batches = options.micro_batches;
+    options.micro_batches /= ranks;
+    options.first_micro_batch = number * options.micro_batches;
     net_open(&part, whole->graph, &options);
     share_batch(whole, &part, number);
     assert_int_equal(net_run(&part, 0.05), OK);
@@ -126,14 +110,14 @@ static void ranks_are_whole(const char *text, struct net_options options, int ra
 
 static void test_ranks_are_whole(void **state)
 {
-    (void)state;
     static const enum dtype storages[] = {F32, F16, BF16};
     static const int counts[] = {2, 3, 4, 6, 8};
     for (int c = 0; c < 5; c++)
         for (int ranks = 2; ranks <= counts[c]; ranks++)
             for (int s = 0; sum_tree_divides(counts[c], ranks) && s < 3; s++) {
                 const struct net_options options = {.micro_batches = counts[c], .storage = storages[s],
-                                                    .merged = ranks == counts[c], .scale = 64};
+                                                    .merged = ranks == counts[c], .scale = 64,
+                                                    .device = *state};
                 ranks_are_whole(net_mixed, options, ranks);
                 ranks_are_whole(net_plain, options, ranks);
             }
@@ -148,11 +132,23 @@ static void test_who_has_a_subtree(void **state)
                  sum_tree_divides(4, 8) || sum_tree_divides(9, 3));
 }
 
+static int open_device(void **state)
+{
+    *state = place_open(1);
+    return 0;
+}
+
+static int close_device(void **state)
+{
+    device_close(*state);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_are_whole),
         cmocka_unit_test(test_who_has_a_subtree),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_device, close_device);
 }

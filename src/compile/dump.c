@@ -103,9 +103,12 @@ void program_dump(const struct program *program, struct text *text)
 {
     int *ordinals = ordinals_make(program);
     const struct dump dump = {program, ordinals, text};
-    text_add(text, "program %s, batch %d, micro-batches %d, storage %s, streams %d\n",
-             program->training ? "training" : "evaluation", program->batch, program->micro_batches,
-             dtype_table[program->storage].name, program->streams > 1 ? program->streams : 1);
+    text_add(text, "program %s, batch %d, micro-batches %d", program->training ? "training" : "evaluation",
+             program->batch, program->micro_batches);
+    if (program->all_micro_batches > program->micro_batches)
+        text_add(text, " from %d of %d", program->first_micro_batch, program->all_micro_batches);
+    text_add(text, ", storage %s, streams %d\n", dtype_table[program->storage].name,
+             program->streams > 1 ? program->streams : 1);
     for (int i = 0; i < program->count; i++) add_instruction(&dump, i);
     free(ordinals);
 }

@@ -2,6 +2,7 @@
  * the files that have those names. */
 #include "compile/program.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -108,7 +109,7 @@ static void lower_result(struct lowering *l, const char *op_name, const void *se
     forward.x = ids_copy(x, x_count);
     forward.x_count = x_count;
     forward.y = value_micro_batch(l, whole, micro_batch);
-    forward.loss_weight = 1.0f / (float)l->program->micro_batches;
+    forward.loss_weight = 1.0f / (float)l->program->all_micro_batches;
     build_push(l->program, forward);
 }
 
@@ -220,9 +221,12 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
     if (options->micro_batches < 1 || options->batch < 1 || options->batch % options->micro_batches != 0)
         return fail(USAGE, "a batch of %d images cannot be divided into %d equal micro-batches",
                     options->batch, options->micro_batches);
+    int all = options->all_micro_batches ? options->all_micro_batches : options->micro_batches;
+    assert(options->first_micro_batch >= 0 && options->first_micro_batch + options->micro_batches <= all);
     struct program built = {.graph = graph, .training = options->training, .batch = options->batch,
-                            .micro_batches = options->micro_batches, .storage = options->storage,
-                                .streams = 1,
+                            .micro_batches = options->micro_batches,
+                            .first_micro_batch = options->first_micro_batch, .all_micro_batches = all,
+                            .storage = options->storage, .streams = 1,
                             .kernel_plan_count = graph->count + KERNEL_PLAN_MORE};
     struct lowering l = {.program = &built, .graph = graph, .options = options,
                          .images = options->batch / options->micro_batches};

@@ -56,7 +56,7 @@ struct instruction {
     const void *settings;
     int node;                /* of the graph; -1 for sums and casts and the update */
     char *name;              /* "layer1.0.conv1 backward data" */
-    int micro_batch;         /* micro-batch */
+    int micro_batch;         /* from 0 in each program */
     int stream;
     int kernel_plan;         /* instructions with the same kernel plan share one op_code.prepare; -1: none */
     int x_count, param_count, saved_count;
@@ -79,6 +79,7 @@ struct program {
     struct graph *fused;               /* the same, where the program owns it; NULL */
     bool training;
     int batch, micro_batches;          /* images a step; micro-batches */
+    int first_micro_batch, all_micro_batches;   /* as in lower_options; all_micro_batches is never 0 */
     enum dtype storage;                /* of activations */
     struct value *values;
     int value_count;
@@ -105,7 +106,9 @@ struct internal {
 
 struct lower_options {
     int batch;               /* images a step */
-    int micro_batches;       /* accumulate: divides batch */
+    int micro_batches;       /* divides batch */
+    int first_micro_batch;   /* these are numbered from here on among ... */
+    int all_micro_batches;   /* ... those of all ranks, whose gradients make one step; 0: there is one rank */
     bool training;
     enum dtype storage;      /* amp/precision.h */
     double label_smoothing;

@@ -84,7 +84,8 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     if (at->phase == PHASE_UPDATE) call->skipped = state_of(exec, offsetof(struct optimizer_state, skipped));
     step->random = (struct op_random){
         .seed = exec->options.seed, .step = state_of(exec, offsetof(struct optimizer_state, step)),
-        .micro_batch = (uint32_t)at->micro_batch, .layer = (uint32_t)at->node,
+        .micro_batch = (uint32_t)(exec->program->first_micro_batch + at->micro_batch),
+        .layer = (uint32_t)at->node,
     };
     call->random = &step->random;
 }
