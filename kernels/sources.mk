@@ -36,6 +36,7 @@ CUDA_SOURCES += \
 	kernels/relu6.cu \
 	kernels/silu.cu \
 	kernels/softmax_cross_entropy.cu \
+	kernels/sum_ranks.cu \
 	kernels/topk.cu \
 	kernels/update.cu
 
@@ -121,6 +122,7 @@ libkernels_a_SOURCES = \
 	kernels/softmax_cross_entropy.c \
 	kernels/softmax_cross_entropy.h \
 	kernels/softmax_cross_entropy_cpu.c \
+	kernels/sum_ranks.c \
 	kernels/topk.c \
 	kernels/update.c \
 	kernels/update.h \
