@@ -4,9 +4,10 @@
  *   FAULT=KIND:K:HOW[:on]   the K-th call of KIND, and every later one too with `on`, does HOW:
  *                           ENOMEM, EIO, ...: it fails so and does nothing
  *                           short: it reads or writes half of what was asked for
- *                           stall: it takes an hour
+ *                           stall: it takes five minutes
  *                           pause: before it the process stops itself (SIGSTOP)
  *                           kill: the process is killed before it
+ *   FAULT_FILE=TEXT         of the system calls, only those on an open file whose path has this in it count
  *   FAULT_ROOM=BYTES[@K]    the device has no more memory than this (from the K-th call for it on, when
  *                           another process has taken the rest)
  *   FAULT_COUNTS=FILE       at the end, how many calls of each kind there were: one a line; and how many
@@ -73,6 +74,7 @@ static struct {
     long at;                   /* from 1 */
     int error;                 /* 0: what follows, or short */
     bool stall, pause, kill, on;
+    const char *file;          /* what is in the path of each file that is meant; NULL: all are */
     const char *counts;
     size_t room;               /* of the device; 0: as it is */
     long room_from;            /* the call from which on that holds */
@@ -439,10 +441,23 @@ static long call_again(int number, const greg_t *registers)
                        registers[REG_R8], registers[REG_R9]);
 }
 
+/* Signals that are handled meanwhile do not end it. */
 static void stall(void)
 {
-    struct timespec hour = {.tv_sec = 3600};
-    call_kernel(SYS_nanosleep, (long)&hour, 0, 0, 0, 0, 0);
+    struct timespec left = {.tv_sec = 300};
+    while (call_kernel(SYS_nanosleep, (long)&left, (long)&left, 0, 0, 0, 0) == -EINTR) {}
+}
+
+/* Whether the call's first argument is a descriptor of a file that is meant. */
+static bool is_meant(const greg_t *registers)
+{
+    char link[64], path[PATH_MAX];
+    if (!fault.file) return true;
+    snprintf(link, sizeof link, "/proc/self/fd/%lld", (long long)registers[REG_RDI]);
+    long length = call_kernel(SYS_readlink, (long)link, (long)path, sizeof path - 1, 0, 0, 0);
+    if (length < 0) return false;
+    path[length] = '\0';
+    return strstr(path, fault.file);
 }
 
 HERE static void on_call(int signal, siginfo_t *info, void *context)
@@ -450,7 +465,7 @@ HERE static void on_call(int signal, siginfo_t *info, void *context)
     greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
     int number = info->si_syscall;
     enum kind kind = kind_of(number);
-    bool struck = kind != KIND_NONE && !is_spared(kind, registers) && strikes(kind);
+    bool struck = kind != KIND_NONE && !is_spared(kind, registers) && is_meant(registers) && strikes(kind);
     (void)signal;
     if (struck && fault.error) {
         /* A file that was closed with an error is closed all the same. */
@@ -609,6 +624,7 @@ static void begin(char **words)
     void *primed[4];
     const char *text = getenv("FAULT");
     fault.counts = getenv("FAULT_COUNTS");
+    fault.file = getenv("FAULT_FILE");
     fault.trace = getenv("FAULT_TRACE") != NULL;
     backtrace(primed, 4);
     open_fired(getenv("FAULT_FIRED"));

@@ -19,24 +19,26 @@ pictures -o whole-packed -s data.format=packed -s data.train=all.pack || exit 1
 
 ### While a run stands still in the midst of a read
 
-# paused READ COMMAND...: starts it, as $process, which stops itself before that read; it speaks into `spoken`.
+# paused FILE READ COMMAND...: starts it, as $process, which stops itself before that read of files with such
+# names; it speaks into `spoken`. How often other files are read depends on the machine.
 paused() {
-    FAULT=read:$1:pause
-    export FAULT
-    shift
+    FAULT_FILE=$1 FAULT=read:$2:pause
+    export FAULT_FILE FAULT
+    shift 2
     "$faulty" "$@" >printed 2>spoken &
     process=$!
-    unset FAULT
+    unset FAULT_FILE FAULT
     until grep -q '^State:.*stopped' /proc/$process/status; do
         kill -0 $process || return 1
         sleep 0.01
     done 2>/dev/null
 }
 
-# during READ CHANGE OPTION...: a run, and a command that changes something before that read.
+# during FILE READ CHANGE OPTION...: a run, and a command that changes something before that read.
 during() {
-    reads=$1 change=$2; shift 2
-    paused "$reads" -q -c pictures.ini -s loader.cache=none -s data.on_error=stop "$@" || { cat spoken; return 1; }
+    file=$1 reads=$2 change=$3; shift 3
+    paused "$file" "$reads" -q -c pictures.ini -s loader.cache=none -s data.on_error=stop "$@" ||
+        { cat spoken; return 1; }
     $change
     kill -CONT $process
     wait $process
@@ -56,38 +58,38 @@ lose_pack() { mv all.pack kept.pack; }
 put_back_pack() { mv kept.pack all.pack; }
 packed='-s data.format=packed -s data.train=all.pack'
 
-# Reads of the 40th and more are those of images; in a run of two epochs each image is read twice.
+# Each picture is read once when the data are listed, and once an epoch; the packed file's head takes 4 reads.
 FAULT=read:1000000:EIO "$faulty" --version >printed 2>spoken || {
     skip "files that change while they are read" "$(cat spoken)"
     finish
     exit
 }
 ok "pictures vanish: named, and others stand in for them" \
-    says 0 ".png: No such file" during 70 lose_pictures -s data.on_error=skip
+    says 0 ".png: No such file" during .png 70 lose_pictures -s data.on_error=skip
 put_back
-ok "... or the run ends, where it should" says 3 ".png: No such file" during 70 lose_pictures
+ok "... or the run ends, where it should" says 3 ".png: No such file" during .png 70 lose_pictures
 put_back
-ok "pictures become shorter" says 3 .png: during 70 shrink_pictures
+ok "pictures become shorter" says 3 .png: during .png 70 shrink_pictures
 put_back
-ok "a packed set becomes shorter" says 3 "all.pack: image" during 20 shrink_pack $packed
+ok "a packed set becomes shorter" says 3 "all.pack: image" during all.pack 20 shrink_pack $packed
 put_back_pack
 ok "... and others stand in for what is lost" \
-    says 0 "all.pack: image" during 20 shrink_pack $packed -s data.on_error=skip
+    says 0 "all.pack: image" during all.pack 20 shrink_pack $packed -s data.on_error=skip
 put_back_pack
-ok "a packed set loses its name: nothing happens" during 20 lose_pack $packed -o nameless
+ok "a packed set loses its name: nothing happens" during all.pack 20 lose_pack $packed -o nameless
 put_back_pack
 ok "... at all" same whole-packed nameless
 
 ### Where nobody answers
 
-# stalled OPTION...: a run in which a read takes an hour, as $process. What the thread that reads may still use
-# is not freed at the end.
+# stalled OPTION...: a run in which reading a picture takes minutes, as $process. What the thread that reads
+# may still use is not freed at the end.
 stalled() {
-    FAULT=read:70:stall
-    export FAULT
+    FAULT_FILE=.png FAULT=read:70:stall
+    export FAULT_FILE FAULT
     ASAN_OPTIONS=detect_leaks=0 "$faulty" -q -c pictures.ini -s loader.cache=none "$@" >printed 2>spoken &
     process=$!
-    unset FAULT
+    unset FAULT_FILE FAULT
 }
 too_long() {
     stalled -s loader.timeout=1s
