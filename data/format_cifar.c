@@ -137,7 +137,7 @@ static void cifar_close(struct dataset *dataset)
 const struct format format_cifar10 = {
     .name = "cifar10",
     .one_size = true,
-    .help = "the folder with data_batch_1.bin to _5.bin and test_batch.bin (CIFAR-10, binary version)",
+    .help = "a folder with data_batch_1.bin to _5.bin and test_batch.bin (CIFAR-10, binary version)",
     .open = cifar10_open,
     .read = cifar_read,
     .close = cifar_close,
@@ -146,7 +146,7 @@ const struct format format_cifar10 = {
 const struct format format_cifar100 = {
     .name = "cifar100",
     .one_size = true,
-    .help = "the folder with train.bin and test.bin (CIFAR-100, binary version; the 100 fine labels)",
+    .help = "a folder with train.bin and test.bin (CIFAR-100, binary version; fine labels)",
     .open = cifar100_open,
     .read = cifar_read,
     .close = cifar_close,

@@ -123,7 +123,7 @@ static void digits_close(struct dataset *dataset)
 const struct format format_digits = {
     .name = "digits",
     .one_size = true,
-    .help = "nothing: 1,797 handwritten digits of 8 x 8 pixels come with amptrain, a fifth for validation",
+    .help = "1,797 handwritten digits of 8x8 pixels that come with amptrain; takes no path",
     .open = digits_open,
     .read = digits_read,
     .close = digits_close,

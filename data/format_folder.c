@@ -139,7 +139,7 @@ static void folder_close(struct dataset *dataset)
 
 const struct format format_folder = {
     .name = "folder",
-    .help = "a folder with one folder of PNG or JPEG images for each class, named as the class",
+    .help = "a folder of class folders with PNG and JPEG images",
     .open = folder_open,
     .read = folder_read,
     .read_file = folder_read_file,

@@ -125,7 +125,7 @@ static void mnist_close(struct dataset *dataset)
 const struct format format_mnist = {
     .name = "mnist",
     .one_size = true,
-    .help = "the folder with MNIST's IDX files, as published (.gz) or unpacked; also Fashion-MNIST's",
+    .help = "a folder of MNIST or Fashion-MNIST IDX files, as published (.gz) or uncompressed",
     .open = mnist_open,
     .read = mnist_read,
     .close = mnist_close,

@@ -274,7 +274,7 @@ static void packed_close(struct dataset *dataset)
 
 const struct format format_packed = {
     .name = "packed",
-    .help = "a file that amptrain pack wrote, or a tar archive (KEY.jpg, KEY.cls), or a folder of either",
+    .help = "a packed file (see amptrain pack), a WebDataset tar archive, or a folder of either",
     .open = packed_open,
     .read = packed_read,
     .read_file = packed_read_file,

@@ -130,7 +130,7 @@ static void synthetic_close(struct dataset *dataset)
 const struct format format_synthetic = {
     .name = "synthetic",
     .one_size = true,
-    .help = "nothing: made-up images with a pattern for each class, for measuring and for tests",
+    .help = "synthetic images with one pattern per class, for benchmarks; takes no path",
     .open = synthetic_open,
     .read = synthetic_read,
     .close = synthetic_close,

@@ -27,7 +27,7 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
 
 static const struct field fields[] = {
     {.name = "size", .type = FIELD_INT, .offset = offsetof(struct adaptive, size),
-     .min = 1, .max = 4096, .help = "Side of the output."},
+     .min = 1, .max = 4096, .help = "Height and width of the output."},
     {0},
 };
 
@@ -44,7 +44,7 @@ static const struct op_example examples[] = {
 
 const struct op adaptive_avgpool_op = {
     .name = "adaptive_avgpool",
-    .help = "Average over bins, to an image of a given size.",
+    .help = "Adaptive average pooling to a given output size.",
     .settings_size = sizeof(struct adaptive),
     .fields = fields,
     .min_inputs = 1,

@@ -45,7 +45,7 @@ static unsigned reads(const void *settings, enum phase phase)
 
 static const struct field fields[] = {
     {.name = "size", .type = FIELD_INT, .offset = offsetof(struct adaptive, size),
-     .min = 1, .max = 4096, .help = "Side of the output."},
+     .min = 1, .max = 4096, .help = "Height and width of the output."},
     {0},
 };
 
@@ -62,7 +62,7 @@ static const struct op_example examples[] = {
 
 const struct op adaptive_maxpool_op = {
     .name = "adaptive_maxpool",
-    .help = "Maximum over bins, to an image of a given size.",
+    .help = "Adaptive max pooling to a given output size.",
     .settings_size = sizeof(struct adaptive),
     .fields = fields,
     .min_inputs = 1,

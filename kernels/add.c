@@ -45,7 +45,7 @@ static const struct op_example examples[] = {
 
 const struct op add_op = {
     .name = "add",
-    .help = "Sum of its inputs, element by element.",
+    .help = "Elementwise sum.",
     .min_inputs = 2,
     .max_inputs = OP_MAX_INPUTS,
     .precision = CLASS_FOLLOW,

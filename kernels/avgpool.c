@@ -20,16 +20,16 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
 
 static const struct field fields[] = {
     {.name = "kernel", .type = FIELD_INT, .offset = offsetof(struct pool, kernel),
-     .min = 1, .max = 4096, .help = "Side of the window."},
+     .min = 1, .max = 4096, .help = "Height and width of the window."},
     {.name = "stride", .type = FIELD_INT, .offset = offsetof(struct pool, stride), .initial = "kernel",
      .min = 0, .max = 4096, .word = "kernel", .word_value = 0,
-     .help = "Distance of windows; 0 or kernel: the kernel's side."},
+     .help = "Stride of the window; 0 or kernel: the size of the window."},
     {.name = "pad", .type = FIELD_INT, .offset = offsetof(struct pool, pad), .initial = "0",
-     .min = 0, .max = 2048, .help = "Border on all sides, at most half of the kernel."},
+     .min = 0, .max = 2048, .help = "Padding on every side, at most half of the kernel."},
     {.name = "ceil_mode", .type = FIELD_BOOL, .offset = offsetof(struct pool, ceil_mode), .initial = "no",
-     .help = "Whether a last, partial window counts."},
+     .help = "Round the output size up, so that partial windows count."},
     {.name = "count_include_pad", .type = FIELD_BOOL, .offset = offsetof(struct pool, count_include_pad),
-     .initial = "yes", .help = "Whether the border's zeros count in the average."},
+     .initial = "yes", .help = "Include the padding in the average."},
     {0},
 };
 
@@ -48,7 +48,7 @@ static const struct op_example examples[] = {
 
 const struct op avgpool_op = {
     .name = "avgpool",
-    .help = "Average over windows.",
+    .help = "Average pooling.",
     .settings_size = sizeof(struct pool),
     .fields = fields,
     .min_inputs = 1,

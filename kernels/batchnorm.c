@@ -292,17 +292,17 @@ enum status batchnorm_update(const struct call *call)
 static const char *const activations[] = {"none", "relu", "relu6", "leaky_relu", NULL};
 static const struct field fields[] = {
     {.name = "eps", .type = FIELD_REAL, .offset = offsetof(struct batchnorm, eps), .initial = "1e-5",
-     .min = 0, .max = 1, .help = "Added to the variance."},
+     .min = 0, .max = 1, .help = "Added to the variance for numerical stability."},
     {.name = "momentum", .type = FIELD_REAL, .offset = offsetof(struct batchnorm, momentum),
-     .initial = "0.1", .min = 0, .max = 1, .help = "Share of the batch in the running statistics."},
+     .initial = "0.1", .min = 0, .max = 1, .help = "Weight of the batch in the running statistics."},
     {.name = "affine", .type = FIELD_BOOL, .offset = offsetof(struct batchnorm, affine), .initial = "yes",
-     .help = "Whether channels have a trained weight and bias."},
+     .help = "Learn a weight and a bias for each channel."},
     {.name = "activation", .type = FIELD_CHOICE, .offset = offsetof(struct batchnorm, activation),
-     .initial = "none", .choices = activations, .help = "Applied to the result."},
+     .initial = "none", .choices = activations, .help = "Activation function applied to the result."},
     {.name = "slope", .type = FIELD_REAL, .offset = offsetof(struct batchnorm, slope), .initial = "0.01",
-     .min = 0, .max = 1, .help = "Of leaky_relu, for negative values."},
+     .min = 0, .max = 1, .help = "Slope of leaky_relu for negative values."},
     {.name = "residual", .type = FIELD_BOOL, .offset = offsetof(struct batchnorm, residual),
-     .initial = "no", .help = "Adds the second input before the activation."},
+     .initial = "no", .help = "Add the second input before the activation."},
     {0},
 };
 
@@ -341,7 +341,7 @@ static const struct op_example large[] = {
 
 const struct op batchnorm_op = {
     .name = "batchnorm",
-    .help = "Batch normalisation over n, h and w.",
+    .help = "Batch normalisation over batch, height and width.",
     .settings_size = sizeof(struct batchnorm),
     .fields = fields,
     .min_inputs = 1,

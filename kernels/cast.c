@@ -52,7 +52,7 @@ static const char *const types[] = {"fp32", "fp16", "bf16", NULL};
 _Static_assert(F32 == 0 && F16 == 1 && BF16 == 2, "the names are in the order of enum dtype");
 static const struct field fields[] = {
     {.name = "to", .type = FIELD_CHOICE, .offset = offsetof(struct cast, to), .choices = types,
-     .help = "The output's number type."},
+     .help = "Data type of the output."},
     {0},
 };
 
@@ -68,7 +68,7 @@ static const struct op_example examples[] = {
 
 const struct op cast_op = {
     .name = "cast",
-    .help = "The same numbers in another type.",
+    .help = "Conversion to another data type.",
     .settings_size = sizeof(struct cast),
     .fields = fields,
     .min_inputs = 1,

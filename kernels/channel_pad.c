@@ -31,10 +31,10 @@ struct border channel_pad_border(const struct call *call)
 static const struct field fields[] = {
     {.name = "stride", .type = FIELD_INT, .offset = offsetof(struct channel_pad, stride), .initial = "2",
      .min = 1, .max = 4096,
-     .help = "Distance of the pixels kept."},
+     .help = "Keep every Nth pixel."},
     {.name = "channels", .type = FIELD_INT, .offset = offsetof(struct channel_pad, channels),
      .min = 1, .max = 1048576,
-     .help = "Channels of the output."},
+     .help = "Output channels."},
     {0},
 };
 
@@ -49,7 +49,7 @@ static const struct op_example examples[] = {
 
 const struct op channel_pad_op = {
     .name = "channel_pad",
-    .help = "Strided shortcut that adds channels of zeros.",
+    .help = "Strided shortcut padded with zero channels.",
     .settings_size = sizeof(struct channel_pad),
     .fields = fields,
     .min_inputs = 1,

@@ -110,7 +110,7 @@ static const struct op_example examples[] = {
 
 const struct op concat_op = {
     .name = "concat",
-    .help = "The channels of its inputs, one after another.",
+    .help = "Concatenation along the channels.",
     .min_inputs = 1,
     .max_inputs = OP_MAX_INPUTS,
     .precision = CLASS_FOLLOW,

@@ -105,7 +105,7 @@ static enum status backward_cpu(const struct call *call)
 
 static const struct field fields[] = {
     {.name = "rate", .type = FIELD_REAL, .offset = offsetof(struct dropout, rate), .initial = "0.5",
-     .min = 0, .max = 1, .help = "Probability that an element is dropped."},
+     .min = 0, .max = 1, .help = "Probability of zeroing an element."},
     {0},
 };
 
@@ -122,7 +122,7 @@ static const struct op_example examples[] = {
 
 const struct op dropout_op = {
     .name = "dropout",
-    .help = "Zeroes elements at random in training.",
+    .help = "Dropout.",
     .settings_size = sizeof(struct dropout),
     .fields = fields,
     .min_inputs = 1,

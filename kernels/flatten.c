@@ -123,7 +123,7 @@ static const struct op_example examples[] = {
 
 const struct op flatten_op = {
     .name = "flatten",
-    .help = "Each image as one vector, in torch's order.",
+    .help = "Flattens each image to a vector in PyTorch's order.",
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,

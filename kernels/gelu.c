@@ -42,7 +42,7 @@ static enum status backward(const struct call *call)
 static const char *const approximations[] = {"none", "tanh", NULL};
 static const struct field fields[] = {
     {.name = "approximate", .type = FIELD_CHOICE, .offset = offsetof(struct gelu, approximate),
-     .initial = "none", .choices = approximations, .help = "none: by the error function; tanh: by tanh."},
+     .initial = "none", .choices = approximations, .help = "tanh selects the tanh approximation."},
     {0},
 };
 
@@ -57,7 +57,7 @@ static const struct op_example examples[] = {
 
 const struct op gelu_op = {
     .name = "gelu",
-    .help = "Gaussian error linear unit.",
+    .help = "Gaussian error linear unit (GELU).",
     .settings_size = sizeof(struct gelu),
     .fields = fields,
     .min_inputs = 1,

@@ -30,7 +30,7 @@ static const struct op_example examples[] = {
 
 const struct op globalavgpool_op = {
     .name = "globalavgpool",
-    .help = "Average over the whole image.",
+    .help = "Global average pooling.",
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,

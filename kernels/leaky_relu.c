@@ -32,7 +32,7 @@ static enum status backward(const struct call *call)
 
 static const struct field fields[] = {
     {.name = "slope", .type = FIELD_REAL, .offset = offsetof(struct leaky_relu, slope), .initial = "0.01",
-     .min = 0, .max = 1, .help = "Slope for negative x."},
+     .min = 0, .max = 1, .help = "Slope for negative values."},
     {0},
 };
 
@@ -47,7 +47,7 @@ static const struct op_example examples[] = {
 
 const struct op leaky_relu_op = {
     .name = "leaky_relu",
-    .help = "Rectified linear unit with a slope for negative x.",
+    .help = "Leaky ReLU: max(x, 0) + slope * min(x, 0).",
     .settings_size = sizeof(struct leaky_relu),
     .fields = fields,
     .min_inputs = 1,

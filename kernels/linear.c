@@ -90,7 +90,7 @@ const struct op_code linear_reference = {
 
 static const struct field fields[] = {
     {.name = "units", .type = FIELD_INT, .offset = offsetof(struct linear_settings, units), .min = 1,
-     .max = 1 << 24, .help = "Outputs."},
+     .max = 1 << 24, .help = "Output features."},
     WEIGHT_FIELDS(struct linear_settings, weight),
     {0},
 };
@@ -113,7 +113,7 @@ static const struct op_example large[] = {
 
 const struct op linear_op = {
     .name = "linear",
-    .help = "Fully connected layer: every output is a weighted sum of all inputs.",
+    .help = "Fully connected layer.",
     .settings_size = sizeof(struct linear_settings),
     .fields = fields,
     .min_inputs = 1,

@@ -62,13 +62,13 @@ static enum status backward(const struct call *call)
 
 static const struct field fields[] = {
     {.name = "size", .type = FIELD_INT, .offset = offsetof(struct lrn, size), .initial = "5",
-     .min = 1, .max = 4096, .help = "Channels in a window."},
+     .min = 1, .max = 4096, .help = "Channels per window."},
     {.name = "alpha", .type = FIELD_REAL, .offset = offsetof(struct lrn, alpha), .initial = "1e-4",
-     .min = 0, .max = 1e6, .help = "Weight of the mean square."},
+     .min = 0, .max = 1e6, .help = "Factor of the mean square."},
     {.name = "beta", .type = FIELD_REAL, .offset = offsetof(struct lrn, beta), .initial = "0.75",
-     .min = 0, .max = 100, .help = "Exponent."},
+     .min = 0, .max = 100, .help = "Exponent of the divisor."},
     {.name = "k", .type = FIELD_REAL, .offset = offsetof(struct lrn, k), .initial = "1",
-     .min = 1e-6, .max = 1e6, .help = "Added to the mean square."},
+     .min = 1e-6, .max = 1e6, .help = "Constant added to the mean square."},
     {0},
 };
 
@@ -83,7 +83,7 @@ static const struct op_example examples[] = {
 
 const struct op lrn_op = {
     .name = "lrn",
-    .help = "Local response normalisation over channels.",
+    .help = "Local response normalisation across channels.",
     .settings_size = sizeof(struct lrn),
     .fields = fields,
     .min_inputs = 1,

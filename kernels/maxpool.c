@@ -40,16 +40,16 @@ static unsigned reads(const void *settings, enum phase phase)
 
 static const struct field fields[] = {
     {.name = "kernel", .type = FIELD_INT, .offset = offsetof(struct pool, kernel),
-     .min = 1, .max = 16, .help = "Side of the window."},
+     .min = 1, .max = 16, .help = "Height and width of the window."},
     {.name = "stride", .type = FIELD_INT, .offset = offsetof(struct pool, stride), .initial = "kernel",
      .min = 0, .max = 4096, .word = "kernel", .word_value = 0,
-     .help = "Distance of windows; 0 or kernel: the kernel's side."},
+     .help = "Stride of the window; 0 or kernel: the size of the window."},
     {.name = "pad", .type = FIELD_INT, .offset = offsetof(struct pool, pad), .initial = "0",
-     .min = 0, .max = 2048, .help = "Border on all sides, at most half of the kernel."},
+     .min = 0, .max = 2048, .help = "Padding on every side, at most half of the kernel."},
     {.name = "dilation", .type = FIELD_INT, .offset = offsetof(struct pool, dilation), .initial = "1",
-     .min = 1, .max = 4096, .help = "Distance of a window's elements."},
+     .min = 1, .max = 4096, .help = "Spacing of the window elements."},
     {.name = "ceil_mode", .type = FIELD_BOOL, .offset = offsetof(struct pool, ceil_mode), .initial = "no",
-     .help = "Whether a last, partial window counts."},
+     .help = "Round the output size up, so that partial windows count."},
     {0},
 };
 
@@ -68,7 +68,7 @@ static const struct op_example examples[] = {
 
 const struct op maxpool_op = {
     .name = "maxpool",
-    .help = "Maximum over windows.",
+    .help = "Max pooling.",
     .settings_size = sizeof(struct pool),
     .fields = fields,
     .min_inputs = 1,

@@ -42,7 +42,7 @@ static void reference(const struct optimizer_settings *s, const struct optimizer
 
 const struct optimizer adagrad_optimizer = {
     .name = "adagrad",
-    .help = "Step sizes by the sum of squared gradients.",
+    .help = "Adagrad.",
     .slots = 1,
     .slot_names = {"sum"},
     .initial = {.eps = 1e-10},

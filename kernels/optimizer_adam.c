@@ -47,7 +47,7 @@ static void reference(const struct optimizer_settings *s, const struct optimizer
 const struct optimizer adam_optimizer = {
     .name = "adam",
     .momentum_is_beta1 = true,
-    .help = "Adaptive moments.",
+    .help = "Adam.",
     .slots = 2,
     .slot_names = {"exp_avg", "exp_avg_sq"},
     .initial = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},

@@ -47,7 +47,7 @@ static void reference(const struct optimizer_settings *s, const struct optimizer
 const struct optimizer adamw_optimizer = {
     .name = "adamw",
     .momentum_is_beta1 = true,
-    .help = "Adam with decoupled weight decay.",
+    .help = "AdamW: Adam with decoupled weight decay.",
     .slots = 2,
     .slot_names = {"exp_avg", "exp_avg_sq"},
     .initial = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01},

@@ -83,7 +83,7 @@ static void reference(const struct optimizer_settings *s, const struct optimizer
 const struct optimizer lamb_optimizer = {
     .name = "lamb",
     .momentum_is_beta1 = true,
-    .help = "Layer-wise adaptive moments, for large batches.",
+    .help = "LAMB: layer-wise adaptive moments, for large batches.",
     .slots = 2,
     .slot_names = {"exp_avg", "exp_avg_sq"},
     .initial = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6, .weight_decay = 0.01},

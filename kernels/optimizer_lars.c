@@ -55,7 +55,7 @@ static void reference(const struct optimizer_settings *s, const struct optimizer
 
 const struct optimizer lars_optimizer = {
     .name = "lars",
-    .help = "Layer-wise adaptive rate scaling, for large batches.",
+    .help = "LARS: layer-wise adaptive rate scaling, for large batches.",
     .has_nesterov = true,
     .slots = 1,
     .slot_names = {"momentum_buffer"},

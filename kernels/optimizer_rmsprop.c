@@ -47,7 +47,7 @@ static void reference(const struct optimizer_settings *s, const struct optimizer
 
 const struct optimizer rmsprop_optimizer = {
     .name = "rmsprop",
-    .help = "Step sizes by the running mean of squared gradients.",
+    .help = "RMSprop.",
     .slots = 2,
     .slot_names = {"square_avg", "momentum_buffer"},
     .initial = {.alpha = 0.99, .eps = 1e-8},

@@ -43,7 +43,7 @@ static void reference(const struct optimizer_settings *s, const struct optimizer
 
 const struct optimizer sgd_optimizer = {
     .name = "sgd",
-    .help = "Gradient descent with momentum.",
+    .help = "Stochastic gradient descent with momentum.",
     .has_nesterov = true,
     .slots = 1,
     .slot_names = {"momentum_buffer"},

@@ -37,7 +37,7 @@ static const struct op_example examples[] = {
 
 const struct op relu_op = {
     .name = "relu",
-    .help = "Rectified linear unit: max(x, 0).",
+    .help = "ReLU: max(x, 0).",
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,

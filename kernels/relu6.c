@@ -37,7 +37,7 @@ static const struct op_example examples[] = {
 
 const struct op relu6_op = {
     .name = "relu6",
-    .help = "Rectified linear unit cut at 6.",
+    .help = "ReLU6: min(max(x, 0), 6).",
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,

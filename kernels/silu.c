@@ -39,7 +39,7 @@ static const struct op_example examples[] = {
 
 const struct op silu_op = {
     .name = "silu",
-    .help = "Sigmoid linear unit: x * sigmoid(x).",
+    .help = "SiLU (swish): x * sigmoid(x).",
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,

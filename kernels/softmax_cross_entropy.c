@@ -113,7 +113,7 @@ static enum status backward(const struct call *call)
 static const struct field fields[] = {
     {.name = "label_smoothing", .type = FIELD_REAL,
      .offset = offsetof(struct softmax_cross_entropy, label_smoothing), .initial = "0", .min = 0, .max = 1,
-     .help = "Share of the target that is spread over all classes."},
+     .help = "Fraction of the label spread over all classes."},
     {0},
 };
 
@@ -130,7 +130,7 @@ static const struct op_example examples[] = {
 
 const struct op softmax_cross_entropy_op = {
     .name = "softmax_cross_entropy",
-    .help = "Cross entropy of softmax, per image.",
+    .help = "Softmax cross entropy of each image.",
     .settings_size = sizeof(struct softmax_cross_entropy),
     .fields = fields,
     .min_inputs = 2,

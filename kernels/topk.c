@@ -1,4 +1,4 @@
-/* topk: the rank of every image's true class: how many classes beat it. It is among the top k when
+/* topk: the rank of each image's true class: how many classes beat it. It is among the top k when
  * its rank is below k.
  *
  *     y = number of classes c with x[c] > x[label], or x[c] = x[label] and c < label
@@ -67,7 +67,7 @@ static const struct op_example examples[] = {
 
 const struct op topk_op = {
     .name = "topk",
-    .help = "How many classes beat the true one, per image.",
+    .help = "Rank of the true class of each image.",
     .min_inputs = 2,
     .max_inputs = 2,
     .precision = CLASS_FOLLOW,

@@ -16,16 +16,16 @@ extern const char *const weight_bias_inits[];
 /* Rows for the op's field table; `member` is the struct weight_settings in struct `settings`. */
 #define WEIGHT_FIELDS(settings, member)                                                               \
     {.name = "bias", .type = FIELD_BOOL, .offset = offsetof(settings, member.bias), .initial = "yes", \
-     .help = "Whether a learned constant is added to every output channel."},                         \
+     .help = "Learn a bias for each output channel."},                                                 \
     {.name = "init", .type = FIELD_CHOICE, .offset = offsetof(settings, member.init),                 \
      .initial = "default", .choices = weight_inits,                                                   \
-     .help = "How weights begin; default is uniform within 1/sqrt(fan_in)."},                         \
+     .help = "Initialisation of the weights; default is uniform in +-1/sqrt(fan_in)."},               \
     {.name = "init_std", .type = FIELD_REAL, .offset = offsetof(settings, member.init_std),           \
      .initial = "0.01", .min = 0, .max = 1e6,                                                         \
      .help = "Standard deviation for init=normal and init=truncated_normal."},                        \
     {.name = "bias_init", .type = FIELD_CHOICE, .offset = offsetof(settings, member.bias_init),       \
      .initial = "default", .choices = weight_bias_inits,                                              \
-     .help = "How the bias begins; default is uniform within 1/sqrt(fan_in)."}
+     .help = "Initialisation of the bias; default is uniform in +-1/sqrt(fan_in)."}
 
 /* Fills `weight` and, if there is one, `bias` (as long as the weight's first dimension); returns
  * how many. Fans are torch's: fan_in products make one output, fan_out outputs read one input. */

@@ -24,7 +24,7 @@ static void setting(const struct field *field, struct text *page)
     text_add(page, "\"\n");
     text_free(&plain);
     text_add(&plain, "%s ", field->help);
-    if (!field->initial) text_add(&plain, "Must be given");
+    if (!field->initial) text_add(&plain, "Required");
     else text_add(&plain, "Default: %s", field->initial[0] ? field->initial : "empty");
     if (field->min != 0 || field->max != 0) text_add(&plain, "; ");
     field_range(field, &plain);
