@@ -253,6 +253,28 @@ static void files(void **state)
     ini_free(&ini);
 }
 
+/* A regular file, of blank lines, which are no mistake: as long as may be, and longer. */
+static void large_files(void **state)
+{
+    (void)state;
+    enum { MOST = 16 << 20 };
+    struct ini ini;
+    struct caught caught;
+    char *lines = malloc(MOST + 1);
+    assert_non_null(lines);
+    memset(lines, '\n', MOST + 1);
+    assert_int_equal(read_bytes(lines, MOST, &ini), OK);
+    ini_free(&ini);
+    caught_begin(&caught);
+    enum status status = read_bytes(lines, MOST + 1, &ini);
+    caught_end(&caught);
+    free(lines);
+    assert_int_equal(status, USAGE);
+    assert_true(caught_has(&caught, ": too large to be a configuration"));
+    assert_int_equal(caught.errors, 1);
+    text_free(&caught.words);
+}
+
 static void files_that_cannot_be_read(void **state)
 {
     (void)state;
@@ -368,6 +390,7 @@ int main(void)
         cmocka_unit_test(keys_stand_once),
         cmocka_unit_test(control_characters_are_refused),
         cmocka_unit_test(files),
+        cmocka_unit_test(large_files),
         cmocka_unit_test(files_that_cannot_be_read),
         cmocka_unit_test(noise),
         cmocka_unit_test(noise_of_bytes),
