@@ -269,9 +269,13 @@ turned() {
     tail said
     [ $found = 0 ] && [ $status = 75 ] && [ -z "$(find turned -name '*.tmp')" ] && again_shorter
 }
-# A run that is past its last epoch already is finished as it is.
+# A run that is past its last epoch and has told its end is finished, and that end stays; otherwise it tells one.
 again_shorter() {
-    train turned -r -s train.epochs=1 && tail -n 1 turned/metrics.jsonl | grep -E '"reason":"(done|stopped)"'
+    "$AMPTRAIN" -c run.ini -o turned -r -s train.epochs=1 2>said || return 1
+    cat said
+    reason=done
+    ! grep -q "the run is finished" said || reason=stopped
+    tail -n 1 turned/metrics.jsonl | grep "\"reason\":\"$reason\""
 }
 
 # The checkout may be in a folder that is nobody else's, as /root is: what is read lies here.
