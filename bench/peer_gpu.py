@@ -4,6 +4,8 @@
   peer_gpu.py MODEL BATCH PRECISION MODE SECONDS [LR]    a made-up batch on the device, again and again
   peer_gpu.py cifar FOLDER PRECISION EPOCHS              ResNet-18 on CIFAR-10, conf/cifar10.ini's recipe
   peer_gpu.py largest MODEL PRECISION GIB                the largest batch, in eights, that trains in so much
+  torchrun --standalone --nproc-per-node N peer_gpu.py MODEL ...   the same step on N GPUs by
+                                                         DistributedDataParallel, BATCH images on each
 
 MODEL is lenet5, resnet18_cifar or torchvision's name; PRECISION fp32, tf32, fp16 (with GradScaler) or bf16;
 MODE eager, compile or max-autotune. channels_last, but fp32 in the faster of both layouts; fused SGD with
@@ -18,6 +20,8 @@ import time
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
+WORLD = int(os.environ.get('WORLD_SIZE', '1'))
 
 
 def since_start():
@@ -54,6 +58,9 @@ class Trainer:
 
     def __init__(self, net, precision, mode, layout, **optimizer):
         self.net = net.cuda().to(memory_format=layout).train()
+        if WORLD > 1:
+            self.net = nn.parallel.DistributedDataParallel(self.net, device_ids=[torch.cuda.current_device()],
+                                                           gradient_as_bucket_view=True)
         self.optimizer = torch.optim.SGD(self.net.parameters(), fused=True, **optimizer)
         # A first step that overflows leaves the fused optimizer's momentum unset, and the run is lost.
         self.scaler = torch.amp.GradScaler(enabled=precision == 'fp16', init_scale=2.0**10)
@@ -78,6 +85,15 @@ def settle(precision):
     torch.manual_seed(1)
 
 
+def agreed(number):
+    """Rank 0's number, on every rank."""
+    if WORLD > 1:
+        shared = torch.tensor([number], device='cuda')
+        torch.distributed.broadcast(shared, 0)
+        number = int(shared.item())
+    return number
+
+
 def measure(name, batch, precision, mode, layout, seconds, lr):
     torch.cuda.reset_peak_memory_stats()
     net, shape, classes = make(name)
@@ -92,7 +108,7 @@ def measure(name, batch, precision, mode, layout, seconds, lr):
     begin = time.perf_counter()
     trainer.step(images, labels)
     torch.cuda.synchronize()
-    steps = min(2000, max(10, int(seconds / (time.perf_counter() - begin))))
+    steps = agreed(min(2000, max(10, int(seconds / (time.perf_counter() - begin)))))
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
     marks[0].record()
     for i in range(steps):
@@ -101,7 +117,7 @@ def measure(name, batch, precision, mode, layout, seconds, lr):
     torch.cuda.synchronize()
     times = sorted(a.elapsed_time(b) for a, b in zip(marks, marks[1:]))
     median = times[steps // 2]
-    return {'images_per_s': 1e3 * batch / median, 'step_ms_median': median, 'step_ms_p10': times[steps // 10],
+    return {'images_per_s': 1e3 * batch * WORLD / median, 'gpus': WORLD, 'step_ms_median': median, 'step_ms_p10': times[steps // 10],
             'step_ms_p90': times[steps * 9 // 10], 'steps': steps, 'batch': batch, 'precision': precision,
             'device': torch.cuda.get_device_name(), 'device_peak_bytes': torch.cuda.max_memory_allocated(),
             'reserved_bytes': torch.cuda.max_memory_reserved(), 'first_loss': first, 'loss': loss.item(),
@@ -209,6 +225,9 @@ def cifar(folder, precision, epochs, batch=512):
 
 
 def main():
+    if WORLD > 1:
+        torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        torch.distributed.init_process_group('nccl')
     if len(sys.argv) == 5 and sys.argv[1] == 'cifar':
         found = cifar(sys.argv[2], sys.argv[3], int(sys.argv[4]))
     elif len(sys.argv) == 5 and sys.argv[1] == 'largest':
@@ -218,7 +237,10 @@ def main():
         found = bench(name, int(batch), precision, mode, float(seconds), *map(float, sys.argv[6:]))
     else:
         sys.exit(__doc__)
-    print(json.dumps(found))
+    if int(os.environ.get('RANK', '0')) == 0:
+        print(json.dumps(found))
+    if WORLD > 1:
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == '__main__':
