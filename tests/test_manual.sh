@@ -75,6 +75,32 @@ same_passes() {
 }
 ok "amptrain-ir(7) explains every pass, in order" same_passes
 
+# ARCHITECTURE has the table of passes, and its example is what the program prints. Passes after differentiate
+# do there what they do for a GPU.
+architecture=$top_srcdir/ARCHITECTURE
+pass_table() { sed -n '/^  pass  *condition/,/^$/{/^  [a-z]/s/^  \([a-z_]*\) .*/\1/p;}' "$architecture" | sed 1d; }
+same_table() { pass_table | diff - "$scratch/passes"; }
+ok "ARCHITECTURE's table has every pass, in order" same_table
+sed -n '/^    \[input\]/,/^$/s/^    //p' "$architecture" >"$scratch/small.ini"
+squeezed() { tr -d ' \n'; }
+example_of() { sed -n "/^    pass $1\$/,/^    pass \|^$/{/^    pass/d;p;}" "$architecture"; }
+dumped_example() { # PASS: each of its instructions
+    example_of "$1" | sed 's/^    \([0-9]\)/@\1/' | squeezed | tr @ '\n' | sed 1d >"$scratch/expected"
+    (cd "$scratch" && "$AMPTRAIN" plan -s data.format=digits -s model.file=small.ini -s train.batch=64 \
+        -s amp.precision=fp16 -s run.device=cuda --dump="$1") | tr -d ' ' >"$scratch/dumped"
+    [ -s "$scratch/expected" ] || return 1
+    while read -r line || [ -n "$line" ]; do
+        grep -qxF -e "$line" "$scratch/dumped" || { echo "not printed: $line"; return 1; }
+    done <"$scratch/expected"
+}
+for pass in $(sed -n 's/^    pass \([a-z_]*\)$/\1/p' "$architecture"); do
+    case $pass in
+    fuse_gradient_sums | streams)
+        "$AMPTRAIN" -V | grep -q cuDNN || { skip "ARCHITECTURE's example: $pass" "built without CUDA"; continue; } ;;
+    esac
+    ok "ARCHITECTURE's example: $pass" dumped_example "$pass"
+done
+
 # The configuration that amptrain.ini(5) begins with.
 sed -n '/^\.EX/,/^\.EE/{/^\./d;p;}' "$ini_page" | sed '/^import/,$d' | tr -d '\\' >"$scratch/example.ini"
 ok "amptrain.ini(5)'s example is accepted" "$AMPTRAIN" --check -c "$scratch/example.ini"
