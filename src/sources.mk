@@ -16,6 +16,10 @@ amptrain_SOURCES = \
 	src/cmd_train.c \
 	src/forecast.c \
 	src/forecast.h \
+	src/launcher.c \
+	src/launcher.h \
+	src/launcher_lines.c \
+	src/launcher_lines.h \
 	src/main.c \
 	src/memory_advice.c \
 	src/memory_advice.h \

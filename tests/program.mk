@@ -28,3 +28,7 @@ dist_check_SCRIPTS += tests/test_endurance.sh
 noinst_PROGRAMS += tests/held
 tests_held_SOURCES = $(amptrain_SOURCES) tests/held.c
 tests_held_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=report_epoch
+
+check_PROGRAMS += tests/test_launcher
+tests_test_launcher_SOURCES = tests/test_launcher.c src/launcher.c src/launcher_lines.c
+tests_test_launcher_LDADD = libcomm.a libbase.a -lcmocka

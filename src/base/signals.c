@@ -1,6 +1,5 @@
 #include "base/signals.h"
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
@@ -29,11 +28,16 @@ static void watch(int number, void (*handler)(int))
     sigaction(number, &action, NULL);
 }
 
+void signals_set(sigset_t *set)
+{
+    sigemptyset(set);
+    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) sigaddset(set, watched[i]);
+}
+
 static void mask(int how)
 {
     sigset_t set;
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) sigaddset(&set, watched[i]);
+    signals_set(&set);
     sigprocmask(how, &set, NULL);
 }
 

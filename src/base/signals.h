@@ -4,6 +4,7 @@
 #ifndef BASE_SIGNALS_H
 #define BASE_SIGNALS_H
 
+#include <signal.h>
 #include <stdbool.h>
 
 /* SIGINT, SIGTERM, SIGUSR1: stop after the step with a checkpoint; a second one ends the program at once.
@@ -15,6 +16,8 @@ void signals_watch(void);
  * are watched wait (not SIGPIPE and SIGXFSZ). */
 void signals_hold(void);
 void signals_release(void);
+
+void signals_set(sigset_t *set);   /* those that are watched */
 
 int signals_stop(void);            /* the signal that asks for the end; 0: none */
 bool signals_checkpoint(void);     /* asked since the last call */

@@ -29,9 +29,16 @@ enum status comm_all_gather(struct comm *comm, const void *from, void *to, size_
     return OK;
 }
 
-void comm_tell(struct comm *comm, int64_t step, enum comm_phase phase)
+void comm_tell(struct comm *comm, const struct comm_progress *progress)
 {
-    if (comm && comm->backend->tell) comm->backend->tell(comm, step, phase);
+    if (comm && comm->backend->tell) comm->backend->tell(comm, progress);
+}
+
+struct comm_request comm_asked(const struct comm *comm)
+{
+    struct comm_request request = {0};
+    if (comm && comm->backend->asked) comm->backend->asked(comm, &request);
+    return request;
 }
 
 void comm_close(struct comm *comm)

@@ -14,8 +14,19 @@
 
 struct comm;
 
-/* What a rank is about, for messages about one that died or hangs. */
+/* How far a rank is, for messages about one that died or hangs. */
 enum comm_phase { PHASE_START, PHASE_STEP, PHASE_EVALUATION, PHASE_CHECKPOINT, PHASE_END };
+struct comm_progress {
+    enum comm_phase phase;
+    int64_t step;                         /* steps made */
+    int64_t saved;                        /* of those, in the last checkpoint; -1: there is none */
+};
+
+/* What the launcher asks of the ranks. */
+struct comm_request {
+    int stop;                             /* by this signal; 0: not */
+    uint32_t checkpoints, statuses;       /* how often so far */
+};
 
 /* Host memory, outside the training step. */
 struct comm_backend {
@@ -25,8 +36,9 @@ struct comm_backend {
     enum status (*broadcast)(struct comm *comm, int root, void *data, size_t bytes);
     /* to: [count][bytes], `from` of each rank in their order. */
     enum status (*all_gather)(struct comm *comm, const void *from, void *to, size_t bytes);
-    /* What whoever watches the ranks is told (comm_tell); NULL: nobody does. */
-    void (*tell)(struct comm *comm, int64_t step, enum comm_phase phase);
+    /* As comm_tell and comm_asked; NULL where there is no launcher of ours. */
+    void (*tell)(struct comm *comm, const struct comm_progress *progress);
+    void (*asked)(const struct comm *comm, struct comm_request *request);
     void (*close)(struct comm *comm);
 };
 
@@ -66,7 +78,9 @@ enum status comm_broadcast(struct comm *comm, int root, void *data, size_t bytes
 enum status comm_all_gather(struct comm *comm, const void *from, void *to, size_t bytes);
 void comm_close(struct comm *comm);
 
-/* Says that this rank gets on, and with what. */
-void comm_tell(struct comm *comm, int64_t step, enum comm_phase phase);
+/* Tells the launcher that this rank gets on. */
+void comm_tell(struct comm *comm, const struct comm_progress *progress);
+/* What the launcher asks; without one: nothing. */
+struct comm_request comm_asked(const struct comm *comm);
 
 #endif

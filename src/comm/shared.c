@@ -95,12 +95,14 @@ static enum status compare_requests(struct shared *shared, const struct shared_r
     return OK;
 }
 
-/* Shows the others what lies in this rank's slot of this turn. Theirs may be read until the next meeting: a rank
- * writes its slot of the same turn after that one, to which all came when they were done with reading. */
+/* Shows the others what lies in this rank's slot of this turn. Theirs may be read until the next meeting: a
+ * rank writes its slot of the same turn after that one, to which all come when they are done with reading. */
 static enum status meet(struct shared *shared, const struct shared_request *request)
 {
     int turn = shared->turn;
-    shared->block->ranks[shared->comm.rank].requests[turn] = *request;
+    struct shared_rank *own = &shared->block->ranks[shared->comm.rank];
+    own->requests[turn] = *request;
+    atomic_fetch_add(&own->meetings, 1);
     TRY(pass_barrier(shared, call_names[request->call]));
     shared->turn = !turn;
     return compare_requests(shared, request, turn);
@@ -178,12 +180,21 @@ static enum status all_to_all(struct comm *comm, const void *from, void *to, siz
     return OK;
 }
 
-static void tell(struct comm *comm, int64_t step, enum comm_phase phase)
+static void tell(struct comm *comm, const struct comm_progress *progress)
 {
     struct shared_rank *own = &of(comm)->block->ranks[comm->rank];
-    atomic_store(&own->step, step);
-    atomic_store(&own->phase, (uint32_t)phase);
-    atomic_fetch_add(&own->beats, 1);
+    atomic_store(&own->step, progress->step);
+    atomic_store(&own->saved, progress->saved);
+    atomic_store(&own->phase, (uint32_t)progress->phase);
+    atomic_fetch_add(&own->tellings, 1);
+}
+
+static void asked(const struct comm *comm, struct comm_request *request)
+{
+    struct shared_block *block = ((const struct shared *)comm)->block;
+    request->stop = atomic_load(&block->stop);
+    request->checkpoints = atomic_load(&block->checkpoints);
+    request->statuses = atomic_load(&block->statuses);
 }
 
 static void shared_close(struct comm *comm)
@@ -208,6 +219,7 @@ static const struct comm_backend backend = {
     .broadcast = broadcast,
     .all_gather = all_gather,
     .tell = tell,
+    .asked = asked,
     .close = shared_close,
 };
 
@@ -233,6 +245,7 @@ enum status shared_open(int descriptor, int rank, double timeout, struct comm **
         .in = memory_new((size_t)count, sizeof(struct shared_mailbox *)),
     };
     for (int other = 0; other < count; other++) shared->pidfds[other] = -1;
+    atomic_store(&block->ranks[rank].saved, -1);
     atomic_store(&block->ranks[rank].pid, (int32_t)getpid());
     *comm = &shared->comm;
     return OK;

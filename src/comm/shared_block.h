@@ -28,8 +28,9 @@ struct shared_request {
 struct shared_rank {
     _Alignas(64) _Atomic int32_t pid;        /* 0: not yet there */
     _Atomic uint32_t phase;                  /* enum comm_phase */
-    _Atomic int64_t step;
-    _Atomic uint64_t beats;                  /* moves whenever the rank does */
+    _Atomic int64_t step, saved;             /* as in struct comm_progress */
+    _Atomic uint64_t tellings;               /* how often it has told of its progress */
+    _Atomic uint64_t meetings;               /* to which it came; who hangs came to fewer than the others */
     struct shared_request requests[2];
 };
 
@@ -38,6 +39,8 @@ struct shared_block {
     _Alignas(64) _Atomic uint32_t arrived;   /* at the barrier */
     _Atomic uint32_t generation;             /* of barriers passed: a futex */
     _Atomic uint32_t lost;                   /* 1 + the rank that was first found to have ended; 0: none */
+    _Atomic int32_t stop;                    /* from here on written by the launcher: struct comm_request */
+    _Atomic uint32_t checkpoints, statuses;
     struct shared_rank ranks[];
 };
 

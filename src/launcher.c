@@ -1,0 +1,436 @@
+#include "launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/signals.h"
+#include "base/text.h"
+#include "comm/shared.h"
+#include "comm/shared_block.h"
+#include "launcher_lines.h"
+
+/* What a rank's environment says of its place. */
+#define RANK "AMPTRAIN_RANK"
+#define BLOCK "AMPTRAIN_BLOCK"
+#define TERMINAL "AMPTRAIN_TERMINAL"
+
+/* Without parallel.timeout: seconds, or so many steps if those take longer. */
+#define TIMEOUT_SECONDS 60.0
+#define TIMEOUT_STEPS 20.0
+/* Outside of steps it may take so many times longer until anything is seen to happen. */
+static const double timeout_factor[] = {
+    [PHASE_START] = 60, [PHASE_STEP] = 1, [PHASE_EVALUATION] = 10, [PHASE_CHECKPOINT] = 10, [PHASE_END] = 10,
+};
+/* Seconds in which other ranks may fail by themselves for the reason for which one did. */
+#define GRACE 0.2
+/* Seconds in which killed processes should be gone. */
+#define PATIENCE 30.0
+
+struct child {
+    pid_t pid;
+    int pidfd, output;           /* -1: closed */
+    bool ended;
+    int result;                  /* of waitpid, once ended */
+};
+
+struct launcher {
+    const struct launcher_options *options;
+    int descriptor;
+    struct shared_block *block;
+    struct child *children;
+    struct pollfd *polled;       /* signals, then for each rank its end and its output */
+    int signals;
+    struct lines *lines;
+    int first;                   /* the rank that failed first; -1: none yet */
+    double failed;               /* when that was seen */
+    double moved;                /* when a rank last did something */
+    double first_step;           /* when the first of this run's steps was over; 0: none is */
+    int64_t step_then;
+    uint64_t signs;              /* of life, so far */
+};
+
+/* Starting. */
+
+static enum status open_launcher(struct launcher *launcher)
+{
+    int ranks = launcher->options->ranks;
+    launcher->children = memory_new((size_t)ranks, sizeof *launcher->children);
+    launcher->polled = memory_new((size_t)(1 + 2 * ranks), sizeof *launcher->polled);
+    launcher->lines = lines_new(ranks, isatty(STDERR_FILENO));
+    for (int rank = 0; rank < ranks; rank++)
+        launcher->children[rank] = (struct child){.pidfd = -1, .output = -1, .ended = true};
+    sigset_t watched;
+    signals_set(&watched);
+    launcher->signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (launcher->signals < 0) return fail(FAILED, "signals cannot be received: %s", strerror(errno));
+    TRY(shared_block_create(ranks, &launcher->descriptor));
+    return shared_block_map(launcher->descriptor, &launcher->block);
+}
+
+static void close_launcher(struct launcher *launcher)
+{
+    for (int rank = 0; rank < launcher->options->ranks; rank++) {
+        if (launcher->children[rank].pidfd >= 0) close(launcher->children[rank].pidfd);
+        if (launcher->children[rank].output >= 0) close(launcher->children[rank].output);
+    }
+    lines_free(launcher->lines);
+    shared_block_unmap(launcher->block);
+    if (launcher->descriptor >= 0) close(launcher->descriptor);
+    if (launcher->signals >= 0) close(launcher->signals);
+    free(launcher->children);
+    free(launcher->polled);
+}
+
+static void set_number(const char *name, int number)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", number);
+    setenv(name, text, 1);
+}
+
+/* In the new process. It has a group of its own, so that a signal of the terminal reaches the launcher alone;
+ * it may write to the terminal all the same; and it ends with the launcher. */
+static void become_rank(const struct launcher *launcher, int rank, int output, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(FAILED);
+    setpgid(0, 0);
+    signal(SIGTTOU, SIG_IGN);
+    if (rank == 0 && isatty(STDERR_FILENO)) set_number(TERMINAL, dup(STDERR_FILENO));
+    dup2(output, STDERR_FILENO);
+    fcntl(launcher->descriptor, F_SETFD, 0);
+    set_number(RANK, rank);
+    set_number(BLOCK, launcher->descriptor);
+    execv("/proc/self/exe", launcher->options->words);
+    _exit(127);
+}
+
+static enum status start_rank(struct launcher *launcher, int rank)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return fail(FAILED, "no pipe for rank %d: %s", rank, strerror(errno));
+    struct child *child = &launcher->children[rank];
+    pid_t parent = getpid();
+    child->output = ends[0];
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    child->pid = fork();
+    if (child->pid == 0) become_rank(launcher, rank, ends[1], parent);
+    child->ended = child->pid < 0;
+    close(ends[1]);
+    if (child->pid < 0) return fail(FAILED, "rank %d cannot be started: %s", rank, strerror(errno));
+    child->pidfd = (int)syscall(SYS_pidfd_open, child->pid, 0);
+    if (child->pidfd < 0) return fail(FAILED, "rank %d cannot be watched: %s", rank, strerror(errno));
+    return OK;
+}
+
+/* The end of a rank. */
+
+static bool is_failure(const struct child *child)
+{
+    if (!WIFEXITED(child->result)) return true;
+    return WEXITSTATUS(child->result) != OK && WEXITSTATUS(child->result) != STOPPED;
+}
+
+static enum status status_of(const struct child *child)
+{
+    if (WIFEXITED(child->result)) return (enum status)WEXITSTATUS(child->result);
+    return (enum status)(128 + WTERMSIG(child->result));
+}
+
+static const char *const phase_names[] = {
+    [PHASE_START] = "while it started", [PHASE_STEP] = "in training", [PHASE_EVALUATION] = "in evaluation",
+    [PHASE_CHECKPOINT] = "at a checkpoint", [PHASE_END] = "at the end",
+};
+
+static enum comm_phase phase_of(const struct launcher *launcher, int rank)
+{
+    uint32_t phase = atomic_load(&launcher->block->ranks[rank].phase);
+    return phase <= PHASE_END ? (enum comm_phase)phase : PHASE_START;
+}
+
+/* "in training after step 12345; the last checkpoint is of step 12000: the same command with -r goes on" */
+static void add_place(const struct launcher *launcher, int rank, struct text *out)
+{
+    const struct shared_rank *own = &launcher->block->ranks[rank];
+    int64_t saved = -1;
+    for (int other = 0; other < launcher->options->ranks; other++) {
+        const struct shared_rank *its = &launcher->block->ranks[other];
+        if (atomic_load(&its->pid) != 0 && atomic_load(&its->saved) > saved) saved = atomic_load(&its->saved);
+    }
+    enum comm_phase phase = phase_of(launcher, rank);
+    text_add(out, "%s", phase_names[phase]);
+    if (phase != PHASE_START) text_add(out, " after step %" PRId64, (int64_t)atomic_load(&own->step));
+    if (phase != PHASE_START && saved < 0) text_add(out, "; there is no checkpoint");
+    if (saved >= 0)
+        text_add(out, "; the last checkpoint is of step %" PRId64 ": the same command with -r goes on",
+                 saved);
+}
+
+/* A rank that failed by itself before or after training has said all there is to say. */
+static void tell_failure(const struct launcher *launcher)
+{
+    const struct child *child = &launcher->children[launcher->first];
+    enum comm_phase phase = phase_of(launcher, launcher->first);
+    bool said = phase == PHASE_START || phase == PHASE_END;
+    if (WIFEXITED(child->result) && WEXITSTATUS(child->result) < 126 && said) return;
+    struct text text = {0};
+    if (WIFEXITED(child->result))
+        text_add(&text, "rank %d ended with exit code %d ", launcher->first, WEXITSTATUS(child->result));
+    else
+        text_add(&text, "rank %d was killed by signal %d (%s) ", launcher->first, WTERMSIG(child->result),
+                 strsignal(WTERMSIG(child->result)));
+    add_place(launcher, launcher->first, &text);
+    log_line(LOG_ERROR, "%s", text.data);
+    text_free(&text);
+}
+
+static void note_end(struct launcher *launcher, int rank)
+{
+    struct child *child = &launcher->children[rank];
+    if (waitpid(child->pid, &child->result, WNOHANG) != child->pid) return;
+    child->ended = true;
+    if (launcher->first >= 0 || !is_failure(child)) return;
+    launcher->first = rank;
+    launcher->failed = clock_seconds();
+    if (child->output >= 0) lines_read(launcher->lines, rank, child->output);
+    lines_only(launcher->lines, rank);
+}
+
+static void kill_ranks(struct launcher *launcher)
+{
+    for (int rank = 0; rank < launcher->options->ranks; rank++)
+        if (!launcher->children[rank].ended) kill(launcher->children[rank].pid, SIGKILL);
+}
+
+static bool any_left(const struct launcher *launcher)
+{
+    for (int rank = 0; rank < launcher->options->ranks; rank++)
+        if (!launcher->children[rank].ended) return true;
+    return false;
+}
+
+/* Signals. */
+
+static void hand_on(struct launcher *launcher, int number)
+{
+    struct shared_block *block = launcher->block;
+    int none = 0;
+    if (number == SIGHUP) {
+        atomic_fetch_add(&block->checkpoints, 1);
+    } else if (number == SIGUSR2) {
+        atomic_fetch_add(&block->statuses, 1);
+    } else if (!atomic_compare_exchange_strong(&block->stop, &none, number)) {
+        /* Asked twice: all end at once, with this process. */
+        kill_ranks(launcher);
+        signal(number, SIG_DFL);
+        raise(number);
+        signals_release();
+    }
+}
+
+static void take_signals(struct launcher *launcher)
+{
+    struct signalfd_siginfo got;
+    while (read(launcher->signals, &got, sizeof got) == (ssize_t)sizeof got)
+        hand_on(launcher, (int)got.ssi_signo);
+}
+
+/* Ranks that stand still. */
+
+static double factor_of(const struct launcher *launcher)
+{
+    double factor = 1;
+    for (int rank = 0; rank < launcher->options->ranks; rank++) {
+        double its = timeout_factor[phase_of(launcher, rank)];
+        if (!launcher->children[rank].ended && its > factor) factor = its;
+    }
+    return factor;
+}
+
+static double timeout_of(const struct launcher *launcher)
+{
+    const struct shared_rank *first = &launcher->block->ranks[0];
+    double seconds = launcher->options->timeout;
+    int64_t steps = launcher->first_step > 0 ? atomic_load(&first->step) - launcher->step_then : 0;
+    if (seconds == 0 && steps > 0)
+        seconds = TIMEOUT_STEPS * (launcher->moved - launcher->first_step) / (double)steps;
+    if (launcher->options->timeout == 0 && seconds < TIMEOUT_SECONDS) seconds = TIMEOUT_SECONDS;
+    return factor_of(launcher) * seconds;
+}
+
+static void note_signs(struct launcher *launcher)
+{
+    const struct shared_rank *ranks = launcher->block->ranks;
+    uint64_t signs = 0;
+    for (int rank = 0; rank < launcher->options->ranks; rank++)
+        signs += atomic_load(&ranks[rank].tellings) + atomic_load(&ranks[rank].meetings);
+    if (signs == launcher->signs) return;
+    launcher->signs = signs;
+    launcher->moved = clock_seconds();
+    if (launcher->first_step > 0 || phase_of(launcher, 0) != PHASE_STEP) return;
+    launcher->first_step = launcher->moved;
+    launcher->step_then = atomic_load(&ranks[0].step);
+}
+
+/* The rank that came to fewer meetings than others; -1: they came to equally many. */
+static int find_behind(const struct launcher *launcher)
+{
+    const struct shared_rank *ranks = launcher->block->ranks;
+    int behind = 0;
+    bool all_same = true;
+    for (int rank = 1; rank < launcher->options->ranks; rank++) {
+        uint64_t its = atomic_load(&ranks[rank].meetings), least = atomic_load(&ranks[behind].meetings);
+        all_same = all_same && its == least;
+        if (its < least) behind = rank;
+    }
+    return all_same ? -1 : behind;
+}
+
+static void end_those_who_hang(struct launcher *launcher)
+{
+    note_signs(launcher);
+    double still = clock_seconds() - launcher->moved;
+    if (still < timeout_of(launcher)) return;
+    int behind = find_behind(launcher);
+    struct text text = {0};
+    if (behind < 0)
+        text_add(&text, "all ranks have stood still for %.0f s, equally far, ", still);
+    else
+        text_add(&text, "rank %d has stood still for %.0f s while others wait for it, ", behind, still);
+    add_place(launcher, behind < 0 ? 0 : behind, &text);
+    log_line(LOG_ERROR, "%s", text.data);
+    text_free(&text);
+    launcher->first = behind < 0 ? 0 : behind;
+    kill_ranks(launcher);
+}
+
+/* Watching. */
+
+static double seconds_to_wait(const struct launcher *launcher)
+{
+    if (launcher->first >= 0) return GRACE / 4;
+    if (lines_wait(launcher->lines)) return 0.1;
+    double timeout = launcher->options->timeout;
+    return timeout > 0 && timeout < 4 ? timeout / 4 : 1;
+}
+
+static void wait_for_something(struct launcher *launcher)
+{
+    struct pollfd *polled = launcher->polled;
+    int count = launcher->options->ranks;
+    polled[0] = (struct pollfd){.fd = launcher->signals, .events = POLLIN};
+    for (int rank = 0; rank < count; rank++) {
+        const struct child *child = &launcher->children[rank];
+        polled[1 + 2 * rank] = (struct pollfd){.fd = child->ended ? -1 : child->pidfd, .events = POLLIN};
+        polled[2 + 2 * rank] = (struct pollfd){.fd = child->output, .events = POLLIN};
+    }
+    poll(polled, (nfds_t)(1 + 2 * count), (int)(1000 * seconds_to_wait(launcher)));
+}
+
+static void take_what_came(struct launcher *launcher)
+{
+    const struct pollfd *polled = launcher->polled;
+    if (polled[0].revents) take_signals(launcher);
+    for (int rank = 0; rank < launcher->options->ranks; rank++) {
+        struct child *child = &launcher->children[rank];
+        if (polled[2 + 2 * rank].revents && !lines_read(launcher->lines, rank, child->output)) {
+            close(child->output);
+            child->output = -1;
+        }
+        if (polled[1 + 2 * rank].revents) note_end(launcher, rank);
+    }
+    lines_show(launcher->lines, false);
+}
+
+static void watch(struct launcher *launcher)
+{
+    launcher->moved = clock_seconds();
+    while (any_left(launcher) && launcher->first < 0) {
+        wait_for_something(launcher);
+        take_what_came(launcher);
+        if (launcher->first < 0) end_those_who_hang(launcher);
+    }
+}
+
+/* A rank that failed by itself may have done so for a reason that all have, which is then said once. */
+static void end_all(struct launcher *launcher)
+{
+    double began = clock_seconds();
+    bool grace = launcher->failed > 0 && WIFEXITED(launcher->children[launcher->first].result);
+    while (any_left(launcher) && clock_seconds() - began < PATIENCE) {
+        if (!grace || clock_seconds() - launcher->failed > GRACE) kill_ranks(launcher);
+        wait_for_something(launcher);
+        take_what_came(launcher);
+    }
+}
+
+static void read_the_rest(struct launcher *launcher)
+{
+    for (int rank = 0; rank < launcher->options->ranks; rank++) {
+        const struct child *child = &launcher->children[rank];
+        if (child->output >= 0) lines_read(launcher->lines, rank, child->output);
+    }
+    lines_show(launcher->lines, true);
+}
+
+static enum status start_and_watch(struct launcher *launcher)
+{
+    enum status status = open_launcher(launcher);
+    for (int rank = 0; rank < launcher->options->ranks && status == OK; rank++)
+        status = start_rank(launcher, rank);
+    if (status == OK)
+        watch(launcher);
+    else if (launcher->block)
+        kill_ranks(launcher);
+    if (launcher->block) end_all(launcher);
+    read_the_rest(launcher);
+    if (status != OK) return status;
+    if (launcher->failed > 0) tell_failure(launcher);
+    if (launcher->first >= 0 && launcher->failed == 0) return FAILED;
+    return status_of(&launcher->children[launcher->first < 0 ? 0 : launcher->first]);
+}
+
+enum status launcher_run(const struct launcher_options *options)
+{
+    struct launcher launcher = {.options = options, .descriptor = -1, .signals = -1, .first = -1};
+    signal(SIGPIPE, SIG_IGN);
+    enum status status = start_and_watch(&launcher);
+    close_launcher(&launcher);
+    return status;
+}
+
+/* In a rank. */
+
+static int number_of(const char *name)
+{
+    const char *value = getenv(name);
+    return value ? atoi(value) : -1;
+}
+
+enum status launcher_join(struct comm **comm)
+{
+    *comm = NULL;
+    if (!getenv(RANK) || !getenv(BLOCK)) return OK;
+    int rank = number_of(RANK), block = number_of(BLOCK);
+    fcntl(block, F_SETFD, FD_CLOEXEC);
+    return shared_open(block, rank, 0, comm);
+}
+
+int launcher_terminal(void)
+{
+    return number_of(TERMINAL);
+}

@@ -1,0 +1,24 @@
+/* launcher_lines.h: what the ranks write to stderr, merged: the first rank's lines as they are, those of the
+ * others with their numbers, and what several say once. */
+#ifndef LAUNCHER_LINES_H
+#define LAUNCHER_LINES_H
+
+#include <stdbool.h>
+
+struct lines;
+
+/* `terminal`: stderr shows the first rank's progress line, which gives way to lines. */
+struct lines *lines_new(int ranks, bool terminal);
+void lines_free(struct lines *lines);
+
+/* Takes what there is to read of a rank's output, without waiting; false: no more will come. */
+bool lines_read(struct lines *lines, int rank, int descriptor);
+
+/* Shows the lines that have waited long enough for other ranks to say the same; all of them if `now`. */
+void lines_show(struct lines *lines, bool now);
+bool lines_wait(const struct lines *lines);       /* some do */
+
+/* From now on lines of other ranks count only as the same ones that `rank` says: they follow from its end. */
+void lines_only(struct lines *lines, int rank);
+
+#endif

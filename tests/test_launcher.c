@@ -1,0 +1,312 @@
+/* The launcher of ranks: what they say is merged, and whatever happens to one of them, all end, with its exit
+ * code. The ranks are this program, started anew with the name of a part. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/signals.h"
+#include "launcher.h"
+
+#include <cmocka.h>
+
+#define RANKS 3
+
+/* In the ranks. */
+
+static void tell(struct comm *comm, enum comm_phase phase, int64_t step, int64_t saved)
+{
+    comm_tell(comm, &(struct comm_progress){.phase = phase, .step = step, .saved = saved});
+}
+
+static enum status play_well(struct comm *comm)
+{
+    int own = comm->rank, all[RANKS];
+    if (comm->count != RANKS || comm_all_gather(comm, &own, all, sizeof own) != OK) return FAILED;
+    return all[1] == 1 && all[2] == 2 ? OK : FAILED;
+}
+
+static enum status play_stopped(struct comm *comm)
+{
+    return comm_barrier(comm) == OK ? STOPPED : FAILED;
+}
+
+static enum status play_talking(struct comm *comm)
+{
+    log_info("all say this");
+    if (comm->rank > 0) log_warning("two say this");
+    if (comm->rank == 2) fprintf(stderr, "a line without an end");
+    return comm_barrier(comm);
+}
+
+static enum status play_killed(struct comm *comm)
+{
+    tell(comm, PHASE_STEP, 5, comm->rank == 0 ? 4 : -1);
+    TRY(comm_barrier(comm));
+    if (comm->rank == 1) raise(SIGKILL);
+    return comm_barrier(comm);
+}
+
+static enum status play_one_fails(struct comm *comm)
+{
+    TRY(comm_barrier(comm));
+    if (comm->rank == 2) return (fail)(BAD_DATA, "a file is gone");
+    return comm_barrier(comm);
+}
+
+static enum status play_all_fail(struct comm *comm)
+{
+    if (comm->rank == 0) usleep(50000);
+    return (fail)(USAGE, "a key is wrong");
+}
+
+static enum status play_one_fails_later(struct comm *comm)
+{
+    tell(comm, PHASE_STEP, 7, -1);
+    TRY(comm_barrier(comm));
+    if (comm->rank == 1) return (fail)(NO_DEVICE, "a device is broken");
+    return comm_barrier(comm);
+}
+
+static enum status play_one_hangs(struct comm *comm)
+{
+    tell(comm, PHASE_STEP, 9, 8);
+    TRY(comm_barrier(comm));
+    if (comm->rank == 2) raise(SIGSTOP);
+    return comm_barrier(comm);
+}
+
+static enum status play_all_hang(struct comm *comm)
+{
+    tell(comm, PHASE_STEP, 9, 8);
+    TRY(comm_barrier(comm));
+    sleep(60);
+    return OK;
+}
+
+static enum status play_until_asked(struct comm *comm)
+{
+    TRY(comm_barrier(comm));
+    if (comm->rank == 0) fprintf(stderr, "ready\n");
+    struct comm_request asked = {0};
+    for (int i = 0; i < 6000 && asked.stop == 0; i++) {
+        usleep(10000);
+        asked = comm_asked(comm);
+    }
+    return asked.stop == SIGTERM && asked.checkpoints == 1 && asked.statuses == 1 ? STOPPED : FAILED;
+}
+
+static const struct part {
+    const char *name;
+    enum status (*play)(struct comm *comm);
+} parts[] = {
+    {"well", play_well},           {"stopped", play_stopped},     {"talking", play_talking},
+    {"killed", play_killed},       {"one_fails", play_one_fails}, {"all_fail", play_all_fail},
+    {"later", play_one_fails_later}, {"one_hangs", play_one_hangs}, {"all_hang", play_all_hang},
+    {"until_asked", play_until_asked},
+};
+
+static int play(struct comm *comm, const char *name)
+{
+    enum status status = FAILED;
+    alarm(60);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strcmp(parts[i].name, name) == 0) status = parts[i].play(comm);
+    comm_close(comm);
+    return (int)status;
+}
+
+/* In the test. */
+
+/* What a launcher made of it. */
+struct outcome {
+    int status;              /* of launcher_run */
+    double seconds;
+    char said[4096];
+};
+
+static enum status launch(const char *name, double timeout)
+{
+    char *words[] = {"test_launcher", text_copy(name), NULL};
+    const struct launcher_options options = {.ranks = RANKS, .words = words, .timeout = timeout};
+    enum status status = launcher_run(&options);
+    free(words[1]);
+    return status;
+}
+
+static struct outcome outcome_of(const char *name, double timeout)
+{
+    struct outcome outcome = {0};
+    FILE *file = tmpfile();
+    int shown = dup(STDERR_FILENO);
+    assert_non_null(file);
+    dup2(fileno(file), STDERR_FILENO);
+    double began = clock_seconds();
+    outcome.status = (int)launch(name, timeout);
+    outcome.seconds = clock_seconds() - began;
+    dup2(shown, STDERR_FILENO);
+    close(shown);
+    rewind(file);
+    size_t length = fread(outcome.said, 1, sizeof outcome.said - 1, file);
+    outcome.said[length] = '\0';
+    fclose(file);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    return outcome;
+}
+
+static void good_ends_are_passed_on(void **state)
+{
+    (void)state;
+    struct outcome outcome = outcome_of("well", 0);
+    assert_string_equal(outcome.said, "");
+    assert_int_equal(outcome.status, OK);
+    assert_int_equal(outcome_of("stopped", 0).status, STOPPED);
+}
+
+static void what_several_say_is_said_once(void **state)
+{
+    (void)state;
+    struct outcome outcome = outcome_of("talking", 0);
+    assert_int_equal(outcome.status, OK);
+    assert_string_equal(outcome.said, "all say this\n"
+                                      "ranks 1, 2: amptrain: warning: two say this\n"
+                                      "rank 2: a line without an end\n");
+}
+
+static void a_killed_rank_ends_all(void **state)
+{
+    (void)state;
+    struct outcome outcome = outcome_of("killed", 0);
+    assert_int_equal(outcome.status, 128 + SIGKILL);
+    assert_string_equal(outcome.said,
+                        "amptrain: rank 1 was killed by signal 9 (Killed) in training after step 5; "
+                        "the last checkpoint is of step 4: the same command with -r goes on\n");
+    assert_true(outcome.seconds < 20);
+}
+
+static void the_first_failure_is_the_run_s(void **state)
+{
+    (void)state;
+    struct outcome outcome = outcome_of("one_fails", 0);
+    assert_string_equal(outcome.said, "rank 2: amptrain: a file is gone\n");
+    assert_int_equal(outcome.status, BAD_DATA);
+    outcome = outcome_of("all_fail", 0);
+    assert_string_equal(outcome.said, "amptrain: a key is wrong\n");
+    assert_int_equal(outcome.status, USAGE);
+    outcome = outcome_of("later", 0);
+    assert_string_equal(outcome.said, "rank 1: amptrain: a device is broken\n"
+                                      "amptrain: rank 1 ended with exit code 4 in training after step 7; "
+                                      "there is no checkpoint\n");
+    assert_int_equal(outcome.status, NO_DEVICE);
+}
+
+static void ranks_that_stand_still_are_ended(void **state)
+{
+    (void)state;
+    struct outcome outcome = outcome_of("one_hangs", 0.5);
+    assert_non_null(strstr(outcome.said, "amptrain: rank 2 has stood still for "));
+    assert_non_null(strstr(outcome.said, "in training after step 9; the last checkpoint is of step 8"));
+    assert_int_equal(outcome.status, FAILED);
+    outcome = outcome_of("all_hang", 0.5);
+    assert_non_null(strstr(outcome.said, "amptrain: all ranks have stood still for "));
+    assert_int_equal(outcome.status, FAILED);
+    assert_true(outcome.seconds < 20);
+}
+
+/* A launcher in a process of its own, whose ranks have begun. `lives`: reading ends when all are gone. */
+static pid_t launch_apart(const char *name, int *lives)
+{
+    int ends[2];
+    char line[64] = "";
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(ends[0]);
+        dup2(ends[1], STDERR_FILENO);
+        _exit((int)launch(name, 0));
+    }
+    close(ends[1]);
+    assert_true(read(ends[0], line, sizeof line - 1) > 0);
+    assert_string_equal(line, "ready\n");
+    *lives = ends[0];
+    return pid;
+}
+
+/* How the launcher ended, when all that held its stderr are gone. */
+static int wait_for_all(pid_t pid, int lives)
+{
+    char byte;
+    int result;
+    assert_int_equal(read(lives, &byte, 1), 0);
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    close(lives);
+    return result;
+}
+
+static void signals_reach_the_ranks(void **state)
+{
+    (void)state;
+    int lives;
+    pid_t pid = launch_apart("until_asked", &lives);
+    kill(pid, SIGHUP);
+    kill(pid, SIGUSR2);
+    kill(pid, SIGTERM);
+    int result = wait_for_all(pid, lives);
+    assert_true(WIFEXITED(result));
+    assert_int_equal(WEXITSTATUS(result), STOPPED);
+}
+
+static void ranks_end_with_their_launcher(void **state)
+{
+    (void)state;
+    int lives;
+    pid_t pid = launch_apart("until_asked", &lives);
+    kill(pid, SIGKILL);
+    int result = wait_for_all(pid, lives);
+    assert_true(WIFSIGNALED(result) && WTERMSIG(result) == SIGKILL);
+}
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    for (int i = 0; i < 256; i++) count += fcntl(i, F_GETFD) >= 0;
+    return count;
+}
+
+static void nothing_is_left_behind(void **state)
+{
+    (void)state;
+    int before = open_descriptors();
+    for (int i = 0; i < 5; i++) assert_int_equal(outcome_of("well", 0).status, OK);
+    assert_int_equal(open_descriptors(), before);
+}
+
+int main(int count, char **words)
+{
+    struct comm *comm;
+    signals_hold();
+    if (launcher_join(&comm) != OK) return FAILED;
+    if (comm) return play(comm, count > 1 ? words[1] : "");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_ends_are_passed_on),
+        cmocka_unit_test(what_several_say_is_said_once),
+        cmocka_unit_test(a_killed_rank_ends_all),
+        cmocka_unit_test(the_first_failure_is_the_run_s),
+        cmocka_unit_test(ranks_that_stand_still_are_ended),
+        cmocka_unit_test(signals_reach_the_ranks),
+        cmocka_unit_test(ranks_end_with_their_launcher),
+        cmocka_unit_test(nothing_is_left_behind),
+    };
+    return cmocka_run_group_tests_name("launcher", tests, NULL, NULL);
+}
