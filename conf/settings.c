@@ -351,16 +351,17 @@ static bool values_differ(const struct option *option, const char *old, const ch
     return option->field.type != FIELD_PATH || !(ends_with(old, now) || ends_with(now, old));
 }
 
-bool settings_differ(const struct settings *old, const struct settings *now, struct reason *difference)
+bool settings_differ(const struct settings *old, const struct settings *now, struct text *differences)
 {
     bool differ = false;
-    for (const struct option *option = option_table; option->section && !differ; option++) {
+    for (const struct option *option = option_table; option->section; option++) {
         if (option->resumable) continue;
         char *before = option_value(option, old), *after = option_value(option, now);
-        differ = values_differ(option, before, after);
-        if (differ)
-            because(difference, "%s.%s: %.80s, now %.80s", option->section, option->field.name,
-                    *before ? before : "empty", *after ? after : "empty");
+        if (values_differ(option, before, after)) {
+            text_add(differences, "%s%s.%s: %.80s, now %.80s", differ ? "\n" : "", option->section,
+                     option->field.name, *before ? before : "empty", *after ? after : "empty");
+            differ = true;
+        }
         free(before);
         free(after);
     }

@@ -177,7 +177,10 @@ otherwise() {
 }
 ok "with other threads, caches and limits of memory" otherwise
 ok "... ends in the same bits and lines" same whole elsewhere
-exits "with another batch it does not" 2 train elsewhere -r -s train.batch=32
+differently() { train elsewhere -r -s train.batch=32 -s optimizer.lr=1 -s train.epochs=5 2>said; }
+exits "with another batch and learning rate it does not" 2 differently
+ok "... and names both, each in a line" [ "$(grep -c -e '^  train.batch: 64, now 32$' \
+    -e '^  optimizer.lr: 0.05, now 1$' said)-$(wc -l <said)" = 2-3 ]
 
 # Sums of weight gradients depend on how many threads there are: a run keeps them.
 on() { threads=$1; shift; (export OMP_NUM_THREADS="$threads"; train "$@" -s run.threads=auto); }

@@ -73,8 +73,7 @@ void checkpoint_recall_batch(const struct safetensors *file, struct settings *no
 /* For run.threads=auto: as many as the checkpoint's run has, up to `most`. */
 void checkpoint_recall_threads(const struct safetensors *file, int most, struct settings *now);
 
-/* That the run was configured as it is now, except for what may change; USAGE names the first
- * difference. */
+/* That the run was configured as it is now, except for what may change; USAGE names every difference. */
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now);
 
 /* That the network is the same, layer by layer, whatever its file is called; USAGE names the first layer that

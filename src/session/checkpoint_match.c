@@ -42,14 +42,16 @@ static void forgive(const struct safetensors *file, struct settings *then, const
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now)
 {
     struct settings then;
-    struct reason difference;
+    struct text differences = {0};
     TRY(checkpoint_settings(file, &then));
     forgive(file, &then, now);
-    bool differ = settings_differ(&then, now, &difference);
+    if (settings_differ(&then, now, &differences))
+        fail(USAGE, "%s: the run was configured differently; amptrain.ini(5) says which keys may change when a "
+             "run is resumed:\n%s", file->path, differences.data);
+    bool differ = differences.data;
+    text_free(&differences);
     settings_free(&then);
-    if (!differ) return OK;
-    return fail(USAGE, "%s: the run was configured differently: %s; amptrain.ini(5) says which keys may "
-                "change when a run is resumed", file->path, difference.text);
+    return differ ? USAGE : OK;
 }
 
 void checkpoint_recall_batch(const struct safetensors *file, struct settings *now)
