@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -268,6 +269,17 @@ const char *settings_where(const struct settings *settings, const char *section,
     const struct option *option = option_find(section, key);
     assert(option);
     return origin_text(settings_origin(settings, option));
+}
+
+enum status settings_refuse(const struct settings *settings, const char *section, const char *key,
+                            const char *format, ...)
+{
+    char why[REASON_SIZE];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
+    return fail(USAGE, "%s: %s.%s: %s", settings_where(settings, section, key), section, key, why);
 }
 
 void settings_derive(struct settings *settings, const char *section, const char *key, const char *value)

@@ -34,13 +34,13 @@ static enum status drop_batches(struct loader *loader, int64_t *epoch, int batch
     return OK;
 }
 
-enum status feed_measure_loader(const struct setup *setup, struct loader *loader, int64_t *epoch,
+enum status feed_measure_loader(const struct session *session, struct loader *loader, int64_t *epoch,
                                 int batches, double *images_per_s)
 {
-    TRY(drop_batches(loader, epoch, (int)setup->settings->loader.prefetch + 2));
+    TRY(drop_batches(loader, epoch, (int)session->settings->loader.prefetch + 2));
     double start = clock_seconds();
     TRY(drop_batches(loader, epoch, batches));
-    *images_per_s = (double)batches * setup->batch / fmax(1e-9, clock_seconds() - start);
+    *images_per_s = (double)batches * session->hyper.batch / fmax(1e-9, clock_seconds() - start);
     return OK;
 }
 
@@ -59,30 +59,30 @@ static enum status copy_batches(struct device *device, const struct program *pro
     return backend->synchronize(device);
 }
 
-static enum status time_copies(const struct setup *setup, const struct program *program,
+static enum status time_copies(const struct session *session, const struct program *program,
                                const struct exec_batch *batch, int batches, double *images_per_s)
 {
-    struct device *device = setup->device;
+    struct device *device = session->device;
     size_t bytes = (size_t)(program->images_bytes + program->targets_bytes);
     char *to = device_allocate(device, bytes, "measured copies");
     if (!to) return fail(NO_DEVICE, "bench: no device memory for one more batch");
     enum status status = copy_batches(device, program, batch, to, 1);
     double start = clock_seconds();
     if (status == OK) status = copy_batches(device, program, batch, to, batches);
-    *images_per_s = (double)batches * setup->batch / fmax(1e-9, clock_seconds() - start);
+    *images_per_s = (double)batches * session->hyper.batch / fmax(1e-9, clock_seconds() - start);
     device_release(device, to, bytes);
     return status;
 }
 
-enum status feed_measure_copy(const struct setup *setup, const struct program *program, struct loader *loader,
-                              int64_t *epoch, int batches, double *images_per_s)
+enum status feed_measure_copy(const struct session *session, const struct program *program,
+                              struct loader *loader, int64_t *epoch, int batches, double *images_per_s)
 {
     struct batch *batch;
     *images_per_s = 0;
-    if (!setup->device->waits) return OK;
+    if (!session->device->waits) return OK;
     TRY(feed_next(NULL, loader, epoch, &batch, NULL));
-    struct exec_batch given = gpu_preprocessing_batch(setup, batch);
-    enum status status = time_copies(setup, program, &given, batches, images_per_s);
+    struct exec_batch given = gpu_preprocessing_batch(session->gpu_preprocessing, batch);
+    enum status status = time_copies(session, program, &given, batches, images_per_s);
     loader_return(loader, batch);
     return status;
 }

@@ -18,13 +18,13 @@ enum status feed_next(const struct step *step, struct loader *loader, int64_t *e
                       double *wait_seconds);
 
 /* The loader alone: `batches` of them, after so many that all that was made ready before is gone. */
-enum status feed_measure_loader(const struct setup *setup, struct loader *loader, int64_t *epoch,
+enum status feed_measure_loader(const struct session *session, struct loader *loader, int64_t *epoch,
                                 int batches, double *images_per_s);
 
 /* Copies alone, of one batch again and again, and what the device does to finish its images; 0 where none are
  * made. */
-enum status feed_measure_copy(const struct setup *setup, const struct program *program, struct loader *loader,
-                              int64_t *epoch, int batches, double *images_per_s);
+enum status feed_measure_copy(const struct session *session, const struct program *program,
+                              struct loader *loader, int64_t *epoch, int batches, double *images_per_s);
 
 /* "loader", "copy" or "compute": the slowest. */
 const char *feed_limit(const struct feed *feed);

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "session/session_open.h"
 
 const struct command *const command_table[] = {
     &cmd_train, &cmd_eval, &cmd_predict, &cmd_plan, &cmd_bench, &cmd_pack,   &cmd_export,
@@ -276,9 +277,11 @@ enum status cmd_check_output(const struct cmd *cmd, const char *path)
     return OK;
 }
 
-enum status cmd_setup(struct cmd *cmd, unsigned what, const struct setup_hint *hint, struct setup *setup)
+enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint *hint,
+                        struct session *session)
 {
-    return setup_open(&cmd->settings, cmd->config, what, hint, setup);
+    const struct data_options data = {.file = cmd->config, .wanted = wanted, .hint = hint};
+    return session_open(&cmd->settings, &data, session);
 }
 
 void cmd_any_batch(struct cmd *cmd)

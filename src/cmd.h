@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "conf/settings.h"
-#include "session/setup.h"
+#include "session/session.h"
 
 /* Common options that a command takes besides -q, -v and -h. */
 enum cmd_takes {
@@ -72,8 +72,9 @@ enum status cmd_required(const struct cmd *cmd, const char *option, const char *
  * said to be replaced. */
 enum status cmd_check_output(const struct cmd *cmd, const char *path);
 
-/* Opens the setup of the command's configuration. */
-enum status cmd_setup(struct cmd *cmd, unsigned what, const struct setup_hint *hint, struct setup *setup);
+/* Opens the session of the command's configuration. `wanted`, `hint`: as in struct data_options. */
+enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint *hint,
+                        struct session *session);
 
 /* For commands that do not train: train.batch=auto is a number, which does not matter. */
 void cmd_any_batch(struct cmd *cmd);

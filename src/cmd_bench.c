@@ -11,11 +11,15 @@
 #include "bench_feed.h"
 #include "cmd.h"
 #include "session/gpu_preprocessing.h"
+#include "session/preprocessing.h"
+#include "session/session_loader.h"
+#include "session/session_store.h"
+#include "session/step_fit.h"
 #include "session/step_queue.h"
 
 /* A measurement under way. */
 struct bench {
-    struct setup setup;
+    struct session session;
     struct store store;
     struct step step;
     struct loader *loader;       /* NULL: the made-up batch, again and again */
@@ -48,10 +52,11 @@ static enum status make_batch(struct bench *bench)
     bench->images = memory_try((size_t)program->images_bytes + 64, 1);
     if (!bench->images) return fail(FAILED, "no memory for a batch of %d images", program->batch);
     bench->labels = memory_new((size_t)program->targets_bytes, 1);
+    uint32_t classes = (uint32_t)bench->session.data.classes;
     for (int64_t i = 0; i < elements; i++)
         dtype_set(program->storage, bench->images, i, 2 * random_uniform(&random) - 1);
     for (int i = 0; i < program->batch; i++)
-        set_label(program, bench->labels, i, (int64_t)random_below(&random, (uint32_t)bench->setup.classes));
+        set_label(program, bench->labels, i, (int64_t)random_below(&random, classes));
     bench->batch = (struct exec_batch){.images = bench->images, .labels = bench->labels, .unchanged = true};
     return OK;
 }
@@ -60,17 +65,17 @@ static void keep_loss(struct bench *bench)
 {
     const float *losses = exec_losses(bench->step.exec);
     double sum = 0;
-    for (int i = 0; i < bench->setup.batch; i++) sum += losses[i];
-    bench->loss = sum / bench->setup.batch;
+    for (int i = 0; i < bench->session.hyper.batch; i++) sum += losses[i];
+    bench->loss = sum / bench->session.hyper.batch;
 }
 
 static enum status launch(struct bench *bench)
 {
-    struct queued_step next = {.rates = step_rates(&bench->setup, exec_state(bench->step.exec)->updates)};
+    struct queued_step next = {.rates = step_rates(&bench->session, exec_state(bench->step.exec)->updates)};
     struct exec_batch input = bench->batch;
     if (bench->loader) {
         TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &next.batch, &bench->wait_seconds));
-        input = gpu_preprocessing_batch(&bench->setup, next.batch);
+        input = gpu_preprocessing_batch(bench->session.gpu_preprocessing, next.batch);
     }
     return step_queue_start(&bench->queue, &next, &input);
 }
@@ -111,7 +116,7 @@ static double images_per_second(const struct bench *bench)
 {
     double milliseconds = 0;
     for (int i = 0; i < bench->steps; i++) milliseconds += bench->milliseconds[i];
-    return 1e3 * bench->steps * bench->setup.batch / milliseconds;
+    return 1e3 * bench->steps * bench->session.hyper.batch / milliseconds;
 }
 
 /* What feeds the step by itself, the step by itself, and at last all together, whose times are kept. */
@@ -124,13 +129,14 @@ static enum status measure_feed(struct bench *bench, int warmup)
     feed->compute = status == OK ? images_per_second(bench) : 0;
     bench->loader = loader;
     TRY(status);
-    TRY(feed_measure_copy(&bench->setup, &bench->step.program, loader, &bench->epoch, bench->steps,
+    TRY(feed_measure_copy(&bench->session, &bench->step.program, loader, &bench->epoch, bench->steps,
                           &feed->copy));
-    TRY(feed_measure_loader(&bench->setup, loader, &bench->epoch, bench->steps, &feed->loader));
+    TRY(feed_measure_loader(&bench->session, loader, &bench->epoch, bench->steps, &feed->loader));
     /* What the loader made ready meanwhile is used up first. */
-    TRY(measure(bench, warmup + (int)bench->setup.settings->loader.prefetch));
+    TRY(measure(bench, warmup + (int)bench->session.settings->loader.prefetch));
     feed->together = images_per_second(bench);
-    feed->wait_fraction = bench->wait_seconds * feed->together / ((double)bench->steps * bench->setup.batch);
+    double images = (double)bench->steps * bench->session.hyper.batch;
+    feed->wait_fraction = bench->wait_seconds * feed->together / images;
     return OK;
 }
 
@@ -148,18 +154,18 @@ static bool wants_data(const struct cmd *cmd)
 static enum status bench_open(struct cmd *cmd, struct bench *bench)
 {
     bool real = wants_data(cmd);
-    TRY(cmd_setup(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->setup));
-    TRY(setup_device(&bench->setup));
-    TRY(setup_store(&bench->setup, true, &bench->store));
-    if (real) TRY(gpu_preprocessing_open(&bench->setup, true));
-    TRY(step_open(&bench->setup, STEP_TRAINING, &bench->store, &bench->step));
-    struct step_bytes bytes = step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec),
+    TRY(cmd_session(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->session));
+    TRY(session_open_device(&bench->session));
+    TRY(session_store_open(&bench->session, true, &bench->store));
+    if (real) TRY(preprocessing_open(&bench->session, true));
+    TRY(step_open(&bench->session, STEP_TRAINING, &bench->store, &bench->step));
+    struct step_bytes bytes = step_bytes(&bench->session, &bench->step.program, exec_plan(bench->step.exec),
                                          bench->store.layout.bytes);
-    TRY(step_check_limit(&bench->setup, &bytes));
+    TRY(step_fit_check(&bench->session, &bytes));
     TRY(make_batch(bench));
-    if (real) TRY(setup_loader(&bench->setup, &bench->setup.train, true, &bench->loader));
+    if (real) TRY(session_loader_open(&bench->session, &bench->session.data.train, true, &bench->loader));
     bench->queue =
-        (struct step_queue){.device = bench->setup.device, .step = &bench->step, .loader = bench->loader};
+        (struct step_queue){.device = bench->session.device, .step = &bench->step, .loader = bench->loader};
     return OK;
 }
 
@@ -169,7 +175,7 @@ static void bench_close(struct bench *bench)
     if (bench->loader) loader_close(bench->loader);
     step_close(&bench->step);
     if (bench->store.memory) store_close(&bench->store);
-    setup_close(&bench->setup);
+    session_close(&bench->session);
     free(bench->images);
     free(bench->labels);
     free(bench->milliseconds);
@@ -205,25 +211,26 @@ static void add_feed(const struct feed *feed, struct text *out)
 /* The figures as members of a JSON object, whose end follows. */
 static void add_figures(const struct bench *bench, struct text *out)
 {
-    const struct setup *setup = &bench->setup;
-    struct step_bytes bytes = step_bytes(&bench->setup, &bench->step.program, exec_plan(bench->step.exec),
+    const struct session *session = &bench->session;
+    const struct hyperparameters *hyper = &session->hyper;
+    struct step_bytes bytes = step_bytes(&bench->session, &bench->step.program, exec_plan(bench->step.exec),
                                          bench->store.layout.bytes);
     double median = percentile(bench, 0.5);
     struct text device = {0};
-    setup->device->backend->describe(setup->device->index, &device);
+    session->device->backend->describe(session->device->index, &device);
     int64_t peak = bytes.total, reserved = bytes.total;
-    if (setup->cache) {
-        struct cache_statistics statistics = cache_statistics(setup->cache);
+    if (session->cache) {
+        struct cache_statistics statistics = cache_statistics(session->cache);
         peak = (int64_t)statistics.allocated_peak;
         reserved = (int64_t)statistics.reserved_peak;
     }
     text_add(out, "{");
-    add_number(out, "images_per_s", bench->loader ? bench->feed.together : 1e3 * setup->batch / median);
+    add_number(out, "images_per_s", bench->loader ? bench->feed.together : 1e3 * hyper->batch / median);
     add_number(out, "step_ms_median", median);
     add_number(out, "step_ms_p10", percentile(bench, 0.1));
     add_number(out, "step_ms_p90", percentile(bench, 0.9));
-    text_add(out, "\"steps\":%d,\"batch\":%d,\"precision\":\"%s\",\"device\":", bench->steps, setup->batch,
-             setup->precision->name);
+    text_add(out, "\"steps\":%d,\"batch\":%d,\"precision\":\"%s\",\"device\":", bench->steps, hyper->batch,
+             hyper->precision->name);
     text_json_string(out, device.data);
     text_add(out,
              ",\"device_peak_bytes\":%" PRId64 ",\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
@@ -251,12 +258,13 @@ static void print_feed(const struct feed *feed)
 static void print_table(const struct bench *bench)
 {
     double median = percentile(bench, 0.5);
-    double rate = bench->loader ? bench->feed.together : 1e3 * bench->setup.batch / median;
+    const struct hyperparameters *hyper = &bench->session.hyper;
+    double rate = bench->loader ? bench->feed.together : 1e3 * hyper->batch / median;
     char loss[TEXT_NUMBER], first_loss[TEXT_NUMBER];
     printf("%.1f images/s: batch %d in %.3f ms (10 %% below %.3f, 90 %% below %.3f; %d steps), %s, "
            "loss %s after %s, first step after %.2f s\n",
-           rate, bench->setup.batch, median, percentile(bench, 0.1), percentile(bench, 0.9), bench->steps,
-           bench->setup.precision->name, text_number(bench->loss, 4, NULL, loss),
+           rate, hyper->batch, median, percentile(bench, 0.1), percentile(bench, 0.9), bench->steps,
+           hyper->precision->name, text_number(bench->loss, 4, NULL, loss),
            text_number(bench->first_loss, 4, NULL, first_loss), bench->start_seconds);
     if (bench->loader) print_feed(&bench->feed);
 }

@@ -115,23 +115,23 @@ static void write_name(FILE *file, const char *name)
     fputc('"', file);
 }
 
-static void write_rows(FILE *file, const struct setup *setup, const int64_t *confusion)
+static void write_rows(FILE *file, const struct data *data, const int64_t *confusion)
 {
     fprintf(file, "true\\predicted");
-    for (int i = 0; i < setup->classes; i++) {
+    for (int i = 0; i < data->classes; i++) {
         fputc(',', file);
-        write_name(file, setup->class_names[i]);
+        write_name(file, data->class_names[i]);
     }
-    for (int i = 0; i < setup->classes; i++) {
+    for (int i = 0; i < data->classes; i++) {
         fputc('\n', file);
-        write_name(file, setup->class_names[i]);
-        for (int j = 0; j < setup->classes; j++)
-            fprintf(file, ",%" PRId64, confusion[(int64_t)i * setup->classes + j]);
+        write_name(file, data->class_names[i]);
+        for (int j = 0; j < data->classes; j++)
+            fprintf(file, ",%" PRId64, confusion[(int64_t)i * data->classes + j]);
     }
     fputc('\n', file);
 }
 
-static enum status write_confusion(const struct directory *folder, const struct setup *setup,
+static enum status write_confusion(const struct directory *folder, const struct data *data,
                                    const int64_t *confusion)
 {
     static const char name[] = "confusion.csv", temporary[] = "confusion.csv.tmp";
@@ -139,7 +139,7 @@ static enum status write_confusion(const struct directory *folder, const struct 
     directory_remove(folder, temporary);
     FILE *file = directory_stream(folder, temporary, "w", &reason);
     if (!file) return directory_refuse(folder, name, reason.text);
-    write_rows(file, setup, confusion);
+    write_rows(file, data, confusion);
     bool good = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
     if (fclose(file) != 0) good = false;
     enum status status = good ? OK : directory_refuse(folder, name, strerror(errno));
@@ -149,13 +149,13 @@ static enum status write_confusion(const struct directory *folder, const struct 
 }
 
 /* Into a folder that no run is using. */
-static enum status write_records(const char *path, const struct setup *setup, const char *split,
+static enum status write_records(const char *path, const struct data *data, const char *split,
                                  const struct evaluation *evaluation)
 {
     struct folder folder;
     TRY(folder_visit(path, &folder));
     enum status status = write_line(&folder.at, split, evaluation);
-    if (status == OK) status = write_confusion(&folder.at, setup, evaluation->confusion);
+    if (status == OK) status = write_confusion(&folder.at, data, evaluation->confusion);
     folder_close(&folder);
     return status;
 }
@@ -170,28 +170,29 @@ static enum status check_records(const char *path)
 
 static enum status evaluate_split(struct cmd *cmd, struct trained *trained, const char *split)
 {
-    struct setup *setup = &trained->setup;
-    struct images images = strcmp(split, "train") == 0 ? setup->train : setup->val;
-    images.h = setup->val.h;
-    images.w = setup->val.w;
+    const struct session *session = &trained->session;
+    const struct data *data = &session->data;
+    struct images images = strcmp(split, "train") == 0 ? data->train : data->val;
+    images.h = data->val.h;
+    images.w = data->val.w;
     if (!images.dataset) return fail(USAGE, "eval: there are no validation data: data.val is not set");
     struct evaluate_options options = {.confusion = cmd->output != NULL};
     struct logits_file logits = {0};
     const char *path = cmd_value(cmd, "logits");
     if (path) {
-        enum status opened = logits_open(path, images.count, setup->classes, &logits);
+        enum status opened = logits_open(path, images.count, data->classes, &logits);
         if (opened != OK) return logits_close(&logits, opened);
         options.logits = logits_add;
         options.context = &logits;
     }
     struct evaluation evaluation = {0};
-    enum status status = evaluate(setup, &images, &trained->step, &options, &evaluation);
+    enum status status = evaluate(session, &images, &trained->step, &options, &evaluation);
     status = logits_close(&logits, status);
     if (status == OK && path && evaluation.bad > 0)
         log_warning("%s: %" PRId64 " of %" PRId64 " rows are NaN: their images could not be used", path,
                     evaluation.bad, images.count);
     if (status == OK) print_results(cmd, &evaluation);
-    if (status == OK && cmd->output) status = write_records(cmd->output, setup, split, &evaluation);
+    if (status == OK && cmd->output) status = write_records(cmd->output, data, split, &evaluation);
     evaluation_free(&evaluation);
     return status;
 }

@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "cmd.h"
+#include "graph/model.h"
 #include "base/search_paths.h"
 
 /* The comment on the first line of a model file, which says what it is. */

@@ -197,7 +197,7 @@ static enum status which_split(const struct cmd *cmd, enum split *split)
     return OK;
 }
 
-static enum status pack(struct cmd *cmd, const struct setup *setup, const struct images *images)
+static enum status pack(struct cmd *cmd, const struct session *session, const struct images *images)
 {
     long side, quality, shards;
     TRY(cmd_number(cmd, "side", 1, 0, &side));
@@ -212,7 +212,7 @@ static enum status pack(struct cmd *cmd, const struct setup *setup, const struct
         .images = images,
         .side = (int)side,
         .quality = (int)quality,
-        .stop_on_error = setup->settings->data.on_error == ON_ERROR_STOP,
+        .stop_on_error = session->settings->data.on_error == ON_ERROR_STOP,
     };
     double start = clock_seconds();
     TRY(pack_shards(&packing, cmd->output, (int)shards));
@@ -224,15 +224,15 @@ static enum status pack(struct cmd *cmd, const struct setup *setup, const struct
 
 static enum status run(struct cmd *cmd)
 {
-    struct setup setup;
+    struct session session;
     enum split split = SPLIT_TRAIN;
     if (!cmd->output) return fail(USAGE, "pack: no output file; use -o FILE.pack");
     TRY(which_split(cmd, &split));
     TRY(cmd_check_output(cmd, cmd->output));
     cmd_any_batch(cmd);
-    TRY(cmd_setup(cmd, split == SPLIT_VAL ? DATA_VAL : DATA_TRAIN, NULL, &setup));
-    enum status status = pack(cmd, &setup, split == SPLIT_VAL ? &setup.val : &setup.train);
-    setup_close(&setup);
+    TRY(cmd_session(cmd, split == SPLIT_VAL ? DATA_VAL : DATA_TRAIN, NULL, &session));
+    enum status status = pack(cmd, &session, split == SPLIT_VAL ? &session.data.val : &session.data.train);
+    session_close(&session);
     return status;
 }
 

@@ -11,13 +11,14 @@
 #include "compile/dump.h"
 #include "forecast.h"
 #include "memory_map.h"
+#include "session/step_fit.h"
 
 #define SPANS_SECONDS 50   /* the most that packing a table may take */
 
-static enum status draw(const struct setup *setup, const struct forecast *forecast, const char *folder)
+static enum status draw(const struct session *session, const struct forecast *forecast, const char *folder)
 {
     struct memory_map map = memory_map_make(forecast);
-    enum status status = memory_map_draw(setup, &map, folder);
+    enum status status = memory_map_draw(session, &map, folder);
     memory_map_free(&map);
     return status;
 }
@@ -25,43 +26,43 @@ static enum status draw(const struct setup *setup, const struct forecast *foreca
 /* Only by opening a GPU is it known what it has free. */
 static enum status check_auto(struct settings *settings)
 {
-    const struct setup setup = {.settings = settings};
-    if (settings->train.batch > 0 || settings->memory.limit > 0 || setup_device_kind(&setup) == DEVICE_CPU)
-        return OK;
+    const struct session session = {.settings = settings};
+    if (settings->train.batch > 0 || settings->memory.limit > 0) return OK;
+    if (session_device_kind(&session) == DEVICE_CPU) return OK;
     return fail(USAGE, "%s: train.batch: planning for auto needs memory.limit=SIZE",
                 settings_where(settings, "train", "batch"));
 }
 
-static void warn_of_device(const struct setup *setup)
+static void warn_of_device(const struct session *session)
 {
-    if (setup_asks_cuda(setup) && setup_device_kind(setup) != DEVICE_CUDA)
+    if (session_asks_cuda(session) && session_device_kind(session) != DEVICE_CUDA)
         log_warning("run.device: this program was built without CUDA; planning for the CPU");
 }
 
-static enum status plan_open(struct cmd *cmd, unsigned what, struct setup *setup)
+static enum status plan_open(struct cmd *cmd, unsigned what, struct session *session)
 {
     TRY(check_auto(&cmd->settings));
-    TRY(cmd_setup(cmd, what, NULL, setup));
-    warn_of_device(setup);
+    TRY(cmd_session(cmd, what, NULL, session));
+    warn_of_device(session);
     return OK;
 }
 
 static enum status plan(struct cmd *cmd, unsigned what, bool json)
 {
-    struct setup setup;
+    struct session session;
     struct forecast forecast;
-    TRY(plan_open(cmd, what, &setup));
-    enum status status = forecast_make(&setup, &forecast);
+    TRY(plan_open(cmd, what, &session));
+    enum status status = forecast_make(&session, &forecast);
     if (status == OK) {
         if (json)
-            forecast_print_json(&setup, &forecast);
+            forecast_print_json(&session, &forecast);
         else
-            forecast_print(&setup, &forecast);
-        if (cmd->check) status = step_check_limit(&setup, &forecast.bytes);
-        else if (cmd->output) status = draw(&setup, &forecast, cmd->output);
+            forecast_print(&session, &forecast);
+        if (cmd->check) status = step_fit_check(&session, &forecast.bytes);
+        else if (cmd->output) status = draw(&session, &forecast, cmd->output);
         forecast_free(&forecast);
     }
-    setup_close(&setup);
+    session_close(&session);
     return status;
 }
 
@@ -171,14 +172,14 @@ static void dump_after(const char *pass, const struct program *program, void *co
     dump_print(program);
 }
 
-static enum status dump_passes(const struct setup *setup, const char *pass)
+static enum status dump_passes(const struct session *session, const char *pass)
 {
     struct dumping dumping = {.pass = pass};
-    struct compile_options options = step_options(setup, STEP_TRAINING);
+    struct compile_options options = step_options(session, STEP_TRAINING);
     struct program program;
     options.after = dump_after;
     options.context = &dumping;
-    TRY(compile(step_graph(setup, STEP_TRAINING), &options, &program));
+    TRY(compile(step_graph(session, STEP_TRAINING), &options, &program));
     program_free(&program);
     if (dumping.printed == 0)
         return fail(USAGE, "plan: --dump: the pass %s does not run in this configuration", pass);
@@ -186,11 +187,11 @@ static enum status dump_passes(const struct setup *setup, const char *pass)
 }
 
 /* The program that is run, workspaces and all. */
-static enum status dump_final(const struct setup *setup)
+static enum status dump_final(const struct session *session)
 {
-    struct compile_options options = step_options(setup, STEP_TRAINING);
+    struct compile_options options = step_options(session, STEP_TRAINING);
     struct compiled compiled;
-    TRY(compile_plan(step_graph(setup, STEP_TRAINING), &options, &compiled));
+    TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &compiled));
     dump_print(&compiled.program);
     compiled_free(&compiled);
     return OK;
@@ -222,11 +223,11 @@ static enum status check_pass(const char *pass)
 
 static enum status plan_dump(struct cmd *cmd, const char *pass)
 {
-    struct setup setup;
+    struct session session;
     TRY(check_pass(pass));
-    TRY(plan_open(cmd, DATA_TRAIN | DATA_OPTIONAL, &setup));
-    enum status status = pass[0] ? dump_passes(&setup, pass) : dump_final(&setup);
-    setup_close(&setup);
+    TRY(plan_open(cmd, DATA_TRAIN | DATA_OPTIONAL, &session));
+    enum status status = pass[0] ? dump_passes(&session, pass) : dump_final(&session);
+    session_close(&session);
     return status;
 }
 

@@ -30,10 +30,10 @@ static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
     settings_derive(&cmd->settings, "train", "batch", "1");
     settings_derive(&cmd->settings, "train", "accumulate", "1");
     TRY(trained_open(cmd, DATA_NONE, &predictor->trained));
-    const struct setup *setup = &predictor->trained.setup;
-    predictor->augment = setup->augment;
-    if (predictor->augment.val_crop == 0) predictor->augment.val_crop = setup->val.h;
-    size_t elements = (size_t)setup->val.h * (size_t)setup->val.w * (size_t)setup->channels;
+    const struct data *data = &predictor->trained.session.data;
+    predictor->augment = data->augment;
+    if (predictor->augment.val_crop == 0) predictor->augment.val_crop = data->val.h;
+    size_t elements = (size_t)data->val.h * (size_t)data->val.w * (size_t)data->channels;
     predictor->pixels = memory_new(elements, sizeof(float));
     predictor->labels = memory_new(1, sizeof *predictor->labels);
     predictor->json = cmd_value(cmd, "json") != NULL;
@@ -58,18 +58,18 @@ static double probability_of(const float *logits, int classes, int best)
 
 static void print_prediction(struct predictor *predictor, const char *path, int best, double probability)
 {
-    const struct setup *setup = &predictor->trained.setup;
+    const struct data *data = &predictor->trained.session.data;
     if (!predictor->json) {
         char shown[NAME_ROOM], class[NAME_ROOM];
         printf("%s: %s %.4f\n", text_visible(path, shown, sizeof shown),
-               text_visible(setup->class_names[best], class, sizeof class), probability);
+               text_visible(data->class_names[best], class, sizeof class), probability);
         return;
     }
     struct text out = {0};
     text_add(&out, "{\"image\":");
     text_json_bytes(&out, path);
     text_add(&out, ",\"class\":");
-    text_json_bytes(&out, setup->class_names[best]);
+    text_json_bytes(&out, data->class_names[best]);
     text_add(&out, ",\"index\":%d,\"probability\":", best);
     text_json_number(&out, probability);
     printf("%s%s}", predictor->printed++ ? ",\n " : "", out.data);
@@ -84,7 +84,7 @@ static void note(struct predictor *predictor, enum status status)
 
 static void tell(struct predictor *predictor, const char *path, const float *logits)
 {
-    int classes = predictor->trained.setup.classes, best = evaluate_best(logits, classes);
+    int classes = predictor->trained.session.data.classes, best = evaluate_best(logits, classes);
     double probability = probability_of(logits, classes, best);
     if (isfinite(probability))
         print_prediction(predictor, path, best, probability);
@@ -94,12 +94,13 @@ static void tell(struct predictor *predictor, const char *path, const float *log
 
 static enum status predict(struct predictor *predictor, const char *path)
 {
-    const struct setup *setup = &predictor->trained.setup;
+    const struct session *session = &predictor->trained.session;
     struct reason reason;
     const struct augmenting how = {.augment = &predictor->augment, .scratch = &predictor->scratch};
-    const struct augment_output out = {setup->val.h, setup->val.w, setup->precision->storage,
+    const struct data *data = &session->data;
+    const struct augment_output out = {data->val.h, data->val.w, session->hyper.precision->storage,
                                        predictor->pixels};
-    bool good = image_load(path, setup->channels, NULL, &predictor->image, &reason) &&
+    bool good = image_load(path, data->channels, NULL, &predictor->image, &reason) &&
                 augment_image(&how, &predictor->image, &out, &reason);
     if (!good) {
         bool named = strncmp(reason.text, path, strlen(path)) == 0;

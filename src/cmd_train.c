@@ -15,17 +15,17 @@ static char *output_of(const struct cmd *cmd)
 
 static enum status run(struct cmd *cmd)
 {
-    struct setup setup;
+    struct session session;
     char *output = output_of(cmd);
     struct run_options options = {
         .output = output, .resume = cmd->resume, .resume_file = cmd->resume_file, .quiet = cmd->quiet,
         .config = cmd->config, .sets = cmd->sets, .set_count = cmd->set_count,
     };
     run_recall(&options, &cmd->settings);
-    enum status status = cmd_setup(cmd, DATA_TRAIN | DATA_VAL, NULL, &setup);
-    if (status == OK) status = train(&setup, &options);
+    enum status status = cmd_session(cmd, DATA_TRAIN | DATA_VAL, NULL, &session);
+    if (status == OK) status = train(&session, &options);
     free(output);
-    setup_close(&setup);
+    session_close(&session);
     return status;
 }
 

@@ -10,7 +10,7 @@
 #include "compile/offload.h"
 #include "compile/recompute.h"
 #include "memory_map.h"
-#include "session/largest.h"
+#include "session/step_fit.h"
 #include "session/step.h"
 
 /* An ordinary core in 2020s: multiply-adds in convolutions, and what streams through memory. */
@@ -36,31 +36,32 @@ static double bytes_of(const struct program *program, const int *ids, int count)
 }
 
 /* On a processor, backward costs twice what forward does. */
-static double model_step(const struct setup *setup, const struct program *program)
+static double model_step(const struct session *session, const struct program *program)
 {
-    if (setup_device_kind(setup) == DEVICE_CUDA) return 1e3 * cost_program(program);
+    if (session_device_kind(session) == DEVICE_CUDA) return 1e3 * cost_program(program);
     double flops = 0, bytes = 0;
-    for (int i = 0; i < program->graph->count; i++) flops += 3 * layer_flops(program->graph, i, setup->batch);
+    for (int i = 0; i < program->graph->count; i++)
+        flops += 3 * layer_flops(program->graph, i, program->batch);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         bytes +=
             bytes_of(program, at->reads, at->read_count) + bytes_of(program, at->writes, at->write_count);
     }
-    int threads = setup->settings->run.threads ? (int)setup->settings->run.threads : 2;
+    int threads = session->settings->run.threads ? (int)session->settings->run.threads : 2;
     return 1e3 * (flops / (CORE_FLOPS * threads) + bytes / MEMORY_BYTES_PER_SECOND);
 }
 
-enum status forecast_make(const struct setup *setup, struct forecast *forecast)
+enum status forecast_make(const struct session *session, struct forecast *forecast)
 {
     *forecast = (struct forecast){0};
-    struct compile_options options = step_options(setup, STEP_TRAINING);
+    struct compile_options options = step_options(session, STEP_TRAINING);
     struct compiled compiled;
-    TRY(compile_plan(step_graph(setup, STEP_TRAINING), &options, &compiled));
+    TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &compiled));
     forecast->program = compiled.program;
     forecast->kernel_plans = compiled.kernel_plans;
     forecast->plan = compiled.plan;
-    forecast->bytes = step_bytes(setup, &forecast->program, &forecast->plan, step_store_bytes(setup));
-    forecast->step_ms = model_step(setup, &forecast->program);
+    forecast->bytes = step_bytes(session, &forecast->program, &forecast->plan, step_store_bytes(session));
+    forecast->step_ms = model_step(session, &forecast->program);
     return OK;
 }
 
@@ -73,11 +74,11 @@ void forecast_free(struct forecast *forecast)
 }
 
 /* -1: there is no limit, or it is not known. */
-static int64_t largest_fitting(const struct setup *setup)
+static int64_t largest_fitting(const struct session *session)
 {
-    int64_t limit = setup_limit(setup);
+    int64_t limit = session_limit(session);
     int batch;
-    return limit > 0 && largest_batch(setup, limit, &batch) == OK ? batch : -1;
+    return limit > 0 && step_fit_batch(session, limit, &batch) == OK ? batch : -1;
 }
 
 static void print_bytes(const char *what, int64_t bytes, const char *note)
@@ -103,42 +104,45 @@ static void print_layers(const struct forecast *forecast)
     free(rows);
 }
 
-static void print_total(const struct setup *setup, int64_t total)
+static void print_total(const struct session *session, int64_t total)
 {
     char note[64] = "", room[TEXT_BYTES];
-    int64_t limit = setup_limit(setup);
+    int64_t limit = session_limit(session);
     if (limit > 0 && total > limit)
         snprintf(note, sizeof note, "more than memory.limit, %s", text_bytes((uint64_t)limit, room));
     print_bytes("total", total, note);
 }
 
-void forecast_print(const struct setup *setup, const struct forecast *forecast)
+void forecast_print(const struct session *session, const struct forecast *forecast)
 {
     const struct step_bytes *bytes = &forecast->bytes;
     char note[96], bound[TEXT_BYTES];
-    printf("%s, %" PRId64 " parameters, batch %d of %dx%dx%d in %s\n\n", setup->graph.arch,
-           graph_param_elements(&setup->graph), setup->batch, setup->train.h, setup->train.w, setup->channels,
-           setup->precision->name);
+    const struct graph *graph = &session->graphs.training;
+    const struct data *data = &session->data;
+    const struct caching_options caching = session_caching_options(session);
+    printf("%s, %" PRId64 " parameters, batch %d of %dx%dx%d in %s\n\n", graph->arch,
+           graph_param_elements(graph), session->hyper.batch, data->train.h, data->train.w, data->channels,
+           session->hyper.precision->name);
     snprintf(note, sizeof note, "activations, gradients, workspaces; the bound is %s",
              text_bytes((uint64_t)bytes->live_bound, bound));
     print_bytes("arena", bytes->arena, note);
     print_bytes("  of it workspaces", bytes->workspace, "");
     print_bytes("store", bytes->store, "parameters, averages, optimizer state");
     print_bytes("batch", bytes->batch, "images, labels, results");
-    if (setup_device_cache(setup) > 0)
-        print_bytes("  of it images kept", setup_device_cache(setup), "loader.cache");
-    print_total(setup, bytes->total);
+    if (caching_device_bytes(&caching) > 0)
+        print_bytes("  of it images kept", caching_device_bytes(&caching), "loader.cache");
+    print_total(session, bytes->total);
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
-    printf("  %-28s %12s  activations made again: %d\n", "strategy", step_strategy(setup, &forecast->program),
-           recompute_count(&forecast->program));
+    printf("  %-28s %12s  activations made again: %d\n", "strategy",
+           step_strategy(session, &forecast->program), recompute_count(&forecast->program));
     if (offload_bytes(&forecast->program) > 0)
         print_bytes("  moved to the host", offload_bytes(&forecast->program),
                     "after forward, and back for backward");
-    int64_t largest = largest_fitting(setup);
+    int64_t largest = largest_fitting(session);
     if (largest >= 0)
         printf("  %-28s %12" PRId64 "  images that memory.limit allows\n", "largest batch", largest);
     struct memory_map map = memory_map_make(forecast);
-    memory_map_print(setup, &map);
+    memory_map_print(session, &map);
     memory_map_free(&map);
     print_layers(forecast);
 }
@@ -159,7 +163,7 @@ static void add_layer(const struct program *program, const struct plan_layer *ro
     text_add(out, "}");
 }
 
-void forecast_print_json(const struct setup *setup, const struct forecast *forecast)
+void forecast_print_json(const struct session *session, const struct forecast *forecast)
 {
     const struct step_bytes *bytes = &forecast->bytes;
     struct text out = {0};
@@ -172,7 +176,7 @@ void forecast_print_json(const struct setup *setup, const struct forecast *forec
     text_add(&out,
              ",\"strategy\":\"%s\",\"recomputed\":%d,\"offloaded_bytes\":%" PRId64
              ",\"estimated\":true,\"layers\":[",
-             step_strategy(setup, &forecast->program), recompute_count(&forecast->program),
+             step_strategy(session, &forecast->program), recompute_count(&forecast->program),
              offload_bytes(&forecast->program));
     struct plan_layer *rows = memory_new((size_t)forecast->program.graph->count, sizeof *rows);
     int count = plan_layers(&forecast->program, &forecast->plan, rows);
@@ -181,7 +185,7 @@ void forecast_print_json(const struct setup *setup, const struct forecast *forec
         add_layer(&forecast->program, &rows[i], &out);
     }
     free(rows);
-    int64_t largest = largest_fitting(setup);
+    int64_t largest = largest_fitting(session);
     if (largest >= 0) text_add(&out, "],\"largest_batch\":%" PRId64, largest);
     else text_add(&out, "],\"largest_batch\":null");
     struct memory_map map = memory_map_make(forecast);

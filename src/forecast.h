@@ -13,11 +13,11 @@ struct forecast {
     double step_ms;              /* modelled, not measured */
 };
 
-enum status forecast_make(const struct setup *setup, struct forecast *forecast);
+enum status forecast_make(const struct session *session, struct forecast *forecast);
 void forecast_free(struct forecast *forecast);
 
 /* To stdout: the totals, what is alive at the peak, and every layer; or the same as JSON. */
-void forecast_print(const struct setup *setup, const struct forecast *forecast);
-void forecast_print_json(const struct setup *setup, const struct forecast *forecast);
+void forecast_print(const struct session *session, const struct forecast *forecast);
+void forecast_print_json(const struct session *session, const struct forecast *forecast);
 
 #endif

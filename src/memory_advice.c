@@ -13,11 +13,11 @@
 /* A run that differs by one setting. */
 struct variant {
     struct settings settings;
-    struct setup setup;
+    struct session session;
 };
 
 struct asking {
-    const struct setup *setup;
+    const struct session *session;
     const struct forecast *forecast;
     struct advice *advice;
     int count;
@@ -27,10 +27,10 @@ struct asking {
  * with everything kept is less. */
 static void vary(const struct asking *asking, struct variant *variant)
 {
-    int64_t limit = asking->setup->settings->memory.limit;
-    variant->settings = *asking->setup->settings;
-    variant->setup = *asking->setup;
-    variant->setup.settings = &variant->settings;
+    int64_t limit = asking->session->settings->memory.limit;
+    variant->settings = *asking->session->settings;
+    variant->session = *asking->session;
+    variant->session.settings = &variant->settings;
     if (asking->forecast->bytes.total <= limit) variant->settings.memory.limit = 0;
 }
 
@@ -41,8 +41,8 @@ static void consider(struct asking *asking, const struct variant *variant, const
 {
     struct forecast other;
     int64_t now = asking->forecast->bytes.total, limit = variant->settings.memory.limit;
-    if (limit == 0) limit = asking->setup->settings->memory.limit;
-    if (forecast_make(&variant->setup, &other) != OK) return;
+    if (limit == 0) limit = asking->session->settings->memory.limit;
+    if (forecast_make(&variant->session, &other) != OK) return;
     struct advice *advice = &asking->advice[asking->count];
     *advice = (struct advice){.total_bytes = other.bytes.total};
     snprintf(advice->setting, sizeof advice->setting, "%s", setting);
@@ -60,7 +60,7 @@ static void consider_strategy(struct asking *asking)
 {
     struct variant variant;
     vary(asking, &variant);
-    if (asking->setup->settings->memory.limit > 0 || variant.settings.memory.strategy == STRATEGY_KEEP)
+    if (asking->session->settings->memory.limit > 0 || variant.settings.memory.strategy == STRATEGY_KEEP)
         return;
     variant.settings.memory.strategy = STRATEGY_KEEP;
     consider(asking, &variant, "memory.strategy=keep", NULL);
@@ -91,11 +91,12 @@ static void consider_micro_batches(struct asking *asking)
     struct variant variant;
     char setting[64], price[96];
     vary(asking, &variant);
-    variant.setup.micro_batches *= 2;
-    if (variant.setup.batch % variant.setup.micro_batches != 0) return;
-    snprintf(setting, sizeof setting, "train.accumulate=%d", variant.setup.micro_batches);
-    snprintf(price, sizeof price, "%d images at a time%s", variant.setup.batch / variant.setup.micro_batches,
-             has_batchnorm(&variant.setup.graph) ? ", also for batch norm" : "");
+    struct hyperparameters *hyper = &variant.session.hyper;
+    hyper->micro_batches *= 2;
+    if (hyper->batch % hyper->micro_batches != 0) return;
+    snprintf(setting, sizeof setting, "train.accumulate=%d", hyper->micro_batches);
+    snprintf(price, sizeof price, "%d images at a time%s", hyper->batch / hyper->micro_batches,
+             has_batchnorm(&variant.session.graphs.training) ? ", also for batch norm" : "");
     consider(asking, &variant, setting, price);
 }
 
@@ -104,9 +105,10 @@ static void consider_batch(struct asking *asking)
     struct variant variant;
     char setting[64];
     vary(asking, &variant);
-    variant.setup.batch /= 2;
-    if (variant.setup.batch == 0 || variant.setup.batch % variant.setup.micro_batches != 0) return;
-    snprintf(setting, sizeof setting, "train.batch=%d", variant.setup.batch);
+    struct hyperparameters *hyper = &variant.session.hyper;
+    hyper->batch /= 2;
+    if (hyper->batch == 0 || hyper->batch % hyper->micro_batches != 0) return;
+    snprintf(setting, sizeof setting, "train.batch=%d", hyper->batch);
     consider(asking, &variant, setting, "half as many images a step");
 }
 
@@ -114,8 +116,8 @@ static void consider_precision(struct asking *asking)
 {
     struct variant variant;
     vary(asking, &variant);
-    if (variant.setup.precision->storage != F32) return;
-    variant.setup.precision = &precision_table[PRECISION_BF16];
+    if (variant.session.hyper.precision->storage != F32) return;
+    variant.session.hyper.precision = &precision_table[PRECISION_BF16];
     consider(asking, &variant, "amp.precision=bf16", "activations of 16 bits");
 }
 
@@ -125,10 +127,10 @@ static int compare_advice(const void *a, const void *b)
     return (left->total_bytes > right->total_bytes) - (left->total_bytes < right->total_bytes);
 }
 
-int memory_advice(const struct setup *setup, const struct forecast *forecast,
+int memory_advice(const struct session *session, const struct forecast *forecast,
                   struct advice advice[ADVICE_MOST])
 {
-    struct asking asking = {.setup = setup, .forecast = forecast, .advice = advice};
+    struct asking asking = {.session = session, .forecast = forecast, .advice = advice};
     consider_strategy(&asking);
     consider_limit(&asking);
     consider_micro_batches(&asking);

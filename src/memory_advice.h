@@ -13,7 +13,7 @@ struct advice {
 
 /* Fills `advice` with settings that would each, alone, make a run take less, the most helpful first; returns
  * how many. What searches for long is not tried: memory.limit on networks of very many layers. */
-int memory_advice(const struct setup *setup, const struct forecast *forecast,
+int memory_advice(const struct session *session, const struct forecast *forecast,
                   struct advice advice[ADVICE_MOST]);
 
 #endif

@@ -35,10 +35,10 @@ struct memory_map memory_map_make(const struct forecast *forecast);
 void memory_map_free(struct memory_map *map);
 
 /* DIR/memory.svg; the folder is made if it is missing. */
-enum status memory_map_draw(const struct setup *setup, const struct memory_map *map, const char *folder);
+enum status memory_map_draw(const struct session *session, const struct memory_map *map, const char *folder);
 
 /* To stdout: where most is alive, what it is, and what would lower the total. */
-void memory_map_print(const struct setup *setup, const struct memory_map *map);
+void memory_map_print(const struct session *session, const struct memory_map *map);
 /* The first two as a JSON object: {"bytes", "instruction", "name", "layer", "tensors"}. */
 void memory_map_json(const struct memory_map *map, struct text *out);
 

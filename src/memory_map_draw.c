@@ -143,10 +143,11 @@ static void draw_all(struct drawing *d)
     frame_draw_outlines(d, &curve, &arena);
 }
 
-enum status memory_map_draw(const struct setup *setup, const struct memory_map *map, const char *folder)
+enum status memory_map_draw(const struct session *session, const struct memory_map *map, const char *folder)
 {
     TRY(folder_make(folder));
-    char *title = text_format("%s, batch %d, %s", setup->graph.arch, setup->batch, setup->precision->name);
+    char *title = text_format("%s, batch %d, %s", session->graphs.training.arch, session->hyper.batch,
+                              session->hyper.precision->name);
     char *path = atomic_file_path(folder, "memory.svg");
     struct drawing d = {.map = map, .program = &map->forecast->program, .plan = &map->forecast->plan,
                         .svg = svg_open(WIDTH, HEIGHT, title), .title = title};

@@ -63,10 +63,10 @@ static void print_largest(const struct memory_map *map)
                map->peak_count - LARGEST);
 }
 
-static void print_advice(const struct setup *setup, const struct memory_map *map)
+static void print_advice(const struct session *session, const struct memory_map *map)
 {
     struct advice advice[ADVICE_MOST];
-    int count = memory_advice(setup, map->forecast, advice);
+    int count = memory_advice(session, map->forecast, advice);
     int64_t now = map->forecast->bytes.total;
     char total[TEXT_BYTES], saved[TEXT_BYTES];
     if (count == 0) return;
@@ -78,7 +78,7 @@ static void print_advice(const struct setup *setup, const struct memory_map *map
                100.0 * (double)(now - advice[a].total_bytes) / (double)now, advice[a].price);
 }
 
-void memory_map_print(const struct setup *setup, const struct memory_map *map)
+void memory_map_print(const struct session *session, const struct memory_map *map)
 {
     const struct plan *plan = &map->forecast->plan;
     const char *layer = peak_layer(map);
@@ -89,7 +89,7 @@ void memory_map_print(const struct setup *setup, const struct memory_map *map)
     printf(": %s\n", text_bytes((uint64_t)plan->live_bytes_bound, text));
     print_kinds(map);
     print_largest(map);
-    print_advice(setup, map);
+    print_advice(session, map);
 }
 
 static void add_tensors(const struct memory_map *map, struct text *out)

@@ -7,12 +7,13 @@
 #include "base/memory.h"
 #include "graph/graph_text.h"
 #include "session/checkpoint.h"
-#include "session/gpu_preprocessing.h"
+#include "session/preprocessing.h"
+#include "session/session_store.h"
 #include "session/weights.h"
 
 /* What a checkpoint says of the images it was made for. */
 struct remembered {
-    struct setup_hint hint;
+    struct data_hint hint;
     char **names;
     int count;
     bool sized;
@@ -20,7 +21,7 @@ struct remembered {
 };
 
 /* Weights alone do not say. */
-static enum status remember_resize(const struct safetensors *file, struct setup_hint *hint)
+static enum status remember_resize(const struct safetensors *file, struct data_hint *hint)
 {
     struct settings then;
     hint->val_resize = -1;
@@ -38,7 +39,7 @@ static enum status remember(const char *path, struct remembered *remembered)
     struct reason reason;
     if (!safetensors_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
     *remembered = (struct remembered){0};
-    struct setup_hint *hint = &remembered->hint;
+    struct data_hint *hint = &remembered->hint;
     enum status status = OK;
     if (!checkpoint_input(&file, &hint->h, &hint->w, &hint->channels, &reason))
         status = fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
@@ -53,36 +54,39 @@ static enum status remember(const char *path, struct remembered *remembered)
 }
 
 /* The same number of classes under other names is worth a word: the figures may mean nothing. */
-static void compare_classes(const struct setup *setup, const struct remembered *remembered)
+static void compare_classes(const struct data *data, const struct remembered *remembered)
 {
-    if (remembered->count != setup->classes) return;
-    for (int i = 0; i < setup->classes; i++) {
-        if (strcmp(setup->class_names[i], remembered->names[i]) == 0) continue;
+    if (remembered->count != data->classes) return;
+    for (int i = 0; i < data->classes; i++) {
+        if (strcmp(data->class_names[i], remembered->names[i]) == 0) continue;
         log_warning("class %d is '%s' in the data, but the weights were trained for '%s'", i,
-                    setup->class_names[i], remembered->names[i]);
+                    data->class_names[i], remembered->names[i]);
         return;
     }
 }
 
 /* Shapes of weights do not tell a network with one activation from one with another. */
-static void compare_networks(const struct setup *setup, const struct remembered *remembered, const char *path)
+static void compare_networks(const struct graph *graph, const struct remembered *remembered, const char *path)
 {
     struct reason difference;
+    struct text now = {0};
     if (!remembered->graph_text) return;
-    if (graph_text_same(remembered->graph_text, setup->graph_text, &difference)) return;
-    log_warning("%s: the weights were trained in another network: %s", path, difference.text);
+    graph_text(graph, &now);
+    if (!graph_text_same(remembered->graph_text, now.data, &difference))
+        log_warning("%s: the weights were trained in another network: %s", path, difference.text);
+    text_free(&now);
 }
 
 static enum status open_network(const char *path, struct trained *trained)
 {
-    struct setup *setup = &trained->setup;
-    TRY(setup_device(setup));
-    struct store_options options = setup_store_options(setup, false);
-    TRY(store_open(setup->device, &setup->graph, &options, &trained->store));
+    struct session *session = &trained->session;
+    TRY(session_open_device(session));
+    struct store_options options = session_store_options(session, false);
+    TRY(store_open(session->device, &session->graphs.training, &options, &trained->store));
     TRY(store_init(&trained->store, 0));
     TRY(weights_load(path, &(struct weights_options){0}, &trained->store));
-    if (setup->val.dataset || setup->train.dataset) TRY(gpu_preprocessing_open(setup, false));
-    return step_open(setup, STEP_EVALUATION, &trained->store, &trained->step);
+    if (session->data.val.dataset || session->data.train.dataset) TRY(preprocessing_open(session, false));
+    return step_open(session, STEP_EVALUATION, &trained->store, &trained->step);
 }
 
 enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained)
@@ -94,11 +98,10 @@ enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained
     TRY(remember(path, &remembered));
     bool hinted = data != DATA_NONE || remembered.sized;
     cmd_any_batch(cmd);
-    enum status status = cmd_setup(cmd, data, hinted ? &remembered.hint : NULL, &trained->setup);
+    enum status status = cmd_session(cmd, data, hinted ? &remembered.hint : NULL, &trained->session);
     if (status == OK) {
-        compare_classes(&trained->setup, &remembered);
-        compare_networks(&trained->setup, &remembered, path);
-        trained->setup.hint = NULL;
+        compare_classes(&trained->session.data, &remembered);
+        compare_networks(&trained->session.graphs.training, &remembered, path);
         status = open_network(path, trained);
     }
     checkpoint_free_names(remembered.names, remembered.count);
@@ -111,5 +114,5 @@ void trained_close(struct trained *trained)
 {
     step_close(&trained->step);
     if (trained->store.memory) store_close(&trained->store);
-    setup_close(&trained->setup);
+    session_close(&trained->session);
 }

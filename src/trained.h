@@ -6,13 +6,13 @@
 #include "session/step.h"
 
 struct trained {
-    struct setup setup;
+    struct session session;
     struct store store;
     struct step step;            /* an evaluation */
 };
 
 /* Loads the weights that --weights names. With `data` the images of the configuration are opened
- * (bits of enum setup_data); without, a checkpoint tells sizes and classes. */
+ * (bits of enum data_wanted); without, a checkpoint tells sizes and classes. */
 enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained);
 void trained_close(struct trained *trained);
 

@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "memory_advice.h"
 #include "memory_map_parts.h"
+#include "session/session_open.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
@@ -28,7 +29,7 @@ static const char *const runs[][4] = {
 
 struct fixture {
     struct settings settings;
-    struct setup setup;
+    struct session session;
     struct forecast forecast;
     struct memory_map map;
 };
@@ -36,12 +37,13 @@ struct fixture {
 static void open_run(struct fixture *f, const char *const run[4])
 {
     const char *sets[8] = {"data.format=synthetic", "data.train=64", "run.device=cpu"};
+    const struct data_options data = {.wanted = DATA_TRAIN | DATA_OPTIONAL};
     int count = 3;
     for (int i = 0; i < 4 && run[i]; i++) sets[count++] = run[i];
     *f = (struct fixture){0};
     assert_int_equal(settings_load(NULL, sets, count, &f->settings), OK);
-    assert_int_equal(setup_open(&f->settings, NULL, DATA_TRAIN | DATA_OPTIONAL, NULL, &f->setup), OK);
-    assert_int_equal(forecast_make(&f->setup, &f->forecast), OK);
+    assert_int_equal(session_open(&f->settings, &data, &f->session), OK);
+    assert_int_equal(forecast_make(&f->session, &f->forecast), OK);
     f->map = memory_map_make(&f->forecast);
 }
 
@@ -49,7 +51,7 @@ static void close_run(struct fixture *f)
 {
     memory_map_free(&f->map);
     forecast_free(&f->forecast);
-    setup_close(&f->setup);
+    session_close(&f->session);
     settings_free(&f->settings);
 }
 
@@ -191,7 +193,7 @@ static void check_picture(const struct fixture *f)
     char folder[] = "/tmp/memory-XXXXXX", path[64];
     struct point from, to;
     assert_non_null(mkdtemp(folder));
-    assert_int_equal(memory_map_draw(&f->setup, &f->map, folder), OK);
+    assert_int_equal(memory_map_draw(&f->session, &f->map, folder), OK);
     snprintf(path, sizeof path, "%s/memory.svg", folder);
     char *svg = read_file(path);
     assert_int_equal(read_boxes(svg, &from, &to), f->map.count);
@@ -214,7 +216,7 @@ static void advice_holds(void **state)
     struct fixture f, other;
     struct advice advice[ADVICE_MOST];
     open_run(&f, runs[1]);
-    int count = memory_advice(&f.setup, &f.forecast, advice);
+    int count = memory_advice(&f.session, &f.forecast, advice);
     assert_true(count >= 4);
     for (int a = 0; a < count; a++) {
         const char *const run[4] = {runs[1][0], runs[1][1], runs[1][2], advice[a].setting};

@@ -1,5 +1,6 @@
 #include "base/host.h"
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,4 +104,11 @@ void host_memory_under(const char *root, size_t *available, size_t *total)
 void host_memory(size_t *available, size_t *total)
 {
     host_memory_under("", available, total);
+}
+
+int host_processors(void)
+{
+    cpu_set_t cpus;
+    int count = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+    return count > 0 ? count : 1;
 }

@@ -1,4 +1,4 @@
-/* host.h: the memory of the machine, as far as this process may use it. */
+/* host.h: the memory and the processors of the machine, as far as this process may use them. */
 #ifndef BASE_HOST_H
 #define BASE_HOST_H
 
@@ -11,5 +11,8 @@ void host_memory(size_t *available, size_t *total);
 
 /* The same by the files of a system whose root is the folder `root`: "/proc/meminfo" is ROOT/proc/meminfo. */
 void host_memory_under(const char *root, size_t *available, size_t *total);
+
+/* Processors in the process's affinity mask, at least 1. */
+int host_processors(void);
 
 #endif

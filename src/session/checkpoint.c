@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "conf/options.h"
 #include "data/dataset.h"
+#include "graph/graph_text.h"
 #include "base/atomic_file.h"
 
 /* Bytes of what timing has chosen: a thousand shapes and more. */
@@ -106,7 +107,7 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
                         int64_t serial, const struct optimizer_state *state, struct safetensors_pair **pairs,
                         int *count)
 {
-    struct text settings = {0}, config = {0};
+    struct text settings = {0}, config = {0}, graph = {0};
     settings_print(source->settings, false, &settings);
     text_escape(&config, settings.data ? settings.data : "");
     text_free(&settings);
@@ -119,7 +120,8 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
                                                  source->val_images));
     add_pair(pairs, count, "input", text_format("%d %d %d", source->h, source->w, source->channels));
     add_pair(pairs, count, "config", config.data);
-    if (source->graph_text) add_pair(pairs, count, "graph", text_copy(source->graph_text));
+    if (source->graph) graph_text(source->graph, &graph);
+    if (source->graph) add_pair(pairs, count, "graph", graph.data);
     if (source->algorithms) add_pair(pairs, count, "engines", text_copy(source->algorithms));
     if (source->threads > 0) add_pair(pairs, count, "threads", text_format("%d", source->threads));
     position_print(position, state, pairs, count);

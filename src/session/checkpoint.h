@@ -25,7 +25,7 @@ struct checkpoint_source {
     const struct store *store;
     const struct optimizer *optimizer;
     const struct settings *settings;
-    const char *graph_text;      /* graph/graph_text.h; NULL: not told */
+    const struct graph *graph;   /* that is trained, not fused; NULL: not told */
     char *const *class_names;
     int classes;
     int64_t train_images, val_images;
@@ -78,7 +78,7 @@ enum status checkpoint_match_settings(const struct safetensors *file, const stru
 
 /* That the network is the same, layer by layer, whatever its file is called; USAGE names the first layer that
  * is not. Checkpoints that do not say leave the question open. */
-enum status checkpoint_match_graph(const struct safetensors *file, const char *graph_text);
+enum status checkpoint_match_graph(const struct safetensors *file, const struct graph *graph);
 
 /* That it learned from as many images, of the same classes; BAD_DATA tells the difference. */
 enum status checkpoint_match_data(const struct safetensors *file, const struct checkpoint_source *now);

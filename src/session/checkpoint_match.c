@@ -79,11 +79,15 @@ enum status checkpoint_match_best(const struct safetensors *file, const struct s
     return OK;
 }
 
-enum status checkpoint_match_graph(const struct safetensors *file, const char *graph_text)
+enum status checkpoint_match_graph(const struct safetensors *file, const struct graph *graph)
 {
     const char *then = safetensors_value(file, "graph");
     struct reason difference;
-    if (!then || graph_text_same(then, graph_text, &difference)) return OK;
+    struct text now = {0};
+    graph_text(graph, &now);
+    bool same = !then || graph_text_same(then, now.data, &difference);
+    text_free(&now);
+    if (same) return OK;
     return fail(USAGE, "%s: the network is another than when the run began: %s", file->path, difference.text);
 }
 

@@ -3,21 +3,45 @@
 #ifndef SESSION_DECODING_H
 #define SESSION_DECODING_H
 
-#include "session/setup.h"
+#include "device/device.h"
+#include "session/data.h"
 
-/* Refuses loader.decode=gpu where it cannot be; says why auto does without. */
-enum status decoding_check(const struct setup *setup);
+struct decoding_options {
+    int decode, cache;                /* loader.decode and loader.cache, as conf/settings.h numbers them */
+    int64_t cache_limit;              /* loader.cache_limit */
+    int64_t memory_limit;             /* the most device memory for the run; 0: no limit */
+    bool deterministic;
+    enum device_kind kind;
+    struct device *device;            /* NULL: not open */
+    const struct data *data;
+    int batch, prefetch;
+};
 
-/* What it takes of the device's memory, known before any is taken; 0: workers decode. Images that are
- * decoded by the device are not kept by the host. */
-int64_t decoding_bytes(const struct setup *setup);
+/* Why loader.decode=gpu cannot be; NULL: it can, or was not asked for. Logs why auto does without. */
+const char *decoding_refusal(const struct decoding_options *options);
 
-/* Readies the device and settles the division, which may take two seconds where nobody did it before. After a
- * run's choices were read from its checkpoint, and before a loader is opened. */
-enum status decoding_open(struct setup *setup);
-void decoding_close(struct setup *setup);          /* accepts one that has none */
+/* Device memory that it takes, foreseen before any is taken; 0: workers decode. The host does not keep images
+ * that the device decodes. */
+int64_t decoding_bytes(const struct decoding_options *options);
 
-/* What a loader of training images is told. */
-struct loader_decoder decoding_of(const struct setup *setup);
+/* Engines that are ready, and where they put images. Opened after a run's choices were read from its
+ * checkpoint; *decoding is NULL where workers decode. */
+struct decoding;
+enum status decoding_open(const struct decoding_options *options, struct decoding **decoding);
+void decoding_close(struct decoding *decoding);            /* accepts NULL */
+int64_t decoding_bytes_held(const struct decoding *decoding);         /* likewise */
+uint8_t *decoding_room(const struct decoding *decoding);              /* likewise */
+
+/* The device decodes so many of DECODING_PARTS images. */
+#define DECODING_PARTS 16
+void decoding_divide(struct decoding *decoding, int parts);
+
+/* The parts that were chosen on this device before, and are kept by its autotuner, for `facts`, or for the
+ * run where that is NULL; -1: none were. */
+int decoding_chosen(struct device *device, const char *facts);
+void decoding_choose(struct device *device, const char *facts, int parts);
+
+/* For a loader of training images; accepts NULL. */
+struct loader_decoder decoding_of(const struct decoding *decoding);
 
 #endif

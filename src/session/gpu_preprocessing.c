@@ -7,18 +7,18 @@
 #include "base/memory.h"
 #include "base/watch.h"
 #include "kernels/images.h"
-#include "session/decoding.h"
 
 /* Images to be kept go to the device in pieces of about this many bytes. */
 #define PIECE ((size_t)16 << 20)
 
 struct gpu_preprocessing {
     struct device *device;
+    const struct data *data;
     const struct images_code *code;
     enum dtype dtype;
     int channels;
     uint8_t *sent, *kept;              /* device memory: a batch's bytes; images of all data sets */
-    uint8_t *decoded;                  /* likewise: where decoding_of's room begins */
+    uint8_t *decoded;                  /* likewise: where the room of images decoded there begins */
     size_t sent_bytes, kept_bytes;
     void *table;                       /* device memory: augment_table's bits */
     struct kept_image *index[2];       /* of each data set opened, [count]; NULL: nothing of it is kept */
@@ -30,23 +30,25 @@ static size_t larger(size_t a, size_t b)
 }
 
 /* A batch for training or for evaluation: they never come at once. */
-static size_t sent_bytes(const struct setup *setup)
+static size_t sent_bytes(const struct data *data, int batch)
 {
-    return larger(batch_packing_bytes(setup->batch, setup->train.h, setup->train.w, setup->channels),
-                  batch_packing_bytes(setup->batch, setup->val.h, setup->val.w, setup->channels));
+    return larger(batch_packing_bytes(batch, data->train.h, data->train.w, data->channels),
+                  batch_packing_bytes(batch, data->val.h, data->val.w, data->channels));
 }
 
-bool gpu_preprocessing_wanted(const struct setup *setup)
+bool gpu_preprocessing_can(enum device_kind kind, int channels)
 {
-    return setup_device_kind(setup) == DEVICE_CUDA && setup->channels <= FINISH_CHANNELS_MAX;
+    return kind == DEVICE_CUDA && channels <= FINISH_CHANNELS_MAX;
 }
 
-int64_t gpu_preprocessing_bytes(const struct setup *setup)
+int64_t gpu_preprocessing_bytes(const struct data *data, int batch)
 {
-    if (!gpu_preprocessing_wanted(setup)) return 0;
-    int64_t kept = setup->gpu_preprocessing ? (int64_t)setup->gpu_preprocessing->kept_bytes
-        : setup_device_cache(setup);
-    return (int64_t)(sent_bytes(setup) + augment_table_bytes(setup->channels)) + kept + decoding_bytes(setup);
+    return (int64_t)(sent_bytes(data, batch) + augment_table_bytes(data->channels));
+}
+
+int64_t gpu_preprocessing_bytes_kept(const struct gpu_preprocessing *gpu)
+{
+    return (int64_t)gpu->kept_bytes;
 }
 
 /* Images on their way to the device, to be kept there. */
@@ -97,10 +99,10 @@ static enum status move_image(struct moving *moving, const struct dataset *datas
     return OK;
 }
 
-static enum status move_images(struct moving *moving, const struct setup *setup, const struct images *images)
+static enum status move_images(struct moving *moving, const struct images *images)
 {
     if (!images->dataset) return OK;
-    struct kept_image **index = &moving->gpu->index[images->dataset - setup->opened];
+    struct kept_image **index = &moving->gpu->index[images->dataset - moving->gpu->data->opened];
     if (!*index) *index = memory_new((size_t)images->dataset->count, sizeof **index);
     for (int64_t i = 0; i < images->count; i++) {
         int64_t at = images->subset ? images->subset[i] : i;
@@ -109,16 +111,17 @@ static enum status move_images(struct moving *moving, const struct setup *setup,
     return OK;
 }
 
-static enum status keep_images(struct gpu_preprocessing *gpu, const struct setup *setup)
+static enum status keep_images(struct gpu_preprocessing *gpu)
 {
+    struct device *device = gpu->device;
     struct moving moving = {.gpu = gpu};
     moving.room = gpu->kept_bytes < PIECE ? gpu->kept_bytes : PIECE;
     struct watch *watch = watch_begin(WATCH_SECONDS, "bringing images to the device");
-    enum status status = move_images(&moving, setup, &setup->train);
-    if (status == OK) status = move_images(&moving, setup, &setup->val);
+    enum status status = move_images(&moving, &gpu->data->train);
+    if (status == OK) status = move_images(&moving, &gpu->data->val);
     if (status == OK && moving.piece) status = move_piece(&moving);
-    if (moving.piece) device_host_release(setup->device, moving.piece, moving.room);
-    if (status == OK) status = setup->device->backend->synchronize(setup->device);
+    if (moving.piece) device_host_release(device, moving.piece, moving.room);
+    if (status == OK) status = device->backend->synchronize(device);
     watch_end(watch);
     image_free(&moving.image);
     char bytes[TEXT_BYTES];
@@ -135,62 +138,62 @@ static enum status take(struct device *device, size_t bytes, const char *what, v
     return OK;
 }
 
-static enum status upload_table(struct gpu_preprocessing *gpu, const struct setup *setup)
+static enum status upload_table(struct gpu_preprocessing *gpu)
 {
     struct device *device = gpu->device;
-    struct augment_table table = augment_table_make(&setup->augment, gpu->dtype);
+    struct augment_table table = augment_table_make(&gpu->data->augment, gpu->dtype);
     enum status status = device->backend->transfers.upload(device, 0, gpu->table, table.bits,
-                                                           augment_table_bytes(gpu->channels));
+                                                 augment_table_bytes(gpu->channels));
     if (status == OK) status = device->backend->synchronize(device);
     augment_table_free(&table);
     return status;
 }
 
-static enum status make(struct gpu_preprocessing *gpu, const struct setup *setup)
+static enum status make(struct gpu_preprocessing *gpu)
 {
     struct device *device = gpu->device;
     TRY(take(device, augment_table_bytes(gpu->channels), "a table of numbers", &gpu->table));
-    TRY(upload_table(gpu, setup));
+    TRY(upload_table(gpu));
     TRY(take(device, gpu->sent_bytes, "images on their way", &gpu->sent));
     if (gpu->kept_bytes == 0) return OK;
     TRY(take(device, gpu->kept_bytes, "images that are kept", &gpu->kept));
-    return keep_images(gpu, setup);
+    return keep_images(gpu);
 }
 
-enum status gpu_preprocessing_open(struct setup *setup, bool keeps)
+enum status gpu_preprocessing_open(const struct gpu_preprocessing_options *options,
+                                   struct gpu_preprocessing **gpu)
 {
-    if (!gpu_preprocessing_wanted(setup)) return OK;
-    struct gpu_preprocessing *gpu = memory_new(1, sizeof *gpu);
-    *gpu = (struct gpu_preprocessing){
-        .device = setup->device,
+    struct gpu_preprocessing *made = memory_new(1, sizeof *made);
+    *made = (struct gpu_preprocessing){
+        .device = options->device,
+        .data = options->data,
         .code = ON_CUDA(images_cuda),
-        .dtype = setup->precision->storage,
-        .channels = setup->channels,
-        .sent_bytes = sent_bytes(setup),
-        .kept_bytes = keeps ? (size_t)setup_device_cache(setup) : 0,
+        .dtype = options->dtype,
+        .channels = options->data->channels,
+        .sent_bytes = sent_bytes(options->data, options->batch),
+        .kept_bytes = options->kept_bytes,
+        .decoded = options->decoded,
     };
-    setup->gpu_preprocessing = gpu; /* closing the setup closes it, half-built or not */
-    if (keeps) TRY(decoding_open(setup));
-    gpu->decoded = decoding_of(setup).room;
-    return make(gpu, setup);
+    enum status status = make(made);
+    if (status != OK) gpu_preprocessing_close(made);
+    else *gpu = made;
+    return status;
 }
 
-void gpu_preprocessing_close(struct setup *setup)
+void gpu_preprocessing_close(struct gpu_preprocessing *gpu)
 {
-    struct gpu_preprocessing *gpu = setup->gpu_preprocessing;
     if (!gpu) return;
     if (gpu->sent) device_release(gpu->device, gpu->sent, gpu->sent_bytes);
     if (gpu->kept) device_release(gpu->device, gpu->kept, gpu->kept_bytes);
-    if (gpu->table)
-        device_release(gpu->device, gpu->table, augment_table_bytes(gpu->channels));
+    if (gpu->table) device_release(gpu->device, gpu->table, augment_table_bytes(gpu->channels));
     for (int i = 0; i < 2; i++) free(gpu->index[i]);
     free(gpu);
-    setup->gpu_preprocessing = NULL;
 }
 
-const struct kept_image *gpu_preprocessing_kept(const struct setup *setup, const struct dataset *dataset)
+const struct kept_image *gpu_preprocessing_kept(const struct gpu_preprocessing *gpu,
+                                                const struct dataset *dataset)
 {
-    return setup->gpu_preprocessing ? setup->gpu_preprocessing->index[dataset - setup->opened] : NULL;
+    return gpu ? gpu->index[dataset - gpu->data->opened] : NULL;
 }
 
 /* The stream keeps batches apart: the next one's bytes come when this one's were read. */
@@ -224,12 +227,12 @@ static enum status make_images(void *context, const void *images, int stream, vo
     return gpu->code->finish(&job);
 }
 
-struct exec_batch gpu_preprocessing_batch(const struct setup *setup, const struct batch *batch)
+struct exec_batch gpu_preprocessing_batch(struct gpu_preprocessing *gpu, const struct batch *batch)
 {
     struct exec_batch given = {.images = batch->images, .labels = batch_targets(batch)};
     if (!batch->rest) return given;
     given.images = batch;
     given.make = make_images;
-    given.maker = setup->gpu_preprocessing;
+    given.maker = gpu;
     return given;
 }

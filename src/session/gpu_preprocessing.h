@@ -4,26 +4,36 @@
 #define SESSION_GPU_PREPROCESSING_H
 
 #include "exec/exec.h"
-#include "session/setup.h"
+#include "session/data.h"
 
-/* Whether the device does that: a GPU does, for images of up to FINISH_CHANNELS_MAX channels; of others, and
+/* Whether a device does that: a GPU does, for images of up to FINISH_CHANNELS_MAX channels; of others, and
  * on the CPU, loaders deliver the numbers. */
-bool gpu_preprocessing_wanted(const struct setup *setup);
+bool gpu_preprocessing_can(enum device_kind kind, int channels);
 
-/* What it takes of the device's memory, known before any is taken: one batch's bytes, and the images that are
- * kept; 0: none is wanted. */
-int64_t gpu_preprocessing_bytes(const struct setup *setup);
+/* Device memory for one batch's bytes, known before any is taken. */
+int64_t gpu_preprocessing_bytes(const struct data *data, int batch);
 
-/* Gives the setup its gpu_preprocessing, if one is wanted; loaders opened from now on are for it. `keeps`:
- * images are looked at more than once, and lie on the device if loader.cache says so. NO_DEVICE when memory
- * does not suffice. */
-enum status gpu_preprocessing_open(struct setup *setup, bool keeps);
-void gpu_preprocessing_close(struct setup *setup); /* accepts one that has none */
+struct gpu_preprocessing_options {
+    struct device *device;
+    const struct data *data;          /* which stays where it is */
+    enum dtype dtype;                 /* of the numbers that networks read */
+    int batch;
+    size_t kept_bytes;                /* of all images, which are brought to the device now; 0: none are */
+    uint8_t *decoded;                 /* where those that the device decodes lie; NULL: it decodes none */
+};
 
-/* What a loader of this data set is told; NULL: nothing is kept. */
-const struct kept_image *gpu_preprocessing_kept(const struct setup *setup, const struct dataset *dataset);
+/* NO_DEVICE when memory does not suffice. */
+struct gpu_preprocessing;
+enum status gpu_preprocessing_open(const struct gpu_preprocessing_options *options,
+                                   struct gpu_preprocessing **gpu);
+void gpu_preprocessing_close(struct gpu_preprocessing *gpu);          /* accepts NULL */
+int64_t gpu_preprocessing_bytes_kept(const struct gpu_preprocessing *gpu);
 
-/* What a step is given of a loader's batch. */
-struct exec_batch gpu_preprocessing_batch(const struct setup *setup, const struct batch *batch);
+/* For a loader of this data set; NULL: nothing is kept. `gpu` may be NULL. */
+const struct kept_image *gpu_preprocessing_kept(const struct gpu_preprocessing *gpu,
+                                                const struct dataset *dataset);
+
+/* A loader's batch as a step is given it; `gpu` as the loader had it. */
+struct exec_batch gpu_preprocessing_batch(struct gpu_preprocessing *gpu, const struct batch *batch);
 
 #endif

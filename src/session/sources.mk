@@ -1,28 +1,45 @@
 libsession_a_SOURCES = \
 	src/session/bad_images.c \
 	src/session/bad_images.h \
+	src/session/caching.c \
+	src/session/caching.h \
 	src/session/checkpoint.c \
 	src/session/checkpoint.h \
 	src/session/checkpoint_match.c \
 	src/session/checkpoint_newest.c \
+	src/session/data.c \
+	src/session/data.h \
+	src/session/data_augment.c \
+	src/session/data_parts.h \
+	src/session/data_sizes.c \
 	src/session/decoding.c \
 	src/session/decoding.h \
+	src/session/decoding_division.c \
+	src/session/decoding_division.h \
 	src/session/gpu_preprocessing.c \
 	src/session/gpu_preprocessing.h \
-	src/session/largest.c \
-	src/session/largest.h \
+	src/session/graphs.c \
+	src/session/graphs.h \
+	src/session/hyperparameters.c \
+	src/session/hyperparameters.h \
 	src/session/position.c \
 	src/session/position.h \
+	src/session/preprocessing.c \
+	src/session/preprocessing.h \
 	src/session/schedule.c \
 	src/session/schedule.h \
-	src/session/setup.c \
-	src/session/setup.h \
-	src/session/setup_cache.c \
-	src/session/setup_images.c \
-	src/session/setup_network.c \
-	src/session/setup_numbers.c \
+	src/session/session.c \
+	src/session/session.h \
+	src/session/session_loader.c \
+	src/session/session_loader.h \
+	src/session/session_open.c \
+	src/session/session_open.h \
+	src/session/session_store.c \
+	src/session/session_store.h \
 	src/session/step.c \
 	src/session/step.h \
+	src/session/step_fit.c \
+	src/session/step_fit.h \
 	src/session/step_queue.c \
 	src/session/step_queue.h \
 	src/session/weights.c \

@@ -4,19 +4,19 @@
 
 #include "compile/compile.h"
 #include "exec/exec.h"
-#include "session/setup.h"
+#include "session/session.h"
 
 enum step_kind { STEP_TRAINING, STEP_EVALUATION };
 
 /* What the compiler is asked for, and the network that it is given. */
-struct compile_options step_options(const struct setup *setup, enum step_kind kind);
-const struct graph *step_graph(const struct setup *setup, enum step_kind kind);
+struct compile_options step_options(const struct session *session, enum step_kind kind);
+const struct graph *step_graph(const struct session *session, enum step_kind kind);
 
 /* The program of a step, made to fit within the limit. The caller frees it with program_free. */
-enum status step_program(const struct setup *setup, enum step_kind kind, struct program *program);
+enum status step_program(const struct session *session, enum step_kind kind, struct program *program);
 
 /* How it saves memory, in words: "keep", "recompute" or "offload". */
-const char *step_strategy(const struct setup *setup, const struct program *program);
+const char *step_strategy(const struct session *session, const struct program *program);
 
 /* A program that can run. */
 struct step {
@@ -24,16 +24,17 @@ struct step {
     struct exec *exec;
 };
 
-/* The device is setup's; the store belongs to setup's graph. A step that is prepared is planned and has no
- * memory yet: exec_place. */
-enum status step_prepare(const struct setup *setup, enum step_kind kind, struct store *store,
+/* The device is the session's; the store belongs to the session's graph. A step that is prepared is planned
+ * and has no memory yet: exec_place. */
+enum status step_prepare(const struct session *session, enum step_kind kind, struct store *store,
                          struct step *step);
-enum status step_open(const struct setup *setup, enum step_kind kind, struct store *store, struct step *step);
+enum status step_open(const struct session *session, enum step_kind kind, struct store *store,
+                      struct step *step);
 void step_close(struct step *step);          /* accepts a zeroed struct */
 
 /* Overflows in a row, with the loss scale at its floor, that are said aloud;
  * train.on_nan=stop ends the run then. */
-int step_stuck(const struct setup *setup);
+int step_stuck(const struct session *session);
 
 /* The next batch, as loader_next has it, for the run that is to follow. Waiting is counted while the device
  * has nothing to do. */
@@ -42,19 +43,16 @@ enum status step_next(const struct step *step, struct loader *loader, struct bat
 
 /* Rates of the step to be queued next, after `updates` applied ones. While one is under way it is not known
  * whether that one will be applied: those for either case go along. */
-struct update_rates step_rates(const struct setup *setup, int64_t updates);
+struct update_rates step_rates(const struct session *session, int64_t updates);
 
 /* What a run takes of device memory, known before any is taken. */
 struct step_bytes {
     int64_t arena, live_bound, store, batch, workspace, total;
 };
-struct step_bytes step_bytes(const struct setup *setup, const struct program *program,
+struct step_bytes step_bytes(const struct session *session, const struct program *program,
                              const struct plan *plan, int64_t store);
 
 /* What the store of a training run takes. */
-int64_t step_store_bytes(const struct setup *setup);
-
-/* NO_DEVICE if that is more than setup_limit. */
-enum status step_check_limit(const struct setup *setup, const struct step_bytes *bytes);
+int64_t step_store_bytes(const struct session *session);
 
 #endif

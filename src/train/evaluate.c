@@ -8,12 +8,13 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "session/gpu_preprocessing.h"
+#include "session/session_loader.h"
 #include "session/step_queue.h"
 #include "train/health.h"
 #include "base/signals.h"
 
 struct counting {
-    const struct setup *setup;
+    const struct session *session;
     const struct images *images;
     const struct step *step;
     const struct evaluate_options *options;
@@ -34,7 +35,7 @@ int evaluate_best(const float *logits, int classes)
 
 static void count_confusion(struct counting *counting, const struct batch *batch)
 {
-    int classes = counting->setup->classes;
+    int classes = counting->session->data.classes;
     const float *logits = exec_logits(counting->step->exec);
     for (int i = 0; i < batch->count; i++) {
         if (batch->labels[i] < 0) continue;
@@ -48,7 +49,7 @@ static enum status give_logits(const struct counting *counting, const struct bat
 {
     const struct evaluate_options *options = counting->options;
     const float *logits = exec_logits(counting->step->exec);
-    int classes = counting->setup->classes;
+    int classes = counting->session->data.classes;
     size_t count = (size_t)batch->count * (size_t)classes;
     if (batch->bad == 0) return options->logits(options->context, logits, batch->count, classes);
     float *rows = memory_new(count, sizeof *rows);
@@ -83,7 +84,7 @@ static enum status launch(struct counting *counting, bool *more)
     TRY(loader_next(counting->queue.loader, &next.batch, NULL));
     *more = next.batch != NULL;
     if (!next.batch) return OK;
-    const struct exec_batch input = gpu_preprocessing_batch(counting->setup, next.batch);
+    const struct exec_batch input = gpu_preprocessing_batch(counting->session->gpu_preprocessing, next.batch);
     return step_queue_start(&counting->queue, &next, &input);
 }
 
@@ -124,19 +125,19 @@ static enum status count_all(struct counting *counting)
     return OK;
 }
 
-enum status evaluate(const struct setup *setup, const struct images *images, const struct step *step,
+enum status evaluate(const struct session *session, const struct images *images, const struct step *step,
                      const struct evaluate_options *options, struct evaluation *evaluation)
 {
     struct evaluation sums = {0};
-    size_t cells = (size_t)setup->classes * (size_t)setup->classes;
+    size_t cells = (size_t)session->data.classes * (size_t)session->data.classes;
     double start = clock_seconds();
     struct counting counting = {
-        .setup = setup, .images = images, .step = step, .options = options, .sums = &sums,
+        .session = session, .images = images, .step = step, .options = options, .sums = &sums,
     };
     struct loader *loader;
-    TRY(setup_loader(setup, images, false, &loader));
+    TRY(session_loader_open(session, images, false, &loader));
     if (options->confusion) sums.confusion = memory_new(cells, sizeof *sums.confusion);
-    counting.queue = (struct step_queue){.device = setup->device, .step = step, .loader = loader};
+    counting.queue = (struct step_queue){.device = session->device, .step = step, .loader = loader};
     enum status status = count_all(&counting);
     step_queue_drop(&counting.queue);
     loader_close(loader);

@@ -2,7 +2,7 @@
 #ifndef TRAIN_EVALUATE_H
 #define TRAIN_EVALUATE_H
 
-#include "session/setup.h"
+#include "session/session.h"
 #include "session/step.h"
 
 struct evaluation {
@@ -25,7 +25,7 @@ struct evaluate_options {
 
 /* `step` is an evaluation's, `images` what it is run on. A request to stop (signals.h) ends it
  * with STOPPED. */
-enum status evaluate(const struct setup *setup, const struct images *images, const struct step *step,
+enum status evaluate(const struct session *session, const struct images *images, const struct step *step,
                      const struct evaluate_options *options, struct evaluation *evaluation);
 void evaluation_free(struct evaluation *evaluation);
 

@@ -56,7 +56,7 @@ void health_add(const struct exec_finding *found, const struct dataset *dataset,
 
 static void add_symptom(const struct run *run, double loss, bool stuck, struct text *text)
 {
-    bool dynamic = run->setup->scaling.dynamic;
+    bool dynamic = run->session->hyper.scaling.dynamic;
     double scale = run->state.scaler.scale;
     if (!stuck || !run->state.skipped) text_add(text, "the loss is %s", isnan(loss) ? "NaN" : "Inf");
     else if (!dynamic) text_add(text, "gradients are not finite at loss scale %g", scale);
@@ -66,7 +66,7 @@ static void add_symptom(const struct run *run, double loss, bool stuck, struct t
 static void add_cause(const struct run *run, const struct batch *batch, const struct exec_finding *found,
                       struct text *text)
 {
-    if (found->what.text[0]) health_add(found, run->setup->train.dataset, run->loader, batch, text);
+    if (found->what.text[0]) health_add(found, run->session->data.train.dataset, run->loader, batch, text);
     else if (run->queue.count > 0)
         text_add(text, "repeated with the next step's parameters, the step is finite");
     else text_add(text, "repeated, the step is finite: something passed that is not in the numbers");
@@ -81,7 +81,7 @@ static enum status diagnose(struct run *run, const struct batch *batch, double l
     add_symptom(run, loss, stuck, &text);
     text_add(&text, ": ");
     add_cause(run, batch, &found, &text);
-    bool stop = run->setup->settings->train.on_nan == ON_NAN_STOP;
+    bool stop = run->session->settings->train.on_nan == ON_NAN_STOP;
     bool last = ++run->health.diagnoses == DIAGNOSES_MAX;
     enum status status = stop ? fail(FAILED, "%s; train.on_nan=stop ends the run", text.data) : OK;
     run->health.ended = stop;
@@ -97,7 +97,7 @@ static enum status check_finite(struct run *run, const struct batch *batch, doub
 {
     struct health *health = &run->health;
     const struct scaler *scaler = &run->state.scaler;
-    int over = scaler->floor_overflows - step_stuck(run->setup);
+    int over = scaler->floor_overflows - step_stuck(run->session);
     bool stuck = run->state.skipped && over >= 0, was_lost = health->lost;
     health->lost = !isfinite(loss);
     bool due = stuck ? over % STUCK_AGAIN == 0 : health->lost && !was_lost;
@@ -110,8 +110,9 @@ static enum status check_finite(struct run *run, const struct batch *batch, doub
 static bool is_dead(const struct run *run, double loss)
 {
     const struct position *position = &run->position;
-    bool falls = run->setup->scaling.dynamic && run->state.scaler.floor_overflows == 0 && isfinite(loss);
-    return position->batch == run->setup->steps_per_epoch && position->skipped == position->batch && !falls;
+    const struct hyperparameters *hyper = &run->session->hyper;
+    bool falls = hyper->scaling.dynamic && run->state.scaler.floor_overflows == 0 && isfinite(loss);
+    return position->batch == hyper->steps_per_epoch && position->skipped == position->batch && !falls;
 }
 
 static enum status check_dead(struct run *run, const struct batch *batch, double loss)
@@ -127,7 +128,7 @@ static enum status check_dead(struct run *run, const struct batch *batch, double
     text_add(&text, ": ");
     add_cause(run, batch, &found, &text);
     if (!found.input)
-        text_add(&text, "; optimizer.lr (%g) is the usual cause", run->setup->settings->optimizer.lr);
+        text_add(&text, "; optimizer.lr (%g) is the usual cause", run->session->settings->optimizer.lr);
     run->health.ended = true;
     enum status status = fail(FAILED, "%s", text.data);
     text_free(&text);
@@ -139,7 +140,7 @@ static enum status check_dead(struct run *run, const struct batch *batch, double
 /* The parameter with the largest gradient. */
 static enum status find_largest(const struct run *run, const char **name)
 {
-    const struct graph *graph = &run->setup->graph;
+    const struct graph *graph = &run->session->graphs.training;
     double largest = -1;
     for (int p = 0; p < graph->param_count; p++) {
         if (run->training.program.gradients[p] < 0) continue;
@@ -193,7 +194,7 @@ struct dead {
 
 static enum status look_at_gradients(struct run *run, struct dead *dead)
 {
-    const struct graph *graph = &run->setup->graph;
+    const struct graph *graph = &run->session->graphs.training;
     struct health *health = &run->health;
     if (!health->still) health->still = memory_new((size_t)graph->param_count, sizeof *health->still);
     for (int p = 0; p < graph->param_count; p++) {
@@ -233,7 +234,7 @@ static enum status say_dead(struct run *run, const struct dead *dead)
 
 static bool any_is_still(const struct run *run)
 {
-    for (int p = 0; p < run->setup->graph.param_count; p++)
+    for (int p = 0; p < run->session->graphs.training.param_count; p++)
         if (run->health.still[p].looks > 0) return true;
     return false;
 }
@@ -265,7 +266,7 @@ static void glimpse(struct run *run)
     const struct exec *exec = run->training.exec;
     if (run->state.skipped) return;
     health->doubt = !exec_glimpsed(exec);
-    for (int p = 0; !health->doubt && p < run->setup->graph.param_count; p++)
+    for (int p = 0; !health->doubt && p < run->session->graphs.training.param_count; p++)
         health->doubt = run->training.program.gradients[p] >= 0 && exec_glimpse_zero(exec, p);
     const char *lost = exec_glimpsed(exec) && !health->broken ? exec_glimpse_lost(exec) : NULL;
     if (lost) log_warning("step %" PRId64 ": parameter %s holds NaN or Inf", run->state.step, lost);
@@ -284,7 +285,7 @@ bool health_looks_alone(const struct run *run, int64_t step)
 
 enum status health_step(struct run *run, const struct queued_step *made, double loss)
 {
-    bool last = run->position.batch == run->setup->steps_per_epoch;
+    bool last = run->position.batch == run->session->hyper.steps_per_epoch;
     TRY(check_dead(run, made->batch, loss));
     TRY(check_finite(run, made->batch, loss));
     TRY(check_norm(run));

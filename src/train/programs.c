@@ -2,8 +2,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "session/gpu_preprocessing.h"
-#include "session/largest.h"
+#include "session/step_fit.h"
 
 #define RUNGS 8              /* plans that are tried, each smaller than the last */
 #define STEP_DOWN 0.9        /* of a plan for which there was no memory though there seemed to be */
@@ -12,16 +11,16 @@
 
 static enum status prepare(struct run *run)
 {
-    const struct setup *setup = run->setup;
-    TRY(step_prepare(setup, STEP_TRAINING, &run->store, &run->training));
-    if (setup->settings->run.verify_every > 0 && !exec_can_repeat(run->training.exec))
-        return setup_refuse(setup, "run", "verify_every",
+    const struct session *session = run->session;
+    TRY(step_prepare(session, STEP_TRAINING, &run->store, &run->training));
+    if (session->settings->run.verify_every > 0 && !exec_can_repeat(run->training.exec))
+        return settings_refuse(session->settings, "run", "verify_every",
                             "on a GPU, steps only repeat with run.deterministic=yes");
-    if (setup->val.dataset) TRY(step_prepare(setup, STEP_EVALUATION, &run->store, &run->evaluation));
+    if (session->data.val.dataset) TRY(step_prepare(session, STEP_EVALUATION, &run->store, &run->evaluation));
     struct plan plan = *exec_plan(run->training.exec);
     int64_t evaluation = run->evaluation.exec ? exec_plan(run->evaluation.exec)->arena_bytes : 0;
     if (plan.arena_bytes < evaluation) plan.arena_bytes = evaluation;
-    run->bytes = step_bytes(setup, &run->training.program, &plan, run->store.layout.bytes);
+    run->bytes = step_bytes(session, &run->training.program, &plan, run->store.layout.bytes);
     return OK;
 }
 
@@ -39,13 +38,14 @@ static enum status place(struct run *run, struct text *shortage)
 /* What the run could have, besides what it holds: nothing but the store and the gpu_preprocessing, now. */
 static int64_t bytes_to_have(const struct run *run)
 {
-    const struct setup *setup = run->setup;
+    const struct session *session = run->session;
     size_t left, total;
-    if (setup->cache) cache_trim(setup->cache, 0);
-    setup->device->backend->memory.info(setup->device, &left, &total);
+    if (session->cache) cache_trim(session->cache, 0);
+    session->device->backend->memory.info(session->device, &left, &total);
     int64_t spare = (int64_t)left / SPARE_SHARE;
     if (spare > SPARE_MOST) spare = SPARE_MOST;
-    int64_t held = run->store.layout.bytes + (setup->gpu_preprocessing ? gpu_preprocessing_bytes(setup) : 0);
+    int64_t held = run->store.layout.bytes;
+    if (session->gpu_preprocessing) held += session_preprocessing_bytes(session);
     return held + (int64_t)left - spare;
 }
 
@@ -54,9 +54,9 @@ static int64_t bytes_to_have(const struct run *run)
 static void step_down(struct run *run)
 {
     int64_t have = bytes_to_have(run), less = (int64_t)(STEP_DOWN * (double)run->bytes.total);
-    bool retry = run->setup->left == 0 && have >= run->bytes.total;
+    bool retry = run->session->left == 0 && have >= run->bytes.total;
     if (!retry && have > less) have = less;
-    run->setup->left = have > 1 ? have : 1;
+    run->session->left = have > 1 ? have : 1;
 }
 
 static void say_stepped(const struct run *run)
@@ -64,8 +64,8 @@ static void say_stepped(const struct run *run)
     char took[TEXT_BYTES], limit[TEXT_BYTES];
     log_warning("the device had not the memory that was planned for; planned again for the %s that it has "
                 "left: the step takes %s (strategy %s), with the same results",
-                text_bytes((uint64_t)run->setup->left, limit), text_bytes((uint64_t)run->bytes.total, took),
-                step_strategy(run->setup, &run->training.program));
+                text_bytes((uint64_t)run->session->left, limit), text_bytes((uint64_t)run->bytes.total, took),
+                step_strategy(run->session, &run->training.program));
 }
 
 static void add_row(struct text *table, int64_t bytes, const char *what)
@@ -85,7 +85,7 @@ static enum status refuse(const struct run *run, const struct text *words)
     add_row(&table, bytes->total, "together");
     add_row(&table, bytes_to_have(run), "can be had");
     text_add(&table, "\n");
-    largest_say(run->setup, bytes_to_have(run), &table);
+    step_fit_say(run->session, bytes_to_have(run), &table);
     fail(NO_DEVICE, "%s\nthe smallest step that was found takes%s", words->data, table.data);
     text_free(&table);
     return NO_DEVICE;
@@ -93,17 +93,17 @@ static enum status refuse(const struct run *run, const struct text *words)
 
 static bool fits(const struct run *run)
 {
-    return run->setup->left == 0 || run->bytes.total <= run->setup->left;
+    return run->session->left == 0 || run->bytes.total <= run->session->left;
 }
 
 /* `shortage` gets what the device has no memory for, if that is why it failed. A plan that is larger than
  * what is left is not tried. */
 static enum status try_open(struct run *run, struct text *shortage)
 {
-    bool first = run->setup->left == 0;
+    bool first = run->session->left == 0;
     run->bytes = (struct step_bytes){0};
     TRY(prepare(run));
-    if (first) TRY(step_check_limit(run->setup, &run->bytes));
+    if (first) TRY(step_fit_check(run->session, &run->bytes));
     if (!fits(run)) return NO_DEVICE;
     TRY(place(run, shortage));
     if (!first) say_stepped(run);
@@ -114,7 +114,7 @@ static enum status try_open(struct run *run, struct text *shortage)
 enum status programs_open(struct run *run)
 {
     struct text last = {0};
-    run->setup->left = 0;
+    run->session->left = 0;
     for (int rung = 0; rung < RUNGS; rung++) {
         struct text shortage = {0};
         enum status status = try_open(run, &shortage);
@@ -150,17 +150,17 @@ static bool read_limit(const struct run *run, int64_t *limit)
     }
     /* With train.batch=auto there is one, though it is not in the file. */
     bool own = fresh.memory.limit > 0 || fresh.train.batch > 0;
-    *limit = own ? fresh.memory.limit : run->setup->settings->memory.limit;
+    *limit = own ? fresh.memory.limit : run->session->settings->memory.limit;
     settings_free(&fresh);
-    return *limit != run->setup->settings->memory.limit;
+    return *limit != run->session->settings->memory.limit;
 }
 
 static enum status reopen(struct run *run, int64_t limit)
 {
     programs_close(run);
-    if (run->setup->cache) cache_trim(run->setup->cache, 0);
-    run->setup->settings->memory.limit = limit;
-    run->setup->device->memory_limit = (size_t)limit;
+    if (run->session->cache) cache_trim(run->session->cache, 0);
+    run->session->settings->memory.limit = limit;
+    run->session->device->memory_limit = (size_t)limit;
     return programs_open(run);
 }
 
@@ -170,12 +170,12 @@ static void say_limit(const struct run *run, int64_t limit)
     if (limit > 0) text_bytes((uint64_t)limit, words);
     log_info("memory.limit is now %s: the step takes %s (strategy %s), with the same results", words,
              text_bytes((uint64_t)run->bytes.total, took),
-             step_strategy(run->setup, &run->training.program));
+             step_strategy(run->session, &run->training.program));
 }
 
 enum status programs_reread(struct run *run)
 {
-    int64_t before = run->setup->settings->memory.limit, limit;
+    int64_t before = run->session->settings->memory.limit, limit;
     if (!read_limit(run, &limit)) return OK;
     if (reopen(run, limit) == OK) {
         say_limit(run, limit);

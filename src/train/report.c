@@ -27,27 +27,28 @@ static double mean(double sum, int64_t count)
 static double images_per_second(const struct run *run)
 {
     const struct position *position = &run->position;
-    return (double)(position->batch * run->setup->batch) / fmax(1e-9, position->seconds);
+    return (double)(position->batch * run->session->hyper.batch) / fmax(1e-9, position->seconds);
 }
 
 static struct progress_view view_of(const struct run *run, const struct report_step *step)
 {
-    const struct setup *setup = run->setup;
+    const struct session *session = run->session;
     const struct position *position = &run->position;
     double now = clock_seconds(), rate = (double)run->images_since_told / fmax(1e-9, now - run->told);
     if (run->images_since_told == 0) rate = images_per_second(run);
-    int64_t steps_left = (setup->settings->train.epochs - position->epoch) * setup->steps_per_epoch -
-                         position->batch;
+    const struct hyperparameters *hyper = &session->hyper;
+    int64_t epochs_left = session->settings->train.epochs - position->epoch;
+    int64_t steps_left = epochs_left * hyper->steps_per_epoch - position->batch;
     return (struct progress_view){
         .epoch = position->epoch + 1,
-        .epochs = setup->settings->train.epochs,
+        .epochs = session->settings->train.epochs,
         .batch = position->batch,
-        .batches = setup->steps_per_epoch,
+        .batches = hyper->steps_per_epoch,
         .loss = mean(position->loss_sum, position->images),
         .top1 = mean((double)position->correct, position->images),
         .lr = step ? step->lr : (double)run->state.lr,
         .images_per_second = rate,
-        .seconds_left = (double)steps_left * setup->batch / fmax(1e-9, rate),
+        .seconds_left = (double)steps_left * hyper->batch / fmax(1e-9, rate),
         .loss_scale = step ? step->loss_scale : (double)run->state.scaler.scale,
         .skipped = run->state.skipped_steps,
     };
@@ -68,26 +69,27 @@ static void add_plan(const struct run *run, struct text *line)
 
 enum status report_start(struct run *run)
 {
-    const struct setup *setup = run->setup;
-    const struct device *device = setup->device;
+    const struct session *session = run->session;
+    const struct data *data = &session->data;
+    const struct graph *graph = &session->graphs.training;
+    const struct device *device = session->device;
     struct text name = {0}, line = {0};
     char memory[TEXT_BYTES];
     device->backend->describe(device->index, &name);
-    log_info("%s, %" PRId64 " parameters, %s, on %s; %s of device memory", setup->graph.arch,
-             graph_param_elements(&setup->graph), setup->precision->name, name.data,
+    log_info("%s, %" PRId64 " parameters, %s, on %s; %s of device memory", graph->arch,
+             graph_param_elements(graph), session->hyper.precision->name, name.data,
              text_bytes((uint64_t)run->bytes.total, memory));
     log_info("%" PRId64 " training images of %dx%dx%d in %d classes, %" PRId64 " for validation",
-             setup->train.count, setup->train.h, setup->train.w, setup->channels, setup->classes,
-             setup->val.count);
+             data->train.count, data->train.h, data->train.w, data->channels, data->classes, data->val.count);
     metrics_begin(&line, "start");
     metrics_integer(&line, "format", METRICS_VERSION);
     metrics_text(&line, "version", PACKAGE_VERSION);
     metrics_text(&line, "device", name.data);
-    if (setup_device_kind(setup) == DEVICE_CPU) metrics_integer(&line, "threads", device->threads);
-    metrics_text(&line, "precision", setup->precision->name);
-    metrics_integer(&line, "params", graph_param_elements(&setup->graph));
-    metrics_integer(&line, "train_images", setup->train.count);
-    metrics_integer(&line, "val_images", setup->val.count);
+    if (session_device_kind(session) == DEVICE_CPU) metrics_integer(&line, "threads", device->threads);
+    metrics_text(&line, "precision", session->hyper.precision->name);
+    metrics_integer(&line, "params", graph_param_elements(graph));
+    metrics_integer(&line, "train_images", data->train.count);
+    metrics_integer(&line, "val_images", data->val.count);
     add_plan(run, &line);
     text_free(&name);
     return write_line(run, &line);
@@ -120,7 +122,7 @@ static enum status tell_step(struct run *run, const struct report_step *step)
 enum status report_step(struct run *run, const struct report_step *step)
 {
     struct progress_view view = view_of(run, step);
-    bool due = run->state.step % run->setup->settings->log.every == 0;
+    bool due = run->state.step % run->session->settings->log.every == 0;
     if (run->progress.live)
         progress_step(&run->progress, &view);
     else if (due)
@@ -139,7 +141,7 @@ static void say_epoch(const struct run *run, const struct evaluation *evaluation
 {
     const struct position *position = &run->position;
     struct text line = {0};
-    text_add(&line, "epoch %" PRId64 "/%" PRId64, position->epoch + 1, run->setup->settings->train.epochs);
+    text_add(&line, "epoch %" PRId64 "/%" PRId64, position->epoch + 1, run->session->settings->train.epochs);
     add_scores(&line, "train", mean(position->loss_sum, position->images),
                mean((double)position->correct, position->images));
     if (evaluation) add_scores(&line, "val", evaluation->loss, evaluation->top1);
@@ -200,7 +202,7 @@ static int fill_rows(const struct run *run, const char *reason, struct progress_
     rows[count] = (struct progress_row){.name = "device memory"};
     snprintf(rows[count++].value, sizeof rows->value, "%s", text_bytes((uint64_t)run->bytes.total, memory));
     if (position->best_epoch > 0) {
-        bool loss = run->setup->settings->checkpoint.best == BEST_VAL_LOSS;
+        bool loss = run->session->settings->checkpoint.best == BEST_VAL_LOSS;
         rows[count] = (struct progress_row){.name = loss ? "best validation loss" : "best accuracy"};
         if (loss) text_number(position->best, 4, NULL, number);
         else text_number(100 * position->best, 2, "%", number);

@@ -5,40 +5,43 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/watch.h"
 #include "base/atomic_file.h"
-#include "session/gpu_preprocessing.h"
+#include "session/preprocessing.h"
+#include "session/session_loader.h"
+#include "session/session_store.h"
 #include "train/programs.h"
 
 static struct checkpoint_source source_of(const struct run *run, const char *algorithms)
 {
-    const struct setup *setup = run->setup;
+    const struct session *session = run->session;
     return (struct checkpoint_source){
         .store = &run->store,
-        .optimizer = setup->optimizer,
-        .settings = setup->settings,
-        .graph_text = setup->graph_text,
-        .class_names = setup->class_names,
-        .classes = setup->classes,
-        .train_images = setup->train.count,
-        .val_images = setup->val.count,
-        .h = setup->val.h,
-        .w = setup->val.w,
-        .channels = setup->channels,
+        .optimizer = session->hyper.optimizer,
+        .settings = session->settings,
+        .graph = &session->graphs.training,
+        .class_names = session->data.class_names,
+        .classes = session->data.classes,
+        .train_images = session->data.train.count,
+        .val_images = session->data.val.count,
+        .h = session->data.val.h,
+        .w = session->data.val.w,
+        .channels = session->data.channels,
         .algorithms = algorithms,
-        .threads = setup_device_kind(setup) == DEVICE_CPU ? setup->device->threads : 0,
+        .threads = session_device_kind(session) == DEVICE_CPU ? session->device->threads : 0,
     };
 }
 
 static enum status match(const struct run *run, const struct safetensors *file)
 {
     struct checkpoint_source now = source_of(run, NULL);
-    TRY(checkpoint_match(file, &run->store, run->setup->optimizer));
-    TRY(checkpoint_match_settings(file, run->setup->settings));
-    TRY(checkpoint_match_graph(file, now.graph_text));
+    TRY(checkpoint_match(file, &run->store, run->session->hyper.optimizer));
+    TRY(checkpoint_match_settings(file, run->session->settings));
+    TRY(checkpoint_match_graph(file, now.graph));
     return checkpoint_match_data(file, &now);
 }
 
@@ -46,7 +49,7 @@ static enum status match(const struct run *run, const struct safetensors *file)
 static enum status restore_best(struct run *run, const struct safetensors *file)
 {
     bool same;
-    TRY(checkpoint_match_best(file, run->setup->settings, &same));
+    TRY(checkpoint_match_best(file, run->session->settings, &same));
     if (same || run->position.best_epoch == 0) return OK;
     log_info("checkpoint.best is another than before: the best epoch so far, %lld, no longer counts",
              (long long)run->position.best_epoch);
@@ -67,16 +70,16 @@ static void say_threads(const struct run *run, const struct safetensors *file)
 
 static enum status restore(struct run *run, const struct safetensors *file)
 {
-    const struct setup *setup = run->setup;
+    const struct session *session = run->session;
     TRY(match(run, file));
-    TRY(checkpoint_restore(file, &run->store, setup->optimizer, &run->position));
+    TRY(checkpoint_restore(file, &run->store, session->hyper.optimizer, &run->position));
     run->saved_position = run->position;
     TRY(restore_best(run, file));
     TRY(store_read_state(&run->store, &run->state));
     say_threads(run, file);
     const char *algorithms = checkpoint_algorithms(file);
-    const struct device_backend *backend = setup->device->backend;
-    if (algorithms && backend->autotuner.load) backend->autotuner.load(setup->device, algorithms);
+    const struct device_backend *backend = session->device->backend;
+    if (algorithms && backend->autotuner.load) backend->autotuner.load(session->device, algorithms);
     log_info("%s: going on after step %lld, in epoch %lld", file->path, (long long)run->state.step,
              (long long)run->position.epoch + 1);
     return OK;
@@ -92,7 +95,7 @@ static bool recall_from(const char *path, struct settings *settings)
     if (!safetensors_open(path, &file, &reason)) return false;
     if (settings->train.batch == 0) checkpoint_recall_batch(&file, settings);
     if (settings->run.threads == 0)
-        checkpoint_recall_threads(&file, THREADS_PER_PROCESSOR * setup_processors(), settings);
+        checkpoint_recall_threads(&file, THREADS_PER_PROCESSOR * host_processors(), settings);
     safetensors_close(&file);
     return true;
 }
@@ -146,29 +149,29 @@ static enum status open_records(struct run *run)
 {
     const struct directory *folder = &run->folder.at;
     if (!folder->path) return OK;
-    bad_images_list(run->setup->bad, folder, "bad-images.txt");
+    bad_images_list(run->session->data.bad, folder, "bad-images.txt");
     TRY(metrics_cut(folder, RUN_METRICS, run->state.step, run->position.epoch));
     TRY(metrics_open(folder, RUN_METRICS, &run->metrics));
-    TRY(folder_write_settings(&run->folder, run->setup->settings, run->setup->file));
-    if (!run->setup->settings->log.tensorboard) return OK;
+    TRY(folder_write_settings(&run->folder, run->session->settings, run->session->file));
+    if (!run->session->settings->log.tensorboard) return OK;
     return events_open(folder, run->state.step, &run->events);
 }
 
 static enum status restore_all(struct run *run, const struct run_options *options)
 {
-    struct setup *setup = run->setup;
-    TRY(setup_device(setup));
-    TRY(setup_store(setup, true, &run->store));
+    struct session *session = run->session;
+    TRY(session_open_device(session));
+    TRY(session_store_open(session, true, &run->store));
     TRY(store_read_state(&run->store, &run->state));
-    run->position.seed = setup->settings->run.seed;
+    run->position.seed = session->settings->run.seed;
     return resume(run, options);
 }
 
-enum status run_open(struct setup *setup, const struct run_options *options, struct run *run)
+enum status run_open(struct session *session, const struct run_options *options, struct run *run)
 {
     double now = clock_seconds();
     *run = (struct run){
-        .setup = setup,
+        .session = session,
         .options = options,
         .folder = {.lock = -1},
         .began = now,
@@ -190,13 +193,15 @@ bool run_ended(const struct run *run)
 
 enum status run_begin(struct run *run)
 {
-    struct setup *setup = run->setup;
+    struct session *session = run->session;
+    const struct caching_options caching = session_caching_options(session);
     TRY(folder_log(&run->folder));
-    TRY(gpu_preprocessing_open(setup, true));
+    TRY(preprocessing_open(session, true));
     TRY(programs_open(run));
-    setup_open_caches(setup);
-    TRY(setup_loader(setup, &setup->train, true, &run->loader));
-    run->queue = (struct step_queue){.device = setup->device, .step = &run->training, .loader = run->loader};
+    caching_open(&caching, session->decoding != NULL, &session->data);
+    TRY(session_loader_open(session, &session->data.train, true, &run->loader));
+    run->queue =
+        (struct step_queue){.device = session->device, .step = &run->training, .loader = run->loader};
     /* From here on the folder's run is the one that goes on from there, whatever was last in it. */
     if (run->options->resume_file) TRY(run_save(run, NULL));
     TRY(open_records(run));
@@ -224,9 +229,9 @@ enum status run_save(struct run *run, const char *const *also)
     /* The position counts batches: while it stands still, so does the store. */
     bool stands = run->saved_any && memcmp(&run->position, &run->saved_position, sizeof run->position) == 0;
     if (!run->folder.at.path || stands) return OK;
-    const struct device *device = run->setup->device;
+    const struct device *device = run->session->device;
     struct text algorithms = {0};
-    if (device->backend->autotuner.save) device->backend->autotuner.save(run->setup->device, &algorithms);
+    if (device->backend->autotuner.save) device->backend->autotuner.save(run->session->device, &algorithms);
     struct checkpoint_source source = source_of(run, algorithms.data);
     struct watch *watch = watch_begin(WATCH_SECONDS, "%s: writing a checkpoint", run->folder.at.path);
     enum status status = metrics_sync(&run->metrics);

@@ -24,7 +24,7 @@ struct run_options {
 #define RUN_METRICS "metrics.jsonl"
 
 struct run {
-    struct setup *setup;
+    struct session *session;
     const struct run_options *options;
     struct folder folder;
     struct store store;
@@ -54,7 +54,7 @@ struct run {
 void run_recall(const struct run_options *options, struct settings *settings);
 
 /* The folder taken, and on a resumed run the store and the position restored; nothing is written yet. */
-enum status run_open(struct setup *setup, const struct run_options *options, struct run *run);
+enum status run_open(struct session *session, const struct run_options *options, struct run *run);
 
 /* Whether the folder has all of a run that has come to its end: its checkpoint and its records. */
 bool run_ended(const struct run *run);

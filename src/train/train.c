@@ -23,21 +23,21 @@ static const char *const verdict_name[] = {
 
 static bool out_of_time(const struct run *run)
 {
-    double most = run->setup->settings->run.max_time;
+    double most = run->session->settings->run.max_time;
     return most > 0 && clock_seconds() - run->began >= most;
 }
 
 /* However short max_time is, every process makes a step, so that many of them get to the end. */
 static enum verdict judge(const struct run *run)
 {
-    const struct settings *settings = run->setup->settings;
+    const struct settings *settings = run->session->settings;
     const struct position *position = &run->position;
     if (position->epoch >= settings->train.epochs) return DONE;
     bool patience = settings->train.early_stop == 0 ||
                     position->epochs_without_gain < settings->train.early_stop;
     if (!patience && position->batch == 0) return EARLY_STOP;
     if (signals_stop()) return STOP;
-    if (position->batch >= run->setup->steps_per_epoch) return FINISH_EPOCH;
+    if (position->batch >= run->session->hyper.steps_per_epoch) return FINISH_EPOCH;
     if (settings->run.max_steps > 0 && run->state.updates >= settings->run.max_steps) return MAX_STEPS;
     if (run->steps > 0 && out_of_time(run)) return MAX_TIME;
     return GO_ON;
@@ -50,7 +50,7 @@ static double count_results(struct run *run)
     const float *losses = exec_losses(run->training.exec);
     const int32_t *ranks = exec_ranks(run->training.exec);
     struct position *position = &run->position;
-    int images = run->setup->batch;
+    int images = run->session->hyper.batch;
     double sum = 0;
     int64_t correct = 0;
     for (int i = 0; i < images; i++) {
@@ -68,15 +68,15 @@ static double count_results(struct run *run)
 /* Some steps are run twice, to see whether the machine can be relied on. */
 static bool next_is_verified(const struct run *run)
 {
-    int64_t every = run->setup->settings->run.verify_every, step = run->state.step + run->queue.count + 1;
+    int64_t every = run->session->settings->run.verify_every, step = run->state.step + run->queue.count + 1;
     return every > 0 && step % every == 0;
 }
 
 static enum status queue_step(struct run *run, const struct queued_step *next)
 {
-    const struct exec_batch input = gpu_preprocessing_batch(run->setup, next->batch);
+    const struct exec_batch input = gpu_preprocessing_batch(run->session->gpu_preprocessing, next->batch);
     int64_t step = run->state.step + run->queue.count + 1;
-    if (run->setup->device->waits && health_looks(run->steps + run->queue.count + 1))
+    if (run->session->device->waits && health_looks(run->steps + run->queue.count + 1))
         exec_glimpse_next(run->training.exec);
     enum status status = step_queue_start(&run->queue, next, &input);
     if (next->twice && status == OK) {
@@ -91,13 +91,13 @@ static enum status queue_step(struct run *run, const struct queued_step *next)
 
 static enum status launch(struct run *run)
 {
-    struct queued_step next = {.rates = step_rates(run->setup, run->state.updates)};
+    struct queued_step next = {.rates = step_rates(run->session, run->state.updates)};
     next.twice = next_is_verified(run);
     TRY(step_next(&run->training, run->loader, &next.batch, &run->position.wait_seconds));
     if (!next.batch)
         return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
                     (long long)(run->position.batch + run->queue.count),
-                    (long long)run->setup->steps_per_epoch);
+                    (long long)run->session->hyper.steps_per_epoch);
     return queue_step(run, &next);
 }
 
@@ -143,7 +143,7 @@ static enum status save_and_go_on(struct run *run, const char *const *also)
 /* Whether a checkpoint is due in the midst of an epoch, when `ahead` more steps have been made. */
 static bool step_checkpoint_due(const struct run *run, int ahead)
 {
-    const struct field_every *every = &run->setup->settings->checkpoint.every;
+    const struct field_every *every = &run->session->settings->checkpoint.every;
     if (every->amount <= 0) return false;
     switch (every->unit) {
     case UNIT_STEPS:
@@ -160,11 +160,11 @@ static bool step_checkpoint_due(const struct run *run, int ahead)
  * the run, or past a checkpoint; and one that is run twice wants the device for itself. */
 static bool may_launch(const struct run *run)
 {
-    const struct settings *settings = run->setup->settings;
+    const struct settings *settings = run->session->settings;
     if (run->queue.count == 0) return true;
     if (step_queue_full(&run->queue)) return false;
     if (health_looks_alone(run, run->steps + run->queue.count)) return false;
-    if (run->position.batch + run->queue.count >= run->setup->steps_per_epoch) return false;
+    if (run->position.batch + run->queue.count >= run->session->hyper.steps_per_epoch) return false;
     if (settings->run.max_steps > 0 && run->state.updates + run->queue.count >= settings->run.max_steps)
         return false;
     return !step_checkpoint_due(run, run->queue.count) && !next_is_verified(run);
@@ -173,8 +173,8 @@ static bool may_launch(const struct run *run)
 /* Where steps or seconds count, epochs end with a checkpoint if some of those are to be kept. */
 static bool epoch_checkpoint_due(const struct run *run)
 {
-    const struct field_every *every = &run->setup->settings->checkpoint.every;
-    if (every->amount > 0 && every->unit != UNIT_EPOCHS) return run->setup->settings->checkpoint.keep > 0;
+    const struct field_every *every = &run->session->settings->checkpoint.every;
+    if (every->amount > 0 && every->unit != UNIT_EPOCHS) return run->session->settings->checkpoint.keep > 0;
     return every->amount > 0 && (every->amount <= 1 || fmod((double)run->position.epoch, every->amount) < 1);
 }
 
@@ -187,9 +187,9 @@ static char *epoch_name(int64_t epoch)
  * may have died in between. */
 static void forget_epoch(const struct run *run)
 {
-    const struct field_every *every = &run->setup->settings->checkpoint.every;
+    const struct field_every *every = &run->session->settings->checkpoint.every;
     int64_t stride = every->unit == UNIT_EPOCHS && every->amount > 1 ? (int64_t)every->amount : 1;
-    int64_t keep = run->setup->settings->checkpoint.keep, epoch = run->position.epoch;
+    int64_t keep = run->session->settings->checkpoint.keep, epoch = run->position.epoch;
     if (!run->folder.at.path || keep == 0) return;
     char *newest = epoch_name(epoch), *oldest = epoch_name(epoch - keep * stride);
     if (directory_has(&run->folder.at, newest)) directory_remove(&run->folder.at, oldest);
@@ -199,7 +199,7 @@ static void forget_epoch(const struct run *run)
 
 static enum status save_epoch(struct run *run, bool best)
 {
-    bool due = epoch_checkpoint_due(run), keep = due && run->setup->settings->checkpoint.keep > 0;
+    bool due = epoch_checkpoint_due(run), keep = due && run->session->settings->checkpoint.keep > 0;
     if (!run->folder.at.path || (!due && !best)) return OK;
     char *name = epoch_name(run->position.epoch);
     const char *also[3] = {NULL};          /* ended by NULL */
@@ -216,16 +216,17 @@ static enum status save_epoch(struct run *run, bool best)
 static enum status evaluate_run(struct run *run, struct evaluation *evaluation)
 {
     const struct evaluate_options options = {.lost = &run->health.evaluation_lost};
-    bool averages = run->setup->settings->train.ema > 0;
+    bool averages = run->session->settings->train.ema > 0;
     if (averages) TRY(store_swap_average(&run->store));
-    enum status status = evaluate(run->setup, &run->setup->val, &run->evaluation, &options, evaluation);
+    const struct session *session = run->session;
+    enum status status = evaluate(session, &session->data.val, &run->evaluation, &options, evaluation);
     if (averages) TRY(store_swap_average(&run->store));
     return status;
 }
 
 static bool take_best(struct run *run, const struct evaluation *evaluation)
 {
-    bool by_loss = run->setup->settings->checkpoint.best == BEST_VAL_LOSS;
+    bool by_loss = run->session->settings->checkpoint.best == BEST_VAL_LOSS;
     return position_take_best(&run->position, by_loss ? evaluation->loss : evaluation->top1, by_loss);
 }
 
@@ -244,7 +245,7 @@ static enum status begin_epoch(struct run *run)
     run->resumed_at = run->told = clock_seconds();
     run->images_since_told = 0;
     if (run->position.batch == 0) forget_epoch(run);
-    if (run->position.epoch >= run->setup->settings->train.epochs) return OK;
+    if (run->position.epoch >= run->session->settings->train.epochs) return OK;
     return loader_start(run->loader, run->position.epoch, run->position.batch);
 }
 
@@ -338,10 +339,11 @@ static enum status loop(struct run *run, enum verdict *verdict)
     }
 }
 
-static enum status check(const struct setup *setup, const struct run_options *options)
+static enum status check(const struct session *session, const struct run_options *options)
 {
-    if (setup->settings->train.early_stop > 0 && !setup->val.dataset)
-        return setup_refuse(setup, "train", "early_stop", "there is no validation data to go by");
+    if (session->settings->train.early_stop > 0 && !session->data.val.dataset)
+        return settings_refuse(session->settings, "train", "early_stop",
+                               "there is no validation data to go by");
     if (options->resume && !options->output && !options->resume_file)
         return fail(USAGE, "-r: which run? -o names its folder");
     return OK;
@@ -371,11 +373,11 @@ static enum status carry_out(struct run *run)
     return status;
 }
 
-enum status train(struct setup *setup, const struct run_options *options)
+enum status train(struct session *session, const struct run_options *options)
 {
-    TRY(check(setup, options));
+    TRY(check(session, options));
     struct run run;
-    TRY(run_open(setup, options, &run));
+    TRY(run_open(session, options, &run));
     enum status status = is_finished(&run, options) ? OK : carry_out(&run);
     run_close(&run);
     return status;

@@ -6,6 +6,6 @@
 
 /* Trains until the epochs are done, early stopping, max_steps (all OK), max_time or a signal
  * (STOPPED, a checkpoint being written), or a failure. */
-enum status train(struct setup *setup, const struct run_options *options);
+enum status train(struct session *session, const struct run_options *options);
 
 #endif

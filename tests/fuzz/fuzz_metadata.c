@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "fuzz_network.h"
 #include "format/checksum.h"
+#include "session/session_open.h"
 #include "trained.h"
 
 #define PARTS_MAX 64
@@ -324,9 +325,10 @@ void cmd_any_batch(struct cmd *cmd)
     (void)cmd;
 }
 
-enum status cmd_setup(struct cmd *cmd, unsigned what, const struct setup_hint *hint, struct setup *setup)
+enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint *hint,
+                        struct session *session)
 {
-    return setup_open(&cmd->settings, NULL, what, hint, setup);
+    return session_open(&cmd->settings, &(struct data_options){.wanted = wanted, .hint = hint}, session);
 }
 
 static bool predict(const char *path)

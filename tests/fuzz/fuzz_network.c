@@ -1,7 +1,6 @@
 #include "fuzz_network.h"
 
 #include "fuzz.h"
-#include "graph/graph_text.h"
 #include "graph/model.h"
 
 /* Few tensors of every kind: checkpoints of it are short. */
@@ -21,7 +20,6 @@ struct fuzz_network *fuzz_network(void)
     fuzz_must(store_open(network.device, &network.graph, &parts, &network.store) == OK);
     fuzz_must(store_init(&network.store, 1) == OK);
     fuzz_must(settings_load(NULL, NULL, 0, &network.settings) == OK);
-    graph_text(&network.graph, &network.graph_text);
     return &network;
 }
 
@@ -33,7 +31,7 @@ struct checkpoint_source fuzz_source(void)
         .store = &network->store,
         .optimizer = network->optimizer,
         .settings = &network->settings,
-        .graph_text = network->graph_text.data,
+        .graph = &network->graph,
         .class_names = names,
         .classes = 3,
         .train_images = 10,
@@ -51,7 +49,7 @@ static void match(const struct safetensors *file)
     struct settings settings;
     bool same;
     fuzz_good(checkpoint_match_settings(file, now.settings), "checkpoint");
-    fuzz_good(checkpoint_match_graph(file, now.graph_text), "checkpoint");
+    fuzz_good(checkpoint_match_graph(file, now.graph), "checkpoint");
     fuzz_good(checkpoint_match_data(file, &now), "checkpoint");
     fuzz_good(checkpoint_match_best(file, now.settings, &same), "checkpoint");
     fuzz_must(settings_load(NULL, (const char *[]){"train.batch=auto"}, 1, &settings) == OK);

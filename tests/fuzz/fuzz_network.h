@@ -12,7 +12,6 @@ struct fuzz_network {
     struct store store;
     struct settings settings;
     const struct optimizer *optimizer;
-    struct text graph_text;
 };
 
 /* Its model file. */

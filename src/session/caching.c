@@ -1,0 +1,110 @@
+#include "session/caching.h"
+
+#include "base/host.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "data/gpu_preprocessing.h"
+
+/* The share of the host's memory that is taken unasked; of a device's so many bytes at most, or a share of
+ * memory.limit. */
+#define SHARE_UNASKED 4
+#define DEVICE_UNASKED ((int64_t)1 << 30)
+#define DEVICE_SHARE_UNASKED 16
+
+size_t caching_host_limit(int64_t cache_limit)
+{
+    size_t available, total;
+    if (cache_limit > 0) return (size_t)cache_limit;
+    host_memory(&available, &total);
+    return available / SHARE_UNASKED;
+}
+
+/* The images of a data set that are asked for in training or evaluation, however it is divided. */
+static int64_t images_of(const struct data *data, const struct dataset *dataset)
+{
+    return (data->train.dataset == dataset ? data->train.count : 0) +
+           (data->val.dataset == dataset ? data->val.count : 0);
+}
+
+/* Each data set has its share of the limit, by its number of images. */
+struct share {
+    size_t limit;
+    int64_t images;              /* of all data sets */
+};
+
+static struct image_cache *open_cache(const struct caching_options *caching, enum split split,
+                                      const struct share *share)
+{
+    const struct dataset *dataset = &caching->data->opened[split];
+    int64_t count = images_of(caching->data, dataset);
+    if (count == 0) return NULL;
+    const struct image_cache_options options = {
+        .dataset = dataset,
+        .limit = (size_t)((double)share->limit * (double)count / (double)share->images),
+        .all = caching->cache == CACHE_AUTO,
+        .count = count,
+    };
+    char bytes[TEXT_BYTES];
+    log_detail("up to %s of decoded %s images are kept in host memory%s", text_bytes(options.limit, bytes),
+               split == SPLIT_TRAIN ? "training" : "validation", options.all ? ", if all of them fit" : "");
+    return image_cache_open(&options);
+}
+
+/* What all images take that are asked for. -1: that is not known, because they are of many sizes. */
+static int64_t bytes_of_images(const struct data *data)
+{
+    const struct images *const parts[] = {&data->train, &data->val};
+    int64_t bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        const struct dataset *dataset = parts[i]->dataset;
+        if (!dataset) continue;
+        if (dataset->h == 0) return -1;
+        bytes += parts[i]->count * dataset->h * dataset->w * dataset->c;
+    }
+    return bytes;
+}
+
+/* Why images cannot be kept on a device; NULL: they can. */
+static const char *device_refuses(const struct caching_options *caching)
+{
+    int64_t bytes = bytes_of_images(caching->data), limit = caching->cache_limit;
+    if (caching->data->channels > FINISH_CHANNELS_MAX)
+        return "a GPU keeps images of 1 to 4 channels only; 'host' keeps decoded images in host memory";
+    if (augment_is_varied(&caching->data->augment))
+        return "a GPU does not do augment.jitter and augment.auto_augment; "
+               "'host' keeps images in host memory";
+    if (bytes < 0) return "a GPU keeps images of one size only; 'host' keeps decoded images in host memory";
+    if (limit > 0 && bytes > limit) return "loader.cache_limit is less than all images take on a GPU";
+    return NULL;
+}
+
+const char *caching_refusal(const struct caching_options *caching)
+{
+    if (caching->cache != CACHE_DEVICE || caching->kind != DEVICE_CUDA) return NULL;
+    return device_refuses(caching);
+}
+
+int64_t caching_device_bytes(const struct caching_options *caching)
+{
+    bool unasked = caching->cache == CACHE_AUTO;
+    if (caching->kind != DEVICE_CUDA || (caching->cache != CACHE_DEVICE && !unasked)) return 0;
+    if (device_refuses(caching)) return 0;
+    int64_t bytes = bytes_of_images(caching->data), most = caching->memory_limit / DEVICE_SHARE_UNASKED;
+    if (most == 0 || most > DEVICE_UNASKED) most = DEVICE_UNASKED;
+    return unasked && caching->cache_limit == 0 && bytes > most ? 0 : bytes;
+}
+
+/* The CPU's memory is the host's. What lies in memory as it is, is not kept twice. */
+void caching_open(const struct caching_options *caching, bool decoding, struct data *data)
+{
+    struct share share = {0};
+    if (caching->cache == CACHE_NONE) return;
+    for (int i = 0; i < 2; i++)
+        if (data->opened[i].decoded) share.images += images_of(data, &data->opened[i]);
+    if (share.images > 0) share.limit = caching_host_limit(caching->cache_limit);
+    for (int i = 0; i < 2; i++)
+        if (data->opened[i].decoded && !(decoding && &data->opened[i] == data->train.dataset))
+            data->caches[i] = open_cache(caching, (enum split)i, &share);
+    if (data->train.dataset) data->train.cache = data->caches[data->train.dataset - data->opened];
+    if (data->val.dataset) data->val.cache = data->caches[data->val.dataset - data->opened];
+}

@@ -1,0 +1,30 @@
+/* caching.h: decoded images that are kept for later epochs, in host memory or on the device, as loader.cache
+ * says. */
+#ifndef SESSION_CACHING_H
+#define SESSION_CACHING_H
+
+#include "device/device.h"
+#include "session/data.h"
+
+struct caching_options {
+    int cache;                        /* loader.cache, as conf/settings.h numbers it */
+    int64_t cache_limit;              /* loader.cache_limit */
+    int64_t memory_limit;             /* memory.limit */
+    enum device_kind kind;
+    const struct data *data;
+};
+
+/* Why loader.cache=device cannot be; NULL: it can, or was not asked for. */
+const char *caching_refusal(const struct caching_options *options);
+
+/* Device memory for images that are kept there; 0: none are. */
+int64_t caching_device_bytes(const struct caching_options *options);
+
+/* The most host memory for decoded images, by loader.cache_limit. */
+size_t caching_host_limit(int64_t cache_limit);
+
+/* For what looks at images more than once: opens the caches of the options' data, which loaders opened from
+ * now on fill. `decoding`: the device decodes training images, which the host then does not keep. */
+void caching_open(const struct caching_options *options, bool decoding, struct data *data);
+
+#endif

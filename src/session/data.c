@@ -1,0 +1,260 @@
+#include "session/data_parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "base/search_paths.h"
+#include "base/watch.h"
+#include "graph/model.h"
+
+static enum status find_format(struct data_opening *o)
+{
+    const char *name = o->settings->data.format;
+    if (!name)
+        return fail(USAGE, "data.format is not set: what are the images? `amptrain formats` lists the kinds");
+    o->format = format_find(name);
+    if (o->format) return OK;
+    const char *names[64];
+    int count = 0;
+    for (int i = 0; format_table[i] && count < 64; i++) names[count++] = format_table[i]->name;
+    const char *near = text_nearest(name, names, count);
+    if (near)
+        return settings_refuse(o->settings, "data", "format", "there is no '%s'; did you mean '%s'?", name,
+                               near);
+    return settings_refuse(o->settings, "data", "format", "there is no '%s'; `amptrain formats` lists them",
+                           name);
+}
+
+static enum status input_of_model(struct data_opening *o)
+{
+    struct search_paths paths = search_paths_find();
+    char *file = o->settings->model.file
+                     ? settings_path(o->settings, o->file, o->settings->model.file) : NULL;
+    struct model_options options = {
+        .arch = o->settings->model.arch,
+        .file = file,
+        .folders = (const char *const *)paths.models,
+        .dropout = -1,
+    };
+    enum status status = OK;
+    if (!options.arch && !options.file)
+        status =
+            fail(USAGE, "model.arch is not set: which network? `amptrain models` lists the installed ones");
+    else
+        status = model_input(&options, &o->size, &o->channels);
+    free(file);
+    search_paths_free(&paths);
+    return status;
+}
+
+/* Folders are numbered as the training images are, or those that the weights were trained on: a
+ * class without validation images moves no other. */
+static void number_classes(const struct data_opening *o, struct dataset_options *options)
+{
+    const struct dataset *train = &o->data->opened[SPLIT_TRAIN];
+    if (train->format) {
+        options->class_names = train->class_names;
+        options->class_count = train->classes;
+    } else if (o->hint && o->hint->classes > 0) {
+        options->class_names = o->hint->class_names;
+        options->class_count = o->hint->classes;
+    }
+}
+
+static enum status open_split(const struct data_opening *o, enum split split)
+{
+    const struct settings *settings = o->settings;
+    const char *named = split == SPLIT_TRAIN ? settings->data.train : settings->data.val;
+    char *path = named ? settings_path(settings, o->file, named) : NULL;
+    struct search_paths paths = search_paths_find();
+    int classes = (int)(settings->data.classes ? settings->data.classes : settings->model.classes);
+    struct dataset_options options = {
+        .path = path,
+        .split = split,
+        .installed = paths.data,
+        .classes = classes,
+        .synthetic_count = split == SPLIT_TRAIN ? settings->data.limit : 0,
+        .h = settings->augment.crop ? (int)settings->augment.crop : o->size,
+        .w = settings->augment.crop ? (int)settings->augment.crop : o->size,
+        .c = o->channels,
+        .seed = (uint64_t)settings->run.seed,
+    };
+    number_classes(o, &options);
+    struct watch *watch = watch_begin(WATCH_SECONDS, "%s: opening the data", path ? path : o->format->name);
+    enum status status = dataset_open(o->format, &options, &o->data->opened[split]);
+    watch_end(watch);
+    search_paths_free(&paths);
+    free(path);
+    return status;
+}
+
+/* Moves a random share of the images, in file order, from train to val. */
+static void split_images(const struct data_opening *o)
+{
+    int64_t total = o->data->opened[SPLIT_TRAIN].count;
+    int64_t val = (int64_t)llround((double)total * o->settings->data.val_fraction);
+    if (val < 1) val = 1;
+    bool *chosen = memory_new((size_t)total, sizeof *chosen);
+    struct random random = random_open((uint64_t)o->settings->run.seed, PURPOSE_SPLIT, 0, 0);
+    /* Floyd's choice of `val` numbers below `total`, each set equally likely. */
+    for (int64_t top = total - val; top < total; top++) {
+        int64_t drawn = random_below(&random, (uint32_t)top + 1);
+        chosen[chosen[drawn] ? top : drawn] = true;
+    }
+    o->data->train.subset = memory_new((size_t)(total - val), sizeof(int64_t));
+    o->data->val.subset = memory_new((size_t)val, sizeof(int64_t));
+    o->data->train.count = o->data->val.count = 0;
+    for (int64_t i = 0; i < total; i++) {
+        struct images *to = chosen[i] ? &o->data->val : &o->data->train;
+        to->subset[to->count++] = i;
+    }
+    free(chosen);
+    o->data->val.dataset = o->data->train.dataset;
+}
+
+static void limit_images(struct images *images, int64_t limit)
+{
+    if (limit == 0 || limit >= images->count) return;
+    if (!images->subset) {
+        images->subset = memory_new((size_t)limit, sizeof(int64_t));
+        for (int64_t i = 0; i < limit; i++) images->subset[i] = i;
+    }
+    images->count = limit;
+}
+
+static enum status check_same_classes(const struct data_opening *o)
+{
+    const struct dataset *train = &o->data->opened[SPLIT_TRAIN], *val = &o->data->opened[SPLIT_VAL];
+    if (!train->format || !val->format) return OK;
+    if (train->classes != val->classes)
+        return fail(BAD_DATA, "training data have %d classes, validation data %d", train->classes,
+                    val->classes);
+    for (int i = 0; i < train->classes; i++)
+        if (strcmp(train->class_names[i], val->class_names[i]) != 0)
+            return fail(BAD_DATA, "class %d is '%s' in the training data and '%s' in the validation data", i,
+                        train->class_names[i], val->class_names[i]);
+    return OK;
+}
+
+static bool wants_own_val(const struct settings *settings)
+{
+    return settings->data.val_fraction == 0 && (settings->data.val || !settings->data.train);
+}
+
+static enum status open_splits(const struct data_opening *o)
+{
+    const struct settings *settings = o->settings;
+    bool split = settings->data.val_fraction > 0;
+    if (settings->data.val && split)
+        return settings_refuse(o->settings, "data", "val_fraction",
+                               "data.val is set too: only one of them can be");
+    if ((o->wanted & DATA_TRAIN) || split) {
+        TRY(open_split(o, SPLIT_TRAIN));
+        o->data->train.dataset = &o->data->opened[SPLIT_TRAIN];
+        o->data->train.count = o->data->train.dataset->count;
+    }
+    if ((o->wanted & DATA_VAL) && wants_own_val(settings)) {
+        TRY(open_split(o, SPLIT_VAL));
+        o->data->val.dataset = &o->data->opened[SPLIT_VAL];
+        o->data->val.count = o->data->val.dataset->count;
+    }
+    if (split && o->data->train.count < 2)
+        return settings_refuse(o->settings, "data", "val_fraction", "there are too few images to split");
+    if (split) split_images(o);
+    limit_images(&o->data->train, settings->data.limit);
+    return check_same_classes(o);
+}
+
+const struct dataset *data_any(const struct data *data)
+{
+    for (int i = 0; i < 2; i++)
+        if (data->opened[i].format) return &data->opened[i];
+    return NULL;
+}
+
+static enum status name_classes(const struct data_opening *o)
+{
+    const struct dataset *data = data_any(o->data);
+    const struct settings *settings = o->settings;
+    int wanted = (int)(settings->model.classes ? settings->model.classes : settings->data.classes);
+    const struct data_hint *hint = data ? NULL : o->hint;
+    int classes = wanted ? wanted : data ? data->classes : hint ? hint->classes : 0;
+    if (data && settings->data.classes && settings->data.classes != data->classes)
+        return settings_refuse(o->settings, "data", "classes", "the data have %d", data->classes);
+    if (data && classes < data->classes)
+        return settings_refuse(o->settings, "model", "classes", "%d are too few: the data have %d", classes,
+                               data->classes);
+    o->data->class_names = memory_new((size_t)classes, sizeof *o->data->class_names);
+    o->data->classes = classes;
+    char *const *names = data ? data->class_names : hint ? hint->class_names : NULL;
+    int named = data ? data->classes : hint ? hint->classes : 0;
+    for (int i = 0; i < classes; i++)
+        o->data->class_names[i] = i < named ? text_copy(names[i]) : text_format("%d", i);
+    return OK;
+}
+
+static enum status open_sets(struct data_opening *o)
+{
+    TRY(find_format(o));
+    enum status status = open_splits(o);
+    if (status == OK || !(o->wanted & DATA_OPTIONAL)) return status;
+    log_info("going on without the data: sizes follow the model and the configuration");
+    return OK;
+}
+
+/* The channels of images: the data's, else the hint's, else the model file's. */
+static int channels_of(const struct data_opening *o)
+{
+    const struct dataset *data = data_any(o->data);
+    if (data) return data->c;
+    if (o->hint) return o->hint->channels;
+    return o->channels ? o->channels : 3;
+}
+
+enum status data_open(struct settings *settings, const struct data_options *options, struct data *data)
+{
+    *data = (struct data){0};
+    data->bad = bad_images_new(data->opened, settings->data.on_error == ON_ERROR_SKIP);
+    struct data_opening opening = {
+        .settings = settings, .file = options->file, .wanted = options->wanted, .hint = options->hint,
+        .data = data,
+    };
+    TRY(input_of_model(&opening));
+    if (options->wanted & (DATA_TRAIN | DATA_VAL)) TRY(open_sets(&opening));
+    data->channels = channels_of(&opening);
+    data_set_sizes(&opening);
+    TRY(name_classes(&opening));
+    return data_set_augment(&opening);
+}
+
+static void free_names(struct data *data)
+{
+    for (int i = 0; i < data->classes; i++) free(data->class_names[i]);
+    free(data->class_names);
+}
+
+void data_number_classes(struct data *data, int classes)
+{
+    if (data->classes > 0) return;
+    free_names(data);
+    data->classes = classes;
+    data->class_names = memory_new((size_t)classes, sizeof *data->class_names);
+    for (int i = 0; i < classes; i++) data->class_names[i] = text_format("%d", i);
+}
+
+void data_close(struct data *data)
+{
+    free(data->train.subset);
+    free(data->val.subset);
+    for (int i = 0; i < 2; i++) {
+        image_cache_close(data->caches[i]);
+        dataset_close(&data->opened[i]);
+    }
+    bad_images_free(data->bad);
+    free_names(data);
+    *data = (struct data){0};
+}

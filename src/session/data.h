@@ -1,0 +1,61 @@
+/* data.h: the images that a command works on, by split, the classes that they are of, and how they are
+ * augmented. */
+#ifndef SESSION_DATA_H
+#define SESSION_DATA_H
+
+#include "conf/settings.h"
+#include "data/loader.h"
+#include "session/bad_images.h"
+
+/* Images of one split as a run uses them. */
+struct images {
+    struct dataset *dataset;         /* NULL: there are none */
+    int64_t *subset;                 /* indices in the dataset in file order; NULL: all */
+    int64_t count;
+    int h, w;                        /* of what the network gets */
+    struct image_cache *cache;       /* of the dataset's; NULL: none */
+};
+
+struct data {
+    struct dataset opened[2];         /* by enum split */
+    struct image_cache *caches[2];    /* of the opened data sets, NULL: none (session/caching.h) */
+    struct images train, val;
+    struct bad_images *bad;           /* of them, those that loaders cannot use */
+    struct augment augment;
+    struct mix_settings mix;
+    int channels, classes;
+    char **class_names;               /* [classes]; the data's, or numbers */
+};
+
+/* What a command wants of the data. */
+enum data_wanted {
+    DATA_NONE = 0,
+    DATA_TRAIN = 1,
+    DATA_VAL = 2,
+    DATA_OPTIONAL = 4,   /* what is not there is not missed: sizes then follow the model file */
+};
+
+/* What stands in for data that are not opened: from a checkpoint's metadata. */
+struct data_hint {
+    int h, w, channels;               /* of evaluation images */
+    int val_resize;                   /* what evaluation resized to; -1: not known */
+    char *const *class_names;
+    int classes;
+};
+
+struct data_options {
+    const char *file;                 /* the configuration's path, from which paths begin; NULL: none */
+    unsigned wanted;                  /* bits of enum data_wanted */
+    const struct data_hint *hint;     /* NULL: none */
+};
+
+/* Opens the data sets, divides and sizes their images. Defaults that follow from the data are noted in
+ * `settings` (settings_derive). The struct must stay where it is. Refused with key and place, USAGE or
+ * BAD_DATA. */
+enum status data_open(struct settings *settings, const struct data_options *options, struct data *data);
+void data_close(struct data *data);           /* accepts a zeroed or half-built struct */
+
+/* Numbers as names, where nothing has told the classes: as many as the network has. */
+void data_number_classes(struct data *data, int classes);
+
+#endif

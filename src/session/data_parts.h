@@ -1,0 +1,26 @@
+/* data_parts.h: how data are opened; for data*.c. */
+#ifndef SESSION_DATA_PARTS_H
+#define SESSION_DATA_PARTS_H
+
+#include "session/data.h"
+
+struct data_opening {
+    struct settings *settings;
+    const char *file;                 /* as in struct data_options */
+    unsigned wanted;
+    const struct data_hint *hint;
+    const struct format *format;
+    int size, channels;               /* of the model file's input; 0 where it does not say */
+    struct data *data;
+};
+
+/* Any of the data sets that are open, for what they have in common; NULL: none is. */
+const struct dataset *data_any(const struct data *data);
+
+/* The size of images of either split, and the settings that follow from it. */
+void data_set_sizes(const struct data_opening *o);
+
+/* What is done to images; refused where it does not fit them. */
+enum status data_set_augment(const struct data_opening *o);
+
+#endif

@@ -1,0 +1,142 @@
+#include "session/decoding_division.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/host.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "compile/cost.h"
+#include "data/gpu_preprocessing.h"
+#include "session/decoding.h"
+#include "session/session_loader.h"
+#include "session/step.h"
+
+#define PARTS_LEAST 2            /* fewer are not worth it */
+#define MEASURED_SECONDS 0.5
+/* While a step computes, engines wait for it: on an H200 they decode 18,900 images a second alone, 12,900
+ * beside ResNet-18, 6,400 beside ResNet-50. */
+#define BESIDE_A_STEP 1.5
+/* The step waits for them as well: ResNet-50's loses a tenth. So they are for steps that workers alone may
+ * not keep up with. A step is at most so much faster than it is modelled to be: on an H200, ResNet-50's by
+ * 1.09, ResNet-18's by 1.14; VGG-16's by more, but that is not a step to wait for images. */
+#define FASTER_MOST 1.2
+
+/* Loading for some time. */
+struct pace {
+    int64_t batches;           /* as many as there were time for; or the most there shall be */
+    double images_per_s;
+    double decoded;            /* by the device, of all */
+};
+
+static int count_decoded(const struct session *session, const struct batch *batch)
+{
+    const struct finish *images = batch->images;
+    int count = 0;
+    for (int i = 0; i < session->hyper.batch; i++)
+        count += !images[i].blank && images[i].place == FINISH_DECODED;
+    return count;
+}
+
+/* Batches that were begun before are no measure. */
+static enum status keep_pace(struct session *session, struct loader *loader, struct pace *pace)
+{
+    struct batch *batch;
+    int64_t epoch = 0, batches = -session_prefetch(session) - 1, decoded = 0, most = pace->batches;
+    double from = clock_seconds(), passed = 0;
+    TRY(loader_start(loader, epoch, 0));
+    while (passed < MEASURED_SECONDS && batches < most) {
+        TRY(loader_next(loader, &batch, NULL));
+        if (!batch) {
+            TRY(loader_start(loader, ++epoch, 0));
+            continue;
+        }
+        if (batches >= 0) decoded += count_decoded(session, batch);
+        loader_return(loader, batch);
+        if (++batches == 0) from = clock_seconds();
+        if (batches > 0) passed = clock_seconds() - from;
+    }
+    double images = (double)batches * (double)session->hyper.batch;
+    *pace = (struct pace){batches, images / passed, (double)decoded / images};
+    return OK;
+}
+
+static enum status measure(struct session *session, int parts, struct pace *pace)
+{
+    struct loader *loader;
+    decoding_divide(session->decoding, parts);
+    TRY(session_loader_open_measured(session, &loader));
+    enum status status = keep_pace(session, loader, pace);
+    loader_close(loader);
+    return status;
+}
+
+/* Images of which no GPU of today does more in a second. */
+static enum status step_most(const struct session *session, double *images_per_s)
+{
+    struct program program;
+    TRY(step_program(session, STEP_TRAINING, &program));
+    *images_per_s = FASTER_MOST * (double)session->hyper.batch / cost_program(&program);
+    program_free(&program);
+    return OK;
+}
+
+/* None if workers do all that a step asks for; else so many that both are done at the same time; the device
+ * can only be given what it can decode. The first time, files may come from a disk, by which no decoder
+ * should be judged: then they are read again. */
+static enum status measure_parts(struct session *session, double needed, int *parts)
+{
+    struct pace cold = {.batches = INT32_MAX}, workers, engines;
+    TRY(measure(session, DECODING_PARTS, &cold));
+    engines = workers = (struct pace){.batches = cold.batches};
+    TRY(measure(session, DECODING_PARTS, &engines));
+    TRY(measure(session, 0, &workers));
+    double device = engines.images_per_s / BESIDE_A_STEP;
+    double share = device / (engines.decoded * device + workers.images_per_s);
+    *parts = (int)(DECODING_PARTS * (share < 1 ? share : 1) + 0.5);
+    if (*parts * engines.decoded < PARTS_LEAST || workers.images_per_s >= needed) *parts = 0;
+    log_detail("loader.decode: a step takes at most %.0f images a second", needed);
+    log_detail("loader.decode: workers make %.0f images a second; with the device %.0f, of which it decodes "
+               "%.0f %%", workers.images_per_s, engines.images_per_s, 100 * engines.decoded);
+    return OK;
+}
+
+/* What the division depends on. Not loader.workers, on which no bit of a batch does: it is measured with as
+ * many as there would be without. */
+static char *facts_of(const struct session *session, double needed)
+{
+    const struct images *train = &session->data.train;
+    return text_format("%lld images to %d x %d, at most %.0f a second, %d processors",
+                       (long long)train->count, train->h, train->w, needed, host_processors());
+}
+
+/* As asked for, as before, or as measured. */
+static enum status choose_parts(struct session *session, int *parts)
+{
+    bool asked = session->settings->loader.decode == DECODE_GPU;
+    double needed = 0;
+    if (!asked) TRY(step_most(session, &needed));
+    char *facts = asked ? NULL : facts_of(session, needed);
+    *parts = asked ? DECODING_PARTS : decoding_chosen(session->device, facts);
+    enum status status = *parts < 0 ? measure_parts(session, needed, parts) : OK;
+    if (status == OK) decoding_choose(session->device, facts, *parts);
+    free(facts);
+    return status;
+}
+
+enum status decoding_division_open(struct session *session)
+{
+    int parts = 0;
+    const struct decoding_options options = session_decoding_options(session);
+    TRY(decoding_open(&options, &session->decoding));
+    if (!session->decoding) return OK;
+    enum status status = choose_parts(session, &parts);
+    if (status == OK && parts > 0) {
+        decoding_divide(session->decoding, parts);
+        log_detail("loader.decode: the device decodes %d of %d training images", parts, DECODING_PARTS);
+        return OK;
+    }
+    decoding_close(session->decoding);
+    session->decoding = NULL;
+    return status;
+}

@@ -1,0 +1,24 @@
+/* graphs.h: the network of a run, on training images and on evaluation images. */
+#ifndef SESSION_GRAPHS_H
+#define SESSION_GRAPHS_H
+
+#include "graph/graph.h"
+#include "session/data.h"
+
+struct graphs {
+    struct graph training;            /* as the model file has it, with what train.freeze names frozen */
+    struct graph evaluation;          /* its own when evaluation images are of another size */
+    bool own_evaluation;
+};
+
+struct graphs_options {
+    const struct settings *settings;
+    const char *file;                 /* the configuration's path; NULL: none */
+    const struct data *data;          /* sizes, channels; classes: 0 for as many as the model file has */
+};
+
+/* Refused with key and place, USAGE. */
+enum status graphs_open(const struct graphs_options *options, struct graphs *graphs);
+void graphs_close(struct graphs *graphs);     /* accepts a zeroed or half-built struct */
+
+#endif

@@ -1,0 +1,156 @@
+#include "session/hyperparameters.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+
+static enum status refuse_name(const struct settings *settings, const char *section, const char *key,
+                               const char *name, const char *const *names, int count)
+{
+    const char *near = text_nearest(name, names, count);
+    if (near)
+        return settings_refuse(settings, section, key, "there is no '%s'; did you mean '%s'?", name, near);
+    struct text all = {0};
+    for (int i = 0; i < count; i++) text_add(&all, "%s%s", i ? ", " : "", names[i]);
+    enum status status = settings_refuse(settings, section, key, "there is no '%s', only %s", name, all.data);
+    text_free(&all);
+    return status;
+}
+
+#define NAMES_MAX 64
+
+static enum status set_precision(const struct settings *settings, struct hyperparameters *hyper)
+{
+    const char *name = settings->amp.precision, *names[PRECISION_COUNT];
+    for (int i = 0; i < PRECISION_COUNT; i++) {
+        names[i] = precision_table[i].name;
+        if (name && strcmp(name, names[i]) == 0) hyper->precision = &precision_table[i];
+    }
+    if (hyper->precision) return OK;
+    return refuse_name(settings, "amp", "precision", name ? name : "", names, PRECISION_COUNT);
+}
+
+static void set_scaling(struct settings *settings, struct hyperparameters *hyper)
+{
+    if (settings->amp.loss_scale < 0)
+        settings_derive(settings, "amp", "loss_scale", hyper->precision->scale_by_default ? "dynamic" : "1");
+    hyper->scaling = (struct scaler_settings){
+        .dynamic = settings->amp.loss_scale == 0,
+        .scale = settings->amp.loss_scale,
+        .init_scale = settings->amp.init_scale,
+        .growth = settings->amp.growth,
+        .backoff = settings->amp.backoff,
+        .growth_interval = settings->amp.growth_interval,
+        .min_scale = settings->amp.min_scale,
+        .max_scale = settings->amp.max_scale,
+    };
+}
+
+static enum status check_scaling(const struct settings *settings, const struct hyperparameters *hyper)
+{
+    const struct scaler_settings *scaling = &hyper->scaling;
+    if (scaling->dynamic &&
+        (scaling->init_scale < scaling->min_scale || scaling->init_scale > scaling->max_scale))
+        return settings_refuse(settings, "amp", "init_scale",
+                               "must be between amp.min_scale and amp.max_scale");
+    return OK;
+}
+
+static double given_or(double given, double initial)
+{
+    return given < 0 ? initial : given;
+}
+
+static enum status set_optimizer(const struct settings *settings, struct hyperparameters *hyper)
+{
+    const char *name = settings->optimizer.name, *names[NAMES_MAX];
+    int count = 0;
+    while (optimizer_table[count] && count < NAMES_MAX) {
+        names[count] = optimizer_table[count]->name;
+        count++;
+    }
+    hyper->optimizer = name ? optimizer_find(name) : NULL;
+    if (!hyper->optimizer) return refuse_name(settings, "optimizer", "name", name ? name : "", names, count);
+    const struct optimizer_settings *initial = &hyper->optimizer->initial;
+    bool betas = settings->optimizer.betas.count == 2;
+    hyper->optimizer_settings = (struct optimizer_settings){
+        .momentum = given_or(settings->optimizer.momentum, initial->momentum),
+        .nesterov = settings->optimizer.nesterov,
+        .weight_decay = given_or(settings->optimizer.weight_decay, initial->weight_decay),
+        .beta1 = betas ? settings->optimizer.betas.value[0] : initial->beta1,
+        .beta2 = betas ? settings->optimizer.betas.value[1] : initial->beta2,
+        .alpha = settings->optimizer.alpha,
+        .eps = given_or(settings->optimizer.eps, initial->eps),
+        .trust = settings->optimizer.trust,
+        .clip_norm = settings->train.clip_norm,
+        .ema = settings->train.ema,
+    };
+    if (settings->optimizer.nesterov && !hyper->optimizer->has_nesterov)
+        return settings_refuse(settings, "optimizer", "nesterov", "is for sgd and lars; %s has no such form",
+                               name);
+    if (hyper->optimizer_settings.nesterov && hyper->optimizer_settings.momentum == 0)
+        return settings_refuse(settings, "optimizer", "nesterov", "needs a momentum above 0");
+    return OK;
+}
+
+static enum status set_batch(const struct settings *settings, const struct images *train,
+                             struct hyperparameters *hyper)
+{
+    hyper->batch = (int)settings->train.batch;
+    if (hyper->batch % hyper->micro_batches != 0)
+        return settings_refuse(settings, "train", "accumulate", "%d does not divide train.batch = %d",
+                               hyper->micro_batches, hyper->batch);
+    hyper->steps_per_epoch = train->count / hyper->batch;
+    if (train->dataset && hyper->steps_per_epoch == 0)
+        return settings_refuse(settings, "train", "batch", "%d is more than the %" PRId64 " training images",
+                               hyper->batch, train->count);
+    if (hyper->steps_per_epoch == 0) hyper->steps_per_epoch = 1;
+    return OK;
+}
+
+static enum status set_schedule(const struct settings *settings, struct hyperparameters *hyper)
+{
+    const char *name = settings->schedule.name, *names[NAMES_MAX];
+    int count = 0;
+    for (; schedule_table[count].name && count < NAMES_MAX; count++)
+        names[count] = schedule_table[count].name;
+    const struct schedule_row *row = name ? schedule_find(name) : NULL;
+    if (!row) return refuse_name(settings, "schedule", "name", name ? name : "", names, count);
+    if (row->own_warmup && settings->schedule.warmup > 0)
+        return settings_refuse(settings, "schedule", "warmup", "%s has its own warm-up (pct_start)", name);
+    double epoch = (double)hyper->steps_per_epoch;
+    hyper->schedule = (struct schedule){
+        .row = row,
+        .lr = settings->optimizer.lr,
+        .momentum = optimizer_momentum(hyper->optimizer, &hyper->optimizer_settings),
+        .total = settings->train.epochs * hyper->steps_per_epoch,
+        .warmup = round(settings->schedule.warmup * epoch),
+        .milestones = settings->schedule.milestones,
+        .gamma = settings->schedule.gamma,
+        .min_lr = settings->schedule.min_lr,
+        .power = settings->schedule.power,
+        .pct_start = settings->schedule.pct_start,
+        .div = settings->schedule.div,
+        .final_div = settings->schedule.final_div,
+    };
+    for (int i = 0; i < hyper->schedule.milestones.count; i++) hyper->schedule.milestones.value[i] *= epoch;
+    return OK;
+}
+
+enum status hyperparameters_open(struct settings *settings, struct hyperparameters *hyper)
+{
+    *hyper = (struct hyperparameters){.micro_batches = (int)settings->train.accumulate};
+    TRY(set_precision(settings, hyper));
+    set_scaling(settings, hyper);
+    TRY(check_scaling(settings, hyper));
+    return set_optimizer(settings, hyper);
+}
+
+enum status hyperparameters_set_batch(const struct settings *settings, const struct images *train,
+                                      struct hyperparameters *hyper)
+{
+    TRY(set_batch(settings, train, hyper));
+    return set_schedule(settings, hyper);
+}

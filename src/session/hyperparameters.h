@@ -1,0 +1,29 @@
+/* hyperparameters.h: the numbers by which a network is trained, none of which depends on a device. */
+#ifndef SESSION_HYPERPARAMETERS_H
+#define SESSION_HYPERPARAMETERS_H
+
+#include "amp/precision.h"
+#include "amp/scaler.h"
+#include "kernels/optimizer.h"
+#include "session/data.h"
+#include "session/schedule.h"
+
+struct hyperparameters {
+    const struct precision_row *precision;
+    struct scaler_settings scaling;
+    const struct optimizer *optimizer;
+    struct optimizer_settings optimizer_settings;
+    struct schedule schedule;
+    int batch, micro_batches;         /* images a step; parts that it is computed in */
+    int64_t steps_per_epoch;
+};
+
+/* All but the batch and what is counted in steps. Defaults that follow from other keys are noted in
+ * `settings` (settings_derive). Refused with key and place, USAGE. */
+enum status hyperparameters_open(struct settings *settings, struct hyperparameters *hyper);
+
+/* The rest, once train.batch is a number. `train`: what there is to train on. */
+enum status hyperparameters_set_batch(const struct settings *settings, const struct images *train,
+                                      struct hyperparameters *hyper);
+
+#endif

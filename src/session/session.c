@@ -1,0 +1,121 @@
+#include "session/session.h"
+
+#include <string.h>
+
+#include "compile/program.h"
+#include "session/gpu_preprocessing.h"
+
+void session_close(struct session *session)
+{
+    gpu_preprocessing_close(session->gpu_preprocessing);
+    decoding_close(session->decoding);
+    device_allocators_host_close(session->device, session->pinned);
+    device_allocators_close(session->device, session->cache);
+    device_close(session->device);
+    graphs_close(&session->graphs);
+    data_close(&session->data);
+    *session = (struct session){0};
+}
+
+enum status session_open_device(struct session *session)
+{
+    const struct settings *settings = session->settings;
+    if (session->device) return OK;
+    TRY(device_open(settings->run.device, (int)settings->run.threads, &session->device));
+    session->device->memory_limit = (size_t)settings->memory.limit;
+    session->cache = device_allocators_open(session->device, 0);
+    session->pinned = device_allocators_host_open(session->device);
+    return OK;
+}
+
+bool session_asks_cuda(const struct session *session)
+{
+    return strncmp(session->settings->run.device, "cuda", 4) == 0;
+}
+
+/* Whether run.device comes down to CUDA on this machine, with this build. */
+static bool means_cuda(const struct session *session)
+{
+    struct reason reason;
+    if (!kernel_plans_code(DEVICE_CUDA)(op_find("conv"))) return false;
+    if (strcmp(session->settings->run.device, "auto") != 0) return session_asks_cuda(session);
+    for (const struct device_backend *const *backend = device_backends; *backend; backend++)
+        if ((*backend)->kind == DEVICE_CUDA && (*backend)->count(&reason) > 0) return true;
+    return false;
+}
+
+enum device_kind session_device_kind(const struct session *session)
+{
+    if (session->device) return session->device->backend->kind;
+    return means_cuda(session) ? DEVICE_CUDA : DEVICE_CPU;
+}
+
+int session_streams(const struct session *session)
+{
+    if (session->device) return session->device->streams;
+    return session_device_kind(session) == DEVICE_CUDA ? 2 : 1;
+}
+
+int64_t session_limit(const struct session *session)
+{
+    int64_t limit = session->settings->memory.limit;
+    return limit == 0 || (session->left > 0 && session->left < limit) ? session->left : limit;
+}
+
+#define PREFETCH_AHEAD 4
+
+/* Where the host runs ahead of the device, two batches are out at once, and a third should be coming. */
+int session_prefetch(const struct session *session)
+{
+    int prefetch = (int)session->settings->loader.prefetch;
+    bool ahead = session_device_kind(session) == DEVICE_CUDA;
+    return ahead && prefetch < PREFETCH_AHEAD ? PREFETCH_AHEAD : prefetch;
+}
+
+struct caching_options session_caching_options(const struct session *session)
+{
+    return (struct caching_options){
+        .cache = session->settings->loader.cache,
+        .cache_limit = session->settings->loader.cache_limit,
+        .memory_limit = session->settings->memory.limit,
+        .kind = session_device_kind(session),
+        .data = &session->data,
+    };
+}
+
+struct decoding_options session_decoding_options(const struct session *session)
+{
+    return (struct decoding_options){
+        .decode = session->settings->loader.decode,
+        .cache = session->settings->loader.cache,
+        .cache_limit = session->settings->loader.cache_limit,
+        .memory_limit = session_limit(session),
+        .deterministic = session->settings->run.deterministic,
+        .kind = session_device_kind(session),
+        .device = session->device,
+        .data = &session->data,
+        .batch = session->hyper.batch,
+        .prefetch = session_prefetch(session),
+    };
+}
+
+static int64_t kept_bytes(const struct session *session)
+{
+    if (session->gpu_preprocessing) return gpu_preprocessing_bytes_kept(session->gpu_preprocessing);
+    const struct caching_options caching = session_caching_options(session);
+    return caching_device_bytes(&caching);
+}
+
+static int64_t decoding_bytes_of(const struct session *session)
+{
+    if (session->device) return decoding_bytes_held(session->decoding);
+    const struct decoding_options decoding = session_decoding_options(session);
+    return decoding_bytes(&decoding);
+}
+
+int64_t session_preprocessing_bytes(const struct session *session)
+{
+    if (!gpu_preprocessing_can(session_device_kind(session), session->data.channels)) return 0;
+    return gpu_preprocessing_bytes(&session->data, session->hyper.batch) + kept_bytes(session) +
+           decoding_bytes_of(session);
+}

@@ -1,0 +1,50 @@
+/* session.h: what a command works on: data, graphs and hyperparameters, and the device that they are on. */
+#ifndef SESSION_SESSION_H
+#define SESSION_SESSION_H
+
+#include "exec/device_allocators.h"
+#include "session/caching.h"
+#include "session/decoding.h"
+#include "session/graphs.h"
+#include "session/hyperparameters.h"
+
+struct session {
+    struct settings *settings;
+    const char *file;                 /* the configuration's path; NULL: none */
+    struct data data;
+    struct graphs graphs;
+    struct hyperparameters hyper;
+    struct device *device;            /* NULL until session_open_device */
+    struct cache *cache;              /* of the device's memory; NULL: it has none */
+    struct pinned *pinned;            /* of host memory for copies */
+    struct decoding *decoding;        /* by the device; NULL: workers decode all images */
+    struct gpu_preprocessing *gpu_preprocessing;   /* of images, on the device; NULL: loaders do it */
+    int64_t left;                     /* the device turned out to have no more than this for the run;
+                                       * 0: not known */
+};
+
+void session_close(struct session *session);        /* accepts a zeroed or half-built struct */
+
+enum status session_open_device(struct session *session);      /* nothing if it is open */
+
+/* The kind that steps are made for, and its streams: the open device's, or the one that run.device names, if
+ * this build has code for it. */
+enum device_kind session_device_kind(const struct session *session);
+int session_streams(const struct session *session);
+bool session_asks_cuda(const struct session *session);     /* run.device names a GPU: "cuda", "cuda:1" */
+
+/* The most device memory that the run may take: memory.limit, or less where the device has less;
+ * 0: no limit. */
+int64_t session_limit(const struct session *session);
+
+/* Batches that loaders make ready ahead. */
+int session_prefetch(const struct session *session);
+
+struct caching_options session_caching_options(const struct session *session);
+struct decoding_options session_decoding_options(const struct session *session);
+
+/* Device memory that preprocessing takes, known before any is taken: a batch's bytes, images that are kept,
+ * room to decode in. */
+int64_t session_preprocessing_bytes(const struct session *session);
+
+#endif

@@ -1,0 +1,81 @@
+#include "session/session_loader.h"
+
+#include "base/host.h"
+#include "base/signals.h"
+#include "session/gpu_preprocessing.h"
+
+/* One thread for every processor: decoding and computing take turns. */
+static int workers_of(const struct settings *settings)
+{
+    return settings->loader.workers > 0 ? (int)settings->loader.workers : host_processors();
+}
+
+static void *pinned_allocate(void *device, size_t bytes)
+{
+    bool pinned;
+    return device_host_allocate(device, bytes, "batches", &pinned);
+}
+
+static void pinned_release(void *device, void *memory, size_t bytes)
+{
+    device_host_release(device, memory, bytes);
+}
+
+static struct loader_options loader_options(const struct session *session, const struct images *images,
+                                            bool training)
+{
+    const struct settings *settings = session->settings;
+    const struct data *data = &session->data;
+    struct loader_options options = {
+        .dataset = images->dataset,
+        .cache = images->cache,
+        .subset = images->subset,
+        .count = images->count,
+        .augment = data->augment,
+        .mix = data->mix,
+        .classes = data->classes,
+        .training = training,
+        .shuffle = training && settings->data.shuffle,
+        .batch = session->hyper.batch,
+        .h = images->h,
+        .w = images->w,
+        .channels = data->channels,
+        .dtype = session->hyper.precision->storage,
+        .leaves = session->gpu_preprocessing != NULL,
+        .kept = gpu_preprocessing_kept(session->gpu_preprocessing, images->dataset),
+        .workers = workers_of(settings),
+        .prefetch = session_prefetch(session),
+        .seed = (uint64_t)settings->run.seed,
+        .timeout = settings->loader.timeout,
+        .stop = signals_stop,
+        .stop_on_error = settings->data.on_error == ON_ERROR_STOP,
+        .bad_image = bad_images_report,
+        .bad_context = bad_images_source(data->bad, images->dataset),
+    };
+    const struct device *device = session->device;
+    if (device && device->waits) {
+        options.allocate = pinned_allocate;
+        options.release = pinned_release;
+        options.memory_context = session->device;
+    }
+    if (training && !images->cache) options.decoder = decoding_of(session->decoding);
+    if (options.decoder.decoder) options.workers += options.decoder.decoder->callers;
+    return options;
+}
+
+enum status session_loader_open(const struct session *session, const struct images *images, bool training,
+                                struct loader **loader)
+{
+    struct loader_options options = loader_options(session, images, training);
+    return loader_open(&options, loader);
+}
+
+enum status session_loader_open_measured(const struct session *session, struct loader **loader)
+{
+    struct loader_options options = loader_options(session, &session->data.train, true);
+    options.leaves = true;
+    options.bad_image = NULL;
+    options.stop_on_error = false;
+    options.workers = host_processors() + options.decoder.decoder->callers;
+    return loader_open(&options, loader);
+}

@@ -1,0 +1,16 @@
+/* session_loader.h: loaders of a session's images. */
+#ifndef SESSION_SESSION_LOADER_H
+#define SESSION_SESSION_LOADER_H
+
+#include "session/session.h"
+
+/* Over images of the session's data; evaluation is in file order. Images that cannot be used are added to
+ * data.bad. */
+enum status session_loader_open(const struct session *session, const struct images *images, bool training,
+                                struct loader **loader);
+
+/* Of training images for timing, whatever loader.workers says, which reports no bad ones. Where the device
+ * decodes. */
+enum status session_loader_open_measured(const struct session *session, struct loader **loader);
+
+#endif

@@ -1,0 +1,85 @@
+#include "session/session_open.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "session/step_fit.h"
+
+static void derive_number(struct settings *settings, const char *section, const char *key, int64_t number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, number);
+    settings_derive(settings, section, key, text);
+}
+
+static enum status refuse_batch(const struct session *session, int64_t limit)
+{
+    int images = session->hyper.micro_batches;
+    char bytes[TEXT_BYTES];
+    return fail(NO_DEVICE, "%s: train.batch: not even %d image%s a step fit%s into %s of memory",
+                settings_where(session->settings, "train", "batch"), images, images == 1 ? "" : "s",
+                images == 1 ? "s" : "", text_bytes((uint64_t)limit, bytes));
+}
+
+/* train.batch=auto becomes a number, and with it the memory that it was found for, within which the run
+ * stays. */
+static enum status find_batch(struct session *session)
+{
+    struct settings *settings = session->settings;
+    const struct images *train = &session->data.train;
+    int64_t limit = settings->memory.limit;
+    int batch = 0;
+    char bytes[TEXT_BYTES];
+    if (limit == 0) TRY(step_fit_limit(session, &limit));
+    if (limit > 0) TRY(step_fit_batch(session, limit, &batch));
+    bool fits = batch > 0;
+    if (!fits && train->dataset && train->count < session->hyper.micro_batches)
+        batch = session->hyper.micro_batches;
+    if (batch == 0) return refuse_batch(session, limit);
+    derive_number(settings, "train", "batch", batch);
+    if (fits && settings->memory.limit == 0) derive_number(settings, "memory", "limit", limit);
+    if (fits)
+        log_info("train.batch: auto is %d, the most images a step that %s of memory are enough for", batch,
+                 text_bytes((uint64_t)limit, bytes));
+    return OK;
+}
+
+static enum status open_numbers(struct session *session)
+{
+    TRY(hyperparameters_open(session->settings, &session->hyper));
+    if (session->settings->train.batch == 0) TRY(find_batch(session));
+    return hyperparameters_set_batch(session->settings, &session->data.train, &session->hyper);
+}
+
+static enum status open_parts(struct session *session, const struct data_options *data)
+{
+    const struct graphs_options graphs = {session->settings, session->file, &session->data};
+    TRY(data_open(session->settings, data, &session->data));
+    TRY(graphs_open(&graphs, &session->graphs));
+    data_number_classes(&session->data, session->graphs.training.classes);
+    return open_numbers(session);
+}
+
+static enum status check_preprocessing(const struct session *session)
+{
+    const struct caching_options caching = session_caching_options(session);
+    const struct decoding_options decoding = session_decoding_options(session);
+    const char *why = caching_refusal(&caching);
+    if (why) return settings_refuse(session->settings, "loader", "cache", "%s", why);
+    why = decoding_refusal(&decoding);
+    if (why)
+        return settings_refuse(session->settings, "loader", "decode", "'gpu' is not possible: %s", why);
+    return OK;
+}
+
+enum status session_open(struct settings *settings, const struct data_options *data,
+                         struct session *session)
+{
+    *session = (struct session){.settings = settings, .file = data->file};
+    enum status status = open_parts(session, data);
+    if (status == OK) status = check_preprocessing(session);
+    if (status != OK) session_close(session);
+    return status;
+}

@@ -1,0 +1,14 @@
+/* session_open.h: settings become a session. */
+#ifndef SESSION_SESSION_OPEN_H
+#define SESSION_SESSION_OPEN_H
+
+#include "session/session.h"
+
+/* Opens data, builds the network and works out every number; touches no device, unless train.batch follows
+ * from the memory that a GPU has free. Defaults that follow from other keys are noted in `settings`
+ * (settings_derive), which must outlive the session, as must `data->file`. The struct must stay where it is.
+ * Refused with key and place, USAGE or BAD_DATA. */
+enum status session_open(struct settings *settings, const struct data_options *data,
+                         struct session *session);
+
+#endif

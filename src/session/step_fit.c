@@ -1,0 +1,84 @@
+#include "session/step_fit.h"
+
+#include "base/host.h"
+#include "compile/fit_batch.h"
+
+#define BATCH_MOST 1048576       /* train.batch's */
+#define SPARE_SHARE 32           /* of a GPU's free memory, one part is left for libraries ... */
+#define HOST_SHARE 2             /* ... and of the host's for all else that runs there */
+
+/* The run, with another batch and limit, on a device that is not open. */
+struct variant {
+    struct session session;
+    struct settings settings;
+};
+
+static struct compile_options variant_options(void *context, int batch, bool training)
+{
+    struct variant *variant = context;
+    variant->session.hyper.batch = batch;
+    return step_options(&variant->session, training ? STEP_TRAINING : STEP_EVALUATION);
+}
+
+static int most_images(const struct session *session)
+{
+    const struct images *train = &session->data.train;
+    int micro_batches = session->hyper.micro_batches, most = BATCH_MOST / micro_batches;
+    return train->dataset && train->count / micro_batches < most ? (int)(train->count / micro_batches) : most;
+}
+
+enum status step_fit_batch(const struct session *session, int64_t limit, int *batch)
+{
+    struct variant variant = {.session = *session, .settings = *session->settings};
+    variant.settings.memory.limit = limit;
+    variant.session.settings = &variant.settings;
+    variant.session.device = NULL;
+    variant.session.left = 0;
+    const struct fit_batch_options options = {
+        .graph = &session->graphs.training, .val_graph = &session->graphs.evaluation,
+        .of_batch = variant_options, .context = &variant, .limit = limit,
+        .micro_batches = session->hyper.micro_batches, .most = most_images(session),
+    };
+    return fit_batch(&options, batch);
+}
+
+void step_fit_say(const struct session *session, int64_t limit, struct text *words)
+{
+    int batch;
+    if (step_fit_batch(session, limit, &batch) != OK) text_add(words, "a smaller train.batch needs less");
+    else if (batch > 0) text_add(words, "the largest train.batch that fits is %d", batch);
+    else text_add(words, "not even train.batch=%d fits", session->hyper.micro_batches);
+}
+
+enum status step_fit_check(const struct session *session, const struct step_bytes *bytes)
+{
+    int64_t limit = session_limit(session);
+    if (limit == 0 || bytes->total <= limit) return OK;
+    char has[TEXT_BYTES], needs[TEXT_BYTES];
+    text_bytes((uint64_t)limit, has);
+    text_bytes((uint64_t)bytes->total, needs);
+    struct text advice = {0};
+    step_fit_say(session, limit, &advice);
+    if (limit == session->left)
+        fail(NO_DEVICE, "the device has only %s left for this run, %s are needed; %s",
+             has, needs, advice.data);
+    else
+        fail(NO_DEVICE, "%s: memory.limit: %s is not enough, %s are needed; %s",
+             settings_where(session->settings, "memory", "limit"), has, needs, advice.data);
+    text_free(&advice);
+    return NO_DEVICE;
+}
+
+enum status step_fit_limit(struct session *session, int64_t *limit)
+{
+    size_t left, total;
+    if (session_device_kind(session) == DEVICE_CPU) {
+        host_memory(&left, &total);
+        *limit = (int64_t)left / HOST_SHARE;
+        return OK;
+    }
+    if (!session->device) TRY(session_open_device(session));
+    session->device->backend->memory.info(session->device, &left, &total);
+    *limit = (int64_t)(left - left / SPARE_SHARE);
+    return OK;
+}

@@ -1,0 +1,25 @@
+/* step_fit.h: whether a training step fits into some memory, and the largest batch of which it does, found by
+ * planning alone. */
+#ifndef SESSION_STEP_FIT_H
+#define SESSION_STEP_FIT_H
+
+#include "base/text.h"
+#include "session/step.h"
+
+/* NO_DEVICE if that is more than session_limit. */
+enum status step_fit_check(const struct session *session, const struct step_bytes *bytes);
+
+/* The most images a step, a multiple of the session's micro-batches and no more than there are to train on,
+ * for which fit_memory stays within `limit` bytes, and evaluation does; 0: not even one a micro-batch. The
+ * session's own batch does not matter. Looks at no device: workspaces are those of a device that is not open,
+ * or their bounds. */
+enum status step_fit_batch(const struct session *session, int64_t limit, int *batch);
+
+/* The same in words, added to `words`. */
+void step_fit_say(const struct session *session, int64_t limit, struct text *words);
+
+/* The part of the free memory that a run without memory.limit counts on when train.batch is auto;
+ * 0: not known. Opens the device unless it is the CPU. */
+enum status step_fit_limit(struct session *session, int64_t *limit);
+
+#endif
