@@ -322,42 +322,49 @@ __global__ void __launch_bounds__(threads)
     measure_channels<T, width>(x, channels, first, count, eps, out);
 }
 
+/* Tensors of the normalising sweep; residual and mask may be NULL. */
+template <class T> struct normalised {
+    const T *x, *residual;
+    T *y;
+    uint8_t *mask;
+};
+
 /* y of one cell, and its byte of the mask, if there is one. */
 template <enum bent bent, bool has_residual, class T, int width>
 __device__ static inline void apply_cell(const factors<width> &f, const struct bend &b,
-                                         const cell<T, width> &x, const cell<T, width> &residual, T *y,
-                                         uint8_t *mask, int64_t at)
+                                         const cell<T, width> &x, const cell<T, width> &residual,
+                                         const normalised<T> &to, int64_t at)
 {
     cell<T, width> out = normalise_cell<bent, has_residual>(f, b, x, residual);
-    *(cell<T, width> *)(y + at) = out;
+    *(cell<T, width> *)(to.y + at) = out;
     if constexpr (has_residual && can_mask<width, bent>)
-        if (mask) mask[at / 8] = mask_of(out);
+        if (to.mask) to.mask[at / 8] = mask_of(out);
 }
 
 template <class T, int width, enum bent bent, bool has_residual>
 __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
-    batchnorm_normalise_kernel(const T *x, const T *residual, T *y, uint8_t *mask,
-                               struct channel_values values, struct bend bend, struct sweep s)
+    batchnorm_normalise_kernel(struct normalised<T> n, struct channel_values values, struct bend bend,
+                               struct sweep s)
 {
     place p = place_of<width>(s);
     int64_t tile = s.tiles - 1 - blockIdx.x;
     if (!p.here) return;
     tile_rows rows = rows_of(s, p, tile);
     cell<T, width> in[unroll], added[unroll];
-    load_rows(in, x, rows);
-    if (has_residual) load_rows(added, residual, rows);
+    load_rows(in, n.x, rows);
+    if (has_residual) load_rows(added, n.residual, rows);
     wait_for_last();
     factors<width> f = factors_at<width>(values, p.channel);
     for (;;) {
 #pragma unroll
         for (int j = 0; j < unroll; j++)
             if (j < rows.count)
-                apply_cell<bent, has_residual>(f, bend, in[j], added[j], y, mask, rows[j]);
+                apply_cell<bent, has_residual>(f, bend, in[j], added[j], n, rows[j]);
         tile -= gridDim.x;
         if (tile < 0) break;
         rows = rows_of(s, p, tile);
-        load_rows(in, x, rows);
-        if (has_residual) load_rows(added, residual, rows);
+        load_rows(in, n.x, rows);
+        if (has_residual) load_rows(added, n.residual, rows);
     }
 }
 
@@ -385,7 +392,8 @@ __global__ void __launch_bounds__(threads, 2)
         for (int j = 0; j < unroll; j++)
             if (j < rows.count) {
                 float dz[width];
-                add_products<bent, by, two>(t, f, bend, x[j], sides[j], d_y[j], more[j], dz);
+                backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
+                add_products<bent, two>(t, f, bend, in, dz);
                 if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
             }
     }
@@ -393,10 +401,15 @@ __global__ void __launch_bounds__(threads, 2)
     leave_part(s, p, t, parts);
 }
 
+/* Results of backward's first sweep, by channel; d_weight and d_bias may be NULL. */
+struct gradient_sums {
+    float *d_weight, *d_bias;
+    struct gradient_line *lines;
+};
+
 __global__ void __launch_bounds__(merged * mergers)
     batchnorm_merge_gradients_kernel(struct partial_sums parts, int64_t channels, int64_t count,
-                                     const float *invstd, float *d_weight, float *d_bias,
-                                     struct gradient_line *lines)
+                                     const float *invstd, struct gradient_sums out)
 {
     pair sums = {};
     let_next_begin();
@@ -407,10 +420,10 @@ __global__ void __launch_bounds__(merged * mergers)
                      [&](int, float sum, float product) { sums.first += sum, sums.second += product; });
     sums = add_up(sums);
     if (channel < 0) return;
-    if (d_weight) d_weight[channel] = (float)(sums.second * factor);
-    if (d_bias) d_bias[channel] = (float)sums.first;
-    lines[channel] = {(float)(-factor * factor * sums.second / (double)count),
-                      (float)(-sums.first / (double)count)};
+    if (out.d_weight) out.d_weight[channel] = (float)(sums.second * factor);
+    if (out.d_bias) out.d_bias[channel] = (float)sums.first;
+    out.lines[channel] = {(float)(-factor * factor * sums.second / (double)count),
+                          (float)(-sums.first / (double)count)};
 }
 
 template <class T, int width, enum bent bent, enum side by, bool two>
@@ -438,9 +451,10 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll
         for (int j = 0; j < unroll; j++)
             if (j < rows.count) {
-                d_x_cell<bent, by, two>(f, line, bend, x[j], sides[j], d_y[j], more[j], g.d_x + rows[j]);
+                backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
+                d_x_cell<bent, two>(f, line, bend, in, g.d_x + rows[j]);
                 if (by == SIDE_X && g.y_again)
-                    apply_cell<bent, false>(f, bend, x[j], x[j], g.y_again, NULL, rows[j]);
+                    apply_cell<bent, false>(f, bend, x[j], x[j], normalised<T>{.y = g.y_again}, rows[j]);
             }
         tile -= gridDim.x;
         if (tile < 0) break;
@@ -473,17 +487,19 @@ static enum status batchnorm_normalise(const struct call *call, bool behind)
         using T = decltype(type);
         constexpr enum bent kind = (enum bent)bent.value;
         struct sweep s = sweep_open(&call->x[0], width.value);
-        const T *x = (const T *)call->x[0].data,
-                *residual = set->residual ? (const T *)call->x[1].data : NULL;
-        auto kernel = residual ? batchnorm_normalise_kernel<T, width.value, kind, true>
-                               : batchnorm_normalise_kernel<T, width.value, kind, false>;
-        dim3 grid = sweep_grid(call, &s, residual ? 2 : 3);
-        T *y = (T *)call->y.data;
-        uint8_t *mask = call->phase == PHASE_FORWARD ? (uint8_t *)call->mask.data : NULL;
+        struct normalised<T> n = {
+            .x = (const T *)call->x[0].data,
+            .residual = set->residual ? (const T *)call->x[1].data : NULL,
+            .y = (T *)call->y.data,
+            .mask = call->phase == PHASE_FORWARD ? (uint8_t *)call->mask.data : NULL,
+        };
+        auto kernel = n.residual ? batchnorm_normalise_kernel<T, width.value, kind, true>
+                                 : batchnorm_normalise_kernel<T, width.value, kind, false>;
+        dim3 grid = sweep_grid(call, &s, n.residual ? 2 : 3);
         struct channel_values values = values_of(call);
         struct bend bend = bend_of(set);
-        if (behind) return launch_behind(call, kernel, grid, threads, x, residual, y, mask, values, bend, s);
-        kernel<<<grid, threads, 0, stream_of(call)>>>(x, residual, y, mask, values, bend, s);
+        if (behind) return launch_behind(call, kernel, grid, threads, n, values, bend, s);
+        kernel<<<grid, threads, 0, stream_of(call)>>>(n, values, bend, s);
         return launched(call);
     });
 }
@@ -558,9 +574,9 @@ static enum status batchnorm_backward_in_two(const struct call *call, bool secon
     batchnorm_backward_sums_kernel<T, width, bent, by, two>
         <<<grid, threads, 0, stream_of(call)>>>(g, values, bend_of(set), s, parts);
     TRY(launched(call));
+    struct gradient_sums out = {g.d_weight, g.d_bias, lines};
     TRY(launch_behind(call, batchnorm_merge_gradients_kernel, merging_blocks(&s), merged * mergers,
-                      partial_sums_of(&s, parts, grid.x), s.channels, s.rows, values.spread, g.d_weight,
-                      g.d_bias, lines));
+                      partial_sums_of(&s, parts, grid.x), s.channels, s.rows, values.spread, out));
     if (!g.d_x) return OK;
     auto second = batchnorm_backward_kernel<T, width, bent, by, two>;
     if (second_has_dz) {
@@ -603,17 +619,21 @@ static enum status batchnorm_backward(const struct call *call)
     return batchnorm_normalise(&again, false);
 }
 
+struct running_statistics {
+    float *mean, *variance;
+    int64_t *batches;
+};
+
 /* Running statistics follow the batch's, unless the step was skipped. */
-__global__ void batchnorm_running_kernel(struct statistics batch, float *mean, float *variance,
-                                         int64_t *batches, int64_t channels, double momentum,
-                                         const int32_t *skipped)
+__global__ void batchnorm_running_kernel(struct statistics batch, struct running_statistics running,
+                                         int64_t channels, double momentum, const int32_t *skipped)
 {
     int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (skipped && *skipped) return;
-    if (k == 0) ++*batches;
+    if (k == 0) ++*running.batches;
     if (k >= channels) return;
-    mean[k] = (float)((1 - momentum) * mean[k] + momentum * batch.mean[k]);
-    variance[k] = (float)((1 - momentum) * variance[k] + momentum * batch.variance[k]);
+    running.mean[k] = (float)((1 - momentum) * running.mean[k] + momentum * batch.mean[k]);
+    running.variance[k] = (float)((1 - momentum) * running.variance[k] + momentum * batch.variance[k]);
 }
 
 static enum status batchnorm_follow(const struct call *call)
@@ -624,9 +644,11 @@ static enum status batchnorm_follow(const struct call *call)
     struct statistics batch = {(float *)call->saved[SAVED_MEAN].data, NULL,
                                (float *)call->saved[SAVED_VARIANCE].data};
     unsigned blocks = (unsigned)div_up(channels > 0 ? channels : 1, (int64_t)threads);
-    batchnorm_running_kernel<<<blocks, threads, 0, stream_of(call)>>>(
-        batch, (float *)call->params[at.mean].data, (float *)call->params[at.variance].data,
-        (int64_t *)call->params[at.batches].data, channels, s->momentum, call->skipped);
+    struct running_statistics running = {(float *)call->params[at.mean].data,
+                                         (float *)call->params[at.variance].data,
+                                         (int64_t *)call->params[at.batches].data};
+    batchnorm_running_kernel<<<blocks, threads, 0, stream_of(call)>>>(batch, running, channels, s->momentum,
+                                                                      call->skipped);
     return launched(call);
 }
 

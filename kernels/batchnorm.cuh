@@ -217,16 +217,21 @@ template <class T, int width> struct side_cell<T, width, SIDE_MASK> {
     __device__ float get(int i) const { return mask >> i & 1; }
 };
 
+/* One cell of each tensor that backward reads. */
+template <class T, int width, enum side by> struct backward_cells {
+    const cell<T, width> &x, &d_y, &more;      /* `more` counts if the template says `two` */
+    const side_cell<T, width, by> &sides;
+};
+
 /* The gradient behind the activation, of element i of a cell. d_y may come in two parts, whose sum
  * is rounded as if it had been stored. */
-template <enum bent bent, enum side by, bool two, class T, int width>
-__device__ inline float d_z(const factors<width> &f, const struct bend &b, const cell<T, width> &x,
-                            const side_cell<T, width, by> &sides, const cell<T, width> &d_y,
-                            const cell<T, width> &more, int i)
+template <enum bent bent, bool two, class T, int width, enum side by>
+__device__ inline float d_z(const factors<width> &f, const struct bend &b,
+                            const backward_cells<T, width, by> &in, int i)
 {
-    float d = two ? to_float(from_float<T>(d_y.get(i) + more.get(i))) : d_y.get(i);
+    float d = two ? to_float(from_float<T>(in.d_y.get(i) + in.more.get(i))) : in.d_y.get(i);
     if (bent == BENT_NOT) return d;
-    return pass_back<bent>(b, by == SIDE_X ? normalise(f, x.get(i), i) : sides.get(i), d);
+    return pass_back<bent>(b, by == SIDE_X ? normalise(f, in.x.get(i), i) : in.sides.get(i), d);
 }
 
 /* Two numbers a channel over `count` rows: mean and sum of squared deviations from it (forward), or the sums
@@ -263,16 +268,15 @@ template <int width> __device__ inline void measure_end(tally<width> &t, const f
 }
 
 /* Backward: adds a cell to the sums; gives its dz. */
-template <enum bent bent, enum side by, bool two, class T, int width>
+template <enum bent bent, bool two, class T, int width, enum side by>
 __device__ inline void add_products(tally<width> &t, const factors<width> &f, const struct bend &b,
-                                    const cell<T, width> &x, const side_cell<T, width, by> &sides,
-                                    const cell<T, width> &d_y, const cell<T, width> &more, float (&dz)[width])
+                                    const backward_cells<T, width, by> &in, float (&dz)[width])
 {
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        dz[i] = d_z<bent, by, two>(f, b, x, sides, d_y, more, i);
+        dz[i] = d_z<bent, two>(f, b, in, i);
         t.first[i] += dz[i];
-        t.second[i] = fmaf(dz[i], x.get(i) - f.mean[i], t.second[i]);
+        t.second[i] = fmaf(dz[i], in.x.get(i) - f.mean[i], t.second[i]);
     }
 }
 
@@ -335,22 +339,20 @@ __device__ inline void merge_lanes(tally<width> &mine, int span, int lanes, tall
     }
 }
 
-/* What backward's second look at an element needs: d_x = scale * (dz + (tilt * (x - mean) + offset)). */
+/* A channel's terms of backward's second sweep: d_x = scale * (dz + (tilt * (x - mean) + offset)). */
 struct gradient_line {
     float tilt, offset;
 };
 
-template <enum bent bent, enum side by, bool two, class T, int width>
+template <enum bent bent, bool two, class T, int width, enum side by>
 __device__ inline void d_x_cell(const factors<width> &f, const struct gradient_line (&line)[width],
-                                const struct bend &b, const cell<T, width> &x,
-                                const side_cell<T, width, by> &sides, const cell<T, width> &d_y,
-                                const cell<T, width> &more, T *d_x)
+                                const struct bend &b, const backward_cells<T, width, by> &in, T *d_x)
 {
     float out[width];
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        float dz = d_z<bent, by, two>(f, b, x, sides, d_y, more, i);
-        out[i] = f.scale[i] * (dz + fmaf(line[i].tilt, x.get(i) - f.mean[i], line[i].offset));
+        float dz = d_z<bent, two>(f, b, in, i);
+        out[i] = f.scale[i] * (dz + fmaf(line[i].tilt, in.x.get(i) - f.mean[i], line[i].offset));
     }
     store<T, width>(d_x, out);
 }

@@ -407,8 +407,15 @@ static enum status finish_y(const struct conv_problem *p, const struct cudnn_pla
     }
     if (from == at->y && !bias) return OK;
     int64_t rows = (int64_t)p->n * p->out[0] * p->out[1];
-    return layout_finish(call, rows, p->groups, p->k / p->groups, l->k / p->groups, p->dtype, at->y,
-                         l->y_type, from, bias);
+    return layout_output(call, {.rows = rows,
+                                .groups = p->groups,
+                                .filters = p->k / p->groups,
+                                .wide = l->k / p->groups,
+                                .y_type = p->dtype,
+                                .from_type = l->y_type,
+                                .y = at->y,
+                                .from = from,
+                                .bias = bias});
 }
 
 static enum status cudnn_run(const struct conv_plan *plan, const struct call *call,

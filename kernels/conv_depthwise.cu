@@ -86,15 +86,27 @@ __device__ static inline void unpack_line(float to[count][CHANNELS], const line<
     for (int i = 0; i < count; i++) unpack(to[i], from.bits[i], T());
 }
 
-/* A strip of one row to memory; adds what was stored to the thread's sums if `total` is not NULL. */
+/* Where a strip of one row lies in memory: pixels from `column` on, of a row of `width`. */
+template <class T> struct strip {
+    T *to;
+    int column, width, c;
+};
+
 template <class T>
-__device__ static inline void store_strip(T *image, const int size[2], int c, int row, int column,
-                                          const float value[COLUMNS][CHANNELS], float total[2][CHANNELS])
+__device__ static inline strip<T> strip_at(T *image, const int size[2], int c, int row, int column)
 {
-    T *to = image + ((int64_t)row * size[1] + column) * c;
+    return {image + ((int64_t)row * size[1] + column) * c, column, size[1], c};
+}
+
+/* Writes a strip; adds the stored numbers to the thread's sums if `total` is not NULL. */
+template <class T>
+__device__ static inline void store_strip(const strip<T> &at, const float value[COLUMNS][CHANNELS],
+                                          float total[2][CHANNELS])
+{
+    T *to = at.to;
 #pragma unroll
-    for (int i = 0; i < COLUMNS; i++, to += c) {
-        if (column + i >= size[1]) continue;
+    for (int i = 0; i < COLUMNS; i++, to += at.c) {
+        if (at.column + i >= at.width) continue;
         chunk<T, CHANNELS> out;
 #pragma unroll
         for (int v = 0; v < CHANNELS; v++) out.at[v] = from_float<T>(value[i][v]);
@@ -209,7 +221,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             add_row<1>(sum[1], pixel, w, 1);
             add_row<1>(sum[2], pixel, w, 0);
             if (h > at.first)
-                store_strip(y + image, l.out, l.c, h - 1, at.column, sum[0], summed ? total : NULL);
+                store_strip(strip_at(y + image, l.out, l.c, h - 1, at.column), sum[0], summed ? total : NULL);
             move_strip(sum[0], sum[1]);
             move_strip(sum[1], sum[2]);
             clear_strip(sum[2]);
@@ -246,7 +258,7 @@ __global__ void __launch_bounds__(THREADS, 2)
             unpack_line(pixel, last);
             add_row<2>(sum[0], pixel, w, 2);
             add_row<2>(sum[1], pixel, w, 0);
-            store_strip(to, l.out, l.c, p, at.column, sum[0], summed ? total : NULL);
+            store_strip(strip_at(to, l.out, l.c, p, at.column), sum[0], summed ? total : NULL);
             move_strip(sum[0], sum[1]);
             clear_strip(sum[1]);
         }
@@ -293,8 +305,8 @@ __global__ void __launch_bounds__(THREADS, 2)
         spread_row(odd, d, w, 2);
         unpack_line(d, next);
         spread_row(odd, d, w, 0);
-        store_strip(to, l.in, l.c, 2 * p, at.column, even, NULL);
-        if (2 * p + 1 < l.in[0]) store_strip(to, l.in, l.c, 2 * p + 1, at.column, odd, NULL);
+        store_strip(strip_at(to, l.in, l.c, 2 * p, at.column), even, NULL);
+        if (2 * p + 1 < l.in[0]) store_strip(strip_at(to, l.in, l.c, 2 * p + 1, at.column), odd, NULL);
     }
 }
 

@@ -57,48 +57,44 @@ enum status layout_resize(const struct call *call, struct layout_resize view, en
 
 /* `width` divides filters and wide, so that a chunk never crosses groups. */
 template <class Y, class From, int width>
-__global__ void layout_finish_kernel(int64_t count, int groups, int filters, int wide, Y *y, const From *from,
-                                     const Y *bias)
+__global__ void layout_output_kernel(struct layout_output o, int64_t count)
 {
+    const From *from = (const From *)o.from;
+    const Y *bias = (const Y *)o.bias;
     int64_t stride = (int64_t)gridDim.x * blockDim.x;
-    unsigned parts = (unsigned)(groups * filters) / width;
+    unsigned parts = (unsigned)(o.groups * o.filters) / width;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
         uint64_t row = (uint64_t)i / parts;
         int k = (int)((uint64_t)i - row * parts) * width;
-        int64_t source = (int64_t)row * groups * wide + k;
-        if (filters != wide) source += k / filters * (wide - filters);
+        int64_t source = (int64_t)row * o.groups * o.wide + k;
+        if (o.filters != o.wide) source += k / o.filters * (o.wide - o.filters);
         chunk<From, width> in = ((const chunk<From, width> *)from)[source / width];
         chunk<Y, width> out;
 #pragma unroll
         for (int j = 0; j < width; j++)
             out.at[j] = from_float<Y>(to_float(in.at[j]) + (bias ? to_float(bias[k + j]) : 0.0f));
-        ((chunk<Y, width> *)y)[i] = out;
+        ((chunk<Y, width> *)o.y)[i] = out;
     }
 }
 
 template <class Y, class From, int width>
-static enum status finish_by(const struct call *call, int64_t rows, int groups, int filters, int wide, Y *y,
-                             const From *from, const Y *bias)
+static enum status output_by(const struct call *call, struct layout_output output)
 {
-    int64_t count = rows * (groups * filters / width);
-    layout_finish_kernel<Y, From, width><<<grid_of(call, count, THREADS, 8), THREADS, 0, stream_of(call)>>>(
-        count, groups, filters, wide, y, from, bias);
+    int64_t count = output.rows * (output.groups * output.filters / width);
+    layout_output_kernel<Y, From, width>
+        <<<grid_of(call, count, THREADS, 8), THREADS, 0, stream_of(call)>>>(output, count);
     return launched(call);
 }
 
-enum status layout_finish(const struct call *call, int64_t rows, int groups, int filters, int wide,
-                          enum dtype y_type, void *y, enum dtype from_type, const void *from,
-                          const void *bias)
+enum status layout_output(const struct call *call, struct layout_output output)
 {
-    return with_type(y_type, [&](auto y_value) {
-        return with_type(from_type, [&](auto from_value) {
+    return with_type(output.y_type, [&](auto y_value) {
+        return with_type(output.from_type, [&](auto from_value) {
             using Y = decltype(y_value);
             using From = decltype(from_value);
-            if (filters % 4 == 0 && wide % 4 == 0)
-                return finish_by<Y, From, 4>(call, rows, groups, filters, wide, (Y *)y, (const From *)from,
-                                             (const Y *)bias);
-            return finish_by<Y, From, 1>(call, rows, groups, filters, wide, (Y *)y, (const From *)from,
-                                         (const Y *)bias);
+            if (output.filters % 4 == 0 && output.wide % 4 == 0)
+                return output_by<Y, From, 4>(call, output);
+            return output_by<Y, From, 1>(call, output);
         });
     });
 }
@@ -145,15 +141,18 @@ enum status layout_fold_x(const struct call *call, const struct layout_fold *fol
     });
 }
 
-/* The weight's tap and channel behind folded tap (a, b) and folded channel; false: there is none. */
-__device__ static inline bool unfolded(const struct layout_fold &f, int a, int b, int channel, int *r, int *s,
-                                       int *c)
+/* The weight's tap and channel behind folded tap (a, b) and folded channel. */
+struct weight_tap {
+    int r, s, c;
+    bool inside;               /* false: there is none */
+};
+
+__device__ static inline struct weight_tap unfold_tap(const struct layout_fold &f, int a, int b, int channel)
 {
-    *c = channel % f.c;
     int place = channel / f.c, down = place / f.fold[1];
-    *r = a * f.fold[0] + down - f.shift[0];
-    *s = b * f.fold[1] + place % f.fold[1] - f.shift[1];
-    return down < f.fold[0] && *r >= 0 && *r < f.kernel[0] && *s >= 0 && *s < f.kernel[1];
+    int r = a * f.fold[0] + down - f.shift[0], s = b * f.fold[1] + place % f.fold[1] - f.shift[1];
+    return {r, s, channel % f.c,
+            down < f.fold[0] && r >= 0 && r < f.kernel[0] && s >= 0 && s < f.kernel[1]};
 }
 
 template <class T>
@@ -165,9 +164,9 @@ __global__ void layout_fold_weight_kernel(struct layout_fold f, T *to, const T *
         int64_t rest = i / f.channels;
         int b = (int)(rest % f.taps[1]), a = (int)(rest / f.taps[1] % f.taps[0]);
         int64_t k = rest / f.taps[1] / f.taps[0];
-        int r, s, c;
-        bool inside = unfolded(f, a, b, channel, &r, &s, &c);
-        to[i] = inside ? weight[((k * f.kernel[0] + r) * f.kernel[1] + s) * f.c + c] : from_float<T>(0.0f);
+        struct weight_tap t = unfold_tap(f, a, b, channel);
+        int64_t at = ((k * f.kernel[0] + t.r) * f.kernel[1] + t.s) * f.c + t.c;
+        to[i] = t.inside ? weight[at] : from_float<T>(0.0f);
     }
 }
 

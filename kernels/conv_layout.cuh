@@ -18,11 +18,16 @@ struct layout_resize {
 enum status layout_resize(const struct call *call, struct layout_resize view, enum dtype to_type, void *to,
                           enum dtype from_type, const void *from);
 
-/* y[row, k] = from[row, its place] + bias[k]: groups of `filters` channels lie `wide` apart in `from`. bias
+/* y[row, k] = from[row, its column] + bias[k]: groups of `filters` channels lie `wide` apart in `from`. bias
  * may be NULL, and y may be `from` when types and widths are the same. */
-enum status layout_finish(const struct call *call, int64_t rows, int groups, int filters, int wide,
-                          enum dtype y_type, void *y, enum dtype from_type, const void *from,
-                          const void *bias);
+struct layout_output {
+    int64_t rows;
+    int groups, filters, wide;
+    enum dtype y_type, from_type;
+    void *y;
+    const void *from, *bias;
+};
+enum status layout_output(const struct call *call, struct layout_output output);
 
 /* Space to depth: an image of folded pixels, each of which holds fold[0] x fold[1] pixels of x as channels
  * [row in it][column in it][channel], then zeros up to `channels`. Folded pixel j begins at x's pixel

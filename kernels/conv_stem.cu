@@ -190,12 +190,20 @@ __device__ static inline void multiply_rows(const forward_memory<T, kernel, filt
     }
 }
 
-/* One row of 16 outputs of a warp to memory, in whole lines; adds what was stored to the lane's sums. */
+/* Where one row of 16 outputs goes: `count` of them lie inside the image, `k` numbers apart. */
+template <class T> struct output_row {
+    T *y;
+    int count, k;
+    const T *bias;             /* of these filters, or NULL */
+};
+
+/* One row of 16 outputs of a warp to memory, in whole lines; with `summed`, adds the stored numbers to the
+ * lane's sums. */
 template <class T, int filters>
-__device__ static inline void store_row(T (*staged)[filters + 8], const float sum[filters / 8][4], T *y,
-                                        int count, int k, const T *bias, float total[2][filters / 32],
-                                        bool summed)
+__device__ static inline void store_row(T (*staged)[filters + 8], const float sum[filters / 8][4],
+                                        const output_row<T> &row, float total[2][filters / 32], bool summed)
 {
+    const T *bias = row.bias;
     int lane = threadIdx.x % 32;
 #pragma unroll
     for (int group = 0; group < filters / 8; group++) {
@@ -211,10 +219,10 @@ __device__ static inline void store_row(T (*staged)[filters + 8], const float su
 #pragma unroll
     for (int i = 0; i < TILE * parts / 32; i++) {
         int at = i * 32 + lane, pixel = at / parts, part = at % parts;
-        if (pixel < count)
-            *(uint4 *)(y + (int64_t)pixel * k + part * 8) = *(const uint4 *)&staged[pixel][part * 8];
+        if (pixel < row.count)
+            *(uint4 *)(row.y + (int64_t)pixel * row.k + part * 8) = *(const uint4 *)&staged[pixel][part * 8];
     }
-    for (int pixel = 0; summed && pixel < count; pixel++)
+    for (int pixel = 0; summed && pixel < row.count; pixel++)
 #pragma unroll
         for (int i = 0; i < filters / 32; i++) {
             float value = to_float(staged[pixel][i * 32 + lane]);
@@ -224,22 +232,29 @@ __device__ static inline void store_row(T (*staged)[filters + 8], const float su
     __syncwarp();
 }
 
-/* Blocks take `filters` filters from blockIdx.y * filters on, and tiles in turn. Where `shares` is not NULL
- * it gets each block's sums of y and of its squares, [blockIdx.x][sums, squares][k]. */
+/* Where `shares` is not NULL it gets each block's sums of y and of its squares, [blockIdx.x][sums,
+ * squares][k]. bias may be NULL. */
+template <class T> struct stem_operands {
+    T *y;
+    const T *x, *weight, *bias;
+    int tiles;
+    float *shares;
+};
+
+/* Blocks take `filters` filters from blockIdx.y * filters on, and tiles in turn. */
 template <class T, int kernel, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
-    stem_forward_kernel(struct conv_problem g, T *y, const T *x, const T *weight, const T *bias, int tiles,
-                        float *shares)
+    stem_forward_kernel(struct conv_problem g, stem_operands<T> o)
 {
     using size = geometry<kernel>;
     extern __shared__ uint4 shared[];
     auto *memory = (forward_memory<T, kernel, filters> *)shared;
     int first = blockIdx.y * filters, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     float total[2][filters / 32] = {};
-    load_weights(memory, weight + (int64_t)first * kernel * kernel * CHANNELS);
-    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+    load_weights(memory, o.weight + (int64_t)first * kernel * kernel * CHANNELS);
+    for (int index = blockIdx.x; index < o.tiles; index += gridDim.x) {
         struct tile t = tile_at(g, index);
-        auto part = read_patch<T, kernel>(g, t, x);
+        auto part = read_patch<T, kernel>(g, t, o.x);
         __syncthreads();
         write_patch(part, [&](int row, int at, T value) { memory->patch[row * size::pitch + at] = value; });
         __syncthreads();
@@ -250,12 +265,12 @@ __global__ void __launch_bounds__(THREADS, 2)
         for (int i = 0; i < 2; i++) {
             int p = t.p + warp * 2 + i;
             if (p >= g.out[0]) continue;
-            T *to = y + ((t.n * g.out[0] + p) * g.out[1] + t.q) * g.k + first;
-            store_row<T, filters>(memory->staged[warp], sum[i], to, count, g.k, bias ? bias + first : NULL,
-                                  total, shares != NULL);
+            T *to = o.y + ((t.n * g.out[0] + p) * g.out[1] + t.q) * g.k + first;
+            output_row<T> row = {to, count, g.k, o.bias ? o.bias + first : NULL};
+            store_row<T, filters>(memory->staged[warp], sum[i], row, total, o.shares != NULL);
         }
     }
-    if (!shares) return;
+    if (!o.shares) return;
     __syncthreads();
     float *sums = (float *)memory->patch;              /* [WARPS][2][filters] */
 #pragma unroll
@@ -267,7 +282,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     for (int i = threadIdx.x; i < 2 * filters; i += THREADS) {
         float all = 0;
         for (int w = 0; w < WARPS; w++) all += sums[w * 2 * filters + i];
-        shares[((int64_t)blockIdx.x * 2 + i / filters) * g.k + first + i % filters] = all;
+        o.shares[((int64_t)blockIdx.x * 2 + i / filters) * g.k + first + i % filters] = all;
     }
 }
 
@@ -439,9 +454,9 @@ static enum status stem_run_forward(const struct conv_problem *p, const struct c
     float *shares = p->sums ? (float *)call->workspace : NULL;
     auto code = stem_forward_kernel<T, kernel, filters>;
     TRY(allow_memory(call, code, bytes));
-    code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, (T *)at.y, (const T *)at.x, (const T *)at.weight,
-                                                    p->bias ? (const T *)at.bias : NULL, tile_count(p),
-                                                    shares);
+    stem_operands<T> operands = {(T *)at.y, (const T *)at.x, (const T *)at.weight,
+                                 p->bias ? (const T *)at.bias : NULL, tile_count(p), shares};
+    code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, operands);
     TRY(launched(call));
     return p->sums ? conv_sum_shares(call, (float *)call->sums.data, shares, (int)grid.x, 2 * p->k) : OK;
 }

@@ -11,14 +11,23 @@ template <class T> struct alignas(4 * sizeof(T)) four {
     T at[4];
 };
 
+/* Words of `random` from `first` on; elements whose word is below the threshold are dropped, the others
+ * scaled. */
+struct dropout_mask {
+    struct op_random random;
+    uint64_t first, threshold;
+    float scale;
+};
+
 /* Groups of the batch from first / 4 on; where `first` is no multiple of four, groups are no packs.
  * y may be x. */
 template <class T>
-static __global__ void dropout_kernel(T *y, const T *x, int64_t count, uint64_t first,
-                                      struct op_random random, uint64_t threshold, float scale)
+static __global__ void dropout_kernel(T *y, const T *x, int64_t count, struct dropout_mask mask)
 {
+    uint64_t first = mask.first, threshold = mask.threshold;
+    float scale = mask.scale;
     __shared__ struct random stream;
-    if (threadIdx.x == 0) stream = dropout_stream(&random, *random.step);
+    if (threadIdx.x == 0) stream = dropout_stream(&mask.random, *mask.random.step);
     __syncthreads();
     int64_t stride = (int64_t)gridDim.x * blockDim.x, before = (int64_t)(first % 4);
     for (int64_t g = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; 4 * g < before + count; g += stride) {
@@ -54,9 +63,10 @@ static enum status drop(const struct call *call, const struct tensor *to, const 
     const struct dropout *s = (const struct dropout *)call->settings;
     return with_type(to->dtype, [&](auto type) {
         using T = decltype(type);
+        struct dropout_mask mask = {*call->random, dropout_first(call->random, count), dropout_threshold(s),
+                                    dropout_scale(s)};
         dropout_kernel<<<grid_of(call, count / 4 + 2, threads), threads, 0, stream_of(call)>>>(
-            (T *)to->data, (const T *)from->data, count, dropout_first(call->random, count), *call->random,
-            dropout_threshold(s), dropout_scale(s));
+            (T *)to->data, (const T *)from->data, count, mask);
         return launched(call);
     });
 }

@@ -472,7 +472,7 @@ static enum status linear_backward_params(const struct call *call)
     return with_chunk(call->d_y.dtype, d_y.c, [&](auto type, auto wide) {
         using T = decltype(type);
         return sum_rows<float, T, decltype(wide)::number>(call, (float *)call->d_params[1].data,
-                                                          (const T *)call->d_y.data, 1, d_y.n, d_y.c, 1);
+                                                          (const T *)call->d_y.data, {1, d_y.n, d_y.c, 1});
     });
 }
 

@@ -17,12 +17,18 @@ template <class T, int width> __device__ static inline void store(T *to, const f
     *(chunk<T, width> *)to = result;
 }
 
-/* Adds up what the places of these rows and columns hold, at most `most` of each: all loads are under way at
- * once. share_at(i, j) is what a place's value counts. */
+/* The rows and columns of an image that a window covers, or the windows that cover a pixel. */
+struct extent {
+    struct span rows, columns;
+};
+
+/* Adds up the chunks at these rows and columns, at most `most` of each: all loads are under way at once.
+ * share_at(i, j) is the weight of a position's value. */
 template <class T, int width, int most, class Share>
 __device__ static inline void add_square(float sum[width], const T *image, int64_t channels, int pitch,
-                                         struct span rows, struct span columns, Share share_at)
+                                         struct extent over, Share share_at)
 {
+    struct span rows = over.rows, columns = over.columns;
     chunk<T, width> got[most * most];
 #pragma unroll
     for (int k = 0; k < most * most; k++) {
@@ -39,8 +45,9 @@ __device__ static inline void add_square(float sum[width], const T *image, int64
 
 template <class T, int width, class Share>
 __device__ static inline void add_any(float sum[width], const T *image, int64_t channels, int pitch,
-                                      struct span rows, struct span columns, Share share_at)
+                                      struct extent over, Share share_at)
 {
+    struct span rows = over.rows, columns = over.columns;
     for (int i = rows.first; i < rows.end; i++)
         for (int j = columns.first; j < columns.end; j++) {
             chunk<T, width> got = *(const chunk<T, width> *)(image + ((int64_t)i * pitch + j) * channels);
@@ -56,12 +63,12 @@ pool_average_kernel(T *y, const T *x, const __grid_constant__ struct plane p,
 {
     int64_t channels = (int64_t)t.chunks * width;
     for_each(t, [&](int64_t n, int h, int w, int c) {
-        struct span rows = inputs_of(p.h, h), columns = inputs_of(p.w, w);
+        struct extent over = {inputs_of(p.h, h), inputs_of(p.w, w)};
         const T *image = x + n * p.h.in * p.w.in * channels + c * width;
         float sum[width] = {};
         auto all = [](int, int) { return 1.0f; };
-        if constexpr (most > 0) add_square<T, width, most>(sum, image, channels, p.w.in, rows, columns, all);
-        else add_any<T, width>(sum, image, channels, p.w.in, rows, columns, all);
+        if constexpr (most > 0) add_square<T, width, most>(sum, image, channels, p.w.in, over, all);
+        else add_any<T, width>(sum, image, channels, p.w.in, over, all);
         store<T, width>(y + ((n * t.h + h) * t.w + w) * channels + c * width, sum, share_of(p, h, w));
     });
 }
@@ -74,13 +81,13 @@ pool_average_backward_kernel(T *d_x, const T *d_y, const __grid_constant__ struc
 {
     int64_t channels = (int64_t)t.chunks * width;
     for_each(t, [&](int64_t n, int h, int w, int c) {
-        struct span rows = outputs_of(p.h, h), columns = outputs_of(p.w, w);
+        struct extent over = {outputs_of(p.h, h), outputs_of(p.w, w)};
         const T *image = d_y + n * p.h.out * p.w.out * channels + c * width;
         int pitch = p.w.out;
         float sum[width] = {};
         auto share = [&](int i, int j) { return share_of(p, i, j); };
-        if constexpr (most > 0) add_square<T, width, most>(sum, image, channels, pitch, rows, columns, share);
-        else add_any<T, width>(sum, image, channels, pitch, rows, columns, share);
+        if constexpr (most > 0) add_square<T, width, most>(sum, image, channels, pitch, over, share);
+        else add_any<T, width>(sum, image, channels, pitch, over, share);
         store<T, width>(d_x + ((n * t.h + h) * t.w + w) * channels + c * width, sum, 1);
     });
 }
@@ -139,7 +146,7 @@ enum status pool_average_cuda(const struct call *call, const struct pool_plane *
         T *to = (T *)call->y.data;
         const T *from = (const T *)call->x[0].data;
         if (is_global(plane))
-            return sum_rows<T, T, width>(call, to, from, x.n, x.h * x.w, x.c, share);
+            return sum_rows<T, T, width>(call, to, from, {x.n, x.h * x.w, x.c, share});
         return with_most(known_kernel(plane), [&](auto most) {
             constexpr int number = decltype(most)::number;
             struct tiles t = tiles_of(call->y.shape, width);
@@ -164,7 +171,7 @@ enum status pool_average_backward_cuda(const struct call *call, const struct poo
         T *to = (T *)call->d_x[0].data;
         const T *from = (const T *)call->d_y.data;
         if (is_global(plane))
-            return spread_rows<T, width>(call, to, from, x.n, x.h * x.w, x.c, share);
+            return spread_rows<T, width>(call, to, from, {x.n, x.h * x.w, x.c, share});
         return with_most(known_covers(plane), [&](auto most) {
             constexpr int number = decltype(most)::number;
             struct tiles t = tiles_of(x, width);

@@ -136,14 +136,20 @@ __device__ static inline void walk_square(Best &best, const T *x, int64_t channe
     for (int i = 0; i < kernel * kernel; i++) best.take(got[i], i);
 }
 
-/* Where a NaN is, numbers are found again, slowly. */
+/* Where one output's maxima and their numbers go; numbers may be NULL. */
+template <class T, class N> struct maxima_output {
+    T *y;
+    N *numbers;
+};
+
+/* The slow code for windows that hold a NaN. */
 template <class T, class N, int width>
-__device__ __noinline__ static void find_again(T *y, N *numbers, const T *x, int64_t channels,
-                                               const struct plane &p, int h, int w)
+__device__ __noinline__ static void search_with_nan(maxima_output<T, N> to, const T *x, int64_t channels,
+                                                    const struct plane &p, int h, int w)
 {
     maxima<T, N, width> best;
     walk<T>(best, x, channels, p, h, w);
-    best.store(y, numbers);
+    best.store(to.y, to.numbers);
 }
 
 /* kernel 0: any. */
@@ -159,8 +165,9 @@ pool_maximum_kernel(T *y, N *numbers, const T *x, const __grid_constant__ struct
         Best best;
         if constexpr (kernel > 0) walk_square<T, kernel>(best, image, channels, p, h, w);
         else walk<T>(best, image, channels, p, h, w);
-        if (best.sure()) best.store(y + at, numbers ? numbers + at : NULL);
-        else find_again<T, N, width>(y + at, numbers ? numbers + at : NULL, image, channels, p, h, w);
+        maxima_output<T, N> to = {y + at, numbers ? numbers + at : NULL};
+        if (best.sure()) best.store(to.y, to.numbers);
+        else search_with_nan<T, N, width>(to, image, channels, p, h, w);
     });
 }
 

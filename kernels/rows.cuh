@@ -5,8 +5,13 @@
 
 #include "kernels/chunk.cuh"
 
-/* `images` matrices of rows x columns, each times `factor`. Blocks are `across` chunks wide and `down` rows
- * deep; `tiles` of them lie beside each other. */
+/* `images` matrices of rows x columns, each times `factor`. */
+struct rows_matrices {
+    int64_t images, rows, columns;
+    float factor;
+};
+
+/* Blocks are `across` chunks wide and `down` rows deep; `tiles` of them lie side by side. */
 struct rows_layout {
     int64_t images, rows, columns;
     float factor;
@@ -18,15 +23,14 @@ struct rows_layout {
 #define ROWS_ACROSS 32
 
 /* Few blocks are made narrower, then deeper, so that there are enough threads. */
-static inline struct rows_layout rows_layout(const struct call *call, int64_t images, int64_t rows,
-                                             int64_t columns, float factor, int width)
+static inline struct rows_layout rows_layout(const struct call *call, struct rows_matrices m, int width)
 {
-    struct rows_layout l = {.images = images, .rows = rows, .columns = columns, .factor = factor};
-    int64_t chunks = columns / width, enough = 2 * cuda_facts(call->device)->multiprocessors;
+    struct rows_layout l = {.images = m.images, .rows = m.rows, .columns = m.columns, .factor = m.factor};
+    int64_t chunks = m.columns / width, enough = 2 * cuda_facts(call->device)->multiprocessors;
     l.across = power_up(chunks, ROWS_ACROSS);
-    while (l.across > 8 && images * div_up(chunks, (int64_t)l.across) < enough) l.across /= 2;
+    while (l.across > 8 && m.images * div_up(chunks, (int64_t)l.across) < enough) l.across /= 2;
     l.tiles = div_up(chunks, (int64_t)l.across);
-    l.down = power_up(rows, (images * l.tiles < enough ? ROWS_THREADS : 256) / l.across);
+    l.down = power_up(m.rows, (m.images * l.tiles < enough ? ROWS_THREADS : 256) / l.across);
     return l;
 }
 
@@ -64,14 +68,14 @@ __global__ void __launch_bounds__(ROWS_THREADS) sum_rows_kernel(Y *y, const X *x
 
 /* y[image][column] = factor times the sum over rows of x[image][row][column]. */
 template <class Y, class X, int width>
-static enum status sum_rows(const struct call *call, Y *y, const X *x, int64_t images, int64_t rows,
-                            int64_t columns, float factor)
+static enum status sum_rows(const struct call *call, Y *y, const X *x, struct rows_matrices m)
 {
-    if (images * columns == 0) return OK;
-    struct rows_layout l = rows_layout(call, images, rows, columns, factor, width);
+    if (m.images * m.columns == 0) return OK;
+    struct rows_layout l = rows_layout(call, m, width);
     dim3 threads(l.across, l.down);
     size_t shared = (size_t)(l.across * l.down) * width * sizeof(float);
-    sum_rows_kernel<Y, X, width><<<(unsigned)(images * l.tiles), threads, shared, stream_of(call)>>>(y, x, l);
+    unsigned blocks = (unsigned)(m.images * l.tiles);
+    sum_rows_kernel<Y, X, width><<<blocks, threads, shared, stream_of(call)>>>(y, x, l);
     return launched(call);
 }
 
@@ -101,17 +105,16 @@ spread_rows_kernel(T *x, const T *y, struct rows_layout l, unsigned groups)
 
 /* x[image][row][column] = factor * y[image][column]. */
 template <class T, int width>
-static enum status spread_rows(const struct call *call, T *x, const T *y, int64_t images, int64_t rows,
-                               int64_t columns, float factor)
+static enum status spread_rows(const struct call *call, T *x, const T *y, struct rows_matrices m)
 {
-    if (images * rows * columns == 0) return OK;
-    struct rows_layout l = {.images = images, .rows = rows, .columns = columns, .factor = factor};
-    l.across = power_up(columns / width, SPREAD_THREADS);
+    if (m.images * m.rows * m.columns == 0) return OK;
+    struct rows_layout l = {.images = m.images, .rows = m.rows, .columns = m.columns, .factor = m.factor};
+    l.across = power_up(m.columns / width, SPREAD_THREADS);
     l.down = SPREAD_THREADS / l.across;
-    l.tiles = div_up(columns / width, (int64_t)l.across);
-    int64_t groups = div_up(rows, (int64_t)SPREAD_ROWS * l.down);
+    l.tiles = div_up(m.columns / width, (int64_t)l.across);
+    int64_t groups = div_up(m.rows, (int64_t)SPREAD_ROWS * l.down);
     dim3 threads(l.across, l.down);
-    spread_rows_kernel<T, width><<<(unsigned)(images * groups * l.tiles), threads, 0, stream_of(call)>>>(
+    spread_rows_kernel<T, width><<<(unsigned)(m.images * groups * l.tiles), threads, 0, stream_of(call)>>>(
         x, y, l, (unsigned)groups);
     return launched(call);
 }
