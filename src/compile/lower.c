@@ -99,16 +99,23 @@ static void lower_node(struct lowering *l, int node, int micro_batch, int *outpu
 }
 
 /* An op that reads the logits, and for loss and rank the labels, and writes a result. */
-static void lower_result(struct lowering *l, const char *op_name, const void *settings, int kernel_plan,
-                         const int *x, int x_count, int whole, int micro_batch)
+struct result_op {
+    const char *name;
+    const void *settings;
+    int kernel_plan;
+    int x_count;
+    int result;                /* the value of the whole batch */
+};
+
+static void lower_result(struct lowering *l, const struct result_op *op, const int *x, int micro_batch)
 {
-    struct instruction forward = instruction_new(PHASE_FORWARD, build_op(op_name), settings,
-                                                 text_copy(l->program->values[whole].name));
-    forward.kernel_plan = l->graph->count + kernel_plan;
+    struct instruction forward = instruction_new(PHASE_FORWARD, build_op(op->name), op->settings,
+                                                 text_copy(l->program->values[op->result].name));
+    forward.kernel_plan = l->graph->count + op->kernel_plan;
     forward.micro_batch = micro_batch;
-    forward.x = ids_copy(x, x_count);
-    forward.x_count = x_count;
-    forward.y = value_micro_batch(l, whole, micro_batch);
+    forward.x = ids_copy(x, op->x_count);
+    forward.x_count = op->x_count;
+    forward.y = value_micro_batch(l, op->result, micro_batch);
     forward.loss_weight = 1.0f / (float)l->program->all_micro_batches;
     build_push(l->program, forward);
 }
@@ -120,14 +127,15 @@ static void lower_micro_batch(struct lowering *l, int micro_batch)
     outputs[0] = value_micro_batch(l, program->images, micro_batch);
     for (int node = 1; node < l->graph->count; node++)
         if (l->needed[node]) lower_node(l, node, micro_batch, outputs);
-    int logits = outputs[l->graph->output];
-    int x[] = {logits, value_micro_batch(l, program->labels, micro_batch)};
-    lower_result(l, "softmax_cross_entropy", l->loss_settings, KERNEL_PLAN_LOSS, x, 2, program->loss,
-                 micro_batch);
-    lower_result(l, "topk", NULL, KERNEL_PLAN_RANK, x, 2, program->rank, micro_batch);
+    int x[] = {outputs[l->graph->output], value_micro_batch(l, program->labels, micro_batch)};
+    struct result_op loss = {"softmax_cross_entropy", l->loss_settings, KERNEL_PLAN_LOSS, 2, program->loss};
+    struct result_op rank = {"topk", NULL, KERNEL_PLAN_RANK, 2, program->rank};
+    lower_result(l, &loss, x, micro_batch);
+    lower_result(l, &rank, x, micro_batch);
     if (program->logits >= 0) {
         const void *settings = build_settings(program, build_op("cast"), "to=fp32");
-        lower_result(l, "cast", settings, KERNEL_PLAN_LOGITS, &logits, 1, program->logits, micro_batch);
+        struct result_op logits = {"cast", settings, KERNEL_PLAN_LOGITS, 1, program->logits};
+        lower_result(l, &logits, x, micro_batch);
     }
     free(outputs);
 }

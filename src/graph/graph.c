@@ -40,27 +40,30 @@ static bool check_input_count(const struct op *op, int count, struct reason *rea
 }
 
 /* A node's output shape and its parameters, from its op. */
-struct outcome {
+struct inferred {
     struct shape shape;
     struct op_param params[OP_MAX_PARAMS];
     int param_count;
 };
 
-static bool infer(const struct graph *graph, const struct op *op, const void *settings, const int *inputs,
-                  int input_count, struct outcome *outcome, struct reason *reason)
+static bool infer(const struct graph *graph, const struct node_spec *spec, struct inferred *inferred,
+                  struct reason *reason)
 {
+    const struct op *op = spec->op;
+    int count = spec->input_count;
     struct shape x[OP_MAX_INPUTS];
-    if (!check_input_count(op, input_count, reason)) return false;
-    for (int i = 0; i < input_count; i++) x[i] = graph->nodes[inputs[i]].shape;
-    if (!op->shape(settings, input_count, x, &outcome->shape, reason)) return false;
-    if (!shape_is_sane(outcome->shape)) {
+    if (!check_input_count(op, count, reason)) return false;
+    for (int i = 0; i < count; i++) x[i] = graph->nodes[spec->inputs[i]].shape;
+    if (!op->shape(spec->settings, count, x, &inferred->shape, reason)) return false;
+    if (!shape_is_sane(inferred->shape)) {
         char text[SHAPE_TEXT];
-        return because(reason, "its output %s is empty or absurdly large", shape_text(outcome->shape, text));
+        return because(reason, "its output %s is empty or absurdly large",
+                       shape_text(inferred->shape, text));
     }
-    outcome->param_count = op->params ? op->params(settings, input_count, x, outcome->params) : 0;
-    for (int i = 0; i < outcome->param_count; i++)
-        if (!shape_is_sane(outcome->params[i].shape))
-            return because(reason, "its %s is empty or absurdly large", outcome->params[i].name);
+    inferred->param_count = op->params ? op->params(spec->settings, count, x, inferred->params) : 0;
+    for (int i = 0; i < inferred->param_count; i++)
+        if (!shape_is_sane(inferred->params[i].shape))
+            return because(reason, "its %s is empty or absurdly large", inferred->params[i].name);
     return true;
 }
 
@@ -73,27 +76,26 @@ static void add_param(struct graph *graph, const struct node *node, const struct
     };
 }
 
-bool graph_add(struct graph *graph, const char *name, const struct op *op, void *settings,
-               const int *inputs, int input_count, const char *where, struct reason *reason)
+bool graph_add(struct graph *graph, const struct node_spec *spec, struct reason *reason)
 {
-    struct outcome outcome = {0};
-    if (!infer(graph, op, settings, inputs, input_count, &outcome, reason)) {
-        op_settings_free(op, settings);
+    struct inferred inferred = {0};
+    if (!infer(graph, spec, &inferred, reason)) {
+        op_settings_free(spec->op, spec->settings);
         return false;
     }
     struct node node = {
-        .name = text_copy(name),
-        .op = op,
-        .settings = settings,
-        .inputs = memory_new((size_t)input_count, sizeof *inputs),
-        .input_count = input_count,
-        .shape = outcome.shape,
+        .name = text_copy(spec->name),
+        .op = spec->op,
+        .settings = spec->settings,
+        .inputs = memory_new((size_t)spec->input_count, sizeof *spec->inputs),
+        .input_count = spec->input_count,
+        .shape = inferred.shape,
         .param_first = graph->param_count,
-        .param_count = outcome.param_count,
-        .where = text_copy(where),
+        .param_count = inferred.param_count,
+        .where = text_copy(spec->where),
     };
-    memcpy(node.inputs, inputs, (size_t)input_count * sizeof *inputs);
-    for (int i = 0; i < outcome.param_count; i++) add_param(graph, &node, &outcome.params[i]);
+    memcpy(node.inputs, spec->inputs, (size_t)spec->input_count * sizeof *spec->inputs);
+    for (int i = 0; i < inferred.param_count; i++) add_param(graph, &node, &inferred.params[i]);
     graph->output = graph->count;
     graph->classes = (int)node.shape.c;
     *array_push(graph->nodes, graph->count) = node;

@@ -38,11 +38,19 @@ struct graph {
 /* Makes the graph of the input alone: node 0, "input", of this shape for a batch of 1. */
 void graph_begin(struct graph *graph, const char *arch, struct shape input);
 
-/* Appends a node, which becomes the output; checks its inputs' shapes by op->shape, makes its
- * parameters. Owns `settings` from here on, also when it fails. False: `reason` says why, without
- * file or layer. */
-bool graph_add(struct graph *graph, const char *name, const struct op *op, void *settings,
-               const int *inputs, int input_count, const char *where, struct reason *reason);
+/* A node to add; the graph copies everything but `settings`, which it owns from then on. */
+struct node_spec {
+    const char *name;
+    const struct op *op;
+    void *settings;
+    const int *inputs;
+    int input_count;
+    const char *where;         /* file and line */
+};
+
+/* Appends a node, which becomes the output; checks its inputs' shapes by op->shape, makes its parameters.
+ * Frees spec->settings when it fails. False: `reason` says why, without file or layer. */
+bool graph_add(struct graph *graph, const struct node_spec *spec, struct reason *reason);
 
 /* The shape of every node for a batch of n, into shapes[graph->count]. */
 void graph_shapes(const struct graph *graph, int64_t n, struct shape *shapes);

@@ -169,7 +169,8 @@ static enum status add_node(const struct scope *scope, const struct op *op, cons
     if (!parsed) return fault(scope, "%s", reason.text);
     char *name = text_format("%s%s", scope->prefix, scope->layer);
     char *where = text_format("%s:%d", scope->model->ini.file, scope->line);
-    bool good = graph_add(graph, name, op, parsed, inputs, input_count, where, &reason);
+    struct node_spec spec = {name, op, parsed, inputs, input_count, where};
+    bool good = graph_add(graph, &spec, &reason);
     free(name);
     free(where);
     return good ? OK : fault(scope, "%s", reason.text);
