@@ -38,44 +38,43 @@ static inline void put(void *out, size_t size, uint32_t bits)
     else *(uint8_t *)out = (uint8_t)bits;
 }
 
-/* `count` pixels of `c` channels, taken every `step` pixels (1 or -1). Inlined into callers that
- * know `c`, `step` and `size`, so that each has a tight loop. */
+/* `count` pixels of `c` channels, taken every `step` pixels (1 or -1). */
+struct pixels {
+    const uint8_t *from;
+    int step, count, c;
+};
+
+/* Inlined into callers that know `c`, `step` and `size`, so that each has a tight loop. */
 static inline __attribute__((always_inline)) void
-paint_pixels(const struct augment_table *table, size_t size, const uint8_t *from, int step, int count,
-             int c, char *out)
+paint_pixels(const struct augment_table *table, size_t size, struct pixels p, char *out)
 {
-    for (int x = 0; x < count; x++, from += step * c, out += (size_t)c * size)
-        for (int k = 0; k < c; k++)
-            put(out + (size_t)k * size, size, size == 1 ? from[k] : table->bits[k][from[k]]);
+    for (int x = 0; x < p.count; x++, p.from += p.step * p.c, out += (size_t)p.c * size)
+        for (int k = 0; k < p.c; k++)
+            put(out + (size_t)k * size, size, size == 1 ? p.from[k] : table->bits[k][p.from[k]]);
 }
 
 static inline __attribute__((always_inline)) void
-paint_sized(const struct augment_table *table, size_t size, const uint8_t *from, int step, int count,
-            int c, char *out)
+paint_sized(const struct augment_table *table, size_t size, struct pixels p, char *out)
 {
-    if (c == 1 && step == 1) paint_pixels(table, size, from, 1, count, 1, out);
-    else if (c == 1) paint_pixels(table, size, from, -1, count, 1, out);
-    else if (c == 3 && step == 1) paint_pixels(table, size, from, 1, count, 3, out);
-    else if (c == 3) paint_pixels(table, size, from, -1, count, 3, out);
-    else paint_pixels(table, size, from, step, count, c, out);
+    if (p.c == 1 && p.step == 1) paint_pixels(table, size, (struct pixels){p.from, 1, p.count, 1}, out);
+    else if (p.c == 1) paint_pixels(table, size, (struct pixels){p.from, -1, p.count, 1}, out);
+    else if (p.c == 3 && p.step == 1) paint_pixels(table, size, (struct pixels){p.from, 1, p.count, 3}, out);
+    else if (p.c == 3) paint_pixels(table, size, (struct pixels){p.from, -1, p.count, 3}, out);
+    else paint_pixels(table, size, p, out);
 }
 
-static void paint(const struct augment_table *table, const uint8_t *from, int step, int count, int c,
-                  char *out)
+static void paint(const struct augment_table *table, struct pixels pixels, char *out)
 {
-    if (table->dtype == F32)
-        paint_sized(table, 4, from, step, count, c, out);
-    else if (table->dtype == U8)
-        paint_sized(table, 1, from, step, count, c, out);
-    else
-        paint_sized(table, 2, from, step, count, c, out);
+    if (table->dtype == F32) paint_sized(table, 4, pixels, out);
+    else if (table->dtype == U8) paint_sized(table, 1, pixels, out);
+    else paint_sized(table, 2, pixels, out);
 }
 
 static void paint_black(const struct augment_table *table, int count, int c, char *out)
 {
     static const uint8_t black[IMAGE_CHANNELS_MAX];
     size_t bytes = (size_t)c * dtype_bytes(table->dtype);
-    for (int x = 0; x < count; x++) paint(table, black, 1, 1, c, out + (size_t)x * bytes);
+    for (int x = 0; x < count; x++) paint(table, (struct pixels){black, 1, 1, c}, out + (size_t)x * bytes);
 }
 
 static int clamp(int value, int low, int high) { return value < low ? low : value > high ? high : value; }
@@ -94,9 +93,11 @@ static void paint_row(const struct augment_table *table, const struct image *ima
     int before = flip ? window.w - high : low, after = window.w - before - (high - low);
     const uint8_t *row = image->pixels + (size_t)y * (size_t)image->w * (size_t)image->c;
     paint_black(table, before, image->c, out);
-    if (high > low)
-        paint(table, row + (size_t)(window.x + (flip ? high - 1 : low)) * (size_t)image->c, flip ? -1 : 1,
-              high - low, image->c, out + (size_t)before * bytes);
+    if (high > low) {
+        const uint8_t *from = row + (size_t)(window.x + (flip ? high - 1 : low)) * (size_t)image->c;
+        struct pixels pixels = {from, flip ? -1 : 1, high - low, image->c};
+        paint(table, pixels, out + (size_t)before * bytes);
+    }
     paint_black(table, after, image->c, out + (size_t)(before + high - low) * bytes);
 }
 

@@ -106,19 +106,19 @@ static struct bytes write_jpeg(int w, int h, struct jpeg_kind kind, const uint8_
     return bytes;
 }
 
-struct bytes case_jpeg(int w, int h, int channels, int space, int stored, bool progressive,
-                       const uint8_t *pixels)
+struct bytes case_jpeg(int w, int h, int space, int stored, bool progressive, const uint8_t *pixels)
 {
+    int channels = space == JCS_GRAYSCALE ? 1 : space == JCS_UNKNOWN ? 2 : space == JCS_RGB ? 3 : 4;
     struct jpeg_kind kind = {.channels = channels, .space = space, .stored = stored, .down = 1, .across = 1,
                              .quality = 100, .progressive = progressive};
     return write_jpeg(w, h, kind, pixels);
 }
 
-struct bytes case_jpeg_sampled(int w, int h, int down, int across, int restart, bool progressive,
-                               const uint8_t *pixels)
+struct bytes case_jpeg_sampled(int w, int h, struct jpeg_sampling sampling, const uint8_t *pixels)
 {
-    struct jpeg_kind kind = {.channels = 3, .space = JCS_RGB, .stored = JCS_YCbCr, .down = down,
-                             .across = across, .quality = 85, .restart = restart, .progressive = progressive};
+    struct jpeg_kind kind = {.channels = 3, .space = JCS_RGB, .stored = JCS_YCbCr, .down = sampling.down,
+                             .across = sampling.across, .quality = 85, .restart = sampling.restart,
+                             .progressive = sampling.progressive};
     return write_jpeg(w, h, kind, pixels);
 }
 

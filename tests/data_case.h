@@ -17,13 +17,17 @@ struct bytes {
 struct bytes case_png(int w, int h, int depth, int type, bool interlaced, const uint8_t *pixels);
 
 /* A JPEG of the best quality; `space` and `stored` are libjpeg's colour spaces of pixels and file. */
-struct bytes case_jpeg(int w, int h, int channels, int space, int stored, bool progressive,
-                       const uint8_t *pixels);
+struct bytes case_jpeg(int w, int h, int space, int stored, bool progressive, const uint8_t *pixels);
 
-/* A colour JPEG whose chroma is `down` times and `across` times coarser; a restart marker after every
- * `restart` blocks, 0: none. */
-struct bytes case_jpeg_sampled(int w, int h, int down, int across, int restart, bool progressive,
-                               const uint8_t *pixels);
+/* Chroma is `down` times and `across` times coarser; a restart marker follows every `restart` blocks, 0:
+ * none. */
+struct jpeg_sampling {
+    int down, across, restart;
+    bool progressive;
+};
+
+/* A colour JPEG. */
+struct bytes case_jpeg_sampled(int w, int h, struct jpeg_sampling sampling, const uint8_t *pixels);
 
 /* An 8-bit RGB PNG of one colour. */
 struct bytes case_plain_png(int w, int h, uint8_t red, uint8_t green, uint8_t blue);

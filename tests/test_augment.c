@@ -39,13 +39,12 @@ static struct image map(int h, int w)
     return image;
 }
 
-static void apply(const struct augment *augment, const struct image *image, struct random *random, int h,
-                  int w, enum dtype dtype, void *out)
+static void apply(const struct augment *augment, const struct image *image, struct random *random,
+                  struct augment_output output)
 {
     struct scratch scratch = {0};
     struct reason reason;
-    if (!augment_image(&(struct augmenting){augment, random, &scratch}, image,
-                       &(struct augment_output){h, w, dtype, out}, &reason))
+    if (!augment_image(&(struct augmenting){augment, random, &scratch}, image, &output, &reason))
         fail_msg("%s", reason.text);
     scratch_free(&scratch);
 }
@@ -70,7 +69,7 @@ static void normalises_in_every_type(void **state)
     static const double slack[] = {[F32] = 1e-6, [F16] = 2e-3, [BF16] = 2e-2};
     for (enum dtype dtype = F32; dtype <= BF16; dtype++) {
         char out[4 * 5 * 3 * 4];
-        apply(&augment, &image, NULL, 4, 5, dtype, out);
+        apply(&augment, &image, NULL, (struct augment_output){4, 5, dtype, out});
         for (int i = 0; i < 60; i++) {
             double want = (image.pixels[i] / 255.0 - augment.mean[i % 3]) / augment.std[i % 3];
             double got = dtype_get(dtype, out, i);
@@ -90,16 +89,17 @@ static void centre_crop_rounds_as_torchvision(void **state)
     augment.val_crop = 2;
     float out[16];
     struct image image = map(5, 4);
-    apply(&augment, &image, NULL, 2, 2, F32, out);            /* round(1.5) = 2 down, 1 across */
+    apply(&augment, &image, NULL, (struct augment_output){2, 2, F32, out});   /* round(1.5) = 2, 1 */
     expect_bytes(out, 4, (uint8_t[]){34, 35, 50, 51});
     image_free(&image);
     image = map(7, 3);
-    apply(&augment, &image, NULL, 2, 2, F32, out);            /* round(2.5) = 2, round(0.5) = 0 */
+    apply(&augment, &image, NULL, (struct augment_output){2, 2, F32, out});   /* 2, round(0.5) = 0 */
     expect_bytes(out, 4, (uint8_t[]){33, 34, 49, 50});
     image_free(&image);
     augment.val_crop = 4;
     image = map(1, 5);
-    apply(&augment, &image, NULL, 4, 4, F32, out);            /* too low: a border, the larger half below */
+    /* Too low: a border, the larger half below. */
+    apply(&augment, &image, NULL, (struct augment_output){4, 4, F32, out});
     expect_bytes(out, 16, (uint8_t[]){0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0});
     image_free(&image);
 }
@@ -118,7 +118,7 @@ static void padded_crops_are_uniform(void **state)
     for (int i = 0; i < trials; i++) {
         struct random random = random_open(3, PURPOSE_AUGMENT, 0, (uint64_t)i);
         float out[25];
-        apply(&augment, &image, &random, 5, 5, F32, out);
+        apply(&augment, &image, &random, (struct augment_output){5, 5, F32, out});
         int value = (int)lround(out[12] * 255) - 1;        /* the middle is never black */
         bool flip = out[11] > 0 ? out[11] > out[12] : out[13] < out[12];
         int y = value / 16 - 2, x = value % 16 - 2;
@@ -143,7 +143,7 @@ static void flips_as_often_as_asked(void **state)
             struct random random = random_open(4, PURPOSE_AUGMENT, 1, (uint64_t)i);
             float out[30];
             uint8_t mirror[30];
-            apply(&augment, &image, &random, 2, 5, F32, out);
+            apply(&augment, &image, &random, (struct augment_output){2, 5, F32, out});
             for (int k = 0; k < 10; k++)
                 memcpy(mirror + 3 * k, image.pixels + 3 * (k / 5 * 5 + 4 - k % 5), 3);
             bool flip = lround(out[0] * 255) == mirror[0];
@@ -248,12 +248,14 @@ static double weight(int size, int target, int i, int k)
     return fmax(0, 1 - fabs(k + 0.5 - centre) / reach) / sum;
 }
 
-static double reference(const struct image *image, struct box box, int h, int w, int y, int x, int channel)
+/* Pixel (y, x) of the resizing's window. */
+static double reference(const struct image *image, const struct resizing *r, int y, int x, int channel)
 {
+    struct box box = r->from;
     double sum = 0;
     for (int i = 0; i < box.h; i++)
         for (int j = 0; j < box.w; j++)
-            sum += weight(box.h, h, y, i) * weight(box.w, w, x, j) *
+            sum += weight(box.h, r->h, r->window.y + y, i) * weight(box.w, r->w, r->window.x + x, j) *
                    image->pixels[((box.y + i) * image->w + box.x + j) * image->c + channel];
     return sum;
 }
@@ -282,8 +284,7 @@ static void resize_agrees_with_the_definition(void **state)
         assert_int_equal(target.w, window.w);
         for (int at = 0; at < window.h * window.w * target.c; at++) {
             int y = at / target.c / window.w, x = at / target.c % window.w, k = at % target.c;
-            double want =
-                reference(&image, cases[i].box, cases[i].h, cases[i].w, window.y + y, window.x + x, k);
+            double want = reference(&image, &resizing, y, x, k);
             if (fabs(target.pixels[at] - want) > 0.501)
                 fail_msg("case %zu: %d,%d,%d is %d, not %g", i, y, x, k, target.pixels[at], want);
         }
@@ -301,7 +302,7 @@ static void short_side_is_resized_then_cropped(void **state)
     struct image image = noise(40, 61, 3, 7), small = {0};
     struct reason reason;
     float out[12 * 12 * 3];
-    apply(&augment, &image, NULL, 12, 12, F32, out);
+    apply(&augment, &image, NULL, (struct augment_output){12, 12, F32, out});
     /* 16 * 61 / 40 = 24.4: cut down to 24; the window begins at 2, 6. */
     const struct resizing resizing = {.from = {.h = 40, .w = 61}, 16, 24, .window = {.h = 16, .w = 24}};
     assert_true(resize_image(&image, &resizing, &small, &reason));
@@ -321,7 +322,7 @@ static void small_images_resized_get_a_border(void **state)
     image_resize_buffer(&image, 8, 8, 1, &reason);
     memset(image.pixels, 200, 64);
     float out[16];
-    apply(&augment, &image, NULL, 4, 4, F32, out);
+    apply(&augment, &image, NULL, (struct augment_output){4, 4, F32, out});
     expect_bytes(out, 16, (uint8_t[]){0, 0, 0, 0, 0, 200, 200, 0, 0, 200, 200, 0, 0, 0, 0, 0});
     image_free(&image);
 }

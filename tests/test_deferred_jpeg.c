@@ -42,10 +42,9 @@ static void make_file(int i)
     if (kind_of(i) == LARGE) w = 200;
     uint8_t *pixels = memory_new((size_t)(w * h), 3);
     for (int k = 0; k < w * h * 3; k++) pixels[k] = (uint8_t)(k / 3 % w * 3 + i * 5 + k % 3 * 20);
-    bool progressive = kind_of(i) == PROGRESSIVE;
-    files[i] = kind_of(i) == GREY
-                   ? case_jpeg(w, h, 1, JCS_GRAYSCALE, JCS_GRAYSCALE, false, pixels)
-                   : case_jpeg_sampled(w, h, 1 + i % 2, 1 + i / 2 % 2, 0, progressive, pixels);
+    struct jpeg_sampling sampling = {1 + i % 2, 1 + i / 2 % 2, 0, kind_of(i) == PROGRESSIVE};
+    files[i] = kind_of(i) == GREY ? case_jpeg(w, h, JCS_GRAYSCALE, JCS_GRAYSCALE, false, pixels)
+                                  : case_jpeg_sampled(w, h, sampling, pixels);
     if (kind_of(i) == CUT) files[i].count = files[i].count * 3 / 4;
     free(pixels);
 }

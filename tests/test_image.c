@@ -218,7 +218,7 @@ static struct bytes jpeg_of(int channels, int space, int stored, bool progressiv
 {
     uint8_t *pixels = memory_new(32 * 16, (size_t)channels);
     for (int i = 0; i < 32 * 16; i++) memcpy(pixels + i * channels, colour, (size_t)channels);
-    struct bytes bytes = case_jpeg(32, 16, channels, space, stored, progressive, pixels);
+    struct bytes bytes = case_jpeg(32, 16, space, stored, progressive, pixels);
     free(pixels);
     return bytes;
 }
@@ -357,8 +357,8 @@ static void truncated_jpeg_is_refused(void **state)
 {
     (void)state;
     uint8_t *pixels = noise(24 * 17 * 3);
-    expect_beginnings_refused(case_jpeg(24, 17, 3, JCS_RGB, JCS_YCbCr, false, pixels));
-    expect_beginnings_refused(case_jpeg(24, 17, 3, JCS_RGB, JCS_YCbCr, true, pixels));
+    expect_beginnings_refused(case_jpeg(24, 17, JCS_RGB, JCS_YCbCr, false, pixels));
+    expect_beginnings_refused(case_jpeg(24, 17, JCS_RGB, JCS_YCbCr, true, pixels));
     free(pixels);
 }
 
@@ -369,8 +369,8 @@ static void garbled_files_do_no_harm(void **state)
     uint8_t *pixels = noise(33 * 17 * 3);
     struct bytes files[] = {
         case_png(33, 17, 8, PNG_COLOR_TYPE_RGB, true, pixels),
-        case_jpeg(33, 17, 3, JCS_RGB, JCS_YCbCr, false, pixels),
-        case_jpeg(33, 17, 3, JCS_RGB, JCS_YCbCr, true, pixels),
+        case_jpeg(33, 17, JCS_RGB, JCS_YCbCr, false, pixels),
+        case_jpeg(33, 17, JCS_RGB, JCS_YCbCr, true, pixels),
     };
     struct random random = random_open(2, PURPOSE_TEST, 0, 0);
     struct image image = {0};

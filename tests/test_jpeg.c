@@ -48,8 +48,9 @@ static struct bytes picture(int w, int h, int number)
                 pixels[(y * w + x) * channels + k] = (uint8_t)(
                     20 + number + (k == 0 ? x * 180 / w : k == 1 ? y * 180 / h : (x + y) * 90 / (w + h)));
     const int *by = coarser[number % 4];
-    struct bytes file = grey ? case_jpeg(w, h, 1, JCS_GRAYSCALE, JCS_GRAYSCALE, false, pixels)
-                             : case_jpeg_sampled(w, h, by[0], by[1], 0, false, pixels);
+    struct jpeg_sampling sampling = {by[0], by[1], 0, false};
+    struct bytes file = grey ? case_jpeg(w, h, JCS_GRAYSCALE, JCS_GRAYSCALE, false, pixels)
+                             : case_jpeg_sampled(w, h, sampling, pixels);
     free(pixels);
     return file;
 }

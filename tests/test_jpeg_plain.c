@@ -51,7 +51,8 @@ static void takes_the_usual_ones(void **state)
     for (int down = 1; down <= 2; down++) {
         for (int across = 1; across <= 2; across++) {
             struct jpeg_plain plain = {0};
-            struct bytes file = case_jpeg_sampled(W, H, down, across, 0, false, noise(3));
+            struct jpeg_sampling sampling = {down, across, 0, false};
+            struct bytes file = case_jpeg_sampled(W, H, sampling, noise(3));
             assert_true(jpeg_plain(file.data, file.count, &plain));
             assert_int_equal(plain.h, H);
             assert_int_equal(plain.w, W);
@@ -60,13 +61,13 @@ static void takes_the_usual_ones(void **state)
             free(file.data);
         }
     }
-    expect(case_jpeg(W, H, 1, JCS_GRAYSCALE, JCS_GRAYSCALE, false, noise(1)), true);
+    expect(case_jpeg(W, H, JCS_GRAYSCALE, JCS_GRAYSCALE, false, noise(1)), true);
 }
 
 static void leaves_out_what_follows_the_image(void **state)
 {
     (void)state;
-    struct bytes file = case_jpeg_sampled(W, H, 2, 2, 0, false, noise(3));
+    struct bytes file = case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 2, 0, false}, noise(3));
     size_t count = file.count;
     file.data = memory_resize(file.data, count + 5, 1);
     memcpy(file.data + count, "\xff\xd8\xff\x01\x02", 5);
@@ -80,19 +81,20 @@ static void leaves_out_what_follows_the_image(void **state)
 static void refuses_other_kinds(void **state)
 {
     (void)state;
-    expect(case_jpeg_sampled(W, H, 2, 2, 0, true, noise(3)), false);               /* progressive */
-    expect(case_jpeg_sampled(W, H, 2, 2, 4, false, noise(3)), false);              /* restarts */
-    expect(case_jpeg_sampled(W, H, 1, 4, 0, false, noise(3)), false);              /* 4:1:1 */
-    expect(case_jpeg(W, H, 3, JCS_RGB, JCS_RGB, false, noise(3)), false);
-    expect(case_jpeg(W, H, 4, JCS_CMYK, JCS_CMYK, false, noise(4)), false);
-    expect(case_jpeg(W, H, 4, JCS_CMYK, JCS_YCCK, false, noise(4)), false);
+    /* Progressive; with restarts; 4:1:1. */
+    expect(case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 2, 0, true}, noise(3)), false);
+    expect(case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 2, 4, false}, noise(3)), false);
+    expect(case_jpeg_sampled(W, H, (struct jpeg_sampling){1, 4, 0, false}, noise(3)), false);
+    expect(case_jpeg(W, H, JCS_RGB, JCS_RGB, false, noise(3)), false);
+    expect(case_jpeg(W, H, JCS_CMYK, JCS_CMYK, false, noise(4)), false);
+    expect(case_jpeg(W, H, JCS_CMYK, JCS_YCCK, false, noise(4)), false);
     expect(case_plain_png(W, H, 1, 2, 3), false);
 }
 
 static void refuses_every_beginning(void **state)
 {
     (void)state;
-    struct bytes file = case_jpeg_sampled(W, H, 2, 2, 0, false, noise(3));
+    struct bytes file = case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 2, 0, false}, noise(3));
     for (size_t count = 0; count < file.count; count++)
         assert_false(is_plain((struct bytes){file.data, count}));
     free(file.data);
@@ -112,7 +114,7 @@ static uint8_t *segment_of(struct bytes file, uint8_t marker)
 /* Breaks one byte, at `offset` of the first segment of that kind. */
 static void expect_refused_with(uint8_t marker, size_t offset, uint8_t value)
 {
-    struct bytes file = case_jpeg_sampled(W, H, 2, 2, 0, false, noise(3));
+    struct bytes file = case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 2, 0, false}, noise(3));
     assert_true(is_plain(file));
     uint8_t *byte = segment_of(file, marker) + offset;
     assert_int_not_equal(*byte, value);
@@ -145,7 +147,7 @@ static void refuses_tables_that_make_no_sense(void **state)
 static void refuses_markers_in_the_scan(void **state)
 {
     (void)state;
-    struct bytes file = case_jpeg_sampled(W, H, 2, 2, 0, false, noise(3));
+    struct bytes file = case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 2, 0, false}, noise(3));
     size_t scan = (size_t)(segment_of(file, 0xda) - file.data) + 14, middle = (scan + file.count) / 2;
     for (int marker = 1; marker < 256; marker++) {
         uint8_t kept[2] = {file.data[middle], file.data[middle + 1]};
@@ -166,7 +168,7 @@ static void refuses_markers_in_the_scan(void **state)
 static void survives_any_byte(void **state)
 {
     (void)state;
-    struct bytes file = case_jpeg_sampled(W, H, 2, 1, 0, false, noise(3));
+    struct bytes file = case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 1, 0, false}, noise(3));
     size_t head = (size_t)(segment_of(file, 0xda) - file.data) + 14;
     for (size_t i = 0; i < head; i++) {
         uint8_t kept = file.data[i];

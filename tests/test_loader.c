@@ -222,7 +222,8 @@ static void write_pictures(const char *folder)
         uint8_t *pixels = memory_new((size_t)(w * h), 3);
         for (int k = 0; k < w * h * 3; k++) pixels[k] = (uint8_t)(k % w + k / w + 50 * (k % 3) + i);
         char *name = text_format("%c/%d.jpg", "abc"[i % 3], i);
-        struct bytes jpeg = case_jpeg_sampled(w, h, 1 + i % 2, 1 + i % 3 % 2, i % 7 == 0, i % 5 == 0, pixels);
+        struct jpeg_sampling sampling = {1 + i % 2, 1 + i % 3 % 2, i % 7 == 0, i % 5 == 0};
+        struct bytes jpeg = case_jpeg_sampled(w, h, sampling, pixels);
         if (i == 11) jpeg.count /= 2;
         case_write_bytes(folder, name, jpeg);
         free(name);
@@ -485,10 +486,10 @@ static void what_is_broken_elsewhere_is_not_kept(void **state)
     struct bytes jpeg = {0};
     uint8_t *pixels = memory_new(256 * 256, 3);
     for (int i = 0; i < 256 * 256 * 3; i++) pixels[i] = (uint8_t)(i * 7 + i / 256);
-    jpeg = case_jpeg_sampled(256, 256, 1, 1, 8, false, pixels);
+    jpeg = case_jpeg_sampled(256, 256, (struct jpeg_sampling){1, 1, 8, false}, pixels);
     memset(jpeg.data + jpeg.count * 3 / 4, 0xff, 200);
     case_write_bytes(root, "a/broken.jpg", jpeg);
-    jpeg = case_jpeg_sampled(256, 256, 1, 1, 8, false, pixels);
+    jpeg = case_jpeg_sampled(256, 256, (struct jpeg_sampling){1, 1, 8, false}, pixels);
     case_write_bytes(root, "a/good.jpg", jpeg);
     struct dataset dataset;
     struct dataset_options options = {.path = root};
