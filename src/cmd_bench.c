@@ -71,7 +71,7 @@ static void keep_loss(struct bench *bench)
 
 static enum status launch(struct bench *bench)
 {
-    struct queued_step next = {.rates = step_rates(&bench->session, exec_state(bench->step.exec)->updates)};
+    struct queued_step next = {.rates = step_rates(&bench->session.hyper, exec_state(bench->step.exec)->updates)};
     struct exec_batch input = bench->batch;
     if (bench->loader) {
         TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &next.batch, &bench->wait_seconds));

@@ -36,7 +36,7 @@ static size_t host_bytes(void)
 static void tell(const struct run *run, const char *name)
 {
     struct cache *cache = run->session->cache;
-    size_t device = cache ? cache_statistics(cache).allocated : (size_t)run->bytes.total;
+    size_t device = cache ? cache_statistics(cache).allocated : (size_t)run->programs.bytes.total;
     size_t host = host_bytes();      /* before the file takes some */
     FILE *file = host > 0 ? fopen(name, "a") : NULL;
     if (!file) return;

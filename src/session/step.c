@@ -8,16 +8,16 @@
 #define STUCK_DYNAMIC 3
 #define STUCK_STATIC 1
 
-int step_stuck(const struct session *session)
+int step_stuck(const struct hyperparameters *hyper)
 {
-    return session->hyper.scaling.dynamic ? STUCK_DYNAMIC : STUCK_STATIC;
+    return hyper->scaling.dynamic ? STUCK_DYNAMIC : STUCK_STATIC;
 }
 
-struct update_rates step_rates(const struct session *session, int64_t updates)
+struct update_rates step_rates(const struct hyperparameters *hyper, int64_t updates)
 {
     struct update_rates rates = {.updates = updates};
     for (int k = 0; k < 2; k++) {
-        struct schedule_rate rate = schedule_at(&session->hyper.schedule, updates + k);
+        struct schedule_rate rate = schedule_at(&hyper->schedule, updates + k);
         rates.lr[k] = rate.lr;
         rates.momentum[k] = rate.momentum;
     }
@@ -97,7 +97,7 @@ enum status step_prepare(const struct session *session, enum step_kind kind, str
         .decay_norm_bias = session->settings->optimizer.decay_norm_bias,
         .tf32 = session->hyper.precision->tf32,
         .deterministic = session->settings->run.deterministic,
-        .stop_at = session->settings->train.on_nan == ON_NAN_STOP ? step_stuck(session) : 0,
+        .stop_at = session->settings->train.on_nan == ON_NAN_STOP ? step_stuck(&session->hyper) : 0,
         .seed = (uint64_t)session->settings->run.seed,
     };
     enum status status = exec_prepare(&step->program, &options, &step->exec);

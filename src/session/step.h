@@ -34,7 +34,7 @@ void step_close(struct step *step);          /* accepts a zeroed struct */
 
 /* Overflows in a row, with the loss scale at its floor, that are said aloud;
  * train.on_nan=stop ends the run then. */
-int step_stuck(const struct session *session);
+int step_stuck(const struct hyperparameters *hyper);
 
 /* The next batch, as loader_next has it, for the run that is to follow. Waiting is counted while the device
  * has nothing to do. */
@@ -43,7 +43,7 @@ enum status step_next(const struct step *step, struct loader *loader, struct bat
 
 /* Rates of the step to be queued next, after `updates` applied ones. While one is under way it is not known
  * whether that one will be applied: those for either case go along. */
-struct update_rates step_rates(const struct session *session, int64_t updates);
+struct update_rates step_rates(const struct hyperparameters *hyper, int64_t updates);
 
 /* What a run takes of device memory, known before any is taken. */
 struct step_bytes {

@@ -10,7 +10,7 @@
 #include "session/gpu_preprocessing.h"
 #include "session/session_loader.h"
 #include "session/step_queue.h"
-#include "train/health.h"
+#include "train/finding.h"
 #include "base/signals.h"
 
 struct counting {
@@ -97,7 +97,7 @@ static enum status diagnose(struct counting *counting, const struct batch *batch
     counting->lost = true;
     if (counting->options->lost && *counting->options->lost) return OK;
     TRY(exec_diagnose(counting->step->exec, &found));
-    health_add(&found, counting->images->dataset, counting->queue.loader, batch, &text);
+    finding_add(&found, counting->images->dataset, counting->queue.loader, batch, &text);
     log_warning("evaluation: the loss is not finite: %s", text.data);
     text_free(&text);
     return OK;

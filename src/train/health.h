@@ -3,14 +3,20 @@
 #ifndef TRAIN_HEALTH_H
 #define TRAIN_HEALTH_H
 
-#include "base/text.h"
-#include "data/loader.h"
-#include "exec/exec.h"
+#include "session/position.h"
+#include "session/step.h"
 
-struct run;
-struct queued_step;
+struct health_options {
+    const struct hyperparameters *hyper;
+    const struct graph *graph;
+    const struct dataset *dataset;         /* that is trained on */
+    const struct loader *loader;
+    const struct step *training;
+    bool stop;                   /* a step that is not finite ends the run: train.on_nan=stop */
+};
 
 struct health {
+    struct health_options options;
     bool lost;                   /* the last step's loss was not finite ... */
     bool evaluation_lost;        /* ... nor that of the last evaluation */
     int diagnoses;               /* made so far */
@@ -23,21 +29,27 @@ struct health {
     bool doubt;                  /* the last look does not say that no gradient is zero */
 };
 
+void health_open(const struct health_options *options, struct health *health);
 void health_close(struct health *health);     /* accepts a zeroed struct */
-
-/* A finding, and the images that it is in by their indices in the data, and files where they have some. */
-void health_add(const struct exec_finding *found, const struct dataset *dataset, const struct loader *loader,
-                const struct batch *batch, struct text *text);
 
 /* Whether gradients and parameters are looked at after this step of the process (from 1), the last of an
  * epoch aside; and whether nothing may then be under way. */
 bool health_looks(int64_t step);
-bool health_looks_alone(const struct run *run, int64_t step);
+bool health_looks_alone(const struct health *health, int64_t step);
 
-/* After each step, while its batch is still lent: `loss` is the batch's mean. What is known of the step
- * anyway is looked at every time, gradients and parameters now and then: wholly where the device has nothing
- * to do, otherwise in a glimpse (exec.h). FAILED when that ends the run: train.on_nan=stop, or an epoch
- * without any update, which the loss scale does not explain. */
-enum status health_step(struct run *run, const struct queued_step *made, double loss);
+/* A step that was collected. */
+struct health_step {
+    const struct optimizer_state *state;   /* after it */
+    const struct position *position;       /* likewise */
+    const struct batch *batch;             /* which is still lent */
+    double loss;                           /* the batch's mean */
+    int64_t steps;                         /* that this process has made */
+    int queued;                            /* steps that are under way */
+};
+
+/* After each step. What is known of the step anyway is looked at every time, gradients and parameters now and
+ * then: wholly where the device has nothing to do, otherwise in a glimpse (exec.h). FAILED when that ends the
+ * run: train.on_nan=stop, or an epoch without any update, which the loss scale does not explain. */
+enum status health_step(struct health *health, const struct health_step *step);
 
 #endif

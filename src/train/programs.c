@@ -9,63 +9,66 @@
 #define SPARE_SHARE 64       /* of what is left, one part stays free for libraries ... */
 #define SPARE_MOST ((int64_t)256 << 20)
 
-static enum status prepare(struct run *run)
+static enum status prepare(struct programs *programs)
 {
-    const struct session *session = run->session;
-    TRY(step_prepare(session, STEP_TRAINING, &run->store, &run->training));
-    if (session->settings->run.verify_every > 0 && !exec_can_repeat(run->training.exec))
+    const struct session *session = programs->session;
+    struct store *store = programs->store;
+    TRY(step_prepare(session, STEP_TRAINING, store, &programs->training));
+    if (session->settings->run.verify_every > 0 && !exec_can_repeat(programs->training.exec))
         return settings_refuse(session->settings, "run", "verify_every",
-                            "on a GPU, steps only repeat with run.deterministic=yes");
-    if (session->data.val.dataset) TRY(step_prepare(session, STEP_EVALUATION, &run->store, &run->evaluation));
-    struct plan plan = *exec_plan(run->training.exec);
-    int64_t evaluation = run->evaluation.exec ? exec_plan(run->evaluation.exec)->arena_bytes : 0;
+                               "on a GPU, steps only repeat with run.deterministic=yes");
+    if (session->data.val.dataset)
+        TRY(step_prepare(session, STEP_EVALUATION, store, &programs->evaluation));
+    struct plan plan = *exec_plan(programs->training.exec);
+    int64_t evaluation = programs->evaluation.exec ? exec_plan(programs->evaluation.exec)->arena_bytes : 0;
     if (plan.arena_bytes < evaluation) plan.arena_bytes = evaluation;
-    run->bytes = step_bytes(session, &run->training.program, &plan, run->store.layout.bytes);
+    programs->bytes = step_bytes(session, &programs->training.program, &plan, store->layout.bytes);
     return OK;
 }
 
-static enum status place(struct run *run, struct text *shortage)
+static enum status place(struct programs *programs, struct text *shortage)
 {
-    TRY(exec_place(run->training.exec, &(struct exec_memory){
-        .arena_least = run->bytes.arena, .shortage = shortage,
+    TRY(exec_place(programs->training.exec, &(struct exec_memory){
+        .arena_least = programs->bytes.arena, .shortage = shortage,
     }));
-    if (!run->evaluation.exec) return OK;
-    return exec_place(run->evaluation.exec, &(struct exec_memory){
-        .lender = run->training.exec, .shortage = shortage,
+    if (!programs->evaluation.exec) return OK;
+    return exec_place(programs->evaluation.exec, &(struct exec_memory){
+        .lender = programs->training.exec, .shortage = shortage,
     });
 }
 
 /* What the run could have, besides what it holds: nothing but the store and the gpu_preprocessing, now. */
-static int64_t bytes_to_have(const struct run *run)
+static int64_t bytes_to_have(const struct programs *programs)
 {
-    const struct session *session = run->session;
+    const struct session *session = programs->session;
     size_t left, total;
     if (session->cache) cache_trim(session->cache, 0);
     session->device->backend->memory.info(session->device, &left, &total);
     int64_t spare = (int64_t)left / SPARE_SHARE;
     if (spare > SPARE_MOST) spare = SPARE_MOST;
-    int64_t held = run->store.layout.bytes;
+    int64_t held = programs->store->layout.bytes;
     if (session->gpu_preprocessing) held += session_preprocessing_bytes(session);
     return held + (int64_t)left - spare;
 }
 
 /* After a plan of which not all memory could be had. The limit goes down with every try, whatever the device
  * says that it has. */
-static void step_down(struct run *run)
+static void step_down(struct programs *programs)
 {
-    int64_t have = bytes_to_have(run), less = (int64_t)(STEP_DOWN * (double)run->bytes.total);
-    bool retry = run->session->left == 0 && have >= run->bytes.total;
+    int64_t have = bytes_to_have(programs), less = (int64_t)(STEP_DOWN * (double)programs->bytes.total);
+    bool retry = programs->session->left == 0 && have >= programs->bytes.total;
     if (!retry && have > less) have = less;
-    run->session->left = have > 1 ? have : 1;
+    programs->session->left = have > 1 ? have : 1;
 }
 
-static void say_stepped(const struct run *run)
+static void say_stepped(const struct programs *programs)
 {
     char took[TEXT_BYTES], limit[TEXT_BYTES];
     log_warning("the device had not the memory that was planned for; planned again for the %s that it has "
                 "left: the step takes %s (strategy %s), with the same results",
-                text_bytes((uint64_t)run->session->left, limit), text_bytes((uint64_t)run->bytes.total, took),
-                step_strategy(run->session, &run->training.program));
+                text_bytes((uint64_t)programs->session->left, limit),
+                text_bytes((uint64_t)programs->bytes.total, took),
+                step_strategy(programs->session, &programs->training.program));
 }
 
 static void add_row(struct text *table, int64_t bytes, const char *what)
@@ -75,112 +78,101 @@ static void add_row(struct text *table, int64_t bytes, const char *what)
 }
 
 /* `words`: what the last try was short of. */
-static enum status refuse(const struct run *run, const struct text *words)
+static enum status refuse(const struct programs *programs, const struct text *words)
 {
-    const struct step_bytes *bytes = &run->bytes;
+    const struct step_bytes *bytes = &programs->bytes;
     struct text table = {0};
     add_row(&table, bytes->store, "parameters and optimizer state");
     add_row(&table, bytes->arena, "activations, gradients and workspaces");
     add_row(&table, bytes->batch, "images, labels and results");
     add_row(&table, bytes->total, "together");
-    add_row(&table, bytes_to_have(run), "can be had");
+    add_row(&table, bytes_to_have(programs), "can be had");
     text_add(&table, "\n");
-    step_fit_say(run->session, bytes_to_have(run), &table);
+    step_fit_say(programs->session, bytes_to_have(programs), &table);
     fail(NO_DEVICE, "%s\nthe smallest step that was found takes%s", words->data, table.data);
     text_free(&table);
     return NO_DEVICE;
 }
 
-static bool fits(const struct run *run)
+static bool fits(const struct programs *programs)
 {
-    return run->session->left == 0 || run->bytes.total <= run->session->left;
+    return programs->session->left == 0 || programs->bytes.total <= programs->session->left;
 }
 
 /* `shortage` gets what the device has no memory for, if that is why it failed. A plan that is larger than
  * what is left is not tried. */
-static enum status try_open(struct run *run, struct text *shortage)
+static enum status try_open(struct programs *programs, struct text *shortage)
 {
-    bool first = run->session->left == 0;
-    run->bytes = (struct step_bytes){0};
-    TRY(prepare(run));
-    if (first) TRY(step_fit_check(run->session, &run->bytes));
-    if (!fits(run)) return NO_DEVICE;
-    TRY(place(run, shortage));
-    if (!first) say_stepped(run);
-    run->state = *exec_state(run->training.exec);
+    bool first = programs->session->left == 0;
+    programs->bytes = (struct step_bytes){0};
+    TRY(prepare(programs));
+    if (first) TRY(step_fit_check(programs->session, &programs->bytes));
+    if (!fits(programs)) return NO_DEVICE;
+    TRY(place(programs, shortage));
+    if (!first) say_stepped(programs);
     return OK;
 }
 
-enum status programs_open(struct run *run)
+static enum status open_all(struct programs *programs)
 {
     struct text last = {0};
-    run->session->left = 0;
+    programs->session->left = 0;
     for (int rung = 0; rung < RUNGS; rung++) {
         struct text shortage = {0};
-        enum status status = try_open(run, &shortage);
-        if (status != OK) programs_close(run);
-        if (status == OK || (!shortage.data && fits(run))) {
+        enum status status = try_open(programs, &shortage);
+        if (status != OK) programs_close(programs);
+        if (status == OK || (!shortage.data && fits(programs))) {
             text_free(&last);
             return status;
         }
         if (!shortage.data) break;
         text_free(&last);
         last = shortage;
-        step_down(run);
+        step_down(programs);
     }
-    enum status status = refuse(run, &last);
+    enum status status = refuse(programs, &last);
     text_free(&last);
     return status;
 }
 
-void programs_close(struct run *run)
+void programs_close(struct programs *programs)
 {
-    step_close(&run->evaluation);
-    step_close(&run->training);
+    step_close(&programs->evaluation);
+    step_close(&programs->training);
 }
 
-static bool read_limit(const struct run *run, int64_t *limit)
+enum status programs_open(struct session *session, struct store *store, struct programs *programs)
 {
-    const struct run_options *options = run->options;
-    struct settings fresh;
-    if (!options->config) return false;
-    if (settings_load(options->config, options->sets, options->set_count, &fresh) != OK) {
-        log_warning("the configuration cannot be read again: the run goes on as it is");
-        return false;
-    }
-    /* With train.batch=auto there is one, though it is not in the file. */
-    bool own = fresh.memory.limit > 0 || fresh.train.batch > 0;
-    *limit = own ? fresh.memory.limit : run->session->settings->memory.limit;
-    settings_free(&fresh);
-    return *limit != run->session->settings->memory.limit;
+    *programs = (struct programs){.session = session, .store = store};
+    return open_all(programs);
 }
 
-static enum status reopen(struct run *run, int64_t limit)
+static enum status reopen(struct programs *programs, int64_t limit)
 {
-    programs_close(run);
-    if (run->session->cache) cache_trim(run->session->cache, 0);
-    run->session->settings->memory.limit = limit;
-    run->session->device->memory_limit = (size_t)limit;
-    return programs_open(run);
+    struct session *session = programs->session;
+    programs_close(programs);
+    if (session->cache) cache_trim(session->cache, 0);
+    session->settings->memory.limit = limit;
+    session->device->memory_limit = (size_t)limit;
+    return open_all(programs);
 }
 
-static void say_limit(const struct run *run, int64_t limit)
+static void say_limit(const struct programs *programs, int64_t limit)
 {
     char took[TEXT_BYTES], words[TEXT_BYTES] = "auto";
     if (limit > 0) text_bytes((uint64_t)limit, words);
     log_info("memory.limit is now %s: the step takes %s (strategy %s), with the same results", words,
-             text_bytes((uint64_t)run->bytes.total, took),
-             step_strategy(run->session, &run->training.program));
+             text_bytes((uint64_t)programs->bytes.total, took),
+             step_strategy(programs->session, &programs->training.program));
 }
 
-enum status programs_reread(struct run *run)
+enum status programs_set_limit(struct programs *programs, int64_t limit)
 {
-    int64_t before = run->session->settings->memory.limit, limit;
-    if (!read_limit(run, &limit)) return OK;
-    if (reopen(run, limit) == OK) {
-        say_limit(run, limit);
+    int64_t before = programs->session->settings->memory.limit;
+    if (reopen(programs, limit) == OK) {
+        say_limit(programs, limit);
         return OK;
     }
     log_warning("memory.limit stays what it was, and the run goes on");
-    return reopen(run, before);
+    return reopen(programs, before);
 }

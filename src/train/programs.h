@@ -2,17 +2,25 @@
 #ifndef TRAIN_PROGRAMS_H
 #define TRAIN_PROGRAMS_H
 
-#include "train/run.h"
+#include "session/step.h"
 
-/* Plans run->training and, where there is something to evaluate on, run->evaluation, which shares its memory,
- * and takes that. Both are planned before any memory is taken; where the device then has not enough, both
- * are planned anew for what it has left, and a line says so: what is kept and what is made again changes, and
- * no bit of the results. run->bytes is what came of it. NO_DEVICE, with a table, when nothing fits. */
-enum status programs_open(struct run *run);
-void programs_close(struct run *run);     /* accepts half-built ones */
+struct programs {
+    struct session *session;
+    struct store *store;
+    struct step training;
+    struct step evaluation;      /* exec NULL: there is nothing to evaluate on */
+    struct step_bytes bytes;     /* of device memory, for both */
+};
 
-/* Plans and takes memory anew for a memory.limit that the configuration file has by now, while no step is
- * under way. When that fails, the run keeps to what it had; only if that is gone meanwhile, it ends. */
-enum status programs_reread(struct run *run);
+/* Plans training and, where there is something to evaluate on, evaluation, which shares its memory, and takes
+ * that. Both are planned before any memory is taken; where the device then has not enough, both are planned
+ * anew for what it has left, and a line says so: what is kept and what is made again changes, and no bit of
+ * the results. NO_DEVICE, with a table, when nothing fits. */
+enum status programs_open(struct session *session, struct store *store, struct programs *programs);
+void programs_close(struct programs *programs);     /* accepts a zeroed or half-built struct */
+
+/* Plans and takes memory anew for another memory.limit, while no step is under way. When that fails, the
+ * programs keep to what they had; only if that is gone meanwhile, it is an error. */
+enum status programs_set_limit(struct programs *programs, int64_t limit);
 
 #endif

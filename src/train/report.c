@@ -63,8 +63,8 @@ void report_status(const struct run *run)
 static void add_plan(const struct run *run, struct text *line)
 {
     text_add(line, ",\"plan\":{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
-             ",\"store_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64 "}", run->bytes.arena,
-             run->bytes.live_bound, run->bytes.store, run->bytes.total);
+             ",\"store_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64 "}", run->programs.bytes.arena,
+             run->programs.bytes.live_bound, run->programs.bytes.store, run->programs.bytes.total);
 }
 
 enum status report_start(struct run *run)
@@ -78,7 +78,7 @@ enum status report_start(struct run *run)
     device->backend->describe(device->index, &name);
     log_info("%s, %" PRId64 " parameters, %s, on %s; %s of device memory", graph->arch,
              graph_param_elements(graph), session->hyper.precision->name, name.data,
-             text_bytes((uint64_t)run->bytes.total, memory));
+             text_bytes((uint64_t)run->programs.bytes.total, memory));
     log_info("%" PRId64 " training images of %dx%dx%d in %d classes, %" PRId64 " for validation",
              data->train.count, data->train.h, data->train.w, data->channels, data->classes, data->val.count);
     metrics_begin(&line, "start");
@@ -176,7 +176,7 @@ enum status report_epoch(struct run *run, const struct evaluation *evaluation)
     metrics_number(&line, "val_top5", evaluation ? evaluation->top5 : NAN);
     metrics_number(&line, "images_per_s", images_per_second(run));
     metrics_number(&line, "seconds", position->seconds + (evaluation ? evaluation->seconds : 0));
-    metrics_integer(&line, "device_peak_bytes", run->bytes.total);
+    metrics_integer(&line, "device_peak_bytes", run->programs.bytes.total);
     metrics_integer(&line, "host_peak_bytes", clock_host_peak_bytes());
     metrics_number(&line, "data_wait_fraction", position->wait_seconds / fmax(1e-9, position->seconds));
     metrics_integer(&line, "skipped_steps", position->skipped);
@@ -200,7 +200,8 @@ static int fill_rows(const struct run *run, const char *reason, struct progress_
     snprintf(rows[count++].value, sizeof rows->value, "%s",
              progress_time(clock_seconds() - run->began, time));
     rows[count] = (struct progress_row){.name = "device memory"};
-    snprintf(rows[count++].value, sizeof rows->value, "%s", text_bytes((uint64_t)run->bytes.total, memory));
+    snprintf(rows[count++].value, sizeof rows->value, "%s",
+             text_bytes((uint64_t)run->programs.bytes.total, memory));
     if (position->best_epoch > 0) {
         bool loss = run->session->settings->checkpoint.best == BEST_VAL_LOSS;
         rows[count] = (struct progress_row){.name = loss ? "best validation loss" : "best accuracy"};

@@ -14,7 +14,6 @@
 #include "session/preprocessing.h"
 #include "session/session_loader.h"
 #include "session/session_store.h"
-#include "train/programs.h"
 
 static struct checkpoint_source source_of(const struct run *run, const char *algorithms)
 {
@@ -191,23 +190,66 @@ bool run_ended(const struct run *run)
     return run->saved_any && metrics_ended(&run->folder.at, RUN_METRICS);
 }
 
+static void open_health(struct run *run)
+{
+    const struct session *session = run->session;
+    const struct health_options options = {
+        .hyper = &session->hyper,
+        .graph = &session->graphs.training,
+        .dataset = session->data.train.dataset,
+        .loader = run->loader,
+        .training = &run->programs.training,
+        .stop = session->settings->train.on_nan == ON_NAN_STOP,
+    };
+    health_open(&options, &run->health);
+}
+
 enum status run_begin(struct run *run)
 {
     struct session *session = run->session;
     const struct caching_options caching = session_caching_options(session);
     TRY(folder_log(&run->folder));
     TRY(preprocessing_open(session, true));
-    TRY(programs_open(run));
+    TRY(programs_open(session, &run->store, &run->programs));
+    run->state = *exec_state(run->programs.training.exec);
     caching_open(&caching, session->decoding != NULL, &session->data);
     TRY(session_loader_open(session, &session->data.train, true, &run->loader));
-    run->queue =
-        (struct step_queue){.device = session->device, .step = &run->training, .loader = run->loader};
+    run->queue = (struct step_queue){
+        .device = session->device, .step = &run->programs.training, .loader = run->loader,
+    };
+    open_health(run);
     /* From here on the folder's run is the one that goes on from there, whatever was last in it. */
     if (run->options->resume_file) TRY(run_save(run, NULL));
     TRY(open_records(run));
     progress_open(run->options->quiet, &run->progress);
     run->resumed_at = run->told = clock_seconds();
     run->seconds_before = run->position.seconds;
+    return OK;
+}
+
+/* Whether it is another. */
+static bool read_limit(const struct run *run, int64_t *limit)
+{
+    const struct run_options *options = run->options;
+    struct settings fresh;
+    if (!options->config) return false;
+    if (settings_load(options->config, options->sets, options->set_count, &fresh) != OK) {
+        log_warning("the configuration cannot be read again: the run goes on as it is");
+        return false;
+    }
+    /* With train.batch=auto there is one, though it is not in the file. */
+    bool own = fresh.memory.limit > 0 || fresh.train.batch > 0;
+    *limit = own ? fresh.memory.limit : run->session->settings->memory.limit;
+    settings_free(&fresh);
+    return *limit != run->session->settings->memory.limit;
+}
+
+enum status run_reread_limit(struct run *run)
+{
+    int64_t limit;
+    if (!read_limit(run, &limit)) return OK;
+    TRY(programs_set_limit(&run->programs, limit));
+    run->state = *exec_state(run->programs.training.exec);
     return OK;
 }
 
@@ -218,7 +260,7 @@ void run_close(struct run *run)
     metrics_close(&run->metrics);
     step_queue_drop(&run->queue);
     if (run->loader) loader_close(run->loader);
-    programs_close(run);
+    programs_close(&run->programs);
     if (run->store.memory) store_close(&run->store);
     folder_close(&run->folder);
     health_close(&run->health);

@@ -9,6 +9,7 @@
 #include "train/folder.h"
 #include "train/health.h"
 #include "train/metrics.h"
+#include "train/programs.h"
 #include "train/progress.h"
 
 struct run_options {
@@ -28,14 +29,13 @@ struct run {
     const struct run_options *options;
     struct folder folder;
     struct store store;
-    struct step training, evaluation;   /* evaluation.exec NULL: nothing to evaluate on */
+    struct programs programs;
     struct loader *loader;
     struct metrics metrics;
     struct events events;
     struct progress progress;
     struct position position;
     struct health health;
-    struct step_bytes bytes;
     struct optimizer_state state;       /* after the last step collected */
     struct step_queue queue;            /* of training steps */
     double began;                       /* all times by clock_seconds */
@@ -62,6 +62,10 @@ bool run_ended(const struct run *run);
 /* Everything ready for the first step, metrics cut. */
 enum status run_begin(struct run *run);
 void run_close(struct run *run);        /* accepts a half-built struct */
+
+/* Takes the memory.limit that the configuration file has by now, while no step is under way
+ * (programs_set_limit). */
+enum status run_reread_limit(struct run *run);
 
 /* Writes checkpoint-last, under other names too (checkpoint_save). Without a folder, or when it stands there
  * already: nothing. */

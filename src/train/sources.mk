@@ -1,6 +1,8 @@
 libtrain_a_SOURCES = \
 	src/train/evaluate.c \
 	src/train/evaluate.h \
+	src/train/finding.c \
+	src/train/finding.h \
 	src/train/folder.c \
 	src/train/folder.h \
 	src/train/health.c \

@@ -10,7 +10,6 @@
 #include "base/memory.h"
 #include "base/atomic_file.h"
 #include "session/gpu_preprocessing.h"
-#include "train/programs.h"
 #include "train/report.h"
 #include "base/signals.h"
 
@@ -47,8 +46,8 @@ static enum verdict judge(const struct run *run)
 
 static double count_results(struct run *run)
 {
-    const float *losses = exec_losses(run->training.exec);
-    const int32_t *ranks = exec_ranks(run->training.exec);
+    const float *losses = exec_losses(run->programs.training.exec);
+    const int32_t *ranks = exec_ranks(run->programs.training.exec);
     struct position *position = &run->position;
     int images = run->session->hyper.batch;
     double sum = 0;
@@ -77,7 +76,7 @@ static enum status queue_step(struct run *run, const struct queued_step *next)
     const struct exec_batch input = gpu_preprocessing_batch(run->session->gpu_preprocessing, next->batch);
     int64_t step = run->state.step + run->queue.count + 1;
     if (run->session->device->waits && health_looks(run->steps + run->queue.count + 1))
-        exec_glimpse_next(run->training.exec);
+        exec_glimpse_next(run->programs.training.exec);
     enum status status = step_queue_start(&run->queue, next, &input);
     if (next->twice && status == OK) {
         run->verified++;
@@ -91,9 +90,9 @@ static enum status queue_step(struct run *run, const struct queued_step *next)
 
 static enum status launch(struct run *run)
 {
-    struct queued_step next = {.rates = step_rates(run->session, run->state.updates)};
+    struct queued_step next = {.rates = step_rates(&run->session->hyper, run->state.updates)};
     next.twice = next_is_verified(run);
-    TRY(step_next(&run->training, run->loader, &next.batch, &run->position.wait_seconds));
+    TRY(step_next(&run->programs.training, run->loader, &next.batch, &run->position.wait_seconds));
     if (!next.batch)
         return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
                     (long long)(run->position.batch + run->queue.count),
@@ -105,7 +104,7 @@ static enum status count_step(struct run *run, const struct queued_step *made)
 {
     int64_t applied = run->state.updates - made->rates.updates;
     struct report_step report = {.lr = made->rates.lr[applied > 0], .loss_scale = run->state.scaler.scale};
-    run->state = *exec_state(run->training.exec);
+    run->state = *exec_state(run->programs.training.exec);
     report.loss = count_results(run);
     run->steps++;
     run->position.batch++;
@@ -113,7 +112,9 @@ static enum status count_step(struct run *run, const struct queued_step *made)
     run->position.bad_images += made->batch->bad;
     run->position.seconds = run->seconds_before + clock_seconds() - run->resumed_at;
     run->images_since_told += made->batch->count;
-    TRY(health_step(run, made, report.loss));
+    const struct health_step step = {.state = &run->state, .position = &run->position, .batch = made->batch,
+                                     .loss = report.loss, .steps = run->steps, .queued = run->queue.count};
+    TRY(health_step(&run->health, &step));
     return report_step(run, &report);
 }
 
@@ -163,7 +164,7 @@ static bool may_launch(const struct run *run)
     const struct settings *settings = run->session->settings;
     if (run->queue.count == 0) return true;
     if (step_queue_full(&run->queue)) return false;
-    if (health_looks_alone(run, run->steps + run->queue.count)) return false;
+    if (health_looks_alone(&run->health, run->steps + run->queue.count)) return false;
     if (run->position.batch + run->queue.count >= run->session->hyper.steps_per_epoch) return false;
     if (settings->run.max_steps > 0 && run->state.updates + run->queue.count >= settings->run.max_steps)
         return false;
@@ -219,7 +220,8 @@ static enum status evaluate_run(struct run *run, struct evaluation *evaluation)
     bool averages = run->session->settings->train.ema > 0;
     if (averages) TRY(store_swap_average(&run->store));
     const struct session *session = run->session;
-    enum status status = evaluate(session, &session->data.val, &run->evaluation, &options, evaluation);
+    const struct step *step = &run->programs.evaluation;
+    enum status status = evaluate(session, &session->data.val, step, &options, evaluation);
     if (averages) TRY(store_swap_average(&run->store));
     return status;
 }
@@ -252,7 +254,7 @@ static enum status begin_epoch(struct run *run)
 static enum status finish_epoch(struct run *run)
 {
     struct evaluation evaluation = {0};
-    bool evaluated = run->evaluation.exec != NULL;
+    bool evaluated = run->programs.evaluation.exec != NULL;
     if (evaluated) {
         enum status status = evaluate_run(run, &evaluation);
         /* Asked to stop in its midst: the epoch is finished when the run is resumed. */
@@ -296,7 +298,7 @@ static enum status obey(struct run *run)
     }
     if (asked) {
         log_info("checkpoint on request after step %lld", (long long)run->state.step);
-        TRY(programs_reread(run));
+        TRY(run_reread_limit(run));
     }
     if (signals_status()) report_status(run);
     return OK;
