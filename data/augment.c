@@ -362,13 +362,13 @@ bool augment_apply(const struct augmenting *how, const struct augment_table *tab
     return true;
 }
 
-struct finish augment_rest(const struct cut *cut, int top, int left)
+struct image_record augment_record(const struct cut *cut, int top, int left)
 {
-    struct finish finish = {.flip = cut->flip, .h = cut->h, .w = cut->w, .from = cut->from,
-                            .window = cut->window};
-    finish.from.y -= top;
-    finish.from.x -= left;
-    return finish;
+    struct image_record record = {.flip = cut->flip, .h = cut->h, .w = cut->w, .from = cut->from,
+                                  .window = cut->window};
+    record.from.y -= top;
+    record.from.x -= left;
+    return record;
 }
 
 bool augment_leave(const struct augmenting *how, const struct cut *cut, const struct image *image,
@@ -380,8 +380,8 @@ bool augment_leave(const struct augmenting *how, const struct cut *cut, const st
     int64_t stride = (int64_t)image->w * image->c;
     const uint8_t *pixels =
         image->pixels + (needs.y - image->top) * stride + (needs.x - image->left) * image->c;
-    *part = (struct augment_part){pixels, stride, needs.h, needs.w, augment_rest(&left, needs.y, needs.x)};
-    part->finish.erased = augment_erased(how->augment, left.window.h, left.window.w, how->random);
+    *part = (struct augment_part){pixels, stride, needs.h, needs.w, augment_record(&left, needs.y, needs.x)};
+    part->record.erased = augment_erased(how->augment, left.window.h, left.window.w, how->random);
     return true;
 }
 

@@ -84,15 +84,15 @@ bool augment_apply(const struct augmenting *how, const struct augment_table *tab
 
 /* What is left of a cut where the pixels of an image from top, left on are there;
  * where they lie is not known. */
-struct finish augment_rest(const struct cut *cut, int top, int left);
+struct image_record augment_record(const struct cut *cut, int top, int left);
 
-/* The bytes of an image that somebody else is to finish: rows `stride` apart, valid as long as the image and
+/* The bytes of an image for a device to preprocess: rows `stride` apart, valid as long as the image and
  * the scratch are. */
 struct augment_part {
     const uint8_t *pixels;
     int64_t stride;
     int h, w;
-    struct finish finish;      /* what is left to do to them, but not where they will lie */
+    struct image_record record;   /* without source, at and stride */
 };
 
 /* Whether an augment changes bytes by more than cutting them out, which nobody else does. */

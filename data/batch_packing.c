@@ -15,7 +15,7 @@ static size_t image_bytes(int h, int w, int channels)
 
 static size_t record_bytes(int count)
 {
-    return align_up((size_t)count * sizeof(struct finish), ALIGN);
+    return align_up((size_t)count * sizeof(struct image_record), ALIGN);
 }
 
 size_t batch_packing_bytes(int count, int h, int w, int channels)
@@ -56,19 +56,19 @@ static bool take_spare(struct batch_packing *packing, size_t bytes)
 static bool must_resize(struct batch_packing *packing, const struct cut *cut, const struct random *random)
 {
     int channels = packing->augment->channels;
-    struct finish finish = augment_rest(cut, 0, 0);
+    struct image_record record = augment_record(cut, 0, 0);
     struct box needs = augment_needs(cut);
     size_t bytes = image_bytes(needs.h, needs.w, channels),
            right = image_bytes(packing->h, packing->w, channels);
     if (random && augment_is_varied(packing->augment)) return true;
-    if (finish_shared_bytes(&finish, channels) > FINISH_SHARED_MOST) return true;
+    if (image_record_shared_bytes(&record, channels) > TILE_SHARED_MAX) return true;
     return bytes > right && !take_spare(packing, bytes - right);
 }
 
-static void put_record(struct batch_packing *packing, int place, const struct finish *finish)
+static void put_record(struct batch_packing *packing, int place, const struct image_record *record)
 {
-    raise_to(&packing->shared, (size_t)finish_shared_bytes(finish, packing->augment->channels));
-    packing->records[place] = *finish;
+    raise_to(&packing->shared, (size_t)image_record_shared_bytes(record, packing->augment->channels));
+    packing->records[place] = *record;
 }
 
 /* Copies the rows of a part; where to, in bytes from the block's beginning. */
@@ -90,39 +90,39 @@ bool batch_packing_put(struct batch_packing *packing, int place, const struct au
     struct augment_part part;
     bool resize = must_resize(packing, cut, how->random);
     if (!augment_leave(how, cut, image, resize, &part, reason)) return false;
-    part.finish.place = FINISH_SENT;
-    part.finish.at = copy_part(packing, &part);
-    part.finish.stride = (int64_t)part.w * image->c;
-    put_record(packing, place, &part.finish);
+    part.record.source = SOURCE_SENT;
+    part.record.at = copy_part(packing, &part);
+    part.record.stride = (int64_t)part.w * image->c;
+    put_record(packing, place, &part.record);
     return true;
 }
 
 /* One that is there whole, or will be. */
-static bool put_whole(struct batch_packing *packing, int place, const struct cut *cut,
-                      struct kept_image image,
-                      enum finish_place where, struct random *random)
+static bool put_on_device(struct batch_packing *packing, int place, const struct cut *cut,
+                          struct kept_image image,
+                          enum image_source where, struct random *random)
 {
     int channels = packing->augment->channels;
-    struct finish finish = augment_rest(cut, 0, 0);
-    if (finish_shared_bytes(&finish, channels) > FINISH_SHARED_MOST) return false;
-    finish.place = where;
-    finish.at = image.at;
-    finish.stride = (int64_t)image.w * channels;
-    finish.erased = augment_erased(packing->augment, packing->h, packing->w, random);
-    put_record(packing, place, &finish);
+    struct image_record record = augment_record(cut, 0, 0);
+    if (image_record_shared_bytes(&record, channels) > TILE_SHARED_MAX) return false;
+    record.source = where;
+    record.at = image.at;
+    record.stride = (int64_t)image.w * channels;
+    record.erased = augment_erased(packing->augment, packing->h, packing->w, random);
+    put_record(packing, place, &record);
     return true;
 }
 
 bool batch_packing_put_kept(struct batch_packing *packing, int place, const struct cut *cut,
                             const struct kept_image *kept, struct random *random)
 {
-    return put_whole(packing, place, cut, *kept, FINISH_KEPT, random);
+    return put_on_device(packing, place, cut, *kept, SOURCE_KEPT, random);
 }
 
 bool batch_packing_put_decoded(struct batch_packing *packing, int place, const struct cut *cut, int w,
                                struct random *random)
 {
-    return put_whole(packing, place, cut, (struct kept_image){.w = w}, FINISH_DECODED, random);
+    return put_on_device(packing, place, cut, (struct kept_image){.w = w}, SOURCE_DECODED, random);
 }
 
 void batch_packing_decoded_at(struct batch_packing *packing, int place, int64_t at)
@@ -132,5 +132,5 @@ void batch_packing_decoded_at(struct batch_packing *packing, int place, int64_t 
 
 void batch_packing_put_nothing(struct batch_packing *packing, int place)
 {
-    packing->records[place] = (struct finish){.blank = true};
+    packing->records[place] = (struct image_record){.blank = true};
 }

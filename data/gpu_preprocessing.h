@@ -1,28 +1,27 @@
-/* finish.h: an image's bytes, and what is left to do to them before a network reads them: resizing, the
- * window that is seen, mirroring, erasing; then each byte becomes a number (augment_table). Whoever does it
- * gets the same bits (resample.h): a loader's worker, which need leave nothing to do, or a device, where the
- * bytes may even lie. */
+/* gpu_preprocessing.h: the record of one image that a device preprocesses: where its bytes lie, and how they
+ * are resized, cropped, mirrored and erased before each byte becomes a number (augment_table). A loader's
+ * worker does the same for the CPU, with the same bits (resample.h). */
 #ifndef DATA_GPU_PREPROCESSING_H
 #define DATA_GPU_PREPROCESSING_H
 
 #include "data/image.h"
 #include "data/resample.h"
 
-/* Where bytes lie; each place has its own beginning. */
-enum finish_place {
-    FINISH_SENT,               /* in the batch, behind the records */
-    FINISH_KEPT,               /* among the images that a device keeps */
-    FINISH_DECODED,            /* among those that it has decoded for batches to come */
-    FINISH_PLACES,
+/* The block that an image's bytes lie in. */
+enum image_source {
+    SOURCE_SENT,               /* in the batch, behind the records */
+    SOURCE_KEPT,               /* among the images that a device keeps */
+    SOURCE_DECODED,            /* among those that it has decoded for batches to come */
+    IMAGE_SOURCES,
 };
 
-/* The most channels that whoever finishes images need know. */
-#define FINISH_CHANNELS_MAX 4
+/* The most channels that a GPU preprocesses. */
+#define GPU_CHANNELS_MAX 4
 
-struct finish {
-    int64_t at, stride;        /* the first pixel, in bytes from the place's beginning;
+struct image_record {
+    int64_t at, stride;        /* the first pixel, in bytes from the source's beginning;
                                 * bytes from row to row */
-    int32_t place;
+    int32_t source;            /* enum image_source */
     int32_t blank;             /* there is no image: zeros come out */
     int32_t flip;
     int32_t h, w;              /* the size that... */
@@ -32,56 +31,54 @@ struct finish {
     struct box erased;         /* of what comes out: zeros; empty: h is 0 */
 };
 
-ANYWHERE int finish_resizes(const struct finish *finish)
+ANYWHERE int image_record_resizes(const struct image_record *record)
 {
-    return finish->h != finish->from.h || finish->w != finish->from.w;
+    return record->h != record->from.h || record->w != record->from.w;
 }
 
 /* The part of `length` from `at` on that lies on 0..size. */
-ANYWHERE struct reach finish_seen(int at, int length, int size)
+ANYWHERE struct pixel_range image_record_visible(int at, int length, int size)
 {
-    struct reach seen;
+    struct pixel_range seen;
     seen.low = at < 0 ? 0 : at < size ? at : size;
     seen.high = at + length < seen.low ? seen.low : at + length < size ? at + length : size;
     return seen;
 }
 
-/* The source pixels that a stretch of outputs is made of, from the first to the last. */
-ANYWHERE struct reach finish_reach(int size, int target, struct reach seen)
+/* The source pixels that a range of outputs is computed from. */
+ANYWHERE struct pixel_range image_record_reach(int size, int target, struct pixel_range seen)
 {
-    struct reach reach = resample_pixels(size, target, seen.low);
+    struct pixel_range reach = resample_pixels(size, target, seen.low);
     reach.high = resample_pixels(size, target, seen.high - 1).high;
     return reach;
 }
 
-ANYWHERE int finish_erases(const struct finish *finish, int y, int x)
+ANYWHERE int image_record_erases(const struct image_record *record, int y, int x)
 {
-    const struct box *box = &finish->erased;
+    const struct box *box = &record->erased;
     return y >= box->y && y < box->y + box->h && x >= box->x && x < box->x + box->w;
 }
 
-/* On a device a group of threads makes a tile of FINISH_ROWS x FINISH_COLUMNS of an image,
- * FINISH_TOGETHER rows at a time, with the weights for it and those rows' sums down the columns in memory
- * that the threads share. */
-#define FINISH_ROWS 32
-#define FINISH_COLUMNS 32
-#define FINISH_TOGETHER 8
-#define FINISH_SHARED_MOST (40 << 10)
+/* On a GPU a block computes a tile of TILE_ROWS x TILE_COLUMNS of an image, one row a warp, with the weights
+ * for it and those rows' sums down the columns in shared memory. */
+#define TILE_ROWS 32
+#define TILE_COLUMNS 32
+#define TILE_WARPS 8
+#define TILE_SHARED_MAX (40 << 10)
 
-/* The most sums that one row of a tile is made of. */
-ANYWHERE int64_t finish_sums(int size, int target, int c)
+/* The most sums that one row of a tile is computed from. */
+ANYWHERE int64_t image_record_sums(int size, int target, int c)
 {
-    return c * (((FINISH_COLUMNS - 1) * (int64_t)size + resample_width(size, target)) / target + 2);
+    return c * (((TILE_COLUMNS - 1) * (int64_t)size + resample_width(size, target)) / target + 2);
 }
 
-/* What an image takes of the shared memory; one that takes more than there is must not be left to
- * be resized. */
-ANYWHERE int64_t finish_shared_bytes(const struct finish *finish, int c)
+/* Bytes of shared memory for an image; one that takes more than TILE_SHARED_MAX is resized by the loader. */
+ANYWHERE int64_t image_record_shared_bytes(const struct image_record *record, int c)
 {
-    if (!finish_resizes(finish)) return 0;
-    int64_t across = FINISH_COLUMNS * (int64_t)(resample_most(finish->from.w, finish->w) + 2);
-    int64_t down = FINISH_ROWS * (int64_t)(resample_most(finish->from.h, finish->h) + 2);
-    return 4 * (across + down + FINISH_TOGETHER * finish_sums(finish->from.w, finish->w, c));
+    if (!image_record_resizes(record)) return 0;
+    int64_t across = TILE_COLUMNS * (int64_t)(resample_most(record->from.w, record->w) + 2);
+    int64_t down = TILE_ROWS * (int64_t)(resample_most(record->from.h, record->h) + 2);
+    return 4 * (across + down + TILE_WARPS * image_record_sums(record->from.w, record->w, c));
 }
 
 #endif

@@ -38,7 +38,7 @@ struct loader_options {
     struct loader_decoder {
         const struct decoder *decoder;
         double share;            /* of the images, drawn by (seed, epoch, index) */
-        uint8_t *room;           /* device memory: FINISH_DECODED begins here; loader_decoded_bytes of it */
+        uint8_t *room;           /* device memory: SOURCE_DECODED begins here; loader_decoded_bytes of it */
         size_t batch_bytes;      /* each batch's part of it; what does not fit, workers decode */
     } decoder;
     int workers, prefetch;       /* threads (>= 1), batches ahead (>= 1) */
@@ -57,12 +57,12 @@ struct loader_options {
     void *bad_context;
 };
 
-/* What is left to do to a batch: batch->images holds [share] of struct finish, then bytes in FINISH_SENT,
+/* The preprocessing that a device does: batch->images holds [share] of struct image_record, then SOURCE_SENT,
  * whose beginning is that of the records. */
 struct batch_rest {
     int count, h, w;             /* the share, and what comes out */
     size_t bytes;                /* of batch->images that are in use */
-    size_t shared;               /* the most finish_shared_bytes of its images */
+    size_t shared;               /* the most image_record_shared_bytes of its images */
     bool mixed;
     struct mix mix;
 };
@@ -72,7 +72,7 @@ struct batch_rest {
  * -1, and is not to be counted. */
 struct batch {
     void *images;                /* [share, h, w, channels] of dtype: the batch, or this rank's share of it */
-    const struct batch_rest *rest;   /* NULL: nothing, the images are finished */
+    const struct batch_rest *rest;   /* NULL: none, the images are numbers */
     int32_t *labels;             /* [share]; -1: no image here */
     float *targets;              /* [share, classes]: what mixed images are trained on instead of labels,
                                   * which are those of their own part; NULL where nothing is mixed */

@@ -19,7 +19,7 @@ struct slot {
     int pieces;                /* of the stage, */
     int handed;                /* of which so many were handed out */
     struct deferred_jpeg *deferred;    /* files that a device decodes; NULL: it decodes none */
-    size_t room;               /* where their pixels begin in FINISH_DECODED */
+    size_t room;               /* where their pixels begin in SOURCE_DECODED */
     struct batch_rest rest;
     struct batch_packing packing; /* where something is left to do to images */
     int bad_place;             /* of the first image that stops the run; INT32_MAX: none */

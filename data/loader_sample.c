@@ -96,7 +96,7 @@ static void *target_pixels(const struct loader *loader, struct target target)
     return (char *)target.slot->batch.images + (size_t)target.place * loader->image_bytes;
 }
 
-/* An image that lies on the device; false: it does not, or cannot be finished from there. */
+/* An image that lies on the device; false: it does not, or cannot be preprocessed from there. */
 static bool put_kept(const struct loader *loader, int64_t index, struct view *view, struct target target)
 {
     const struct loader_options *options = &loader->options;

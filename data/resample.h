@@ -14,7 +14,7 @@
 #include "base/anywhere.h"
 
 /* Pixels from `low` on to before `high`. */
-struct reach {
+struct pixel_range {
     int low, high;
 };
 
@@ -24,11 +24,11 @@ ANYWHERE int64_t resample_width(int size, int target)
 }
 
 /* The source pixels that make output pixel i: one at least. */
-ANYWHERE struct reach resample_pixels(int size, int target, int i)
+ANYWHERE struct pixel_range resample_pixels(int size, int target, int i)
 {
     int64_t middle = (2 * (int64_t)i + 1) * size + target, reach = resample_width(size, target);
     int64_t low = middle - reach, high = (middle + reach) / (2 * (int64_t)target);
-    struct reach pixels;
+    struct pixel_range pixels;
     pixels.low = low > 0 ? (int)(low / (2 * (int64_t)target)) : 0;
     pixels.high = high < size ? (int)high : size;
     return pixels;
@@ -48,7 +48,7 @@ ANYWHERE int64_t resample_share(int size, int target, int i, int k)
 }
 
 /* Their weights, which sum to one. */
-ANYWHERE void resample_weights(int size, int target, int i, struct reach pixels, float *weight)
+ANYWHERE void resample_weights(int size, int target, int i, struct pixel_range pixels, float *weight)
 {
     int64_t sum = 0;
     for (int k = pixels.low; k < pixels.high; k++) sum += resample_share(size, target, i, k);

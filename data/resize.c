@@ -24,7 +24,7 @@ static void taps_make(int size, int target, int from, int count, struct taps *ta
     taps->count = memory_new((size_t)count, sizeof *taps->count);
     taps->weight = memory_new((size_t)count * (size_t)taps->most, sizeof *taps->weight);
     for (int i = 0; i < count; i++) {
-        struct reach pixels = resample_pixels(size, target, from + i);
+        struct pixel_range pixels = resample_pixels(size, target, from + i);
         resample_weights(size, target, from + i, pixels, taps->weight + (size_t)i * (size_t)taps->most);
         taps->first[i] = pixels.low;
         taps->count[i] = pixels.high - pixels.low;

@@ -1,5 +1,4 @@
-/* images.c: what finishing images comes to, in plain loops: the definition that other devices are
- * held against. */
+/* images.c: GPU preprocessing of images in plain loops: the reference for other devices' code. */
 #include "kernels/images.h"
 
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 struct axis {
     int size, target, most;
     float *weights;            /* of one output */
-    struct reach span;
+    struct pixel_range span;
 };
 
 static struct axis axis_make(int size, int target)
@@ -28,8 +27,8 @@ static void axis_at(struct axis *axis, int i)
 }
 
 /* One channel of one pixel of the resized image. */
-static uint8_t resampled(const struct finish *image, const uint8_t *first, int c, int k, struct axis *down,
-                         const struct axis *across)
+static uint8_t resampled(const struct image_record *image, const uint8_t *first, int c, int k,
+                         struct axis *down, const struct axis *across)
 {
     int count = across->span.high - across->span.low;
     const uint8_t *top = first + (image->from.y + down->span.low) * image->stride;
@@ -42,16 +41,16 @@ static uint8_t resampled(const struct finish *image, const uint8_t *first, int c
     return byte;
 }
 
-static void put(const struct images_job *job, int64_t element, uint32_t bits)
+static void put_number(const struct images_job *job, int64_t element, uint32_t bits)
 {
     if (job->dtype == F32) ((uint32_t *)job->out)[element] = bits;
     else ((uint16_t *)job->out)[element] = (uint16_t)bits;
 }
 
-static void finish_image(const struct images_job *job, int number)
+static void preprocess_image(const struct images_job *job, int number)
 {
-    const struct finish *image = &job->images[number];
-    const uint8_t *first = image->blank ? NULL : job->places[image->place] + image->at;
+    const struct image_record *image = &job->images[number];
+    const uint8_t *first = image->blank ? NULL : job->sources[image->source] + image->at;
     struct axis down = axis_make(image->from.h, image->h), across = axis_make(image->from.w, image->w);
     for (int y = 0; y < job->h; y++) {
         int from_y = image->window.y + y;
@@ -60,12 +59,12 @@ static void finish_image(const struct images_job *job, int number)
         for (int x = 0; x < job->w; x++) {
             int from_x = image->window.x + (image->flip ? job->w - 1 - x : x);
             bool seen = row && from_x >= 0 && from_x < image->w;
-            bool zero = image->blank || finish_erases(image, y, x);
+            bool zero = image->blank || image_record_erases(image, y, x);
             if (seen) axis_at(&across, from_x);
             for (int k = 0; k < job->c; k++) {
                 uint8_t byte = seen ? resampled(image, first, job->c, k, &down, &across) : 0;
-                put(job, (((int64_t)number * job->h + y) * job->w + x) * job->c + k,
-                    zero ? 0 : job->table[k][byte]);
+                put_number(job, (((int64_t)number * job->h + y) * job->w + x) * job->c + k,
+                           zero ? 0 : job->table[k][byte]);
             }
         }
     }
@@ -73,12 +72,12 @@ static void finish_image(const struct images_job *job, int number)
     free(across.weights);
 }
 
-static enum status finish(const struct images_job *job)
+static enum status images_preprocess(const struct images_job *job)
 {
-    for (int i = 0; i < job->count; i++) finish_image(job, i);
+    for (int i = 0; i < job->count; i++) preprocess_image(job, i);
     const struct mix_batch batch = {job->out, job->dtype, job->count, job->h, job->w, job->c};
     if (job->mix) mix_rows(job->mix, &batch, 0, job->h);
     return OK;
 }
 
-const struct images_code images_cpu = {finish};
+const struct images_code images_cpu = {images_preprocess};

@@ -1,18 +1,18 @@
-/* images.cu: finishes images: a block makes a tile of one of them, each of its warps a row at a time. A
- * resized row is made from its sums down the columns, which lie in shared memory. Operations and their order
- * are those of data/resample.h, so the bits are the CPU's. */
+/* images.cu: preprocessing of images: a block computes a tile of one image, a row a warp. A resized row is
+ * computed from its sums down the columns, which lie in shared memory. Operations and their order are those
+ * of data/resample.h, so the bits are the CPU's. */
 #include "kernels/cuda.cuh"
 
 extern "C" {
 #include "kernels/images.h"
 }
 
-static constexpr int threads = 32 * FINISH_TOGETHER;
+static constexpr int threads = 32 * TILE_WARPS;
 
 /* What kernels read of a job. */
 struct task {
-    const struct finish *images;
-    const uint8_t *places[FINISH_PLACES];
+    const struct image_record *images;
+    const uint8_t *sources[IMAGE_SOURCES];
     const uint32_t (*table)[256];
     int h, w, c, across;               /* across: tiles side by side */
     void *out;
@@ -22,13 +22,13 @@ struct task {
 struct taps {
     int most;
     float *weights;                    /* [outputs][most] */
-    struct reach *reaches;             /* [outputs] */
+    struct pixel_range *reaches;       /* [outputs] */
 
     /* Takes its room from `memory` on, and returns what is behind it. */
     __device__ float *place(float *memory, int outputs, int size, int target)
     {
         most = resample_most(size, target);
-        reaches = (struct reach *)memory;
+        reaches = (struct pixel_range *)memory;
         weights = memory + 2 * outputs;
         return weights + outputs * most;
     }
@@ -42,7 +42,7 @@ struct taps {
 
 /* A tile of one image. C: channels; 0: `c` says. */
 template <class Bits, int C> struct tile {
-    const struct finish *image;
+    const struct image_record *image;
     const uint8_t *pixels;             /* where from.y, from.x would be */
     const Bits *table;                 /* [c][256], in shared memory */
     int y, x, h, w, c, line;           /* where it lies on what comes out; its size;
@@ -78,7 +78,7 @@ template <class Bits, int C> struct tile {
 template <class Bits, int C>
 __device__ __forceinline__ static void copy_tile(const struct tile<Bits, C> &tile)
 {
-    for (int at = threadIdx.x / 32; at < tile.h; at += FINISH_TOGETHER) {
+    for (int at = threadIdx.x / 32; at < tile.h; at += TILE_WARPS) {
         const uint8_t *row = tile.pixels + tile.row(at) * tile.image->stride;
         tile.put(at, [&](int x, int k) { return row[x * tile.channels() + k]; });
     }
@@ -87,23 +87,24 @@ __device__ __forceinline__ static void copy_tile(const struct tile<Bits, C> &til
 template <class Bits, int C>
 __device__ __forceinline__ static void resize_tile(const struct tile<Bits, C> &tile, float *shared)
 {
-    const struct finish *image = tile.image;
+    const struct image_record *image = tile.image;
     const struct box *from = &image->from;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, c = tile.channels();
     struct taps across, down;
-    float *sums = across.place(shared, FINISH_COLUMNS, from->w, image->w);
-    sums = down.place(sums, FINISH_ROWS, from->h, image->h);
-    sums += warp * finish_sums(from->w, image->w, c);
+    float *sums = across.place(shared, TILE_COLUMNS, from->w, image->w);
+    sums = down.place(sums, TILE_ROWS, from->h, image->h);
+    sums += warp * image_record_sums(from->w, image->w, c);
     /* Columns of the resized image that are seen: first, and before last. */
     int one = tile.column(0), other = tile.column(tile.w - 1);
-    struct reach seen = finish_seen(one < other ? one : other, tile.w, image->w), reach = {0, 0};
-    if (seen.low < seen.high) reach = finish_reach(from->w, image->w, seen);
+    struct pixel_range seen = image_record_visible(one < other ? one : other, tile.w, image->w);
+    struct pixel_range reach = {0, 0};
+    if (seen.low < seen.high) reach = image_record_reach(from->w, image->w, seen);
     if (warp == 0 && seen.low + lane < seen.high) across.make(lane, from->w, image->w, seen.low + lane);
     if (warp == 1 && lane < tile.h && tile.has_row(lane)) down.make(lane, from->h, image->h, tile.row(lane));
     __syncthreads();
-    for (int at = warp; at < tile.h; at += FINISH_TOGETHER) {
+    for (int at = warp; at < tile.h; at += TILE_WARPS) {
         if (tile.has_row(at)) {
-            struct reach rows = down.reaches[at];
+            struct pixel_range rows = down.reaches[at];
             const uint8_t *top = tile.pixels + rows.low * image->stride + reach.low * c;
             const float *weights = down.weights + at * down.most;
             for (int i = lane; i < (reach.high - reach.low) * c; i += 32)
@@ -111,7 +112,7 @@ __device__ __forceinline__ static void resize_tile(const struct tile<Bits, C> &t
         }
         __syncwarp();
         tile.put(at, [&](int x, int k) {
-            struct reach columns = across.reaches[x - seen.low];
+            struct pixel_range columns = across.reaches[x - seen.low];
             return resample_across(sums + (columns.low - reach.low) * c + k, c,
                                    across.weights + (x - seen.low) * across.most, columns.high - columns.low);
         });
@@ -120,27 +121,27 @@ __device__ __forceinline__ static void resize_tile(const struct tile<Bits, C> &t
 }
 
 template <class Bits, int C> __global__ static void __launch_bounds__(threads)
-images_finish_kernel(const struct task task)
+images_preprocess_kernel(const struct task task)
 {
     extern __shared__ float shared[];
-    __shared__ struct finish image;
+    __shared__ struct image_record image;
     __shared__ Bits table[4 * 256];
     int c = C ? C : task.c;
     if (threadIdx.x == 0) image = task.images[blockIdx.x];
     for (int i = threadIdx.x; i < 256 * c; i += threads) table[i] = (Bits)task.table[i / 256][i % 256];
     __syncthreads();
-    int y = blockIdx.y / task.across * FINISH_ROWS, x = blockIdx.y % task.across * FINISH_COLUMNS;
+    int y = blockIdx.y / task.across * TILE_ROWS, x = blockIdx.y % task.across * TILE_COLUMNS;
     int h = task.h - y, w = task.w - x, line = task.w * c;
-    struct tile<Bits, C> tile = {&image, NULL, table, y, x, h < FINISH_ROWS ? h : FINISH_ROWS,
-                                 w < FINISH_COLUMNS ? w : FINISH_COLUMNS, c, line,
+    struct tile<Bits, C> tile = {&image, NULL, table, y, x, h < TILE_ROWS ? h : TILE_ROWS,
+                                 w < TILE_COLUMNS ? w : TILE_COLUMNS, c, line,
                                  (Bits *)task.out + ((int64_t)blockIdx.x * task.h + y) * line + x * c};
     if (image.blank) {
-        for (int at = threadIdx.x / 32; at < tile.h; at += FINISH_TOGETHER)
+        for (int at = threadIdx.x / 32; at < tile.h; at += TILE_WARPS)
             for (int i = threadIdx.x % 32; i < tile.w * c; i += 32) tile.out[(int64_t)at * line + i] = 0;
         return;
     }
-    tile.pixels = task.places[image.place] + image.at + image.from.y * image.stride + image.from.x * c;
-    if (finish_resizes(&image)) resize_tile(tile, shared);
+    tile.pixels = task.sources[image.source] + image.at + image.from.y * image.stride + image.from.x * c;
+    if (image_record_resizes(&image)) resize_tile(tile, shared);
     else copy_tile(tile);
 }
 
@@ -191,8 +192,8 @@ static enum status queue_mix(const struct images_job *job)
 
 template <class Bits, int C> static void queue_tiles(const struct images_job *job, const struct task *task)
 {
-    dim3 grid((unsigned)job->count, (unsigned)(task->across * div_up(job->h, FINISH_ROWS)));
-    images_finish_kernel<Bits, C><<<grid, threads, job->shared, (cudaStream_t)job->stream>>>(*task);
+    dim3 grid((unsigned)job->count, (unsigned)(task->across * div_up(job->h, TILE_ROWS)));
+    images_preprocess_kernel<Bits, C><<<grid, threads, job->shared, (cudaStream_t)job->stream>>>(*task);
 }
 
 template <class Bits> static void queue_channels(const struct images_job *job, const struct task *task)
@@ -202,15 +203,15 @@ template <class Bits> static void queue_channels(const struct images_job *job, c
     else queue_tiles<Bits, 0>(job, task);
 }
 
-static enum status finish(const struct images_job *job)
+static enum status images_preprocess(const struct images_job *job)
 {
     struct task task = {job->images, {0}, job->table, job->h, job->w, job->c,
-                        div_up(job->w, FINISH_COLUMNS), job->out};
-    for (int i = 0; i < FINISH_PLACES; i++) task.places[i] = job->places[i];
+                        div_up(job->w, TILE_COLUMNS), job->out};
+    for (int i = 0; i < IMAGE_SOURCES; i++) task.sources[i] = job->sources[i];
     if (job->dtype == F32) queue_channels<uint32_t>(job, &task);
     else queue_channels<uint16_t>(job, &task);
-    TRY(cuda_status(job->device, cudaGetLastError(), "finishing images"));
+    TRY(cuda_status(job->device, cudaGetLastError(), "preprocessing images"));
     return job->mix ? queue_mix(job) : OK;
 }
 
-const struct images_code images_cuda = {finish};
+const struct images_code images_cuda = {images_preprocess};

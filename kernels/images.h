@@ -1,5 +1,5 @@
-/* images.h: the last steps of a batch's images, from bytes to the numbers that a network reads
- * (data/gpu_preprocessing.h). Not an op: it is queued before a step, on the stream on which batches come. */
+/* images.h: preprocessing of a batch's images on a device, from bytes to the numbers that a network reads
+ * (data/gpu_preprocessing.h). Not an op: it is queued before a step, on the copy stream. */
 #ifndef KERNELS_IMAGES_H
 #define KERNELS_IMAGES_H
 
@@ -11,12 +11,12 @@
 
 /* Every pointer but `mix` and `device` is device memory. */
 struct images_job {
-    const struct finish *images;             /* [count] */
-    const uint8_t *places[FINISH_PLACES];    /* where each place begins */
+    const struct image_record *images;       /* [count] */
+    const uint8_t *sources[IMAGE_SOURCES];   /* where each begins */
     const uint32_t (*table)[256];            /* [c]: a byte's bits in `dtype`, as augment_table has them */
     enum dtype dtype;                        /* F32, F16 or BF16 */
     int count, h, w, c;
-    size_t shared;                           /* the most finish_shared_bytes of any of the images */
+    size_t shared;                           /* the most image_record_shared_bytes of any of the images */
     const struct mix *mix;                   /* NULL: nothing is mixed */
     void *out;                               /* [count, h, w, c] */
     struct device *device;
@@ -24,7 +24,7 @@ struct images_job {
 };
 
 struct images_code {
-    enum status (*finish)(const struct images_job *job);
+    enum status (*preprocess)(const struct images_job *job);
 };
 
 extern const struct images_code images_cpu, images_cuda;

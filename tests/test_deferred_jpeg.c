@@ -98,8 +98,8 @@ static void decode(void *context, struct decoder_image *images, int count)
     atomic_fetch_sub(&stand_in->callers, 1);
 }
 
-/* A loader whose batches are finished by the code for the CPU. */
-struct finishing {
+/* A loader whose batches the reference code preprocesses. */
+struct preprocessing {
     struct loader_options options;
     struct augment_table table;
     uint8_t *room;
@@ -111,24 +111,24 @@ static size_t out_numbers(const struct loader_options *options)
     return (size_t)options->batch * SIDE * SIDE * 3;
 }
 
-static void finish(struct finishing *finishing, const struct batch *batch, int *decoded)
+static void preprocess(struct preprocessing *gpu, const struct batch *batch, int *decoded)
 {
-    const struct finish *images = batch->images;
+    const struct image_record *images = batch->images;
     const struct images_job job = {
         .images = images,
-        .places = {[FINISH_SENT] = batch->images, [FINISH_DECODED] = finishing->room},
-        .table = (const uint32_t (*)[256])finishing->table.bits,
+        .sources = {[SOURCE_SENT] = batch->images, [SOURCE_DECODED] = gpu->room},
+        .table = (const uint32_t (*)[256])gpu->table.bits,
         .dtype = F32,
-        .count = finishing->options.batch,
+        .count = gpu->options.batch,
         .h = SIDE,
         .w = SIDE,
         .c = 3,
         .shared = batch->rest->shared,
         .mix = batch->rest->mixed ? &batch->rest->mix : NULL,
-        .out = finishing->out,
+        .out = gpu->out,
     };
-    assert_int_equal(images_cpu.finish(&job), OK);
-    for (int i = 0; i < batch->count; i++) *decoded += !images[i].blank && images[i].place == FINISH_DECODED;
+    assert_int_equal(images_cpu.preprocess(&job), OK);
+    for (int i = 0; i < batch->count; i++) *decoded += !images[i].blank && images[i].source == SOURCE_DECODED;
 }
 
 static struct dataset dataset = {
@@ -158,7 +158,7 @@ static struct loader_options loading(int workers)
 }
 
 /* From batch `first` of an epoch on; how many images were decoded elsewhere. */
-static int compare_epoch(struct loader *own, struct loader *other, struct finishing *finishing, int64_t epoch,
+static int compare_epoch(struct loader *own, struct loader *other, struct preprocessing *gpu, int64_t epoch,
                          int64_t first)
 {
     int decoded = 0;
@@ -170,13 +170,13 @@ static int compare_epoch(struct loader *own, struct loader *other, struct finish
         assert_int_equal(loader_next(other, &got, NULL), OK);
         assert_int_equal(!want, !got);
         if (!want) return decoded;
-        finish(finishing, got, &decoded);
+        preprocess(gpu, got, &decoded);
         assert_int_equal(got->bad, want->bad);
-        size_t images = (size_t)finishing->options.batch;
+        size_t images = (size_t)gpu->options.batch;
         assert_memory_equal(got->labels, want->labels, sizeof *want->labels * images);
         assert_int_equal(!got->targets, !want->targets);
         if (want->targets) assert_memory_equal(got->targets, want->targets, sizeof(float) * CLASSES * images);
-        assert_memory_equal(finishing->out, want->images, out_numbers(&finishing->options) * sizeof(float));
+        assert_memory_equal(gpu->out, want->images, out_numbers(&gpu->options) * sizeof(float));
         loader_return(own, want);
         loader_return(other, got);
     }
@@ -185,31 +185,31 @@ static int compare_epoch(struct loader *own, struct loader *other, struct finish
 /* Both ways over some epochs, with many workers mixed, too; how many images the device decoded. */
 static int compare(int workers, double share, size_t batch_bytes, struct stand_in *stand_in)
 {
-    struct finishing finishing = {.options = loading(workers)};
-    if (workers > 2) finishing.options.mix = (struct mix_settings){.mixup = 0.4, .cutmix = 1};
+    struct preprocessing gpu = {.options = loading(workers)};
+    if (workers > 2) gpu.options.mix = (struct mix_settings){.mixup = 0.4, .cutmix = 1};
     *stand_in = (struct stand_in){.most_callers = 2};
     const struct decoder decoder = {.context = stand_in, .callers = 2, .images = 4, .h = 100, .w = 100,
                                     .decode = decode};
-    struct loader_options *options = &finishing.options;
+    struct loader_options *options = &gpu.options;
     struct loader *own, *other;
-    finishing.table = augment_table_make(&options->augment, F32);
-    finishing.out = memory_new(out_numbers(options), sizeof *finishing.out);
+    gpu.table = augment_table_make(&options->augment, F32);
+    gpu.out = memory_new(out_numbers(options), sizeof *gpu.out);
     size_t room = loader_decoded_bytes(options->prefetch, batch_bytes);
-    finishing.room = memory_new(room, 1);
+    gpu.room = memory_new(room, 1);
     assert_int_equal(loader_open(options, &own), OK);
     options->leaves = true;
-    options->decoder = (struct loader_decoder){&decoder, share, finishing.room, batch_bytes};
+    options->decoder = (struct loader_decoder){&decoder, share, gpu.room, batch_bytes};
     assert_int_equal(loader_open(options, &other), OK);
     int decoded = 0;
-    for (int64_t epoch = 0; epoch < 3; epoch++) decoded += compare_epoch(own, other, &finishing, epoch, 0);
-    compare_epoch(own, other, &finishing, 1, 4);
+    for (int64_t epoch = 0; epoch < 3; epoch++) decoded += compare_epoch(own, other, &gpu, epoch, 0);
+    compare_epoch(own, other, &gpu, 1, 4);
     assert_int_equal(loader_bad_images(own), loader_bad_images(other));
     assert_true(loader_bad_images(own) > 0);
     loader_close(own);
     loader_close(other);
-    augment_table_free(&finishing.table);
-    free(finishing.room);
-    free(finishing.out);
+    augment_table_free(&gpu.table);
+    free(gpu.room);
+    free(gpu.out);
     return decoded;
 }
 

@@ -1,4 +1,4 @@
-/* test_images: batches that a device finishes are those that a loader finishes itself, to the bit. */
+/* test_images: batches that a device preprocesses equal those of the loader itself, to the bit. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,7 +65,7 @@ static struct dataset pictures(int side, int c)
         .format = &pictures_format, .count = PICTURES, .classes = 9, .h = side, .w = side, .c = c};
 }
 
-/* A device that finishes images, and the memory that it has for them */
+/* A device that preprocesses images, and its memory for them */
 
 struct bench {
     struct device *device;
@@ -118,13 +118,14 @@ static void bench_close(struct bench *bench)
     free(bench->got);
 }
 
-static void bench_finish(struct bench *bench, const struct loader_options *options, const struct batch *batch)
+static void bench_preprocess(struct bench *bench, const struct loader_options *options,
+                             const struct batch *batch)
 {
     struct device *device = bench->device;
     const struct device_backend *backend = device->backend;
     const struct images_job job = {
         .images = bench->sent,
-        .places = {[FINISH_SENT] = bench->sent, [FINISH_KEPT] = bench->kept},
+        .sources = {[SOURCE_SENT] = bench->sent, [SOURCE_KEPT] = bench->kept},
         .table = bench->table,
         .dtype = options->dtype,
         .count = options->batch,
@@ -138,11 +139,11 @@ static void bench_finish(struct bench *bench, const struct loader_options *optio
         .stream = backend->stream(device, device->copy_stream),
     };
     assert_true(batch->rest->bytes <= bench->sent_bytes);
-    assert_true(batch->rest->shared <= FINISH_SHARED_MOST);
+    assert_true(batch->rest->shared <= TILE_SHARED_MAX);
     memset(bench->got, 0xee, bench->out_bytes);
     assert_int_equal(backend->transfers.upload(device, device->copy_stream, bench->sent,
                                                batch->images, batch->rest->bytes), OK);
-    assert_int_equal(bench->code->finish(&job), OK);
+    assert_int_equal(bench->code->preprocess(&job), OK);
     assert_int_equal(backend->transfers.download(device, device->copy_stream, bench->got,
                                                  bench->out, bench->out_bytes), OK);
     assert_int_equal(backend->synchronize(device), OK);
@@ -156,13 +157,13 @@ struct tally {
 
 static void count(const struct loader_options *options, const struct batch *batch, struct tally *tally)
 {
-    const struct finish *images = batch->images;
+    const struct image_record *images = batch->images;
     for (int i = 0; i < options->batch; i++) {
         tally->images++;
         tally->blank += images[i].blank;
-        tally->resized += !images[i].blank && finish_resizes(&images[i]);
-        tally->sent += !images[i].blank && images[i].place == FINISH_SENT;
-        tally->kept += !images[i].blank && images[i].place == FINISH_KEPT;
+        tally->resized += !images[i].blank && image_record_resizes(&images[i]);
+        tally->sent += !images[i].blank && images[i].source == SOURCE_SENT;
+        tally->kept += !images[i].blank && images[i].source == SOURCE_KEPT;
     }
 }
 
@@ -196,7 +197,7 @@ static void compare_epoch(const struct loader_options *options, struct bench *be
         assert_int_equal(!got, !want);
         if (!want) return;
         assert_null(want->rest);
-        bench_finish(bench, options, got);
+        bench_preprocess(bench, options, got);
         count(options, got, tally);
         expect_same(options, bench, want, got);
         loader_return(own, want);

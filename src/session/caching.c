@@ -68,7 +68,7 @@ static int64_t bytes_of_images(const struct data *data)
 static const char *device_refuses(const struct caching_options *caching)
 {
     int64_t bytes = bytes_of_images(caching->data), limit = caching->cache_limit;
-    if (caching->data->channels > FINISH_CHANNELS_MAX)
+    if (caching->data->channels > GPU_CHANNELS_MAX)
         return "a GPU keeps images of 1 to 4 channels only; 'host' keeps decoded images in host memory";
     if (augment_is_varied(&caching->data->augment))
         return "a GPU does not do augment.jitter and augment.auto_augment; "

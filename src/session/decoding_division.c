@@ -31,10 +31,10 @@ struct pace {
 
 static int count_decoded(const struct session *session, const struct batch *batch)
 {
-    const struct finish *images = batch->images;
+    const struct image_record *images = batch->images;
     int count = 0;
     for (int i = 0; i < session->hyper.batch; i++)
-        count += !images[i].blank && images[i].place == FINISH_DECODED;
+        count += !images[i].blank && images[i].source == SOURCE_DECODED;
     return count;
 }
 

@@ -38,7 +38,7 @@ static size_t sent_bytes(const struct data *data, int batch)
 
 bool gpu_preprocessing_can(enum device_kind kind, int channels)
 {
-    return kind == DEVICE_CUDA && channels <= FINISH_CHANNELS_MAX;
+    return kind == DEVICE_CUDA && channels <= GPU_CHANNELS_MAX;
 }
 
 int64_t gpu_preprocessing_bytes(const struct data *data, int batch)
@@ -205,11 +205,11 @@ static enum status make_images(void *context, const void *images, int stream, vo
     struct device *device = gpu->device;
     const struct device_backend *backend = device->backend;
     const struct images_job job = {
-        .images = (const struct finish *)gpu->sent,
-        .places = {
-            [FINISH_SENT] = gpu->sent,
-            [FINISH_KEPT] = gpu->kept,
-            [FINISH_DECODED] = gpu->decoded,
+        .images = (const struct image_record *)gpu->sent,
+        .sources = {
+            [SOURCE_SENT] = gpu->sent,
+            [SOURCE_KEPT] = gpu->kept,
+            [SOURCE_DECODED] = gpu->decoded,
         },
         .table = gpu->table,
         .dtype = gpu->dtype,
@@ -224,7 +224,7 @@ static enum status make_images(void *context, const void *images, int stream, vo
         .stream = backend->stream(device, stream),
     };
     TRY(backend->transfers.upload(device, stream, gpu->sent, batch->images, rest->bytes));
-    return gpu->code->finish(&job);
+    return gpu->code->preprocess(&job);
 }
 
 struct exec_batch gpu_preprocessing_batch(struct gpu_preprocessing *gpu, const struct batch *batch)

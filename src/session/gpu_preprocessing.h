@@ -6,7 +6,7 @@
 #include "exec/exec.h"
 #include "session/data.h"
 
-/* Whether a device does that: a GPU does, for images of up to FINISH_CHANNELS_MAX channels; of others, and
+/* Whether a device does that: a GPU does, for images of up to GPU_CHANNELS_MAX channels; of others, and
  * on the CPU, loaders deliver the numbers. */
 bool gpu_preprocessing_can(enum device_kind kind, int channels);
 
