@@ -349,27 +349,13 @@ void settings_print_movable(const struct settings *settings, const char *file, s
     print(settings, &(struct printing){.movable = true, .file = file}, out);
 }
 
-/* Whether `whole` ends with the path `end`. */
-static bool ends_with(const char *whole, const char *end)
-{
-    size_t length = strlen(whole), wanted = strlen(end);
-    return wanted > 0 && wanted < length && whole[length - wanted - 1] == '/' &&
-           strcmp(whole + length - wanted, end) == 0;
-}
-
-static bool values_differ(const struct option *option, const char *old, const char *now)
-{
-    if (strcmp(old, now) == 0) return false;
-    return option->field.type != FIELD_PATH || !(ends_with(old, now) || ends_with(now, old));
-}
-
 bool settings_differ(const struct settings *old, const struct settings *now, struct text *differences)
 {
     bool differ = false;
     for (const struct option *option = option_table; option->section; option++) {
         if (option->resumable) continue;
         char *before = option_value(option, old), *after = option_value(option, now);
-        if (values_differ(option, before, after)) {
+        if (strcmp(before, after) != 0) {
             text_add(differences, "%s%s.%s: %.80s, now %.80s", differ ? "\n" : "", option->section,
                      option->field.name, *before ? before : "empty", *after ? after : "empty");
             differ = true;

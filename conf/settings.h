@@ -98,8 +98,8 @@ void settings_print(const struct settings *settings, bool origins, struct text *
  * follows from others stands behind what was asked for, as a comment. */
 void settings_print_movable(const struct settings *settings, const char *file, struct text *out);
 
-/* Adds a line "section.key: OLD, now NEW" for every option (not resumable) in which two settings differ; false:
- * there is none. Paths do not differ if one of them is the other's end. */
+/* Adds a line "section.key: OLD, now NEW" for every option (not resumable) in which two settings differ;
+ * false: there is none. */
 bool settings_differ(const struct settings *old, const struct settings *now, struct text *differences);
 
 /* The options as --help prints them, and as the generated part of amptrain.ini(5) (man macros). */

@@ -66,4 +66,8 @@ enum status dataset_open(const struct format *format, const struct dataset_optio
                          struct dataset *dataset);
 void dataset_close(struct dataset *dataset);           /* accepts a zeroed struct */
 
+/* A checksum of a few images and labels, spread over all: the same wherever the data lie, another where as
+ * many other images lie. Those that cannot be read are left out. */
+uint32_t dataset_checksum(const struct dataset *dataset);
+
 #endif

@@ -109,7 +109,7 @@ static enum status save_as(const struct fixture *fixture, const char *const *als
 {
     static char *const names[] = {"one", "two \"2\"", "drei \xc3\xa4"};
     struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, NULL, names, 3, 100, 20,
-                                       4, 4, 1, algorithms, 3};
+                                       0xfedcba98, 7, 4, 4, 1, algorithms, 3};
     return checkpoint_save(&source, &fixture->position, &directory, also);
 }
 
@@ -277,6 +277,8 @@ static void another_run(void **state)
     struct checkpoint_source now = {.class_names = names, .classes = 3};
     now.train_images = 100;
     now.val_images = 20;
+    now.train_checksum = 0xfedcba98;
+    now.val_checksum = 7;
     assert_int_equal(checkpoint_match_data(&file, &now), OK);
     assert_int_equal(checkpoint_match_best(&file, &fixture.settings, &same), OK);
     assert_true(same);
@@ -287,12 +289,17 @@ static void another_run(void **state)
     now.val_images = 21;
     enum status images = checkpoint_match_data(&file, &now);
     now.val_images = 20;
+    now.train_checksum++;
+    enum status contents = checkpoint_match_data(&file, &now);
+    now.train_checksum--;
     now.class_names = others;
     enum status classes = checkpoint_match_data(&file, &now);
     caught_end(&caught);
     assert_int_equal(images, BAD_DATA);
+    assert_int_equal(contents, BAD_DATA);
     assert_int_equal(classes, BAD_DATA);
     assert_true(caught_has(&caught, "began with 20 images of data.val, where there are 21 now"));
+    assert_true(caught_has(&caught, "the images of data.train are others than when the run began"));
     assert_true(caught_has(&caught, "class 1 was 'two \"2\"' when the run began, and is 'drei' now"));
     text_free(&caught.words);
     safetensors_close(&file);

@@ -58,7 +58,8 @@ lose_pack() { mv all.pack kept.pack; }
 put_back_pack() { mv kept.pack all.pack; }
 packed='-s data.format=packed -s data.train=all.pack'
 
-# Each picture is read once when the data are listed, and once an epoch; the packed file's head takes 4 reads.
+# Each picture is read once when the data are listed, some for their checksum, and each once an epoch; the packed
+# file's head takes 4 reads.
 FAULT=read:1000000:EIO "$faulty" --version >printed 2>spoken || {
     skip "files that change while they are read" "$(cat spoken)"
     finish

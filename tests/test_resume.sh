@@ -261,6 +261,22 @@ other_data() {
 }
 exits "other data than a run began with" 3 other_data
 
+# The same images in another place, and as many others.
+moved_data() {
+    packed='-s data.format=packed -s run.max_steps=3'
+    # shellcheck disable=SC2086
+    "$AMPTRAIN" pack -q -c run.ini --split val -o val.pack &&
+        "$AMPTRAIN" pack -q -c run.ini -s data.limit=359 -o few.pack &&
+        train moved $packed -s data.train=few.pack -s data.val=val.pack && mkdir there && mv few.pack there/set &&
+        train moved $packed -r -s data.train=there/set -s data.val=val.pack -s run.max_steps=6 || return 1
+    # shellcheck disable=SC2086
+    train moved $packed -r -s data.train=val.pack -s data.val=val.pack 2>said
+    status=$?
+    cat said
+    grep -q "the images of data.train are others than when the run began" said && return $status
+}
+exits "the same data elsewhere, and as many others there" 3 moved_data
+
 other_best() {
     train best -s run.max_steps=30 &&
         "$AMPTRAIN" -c run.ini -o best -r -s checkpoint.best=val_loss 2>said || return 1

@@ -116,8 +116,9 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
     add_pair(pairs, count, "serial", text_format("%" PRId64, serial));
     add_pair(pairs, count, "arch", text_copy(source->store->graph->arch));
     add_pair(pairs, count, "classes", names_print(source->class_names, source->classes));
-    add_pair(pairs, count, "images", text_format("%" PRId64 " %" PRId64, source->train_images,
-                                                 source->val_images));
+    add_pair(pairs, count, "images", text_format("%" PRId64 " %" PRId64 " %08" PRIx32 " %08" PRIx32,
+                                                 source->train_images, source->val_images,
+                                                 source->train_checksum, source->val_checksum));
     add_pair(pairs, count, "input", text_format("%d %d %d", source->h, source->w, source->channels));
     add_pair(pairs, count, "config", config.data);
     if (source->graph) graph_text(source->graph, &graph);

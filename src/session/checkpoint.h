@@ -29,6 +29,7 @@ struct checkpoint_source {
     char *const *class_names;
     int classes;
     int64_t train_images, val_images;
+    uint32_t train_checksum, val_checksum;   /* dataset_checksum; 0 where there is no such data set */
     int h, w, channels;          /* of evaluation images */
     const char *algorithms;      /* the autotuner's choices as text; NULL: none */
     int threads;                 /* that compute; 0 where results do not depend on them */
@@ -77,10 +78,10 @@ void checkpoint_recall_threads(const struct safetensors *file, int most, struct 
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now);
 
 /* That the network is the same, layer by layer, whatever its file is called; USAGE names the first layer that
- * is not. Checkpoints that do not say leave the question open. */
+ * is not. */
 enum status checkpoint_match_graph(const struct safetensors *file, const struct graph *graph);
 
-/* That it learned from as many images, of the same classes; BAD_DATA tells the difference. */
+/* That it learned from the same images of the same classes, wherever they lie; BAD_DATA. */
 enum status checkpoint_match_data(const struct safetensors *file, const struct checkpoint_source *now);
 
 /* Whether what makes a checkpoint the best one is the same. */

@@ -26,28 +26,14 @@ static void derive_number(struct settings *settings, const char *section, const 
     settings_derive(settings, section, key, text);
 }
 
-/* What may differ in the words alone. Where the graph is known, the name of the model's file says nothing;
- * where it is not, the checkpoint is of before augment.val_resize could be auto, for which 0 stood. */
-static void forgive(const struct safetensors *file, struct settings *then, const struct settings *now)
-{
-    bool asked = settings_given(now, "augment", "val_resize");
-    if (safetensors_value(file, "graph")) {
-        settings_derive(then, "model", "arch", now->model.arch ? now->model.arch : "");
-        settings_derive(then, "model", "file", now->model.file ? now->model.file : "");
-    } else if (!asked && then->augment.val_resize == 0) {
-        derive_number(then, "augment", "val_resize", now->augment.val_resize);
-    }
-}
-
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now)
 {
     struct settings then;
     struct text differences = {0};
     TRY(checkpoint_settings(file, &then));
-    forgive(file, &then, now);
     if (settings_differ(&then, now, &differences))
-        fail(USAGE, "%s: the run was configured differently; amptrain.ini(5) says which keys may change when a "
-             "run is resumed:\n%s", file->path, differences.data);
+        fail(USAGE, "%s: the run was configured differently; amptrain.ini(5) says which keys may change when "
+             "a run is resumed:\n%s", file->path, differences.data);
     bool differ = differences.data;
     text_free(&differences);
     settings_free(&then);
@@ -84,8 +70,9 @@ enum status checkpoint_match_graph(const struct safetensors *file, const struct 
     const char *then = safetensors_value(file, "graph");
     struct reason difference;
     struct text now = {0};
+    if (!then) return fail(BAD_CHECKPOINT, "%s: does not say of which network it is", file->path);
     graph_text(graph, &now);
-    bool same = !then || graph_text_same(then, now.data, &difference);
+    bool same = graph_text_same(then, now.data, &difference);
     text_free(&now);
     if (same) return OK;
     return fail(USAGE, "%s: the network is another than when the run began: %s", file->path, difference.text);
@@ -98,15 +85,15 @@ static enum status match_count(const struct safetensors *file, const char *key, 
                 " now; it goes on only with the same", file->path, then, key, now);
 }
 
-/* Checkpoints that do not say of what data they are leave the question open. */
-enum status checkpoint_match_data(const struct safetensors *file, const struct checkpoint_source *now)
+static enum status match_images(const struct safetensors *file, const char *key, uint32_t then, uint32_t now)
 {
-    const char *images = safetensors_value(file, "images");
-    int64_t train, val;
-    if (images && sscanf(images, "%" SCNd64 " %" SCNd64, &train, &val) == 2) {
-        TRY(match_count(file, "train", train, now->train_images));
-        TRY(match_count(file, "val", val, now->val_images));
-    }
+    if (then == now) return OK;
+    return fail(BAD_DATA, "%s: the images of data.%s are others than when the run began; it goes on only "
+                "with the same", file->path, key);
+}
+
+static enum status match_classes(const struct safetensors *file, const struct checkpoint_source *now)
+{
     char **names;
     int count;
     enum status status = OK;
@@ -117,4 +104,20 @@ enum status checkpoint_match_data(const struct safetensors *file, const struct c
                           "only with the same", file->path, i, names[i], now->class_names[i]);
     checkpoint_free_names(names, count);
     return status;
+}
+
+enum status checkpoint_match_data(const struct safetensors *file, const struct checkpoint_source *now)
+{
+    const char *images = safetensors_value(file, "images");
+    int64_t train, val;
+    uint32_t train_checksum, val_checksum;
+    int read = !images ? 0 : sscanf(images, "%" SCNd64 " %" SCNd64 " %" SCNx32 " %" SCNx32, &train, &val,
+                                    &train_checksum, &val_checksum);
+    if (read != 4)
+        return fail(BAD_CHECKPOINT, "%s: does not say of which images it is", file->path);
+    TRY(match_count(file, "train", train, now->train_images));
+    TRY(match_count(file, "val", val, now->val_images));
+    TRY(match_classes(file, now));
+    TRY(match_images(file, "train", train_checksum, now->train_checksum));
+    return match_images(file, "val", val_checksum, now->val_checksum);
 }

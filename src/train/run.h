@@ -35,6 +35,7 @@ struct run {
     struct events events;
     struct progress progress;
     struct position position;
+    uint32_t checksums[2];              /* of the data, by enum split (dataset_checksum) */
     struct health health;
     struct optimizer_state state;       /* after the last step collected */
     struct step_queue queue;            /* of training steps */
