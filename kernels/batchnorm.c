@@ -3,8 +3,9 @@
  *     z = (x - mean) * invstd * weight + bias + residual,   invstd = 1 / sqrt(variance + eps)
  *     y = activation(z)
  *
- * Training: mean and biased variance of the batch; after an applied step
- *     running = (1 - momentum) * running + momentum * batch's (variance: unbiased).
+ * Training: mean and biased variance of the micro-batch; after an applied step
+ *     running = (1 - momentum) * running + momentum * batch's (variance: unbiased),
+ * by the moments of all its micro-batches together (moments.c).
  * Evaluation: the running ones. `residual` is the second input, there if the setting of that name
  * says so; it and the activation come from fusion.
  *
@@ -354,6 +355,7 @@ const struct op batchnorm_op = {
     .in_place = elementwise_in_place,
     .masks = masks,
     .backward_remakes = true,
+    .moments = {SAVED_MEAN, SAVED_VARIANCE},
     .reference = &reference,
     .cpu = &batchnorm_cpu,
     .cuda = ON_CUDA(batchnorm_cuda),

@@ -94,7 +94,7 @@ struct op_random {
  *   FORWARD          reads x, params; writes y, saved
  *   BACKWARD*        reads d_y and whichever of x, y, params, saved `reads` names;
  *                    writes d_x (where data != NULL) and d_params (fp32, overwritten, never added to)
- *   UPDATE           reads saved; writes params (statistics)
+ *   UPDATE           reads the moments among saved; writes params (statistics)
  *   RECOMPUTE        reads x, params, saved; writes y
  * params[i].dtype is the compute type: the run's precision for weights and biases of LOW ops,
  * fp32 otherwise. Before memory exists (prepare, workspace) every tensor has its shape and dtype
@@ -211,6 +211,11 @@ struct op {
     /* True when the gradient of every input is d_y itself, element for element in memory order
      * (add; flatten of 1x1): lowering then passes the tensor on and backward is never called. */
     bool (*passes_gradient)(const void *settings, int x_count, const struct shape *x);
+    /* Where code has `update`: which saved tensors are the mean and the unbiased variance of x[0] by channel,
+     * which it follows. It need not be given others. */
+    struct {
+        int mean, variance;
+    } moments;
     /* True when no gradient is wanted for input i (labels). NULL: all are wanted. */
     bool (*no_gradient)(int input);
 

@@ -29,6 +29,7 @@ CUDA_SOURCES += \
 	kernels/linear.cu \
 	kernels/lrn.cu \
 	kernels/maxpool.cu \
+	kernels/moments.cu \
 	kernels/pad.cu \
 	kernels/pool_average.cu \
 	kernels/pool_maximum.cu \
@@ -84,6 +85,8 @@ libkernels_a_SOURCES = \
 	kernels/lrn.h \
 	kernels/lrn_cpu.c \
 	kernels/maxpool.c \
+	kernels/moments.c \
+	kernels/moments.h \
 	kernels/onednn.c \
 	kernels/onednn.h \
 	kernels/op.h \

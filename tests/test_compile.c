@@ -125,7 +125,7 @@ static void check_passes(const struct compile_options *options, const char *expe
     graph_free(&graph);
 }
 
-#define LOWERED "lower autocast saved differentiate fuse_gradient_sums relu_mask "
+#define LOWERED "lower autocast saved differentiate running_statistics fuse_gradient_sums relu_mask "
 
 static void test_passes(void **state)
 {

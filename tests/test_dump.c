@@ -62,6 +62,10 @@ static const struct dump_case cases[] = {
      INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
            "relu = relu conv\n"
            "pool = globalavgpool relu\n", F32, 1, .streams = 1},
+    {"running_statistics", "running_statistics",
+     INPUT "conv = conv input filters=5 kernel=1 bias=no\n"
+           "bn = batchnorm conv affine=no\n"
+           "pool = globalavgpool bn\n", F32, 4, .streams = 1},
     {"fuse_gradient_sums", "fuse_gradient_sums",
      INPUT "conv1 = conv input filters=5 kernel=3 pad=1 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"

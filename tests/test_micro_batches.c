@@ -1,5 +1,6 @@
 /* R ranks are R micro-batches: programs that share the micro-batches of one, added up in the tree of ranks,
  * give every bit of it. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,7 @@
 
 #include "base/memory.h"
 #include "base/sum_tree.h"
+#include "kernels/batchnorm.h"
 #include "net.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
@@ -29,39 +31,99 @@ static int64_t gradient_count(const struct net *net, int param)
     return shape_count(net->graph->params[param].spec.shape);
 }
 
-/* The gradients of all parameters, NULL for those that have none. */
-static float **gradients_of(const struct net *net)
+/* Moments of what one batch norm saw. */
+struct moments {
+    float *mean, *variance;
+    double count;
+};
+
+/* What a step leaves: gradients by parameter, and moments by node; NULL for those that have none. */
+struct made {
+    float **gradients;
+    struct moments *moments;
+};
+
+static float *value_of(const struct net *net, int value)
 {
-    float **gradients = memory_new((size_t)net->graph->param_count, sizeof *gradients);
-    for (int p = 0; p < net->graph->param_count; p++) gradients[p] = net_gradient(net, p);
-    return gradients;
+    float *host = memory_new((size_t)shape_count(net->program.values[value].shape), sizeof *host);
+    assert_int_equal(exec_value(net->exec, value, host), OK);
+    return host;
 }
 
-static void gradients_free(const struct net *net, float **gradients)
+static struct made made_of(const struct net *net)
 {
-    for (int p = 0; p < net->graph->param_count; p++) free(gradients[p]);
-    free(gradients);
-}
-
-static void gradients_add(const struct net *net, float **to, float **from)
-{
-    for (int p = 0; p < net->graph->param_count; p++)
-        for (int64_t i = 0; to[p] && i < gradient_count(net, p); i++) to[p][i] += from[p][i];
-    gradients_free(net, from);
-}
-
-static void assert_gradients(const struct net *whole, float **sum)
-{
-    float **expected = gradients_of(whole);
-    for (int p = 0; p < whole->graph->param_count; p++) {
-        if (!expected[p]) continue;
-        assert_memory_equal(sum[p], expected[p], (size_t)gradient_count(whole, p) * sizeof(float));
+    const struct graph *graph = net->graph;
+    struct made made = {memory_new((size_t)graph->param_count, sizeof *made.gradients),
+                        memory_new((size_t)graph->count, sizeof *made.moments)};
+    for (int p = 0; p < graph->param_count; p++) made.gradients[p] = net_gradient(net, p);
+    for (int i = 0; i < net->program.count; i++) {
+        const struct instruction *at = &net->program.instructions[i];
+        if (!at->op || at->phase != PHASE_UPDATE) continue;
+        assert_null(made.moments[at->node].mean);
+        struct shape x = net->program.values[at->x[0]].shape;
+        made.moments[at->node] = (struct moments){
+            value_of(net, at->saved[SAVED_MEAN]), value_of(net, at->saved[SAVED_VARIANCE]),
+            (double)(net->program.micro_batches * shape_count(x) / x.c)};
     }
-    gradients_free(whole, expected);
+    return made;
 }
 
-/* One rank's program; its losses are those of the whole's, its gradients are returned. */
-static float **run_rank(const struct net *whole, struct net_options options, int number, int ranks)
+static void made_free(const struct net *net, struct made *made)
+{
+    for (int p = 0; p < net->graph->param_count; p++) free(made->gradients[p]);
+    for (int node = 0; node < net->graph->count; node++) {
+        free(made->moments[node].mean);
+        free(made->moments[node].variance);
+    }
+    free(made->gradients);
+    free(made->moments);
+}
+
+static void moments_join(struct moments *a, const struct moments *b, int64_t channels)
+{
+    double n = a->count + b->count;
+    for (int64_t k = 0; k < channels; k++) {
+        double d = (double)b->mean[k] - (double)a->mean[k];
+        double squares = (a->count - 1) * a->variance[k] + (b->count - 1) * b->variance[k] +
+                         d * d * (a->count * b->count / n);
+        a->mean[k] = (float)(a->mean[k] + d * (b->count / n));
+        a->variance[k] = (float)(squares / (n - 1));
+    }
+    a->count = n;
+}
+
+static void made_add(const struct net *net, struct made *to, struct made *from)
+{
+    const struct graph *graph = net->graph;
+    for (int p = 0; p < graph->param_count; p++)
+        for (int64_t i = 0; to->gradients[p] && i < gradient_count(net, p); i++)
+            to->gradients[p][i] += from->gradients[p][i];
+    for (int node = 0; node < graph->count; node++)
+        if (to->moments[node].mean)
+            moments_join(&to->moments[node], &from->moments[node], graph->nodes[node].shape.c);
+    made_free(net, from);
+}
+
+static void assert_made(const struct net *whole, const struct made *sum)
+{
+    const struct graph *graph = whole->graph;
+    struct made expected = made_of(whole);
+    for (int p = 0; p < graph->param_count; p++)
+        if (expected.gradients[p])
+            assert_memory_equal(sum->gradients[p], expected.gradients[p],
+                                (size_t)gradient_count(whole, p) * sizeof(float));
+    for (int node = 0; node < graph->count; node++) {
+        size_t bytes = (size_t)graph->nodes[node].shape.c * sizeof(float);
+        if (!expected.moments[node].mean) continue;
+        assert_memory_equal(sum->moments[node].mean, expected.moments[node].mean, bytes);
+        assert_memory_equal(sum->moments[node].variance, expected.moments[node].variance, bytes);
+        assert_true(sum->moments[node].count == expected.moments[node].count);
+    }
+    made_free(whole, &expected);
+}
+
+/* One rank's program; its losses are those of the whole's, what it makes is returned. */
+static struct made run_rank(const struct net *whole, struct net_options options, int number, int ranks)
 {
     struct net part;
     options.batch = BATCH / ranks;
@@ -73,21 +135,21 @@ static float **run_rank(const struct net *whole, struct net_options options, int
     assert_int_equal(net_run(&part, 0.05), OK);
     assert_memory_equal(exec_losses(part.exec), exec_losses(whole->exec) + number * options.batch,
                         (size_t)options.batch * sizeof(float));
-    float **gradients = gradients_of(&part);
+    struct made made = made_of(&part);
     net_close(&part);
-    return gradients;
+    return made;
 }
 
 /* Halves as long as there are any, then one after another. */
-static void add_tree(const struct net *net, float ***ranks, int count)
+static void add_tree(const struct net *net, struct made *ranks, int count)
 {
     int half = count / 2;
     if (count % 2 == 0) {
         add_tree(net, ranks, half);
         add_tree(net, ranks + half, half);
-        gradients_add(net, ranks[0], ranks[half]);
+        made_add(net, &ranks[0], &ranks[half]);
     }
-    for (int i = 1; count % 2 && i < count; i++) gradients_add(net, ranks[0], ranks[i]);
+    for (int i = 1; count % 2 && i < count; i++) made_add(net, &ranks[0], &ranks[i]);
 }
 
 static void ranks_are_whole(const char *text, struct net_options options, int ranks)
@@ -98,12 +160,12 @@ static void ranks_are_whole(const char *text, struct net_options options, int ra
     options.batch = BATCH;
     net_open(&whole, &graph, &options);
     assert_int_equal(net_run(&whole, 0.05), OK);
-    float ***gradients = memory_new((size_t)ranks, sizeof *gradients);
-    for (int i = 0; i < ranks; i++) gradients[i] = run_rank(&whole, options, i, ranks);
-    add_tree(&whole, gradients, ranks);
-    assert_gradients(&whole, gradients[0]);
-    gradients_free(&whole, gradients[0]);
-    free(gradients);
+    struct made *made = memory_new((size_t)ranks, sizeof *made);
+    for (int i = 0; i < ranks; i++) made[i] = run_rank(&whole, options, i, ranks);
+    add_tree(&whole, made, ranks);
+    assert_made(&whole, &made[0]);
+    made_free(&whole, &made[0]);
+    free(made);
     net_close(&whole);
     graph_free(&graph);
 }
@@ -117,10 +179,52 @@ static void test_ranks_are_whole(void **state)
             for (int s = 0; sum_tree_divides(counts[c], ranks) && s < 3; s++) {
                 const struct net_options options = {.micro_batches = counts[c], .storage = storages[s],
                                                     .merged = ranks == counts[c], .scale = 64,
-                                                    .device = *state};
+                                                    .device = *state, .separate = true};
                 ranks_are_whole(net_mixed, options, ranks);
                 ranks_are_whole(net_plain, options, ranks);
             }
+}
+
+static int64_t batches_tracked(const struct net *net)
+{
+    int param = graph_find_param(net->graph, "bn1.num_batches_tracked");
+    char *store = net_store(net, net->store->layout.bytes);
+    int64_t batches = *(int64_t *)(store + net->store->layout.params[param].master);
+    free(store);
+    return batches;
+}
+
+static void assert_near(const float *x, const float *expected, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        assert_true(fabsf(x[i] - expected[i]) <= 1e-5f * (1 + fabsf(expected[i])));
+}
+
+/* The first batch norm sees the same numbers however the batch is divided: running statistics follow once, by
+ * the moments of all of them. */
+static void test_statistics_follow_the_batch(void **state)
+{
+    static const int counts[] = {1, 2, 4, 6};
+    struct graph graph = net_graph(net_mixed, true);
+    int node = graph_find(&graph, "bn1");
+    struct net nets[4];
+    struct made made[4];
+    for (int c = 0; c < 4; c++) {
+        const struct net_options options = {.batch = BATCH, .micro_batches = counts[c], .training = true,
+                                            .device = *state, .separate = true};
+        net_open(&nets[c], &graph, &options);
+        assert_int_equal(net_run(&nets[c], 0.05), OK);
+        made[c] = made_of(&nets[c]);
+        assert_int_equal(batches_tracked(&nets[c]), 1);
+        const struct moments *of = &made[c].moments[node], *expected = &made[0].moments[node];
+        assert_near(of->mean, expected->mean, graph.nodes[node].shape.c);
+        assert_near(of->variance, expected->variance, graph.nodes[node].shape.c);
+    }
+    for (int c = 0; c < 4; c++) {
+        made_free(&nets[c], &made[c]);
+        net_close(&nets[c]);
+    }
+    graph_free(&graph);
 }
 
 static void test_who_has_a_subtree(void **state)
@@ -148,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_are_whole),
+        cmocka_unit_test(test_statistics_follow_the_batch),
         cmocka_unit_test(test_who_has_a_subtree),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

@@ -42,6 +42,9 @@ enum status lower_check(const struct program *program);
 /* The forward-only program with its backward: after each micro-batch's forward, in reverse. */
 void backward(struct program *program);
 
+/* A step's updates of running statistics, one for each micro-batch, become one. */
+void running_statistics(struct program *program);
+
 /* Gives every instruction the waits that put it behind what it depends on, streams being set. */
 void streams_wait(struct program *program);
 

@@ -32,6 +32,13 @@ static enum status run_differentiate(const struct pass_input *input, struct prog
     return OK;
 }
 
+static enum status run_running_statistics(const struct pass_input *input, struct program *program)
+{
+    (void)input;
+    running_statistics(program);
+    return OK;
+}
+
 static enum status run_fuse_gradient_sums(const struct pass_input *input, struct program *program)
 {
     return fuse_gradient_sums(program, input->options->kernel_plans.code_of);
@@ -72,6 +79,11 @@ static bool is_training(const struct pass_input *input)
     return input->options->lower.training;
 }
 
+static bool has_micro_batches(const struct pass_input *input)
+{
+    return input->options->lower.training && input->options->lower.micro_batches > 1;
+}
+
 static bool has_remakes(const struct pass_input *input)
 {
     return input->choice->remake;
@@ -96,6 +108,8 @@ static const struct pass passes[] = {
     {"autocast", run_autocast, NULL, "what is computed; every op gets its inputs in the type of its class"},
     {"saved", run_saved, NULL, "instructions; what backward reads besides outputs becomes values"},
     {"differentiate", run_differentiate, is_training, "forward, as it stands in each micro-batch"},
+    {"running_statistics", run_running_statistics, has_micro_batches,
+     "all but the updates of running statistics, which become one a step"},
     {"fuse_gradient_sums", run_fuse_gradient_sums, NULL,
      "the order of sums; sums only move into the op beside them"},
     {"relu_mask", run_relu_mask, NULL, "every bit"},
@@ -176,7 +190,7 @@ enum status lower(const struct graph *graph, const struct lower_options *options
 {
     const struct compile_options all = {.lower = *options};
     const struct pass_input input = {.graph = graph, .options = &all};
-    return run_through(&input, "differentiate", program);
+    return run_through(&input, "running_statistics", program);
 }
 
 enum status passes_memory(const struct compile_options *options, const struct memory_choice *choice,

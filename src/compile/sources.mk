@@ -33,5 +33,6 @@ libcompile_a_SOURCES = \
 	src/compile/recompute_replay.c \
 	src/compile/recompute_replay.h \
 	src/compile/relu_mask.c \
+	src/compile/running_statistics.c \
 	src/compile/streams.c \
 	src/compile/verify.c
