@@ -16,8 +16,8 @@ struct pool_plane adaptive_avgpool_plane(const struct call *call)
     return (struct pool_plane){pool_axis_adaptive(x.h, s->size), pool_axis_adaptive(x.w, s->size), false};
 }
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool adaptive_avgpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                                   struct reason *reason)
 {
     (void)x_count, (void)reason;
     const struct adaptive *s = settings;
@@ -50,7 +50,7 @@ const struct op adaptive_avgpool_op = {
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,
-    .shape = shape,
+    .shape = adaptive_avgpool_shape,
     .reference = &adaptive_avgpool_reference,
     .cpu = &adaptive_avgpool_cpu,
     .cuda = ON_CUDA(adaptive_avgpool_cuda),

@@ -16,8 +16,8 @@ struct pool_plane adaptive_maxpool_plane(const struct call *call)
     return (struct pool_plane){pool_axis_adaptive(x.h, s->size), pool_axis_adaptive(x.w, s->size), false};
 }
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool adaptive_maxpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                                   struct reason *reason)
 {
     (void)x_count, (void)reason;
     const struct adaptive *s = settings;
@@ -25,19 +25,19 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
     return true;
 }
 
-static int saved(const void *settings, int x_count, const struct tensor *x, bool training,
-                 struct op_saved out[OP_MAX_SAVED])
+static int adaptive_maxpool_saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                                  struct op_saved out[OP_MAX_SAVED])
 {
     (void)x_count;
     if (!training) return 0;
     struct shape y;
     struct reason reason;
-    if (!shape(settings, 1, &x[0].shape, &y, &reason)) return 0;
+    if (!adaptive_maxpool_shape(settings, 1, &x[0].shape, &y, &reason)) return 0;
     out[0] = (struct op_saved){"number", I32, y};
     return 1;
 }
 
-static unsigned reads(const void *settings, enum phase phase)
+static unsigned adaptive_maxpool_reads(const void *settings, enum phase phase)
 {
     (void)settings, (void)phase;
     return READS_SAVED;
@@ -68,9 +68,9 @@ const struct op adaptive_maxpool_op = {
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,
-    .shape = shape,
-    .saved = saved,
-    .reads = reads,
+    .shape = adaptive_maxpool_shape,
+    .saved = adaptive_maxpool_saved,
+    .reads = adaptive_maxpool_reads,
     .reference = &adaptive_maxpool_reference,
     .cpu = &adaptive_maxpool_cpu,
     .cuda = ON_CUDA(adaptive_maxpool_cuda),

@@ -3,8 +3,8 @@
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool add_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                      struct reason *reason)
 {
     (void)settings;
     char first[SHAPE_TEXT], other[SHAPE_TEXT];
@@ -22,7 +22,7 @@ static bool passes_gradient(const void *settings, int x_count, const struct shap
     return true;
 }
 
-static enum status forward(const struct call *call)
+static enum status add_forward(const struct call *call)
 {
     int64_t count = shape_count(call->y.shape);
     for (int64_t i = 0; i < count; i++) {
@@ -33,7 +33,7 @@ static enum status forward(const struct call *call)
     return OK;
 }
 
-static const struct op_code reference = {.forward = forward};
+static const struct op_code reference = {.forward = add_forward};
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -49,7 +49,7 @@ const struct op add_op = {
     .min_inputs = 2,
     .max_inputs = OP_MAX_INPUTS,
     .precision = CLASS_FOLLOW,
-    .shape = shape,
+    .shape = add_shape,
     .in_place = elementwise_in_place,
     .passes_gradient = passes_gradient,
     .reference = &reference,
@@ -66,7 +66,7 @@ const struct op sum_op = {
     .max_inputs = 2,
     .precision = CLASS_FOLLOW,
     .internal = true,
-    .shape = shape,
+    .shape = add_shape,
     .in_place = elementwise_in_place,
     .passes_gradient = passes_gradient,
     .reference = &reference,

@@ -18,7 +18,7 @@ static void add_block(const struct call *call, int64_t first, int64_t count)
     if (sum == out) dtype_convert(call->y.dtype, block_address(&call->y, first), F32, sum, (size_t)count);
 }
 
-static enum status forward(const struct call *call)
+static enum status add_cpu_forward(const struct call *call)
 {
     int64_t count = shape_count(call->y.shape);
 #pragma omp parallel for schedule(static) if (count > PARALLEL)
@@ -27,4 +27,4 @@ static enum status forward(const struct call *call)
     return OK;
 }
 
-const struct op_code add_cpu = {.forward = forward};
+const struct op_code add_cpu = {.forward = add_cpu_forward};

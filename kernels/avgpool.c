@@ -11,8 +11,8 @@ struct pool_plane avgpool_plane(const struct call *call)
     return (struct pool_plane){pool_axis_sliding(s, x.h), pool_axis_sliding(s, x.w), s->count_include_pad};
 }
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool avgpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                          struct reason *reason)
 {
     (void)x_count;
     return pool_shape(settings, x[0], y, reason);
@@ -54,7 +54,7 @@ const struct op avgpool_op = {
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,
-    .shape = shape,
+    .shape = avgpool_shape,
     .reference = &avgpool_reference,
     .cpu = &avgpool_cpu,
     .cuda = ON_CUDA(avgpool_cuda),

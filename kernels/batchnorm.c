@@ -26,8 +26,8 @@
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool batchnorm_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                            struct reason *reason)
 {
     const struct batchnorm *s = settings;
     char first[SHAPE_TEXT], second[SHAPE_TEXT];
@@ -40,8 +40,8 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
     return true;
 }
 
-static int params(const void *settings, int x_count, const struct shape *x,
-                  struct op_param out[OP_MAX_PARAMS])
+static int batchnorm_params(const void *settings, int x_count, const struct shape *x,
+                            struct op_param out[OP_MAX_PARAMS])
 {
     (void)x_count;
     const struct batchnorm *s = settings;
@@ -57,8 +57,8 @@ static int params(const void *settings, int x_count, const struct shape *x,
     return count;
 }
 
-static int saved(const void *settings, int x_count, const struct tensor *x, bool training,
-                 struct op_saved out[OP_MAX_SAVED])
+static int batchnorm_saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                           struct op_saved out[OP_MAX_SAVED])
 {
     (void)settings, (void)x_count;
     if (!training) return 0;
@@ -81,7 +81,7 @@ static bool masks(const void *settings, const struct tensor *x)
            x[0].shape.c % 8 == 0;
 }
 
-static unsigned reads(const void *settings, enum phase phase)
+static unsigned batchnorm_reads(const void *settings, enum phase phase)
 {
     (void)phase;
     return READS_FIRST_X | READS_PARAMS | READS_SAVED | (reads_y(settings) ? READS_Y : 0);
@@ -130,17 +130,17 @@ static struct channel channel_open(const struct call *call, int64_t index)
     };
 }
 
-static int64_t element(const struct channel *c, int64_t i) { return c->index + i * c->stride; }
+static int64_t batchnorm_element(const struct channel *c, int64_t i) { return c->index + i * c->stride; }
 
 /* The batch's statistics, in two passes: mean, then squared deviations from it. */
-static void measure(const struct call *call, struct channel *c)
+static void batchnorm_measure(const struct call *call, struct channel *c)
 {
     const struct batchnorm *s = call->settings;
     double sum = 0, squares = 0;
-    for (int64_t i = 0; i < c->count; i++) sum += tensor_get(&call->x[0], element(c, i));
+    for (int64_t i = 0; i < c->count; i++) sum += tensor_get(&call->x[0], batchnorm_element(c, i));
     c->mean = sum / (double)c->count;
     for (int64_t i = 0; i < c->count; i++) {
-        double deviation = tensor_get(&call->x[0], element(c, i)) - c->mean;
+        double deviation = tensor_get(&call->x[0], batchnorm_element(c, i)) - c->mean;
         squares += deviation * deviation;
     }
     tensor_set(&call->saved[SAVED_MEAN], c->index, c->mean);
@@ -181,7 +181,7 @@ static bool mask_get(const struct call *call, int64_t i)
 static void normalise_channel(const struct call *call, const struct channel *c)
 {
     const struct batchnorm *s = call->settings;
-    for (int64_t i = element(c, 0); i < shape_count(call->y.shape); i += c->stride) {
+    for (int64_t i = batchnorm_element(c, 0); i < shape_count(call->y.shape); i += c->stride) {
         double z = normalised(call, c, i) * c->weight + c->bias;
         if (s->residual) z += tensor_get(&call->x[1], i);
         tensor_set(&call->y, i, activate(s, z));
@@ -190,12 +190,12 @@ static void normalise_channel(const struct call *call, const struct channel *c)
 }
 
 /* In training by the statistics as they are saved, rounded, so that y can be made again of them. */
-static enum status forward(const struct call *call)
+static enum status batchnorm_forward(const struct call *call)
 {
     for (int64_t k = 0; k < call->x[0].shape.c; k++) {
         struct channel c = channel_open(call, k);
         if (call->training) {
-            measure(call, &c);
+            batchnorm_measure(call, &c);
             use_saved(call, &c);
         } else {
             use_running(call, &c);
@@ -205,7 +205,7 @@ static enum status forward(const struct call *call)
     return OK;
 }
 
-static enum status recompute(const struct call *call)
+static enum status batchnorm_recompute(const struct call *call)
 {
     for (int64_t k = 0; k < call->x[0].shape.c; k++) {
         struct channel c = channel_open(call, k);
@@ -245,14 +245,14 @@ static void backward_channel(const struct call *call, const struct channel *c)
     const struct batchnorm *s = call->settings;
     double sum = 0, product = 0;
     for (int64_t i = 0; i < c->count; i++) {
-        double dz = d_z(call, c, element(c, i));
+        double dz = d_z(call, c, batchnorm_element(c, i));
         sum += dz;
-        product += dz * normalised(call, c, element(c, i));
+        product += dz * normalised(call, c, batchnorm_element(c, i));
     }
     if (s->affine && call->d_params[0].data) tensor_set(&call->d_params[0], c->index, product);
     if (s->affine && call->d_params[1].data) tensor_set(&call->d_params[1], c->index, sum);
     for (int64_t j = 0; j < c->count; j++) {
-        int64_t i = element(c, j);
+        int64_t i = batchnorm_element(c, j);
         double dz = d_z(call, c, i), xhat = normalised(call, c, i);
         if (s->residual && call->d_x[1].data) tensor_set(&call->d_x[1], i, dz);
         if (call->d_x[0].data)
@@ -261,7 +261,7 @@ static void backward_channel(const struct call *call, const struct channel *c)
     }
 }
 
-static enum status backward(const struct call *call)
+static enum status batchnorm_backward(const struct call *call)
 {
     for (int64_t k = 0; k < call->x[0].shape.c; k++) {
         struct channel c = channel_open(call, k);
@@ -270,7 +270,7 @@ static enum status backward(const struct call *call)
     }
     if (!call->y_again.data) return OK;
     struct call again = batchnorm_again(call);
-    return recompute(&again);
+    return batchnorm_recompute(&again);
 }
 
 enum status batchnorm_update(const struct call *call)
@@ -310,10 +310,10 @@ static const struct field fields[] = {
 static const struct op_code reference = {
     .adds_gradients = true,
     .keeps_mask = true,
-    .forward = forward,
-    .backward = backward,
+    .forward = batchnorm_forward,
+    .backward = batchnorm_backward,
     .update = batchnorm_update,
-    .recompute = recompute,
+    .recompute = batchnorm_recompute,
 };
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
@@ -348,10 +348,10 @@ const struct op batchnorm_op = {
     .min_inputs = 1,
     .max_inputs = 2,
     .precision = CLASS_FOLLOW,
-    .shape = shape,
-    .params = params,
-    .saved = saved,
-    .reads = reads,
+    .shape = batchnorm_shape,
+    .params = batchnorm_params,
+    .saved = batchnorm_saved,
+    .reads = batchnorm_reads,
     .in_place = elementwise_in_place,
     .masks = masks,
     .backward_remakes = true,

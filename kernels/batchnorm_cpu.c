@@ -44,13 +44,13 @@ static int64_t block_length(const struct layout *l, int64_t i, int64_t end)
 }
 
 /* The value of each channel, for every position of a line. */
-static void spread(const struct layout *l, float *line)
+static void batchnorm_cpu_spread(const struct layout *l, float *line)
 {
     for (int64_t i = l->channels; i < l->width; i++) line[i] = line[i - l->channels];
 }
 
 /* The sum over a line's positions of each channel. */
-static void gather(const struct layout *l, float *line)
+static void batchnorm_cpu_gather(const struct layout *l, float *line)
 {
     for (int64_t k = 0; k < l->channels; k++) {
         double sum = 0;
@@ -246,9 +246,9 @@ static struct factors factors_open(const struct call *call, const struct layout 
         f.scale[k] = (float)(invstd * (s->affine ? tensor_get(&call->params[0], k) : 1));
         f.bias[k] = s->affine ? (float)tensor_get(&call->params[1], k) : 0;
     }
-    spread(l, f.mean);
-    spread(l, f.scale);
-    spread(l, f.bias);
+    batchnorm_cpu_spread(l, f.mean);
+    batchnorm_cpu_spread(l, f.scale);
+    batchnorm_cpu_spread(l, f.bias);
     return f;
 }
 
@@ -277,17 +277,17 @@ static void measure_chunk(const struct call *call, const struct layout *l, int64
         length = block_length(l, i, end);
         add_up(block_load(&call->x[0], i, length, buffer), length, l->width, mean + i % l->width);
     }
-    gather(l, mean);
+    batchnorm_cpu_gather(l, mean);
     for (int64_t k = 0; k < l->channels; k++) mean[k] /= n;
-    spread(l, mean);
+    batchnorm_cpu_spread(l, mean);
     for (int64_t i = begin, length; i < end; i += length) {
         length = block_length(l, i, end);
         int64_t column = i % l->width;
         add_up_deviations(block_load(&call->x[0], i, length, buffer), length, l->width, mean + column,
                           sum + column, squares + column);
     }
-    gather(l, sum);
-    gather(l, squares);
+    batchnorm_cpu_gather(l, sum);
+    batchnorm_cpu_gather(l, squares);
     for (int64_t k = 0; k < l->channels; k++) {
         mean[k] += sum[k] / n;
         squares[k] -= sum[k] * sum[k] / n;
@@ -320,7 +320,7 @@ static void combine_statistics(const struct call *call, const struct layout *l, 
     }
 }
 
-static void measure(const struct call *call, const struct layout *l, float *memory)
+static void batchnorm_cpu_measure(const struct call *call, const struct layout *l, float *memory)
 {
 #pragma omp parallel for schedule(static) if (l->count > PARALLEL)
     for (int64_t chunk = 0; chunk < l->chunks; chunk++)
@@ -346,11 +346,11 @@ static void normalise_chunk(const struct call *call, const struct layout *l, int
     }
 }
 
-static enum status forward(const struct call *call)
+static enum status batchnorm_cpu_forward(const struct call *call)
 {
     struct layout l = layout_open(call->x[0].shape);
     float *memory = call->workspace;
-    if (call->training) measure(call, &l, memory + FACTORS * l.width);
+    if (call->training) batchnorm_cpu_measure(call, &l, memory + FACTORS * l.width);
     struct factors f =
         call->training ? factors_of_batch(call, &l, memory) : factors_of_running(call, &l, memory);
 #pragma omp parallel for schedule(static) if (l.count > PARALLEL)
@@ -359,7 +359,7 @@ static enum status forward(const struct call *call)
 }
 
 /* In the operations of forward, by the statistics that it saved. */
-static enum status recompute(const struct call *call)
+static enum status batchnorm_cpu_recompute(const struct call *call)
 {
     struct layout l = layout_open(call->x[0].shape);
     struct factors f = factors_of_batch(call, &l, call->workspace);
@@ -421,8 +421,8 @@ static void reduce_chunk(const struct call *call, const struct layout *l, int64_
             dtype_convert(call->d_x[1].dtype, block_address(&call->d_x[1], i), F32, w.dz, (size_t)length);
         add_up_products(w.x, w.dz, &e, sum + column, products + column);
     }
-    gather(l, sum);
-    gather(l, products);
+    batchnorm_cpu_gather(l, sum);
+    batchnorm_cpu_gather(l, products);
 }
 
 /* Parameter gradients, and d_x's tilt and shift, for channels first .. end - 1. */
@@ -478,23 +478,23 @@ static enum status pass_gradients(const struct call *call)
     for (int64_t first = 0; first < l.channels; first += TILE)
         combine_gradients(call, &l, &f, parts, first, min_count(first + TILE, l.channels));
     if (!call->d_x[0].data) return OK;
-    spread(&l, f.tilt);
-    spread(&l, f.shift);
+    batchnorm_cpu_spread(&l, f.tilt);
+    batchnorm_cpu_spread(&l, f.shift);
 #pragma omp parallel for schedule(static) if (l.count > PARALLEL)
     for (int64_t chunk = 0; chunk < l.chunks; chunk++)
         spread_gradient_chunk(call, &l, chunk * l.chunk, &f);
     return OK;
 }
 
-static enum status backward(const struct call *call)
+static enum status batchnorm_cpu_backward(const struct call *call)
 {
     TRY(pass_gradients(call));
     if (!call->y_again.data) return OK;
     struct call again = batchnorm_again(call);
-    return recompute(&again);
+    return batchnorm_cpu_recompute(&again);
 }
 
-static size_t workspace(const struct call *call)
+static size_t batchnorm_cpu_workspace(const struct call *call)
 {
     struct layout l = layout_open(call->x[0].shape);
     int64_t lines = 0;
@@ -511,9 +511,9 @@ static size_t workspace(const struct call *call)
 }
 
 const struct op_code batchnorm_cpu = {
-    .workspace = workspace,
-    .forward = forward,
-    .backward = backward,
+    .workspace = batchnorm_cpu_workspace,
+    .forward = batchnorm_cpu_forward,
+    .backward = batchnorm_cpu_backward,
     .update = batchnorm_update,
-    .recompute = recompute,
+    .recompute = batchnorm_cpu_recompute,
 };

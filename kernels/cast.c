@@ -10,23 +10,23 @@ struct cast {
 };
 
 /* Double precision is what tests take gradients in; it stays. */
-static enum dtype output_dtype(const void *settings, enum dtype input)
+static enum dtype cast_output_dtype(const void *settings, enum dtype input)
 {
     return input == F64 ? F64 : (enum dtype)((const struct cast *)settings)->to;
 }
 
-static double same(const void *settings, double x)
+static double cast_same(const void *settings, double x)
 {
     (void)settings;
     return x;
 }
 
-static enum status forward(const struct call *call)
+static enum status cast_forward(const struct call *call)
 {
-    return elementwise_forward(call, same);
+    return elementwise_forward(call, cast_same);
 }
 
-static void convert(const struct tensor *to, const struct tensor *from)
+static void cast_convert(const struct tensor *to, const struct tensor *from)
 {
     int64_t count = shape_count(to->shape);
 #pragma omp parallel for schedule(static) if (count > PARALLEL)
@@ -35,16 +35,16 @@ static void convert(const struct tensor *to, const struct tensor *from)
                       (size_t)min_count(BLOCK, count - first));
 }
 
-static enum status forward_cpu(const struct call *call)
+static enum status cast_forward_cpu(const struct call *call)
 {
-    convert(&call->y, &call->x[0]);
+    cast_convert(&call->y, &call->x[0]);
     return OK;
 }
 
-static enum status backward(const struct call *call)
+static enum status cast_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
-    convert(&call->d_x[0], &call->d_y);
+    cast_convert(&call->d_x[0], &call->d_y);
     return OK;
 }
 
@@ -56,8 +56,8 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
-static const struct op_code cpu = {.forward = forward_cpu, .backward = backward};
+static const struct op_code reference = {.forward = cast_forward, .backward = cast_backward};
+static const struct op_code cpu = {.forward = cast_forward_cpu, .backward = cast_backward};
 
 static const struct op_example examples[] = {
     {"to=fp32", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},
@@ -76,7 +76,7 @@ const struct op cast_op = {
     .precision = CLASS_FOLLOW,
     .internal = true,
     .shape = elementwise_shape,
-    .output_dtype = output_dtype,
+    .output_dtype = cast_output_dtype,
     .reference = &reference,
     .cpu = &cpu,
     .cuda = ON_CUDA(cast_cuda),

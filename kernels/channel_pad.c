@@ -10,8 +10,8 @@ struct channel_pad {
     int64_t stride, channels;
 };
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool channel_pad_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                              struct reason *reason)
 {
     (void)x_count;
     const struct channel_pad *s = settings;
@@ -55,7 +55,7 @@ const struct op channel_pad_op = {
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,
-    .shape = shape,
+    .shape = channel_pad_shape,
     .reference = &channel_pad_reference,
     .cpu = &channel_pad_cpu,
     .cuda = ON_CUDA(channel_pad_cuda),

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool concat_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                         struct reason *reason)
 {
     (void)settings;
     char first[SHAPE_TEXT], other[SHAPE_TEXT];
@@ -20,33 +20,33 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
     return true;
 }
 
-static int64_t pixels(struct shape shape) { return shape.n * shape.h * shape.w; }
+static int64_t concat_pixels(struct shape shape) { return shape.n * shape.h * shape.w; }
 
-static void copy(const struct tensor *to, int64_t to_first, const struct tensor *from, int64_t from_first,
-                 int64_t count)
+static void concat_copy(const struct tensor *to, int64_t to_first, const struct tensor *from,
+                        int64_t from_first, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) tensor_set(to, to_first + i, tensor_get(from, from_first + i));
 }
 
-static enum status forward(const struct call *call)
+static enum status concat_forward(const struct call *call)
 {
     int64_t at = 0;
-    for (int64_t pixel = 0; pixel < pixels(call->y.shape); pixel++)
+    for (int64_t pixel = 0; pixel < concat_pixels(call->y.shape); pixel++)
         for (int i = 0; i < call->x_count; i++) {
             int64_t c = call->x[i].shape.c;
-            copy(&call->y, at, &call->x[i], pixel * c, c);
+            concat_copy(&call->y, at, &call->x[i], pixel * c, c);
             at += c;
         }
     return OK;
 }
 
-static enum status backward(const struct call *call)
+static enum status concat_backward(const struct call *call)
 {
     int64_t at = 0;
-    for (int64_t pixel = 0; pixel < pixels(call->d_y.shape); pixel++)
+    for (int64_t pixel = 0; pixel < concat_pixels(call->d_y.shape); pixel++)
         for (int i = 0; i < call->x_count; i++) {
             int64_t c = call->x[i].shape.c;
-            if (call->d_x[i].data) copy(&call->d_x[i], pixel * c, &call->d_y, at, c);
+            if (call->d_x[i].data) concat_copy(&call->d_x[i], pixel * c, &call->d_y, at, c);
             at += c;
         }
     return OK;
@@ -71,9 +71,9 @@ static struct stripe stripe_open(const struct tensor *whole, const struct tensor
     };
 }
 
-static enum status forward_cpu(const struct call *call)
+static enum status concat_forward_cpu(const struct call *call)
 {
-    int64_t first = 0, count = pixels(call->y.shape);
+    int64_t first = 0, count = concat_pixels(call->y.shape);
     for (int i = 0; i < call->x_count; i++) {
         struct stripe s = stripe_open(&call->y, &call->x[i], call->x[i].shape.c, first);
 #pragma omp parallel for schedule(static) if (count > 256)
@@ -84,9 +84,9 @@ static enum status forward_cpu(const struct call *call)
     return OK;
 }
 
-static enum status backward_cpu(const struct call *call)
+static enum status concat_backward_cpu(const struct call *call)
 {
-    int64_t first = 0, count = pixels(call->d_y.shape);
+    int64_t first = 0, count = concat_pixels(call->d_y.shape);
     for (int i = 0; i < call->x_count; first += call->x[i].shape.c, i++) {
         if (!call->d_x[i].data) continue;
         struct stripe s = stripe_open(&call->d_y, &call->d_x[i], call->x[i].shape.c, first);
@@ -97,8 +97,8 @@ static enum status backward_cpu(const struct call *call)
     return OK;
 }
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
-static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+static const struct op_code reference = {.forward = concat_forward, .backward = concat_backward};
+static const struct op_code cpu = {.forward = concat_forward_cpu, .backward = concat_backward_cpu};
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -114,7 +114,7 @@ const struct op concat_op = {
     .min_inputs = 1,
     .max_inputs = OP_MAX_INPUTS,
     .precision = CLASS_FOLLOW,
-    .shape = shape,
+    .shape = concat_shape,
     .reference = &reference,
     .cpu = &cpu,
     .cuda = ON_CUDA(concat_cuda),

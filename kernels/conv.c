@@ -9,7 +9,7 @@
 
 #include "kernels/codes_cuda.h"
 
-static int64_t resolve(int64_t value, int64_t shorthand)
+static int64_t conv_resolve(int64_t value, int64_t shorthand)
 {
     return value == CONV_SAME ? shorthand : value;
 }
@@ -17,9 +17,9 @@ static int64_t resolve(int64_t value, int64_t shorthand)
 struct conv_geometry conv_geometry(const struct conv_settings *s, int64_t channels)
 {
     return (struct conv_geometry){
-        .kernel = {resolve(s->kernel_h, s->kernel), resolve(s->kernel_w, s->kernel)},
-        .stride = {resolve(s->stride_h, s->stride), resolve(s->stride_w, s->stride)},
-        .pad = {resolve(s->pad_h, s->pad), resolve(s->pad_w, s->pad)},
+        .kernel = {conv_resolve(s->kernel_h, s->kernel), conv_resolve(s->kernel_w, s->kernel)},
+        .stride = {conv_resolve(s->stride_h, s->stride), conv_resolve(s->stride_w, s->stride)},
+        .pad = {conv_resolve(s->pad_h, s->pad), conv_resolve(s->pad_w, s->pad)},
         .dilation = {s->dilation, s->dilation},
         .groups = s->groups == CONV_GROUPS_IN ? channels : s->groups,
     };

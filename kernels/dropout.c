@@ -52,13 +52,13 @@ static void drop(const struct call *call, const struct tensor *to, const struct 
     }
 }
 
-static enum status forward(const struct call *call)
+static enum status dropout_forward(const struct call *call)
 {
     drop(call, &call->y, &call->x[0]);
     return OK;
 }
 
-static enum status backward(const struct call *call)
+static enum status dropout_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     drop(call, &call->d_x[0], &call->d_y);
@@ -90,13 +90,13 @@ static void drop_cpu(const struct call *call, const struct tensor *to, const str
     }
 }
 
-static enum status forward_cpu(const struct call *call)
+static enum status dropout_forward_cpu(const struct call *call)
 {
     drop_cpu(call, &call->y, &call->x[0]);
     return OK;
 }
 
-static enum status backward_cpu(const struct call *call)
+static enum status dropout_backward_cpu(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     drop_cpu(call, &call->d_x[0], &call->d_y);
@@ -109,8 +109,8 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
-static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+static const struct op_code reference = {.forward = dropout_forward, .backward = dropout_backward};
+static const struct op_code cpu = {.forward = dropout_forward_cpu, .backward = dropout_backward_cpu};
 
 static const struct op_example examples[] = {
     {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},

@@ -47,7 +47,8 @@ enum status elementwise_backward(const struct call *call, const struct tensor *v
     return OK;
 }
 
-static void forward_block(const struct call *call, elementwise_block *block, int64_t first, int64_t count)
+static void elementwise_forward_block(const struct call *call, elementwise_block *block, int64_t first,
+                                      int64_t count)
 {
     float in[BLOCK], out[BLOCK];
     float *y = block_open(&call->y, first, out);
@@ -60,12 +61,12 @@ enum status elementwise_forward_cpu(const struct call *call, elementwise_block *
     int64_t count = shape_count(call->y.shape);
 #pragma omp parallel for schedule(static) if (count > PARALLEL)
     for (int64_t first = 0; first < count; first += BLOCK)
-        forward_block(call, block, first, min_count(BLOCK, count - first));
+        elementwise_forward_block(call, block, first, min_count(BLOCK, count - first));
     return OK;
 }
 
-static void backward_block(const struct call *call, const struct tensor *value,
-                           elementwise_slope_block *block, int64_t first, int64_t count)
+static void elementwise_backward_block(const struct call *call, const struct tensor *value,
+                                       elementwise_slope_block *block, int64_t first, int64_t count)
 {
     float values[BLOCK], in[BLOCK], out[BLOCK];
     float *d_x = block_open(&call->d_x[0], first, out);
@@ -81,6 +82,6 @@ enum status elementwise_backward_cpu(const struct call *call, const struct tenso
     int64_t count = shape_count(call->d_y.shape);
 #pragma omp parallel for schedule(static) if (count > PARALLEL)
     for (int64_t first = 0; first < count; first += BLOCK)
-        backward_block(call, value, block, first, min_count(BLOCK, count - first));
+        elementwise_backward_block(call, value, block, first, min_count(BLOCK, count - first));
     return OK;
 }

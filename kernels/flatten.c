@@ -4,8 +4,8 @@
 #include "kernels/cpu.h"
 #include "kernels/op.h"
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool flatten_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                          struct reason *reason)
 {
     (void)settings, (void)x_count, (void)reason;
     *y = shape_nhwc(x[0].n, 1, 1, x[0].c * x[0].h * x[0].w);
@@ -36,7 +36,7 @@ static int64_t flat(const struct tensor *x, int64_t n, int64_t h, int64_t w, int
     return ((n * s->c + c) * s->h + h) * s->w + w;
 }
 
-static enum status forward(const struct call *call)
+static enum status flatten_forward(const struct call *call)
 {
     const struct tensor *x = &call->x[0];
     for (int64_t n = 0; n < x->shape.n; n++)
@@ -47,7 +47,7 @@ static enum status forward(const struct call *call)
     return OK;
 }
 
-static enum status backward(const struct call *call)
+static enum status flatten_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     const struct tensor *d_x = &call->d_x[0];
@@ -76,18 +76,18 @@ static void transpose(const struct tensor *to, const struct tensor *from, int64_
     }
 }
 
-static void convert(const struct tensor *to, const struct tensor *from)
+static void flatten_convert(const struct tensor *to, const struct tensor *from)
 {
     if (to->data != from->data)
         dtype_convert(to->dtype, to->data, from->dtype, from->data, (size_t)shape_count(to->shape));
 }
 
-static enum status forward_cpu(const struct call *call)
+static enum status flatten_forward_cpu(const struct call *call)
 {
     struct shape x = call->x[0].shape;
     int64_t image = x.h * x.w * x.c;
     if (in_order(&x)) {
-        convert(&call->y, &call->x[0]);
+        flatten_convert(&call->y, &call->x[0]);
         return OK;
     }
 #pragma omp parallel for schedule(static) if (x.n * image > PARALLEL)
@@ -95,13 +95,13 @@ static enum status forward_cpu(const struct call *call)
     return OK;
 }
 
-static enum status backward_cpu(const struct call *call)
+static enum status flatten_backward_cpu(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     struct shape x = call->d_x[0].shape;
     int64_t image = x.h * x.w * x.c;
     if (in_order(&x)) {
-        convert(&call->d_x[0], &call->d_y);
+        flatten_convert(&call->d_x[0], &call->d_y);
         return OK;
     }
 #pragma omp parallel for schedule(static) if (x.n * image > PARALLEL)
@@ -109,8 +109,8 @@ static enum status backward_cpu(const struct call *call)
     return OK;
 }
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
-static const struct op_code cpu = {.forward = forward_cpu, .backward = backward_cpu};
+static const struct op_code reference = {.forward = flatten_forward, .backward = flatten_backward};
+static const struct op_code cpu = {.forward = flatten_forward_cpu, .backward = flatten_backward_cpu};
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -127,7 +127,7 @@ const struct op flatten_op = {
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,
-    .shape = shape,
+    .shape = flatten_shape,
     .in_place = in_place,
     .passes_gradient = passes_gradient,
     .reference = &reference,

@@ -17,7 +17,7 @@ static double gelu(const void *settings, double x)
     return 0.5 * x * (1 + erf(x * M_SQRT1_2));
 }
 
-static double slope(const void *settings, double x)
+static double gelu_slope(const void *settings, double x)
 {
     const struct gelu *s = settings;
     if (s->approximate == GELU_TANH) {
@@ -29,14 +29,14 @@ static double slope(const void *settings, double x)
     return 0.5 * (1 + erf(x * M_SQRT1_2)) + x * density;
 }
 
-static enum status forward(const struct call *call)
+static enum status gelu_forward(const struct call *call)
 {
     return elementwise_forward(call, gelu);
 }
 
-static enum status backward(const struct call *call)
+static enum status gelu_backward(const struct call *call)
 {
-    return elementwise_backward(call, &call->x[0], slope);
+    return elementwise_backward(call, &call->x[0], gelu_slope);
 }
 
 static const char *const approximations[] = {"none", "tanh", NULL};
@@ -46,7 +46,7 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code reference = {.forward = gelu_forward, .backward = gelu_backward};
 
 static const struct op_example examples[] = {
     {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},

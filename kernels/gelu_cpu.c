@@ -39,14 +39,14 @@ EVERY_MACHINE static void slope_block(const void *settings, const float *x, cons
     for (int64_t i = 0; i < count; i++) d_x[i] = d_y[i] * gelu_slope(x[i], approximate);
 }
 
-static enum status forward(const struct call *call)
+static enum status gelu_cpu_forward(const struct call *call)
 {
     return elementwise_forward_cpu(call, gelu_block);
 }
 
-static enum status backward(const struct call *call)
+static enum status gelu_cpu_backward(const struct call *call)
 {
     return elementwise_backward_cpu(call, &call->x[0], slope_block);
 }
 
-const struct op_code gelu_cpu = {.forward = forward, .backward = backward};
+const struct op_code gelu_cpu = {.forward = gelu_cpu_forward, .backward = gelu_cpu_backward};

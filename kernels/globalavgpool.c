@@ -10,8 +10,8 @@ struct pool_plane globalavgpool_plane(const struct call *call)
     return (struct pool_plane){pool_axis_adaptive(x.h, 1), pool_axis_adaptive(x.w, 1), false};
 }
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool globalavgpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                                struct reason *reason)
 {
     (void)settings, (void)x_count, (void)reason;
     *y = shape_nhwc(x[0].n, 1, 1, x[0].c);
@@ -34,7 +34,7 @@ const struct op globalavgpool_op = {
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,
-    .shape = shape,
+    .shape = globalavgpool_shape,
     .reference = &globalavgpool_reference,
     .cpu = &globalavgpool_cpu,
     .cuda = ON_CUDA(globalavgpool_cuda),

@@ -41,13 +41,13 @@ static uint8_t resampled(const struct image_record *image, const uint8_t *first,
     return byte;
 }
 
-static void put_number(const struct images_job *job, int64_t element, uint32_t bits)
+static void images_put(const struct images_job *job, int64_t element, uint32_t bits)
 {
     if (job->dtype == F32) ((uint32_t *)job->out)[element] = bits;
     else ((uint16_t *)job->out)[element] = (uint16_t)bits;
 }
 
-static void preprocess_image(const struct images_job *job, int number)
+static void images_preprocess_one(const struct images_job *job, int number)
 {
     const struct image_record *image = &job->images[number];
     const uint8_t *first = image->blank ? NULL : job->sources[image->source] + image->at;
@@ -63,7 +63,7 @@ static void preprocess_image(const struct images_job *job, int number)
             if (seen) axis_at(&across, from_x);
             for (int k = 0; k < job->c; k++) {
                 uint8_t byte = seen ? resampled(image, first, job->c, k, &down, &across) : 0;
-                put_number(job, (((int64_t)number * job->h + y) * job->w + x) * job->c + k,
+                images_put(job, (((int64_t)number * job->h + y) * job->w + x) * job->c + k,
                            zero ? 0 : job->table[k][byte]);
             }
         }
@@ -74,7 +74,7 @@ static void preprocess_image(const struct images_job *job, int number)
 
 static enum status images_preprocess(const struct images_job *job)
 {
-    for (int i = 0; i < job->count; i++) preprocess_image(job, i);
+    for (int i = 0; i < job->count; i++) images_preprocess_one(job, i);
     const struct mix_batch batch = {job->out, job->dtype, job->count, job->h, job->w, job->c};
     if (job->mix) mix_rows(job->mix, &batch, 0, job->h);
     return OK;

@@ -14,20 +14,20 @@ static double leaky_relu(const void *settings, double x)
 }
 
 /* The slope is never negative, so that the sign of y is that of x and x need not be kept. */
-static double slope(const void *settings, double y)
+static double leaky_relu_slope(const void *settings, double y)
 {
     const struct leaky_relu *s = settings;
     return y > 0 ? 1 : s->slope;
 }
 
-static enum status forward(const struct call *call)
+static enum status leaky_relu_forward(const struct call *call)
 {
     return elementwise_forward(call, leaky_relu);
 }
 
-static enum status backward(const struct call *call)
+static enum status leaky_relu_backward(const struct call *call)
 {
-    return elementwise_backward(call, &call->y, slope);
+    return elementwise_backward(call, &call->y, leaky_relu_slope);
 }
 
 static const struct field fields[] = {
@@ -36,7 +36,7 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code reference = {.forward = leaky_relu_forward, .backward = leaky_relu_backward};
 
 static const struct op_example examples[] = {
     {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},

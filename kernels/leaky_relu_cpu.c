@@ -19,14 +19,17 @@ EVERY_MACHINE static void slope_block(const void *settings, const float *y, cons
     for (int64_t i = 0; i < count; i++) d_x[i] = y[i] > 0 ? d_y[i] : slope * d_y[i];
 }
 
-static enum status forward(const struct call *call)
+static enum status leaky_relu_cpu_forward(const struct call *call)
 {
     return elementwise_forward_cpu(call, leaky_relu_block);
 }
 
-static enum status backward(const struct call *call)
+static enum status leaky_relu_cpu_backward(const struct call *call)
 {
     return elementwise_backward_cpu(call, &call->y, slope_block);
 }
 
-const struct op_code leaky_relu_cpu = {.forward = forward, .backward = backward};
+const struct op_code leaky_relu_cpu = {
+    .forward = leaky_relu_cpu_forward,
+    .backward = leaky_relu_cpu_backward,
+};

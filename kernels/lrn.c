@@ -18,7 +18,7 @@
 static int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* d of channel c of the pixel whose channels begin at `pixel`. */
-static double divisor(const struct call *call, int64_t pixel, int64_t c)
+static double lrn_divisor(const struct call *call, int64_t pixel, int64_t c)
 {
     const struct lrn *s = call->settings;
     int64_t last = min_count(c + (s->size - 1) / 2, call->x[0].shape.c - 1);
@@ -30,18 +30,18 @@ static double divisor(const struct call *call, int64_t pixel, int64_t c)
     return s->k + s->alpha / (double)s->size * sum;
 }
 
-static enum status forward(const struct call *call)
+static enum status lrn_forward(const struct call *call)
 {
     const struct lrn *s = call->settings;
     int64_t channels = call->y.shape.c;
     for (int64_t pixel = 0; pixel < shape_count(call->y.shape); pixel += channels)
         for (int64_t c = 0; c < channels; c++)
             tensor_set(&call->y, pixel + c,
-                       tensor_get(&call->x[0], pixel + c) * pow(divisor(call, pixel, c), -s->beta));
+                       tensor_get(&call->x[0], pixel + c) * pow(lrn_divisor(call, pixel, c), -s->beta));
     return OK;
 }
 
-static enum status backward(const struct call *call)
+static enum status lrn_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     const struct lrn *s = call->settings;
@@ -52,8 +52,8 @@ static enum status backward(const struct call *call)
             int64_t last = min_count(i + s->size / 2, channels - 1);
             for (int64_t c = max(i - (s->size - 1) / 2, 0); c <= last; c++)
                 sum += tensor_get(&call->d_y, pixel + c) * tensor_get(&call->x[0], pixel + c) *
-                       pow(divisor(call, pixel, c), -s->beta - 1);
-            double own = tensor_get(&call->d_y, pixel + i) * pow(divisor(call, pixel, i), -s->beta);
+                       pow(lrn_divisor(call, pixel, c), -s->beta - 1);
+            double own = tensor_get(&call->d_y, pixel + i) * pow(lrn_divisor(call, pixel, i), -s->beta);
             double factor = 2 * s->alpha * s->beta / (double)s->size;
             tensor_set(&call->d_x[0], pixel + i, own - factor * tensor_get(&call->x[0], pixel + i) * sum);
         }
@@ -72,7 +72,7 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code reference = {.forward = lrn_forward, .backward = lrn_backward};
 
 static const struct op_example examples[] = {
     {"", 1, {{.rank = 4, .n = 3, .h = 3, .w = 7, .c = 5}}},

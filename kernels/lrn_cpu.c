@@ -9,14 +9,14 @@
 /* Scratch of one row of pixels: fp32 copies of a pixel's x and d_y, and its results. */
 #define ARRAYS 6
 
-static size_t workspace(const struct call *call)
+static size_t lrn_cpu_workspace(const struct call *call)
 {
     struct shape x = call->x[0].shape;
     return (size_t)(x.n * x.h * x.c) * ARRAYS * sizeof(float);
 }
 
 /* d of every channel, by a sum over the window; windows are short. */
-static void divisors(const struct lrn *s, const float *x, float *d, int64_t channels)
+static void lrn_cpu_divisors(const struct lrn *s, const float *x, float *d, int64_t channels)
 {
     for (int64_t c = 0; c < channels; c++) {
         float sum = 0;
@@ -27,29 +27,29 @@ static void divisors(const struct lrn *s, const float *x, float *d, int64_t chan
     }
 }
 
-static void forward_pixel(const struct call *call, int64_t first, float *scratch)
+static void lrn_cpu_forward_pixel(const struct call *call, int64_t first, float *scratch)
 {
     const struct lrn *s = call->settings;
     int64_t channels = call->y.shape.c;
     float *d = scratch + channels;
     const float *x = block_load(&call->x[0], first, channels, scratch);
     float *y = block_open(&call->y, first, scratch + 2 * channels);
-    divisors(s, x, d, channels);
+    lrn_cpu_divisors(s, x, d, channels);
     for (int64_t c = 0; c < channels; c++) y[c] = x[c] * powf(d[c], (float)-s->beta);
     block_store(&call->y, first, channels, y);
 }
 
-static enum status forward(const struct call *call)
+static enum status lrn_cpu_forward(const struct call *call)
 {
     struct shape y = call->y.shape;
 #pragma omp parallel for schedule(static) if (shape_count(y) > BLOCK)
     for (int64_t row = 0; row < y.n * y.h; row++)
         for (int64_t w = 0; w < y.w; w++)
-            forward_pixel(call, (row * y.w + w) * y.c, (float *)call->workspace + row * y.c * ARRAYS);
+            lrn_cpu_forward_pixel(call, (row * y.w + w) * y.c, (float *)call->workspace + row * y.c * ARRAYS);
     return OK;
 }
 
-static void backward_pixel(const struct call *call, int64_t first, float *scratch)
+static void lrn_cpu_backward_pixel(const struct call *call, int64_t first, float *scratch)
 {
     const struct lrn *s = call->settings;
     int64_t channels = call->d_y.shape.c;
@@ -58,7 +58,7 @@ static void backward_pixel(const struct call *call, int64_t first, float *scratc
     const float *d_y = block_load(&call->d_y, first, channels, scratch + 4 * channels);
     float *d_x = block_open(&call->d_x[0], first, scratch + 5 * channels);
     float factor = (float)(2 * s->alpha * s->beta / (double)s->size);
-    divisors(s, x, d, channels);
+    lrn_cpu_divisors(s, x, d, channels);
     for (int64_t c = 0; c < channels; c++) {
         power[c] = powf(d[c], (float)-s->beta);
         term[c] = d_y[c] * x[c] * power[c] / d[c];
@@ -73,15 +73,20 @@ static void backward_pixel(const struct call *call, int64_t first, float *scratc
     block_store(&call->d_x[0], first, channels, d_x);
 }
 
-static enum status backward(const struct call *call)
+static enum status lrn_cpu_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     struct shape y = call->d_y.shape;
 #pragma omp parallel for schedule(static) if (shape_count(y) > BLOCK)
     for (int64_t row = 0; row < y.n * y.h; row++)
         for (int64_t w = 0; w < y.w; w++)
-            backward_pixel(call, (row * y.w + w) * y.c, (float *)call->workspace + row * y.c * ARRAYS);
+            lrn_cpu_backward_pixel(call, (row * y.w + w) * y.c,
+                                   (float *)call->workspace + row * y.c * ARRAYS);
     return OK;
 }
 
-const struct op_code lrn_cpu = {.workspace = workspace, .forward = forward, .backward = backward};
+const struct op_code lrn_cpu = {
+    .workspace = lrn_cpu_workspace,
+    .forward = lrn_cpu_forward,
+    .backward = lrn_cpu_backward,
+};

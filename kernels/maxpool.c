@@ -12,27 +12,27 @@ struct pool_plane maxpool_plane(const struct call *call)
     return (struct pool_plane){pool_axis_sliding(s, x.h), pool_axis_sliding(s, x.w), false};
 }
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool maxpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                          struct reason *reason)
 {
     (void)x_count;
     return pool_shape(settings, x[0], y, reason);
 }
 
 /* One byte an output: kernels are at most 16x16. */
-static int saved(const void *settings, int x_count, const struct tensor *x, bool training,
-                 struct op_saved out[OP_MAX_SAVED])
+static int maxpool_saved(const void *settings, int x_count, const struct tensor *x, bool training,
+                         struct op_saved out[OP_MAX_SAVED])
 {
     (void)x_count;
     if (!training) return 0;
     struct shape y;
     struct reason reason;
-    if (!shape(settings, 1, &x[0].shape, &y, &reason)) return 0;
+    if (!maxpool_shape(settings, 1, &x[0].shape, &y, &reason)) return 0;
     out[0] = (struct op_saved){"number", U8, y};
     return 1;
 }
 
-static unsigned reads(const void *settings, enum phase phase)
+static unsigned maxpool_reads(const void *settings, enum phase phase)
 {
     (void)settings, (void)phase;
     return READS_SAVED;
@@ -74,9 +74,9 @@ const struct op maxpool_op = {
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,
-    .shape = shape,
-    .saved = saved,
-    .reads = reads,
+    .shape = maxpool_shape,
+    .saved = maxpool_saved,
+    .reads = maxpool_reads,
     .reference = &maxpool_reference,
     .cpu = &maxpool_cpu,
     .cuda = ON_CUDA(maxpool_cuda),

@@ -41,8 +41,8 @@ static void copy_part(const struct optimizer_param *part, const void *factors, d
     dtype_convert(part->low_dtype, part->low, F32, part->master, (size_t)part->count);
 }
 
-static void apply(const struct optimizer *optimizer, const struct optimizer_settings *settings,
-                  const struct optimizer_param *param, const struct optimizer_numbers *n)
+static void optimizer_apply(const struct optimizer *optimizer, const struct optimizer_settings *settings,
+                            const struct optimizer_param *param, const struct optimizer_numbers *n)
 {
     optimizer->update(settings, param, n->lr, n->momentum, n->factor, n->t);
     if (param->average && settings->ema > 0) optimizer_walk(param, average_part, &settings->ema, NULL);
@@ -56,5 +56,6 @@ void optimizer_step(const struct optimizer_options *options, const struct optimi
     double squares = 0;
     for (int i = 0; i < count; i++) squares += optimizer_gradient_squares(&params[i]);
     if (!optimizer_decide(options->settings, options->scaling, squares, &numbers, state)) return;
-    for (int i = 0; i < count; i++) apply(options->optimizer, options->settings, &params[i], &numbers);
+    for (int i = 0; i < count; i++)
+        optimizer_apply(options->optimizer, options->settings, &params[i], &numbers);
 }

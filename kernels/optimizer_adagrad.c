@@ -16,16 +16,16 @@ EVERY_MACHINE static void update_part(const struct optimizer_param *part, const 
         adagrad_element(f, part->gradient[i], &w[i], &sum[i]);
 }
 
-static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                   double momentum, float factor, int64_t t)
+static void adagrad_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                           double momentum, float factor, int64_t t)
 {
     struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
     struct adagrad_factors f = adagrad_factors(s, &n);
     optimizer_walk(param, update_part, &f, NULL);
 }
 
-static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                      double momentum, float factor, int64_t t)
+static void adagrad_reference(const struct optimizer_settings *s, const struct optimizer_param *param,
+                              double lr, double momentum, float factor, int64_t t)
 {
     (void)momentum, (void)t;
     double decay = optimizer_decay(s, param);
@@ -46,6 +46,6 @@ const struct optimizer adagrad_optimizer = {
     .slots = 1,
     .slot_names = {"sum"},
     .initial = {.eps = 1e-10},
-    .update = update,
-    .reference = reference,
+    .update = adagrad_update,
+    .reference = adagrad_reference,
 };

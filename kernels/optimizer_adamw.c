@@ -18,16 +18,16 @@ EVERY_MACHINE static void update_part(const struct optimizer_param *part, const 
         adamw_element(f, part->gradient[i], &w[i], &mean[i], &square[i]);
 }
 
-static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                   double beta1, float factor, int64_t t)
+static void adamw_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                         double beta1, float factor, int64_t t)
 {
     struct optimizer_numbers n = {lr, beta1, optimizer_decay(s, param), factor, t};
     struct adamw_factors f = adamw_factors(s, &n);
     optimizer_walk(param, update_part, &f, NULL);
 }
 
-static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                      double beta1, float factor, int64_t t)
+static void adamw_reference(const struct optimizer_settings *s, const struct optimizer_param *param,
+                            double lr, double beta1, float factor, int64_t t)
 {
     double step = lr / (1 - pow(beta1, (double)t)), root = sqrt(1 - pow(s->beta2, (double)t));
     double decay = optimizer_decay(s, param);
@@ -51,6 +51,6 @@ const struct optimizer adamw_optimizer = {
     .slots = 2,
     .slot_names = {"exp_avg", "exp_avg_sq"},
     .initial = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01},
-    .update = update,
-    .reference = reference,
+    .update = adamw_update,
+    .reference = adamw_reference,
 };

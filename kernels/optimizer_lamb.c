@@ -39,8 +39,8 @@ EVERY_MACHINE static void update_part(const struct optimizer_param *part, const 
     for (int64_t i = 0; i < part->count; i++) lamb_element(f, &w[i], mean[i], square[i]);
 }
 
-static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                   double beta1, float factor, int64_t t)
+static void lamb_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                        double beta1, float factor, int64_t t)
 {
     struct optimizer_numbers n = {lr, beta1, optimizer_decay(s, param), factor, t};
     struct lamb_factors f = lamb_factors(s, &n);
@@ -63,8 +63,8 @@ static double reference_direction(const struct optimizer_settings *s, const stru
     return m / (sqrt(v) + s->eps) + optimizer_decay(s, param) * param->master[i];
 }
 
-static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                      double beta1, float factor, int64_t t)
+static void lamb_reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                           double beta1, float factor, int64_t t)
 {
     float *mean = param->slots[0], *square = param->slots[1];
     double w_squares = 0, r_squares = 0;
@@ -87,6 +87,6 @@ const struct optimizer lamb_optimizer = {
     .slots = 2,
     .slot_names = {"exp_avg", "exp_avg_sq"},
     .initial = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6, .weight_decay = 0.01},
-    .update = update,
-    .reference = reference,
+    .update = lamb_update,
+    .reference = lamb_reference,
 };

@@ -19,8 +19,8 @@ EVERY_MACHINE static void update_part(const struct optimizer_param *part, const 
         lars_element(f, part->gradient[i], &w[i], &buffer[i]);
 }
 
-static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                   double momentum, float factor, int64_t t)
+static void lars_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                        double momentum, float factor, int64_t t)
 {
     struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
     struct lars_factors f = lars_factors(s, &n);
@@ -37,8 +37,8 @@ static double trust_ratio(const struct optimizer_settings *s, const struct optim
     return g > 0 && w > 0 ? s->trust * w / (g + optimizer_decay(s, param) * w) : 1;
 }
 
-static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                      double momentum, float factor, int64_t t)
+static void lars_reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                           double momentum, float factor, int64_t t)
 {
     (void)t;
     double ratio = trust_ratio(s, param, factor);
@@ -60,6 +60,6 @@ const struct optimizer lars_optimizer = {
     .slots = 1,
     .slot_names = {"momentum_buffer"},
     .initial = {.momentum = 0.9, .trust = 0.001},
-    .update = update,
-    .reference = reference,
+    .update = lars_update,
+    .reference = lars_reference,
 };

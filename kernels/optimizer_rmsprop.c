@@ -18,16 +18,16 @@ EVERY_MACHINE static void update_part(const struct optimizer_param *part, const 
         rmsprop_element(f, part->gradient[i], &w[i], &square[i], &buffer[i]);
 }
 
-static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                   double momentum, float factor, int64_t t)
+static void rmsprop_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                           double momentum, float factor, int64_t t)
 {
     struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
     struct rmsprop_factors f = rmsprop_factors(s, &n);
     optimizer_walk(param, update_part, &f, NULL);
 }
 
-static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                      double momentum, float factor, int64_t t)
+static void rmsprop_reference(const struct optimizer_settings *s, const struct optimizer_param *param,
+                              double lr, double momentum, float factor, int64_t t)
 {
     (void)t;
     double decay = optimizer_decay(s, param);
@@ -51,6 +51,6 @@ const struct optimizer rmsprop_optimizer = {
     .slots = 2,
     .slot_names = {"square_avg", "momentum_buffer"},
     .initial = {.alpha = 0.99, .eps = 1e-8},
-    .update = update,
-    .reference = reference,
+    .update = rmsprop_update,
+    .reference = rmsprop_reference,
 };

@@ -17,16 +17,16 @@ EVERY_MACHINE static void update_part(const struct optimizer_param *part, const 
         sgd_element(f, part->gradient[i], &w[i], &buffer[i]);
 }
 
-static void update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                   double momentum, float factor, int64_t t)
+static void sgd_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                       double momentum, float factor, int64_t t)
 {
     struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
     struct sgd_factors f = sgd_factors(s, &n);
     optimizer_walk(param, update_part, &f, NULL);
 }
 
-static void reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                      double momentum, float factor, int64_t t)
+static void sgd_reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
+                          double momentum, float factor, int64_t t)
 {
     (void)t;
     double decay = optimizer_decay(s, param);
@@ -48,6 +48,6 @@ const struct optimizer sgd_optimizer = {
     .slots = 1,
     .slot_names = {"momentum_buffer"},
     .initial = {.momentum = 0},
-    .update = update,
-    .reference = reference,
+    .update = sgd_update,
+    .reference = sgd_reference,
 };

@@ -11,7 +11,7 @@ struct pad {
     int64_t top, bottom, left, right;
 };
 
-static struct pad resolved(const struct pad *s)
+static struct pad pad_resolved(const struct pad *s)
 {
     struct pad p = *s;
     if (p.pad_h < 0) p.pad_h = p.pad;
@@ -23,18 +23,18 @@ static struct pad resolved(const struct pad *s)
     return p;
 }
 
-static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                  struct reason *reason)
+static bool pad_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                      struct reason *reason)
 {
     (void)x_count, (void)reason;
-    struct pad p = resolved(settings);
+    struct pad p = pad_resolved(settings);
     *y = shape_nhwc(x[0].n, p.top + x[0].h + p.bottom, p.left + x[0].w + p.right, x[0].c);
     return true;
 }
 
 struct border pad_border(const struct call *call)
 {
-    struct pad p = resolved(call->settings);
+    struct pad p = pad_resolved(call->settings);
     return (struct border){.stride = 1, .top = p.top, .left = p.left};
 }
 
@@ -80,7 +80,7 @@ const struct op pad_op = {
     .min_inputs = 1,
     .max_inputs = 1,
     .precision = CLASS_FOLLOW,
-    .shape = shape,
+    .shape = pad_shape,
     .reference = &pad_reference,
     .cpu = &pad_cpu,
     .cuda = ON_CUDA(pad_cuda),

@@ -295,7 +295,7 @@ static void make_row(const struct call *call, const struct pool_plane *plane, co
         }
 }
 
-static enum status make(const struct call *call, const struct pool_plane *plane, struct pool_job job)
+static enum status pool_cpu_make(const struct call *call, const struct pool_plane *plane, struct pool_job job)
 {
     int64_t rows = job.made.n * job.made.h;
 #pragma omp parallel for schedule(static) if (shape_count(call->x[0].shape) > PARALLEL)
@@ -305,22 +305,22 @@ static enum status make(const struct call *call, const struct pool_plane *plane,
 
 enum status pool_average_cpu(const struct call *call, const struct pool_plane *plane)
 {
-    return make(call, plane, (struct pool_job){call->y.shape, pool_inputs, average_segment});
+    return pool_cpu_make(call, plane, (struct pool_job){call->y.shape, pool_inputs, average_segment});
 }
 
 enum status pool_average_backward_cpu(const struct call *call, const struct pool_plane *plane)
 {
     if (!call->d_x[0].data) return OK;
-    return make(call, plane, (struct pool_job){call->d_x[0].shape, pool_outputs, spread_segment});
+    return pool_cpu_make(call, plane, (struct pool_job){call->d_x[0].shape, pool_outputs, spread_segment});
 }
 
 enum status pool_maximum_cpu(const struct call *call, const struct pool_plane *plane)
 {
-    return make(call, plane, (struct pool_job){call->y.shape, pool_inputs, maximum_segment});
+    return pool_cpu_make(call, plane, (struct pool_job){call->y.shape, pool_inputs, maximum_segment});
 }
 
 enum status pool_maximum_backward_cpu(const struct call *call, const struct pool_plane *plane)
 {
     if (!call->d_x[0].data) return OK;
-    return make(call, plane, (struct pool_job){call->d_x[0].shape, pool_outputs, collect_segment});
+    return pool_cpu_make(call, plane, (struct pool_job){call->d_x[0].shape, pool_outputs, collect_segment});
 }

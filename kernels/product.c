@@ -142,7 +142,7 @@ size_t product_workspace(const struct call *call)
 /* Elements that are worth a thread. */
 #define CHUNK 16384
 
-static void convert(enum dtype to, void *target, enum dtype from, const void *source, int64_t count)
+static void product_convert(enum dtype to, void *target, enum dtype from, const void *source, int64_t count)
 {
 #pragma omp parallel for schedule(static) if (count > CHUNK)
     for (int64_t i = 0; i < count; i += CHUNK) {
@@ -182,13 +182,13 @@ enum status product_run(const struct call *call)
         widened[i] = phase->wide && is_widened(t);
         data[i] = widened[i] ? workspace + phase->offset[i] : t->data;
         if (widened[i] && !is_written(call->phase, i))
-            convert(F32, data[i], t->dtype, t->data, shape_count(t->shape));
+            product_convert(F32, data[i], t->dtype, t->data, shape_count(t->shape));
     }
     TRY(onednn_step_run(phase->step, data, workspace + phase->workspace));
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         const struct tensor *t = &tensors[i];
         if (widened[i] && is_written(call->phase, i))
-            convert(t->dtype, t->data, F32, data[i], shape_count(t->shape));
+            product_convert(t->dtype, t->data, F32, data[i], shape_count(t->shape));
     }
     return OK;
 }

@@ -10,23 +10,23 @@ static double relu(const void *settings, double x)
 }
 
 /* Zero at zero; the sign of y is that of x, so that x need not be kept. */
-static double slope(const void *settings, double y)
+static double relu_slope(const void *settings, double y)
 {
     (void)settings;
     return y <= 0 ? 0 : 1;
 }
 
-static enum status forward(const struct call *call)
+static enum status relu_forward(const struct call *call)
 {
     return elementwise_forward(call, relu);
 }
 
-static enum status backward(const struct call *call)
+static enum status relu_backward(const struct call *call)
 {
-    return elementwise_backward(call, &call->y, slope);
+    return elementwise_backward(call, &call->y, relu_slope);
 }
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code reference = {.forward = relu_forward, .backward = relu_backward};
 
 static const struct op_example examples[] = {
     {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},

@@ -10,23 +10,23 @@ static double relu6(const void *settings, double x)
 }
 
 /* torch's hardtanh: zero at both corners. */
-static double slope(const void *settings, double y)
+static double relu6_slope(const void *settings, double y)
 {
     (void)settings;
     return y <= 0 || y >= 6 ? 0 : 1;
 }
 
-static enum status forward(const struct call *call)
+static enum status relu6_forward(const struct call *call)
 {
     return elementwise_forward(call, relu6);
 }
 
-static enum status backward(const struct call *call)
+static enum status relu6_backward(const struct call *call)
 {
-    return elementwise_backward(call, &call->y, slope);
+    return elementwise_backward(call, &call->y, relu6_slope);
 }
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code reference = {.forward = relu6_forward, .backward = relu6_backward};
 
 static const struct op_example examples[] = {
     {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},

@@ -11,24 +11,24 @@ static double silu(const void *settings, double x)
     return x / (1 + exp(-x));
 }
 
-static double slope(const void *settings, double x)
+static double silu_slope(const void *settings, double x)
 {
     (void)settings;
     double sigmoid = 1 / (1 + exp(-x));
     return sigmoid * (1 + x * (1 - sigmoid));
 }
 
-static enum status forward(const struct call *call)
+static enum status silu_forward(const struct call *call)
 {
     return elementwise_forward(call, silu);
 }
 
-static enum status backward(const struct call *call)
+static enum status silu_backward(const struct call *call)
 {
-    return elementwise_backward(call, &call->x[0], slope);
+    return elementwise_backward(call, &call->x[0], silu_slope);
 }
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code reference = {.forward = silu_forward, .backward = silu_backward};
 
 static const struct op_example examples[] = {
     {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},

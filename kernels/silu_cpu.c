@@ -25,14 +25,14 @@ EVERY_MACHINE static void slope_block(const void *settings, const float *x, cons
     for (int64_t i = 0; i < count; i++) d_x[i] = d_y[i] * silu_slope(x[i]);
 }
 
-static enum status forward(const struct call *call)
+static enum status silu_cpu_forward(const struct call *call)
 {
     return elementwise_forward_cpu(call, silu_block);
 }
 
-static enum status backward(const struct call *call)
+static enum status silu_cpu_backward(const struct call *call)
 {
     return elementwise_backward_cpu(call, &call->x[0], slope_block);
 }
 
-const struct op_code silu_cpu = {.forward = forward, .backward = backward};
+const struct op_code silu_cpu = {.forward = silu_cpu_forward, .backward = silu_cpu_backward};

@@ -42,14 +42,14 @@ bool per_image_shape(const void *settings, int x_count, const struct shape *x, s
 bool labels_no_gradient(int input) { return input == 1; }
 
 /* Double precision is what tests take gradients in. */
-static enum dtype output_dtype(const void *settings, enum dtype input)
+static enum dtype softmax_cross_entropy_output_dtype(const void *settings, enum dtype input)
 {
     (void)settings;
     return input == F64 ? F64 : F32;
 }
 
-static int saved(const void *settings, int x_count, const struct tensor *x, bool training,
-                 struct op_saved out[OP_MAX_SAVED])
+static int softmax_cross_entropy_saved(const void *settings, int x_count, const struct tensor *x,
+                                       bool training, struct op_saved out[OP_MAX_SAVED])
 {
     (void)settings, (void)x_count;
     if (!training) return 0;
@@ -57,7 +57,7 @@ static int saved(const void *settings, int x_count, const struct tensor *x, bool
     return 1;
 }
 
-static unsigned reads(const void *settings, enum phase phase)
+static unsigned softmax_cross_entropy_reads(const void *settings, enum phase phase)
 {
     (void)settings, (void)phase;
     return READS_X | READS_SAVED;
@@ -79,7 +79,7 @@ static double logsumexp(const struct tensor *x, int64_t i)
     return max + log(sum);
 }
 
-static enum status forward(const struct call *call)
+static enum status softmax_cross_entropy_forward(const struct call *call)
 {
     int64_t classes = call->x[0].shape.c;
     for (int64_t i = 0; i < call->y.shape.n; i++) {
@@ -94,7 +94,7 @@ static enum status forward(const struct call *call)
     return OK;
 }
 
-static enum status backward(const struct call *call)
+static enum status softmax_cross_entropy_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     int64_t classes = call->x[0].shape.c, n = call->x[0].shape.n;
@@ -117,7 +117,10 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = forward, .backward = backward};
+static const struct op_code reference = {
+    .forward = softmax_cross_entropy_forward,
+    .backward = softmax_cross_entropy_backward,
+};
 
 #define SHAPE(n_, c_) {.rank = 4, .n = n_, .h = 1, .w = 1, .c = c_}
 static const struct op_example examples[] = {
@@ -138,9 +141,9 @@ const struct op softmax_cross_entropy_op = {
     .precision = CLASS_FOLLOW,
     .internal = true,
     .shape = per_image_shape,
-    .output_dtype = output_dtype,
-    .saved = saved,
-    .reads = reads,
+    .output_dtype = softmax_cross_entropy_output_dtype,
+    .saved = softmax_cross_entropy_saved,
+    .reads = softmax_cross_entropy_reads,
     .no_gradient = labels_no_gradient,
     .reference = &reference,
     .cpu = &softmax_cross_entropy_cpu,

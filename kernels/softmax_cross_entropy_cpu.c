@@ -53,7 +53,7 @@ static double row_target(const struct row *r, int64_t c)
            s->label_smoothing / (double)r->classes;
 }
 
-static void forward_image(const struct call *call, int64_t image)
+static void softmax_cross_entropy_cpu_forward_image(const struct call *call, int64_t image)
 {
     float buffer[BLOCK];
     struct row r = {call, image, call->x[0].shape.c};
@@ -70,15 +70,15 @@ static void forward_image(const struct call *call, int64_t image)
     if (call->saved_count) tensor_set(&call->saved[0], image, max + log_sum);
 }
 
-static enum status forward(const struct call *call)
+static enum status softmax_cross_entropy_cpu_forward(const struct call *call)
 {
     int64_t n = call->x[0].shape.n;
 #pragma omp parallel for schedule(static) if (n * call->x[0].shape.c > BLOCK)
-    for (int64_t i = 0; i < n; i++) forward_image(call, i);
+    for (int64_t i = 0; i < n; i++) softmax_cross_entropy_cpu_forward_image(call, i);
     return OK;
 }
 
-static void backward_image(const struct call *call, int64_t image)
+static void softmax_cross_entropy_cpu_backward_image(const struct call *call, int64_t image)
 {
     float in[BLOCK], out[BLOCK];
     struct row r = {call, image, call->x[0].shape.c};
@@ -96,13 +96,16 @@ static void backward_image(const struct call *call, int64_t image)
     }
 }
 
-static enum status backward(const struct call *call)
+static enum status softmax_cross_entropy_cpu_backward(const struct call *call)
 {
     if (!call->d_x[0].data) return OK;
     int64_t n = call->x[0].shape.n;
 #pragma omp parallel for schedule(static) if (n * call->x[0].shape.c > BLOCK)
-    for (int64_t i = 0; i < n; i++) backward_image(call, i);
+    for (int64_t i = 0; i < n; i++) softmax_cross_entropy_cpu_backward_image(call, i);
     return OK;
 }
 
-const struct op_code softmax_cross_entropy_cpu = {.forward = forward, .backward = backward};
+const struct op_code softmax_cross_entropy_cpu = {
+    .forward = softmax_cross_entropy_cpu_forward,
+    .backward = softmax_cross_entropy_cpu_backward,
+};

@@ -11,7 +11,7 @@
 
 #include "kernels/codes_cuda.h"
 
-static enum dtype output_dtype(const void *settings, enum dtype input)
+static enum dtype topk_output_dtype(const void *settings, enum dtype input)
 {
     (void)settings, (void)input;
     return I32;
@@ -32,13 +32,13 @@ static int64_t true_class(const struct call *call, int64_t i)
     return best;
 }
 
-static bool beats(double value, int64_t c, double own, int64_t label)
+static bool topk_beats(double value, int64_t c, double own, int64_t label)
 {
     if (isnan(own)) return !isnan(value) || c < label;
     return value > own || (value == own && c < label);
 }
 
-static enum status forward(const struct call *call)
+static enum status topk_forward(const struct call *call)
 {
     int64_t classes = call->x[0].shape.c;
     for (int64_t i = 0; i < call->y.shape.n; i++) {
@@ -48,14 +48,14 @@ static enum status forward(const struct call *call)
         } else {
             double own = tensor_get(&call->x[0], i * classes + label);
             for (int64_t c = 0; c < classes; c++)
-                rank += beats(tensor_get(&call->x[0], i * classes + c), c, own, label);
+                rank += topk_beats(tensor_get(&call->x[0], i * classes + c), c, own, label);
         }
         tensor_set(&call->y, i, (double)rank);
     }
     return OK;
 }
 
-static const struct op_code reference = {.forward = forward};
+static const struct op_code reference = {.forward = topk_forward};
 
 #define SHAPE(n_, c_) {.rank = 4, .n = n_, .h = 1, .w = 1, .c = c_}
 static const struct op_example examples[] = {
@@ -73,7 +73,7 @@ const struct op topk_op = {
     .precision = CLASS_FOLLOW,
     .internal = true,
     .shape = per_image_shape,
-    .output_dtype = output_dtype,
+    .output_dtype = topk_output_dtype,
     .no_gradient = labels_no_gradient,
     .reference = &reference,
     .cuda = ON_CUDA(topk_cuda),

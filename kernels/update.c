@@ -11,7 +11,7 @@ struct update_tables {
     struct update_average *averages;
 };
 
-static enum status open(struct update *update)
+static enum status update_open(struct update *update)
 {
     struct update_tables *tables = update->tables = memory_new(1, sizeof *tables);
     tables->params = memory_new((size_t)update->param_count, sizeof *tables->params);
@@ -21,7 +21,7 @@ static enum status open(struct update *update)
     return OK;
 }
 
-static void close(struct update *update)
+static void update_close(struct update *update)
 {
     struct update_tables *tables = update->tables;
     if (!tables) return;
@@ -31,14 +31,14 @@ static void close(struct update *update)
     update->tables = NULL;
 }
 
-static enum status count(const struct update *update)
+static enum status update_count(const struct update *update)
 {
     if (!update_stopped(update->stop_at, update->state)) update->state->step++;
     *update->scale = update->state->scaler.scale;
     return OK;
 }
 
-static enum status apply(const struct update *update)
+static enum status update_apply(const struct update *update)
 {
     const struct update_tables *tables = update->tables;
     if (update_stopped(update->stop_at, update->state)) {
@@ -60,7 +60,7 @@ static void average_floats(float *average, const float *now, int64_t count, doub
     for (int64_t i = 0; i < count; i++) average[i] = (float)(decay * average[i] + (1 - decay) * now[i]);
 }
 
-static enum status average(const struct update *update)
+static enum status update_average(const struct update *update)
 {
     const struct update_tables *tables = update->tables;
     if (update->state->skipped) return OK;
@@ -72,4 +72,4 @@ static enum status average(const struct update *update)
     return OK;
 }
 
-const struct update_code update_cpu = {open, close, count, apply, average};
+const struct update_code update_cpu = {update_open, update_close, update_count, update_apply, update_average};
