@@ -1,5 +1,5 @@
-/* sum_ranks: y[i] = x[0][i] + ... + x[R - 1][i], one x for each of R ranks, in the order of sum_tree.h: so R ranks
- * with a micro-batch each have the bits of one with R. fp32, rounded after each addition. */
+/* sum_ranks: y[i] = x[0][i] + ... + x[R - 1][i], one x for each of R ranks, in the order of sum_tree.h: so R
+ * ranks with a micro-batch each have the bits of one with R. fp32, rounded after each addition. */
 #include "base/sum_tree.h"
 #include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"

@@ -12,7 +12,8 @@ struct joins {
 
 template <int width>
 __global__ void __launch_bounds__(THREADS)
-sum_ranks_kernel(float *y, const float *x, int ranks, int64_t count, const __grid_constant__ struct joins joins)
+sum_ranks_kernel(float *y, const float *x, int ranks, int64_t count,
+                 const __grid_constant__ struct joins joins)
 {
     int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * width;
     if (i >= count) return;

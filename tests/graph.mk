@@ -1,5 +1,5 @@
 NET = tests/net.c tests/net.h $(PLACE)
-GRAPH_LIBS = libexec.a libcompile.a libgraph.a libkernels.a libconf.a liballoc.a libamp.a libdevice.a libbase.a $(CUDA_LIBS)
+GRAPH_LIBS = libexec.a libcompile.a libgraph.a libkernels.a libconf.a liballoc.a libamp.a libcomm.a libdevice.a libbase.a $(CUDA_LIBS)
 
 check_PROGRAMS += tests/test_model
 tests_test_model_SOURCES = tests/test_model.c
@@ -41,6 +41,10 @@ tests_test_exec_LDADD = $(GRAPH_LIBS) -lcmocka
 check_PROGRAMS += tests/test_micro_batches
 tests_test_micro_batches_SOURCES = tests/test_micro_batches.c $(NET)
 tests_test_micro_batches_LDADD = $(GRAPH_LIBS) -lcmocka
+
+check_PROGRAMS += tests/test_ranks
+tests_test_ranks_SOURCES = tests/test_ranks.c $(NET)
+tests_test_ranks_LDADD = $(GRAPH_LIBS) -lcmocka
 
 check_PROGRAMS += tests/test_inject
 tests_test_inject_SOURCES = tests/test_inject.c tests/rounds.h $(NET)

@@ -100,7 +100,8 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
              "fuse_gradient_sums");
     if (options->pass) options->pass(&net->program, options->pass_context);
     must(streams_assign(&net->program, options->streams ? options->streams : 1) == OK, "streams");
-    struct exec_options exec = {.device = net->device, .store = net->store, .seed = 3,
+    struct exec_options exec = {.device = net->device, .store = net->store, .comm = options->comm,
+                                .seed = 3,
                                 .reference = options->reference, .separate = options->separate,
                                 .stop_at = options->stop_at, .deterministic = !options->undetermined,
                                 .plan_seconds = options->plan_seconds};

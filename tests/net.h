@@ -26,6 +26,7 @@ struct net_options {
     bool merged;                        /* sums in the ops that read them, where the code can */
     bool soft_targets;                  /* labels come as targets of one class each */
     bool undetermined;                  /* runs need not repeat bit for bit */
+    struct comm *comm;                  /* as in struct exec_options */
     struct device *device;              /* NULL: the test's place, or for references the CPU, opened and
                                            closed by the net */
     int stop_at;                        /* as in struct update */

@@ -50,6 +50,8 @@ struct dump_case {
     const char *full;            /* a layer whose op wants fp32, as none that comes with the program does */
     bool remakes, moves;         /* batch norm's output is recomputed; all that helps is moved to the host */
     int streams;
+    int ranks;                   /* this is the first of them; 0: alone */
+    struct bucket_options buckets;
 };
 
 static const struct dump_case cases[] = {
@@ -79,6 +81,9 @@ static const struct dump_case cases[] = {
            "relu = relu add\n"
            "conv2 = conv relu filters=5 kernel=1 bias=no\n"
            "pool = globalavgpool conv2\n", F16, 1, .streams = 1},
+    {"buckets", "buckets", TWO_CONVOLUTIONS, F32, 1, .ranks = 4, .buckets = {.bytes = 1024}},
+    {"buckets_all_reduce", "buckets", TWO_CONVOLUTIONS, F32, 1, .ranks = 2,
+     .buckets = {.bytes = INT64_MAX, .all_reduce = true}},
     {"recompute", "recompute",
      INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"
@@ -95,6 +100,8 @@ static const struct dump_case cases[] = {
     {"streams_micro_batches", "streams",
      INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
            "pool = globalavgpool conv\n", F32, 2, .streams = 2},
+    {"streams_ranks", "streams", TWO_CONVOLUTIONS, F32, 1, .streams = 2, .ranks = 4,
+     .buckets = {.bytes = 1024}},
 };
 
 /* What is seen of the passes of a program. */
@@ -144,7 +151,9 @@ static void run_passes(const struct dump_case *one, struct seen *seen)
     struct op full;
     struct graph graph = graph_make(one, &full);
     const struct compile_options options = {
-        .lower = {.batch = 4, .micro_batches = one->micro_batches, .training = true, .storage = one->storage},
+        .lower = {.batch = 4, .micro_batches = one->micro_batches, .training = true, .storage = one->storage,
+                  .all_micro_batches = one->ranks * one->micro_batches},
+        .buckets = one->buckets,
         .kernel_plans = {.code_of = code_of}, .verify_each = true, .after = see_pass, .context = seen,
     };
     struct program program;

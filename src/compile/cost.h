@@ -14,6 +14,9 @@ double cost_program(const struct program *program);
 /* Seconds more of a backward that makes again, by the way, what a forward instruction writes. */
 double cost_by_the_way(const struct program *program, const struct instruction *forward);
 
+/* Seconds for an exchange among ranks that adds so many bytes of each up. */
+double cost_exchange(int64_t bytes, int ranks);
+
 /* Seconds for so many bytes on their way to the host or back. */
 double cost_transfer(int64_t bytes);
 

@@ -1,5 +1,6 @@
 #include "compile/dump.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,9 @@ static void add_value(const struct dump *dump, int id)
     text_add(dump->text, "\"%s\"", value->name);
     if (dump->ordinals[id] > 1) text_add(dump->text, "#%d", dump->ordinals[id]);
     text_add(dump->text, ":%s[%s]", dtype_table[value->dtype].name, shape_text(value->shape, shape));
+    if (value->home == HOME_PART)
+        text_add(dump->text, " in \"%s\" at %" PRId64, dump->program->values[value->whole].name,
+                 value->offset);
 }
 
 static void add_values(const struct dump *dump, const int *ids, int count)

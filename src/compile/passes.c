@@ -50,6 +50,12 @@ static enum status run_relu_mask(const struct pass_input *input, struct program 
     return OK;
 }
 
+static enum status run_buckets(const struct pass_input *input, struct program *program)
+{
+    buckets(program, &input->options->buckets);
+    return OK;
+}
+
 static enum status run_recompute(const struct pass_input *input, struct program *program)
 {
     recompute(program, input->choice->remake);
@@ -84,6 +90,12 @@ static bool has_micro_batches(const struct pass_input *input)
     return input->options->lower.training && input->options->lower.micro_batches > 1;
 }
 
+static bool has_ranks(const struct pass_input *input)
+{
+    const struct lower_options *lower = &input->options->lower;
+    return lower->training && lower->all_micro_batches > lower->micro_batches;
+}
+
 static bool has_remakes(const struct pass_input *input)
 {
     return input->choice->remake;
@@ -113,6 +125,8 @@ static const struct pass passes[] = {
     {"fuse_gradient_sums", run_fuse_gradient_sums, NULL,
      "the order of sums; sums only move into the op beside them"},
     {"relu_mask", run_relu_mask, NULL, "every bit"},
+    {"buckets", run_buckets, has_ranks,
+     "every instruction; gradients lie in buckets, which ranks exchange and add up"},
     {FIRST_OF_MEMORY, run_recompute, has_remakes, "every bit; forward's own instructions"},
     {"recompute_merge", run_recompute_merge, has_remakes, "every bit; the limit of live bytes"},
     {"offload", run_offload, has_moves, "every bit; the order of what computes"},

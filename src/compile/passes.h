@@ -2,6 +2,7 @@
 #ifndef COMPILE_PASSES_H
 #define COMPILE_PASSES_H
 
+#include "compile/buckets.h"
 #include "compile/offload.h"
 #include "compile/program.h"
 #include "compile/recompute.h"
@@ -12,6 +13,7 @@ typedef void pass_observer(const char *pass, const struct program *program, void
 struct compile_options {
     struct lower_options lower;
     struct kernel_options kernel_plans;
+    struct bucket_options buckets;
     int streams;             /* of the device: 2, or 1 for everything one after another */
     int strategy;            /* memory.strategy, as conf/settings.h numbers them */
     int64_t limit;           /* bytes of device memory for a training step, all included; 0: no limit */

@@ -12,12 +12,20 @@ enum home {
     HOME_IMAGES,     /* the batch: images, at byte offset `offset` (micro-batches) */
     HOME_TARGETS,    /* the batch: labels */
     HOME_RESULT,     /* read by the host after the run: per-image loss, rank, logits; byte `offset` */
+    HOME_FLAGS,      /* enum rank_flag, which the host writes before each run */
     HOME_HOST,       /* host memory, out of the device's way; byte `offset` */
 };
 
 /* What a tensor is to the memory map's colours and the totals. */
 enum kind { KIND_ACTIVATION, KIND_SAVED, KIND_GRADIENT, KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_EXCHANGE,
             KIND_OTHER };
+
+/* What ranks tell each other with each step: numbers, which are added up. */
+enum rank_flag {
+    FLAG_PRESENT,            /* 1: the sum is the number of ranks, or the exchange was broken off */
+    FLAG_STOP, FLAG_SAVE, FLAG_REREAD, FLAG_BAD_IMAGES,
+    FLAG_COUNT = 16
+};
 
 /* A tensor of the program. */
 struct value {
@@ -90,6 +98,7 @@ struct program {
     int first_backward;                /* index of the first backward instruction; count if none */
     int images, labels;                /* the batch as a whole */
     int loss, rank, logits;            /* HOME_RESULT values over the whole batch; logits -1 in training */
+    int flags, flags_sum;              /* FLAG_COUNT numbers: this rank's, and of all; -1: no exchange */
     int64_t images_bytes, targets_bytes, results_bytes, host_bytes;
     int *gradients;                    /* by parameter: the value that update reads; -1: not trained here */
     int64_t *places;                   /* by value, for plan_make: offsets that were found when the program
@@ -159,6 +168,12 @@ static inline bool instruction_is_collective(const struct instruction *at)
 {
     return at->kind == INSTRUCTION_ALL_TO_ALL || at->kind == INSTRUCTION_ALL_GATHER ||
            at->kind == INSTRUCTION_ALL_REDUCE;
+}
+
+/* Whether it is an exchange among ranks, or works on what is exchanged. */
+static inline bool instruction_is_exchange(const struct program *program, const struct instruction *at)
+{
+    return instruction_is_collective(at) || (at->y >= 0 && program->values[at->y].kind == KIND_EXCHANGE);
 }
 
 /* The value that the plan places for `value`: itself, or what it is a part of. */

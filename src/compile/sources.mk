@@ -1,5 +1,7 @@
 libcompile_a_SOURCES = \
 	src/compile/autocast.c \
+	src/compile/buckets.c \
+	src/compile/buckets.h \
 	src/compile/build.h \
 	src/compile/compile.c \
 	src/compile/compile.h \

@@ -179,17 +179,10 @@ static int *hold_back(const struct program *program)
     return behind;
 }
 
-/* Whether it is an exchange or works on what is exchanged. */
-static bool is_exchange(const struct program *program, const struct instruction *at)
-{
-    return instruction_is_collective(at) ||
-           (at->y >= 0 && program->values[at->y].kind == KIND_EXCHANGE);
-}
-
 static bool has_exchanges(const struct program *program)
 {
     for (int i = 0; i < program->count; i++)
-        if (is_exchange(program, &program->instructions[i])) return true;
+        if (instruction_is_exchange(program, &program->instructions[i])) return true;
     return false;
 }
 
@@ -197,7 +190,7 @@ static int stream_of(const struct program *program, const struct instruction *at
 {
     if (at->kind == INSTRUCTION_COPY_TO_HOST) return STREAM_OUT;
     if (at->kind == INSTRUCTION_COPY_FROM_HOST) return STREAM_BACK;
-    if (is_exchange(program, at)) return program->streams - 1;
+    if (instruction_is_exchange(program, at)) return program->streams - 1;
     return is_aside(program, at) ? STREAM_ASIDE : STREAM_CHAIN;
 }
 

@@ -158,8 +158,8 @@ static enum status find_output(const struct exec *exec, int i, struct exec_findi
     return OK;
 }
 
-/* The last batch once more, up to the update. `see` is shown each instruction after it has run, until it has
- * seen enough. */
+/* The last batch once more, up to the update, and without exchanges, since other ranks may not do the same.
+ * `see` is shown each instruction after it has run, until it has seen enough. */
 static enum status repeat(struct exec *exec,
                           enum status (*see)(const struct exec *exec, int i, void *context, bool *enough),
                           void *context)
@@ -169,7 +169,9 @@ static enum status repeat(struct exec *exec,
     TRY(backend->synchronize(exec->device));
     exec_bind(exec, exec->last);
     for (int i = 0; i < exec->program->count && !enough; i++) {
-        if (exec->program->instructions[i].phase == PHASE_UPDATE) break;
+        const struct instruction *at = &exec->program->instructions[i];
+        if (at->phase == PHASE_UPDATE) break;
+        if (instruction_is_exchange(exec->program, at)) continue;
         TRY(exec_step(exec, i));
         TRY(backend->synchronize(exec->device));
         TRY(see(exec, i, context, &enough));

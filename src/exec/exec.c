@@ -14,6 +14,7 @@ static const struct op_code *code_reference(const struct op *op)
 
 const char *slot_input(const struct slot *slot, enum home home)
 {
+    if (home == HOME_FLAGS) return (const char *)slot->exchange->flags;
     if (home == HOME_IMAGES) return slot->images ? slot->images : slot->batch.images;
     return slot->labels ? slot->labels : slot->batch.labels;
 }
@@ -31,6 +32,7 @@ void *exec_address(const struct exec *exec, const struct slot *slot, int id)
         return (char *)store->memory + (value->low ? param->low : param->master);
     }
     case HOME_IMAGES:
+    case HOME_FLAGS:
     case HOME_TARGETS: return slot ? (char *)slot_input(slot, value->home) + value->offset : NULL;
     case HOME_RESULT: return exec->results + value->offset;
     case HOME_HOST: return (char *)exec->host + value->offset;
@@ -169,6 +171,7 @@ enum status exec_prepare(struct program *program, const struct exec_options *opt
     made->device = options->device;
     made->program = program;
     made->depth = options->device->waits ? EXEC_SLOTS : 1;
+    made->flags[FLAG_PRESENT] = 1;
     enum status status = exec_make(made);
     if (status != OK) exec_close(made);
     else *exec = made;
@@ -273,6 +276,17 @@ const float *exec_logits(const struct exec *exec)
 static const struct exchange *exchange_of(const struct exec *exec)
 {
     return (exec->last ? exec->last : &exec->slots[0])->exchange;
+}
+
+void exec_set_flag(struct exec *exec, enum rank_flag flag, float value)
+{
+    exec->flags[flag] = value;
+}
+
+float exec_flag(const struct exec *exec, enum rank_flag flag)
+{
+    const struct exchange *exchange = exchange_of(exec);
+    return exec->program->flags < 0 ? exchange->flags[flag] : exchange->flags_sum[flag];
 }
 
 const struct optimizer_state *exec_state(const struct exec *exec)

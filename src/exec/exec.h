@@ -2,6 +2,7 @@
 #ifndef EXEC_EXEC_H
 #define EXEC_EXEC_H
 
+#include "comm/comm.h"
 #include "compile/plan.h"
 #include "exec/store.h"
 #include "kernels/update.h"
@@ -9,6 +10,7 @@
 struct exec_options {
     struct device *device;
     struct store *store;
+    struct comm *comm;                               /* whose ranks the program exchanges with; NULL: none */
     const struct optimizer *optimizer;               /* training */
     struct optimizer_settings optimizer_settings;
     struct scaler_settings scaling;
@@ -78,6 +80,11 @@ enum status exec_run(struct exec *exec, const struct exec_batch *batch, double l
 bool exec_can_repeat(const struct exec *exec);
 enum status exec_start_twice(struct exec *exec, const struct exec_batch *batch,
                              const struct update_rates *rates);
+
+/* What this rank tells the others with each run from the next on, and what all have told in the last one: the
+ * sum. Without exchanges it is alone. FLAG_PRESENT is not for callers. */
+void exec_set_flag(struct exec *exec, enum rank_flag flag, float value);
+float exec_flag(const struct exec *exec, enum rank_flag flag);
 
 /* Results of the last run, host memory, valid until exec_depth() more are started: loss and rank (how many
  * classes beat the true one) per image; logits [batch, classes] as fp32, or NULL. */

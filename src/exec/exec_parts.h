@@ -27,6 +27,7 @@ struct exchange {
     struct update_rates rates;
     struct optimizer_state state;        /* after the run */
     float scale;                         /* the loss scale that it multiplied by */
+    float flags[FLAG_COUNT], flags_sum[FLAG_COUNT];    /* of this rank and, after the run, of all */
 };
 
 /* What belongs to one run from its start until it is collected and read. */
@@ -74,6 +75,7 @@ struct exec {
     int64_t *times;
     struct witness *witness;             /* of a step that is run twice; NULL: none */
     bool glimpse_next;                   /* the next run leaves a glimpse */
+    float flags[FLAG_COUNT];             /* of the next run */
 };
 
 /* Queues a glimpse (exec.h) behind the run that is being started; without memory for it there is none. */
@@ -87,7 +89,7 @@ enum status witness_instruction(const struct exec *exec, int i);
 void steps_open(struct exec *exec);
 enum status update_open(struct exec *exec, struct text *shortage);   /* as in struct exec_memory */
 
-/* Where ops find the slot's images or labels: on the device, or where the host has them. */
+/* Where ops find the slot's images, labels or flags: on the device, or where the host has them. */
 const char *slot_input(const struct slot *slot, enum home home);
 
 /* Points the calls at the slot's batch, and what the update reads at its exchange. */

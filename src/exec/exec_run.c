@@ -1,6 +1,7 @@
 /* exec_run.c: runs: a batch goes in, the instructions are queued or their captured graph is launched, results
  * are collected. */
 #include <assert.h>
+#include <string.h>
 #include <time.h>
 
 #include "exec/exec_parts.h"
@@ -33,10 +34,37 @@ static enum status copy_run(struct exec *exec, const struct instruction *at)
     return backend->transfers.upload(exec->device, at->stream, to, from, bytes);
 }
 
+static enum status collective_run(struct exec *exec, const struct instruction *at)
+{
+    struct comm *comm = exec->options.comm;
+    const struct exchange_backend *exchange = comm->exchange;
+    const void *from = exec_address(exec, NULL, at->x[0]);
+    void *to = exec_address(exec, NULL, at->y);
+    void *stream = exec->device->backend->stream(exec->device, at->stream);
+    size_t bytes = (size_t)exec->program->values[at->x[0]].bytes;
+    switch (at->kind) {
+    case INSTRUCTION_ALL_TO_ALL:
+        return exchange->all_to_all(comm, from, to, bytes / (size_t)comm->count, stream);
+    case INSTRUCTION_ALL_GATHER: return exchange->all_gather(comm, from, to, bytes, stream);
+    case INSTRUCTION_ALL_REDUCE: return exchange->all_reduce(comm, from, to, bytes / sizeof(float), stream);
+    case INSTRUCTION_OP:
+    case INSTRUCTION_UPDATE:
+    case INSTRUCTION_COPY_TO_HOST:
+    case INSTRUCTION_COPY_FROM_HOST: break;
+    }
+    return FAILED;
+}
+
+static enum status step_run(struct exec *exec, const struct step *step)
+{
+    if (instruction_is_copy(step->at)) return copy_run(exec, step->at);
+    return instruction_is_collective(step->at) ? collective_run(exec, step->at) : step->run(&step->call);
+}
+
 enum status exec_step(struct exec *exec, int i)
 {
-    struct step *step = &exec->steps[i];
-    enum status status = instruction_is_copy(step->at) ? copy_run(exec, step->at) : step->run(&step->call);
+    const struct step *step = &exec->steps[i];
+    enum status status = step_run(exec, step);
     if (status != OK) return fail(status, "%s failed", step->at->name);
     return OK;
 }
@@ -109,6 +137,10 @@ static enum status queue_results(struct exec *exec, const struct slot *slot)
                                 (size_t)exec->program->results_bytes));
     if (!exec->program->training) return OK;
     struct exchange *exchange = slot->exchange;
+    int flags = exec->program->flags_sum;
+    if (flags >= 0)
+        TRY(transfers->download(exec->device, 0, exchange->flags_sum, exec_address(exec, NULL, flags),
+                                sizeof exchange->flags_sum));
     TRY(transfers->download(exec->device, 0, &exchange->state, exec->update.state, sizeof exchange->state));
     return transfers->download(exec->device, 0, &exchange->scale, exec->scale, sizeof exchange->scale);
 }
@@ -183,6 +215,7 @@ enum status exec_start(struct exec *exec, const struct exec_batch *batch, const 
     int index = (int)(exec->started % exec->depth);
     struct slot *slot = &exec->slots[index];
     slot->exchange->rates = *rates;
+    memcpy(slot->exchange->flags, exec->flags, sizeof exec->flags);
     enum status status = start(exec, slot, batch, index);
     if (status == OK) exec->started++;
     else exec->device->backend->synchronize(exec->device);
@@ -196,7 +229,9 @@ enum status exec_collect(struct exec *exec)
     TRY(exec->device->backend->events.synchronize(exec->device, EVENT_DONE + index));
     exec->collected++;
     exec->last = &exec->slots[index];
-    return OK;
+    int ranks = comm_count(exec->options.comm);
+    if (exec->program->flags_sum < 0 || exec_flag(exec, FLAG_PRESENT) == (float)ranks) return OK;
+    return fail(FAILED, "the exchange of gradients among %d ranks was broken off", ranks);
 }
 
 bool exec_idle(const struct exec *exec)

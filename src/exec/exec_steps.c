@@ -33,7 +33,7 @@ static void resolve(struct exec *exec, const struct instruction *at, int id, str
     if (id < 0) return;
     if (!ids_have(at->reads, at->read_count, id) && !ids_have(at->writes, at->write_count, id)) return;
     const struct value *value = &exec->program->values[id];
-    if (value->home == HOME_IMAGES || value->home == HOME_TARGETS)
+    if (value->home == HOME_IMAGES || value->home == HOME_TARGETS || value->home == HOME_FLAGS)
         *array_push(exec->inputs, exec->input_count) = (struct input){tensor, value->home, value->offset};
     else
         tensor->data = exec_address(exec, NULL, id);

@@ -51,8 +51,10 @@ enum status witness_instruction(const struct exec *exec, int i)
     for (int k = 0; k < at->write_count; k++) {
         const struct value *value = &exec->program->values[at->writes[k]];
         bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;
-        /* What leaves is seen when it is back. */
+        /* What leaves is seen when it is back. Between the parts of what is exchanged lies anything; what
+         * comes of them is seen in the store. */
         if (value->kind == KIND_WORKSPACE || value->home == HOME_HOST) continue;
+        if (value->kind == KIND_EXCHANGE || value->divided) continue;
         TRY(see(exec, &(struct sight){
             .data = exec_address(exec, &exec->slots[0], at->writes[k]),
             .bytes = (size_t)shape_count(value->shape) * dtype_bytes(value->dtype),

@@ -1,0 +1,18 @@
+/* buckets.h: how gradients are exchanged among ranks: in buckets, which are contiguous. */
+#ifndef COMPILE_BUCKETS_H
+#define COMPILE_BUCKETS_H
+
+#include "compile/program.h"
+
+struct bucket_options {
+    int64_t bytes;           /* of a bucket at most, unless a gradient alone has more; 0: as cost.h's times
+                                make it best */
+    bool all_reduce;         /* the backend adds, in whatever order; otherwise sum_ranks does */
+};
+
+/* The pass, of a program of one of several ranks: gradients become parts of buckets, each of which is
+ * exchanged as soon as it is full, and what the update reads are parts of the sums. After all passes that make
+ * gradients of parameters, before those of memory. */
+void buckets(struct program *program, const struct bucket_options *options);
+
+#endif

@@ -1,0 +1,232 @@
+/* Ranks that share a batch, each a process with a program of its own, exchange their gradients and end with
+ * the bits of one program that has all the micro-batches. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+#include "comm/shared.h"
+#include "comm/shared_block.h"
+#include "compile/buckets.h"
+#include "net.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+#define BATCH 24
+#define STEPS 4
+#define RANKS_MAX 8
+
+/* How a batch is shared, and what is trained. */
+struct sharing {
+    const char *network;
+    int ranks, micro_batches;        /* in all */
+    struct bucket_options buckets;
+    struct net_options options;
+    bool lost;                       /* an image of the last rank's is not finite in the second step */
+    bool twice;                      /* the last step is run twice and compared */
+};
+
+static void exchange_in_buckets(struct program *program, void *options)
+{
+    buckets(program, options);
+}
+
+/* A rank's part of the batch of all. */
+static void take_share(const struct net *whole, struct net *part, int rank)
+{
+    memcpy(part->images, (char *)whole->images + rank * part->program.images_bytes,
+           (size_t)part->program.images_bytes);
+    memcpy(part->labels, whole->labels + rank * part->program.batch,
+           (size_t)part->program.batch * sizeof *part->labels);
+}
+
+static bool same_parameters(const struct net *a, const struct net *b)
+{
+    bool same = memcmp(exec_state(a->exec), exec_state(b->exec), sizeof(struct optimizer_state)) == 0;
+    for (int p = 0; p < a->graph->param_count; p++) {
+        const struct op_param *spec = &a->graph->params[p].spec;
+        if (spec->role == ROLE_STATISTIC) continue;
+        for (enum store_part part = STORE_MASTER; part <= STORE_SLOT2; part++) {
+            if (!store_has(a->store, p, part)) continue;
+            size_t bytes = (size_t)shape_count(spec->shape) * sizeof(float);
+            float *of_a = memory_new(1, bytes), *of_b = memory_new(1, bytes);
+            same = same && store_read(a->store, p, part, of_a) == OK &&
+                   store_read(b->store, p, part, of_b) == OK && memcmp(of_a, of_b, bytes) == 0;
+            free(of_a);
+            free(of_b);
+        }
+    }
+    return same;
+}
+
+static bool same_gradients(const struct net *a, const struct net *b)
+{
+    bool same = true;
+    for (int p = 0; p < a->graph->param_count; p++) {
+        float *of_a = net_gradient(a, p), *of_b = net_gradient(b, p);
+        size_t bytes = (size_t)shape_count(a->graph->params[p].spec.shape) * sizeof *of_a;
+        same = same && (!of_a || memcmp(of_a, of_b, bytes) == 0);
+        free(of_a);
+        free(of_b);
+    }
+    return same;
+}
+
+/* One step of both. The ranks' number is the flag that each raises in its own step. */
+static bool step_is_same(const struct sharing *sharing, struct net *whole, struct net *part, int rank,
+                         int step)
+{
+    net_batch(whole, (uint64_t)step);
+    if (sharing->lost && step == 1)
+        dtype_set(whole->program.storage, whole->images, whole->image_elements - 1, (double)INFINITY);
+    take_share(whole, part, rank);
+    exec_set_flag(part->exec, FLAG_STOP, rank == step);
+    exec_set_flag(part->exec, FLAG_BAD_IMAGES, (float)rank);
+    if (net_run(whole, 0.05) != OK) return false;
+    const struct exec_batch batch = {.images = part->images, .labels = part->labels};
+    const struct update_rates rates = {.lr = {0.05, 0.05}, .momentum = {0.9, 0.9},
+                                       .updates = exec_state(part->exec)->updates};
+    bool twice = sharing->twice && step == STEPS - 1;
+    if (!twice && net_run(part, 0.05) != OK) return false;
+    if (twice && (exec_start_twice(part->exec, &batch, &rates) != OK || exec_collect(part->exec) != OK))
+        return false;
+    int ranks = sharing->ranks;
+    return same_gradients(whole, part) && exec_flag(part->exec, FLAG_STOP) == (float)(step < ranks) &&
+           exec_flag(part->exec, FLAG_BAD_IMAGES) == (float)(ranks * (ranks - 1) / 2);
+}
+
+/* Whether this rank ends with what one program for all has in the end. */
+static bool rank_is_whole(const struct sharing *sharing, struct comm *comm)
+{
+    struct graph graph = net_graph(sharing->network, true);
+    struct net_options options = sharing->options;
+    struct net whole, part;
+    options.training = true;
+    if (device_open("cpu", 1, &options.device) != OK) return false;
+    options.batch = BATCH;
+    options.micro_batches = sharing->micro_batches;
+    net_open(&whole, &graph, &options);
+    struct bucket_options how = sharing->buckets;
+    options.batch /= sharing->ranks;
+    options.micro_batches /= sharing->ranks;
+    options.all_micro_batches = sharing->micro_batches;
+    options.first_micro_batch = comm->rank * options.micro_batches;
+    options.pass = exchange_in_buckets;
+    options.pass_context = &how;
+    options.comm = comm;
+    net_open(&part, &graph, &options);
+    bool same = true;
+    for (int step = 0; same && step < STEPS; step++)
+        same = step_is_same(sharing, &whole, &part, comm->rank, step);
+    same = same && same_parameters(&whole, &part);
+    same = same && exec_state(part.exec)->skipped_steps == sharing->lost;
+    net_close(&whole);
+    net_close(&part);
+    device_close(options.device);
+    graph_free(&graph);
+    return same;
+}
+
+static void begin_rank(const struct sharing *sharing, int descriptor, int rank)
+{
+    struct comm *comm;
+    alarm(60);
+    if (shared_open(dup(descriptor), rank, 30, &comm) != OK) _exit(2);
+    bool same = rank_is_whole(sharing, comm);
+    comm_close(comm);
+    _exit(same ? 0 : 1);
+}
+
+static void assert_ranks_are_whole(const struct sharing *sharing)
+{
+    int descriptor;
+    pid_t pids[RANKS_MAX];
+    assert_int_equal(shared_block_create(sharing->ranks, &descriptor), OK);
+    fflush(NULL);
+    for (int rank = 0; rank < sharing->ranks; rank++) {
+        pids[rank] = fork();
+        assert_true(pids[rank] >= 0);
+        if (pids[rank] == 0) begin_rank(sharing, descriptor, rank);
+    }
+    close(descriptor);
+    for (int rank = 0; rank < sharing->ranks; rank++) {
+        int status;
+        assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
+        assert_int_equal(status, 0);
+    }
+}
+
+static void test_one_micro_batch_each(void **state)
+{
+    (void)state;
+    static const enum dtype storages[] = {F32, F16, BF16};
+    static const int ranks[] = {2, 3, 4, 6};
+    for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++)
+        for (size_t s = 0; s < sizeof storages / sizeof *storages; s++)
+            assert_ranks_are_whole(&(struct sharing){
+                .network = s % 2 ? net_plain : net_mixed, .ranks = ranks[r], .micro_batches = ranks[r],
+                .options = {.storage = storages[s], .merged = true, .scale = 64, .streams = 1 + (int)s % 2}});
+}
+
+static void test_several_micro_batches_each(void **state)
+{
+    (void)state;
+    static const int counts[] = {4, 6, 12};
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        for (int ranks = 2; ranks <= counts[c] && counts[c] / ranks > 1 && ranks <= 4; ranks += 2)
+            if (counts[c] % ranks == 0)
+                assert_ranks_are_whole(&(struct sharing){
+                    .network = net_mixed, .ranks = ranks, .micro_batches = counts[c],
+                    .options = {.storage = F16, .scale = 64, .streams = 2}});
+}
+
+/* One for each gradient, up to the most; of some size; all in one. */
+static void test_buckets(void **state)
+{
+    (void)state;
+    static const int64_t bytes[] = {1, 2500, INT64_MAX};
+    for (size_t b = 0; b < sizeof bytes / sizeof *bytes; b++)
+        assert_ranks_are_whole(&(struct sharing){.network = net_mixed, .ranks = 2, .micro_batches = 2,
+                                                 .buckets.bytes = bytes[b], .options.streams = 2});
+}
+
+/* Those that look at all parameters together, and at each one's norm. */
+static void test_optimizers(void **state)
+{
+    (void)state;
+    static const char *const optimizers[] = {"adamw", "lars", "lamb"};
+    for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++)
+        assert_ranks_are_whole(&(struct sharing){.network = net_plain, .ranks = 2, .micro_batches = 2,
+                                                 .options.optimizer = optimizers[o]});
+}
+
+static void test_skipped_together(void **state)
+{
+    (void)state;
+    assert_ranks_are_whole(&(struct sharing){.network = net_plain, .ranks = 3, .micro_batches = 3,
+                                             .lost = true, .options = {.storage = F16, .scale = 64}});
+}
+
+static void test_run_twice(void **state)
+{
+    (void)state;
+    assert_ranks_are_whole(&(struct sharing){.network = net_mixed, .ranks = 2, .micro_batches = 2,
+                                             .twice = true, .options = {.storage = F16, .streams = 2}});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_micro_batch_each), cmocka_unit_test(test_several_micro_batches_each),
+        cmocka_unit_test(test_buckets),              cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_skipped_together),     cmocka_unit_test(test_run_twice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
