@@ -41,8 +41,10 @@ AC_DEFUN([AMPTRAIN_CUDA], [
     AC_SUBST([CUDA_GENCODE])
     AM_CONDITIONAL([HAVE_CUDA], [test -z "$cuda_trouble"])
     found_nvjpeg=no have_nvjpeg=no
+    found_nccl=no
     AS_IF([test -z "$cuda_trouble"], [AMPTRAIN_CUPTI
-        AMPTRAIN_NVJPEG])
+        AMPTRAIN_NVJPEG
+        AMPTRAIN_NCCL])
     AM_CONDITIONAL([HAVE_NVJPEG], [test $have_nvjpeg = yes])
     AM_CONDITIONAL([HAVE_CUPTI], [test "$found_cupti" = yes])
 ])
@@ -162,6 +164,26 @@ return nvjpegCreateExV2(NVJPEG_BACKEND_HARDWARE, 0, 0, 0, &handle) ||
     ])
     CPPFLAGS=${amptrain_save%%|*} LIBS=${amptrain_save##*|}
     LDFLAGS=${amptrain_save#*|} LDFLAGS=${LDFLAGS%%|*}
+])
+
+# AMPTRAIN_NCCL: whether ranks can exchange gradients by NCCL, whose library is loaded when it is needed.
+AC_DEFUN([AMPTRAIN_NCCL], [
+    amptrain_save=$CPPFLAGS
+    CPPFLAGS="$CPPFLAGS $CUDA_CPPFLAGS"
+    AC_MSG_CHECKING([for NCCL])
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <nccl.h>]], [[
+ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+config.maxCTAs = 8;
+return (int)sizeof &ncclCommInitRankConfig;]])],
+        [AMPTRAIN_EXPAND([nccl_major], [nccl.h], [NCCL_MAJOR])
+         AMPTRAIN_EXPAND([nccl_minor], [nccl.h], [NCCL_MINOR])
+         AMPTRAIN_EXPAND([nccl_patch], [nccl.h], [NCCL_PATCH])
+         found_nccl=$nccl_major.$nccl_minor.$nccl_patch
+         AC_DEFINE([HAVE_NCCL], [1], [Whether several GPUs can exchange gradients.])
+         AC_MSG_RESULT([yes])],
+        [found_nccl="no (Debian's package is libnccl-dev)"
+         AC_MSG_RESULT([no])])
+    CPPFLAGS=$amptrain_save
 ])
 
 # AMPTRAIN_CUPTI: whether bench/cuda_trace.so can be built.

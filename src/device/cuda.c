@@ -17,10 +17,10 @@
 #include "device/cuda_jpeg.h"
 #endif
 
-/* Computing, side work; what a step moves to the host, and back; batches. */
-#define CUDA_STREAMS 5
+/* Computing, side work; what a step moves to the host, and back; exchanges among ranks; batches. */
+#define CUDA_STREAMS 6
 #define COMPUTE_STREAMS 2
-#define COPY_STREAM 4
+#define COPY_STREAM 5
 #define CUDA_OLDEST_MAJOR 7
 #define CUDA_OLDEST_MINOR 5
 

@@ -1,0 +1,178 @@
+#include "comm/nccl_exchange.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#ifdef HAVE_NCCL
+#include <nccl.h>
+
+/* Thread blocks that an exchange has at most, and takes from the backward pass beside it. NCCL_MAX_CTAS in the
+ * environment wins over it. */
+#define BLOCKS_MAX 8
+
+/* The library is loaded when it is needed, so that the program also starts where it is not installed. */
+#define FUNCTIONS(X) \
+    X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclGetErrorString) X(ncclGetLastError) \
+    X(ncclAllReduce) X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
+
+struct nccl {
+    ncclComm_t comm;
+#define MEMBER(name) __typeof__(&name) name;
+    FUNCTIONS(MEMBER)
+#undef MEMBER
+};
+
+static const struct nccl *nccl_of(const struct comm *comm)
+{
+    return comm->exchange_state;
+}
+
+static enum status nccl_status(const struct nccl *nccl, ncclResult_t result, const char *trying)
+{
+    if (result == ncclSuccess) return OK;
+    const char *more = nccl->ncclGetLastError(NULL);
+    return fail(NO_DEVICE, "NCCL: %s failed: %s%s%s", trying, nccl->ncclGetErrorString(result),
+                more && *more ? ": " : "", more ? more : "");
+}
+
+static enum status nccl_all_gather(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
+{
+    const struct nccl *nccl = nccl_of(comm);
+    return nccl_status(nccl, nccl->ncclAllGather(from, to, bytes, ncclInt8, nccl->comm, stream),
+                       "an all-gather");
+}
+
+static enum status nccl_all_reduce(struct comm *comm, const float *from, float *to, size_t count, void *stream)
+{
+    const struct nccl *nccl = nccl_of(comm);
+    return nccl_status(nccl, nccl->ncclAllReduce(from, to, count, ncclFloat32, ncclSum, nccl->comm, stream),
+                       "an all-reduce");
+}
+
+static enum status nccl_send(struct comm *comm, int peer, const void *from, size_t bytes, void *stream)
+{
+    const struct nccl *nccl = nccl_of(comm);
+    return nccl_status(nccl, nccl->ncclSend(from, bytes, ncclInt8, peer, nccl->comm, stream), "a send");
+}
+
+static enum status nccl_receive(struct comm *comm, int peer, void *to, size_t bytes, void *stream)
+{
+    const struct nccl *nccl = nccl_of(comm);
+    return nccl_status(nccl, nccl->ncclRecv(to, bytes, ncclInt8, peer, nccl->comm, stream), "a receive");
+}
+
+static enum status nccl_group_begin(struct comm *comm)
+{
+    return nccl_status(nccl_of(comm), nccl_of(comm)->ncclGroupStart(), "a group of exchanges");
+}
+
+static enum status nccl_group_end(struct comm *comm)
+{
+    return nccl_status(nccl_of(comm), nccl_of(comm)->ncclGroupEnd(), "a group of exchanges");
+}
+
+static enum status nccl_all_to_all(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
+{
+    enum status status = OK;
+    TRY(nccl_group_begin(comm));
+    for (int peer = 0; status == OK && peer < comm->count; peer++) {
+        size_t at = (size_t)peer * bytes;
+        status = nccl_send(comm, peer, (const char *)from + at, bytes, stream);
+        if (status == OK) status = nccl_receive(comm, peer, (char *)to + at, bytes, stream);
+    }
+    enum status ended = nccl_group_end(comm);
+    return status == OK ? ended : status;
+}
+
+static const struct exchange_backend nccl_backend = {
+    .name = "NCCL",
+    .all_to_all = nccl_all_to_all,
+    .all_gather = nccl_all_gather,
+    .all_reduce = nccl_all_reduce,
+    .send = nccl_send,
+    .receive = nccl_receive,
+    .group_begin = nccl_group_begin,
+    .group_end = nccl_group_end,
+};
+
+/* NULL and why when it is not there. */
+static struct nccl *nccl_load(struct reason *reason)
+{
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        because(reason, "%s", dlerror());
+        return NULL;
+    }
+    struct nccl *nccl = memory_new(1, sizeof *nccl);
+    const char *missing = NULL;
+#define FIND(name) if (!(nccl->name = (__typeof__(&name))dlsym(library, #name))) missing = #name;
+    FUNCTIONS(FIND)
+#undef FIND
+    if (!missing) return nccl;
+    because(reason, "libnccl.so.2 is too old: it has no %s", missing);
+    free(nccl);
+    return NULL;
+}
+
+/* Multicast changes bits with what else is on the host, and registered buffers of graphs can hang. */
+static void set_environment(void)
+{
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
+    setenv("NCCL_GRAPH_REGISTER", "0", 0);
+}
+
+/* The first rank makes the id by which they find each other; all learn whether it could. */
+static enum status share_id(struct comm *comm, const struct nccl *nccl, ncclUniqueId *id)
+{
+    struct {
+        ncclResult_t result;
+        ncclUniqueId id;
+    } message = {.result = ncclSuccess};
+    if (comm->rank == 0) message.result = nccl->ncclGetUniqueId(&message.id);
+    TRY(comm_broadcast(comm, 0, &message, sizeof message));
+    *id = message.id;
+    return nccl_status(nccl, message.result, "making an id for the ranks");
+}
+
+static enum status join(struct comm *comm, struct nccl *nccl)
+{
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = BLOCKS_MAX;
+    TRY(share_id(comm, nccl, &id));
+    return nccl_status(nccl, nccl->ncclCommInitRankConfig(&nccl->comm, comm->count, id, comm->rank, &config),
+                       "joining the other ranks");
+}
+
+enum status nccl_exchange_open(struct comm *comm)
+{
+    struct reason reason;
+    set_environment();
+    struct nccl *nccl = nccl_load(&reason);
+    if (!nccl) return fail(NO_DEVICE, "several GPUs need NCCL: %s", reason.text);
+    enum status status = join(comm, nccl);
+    if (status != OK) {
+        free(nccl);
+        return status;
+    }
+    comm->exchange = &nccl_backend;
+    comm->exchange_state = nccl;
+    return OK;
+}
+
+#else
+
+enum status nccl_exchange_open(struct comm *comm)
+{
+    (void)comm;
+    return fail(USAGE, "several GPUs need NCCL, and this build has none (Debian's package is libnccl-dev)");
+}
+
+#endif

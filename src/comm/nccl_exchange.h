@@ -1,0 +1,12 @@
+/* nccl_exchange.h: exchanges among ranks with a GPU each, by NVIDIA's NCCL. */
+#ifndef COMM_NCCL_EXCHANGE_H
+#define COMM_NCCL_EXCHANGE_H
+
+#include "comm/comm.h"
+
+/* Makes NCCL the exchange backend of `comm`, for the calling thread's CUDA device; all ranks call it together.
+ * USAGE in a build without NCCL, NO_DEVICE where the library is not found or does not open. What it sets up
+ * stays until the process ends: to take it down is to wait for ranks that may be gone. */
+enum status nccl_exchange_open(struct comm *comm);
+
+#endif
