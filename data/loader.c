@@ -107,6 +107,8 @@ enum status loader_open(const struct loader_options *options, struct loader **re
         loader->batch_bytes = batch_packing_bytes(loader->share.count, options->h, options->w,
                                                   options->channels);
     loader->mixes = options->training && mix_wanted(&options->mix);
+    loader->mixed_together = options->batch / (options->micro_batches > 0 ? options->micro_batches : 1);
+    assert(!loader->mixes || loader->share.count % loader->mixed_together == 0);
     loader->pieces = options->leaves ? 1 : MIX_PIECES;
     loader->targets_bytes = (size_t)loader->share.count * (size_t)options->classes * sizeof(float);
     loader->batches = (options->count + (options->training ? 0 : options->batch - 1)) / options->batch;

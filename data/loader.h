@@ -24,6 +24,7 @@ struct loader_options {
     struct augment augment;
     struct mix_settings mix;     /* of training batches */
     int classes;                 /* of the targets that mixing makes */
+    int micro_batches;           /* of a batch: each is mixed by itself; 0: one */
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
     bool shuffle;
     int batch;                   /* images a batch, of all ranks together */

@@ -100,6 +100,7 @@ static void mix_piece(const struct loader *loader, struct slot *slot, int piece)
     struct random random =
         random_open(options->seed, PURPOSE_MIX, (uint64_t)batch->epoch, (uint64_t)batch->number);
     struct mix mix = mix_draw(&options->mix, &random, options->h, options->w);
+    mix.together = loader->mixed_together;
     if (piece == 0) mix_targets(&mix, batch->labels, loader->share.count, options->classes, batch->targets);
     if (options->leaves) {
         slot->rest.mix = mix;

@@ -90,21 +90,28 @@ static void mix_row(const struct mix *mix, const struct mix_batch *batch, int y,
         memcpy(own + (size_t)box->x * pixel, other + (size_t)box->x * pixel, (size_t)box->w * pixel);
 }
 
-/* From the last image to the first, so that the one before is always as it was; for the first, the
- * last one's row is kept. */
-void mix_rows(const struct mix *mix, const struct mix_batch *batch, int from, int rows)
+/* Row y of images that are mixed among themselves, the first of which has it at `first`: from the last image
+ * to the first, so that the one before is always as it was; for the first, the last one's row is kept. */
+static void mix_together(const struct mix *mix, const struct mix_batch *batch, int y, char *first, char *last)
 {
     size_t row = (size_t)batch->w * (size_t)batch->c * dtype_bytes(batch->dtype);
     size_t image = (size_t)batch->h * row;
-    char *last = memory_new(row, 1);
-    for (int y = from; y < from + rows; y++) {
-        char *first = (char *)batch->images + (size_t)y * row;
-        memcpy(last, first + (size_t)(batch->count - 1) * image, row);
-        for (int i = batch->count - 1; i >= 0; i--) {
-            char *own = first + (size_t)i * image;
-            mix_row(mix, batch, y, own, i > 0 ? own - image : last);
-        }
+    memcpy(last, first + (size_t)(mix->together - 1) * image, row);
+    for (int i = mix->together - 1; i >= 0; i--) {
+        char *own = first + (size_t)i * image;
+        mix_row(mix, batch, y, own, i > 0 ? own - image : last);
     }
+}
+
+void mix_rows(const struct mix *mix, const struct mix_batch *batch, int from, int rows)
+{
+    size_t row = (size_t)batch->w * (size_t)batch->c * dtype_bytes(batch->dtype);
+    char *last = memory_new(row, 1);
+    for (int y = from; y < from + rows; y++)
+        for (int i = 0; i < batch->count; i += mix->together) {
+            char *first = (char *)batch->images + ((size_t)i * (size_t)batch->h + (size_t)y) * row;
+            mix_together(mix, batch, y, first, last);
+        }
     free(last);
 }
 
@@ -112,7 +119,8 @@ void mix_targets(const struct mix *mix, const int32_t *labels, int count, int cl
 {
     memset(targets, 0, (size_t)count * (size_t)classes * sizeof *targets);
     for (int i = 0; i < count; i++) {
-        int32_t own = labels[i], other = labels[i > 0 ? i - 1 : count - 1];
+        int before = i % mix->together > 0 ? i - 1 : i + mix->together - 1;
+        int32_t own = labels[i], other = labels[before];
         assert(own >= 0 && own < classes && other >= 0 && other < classes);
         targets[(size_t)i * (size_t)classes + (size_t)own] += mix->share;
         targets[(size_t)i * (size_t)classes + (size_t)other] += 1 - mix->share;

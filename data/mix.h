@@ -14,9 +14,10 @@ struct mix_settings {
     double mixup, cutmix;
 };
 
-/* How a batch is mixed: every image with the one before it, the first with the last, as torchvision
- * does it. */
+/* How a batch is mixed: within each micro-batch every image with the one before it, the first with the
+ * last, as torchvision does it. */
 struct mix {
+    int together;              /* images of a micro-batch, which divide the batch's */
     float share;               /* of the image itself */
     bool pasted;               /* cutmix: the other shows in the box alone, which is what it has */
     struct box box;

@@ -156,15 +156,17 @@ template <class T> __device__ static T mixed(T own, T other, float share)
 static constexpr int in_hand = 8;
 
 /* From the last images to the first, so that the one before them is always as it was; a thread per element of
- * an image. */
+ * an image, `blocks` blocks for each micro-batch. */
 template <class T> __global__ static void __launch_bounds__(threads)
-images_mix_kernel(T *images, int count, int h, int w, int c, const struct mix mix)
+images_mix_kernel(T *images, unsigned blocks, int h, int w, int c, const struct mix mix)
 {
-    int64_t size = (int64_t)h * w * c, at = (int64_t)blockIdx.x * threads + threadIdx.x;
+    int count = mix.together;
+    int64_t size = (int64_t)h * w * c, at = (int64_t)(blockIdx.x % blocks) * threads + threadIdx.x;
     if (at >= size) return;
     int x = (int)(at / c % w), y = (int)(at / c / w);
     const struct box *box = &mix.box;
     if (mix.pasted && (y < box->y || y >= box->y + box->h || x < box->x || x >= box->x + box->w)) return;
+    images += (int64_t)(blockIdx.x / blocks) * count * size;
     T last = images[(count - 1) * size + at];
     for (int first = (count - 1) / in_hand * in_hand; first >= 0; first -= in_hand) {
         T own[in_hand + 1];            /* behind the one before them */
@@ -184,8 +186,9 @@ static enum status queue_mix(const struct images_job *job)
     return with_type(job->dtype, [&](auto zero) {
         typedef decltype(zero) T;
         unsigned blocks = (unsigned)div_up((int64_t)job->h * job->w * job->c, (int64_t)threads);
-        images_mix_kernel<<<blocks, threads, 0, (cudaStream_t)job->stream>>>(
-            (T *)job->out, job->count, job->h, job->w, job->c, *job->mix);
+        unsigned micro_batches = (unsigned)(job->count / job->mix->together);
+        images_mix_kernel<<<blocks * micro_batches, threads, 0, (cudaStream_t)job->stream>>>(
+            (T *)job->out, blocks, job->h, job->w, job->c, *job->mix);
         return cuda_status(job->device, cudaGetLastError(), "mixing images");
     });
 }

@@ -311,6 +311,7 @@ static void erased_and_mixed(void **state)
         options.augment.random_resized = true;
         options.augment.erase = 0.6;
         options.mix = mixes[i];
+        options.micro_batches = 1 << i;
         options.dtype = dtypes[i];
         compare(*state, options, NULL, 0);
     }

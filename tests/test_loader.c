@@ -807,6 +807,32 @@ static void ranks_cover_the_epoch(void **state)
     }
 }
 
+/* Each of the four micro-batches is mixed by itself, whoever has it. */
+static void ranks_change_no_mixture(void **state)
+{
+    (void)state;
+    struct counting counting = {.bad = 13};
+    struct dataset dataset;
+    struct loader_options options = counted(&dataset, &counting, 40);
+    int32_t labels[96];
+    float images[96 * 3] = {0}, parts[96 * 3] = {0}, unmixed[96 * 3] = {0};
+    options.training = true;
+    options.batch = 12;
+    options.micro_batches = 4;
+    for (int i = 0; i < 96; i++) labels[i] = NOBODY;
+    gather(&options, unmixed, labels);
+    options.mix.mixup = 1;
+    options.classes = dataset.classes;
+    for (int ranks = 1; ranks <= 4; ranks *= 2) {
+        for (int i = 0; i < 96; i++) labels[i] = NOBODY;
+        options.ranks = ranks;
+        for (options.rank = 0; options.rank < ranks; options.rank++)
+            gather(&options, ranks == 1 ? images : parts, labels);
+        if (ranks > 1) assert_memory_equal(parts, images, sizeof images);
+    }
+    assert_memory_not_equal(images, unmixed, sizeof images);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -830,6 +856,7 @@ int main(void)
         cmocka_unit_test(stops_at_any_moment),
         cmocka_unit_test(batch_memory_comes_from_the_caller),
         cmocka_unit_test(ranks_cover_the_epoch),
+        cmocka_unit_test(ranks_change_no_mixture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,6 +34,7 @@ static struct loader_options loader_options(const struct session *session, const
         .augment = data->augment,
         .mix = data->mix,
         .classes = data->classes,
+        .micro_batches = session->hyper.micro_batches,
         .training = training,
         .shuffle = training && settings->data.shuffle,
         .batch = session->hyper.batch,
