@@ -122,19 +122,26 @@ static void assert_made(const struct net *whole, const struct made *sum)
     made_free(whole, &expected);
 }
 
-/* One rank's program; its losses are those of the whole's, what it makes is returned. */
-static struct made run_rank(const struct net *whole, struct net_options options, int number, int ranks)
+/* A rank's program with its share of the whole's batch. */
+static void open_rank(const struct net *whole, struct net_options options, int number, int ranks,
+                      struct net *part)
 {
-    struct net part;
     options.batch = BATCH / ranks;
     options.all_micro_batches = options.micro_batches;
     options.micro_batches /= ranks;
     options.first_micro_batch = number * options.micro_batches;
-    net_open(&part, whole->graph, &options);
-    share_batch(whole, &part, number);
+    net_open(part, whole->graph, &options);
+    share_batch(whole, part, number);
+}
+
+/* One rank's step; its losses are those of the whole's, what it makes is returned. */
+static struct made run_rank(const struct net *whole, struct net_options options, int number, int ranks)
+{
+    struct net part;
+    open_rank(whole, options, number, ranks, &part);
     assert_int_equal(net_run(&part, 0.05), OK);
-    assert_memory_equal(exec_losses(part.exec), exec_losses(whole->exec) + number * options.batch,
-                        (size_t)options.batch * sizeof(float));
+    assert_memory_equal(exec_losses(part.exec), exec_losses(whole->exec) + number * part.program.batch,
+                        (size_t)part.program.batch * sizeof(float));
     struct made made = made_of(&part);
     net_close(&part);
     return made;
@@ -183,6 +190,38 @@ static void test_ranks_are_whole(void **state)
                 ranks_are_whole(net_mixed, options, ranks);
                 ranks_are_whole(net_plain, options, ranks);
             }
+}
+
+static void evaluates_as_whole(const struct net *whole, struct net_options options, int number, int ranks)
+{
+    struct net part;
+    open_rank(whole, options, number, ranks, &part);
+    assert_int_equal(net_run(&part, 0), OK);
+    int first = number * part.program.batch;
+    size_t images = (size_t)part.program.batch;
+    assert_memory_equal(exec_losses(part.exec), exec_losses(whole->exec) + first, images * sizeof(float));
+    assert_memory_equal(exec_ranks(part.exec), exec_ranks(whole->exec) + first, images * sizeof(int32_t));
+    assert_memory_equal(exec_logits(part.exec), exec_logits(whole->exec) + first * NET_CLASSES,
+                        images * NET_CLASSES * sizeof(float));
+    net_close(&part);
+}
+
+/* The last images of an evaluation leave places in their batch empty. */
+static void test_ranks_evaluate_as_whole(void **state)
+{
+    struct graph graph = net_graph(net_mixed, true);
+    struct net whole;
+    for (enum dtype storage = F32; storage <= BF16; storage++) {
+        const struct net_options options = {.batch = BATCH, .micro_batches = 4, .storage = storage,
+                                            .logits = true, .device = *state};
+        net_open(&whole, &graph, &options);
+        for (int i = 11; i < BATCH; i++) whole.labels[i] = -1;
+        assert_int_equal(net_run(&whole, 0), OK);
+        for (int ranks = 2; ranks <= 4; ranks *= 2)
+            for (int i = 0; i < ranks; i++) evaluates_as_whole(&whole, options, i, ranks);
+        net_close(&whole);
+    }
+    graph_free(&graph);
 }
 
 static int64_t batches_tracked(const struct net *net)
@@ -252,6 +291,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_are_whole),
+        cmocka_unit_test(test_ranks_evaluate_as_whole),
         cmocka_unit_test(test_statistics_follow_the_batch),
         cmocka_unit_test(test_who_has_a_subtree),
     };

@@ -46,7 +46,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
     struct compile_options options = {
         .lower = {
             .batch = session->hyper.batch,
-            .micro_batches = training ? session->hyper.micro_batches : 1,
+            .micro_batches = session->hyper.micro_batches,
             .training = training,
             .storage = session->hyper.precision->storage,
             .label_smoothing = training ? session->settings->augment.label_smoothing : 0,
