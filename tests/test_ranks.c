@@ -15,6 +15,7 @@
 #include "comm/shared.h"
 #include "comm/shared_block.h"
 #include "compile/buckets.h"
+#include "compile/build.h"
 #include "net.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
@@ -36,6 +37,7 @@ struct sharing {
 static void exchange_in_buckets(struct program *program, void *options)
 {
     buckets(program, options);
+    rank_statistics(program);
 }
 
 /* A rank's part of the batch of all. */
@@ -52,11 +54,10 @@ static bool same_parameters(const struct net *a, const struct net *b)
     bool same = memcmp(exec_state(a->exec), exec_state(b->exec), sizeof(struct optimizer_state)) == 0;
     for (int p = 0; p < a->graph->param_count; p++) {
         const struct op_param *spec = &a->graph->params[p].spec;
-        if (spec->role == ROLE_STATISTIC) continue;
         for (enum store_part part = STORE_MASTER; part <= STORE_SLOT2; part++) {
             if (!store_has(a->store, p, part)) continue;
-            size_t bytes = (size_t)shape_count(spec->shape) * sizeof(float);
-            float *of_a = memory_new(1, bytes), *of_b = memory_new(1, bytes);
+            size_t bytes = (size_t)shape_count(spec->shape) * dtype_bytes(spec->dtype);
+            void *of_a = memory_new(1, bytes), *of_b = memory_new(1, bytes);
             same = same && store_read(a->store, p, part, of_a) == OK &&
                    store_read(b->store, p, part, of_b) == OK && memcmp(of_a, of_b, bytes) == 0;
             free(of_a);

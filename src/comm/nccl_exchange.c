@@ -13,13 +13,13 @@
 #ifdef HAVE_NCCL
 #include <nccl.h>
 
-/* Thread blocks that an exchange has at most, and takes from the backward pass beside it. NCCL_MAX_CTAS in the
- * environment wins over it. */
+/* Thread blocks that an exchange has at most, and takes from the backward pass beside it. NCCL_MAX_CTAS in
+ * the environment wins over it. */
 #define BLOCKS_MAX 8
 
 /* The library is loaded when it is needed, so that the program also starts where it is not installed. */
-#define FUNCTIONS(X) \
-    X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclGetErrorString) X(ncclGetLastError) \
+#define FUNCTIONS(X)                                                                                   \
+    X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclGetErrorString) X(ncclGetLastError)             \
     X(ncclAllReduce) X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
 
 struct nccl {
@@ -49,7 +49,8 @@ static enum status nccl_all_gather(struct comm *comm, const void *from, void *to
                        "an all-gather");
 }
 
-static enum status nccl_all_reduce(struct comm *comm, const float *from, float *to, size_t count, void *stream)
+static enum status nccl_all_reduce(struct comm *comm, const float *from, float *to, size_t count,
+                                   void *stream)
 {
     const struct nccl *nccl = nccl_of(comm);
     return nccl_status(nccl, nccl->ncclAllReduce(from, to, count, ncclFloat32, ncclSum, nccl->comm, stream),

@@ -4,9 +4,9 @@
 
 #include "comm/comm.h"
 
-/* Makes NCCL the exchange backend of `comm`, for the calling thread's CUDA device; all ranks call it together.
- * USAGE in a build without NCCL, NO_DEVICE where the library is not found or does not open. What it sets up
- * stays until the process ends: to take it down is to wait for ranks that may be gone. */
+/* Makes NCCL the exchange backend of `comm`, for the calling thread's CUDA device; all ranks call it
+ * together. USAGE in a build without NCCL, NO_DEVICE where the library is not found or does not open. What it
+ * sets up stays until the process ends: to take it down is to wait for ranks that may be gone. */
 enum status nccl_exchange_open(struct comm *comm);
 
 #endif

@@ -45,6 +45,21 @@ void backward(struct program *program);
 /* A step's updates of running statistics, one for each micro-batch, become one. */
 void running_statistics(struct program *program);
 
+/* Mean and variance of x[0] by channel, of so many numbers each: value ids. Those that an update of running
+ * statistics reads; two of them together, by an instruction that is appended; and others given to the update,
+ * which is to be linked then. */
+struct moments_value {
+    int mean, variance;
+    int64_t count;
+};
+struct moments_value moments_of(const struct program *program, const struct instruction *update);
+struct moments_value moments_join(struct program *program, const struct instruction *update,
+                                  const struct moments_value *a, const struct moments_value *b);
+void moments_set(struct instruction *update, const struct moments_value *moments);
+
+/* The moments of all ranks come in as well, in a program of one of several. */
+void rank_statistics(struct program *program);
+
 /* Gives every instruction the waits that put it behind what it depends on, streams being set. */
 void streams_wait(struct program *program);
 

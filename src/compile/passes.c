@@ -56,6 +56,13 @@ static enum status run_buckets(const struct pass_input *input, struct program *p
     return OK;
 }
 
+static enum status run_rank_statistics(const struct pass_input *input, struct program *program)
+{
+    (void)input;
+    rank_statistics(program);
+    return OK;
+}
+
 static enum status run_recompute(const struct pass_input *input, struct program *program)
 {
     recompute(program, input->choice->remake);
@@ -127,6 +134,8 @@ static const struct pass passes[] = {
     {"relu_mask", run_relu_mask, NULL, "every bit"},
     {"buckets", run_buckets, has_ranks,
      "every instruction; gradients lie in buckets, which ranks exchange and add up"},
+    {"rank_statistics", run_rank_statistics, has_ranks,
+     "all but the updates of running statistics, which know the moments of all ranks"},
     {FIRST_OF_MEMORY, run_recompute, has_remakes, "every bit; forward's own instructions"},
     {"recompute_merge", run_recompute_merge, has_remakes, "every bit; the limit of live bytes"},
     {"offload", run_offload, has_moves, "every bit; the order of what computes"},

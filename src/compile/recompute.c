@@ -187,6 +187,7 @@ static void move_as_is(struct pass *pass, int i)
 static int value_again(struct program *program, int id)
 {
     struct value value = program->values[id];
+    if (value.home == HOME_PART) value.home = HOME_ARENA;
     return build_value(program, value, text_format("%s again", value.name));
 }
 

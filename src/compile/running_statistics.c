@@ -1,5 +1,5 @@
 /* running_statistics.c: running statistics follow once a step, by the moments of all micro-batches together,
- * which are joined in the tree of sum_tree.h; those of other ranks would come in before the update.
+ * which are joined in the tree of sum_tree.h; those of other ranks come in by rank_statistics.c.
  *
  * Each micro-batch is still normalised by its own. */
 #include <inttypes.h>
@@ -9,19 +9,13 @@
 #include "base/sum_tree.h"
 #include "compile/build.h"
 
-/* Mean and variance of so many numbers a channel: value ids. */
-struct moments_value {
-    int mean, variance;
-    int64_t count;
-};
-
 /* Of a node. */
 struct partial_moments {
     struct moments_value of[SUM_TREE_DEPTH];
     int count;
 };
 
-static struct moments_value moments_of(const struct program *program, const struct instruction *update)
+struct moments_value moments_of(const struct program *program, const struct instruction *update)
 {
     struct shape x = program->values[update->x[0]].shape;
     return (struct moments_value){update->saved[update->op->moments.mean],
@@ -38,11 +32,13 @@ static const void *join_settings(struct program *program, int64_t a, int64_t b)
 
 static int copy_value(struct program *program, int of)
 {
-    return build_value(program, program->values[of], text_copy(program->values[of].name));
+    struct value value = program->values[of];
+    value.home = HOME_ARENA;
+    return build_value(program, value, text_copy(value.name));
 }
 
-static struct moments_value push_join(struct program *program, const struct instruction *update,
-                                      const struct moments_value *a, const struct moments_value *b)
+struct moments_value moments_join(struct program *program, const struct instruction *update,
+                                  const struct moments_value *a, const struct moments_value *b)
 {
     int x[] = {a->mean, a->variance, b->mean, b->variance};
     struct moments_value both = {copy_value(program, a->mean), copy_value(program, a->variance),
@@ -60,14 +56,12 @@ static struct moments_value push_join(struct program *program, const struct inst
     return both;
 }
 
-/* The update by `moments`; of nothing else that was saved is there one for all micro-batches. */
-static void push_update(struct program *program, struct instruction update,
-                        const struct moments_value *moments)
+/* Of nothing else that was saved is there one for all micro-batches. */
+void moments_set(struct instruction *update, const struct moments_value *moments)
 {
-    for (int k = 0; k < update.saved_count; k++) update.saved[k] = -1;
-    update.saved[update.op->moments.mean] = moments->mean;
-    update.saved[update.op->moments.variance] = moments->variance;
-    build_push(program, update);
+    for (int k = 0; k < update->saved_count; k++) update->saved[k] = -1;
+    update->saved[update->op->moments.mean] = moments->mean;
+    update->saved[update->op->moments.variance] = moments->variance;
 }
 
 static void moments_arrive(struct program *program, struct partial_moments *partial,
@@ -76,7 +70,7 @@ static void moments_arrive(struct program *program, struct partial_moments *part
     partial->of[partial->count++] = moments_of(program, update);
     for (int joins = sum_tree_joins(program->micro_batches, update->micro_batch); joins > 0; joins--) {
         struct moments_value *top = &partial->of[--partial->count - 1];
-        *top = push_join(program, update, &top[0], &top[1]);
+        *top = moments_join(program, update, &top[0], &top[1]);
     }
 }
 
@@ -95,8 +89,12 @@ void running_statistics(struct program *program)
     build_push(program, from[optimizer]);
     for (int i = optimizer + 1; i < count; i++) {
         bool last = from[i].micro_batch == program->micro_batches - 1;
-        if (last) push_update(program, from[i], &partial[from[i].node].of[0]);
-        else instruction_free(&from[i]);
+        if (!last) {
+            instruction_free(&from[i]);
+            continue;
+        }
+        moments_set(&from[i], &partial[from[i].node].of[0]);
+        build_push(program, from[i]);
     }
     free(partial);
     free(from);

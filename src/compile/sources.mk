@@ -28,6 +28,7 @@ libcompile_a_SOURCES = \
 	src/compile/plan.h \
 	src/compile/program.c \
 	src/compile/program.h \
+	src/compile/rank_statistics.c \
 	src/compile/recompute.c \
 	src/compile/recompute.h \
 	src/compile/recompute_choose.c \
