@@ -5,14 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "alloc/span.h"
 #include "base/status.h"
-
-/* One block: alive in [lower, upper), `size` bytes, placed at [offset, offset + size). */
-struct span {
-    int64_t lower, upper;
-    int64_t size;
-    int64_t offset;            /* the answer */
-};
 
 /* The largest sum, over time, of the sizes alive (each rounded up to `alignment`): no placement
  * can need less. */

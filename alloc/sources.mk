@@ -20,5 +20,6 @@ liballoc_a_SOURCES = \
 	alloc/skyline_search.h \
 	alloc/slabs.c \
 	alloc/slabs.h \
+	alloc/span.h \
 	alloc/table.c \
 	alloc/table.h

@@ -2,7 +2,7 @@
 #ifndef ALLOC_TABLE_H
 #define ALLOC_TABLE_H
 
-#include "alloc/pack.h"
+#include "alloc/span.h"
 
 /* Alive from rank `lower` to rank `upper` of the times. */
 struct block {

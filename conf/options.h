@@ -1,8 +1,65 @@
-/* options.h: finding rows of the option table. */
+/* options.h: the table of options, and the struct of settings that has a member for each of its rows. */
 #ifndef CONF_OPTIONS_H
 #define CONF_OPTIONS_H
 
-#include "conf/settings.h"
+#include "base/field.h"
+
+/* Values of the options that are choices, in the order in which options.def names them. */
+enum { ON_ERROR_SKIP, ON_ERROR_STOP };                                      /* data.on_error */
+enum { DECODE_AUTO, DECODE_CPU, DECODE_GPU };                               /* loader.decode */
+enum { CACHE_AUTO, CACHE_NONE, CACHE_HOST, CACHE_DEVICE };                  /* loader.cache */
+enum { AUTO_AUGMENT_NONE, AUTO_AUGMENT_TRIVIAL, AUTO_AUGMENT_RAND };        /* augment.auto_augment */
+enum { ON_NAN_SKIP, ON_NAN_STOP };                                          /* train.on_nan */
+enum { STRATEGY_AUTO, STRATEGY_KEEP, STRATEGY_RECOMPUTE, STRATEGY_OFFLOAD };/* memory.strategy */
+enum { BEST_VAL_TOP1, BEST_VAL_LOSS };                                      /* checkpoint.best */
+
+/* Words instead of numbers are stored as numbers: "auto" is 0 for counts and sizes, -1 for
+ * model.dropout, augment.val_resize, amp.loss_scale (where "dynamic" is 0) and the numbers of [optimizer] whose
+ * default depends on the optimizer. settings_given tells them from what the user asked for.
+ *
+ * options.def has one OPTION(section, name, TYPE, ...) row a key between SECTION and END lines;
+ * here each becomes a member: settings.train.epochs. */
+#define FIELD_TEXT_MEMBER char *
+#define FIELD_PATH_MEMBER char *
+#define FIELD_INT_MEMBER int64_t
+#define FIELD_REAL_MEMBER double
+#define FIELD_BOOL_MEMBER bool
+#define FIELD_SIZE_MEMBER int64_t
+#define FIELD_DURATION_MEMBER double
+#define FIELD_CHOICE_MEMBER int
+#define FIELD_REALS_MEMBER struct field_reals
+#define FIELD_EVERY_MEMBER struct field_every
+
+/* Where a value came from, for --print-config and messages. */
+struct settings_origin {
+    enum { FROM_DEFAULT, FROM_FILE, FROM_COMMAND, FROM_DERIVED } kind;
+    char *where;                         /* "imagenet.ini:12" or NULL */
+    char *asked;                         /* the value that a derived one stands for: "auto"; or NULL */
+};
+
+struct settings {
+#define SECTION(section, help) struct {
+#define OPTION(section, name, type, ...) FIELD_##type##_MEMBER name;
+#define END(section) } section;
+#include "conf/options.def"
+#undef SECTION
+#undef OPTION
+#undef END
+    struct settings_origin *origins;     /* where each option came from, in table order */
+};
+
+/* One row of the table as the rest of the program walks it. */
+struct option {
+    const char *section;
+    struct field field;                  /* offset is within struct settings */
+    int count;                           /* of a list: exactly so many numbers, or none; 0: any */
+    bool later;                          /* known, but what differs from its default is refused */
+    const char *works;                   /* later: further values that are not, "auto, cpu"; or "" */
+    bool resumable;                      /* may differ when a run is resumed */
+};
+extern const struct option option_table[];          /* ended by a row whose section is NULL */
+struct option_section { const char *name, *help; };
+extern const struct option_section option_sections[];
 
 /* The row of a key, or NULL. */
 const struct option *option_find(const char *section, const char *key);

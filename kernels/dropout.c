@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 
+#include "base/random.h"
 #include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"

@@ -2,10 +2,6 @@
 
 #include <string.h>
 
-#include "kernels/cpu.h"
-#include "kernels/optimizer_rule.h"
-#include "kernels/optimizer_walk.h"
-
 const struct optimizer *const optimizer_table[] = {
     &sgd_optimizer,     &adam_optimizer, &adamw_optimizer, &adagrad_optimizer,
     &rmsprop_optimizer, &lars_optimizer, &lamb_optimizer,  NULL,
@@ -21,41 +17,4 @@ const struct optimizer *optimizer_find(const char *name)
 double optimizer_momentum(const struct optimizer *optimizer, const struct optimizer_settings *settings)
 {
     return optimizer->momentum_is_beta1 ? settings->beta1 : settings->momentum;
-}
-
-EVERY_MACHINE static void average_part(const struct optimizer_param *part, const void *factors,
-                                       double sums[2])
-{
-    (void)sums;
-    double decay = *(const double *)factors;
-    float keep = (float)decay, take = (float)(1 - decay);
-    float *average = part->average;
-    const float *master = part->master;
-#pragma omp simd
-    for (int64_t i = 0; i < part->count; i++) average[i] = keep * average[i] + take * master[i];
-}
-
-static void copy_part(const struct optimizer_param *part, const void *factors, double sums[2])
-{
-    (void)factors, (void)sums;
-    dtype_convert(part->low_dtype, part->low, F32, part->master, (size_t)part->count);
-}
-
-static void optimizer_apply(const struct optimizer *optimizer, const struct optimizer_settings *settings,
-                            const struct optimizer_param *param, const struct optimizer_numbers *n)
-{
-    optimizer->update(settings, param, n->lr, n->momentum, n->factor, n->t);
-    if (param->average && settings->ema > 0) optimizer_walk(param, average_part, &settings->ema, NULL);
-    if (param->low) optimizer_walk(param, copy_part, NULL, NULL);
-}
-
-void optimizer_step(const struct optimizer_options *options, const struct optimizer_param *params, int count,
-                    struct optimizer_state *state)
-{
-    struct optimizer_numbers numbers = {.lr = options->lr, .momentum = options->momentum};
-    double squares = 0;
-    for (int i = 0; i < count; i++) squares += optimizer_gradient_squares(&params[i]);
-    if (!optimizer_decide(options->settings, options->scaling, squares, &numbers, state)) return;
-    for (int i = 0; i < count; i++)
-        optimizer_apply(options->optimizer, options->settings, &params[i], &numbers);
 }

@@ -1,14 +1,4 @@
-/* optimizer.h: from gradients to new parameters: unscale, check, clip, update, average, rescale.
- *
- * The sequence of one update, the same on every device:
- *   1. gradients are divided by the loss scale; if one is not finite the step is skipped: nothing
- *      but the scaler's state changes;
- *   2. the global norm is taken (over trained parameters, unscaled, before clipping);
- *   3. gradients are multiplied by min(1, clip_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_;
- *   4. the optimizer updates fp32 masters and its own state;
- *   5. averaged weights follow: ema = decay * ema + (1 - decay) * master;
- *   6. the low-precision copy is written;
- *   7. the loss scale grows, or backs off. */
+/* optimizer.h: from gradients to new parameters: the optimizers, their numbers and their state. */
 #ifndef KERNELS_OPTIMIZER_H
 #define KERNELS_OPTIMIZER_H
 
@@ -76,23 +66,12 @@ struct optimizer {
                       double lr, double momentum, float factor, int64_t t);
 };
 
+extern const struct optimizer sgd_optimizer, adam_optimizer, adamw_optimizer, adagrad_optimizer,
+    rmsprop_optimizer, lars_optimizer, lamb_optimizer;
 extern const struct optimizer *const optimizer_table[];   /* ended by NULL */
 const struct optimizer *optimizer_find(const char *name);
 
 /* The `momentum` of every update where the schedule does not move it. */
 double optimizer_momentum(const struct optimizer *optimizer, const struct optimizer_settings *settings);
-
-/* How parameters are updated; lr and momentum are for update number state->updates + 1. */
-struct optimizer_options {
-    const struct optimizer *optimizer;
-    const struct optimizer_settings *settings;
-    const struct scaler_settings *scaling;
-    double lr, momentum;
-};
-
-/* The whole sequence above on the CPU. state->step is the caller's to count. Bit-equal for any number of
- * threads. */
-void optimizer_step(const struct optimizer_options *options, const struct optimizer_param *params, int count,
-                    struct optimizer_state *state);
 
 #endif

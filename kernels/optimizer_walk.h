@@ -23,7 +23,4 @@ static inline double optimizer_decay(const struct optimizer_settings *settings,
     return param->decay ? settings->weight_decay : 0;
 }
 
-extern const struct optimizer sgd_optimizer, adam_optimizer, adamw_optimizer, adagrad_optimizer,
-    rmsprop_optimizer, lars_optimizer, lamb_optimizer;
-
 #endif

@@ -108,6 +108,8 @@ libkernels_a_SOURCES = \
 	kernels/optimizer_rule.h \
 	kernels/optimizer_sgd.c \
 	kernels/optimizer_sgd.h \
+	kernels/optimizer_step.c \
+	kernels/optimizer_step.h \
 	kernels/optimizer_walk.c \
 	kernels/optimizer_walk.h \
 	kernels/pad.c \

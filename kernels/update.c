@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "kernels/optimizer_step.h"
 
 struct update_tables {
     struct optimizer_param *params;

@@ -8,8 +8,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "cmd.h"
 #include "compile/dump.h"
-#include "forecast.h"
+#include "forecast_print.h"
 #include "memory_map.h"
 #include "session/step_fit.h"
 

@@ -1,8 +1,7 @@
-/* forecast.h: what a training step will take, worked out without a device: what plan and --check print. */
+/* forecast.h: the memory and time that a training step will take, worked out without a device. */
 #ifndef FORECAST_H
 #define FORECAST_H
 
-#include "cmd.h"
 #include "session/step.h"
 
 struct forecast {
@@ -16,8 +15,8 @@ struct forecast {
 enum status forecast_make(const struct session *session, struct forecast *forecast);
 void forecast_free(struct forecast *forecast);
 
-/* To stdout: the totals, what is alive at the peak, and every layer; or the same as JSON. */
-void forecast_print(const struct session *session, const struct forecast *forecast);
-void forecast_print_json(const struct session *session, const struct forecast *forecast);
+/* Floating-point operations of a layer's forward: every weight is used once for each output pixel; a multiply
+ * and an add each. */
+double forecast_layer_flops(const struct graph *graph, int node, int batch);
 
 #endif

@@ -16,6 +16,8 @@ amptrain_SOURCES = \
 	src/cmd_train.c \
 	src/forecast.c \
 	src/forecast.h \
+	src/forecast_print.c \
+	src/forecast_print.h \
 	src/launcher.c \
 	src/launcher.h \
 	src/launcher_lines.c \

@@ -9,7 +9,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "kernels/optimizer.h"
+#include "kernels/optimizer_step.h"
 
 /* Behind our headers: it has a macro called fail. */
 #include <setjmp.h>

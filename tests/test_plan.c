@@ -10,7 +10,7 @@
 #include "alloc/pack.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 #include "compile/plan.h"
 #include "tests/rounds.h"
 

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 #include "graph/model.h"
 #include "compile/plan.h"
 #include "compile/recompute.h"

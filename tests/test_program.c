@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 #include "compile/plan.h"
 #include "net.h"
 

@@ -15,7 +15,7 @@
 #include "comm/shared.h"
 #include "comm/shared_block.h"
 #include "compile/buckets.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 #include "net.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */

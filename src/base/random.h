@@ -6,27 +6,7 @@
 
 #include <stdint.h>
 
-/* What a number is for; each purpose is an independent stream. Values are part of what makes a
- * run repeatable: never renumber. */
-enum purpose {
-    PURPOSE_INIT = 1,     /* parameters: a = parameter's index in the graph, b = element */
-    PURPOSE_SHUFFLE = 2,  /* order of an epoch: a = epoch */
-    PURPOSE_AUGMENT = 3,  /* a = epoch, b = index of the image */
-    PURPOSE_DROPOUT = 4,  /* a = step, b = layer; element in the draw index */
-    PURPOSE_SPLIT = 5,    /* val_fraction */
-    PURPOSE_SYNTHETIC = 6,
-    PURPOSE_TEST = 7,
-    PURPOSE_REPLACE = 8,  /* which image stands in for an unreadable one */
-    PURPOSE_MIX = 9,      /* mixup, cutmix: a = epoch, b = batch */
-    PURPOSE_DECODE = 10,  /* who decodes: a = epoch, b = index of the image */
-};
-
-/* A stream named by (seed, purpose, a, b); draws are numbered from 0 and can be had in any order. */
-struct random {
-    uint32_t key[2];
-    uint32_t counter[2];   /* the two upper counter words; the lower two count draws */
-    uint64_t next;         /* number of the next draw by random_next */
-};
+#include "base/philox.h"
 
 struct random random_open(uint64_t seed, enum purpose purpose, uint64_t a, uint64_t b);
 

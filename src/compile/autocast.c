@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 
 /* The type that the op wants its floating inputs in. Inputs of a FOLLOW op that differ meet in
  * fp32, the wider. */

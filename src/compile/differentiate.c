@@ -8,7 +8,7 @@
 
 #include "base/memory.h"
 #include "base/sum_tree.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 
 /* The sums so far of a parameter's gradients: value ids. */
 struct partial_sums {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 
 struct merging {
     struct program *program;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 
 static void known_join(int *known, const int *other, int streams)
 {

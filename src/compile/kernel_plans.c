@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 
 /* The instructions of one kernel plan that tell shapes: the first of each phase. -1: there is none. */
 struct kernel_plan_use {

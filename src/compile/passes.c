@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 #include "compile/plan.h"
 
 static enum status run_lower(const struct pass_input *input, struct program *program)

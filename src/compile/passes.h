@@ -15,7 +15,7 @@ struct compile_options {
     struct kernel_options kernel_plans;
     struct bucket_options buckets;
     int streams;             /* of the device: 2, or 1 for everything one after another */
-    int strategy;            /* memory.strategy, as conf/settings.h numbers them */
+    int strategy;            /* memory.strategy, as conf/options.h numbers them */
     int64_t limit;           /* bytes of device memory for a training step, all included; 0: no limit */
     int64_t reserved;        /* bytes of these for what the program does not know: the store, preprocessing */
     int batches;             /* that are on the device at once */

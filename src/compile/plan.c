@@ -6,7 +6,7 @@
 #include "alloc/pack.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 
 #define SECONDS_DEFAULT 1.5
 #define ROOM_SPARE 0.005     /* as near to the bound as packing comes most often */

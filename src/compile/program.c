@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
-#include "compile/recompute.h"
+#include "compile/program_parts.h"
 
 enum dtype program_param_dtype(const struct graph *graph, int param, enum dtype storage)
 {
@@ -19,6 +18,11 @@ enum dtype program_param_dtype(const struct graph *graph, int param, enum dtype 
 bool program_param_trained(const struct parameter *param)
 {
     return param->spec.role != ROLE_STATISTIC && !param->frozen;
+}
+
+bool remake_keeps_saved(const struct op *op)
+{
+    return op->reference->recompute != NULL;
 }
 
 int build_value(struct program *program, struct value value, char *name)

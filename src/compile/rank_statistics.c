@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 #include "base/sum_tree.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 #include "compile/plan.h"
 
 /* What is gathered. */

@@ -4,12 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
-
-bool remake_keeps_saved(const struct op *op)
-{
-    return op->reference->recompute != NULL;
-}
+#include "compile/program_parts.h"
 
 static bool is_backward(const struct instruction *at)
 {

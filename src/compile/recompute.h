@@ -32,10 +32,6 @@ struct remade remade_open(const struct program *program);
 void remade_walk(struct remade *remade);
 void remade_close(struct remade *remade);
 
-/* Whether the op remakes its output from what forward saved, which is then kept; otherwise forward is
- * run again, and what it saved is made again as well. */
-bool remake_keeps_saved(const struct op *op);
-
 /* Strategy keep: normalised activations that only weight gradients read, and that batch norm makes
  * again from its input, which its own backward needs anyway. remake[program->count]. */
 void recompute_cheap(const struct program *program, enum remake *remake);

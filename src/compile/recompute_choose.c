@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 #include "compile/cost.h"
 #include "compile/recompute_replay.h"
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 #include "compile/plan.h"
 #include "compile/recompute.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 #include "compile/plan.h"
 
 bool replay_can_remake(const struct replay *replay, int i)

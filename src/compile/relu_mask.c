@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 
 /* Whether instruction i is a backward that would read the mask instead of y. */
 static bool masks(const struct program *program, int i, const struct op_code *(*code_of)(const struct op *op))

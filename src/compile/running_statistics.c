@@ -7,7 +7,7 @@
 
 #include "base/memory.h"
 #include "base/sum_tree.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 
 /* Of a node. */
 struct partial_moments {

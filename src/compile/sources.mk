@@ -2,7 +2,6 @@ libcompile_a_SOURCES = \
 	src/compile/autocast.c \
 	src/compile/buckets.c \
 	src/compile/buckets.h \
-	src/compile/build.h \
 	src/compile/compile.c \
 	src/compile/compile.h \
 	src/compile/cost.c \
@@ -28,6 +27,7 @@ libcompile_a_SOURCES = \
 	src/compile/plan.h \
 	src/compile/program.c \
 	src/compile/program.h \
+	src/compile/program_parts.h \
 	src/compile/rank_statistics.c \
 	src/compile/recompute.c \
 	src/compile/recompute.h \

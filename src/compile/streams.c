@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/build.h"
+#include "compile/program_parts.h"
 
 /* Weight gradients, and the sums of those of several micro-batches. */
 static bool is_aside(const struct program *program, const struct instruction *at)

@@ -14,7 +14,7 @@
 #include "config.h"
 #endif
 #ifdef HAVE_NVJPEG
-#include "device/cuda_jpeg.h"
+#include "device/cuda_parts.h"
 #endif
 
 /* Computing, side work; what a step moves to the host, and back; exchanges among ranks; batches. */

@@ -1,4 +1,4 @@
-#include "device/cuda_jpeg.h"
+#include "device/cuda_parts.h"
 
 #include <nvjpeg.h>
 #include <pthread.h>

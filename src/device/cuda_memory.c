@@ -1,11 +1,11 @@
 #include "device/cuda_memory.h"
 
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "device/cuda.h"
 
 #define USUAL_GRANULARITY ((size_t)2 << 20)
 

@@ -21,7 +21,7 @@ EXTRA_DIST += $(cuda_device_sources)
 endif
 cuda_jpeg_sources = \
 	src/device/cuda_jpeg.c \
-	src/device/cuda_jpeg.h
+	src/device/cuda_parts.h
 if HAVE_NVJPEG
 libdevice_a_SOURCES += $(cuda_jpeg_sources)
 else

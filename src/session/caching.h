@@ -7,7 +7,7 @@
 #include "session/data.h"
 
 struct caching_options {
-    int cache;                        /* loader.cache, as conf/settings.h numbers it */
+    int cache;                        /* loader.cache, as conf/options.h numbers it */
     int64_t cache_limit;              /* loader.cache_limit */
     int64_t memory_limit;             /* memory.limit */
     enum device_kind kind;

@@ -7,7 +7,7 @@
 #include "session/data.h"
 
 struct decoding_options {
-    int decode, cache;                /* loader.decode and loader.cache, as conf/settings.h numbers them */
+    int decode, cache;                /* loader.decode and loader.cache, as conf/options.h numbers them */
     int64_t cache_limit;              /* loader.cache_limit */
     int64_t memory_limit;             /* the most device memory for the run; 0: no limit */
     bool deterministic;

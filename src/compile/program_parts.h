@@ -1,6 +1,6 @@
-/* build.h: how lowering and the passes make values and instructions; for this folder only. */
-#ifndef COMPILE_BUILD_H
-#define COMPILE_BUILD_H
+/* program_parts.h: how lowering and the passes make values and instructions; for this folder only. */
+#ifndef COMPILE_PROGRAM_PARTS_H
+#define COMPILE_PROGRAM_PARTS_H
 
 #include "compile/program.h"
 
@@ -22,6 +22,10 @@ struct instruction instruction_after(const struct program *program, const struct
 void instruction_free(struct instruction *instruction);
 int *ids_copy(const int *ids, int count);
 bool ids_have(const int *ids, int count, int id);
+
+/* Whether the op remakes its output from what forward saved, which is then kept; otherwise forward is
+ * run again, and what it saved is made again as well. */
+bool remake_keeps_saved(const struct op *op);
 
 /* Sets `reads`, `writes` and the in-place pair from the other members and what the op says. */
 void instruction_link(const struct program *program, struct instruction *instruction);

@@ -1,0 +1,30 @@
+/* optimizer_step.h: one update: unscale, check, clip, update, average, rescale.
+ *
+ * The sequence of one update, the same on every device:
+ *   1. gradients are divided by the loss scale; if one is not finite the step is skipped: nothing
+ *      but the scaler's state changes;
+ *   2. the global norm is taken (over trained parameters, unscaled, before clipping);
+ *   3. gradients are multiplied by min(1, clip_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_;
+ *   4. the optimizer updates fp32 masters and its own state;
+ *   5. averaged weights follow: ema = decay * ema + (1 - decay) * master;
+ *   6. the low-precision copy is written;
+ *   7. the loss scale grows, or backs off. */
+#ifndef KERNELS_OPTIMIZER_STEP_H
+#define KERNELS_OPTIMIZER_STEP_H
+
+#include "kernels/optimizer.h"
+
+/* How parameters are updated; lr and momentum are for update number state->updates + 1. */
+struct optimizer_options {
+    const struct optimizer *optimizer;
+    const struct optimizer_settings *settings;
+    const struct scaler_settings *scaling;
+    double lr, momentum;
+};
+
+/* The whole sequence above on the CPU. state->step is the caller's to count. Bit-equal for any number of
+ * threads. */
+void optimizer_step(const struct optimizer_options *options, const struct optimizer_param *params, int count,
+                    struct optimizer_state *state);
+
+#endif

@@ -1,0 +1,134 @@
+#include "forecast_print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/offload.h"
+#include "compile/recompute.h"
+#include "memory_map.h"
+#include "session/step_fit.h"
+
+/* -1: there is no limit, or it is not known. */
+static int64_t largest_fitting(const struct session *session)
+{
+    int64_t limit = session_limit(session);
+    int batch;
+    return limit > 0 && step_fit_batch(session, limit, &batch) == OK ? batch : -1;
+}
+
+static void print_bytes(const char *what, int64_t bytes, const char *note)
+{
+    char text[TEXT_BYTES];
+    printf("  %-28s %12s  %s\n", what, text_bytes((uint64_t)bytes, text), note);
+}
+
+static void print_layers(const struct forecast *forecast)
+{
+    struct plan_layer *rows = memory_new((size_t)forecast->program.graph->count, sizeof *rows);
+    int count = plan_layers(&forecast->program, &forecast->plan, rows);
+    printf("\n%-28s %-20s %-18s %12s %12s %12s\n", "layer", "op", "output", "parameters", "activation",
+           "kept");
+    for (int i = 0; i < count; i++) {
+        const struct node *node = &forecast->program.graph->nodes[rows[i].node];
+        char shape[SHAPE_TEXT], activation[TEXT_BYTES], saved[TEXT_BYTES];
+        printf("%-28s %-20s %-18s %12" PRId64 " %12s %12s\n", node->name, node->op ? node->op->name : "input",
+               shape_text(rows[i].shape, shape), rows[i].params,
+               rows[i].in_place ? "in place" : text_bytes((uint64_t)rows[i].activation_bytes, activation),
+               text_bytes((uint64_t)rows[i].saved_bytes, saved));
+    }
+    free(rows);
+}
+
+static void print_total(const struct session *session, int64_t total)
+{
+    char note[64] = "", room[TEXT_BYTES];
+    int64_t limit = session_limit(session);
+    if (limit > 0 && total > limit)
+        snprintf(note, sizeof note, "more than memory.limit, %s", text_bytes((uint64_t)limit, room));
+    print_bytes("total", total, note);
+}
+
+void forecast_print(const struct session *session, const struct forecast *forecast)
+{
+    const struct step_bytes *bytes = &forecast->bytes;
+    char note[96], bound[TEXT_BYTES];
+    const struct graph *graph = &session->graphs.training;
+    const struct data *data = &session->data;
+    const struct caching_options caching = session_caching_options(session);
+    printf("%s, %" PRId64 " parameters, batch %d of %dx%dx%d in %s\n\n", graph->arch,
+           graph_param_elements(graph), session->hyper.batch, data->train.h, data->train.w, data->channels,
+           session->hyper.precision->name);
+    snprintf(note, sizeof note, "activations, gradients, workspaces; the bound is %s",
+             text_bytes((uint64_t)bytes->live_bound, bound));
+    print_bytes("arena", bytes->arena, note);
+    print_bytes("  of it workspaces", bytes->workspace, "");
+    print_bytes("store", bytes->store, "parameters, averages, optimizer state");
+    print_bytes("batch", bytes->batch, "images, labels, results");
+    if (caching_device_bytes(&caching) > 0)
+        print_bytes("  of it images kept", caching_device_bytes(&caching), "loader.cache");
+    print_total(session, bytes->total);
+    printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
+    printf("  %-28s %12s  activations made again: %d\n", "strategy",
+           step_strategy(session, &forecast->program), recompute_count(&forecast->program));
+    if (offload_bytes(&forecast->program) > 0)
+        print_bytes("  moved to the host", offload_bytes(&forecast->program),
+                    "after forward, and back for backward");
+    int64_t largest = largest_fitting(session);
+    if (largest >= 0)
+        printf("  %-28s %12" PRId64 "  images that memory.limit allows\n", "largest batch", largest);
+    struct memory_map map = memory_map_make(forecast);
+    memory_map_print(session, &map);
+    memory_map_free(&map);
+    print_layers(forecast);
+}
+
+static void add_layer(const struct program *program, const struct plan_layer *row, struct text *out)
+{
+    const struct node *node = &program->graph->nodes[row->node];
+    text_add(out, "{\"name\":");
+    text_json_string(out, node->name);
+    text_add(out,
+             ",\"op\":\"%s\",\"output\":[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "],\"dtype\":\"%s\"",
+             node->op ? node->op->name : "input", row->shape.n, row->shape.h, row->shape.w, row->shape.c,
+             dtype_table[row->dtype].name);
+    text_add(out, ",\"params\":%" PRId64 ",\"activation_bytes\":%" PRId64 ",\"saved_bytes\":%" PRId64
+             ",\"in_place\":%s,\"flops\":", row->params, row->activation_bytes, row->saved_bytes,
+             row->in_place ? "true" : "false");
+    text_json_number(out, forecast_layer_flops(program->graph, row->node, program->batch));
+    text_add(out, "}");
+}
+
+void forecast_print_json(const struct session *session, const struct forecast *forecast)
+{
+    const struct step_bytes *bytes = &forecast->bytes;
+    struct text out = {0};
+    text_add(&out,
+             "{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64 ",\"store_bytes\":%" PRId64
+             ",\"batch_bytes\":%" PRId64 ",\"workspace_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64,
+             bytes->arena, bytes->live_bound, bytes->store, bytes->batch, bytes->workspace, bytes->total);
+    text_add(&out, ",\"step_ms\":");
+    text_json_number(&out, forecast->step_ms);
+    text_add(&out,
+             ",\"strategy\":\"%s\",\"recomputed\":%d,\"offloaded_bytes\":%" PRId64
+             ",\"estimated\":true,\"layers\":[",
+             step_strategy(session, &forecast->program), recompute_count(&forecast->program),
+             offload_bytes(&forecast->program));
+    struct plan_layer *rows = memory_new((size_t)forecast->program.graph->count, sizeof *rows);
+    int count = plan_layers(&forecast->program, &forecast->plan, rows);
+    for (int i = 0; i < count; i++) {
+        if (i > 0) text_add(&out, ",");
+        add_layer(&forecast->program, &rows[i], &out);
+    }
+    free(rows);
+    int64_t largest = largest_fitting(session);
+    if (largest >= 0) text_add(&out, "],\"largest_batch\":%" PRId64, largest);
+    else text_add(&out, "],\"largest_batch\":null");
+    struct memory_map map = memory_map_make(forecast);
+    text_add(&out, ",\"tensors\":%d,\"peak\":", map.count);
+    memory_map_json(&map, &out);
+    memory_map_free(&map);
+    printf("%s}\n", out.data);
+    text_free(&out);
+}
