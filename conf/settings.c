@@ -74,8 +74,17 @@ static enum status settings_refuse_key(const char *where, const char *section, c
     return USAGE;
 }
 
+typedef bool option_filter(const struct option *option);
+
+/* An auto that is the default anyway, which lets what the file is laid over be. */
+static bool asks_nothing(const struct settings *settings, const struct option *option, const char *value)
+{
+    return settings_origin(settings, option)->kind != FROM_DEFAULT && strcmp(value, "auto") == 0 &&
+           strcmp(option->field.initial, "auto") == 0;
+}
+
 static enum status settings_entry(struct settings *settings, const struct ini_entry *entry,
-                                  const char *where)
+                                  const char *where, option_filter *takes)
 {
     /* The section's own line has been refused already. */
     if (!option_section_known(entry->section))
@@ -83,17 +92,19 @@ static enum status settings_entry(struct settings *settings, const struct ini_en
     if (!entry->key) return OK;
     const struct option *option = option_find(entry->section, entry->key);
     if (!option) return settings_refuse_key(where, entry->section, entry->key);
+    if ((takes && !takes(option)) || asks_nothing(settings, option, entry->value)) return OK;
     struct reason reason;
     if (settings_set(settings, option, entry->value, FROM_FILE, where, &reason)) return OK;
     return fail(USAGE, "%s: %s.%s: %s", where, entry->section, entry->key, reason.text);
 }
 
-static enum status settings_apply(struct settings *settings, const struct ini *ini)
+/* `takes` NULL: all options count. */
+static enum status settings_apply(struct settings *settings, const struct ini *ini, option_filter *takes)
 {
     int mistakes = 0;
     for (int i = 0; i < ini->count && mistakes < MISTAKE_LIMIT; i++) {
         char *where = text_format("%s:%d", ini->file, ini->entries[i].line);
-        if (settings_entry(settings, &ini->entries[i], where) != OK) mistakes++;
+        if (settings_entry(settings, &ini->entries[i], where, takes) != OK) mistakes++;
         free(where);
     }
     if (mistakes == MISTAKE_LIMIT) fail(USAGE, "%s: the rest is not looked at", ini->file);
@@ -178,36 +189,61 @@ static enum status settings_check(const struct settings *settings)
     return status;
 }
 
-/* `ini` NULL: defaults and overrides alone. */
-static enum status settings_from(const struct ini *ini, const char *const *overrides,
-                                 int override_count, struct settings *settings)
+struct sources {
+    const struct settings_base *base;    /* NULL: none */
+    const struct ini *ini;               /* likewise */
+    const char *const *overrides;
+    int override_count;
+};
+
+static enum status settings_apply_base(struct settings *settings, const struct settings_base *base)
+{
+    struct ini ini;
+    enum status status = ini_read_text(base->name, base->text, &ini);
+    if (status == OK) {
+        status = settings_apply(settings, &ini, base->takes);
+        ini_free(&ini);
+    }
+    return status == OK ? OK : fail(BAD_CHECKPOINT, "%s: its configuration cannot be used", base->name);
+}
+
+static enum status settings_from(const struct sources *sources, struct settings *settings)
 {
     struct settings result = settings_defaults();
-    enum status status = ini ? settings_apply(&result, ini) : OK;
-    for (int i = 0; i < override_count; i++)
-        if (settings_override(&result, overrides[i]) != OK) status = USAGE;
+    enum status status = sources->base ? settings_apply_base(&result, sources->base) : OK;
+    if (status == OK && sources->ini) status = settings_apply(&result, sources->ini, NULL);
+    for (int i = 0; i < sources->override_count; i++)
+        if (settings_override(&result, sources->overrides[i]) != OK && status == OK) status = USAGE;
     if (status == OK) status = settings_check(&result);
     if (status == OK) *settings = result;
     else settings_free(&result);
     return status;
 }
 
+enum status settings_load_over(const struct settings_base *base, const char *file,
+                               const char *const *overrides, int override_count, struct settings *settings)
+{
+    struct sources sources = {.base = base, .overrides = overrides, .override_count = override_count};
+    if (!file) return settings_from(&sources, settings);
+    struct ini ini;
+    TRY(ini_read(file, &ini));
+    sources.ini = &ini;
+    enum status status = settings_from(&sources, settings);
+    ini_free(&ini);
+    return status;
+}
+
 enum status settings_load(const char *file, const char *const *overrides, int override_count,
                           struct settings *settings)
 {
-    if (!file) return settings_from(NULL, overrides, override_count, settings);
-    struct ini ini;
-    TRY(ini_read(file, &ini));
-    enum status status = settings_from(&ini, overrides, override_count, settings);
-    ini_free(&ini);
-    return status;
+    return settings_load_over(NULL, file, overrides, override_count, settings);
 }
 
 enum status settings_load_text(const char *name, const char *text, struct settings *settings)
 {
     struct ini ini;
     TRY(ini_read_text(name, text, &ini));
-    enum status status = settings_from(&ini, NULL, 0, settings);
+    enum status status = settings_from(&(struct sources){.ini = &ini}, settings);
     ini_free(&ini);
     return status;
 }
@@ -294,25 +330,42 @@ void settings_derive(struct settings *settings, const char *section, const char 
     (void)good;
 }
 
-/* The value as it reads from anywhere, `file` being where it stands. */
-static char *movable_value(const struct option *option, const struct settings *settings, const char *file)
+/* Whether a line of a configuration can hold it: no comment begins in it, and it is not too long. */
+static bool path_fits(const char *path)
 {
-    const char *asked = settings_origin(settings, option)->asked;
-    char *value = asked ? text_copy(asked) : option_value(option, settings);
-    if (option->field.type != FIELD_PATH || !*value) return value;
+    if (strlen(path) > 3000 || strchr(path, ';')) return false;
+    for (; *path; path++)
+        if (iscntrl((unsigned char)*path)) return false;
+    return true;
+}
+
+/* The value of a path, to be freed, as it reads from anywhere, `file` being where it stands. */
+static char *path_from_root(const struct settings *settings, const char *file, char *value)
+{
     char *path = settings_path(settings, file, value), *here = *path == '/' ? NULL : realpath(".", NULL);
-    free(value);
-    if (!here) return path;
-    char *whole = text_format("%s/%s", strcmp(here, "/") == 0 ? "" : here, path);
+    char *whole = here ? text_format("%s/%s", strcmp(here, "/") == 0 ? "" : here, path) : text_copy(path);
+    bool fits = path_fits(whole);
     free(here);
     free(path);
-    return whole;
+    free(fits ? value : whole);
+    return fits ? whole : value;
 }
 
 struct printing {
-    bool origins, movable;
-    const char *file;
+    bool origins;
+    bool asked;                  /* a value that follows from others stands behind what was asked for */
+    bool whole_paths;
+    const char *file;            /* that paths begin at the folder of */
 };
+
+static char *printed_value(const struct option *option, const struct settings *settings,
+                           const struct printing *how)
+{
+    const char *asked = how->asked ? settings_origin(settings, option)->asked : NULL;
+    char *value = asked ? text_copy(asked) : option_value(option, settings);
+    bool path = option->field.type == FIELD_PATH && *value;
+    return path && how->whole_paths ? path_from_root(settings, how->file, value) : value;
+}
 
 static void print_resolved(const struct option *option, const struct settings *settings, struct text *out)
 {
@@ -329,11 +382,10 @@ static void print(const struct settings *settings, const struct printing *how, s
         if (strcmp(section, option->section) != 0)
             text_add(out, "%s[%s]\n", *section ? "\n" : "", option->section);
         section = option->section;
-        char *value = how->movable ? movable_value(option, settings, how->file)
-                                   : option_value(option, settings);
+        char *value = printed_value(option, settings, how);
         text_add(out, "%s =%s%s", option->field.name, *value ? " " : "", value);
         if (how->origins) text_add(out, "    ; %s", origin_text(settings_origin(settings, option)));
-        if (how->movable) print_resolved(option, settings, out);
+        if (how->asked) print_resolved(option, settings, out);
         text_add(out, "\n");
         free(value);
     }
@@ -346,7 +398,12 @@ void settings_print(const struct settings *settings, bool origins, struct text *
 
 void settings_print_movable(const struct settings *settings, const char *file, struct text *out)
 {
-    print(settings, &(struct printing){.movable = true, .file = file}, out);
+    print(settings, &(struct printing){.asked = true, .whole_paths = true, .file = file}, out);
+}
+
+void settings_print_resolved(const struct settings *settings, const char *file, struct text *out)
+{
+    print(settings, &(struct printing){.whole_paths = true, .file = file}, out);
 }
 
 bool settings_differ(const struct settings *old, const struct settings *now, struct text *differences)

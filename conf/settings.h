@@ -13,6 +13,14 @@
  * data paths are left as written: see settings_path. */
 enum status settings_load(const char *file, const char *const *overrides, int override_count,
                           struct settings *settings);
+/* Another configuration that one is laid over, as a checkpoint has it. */
+struct settings_base {
+    const char *name, *text;                            /* for messages, and as an INI file */
+    bool (*takes)(const struct option *option);         /* which of its options count */
+};
+/* The same over `base`. BAD_CHECKPOINT: what is wrong is in there. */
+enum status settings_load_over(const struct settings_base *base, const char *file,
+                               const char *const *overrides, int override_count, struct settings *settings);
 /* The same from text, for a checkpoint's configuration; `name` is for messages. */
 enum status settings_load_text(const char *name, const char *text, struct settings *settings);
 void settings_free(struct settings *settings);
@@ -40,6 +48,8 @@ void settings_print(const struct settings *settings, bool origins, struct text *
 /* As one that asks for the same wherever it lies: paths, written in `file`, begin at the root; a value that
  * follows from others stands behind what was asked for, as a comment. */
 void settings_print_movable(const struct settings *settings, const char *file, struct text *out);
+/* As one that does the same there: likewise, but with every value as it came to be. */
+void settings_print_resolved(const struct settings *settings, const char *file, struct text *out);
 
 /* Adds a line "section.key: OLD, now NEW" for every option (not resumable) in which two settings differ;
  * false: there is none. */

@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "session/checkpoint.h"
 #include "session/session_open.h"
 
 const struct command *const command_table[] = {
@@ -188,6 +190,8 @@ enum status cmd_parse(const struct command *command, int count, char **words, st
 void cmd_free(struct cmd *cmd)
 {
     free(cmd->sets);
+    free(cmd->weights);
+    free(cmd->recalled);
     if (cmd->settings.origins) settings_free(&cmd->settings);
     *cmd = (struct cmd){0};
 }
@@ -257,6 +261,39 @@ enum status cmd_required(const struct cmd *cmd, const char *option, const char *
     return OK;
 }
 
+static char *checkpoint_of(const char *folder)
+{
+    static const char *const names[] = {CHECKPOINT_BEST, CHECKPOINT_LAST, CHECKPOINT_PREVIOUS};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = text_format("%s/%s", folder, names[i]);
+        if (access(path, F_OK) == 0) return path;
+        free(path);
+    }
+    return NULL;
+}
+
+enum status cmd_weights(struct cmd *cmd, const char **path)
+{
+    const char *named = NULL;
+    struct stat status;
+    TRY(cmd_required(cmd, "weights", &named));
+    if (!cmd->weights) {
+        bool folder = stat(named, &status) == 0 && S_ISDIR(status.st_mode);
+        cmd->weights = folder ? checkpoint_of(named) : text_copy(named);
+        if (!cmd->weights) return fail(BAD_CHECKPOINT, "%s: there is no checkpoint in this folder", named);
+        if (folder) log_info("%s: the weights of this run", cmd->weights);
+    }
+    *path = cmd->weights;
+    return OK;
+}
+
+void cmd_recall_config(struct cmd *cmd)
+{
+    char *path = cmd->output ? text_format("%s/config.ini", cmd->output) : NULL;
+    if (path && access(path, F_OK) == 0) cmd->config = cmd->recalled = path;
+    else free(path);
+}
+
 static enum status refuse_input(const char *path, const char *which)
 {
     return fail(USAGE, "%s: is an input of this command (%s); write to another file", path, which);
@@ -264,7 +301,7 @@ static enum status refuse_input(const char *path, const char *which)
 
 enum status cmd_check_output(const struct cmd *cmd, const char *path)
 {
-    const char *weights = cmd_value(cmd, "weights");
+    const char *weights = cmd->weights;
     struct stat status;
     if (stat(path, &status) != 0) return OK;
     if (!S_ISREG(status.st_mode)) return fail(USAGE, "%s: cannot be replaced: not a regular file", path);

@@ -38,6 +38,8 @@ struct cmd {
     const char *values[CMD_OPTIONS_MAX];   /* of the command's own options; "" when given without one */
     char **arguments;
     int argument_count;
+    char *weights;                         /* as cmd_weights found it */
+    char *recalled;                        /* the configuration as cmd_recall_config found it */
     struct settings settings;              /* loaded when the command takes a configuration */
 };
 
@@ -67,6 +69,13 @@ enum status cmd_number(const struct cmd *cmd, const char *option, long least, lo
 
 /* An own option that must be there, USAGE otherwise. */
 enum status cmd_required(const struct cmd *cmd, const char *option, const char **value);
+
+/* The file that --weights names, or the best checkpoint of the run folder that it names; of a run without
+ * validation the last one. */
+enum status cmd_weights(struct cmd *cmd, const char **path);
+
+/* A run that is resumed without -c: the configuration that its folder has, if there is one. */
+void cmd_recall_config(struct cmd *cmd);
 
 /* That a file which the command is to write is none that it reads, USAGE otherwise. One that stands there is
  * said to be replaced. */

@@ -197,6 +197,17 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained, cons
     return status;
 }
 
+/* Validation data named on the command line, whose path begins here and not at the configuration's folder. */
+static void take_val(struct cmd *cmd)
+{
+    const char *named = cmd_value(cmd, "val");
+    if (!named) return;
+    char *path = realpath(named, NULL);
+    settings_derive(&cmd->settings, "data", "val", path ? path : named);
+    settings_derive(&cmd->settings, "data", "val_fraction", "0");
+    free(path);
+}
+
 static enum status run(struct cmd *cmd)
 {
     const char *split = cmd_value(cmd, "split") ? cmd_value(cmd, "split") : "val";
@@ -205,6 +216,7 @@ static enum status run(struct cmd *cmd)
         return fail(USAGE, "eval: --split must be train or val, not '%s'", split);
     if (cmd_value(cmd, "logits")) TRY(cmd_check_output(cmd, cmd_value(cmd, "logits")));
     if (cmd->output) TRY(check_records(cmd->output));
+    take_val(cmd);
     struct trained trained;
     TRY(trained_open(cmd, train ? DATA_TRAIN : DATA_VAL, &trained));
     enum status status = evaluate_split(cmd, &trained, split);
@@ -213,7 +225,8 @@ static enum status run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"weights", "FILE", "checkpoint or weights file (safetensors)"},
+    {"weights", "RUN|FILE", "run folder, checkpoint or weights file (safetensors)"},
+    {"val", "PATH", "validation data instead of data.val"},
     {"split", "train|val", "images to evaluate (default: val)"},
     {"json", NULL, "print the results as JSON"},
     {"logits", "FILE.npy", "write the logits as a NumPy array, in data set order"},
@@ -222,7 +235,8 @@ static const struct cmd_option options[] = {
 
 const struct command cmd_eval = {
     .name = "eval",
-    .usage = "-c FILE --weights FILE [--split train|val] [--json] [--logits FILE.npy] [-o DIR]",
+    .usage = "--weights RUN|FILE [-c FILE] [--val PATH] [--split train|val] [--json] [--logits FILE.npy] "
+             "[-o DIR]",
     .help = "Evaluates weights on the validation images.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,

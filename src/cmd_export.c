@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "cmd.h"
+#include "conf/options.h"
 #include "session/checkpoint.h"
 #include "base/atomic_file.h"
 #include "session/weights.h"
@@ -62,15 +63,58 @@ static enum status read_item(void *context, int item, void *data)
     return good ? OK : fail(BAD_CHECKPOINT, "%s: %s", export->from.path, reason.text);
 }
 
+/* How images are brought to the network, as a configuration that others are laid over: NULL where the file does
+ * not say. */
+static enum status preprocessing_of(const struct safetensors *from, char **config)
+{
+    static const char *const keys[] = {"val_resize", "val_crop", "mean", "std"};
+    struct settings then;
+    struct text plain = {0}, escaped = {0};
+    *config = NULL;
+    if (!safetensors_value(from, "config")) return OK;
+    TRY(checkpoint_settings(from, &then));
+    text_add(&plain, "[augment]\n");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        text_add(&plain, "%s = ", keys[i]);
+        field_print(&option_find("augment", keys[i])->field, &then, &plain);
+        text_add(&plain, "\n");
+    }
+    text_escape(&escaped, plain.data);
+    text_free(&plain);
+    settings_free(&then);
+    *config = escaped.data;
+    return OK;
+}
+
+#define PAIRS_MAX 6
+
+/* What eval and predict need to know of the weights. Readers of PyTorch's want the format. */
+static int describe(const struct safetensors *from, char *config, struct safetensors_pair pairs[PAIRS_MAX])
+{
+    static char *const kept[] = {"arch", "classes", "input", "graph"};
+    int count = 0;
+    pairs[count++] = (struct safetensors_pair){"format", "pt"};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        char *value = (char *)safetensors_value(from, kept[i]);
+        if (value) pairs[count++] = (struct safetensors_pair){kept[i], value};
+    }
+    if (config) pairs[count++] = (struct safetensors_pair){"config", config};
+    return count;
+}
+
 static enum status write_file(struct export *export, const char *path)
 {
-    struct safetensors_pair format = {"format", "pt"};
-    struct safetensors_content content = {export->items, export->count, &format, 1, read_item, export};
+    struct safetensors_pair pairs[PAIRS_MAX];
+    char *config;
+    TRY(preprocessing_of(&export->from, &config));
+    struct safetensors_content content = {export->items, export->count, pairs,
+                                          describe(&export->from, config, pairs), read_item, export};
     char *temporary = text_format("%s.tmp", path);
     enum status status = safetensors_write(temporary, &content);
     if (status == OK) status = atomic_file_rename(&directory_working, temporary, path);
     if (status != OK) unlink(temporary);
     free(temporary);
+    free(config);
     return status;
 }
 
@@ -100,7 +144,7 @@ static enum status run(struct cmd *cmd)
     const char *weights;
     struct export export = {0};
     struct reason reason;
-    TRY(cmd_required(cmd, "weights", &weights));
+    TRY(cmd_weights(cmd, &weights));
     TRY(check_output(cmd));
     TRY(dtype_of(cmd, &export.dtype));
     TRY(cmd_check_output(cmd, cmd->output));
@@ -118,14 +162,14 @@ static enum status run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"weights", "FILE", "checkpoint or weights file (safetensors)"},
+    {"weights", "RUN|FILE", "run folder, checkpoint or weights file (safetensors)"},
     {"dtype", "TYPE", "fp32 (default), fp16 or bf16"},
     {0},
 };
 
 const struct command cmd_export = {
     .name = "export",
-    .usage = "--weights FILE [--dtype TYPE] -o OUT.safetensors",
+    .usage = "--weights RUN|FILE [--dtype TYPE] -o OUT.safetensors",
     .help = "Exports the weights of a checkpoint under torchvision's names.",
     .takes = TAKES_OUTPUT,
     .options = options,

@@ -134,14 +134,14 @@ static enum status run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"weights", "FILE", "checkpoint or weights file (safetensors)"},
+    {"weights", "RUN|FILE", "run folder, checkpoint or weights file (safetensors)"},
     {"json", NULL, "print the predictions as JSON"},
     {0},
 };
 
 const struct command cmd_predict = {
     .name = "predict",
-    .usage = "-c FILE --weights FILE [--json] IMAGE...",
+    .usage = "--weights RUN|FILE [-c FILE] [--json] IMAGE...",
     .help = "Classifies PNG and JPEG images.",
     .takes = TAKES_CONFIG | TAKES_ARGUMENTS,
     .options = options,

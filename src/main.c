@@ -18,6 +18,7 @@
 #include "conf/options.h"
 #include "device/device.h"
 #include "omp_spin.h"
+#include "trained.h"
 #include "base/signals.h"
 
 static void print_help(void)
@@ -77,6 +78,13 @@ static bool needs_settings(const struct cmd *cmd)
     return (cmd->command->takes & TAKES_CONFIG) != 0;
 }
 
+static enum status load_settings(struct cmd *cmd)
+{
+    if (cmd_value(cmd, "weights")) return trained_settings(cmd);
+    if (cmd->resume && !cmd->config) cmd_recall_config(cmd);
+    return settings_load(cmd->config, cmd->sets, cmd->set_count, &cmd->settings);
+}
+
 static void take_signals(const struct cmd *cmd)
 {
     bool only_tells = cmd->help || cmd->check || cmd->print_config;
@@ -95,9 +103,9 @@ static enum status run(struct cmd *cmd)
     }
     if (cmd->quiet) log_set_level(LOG_WARNING);
     if (cmd->verbose) log_set_level(LOG_DETAIL);
-    if (needs_settings(cmd)) TRY(settings_load(cmd->config, cmd->sets, cmd->set_count, &cmd->settings));
+    if (needs_settings(cmd)) TRY(load_settings(cmd));
     if (cmd->print_config) return print_settings(cmd);
-    if (cmd->check) return cmd_check(cmd);
+    if (cmd->check) return cmd_value(cmd, "weights") && !cmd->config ? trained_check(cmd) : cmd_check(cmd);
     return cmd->command->run(cmd);
 }
 

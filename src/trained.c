@@ -5,32 +5,28 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "conf/options.h"
 #include "graph/graph_text.h"
 #include "session/checkpoint.h"
 #include "session/preprocessing.h"
 #include "session/session_store.h"
 #include "session/weights.h"
 
-/* What a checkpoint says of the images it was made for. */
+/* What a file of weights says of itself. */
 struct remembered {
     struct data_hint hint;
     char **names;
-    int count;
-    bool sized;
-    char *graph_text;            /* NULL: the file does not say */
+    char *arch, *network;
+    struct settings then;        /* how its run was configured; an exported one's preprocessing */
+    bool configured;             /* `then` is there */
 };
 
-/* Weights alone do not say. */
-static enum status remember_resize(const struct safetensors *file, struct data_hint *hint)
+static void forget(struct remembered *remembered)
 {
-    struct settings then;
-    hint->val_resize = -1;
-    if (!safetensors_value(file, "config")) return OK;
-    TRY(checkpoint_settings(file, &then));
-    /* In checkpoints without a graph 0 stands for what is auto since. */
-    if (then.augment.val_resize > 0 || safetensors_value(file, "graph")) hint->val_resize = (int)then.augment.val_resize;
-    settings_free(&then);
-    return OK;
+    checkpoint_free_names(remembered->names, remembered->hint.classes);
+    free(remembered->arch);
+    free(remembered->network);
+    if (remembered->configured) settings_free(&remembered->then);
 }
 
 static enum status remember(const char *path, struct remembered *remembered)
@@ -38,25 +34,88 @@ static enum status remember(const char *path, struct remembered *remembered)
     struct safetensors file;
     struct reason reason;
     if (!safetensors_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
-    *remembered = (struct remembered){0};
     struct data_hint *hint = &remembered->hint;
     enum status status = OK;
     if (!checkpoint_input(&file, &hint->h, &hint->w, &hint->channels, &reason))
         status = fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
-    remembered->sized = hint->h > 0;
-    if (status == OK) status = remember_resize(&file, hint);
-    if (status == OK) checkpoint_class_names(&file, &remembered->names, &remembered->count);
-    if (status == OK) remembered->graph_text = text_copy(safetensors_value(&file, "graph"));
+    if (status == OK && safetensors_value(&file, "config")) {
+        status = checkpoint_settings(&file, &remembered->then);
+        remembered->configured = status == OK;
+    }
+    checkpoint_class_names(&file, &remembered->names, &hint->classes);
     hint->class_names = remembered->names;
-    hint->classes = remembered->count;
+    hint->arch = remembered->arch = text_copy(safetensors_value(&file, "arch"));
+    hint->network = remembered->network = text_copy(safetensors_value(&file, "graph"));
     safetensors_close(&file);
     return status;
+}
+
+/* Settings. */
+
+static bool is_preprocessing(const struct option *option)
+{
+    return strcmp(option->section, "augment") == 0;
+}
+
+/* All but the network, which the file has itself, and what is the machine's or the run's own. */
+static bool is_learned_with(const struct option *option)
+{
+    static const char *const others[] = {"loader", "model", "memory", "checkpoint", "log", "parallel"};
+    if (strcmp(option->section, "run") == 0) return strcmp(option->field.name, "seed") == 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(option->section, others[i]) == 0) return false;
+    return true;
+}
+
+enum status trained_settings(struct cmd *cmd)
+{
+    const char *path;
+    struct safetensors file;
+    struct reason reason;
+    TRY(cmd_weights(cmd, &path));
+    if (!safetensors_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
+    char *config = text_copy(safetensors_value(&file, "config"));
+    safetensors_close(&file);
+    if (config) text_unescape(config);
+    struct settings_base base = {path, config, cmd->config ? is_preprocessing : is_learned_with};
+    enum status status = settings_load_over(config ? &base : NULL, cmd->config, cmd->sets, cmd->set_count,
+                                            &cmd->settings);
+    free(config);
+    return status;
+}
+
+/* What the configuration and the file of weights contradict each other in. */
+
+static char *option_text(const struct settings *settings, const char *key)
+{
+    struct text text = {0};
+    field_print(&option_find("augment", key)->field, settings, &text);
+    return text.data ? text.data : text_copy("");
+}
+
+static void compare_preprocessing(const struct session *session, const struct remembered *remembered,
+                                  const char *path)
+{
+    static const char *const keys[] = {"val_resize", "mean", "std"};
+    for (size_t i = 0; remembered->configured && i < sizeof keys / sizeof *keys; i++) {
+        char *then = option_text(&remembered->then, keys[i]), *now = option_text(session->settings, keys[i]);
+        if (strcmp(then, now) != 0)
+            log_warning("%s: the weights were trained with augment.%s = %s, not %s (%s)", path, keys[i],
+                        *then ? then : "empty", *now ? now : "empty",
+                        settings_where(session->settings, "augment", keys[i]));
+        free(then);
+        free(now);
+    }
+    const struct images *images = &session->data.val;
+    if (remembered->hint.h > 0 && (images->h != remembered->hint.h || images->w != remembered->hint.w))
+        log_warning("%s: evaluation images have %dx%d pixels, but the weights were evaluated on %dx%d", path,
+                    images->h, images->w, remembered->hint.h, remembered->hint.w);
 }
 
 /* The same number of classes under other names is worth a word: the figures may mean nothing. */
 static void compare_classes(const struct data *data, const struct remembered *remembered)
 {
-    if (remembered->count != data->classes) return;
+    if (remembered->hint.classes != data->classes) return;
     for (int i = 0; i < data->classes; i++) {
         if (strcmp(data->class_names[i], remembered->names[i]) == 0) continue;
         log_warning("class %d is '%s' in the data, but the weights were trained for '%s'", i,
@@ -65,16 +124,31 @@ static void compare_classes(const struct data *data, const struct remembered *re
     }
 }
 
-/* Shapes of weights do not tell a network with one activation from one with another. */
-static void compare_networks(const struct graph *graph, const struct remembered *remembered, const char *path)
+static bool names_network(const struct settings *settings)
 {
+    return settings->model.arch || settings->model.file;
+}
+
+/* Shapes of weights do not tell a network with one activation from one with another. */
+static enum status compare_networks(const struct session *session, const struct remembered *remembered,
+                                    const char *path)
+{
+    const struct graphs_options options = {.settings = session->settings, .file = session->file,
+                                           .data = &session->data};
+    struct graphs own;
     struct reason difference;
     struct text now = {0};
-    if (!remembered->graph_text) return;
-    graph_text(graph, &now);
-    if (!graph_text_same(remembered->graph_text, now.data, &difference))
-        log_warning("%s: the weights were trained in another network: %s", path, difference.text);
-    text_free(&now);
+    if (!remembered->network || !names_network(session->settings)) return OK;
+    enum status status = graphs_open(&options, &own);
+    if (status == OK) {
+        graph_text(&own.training, &now);
+        if (!graph_text_same(remembered->network, now.data, &difference))
+            log_warning("%s: the weights were trained in another network, which is used: %s", path,
+                        difference.text);
+        text_free(&now);
+    }
+    graphs_close(&own);
+    return status;
 }
 
 static enum status open_network(const char *path, struct trained *trained)
@@ -89,25 +163,46 @@ static enum status open_network(const char *path, struct trained *trained)
     return step_open(session, STEP_EVALUATION, &trained->store, &trained->step);
 }
 
+static enum status check_network(const struct settings *settings, const struct remembered *remembered,
+                                 const char *path)
+{
+    if (remembered->network || names_network(settings)) return OK;
+    return fail(USAGE, "%s: does not say of which network it is: a configuration (-c) must name it", path);
+}
+
+static enum status open_all(struct cmd *cmd, unsigned data, const char *path,
+                            const struct remembered *remembered, struct trained *trained)
+{
+    struct session *session = &trained->session;
+    TRY(check_network(&cmd->settings, remembered, path));
+    cmd_any_batch(cmd);
+    TRY(cmd_session(cmd, data, &remembered->hint, session));
+    compare_classes(&session->data, remembered);
+    compare_preprocessing(session, remembered, path);
+    TRY(compare_networks(session, remembered, path));
+    return open_network(path, trained);
+}
+
 enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained)
 {
     const char *path;
-    struct remembered remembered;
+    struct remembered remembered = {0};
     *trained = (struct trained){0};
-    TRY(cmd_required(cmd, "weights", &path));
-    TRY(remember(path, &remembered));
-    bool hinted = data != DATA_NONE || remembered.sized;
-    cmd_any_batch(cmd);
-    enum status status = cmd_session(cmd, data, hinted ? &remembered.hint : NULL, &trained->session);
-    if (status == OK) {
-        compare_classes(&trained->session.data, &remembered);
-        compare_networks(&trained->session.graphs.training, &remembered, path);
-        status = open_network(path, trained);
-    }
-    checkpoint_free_names(remembered.names, remembered.count);
-    free(remembered.graph_text);
+    TRY(cmd_weights(cmd, &path));
+    enum status status = remember(path, &remembered);
+    if (status == OK) status = open_all(cmd, data, path, &remembered, trained);
+    forget(&remembered);
     if (status != OK) trained_close(trained);
     return status;
+}
+
+enum status trained_check(struct cmd *cmd)
+{
+    struct trained trained;
+    bool images = strcmp(cmd->command->name, "predict") != 0;
+    TRY(trained_open(cmd, images ? DATA_VAL : DATA_NONE, &trained));
+    trained_close(&trained);
+    return OK;
 }
 
 void trained_close(struct trained *trained)

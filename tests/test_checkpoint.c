@@ -108,8 +108,8 @@ static const char algorithms[] = "01234567 NVIDIA, conv 8x8=1.0 us\n89abcdef lin
 static enum status save_as(const struct fixture *fixture, const char *const *also)
 {
     static char *const names[] = {"one", "two \"2\"", "drei \xc3\xa4"};
-    struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, NULL, names, 3, 100, 20,
-                                       0xfedcba98, 7, 4, 4, 1, algorithms, 3};
+    struct checkpoint_source source = {&fixture->store, adam(), &fixture->settings, NULL, NULL, names, 3, 100,
+                                       20, 0xfedcba98, 7, 4, 4, 1, algorithms, 3};
     return checkpoint_save(&source, &fixture->position, &directory, also);
 }
 

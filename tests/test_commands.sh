@@ -76,7 +76,7 @@ ok "-r with another activation" says 2 "$other 'relu2' was 'relu conv2', and is 
     train run -r -s model.file=leaky.ini
 ok "-r with another dropout" says 2 "$other 'drop' was 'dropout relu2 rate=0.2'" train run -r -s model.file=drop.ini
 ok "-r with the model under another name" train run -r -s model.file=named.ini
-ok "weights trained with another activation" says 0 "trained in another network: layer 'relu2'" \
+ok "weights trained with another activation" says 0 "trained in another network, which is used: layer 'relu2'" \
     "$AMPTRAIN" eval -q -c run.ini -s model.file=leaky.ini --weights $last
 ok "kept checkpoints" sh -c 'test -f run/checkpoint-5.safetensors -a -f run/checkpoint-4.safetensors'
 ok "config.ini reads back the same" "$AMPTRAIN" -q -c run/config.ini -o run -r -s train.epochs=5
@@ -109,8 +109,8 @@ ok "eval -o" sh -c '
     grep -q "^{\"event\":\"eval\"" evaluated/metrics.jsonl && test "$(wc -l <evaluated/confusion.csv)" = 11'
 echo '^{"images":1438,' >pattern
 ok "eval --split train" json eval -q -c run.ini --weights $last --split train
-ok "weights of another model" says 5 "conv1.weight" "$AMPTRAIN" eval -q -c run.ini -s model.file=small.ini \
-    --weights $last
+ok "weights of another model to start from" says 5 "conv1.weight" "$AMPTRAIN" -q -c run.ini -s model.file=small.ini \
+    -s model.weights=$last
 ok "weights that are none" says 5 "run.ini" "$AMPTRAIN" eval -q -c run.ini --weights run.ini
 ok "eval --split of neither" says 2 "--split must be train or val, not 'test'" "$AMPTRAIN" eval -q -c run.ini \
     --weights $last --split test

@@ -18,7 +18,7 @@ cp images/apple/3.png some.jpg
 # Lines that end in a backslash go on in the next one.
 sed -n '/^Your own images/,/^On a GPU/p' "$top_srcdir/README" |
     sed -e ':join' -e '/\\$/{N;s/\\\n *//;b join' -e '}' |
-    sed -n 's/^    \(build\/amptrain .*mine.ini.*\)/\1/p' >commands
+    sed -n 's/^    \(build\/amptrain .*mine.*\)/\1/p' >commands
 ok "README shows four commands" [ "$(wc -l <commands)" = 4 ]
 while read -r command; do
     ok "$command" sh -c "$command"

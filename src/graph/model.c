@@ -198,6 +198,7 @@ static void model_close(struct model *model)
 static enum status open_file(const struct model_options *options, struct ini *ini)
 {
     char *path = NULL;
+    if (options->text) return ini_read_text(options->arch ? options->arch : "model", options->text, ini);
     TRY(model_find(options, &path));
     enum status status = ini_read(path, ini);
     free(path);

@@ -7,6 +7,7 @@
 struct model_options {
     const char *arch;            /* NAME, looked up as NAME.ini in `folders`; or NULL */
     const char *file;            /* a file's path; or NULL */
+    const char *text;            /* a model file's text, which messages call `arch`; or NULL */
     const char *const *folders;  /* where installed models are, NULL-terminated, first hit wins */
     int size_h, size_w, channels;/* of the input; 0: the model file's */
     int classes;                 /* $classes; 0: the model file's default (1000) */

@@ -108,7 +108,7 @@ static void metadata_of(const struct checkpoint_source *source, const struct pos
                         int *count)
 {
     struct text settings = {0}, config = {0}, graph = {0};
-    settings_print(source->settings, false, &settings);
+    settings_print_resolved(source->settings, source->file, &settings);
     text_escape(&config, settings.data ? settings.data : "");
     text_free(&settings);
     add_pair(pairs, count, "format", text_copy(format_name));

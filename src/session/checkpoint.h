@@ -25,6 +25,7 @@ struct checkpoint_source {
     const struct store *store;
     const struct optimizer *optimizer;
     const struct settings *settings;
+    const char *file;            /* the configuration's path, from which paths begin; NULL: none */
     const struct graph *graph;   /* that is trained, not fused; NULL: not told */
     char *const *class_names;
     int classes;

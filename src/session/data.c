@@ -41,7 +41,11 @@ static enum status input_of_model(struct data_opening *o)
         .dropout = -1,
     };
     enum status status = OK;
-    if (!options.arch && !options.file)
+    if (o->hint && o->hint->network) {
+        options.arch = o->hint->arch;
+        options.text = o->hint->network;
+    }
+    if (!options.arch && !options.file && !options.text)
         status =
             fail(USAGE, "model.arch is not set: which network? `amptrain models` lists the installed ones");
     else
@@ -211,7 +215,7 @@ static int channels_of(const struct data_opening *o)
 {
     const struct dataset *data = data_any(o->data);
     if (data) return data->c;
-    if (o->hint) return o->hint->channels;
+    if (o->hint && o->hint->channels) return o->hint->channels;
     return o->channels ? o->channels : 3;
 }
 

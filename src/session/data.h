@@ -35,12 +35,12 @@ enum data_wanted {
     DATA_OPTIONAL = 4,   /* what is not there is not missed: sizes then follow the model file */
 };
 
-/* What stands in for data that are not opened: from a checkpoint's metadata. */
+/* What a file of weights says of itself: its network, and what stands in for data that are not opened. */
 struct data_hint {
-    int h, w, channels;               /* of evaluation images */
-    int val_resize;                   /* what evaluation resized to; -1: not known */
+    int h, w, channels;               /* of evaluation images; 0: not known */
     char *const *class_names;
     int classes;
+    const char *arch, *network;       /* its name and text (graph/graph_text.h); NULL: the model file's */
 };
 
 struct data_options {

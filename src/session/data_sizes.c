@@ -23,7 +23,7 @@ static struct extent extent_train(const struct data_opening *o, int size)
     const struct settings *settings = o->settings;
     const struct dataset *data = data_any(o->data);
     if (settings->augment.crop) return square(settings->augment.crop);
-    if (!data && o->hint) return (struct extent){o->hint->h, o->hint->w};
+    if (!data && o->hint && o->hint->h) return (struct extent){o->hint->h, o->hint->w};
     bool fixed = data && data->h > 0;
     if (fixed && settings->augment.resize && data->h == data->w) return square(settings->augment.resize);
     if (fixed && !settings->augment.resize) return (struct extent){data->h, data->w};
@@ -35,7 +35,7 @@ static struct extent extent_val(const struct data_opening *o, struct extent trai
     const struct settings *settings = o->settings;
     const struct dataset *data = data_any(o->data);
     if (settings->augment.val_crop) return square(settings->augment.val_crop);
-    if (!data && o->hint) return (struct extent){o->hint->h, o->hint->w};
+    if (!data && o->hint && o->hint->h) return (struct extent){o->hint->h, o->hint->w};
     bool fixed = data && data->h > 0 && data->h == data->w;
     if (fixed && settings->augment.val_resize > 0) return square(settings->augment.val_resize);
     if (data && data->h > 0 && settings->augment.val_resize <= 0) return (struct extent){data->h, data->w};
@@ -62,8 +62,7 @@ static void derive_val_resize(const struct data_opening *o)
     int h = data && one_size ? data->h : o->data->val.h, w = data && one_size ? data->w : o->data->val.w;
     int side = h < w ? h : w;
     if (o->settings->augment.val_resize >= 0) return;
-    if (!data && o->hint && o->hint->val_resize >= 0) side = o->hint->val_resize;
-    else if (!one_size) side = (int)lround(side * 8.0 / 7.0);
+    if (!one_size) side = (int)lround(side * 8.0 / 7.0);
     derive(o, "val_resize", side < RESIZE_MAX ? side : RESIZE_MAX);
 }
 

@@ -24,6 +24,11 @@ static enum status load_graph(const struct graphs_options *options, const struct
         .classes = options->data->classes,
         .dropout = settings->model.dropout,
     };
+    if (options->hint && options->hint->network) {
+        model.arch = options->hint->arch;
+        model.text = options->hint->network;
+        model.dropout = -1;
+    }
     enum status status = model_load(&model, graph);
     free(file);
     search_paths_free(&paths);

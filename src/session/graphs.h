@@ -15,6 +15,7 @@ struct graphs_options {
     const struct settings *settings;
     const char *file;                 /* the configuration's path; NULL: none */
     const struct data *data;          /* sizes, channels; classes: 0 for as many as the model file has */
+    const struct data_hint *hint;     /* its network stands in for the model file; NULL: none does */
 };
 
 /* Refused with key and place, USAGE. */

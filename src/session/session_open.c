@@ -55,7 +55,7 @@ static enum status open_numbers(struct session *session)
 
 static enum status open_parts(struct session *session, const struct data_options *data)
 {
-    const struct graphs_options graphs = {session->settings, session->file, &session->data};
+    const struct graphs_options graphs = {session->settings, session->file, &session->data, data->hint};
     TRY(data_open(session->settings, data, &session->data));
     TRY(graphs_open(&graphs, &session->graphs));
     data_number_classes(&session->data, session->graphs.training.classes);

@@ -22,6 +22,7 @@ static struct checkpoint_source source_of(const struct run *run, const char *alg
         .store = &run->store,
         .optimizer = session->hyper.optimizer,
         .settings = session->settings,
+        .file = session->file,
         .graph = &session->graphs.training,
         .class_names = session->data.class_names,
         .classes = session->data.classes,

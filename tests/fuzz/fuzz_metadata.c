@@ -313,10 +313,10 @@ static void take_apart(const struct safetensors *file)
 
 static const char *weights_path;
 
-enum status cmd_required(const struct cmd *cmd, const char *option, const char **value)
+enum status cmd_weights(struct cmd *cmd, const char **path)
 {
-    (void)cmd, (void)option;
-    *value = weights_path;
+    (void)cmd;
+    *path = weights_path;
     return OK;
 }
 
@@ -337,13 +337,17 @@ static bool predict(const char *path)
     const char *const sets[] = {
         model, "run.device=cpu", "run.threads=1", "train.batch=1", "memory.limit=64M",
     };
-    struct cmd cmd = {0};
+    const char *list[COUNT(sets)];
+    memcpy(list, sets, sizeof list);
+    struct cmd cmd = {.sets = list, .set_count = COUNT(sets)};
     struct trained trained;
-    fuzz_must(settings_load(NULL, sets, COUNT(sets), &cmd.settings) == OK);
     weights_path = path;
-    bool opened = fuzz_good(trained_open(&cmd, DATA_NONE, &trained), "");
-    if (opened) trained_close(&trained);
-    settings_free(&cmd.settings);
+    bool opened = fuzz_good(trained_settings(&cmd), "");
+    if (opened) {
+        opened = fuzz_good(trained_open(&cmd, DATA_NONE, &trained), "");
+        if (opened) trained_close(&trained);
+        settings_free(&cmd.settings);
+    }
     free(model);
     return opened;
 }

@@ -1,0 +1,80 @@
+#!/bin/sh
+# A checkpoint is enough: eval and predict take network, preprocessing and classes from it, export keeps them,
+# and what contradicts them is said.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+"$top_builddir/tests/make_pictures" pictures || exit 1
+sed -e 's/^format.*/format = folder/' -e '/^format/a train = pictures\nval_fraction = 0.25' \
+    -e 's/^crop.*/crop = 28/' -e 's/^pad.*/mean = 0.3,0.4,0.5\nstd = 0.2,0.2,0.3/' \
+    -e 's/^batch.*/batch = 4/' -e 's/^every = 3 steps/every = 1/' -e 's/^precision.*/precision = fp32/' \
+    -e 's/tiny.ini/coloured.ini/' run.ini >pictures.ini
+sed -e 's/^channels.*/channels = 3/' -e 's/^size.*/size = 32/' tiny.ini >coloured.ini
+"$AMPTRAIN" -q -c pictures.ini -o run || exit 1
+for weights in run run/checkpoint-last.safetensors; do
+    "$AMPTRAIN" eval -q -c pictures.ini --weights $weights --json >"${weights##*/}.figures"
+    "$AMPTRAIN" predict -q -c pictures.ini --weights $weights --json "$scratch"/pictures/*/?.png \
+        >"${weights##*/}.classes"
+done
+mkdir elsewhere && cd elsewhere || exit 1
+rm ../coloured.ini
+
+figures() { "$AMPTRAIN" eval -q --json "$@" >figures && cmp figures "../$expected.figures"; }
+classes() { "$AMPTRAIN" predict -q --json "$@" ../pictures/*/?.png >found && sed "s,\.\./,$scratch/," found |
+    cmp - "../$expected.classes"; }
+
+expected=run
+ok "eval of a run folder, without a configuration" figures --weights ../run
+ok "... predict" classes --weights ../run
+ok "... is that of its best checkpoint" figures --weights ../run/checkpoint-best.safetensors
+expected=checkpoint-last.safetensors
+ok "eval of a checkpoint" figures --weights ../run/checkpoint-last.safetensors
+ok "... predict" classes --weights ../run/checkpoint-last.safetensors
+expected=run
+ok "... checked only" says 0 "using the averaged" "$AMPTRAIN" eval --weights ../run --check
+exits "of a folder without one" 5 "$AMPTRAIN" eval -q --weights .
+whole() { "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures | grep '^{"images":48,'; }
+ok "eval of other images" whole
+
+# The configuration that the run wrote and one that leaves out how images are brought to the network say
+# nothing else than the checkpoint.
+cat >bare.ini <<'END'
+[run]
+seed = 3
+[data]
+format = folder
+train = ../pictures
+val_fraction = 0.25
+[train]
+batch = 4
+END
+quiet() { figures "$@" 2>said && cat said && [ ! -s said ]; }
+ok "eval with a configuration that leaves preprocessing out" quiet -c bare.ini --weights ../run
+ok "... predict" classes -c bare.ini --weights ../run
+sed 's/^file = .*/file =/' ../run/config.ini >own.ini
+ok "... with the run's own" quiet -c own.ini --weights ../run
+ok "... predict" classes -c own.ini --weights ../run
+
+other() { "$AMPTRAIN" eval -q --weights ../run "$@"; }
+trained=": the weights were trained with augment"
+ok "another mean is used, and said" says 0 "$trained.mean = 0.3,0.4,0.5, not 0,0,0 (-s)" other \
+    -s augment.mean=0,0,0
+ok "... another size" says 0 "$trained.val_resize = 32, not 40 (-s)" other -s augment.val_resize=40
+figures_of_other() { figures --weights ../run -s model.arch=resnet20; }
+ok "another network is not used, and said" says 0 "which is used: layer 'conv1'" figures_of_other
+exits "another number of classes" 2 other -s model.classes=7
+
+ok "export" "$AMPTRAIN" export -q --weights ../run -o lean.safetensors
+ok "... is enough to predict" classes --weights lean.safetensors
+ok "... and with data to evaluate" figures --weights lean.safetensors -s run.seed=3 -s data.format=folder \
+    -s data.train=../pictures -s data.val_fraction=0.25 -s train.batch=4
+leaks() { tr '\\' '\n' <lean.safetensors | grep -aE "^n(train|lr|seed|output)|pictures"; }
+exits "... and tells no more of the run" 1 leaks
+
+cd "$scratch" && sed -e 's/^channels.*/channels = 3/' -e 's/^size.*/size = 32/' tiny.ini >coloured.ini
+again() {
+    "$AMPTRAIN" -q -r -o run -s train.epochs=5 &&
+        tail -n 1 run/metrics.jsonl | grep '"reason":"done","epochs":5'
+}
+ok "-r -o DIR alone goes on with a run" again
+finish
