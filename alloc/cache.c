@@ -86,12 +86,12 @@ static struct block *list_at(const struct list *list, int place)
     return place >= 0 && place < list->count ? list->blocks[place] : NULL;
 }
 
-static void add(struct cache *cache, struct block *block)
+static void block_add(struct cache *cache, struct block *block)
 {
     list_insert(&cache->all, find_address(&cache->all, block->at), block);
 }
 
-static void drop(struct cache *cache, struct block *block)
+static void block_drop(struct cache *cache, struct block *block)
 {
     list_remove(&cache->all, find_address(&cache->all, block->at));
     free(block);
@@ -107,10 +107,10 @@ static void drop_free(struct cache *cache, struct block *block)
     list_remove(&cache->free, find_size(&cache->free, block->bytes, block->at));
 }
 
-/* Blocks: cut, joined, put back, found. */
+/* Blocks: block_cut, joined, put back, found. */
 
 /* Leaves the block its first `bytes`. The rest becomes a block that no list of free ones has yet. */
-static struct block *cut(struct cache *cache, struct block *block, size_t bytes)
+static struct block *block_cut(struct cache *cache, struct block *block, size_t bytes)
 {
     struct block *rest = memory_new(1, sizeof *rest);
     *rest = *block;
@@ -118,33 +118,33 @@ static struct block *cut(struct cache *cache, struct block *block, size_t bytes)
     rest->bytes -= bytes;
     rest->seam = false;
     block->bytes = bytes;
-    add(cache, rest);
+    block_add(cache, rest);
     return rest;
 }
 
-static bool can_join(const struct block *low, const struct block *high)
+static bool can_coalesce(const struct block *low, const struct block *high)
 {
     return low && high && !low->owner && !high->owner && low->at + low->bytes == high->at && !high->seam;
 }
 
-static void join(struct cache *cache, struct block *low, struct block *high)
+static void block_coalesce(struct cache *cache, struct block *low, struct block *high)
 {
     low->bytes += high->bytes;
-    drop(cache, high);
+    block_drop(cache, high);
 }
 
 /* A block without an owner joins its free neighbours. */
-static void put_back(struct cache *cache, struct block *block)
+static void block_put_back(struct cache *cache, struct block *block)
 {
     int place = find_address(&cache->all, block->at);
     struct block *below = list_at(&cache->all, place - 1), *above = list_at(&cache->all, place + 1);
-    if (can_join(block, above)) {
+    if (can_coalesce(block, above)) {
         drop_free(cache, above);
-        join(cache, block, above);
+        block_coalesce(cache, block, above);
     }
-    if (can_join(below, block)) {
+    if (can_coalesce(below, block)) {
         drop_free(cache, below);
-        join(cache, below, block);
+        block_coalesce(cache, below, block);
         block = below;
     }
     add_free(cache, block);
@@ -187,7 +187,7 @@ static bool find_gap(const struct cache *cache, size_t bytes, struct piece *gap)
     return gap->bytes < SIZE_MAX;
 }
 
-static void rise(size_t *now, size_t *peak, size_t bytes)
+static void statistic_rise(size_t *now, size_t *peak, size_t bytes)
 {
     *now += bytes;
     if (*now > *peak) *peak = *now;
@@ -217,14 +217,14 @@ static bool map_piece(struct cache *cache, uintptr_t at, size_t bytes)
     *block = (struct block){.at = (uintptr_t)mapped, .bytes = bytes, .seam = !cache->range};
     add_piece(cache, (struct piece){block->at, bytes});
     cache->statistics.maps++;
-    rise(&cache->statistics.reserved, &cache->statistics.reserved_peak, bytes);
-    add(cache, block);
-    put_back(cache, block);
+    statistic_rise(&cache->statistics.reserved, &cache->statistics.reserved_peak, bytes);
+    block_add(cache, block);
+    block_put_back(cache, block);
     return true;
 }
 
 /* True when a free block of `bytes` has come to be. False leaves what could be mapped. */
-static bool grow(struct cache *cache, size_t bytes)
+static bool cache_grow(struct cache *cache, size_t bytes)
 {
     struct piece gap;
     size_t limit = cache->options.limit ? cache->options.limit : SIZE_MAX;
@@ -252,18 +252,18 @@ static void unmap_piece(struct cache *cache, const struct piece *piece, struct b
 {
     drop_free(cache, block);
     if (piece->at > block->at) {
-        struct block *rest = cut(cache, block, piece->at - block->at);
+        struct block *rest = block_cut(cache, block, piece->at - block->at);
         add_free(cache, block);
         block = rest;
     }
-    if (block->bytes > piece->bytes) add_free(cache, cut(cache, block, piece->bytes));
-    drop(cache, block);
+    if (block->bytes > piece->bytes) add_free(cache, block_cut(cache, block, piece->bytes));
+    block_drop(cache, block);
     cache->physical.unmap(cache->physical.context, (void *)piece->at, piece->bytes);
     cache->statistics.reserved -= piece->bytes;
     cache->statistics.unmaps++;
 }
 
-static size_t trim(struct cache *cache, size_t most)
+static size_t cache_trim_to(struct cache *cache, size_t most)
 {
     size_t before = cache->statistics.reserved;
     bool finished = false;
@@ -285,11 +285,11 @@ static struct block *make_room(struct cache *cache, size_t bytes)
 {
     struct block *block = best_fit(cache, bytes);
     if (block) return block;
-    if (!grow(cache, bytes)) {
+    if (!cache_grow(cache, bytes)) {
         cache->statistics.retries++;
-        if (trim(cache, 0) == 0 || !grow(cache, bytes)) {
+        if (cache_trim_to(cache, 0) == 0 || !cache_grow(cache, bytes)) {
             cache->statistics.failures++;
-            trim(cache, 0);
+            cache_trim_to(cache, 0);
             return NULL;
         }
     }
@@ -332,19 +332,19 @@ void cache_close(struct cache *cache)
     free(cache);
 }
 
-static void *take(struct cache *cache, size_t bytes, const char *owner)
+static void *block_take(struct cache *cache, size_t bytes, const char *owner)
 {
     size_t rounded = align_up(bytes ? bytes : 1, cache->options.alignment);
     if (bytes > cache->options.range) return NULL;
     struct block *block = make_room(cache, rounded);
     if (!block) return NULL;
     drop_free(cache, block);
-    if (block->bytes > rounded) add_free(cache, cut(cache, block, rounded));
+    if (block->bytes > rounded) add_free(cache, block_cut(cache, block, rounded));
     block->owner = owner;
     block->requested = bytes;
     cache->statistics.takes++;
-    rise(&cache->statistics.requested, &cache->statistics.requested_peak, bytes);
-    rise(&cache->statistics.allocated, &cache->statistics.allocated_peak, rounded);
+    statistic_rise(&cache->statistics.requested, &cache->statistics.requested_peak, bytes);
+    statistic_rise(&cache->statistics.allocated, &cache->statistics.allocated_peak, rounded);
     return (void *)block->at;
 }
 
@@ -352,33 +352,33 @@ void *cache_take(struct cache *cache, size_t bytes, const char *owner)
 {
     assert(owner);
     pthread_mutex_lock(&cache->lock);
-    void *memory = take(cache, bytes, owner);
+    void *memory = block_take(cache, bytes, owner);
     pthread_mutex_unlock(&cache->lock);
     return memory;
 }
 
-static void give(struct cache *cache, struct block *block)
+static void block_give(struct cache *cache, struct block *block)
 {
     cache->statistics.gives++;
     cache->statistics.requested -= block->requested;
     cache->statistics.allocated -= block->bytes;
     block->owner = NULL;
     block->requested = 0;
-    put_back(cache, block);
+    block_put_back(cache, block);
 }
 
 void cache_give(struct cache *cache, void *memory)
 {
     if (!memory) return;
     pthread_mutex_lock(&cache->lock);
-    give(cache, block_of(cache, memory));
+    block_give(cache, block_of(cache, memory));
     pthread_mutex_unlock(&cache->lock);
 }
 
 size_t cache_trim(struct cache *cache, size_t most)
 {
     pthread_mutex_lock(&cache->lock);
-    size_t released = trim(cache, most);
+    size_t released = cache_trim_to(cache, most);
     pthread_mutex_unlock(&cache->lock);
     return released;
 }
@@ -387,13 +387,13 @@ bool cache_limit(struct cache *cache, size_t limit)
 {
     pthread_mutex_lock(&cache->lock);
     cache->options.limit = limit;
-    if (limit) trim(cache, limit);
+    if (limit) cache_trim_to(cache, limit);
     bool kept = !limit || cache->statistics.reserved <= limit;
     pthread_mutex_unlock(&cache->lock);
     return kept;
 }
 
-static struct cache_statistics count(const struct cache *cache)
+static struct cache_statistics cache_count(const struct cache *cache)
 {
     struct cache_statistics statistics = cache->statistics;
     size_t unused = statistics.reserved - statistics.allocated;
@@ -405,7 +405,7 @@ static struct cache_statistics count(const struct cache *cache)
 struct cache_statistics cache_statistics(struct cache *cache)
 {
     pthread_mutex_lock(&cache->lock);
-    struct cache_statistics statistics = count(cache);
+    struct cache_statistics statistics = cache_count(cache);
     pthread_mutex_unlock(&cache->lock);
     return statistics;
 }
@@ -478,7 +478,7 @@ void cache_table(struct cache *cache, struct text *out)
     pthread_mutex_lock(&cache->lock);
     struct row *rows = memory_new((size_t)cache->all.count + 1, sizeof *rows);
     int owners = sum_owners(&cache->all, rows);
-    struct cache_statistics statistics = count(cache);
+    struct cache_statistics statistics = cache_count(cache);
     for (int i = 0; i < owners; i++) add_line(out, rows[i].bytes, rows[i].owner, rows[i].blocks);
     add_line(out, statistics.reserved - statistics.allocated, "free between them", cache->free.count);
     add_line(out, statistics.reserved, "reserved together", 1);

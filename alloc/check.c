@@ -40,10 +40,10 @@ static int alive_below(const struct alive *alive, int64_t offset)
     return low;
 }
 
-static bool collide(const struct alive *alive, int a, int b, struct reason *reason)
+static bool check_collide(const struct alive *alive, int a, int b, struct reason *reason)
 {
     const struct span *low = &alive->spans[a], *high = &alive->spans[b];
-    if (low->offset > high->offset) return collide(alive, b, a, reason);
+    if (low->offset > high->offset) return check_collide(alive, b, a, reason);
     if (high->offset - low->offset >= low->size) return false;
     because(reason, "block %d [%lld, %lld) and block %d [%lld, %lld) overlap and are alive together", a,
             (long long)low->offset, (long long)(low->offset + low->size), b, (long long)high->offset,
@@ -55,8 +55,8 @@ static bool collide(const struct alive *alive, int a, int b, struct reason *reas
 static bool alive_enter(struct alive *alive, int span, struct reason *reason)
 {
     int place = alive_below(alive, alive->spans[span].offset);
-    if (place > 0 && collide(alive, alive->index[place - 1], span, reason)) return false;
-    if (place < alive->count && collide(alive, span, alive->index[place], reason)) return false;
+    if (place > 0 && check_collide(alive, alive->index[place - 1], span, reason)) return false;
+    if (place < alive->count && check_collide(alive, span, alive->index[place], reason)) return false;
     memmove(alive->index + place + 1, alive->index + place,
             (size_t)(alive->count - place) * sizeof *alive->index);
     alive->index[place] = span;

@@ -62,7 +62,7 @@ struct placed {
 
 /* Puts the block in the lowest gap between those of list[count], sorted by offset, that live at some time
  * with it. Returns its offset. */
-static int64_t place(struct placed *list, int count, const struct block *block)
+static int64_t first_fit_place(struct placed *list, int count, const struct block *block)
 {
     int64_t offset = 0;
     int at = count;
@@ -86,7 +86,7 @@ int64_t first_fit(const struct table *table, enum first_fit_order order, int64_t
     int64_t peak = 0;
     for (int i = 0; i < table->count && peak <= ceiling; i++) {
         const struct block *block = &table->blocks[list[i].index];
-        int64_t offset = place(placed, i, block);
+        int64_t offset = first_fit_place(placed, i, block);
         *visits += i;
         offsets[list[i].index] = offset;
         if (offset + block->size > peak) peak = offset + block->size;

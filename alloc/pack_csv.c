@@ -44,7 +44,7 @@ static bool table_refuse(struct table *table, const struct reason *reason)
     return false;
 }
 
-static char *trim(char *text)
+static char *csv_trim(char *text)
 {
     while (isspace((unsigned char)*text)) text++;
     size_t length = strlen(text);
@@ -53,14 +53,14 @@ static char *trim(char *text)
 }
 
 /* Cuts a line at its commas; false unless there are exactly COLUMN_LIMIT cells. */
-static bool split(char *line, char *cells[COLUMN_LIMIT], struct reason *reason)
+static bool csv_split(char *line, char *cells[COLUMN_LIMIT], struct reason *reason)
 {
     for (int i = 0; i < COLUMN_LIMIT; i++) {
         char *comma = strchr(line, ',');
         if ((comma != NULL) != (i < COLUMN_LIMIT - 1))
             return because(reason, "%s than %d columns", comma ? "more" : "fewer", COLUMN_LIMIT);
         if (comma) *comma = '\0';
-        cells[i] = trim(line);
+        cells[i] = csv_trim(line);
         if (comma) line = comma + 1;
     }
     return true;
@@ -80,7 +80,7 @@ static bool read_header(struct table *table, char *line, struct reason *reason)
 {
     char *cells[COLUMN_LIMIT];
     int seen = 0;
-    if (!split(line, cells, reason)) return false;
+    if (!csv_split(line, cells, reason)) return false;
     for (int i = 0; i < COLUMN_LIMIT; i++) {
         if (!read_column(cells[i], &table->columns[i], reason)) return false;
         /* "end" and "upper" say the same thing. */
@@ -137,7 +137,7 @@ static bool read_row(struct table *table, char *line, struct reason *reason)
     char *cells[COLUMN_LIMIT];
     struct span span = {0};
     const char *id = NULL;
-    if (!split(line, cells, reason)) return false;
+    if (!csv_split(line, cells, reason)) return false;
     for (int i = 0; i < COLUMN_LIMIT; i++)
         if (!read_cell(table, i, cells[i], &span, &id, reason)) return false;
     if (span.lower >= span.upper) return because(reason, "the lifetime is empty");
@@ -189,7 +189,7 @@ static bool table_line(struct table *table, char *line, size_t length, bool *hea
         return table_refuse(table, &reason);
     }
     if (table->line == 1 && strncmp(line, "\xef\xbb\xbf", 3) == 0) line += 3;
-    line = trim(line);
+    line = csv_trim(line);
     if (!*line) return true;
     if (!*header) {
         *header = true;

@@ -45,7 +45,7 @@ struct pinned {
 
 /* What is pinned. */
 
-static void *pin(struct pinned *pool, size_t bytes, bool must)
+static void *memory_pin(struct pinned *pool, size_t bytes, bool must)
 {
     struct pinned_statistics *statistics = &pool->statistics;
     bool fits = must || pool->cap == 0 ||
@@ -61,7 +61,7 @@ static void *pin(struct pinned *pool, size_t bytes, bool must)
     return memory;
 }
 
-static void unpin(void *context, void *memory, size_t bytes)
+static void memory_unpin(void *context, void *memory, size_t bytes)
 {
     struct pinned *pool = context;
     pool->pinning.unpin(pool->pinning.context, memory, bytes);
@@ -76,8 +76,8 @@ static bool add_slab(struct pinned *pool, size_t least, bool must)
     if (bytes > SLAB_BLOCKS * least) bytes = SLAB_BLOCKS * least;
     if (bytes < SLAB_LEAST) bytes = SLAB_LEAST;
     if (bytes < least) bytes = least;
-    void *memory = pin(pool, bytes, false);
-    if (!memory && (must || bytes > least)) memory = pin(pool, bytes = least, must);
+    void *memory = memory_pin(pool, bytes, false);
+    if (!memory && (must || bytes > least)) memory = memory_pin(pool, bytes = least, must);
     if (!memory) return false;
     slabs_add(pool->slabs, memory, bytes);
     pool->shared += bytes;
@@ -101,7 +101,7 @@ static bool take_pinned(struct pinned *pool, struct block *block, bool must)
 {
     if (pool->slabs && block->bytes <= SHARED_MOST && !take_shared(pool, block, must)) return false;
     if (block->memory) return true;
-    block->memory = pin(pool, block->bytes, must);
+    block->memory = memory_pin(pool, block->bytes, must);
     if (block->memory) block->origin = PINNED_ALONE;
     return block->memory != NULL;
 }
@@ -129,7 +129,7 @@ static bool take_ordinary(struct pinned *pool, struct block *block, const char *
 /* Blocks. */
 
 /* Where the block at an address is, or belongs. */
-static int find(const struct pinned *pool, const void *memory)
+static int block_find(const struct pinned *pool, const void *memory)
 {
     int low = 0, high = pool->count;
     while (low < high) {
@@ -140,9 +140,9 @@ static int find(const struct pinned *pool, const void *memory)
     return low;
 }
 
-static void insert(struct pinned *pool, const struct block *block)
+static void block_insert(struct pinned *pool, const struct block *block)
 {
-    int at = find(pool, block->memory), after = pool->count - at;
+    int at = block_find(pool, block->memory), after = pool->count - at;
     (void)array_put(pool->blocks, pool->count, pool->room);
     memmove(&pool->blocks[at + 1], &pool->blocks[at], (size_t)after * sizeof *pool->blocks);
     pool->blocks[at] = *block;
@@ -160,7 +160,7 @@ static void end_block(struct pinned *pool, int at)
     pool->statistics.requested -= block.bytes;
     switch (block.origin) {
     case FROM_SLABS: slabs_give(pool->slabs, block.memory); break;
-    case PINNED_ALONE: unpin(pool, block.memory, block.bytes); break;
+    case PINNED_ALONE: memory_unpin(pool, block.memory, block.bytes); break;
     case ORDINARY:
         pool->statistics.ordinary -= block.bytes;
         free(block.memory);
@@ -169,7 +169,7 @@ static void end_block(struct pinned *pool, int at)
 }
 
 /* Ends the blocks whose copies are done; with `wait`, all that were given back. Whether there were any. */
-static bool collect(struct pinned *pool, bool wait)
+static bool pending_collect(struct pinned *pool, bool wait)
 {
     int before = pool->waiting;
     for (int i = pool->count - 1; i >= 0 && pool->waiting > 0; i--) {
@@ -186,12 +186,12 @@ static bool collect(struct pinned *pool, bool wait)
 static bool wait_for_copies(struct pinned *pool)
 {
     pool->statistics.waits += pool->waiting > 0;
-    return collect(pool, true);
+    return pending_collect(pool, true);
 }
 
-static bool take(struct pinned *pool, struct block *block, const char *owner, bool must)
+static bool block_take(struct pinned *pool, struct block *block, const char *owner, bool must)
 {
-    collect(pool, false);
+    pending_collect(pool, false);
     if (take_pinned(pool, block, must)) return true;
     if (wait_for_copies(pool) && take_pinned(pool, block, must)) return true;
     return !must && take_ordinary(pool, block, owner);
@@ -202,16 +202,16 @@ void *pinned_take(struct pinned *pool, size_t bytes, const char *owner, bool *is
     struct block block = {.bytes = bytes > 0 ? bytes : 1};
     if (bytes > PTRDIFF_MAX - SLAB_PAGE) return NULL;
     pthread_mutex_lock(&pool->lock);
-    bool taken = take(pool, &block, owner, !is_pinned);
-    if (taken) insert(pool, &block);
+    bool taken = block_take(pool, &block, owner, !is_pinned);
+    if (taken) block_insert(pool, &block);
     pthread_mutex_unlock(&pool->lock);
     if (taken && is_pinned) *is_pinned = block.origin != ORDINARY;
     return taken ? block.memory : NULL;
 }
 
-static void give(struct pinned *pool, void *memory, void *event)
+static void block_give(struct pinned *pool, void *memory, void *event)
 {
-    int at = find(pool, memory);
+    int at = block_find(pool, memory);
     assert(at < pool->count && pool->blocks[at].memory == memory && !pool->blocks[at].waits);
     pool->statistics.gives++;
     if (!event) {
@@ -228,7 +228,7 @@ void pinned_give(struct pinned *pool, void *memory)
 {
     if (!memory) return;
     pthread_mutex_lock(&pool->lock);
-    give(pool, memory, NULL);
+    block_give(pool, memory, NULL);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -237,7 +237,7 @@ void pinned_give_after(struct pinned *pool, void *memory, int stream)
     const struct pinning *pinning = &pool->pinning;
     if (!memory) return;
     pthread_mutex_lock(&pool->lock);
-    give(pool, memory, pinning->event_create ? pinning->event_create(pinning->context, stream) : NULL);
+    block_give(pool, memory, pinning->event_create ? pinning->event_create(pinning->context, stream) : NULL);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -263,10 +263,10 @@ struct pinned *pinned_open(const struct pinning *pinning, size_t cap)
 void pinned_close(struct pinned *pool)
 {
     if (!pool) return;
-    collect(pool, true);
+    pending_collect(pool, true);
     bool used = false;
     for (int i = 0; i < pool->count; i++) used = used || pool->blocks[i].origin == FROM_SLABS;
-    if (!used) slabs_close(pool->slabs, unpin, pool);
+    if (!used) slabs_close(pool->slabs, memory_unpin, pool);
     pthread_mutex_destroy(&pool->lock);
     free(pool->blocks);
     free(pool);

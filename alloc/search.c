@@ -52,7 +52,7 @@ struct change {
 enum outcome { SOLVED, DEAD_END, OUT_OF_STEPS };
 
 /* Rests the block where it can. False when that leaves another no room below the capacity. */
-static bool place(struct search *search, int which)
+static bool section_place(struct search *search, int which)
 {
     bool room = true;
     struct node *block = &search->nodes[which];
@@ -79,7 +79,7 @@ static void trail_cut(struct search *search, int trail)
 }
 
 /* Parts that were solved and taken back have left their entries on the trail, too. */
-static void unplace(struct search *search, int which, int trail)
+static void section_unplace(struct search *search, int which, int trail)
 {
     struct node *block = &search->nodes[which];
     trail_cut(search, trail);
@@ -135,7 +135,8 @@ static bool can_fit(struct search *search, const int *list, int count, int64_t f
     return true;
 }
 
-static enum outcome solve(struct search *search, const int *list, int count, int64_t floor, int after);
+static enum outcome section_solve(struct search *search, const int *list, int count, int64_t floor,
+                                  int after);
 
 static int *scratch_take(struct search *search, int count)
 {
@@ -183,12 +184,12 @@ static void rank_list(struct search *search, const int *list, int count)
 
 /* Solves a part that has come apart from the rest, with its blocks ranked by the load that is left. Among
  * blocks of one offset the order begins again. */
-static enum outcome solve_anew(struct search *search, const int *list, int count, int64_t floor)
+static enum outcome section_solve_anew(struct search *search, const int *list, int count, int64_t floor)
 {
     int *before = memory_new((size_t)count, sizeof *before);
     for (int i = 0; i < count; i++) before[i] = search->nodes[list[i]].rank;
     rank_list(search, list, count);
-    enum outcome outcome = solve(search, list, count, floor, -1);
+    enum outcome outcome = section_solve(search, list, count, floor, -1);
     for (int i = 0; i < count; i++) search->nodes[list[i]].rank = before[i];
     free(before);
     return outcome;
@@ -196,7 +197,8 @@ static enum outcome solve_anew(struct search *search, const int *list, int count
 
 /* Splits the unplaced blocks of `list`, sorted by birth, where none is alive across, and solves
  * the parts one by one: they cannot disturb each other. */
-static enum outcome solve_parts(struct search *search, const int *list, int count, int64_t floor, int after)
+static enum outcome section_solve_parts(struct search *search, const int *list, int count, int64_t floor,
+                                        int after)
 {
     size_t mark = search->scratch_used;
     int *open = scratch_take(search, count);
@@ -213,8 +215,8 @@ static enum outcome solve_parts(struct search *search, const int *list, int coun
             if (search->nodes[open[end]].last > reach) reach = search->nodes[open[end]].last;
         bool apart = end - begin > 1 && end - begin < left;
         outcome = search->order[0] == BY_LOAD_LEFT && apart
-                      ? solve_anew(search, open + begin, end - begin, floor)
-                      : solve(search, open + begin, end - begin, floor, after);
+                      ? section_solve_anew(search, open + begin, end - begin, floor)
+                      : section_solve(search, open + begin, end - begin, floor, after);
         begin = end;
     }
     if (outcome != SOLVED)
@@ -251,7 +253,7 @@ static int lowest_first(const struct search *search, int *list, int count)
 
 /* Tries every block that can be the next lowest one. `after` is the rank of the block placed at `floor`
  * last: among blocks of one offset the order is that of their ranks. */
-static enum outcome solve(struct search *search, const int *list, int count, int64_t floor, int after)
+static enum outcome section_solve(struct search *search, const int *list, int count, int64_t floor, int after)
 {
     search->visits += VISIT * (count + (int64_t)search->count * search->count / 512);
     if (++search->steps > search->step_limit || search->visits > search->visit_limit) return OUT_OF_STEPS;
@@ -280,13 +282,13 @@ static enum outcome solve(struct search *search, const int *list, int count, int
     for (int i = 0; i < tried_count && outcome == DEAD_END; i++) {
         int which = lowest_first(search, tried + i, tried_count - i), trail = search->trail_count;
         const struct node *block = &search->nodes[which];
-        bool room = place(search, which);
+        bool room = section_place(search, which);
         bool alone = search->trail_count == trail;
         for (int j = 0; alone && j < block->beside_count; j++)
             alone = search->nodes[block->beside[j]].at >= 0;
-        if (room) outcome = solve_parts(search, list, count, block->at, block->rank);
+        if (room) outcome = section_solve_parts(search, list, count, block->at, block->rank);
         if (outcome != SOLVED) {
-            unplace(search, which, trail);
+            section_unplace(search, which, trail);
             if (alone) break;      /* it stood in nobody's way: without it the rest is no easier */
         }
     }
@@ -393,7 +395,7 @@ static enum outcome search_once(struct search *search, const enum measure *order
     search->scratch_used = 0;
     search->order = order;
     rank_list(search, search->by_birth, search->count);
-    enum outcome outcome = solve_parts(search, search->by_birth, search->count, 0, -1);
+    enum outcome outcome = section_solve_parts(search, search->by_birth, search->count, 0, -1);
     if (outcome != SOLVED) trail_cut(search, 0);
     return outcome;
 }

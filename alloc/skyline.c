@@ -54,7 +54,7 @@ static int64_t split_key(const struct skyline *s, int32_t block, bool by_upper)
 
 /* Puts the `middle`th of order[begin .. end) in its place, none before it larger and none after it smaller
  * (Hoare 1961: FIND). */
-static void divide(struct skyline *s, int begin, int end, int middle, bool by_upper)
+static void node_divide(struct skyline *s, int begin, int end, int middle, bool by_upper)
 {
     while (end - begin > 1) {
         int32_t pivot = s->order[begin + (end - begin) / 2];
@@ -90,7 +90,7 @@ static void node_make(struct skyline *s, int number, int64_t first, int64_t widt
         for (int i = begin; i < end; i++) s->leaf_of[s->order[i]] = (int32_t)first;
         return;
     }
-    divide(s, begin, end, leaf_begin(s, first + width / 2), by_upper);
+    node_divide(s, begin, end, leaf_begin(s, first + width / 2), by_upper);
     node_make(s, 2 * number, first, width / 2, !by_upper);
     node_make(s, 2 * number + 1, first + width / 2, width / 2, !by_upper);
 }
@@ -311,7 +311,7 @@ static bool stretch_fill(struct skyline *s, int stretch)
     return true;
 }
 
-static void start(struct skyline *s, const int32_t *rank)
+static void skyline_start(struct skyline *s, const int32_t *rank)
 {
     s->rank = rank;
     s->visits += s->count;
@@ -325,7 +325,7 @@ static void start(struct skyline *s, const int32_t *rank)
 int64_t skyline_place(struct skyline *s, const int32_t *rank, int64_t ceiling, int64_t *offsets)
 {
     int64_t peak = 0;
-    start(s, rank);
+    skyline_start(s, rank);
     for (bool more = s->count > 0; more && peak <= ceiling;) {
         int stretch = s->heap[0];
         const struct stretch *valley = &s->stretches[stretch];

@@ -71,7 +71,7 @@ static int compare_preferred(const void *a, const void *b)
     return left->block - right->block;
 }
 
-static int64_t place(struct skyline_search *s, int64_t ceiling)
+static int64_t turn_place(struct skyline_search *s, int64_t ceiling)
 {
     qsort(s->preferred, (size_t)s->table->count, sizeof *s->preferred, compare_preferred);
     for (int i = 0; i < s->table->count; i++) s->rank[s->preferred[i].block] = i;
@@ -104,7 +104,7 @@ static int64_t turn_plain(struct skyline_search *s, enum preference preference, 
         s->preferred[i].block = i;
     }
     range_max_close(&load);
-    return place(s, ceiling);
+    return turn_place(s, ceiling);
 }
 
 static int compare_culprits(const void *a, const void *b)
@@ -162,7 +162,7 @@ static int64_t turn_weighted(struct skyline_search *s, int number)
             .block = i};
     }
     range_max_close(&weight);
-    int64_t peak = place(s, INT64_MAX - 1);
+    int64_t peak = turn_place(s, INT64_MAX - 1);
     raise_weights(s);
     return peak;
 }

@@ -81,7 +81,7 @@ struct slabs {
 
 /* Hooks: jemalloc(3), arena.<i>.extent_hooks. True is a refusal. */
 
-static size_t left(const struct slab *slab)
+static size_t slab_left(const struct slab *slab)
 {
     return slab->bytes - slab->used;
 }
@@ -91,7 +91,7 @@ static void *cut_slab(struct slabs *slabs, size_t bytes)
 {
     struct slab *best = NULL;
     for (struct slab *slab = slabs->list; slab < slabs->list + slabs->count; slab++)
-        if (left(slab) >= bytes && (!best || left(slab) < left(best))) best = slab;
+        if (slab_left(slab) >= bytes && (!best || slab_left(slab) < slab_left(best))) best = slab;
     if (!best) return NULL;
     void *memory = best->memory + best->used;
     best->used += bytes;
@@ -148,7 +148,7 @@ static bool hook_split(extent_hooks_t *hooks, void *at, size_t size, size_t low,
     return false;
 }
 
-static bool holds(const struct slab *slab, const void *at)
+static bool slab_holds(const struct slab *slab, const void *at)
 {
     uintptr_t memory = (uintptr_t)slab->memory;
     return (uintptr_t)at >= memory && (uintptr_t)at < memory + slab->bytes;
@@ -164,20 +164,20 @@ static bool hook_merge(extent_hooks_t *hooks, void *low, size_t low_size, void *
     (void)arena;
     const struct slabs *slabs = (const struct slabs *)hooks;
     for (const struct slab *slab = slabs->list; slab < slabs->list + slabs->count; slab++)
-        if (holds(slab, low)) return !holds(slab, high);
+        if (slab_holds(slab, low)) return !slab_holds(slab, high);
     return true;
 }
 
 /* The arena. */
 
-static bool set(const struct slabs *slabs, const char *what, ssize_t value)
+static bool arena_set(const struct slabs *slabs, const char *what, ssize_t value)
 {
     char name[64];
     snprintf(name, sizeof name, "arena.%u.%s", slabs->arena, what);
     return mallctl(name, NULL, NULL, &value, sizeof value) == 0;
 }
 
-static void end(struct slabs *slabs)
+static void slabs_end(struct slabs *slabs)
 {
     for (int i = 0; i < slabs->record_count; i++) munmap(slabs->records[i].memory, slabs->records[i].bytes);
     free(slabs->list);
@@ -193,11 +193,11 @@ struct slabs *slabs_open(void)
     extent_hooks_t *hooks = &slabs->hooks;
     size_t size = sizeof slabs->arena;
     if (mallctl("arenas.create", &slabs->arena, &size, &hooks, sizeof hooks) == 0) {
-        if (set(slabs, "dirty_decay_ms", -1) && set(slabs, "muzzy_decay_ms", -1)) return slabs;
+        if (arena_set(slabs, "dirty_decay_ms", -1) && arena_set(slabs, "muzzy_decay_ms", -1)) return slabs;
         slabs_close(slabs, NULL, NULL);
         return NULL;
     }
-    end(slabs);
+    slabs_end(slabs);
     return NULL;
 }
 
@@ -210,7 +210,7 @@ void slabs_close(struct slabs *slabs, void (*release)(void *context, void *memor
     bool ended = mallctl(name, NULL, NULL, NULL, 0) == 0;
     for (int i = 0; i < slabs->count; i++) release(context, slabs->list[i].memory, slabs->list[i].bytes);
     /* An arena that lives on keeps its hooks, and its records. */
-    if (ended) end(slabs);
+    if (ended) slabs_end(slabs);
 }
 
 void slabs_add(struct slabs *slabs, void *memory, size_t bytes)

@@ -12,7 +12,7 @@ static int compare_int64(const void *a, const void *b)
 }
 
 /* Sorts and removes doubles; returns how many are left. */
-static int32_t unique(int64_t *values, int count)
+static int32_t table_unique(int64_t *values, int count)
 {
     int32_t kept = 0;
     qsort(values, (size_t)count, sizeof *values, compare_int64);
@@ -57,7 +57,7 @@ struct table table_open(const struct span *spans, int count, int64_t alignment)
         times[2 * table.count + 1] = spans[i].upper;
         table.source[table.count++] = i;
     }
-    table.times = unique(times, 2 * table.count);
+    table.times = table_unique(times, 2 * table.count);
     for (int i = 0; i < table.count; i++) {
         const struct span *span = &spans[table.source[i]];
         table.blocks[i] = (struct block){rank_of(span->lower, times, table.times),

@@ -30,7 +30,7 @@ void augment_table_free(struct augment_table *table)
     table->bits = NULL;
 }
 
-static inline void put(void *out, size_t size, uint32_t bits)
+static inline void put_number(void *out, size_t size, uint32_t bits)
 {
     uint16_t half = (uint16_t)bits;
     if (size == 4) memcpy(out, &bits, 4);
@@ -50,7 +50,7 @@ paint_pixels(const struct augment_table *table, size_t size, struct pixels p, ch
 {
     for (int x = 0; x < p.count; x++, p.from += p.step * p.c, out += (size_t)p.c * size)
         for (int k = 0; k < p.c; k++)
-            put(out + (size_t)k * size, size, size == 1 ? p.from[k] : table->bits[k][p.from[k]]);
+            put_number(out + (size_t)k * size, size, size == 1 ? p.from[k] : table->bits[k][p.from[k]]);
 }
 
 static inline __attribute__((always_inline)) void
@@ -215,7 +215,7 @@ bool augment_cut(const struct augment *augment, struct random *random, const str
 }
 
 /* The part of the window that lies on the image; one pixel at the nearest edge if none does. */
-static struct box visible(const struct cut *cut)
+static struct box augment_visible(const struct cut *cut)
 {
     const struct box *window = &cut->window;
     struct box part = {.y = clamp(window->y, 0, cut->h - 1), .x = clamp(window->x, 0, cut->w - 1)};
@@ -231,7 +231,7 @@ static bool is_resized(const struct cut *cut)
 
 struct box augment_needs(const struct cut *cut)
 {
-    struct box part = visible(cut);
+    struct box part = augment_visible(cut);
     if (is_resized(cut)) return resize_reach(&(struct resizing){cut->from, cut->h, cut->w, part});
     part.y += cut->from.y;
     part.x += cut->from.x;
@@ -268,7 +268,7 @@ struct box augment_erased(const struct augment *augment, int h, int w, struct ra
 }
 
 /* Zeros, which are the mean's colour. */
-static void erase(const struct augment_table *table, int channels, int w, struct box box, char *out)
+static void augment_erase(const struct augment_table *table, int channels, int w, struct box box, char *out)
 {
     size_t pixel = (size_t)channels * dtype_bytes(table->dtype);
     for (int y = box.y; y < box.y + box.h; y++)
@@ -281,8 +281,8 @@ bool augment_is_varied(const struct augment *augment)
 }
 
 /* Cuts the window out as bytes, mirrored, into scratch->picture, and changes those. */
-static bool vary(const struct augmenting *how, const struct image *image, struct box window, bool flip,
-                 struct reason *reason)
+static bool augment_vary(const struct augmenting *how, const struct image *image, struct box window,
+                         bool flip, struct reason *reason)
 {
     const struct augment_table bytes = {.dtype = U8};
     struct image *picture = &how->scratch->picture;
@@ -305,7 +305,7 @@ static bool resize_seen(struct cut *cut, const struct image **image, struct scra
                         struct reason *reason)
 {
     if (!is_resized(cut)) return true;
-    struct box part = visible(cut);
+    struct box part = augment_visible(cut);
     const struct resizing resizing = {cut->from, cut->h, cut->w, part};
     if (!resize_image(*image, &resizing, &scratch->resized, reason)) return false;
     *cut = cut_resized(cut);
@@ -330,7 +330,7 @@ static bool make_picture(const struct augmenting *how, struct cut *cut, const st
 {
     if (!resize_seen(cut, image, how->scratch, reason)) return false;
     struct box window = window_on(cut, *image), whole = {.h = window.h, .w = window.w};
-    if (!vary(how, *image, window, cut->flip, reason)) return false;
+    if (!augment_vary(how, *image, window, cut->flip, reason)) return false;
     *cut = (struct cut){.from = whole, .h = whole.h, .w = whole.w, .window = whole};
     *image = &how->scratch->picture;
     return true;
@@ -343,8 +343,8 @@ static bool has_channels(const struct augment *augment, const struct image *imag
 }
 
 /* Does what must be done to the bytes here: cut and image become those of what is left. */
-static bool prepare(const struct augmenting *how, bool resize, struct cut *cut, const struct image **image,
-                    struct reason *reason)
+static bool augment_prepare(const struct augmenting *how, bool resize, struct cut *cut,
+                            const struct image **image, struct reason *reason)
 {
     if (!has_channels(how->augment, *image, reason)) return false;
     if (how->random && augment_is_varied(how->augment)) return make_picture(how, cut, image, reason);
@@ -355,10 +355,11 @@ bool augment_apply(const struct augmenting *how, const struct augment_table *tab
                    const struct image *image, void *out, struct reason *reason)
 {
     struct cut left = *cut;
-    if (!prepare(how, true, &left, &image, reason)) return false;
+    if (!augment_prepare(how, true, &left, &image, reason)) return false;
     struct box window = window_on(&left, image);
     paint_image(table, image, window, left.flip, out);
-    erase(table, image->c, window.w, augment_erased(how->augment, window.h, window.w, how->random), out);
+    augment_erase(table, image->c, window.w,
+                  augment_erased(how->augment, window.h, window.w, how->random), out);
     return true;
 }
 
@@ -375,7 +376,7 @@ bool augment_leave(const struct augmenting *how, const struct cut *cut, const st
                    bool resize, struct augment_part *part, struct reason *reason)
 {
     struct cut left = *cut;
-    if (!prepare(how, resize, &left, &image, reason)) return false;
+    if (!augment_prepare(how, resize, &left, &image, reason)) return false;
     struct box needs = augment_needs(&left);
     int64_t stride = (int64_t)image->w * image->c;
     const uint8_t *pixels =

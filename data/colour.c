@@ -12,20 +12,20 @@ static size_t bytes_of(const struct image *image) { return pixels_of(image) * (s
 static inline uint8_t byte_of(float value) { return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value); }
 
 /* factor * x + (1 - factor) * other */
-static inline uint8_t blend(float factor, float rest, uint8_t x, float other)
+static inline uint8_t colour_blend(float factor, float rest, uint8_t x, float other)
 {
     return byte_of(factor * (float)x + rest * other);
 }
 
 /* Every byte of channel k becomes table[k][byte]. */
-static void look_up(struct image *image, uint8_t table[][256])
+static void colour_look_up(struct image *image, uint8_t table[][256])
 {
     size_t c = (size_t)image->c;
     for (size_t i = 0; i < pixels_of(image); i++)
         for (size_t k = 0; k < c; k++) image->pixels[i * c + k] = table[k][image->pixels[i * c + k]];
 }
 
-static void look_up_alike(struct image *image, const uint8_t table[256])
+static void colour_look_up_all(struct image *image, const uint8_t table[256])
 {
     for (size_t i = 0; i < bytes_of(image); i++) image->pixels[i] = table[image->pixels[i]];
 }
@@ -34,8 +34,9 @@ static void look_up_alike(struct image *image, const uint8_t table[256])
 static void blend_with(struct image *image, double factor, float other)
 {
     uint8_t table[256];
-    for (int x = 0; x < 256; x++) table[x] = blend((float)factor, (float)(1 - factor), (uint8_t)x, other);
-    look_up_alike(image, table);
+    for (int x = 0; x < 256; x++)
+        table[x] = colour_blend((float)factor, (float)(1 - factor), (uint8_t)x, other);
+    colour_look_up_all(image, table);
 }
 
 static inline uint8_t grey_of(const uint8_t *pixel)
@@ -53,17 +54,17 @@ void colour_contrast(struct image *image, double factor)
     blend_with(image, factor, (float)((double)sum / (double)pixels_of(image)));
 }
 
-EVERY_MACHINE static void saturate(uint8_t *pixels, size_t count, float factor, float rest)
+EVERY_MACHINE static void colour_saturate(uint8_t *pixels, size_t count, float factor, float rest)
 {
     for (size_t i = 0; i < count; i++, pixels += 3) {
         float grey = grey_of(pixels);
-        for (int k = 0; k < 3; k++) pixels[k] = blend(factor, rest, pixels[k], grey);
+        for (int k = 0; k < 3; k++) pixels[k] = colour_blend(factor, rest, pixels[k], grey);
     }
 }
 
 void colour_saturation(struct image *image, double factor)
 {
-    if (image->c == 3) saturate(image->pixels, pixels_of(image), (float)factor, (float)(1 - factor));
+    if (image->c == 3) colour_saturate(image->pixels, pixels_of(image), (float)factor, (float)(1 - factor));
 }
 
 /* Hue in 0..1, after A. R. Smith's hexcone model (SIGGRAPH 1978). */
@@ -106,7 +107,7 @@ void colour_solarize(struct image *image, double threshold)
 {
     uint8_t table[256];
     for (int x = 0; x < 256; x++) table[x] = (uint8_t)(x >= threshold ? 255 - x : x);
-    look_up_alike(image, table);
+    colour_look_up_all(image, table);
 }
 
 static void count_values(const struct image *image, int64_t counts[][256])
@@ -130,11 +131,11 @@ void colour_autocontrast(struct image *image)
         float from = low < high ? (float)low : 0;
         for (int x = 0; x < 256; x++) table[k][x] = byte_of(((float)x - from) * scale);
     }
-    look_up(image, table);
+    colour_look_up(image, table);
 }
 
 /* PIL's equalize: what lies below a value, in steps of 1/255 of all but the brightest. */
-static void flatten(const int64_t counts[256], uint8_t table[256])
+static void colour_flatten(const int64_t counts[256], uint8_t table[256])
 {
     int high = 255;
     int64_t sum = 0;
@@ -153,8 +154,8 @@ void colour_equalize(struct image *image)
     int64_t counts[4][256];
     uint8_t table[4][256];
     count_values(image, counts);
-    for (int k = 0; k < image->c; k++) flatten(counts[k], table[k]);
-    look_up(image, table);
+    for (int k = 0; k < image->c; k++) colour_flatten(counts[k], table[k]);
+    colour_look_up(image, table);
 }
 
 /* Row y, between two others; a pixel on either side stays. */
@@ -169,7 +170,7 @@ EVERY_MACHINE static void sharpen_row(const struct image *image, int y, float fa
         int ring = above[i - c] + above[i] + above[i + c] + row[i - c] + row[i + c] + below[i - c] +
                    below[i] + below[i + c];
         float blurred = (float)((2 * (ring + 5 * row[i]) + 13) / 26);      /* rounded to the nearest */
-        to[i] = blend(factor, rest, row[i], blurred);
+        to[i] = colour_blend(factor, rest, row[i], blurred);
     }
 }
 

@@ -68,7 +68,7 @@ static bool read_either(const char *dir, const char *stem, const char *tail, uin
     return good;
 }
 
-static bool check(const char *dir, const struct mnist *mnist, struct reason *reason)
+static bool mnist_check(const char *dir, const struct mnist *mnist, struct reason *reason)
 {
     if (mnist->images.dim[0] != mnist->labels.dim[0])
         return because(reason, "%s: %u images but %u labels", dir, mnist->images.dim[0],
@@ -90,7 +90,7 @@ static enum status mnist_open(const struct dataset_options *options, struct data
                      &mnist->images, &reason) ||
         !read_either(options->path, train ? "train-labels" : "t10k-labels", "idx1-ubyte", MAGIC_LABELS,
                      &mnist->labels, &reason) ||
-        !check(options->path, mnist, &reason))
+        !mnist_check(options->path, mnist, &reason))
         return fail(BAD_DATA, "%s", reason.text);
     dataset->count = mnist->images.dim[0];
     dataset->h = (int)mnist->images.dim[1];

@@ -178,7 +178,7 @@ static const struct packed_entry *find_entry(const struct dataset *dataset, int6
 }
 
 /* The reason, with the image's name before it. */
-static bool blame(const struct shard *shard, int64_t index, struct reason *reason)
+static bool packed_blame(const struct shard *shard, int64_t index, struct reason *reason)
 {
     struct reason why;
     because(&why, "image %lld: %s", (long long)index, reason->text);
@@ -198,7 +198,7 @@ static bool read_bytes(const struct shard *shard, int64_t index, void *to, struc
         return true;
     else
         because(reason, "garbled");
-    return blame(shard, index, reason);
+    return packed_blame(shard, index, reason);
 }
 
 /* The same, in new memory. */
@@ -208,7 +208,7 @@ static uint8_t *read_copy(const struct shard *shard, int64_t index, struct reaso
     uint8_t *bytes = malloc(count ? count : 1);
     if (!bytes) {
         because(reason, "no memory for its %zu bytes", count);
-        blame(shard, index, reason);
+        packed_blame(shard, index, reason);
     }
     if (!bytes || read_bytes(shard, index, bytes, reason)) return bytes;
     free(bytes);
@@ -227,7 +227,7 @@ static bool decode_file(const struct shard *shard, int64_t index, int channels,
     uint8_t *bytes = read_copy(shard, index, reason);
     if (!bytes) return false;
     bool good = image_decode(bytes, shard->entries[index].bytes, channels, choice, image, reason) ||
-                blame(shard, index, reason);
+                packed_blame(shard, index, reason);
     free(bytes);
     return good;
 }
@@ -240,7 +240,7 @@ static bool packed_read(const struct dataset *dataset, int64_t index, const stru
     *label = (int)entry->label;
     if (entry->kind == PACKED_FILE) return decode_file(shard, index, dataset->c, choice, image, reason);
     if (!image_resize_buffer(image, (int)entry->h, (int)entry->w, dataset->c, reason))
-        return blame(shard, index, reason);
+        return packed_blame(shard, index, reason);
     return read_bytes(shard, index, image->pixels, reason);
 }
 

@@ -76,8 +76,8 @@ static enum status synthetic_open(const struct dataset_options *options, struct 
 }
 
 /* Brightness (up to 95) + wave (up to 128) + noise (up to 31) stays below 256. */
-INLINE void add_up(const uint8_t *restrict wave, const uint8_t *restrict noise,
-                   const uint8_t *restrict brightness, int w, int c, uint8_t *restrict to)
+INLINE void synthetic_add_up(const uint8_t *restrict wave, const uint8_t *restrict noise,
+                             const uint8_t *restrict brightness, int w, int c, uint8_t *restrict to)
 {
     for (int x = 0; x < w; x++)
         for (int k = 0; k < c; k++) to[x * c + k] = (uint8_t)(brightness[k] + wave[x] + noise[x * c + k]);
@@ -95,9 +95,9 @@ EVERY_MACHINE static void draw_row(const struct synthetic *synthetic, const stru
         int count = w - x < WAVE ? w - x : WAVE;
         for (int i = 0; i < count; i++, phase += stripes->along_x) wave[i] = synthetic->wave[phase % WAVE];
         if (c == 3)
-            add_up(wave, noise, stripes->brightness, count, 3, to);
+            synthetic_add_up(wave, noise, stripes->brightness, count, 3, to);
         else
-            add_up(wave, noise, stripes->brightness, count, c, to);
+            synthetic_add_up(wave, noise, stripes->brightness, count, c, to);
     }
 }
 

@@ -79,7 +79,7 @@ static struct kept *copy_of(const struct image *image, int label)
     return kept;
 }
 
-static void keep(struct image_cache *cache, int64_t index, const struct image *image, int label)
+static void image_cache_keep(struct image_cache *cache, int64_t index, const struct image *image, int label)
 {
     size_t bytes = sizeof(struct kept) + pixel_bytes(image);
     if (!take_room(cache, bytes)) return;
@@ -124,7 +124,8 @@ static bool read_and_keep(struct image_cache *cache, int64_t index, const struct
     struct whole_choice whole = {.cache = cache, .otherwise = choice};
     const struct image_choice asked = {.choose = choose_whole, .context = &whole};
     if (dataset->format->read(dataset, index, &asked, image, label, reason)) {
-        if (image->h == image->full_h && image->w == image->full_w) keep(cache, index, image, *label);
+        if (image->h == image->full_h && image->w == image->full_w)
+            image_cache_keep(cache, index, image, *label);
         return true;
     }
     /* The part that is wanted may be good all the same. */

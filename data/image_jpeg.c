@@ -39,7 +39,7 @@ _Noreturn static void on_error(j_common_ptr jpeg)
 }
 
 /* Warnings that leave every pixel right. Any other means that libjpeg has made pixels up. */
-static bool harmless(int code)
+static bool jpeg_is_harmless(int code)
 {
     return code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR ||
            code == JWRN_NOT_SEQUENTIAL || code == JWRN_TOO_MUCH_DATA;
@@ -47,7 +47,7 @@ static bool harmless(int code)
 
 static void on_message(j_common_ptr jpeg, int level)
 {
-    if (level < 0 && !harmless(jpeg->err->msg_code)) on_error(jpeg);
+    if (level < 0 && !jpeg_is_harmless(jpeg->err->msg_code)) on_error(jpeg);
 }
 
 static void on_progress(j_common_ptr jpeg)
@@ -107,7 +107,7 @@ static void read_rows(struct reader *reader, int channels)
 
 /* Whether libjpeg can leave out rows and columns of it: one component, or luma at up to twice the
  * resolution of both chromas. What is rarer is decoded whole. */
-static bool divisible(const struct jpeg_decompress_struct *jpeg)
+static bool jpeg_is_divisible(const struct jpeg_decompress_struct *jpeg)
 {
     const jpeg_component_info *part = jpeg->comp_info;
     if (jpeg->num_components == 1) return true;
@@ -137,7 +137,7 @@ static bool choose_part(struct reader *reader)
     if (reader->choice && !reader->choice->choose(reader->choice->context, h, w, &part, reader->reason))
         return false;
     reader->part = (struct box){.h = h, .w = w};
-    if (!divisible(jpeg)) return true;
+    if (!jpeg_is_divisible(jpeg)) return true;
     add_margin(h, &part.y, &part.h);
     add_margin(w, &part.x, &part.w);
     reader->part = part;
@@ -181,7 +181,7 @@ static bool is_ended(const uint8_t *bytes, size_t count)
 
 /* What lies below the part need not be decoded, unless the file may be truncated. The last row must
  * be read, not skipped, for libjpeg to look at those before it. */
-static void leave(struct reader *reader, const uint8_t *bytes, size_t count)
+static void jpeg_leave(struct reader *reader, const uint8_t *bytes, size_t count)
 {
     struct jpeg_decompress_struct *jpeg = &reader->jpeg;
     JDIMENSION rest = jpeg->output_height - jpeg->output_scanline;
@@ -217,7 +217,7 @@ static bool read_pixels(struct reader *reader, const uint8_t *bytes, size_t coun
     reader->row = malloc(4 * (size_t)w);
     if (!reader->row) return because(reader->reason, "JPEG: no memory for a row");
     read_rows(reader, channels);
-    leave(reader, bytes, count);
+    jpeg_leave(reader, bytes, count);
     return true;
 }
 

@@ -129,15 +129,15 @@ INLINE LANES keep_sum(LANES a, LANES b, uint8_t *to, int c)
 }
 
 /* a where the mask is all ones, b where it is zero. */
-INLINE LANES choose(LANES mask, LANES a, LANES b) { return (a & mask) | (b & ~mask); }
+INLINE LANES png_choose(LANES mask, LANES a, LANES b) { return (a & mask) | (b & ~mask); }
 
 /* The nearest of the three to left + above - corner, in the form that F. Giesen gave it for stb_image: few
  * steps from `left`, which the pixel before has just made, to the end. */
 INLINE LANES paeth(LANES left, LANES above, LANES corner)
 {
     LANES limit = 3 * corner - above - left;
-    LANES low = choose(left < above, left, above), high = choose(left > above, left, above);
-    return choose(limit <= low, high, choose(high <= limit, low, corner));
+    LANES low = png_choose(left < above, left, above), high = png_choose(left > above, left, above);
+    return png_choose(limit <= low, high, png_choose(high <= limit, low, corner));
 }
 
 /* Undoes a row's filter in place; `c` bytes a pixel, 1 to 4. `above` is the row before, undone, or zeros.

@@ -190,7 +190,7 @@ static bool take_marker(struct parser *parser, int *marker)
     return true;
 }
 
-static bool parse(struct parser *parser)
+static bool jpeg_parse(struct parser *parser)
 {
     int marker;
     struct segment segment;
@@ -219,7 +219,7 @@ static bool parse(struct parser *parser)
 bool jpeg_plain(const uint8_t *bytes, size_t count, struct jpeg_plain *plain)
 {
     struct parser parser = {.at = bytes, .end = bytes + count, .transform = -1};
-    if (!parse(&parser)) return false;
+    if (!jpeg_parse(&parser)) return false;
     *plain = (struct jpeg_plain){parser.h, parser.w, parser.components, (size_t)(parser.at - bytes)};
     return true;
 }

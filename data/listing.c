@@ -126,16 +126,16 @@ struct search {
     struct reason *reason;
 };
 
-static bool walk(const struct search *search, const char *name, int depth);
+static bool listing_walk(const struct search *search, const char *name, int depth);
 
-static bool visit(const struct search *search, const char *name, char kind, int depth)
+static bool listing_visit(const struct search *search, const char *name, char kind, int depth)
 {
     struct listing *listing = search->listing;
     char *path = text_format("%s/%s", search->root, name);
     bool good = true;
     if (kind == '?') kind = kind_of(path);
     if (kind == 'd') {
-        good = walk(search, name, depth + 1);
+        good = listing_walk(search, name, depth + 1);
     } else if (kind == 'f' && looks_like_image(path)) {
         struct listed file = {.name = listing_name(listing, name), .class = (unsigned)search->class};
         *array_push(listing->files, listing->count) = file;
@@ -148,7 +148,7 @@ static bool visit(const struct search *search, const char *name, char kind, int 
 }
 
 /* Adds the images of the folder `name`, a path below the root, and of the folders in it. */
-static bool walk(const struct search *search, const char *name, int depth)
+static bool listing_walk(const struct search *search, const char *name, int depth)
 {
     char **names;
     size_t count = 0;
@@ -162,7 +162,7 @@ static bool walk(const struct search *search, const char *name, int depth)
     if (count) qsort(names, count, sizeof *names, compare_listed);
     for (size_t i = 0; i < count && good; i++) {
         char *child = text_format("%s/%s", name, names[i] + 1);
-        good = visit(search, child, names[i][0], depth);
+        good = listing_visit(search, child, names[i][0], depth);
         free(child);
     }
     free_names(names, count);
@@ -200,20 +200,20 @@ struct crew {
 };
 
 /* There may be a thousand of them, and more: no room that is not used. */
-static void trim(struct listing *part)
+static void listing_trim(struct listing *part)
 {
     part->names = memory_resize(part->names, part->bytes, 1);
     part->room = part->bytes;
     if (part->count) part->files = memory_resize(part->files, part->count, sizeof *part->files);
 }
 
-static void *work(void *context)
+static void *listing_thread(void *context)
 {
     struct crew *crew = context;
     for (int i; (i = atomic_fetch_add(&crew->next, 1)) < crew->whole->class_count;) {
         struct search search = {crew->root, &crew->parts[i], i, &crew->reasons[i]};
-        crew->good[i] = walk(&search, crew->whole->classes[i], 0);
-        trim(&crew->parts[i]);
+        crew->good[i] = listing_walk(&search, crew->whole->classes[i], 0);
+        listing_trim(&crew->parts[i]);
     }
     return NULL;
 }
@@ -224,14 +224,14 @@ static void run_crew(struct crew *crew)
     pthread_t threads[THREADS_MAX];
     int count = 0;
     while (count < THREADS_MAX - 1 && count < crew->whole->class_count - 1 &&
-           pthread_create(&threads[count], NULL, work, crew) == 0)
+           pthread_create(&threads[count], NULL, listing_thread, crew) == 0)
         count++;
-    work(crew);
+    listing_thread(crew);
     for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
 }
 
 /* Appends a class's listing. */
-static void append(struct listing *listing, struct listing *part)
+static void listing_append(struct listing *listing, struct listing *part)
 {
     size_t at = listing->bytes;
     memcpy(listing->names + at, part->names, part->bytes);
@@ -271,7 +271,7 @@ static bool join_parts(struct crew *crew, struct listing *listing, struct reason
     listing->files = memory_new(files ? files : 1, sizeof *listing->files);
     for (int i = 0; i < listing->class_count; i++) {
         struct listing *part = &crew->parts[i];
-        append(listing, part);
+        listing_append(listing, part);
         forget_pages(part->names, part->bytes);
         forget_pages(part->files, part->count * sizeof *part->files);
         listing_free(part);

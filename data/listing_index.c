@@ -35,8 +35,8 @@ static char *index_path(const char *root, const char *cache, char **real)
 }
 
 /* `more`: names that follow the listing's. */
-static uint32_t checksum(struct index_header header, const struct listing *listing,
-                         const struct listing *more)
+static uint32_t index_checksum(struct index_header header, const struct listing *listing,
+                               const struct listing *more)
 {
     header.crc = 0;
     uint32_t crc = crc32c(0, &header, sizeof header);
@@ -92,7 +92,7 @@ void listing_remember(const char *root, const char *cache, const struct listing 
     header.classes = listing->bytes + more.bytes;
     for (int i = 0; i < listing->class_count; i++) listing_name(&more, listing->classes[i]);
     header.bytes = listing->bytes + more.bytes;
-    header.crc = checksum(header, listing, &more);
+    header.crc = index_checksum(header, listing, &more);
     struct reason unsaid;
     if (directory_make(cache, 0700, &unsaid)) write_file(path, &header, listing, &more);
     free(more.names);
@@ -121,7 +121,7 @@ static bool read_index(FILE *file, struct index_header *header, struct listing *
     return read_array(file, (void **)&listing->folders, header->folder_count, folder, most) &&
            read_array(file, (void **)&listing->files, header->count, listed, most) &&
            read_array(file, (void **)&listing->names, header->bytes, 1, most) &&
-           checksum(*header, listing, &(struct listing){0}) == header->crc;
+           index_checksum(*header, listing, &(struct listing){0}) == header->crc;
 }
 
 /* Whether a name is there, and leads to no place above the root; the root's own is empty. */

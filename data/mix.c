@@ -30,7 +30,7 @@ double mix_beta(double alpha, struct random *random)
 }
 
 /* Where a stretch of half length `half` about `middle` lies on 0..size. */
-static void clip(int middle, int half, int size, int *from, int *count)
+static void mix_clip(int middle, int half, int size, int *from, int *count)
 {
     int low = middle > half ? middle - half : 0, high = middle + half < size ? middle + half : size;
     *from = low;
@@ -43,8 +43,8 @@ static struct mix draw_box(double share, struct random *random, int h, int w)
     struct mix mix = {.pasted = true};
     int x = (int)random_below(random, (uint32_t)w), y = (int)random_below(random, (uint32_t)h);
     double half = 0.5 * sqrt(1 - share);
-    clip(x, (int)(half * w), w, &mix.box.x, &mix.box.w);
-    clip(y, (int)(half * h), h, &mix.box.y, &mix.box.h);
+    mix_clip(x, (int)(half * w), w, &mix.box.x, &mix.box.w);
+    mix_clip(y, (int)(half * h), h, &mix.box.y, &mix.box.h);
     mix.share = (float)(1 - (double)mix.box.h * mix.box.w / ((double)h * w));
     return mix;
 }
@@ -59,7 +59,8 @@ struct mix mix_draw(const struct mix_settings *settings, struct random *random, 
 
 #define BLOCK 512
 
-EVERY_MACHINE static void blend(float *restrict own, const float *restrict other, size_t count, float share)
+EVERY_MACHINE static void mix_blend(float *restrict own, const float *restrict other, size_t count,
+                                    float share)
 {
     float rest = 1 - share;
     for (size_t i = 0; i < count; i++) own[i] = share * own[i] + rest * other[i];
@@ -74,7 +75,7 @@ static void mix_numbers(enum dtype dtype, char *own, const char *other, size_t c
         size_t n = count - i < BLOCK ? count - i : BLOCK;
         dtype_convert(F32, a, dtype, own + i * size, n);
         dtype_convert(F32, b, dtype, other + i * size, n);
-        blend(a, b, n, share);
+        mix_blend(a, b, n, share);
         dtype_convert(dtype, own + i * size, F32, a, n);
     }
 }

@@ -29,18 +29,18 @@ static enum status cannot_write(const struct packed_writer *writer)
     return fail(FAILED, "%s: %s", writer->path, strerror(errno));
 }
 
-static enum status append(struct packed_writer *writer, const void *bytes, size_t count)
+static enum status packed_append(struct packed_writer *writer, const void *bytes, size_t count)
 {
     if (count && fwrite(bytes, count, 1, writer->file) != 1) return cannot_write(writer);
     writer->at += count;
     return OK;
 }
 
-static enum status align(struct packed_writer *writer)
+static enum status packed_align(struct packed_writer *writer)
 {
     static const char zeros[PACKED_ALIGNED];
     size_t past = writer->at % PACKED_ALIGNED;
-    return past ? append(writer, zeros, PACKED_ALIGNED - past) : OK;
+    return past ? packed_append(writer, zeros, PACKED_ALIGNED - past) : OK;
 }
 
 static void keep_names(struct packed_writer *writer, char *const *names, int classes)
@@ -68,7 +68,7 @@ enum status packed_create(const char *path, int channels, char *const *names, in
     keep_names(writer, names, classes);
     writer->file = fopen(path, "wb");
     static const struct packed_header none;
-    enum status status = writer->file ? append(writer, &none, sizeof none) : cannot_write(writer);
+    enum status status = writer->file ? packed_append(writer, &none, sizeof none) : cannot_write(writer);
     if (status != OK)
         packed_free(writer);
     else
@@ -92,25 +92,25 @@ enum status packed_add(struct packed_writer *writer, struct packed_entry entry, 
                        size_t count)
 {
     if (count > UINT32_MAX) return fail(BAD_DATA, "%s: an image of over 4 GiB", writer->path);
-    TRY(align(writer));
+    TRY(packed_align(writer));
     entry.at = writer->at;
     entry.bytes = (uint32_t)count;
     entry.crc = crc32c(0, bytes, count);
     keep_size(&writer->header, &entry);
     *array_push(writer->entries, writer->header.count) = entry;
-    return append(writer, bytes, count);
+    return packed_append(writer, bytes, count);
 }
 
 enum status packed_finish(struct packed_writer *writer)
 {
     struct packed_header *header = &writer->header;
     size_t index_bytes = header->count * sizeof *writer->entries;
-    TRY(align(writer));
+    TRY(packed_align(writer));
     header->index_at = writer->at;
     header->index_crc = crc32c(0, writer->entries, index_bytes);
-    TRY(append(writer, writer->entries, index_bytes));
+    TRY(packed_append(writer, writer->entries, index_bytes));
     header->names_at = writer->at;
-    TRY(append(writer, writer->names, header->names_bytes));
+    TRY(packed_append(writer, writer->names, header->names_bytes));
     header->file_bytes = writer->at;
     header->crc = crc32c(0, header, offsetof(struct packed_header, crc));
     if (fseek(writer->file, 0, SEEK_SET) != 0 || fwrite(header, sizeof *header, 1, writer->file) != 1 ||

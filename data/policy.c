@@ -12,7 +12,7 @@ struct change {
     struct reason *reason;
 };
 
-static bool identity(const struct change *c) { return (void)c, true; }
+static bool policy_identity(const struct change *c) { return (void)c, true; }
 
 static bool warp_by(const struct change *c, struct warp warp)
 {
@@ -23,18 +23,18 @@ static bool shear_x(const struct change *c) { return warp_by(c, warp_shear(c->st
 static bool shear_y(const struct change *c) { return warp_by(c, warp_shear(0, c->strength)); }
 static bool translate_x(const struct change *c) { return warp_by(c, warp_shift((int)c->strength, 0)); }
 static bool translate_y(const struct change *c) { return warp_by(c, warp_shift(0, (int)c->strength)); }
-static bool rotate(const struct change *c)
+static bool policy_rotate(const struct change *c)
 {
     return warp_by(c, warp_turn(c->strength, c->image->h, c->image->w));
 }
 static bool brightness(const struct change *c) { return colour_brightness(c->image, 1 + c->strength), true; }
 static bool colour(const struct change *c) { return colour_saturation(c->image, 1 + c->strength), true; }
 static bool contrast(const struct change *c) { return colour_contrast(c->image, 1 + c->strength), true; }
-static bool sharpness(const struct change *c)
+static bool policy_sharpness(const struct change *c)
 {
     return colour_sharpness(c->image, 1 + c->strength, c->copy, c->reason);
 }
-static bool posterize(const struct change *c)
+static bool policy_posterize(const struct change *c)
 {
     return colour_posterize(c->image, 8 - (int)nearbyint(c->strength)), true;
 }
@@ -48,10 +48,10 @@ static const struct {
     double trivial, rand;
     bool either_sign;
 } changes[] = {
-    {identity, 0, 0, false},        {shear_x, 0.99, 0.3, true},     {shear_y, 0.99, 0.3, true},
-    {translate_x, 32, 150, true},   {translate_y, 32, 150, true},   {rotate, 135, 30, true},
+    {policy_identity, 0, 0, false},        {shear_x, 0.99, 0.3, true},     {shear_y, 0.99, 0.3, true},
+    {translate_x, 32, 150, true},   {translate_y, 32, 150, true},   {policy_rotate, 135, 30, true},
     {brightness, 0.99, 0.9, true},  {colour, 0.99, 0.9, true},      {contrast, 0.99, 0.9, true},
-    {sharpness, 0.99, 0.9, true},   {posterize, 6, 4, false},       {solarize, 255, 255, false},
+    {policy_sharpness, 0.99, 0.9, true},   {policy_posterize, 6, 4, false},       {solarize, 255, 255, false},
     {autocontrast, 0, 0, false},    {equalize, 0, 0, false},
 };
 
@@ -96,7 +96,7 @@ static double between(double low, double high, struct random *random)
     return low + (high - low) * random_uniform(random);
 }
 
-static double factor(double amount, struct random *random)
+static double policy_factor(double amount, struct random *random)
 {
     return between(fmax(0, 1 - amount), 1 + amount, random);
 }
@@ -122,6 +122,6 @@ void policy_jitter(const double amount[4], struct image *image, struct random *r
     for (int i = 0; i < 4; i++) {
         double most = amount[order[i]];
         if (most <= 0) continue;
-        adjust[order[i]](image, order[i] < 3 ? factor(most, random) : between(-most, most, random));
+        adjust[order[i]](image, order[i] < 3 ? policy_factor(most, random) : between(-most, most, random));
     }
 }

@@ -34,7 +34,7 @@ static bool of_one_set(const struct shard *a, const struct shard *b)
 }
 
 /* One of the set that most files belong to, if it has more than half of them (Boyer and Moore's vote). */
-static const struct shard *elect(const struct shard *shards, int count)
+static const struct shard *shard_set_elect(const struct shard *shards, int count)
 {
     const struct shard *elected = shards;
     for (int i = 0, votes = 0; i < count; i++) {
@@ -47,7 +47,7 @@ static const struct shard *elect(const struct shard *shards, int count)
 static void check_files(const struct shard *shards, int count, const struct shard **by_number,
                         struct faults *faults)
 {
-    const struct shard *elected = elect(shards, count);
+    const struct shard *elected = shard_set_elect(shards, count);
     for (int i = 0; i < count; i++) {
         const struct shard **place = &by_number[shards[i].set.number];
         if (!of_one_set(elected, &shards[i])) {
@@ -71,7 +71,7 @@ static void check_files(const struct shard *shards, int count, const struct shar
 enum status shard_set_check(const char *folder, const struct shard *shards, int count)
 {
     struct faults faults = {.count = 0};
-    if (count > 1 && elect(shards, count)->set.count == 1)
+    if (count > 1 && shard_set_elect(shards, count)->set.count == 1)
         return fail(BAD_DATA, "%s: %s and %s are data sets of their own, not shards of one, which "
                     "amptrain pack --shards writes", folder, name_of(&shards[0]), name_of(&shards[1]));
     const struct shard **by_number = memory_new(PACKED_SHARDS_MAX, sizeof(const struct shard *));

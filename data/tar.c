@@ -162,8 +162,8 @@ static bool read_about(const struct tar *tar, const struct tar_member *member, c
 static bool has_content(char type) { return type < '1' || type > '6'; }
 
 /* Where a header's content is; steps over both. */
-static bool step(struct tar *tar, const uint8_t *header, const struct about *about, struct tar_member *member,
-                 struct reason *reason)
+static bool tar_step(struct tar *tar, const uint8_t *header, const struct about *about,
+                     struct tar_member *member, struct reason *reason)
 {
     uint64_t bytes = about->bytes;
     if (!about->sized && !read_number(header + SIZE_AT, SIZE_BYTES, &bytes))
@@ -193,7 +193,7 @@ bool tar_next(struct tar *tar, struct tar_member *member, bool *more, struct rea
         char type = (char)header[TYPE_AT];
         bool describes = type && strchr("xLgK", type);
         if (!sum_is_right(header)) return because(reason, "the tar header at byte %zu is garbled", tar->at);
-        if (!step(tar, header, describes ? &none : &about, member, reason)) return false;
+        if (!tar_step(tar, header, describes ? &none : &about, member, reason)) return false;
         if (describes) {
             if (type != 'K' && !read_about(tar, member, type, &about, reason)) return false;
             continue;

@@ -23,12 +23,12 @@ static const struct unit duration_units[] = {
     {"d", 86400}, {"h", 3600}, {"m", 60}, {"s", 1}, {"", 1}, {NULL, 0},
 };
 
-static void *member(const struct field *field, void *object)
+static void *field_member(const struct field *field, void *object)
 {
     return (char *)object + field->offset;
 }
 
-static const void *const_member(const struct field *field, const void *object)
+static const void *field_const_member(const struct field *field, const void *object)
 {
     return (const char *)object + field->offset;
 }
@@ -84,7 +84,7 @@ static void print_real(double value, struct text *out)
     text_add(out, "%s", digits);
 }
 
-static bool out_of_range(const struct field *field, const char *text, struct reason *reason)
+static bool field_out_of_range(const struct field *field, const char *text, struct reason *reason)
 {
     struct text range = {0};
     text_add(&range, isinf(field->max) ? "at least " : isinf(field->min) ? "at most " : "between ");
@@ -96,14 +96,14 @@ static bool out_of_range(const struct field *field, const char *text, struct rea
     return false;
 }
 
-static bool in_range(const struct field *field, double value, const char *text, struct reason *reason)
+static bool field_in_range(const struct field *field, double value, const char *text, struct reason *reason)
 {
     bool any = field->min == 0 && field->max == 0;
     if (any || (value >= field->min && value <= field->max)) return true;
-    return out_of_range(field, text, reason);
+    return field_out_of_range(field, text, reason);
 }
 
-static bool not_a(const char *kind, const struct field *field, const char *text, struct reason *reason)
+static bool field_not_a(const char *kind, const struct field *field, const char *text, struct reason *reason)
 {
     if (field->word) return because(reason, "must be %s or %s, not '%.100s'", kind, field->word, text);
     return because(reason, "must be %s, not '%.100s'", kind, text);
@@ -127,7 +127,7 @@ static bool read_number(const char **text, double *value)
 
 static bool parse_text(const struct field *field, void *object, const char *text)
 {
-    char **target = member(field, object);
+    char **target = field_member(field, object);
     char *copy = *text ? text_copy(text) : NULL;
     free(*target);
     *target = copy;
@@ -139,17 +139,17 @@ static bool parse_int(const struct field *field, void *object, const char *text,
     double word;
     char *end;
     if (parse_word(field, text, &word)) {
-        *(int64_t *)member(field, object) = (int64_t)word;
+        *(int64_t *)field_member(field, object) = (int64_t)word;
         return true;
     }
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end || isspace((unsigned char)*text)) {
-        return not_a("a whole number", field, text, reason);
+        return field_not_a("a whole number", field, text, reason);
     }
     if (errno == ERANGE) return because(reason, "%.100s is too large a number", text);
-    if (!in_range(field, (double)value, text, reason)) return false;
-    *(int64_t *)member(field, object) = value;
+    if (!field_in_range(field, (double)value, text, reason)) return false;
+    *(int64_t *)field_member(field, object) = value;
     return true;
 }
 
@@ -158,10 +158,10 @@ static bool parse_real(const struct field *field, void *object, const char *text
     double value;
     if (!parse_word(field, text, &value)) {
         const char *rest = text;
-        if (!read_number(&rest, &value) || *rest) return not_a("a number", field, text, reason);
-        if (!in_range(field, value, text, reason)) return false;
+        if (!read_number(&rest, &value) || *rest) return field_not_a("a number", field, text, reason);
+        if (!field_in_range(field, value, text, reason)) return false;
     }
-    *(double *)member(field, object) = value;
+    *(double *)field_member(field, object) = value;
     return true;
 }
 
@@ -170,7 +170,7 @@ static bool parse_bool(const struct field *field, void *object, const char *text
     static const char *const words[] = {"no", "yes", "false", "true", "off", "on", "0", "1"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcasecmp(text, words[i]) == 0) {
-            *(bool *)member(field, object) = i % 2;
+            *(bool *)field_member(field, object) = i % 2;
             return true;
         }
     return because(reason, "must be yes or no, not '%.100s'", text);
@@ -194,14 +194,14 @@ static bool parse_size(const struct field *field, void *object, const char *text
     double value;
     if (!parse_word(field, text, &value)) {
         if (!read_with_unit(size_units, text, &value))
-            return not_a("a size such as 512M or 8G", field, text, reason);
+            return field_not_a("a size such as 512M or 8G", field, text, reason);
         if (value != floor(value) || value < 0)
             return because(reason, "must be a whole number of bytes, not %.100s", text);
         /* Doubles count bytes exactly up to 8 PiB. */
         if (value > 9007199254740992.0) return because(reason, "%.100s is too large a size", text);
-        if (!in_range(field, value, text, reason)) return false;
+        if (!field_in_range(field, value, text, reason)) return false;
     }
-    *(int64_t *)member(field, object) = (int64_t)value;
+    *(int64_t *)field_member(field, object) = (int64_t)value;
     return true;
 }
 
@@ -211,11 +211,11 @@ static bool parse_duration(const struct field *field, void *object, const char *
     double value;
     if (!parse_word(field, text, &value)) {
         if (!read_with_unit(duration_units, text, &value))
-            return not_a("a duration such as 90s, 30m, 12h or 2d", field, text, reason);
+            return field_not_a("a duration such as 90s, 30m, 12h or 2d", field, text, reason);
         if (value < 0) return because(reason, "must not be negative, but is %.100s", text);
-        if (!in_range(field, value, text, reason)) return false;
+        if (!field_in_range(field, value, text, reason)) return false;
     }
-    *(double *)member(field, object) = value;
+    *(double *)field_member(field, object) = value;
     return true;
 }
 
@@ -226,7 +226,7 @@ static bool parse_choice(const struct field *field, void *object, const char *te
     int count = 0;
     for (; field->choices[count]; count++) {
         if (strcmp(text, field->choices[count]) == 0) {
-            *(int *)member(field, object) = count;
+            *(int *)field_member(field, object) = count;
             text_free(&all);
             return true;
         }
@@ -250,14 +250,14 @@ static bool parse_reals(const struct field *field, void *object, const char *tex
             return because(reason, "must be at most %d numbers", FIELD_REALS_MAX);
         if (!read_number(&text, &value) || (*text && *text != ',' && !isspace((unsigned char)*text)))
             return because(reason, "must be numbers separated by commas, not '%.100s'", whole);
-        if (!in_range(field, value, whole, reason)) return false;
+        if (!field_in_range(field, value, whole, reason)) return false;
         reals.value[reals.count++] = value;
         text = skip_space(text);
         if (*text != ',') continue;
         text = skip_space(text + 1);
         if (!*text) return because(reason, "ends with a comma: '%.100s'", whole);
     }
-    *(struct field_reals *)member(field, object) = reals;
+    *(struct field_reals *)field_member(field, object) = reals;
     return true;
 }
 
@@ -287,8 +287,8 @@ static bool parse_every(const struct field *field, void *object, const char *tex
     if (!read_every(text, &every))
         return because(reason, "must be epochs (5), steps (100 steps) or a duration (30m), not '%.100s'",
                        text);
-    if (!in_range(field, every.amount, text, reason)) return false;
-    *(struct field_every *)member(field, object) = every;
+    if (!field_in_range(field, every.amount, text, reason)) return false;
+    *(struct field_every *)field_member(field, object) = every;
     return true;
 }
 
@@ -339,7 +339,7 @@ static void print_every(const struct field_every *every, struct text *out)
 
 void field_print(const struct field *field, const void *object, struct text *out)
 {
-    const void *value = const_member(field, object);
+    const void *value = field_const_member(field, object);
     switch (field->type) {
     case FIELD_TEXT:
     case FIELD_PATH:
@@ -397,7 +397,7 @@ void field_release(const struct field *fields, void *object)
 {
     for (; fields->name; fields++) {
         if (fields->type != FIELD_TEXT && fields->type != FIELD_PATH) continue;
-        char **text = member(fields, object);
+        char **text = field_member(fields, object);
         free(*text);
         *text = NULL;
     }
@@ -407,7 +407,7 @@ void field_own(const struct field *fields, void *object)
 {
     for (; fields->name; fields++) {
         if (fields->type != FIELD_TEXT && fields->type != FIELD_PATH) continue;
-        char **text = member(fields, object);
+        char **text = field_member(fields, object);
         if (*text) *text = text_copy(*text);
     }
 }
@@ -417,7 +417,7 @@ void field_defaults(const struct field *fields, void *object)
     field_release(fields, object);
     for (; fields->name; fields++) {
         struct reason reason;
-        memset(member(fields, object), 0, member_bytes(fields->type));
+        memset(field_member(fields, object), 0, member_bytes(fields->type));
         if (!fields->initial) continue;
         bool good = fields->initial[0] == '\0' || field_parse(fields, object, fields->initial, &reason);
         assert(good && "a default that its own row refuses");

@@ -8,20 +8,20 @@ static const int watched[] = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGUSR2};
 static atomic_int stop;
 static atomic_bool checkpoint, status;
 
-static void on_stop(int number)
+static void signals_on_stop(int number)
 {
     if (atomic_exchange(&stop, number) == 0) return;
     signal(number, SIG_DFL);
     raise(number);
 }
 
-static void on_request(int number)
+static void signals_on_request(int number)
 {
     if (number == SIGHUP) atomic_store(&checkpoint, true);
     if (number == SIGUSR2) atomic_store(&status, true);
 }
 
-static void watch(int number, void (*handler)(int))
+static void signals_handle(int number, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
@@ -34,7 +34,7 @@ void signals_set(sigset_t *set)
     for (size_t i = 0; i < sizeof watched / sizeof *watched; i++) sigaddset(set, watched[i]);
 }
 
-static void mask(int how)
+static void signals_mask(int how)
 {
     sigset_t set;
     signals_set(&set);
@@ -43,23 +43,23 @@ static void mask(int how)
 
 void signals_hold(void)
 {
-    mask(SIG_BLOCK);
+    signals_mask(SIG_BLOCK);
 }
 
 void signals_release(void)
 {
-    mask(SIG_UNBLOCK);
+    signals_mask(SIG_UNBLOCK);
 }
 
 void signals_watch(void)
 {
-    watch(SIGINT, on_stop);
-    watch(SIGTERM, on_stop);
-    watch(SIGUSR1, on_stop);
-    watch(SIGHUP, on_request);
-    watch(SIGUSR2, on_request);
-    watch(SIGPIPE, SIG_IGN);
-    watch(SIGXFSZ, SIG_IGN);
+    signals_handle(SIGINT, signals_on_stop);
+    signals_handle(SIGTERM, signals_on_stop);
+    signals_handle(SIGUSR1, signals_on_stop);
+    signals_handle(SIGHUP, signals_on_request);
+    signals_handle(SIGUSR2, signals_on_request);
+    signals_handle(SIGPIPE, SIG_IGN);
+    signals_handle(SIGXFSZ, SIG_IGN);
     signals_release();
 }
 

@@ -183,7 +183,7 @@ void text_manual(struct text *text, const char *value)
 
 #define NAME_LIMIT 64   /* longer words have no neighbours */
 
-static int smaller(int a, int b)
+static int text_smaller(int a, int b)
 {
     return a < b ? a : b;
 }
@@ -206,9 +206,9 @@ static int edit_distance(const char *a, const char *b)
         now[0] = i;
         for (int j = 1; j <= columns; j++) {
             now[j] = above[j - 1] + !same_letter(a[i - 1], b[j - 1]);
-            now[j] = smaller(now[j], smaller(above[j], now[j - 1]) + 1);
+            now[j] = text_smaller(now[j], text_smaller(above[j], now[j - 1]) + 1);
             if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) && same_letter(a[i - 2], b[j - 1]))
-                now[j] = smaller(now[j], two_above[j - 2] + 1);
+                now[j] = text_smaller(now[j], two_above[j - 2] + 1);
         }
     }
     return cost[rows % 3][columns];
@@ -219,7 +219,7 @@ static int name_distance(const char *word, const char *name)
     size_t length = strlen(word);
     int distance = edit_distance(word, name);
     bool begins = length >= 2 && strncmp(word, name, length) == 0;
-    return begins ? smaller(distance, 1) : distance;
+    return begins ? text_smaller(distance, 1) : distance;
 }
 
 const char *text_nearest(const char *word, const char *const *names, int count)

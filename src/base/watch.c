@@ -21,14 +21,14 @@ struct watch {
     char what[512];
 };
 
-static struct timespec later(struct timespec from, double seconds)
+static struct timespec watch_later(struct timespec from, double seconds)
 {
     double nanoseconds = (double)from.tv_nsec + 1e9 * (seconds - (double)(long)seconds);
     long carry = nanoseconds >= 1e9;
     return (struct timespec){from.tv_sec + (long)seconds + carry, (long)nanoseconds - carry * 1000000000};
 }
 
-static void *look(void *context)
+static void *watch_thread(void *context)
 {
     struct watch *watch = context;
     struct timespec from;
@@ -36,7 +36,7 @@ static void *look(void *context)
     clock_gettime(CLOCK_MONOTONIC, &from);
     pthread_mutex_lock(&watch->lock);
     while (!watch->over) {
-        struct timespec until = later(from, seconds);
+        struct timespec until = watch_later(from, seconds);
         if (pthread_cond_timedwait(&watch->change, &watch->lock, &until) != ETIMEDOUT) continue;
         log_warning("%s takes %.0f s so far", watch->what, seconds);
         seconds *= 2;
@@ -69,7 +69,7 @@ struct watch *watch_begin(double after, const char *format, ...)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&watch->thread, NULL, look, watch);
+    int failed = pthread_create(&watch->thread, NULL, watch_thread, watch);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!failed) return watch;
     watch_free(watch);

@@ -143,7 +143,7 @@ static void cpu_close(struct device *device)
 /* The kernel promises memory that it has not, and ends whoever then uses it. Less is not worth asking for. */
 #define ASKED_LEAST ((size_t)1 << 30)
 
-static bool is_there(size_t bytes)
+static bool memory_is_available(size_t bytes)
 {
     size_t available, total;
     if (bytes < ASKED_LEAST) return true;
@@ -156,7 +156,7 @@ static bool is_there(size_t bytes)
 static void *cpu_allocate(struct device *device, size_t bytes)
 {
     (void)device;
-    if (!is_there(bytes)) return NULL;
+    if (!memory_is_available(bytes)) return NULL;
     void *memory = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return NULL;
     if (bytes >= HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);

@@ -31,7 +31,7 @@ void families_free(struct families *families)
     free(families);
 }
 
-static struct family *find(const struct families *families, const char *name)
+static struct family *families_find(const struct families *families, const char *name)
 {
     for (int i = 0; i < families->count; i++)
         if (strcmp(families->at[i].name, name) == 0) return &families->at[i];
@@ -40,7 +40,7 @@ static struct family *find(const struct families *families, const char *name)
 
 void families_learn(struct families *families, const char *name, enum family_result result)
 {
-    struct family *family = find(families, name);
+    struct family *family = families_find(families, name);
     if (!family) {
         family = array_push(families->at, families->count);
         *family = (struct family){.name = text_copy(name)};
@@ -51,6 +51,6 @@ void families_learn(struct families *families, const char *name, enum family_res
 
 bool families_hopeless(const struct families *families, const char *name)
 {
-    const struct family *family = find(families, name);
+    const struct family *family = families_find(families, name);
     return family && !family->near && family->far >= FAR_ENOUGH;
 }

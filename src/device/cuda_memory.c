@@ -32,7 +32,7 @@ struct cuda_memory {
     CUmemAllocationProp properties;
 };
 
-static bool look_up(const char *name, void *function)
+static bool driver_find(const char *name, void *function)
 {
     enum cudaDriverEntryPointQueryResult result;
 #if CUDART_VERSION >= 12050
@@ -47,13 +47,13 @@ static bool look_up(const char *name, void *function)
 
 static bool driver_open(struct driver *driver)
 {
-    return look_up("cuMemGetAllocationGranularity", &driver->granularity) &&
-           look_up("cuMemAddressReserve", &driver->reserve) &&
-           look_up("cuMemAddressFree", &driver->unreserve) &&
-           look_up("cuMemCreate", &driver->create) && look_up("cuMemRelease", &driver->release) &&
-           look_up("cuMemMap", &driver->map) && look_up("cuMemUnmap", &driver->unmap) &&
-           look_up("cuMemSetAccess", &driver->access) &&
-           look_up("cuDeviceGetAttribute", &driver->attribute);
+    return driver_find("cuMemGetAllocationGranularity", &driver->granularity) &&
+           driver_find("cuMemAddressReserve", &driver->reserve) &&
+           driver_find("cuMemAddressFree", &driver->unreserve) &&
+           driver_find("cuMemCreate", &driver->create) && driver_find("cuMemRelease", &driver->release) &&
+           driver_find("cuMemMap", &driver->map) && driver_find("cuMemUnmap", &driver->unmap) &&
+           driver_find("cuMemSetAccess", &driver->access) &&
+           driver_find("cuDeviceGetAttribute", &driver->attribute);
 }
 
 static bool ranges_open(struct cuda_memory *memory)
@@ -131,14 +131,14 @@ static void range_unmap(void *context, void *at, size_t bytes)
     memory->driver.unmap((CUdeviceptr)at, bytes);
 }
 
-static void *plain_map(void *context, void *at, size_t bytes)
+static void *memory_map(void *context, void *at, size_t bytes)
 {
     struct cuda_memory *memory = context;
     (void)at;
     return memory->device->backend->memory.allocate(memory->device, bytes);
 }
 
-static void plain_unmap(void *context, void *at, size_t bytes)
+static void memory_unmap(void *context, void *at, size_t bytes)
 {
     struct cuda_memory *memory = context;
     memory->device->backend->memory.free(memory->device, at, bytes);
@@ -152,7 +152,7 @@ static size_t memory_left(void *context)
     return left;
 }
 
-static bool memory_finish(void *context)
+static bool memory_synchronize(void *context)
 {
     struct cuda_memory *memory = context;
     return memory->device->backend->synchronize(memory->device) == OK;
@@ -166,9 +166,9 @@ struct physical cuda_memory_physical(struct cuda_memory *memory)
         .granularity = memory->granularity,
         .reserve = ranges ? range_reserve : NULL,
         .unreserve = ranges ? range_unreserve : NULL,
-        .map = ranges ? range_map : plain_map,
-        .unmap = ranges ? range_unmap : plain_unmap,
+        .map = ranges ? range_map : memory_map,
+        .unmap = ranges ? range_unmap : memory_unmap,
         .free_bytes = memory_left,
-        .finish = memory_finish,
+        .finish = memory_synchronize,
     };
 }

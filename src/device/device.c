@@ -33,7 +33,7 @@ static const struct device_backend *backend_find(const char *name, size_t length
     return NULL;
 }
 
-static enum status open_auto(int threads, struct device **device)
+static enum status device_open_auto(int threads, struct device **device)
 {
     for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
         struct reason reason = {0};
@@ -45,7 +45,7 @@ static enum status open_auto(int threads, struct device **device)
     return fail(NO_DEVICE, "no device can be used");
 }
 
-static bool index_parse(const char *text, int *index)
+static bool device_index_parse(const char *text, int *index)
 {
     char *end;
     errno = 0;
@@ -57,14 +57,14 @@ static bool index_parse(const char *text, int *index)
 
 enum status device_open(const char *which, int threads, struct device **device)
 {
-    if (strcmp(which, "auto") == 0) return open_auto(threads, device);
+    if (strcmp(which, "auto") == 0) return device_open_auto(threads, device);
     const char *colon = strchr(which, ':');
     size_t length = colon ? (size_t)(colon - which) : strlen(which);
     const struct device_backend *backend = backend_find(which, length);
     if (!backend && length == 4 && memcmp(which, "cuda", 4) == 0)
         return fail(NO_DEVICE, "device '%s': this build has no CUDA", which);
     int index = 0;
-    if (!backend || (colon && !index_parse(colon + 1, &index)))
+    if (!backend || (colon && !device_index_parse(colon + 1, &index)))
         return fail(USAGE, "device '%s': must be auto, cpu, cuda or cuda:N", which);
     struct reason reason = {0};
     int count = backend->count(&reason);

@@ -11,15 +11,15 @@ enum finding { FINITE, HOLDS_INF, HOLDS_NAN };
 static const char *const finding_names[] = {[FINITE] = "", [HOLDS_INF] = "Inf", [HOLDS_NAN] = "NaN"};
 
 /* The first number that is not finite decides what is said. */
-static enum finding scan(const float *numbers, int64_t count)
+static enum finding diagnose_scan(const float *numbers, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
         if (!isfinite(numbers[i])) return isnan(numbers[i]) ? HOLDS_NAN : HOLDS_INF;
     return FINITE;
 }
 
-static enum status scan_range(const struct exec *exec, int id, int64_t first, int64_t count,
-                              enum finding *finding)
+static enum status diagnose_scan_range(const struct exec *exec, int id, int64_t first, int64_t count,
+                                       enum finding *finding)
 {
     float *numbers = memory_new(CHUNK, sizeof *numbers);
     enum status status = OK;
@@ -27,18 +27,18 @@ static enum status scan_range(const struct exec *exec, int id, int64_t first, in
     for (int64_t at = first, end = first + count; status == OK && !*finding && at < end; at += CHUNK) {
         int64_t length = end - at < CHUNK ? end - at : CHUNK;
         status = exec_fetch(exec, id, at, length, numbers);
-        if (status == OK) *finding = scan(numbers, length);
+        if (status == OK) *finding = diagnose_scan(numbers, length);
     }
     free(numbers);
     return status;
 }
 
-static enum status scan_value(const struct exec *exec, int id, enum finding *finding)
+static enum status diagnose_scan_value(const struct exec *exec, int id, enum finding *finding)
 {
     const struct value *value = &exec->program->values[id];
     *finding = FINITE;
     if (!dtype_is_float(value->dtype) || value->kind == KIND_WORKSPACE) return OK;
-    return scan_range(exec, id, 0, shape_count(value->shape), finding);
+    return diagnose_scan_range(exec, id, 0, shape_count(value->shape), finding);
 }
 
 /* All images of the batch, or of one micro-batch. */
@@ -56,7 +56,7 @@ static bool is_by_image(const struct value *value, int images)
 }
 
 /* The images of the value that hold what is not finite, where it is known that some do. */
-static enum status narrow(const struct exec *exec, int id, struct exec_finding *found)
+static enum status diagnose_images(const struct exec *exec, int id, struct exec_finding *found)
 {
     struct shape one = exec->program->values[id].shape;
     int images = found->last - found->first + 1, first = -1, last = -1;
@@ -64,7 +64,7 @@ static enum status narrow(const struct exec *exec, int id, struct exec_finding *
     one.n = 1;
     for (int i = 0; i < images; i++) {
         enum finding finding;
-        TRY(scan_range(exec, id, i * shape_count(one), shape_count(one), &finding));
+        TRY(diagnose_scan_range(exec, id, i * shape_count(one), shape_count(one), &finding));
         if (finding == FINITE) continue;
         if (first < 0) first = i;
         last = i;
@@ -81,22 +81,22 @@ static enum status narrow(const struct exec *exec, int id, struct exec_finding *
 static enum status find_input(const struct exec *exec, int id, const char *what, struct exec_finding *found)
 {
     enum finding finding;
-    TRY(scan_value(exec, id, &finding));
+    TRY(diagnose_scan_value(exec, id, &finding));
     if (finding == FINITE) return OK;
     *found = found_in(exec->program, -1);
     found->input = true;
     because(&found->what, "the %s %s", what, finding_names[finding]);
-    return narrow(exec, id, found);
+    return diagnose_images(exec, id, found);
 }
 
-static enum status scan_master(const struct store *store, int param, enum finding *finding)
+static enum status diagnose_scan_master(const struct store *store, int param, enum finding *finding)
 {
     const struct op_param *spec = &store->graph->params[param].spec;
     *finding = FINITE;
     if (spec->dtype != F32) return OK;
     float *numbers = memory_new((size_t)shape_count(spec->shape), sizeof *numbers);
     enum status status = store_read(store, param, STORE_MASTER, numbers);
-    if (status == OK) *finding = scan(numbers, shape_count(spec->shape));
+    if (status == OK) *finding = diagnose_scan(numbers, shape_count(spec->shape));
     free(numbers);
     return status;
 }
@@ -106,7 +106,7 @@ static enum status find_master(const struct exec *exec, struct exec_finding *fou
     const struct store *store = exec->options.store;
     for (int p = 0; p < store->layout.count; p++) {
         enum finding finding;
-        TRY(scan_master(store, p, &finding));
+        TRY(diagnose_scan_master(store, p, &finding));
         if (finding == FINITE) continue;
         *found = found_in(exec->program, -1);
         because(&found->what, "parameter %s holds %s", store->graph->params[p].name, finding_names[finding]);
@@ -120,7 +120,7 @@ static enum status find_copy(const struct exec *exec, struct exec_finding *found
     for (int v = 0; v < exec->program->value_count; v++) {
         const struct value *value = &exec->program->values[v];
         enum finding finding = FINITE;
-        if (value->home == HOME_PARAM && value->low) TRY(scan_value(exec, v, &finding));
+        if (value->home == HOME_PARAM && value->low) TRY(diagnose_scan_value(exec, v, &finding));
         if (finding == FINITE) continue;
         *found = found_in(exec->program, -1);
         because(&found->what, "parameter %s holds %s as %s", value->name, finding_names[finding],
@@ -147,22 +147,21 @@ static enum status find_output(const struct exec *exec, int i, struct exec_findi
     const struct instruction *at = &program->instructions[i];
     for (int k = 0; !instruction_is_copy(at) && k < at->write_count; k++) {
         enum finding finding;
-        TRY(scan_value(exec, at->writes[k], &finding));
+        TRY(diagnose_scan_value(exec, at->writes[k], &finding));
         if (finding == FINITE) continue;
         bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;
         const char *what = output ? "output" : program->values[at->writes[k]].name;
         *found = found_in(program, at->micro_batch);
         because(&found->what, "%s: %s holds %s", at->name, what, finding_names[finding]);
-        return narrow(exec, at->writes[k], found);
+        return diagnose_images(exec, at->writes[k], found);
     }
     return OK;
 }
 
 /* The last batch once more, up to the update, and without exchanges, since other ranks may not do the same.
  * `see` is shown each instruction after it has run, until it has seen enough. */
-static enum status repeat(struct exec *exec,
-                          enum status (*see)(const struct exec *exec, int i, void *context, bool *enough),
-                          void *context)
+static enum status diagnose_replay(
+    struct exec *exec, enum status (*see)(const struct exec *, int i, void *found, bool *enough), void *found)
 {
     const struct device_backend *backend = exec->device->backend;
     bool enough = false;
@@ -174,7 +173,7 @@ static enum status repeat(struct exec *exec,
         if (instruction_is_exchange(exec->program, at)) continue;
         TRY(exec_step(exec, i));
         TRY(backend->synchronize(exec->device));
-        TRY(see(exec, i, context, &enough));
+        TRY(see(exec, i, found, &enough));
     }
     return OK;
 }
@@ -190,7 +189,7 @@ enum status exec_check_params(const struct exec *exec, struct exec_finding *find
     return OK;
 }
 
-static enum status see_finite(const struct exec *exec, int i, void *found, bool *enough)
+static enum status diagnose_finite(const struct exec *exec, int i, void *found, bool *enough)
 {
     TRY(find_output(exec, i, found));
     *enough = is_found(found);
@@ -205,7 +204,7 @@ enum status exec_diagnose(struct exec *exec, struct exec_finding *finding)
     TRY(find_input(exec, program->images, "images hold", &found));
     if (!is_found(&found)) TRY(find_input(exec, program->labels, "targets hold", &found));
     if (!is_found(&found)) TRY(find_param(exec, &found));
-    if (!is_found(&found)) TRY(repeat(exec, see_finite, &found));
+    if (!is_found(&found)) TRY(diagnose_replay(exec, diagnose_finite, &found));
     *finding = found;
     return OK;
 }
@@ -233,7 +232,7 @@ enum status exec_gradient_is_zero(const struct exec *exec, int param, bool *zero
 }
 
 /* By node: micro-batches in which its output was zero. */
-static enum status see_silent(const struct exec *exec, int i, void *silent, bool *enough)
+static enum status diagnose_silent(const struct exec *exec, int i, void *silent, bool *enough)
 {
     const struct instruction *at = &exec->program->instructions[i];
     bool zero = false;
@@ -249,7 +248,7 @@ enum status exec_find_silent(struct exec *exec, struct reason *finding)
     const struct program *program = exec->program;
     const struct graph *graph = program->graph;
     int *silent = memory_new((size_t)graph->count, sizeof *silent);
-    enum status status = repeat(exec, see_silent, silent);
+    enum status status = diagnose_replay(exec, diagnose_silent, silent);
     *finding = (struct reason){0};
     for (int n = 0; status == OK && n < graph->count && !finding->text[0]; n++)
         if (silent[n] == program->micro_batches)

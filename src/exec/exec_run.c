@@ -145,7 +145,7 @@ static enum status queue_results(struct exec *exec, const struct slot *slot)
     return transfers->download(exec->device, 0, &exchange->scale, exec->scale, sizeof exchange->scale);
 }
 
-static enum status queue(struct exec *exec, const struct slot *slot)
+static enum status exec_queue(struct exec *exec, const struct slot *slot)
 {
     bool training = exec->program->training;
     exec_bind(exec, slot);
@@ -159,7 +159,7 @@ static enum status queue(struct exec *exec, const struct slot *slot)
 
 /* The first run goes instruction by instruction: libraries make themselves ready then, and what fails
  * is said with its name. So do all where copies are from memory that is not pinned. */
-static bool is_recorded(const struct exec *exec)
+static bool is_captured(const struct exec *exec)
 {
     bool moves = exec->host && !exec->pinned;
     return exec->device->backend->capture.begin && !exec->measure && !exec->witness && exec->started > 0 &&
@@ -169,10 +169,10 @@ static bool is_recorded(const struct exec *exec)
 static enum status queue_or_launch(struct exec *exec, struct slot *slot)
 {
     const struct device_backend *backend = exec->device->backend;
-    if (!is_recorded(exec)) return queue(exec, slot);
+    if (!is_captured(exec)) return exec_queue(exec, slot);
     if (!slot->captured) {
         TRY(backend->capture.begin(exec->device));
-        enum status status = queue(exec, slot);
+        enum status status = exec_queue(exec, slot);
         enum status ended = backend->capture.end(exec->device, &slot->captured);
         TRY(status);
         TRY(ended);
@@ -180,7 +180,8 @@ static enum status queue_or_launch(struct exec *exec, struct slot *slot)
     return backend->capture.launch(exec->device, slot->captured);
 }
 
-static enum status upload(struct exec *exec, struct slot *slot, const struct exec_batch *batch, int event)
+static enum status exec_upload(struct exec *exec, struct slot *slot, const struct exec_batch *batch,
+                               int event)
 {
     const struct device_backend *backend = exec->device->backend;
     int stream = exec->device->copy_stream;
@@ -199,9 +200,10 @@ static enum status upload(struct exec *exec, struct slot *slot, const struct exe
     return backend->events.stream_wait(exec->device, 0, event);
 }
 
-static enum status start(struct exec *exec, struct slot *slot, const struct exec_batch *batch, int index)
+static enum status exec_start_slot(struct exec *exec, struct slot *slot, const struct exec_batch *batch,
+                                   int index)
 {
-    TRY(upload(exec, slot, batch, EVENT_UPLOADED + index));
+    TRY(exec_upload(exec, slot, batch, EVENT_UPLOADED + index));
     TRY(queue_or_launch(exec, slot));
     slot->glimpsed = false;
     if (exec->glimpse_next) TRY(glimpse_queue(exec, slot));
@@ -216,7 +218,7 @@ enum status exec_start(struct exec *exec, const struct exec_batch *batch, const 
     struct slot *slot = &exec->slots[index];
     slot->exchange->rates = *rates;
     memcpy(slot->exchange->flags, exec->flags, sizeof exec->flags);
-    enum status status = start(exec, slot, batch, index);
+    enum status status = exec_start_slot(exec, slot, batch, index);
     if (status == OK) exec->started++;
     else exec->device->backend->synchronize(exec->device);
     return status;

@@ -28,7 +28,7 @@ static enum status (*code_run(const struct op_code *code, enum phase phase))(con
 }
 
 /* Data for a tensor that the phase touches. Tensors of the batch get theirs with each run. */
-static void resolve(struct exec *exec, const struct instruction *at, int id, struct tensor *tensor)
+static void exec_resolve(struct exec *exec, const struct instruction *at, int id, struct tensor *tensor)
 {
     if (id < 0) return;
     if (!ids_have(at->reads, at->read_count, id) && !ids_have(at->writes, at->write_count, id)) return;
@@ -47,7 +47,7 @@ static struct tensor *place_tensors(struct exec *exec, const struct instruction 
     exec->tensor_count += count;
     for (int i = 0; i < count; i++) {
         to[i] = from[i];
-        if (ids) resolve(exec, at, ids[i], &to[i]);
+        if (ids) exec_resolve(exec, at, ids[i], &to[i]);
     }
     return to;
 }
@@ -67,12 +67,12 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     call->params = place_tensors(exec, at, call->params, at->params, at->param_count);
     call->d_params = place_tensors(exec, at, call->d_params, at->d_params, at->param_count);
     call->saved = place_tensors(exec, at, call->saved, at->saved, at->saved_count);
-    resolve(exec, at, at->y, &call->y);
-    resolve(exec, at, at->d_y, &call->d_y);
-    resolve(exec, at, at->d_y_more, &call->d_y_more);
-    resolve(exec, at, at->y_again, &call->y_again);
-    resolve(exec, at, at->sums, &call->sums);
-    resolve(exec, at, at->mask, &call->mask);
+    exec_resolve(exec, at, at->y, &call->y);
+    exec_resolve(exec, at, at->d_y, &call->d_y);
+    exec_resolve(exec, at, at->d_y_more, &call->d_y_more);
+    exec_resolve(exec, at, at->y_again, &call->y_again);
+    exec_resolve(exec, at, at->sums, &call->sums);
+    exec_resolve(exec, at, at->mask, &call->mask);
     call->workspace = at->workspace >= 0 ? exec_address(exec, NULL, at->workspace) : NULL;
     call->kernel_plan = at->kernel_plan >= 0 ? exec->kernel_plans.plan[at->kernel_plan] : NULL;
     call->device = exec->device;

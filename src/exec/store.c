@@ -21,7 +21,7 @@ static int64_t param_count(const struct graph *graph, int param)
     return shape_count(param_spec(graph, param)->shape);
 }
 
-static int64_t take(int64_t *end, int64_t count, enum dtype dtype)
+static int64_t store_reserve(int64_t *end, int64_t count, enum dtype dtype)
 {
     int64_t begin = *end, bytes = count * (int64_t)dtype_bytes(dtype);
     *end += (bytes + STORE_ALIGNMENT - 1) / STORE_ALIGNMENT * STORE_ALIGNMENT;
@@ -46,21 +46,22 @@ void store_lay_out(const struct graph *graph, const struct store_options *option
         struct store_slot *slot = &made.params[p];
         *slot = (struct store_slot){.low = STORE_NONE, .average = STORE_NONE};
         for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++) slot->slots[s] = STORE_NONE;
-        slot->master = take(&made.bytes, param_count(graph, p), param_spec(graph, p)->dtype);
+        slot->master = store_reserve(&made.bytes, param_count(graph, p), param_spec(graph, p)->dtype);
     }
     for (int s = 0; s < slots; s++)
         for (int p = 0; p < made.count; p++)
             if (program_param_trained(&graph->params[p]))
-                made.params[p].slots[s] = take(&made.bytes, param_count(graph, p), F32);
+                made.params[p].slots[s] = store_reserve(&made.bytes, param_count(graph, p), F32);
     for (int p = 0; p < made.count; p++)
         if (has_average(graph, p, options))
-            made.params[p].average = take(&made.bytes, param_count(graph, p), param_spec(graph, p)->dtype);
+            made.params[p].average =
+                store_reserve(&made.bytes, param_count(graph, p), param_spec(graph, p)->dtype);
     for (int p = 0; p < made.count; p++) {
         enum dtype dtype = program_param_dtype(graph, p, options->low);
         if (dtype != param_spec(graph, p)->dtype)
-            made.params[p].low = take(&made.bytes, param_count(graph, p), dtype);
+            made.params[p].low = store_reserve(&made.bytes, param_count(graph, p), dtype);
     }
-    made.state = take(&made.bytes, (int64_t)sizeof(struct optimizer_state), U8);
+    made.state = store_reserve(&made.bytes, (int64_t)sizeof(struct optimizer_state), U8);
     *layout = made;
 }
 
@@ -155,7 +156,7 @@ static struct initial initial_of(const struct graph *graph, int param, uint64_t 
     return initial;
 }
 
-static double unit(uint32_t word)
+static double store_unit_draw(uint32_t word)
 {
     return (double)word / 4294967296.0;
 }
@@ -172,12 +173,12 @@ static void initial_draw(const struct initial *initial, uint64_t attempt, int64_
     uint32_t words[4];
     initial_words(initial, attempt, draw, words);
     if (initial->init == INIT_UNIFORM_FAN_IN || initial->init == INIT_XAVIER_UNIFORM) {
-        for (int i = 0; i < 4; i++) out[i] = 2 * unit(words[i]) - 1;
+        for (int i = 0; i < 4; i++) out[i] = 2 * store_unit_draw(words[i]) - 1;
         return;
     }
     for (int i = 0; i < 4; i += 2) {
-        double radius = sqrt(-2 * log(1 - unit(words[i])));
-        double angle = 2 * 3.14159265358979323846 * unit(words[i + 1]);
+        double radius = sqrt(-2 * log(1 - store_unit_draw(words[i])));
+        double angle = 2 * 3.14159265358979323846 * store_unit_draw(words[i + 1]);
         out[i] = radius * cos(angle);
         out[i + 1] = radius * sin(angle);
     }
@@ -204,9 +205,9 @@ static double wide_normal(const struct initial *initial, int64_t draw, int lane)
         uint32_t place[4], odds[4];
         initial_words(initial, attempt, draw, place);
         initial_words(initial, attempt + 1, draw, odds);
-        value = initial->limit * (2 * unit(place[lane]) - 1);
+        value = initial->limit * (2 * store_unit_draw(place[lane]) - 1);
         double deviations = value / initial->scale;
-        if (unit(odds[lane]) < exp(-deviations * deviations / 2)) break;
+        if (store_unit_draw(odds[lane]) < exp(-deviations * deviations / 2)) break;
     }
     return value;
 }
@@ -288,7 +289,7 @@ static bool held_channels_last(const struct store *store, int param)
 }
 
 /* [outer, rows, columns] becomes [outer, columns, rows]. */
-static void transpose(const float *from, float *to, int64_t outer, int64_t rows, int64_t columns)
+static void store_transpose(const float *from, float *to, int64_t outer, int64_t rows, int64_t columns)
 {
 #pragma omp parallel for schedule(static) if (outer * rows * columns > 65536)
     for (int64_t o = 0; o < outer; o++)
@@ -300,14 +301,16 @@ static void transpose(const float *from, float *to, int64_t outer, int64_t rows,
 void store_to_torch(const struct store *store, int param, const float *held, float *torch)
 {
     struct shape s = param_spec(store->graph, param)->shape;
-    if (held_channels_last(store, param)) transpose(held, torch, s.dim[0], s.dim[2] * s.dim[3], s.dim[1]);
+    if (held_channels_last(store, param))
+        store_transpose(held, torch, s.dim[0], s.dim[2] * s.dim[3], s.dim[1]);
     else memcpy(torch, held, (size_t)shape_count(s) * sizeof *torch);
 }
 
 static void store_from_torch(const struct store *store, int param, const float *torch, float *held)
 {
     struct shape s = param_spec(store->graph, param)->shape;
-    if (held_channels_last(store, param)) transpose(torch, held, s.dim[0], s.dim[1], s.dim[2] * s.dim[3]);
+    if (held_channels_last(store, param))
+        store_transpose(torch, held, s.dim[0], s.dim[1], s.dim[2] * s.dim[3]);
     else memcpy(held, torch, (size_t)shape_count(s) * sizeof *held);
 }
 

@@ -74,7 +74,7 @@ static void add_block(struct message *message, int field, const void *bytes, siz
     add_bytes(message, bytes, count);
 }
 
-static uint32_t masked(const void *data, size_t bytes)
+static uint32_t events_masked_crc(const void *data, size_t bytes)
 {
     uint32_t crc = crc32c(0, data, bytes);
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
@@ -84,13 +84,13 @@ bool events_record(FILE *file, const void *data, size_t bytes)
 {
     uint8_t head[12], tail[4];
     put_little_endian(head, bytes, 8);
-    put_little_endian(head + 8, masked(head, 8), 4);
-    put_little_endian(tail, masked(data, bytes), 4);
+    put_little_endian(head + 8, events_masked_crc(head, 8), 4);
+    put_little_endian(tail, events_masked_crc(data, bytes), 4);
     return fwrite(head, 1, 12, file) == 12 && fwrite(data, 1, bytes, file) == bytes &&
            fwrite(tail, 1, 4, file) == 4;
 }
 
-static double now(void)
+static double events_now(void)
 {
     struct timeval time;
     gettimeofday(&time, NULL);
@@ -104,7 +104,7 @@ enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, S
 static struct message event_begin(int64_t step)
 {
     struct message event = {.length = 0};
-    add_double(&event, EVENT_TIME, now());
+    add_double(&event, EVENT_TIME, events_now());
     if (step > 0) {
         add_tag(&event, EVENT_STEP, WIRE_VARINT);
         add_varint(&event, (uint64_t)step);

@@ -78,7 +78,7 @@ static bool parse_number(struct parser *parser, int64_t *value)
     return because(parser->reason, "'%s' is not arithmetic on whole numbers", parser->whole);
 }
 
-static bool unbound(const char *name, size_t length, struct reason *reason)
+static bool expression_unbound(const char *name, size_t length, struct reason *reason)
 {
     if (length == 0) return because(reason, "a parameter's name must follow '$'");
     return because(reason, "there is no parameter $%.*s here", (int)length, name);
@@ -89,7 +89,7 @@ static bool parse_parameter(struct parser *parser, int64_t *value)
     const char *name = ++parser->at;
     size_t length = name_length(name);
     const char *text = bindings_find(parser->bindings, name, length), *end;
-    if (!text) return unbound(name, length, parser->reason);
+    if (!text) return expression_unbound(name, length, parser->reason);
     parser->at += length;
     bool negative = *text == '-';
     if (!parse_digits(text + negative, &end, value) || *end)
@@ -124,7 +124,7 @@ static bool parse_factor(struct parser *parser, int64_t *value)
     return good;
 }
 
-static bool combine(struct parser *parser, char sign, int64_t *left, int64_t right)
+static bool expression_combine(struct parser *parser, char sign, int64_t *left, int64_t right)
 {
     bool overflow = false;
     if (sign == '+') *left += right;
@@ -144,7 +144,7 @@ static bool parse_product(struct parser *parser, int64_t *value)
     if (!parse_factor(parser, value)) return false;
     while (*parser->at == '*' || *parser->at == '/') {
         char sign = *parser->at++;
-        if (!parse_factor(parser, &right) || !combine(parser, sign, value, right)) return false;
+        if (!parse_factor(parser, &right) || !expression_combine(parser, sign, value, right)) return false;
     }
     return true;
 }
@@ -155,7 +155,7 @@ static bool parse_sum(struct parser *parser, int64_t *value)
     if (!parse_product(parser, value)) return false;
     while (*parser->at == '+' || *parser->at == '-') {
         char sign = *parser->at++;
-        if (!parse_product(parser, &right) || !combine(parser, sign, value, right)) return false;
+        if (!parse_product(parser, &right) || !expression_combine(parser, sign, value, right)) return false;
     }
     return true;
 }
@@ -166,7 +166,7 @@ char *expression_text(const char *text, const struct bindings *bindings, struct 
     size_t length = name_length(text + 1);
     if (text[0] == '$' && !text[1 + length]) {
         const char *bound = bindings_find(bindings, text + 1, length);
-        if (!bound) unbound(text + 1, length, reason);
+        if (!bound) expression_unbound(text + 1, length, reason);
         return text_copy(bound);
     }
     struct parser parser = {.whole = text, .at = text, .bindings = bindings, .reason = reason};

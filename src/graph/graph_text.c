@@ -58,7 +58,7 @@ static struct line next_line(const char **at)
     return line;
 }
 
-static bool same(const char *a, int a_length, const char *b, int b_length)
+static bool words_equal(const char *a, int a_length, const char *b, int b_length)
 {
     return a_length == b_length && memcmp(a, b, (size_t)a_length) == 0;
 }
@@ -66,17 +66,17 @@ static bool same(const char *a, int a_length, const char *b, int b_length)
 static bool has_layer(const char *layers, const struct line *wanted)
 {
     for (struct line line = next_line(&layers); line.name; line = next_line(&layers))
-        if (same(line.name, line.name_length, wanted->name, wanted->name_length)) return true;
+        if (words_equal(line.name, line.name_length, wanted->name, wanted->name_length)) return true;
     return false;
 }
 
 #define SHOWN 60   /* bytes of a name or of what a layer is */
 #define SHOWN_OF(text, length) (length) < SHOWN ? (length) : SHOWN, (text)
 
-static bool tell(const char *then_layers, const char *now_layers, const struct line *then,
-                 const struct line *now, struct reason *difference)
+static bool graph_text_tell(const char *then_layers, const char *now_layers, const struct line *then,
+                            const struct line *now, struct reason *difference)
 {
-    if (then->name && now->name && same(then->name, then->name_length, now->name, now->name_length))
+    if (then->name && now->name && words_equal(then->name, then->name_length, now->name, now->name_length))
         return because(difference, "layer '%.*s' was '%.*s', and is '%.*s' now",
                        SHOWN_OF(then->name, then->name_length), SHOWN_OF(then->layer, then->layer_length),
                        SHOWN_OF(now->layer, now->layer_length));
@@ -103,8 +103,8 @@ bool graph_text_same(const char *then, const char *now, struct reason *differenc
     for (;;) {
         struct line a = next_line(&then_at), b = next_line(&now_at);
         if (!a.name && !b.name) return true;
-        bool equal = a.name && b.name && same(a.name, a.name_length, b.name, b.name_length) &&
-                     same(a.layer, a.layer_length, b.layer, b.layer_length);
-        if (!equal) return tell(then_layers, now_layers, &a, &b, difference);
+        bool equal = a.name && b.name && words_equal(a.name, a.name_length, b.name, b.name_length) &&
+                     words_equal(a.layer, a.layer_length, b.layer, b.layer_length);
+        if (!equal) return graph_text_tell(then_layers, now_layers, &a, &b, difference);
     }
 }

@@ -118,7 +118,7 @@ static enum status read_input(const struct model *model, struct input_settings *
 }
 
 /* The graph of the input alone, as the options and [input] say. */
-static enum status begin(struct model *model, const char *arch)
+static enum status model_begin(struct model *model, const char *arch)
 {
     const struct model_options *options = model->options;
     struct input_settings *input = &model->input;
@@ -179,7 +179,7 @@ static enum status check_output(const struct model *model)
 static enum status make_graph(struct model *model, const char *arch)
 {
     TRY(find_sections(model));
-    TRY(begin(model, arch));
+    TRY(model_begin(model, arch));
     const struct section *layers = find_section(model, "layers");
     if (!layers) return fail(USAGE, "%s: there is no section [layers]", model->ini.file);
     TRY(model_read_layers(model, layers));
@@ -206,7 +206,7 @@ static enum status open_file(const struct model_options *options, struct ini *in
 }
 
 /* Takes the file's text over. */
-static enum status load(const struct model_options *options, struct ini ini, struct graph *graph)
+static enum status model_compose(const struct model_options *options, struct ini ini, struct graph *graph)
 {
     struct model model = {.options = options, .ini = ini};
     char *arch = model_base_name(ini.file);
@@ -222,7 +222,7 @@ enum status model_load(const struct model_options *options, struct graph *graph)
 {
     struct ini ini;
     TRY(open_file(options, &ini));
-    return load(options, ini, graph);
+    return model_compose(options, ini, graph);
 }
 
 enum status model_load_text(const struct model_options *options, const char *name, const char *text,
@@ -230,7 +230,7 @@ enum status model_load_text(const struct model_options *options, const char *nam
 {
     struct ini ini;
     TRY(ini_read_text(name, text, &ini));
-    return load(options, ini, graph);
+    return model_compose(options, ini, graph);
 }
 
 enum status model_input(const struct model_options *options, int *size, int *channels)
