@@ -1,82 +1,198 @@
 #!/bin/sh
-# Every file includes its own folder and lower floors only, never a neighbour's, never up.
+# Files include their own folder and lower floors only, never a neighbour's, never up, and nothing leads in a
+# circle; objects call downward only, except through pointers.
 . "$top_srcdir/tests/tap.sh"
 
-# The floor of a folder; nothing for what is not ours.
-floor_of() {
-    case $1 in
-    src/base) echo 0 ;;
-    alloc | amp | conf | data | src/device | src/comm | src/format) echo 1 ;;
-    kernels) echo 2 ;;
-    src/graph) echo 3 ;;
-    src/compile) echo 4 ;;
-    src/exec) echo 5 ;;
-    src/session) echo 6 ;;
-    src/train) echo 7 ;;
-    src) echo 8 ;;
-    esac
+floors='0 src/base
+1 alloc
+1 amp
+1 conf
+1 data
+1 src/device
+1 src/comm
+1 src/format
+2 kernels
+3 src/graph
+4 src/compile
+5 src/exec
+6 src/session
+7 src/train
+8 src'
+
+folders() { echo "$floors" | cut -d ' ' -f 2; }
+
+files() {
+    for folder in $(folders); do
+        ls "$folder"/*.c "$folder"/*.h "$folder"/*.cu "$folder"/*.cuh "$folder"/*.def
+    done 2>/dev/null
 }
 
-# The folder in which an include "name.h" of a file in folder $1 is found. Names count from the
-# file's own folder, from src and from the top.
-folder_of_include() {
-    for base in "$1/" src/ ""; do
-        [ -f "$base$2" ] && dirname "$base$2" && return
-    done
-}
-
-# Lines `FILE NAME` for every #include "NAME" of a folder's files.
-includes_of() {
-    for file in "$1"/*.c "$1"/*.h "$1"/*.cu "$1"/*.cuh "$1"/*.def; do
-        [ -f "$file" ] || continue
-        sed -n 's/^[ \t]*#[ \t]*include[ \t]*"\([^"]*\)".*/\1/p' "$file" | sed "s|^|$file |"
-    done
-}
-
-# Names what is wrong with an include, if anything is: file, its folder and floor, the name.
-judge() {
-    [ "$4" = config.h ] && return
-    target=$(folder_of_include "$2" "$4")
-    [ -n "$target" ] || { echo "$1: $4 is not found"; return; }
-    [ "$target" = "$2" ] && return
-    below=$(floor_of "$target")
-    [ -n "$below" ] || { echo "$1: $4 lies on no floor"; return; }
-    [ "$below" -lt "$3" ] || echo "$1 (floor $3) includes $4 (floor $below)"
+# Lines `FILE TARGET` for every #include "NAME" of a file in the working folder: names count from the file's own
+# folder, from src and from the top. A target that is nowhere is `?NAME`.
+includes() {
+    files >"$scratch/files"
+    awk -v list="$scratch/files" '
+        BEGIN { while ((getline file <list) > 0) here[file] = 1 }
+        /^[ \t]*#[ \t]*include[ \t]*"/ {
+            split($0, quoted, "\"")
+            name = quoted[2]
+            if (name == "config.h") next
+            own = FILENAME
+            sub(/[^\/]*$/, "", own)
+            target = (own name) in here ? own name : ("src/" name) in here ? "src/" name : name
+            print FILENAME, target in here ? target : "?" name
+        }' $(cat "$scratch/files") /dev/null
 }
 
 keeps_its_floor() {
-    includes_of "$1" | while read -r file name; do
-        judge "$file" "$1" "$(floor_of "$1")" "$name"
-    done >"$scratch/wrong"
+    echo "$floors" >"$scratch/floors"
+    awk -v own="$1" '
+        function folder(file) { sub(/\/[^\/]*$/, "", file); return file }
+        FILENAME == ARGV[1] { floor[$2] = $1; next }
+        folder($1) != own { next }
+        $2 ~ /^\?/ { print $1 ": " substr($2, 2) " is not found, or lies on no floor"; next }
+        folder($2) != own && floor[folder($2)] >= floor[own] {
+            print $1 " (floor " floor[own] ") includes " $2 " (floor " floor[folder($2)] ")"
+        }' "$scratch/floors" "$scratch/includes" >"$scratch/wrong"
     cat "$scratch/wrong"
     [ ! -s "$scratch/wrong" ]
 }
 
-# The test itself must see what it is there for.
+# Circles among files; among modules, which are NAME.c with NAME.h and NAME_parts.h, and NAME_cuda for NAME.cu;
+# and among folders. An edge within one of them is none.
+edges_of_files() { grep -v '?' "$scratch/includes"; }
+edges_of_modules() {
+    edges_of_files | awk '
+        function module(file) {
+            sub(/\.cu$/, "_cuda", file)
+            sub(/\.[a-z]*$/, "", file)
+            sub(/_parts$/, "", file)
+            return file
+        }
+        { print module($1), module($2) }'
+}
+edges_of_folders() { edges_of_files | sed 's|/[^/]* |/ |; s|/[^/]*$|/|'; }
+has_no_circle() {
+    "edges_of_$1" | tsort 2>&1 >/dev/null | tee "$scratch/circle"
+    [ ! -s "$scratch/circle" ]
+}
+
+# Lines `FOLDER OBJECT U|D SYMBOL` of what objects ask for and define.
+symbols() {
+    for folder in $(folders); do
+        objects=$top_builddir/lib${folder##*/}.a
+        [ "$folder" != src ] || objects=$(ls "$top_srcdir"/src/*.c | sed "s|.*/|$top_builddir/src/|; s|c$|o|")
+        nm -A -P $objects | awk -v folder="$folder" '
+            { sub(/.*[[\/]/, "", $1); sub(/\]*:$/, "", $1) }
+            $3 ~ /^[A-Z]$/ { print folder, $1, $3 == "U" ? "U" : "D", $2 }'
+    done
+}
+calls_go_down() {
+    echo "$floors" >"$scratch/floors"
+    awk '
+        FILENAME == ARGV[1] { floor[$2] = $1; next }
+        FNR == 1 { pass++ }
+        pass == 1 && $3 == "D" { home[$4] = $1 }
+        pass == 2 && $3 == "U" && $4 in home && home[$4] != $1 && floor[home[$4]] >= floor[$1] {
+            print $1 "/" $2 " (floor " floor[$1] ") asks for " $4 " of " home[$4] " (floor " floor[home[$4]] ")"
+        }' "$scratch/floors" "$scratch/symbols" "$scratch/symbols" >"$scratch/wrong"
+    cat "$scratch/wrong"
+    [ ! -s "$scratch/wrong" ]
+}
+
+top_builddir=$(cd "$top_builddir" && pwd) top_srcdir=$(cd "$top_srcdir" && pwd)
+cd "$top_srcdir" || exit 1
+includes >"$scratch/includes"
+for folder in $(folders); do
+    ok "$folder keeps its floor" keeps_its_floor "$folder"
+done
+for what in files modules folders; do
+    ok "$what lead in no circle" has_no_circle $what
+done
+symbols >"$scratch/symbols"
+ok "objects are read" [ "$(wc -l <"$scratch/symbols")" -gt 1000 ]
+ok "calls go down" calls_go_down
+
+# The test itself must see what it is there for. plant FILE NAME...: a file that includes those.
+plant() {
+    mkdir -p "$(dirname "$1")"
+    file=$1; shift
+    : >"$file"
+    for header; do echo "#include \"$header\"" >>"$file"; done
+}
+fresh() {
+    rm -rf "$scratch/tree"
+    mkdir "$scratch/tree"
+    cd "$scratch/tree" || exit 1
+    plant src/base/status.h
+    plant src/compile/plan.h
+    plant amp/scaler.h
+}
 finds_wrong() {
-    mkdir -p "$scratch/tree/src/base" "$scratch/tree/src/graph" "$scratch/tree/alloc" "$scratch/tree/amp"
-    cd "$scratch/tree" || return 1
-    : >src/base/status.h
-    : >src/compile/plan.h
-    : >amp/scaler.h
-    printf '#include "%s"\n' "$1" >alloc/pack.c
+    fresh
+    plant alloc/pack.c "$1"
+    includes >"$scratch/includes"
     if keeps_its_floor alloc; then return 1; fi
 }
 finds_right() {
-    finds_wrong src/compile/plan.h || return 1
-    printf '#include "base/status.h"\n#include <stdio.h>\n' >alloc/pack.c
-    keeps_its_floor alloc
+    fresh
+    plant alloc/pack.c base/status.h
+    echo '#include <stdio.h>' >>alloc/pack.c
+    includes >"$scratch/includes"
+    keeps_its_floor alloc && has_no_circle files && has_no_circle modules && has_no_circle folders
 }
-
-cd "$top_srcdir" || exit 1
-for folder in src/base alloc amp conf data src/device src/comm src/format kernels src/graph src/compile src/exec \
-    src/session src/train src; do
-    ok "$folder keeps its floor" keeps_its_floor "$folder"
-done
-ok "an include from above is found" finds_wrong graph/plan.h
+# finds_circle WHAT: in what was planted.
+finds_circle() {
+    includes >"$scratch/includes"
+    if has_no_circle "$1"; then return 1; fi
+}
+finds_no_circle() {
+    includes >"$scratch/includes"
+    has_no_circle "$1"
+}
+ok "an include from above is found" finds_wrong compile/plan.h
 ok "an include of a neighbour is found" finds_wrong amp/scaler.h
 ok "an include of nothing is found" finds_wrong base/nothing.h
 ok "an include from below is right" finds_right
+
+fresh
+plant alloc/a.h alloc/b.h
+plant alloc/b.h alloc/c.h
+plant alloc/c.h alloc/a.h
+ok "a circle of three files is found" finds_circle files
+fresh
+plant alloc/a.c a.h alloc/b.h
+plant alloc/b.c b.h alloc/a.h
+plant alloc/a.h
+plant alloc/b.h
+ok "a circle of two modules is found" finds_circle modules
+ok "... whose files lead in none" finds_no_circle files
+fresh
+plant alloc/a.c alloc/a_parts.h
+plant alloc/a_more.c alloc/a_parts.h
+plant alloc/a_parts.h alloc/a.h
+plant alloc/a.h
+ok "a module's own parts are no circle" finds_no_circle modules
+fresh
+plant alloc/a.h amp/b.h
+plant amp/c.h alloc/d.h
+plant amp/b.h
+plant alloc/d.h
+ok "a circle of folders is found" finds_circle folders
+
+# Were train the floor below session, each of its calls would be one up.
+finds_calls_up() {
+    upside=$(echo "$floors" | sed 's|^7 src/train|5 src/train|')
+    if (floors=$upside && calls_go_down); then return 1; fi
+    grep -q "^src/train/.* asks for session_loader_open of src/session (floor 6)" "$scratch/wrong"
+}
+ok "calls up are found" finds_calls_up
+finds_neighbours() {
+    upside=$(echo "$floors" | sed 's|^2 kernels|1 kernels|')
+    if (floors=$upside && calls_go_down); then return 1; fi
+    grep -q "^kernels/.* (floor 1) asks for .* (floor 1)" "$scratch/wrong"
+}
+ok "calls to neighbours are found" finds_neighbours
 
 # A program and a script of one name would have one log, and one of them would never be run.
 names_differ() {
