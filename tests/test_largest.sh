@@ -62,4 +62,14 @@ ok "auto where nothing fits" says 4 "train.batch: not even 1 image" \
 ok "evaluation needs no number" "$AMPTRAIN" eval -q -c run.ini --weights auto/checkpoint-last.safetensors \
     -s train.batch=auto
 ok "packing needs none" "$AMPTRAIN" pack -q -c run.ini -o digits.pack -s train.batch=auto
+
+# Networks as users have them: the search for what to recompute decides how many images fit.
+printf '[data]\nformat = synthetic\n[model]\narch = resnet152\n[amp]\nprecision = fp16\n' >large.ini
+large() { "$AMPTRAIN" plan -q -c large.ini --json -s memory.limit=8G -s model.arch="$1" |
+    sed -n 's/.*"largest_batch":\([0-9]*\),.*/\1/p'; }
+for least in resnet152:610 densenet121:805; do
+    batch=$(large "${least%:*}")
+    figure "${least%:*} in 8 GiB: $batch"
+    ok "${least%:*}: at least ${least#*:} images in 8 GiB" [ "$batch" -ge "${least#*:}" ]
+done
 finish

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "compile/cost.h"
 #include "compile/plan.h"
 #include "conf/settings.h"
 
@@ -16,6 +17,8 @@
 #define LEAST_WORK 24000000   /* of recompute_choose, for the choice of the least ... */
 #define LEAST_TRIES 2        /* ... in which no try takes more than one part */
 #define LEAST_MISSED 0.85    /* of the smallest so far: a limit that is surely missed */
+#define LEAST_SECONDS 1.0    /* of recomputation, at most, for each second of the step without it: a larger
+                              * batch that takes longer than that is no gain */
 #define LEAST_NEAR 1.02      /* and which is over when there is no more to be had */
 
 /* A program being fitted. */
@@ -120,27 +123,32 @@ static enum status try_least(struct fitting *f)
     return status;
 }
 
+/* The smallest program so far, packed for longer. */
+static enum status try_best_longer(struct fitting *f)
+{
+    enum remake *remake = f->tried.remake;
+    int64_t arena;
+    memcpy(remake, f->best.remake, (size_t)f->program->count * sizeof *remake);
+    f->tried = f->best;
+    f->tried.remake = remake;
+    f->pack_seconds = PACK_LONG;
+    enum status status = try_streams(f, f->best.streams, &arena);
+    f->pack_seconds = PACK_SECONDS;
+    return status;
+}
+
 /* A choice counts on one stream, on perfect packing and on forward's workspaces: what that misses by comes
- * off its limit. `can`: whether the room itself is a limit that can be met. */
-static enum status search_packing(struct fitting *f, bool light, double seconds, bool *can)
+ * off its limit. */
+static enum status search(struct fitting *f, bool light)
 {
     int64_t limit = f->room, bytes, arena;
-    bool met = true;
-    f->pack_seconds = seconds;
+    bool met = true, can = false;
     for (int t = 0; t < TRIES && limit > 0 && met && !fits(f); t++) {
         TRY(try_limit(f, limit, light, &met, &bytes, &arena));
         limit -= arena - f->room + f->room / 1000;
-        if (t == 0) *can = met;
+        can = can || met;
     }
-    f->pack_seconds = PACK_SECONDS;
-    return OK;
-}
-
-static enum status search(struct fitting *f, bool light)
-{
-    bool can = false;
-    TRY(search_packing(f, light, PACK_SECONDS, &can));
-    if (!fits(f) && can) TRY(search_packing(f, light, PACK_LONG, &can));
+    if (!fits(f) && can) TRY(try_best_longer(f));
     return fits(f) ? OK : try_least(f);
 }
 
@@ -289,6 +297,7 @@ struct leasts {
     enum remake *remake;
     int64_t bytes;               /* of the smallest so far */
     int64_t work;
+    double seconds_most;         /* of recomputation */
 };
 
 /* A choice for a limit, which may be smaller than the smallest so far though it misses that; whether it does
@@ -299,6 +308,7 @@ static bool choose_less(struct leasts *l, double limit)
     l->goal.limit = (int64_t)limit;
     bool met = recompute_choose(l->program, &l->goal, l->remake, &forecast);
     l->work += forecast.work;
+    if (forecast.seconds > l->seconds_most) return false;
     if (forecast.bytes >= l->bytes) return met;
     l->bytes = forecast.bytes;
     memcpy(l->least->remake, l->remake, (size_t)l->program->count * sizeof *l->remake);
@@ -313,6 +323,7 @@ static void choose_least(int strategy, const struct program *program, struct lea
     struct leasts l = {.program = program, .least = least};
     l.goal = (struct recompute_goal){.light = strategy == STRATEGY_KEEP, .any = true,
                                      .work = LEAST_WORK / LEAST_TRIES};
+    l.seconds_most = LEAST_SECONDS * cost_program(program);
     l.remake = memory_new((size_t)program->count, sizeof *l.remake);
     recompute_measure(program, least->remake, &forecast);
     l.bytes = forecast.bytes;

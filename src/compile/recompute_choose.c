@@ -4,7 +4,9 @@
  * by what a change takes off the bytes over the limit for each second that it costs; then whatever is no longer
  * needed is taken back; then each choice in turn is forbidden and made good for by others. Peer: MONeT
  * (Shah et al. 2021) hands the like of it to an integer solver for hours. */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "compile/program_parts.h"
@@ -16,6 +18,9 @@
 
 /* A program is large when so many rounds of replaying it for each group are too much work. */
 #define LARGE_ROUNDS 4
+
+#define CHAIN_KEPT 1             /* activations in a row that are no longer kept at once */
+
 
 /* A choice, for the same instruction in every micro-batch. */
 struct group {
@@ -31,6 +36,7 @@ struct choosing {
     struct group *groups;
     int group_count;
     int *group_of;           /* by instruction: the group of which it is the first; -1 */
+    double *gain;            /* by instruction: bound of what it can take off the excess */
     double *score;           /* by group: as last known */
     int *stamp;              /* by group: when that was; choices made so far */
     int made;
@@ -119,6 +125,7 @@ static void choosing_open(struct choosing *c, const struct program *program, int
     replay_open(&c->replay, program, c->cost, limit);
     groups_make(c, program);
     for (int g = 0; g < c->group_count; g++) c->groups[g].free = !light || !c->groups[g].heavy;
+    c->gain = memory_new((size_t)program->count, sizeof *c->gain);
     c->score = memory_new((size_t)c->group_count, sizeof *c->score);
     c->stamp = memory_new((size_t)c->group_count, sizeof *c->stamp);
 }
@@ -128,6 +135,7 @@ static void choosing_close(struct choosing *c)
     for (int g = 0; g < c->group_count; g++) free(c->groups[g].at);
     free(c->groups);
     free(c->group_of);
+    free(c->gain);
     free(c->score);
     free(c->stamp);
     free(c->cost);
@@ -139,16 +147,26 @@ static void play(struct choosing *c)
     replay_run(&c->replay);
 }
 
+static double score_of(double gain, double seconds)
+{
+    return gain <= 0 ? 0 : gain / (seconds > 1e-9 ? seconds : 1e-9);
+}
+
+static bool may_change(const struct choosing *c, int g)
+{
+    return c->groups[g].free && g != c->barred;
+}
+
 /* How much of the excess a group's next step takes off, for each second that it costs. */
 static double group_score(struct choosing *c, int g, double excess, double seconds)
 {
     enum remake before = group_get(c, g);
-    if (!c->groups[g].free || g == c->barred || before == REMAKE_EACH) return 0;
+    if (!may_change(c, g) || before == REMAKE_EACH) return 0;
     group_set(c, g, before + 1);
     play(c);
     group_set(c, g, before);
     double gain = excess - c->replay.excess, price = c->replay.seconds - seconds;
-    return gain <= 0 ? 0 : gain / (price > 1e-9 ? price : 1e-9);
+    return score_of(gain, price);
 }
 
 static int best_known(const struct choosing *c)
@@ -166,103 +184,14 @@ static int group_of_value(const struct choosing *c, int value)
     return i < 0 ? -1 : c->group_of[i];
 }
 
-/* The best change of one group, or of one together with one that it reads, whatever it costs. */
-struct change {
-    int group[2];
-    enum remake to[2];
-    double excess;
-};
-
-static void try_change(struct choosing *c, struct change change, struct change *best)
-{
-    enum remake before[2];
-    for (int k = 0; k < 2; k++) {
-        int g = change.group[k];
-        if (g >= 0 && (!c->groups[g].free || g == c->barred)) return;
-    }
-    for (int k = 0; k < 2; k++)
-        if (change.group[k] >= 0) {
-            before[k] = group_get(c, change.group[k]);
-            group_set(c, change.group[k], change.to[k]);
-        }
-    play(c);
-    change.excess = c->replay.excess;
-    for (int k = 1; k >= 0; k--)
-        if (change.group[k] >= 0) group_set(c, change.group[k], before[k]);
-    if (change.excess < best->excess) *best = change;
-}
-
-static void try_with_inputs(struct choosing *c, int g, enum remake to, struct change *best)
-{
-    const struct instruction *at = &c->replay.program->instructions[c->groups[g].at[0]];
-    try_change(c, (struct change){{g, -1}, {to, REMAKE_NOT}, 0}, best);
-    for (int k = 0; k < at->x_count; k++) {
-        int input = group_of_value(c, at->x[k]);
-        for (enum remake also = REMAKE_NOT; input >= 0 && also <= REMAKE_EACH; also++)
-            if (also != group_get(c, input)) try_change(c, (struct change){{g, input}, {to, also}, 0}, best);
-    }
-}
-
-/* Where no step on helps: steps back and steps of two. */
-static bool escape(struct choosing *c, double excess)
-{
-    struct change best = {{-1, -1}, {REMAKE_NOT, REMAKE_NOT}, excess};
-    for (int g = 0; g < c->group_count && c->replay.work < c->work_most; g++)
-        for (enum remake to = REMAKE_NOT; to <= REMAKE_EACH; to++) try_with_inputs(c, g, to, &best);
-    for (int k = 0; k < 2; k++)
-        if (best.group[k] >= 0) group_set(c, best.group[k], best.to[k]);
-    return best.group[0] >= 0;
-}
-
-/* Choices after which all scores are worked out anew: they mostly, not always, fall, so that between
- * those rounds only the best known is replayed. In a large program a round is dear: twice as many save less than
- * 1 % of the recomputation. */
-static int refresh_after(const struct choosing *c)
-{
-    return c->group_count < 256 ? 16 : c->group_count / 4;
-}
-
-/* Chooses on until nothing is above the limit or nothing helps; whether it fits. */
-static bool choose_on(struct choosing *c)
-{
-    int refresh = refresh_after(c);
-    play(c);
-    for (int chosen = 0; c->replay.excess > 0; chosen++) {
-        double excess = c->replay.excess, seconds = c->replay.seconds;
-        c->made++;
-        bool anew = chosen % refresh == 0;
-        for (int g = 0; g < c->group_count && anew && c->replay.work < c->work_most; g++) {
-            c->score[g] = group_score(c, g, excess, seconds);
-            c->stamp[g] = c->made;
-        }
-        int best = best_known(c);
-        while (c->stamp[best] != c->made) {
-            c->score[best] = group_score(c, best, excess, seconds);
-            c->stamp[best] = c->made;
-            best = best_known(c);
-        }
-        if (c->score[best] <= 0) {
-            if (anew && !escape(c, excess)) return false;
-            chosen = -1;
-        } else {
-            group_set(c, best, group_get(c, best) + 1);
-            c->score[best] = 1e300;
-        }
-        if (c->replay.work > c->work_most) return false;
-        play(c);
-    }
-    return true;
-}
-
 static void remake_note(const struct choosing *c, enum remake *remake)
 {
-    for (int i = 0; i < c->replay.program->count; i++) remake[i] = c->replay.remake[i];
+    memcpy(remake, c->replay.remake, (size_t)c->replay.program->count * sizeof *remake);
 }
 
 static void remake_restore(struct choosing *c, const enum remake *remake)
 {
-    for (int i = 0; i < c->replay.program->count; i++)
-        c->replay.remake[i] = remake[i];
+    memcpy(c->replay.remake, remake, (size_t)c->replay.program->count * sizeof *remake);
 }
 
 static enum remake *remake_copy(const struct choosing *c)
@@ -270,6 +199,128 @@ static enum remake *remake_copy(const struct choosing *c)
     enum remake *copy = memory_new((size_t)c->replay.program->count, sizeof *copy);
     remake_note(c, copy);
     return copy;
+}
+
+/* A search for the change of several groups that takes most off the excess, whatever it costs. */
+struct escape {
+    enum remake *before, *best;
+    double excess;               /* of the best */
+};
+
+static void escape_try(struct choosing *c, struct escape *e)
+{
+    play(c);
+    if (c->replay.excess < e->excess) {
+        e->excess = c->replay.excess;
+        remake_note(c, e->best);
+    }
+    remake_restore(c, e->before);
+}
+
+/* Recomputes a group each time, with all that is recomputed for it and up to `kept` activations in a row that
+ * were kept. */
+static void recompute_chain(struct choosing *c, int g, int kept)
+{
+    const struct instruction *at = &c->replay.program->instructions[c->groups[g].at[0]];
+    if (!may_change(c, g)) return;
+    group_set(c, g, REMAKE_EACH);
+    for (int k = 0; k < at->x_count; k++) {
+        int input = group_of_value(c, at->x[k]);
+        if (input < 0) continue;
+        enum remake now = group_get(c, input);
+        if (now == REMAKE_ONCE) recompute_chain(c, input, kept);
+        if (now == REMAKE_NOT && kept > 0) recompute_chain(c, input, kept - 1);
+    }
+}
+
+static void escape_group(struct choosing *c, int g, struct escape *e)
+{
+    enum remake now = group_get(c, g);
+    for (int kept = 0; kept <= CHAIN_KEPT; kept++) {
+        recompute_chain(c, g, kept);
+        escape_try(c, e);
+    }
+    for (enum remake to = REMAKE_NOT; to <= REMAKE_EACH; to++) {
+        if (to == now) continue;
+        group_set(c, g, to);
+        escape_try(c, e);
+    }
+}
+
+/* Whether a group, or what is recomputed for it, is alive while there is too much. */
+static bool is_to_blame(const struct choosing *c, int g)
+{
+    const struct instruction *at = &c->replay.program->instructions[c->groups[g].at[0]];
+    if (c->gain[c->groups[g].at[0]] > 0) return true;
+    for (int k = 0; k < at->x_count; k++) {
+        int input = group_of_value(c, at->x[k]);
+        if (input < 0) continue;
+        bool kept = group_get(c, input) == REMAKE_NOT;
+        if (kept ? c->gain[c->groups[input].at[0]] > 0 : is_to_blame(c, input)) return true;
+    }
+    return false;
+}
+
+/* Where no step on helps: steps back, and steps of several groups; for each group the best, if one helps. */
+static bool escape(struct choosing *c, double excess)
+{
+    struct escape e = {remake_copy(c), remake_copy(c), excess};
+    for (int g = 0; g < c->group_count && e.excess > 0 && c->replay.work < c->work_most; g++) {
+        if (!may_change(c, g) || !is_to_blame(c, g)) continue;
+        double before = e.excess;
+        escape_group(c, g, &e);
+        if (e.excess >= before) continue;
+        remake_restore(c, e.best);
+        remake_note(c, e.before);
+    }
+    free(e.before);
+    free(e.best);
+    return e.excess < excess;
+}
+
+/* Bounds of all scores; where a score is known, if only from before the last choices, it is taken if lower:
+ * they mostly, not always, fall. */
+static void scores_bound(struct choosing *c, bool anew)
+{
+    replay_gain_bounds(&c->replay, c->gain);
+    for (int g = 0; g < c->group_count; g++) {
+        double gain = 0, price = 0, known = anew ? INFINITY : c->score[g];
+        for (int k = 0; k < c->groups[g].count; k++) {
+            gain += c->gain[c->groups[g].at[k]];
+            price += c->replay.cost[c->groups[g].at[k]];
+        }
+        c->score[g] = fmin(score_of(gain, price), known);
+    }
+}
+
+/* The group with the best score, once that is known. */
+static int best_group(struct choosing *c, double excess, double seconds)
+{
+    c->made++;
+    for (;;) {
+        int best = best_known(c);
+        if (c->stamp[best] == c->made || c->score[best] <= 0) return best;
+        c->score[best] = group_score(c, best, excess, seconds);
+        c->stamp[best] = c->made;
+    }
+}
+
+/* Chooses on until nothing is above the limit or nothing helps; whether it fits. */
+static bool choose_on(struct choosing *c)
+{
+    bool anew = true;
+    for (play(c); c->replay.excess > 0; play(c)) {
+        double excess = c->replay.excess, seconds = c->replay.seconds;
+        if (c->replay.work > c->work_most) return false;
+        scores_bound(c, anew);
+        int best = best_group(c, excess, seconds);
+        bool helps = c->score[best] > 0;
+        if (helps) group_set(c, best, group_get(c, best) + 1);
+        else if (anew && !escape(c, excess)) return false;
+        c->score[best] = INFINITY;
+        anew = !helps;
+    }
+    return true;
 }
 
 static void cut(struct choosing *c, int length, int first)

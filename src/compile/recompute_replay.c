@@ -56,7 +56,7 @@ static void step_as_is(struct replay *replay, int i)
 static void copy_add(struct replay *replay, int value)
 {
     int copy = copy_tensor(replay, replay->remade.now[value]);
-    replay->tensors[copy] = (struct replay_tensor){replay->time, replay->time, copy,
+    replay->tensors[copy] = (struct replay_tensor){value, replay->time, replay->time, copy,
                                                    plan_bytes(&replay->program->values[value])};
 }
 
@@ -133,7 +133,8 @@ static void results_note(struct replay *replay)
         else replay->seconds += replay->cost[~entry];
         int64_t bytes = entry >= 0 ? alive : alive + replay->extra[~entry];
         if (bytes > replay->peak) replay->peak = bytes;
-        if (bytes > replay->limit) replay->excess += (double)(bytes - replay->limit);
+        replay->change[t] = bytes > replay->limit ? bytes - replay->limit : 0;
+        replay->excess += (double)replay->change[t];
         if (entry >= 0) alive -= replay->ends[entry];
     }
 }
@@ -149,6 +150,30 @@ void replay_run(struct replay *replay)
     changes_note(replay);
     results_note(replay);
     replay->work += replay->time;
+}
+
+/* A tensor is to blame for the bytes above the limit while it is alive, but for no more than its own. */
+void replay_gain_bounds(const struct replay *replay, double *gain)
+{
+    size_t length = (size_t)replay->time + 1;
+    double *excess = memory_new(length, sizeof *excess);      /* up to a time */
+    int *over = memory_new(length, sizeof *over);             /* instructions above the limit, up to a time */
+    for (int t = 0; t < replay->time; t++) {
+        excess[t + 1] = excess[t] + (double)replay->change[t];
+        over[t + 1] = over[t] + (replay->change[t] > 0);
+    }
+    for (int i = 0; i < replay->program->count; i++) gain[i] = 0;
+    for (int k = 0; k < replay->tensor_count; k++) {
+        const struct replay_tensor *tensor = &replay->tensors[k];
+        int producer = replay->remade.producer[tensor->value];
+        if (tensor->first < 0 || producer < 0) continue;
+        double while_alive = excess[tensor->last + 1] - excess[tensor->first];
+        int times = over[tensor->last + 1] - over[tensor->first];
+        double own = (double)replay->tensors[tensor->head].bytes * times;
+        gain[producer] += own < while_alive ? own : while_alive;
+    }
+    free(excess);
+    free(over);
 }
 
 /* Values that forward calls read or write, for these are recomputed, and all that may share places with
@@ -184,7 +209,7 @@ static void slots_note(struct replay *replay, const bool *varies)
         bool has = program->values[v].home == HOME_ARENA && (!varies || varies[v]);
         int slot = replay->slot[v] = has ? replay->slot_count++ : -1;
         if (has)
-            replay->tensors[slot] = (struct replay_tensor){-1, -1, slot, plan_bytes(&program->values[v])};
+            replay->tensors[slot] = (struct replay_tensor){v, -1, -1, slot, plan_bytes(&program->values[v])};
         replay->remade.now[v] = -1;
     }
     for (int v = 0; v < program->value_count; v++) replay->slot[v] = replay->slot[value_placed(program, v)];

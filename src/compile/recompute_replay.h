@@ -11,6 +11,7 @@
 
 /* A value, or a recomputed copy of it. Times count instructions, recomputed ones included. */
 struct replay_tensor {
+    int value;
     int first, last;         /* use; -1: none */
     int head;                /* the tensor whose place it takes; itself if its own */
     int64_t bytes;
@@ -47,7 +48,8 @@ struct replay {
     int in_place_count, forward_in_place_count, in_place_room;
     int *sequence;               /* by time: the instruction; ~instruction when recomputed */
     int time, sequence_room;
-    int64_t *change;             /* by time: bytes alive, less those alive before */
+    int64_t *change;             /* by time: bytes alive, less those alive before; after a run, those above
+                                    the limit */
     int change_room;
 };
 
@@ -59,6 +61,9 @@ void replay_open(struct replay *replay, const struct program *program, const dou
 /* Whether what instruction i writes can be recomputed. */
 bool replay_can_remake(const struct replay *replay, int i);
 void replay_run(struct replay *replay);
+/* After a run: an upper bound of what recomputing the output of an instruction can take off the excess, by
+ * instruction. gain[program->count]. */
+void replay_gain_bounds(const struct replay *replay, double *gain);
 void replay_close(struct replay *replay);
 
 #endif

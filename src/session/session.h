@@ -21,6 +21,7 @@ struct session {
     struct gpu_preprocessing *gpu_preprocessing;   /* of images, on the device; NULL: loaders do it */
     int64_t left;                     /* the device turned out to have no more than this for the run;
                                        * 0: not known */
+    int64_t fitted_limit;             /* for which train.batch=auto became a number; 0: it was one */
 };
 
 void session_close(struct session *session);        /* accepts a zeroed or half-built struct */

@@ -39,6 +39,7 @@ static enum status find_batch(struct session *session)
         batch = session->hyper.micro_batches;
     if (batch == 0) return refuse_batch(session, limit);
     derive_number(settings, "train", "batch", batch);
+    if (fits) session->fitted_limit = limit;
     if (fits && settings->memory.limit == 0) derive_number(settings, "memory", "limit", limit);
     if (fits)
         log_info("train.batch: auto is %d, the most images a step that %s of memory are enough for", batch,
