@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "comm/compare.h"
 #include "comm/shared.h"
 #include "comm/shared_block.h"
 #include "caught.h"
@@ -299,6 +300,31 @@ static void different_calls_are_an_error(void **state)
     }
 }
 
+static bool have_the_same_text(struct comm *comm)
+{
+    return compare_texts(comm, "a = 1\nb = 2\n") == OK && compare_texts(comm, "") == OK;
+}
+
+/* The first rank that has another text says so, all fail. */
+static bool have_different_texts(struct comm *comm)
+{
+    struct caught caught;
+    caught_begin(&caught);
+    enum status status = compare_texts(comm, comm->rank < 2 ? "a = 1\nb = 2\nc = 3\n" : "a = 1\nb = 5\n");
+    caught_end(&caught);
+    bool good = status == (comm->count > 2 ? USAGE : OK) && caught.errors == (comm->rank == 2);
+    if (comm->rank == 2) good = good && caught_has(&caught, "rank 2 has 'b = 5' where rank 0 has 'b = 2'");
+    text_free(&caught.words);
+    return good;
+}
+
+static void different_texts_are_named(void **state)
+{
+    (void)state;
+    all_are_right(have_the_same_text);
+    all_are_right(have_different_texts);
+}
+
 static void one_rank_alone_needs_no_comm(void **state)
 {
     (void)state;
@@ -337,6 +363,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_is_killed_ends_all_waits),
         cmocka_unit_test(a_wait_ends_after_its_timeout),
         cmocka_unit_test(different_calls_are_an_error),
+        cmocka_unit_test(different_texts_are_named),
         cmocka_unit_test(one_rank_alone_needs_no_comm),
         cmocka_unit_test(another_file_is_no_block),
     };

@@ -1,6 +1,8 @@
 libcomm_a_SOURCES = \
 	src/comm/comm.c \
 	src/comm/comm.h \
+	src/comm/compare.c \
+	src/comm/compare.h \
 	src/comm/nccl_exchange.c \
 	src/comm/nccl_exchange.h \
 	src/comm/shared.c \

@@ -22,6 +22,8 @@ libsession_a_SOURCES = \
 	src/session/graphs.h \
 	src/session/hyperparameters.c \
 	src/session/hyperparameters.h \
+	src/session/identity.c \
+	src/session/identity.h \
 	src/session/position.c \
 	src/session/position.h \
 	src/session/preprocessing.c \

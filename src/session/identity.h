@@ -1,0 +1,10 @@
+/* identity.h: what all ranks of a run must have alike, as text. */
+#ifndef SESSION_IDENTITY_H
+#define SESSION_IDENTITY_H
+
+#include "session/session.h"
+
+/* One fact a line: version, settings, images, classes, network. */
+void identity_text(const struct session *session, struct text *out);
+
+#endif
