@@ -323,6 +323,7 @@ enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint
 
 void cmd_any_batch(struct cmd *cmd)
 {
+    if (cmd->settings.parallel.gpus > 1) settings_derive(&cmd->settings, "parallel", "gpus", "1");
     if (cmd->settings.train.batch > 0) return;
     settings_derive(&cmd->settings, "train", "batch", "128");
     settings_derive(&cmd->settings, "train", "accumulate", "1");

@@ -28,6 +28,7 @@ struct cmd_option {
 /* A command line, read. */
 struct cmd {
     const struct command *command;
+    char **words;                          /* the command line as it was, from the program's name on */
     const char *config;
     const char **sets;
     int set_count;
@@ -85,7 +86,8 @@ enum status cmd_check_output(const struct cmd *cmd, const char *path);
 enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint *hint,
                         struct session *session);
 
-/* For commands that do not train: train.batch=auto is a number, which does not matter. */
+/* For commands that do not train: train.batch=auto and parallel.gpus are numbers that do not matter, the
+ * latter 1. */
 void cmd_any_batch(struct cmd *cmd);
 
 /* --check: everything that can be checked beforehand, and the plan. */

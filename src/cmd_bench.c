@@ -154,6 +154,8 @@ static bool wants_data(const struct cmd *cmd)
 static enum status bench_open(struct cmd *cmd, struct bench *bench)
 {
     bool real = wants_data(cmd);
+    if (cmd->settings.parallel.gpus > 1)
+        return settings_refuse(&cmd->settings, "parallel", "gpus", "bench measures one GPU");
     TRY(cmd_session(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->session));
     TRY(session_open_device(&bench->session));
     TRY(session_store_open(&bench->session, true, &bench->store));

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/signals.h"
@@ -115,6 +116,8 @@ static void become_rank(const struct launcher *launcher, int rank, int output, p
     fcntl(launcher->descriptor, F_SETFD, 0);
     set_number(RANK, rank);
     set_number(BLOCK, launcher->descriptor);
+    int threads = host_processors() / launcher->options->ranks;
+    if (!getenv("OMP_NUM_THREADS")) set_number("OMP_NUM_THREADS", threads > 0 ? threads : 1);
     execv("/proc/self/exe", launcher->options->words);
     _exit(127);
 }
@@ -392,6 +395,7 @@ static enum status start_and_watch(struct launcher *launcher)
     enum status status = open_launcher(launcher);
     for (int rank = 0; rank < launcher->options->ranks && status == OK; rank++)
         status = start_rank(launcher, rank);
+    if (status == OK && signals_stop()) atomic_store(&launcher->block->stop, signals_stop());
     if (status == OK)
         watch(launcher);
     else if (launcher->block)
@@ -408,6 +412,7 @@ enum status launcher_run(const struct launcher_options *options)
 {
     struct launcher launcher = {.options = options, .descriptor = -1, .signals = -1, .first = -1};
     signal(SIGPIPE, SIG_IGN);
+    signals_hold();
     enum status status = start_and_watch(&launcher);
     close_launcher(&launcher);
     return status;

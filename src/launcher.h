@@ -12,7 +12,7 @@ struct launcher_options {
 };
 
 /* Returns when no rank is left: OK, STOPPED, or what the first one that failed ended with (128 + N: by signal
- * N). Signals of signals_watch are handed on to the ranks by comm_asked; they must be held. */
+ * N). Signals of signals_watch are handed on to the ranks by comm_asked. */
 enum status launcher_run(const struct launcher_options *options);
 
 /* In a process that a launcher started, its place among the ranks; in any other, NULL. */

@@ -117,6 +117,7 @@ static enum status dispatch(int count, char **words)
     if (!command) return refuse_command(words[1]);
     struct cmd cmd;
     enum status status = cmd_parse(command, named ? count - 1 : count, named ? words + 1 : words, &cmd);
+    cmd.words = words;
     if (status == OK) status = run(&cmd);
     cmd_free(&cmd);
     return status;

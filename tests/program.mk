@@ -32,3 +32,6 @@ tests_held_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=report_epoch
 check_PROGRAMS += tests/test_launcher
 tests_test_launcher_SOURCES = tests/test_launcher.c src/launcher.c src/launcher_lines.c
 tests_test_launcher_LDADD = libcomm.a libbase.a -lcmocka
+
+# Runs of several ranks.
+dist_check_SCRIPTS += tests/test_ranks_train.sh

@@ -70,7 +70,7 @@ static void test_live(void **state)
     struct progress progress;
     setenv("TERM", "xterm", 1);
     terminal_begin(&terminal, 200);
-    progress_open(false, &progress);
+    progress_open(false, STDERR_FILENO, &progress);
     bool live = progress.live;
     progress_step(&progress, &view);
     progress.drawn = INFINITY;
@@ -91,7 +91,7 @@ static void test_narrow(void **state)
     struct progress progress;
     setenv("TERM", "xterm", 1);
     terminal_begin(&terminal, 12);
-    progress_open(false, &progress);
+    progress_open(false, STDERR_FILENO, &progress);
     progress_step(&progress, &view);
     progress_close(&progress);
     terminal_end(&terminal);
@@ -111,7 +111,7 @@ static void test_width(void **state)
         if (columns[i]) setenv("COLUMNS", columns[i], 1);
         else unsetenv("COLUMNS");
         terminal_begin(&terminal, 0);
-        progress_open(false, &progress);
+        progress_open(false, STDERR_FILENO, &progress);
         int width = progress.width;
         progress_close(&progress);
         terminal_end(&terminal);
@@ -126,10 +126,10 @@ static void test_not_live(void **state)
     struct progress dumb, quiet;
     setenv("TERM", "dumb", 1);
     terminal_begin(&terminal, 80);
-    progress_open(false, &dumb);
+    progress_open(false, STDERR_FILENO, &dumb);
     progress_step(&dumb, &view);
     setenv("TERM", "xterm", 1);
-    progress_open(true, &quiet);
+    progress_open(true, STDERR_FILENO, &quiet);
     progress_step(&quiet, &view);
     progress_close(&quiet);
     progress_close(&dumb);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "graph/graph_text.h"
 #include "session/checkpoint.h"
@@ -26,11 +27,26 @@ static void derive_number(struct settings *settings, const char *section, const 
     settings_derive(settings, section, key, text);
 }
 
+/* As many micro-batches a step give the same bits on however many GPUs; others are said, since each is
+ * normalised by itself. */
+static void match_micro_batches(const char *path, struct settings *then, const struct settings *now)
+{
+    int64_t before = then->parallel.gpus * then->train.accumulate;
+    int64_t after = now->parallel.gpus * now->train.accumulate;
+    if (before == after)
+        then->train.accumulate = now->train.accumulate;
+    else if (then->train.accumulate == now->train.accumulate)
+        log_warning("%s: a step was divided into %" PRId64 " micro-batch%s and is now into %" PRId64 ": from here "
+                    "on the numbers differ from those of a run that was not interrupted", path, before,
+                    before == 1 ? "" : "es", after);
+}
+
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now)
 {
     struct settings then;
     struct text differences = {0};
     TRY(checkpoint_settings(file, &then));
+    match_micro_batches(file->path, &then, now);
     if (settings_differ(&then, now, &differences))
         fail(USAGE, "%s: the run was configured differently; amptrain.ini(5) says which keys may change when "
              "a run is resumed:\n%s", file->path, differences.data);

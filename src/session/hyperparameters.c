@@ -98,10 +98,16 @@ static enum status set_optimizer(const struct settings *settings, struct hyperpa
 static enum status set_batch(const struct settings *settings, const struct images *train,
                              struct hyperparameters *hyper)
 {
+    int parts = hyper->ranks * hyper->micro_batches;
     hyper->batch = (int)settings->train.batch;
     if (hyper->batch % hyper->micro_batches != 0)
         return settings_refuse(settings, "train", "accumulate", "%d does not divide train.batch = %d",
                                hyper->micro_batches, hyper->batch);
+    if (hyper->batch % parts != 0)
+        return settings_refuse(settings, "parallel", "gpus", "%d ranks of %d micro-batch%s do not divide "
+                               "train.batch = %d; %d would do", hyper->ranks, hyper->micro_batches,
+                               hyper->micro_batches == 1 ? "" : "es", hyper->batch,
+                               (hyper->batch + parts - 1) / parts * parts);
     hyper->steps_per_epoch = train->count / hyper->batch;
     if (train->dataset && hyper->steps_per_epoch == 0)
         return settings_refuse(settings, "train", "batch", "%d is more than the %" PRId64 " training images",
@@ -141,7 +147,9 @@ static enum status set_schedule(const struct settings *settings, struct hyperpar
 
 enum status hyperparameters_open(struct settings *settings, struct hyperparameters *hyper)
 {
-    *hyper = (struct hyperparameters){.micro_batches = (int)settings->train.accumulate};
+    *hyper = (struct hyperparameters){
+        .ranks = (int)settings->parallel.gpus, .micro_batches = (int)settings->train.accumulate,
+    };
     TRY(set_precision(settings, hyper));
     set_scaling(settings, hyper);
     TRY(check_scaling(settings, hyper));

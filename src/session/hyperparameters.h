@@ -14,7 +14,9 @@ struct hyperparameters {
     const struct optimizer *optimizer;
     struct optimizer_settings optimizer_settings;
     struct schedule schedule;
-    int batch, micro_batches;         /* images a step; parts that it is computed in */
+    int batch;                        /* images a step, of all ranks */
+    int ranks;                        /* that share them */
+    int micro_batches;                /* parts in which a rank computes its share */
     int64_t steps_per_epoch;
 };
 
@@ -25,5 +27,11 @@ enum status hyperparameters_open(struct settings *settings, struct hyperparamete
 /* The rest, once train.batch is a number. `train`: what there is to train on. */
 enum status hyperparameters_set_batch(const struct settings *settings, const struct images *train,
                                       struct hyperparameters *hyper);
+
+/* Images a step of one rank. */
+static inline int hyperparameters_share(const struct hyperparameters *hyper)
+{
+    return hyper->batch / hyper->ranks;
+}
 
 #endif

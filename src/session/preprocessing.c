@@ -15,7 +15,7 @@ enum status preprocessing_open(struct session *session, bool keeps)
         .device = session->device,
         .data = data,
         .dtype = session->hyper.precision->storage,
-        .batch = session->hyper.batch,
+        .batch = hyperparameters_share(&session->hyper),
         .kept_bytes = keeps ? (size_t)caching_device_bytes(&caching) : 0,
         .decoded = decoding_room(session->decoding),
     };

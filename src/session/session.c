@@ -94,7 +94,7 @@ struct decoding_options session_decoding_options(const struct session *session)
         .kind = session_device_kind(session),
         .device = session->device,
         .data = &session->data,
-        .batch = session->hyper.batch,
+        .batch = hyperparameters_share(&session->hyper),
         .prefetch = session_prefetch(session),
     };
 }
@@ -116,6 +116,6 @@ static int64_t decoding_bytes_of(const struct session *session)
 int64_t session_preprocessing_bytes(const struct session *session)
 {
     if (!gpu_preprocessing_can(session_device_kind(session), session->data.channels)) return 0;
-    return gpu_preprocessing_bytes(&session->data, session->hyper.batch) + kept_bytes(session) +
-           decoding_bytes_of(session);
+    int images = hyperparameters_share(&session->hyper);
+    return gpu_preprocessing_bytes(&session->data, images) + kept_bytes(session) + decoding_bytes_of(session);
 }

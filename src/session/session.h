@@ -2,6 +2,7 @@
 #ifndef SESSION_SESSION_H
 #define SESSION_SESSION_H
 
+#include "comm/comm.h"
 #include "exec/device_allocators.h"
 #include "session/caching.h"
 #include "session/decoding.h"
@@ -14,6 +15,7 @@ struct session {
     struct data data;
     struct graphs graphs;
     struct hyperparameters hyper;
+    struct comm *comm;                /* with the other ranks, not owned; NULL: there are none */
     struct device *device;            /* NULL until session_open_device */
     struct cache *cache;              /* of the device's memory; NULL: it has none */
     struct pinned *pinned;            /* of host memory for copies */

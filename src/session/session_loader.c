@@ -4,10 +4,13 @@
 #include "base/signals.h"
 #include "session/gpu_preprocessing.h"
 
-/* One thread for every processor: decoding and computing take turns. */
-static int workers_of(const struct settings *settings)
+/* One thread for every processor, of which each rank of this host has its part: decoding and computing take
+ * turns. */
+static int workers_of(const struct session *session)
 {
-    return settings->loader.workers > 0 ? (int)settings->loader.workers : host_processors();
+    int given = (int)session->settings->loader.workers;
+    int own = host_processors() / (session->comm ? session->comm->local_count : 1);
+    return given > 0 ? given : own > 0 ? own : 1;
 }
 
 static void *pinned_allocate(void *device, size_t bytes)
@@ -34,21 +37,23 @@ static struct loader_options loader_options(const struct session *session, const
         .augment = data->augment,
         .mix = data->mix,
         .classes = data->classes,
-        .micro_batches = session->hyper.micro_batches,
+        .micro_batches = session->hyper.ranks * session->hyper.micro_batches,
         .training = training,
         .shuffle = training && settings->data.shuffle,
         .batch = session->hyper.batch,
+        .rank = comm_rank(session->comm),
+        .ranks = comm_count(session->comm),
         .h = images->h,
         .w = images->w,
         .channels = data->channels,
         .dtype = session->hyper.precision->storage,
         .leaves = session->gpu_preprocessing != NULL,
         .kept = gpu_preprocessing_kept(session->gpu_preprocessing, images->dataset),
-        .workers = workers_of(settings),
+        .workers = workers_of(session),
         .prefetch = session_prefetch(session),
         .seed = (uint64_t)settings->run.seed,
         .timeout = settings->loader.timeout,
-        .stop = signals_stop,
+        .stop = session->comm ? NULL : signals_stop,   /* ranks stop together, after a step */
         .stop_on_error = settings->data.on_error == ON_ERROR_STOP,
         .bad_image = bad_images_report,
         .bad_context = bad_images_source(data->bad, images->dataset),

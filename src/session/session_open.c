@@ -50,6 +50,9 @@ static enum status find_batch(struct session *session)
 static enum status open_numbers(struct session *session)
 {
     TRY(hyperparameters_open(session->settings, &session->hyper));
+    if (session->settings->train.batch == 0 && session->hyper.ranks > 1)
+        return settings_refuse(session->settings, "train", "batch", "auto is for one GPU; with "
+                               "parallel.gpus = %d it must be a number", session->hyper.ranks);
     if (session->settings->train.batch == 0) TRY(find_batch(session));
     return hyperparameters_set_batch(session->settings, &session->data.train, &session->hyper);
 }

@@ -43,10 +43,13 @@ static int batches_on_device(const struct session *session)
 struct compile_options step_options(const struct session *session, enum step_kind kind)
 {
     bool training = kind == STEP_TRAINING;
+    const struct hyperparameters *hyper = &session->hyper;
     struct compile_options options = {
         .lower = {
-            .batch = session->hyper.batch,
-            .micro_batches = session->hyper.micro_batches,
+            .batch = hyperparameters_share(hyper),
+            .micro_batches = hyper->micro_batches,
+            .first_micro_batch = training ? comm_rank(session->comm) * hyper->micro_batches : 0,
+            .all_micro_batches = training ? hyper->ranks * hyper->micro_batches : 0,
             .training = training,
             .storage = session->hyper.precision->storage,
             .label_smoothing = training ? session->settings->augment.label_smoothing : 0,
@@ -91,6 +94,7 @@ enum status step_prepare(const struct session *session, enum step_kind kind, str
     struct exec_options options = {
         .device = session->device,
         .store = store,
+        .comm = session->comm,
         .optimizer = kind == STEP_TRAINING ? session->hyper.optimizer : NULL,
         .optimizer_settings = session->hyper.optimizer_settings,
         .scaling = session->hyper.scaling,

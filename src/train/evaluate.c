@@ -11,13 +11,13 @@
 #include "session/session_loader.h"
 #include "session/step_queue.h"
 #include "train/finding.h"
-#include "base/signals.h"
 
 struct counting {
     const struct session *session;
     const struct images *images;
     const struct step *step;
     const struct evaluate_options *options;
+    struct ranks *ranks;
     struct evaluation *sums;
     int64_t top1, top5;
     double loss;
@@ -63,16 +63,21 @@ static enum status give_logits(const struct counting *counting, const struct bat
 
 static enum status count_batch(struct counting *counting, const struct batch *batch)
 {
-    counting->sums->bad += batch->bad;
-    const float *losses = exec_losses(counting->step->exec);
-    const int32_t *ranks = exec_ranks(counting->step->exec);
-    for (int i = 0; i < batch->count; i++) {
-        if (batch->labels[i] < 0) continue;
-        counting->loss += losses[i];
-        counting->top1 += ranks[i] < 1;
-        counting->top5 += ranks[i] < 5;
+    const struct ranks_batch own = {
+        .count = batch->count, .bad = batch->bad, .losses = exec_losses(counting->step->exec),
+        .ranks = exec_ranks(counting->step->exec), .labels = batch->labels,
+    };
+    TRY(ranks_gather(counting->ranks, &own));
+    const struct ranks *all = counting->ranks;
+    counting->sums->bad += all->bad;
+    for (int i = 0; i < all->count; i++) {
+        if (all->labels[i] < 0) continue;
+        counting->loss += all->losses[i];
+        counting->top1 += all->ranks[i] < 1;
+        counting->top5 += all->ranks[i] < 5;
         counting->sums->images++;
     }
+    ranks_tell(counting->ranks, PHASE_EVALUATION, counting->ranks->progress.step);
     if (counting->sums->confusion) count_confusion(counting, batch);
     return counting->options->logits ? give_logits(counting, batch) : OK;
 }
@@ -80,7 +85,7 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
 static enum status launch(struct counting *counting, bool *more)
 {
     struct queued_step next = {0};
-    if (signals_stop()) return STOPPED;
+    if (ranks_stop(counting->ranks)) return STOPPED;
     TRY(loader_next(counting->queue.loader, &next.batch, NULL));
     *more = next.batch != NULL;
     if (!next.batch) return OK;
@@ -95,6 +100,7 @@ static enum status diagnose(struct counting *counting, const struct batch *batch
     struct text text = {0};
     if (counting->lost || isfinite(counting->loss)) return OK;
     counting->lost = true;
+    if (!counting->ranks->own_lost) return OK;
     if (counting->options->lost && *counting->options->lost) return OK;
     TRY(exec_diagnose(counting->step->exec, &found));
     finding_add(&found, counting->images->dataset, counting->queue.loader, batch, &text);
@@ -136,11 +142,15 @@ enum status evaluate(const struct session *session, const struct images *images,
     };
     struct loader *loader;
     TRY(session_loader_open(session, images, false, &loader));
+    struct ranks alone = {0};
+    if (!options->ranks) ranks_open(NULL, step->program.batch, &alone);
+    counting.ranks = options->ranks ? options->ranks : &alone;
     if (options->confusion) sums.confusion = memory_new(cells, sizeof *sums.confusion);
     counting.queue = (struct step_queue){.device = session->device, .step = step, .loader = loader};
     enum status status = count_all(&counting);
     step_queue_drop(&counting.queue);
     loader_close(loader);
+    ranks_close(&alone);
     if (status == OK && sums.images == 0) status = fail(BAD_DATA, "there is no image to evaluate on");
     if (status != OK) {
         evaluation_free(&sums);

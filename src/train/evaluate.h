@@ -4,6 +4,7 @@
 
 #include "session/session.h"
 #include "session/step.h"
+#include "train/ranks.h"
 
 struct evaluation {
     int64_t images, errors;        /* images that could be read */
@@ -17,13 +18,14 @@ struct evaluate_options {
     bool confusion;
     bool *lost;                    /* whether the last evaluation's loss was not finite, of which the cause
                                     * has then been said; NULL: there was none */
+    struct ranks *ranks;           /* that share the images; NULL: this one has them all */
     /* Called with the logits of every batch, in file order, unreadable images (as NaN)
-     * included; NULL: nobody wants them. */
+     * included; NULL: nobody wants them. Neither this nor `confusion` is for several ranks. */
     enum status (*logits)(void *context, const float *logits, int images, int classes);
     void *context;
 };
 
-/* `step` is an evaluation's, `images` what it is run on. A request to stop (signals.h) ends it
+/* `step` is an evaluation's, `images` what it is run on. A request to stop (ranks_stop) ends it
  * with STOPPED. */
 enum status evaluate(const struct session *session, const struct images *images, const struct step *step,
                      const struct evaluate_options *options, struct evaluation *evaluation);

@@ -51,7 +51,8 @@ static void add_cause(const struct health *health, const struct health_step *ste
                       const struct exec_finding *found, struct text *text)
 {
     const struct health_options *options = &health->options;
-    if (found->what.text[0]) finding_add(found, options->dataset, options->loader, step->batch, text);
+    if (step->elsewhere) text_add(text, "it comes from another rank's images");
+    else if (found->what.text[0]) finding_add(found, options->dataset, options->loader, step->batch, text);
     else if (step->queued > 0)
         text_add(text, "repeated with the next step's parameters, the step is finite");
     else text_add(text, "repeated, the step is finite: something passed that is not in the numbers");

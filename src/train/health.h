@@ -42,7 +42,8 @@ struct health_step {
     const struct optimizer_state *state;   /* after it */
     const struct position *position;       /* likewise */
     const struct batch *batch;             /* which is still lent */
-    double loss;                           /* the batch's mean */
+    double loss;                           /* the batch's mean, of all ranks */
+    bool elsewhere;                        /* it is not finite because of other ranks' images */
     int64_t steps;                         /* that this process has made */
     int queued;                            /* steps that are under way */
 };

@@ -14,26 +14,28 @@
 static void wipe(void *context)
 {
     struct progress *progress = context;
-    if (progress->visible) fprintf(stderr, "\r\033[K");
+    if (progress->visible) dprintf(progress->terminal, "\r\033[K");
     progress->visible = false;
 }
 
-static int terminal_width(void)
+static int terminal_width(int terminal)
 {
     struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    if (ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
     const char *columns = getenv("COLUMNS");
     int width = columns ? atoi(columns) : 0;
     return width > 0 ? width : 80;
 }
 
-void progress_open(bool quiet, struct progress *progress)
+void progress_open(bool quiet, int terminal, struct progress *progress)
 {
-    const char *terminal = getenv("TERM");
-    bool dumb = !terminal || strcmp(terminal, "dumb") == 0;
-    *progress = (struct progress){.live = !quiet && !dumb && isatty(STDERR_FILENO), .quiet = quiet};
+    const char *type = getenv("TERM");
+    bool dumb = !type || strcmp(type, "dumb") == 0;
+    *progress = (struct progress){
+        .live = !quiet && !dumb && isatty(terminal), .terminal = terminal, .quiet = quiet,
+    };
     if (!progress->live) return;
-    progress->width = terminal_width();
+    progress->width = terminal_width(terminal);
     log_set_curtain(wipe, progress);
 }
 
@@ -77,7 +79,7 @@ void progress_step(struct progress *progress, const struct progress_view *view)
     if (now - progress->drawn < 0.1) return;
     progress->drawn = now;
     describe(view, progress->line, sizeof progress->line);
-    fprintf(stderr, "\r%.*s\033[K", progress->width - 1, progress->line);
+    dprintf(progress->terminal, "\r%.*s\033[K", progress->width - 1, progress->line);
     progress->visible = true;
 }
 

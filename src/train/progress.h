@@ -18,7 +18,8 @@ struct progress_view {
 };
 
 struct progress {
-    bool live;                         /* stderr is a terminal, and not quiet */
+    bool live;                         /* there is a terminal, and not quiet */
+    int terminal;                      /* its descriptor */
     bool quiet;
     double drawn;                      /* when, clock_seconds */
     int width;                         /* of the terminal */
@@ -26,7 +27,8 @@ struct progress {
     char line[512];
 };
 
-void progress_open(bool quiet, struct progress *progress);
+/* The live line is drawn where the descriptor `terminal` is one: stderr, or that of a launcher of ranks. */
+void progress_open(bool quiet, int terminal, struct progress *progress);
 void progress_close(struct progress *progress);
 
 /* Draws the live line, at most ten times a second. */

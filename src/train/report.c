@@ -86,6 +86,7 @@ enum status report_start(struct run *run)
     metrics_text(&line, "version", PACKAGE_VERSION);
     metrics_text(&line, "device", name.data);
     if (session_device_kind(session) == DEVICE_CPU) metrics_integer(&line, "threads", device->threads);
+    if (session->comm) metrics_integer(&line, "ranks", session->comm->count);
     metrics_text(&line, "precision", session->hyper.precision->name);
     metrics_integer(&line, "params", graph_param_elements(graph));
     metrics_integer(&line, "train_images", data->train.count);

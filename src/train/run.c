@@ -116,13 +116,18 @@ void run_recall(const struct run_options *options, struct settings *settings)
     }
 }
 
+static enum status open_named(const char *path, struct safetensors *file)
+{
+    struct reason reason;
+    if (checkpoint_open(&directory_working, path, file, &reason)) return OK;
+    return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
+}
+
 static enum status open_checkpoint(const struct run *run, const struct run_options *options,
                                    struct safetensors *file)
 {
-    if (!options->resume_file) return checkpoint_open_newest(&run->folder.at, file);
-    struct reason reason;
-    if (checkpoint_open(&directory_working, options->resume_file, file, &reason)) return OK;
-    return fail(BAD_CHECKPOINT, "%s: %s", options->resume_file, reason.text);
+    if (options->resume_file) return open_named(options->resume_file, file);
+    return checkpoint_open_newest(&run->folder.at, file);
 }
 
 /* Whether this is the folder's last checkpoint, which then need not be written again. */
@@ -134,7 +139,8 @@ static bool is_last(const struct run *run, const struct safetensors *file)
     return is;
 }
 
-static enum status resume(struct run *run, const struct run_options *options)
+/* `path`: where the checkpoint is; NULL: there is none to go on from. */
+static enum status resume_first(struct run *run, const struct run_options *options, char **path)
 {
     bool nothing = !options->resume_file && !(run->folder.at.path && checkpoint_exists(&run->folder.at));
     if (nothing && options->resume) log_info("there is no checkpoint yet: beginning from the start");
@@ -143,7 +149,32 @@ static enum status resume(struct run *run, const struct run_options *options)
     TRY(open_checkpoint(run, options, &file));
     enum status status = restore(run, &file);
     run->saved_any = status == OK && is_last(run, &file);
+    if (status == OK) *path = text_copy(file.path);
     safetensors_close(&file);
+    return status;
+}
+
+static enum status resume_from(struct run *run, const char *path)
+{
+    struct safetensors file;
+    TRY(open_named(path, &file));
+    enum status status = restore(run, &file);
+    safetensors_close(&file);
+    return status;
+}
+
+/* All ranks from the checkpoint that the first one finds good. */
+static enum status resume(struct run *run, const struct run_options *options)
+{
+    struct comm *comm = run->session->comm;
+    char *found = NULL, *path = NULL;
+    bool first = comm_rank(comm) == 0;
+    enum status status = first ? resume_first(run, options, &found) : OK;
+    if (status == OK) status = ranks_share_text(comm, found, &path);
+    if (status == OK && !first && path) status = resume_from(run, path);
+    if (status == OK && path) run->ranks.progress.saved = run->state.step;
+    free(found);
+    free(path);
     return status;
 }
 
@@ -182,7 +213,9 @@ enum status run_open(struct session *session, const struct run_options *options,
         .saved = now,
         .told = now,
     };
-    TRY(folder_open(options->output, options->resume, &run->folder));
+    bool first = comm_rank(session->comm) == 0;
+    TRY(folder_open(first ? options->output : NULL, options->resume, &run->folder));
+    ranks_open(session->comm, hyperparameters_share(&session->hyper), &run->ranks);
     enum status status = restore_all(run, options);
     if (status == OK) return OK;
     folder_log(&run->folder);
@@ -226,7 +259,7 @@ enum status run_begin(struct run *run)
     /* From here on the folder's run is the one that goes on from there, whatever was last in it. */
     if (run->options->resume_file) TRY(run_save(run, NULL));
     TRY(open_records(run));
-    progress_open(run->options->quiet, &run->progress);
+    progress_open(run->options->quiet, run->options->terminal, &run->progress);
     run->resumed_at = run->told = clock_seconds();
     run->seconds_before = run->position.seconds;
     return OK;
@@ -269,6 +302,7 @@ void run_close(struct run *run)
     if (run->store.memory) store_close(&run->store);
     folder_close(&run->folder);
     health_close(&run->health);
+    ranks_close(&run->ranks);
 }
 
 enum status run_save(struct run *run, const char *const *also)
@@ -276,6 +310,8 @@ enum status run_save(struct run *run, const char *const *also)
     /* The position counts batches: while it stands still, so does the store. */
     bool stands = run->saved_any && memcmp(&run->position, &run->saved_position, sizeof run->position) == 0;
     if (!run->folder.at.path || stands) return OK;
+    enum comm_phase phase = run->ranks.progress.phase;
+    ranks_tell(&run->ranks, PHASE_CHECKPOINT, run->state.step);
     const struct device *device = run->session->device;
     struct text algorithms = {0};
     if (device->backend->autotuner.save) device->backend->autotuner.save(run->session->device, &algorithms);
@@ -286,6 +322,8 @@ enum status run_save(struct run *run, const char *const *also)
     if (status == OK) status = checkpoint_save(&source, &run->position, &run->folder.at, also);
     watch_end(watch);
     text_free(&algorithms);
+    if (status == OK) run->ranks.progress.saved = run->state.step;
+    ranks_tell(&run->ranks, phase, run->state.step);
     TRY(status);
     run->saved = clock_seconds();
     run->saved_position = run->position;

@@ -11,12 +11,14 @@
 #include "train/metrics.h"
 #include "train/programs.h"
 #include "train/progress.h"
+#include "train/ranks.h"
 
 struct run_options {
     const char *output;          /* the run folder; NULL: none */
     bool resume;                 /* from the newest good checkpoint there ... */
     const char *resume_file;     /* ... or from this one */
     bool quiet;
+    int terminal;                /* descriptor for a progress line, if it is one */
     const char *config;          /* the configuration's file, to be read again on request; NULL: none */
     const char *const *sets;     /* and what was set over it */
     int set_count;
@@ -34,6 +36,7 @@ struct run {
     struct metrics metrics;
     struct events events;
     struct progress progress;
+    struct ranks ranks;
     struct position position;
     uint32_t checksums[2];              /* of the data, by enum split (dataset_checksum) */
     struct health health;

@@ -9,9 +9,10 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/atomic_file.h"
+#include "comm/compare.h"
 #include "session/gpu_preprocessing.h"
+#include "session/identity.h"
 #include "train/report.h"
-#include "base/signals.h"
 
 enum verdict { GO_ON, FINISH_EPOCH, DONE, EARLY_STOP, MAX_STEPS, MAX_TIME, STOP };
 
@@ -26,6 +27,13 @@ static bool out_of_time(const struct run *run)
     return most > 0 && clock_seconds() - run->began >= most;
 }
 
+/* Whether it is time for a checkpoint, where seconds count. */
+static bool save_due(const struct run *run)
+{
+    const struct field_every *every = &run->session->settings->checkpoint.every;
+    return every->unit == UNIT_SECONDS && every->amount > 0 && clock_seconds() - run->saved >= every->amount;
+}
+
 /* However short max_time is, every process makes a step, so that many of them get to the end. */
 static enum verdict judge(const struct run *run)
 {
@@ -35,26 +43,36 @@ static enum verdict judge(const struct run *run)
     bool patience = settings->train.early_stop == 0 ||
                     position->epochs_without_gain < settings->train.early_stop;
     if (!patience && position->batch == 0) return EARLY_STOP;
-    if (signals_stop()) return STOP;
+    if (ranks_stop(&run->ranks)) return STOP;
     if (position->batch >= run->session->hyper.steps_per_epoch) return FINISH_EPOCH;
     if (settings->run.max_steps > 0 && run->state.updates >= settings->run.max_steps) return MAX_STEPS;
-    if (run->steps > 0 && out_of_time(run)) return MAX_TIME;
+    if (run->steps > 0 && (run->ranks.comm ? run->ranks.out_of_time : out_of_time(run))) return MAX_TIME;
     return GO_ON;
 }
 
 /* A step. */
 
+static enum status gather_results(struct run *run, const struct batch *batch)
+{
+    const struct ranks_batch own = {
+        .count = batch->count, .bad = batch->bad, .losses = exec_losses(run->programs.training.exec),
+        .ranks = exec_ranks(run->programs.training.exec), .labels = batch->labels,
+        .out_of_time = out_of_time(run), .save_due = save_due(run),
+    };
+    return ranks_gather(&run->ranks, &own);
+}
+
+/* Of all ranks. */
 static double count_results(struct run *run)
 {
-    const float *losses = exec_losses(run->programs.training.exec);
-    const int32_t *ranks = exec_ranks(run->programs.training.exec);
+    const struct ranks *all = &run->ranks;
     struct position *position = &run->position;
-    int images = run->session->hyper.batch;
+    int images = all->count;
     double sum = 0;
     int64_t correct = 0;
     for (int i = 0; i < images; i++) {
-        sum += losses[i];
-        correct += ranks[i] < 1;
+        sum += all->losses[i];
+        correct += all->ranks[i] < 1;
     }
     if (isfinite(sum)) {
         position->loss_sum += sum;
@@ -105,15 +123,20 @@ static enum status count_step(struct run *run, const struct queued_step *made)
     int64_t applied = run->state.updates - made->rates.updates;
     struct report_step report = {.lr = made->rates.lr[applied > 0], .loss_scale = run->state.scaler.scale};
     run->state = *exec_state(run->programs.training.exec);
+    TRY(gather_results(run, made->batch));
     report.loss = count_results(run);
     run->steps++;
     run->position.batch++;
     run->position.skipped += run->state.skipped != 0;
-    run->position.bad_images += made->batch->bad;
+    run->position.bad_images += run->ranks.bad;
     run->position.seconds = run->seconds_before + clock_seconds() - run->resumed_at;
-    run->images_since_told += made->batch->count;
-    const struct health_step step = {.state = &run->state, .position = &run->position, .batch = made->batch,
-                                     .loss = report.loss, .steps = run->steps, .queued = run->queue.count};
+    run->images_since_told += run->ranks.count;
+    ranks_tell(&run->ranks, PHASE_STEP, run->state.step);
+    const struct health_step step = {
+        .state = &run->state, .position = &run->position, .batch = made->batch, .loss = report.loss,
+        .elsewhere = !isfinite(report.loss) && !run->ranks.own_lost, .steps = run->steps,
+        .queued = run->queue.count,
+    };
     TRY(health_step(&run->health, &step));
     return report_step(run, &report);
 }
@@ -150,7 +173,7 @@ static bool step_checkpoint_due(const struct run *run, int ahead)
     case UNIT_STEPS:
         return fmod((double)(run->state.step + ahead), every->amount) < 1;
     case UNIT_SECONDS:
-        return ahead == 0 && clock_seconds() - run->saved >= every->amount;
+        return ahead == 0 && (run->ranks.comm ? run->ranks.save_due : save_due(run));
     case UNIT_EPOCHS:
         return false;
     }
@@ -216,7 +239,7 @@ static enum status save_epoch(struct run *run, bool best)
 
 static enum status evaluate_run(struct run *run, struct evaluation *evaluation)
 {
-    const struct evaluate_options options = {.lost = &run->health.evaluation_lost};
+    const struct evaluate_options options = {.lost = &run->health.evaluation_lost, .ranks = &run->ranks};
     bool averages = run->session->settings->train.ema > 0;
     if (averages) TRY(store_swap_average(&run->store));
     const struct session *session = run->session;
@@ -271,9 +294,12 @@ static enum status finish_epoch(struct run *run)
 
 /* The end of the run. */
 
+/* The first rank speaks for all. */
 static enum status say_stopped(const struct run *run)
 {
-    if (!run->folder.at.path) return fail(FAILED, "stopped; nothing is kept, since there is no run folder (-o)");
+    bool kept = run->options->output != NULL;
+    if (comm_rank(run->ranks.comm) > 0) return kept ? STOPPED : FAILED;
+    if (!kept) return fail(FAILED, "stopped; nothing is kept, since there is no run folder (-o)");
     log_info("stopped after step %lld with a checkpoint; the same command with -r goes on",
              (long long)run->state.step);
     return STOPPED;
@@ -282,6 +308,7 @@ static enum status say_stopped(const struct run *run)
 static enum status finish(struct run *run, enum verdict verdict)
 {
     bool stopped = verdict == STOP || verdict == MAX_TIME;
+    ranks_tell(&run->ranks, PHASE_END, run->state.step);
     TRY(run_save(run, NULL));
     TRY(report_end(run, verdict_name[verdict]));
     TRY(metrics_sync(&run->metrics));
@@ -291,16 +318,17 @@ static enum status finish(struct run *run, enum verdict verdict)
 /* A checkpoint is of a moment at which no step is under way. */
 static enum status obey(struct run *run)
 {
-    bool asked = signals_checkpoint();
+    bool asked = ranks_checkpoint(&run->ranks);
     if (asked || step_checkpoint_due(run, 0)) {
         while (run->queue.count > 0) TRY(collect(run));
         TRY(save_and_go_on(run, NULL));
+        run->ranks.save_due = false;
     }
     if (asked) {
         log_info("checkpoint on request after step %lld", (long long)run->state.step);
         TRY(run_reread_limit(run));
     }
-    if (signals_status()) report_status(run);
+    if (ranks_status(&run->ranks)) report_status(run);
     return OK;
 }
 
@@ -375,12 +403,31 @@ static enum status carry_out(struct run *run)
     return status;
 }
 
+static enum status check_alike(const struct session *session)
+{
+    struct text identity = {0};
+    if (!session->comm) return OK;
+    identity_text(session, &identity);
+    enum status status = compare_texts(session->comm, identity.data);
+    text_free(&identity);
+    return status;
+}
+
+/* As the first rank has it, whose the folder is. */
+static enum status train_on(struct run *run, const struct run_options *options)
+{
+    bool finished = comm_rank(run->ranks.comm) == 0 && is_finished(run, options);
+    TRY(comm_broadcast(run->ranks.comm, 0, &finished, sizeof finished));
+    return finished ? OK : carry_out(run);
+}
+
 enum status train(struct session *session, const struct run_options *options)
 {
     TRY(check(session, options));
+    TRY(check_alike(session));
     struct run run;
     TRY(run_open(session, options, &run));
-    enum status status = is_finished(&run, options) ? OK : carry_out(&run);
+    enum status status = train_on(&run, options);
     run_close(&run);
     return status;
 }

@@ -1,0 +1,135 @@
+#include "train/ranks.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/signals.h"
+
+/* What goes from each rank to all: this, then [share] losses, ranks and labels. */
+struct message {
+    int32_t count, bad;
+    int32_t stop, checkpoint, out_of_time, save_due;
+};
+
+static size_t message_bytes(const struct ranks *ranks)
+{
+    return sizeof(struct message) + (size_t)ranks->share * (sizeof(float) + 2 * sizeof(int32_t));
+}
+
+void ranks_open(struct comm *comm, int share, struct ranks *ranks)
+{
+    size_t all = (size_t)share * (size_t)comm_count(comm);
+    *ranks = (struct ranks){
+        .comm = comm, .share = share, .progress = {.saved = -1},
+        .losses = memory_new(all, sizeof(float)),
+        .ranks = memory_new(all, sizeof(int32_t)),
+        .labels = memory_new(all, sizeof(int32_t)),
+    };
+    ranks->sent = memory_new(1, message_bytes(ranks));
+    ranks->received = memory_new((size_t)comm_count(comm), message_bytes(ranks));
+}
+
+void ranks_close(struct ranks *ranks)
+{
+    free(ranks->losses);
+    free(ranks->ranks);
+    free(ranks->labels);
+    free(ranks->sent);
+    free(ranks->received);
+    *ranks = (struct ranks){0};
+}
+
+static void write_message(struct ranks *ranks, const struct ranks_batch *batch)
+{
+    struct comm_request asked = comm_asked(ranks->comm);
+    struct message message = {
+        .count = batch->count, .bad = batch->bad,
+        .stop = asked.stop ? asked.stop : signals_stop(),
+        .checkpoint = asked.checkpoints != ranks->checkpoints,
+        .out_of_time = batch->out_of_time, .save_due = batch->save_due,
+    };
+    if (ranks->comm && signals_checkpoint()) message.checkpoint = true;
+    ranks->checkpoints = asked.checkpoints;
+    char *at = ranks->sent;
+    size_t count = (size_t)batch->count, share = (size_t)ranks->share;
+    memcpy(at, &message, sizeof message);
+    at += sizeof message;
+    memcpy(at, batch->losses, count * sizeof(float));
+    memcpy(at + share * sizeof(float), batch->ranks, count * sizeof(int32_t));
+    memcpy(at + 2 * share * sizeof(float), batch->labels, count * sizeof(int32_t));
+}
+
+static void read_message(struct ranks *ranks, int rank)
+{
+    const char *at = (const char *)ranks->received + (size_t)rank * message_bytes(ranks);
+    struct message message;
+    memcpy(&message, at, sizeof message);
+    at += sizeof message;
+    size_t count = (size_t)message.count, share = (size_t)ranks->share;
+    memcpy(ranks->losses + ranks->count, at, count * sizeof(float));
+    memcpy(ranks->ranks + ranks->count, at + share * sizeof(float), count * sizeof(int32_t));
+    memcpy(ranks->labels + ranks->count, at + 2 * share * sizeof(float), count * sizeof(int32_t));
+    ranks->count += message.count;
+    ranks->bad += message.bad;
+    if (ranks->stop == 0) ranks->stop = message.stop;
+    if (ranks->comm && message.checkpoint) ranks->checkpoint = true;
+    if (rank > 0) return;
+    ranks->out_of_time = message.out_of_time;
+    ranks->save_due = message.save_due;
+}
+
+enum status ranks_gather(struct ranks *ranks, const struct ranks_batch *batch)
+{
+    write_message(ranks, batch);
+    TRY(comm_all_gather(ranks->comm, ranks->sent, ranks->received, message_bytes(ranks)));
+    ranks->count = ranks->bad = 0;
+    for (int rank = 0; rank < comm_count(ranks->comm); rank++) read_message(ranks, rank);
+    ranks->own_lost = false;
+    for (int i = 0; i < batch->count; i++)
+        if (batch->labels[i] >= 0 && !isfinite(batch->losses[i])) ranks->own_lost = true;
+    return OK;
+}
+
+int ranks_stop(const struct ranks *ranks)
+{
+    return ranks->comm ? ranks->stop : signals_stop();
+}
+
+bool ranks_checkpoint(struct ranks *ranks)
+{
+    if (!ranks->comm) return signals_checkpoint();
+    bool asked = ranks->checkpoint;
+    ranks->checkpoint = false;
+    return asked;
+}
+
+bool ranks_status(struct ranks *ranks)
+{
+    uint32_t statuses = comm_asked(ranks->comm).statuses;
+    bool asked = statuses != ranks->statuses;
+    ranks->statuses = statuses;
+    return signals_status() || asked;
+}
+
+void ranks_tell(struct ranks *ranks, enum comm_phase phase, int64_t step)
+{
+    ranks->progress.phase = phase;
+    ranks->progress.step = step;
+    comm_tell(ranks->comm, &ranks->progress);
+}
+
+enum status ranks_share_text(struct comm *comm, const char *text, char **shared)
+{
+    int64_t length = text ? (int64_t)strlen(text) : -1;
+    *shared = NULL;
+    TRY(comm_broadcast(comm, 0, &length, sizeof length));
+    if (length < 0) return OK;
+    char *copy = memory_new((size_t)length + 1, 1);
+    if (text && comm_rank(comm) == 0) memcpy(copy, text, (size_t)length);
+    enum status status = comm_broadcast(comm, 0, copy, (size_t)length);
+    if (status == OK) *shared = copy;
+    else free(copy);
+    return status;
+}

@@ -1,0 +1,58 @@
+/* ranks.h: what the ranks of a run tell each other between the steps, so that all of them decide alike and
+ * the first one can tell of all images. One rank by itself tells itself. */
+#ifndef TRAIN_RANKS_H
+#define TRAIN_RANKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/comm.h"
+
+/* What one rank found in a batch. */
+struct ranks_batch {
+    int count;                   /* images */
+    int bad;                     /* of them, that could not be used */
+    const float *losses;         /* [count] */
+    const int32_t *ranks;        /* [count] how many classes beat the true one */
+    const int32_t *labels;       /* [count]; -1: no image */
+    bool out_of_time, save_due;  /* by the clock, of which the first rank's counts */
+};
+
+struct ranks {
+    struct comm *comm;           /* NULL: one rank by itself */
+    int share;                   /* images of a batch that each rank has at most */
+    /* Of the batch that was gathered last, all ranks' images in their order. */
+    int count, bad;
+    float *losses;
+    int32_t *ranks;
+    int32_t *labels;
+    bool own_lost;               /* of them, a loss of this rank's is not finite */
+    /* What all know since then. */
+    int stop;                    /* asked to stop, by this signal; 0: not */
+    bool checkpoint;             /* asked for a checkpoint, until ranks_checkpoint */
+    bool out_of_time, save_due;
+    uint32_t checkpoints, statuses;   /* that the launcher had asked for */
+    struct comm_progress progress;    /* that it was told */
+    void *sent, *received;
+};
+
+/* `share` as above, which is the same on all ranks. */
+void ranks_open(struct comm *comm, int share, struct ranks *ranks);
+void ranks_close(struct ranks *ranks);            /* accepts a zeroed struct */
+
+/* After every batch, by all ranks. */
+enum status ranks_gather(struct ranks *ranks, const struct ranks_batch *batch);
+
+/* What was asked of the run: of any rank, as all know since the last batch; of one by itself, by now. */
+int ranks_stop(const struct ranks *ranks);
+bool ranks_checkpoint(struct ranks *ranks);       /* since the last call */
+bool ranks_status(struct ranks *ranks);           /* of this rank, since the last call */
+
+/* Tells the launcher that the run gets on, with what; `step`: steps made. */
+void ranks_tell(struct ranks *ranks, enum comm_phase phase, int64_t step);
+
+/* The first rank's text, on all ranks: the caller frees it. NULL stays NULL. */
+enum status ranks_share_text(struct comm *comm, const char *text, char **shared);
+
+#endif

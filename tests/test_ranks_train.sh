@@ -1,0 +1,95 @@
+#!/bin/sh
+# Runs of several ranks, each a process on the CPU: they end in the bits of one process that has as many
+# micro-batches, whatever happens to one of them all end, and a run goes on with any number of ranks.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+# ranks N M FOLDER [OPTION...]: a run of N ranks with M micro-batches each.
+ranks() {
+    number=$1 each=$2; shift 2
+    train "$@" -s "parallel.gpus=$number" -s "train.accumulate=$each"
+}
+
+# equals STEPS N M [OPTION...]: N ranks of M micro-batches are one rank of N * M.
+equals() {
+    steps=$1 n=$2 m=$3; shift 3
+    rm -rf alone several
+    ranks 1 $((n * m)) alone -s "run.max_steps=$steps" "$@" && ranks "$n" "$m" several -s "run.max_steps=$steps" "$@" &&
+        same alone several
+}
+
+steps=$(rounds 25 88)
+ok "2 ranks are 2 micro-batches" equals "$steps" 2 1
+ok "4 ranks are 4 micro-batches" equals "$steps" 4 1 -s amp.precision=fp32
+ok "2 ranks of 2 are 4" equals "$steps" 2 2 -s amp.precision=bf16 -s optimizer.name=adamw -s optimizer.lr=0.001
+ok "with mixed images" equals 5 2 1 -s augment.mixup=0.2 -s augment.cutmix=1
+ok "a last batch that does not have images for all" equals 25 4 1 -s train.batch=256 -s amp.precision=fp32
+
+# Runs that something happens to. Undisturbed, they make 300 steps; they have a checkpoint every 20.
+long="-s run.max_steps=300 -s train.epochs=100"
+disturbed() {
+    folder=$1; shift
+    start "$folder" -s "checkpoint.every=20 steps" -s parallel.gpus=2 -s train.accumulate=1 $long "$@"
+    wait_for grep -q '"step":2[5-9]' "$folder/metrics.jsonl" || return 1
+    ranks=$(cat "/proc/$process/task/$process/children")
+    second=$(echo "$ranks" | cut -d ' ' -f 2)
+}
+# ends STATUS: the process ends so, within some seconds, and no rank is left.
+ends() {
+    wait "$process"
+    got=$?
+    cat "$folder.log"
+    [ "$got" = "$1" ] || { echo "exit status $got, not $1"; return 1; }
+    for rank in $ranks; do
+        wait_for gone "$rank" || { echo "$rank is left"; return 1; }
+    done
+}
+gone() { ! kill -0 "$1"; }
+tells() { grep -qF -e "$1" "$folder.log"; }
+# goes_on FOLDER N M: with N ranks of M micro-batches, to the end of the undisturbed run.
+goes_on() {
+    ranks "$2" "$3" "$1" -r -s "checkpoint.every=20 steps" $long && same undisturbed "$1"
+}
+
+ok "a run of 300 steps" ranks 1 2 undisturbed -s "checkpoint.every=20 steps" $long
+
+killed() {
+    disturbed killed && kill -KILL "$second" && ends 137 && tells "rank 1 was killed by signal 9" &&
+        tells "the same command with -r goes on" && [ "$(grep -c amptrain: killed.log)" = 1 ]
+}
+ok "a rank that is killed ends the run" killed
+ok "... which goes on as if nothing had been" goes_on killed 2 1
+
+stands_still() {
+    disturbed still -s parallel.timeout=1 && kill -STOP "$second" && ends 1 && tells "rank 1 has stood still"
+}
+ok "a rank that stands still ends the run" stands_still
+ok "... which goes on on one rank" goes_on still 1 2
+
+asked() { disturbed asked && kill -INT "$process" && ends 75 && tells "stopped after step"; }
+ok "a run that is asked to stop has a checkpoint" asked
+ok "... from which it goes on" goes_on asked 2 1
+one_asked() { disturbed one && kill -TERM "$second" && ends 75 && tells "stopped after step"; }
+ok "one rank that is asked stops all" one_asked
+all_asked() { disturbed all && kill -USR1 "$process" $ranks && ends 75 && tells "stopped after step"; }
+ok "all of them at once, too" all_asked
+without_launcher() { disturbed orphans && kill -KILL "$process" && ends 137; }
+ok "ranks end with their launcher" without_launcher
+saved() {
+    disturbed saved && kill -HUP "$process" && wait_for tells "checkpoint on request" && kill -INT "$process" && ends 75
+}
+ok "a checkpoint on request" saved
+
+more_of_them() {
+    ranks 4 1 asked -r "-scheckpoint.every=20 steps" -s run.max_steps=310 -s train.epochs=100 2>err
+}
+ok "another number of micro-batches is said" more_of_them
+ok "... once" [ "$(grep -c "a step was divided into 2 micro-batches and is now into 4" err)" = 1 ]
+
+once() { says "$@" && [ "$(grep -c "$2" err)" = 1 ]; }
+ok "what all ranks say is said once" once 2 "there is no 'nope'" ranks 2 1 wrong -s optimizer.name=nope
+ok "... and so is what the first one alone finds" once 2 "holds a run already" ranks 2 1 undisturbed
+ok "ranks that do not divide a batch" says 2 "parallel.gpus: 3 ranks of 1 micro-batch do not divide train.batch = 64" \
+    ranks 3 1 wrong
+ok "GPUs are not there yet" says 2 "parallel.gpus: more than one is not implemented yet" ranks 2 1 wrong -s run.device=cuda
+finish
