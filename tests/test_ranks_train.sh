@@ -91,5 +91,9 @@ ok "what all ranks say is said once" once 2 "there is no 'nope'" ranks 2 1 wrong
 ok "... and so is what the first one alone finds" once 2 "holds a run already" ranks 2 1 undisturbed
 ok "ranks that do not divide a batch" says 2 "parallel.gpus: 3 ranks of 1 micro-batch do not divide train.batch = 64" \
     ranks 3 1 wrong
+ok "mpirun's processes do not know of each other" says 2 "OMPI_COMM_WORLD_SIZE is 2: mpirun or srun started" \
+    env OMPI_COMM_WORLD_SIZE=2 "$AMPTRAIN" -q -c run.ini -o wrong
+ok "nor do srun's" says 2 "SLURM_STEP_NUM_TASKS is 4: mpirun or srun started" \
+    env SLURM_STEP_NUM_TASKS=4 "$AMPTRAIN" -q -c run.ini -o wrong
 ok "GPUs are not there yet" says 2 "parallel.gpus: more than one is not implemented yet" ranks 2 1 wrong -s run.device=cuda
 finish
