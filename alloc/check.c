@@ -45,7 +45,7 @@ static bool check_collide(const struct alive *alive, int a, int b, struct reason
     const struct span *low = &alive->spans[a], *high = &alive->spans[b];
     if (low->offset > high->offset) return check_collide(alive, b, a, reason);
     if (high->offset - low->offset >= low->size) return false;
-    because(reason, "block %d [%lld, %lld) and block %d [%lld, %lld) overlap and are alive together", a,
+    because(reason, "block %d [%lld, %lld) and block %d [%lld, %lld) overlap while both are live", a,
             (long long)low->offset, (long long)(low->offset + low->size), b, (long long)high->offset,
             (long long)(high->offset + high->size));
     return true;
@@ -86,7 +86,7 @@ static bool check_place(const struct span *span, int index, int64_t alignment, i
         return because(reason, "block %d lies at %lld, not a multiple of %lld", index,
                        (long long)span->offset, (long long)alignment);
     if (span->offset > limit || span->size > limit - span->offset)
-        return because(reason, "block %d [%lld, +%lld) reaches over the limit, %lld", index,
+        return because(reason, "block %d [%lld, +%lld) exceeds the limit of %lld", index,
                        (long long)span->offset, (long long)span->size, (long long)limit);
     return true;
 }

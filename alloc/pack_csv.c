@@ -85,7 +85,7 @@ static bool read_header(struct table *table, char *line, struct reason *reason)
         if (!read_column(cells[i], &table->columns[i], reason)) return false;
         /* "end" and "upper" say the same thing. */
         int kind = table->columns[i] == COLUMN_END ? COLUMN_UPPER : table->columns[i];
-        if (seen & 1 << kind) return because(reason, "column '%.60s' is there twice", cells[i]);
+        if (seen & 1 << kind) return because(reason, "duplicate column '%.60s'", cells[i]);
         seen |= 1 << kind;
     }
     return true;
@@ -98,7 +98,7 @@ static bool read_number(const char *text, int64_t *value, struct reason *reason)
     long long number = strtoll(text, &end, 10);
     if (end == text || *end) return because(reason, "not a whole number: '%.60s'", text);
     if (errno || number > BYTES_LIMIT || number < -BYTES_LIMIT)
-        return because(reason, "%.60s is too large a number", text);
+        return because(reason, "%.60s is too large", text);
     *value = number;
     return true;
 }
@@ -142,7 +142,7 @@ static bool read_row(struct table *table, char *line, struct reason *reason)
         if (!read_cell(table, i, cells[i], &span, &id, reason)) return false;
     if (span.lower >= span.upper) return because(reason, "the lifetime is empty");
     if (span.size < 0) return because(reason, "the size is negative");
-    if (span.size > BYTES_LIMIT - table->bytes) return because(reason, "the sizes add up to over 2^60");
+    if (span.size > BYTES_LIMIT - table->bytes) return because(reason, "the sum of the sizes exceeds 2^60");
     if (table->count == INT32_MAX / 4) return because(reason, "too many rows");
     int ids = table->count, lines = table->count;
     *array_push(table->ids, ids) = text_copy(id);
@@ -172,7 +172,7 @@ static void refuse_doubles(struct table *table)
     for (int i = 1; i < table->count; i++) {
         struct reason reason;
         if (strcmp(list[i - 1].id, list[i].id) != 0) continue;
-        because(&reason, "the id '%.60s' is that of line %d", list[i].id, list[i - 1].line);
+        because(&reason, "duplicate id '%.60s', first used in line %d", list[i].id, list[i - 1].line);
         table->line = list[i].line;
         table_refuse(table, &reason);
     }
@@ -213,7 +213,7 @@ static enum status table_read(struct table *table, FILE *file)
     if (!header) return fail(BAD_DATA, "%s: empty; expected a line id,lower,upper,size", table->path);
     refuse_doubles(table);
     if (table->mistakes > MISTAKE_LIMIT)
-        fail(BAD_DATA, "%s: %d more mistakes", table->path, table->mistakes - MISTAKE_LIMIT);
+        fail(BAD_DATA, "%s: %d more errors", table->path, table->mistakes - MISTAKE_LIMIT);
     return table->mistakes ? BAD_DATA : OK;
 }
 

@@ -110,8 +110,8 @@ static void say_fallback(struct pinned *pool, size_t bytes, const char *owner)
 {
     char wanted[TEXT_BYTES], held[TEXT_BYTES];
     log_line(pool->warned ? LOG_DETAIL : LOG_WARNING,
-             "no pinned host memory for %s of %s (%s are pinned): copies to other memory, and back, are "
-             "slower", text_bytes(bytes, wanted), owner, text_bytes(pool->statistics.held, held));
+             "no pinned host memory for %s of %s (%s are pinned); copies of unpinned memory are slower",
+             text_bytes(bytes, wanted), owner, text_bytes(pool->statistics.held, held));
     pool->warned = true;
 }
 

@@ -120,7 +120,7 @@ static bool reader_section(struct reader *reader, struct slice line, char *shown
     if (name.length > SECTION_LIMIT)
         return reader_refuse(reader, "the section's name is longer than 48 bytes");
     if (memchr(name.start, ';', name.length) || memchr(name.start, '[', name.length))
-        return reader_refuse(reader, "a section's name cannot hold ';' or '['");
+        return reader_refuse(reader, "the name of a section cannot contain ';' or '['");
     snprintf(reader->section, sizeof reader->section, "%.*s", (int)name.length, name.start);
     ini_push(reader->ini, reader->section, NULL, NULL, reader->line);
     sprintf(shown, "[%s]\n", reader->section);
@@ -134,7 +134,7 @@ static const char *key_fault(const struct reader *reader, struct slice key)
     for (size_t i = 0; i < key.length; i++)
         if (isspace((unsigned char)key.start[i]) || strchr(":;[]#", key.start[i]))
             return "a key must be one word, without : ; [ ] #";
-    if (!reader->section[0]) return "this key stands before any [section]";
+    if (!reader->section[0]) return "this key is not in a [section]";
     return NULL;
 }
 
@@ -142,7 +142,7 @@ static const char *key_fault(const struct reader *reader, struct slice key)
 static bool reader_key(struct reader *reader, struct slice line, char *shown)
 {
     const char *equals = memchr(line.start, '=', line.length);
-    if (!equals) return reader_refuse(reader, "neither [section], nor key = value, nor comment");
+    if (!equals) return reader_refuse(reader, "not a [section], key = value or comment");
     struct slice key = slice_trim((struct slice){line.start, (size_t)(equals - line.start)});
     const char *fault = key_fault(reader, key);
     if (fault) return reader_refuse(reader, fault);
@@ -249,7 +249,7 @@ static int ini_refuse_doubles(const struct ini *ini)
         const struct ini_entry *before = sorted[i - 1], *entry = sorted[i];
         if (strcmp(before->section, entry->section) != 0 || strcmp(before->key, entry->key) != 0) continue;
         if (doubles++ < MISTAKE_LIMIT)
-            fail(USAGE, "%s:%d: '%s' stands twice in [%s]; the first is in line %d", ini->file, entry->line,
+            fail(USAGE, "%s:%d: duplicate key '%s' in [%s]; first set in line %d", ini->file, entry->line,
                  entry->key, entry->section, before->line);
     }
     free(sorted);
@@ -266,7 +266,7 @@ static enum status ini_read_bytes(const char *name, const char *bytes, size_t le
     if (reader.mistakes == 0 && (code != 0 || reader.next != reader.end))
         reader_refuse(&reader, "the INI library refuses the file");
     int more = reader.mistakes - MISTAKE_LIMIT, doubles = ini_refuse_doubles(&result);
-    if (more > 0) fail(USAGE, "%s: %d more mistakes", name, more);
+    if (more > 0) fail(USAGE, "%s: %d more errors", name, more);
     if (reader.mistakes + doubles > 0) {
         ini_free(&result);
         return USAGE;

@@ -115,7 +115,7 @@ static bool writable(const char *value, struct reason *reason)
     if (strlen(value) > 3800) return because(reason, "the value is longer than 3,800 bytes");
     for (const char *c = value; *c; c++) {
         if (iscntrl((unsigned char)*c) && *c != '\t')
-            return because(reason, "the value holds a control character");
+            return because(reason, "the value contains a control character");
         if (*c == ';' && (c == value || isspace((unsigned char)c[-1])))
             return because(reason, "a ';' at the start or after white space would begin a comment");
     }

@@ -107,7 +107,7 @@ static enum status settings_apply(struct settings *settings, const struct ini *i
         if (settings_entry(settings, &ini->entries[i], where, takes) != OK) mistakes++;
         free(where);
     }
-    if (mistakes == MISTAKE_LIMIT) fail(USAGE, "%s: the rest is not looked at", ini->file);
+    if (mistakes == MISTAKE_LIMIT) fail(USAGE, "%s: too many errors; the rest is not checked", ini->file);
     return mistakes ? USAGE : OK;
 }
 
@@ -178,13 +178,13 @@ static enum status settings_check(const struct settings *settings)
         status = fail(USAGE, "%s: augment.mean has %d numbers, augment.std %d",
                       settings_where(settings, "augment", "mean"), mean->count, std->count);
     if (scale->count && scale->value[0] > scale->value[1])
-        status = fail(USAGE, "%s: augment.scale: the smaller number comes first",
+        status = fail(USAGE, "%s: augment.scale: the smaller number must come first",
                       settings_where(settings, "augment", "scale"));
     if (ratio->count && ratio->value[0] > ratio->value[1])
-        status = fail(USAGE, "%s: augment.ratio: the smaller number comes first",
+        status = fail(USAGE, "%s: augment.ratio: the smaller number must come first",
                       settings_where(settings, "augment", "ratio"));
     if (settings->model.arch && settings->model.file)
-        status = fail(USAGE, "%s: model.arch and model.file are both given; one must go",
+        status = fail(USAGE, "%s: model.arch and model.file cannot be combined",
                       settings_where(settings, "model", "file"));
     return status;
 }
@@ -204,7 +204,7 @@ static enum status settings_apply_base(struct settings *settings, const struct s
         status = settings_apply(settings, &ini, base->takes);
         ini_free(&ini);
     }
-    return status == OK ? OK : fail(BAD_CHECKPOINT, "%s: its configuration cannot be used", base->name);
+    return status == OK ? OK : fail(BAD_CHECKPOINT, "%s: its configuration is invalid", base->name);
 }
 
 static enum status settings_from(const struct sources *sources, struct settings *settings)

@@ -156,7 +156,7 @@ static bool scale_sides(int side, struct cut *cut, struct reason *reason)
 {
     int h = cut->from.h, w = cut->from.w;
     int64_t scaled = (int64_t)side * (h > w ? h : w) / (h > w ? w : h);
-    if (scaled > 1 << 24) return because(reason, "%d x %d pixels are too long and thin", w, h);
+    if (scaled > 1 << 24) return because(reason, "%dx%d pixels have an extreme aspect ratio", w, h);
     cut->h = h > w ? (int)scaled : side;
     cut->w = h > w ? side : (int)scaled;
     return true;
@@ -171,11 +171,11 @@ static bool place_window(const struct augment *augment, struct random *random, s
     int spare_h = cut->h + 2 * pad - window->h, spare_w = cut->w + 2 * pad - window->w;
     bool fixed = random ? augment->crop == 0 && pad == 0 : augment->val_crop == 0;
     if (fixed && (spare_h != 0 || spare_w != 0))
-        return because(reason, "%d x %d pixels where %d x %d are expected, and no crop is set", cut->w,
+        return because(reason, "%dx%d pixels instead of %dx%d, and no crop is set", cut->w,
                        cut->h, window->w, window->h);
     if (random && augment->random_crop) {
         if (spare_h < 0 || spare_w < 0)
-            return because(reason, "%d x %d pixels are too few for a random crop of %d x %d", cut->w, cut->h,
+            return because(reason, "%dx%d pixels are too few for a random crop of %dx%d", cut->w, cut->h,
                            window->w, window->h);
         window->y = (int)random_below(random, (uint32_t)spare_h + 1) - pad;
         window->x = (int)random_below(random, (uint32_t)spare_w + 1) - pad;
@@ -339,7 +339,7 @@ static bool make_picture(const struct augmenting *how, struct cut *cut, const st
 static bool has_channels(const struct augment *augment, const struct image *image, struct reason *reason)
 {
     if (image->c == augment->channels) return true;
-    return because(reason, "%d channels where %d are expected", image->c, augment->channels);
+    return because(reason, "%d channels instead of %d", image->c, augment->channels);
 }
 
 /* Does what must be done to the bytes here: cut and image become those of what is left. */

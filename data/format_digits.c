@@ -60,7 +60,7 @@ static bool read_lines(const char *text, const char *path, enum split split, str
         bool val = line % VAL_EVERY == 0;
         if (val == (split == SPLIT_VAL)) *array_push(digits->digit, digits->count) = digit;
     }
-    return digits->count > 0 || because(reason, "%s: holds no images", path);
+    return digits->count > 0 || because(reason, "%s: contains no images", path);
 }
 
 static char *find_file(const struct dataset_options *options)

@@ -30,7 +30,8 @@ static enum status number_classes(const struct dataset *dataset)
     for (int i = 0; i < listing->class_count; i++) {
         folder->labels[i] = label_of(dataset, listing->classes[i]);
         if (folder->labels[i] < 0)
-            return fail(BAD_DATA, "%s/%s: no such class among the %d known ones, such as %s", folder->root,
+            return fail(BAD_DATA, "%s/%s: this class is not one of the %d known ones, such as %s",
+                        folder->root,
                         listing->classes[i], dataset->classes, dataset->class_names[0]);
     }
     return OK;
@@ -80,7 +81,7 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     TRY(number_classes(dataset));
     TRY(check_images(folder));
     if (listing->ignored)
-        log_warning("%s: %lld files that are neither PNG nor JPEG are left out, such as %s", folder->root,
+        log_warning("%s: skipping %lld files that are neither PNG nor JPEG, such as %s", folder->root,
                     (long long)listing->ignored, listing->example);
     dataset->count = (int64_t)listing->count;
     dataset->c = options->c == 1 ? 1 : 3;

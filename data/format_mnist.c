@@ -32,10 +32,10 @@ static bool read_header(struct gzip_file *file, uint32_t magic, struct idx *idx,
     uint8_t header[16];
     if (!gzip_file_read(file, header, 4 + 4 * (size_t)rank, reason)) return false;
     if (big_endian(header) != magic)
-        return because(reason, "%s: begins with %08x, not with %08x: not the IDX file it should be",
+        return because(reason, "%s: not the expected IDX file: it begins with %08x, not with %08x",
                        file->path, big_endian(header), magic);
     for (int i = 0; i < 3; i++) idx->dim[i] = i < rank ? big_endian(header + 4 + 4 * i) : 1;
-    if (idx->dim[0] == 0) return because(reason, "%s: holds nothing", file->path);
+    if (idx->dim[0] == 0) return because(reason, "%s: is empty", file->path);
     if (idx->dim[1] == 0 || idx->dim[2] == 0 || idx->dim[1] > SIDE_MAX || idx->dim[2] > SIDE_MAX)
         return because(reason, "%s: images of %u x %u pixels", file->path, idx->dim[2], idx->dim[1]);
     return true;

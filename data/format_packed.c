@@ -52,7 +52,7 @@ bool shard_read(const struct shard *shard, uint64_t at, void *to, size_t count, 
     ssize_t got = file_read(shard->file, to, count, (int64_t)at);
     if (got < 0) return because(reason, "%s: %s", shard->path, strerror(errno));
     return (size_t)got == count ||
-           because(reason, "%s: truncated: it became shorter while it was read", shard->path);
+           because(reason, "%s: truncated while it was read", shard->path);
 }
 
 /* A tar archive names no classes: they are numbers, as many as there are known to be. */
@@ -99,7 +99,7 @@ static enum status find_shards(const char *path, struct packed *packed)
     int why = errno;
     closedir(folder);
     if (why) return fail(BAD_DATA, "%s: %s", path, strerror(why));
-    if (packed->count == 0) return fail(BAD_DATA, "%s: holds no files that end in .pack or .tar", path);
+    if (packed->count == 0) return fail(BAD_DATA, "%s: contains no .pack or .tar files", path);
     qsort(packed->shards, (size_t)packed->count, sizeof *packed->shards, compare_paths);
     return OK;
 }
@@ -114,7 +114,7 @@ static bool open_shard(struct packed *packed, int i, struct dataset *dataset, st
     size_t digit = strlen(PACKED_MAGIC) - 1;
     bool mine = count > digit && memcmp(look, PACKED_MAGIC, digit) == 0;
     if (mine && look[digit] != PACKED_MAGIC[digit] && look[digit] != '1')
-        return because(reason, "%s: is of version %c; this amptrain reads versions 1 and %c", shard->path,
+        return because(reason, "%s: has version %c; this amptrain reads versions 1 and %c", shard->path,
                        look[digit] >= '0' && look[digit] <= '9' ? look[digit] : '?', PACKED_MAGIC[digit]);
     if (!mine && !tar_sniff(look, count))
         return because(reason, "%s: neither a packed data set nor a tar archive", shard->path);
@@ -135,7 +135,7 @@ static enum status check_set(const char *path, const struct packed *packed)
     if (!first->checked) return OK;
     if (packed->folder) return shard_set_check(path, packed->shards, packed->count);
     if (first->set.count > 1)
-        log_warning("%s: is one of %u shards; the images of the others are not read", path, first->set.count);
+        log_warning("%s: is one of %u shards; the others are not read", path, first->set.count);
     return OK;
 }
 
@@ -148,7 +148,7 @@ static enum status packed_open(const struct dataset_options *options, struct dat
     for (int i = 0; i < packed->count; i++)
         if (!open_shard(packed, i, dataset, &reason)) return fail(BAD_DATA, "%s", reason.text);
     TRY(check_set(options->path, packed));
-    if (dataset->count == 0) return fail(BAD_DATA, "%s: holds no images", options->path);
+    if (dataset->count == 0) return fail(BAD_DATA, "%s: contains no images", options->path);
     dataset->decoded = dataset->h == 0;
     if (packed->shards[0].checked) return OK;
     dataset->c = options->c == 1 ? 1 : 3;
@@ -193,11 +193,11 @@ static bool read_bytes(const struct shard *shard, int64_t index, void *to, struc
     if (got < 0)
         because(reason, "%s", strerror(errno));
     else if ((size_t)got < entry->bytes)
-        because(reason, "truncated: the file has become shorter");
+        because(reason, "truncated while in use");
     else if (!shard->checked || crc32c(0, to, entry->bytes) == entry->crc)
         return true;
     else
-        because(reason, "garbled");
+        because(reason, "damaged");
     return packed_blame(shard, index, reason);
 }
 
@@ -207,7 +207,7 @@ static uint8_t *read_copy(const struct shard *shard, int64_t index, struct reaso
     size_t count = shard->entries[index].bytes;
     uint8_t *bytes = malloc(count ? count : 1);
     if (!bytes) {
-        because(reason, "no memory for its %zu bytes", count);
+        because(reason, "not enough memory for its %zu bytes", count);
         packed_blame(shard, index, reason);
     }
     if (!bytes || read_bytes(shard, index, bytes, reason)) return bytes;
@@ -250,7 +250,7 @@ static bool packed_read_file(const struct dataset *dataset, int64_t index, uint8
     const struct shard *shard;
     const struct packed_entry *entry = find_entry(dataset, &index, &shard);
     if (entry->kind != PACKED_FILE)
-        return because(reason, "%s: image %lld is not a file", shard->path, (long long)index);
+        return because(reason, "%s: image %lld is not a PNG or JPEG file", shard->path, (long long)index);
     uint8_t *copy = read_copy(shard, index, reason);
     if (!copy) return false;
     *bytes = copy;

@@ -84,13 +84,14 @@ bool gzip_file_rest(struct gzip_file *file, size_t offset, uint64_t count, uint8
                        (unsigned long long)(offset + count));
     uint8_t *memory = malloc(count ? count : 1);
     if (!memory)
-        return because(reason, "%s: no memory for its %llu bytes", file->path, (unsigned long long)count);
+        return because(reason, "%s: not enough memory for its %llu bytes",
+                       file->path, (unsigned long long)count);
     bool good = gzip_file_read(file, memory, count, reason);
     if (good) {
         /* Reading on to the end is also what makes zlib compare the checksum. */
         char more;
         int extra = gzread(file->gz, &more, 1);
-        good = extra > 0 ? because(reason, "%s: longer than its header says", file->path)
+        good = extra > 0 ? because(reason, "%s: longer than its header claims", file->path)
                          : is_ended(file, extra, reason);
     }
     if (!good) {

@@ -17,13 +17,13 @@ bool image_resize_part(struct image *image, int h, int w, struct box part, int c
 {
     if (h < 1 || w < 1 || c < 1 || c > IMAGE_CHANNELS_MAX) return because(reason, "an image of %dx%dx%d", h, w, c);
     if ((size_t)h > PIXEL_BYTES_MAX / (size_t)w / (size_t)c)
-        return because(reason, "%d x %d pixels are too many", w, h);
+        return because(reason, "%dx%d pixels are too many", w, h);
     size_t bytes = (size_t)part.h * (size_t)part.w * (size_t)c;
     if (bytes > image->capacity) {
         free(image->pixels);
         image->capacity = 0;
         image->pixels = malloc(bytes);
-        if (!image->pixels) return because(reason, "no memory for %d x %d pixels", part.w, part.h);
+        if (!image->pixels) return because(reason, "not enough memory for %dx%d pixels", part.w, part.h);
         image->capacity = bytes;
     }
     image->h = part.h;
@@ -61,7 +61,7 @@ bool image_decode(const uint8_t *bytes, size_t count, int channels, const struct
                   struct image *image, struct reason *reason)
 {
     if (channels != 1 && channels != 3)
-        return because(reason, "image files have 1 or 3 channels, and %d are expected", channels);
+        return because(reason, "image files have 1 or 3 channels, not the expected %d", channels);
     switch (image_sniff(bytes, count)) {
     case IMAGE_PNG: return image_decode_png(bytes, count, channels, choice, image, reason);
     case IMAGE_JPEG: return image_decode_jpeg(bytes, count, channels, choice, image, reason);
@@ -82,7 +82,7 @@ static bool read_all(int file, uint8_t *bytes, size_t count, struct reason *reas
 {
     ssize_t got = file_read(file, bytes, count, 0);
     if (got < 0) return because(reason, "%s", strerror(errno));
-    return (size_t)got == count || because(reason, "the file became shorter while it was read");
+    return (size_t)got == count || because(reason, "the file was truncated while it was read");
 }
 
 static bool read_open(int file, uint8_t **bytes, size_t *count, struct reason *reason)
@@ -90,10 +90,10 @@ static bool read_open(int file, uint8_t **bytes, size_t *count, struct reason *r
     struct stat stat;
     if (fstat(file, &stat) != 0) return because(reason, "%s", strerror(errno));
     if (!S_ISREG(stat.st_mode)) return because(reason, "not a regular file");
-    if (stat.st_size > IMAGE_FILE_BYTES_MAX) return because(reason, "a file of over 1 GiB is no image");
+    if (stat.st_size > IMAGE_FILE_BYTES_MAX) return because(reason, "the file exceeds 1 GiB");
     *count = (size_t)stat.st_size;
     uint8_t *read = malloc(*count ? *count : 1);
-    if (!read) return because(reason, "no memory for its %zu bytes", *count);
+    if (!read) return because(reason, "not enough memory for its %zu bytes", *count);
     bool good = read_all(file, read, *count, reason);
     if (good)
         *bytes = read;

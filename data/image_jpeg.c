@@ -83,7 +83,7 @@ static bool choose_colours(struct reader *reader, int channels)
         jpeg->out_color_space = JCS_CMYK;
         return true;
     default:
-        return because(reader->reason, "JPEG: %d components that are no colours we know",
+        return because(reader->reason, "JPEG: unsupported colour space of %d components",
                        jpeg->num_components);
     }
 }
@@ -204,7 +204,8 @@ static bool read_pixels(struct reader *reader, const uint8_t *bytes, size_t coun
     jpeg_mem_src(jpeg, bytes, (unsigned long)count);
     jpeg_read_header(jpeg, TRUE);
     if (jpeg->data_precision != 8)
-        return because(reader->reason, "JPEG: %d bits a sample; only 8 can be read", jpeg->data_precision);
+        return because(reader->reason, "JPEG: %d bits per sample; only 8 are supported",
+                       jpeg->data_precision);
     if (!choose_colours(reader, channels)) return false;
     int h = (int)jpeg->image_height, w = (int)jpeg->image_width;
     /* Refused before libjpeg takes memory for it. */
@@ -215,7 +216,7 @@ static bool read_pixels(struct reader *reader, const uint8_t *bytes, size_t coun
     go_to_part(reader);
     if (!image_resize_part(reader->image, h, w, reader->part, channels, reader->reason)) return false;
     reader->row = malloc(4 * (size_t)w);
-    if (!reader->row) return because(reader->reason, "JPEG: no memory for a row");
+    if (!reader->row) return because(reader->reason, "JPEG: out of memory");
     read_rows(reader, channels);
     jpeg_leave(reader, bytes, count);
     return true;

@@ -98,7 +98,7 @@ static bool decode_any(const uint8_t *bytes, size_t count, int channels, const s
         .bytes = bytes, .left = count, .choice = choice, .image = image, .reason = reason};
     reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, on_warning);
     if (reader.png) reader.info = png_create_info_struct(reader.png);
-    bool good = reader.info ? read_guarded(&reader, channels) : because(reason, "PNG: no memory to begin");
+    bool good = reader.info ? read_guarded(&reader, channels) : because(reason, "PNG: out of memory");
     free(reader.rows);
     png_destroy_read_struct(&reader.png, &reader.info, NULL);
     return good;

@@ -156,7 +156,7 @@ static bool listing_walk(const struct search *search, const char *name, int dept
     add_folder(search->listing, path, name);
     bool good = depth <= DEPTH_MAX ? list_directory(path, &names, &count) ||
                                          because(search->reason, "%s: %s", path, strerror(errno))
-                                   : because(search->reason, "%s: folders are nested too deep", path);
+                                   : because(search->reason, "%s: folders are nested too deeplylyly", path);
     free(path);
     if (!good) return false;
     if (count) qsort(names, count, sizeof *names, compare_listed);
@@ -184,7 +184,7 @@ static bool find_classes(const char *root, struct listing *listing, struct reaso
     }
     free_names(names, count);
     if (listing->class_count == 0)
-        return because(reason, "%s: holds no class folders (images belong in %s/CLASS/)", root, root);
+        return because(reason, "%s: contains no class folders (images belong in %s/CLASS/)", root, root);
     qsort(listing->classes, (size_t)listing->class_count, sizeof *listing->classes, compare_names);
     return true;
 }

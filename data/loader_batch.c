@@ -42,7 +42,7 @@ enum status slots_make(struct loader *loader)
         if (options->decoder.decoder) slot_make_deferred(loader, &loader->slots[i], i);
         if (loader->mixes) batch->targets = slot_allocate(options, loader->targets_bytes);
         if (!batch->images || (loader->mixes && !batch->targets))
-            return fail(FAILED, "no memory for %d batches of %zu bytes", loader->slot_count,
+            return fail(FAILED, "not enough memory for %d batches of %zu bytes", loader->slot_count,
                         loader->batch_bytes);
     }
     return OK;

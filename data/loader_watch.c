@@ -40,13 +40,13 @@ static void describe_wait(const struct loader *loader, double now, struct reason
     const struct worker *worker = slowest(loader);
     int64_t index = worker ? atomic_load(&worker->reading) : -1;
     if (index < 0) {
-        because(what, "%d threads have much to do", loader->worker_count);
+        because(what, "%d loader threads are overloaded", loader->worker_count);
         return;
     }
     char *path = dataset->format->image_path ? dataset->format->image_path(dataset, index)
                                              : text_format("image %lld", (long long)index);
     struct reason why;
-    because(&why, "reading it takes %.0f s so far", now - atomic_load(&worker->since));
+    because(&why, "it has been read for %.0f s", now - atomic_load(&worker->since));
     because_of(what, path, why.text);
     free(path);
 }
@@ -65,7 +65,7 @@ enum status workers_wait(struct loader *loader, struct wait *wait)
     struct reason what;
     describe_wait(loader, now, &what);
     if (over)
-        return fail(BAD_DATA, "%s; no batch for %.0f s, and loader.timeout allows no more", what.text,
+        return fail(BAD_DATA, "%s; no batch for %.0f s, which exceeds loader.timeout", what.text,
                     waited);
     log_warning("%s; no batch for %.0f s", what.text, waited);
     wait->said = waited;

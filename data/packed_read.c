@@ -10,7 +10,7 @@
 static void *read_part(const struct shard *shard, uint64_t at, size_t count, struct reason *reason)
 {
     void *part = memory_try(count, 1);
-    if (!part) because(reason, "%s: no memory for %zu bytes of it", shard->path, count);
+    if (!part) because(reason, "%s: not enough memory for %zu bytes of it", shard->path, count);
     if (!part || shard_read(shard, at, part, count, reason)) return part;
     free(part);
     return NULL;
@@ -25,19 +25,19 @@ static bool lies_within(const struct shard *shard, uint64_t at, uint64_t count, 
 static bool check_header(const struct shard *shard, const struct packed_header *header, struct reason *reason)
 {
     if (crc32c(0, header, offsetof(struct packed_header, crc)) != header->crc)
-        return because(reason, "%s: the header is garbled", shard->path);
+        return because(reason, "%s: the header is damaged", shard->path);
     if (header->header_bytes != sizeof *header || header->entry_bytes != sizeof(struct packed_entry))
-        return because(reason, "%s: the header makes no sense", shard->path);
+        return because(reason, "%s: the header is invalid", shard->path);
     if (header->file_bytes != shard->count)
-        return because(reason, "%s: truncated: %zu of %llu bytes are there", shard->path, shard->count,
+        return because(reason, "%s: truncated: it has %zu of %llu bytes", shard->path, shard->count,
                        (unsigned long long)header->file_bytes);
     if (!lies_within(shard, header->index_at, header->count, header->entry_bytes) ||
         !lies_within(shard, header->names_at, header->names_bytes, 1) || header->index_at % 8 != 0)
-        return because(reason, "%s: the index lies outside of the file", shard->path);
+        return because(reason, "%s: the index is outside the file", shard->path);
     if (header->channels < 1 || header->channels > IMAGE_CHANNELS_MAX || header->classes < 1 ||
         header->classes > header->names_bytes || header->classes > CLASSES_MAX ||
         (header->h > 0) != (header->w > 0))
-        return because(reason, "%s: the header makes no sense", shard->path);
+        return because(reason, "%s: the header is invalid", shard->path);
     return true;
 }
 
@@ -48,7 +48,7 @@ static bool read_entries(struct shard *shard, const struct packed_header *header
     if (!shard->entries) return false;
     shard->images = (int64_t)header->count;
     if (crc32c(0, shard->entries, bytes) != header->index_crc)
-        return because(reason, "%s: the index is garbled", shard->path);
+        return because(reason, "%s: the index is damaged", shard->path);
     for (uint64_t i = 0; i < header->count; i++) {
         const struct packed_entry *entry = &shard->entries[i];
         bool raw = entry->kind == PACKED_RAW;
@@ -57,7 +57,7 @@ static bool read_entries(struct shard *shard, const struct packed_header *header
         good = good && (!raw || (uint64_t)entry->h * entry->w == entry->bytes / header->channels);
         good = good && (!raw || (entry->h > 0 && entry->w > 0 && entry->bytes % header->channels == 0));
         if (!good || (header->h && (!raw || entry->h != header->h || entry->w != header->w)))
-            return because(reason, "%s: the entry of image %llu makes no sense", shard->path,
+            return because(reason, "%s: the entry of image %llu is invalid", shard->path,
                            (unsigned long long)i);
     }
     return true;
@@ -68,10 +68,10 @@ static bool take_names(const char *path, const struct packed_header *header, con
 {
     const char *end = name + header->names_bytes;
     if (crc32c(0, name, header->names_bytes) != header->names_crc || end[-1] != '\0')
-        return because(reason, "%s: the class names are garbled", path);
+        return because(reason, "%s: the class names are damaged", path);
     bool first = dataset->class_names == NULL;
     if (!first && dataset->classes != (int)header->classes)
-        return because(reason, "%s: %u classes where others have %d", path, header->classes,
+        return because(reason, "%s: %u classes, but others have %d", path, header->classes,
                        dataset->classes);
     if (first) {
         dataset->class_names = memory_new(header->classes, sizeof *dataset->class_names);
@@ -82,7 +82,7 @@ static bool take_names(const char *path, const struct packed_header *header, con
         if (first)
             dataset->class_names[i] = text_copy(name);
         else if (strcmp(dataset->class_names[i], name) != 0)
-            return because(reason, "%s: class %u is '%s', and '%s' in others", path, i, name,
+            return because(reason, "%s: class %u is '%s', but '%s' in others", path, i, name,
                            dataset->class_names[i]);
     }
     return true;
@@ -113,10 +113,10 @@ bool packed_index(struct shard *shard, bool first, struct dataset *dataset, stru
     shard->checked = true;
     shard->set = set_of(&header);
     if (shard->set.count < 1 || shard->set.count > PACKED_SHARDS_MAX || shard->set.number >= shard->set.count)
-        return because(reason, "%s: the header makes no sense", shard->path);
+        return because(reason, "%s: the header is invalid", shard->path);
     if (!read_entries(shard, &header, reason) || !read_names(shard, &header, dataset, reason)) return false;
     if (!first && dataset->c != (int)header.channels)
-        return because(reason, "%s: %u channels where others have %d", shard->path, header.channels,
+        return because(reason, "%s: %u channels, but others have %d", shard->path, header.channels,
                        dataset->c);
     bool alike = first || (dataset->h == (int)header.h && dataset->w == (int)header.w);
     dataset->c = (int)header.channels;

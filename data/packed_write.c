@@ -91,7 +91,7 @@ static void keep_size(struct packed_header *header, const struct packed_entry *e
 enum status packed_add(struct packed_writer *writer, struct packed_entry entry, const void *bytes,
                        size_t count)
 {
-    if (count > UINT32_MAX) return fail(BAD_DATA, "%s: an image of over 4 GiB", writer->path);
+    if (count > UINT32_MAX) return fail(BAD_DATA, "%s: an image exceeds 4 GiB", writer->path);
     TRY(packed_align(writer));
     entry.at = writer->at;
     entry.bytes = (uint32_t)count;

@@ -72,8 +72,8 @@ enum status shard_set_check(const char *folder, const struct shard *shards, int 
 {
     struct faults faults = {.count = 0};
     if (count > 1 && shard_set_elect(shards, count)->set.count == 1)
-        return fail(BAD_DATA, "%s: %s and %s are data sets of their own, not shards of one, which "
-                    "amptrain pack --shards writes", folder, name_of(&shards[0]), name_of(&shards[1]));
+        return fail(BAD_DATA, "%s: %s and %s are separate data sets, not shards of one (see amptrain pack "
+                    "--shards)", folder, name_of(&shards[0]), name_of(&shards[1]));
     const struct shard **by_number = memory_new(PACKED_SHARDS_MAX, sizeof(const struct shard *));
     check_files(shards, count, by_number, &faults);
     enum status status = OK;

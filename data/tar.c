@@ -82,7 +82,7 @@ static void name_of(const uint8_t *header, const struct about *about, char name[
 static bool keep_name(const char *name, size_t length, struct about *about, struct reason *reason)
 {
     if (length >= TAR_NAME)
-        return because(reason, "a name of %zu bytes in the tar archive; at most %d can be used", length,
+        return because(reason, "a name of %zu bytes in the tar archive; the maximum is %d", length,
                        TAR_NAME - 1);
     memcpy(about->name, name, length);
     about->name[length] = '\0';
@@ -95,7 +95,7 @@ static bool keep_size(const char *digits, size_t count, struct about *about, str
     about->sized = count > 0;
     for (size_t i = 0; i < count; i++)
         if (digits[i] < '0' || digits[i] > '9' || about->bytes > (UINT64_MAX - 9) / 10)
-            return because(reason, "a pax header has a size that is no number");
+            return because(reason, "a pax header has an invalid size");
         else
             about->bytes = about->bytes * 10 + (uint64_t)(digits[i] - '0');
     return true;
@@ -110,7 +110,7 @@ static bool has_key(const char *record, size_t key, const char *name)
 static bool keep_record(const char *record, size_t count, struct about *about, struct reason *reason)
 {
     const char *equals = memchr(record, '=', count);
-    if (!equals) return because(reason, "a pax header is garbled");
+    if (!equals) return because(reason, "a pax header is damaged");
     size_t key = (size_t)(equals - record), length = count - key - 1;
     if (key > 11 && memcmp(record, "GNU.sparse.", 11) == 0) about->sparse = true;
     if (has_key(record, key, "path") || has_key(record, key, "GNU.sparse.name"))
@@ -126,7 +126,7 @@ static bool read_records(const char *text, size_t count, struct about *about, st
         for (length = 0; key < count && text[key] >= '0' && text[key] <= '9' && length < count; key++)
             length = length * 10 + (size_t)(text[key] - '0');
         if (length > count - at || key + 2 > at + length || text[key] != ' ' || text[at + length - 1] != '\n')
-            return because(reason, "a pax header is garbled");
+            return because(reason, "a pax header is damaged");
         if (!keep_record(text + key + 1, at + length - key - 2, about, reason)) return false;
     }
     return true;
@@ -136,7 +136,7 @@ static bool read_at(const struct tar *tar, size_t at, void *to, size_t count, st
 {
     ssize_t got = file_read(tar->file, to, count, (int64_t)at);
     if (got < 0) return because(reason, "%s", strerror(errno));
-    return (size_t)got == count || because(reason, "truncated: it became shorter while it was read");
+    return (size_t)got == count || because(reason, "truncated while it was read");
 }
 
 /* Reads a header of type 'L', 'x' or 'g', which lies where `member` says. */
@@ -153,7 +153,7 @@ static bool read_about(const struct tar *tar, const struct tar_member *member, c
     else if (good)
         good = read_records(text, count, type == 'g' ? &all : about, reason);
     if (good && (all.name[0] || all.sized || all.sparse))
-        good = because(reason, "a pax header gives all members one name or size");
+        good = because(reason, "a global pax header sets a name or size");
     free(text);
     return good;
 }
@@ -167,7 +167,7 @@ static bool tar_step(struct tar *tar, const uint8_t *header, const struct about 
 {
     uint64_t bytes = about->bytes;
     if (!about->sized && !read_number(header + SIZE_AT, SIZE_BYTES, &bytes))
-        return because(reason, "the tar header at byte %zu has a size that is no number", tar->at);
+        return because(reason, "the tar header at byte %zu has an invalid size", tar->at);
     if (!has_content((char)header[TYPE_AT])) bytes = 0;
     member->at = tar->at + TAR_BLOCK;
     size_t rest = tar->count - member->at;
@@ -192,7 +192,7 @@ bool tar_next(struct tar *tar, struct tar_member *member, bool *more, struct rea
         }
         char type = (char)header[TYPE_AT];
         bool describes = type && strchr("xLgK", type);
-        if (!sum_is_right(header)) return because(reason, "the tar header at byte %zu is garbled", tar->at);
+        if (!sum_is_right(header)) return because(reason, "the tar header at byte %zu is damaged", tar->at);
         if (!tar_step(tar, header, describes ? &none : &about, member, reason)) return false;
         if (describes) {
             if (type != 'K' && !read_about(tar, member, type, &about, reason)) return false;
@@ -200,7 +200,7 @@ bool tar_next(struct tar *tar, struct tar_member *member, bool *more, struct rea
         }
         name_of(header, &about, member->name);
         if (about.sparse || type == 'S')
-            return because(reason, "%.100s is a sparse file, which cannot be read out of an archive",
+            return because(reason, "%.100s is a sparse file, which is not supported",
                            member->name);
         *more = type == '0' || type == '\0' || type == '7';
         about = none;

@@ -53,7 +53,7 @@ static bool read_label(const struct shard *shard, const struct tar_member *membe
         value = value * 10 + text[digits++] - '0';
     bool ended = digits == member->bytes || strchr("\r\n ", text[digits]);
     if (digits == 0 || !ended || value >= CLASSES_MAX)
-        return because(reason, "%s: %.100s is not a class's number, from 0 to %d", shard->path, member->name,
+        return because(reason, "%s: %.100s is not a class number from 0 to %d", shard->path, member->name,
                        CLASSES_MAX - 1);
     *label = (uint32_t)value;
     return true;
@@ -83,7 +83,7 @@ static bool add_image(struct sample *sample, const struct shard *shard, const st
     if (member->bytes > IMAGE_FILE_BYTES_MAX)
         return because(reason, "%s: %.100s is too large", shard->path, member->name);
     if (sample->images++)
-        return because(reason, "%s: %.100s is a second image of its sample: which one is meant?", shard->path,
+        return because(reason, "%s: %.100s is a second image of the same sample", shard->path,
                        member->name);
     sample->entry.kind = PACKED_FILE;
     sample->entry.at = member->at;
@@ -95,7 +95,7 @@ static bool add_label(struct sample *sample, const struct shard *shard, const st
                       struct reason *reason)
 {
     if (sample->labels++)
-        return because(reason, "%s: %.100s is a second label of its sample: which one is meant?", shard->path,
+        return because(reason, "%s: %.100s is a second label of the same sample", shard->path,
                        member->name);
     return read_label(shard, member, &sample->entry.label, reason);
 }
@@ -164,10 +164,11 @@ static void tell_incomplete(const struct samples *samples)
         if (part->labels) label = part->key;
     }
     if (images)
-        log_warning("%s: %ld images have no label (KEY.cls) or several, and are left out: %.100s is one",
+        log_warning("%s: skipping %ld images without exactly one label (KEY.cls), such as %.100s",
                     samples->shard->path, images, image);
     if (labels)
-        log_warning("%s: %ld labels have no image (KEY.jpg, KEY.jpeg or KEY.png) or several: %.100s is one",
+        log_warning("%s: %ld labels do not have exactly one image (KEY.jpg, KEY.jpeg or KEY.png), such as "
+                    "%.100s",
                     samples->shard->path, labels, label);
 }
 

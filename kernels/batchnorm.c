@@ -32,7 +32,7 @@ static bool batchnorm_shape(const void *settings, int x_count, const struct shap
     const struct batchnorm *s = settings;
     char first[SHAPE_TEXT], second[SHAPE_TEXT];
     if (x_count != 1 + s->residual)
-        return because(reason, "there are %d inputs, not %d", x_count, 1 + s->residual);
+        return because(reason, "it has %d inputs, not %d", x_count, 1 + s->residual);
     if (s->residual && !shape_equal(x[0], x[1]))
         return because(reason, "the residual is %s, not %s", shape_text(x[1], second),
                        shape_text(x[0], first));

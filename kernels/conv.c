@@ -42,7 +42,7 @@ static bool conv_shape(const void *settings, int x_count, const struct shape *x,
     for (int i = 0; i < 2; i++) {
         int64_t padded = x->dim[1 + i] + 2 * g.pad[i], reach = g.dilation[i] * (g.kernel[i] - 1) + 1;
         if (padded < reach)
-            return because(reason, "a kernel that spans %lld does not fit an input of %lld with pad=%lld",
+            return because(reason, "a kernel of extent %lld does not fit an input of %lld with pad=%lld",
                            (long long)reach, (long long)x->dim[1 + i], (long long)g.pad[i]);
         size[i] = (padded - reach) / g.stride[i] + 1;
     }

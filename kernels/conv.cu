@@ -193,7 +193,7 @@ static enum status conv_plan_choose(const struct conv_context *context, void **p
     };
     enum status status = autotune(&problem, plan);
     if (status == OK && !*plan && !context->tools.only)
-        status = fail(FAILED, "%s: no algorithm takes it", key);
+        status = fail(FAILED, "%s: no algorithm supports it", key);
     free(key);
     return status;
 }

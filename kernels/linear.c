@@ -14,7 +14,8 @@ static bool linear_shape(const void *settings, int x_count, const struct shape *
     const struct linear_settings *s = settings;
     if (x->h != 1 || x->w != 1) {
         char text[SHAPE_TEXT];
-        return because(reason, "linear wants one position, not %s: flatten first", shape_text(*x, text));
+        return because(reason, "linear needs an input of 1x1, not %s; flatten it first",
+                       shape_text(*x, text));
     }
     *y = shape_nhwc(x->n, 1, 1, s->units);
     return true;

@@ -375,7 +375,7 @@ static enum status linear_plan_choose(const struct linear_context *context, cons
         .bias = p->bias || p->late,
     };
     enum status status = autotune(&problem, plan);
-    if (status == OK && !*plan && !only) status = fail(FAILED, "%s: no algorithm takes it", key);
+    if (status == OK && !*plan && !only) status = fail(FAILED, "%s: no algorithm supports it", key);
     free(key);
     return status;
 }

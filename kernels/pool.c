@@ -63,7 +63,7 @@ struct pool_axis pool_axis_adaptive(int64_t in, int64_t out)
 bool pool_shape(const struct pool *pool, struct shape x, struct shape *y, struct reason *reason)
 {
     if (2 * pool->pad > pool->kernel)
-        return because(reason, "pad may be at most half of the kernel, %lld", (long long)pool->kernel / 2);
+        return because(reason, "pad must be at most half of the kernel, %lld", (long long)pool->kernel / 2);
     struct pool_axis h = pool_axis_sliding(pool, x.h), w = pool_axis_sliding(pool, x.w);
     if (h.out < 1 || w.out < 1)
         return because(reason, "a window of %lld does not fit an image of %lldx%lld", (long long)pool->kernel,

@@ -30,10 +30,10 @@ bool per_image_shape(const void *settings, int x_count, const struct shape *x, s
     (void)settings, (void)x_count;
     char logits[SHAPE_TEXT], labels[SHAPE_TEXT];
     if (x[0].h != 1 || x[0].w != 1)
-        return because(reason, "the logits are %s: they must be one vector an image",
+        return because(reason, "the logits have shape %s, not one vector per image",
                        shape_text(x[0], logits));
     if (x[1].n != x[0].n || x[1].h != 1 || x[1].w != 1 || (x[1].c != 1 && x[1].c != x[0].c))
-        return because(reason, "labels of %s do not go with logits of %s", shape_text(x[1], labels),
+        return because(reason, "labels of shape %s do not match logits of shape %s", shape_text(x[1], labels),
                        shape_text(x[0], logits));
     *y = shape_nhwc(x[0].n, 1, 1, 1);
     return true;

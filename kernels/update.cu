@@ -514,7 +514,7 @@ static enum status lists_upload(struct update *update, struct update_tables *tab
     tables->bytes = board_bytes + sums_bytes + chunks_bytes + pieces_bytes + block_bytes;
     tables->memory = device_allocate(update->device, tables->bytes, "tables of the update");
     if (!tables->memory)
-        return fail(NO_DEVICE, "the device has no memory left for an update's table of %zu bytes",
+        return fail(NO_DEVICE, "not enough device memory for the update's table of %zu bytes",
                     tables->bytes);
     char *at = (char *)tables->memory;
     job->board = at;

@@ -21,7 +21,7 @@ enum status feed_next(const struct step *step, struct loader *loader, int64_t *e
     if (*batch) return OK;
     TRY(loader_start(loader, ++*epoch, 0));
     TRY(next(step, loader, batch, wait_seconds));
-    return *batch ? OK : fail(BAD_DATA, "bench: the data have no whole batch");
+    return *batch ? OK : fail(BAD_DATA, "bench: the data have less than one batch");
 }
 
 static enum status drop_batches(struct loader *loader, int64_t *epoch, int batches)
@@ -65,7 +65,7 @@ static enum status time_copies(const struct session *session, const struct progr
     struct device *device = session->device;
     size_t bytes = (size_t)(program->images_bytes + program->targets_bytes);
     char *to = device_allocate(device, bytes, "measured copies");
-    if (!to) return fail(NO_DEVICE, "bench: no device memory for one more batch");
+    if (!to) return fail(NO_DEVICE, "bench: not enough device memory for one more batch");
     enum status status = copy_batches(device, program, batch, to, 1);
     double start = clock_seconds();
     if (status == OK) status = copy_batches(device, program, batch, to, batches);
@@ -124,10 +124,10 @@ void feed_explain(const struct feed *feed, struct text *out)
     enum part first = slowest(feed, PARTS), second = slowest(feed, first);
     double rate = rate_of(feed, first);
     const char *subject = part_words[first].subject;
-    text_add(out, "What limits is %s: %s alone is %.1f times as fast", subject, part_words[second].subject,
+    text_add(out, "The bottleneck is %s: %s alone is %.1f times as fast", subject, part_words[second].subject,
              rate_of(feed, second) / rate);
     if (feed->together < TOGETHER_LEAST * rate)
-        text_add(out, ", and all together reach %.0f %% of what %s alone does%s", 100 * feed->together / rate,
+        text_add(out, ", and the combination reaches %.0f %% of %s alone%s", 100 * feed->together / rate,
                  subject, feed->copy > 0 ? "" : ", because they share the processors");
     text_add(out, ".");
 }

@@ -50,7 +50,7 @@ static enum status make_batch(struct bench *bench)
     struct random random = random_open(0, PURPOSE_SYNTHETIC, 0, 0);
     int64_t elements = program->images_bytes / (int64_t)dtype_bytes(program->storage);
     bench->images = memory_try((size_t)program->images_bytes + 64, 1);
-    if (!bench->images) return fail(FAILED, "no memory for a batch of %d images", program->batch);
+    if (!bench->images) return fail(FAILED, "not enough memory for a batch of %d images", program->batch);
     bench->labels = memory_new((size_t)program->targets_bytes, 1);
     uint32_t classes = (uint32_t)bench->session.data.classes;
     for (int64_t i = 0; i < elements; i++)
@@ -252,7 +252,7 @@ static void print_feed(const struct feed *feed)
     feed_explain(feed, &sentence);
     printf("images/s: loader alone %.1f, ", feed->loader);
     if (feed->copy > 0) printf("copy alone %.1f, ", feed->copy);
-    printf("compute alone %.1f, all together %.1f, which waits for the loader %.1f %% of the time\n%s\n",
+    printf("compute alone %.1f, combined %.1f, waiting for the loader %.1f %% of the time\n%s\n",
            feed->compute, feed->together, 100 * feed->wait_fraction, sentence.data);
     text_free(&sentence);
 }

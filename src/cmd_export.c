@@ -55,7 +55,7 @@ static enum status read_item(void *context, int item, void *data)
     } else {
         int64_t count = shape_count(export->items[item].shape);
         float *values = memory_try((size_t)count, sizeof *values);
-        if (!values) return fail(FAILED, "%s: no host memory to read it", export->from.path);
+        if (!values) return fail(FAILED, "%s: not enough host memory to read it", export->from.path);
         good = weights_read(&export->from, entry, values, &reason);
         if (good) dtype_convert(to, data, F32, values, (size_t)count);
         free(values);

@@ -61,24 +61,24 @@ void forecast_print(const struct session *session, const struct forecast *foreca
     printf("%s, %" PRId64 " parameters, batch %d of %dx%dx%d in %s\n\n", graph->arch,
            graph_param_elements(graph), session->hyper.batch, data->train.h, data->train.w, data->channels,
            session->hyper.precision->name);
-    snprintf(note, sizeof note, "activations, gradients, workspaces; the bound is %s",
+    snprintf(note, sizeof note, "activations, gradients, workspaces; lower bound %s",
              text_bytes((uint64_t)bytes->live_bound, bound));
     print_bytes("arena", bytes->arena, note);
-    print_bytes("  of it workspaces", bytes->workspace, "");
+    print_bytes("  thereof workspaces", bytes->workspace, "");
     print_bytes("store", bytes->store, "parameters, averages, optimizer state");
     print_bytes("batch", bytes->batch, "images, labels, results");
     if (caching_device_bytes(&caching) > 0)
-        print_bytes("  of it images kept", caching_device_bytes(&caching), "loader.cache");
+        print_bytes("  thereof cached images", caching_device_bytes(&caching), "loader.cache");
     print_total(session, bytes->total);
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
-    printf("  %-28s %12s  activations made again: %d\n", "strategy",
+    printf("  %-28s %12s  recomputed activations: %d\n", "strategy",
            step_strategy(session, &forecast->program), recompute_count(&forecast->program));
     if (offload_bytes(&forecast->program) > 0)
-        print_bytes("  moved to the host", offload_bytes(&forecast->program),
-                    "after forward, and back for backward");
+        print_bytes("  offloaded to the host", offload_bytes(&forecast->program),
+                    "after forward, copied back for backward");
     int64_t largest = largest_fitting(session);
     if (largest >= 0)
-        printf("  %-28s %12" PRId64 "  images that memory.limit allows\n", "largest batch", largest);
+        printf("  %-28s %12" PRId64 "  images fit into memory.limit\n", "largest batch", largest);
     struct memory_map map = memory_map_make(forecast);
     memory_map_print(session, &map);
     memory_map_free(&map);

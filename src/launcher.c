@@ -165,7 +165,7 @@ static enum comm_phase phase_of(const struct launcher *launcher, int rank)
     return phase <= PHASE_END ? (enum comm_phase)phase : PHASE_START;
 }
 
-/* "in training after step 12345; the last checkpoint is of step 12000: the same command with -r goes on" */
+/* "in training after step 12345; the last checkpoint is of step 12000: the same command with -r resumes" */
 static void add_place(const struct launcher *launcher, int rank, struct text *out)
 {
     const struct shared_rank *own = &launcher->block->ranks[rank];
@@ -179,7 +179,7 @@ static void add_place(const struct launcher *launcher, int rank, struct text *ou
     if (phase != PHASE_START) text_add(out, " after step %" PRId64, (int64_t)atomic_load(&own->step));
     if (phase != PHASE_START && saved < 0) text_add(out, "; there is no checkpoint");
     if (saved >= 0)
-        text_add(out, "; the last checkpoint is of step %" PRId64 ": the same command with -r goes on",
+        text_add(out, "; the last checkpoint is of step %" PRId64 ": the same command with -r resumes",
                  saved);
 }
 

@@ -49,7 +49,7 @@ static void consider(struct asking *asking, const struct variant *variant, const
     if (price)
         snprintf(advice->price, sizeof advice->price, "%s", price);
     else
-        snprintf(advice->price, sizeof advice->price, "the same results; makes %d activations again",
+        snprintf(advice->price, sizeof advice->price, "same results; recomputes %d activations",
                  recompute_count(&other.program));
     bool fits = limit == 0 || other.bytes.total <= limit;
     if (fits && now - other.bytes.total >= now / 100) asking->count++;
@@ -95,8 +95,8 @@ static void consider_micro_batches(struct asking *asking)
     hyper->micro_batches *= 2;
     if (hyper->batch % hyper->micro_batches != 0) return;
     snprintf(setting, sizeof setting, "train.accumulate=%d", hyper->micro_batches);
-    snprintf(price, sizeof price, "%d images at a time%s", hyper->batch / hyper->micro_batches,
-             has_batchnorm(&variant.session.graphs.training) ? ", also for batch norm" : "");
+    snprintf(price, sizeof price, "micro-batches of %d images%s", hyper->batch / hyper->micro_batches,
+             has_batchnorm(&variant.session.graphs.training) ? ", also in batch norm" : "");
     consider(asking, &variant, setting, price);
 }
 
@@ -109,7 +109,7 @@ static void consider_batch(struct asking *asking)
     hyper->batch /= 2;
     if (hyper->batch == 0 || hyper->batch % hyper->micro_batches != 0) return;
     snprintf(setting, sizeof setting, "train.batch=%d", hyper->batch);
-    consider(asking, &variant, setting, "half as many images a step");
+    consider(asking, &variant, setting, "half the batch");
 }
 
 static void consider_precision(struct asking *asking)
@@ -118,7 +118,7 @@ static void consider_precision(struct asking *asking)
     vary(asking, &variant);
     if (variant.session.hyper.precision->storage != F32) return;
     variant.session.hyper.precision = &precision_table[PRECISION_BF16];
-    consider(asking, &variant, "amp.precision=bf16", "activations of 16 bits");
+    consider(asking, &variant, "amp.precision=bf16", "16-bit activations");
 }
 
 static int compare_advice(const void *a, const void *b)

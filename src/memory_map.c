@@ -13,7 +13,7 @@ const struct map_kind map_kinds[MAP_KINDS] = {
     [KIND_WORKSPACE] = {"workspaces", 0x9a7bc0},
     [KIND_EXCHANGE] = {"exchanges among ranks", 0x6fae4e},
     [KIND_OTHER] = {"other", 0x8d99a6},
-    [MAP_AGAIN] = {"activations made again", 0x9cc9ee},
+    [MAP_AGAIN] = {"recomputed activations", 0x9cc9ee},
 };
 
 /* By value: whether recomputation writes it. */

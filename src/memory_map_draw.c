@@ -114,7 +114,7 @@ static void draw_peak(struct drawing *d)
     bool left = x > (LEFT + WIDTH - RIGHT) / 2;
     struct svg_font font = {
         .size = 12, .colour = PEAK, .anchor = left ? ANCHOR_END : ANCHOR_START, .bold = true};
-    char *text = text_format("%s alive at %d, %s", text_bytes((uint64_t)d->plan->live_bytes_bound, bytes),
+    char *text = text_format("%s live at %d, %s", text_bytes((uint64_t)d->plan->live_bytes_bound, bytes),
                              d->plan->peak, d->program->instructions[d->plan->peak].name);
     const struct point line[] = {{x, CURVE_TOP - 14}, {x, ARENA_TOP + ARENA_HEIGHT}};
     svg_group(&d->svg, "peak");
@@ -153,7 +153,7 @@ enum status memory_map_draw(const struct session *session, const struct memory_m
                         .svg = svg_open(WIDTH, HEIGHT, title), .title = title};
     draw_all(&d);
     enum status status = svg_write(&d.svg, path);
-    if (status == OK) log_info("the memory map is drawn: %s", path);
+    if (status == OK) log_info("memory map written to %s", path);
     svg_free(&d.svg);
     free(path);
     free(title);

@@ -160,7 +160,8 @@ static void draw_title(struct drawing *d)
     const struct step_bytes *bytes = &d->map->forecast->bytes;
     char arena[TEXT_BYTES], store[TEXT_BYTES], batch[TEXT_BYTES], total[TEXT_BYTES];
     double above = 100.0 * (double)(bytes->arena - bytes->live_bound) / fmax(1, (double)bytes->live_bound);
-    char *text = text_format("arena %s (%.2f %% above the most alive)  +  store %s  +  batches %s  =  %s",
+    char *text = text_format("arena %s (%.2f %% above the live-bytes bound)  +  store %s  +  batches %s  "
+                             "=  %s",
                              text_bytes((uint64_t)bytes->arena, arena), above,
                              text_bytes((uint64_t)bytes->store, store),
                              text_bytes((uint64_t)bytes->batch, batch),

@@ -49,7 +49,7 @@ static void print_largest(const struct memory_map *map)
     const struct program *program = &map->forecast->program;
     char text[TEXT_BYTES];
     int64_t rest = 0;
-    printf("\nThe largest of them:\n");
+    printf("\nLargest tensors:\n");
     for (int b = 0; b < map->peak_count; b++) {
         const struct map_box *box = &map->peak[b];
         if (b >= LARGEST)
@@ -59,7 +59,7 @@ static void print_largest(const struct memory_map *map)
                    text_bytes((uint64_t)box->bytes, text), map_kinds[box->kind].name);
     }
     if (map->peak_count > LARGEST)
-        printf("  %-28s %12s  in %d more\n", "others", text_bytes((uint64_t)rest, text),
+        printf("  %-28s %12s  %d more\n", "others", text_bytes((uint64_t)rest, text),
                map->peak_count - LARGEST);
 }
 
@@ -70,7 +70,7 @@ static void print_advice(const struct session *session, const struct memory_map 
     int64_t now = map->forecast->bytes.total;
     char total[TEXT_BYTES], saved[TEXT_BYTES];
     if (count == 0) return;
-    printf("\nWhat would lower the total, each alone:\n");
+    printf("\nWays to reduce the total, each by itself:\n");
     for (int a = 0; a < count; a++)
         printf("  %-28s %12s  saves %s, %.0f %%: %s\n", advice[a].setting,
                text_bytes((uint64_t)advice[a].total_bytes, total),
@@ -83,7 +83,7 @@ void memory_map_print(const struct session *session, const struct memory_map *ma
     const struct plan *plan = &map->forecast->plan;
     const char *layer = peak_layer(map);
     char text[TEXT_BYTES];
-    printf("\nMost is alive during instruction %d of %d, '%s'", plan->peak, map->forecast->program.count,
+    printf("\nPeak at instruction %d of %d, '%s'", plan->peak, map->forecast->program.count,
            peak_instruction(map)->name);
     if (layer) printf(" (layer %s)", layer);
     printf(": %s\n", text_bytes((uint64_t)plan->live_bytes_bound, text));

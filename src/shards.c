@@ -31,8 +31,8 @@ enum status shards_check_leftovers(const char *output, int count)
         bool good = access(path, F_OK) != 0 || is_leftover(path, i);
         enum status status = OK;
         if (!good)
-            status = fail(BAD_DATA, "%s: would be taken for one of the %d shards, and is none of an earlier "
-                          "set: remove it first, or write elsewhere", path, count);
+            status = fail(BAD_DATA, "%s: has the name of one of the %d shards but is not from an earlier "
+                          "set; remove it first, or write elsewhere", path, count);
         free(path);
         TRY(status);
     }
@@ -48,7 +48,7 @@ enum status shards_remove_leftovers(const char *output, int count)
             if (unlink(path) != 0)
                 status = fail(FAILED, "%s: cannot be removed: %s", path, strerror(errno));
             else
-                log_warning("%s: of an earlier set with more shards, removed", path);
+                log_warning("%s: removed; it was a surplus shard of an earlier set", path);
         }
         free(path);
     }

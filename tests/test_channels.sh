@@ -64,11 +64,11 @@ ok "one number stands for all channels" of_six -s augment.mean=.5,.5,.5,.5,.5,.5
 ok "fewer than channels are too few" says 2 "augment.mean: 3 numbers for images of 6 channels" \
     amp train 6 -s augment.mean=.5,.5,.5 -s augment.std=1,1,1
 ok "too many channels" says 2 "model257.ini:2: channels must be between 1 and 256, not 257" amp plan 257
-ok "changes of colour want colours" says 2 "auto_augment: is for images of 1 or 3 channels, and these have 6" \
+ok "changes of colour want colours" says 2 "auto_augment: needs images of 1 or 3 channels, not 6" \
     amp train 6 -s augment.auto_augment=trivial
 ok "... all of them" says 2 "augment.jitter" amp train 6 -s augment.jitter=.1,.1,.1
 
 "$top_builddir/tests/make_pictures" pictures || exit 1
-ok "image files have no six channels" says 3 "image files have 1 or 3 channels, and 6 are expected" \
+ok "image files have no six channels" says 3 "image files have 1 or 3 channels, not the expected 6" \
     amp predict 6 --weights run6/checkpoint-last.safetensors pictures/apple/1.png
 finish

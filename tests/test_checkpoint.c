@@ -298,9 +298,9 @@ static void another_run(void **state)
     assert_int_equal(images, BAD_DATA);
     assert_int_equal(contents, BAD_DATA);
     assert_int_equal(classes, BAD_DATA);
-    assert_true(caught_has(&caught, "began with 20 images of data.val, where there are 21 now"));
-    assert_true(caught_has(&caught, "the images of data.train are others than when the run began"));
-    assert_true(caught_has(&caught, "class 1 was 'two \"2\"' when the run began, and is 'drei' now"));
+    assert_true(caught_has(&caught, "started with 20 images in data.val, but there are 21 now"));
+    assert_true(caught_has(&caught, "the images of data.train differ from those of the run"));
+    assert_true(caught_has(&caught, "class 1 was 'two \"2\"' when the run started, but is 'drei' now"));
     text_free(&caught.words);
     safetensors_close(&file);
     close_fixture(&fixture);
@@ -581,7 +581,7 @@ static void none_is_good(void **state)
     enum status status = checkpoint_open_newest(&directory, &file);
     caught_end(&caught);
     assert_int_equal(status, BAD_CHECKPOINT);
-    assert_true(caught_has(&caught, "there is no good checkpoint to resume from"));
+    assert_true(caught_has(&caught, "there is no valid checkpoint to resume from"));
     text_free(&caught.words);
     end_damage(&damage);
 }
@@ -730,7 +730,7 @@ static void rows_go_by_name(void **state)
     caught_begin(&caught);
     assert_int_equal(weights_load(path, &options, &to.store), OK);
     caught_end(&caught);
-    assert_true(caught_has(&caught, "has 2 of the 3 classes, and not 'four'"));
+    assert_true(caught_has(&caught, "has 2 of the 3 classes, but not 'four'"));
     for (int p = 0; p < 2; p++) {
         int param = graph_find_param(&to.graph, names[p]), width = p == 0 ? 2 : 1;
         assert_int_equal(store_read(&from.store, param, STORE_AVERAGE, source), OK);
@@ -763,7 +763,7 @@ static void other_classes(void **state)
     assert_true(caught_has(&caught, "fc.weight, fc.bias"));
     text_free(&caught.words);
     assert_int_equal(load_caught(path, true, &to, &caught), OK);
-    assert_true(caught_has(&caught, "'fc' starts fresh"));
+    assert_true(caught_has(&caught, "'fc' is initialised"));
     text_free(&caught.words);
     store_close(&to);
     graph_free(&graph);
@@ -805,20 +805,20 @@ static void positions_that_cannot_be(void **state)
     static const struct {
         const char *key, *value, *words;
     } cases[] = {
-        {"position.epoch", "-1", "has a position that cannot be"},
-        {"position.batch", "-1", "has a position that cannot be"},
-        {"position.epoch", "9223372036854775807", "has a position that cannot be"},
-        {"position.batch", "9223372036854775807", "has a position that cannot be"},
-        {"position.bad_images", "1099511627777", "has a position that cannot be"},
-        {"position.best_epoch", "-1", "has a position that cannot be"},
-        {"position.epochs_without_gain", "9223372036854775807", "has a position that cannot be"},
-        {"optimizer.skipped_steps", "-9223372036854775808", "has a position that cannot be"},
-        {"scaler.good_steps", "-1", "has a position that cannot be"},
-        {"optimizer.updates", "1000000", "has a position that cannot be"},
-        {"position.epoch", "1x", "has a bad value for 'position.epoch': '1x'"},
-        {"position.epoch", "99999999999999999999", "has a bad value for 'position.epoch'"},
+        {"position.epoch", "-1", "has an invalid position"},
+        {"position.batch", "-1", "has an invalid position"},
+        {"position.epoch", "9223372036854775807", "has an invalid position"},
+        {"position.batch", "9223372036854775807", "has an invalid position"},
+        {"position.bad_images", "1099511627777", "has an invalid position"},
+        {"position.best_epoch", "-1", "has an invalid position"},
+        {"position.epochs_without_gain", "9223372036854775807", "has an invalid position"},
+        {"optimizer.skipped_steps", "-9223372036854775808", "has an invalid position"},
+        {"scaler.good_steps", "-1", "has an invalid position"},
+        {"optimizer.updates", "1000000", "has an invalid position"},
+        {"position.epoch", "1x", "has an invalid value for 'position.epoch': '1x'"},
+        {"position.epoch", "99999999999999999999", "has an invalid value for 'position.epoch'"},
         {"position.epoch", NULL, "has no 'position.epoch'"},
-        {"config", "[train]\nepochs = none\n", "its configuration cannot be used"},
+        {"config", "[train]\nepochs = none\n", "its configuration is invalid"},
         {"config", NULL, "has no configuration"},
     };
     struct fixture fixture;

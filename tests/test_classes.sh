@@ -55,6 +55,6 @@ cp -r pictures others
 mv others/apple others/zebra
 ok "fine-tuning: the same classes" says 0 "max_steps" amp train -s model.weights=$weights -s run.max_steps=1
 ok "... say nothing of rows" sh -c '! grep -q rows err'
-ok "one class is another" says 0 "has 1 of the 2 classes, and not 'zebra': the other rows of the classifier 'linear'" \
+ok "one class is another" says 0 "has 1 of the 2 classes, but not 'zebra': the other rows of the classifier 'linear'" \
     amp train -s model.weights=$weights -s data.train=others -s data.val=others -s run.max_steps=1
 finish

@@ -57,7 +57,7 @@ ok "no such device" says 4 "cuda" run -s run.device=cuda:77
 
 # A run, and what there is to do with it.
 ok "train" train run
-ok "the folder is refused without -r" says 2 "holds a run already" train run
+ok "the folder is refused without -r" says 2 "already contains a run" train run
 ok "-r on a finished run" train run -r
 ok "with some of it frozen" train frozen -s 'train.freeze=conv1.*' -s train.epochs=1
 ok "-r with another learning rate" says 2 "optimizer.lr" train run -r -s optimizer.lr=1
@@ -71,8 +71,8 @@ sed 's/relu2 = relu/relu2 = leaky_relu/' tiny.ini >leaky.ini
 sed 's/rate=0.2/rate=0.7/' tiny.ini >drop.ini
 { echo '; the same'; cat tiny.ini; } >named.ini
 last=run/checkpoint-last.safetensors
-other="the network is another than when the run began: layer"
-ok "-r with another activation" says 2 "$other 'relu2' was 'relu conv2', and is 'leaky_relu conv2' now" \
+other="the network differs from that of the run: layer"
+ok "-r with another activation" says 2 "$other 'relu2' was 'relu conv2', but is 'leaky_relu conv2' now" \
     train run -r -s model.file=leaky.ini
 ok "-r with another dropout" says 2 "$other 'drop' was 'dropout relu2 rate=0.2'" train run -r -s model.file=drop.ini
 ok "-r with the model under another name" train run -r -s model.file=named.ini
@@ -83,13 +83,13 @@ ok "config.ini reads back the same" "$AMPTRAIN" -q -c run/config.ini -o run -r -
 ok "the checkpoint may not be written: the run goes on" sh -c '
     mkdir full && mkdir full/checkpoint-last.safetensors.tmp &&
     "$AMPTRAIN" -q -c run.ini -o full 2>said; status=$?
-    cat said; grep -q "the run goes on" said && test $status = 1'
+    cat said; grep -q "the run continues" said && test $status = 1'
 
 # One that cannot be written is said each time that it is due.
 ok "a checkpoint every microsecond: after each of 22 steps, and as the epoch ends" sh -c '
     mkdir often && mkdir often/checkpoint-last.safetensors.tmp
     "$AMPTRAIN" -q -c run.ini -o often -s train.epochs=1 -s checkpoint.every=1e-6s 2>said
-    cat said; test "$(grep -c "the run goes on" said)" = 23'
+    cat said; test "$(grep -c "the run continues" said)" = 23'
 
 json() { "$AMPTRAIN" "$@" --json >out.json && grep -q "$(cat pattern)" out.json; }
 echo '^{"images":359,"errors":[0-9]*,"top1":[0-9.]*,"top5":[0-9.]*,"loss":[0-9.]*}$' >pattern
@@ -128,7 +128,7 @@ ok "export to a type that is not exported" says 2 "--dtype must be fp32, fp16 or
     "$AMPTRAIN" export --weights $last --dtype fp64 -o x.safetensors
 ok "export under a name that misleads" says 2 "must end in .safetensors" "$AMPTRAIN" export --weights $last \
     -o x.bin
-ok "begin from weights of other classes" says 0 "starts fresh" "$AMPTRAIN" -c run.ini -s model.classes=12 \
+ok "begin from weights of other classes" says 0 "is initialised" "$AMPTRAIN" -c run.ini -s model.classes=12 \
     -s model.weights=weights.safetensors -s train.epochs=1
 ok "predict: an image that is none" says 3 "run.ini" "$AMPTRAIN" predict -q -c run.ini --weights $last run.ini
 ok "predict: no image named" says 2 "image" "$AMPTRAIN" predict -q -c run.ini --weights $last
@@ -272,7 +272,7 @@ hung_up() {
     wait_for grep -q "epoch 1/" later.log || return 1
     rm later.ini && mkfifo later.ini
     kill -HUP $process
-    wait_for grep -q "cannot be read again" later.log
+    wait_for grep -q "cannot reread the configuration" later.log
     found=$?
     kill -TERM $process
     wait $process

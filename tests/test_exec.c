@@ -372,10 +372,10 @@ static void test_diagnose(void **state)
 {
     (void)state;
     finding_is(NULL, 0, F32, "");
-    finding_is("conv2.weight", NAN, F32, "parameter conv2.weight holds NaN");
-    finding_is("conv2.weight", 1e6f, F16, "parameter conv2.weight holds Inf as fp16");
-    finding_is("bn1.bias", 6e4f, F16, "conv2 forward: output holds Inf");
-    finding_is("right.weight", 3e38f, F32, "right forward: output holds Inf");
+    finding_is("conv2.weight", NAN, F32, "parameter conv2.weight contains NaN");
+    finding_is("conv2.weight", 1e6f, F16, "parameter conv2.weight contains Inf as fp16");
+    finding_is("bn1.bias", 6e4f, F16, "conv2 forward: output contains Inf");
+    finding_is("right.weight", 3e38f, F32, "right forward: output contains Inf");
 }
 
 /* A device that reads back so many times more, then no longer. */
@@ -435,7 +435,7 @@ static void test_diagnose_backward(void **state)
     assert_int_equal(net_run(&net, 0), OK);
     assert_int_equal(exec_state(net.exec)->skipped, 1);
     assert_int_equal(exec_diagnose(net.exec, &finding), OK);
-    assert_string_equal(finding.what.text, "loss backward: d fc holds Inf");
+    assert_string_equal(finding.what.text, "loss backward: d fc contains Inf");
     net_close(&net);
     graph_free(&graph);
 }

@@ -112,7 +112,7 @@ ways() {
 # What the message must have a word of.
 words_of() {
     case $1 in
-    stat:*) echo 'Input/output error\|No such file\|holds a run already\|no checkpoint' ;;
+    stat:*) echo 'Input/output error\|No such file\|already contains a run\|no checkpoint' ;;
     *EMFILE*) echo 'Too many open files' ;;
     *EIO*) echo 'Input/output error' ;;
     *EINTR*) echo 'Interrupted' ;;

@@ -21,22 +21,22 @@ static void the_slowest_limits(void **state)
 {
     (void)state;
     expect((struct feed){.loader = 500, .compute = 100, .together = 99}, "compute",
-           "What limits is computing: the loader alone is 5.0 times as fast.");
+           "The bottleneck is computing: the loader alone is 5.0 times as fast.");
     expect((struct feed){.loader = 40, .copy = 900, .compute = 100, .together = 39}, "loader",
-           "What limits is the loader: computing alone is 2.5 times as fast.");
+           "The bottleneck is the loader: computing alone is 2.5 times as fast.");
     expect((struct feed){.loader = 40, .copy = 10, .compute = 100, .together = 10}, "copy",
-           "What limits is copying: the loader alone is 4.0 times as fast.");
+           "The bottleneck is copying: the loader alone is 4.0 times as fast.");
 }
 
 static void less_than_the_slowest_is_said(void **state)
 {
     (void)state;
     expect((struct feed){.loader = 300, .compute = 100, .together = 75}, "compute",
-           "What limits is computing: the loader alone is 3.0 times as fast, and all together reach 75 % of "
-           "what computing alone does, because they share the processors.");
+           "The bottleneck is computing: the loader alone is 3.0 times as fast, and the combination reaches "
+           "75 % of computing alone, because they share the processors.");
     expect((struct feed){.loader = 300, .copy = 900, .compute = 100, .together = 75}, "compute",
-           "What limits is computing: the loader alone is 3.0 times as fast, and all together reach 75 % of "
-           "what computing alone does.");
+           "The bottleneck is computing: the loader alone is 3.0 times as fast, and the combination reaches "
+           "75 % of computing alone.");
 }
 
 int main(void)

@@ -33,7 +33,7 @@ unlocked() {
     FAULT=lock:1:$1 "$faulty" -q -c run.ini -o "$1" 2>said
     status=$?
     cat said
-    [ $status = 0 ] && grep -q "cannot be locked: .*see to it that no other process" said && same whole "$1"
+    [ $status = 0 ] && grep -q "cannot be locked: .*make sure that no other process" said && same whole "$1"
 }
 for error in ENOLCK ENOSYS; do
     if "$faulty" --version >said 2>&1; then
@@ -88,7 +88,7 @@ made_again() {
     wait $process
     status=$?
     grep amptrain: again.log
-    [ $status = 1 ] && grep -q "again: $2.*; the run ends and leaves everything there as it is" again.log &&
+    [ $status = 1 ] && grep -q "again: $2.*; the run ends and leaves it unchanged" again.log &&
         diff -r again again.before && rm -rf again again.before
 }
 ok "one whose folder is removed and made again ends, and leaves that alone" made_again again "the run folder was removed"
@@ -181,7 +181,7 @@ struck() {
     cat said
     cmp "$1/checkpoint-last.safetensors" part/checkpoint-last.safetensors &&
         grep -q "checkpoint-.*: cannot be written: $2" said &&
-        grep -q "the checkpoint was not written; the run goes on, the last good one is kept" said &&
+        grep -q "the checkpoint was not written; the run continues, and the last one is kept" said &&
         [ -z "$(find "$1" -name '*.tmp')" ]
 }
 
@@ -202,7 +202,7 @@ lineless() {
     (ulimit -f 12 && train lineless -r) 2>said
     status=$?
     cat said
-    grep -q "lineless/metrics.jsonl: cannot be written: File too large; its lines wait" said &&
+    grep -q "lineless/metrics.jsonl: cannot be written: File too large; lines are buffered" said &&
         [ "$(grep -vc '}$' lineless/metrics.jsonl)" = 0 ] && return $status
 }
 exits "lines for which there is no room" 1 lineless
@@ -250,7 +250,7 @@ unreadable() {
     cat said
     chmod 644 "hidden/$2"
     rm -f hidden/log.txt && cp "$1/log.txt" hidden
-    grep -q "hidden/$2 cannot be opened: Permission denied; it may be good" said && diff -r "$1" hidden -x .lock &&
+    grep -q "hidden/$2 cannot be opened: Permission denied; it may be valid" said && diff -r "$1" hidden -x .lock &&
         rm -rf hidden && return $status
 }
 
@@ -260,7 +260,7 @@ turned() {
     $plain "$AMPTRAIN" -c run.ini -o turned -s train.epochs=1000000 2>said &
     process=$!
     wait_for [ -f turned/checkpoint-previous.safetensors ] && chmod a-w turned &&
-        wait_for grep -q "the checkpoint was not written; the run goes on" said
+        wait_for grep -q "the checkpoint was not written; the run continues" said
     found=$?
     chmod a+w turned
     kill -TERM $process

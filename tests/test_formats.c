@@ -106,7 +106,7 @@ static void mnist_refuses_what_is_wrong(void **state)
         {"train-images-idx3-ubyte", MNIST_IMAGES "x", 29, "longer"},
         {"train-images-idx3-ubyte", MNIST_LABELS "that is not for images", 28, "begins with"},
         {"train-images-idx3-ubyte", MNIST_HUGE, 16, "truncated"},
-        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\0\0\0\0\x02\0\0\0\x03", 16, "holds nothing"},
+        {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\0\0\0\0\x02\0\0\0\x03", 16, "is empty"},
         {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\0\0\0\0\x03", 16, "images of 3 x 0 pixels"},
         {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\x01\xff\0\0\0", 16, "x 1 pixels"},
         {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\x02\0\0\0\x03" "abcdef", 22,
@@ -274,7 +274,7 @@ static void digits_name_the_line_that_is_wrong(void **state)
     free(path);
     text_free(&good);
     case_write(folder, "digits.csv.gz", "", 0);
-    expect_refused("digits", &options, "holds no images");
+    expect_refused("digits", &options, "contains no images");
     size_t much = (1 << 26) + (1 << 17);                   /* of which gzip makes a thousandth */
     char *zeros = memory_new(much, 1);
     case_write_gz(folder, "digits.csv.gz", zeros, much);
@@ -330,7 +330,7 @@ static void folder_numbers_by_given_names(void **state)
     image_free(&image);
     dataset_close(&dataset);
     options.class_count = 1;
-    expect_refused("folder", &options, "/b: no such class");
+    expect_refused("folder", &options, "/b: this class is not one of");
     case_remove(folder);
 }
 
@@ -339,7 +339,7 @@ static void folder_says_what_is_missing(void **state)
     (void)state;
     char *folder = case_folder();
     struct dataset_options options = options_of(folder, SPLIT_TRAIN);
-    expect_refused("folder", &options, "holds no class folders");
+    expect_refused("folder", &options, "contains no class folders");
     case_write(folder, "a/notes", "no image", 8);
     case_write(folder, "b/c/notes", "no image", 8);
     expect_refused("folder", &options, "no PNG or JPEG image");
@@ -380,7 +380,7 @@ static void folder_does_not_follow_links_for_ever(void **state)
     struct dataset_options options = options_of(folder, SPLIT_TRAIN);
     case_write_bytes(folder, "a/x", case_plain_png(1, 1, 1, 1, 1));
     assert_int_equal(symlink("..", link), 0);
-    expect_refused("folder", &options, "nested too deep");
+    expect_refused("folder", &options, "nested too deeply");
     free(link);
     case_remove(folder);
 }

@@ -163,11 +163,11 @@ static void newer_checkpoint(void **state)
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         write_version(&file, none[i], last);
         assert_false(checkpoint_open(&directory_working, last, &copy, &reason));
-        assert_non_null(strstr(reason.text, "has a version that is none"));
+        assert_non_null(strstr(reason.text, "has an invalid version"));
     }
     write_version(&file, "2", last);
     assert_false(checkpoint_open(&directory_working, last, &copy, &reason));
-    assert_string_equal(reason.text, "is of version 2; this amptrain reads up to version 1");
+    assert_string_equal(reason.text, "has version 2; this amptrain reads versions up to 1");
     caught_begin(&caught);
     struct directory directory;
     assert_int_equal(directory_open(folder, &directory), OK);
@@ -175,7 +175,7 @@ static void newer_checkpoint(void **state)
     directory_close(&directory);
     caught_end(&caught);
     assert_int_equal(status, OK);
-    assert_true(caught_has(&caught, "is of version 2; this amptrain reads up to version 1"));
+    assert_true(caught_has(&caught, "has version 2; this amptrain reads versions up to 1"));
     assert_true(caught_has(&caught, "checkpoint-previous.safetensors instead"));
     text_free(&caught.words);
     safetensors_close(&copy);
@@ -222,7 +222,7 @@ static void newer_metrics(void **state)
     enum status status = metrics_cut(&directory_working, path, 1, 0);
     caught_end(&caught);
     assert_int_equal(status, BAD_CHECKPOINT);
-    assert_true(caught_has(&caught, "is of version 2; this amptrain goes on with up to version 1"));
+    assert_true(caught_has(&caught, "has version 2; this amptrain continues versions up to 1"));
     text_free(&caught.words);
     assert_int_equal(lines_of(path), 4);
     free(path);
@@ -270,7 +270,7 @@ static void newer_pack(void **state)
     bytes.data[7] = '3';
     case_write_bytes(folder, "x.pack", bytes);
     assert_int_equal(open_pack(path, &dataset), BAD_DATA);
-    assert_non_null(strstr(case_log(), "is of version 3; this amptrain reads versions 1 and 2"));
+    assert_non_null(strstr(case_log(), "has version 3; this amptrain reads versions 1 and 2"));
     free(path);
     case_remove(folder);
 }

@@ -205,7 +205,7 @@ stops() {
         cat said
         rm -rf stop
         [ $status = 1 ] && grep -q 'train.on_nan=stop ends the run' said || return 1
-        grep -Eq 'holds (Inf|NaN)' said || return 1
+        grep -Eq 'contains (Inf|NaN)' said || return 1
         sed -n 's/.*\(step [0-9]* .*\) forward: .*/\1/p' said >"said.${at%%:*}"
     done
     [ -s said.cpu ] && cmp "said.${gpu%%:*}" said.cpu

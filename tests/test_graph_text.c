@@ -113,12 +113,12 @@ static void differences(void **state)
     static const struct {
         const char *layers, *said;
     } cases[] = {
-        {BEFORE "act = leaky_relu conv\n" AFTER, "layer 'act' was 'relu conv', and is 'leaky_relu conv' now"},
+        {BEFORE "act = leaky_relu conv\n" AFTER, "layer 'act' was 'relu conv', but is 'leaky_relu conv' now"},
         {"[layers]\nconv = conv input filters=4 kernel=3 pad=1 stride=2\nact = relu conv\n" AFTER,
-         "layer 'conv' was 'conv input filters=4 kernel=3 pad=1', and is 'conv input filters=4 kernel=3 s"},
+         "layer 'conv' was 'conv input filters=4 kernel=3 pad=1', but is 'conv input filters=4 kernel=3 s"},
         {BEFORE "more = relu conv\nact = relu more\n" AFTER, "layer 'more' is new"},
         {BEFORE "other = relu conv\npool = globalavgpool other\nfc = linear pool units=3",
-         "layer 'act' is gone"},
+         "layer 'act' is missing"},
         {BEFORE "act = relu conv\npool = globalavgpool act\nfc = linear pool units=3\nlast = relu fc",
          "layer 'last' is new"},
     };

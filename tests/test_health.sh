@@ -32,35 +32,35 @@ weights dead.safetensors conv2.bias "$far_below_zero"
 weights lost.safetensors conv1.weight "$nan"
 weights statistics.safetensors bn1.running_var "$nan"
 
-dead="the gradients of conv1.weight and of 5 more parameters have been zero throughout since step 22"
+dead="the gradients of conv1.weight and of 5 more parameters have been zero since step 22"
 ok "a dead layer" says 0 "dead layer: relu2: output is zero for all images; $dead" begin dead.safetensors
 ok "... is said once" once "dead layer"
 ok "a healthy run says nothing" sh -c '
     "$AMPTRAIN" -q -c run.ini -s amp.init_scale=1024 -s train.epochs=6 2>err; cat err; ! test -s err'
 
-lost="step 1 (epoch 1): the loss is NaN: parameter conv1.weight holds NaN, in 64 images of the batch, from"
+lost="step 1 (epoch 1): the loss is NaN: parameter conv1.weight contains NaN, in 64 images of the batch, from"
 dead="ends without an update: all of its 22 steps were skipped (22 of 22 in the run), the last because"
 ended() { tail -n 1 run/metrics.jsonl | grep '"reason":"not_finite","epochs":'"$1"',"steps":'"$2"; }
 ok "a parameter that is lost, at once" says 1 "$lost" begin lost.safetensors
 ok "... is said once" once "step 1 (epoch 1): the loss is NaN: "
-ok "... and ends the run after an epoch" once "epoch 1 $dead the loss is NaN: parameter conv1.weight holds NaN"
+ok "... and ends the run after an epoch" once "epoch 1 $dead the loss is NaN: parameter conv1.weight contains NaN"
 ok "... for which there is a usual cause" once "; optimizer.lr (0.05) is the usual cause"
 ok "... with a line that says so" ended 0 22
-ok "... as does its loss scale, once stuck" says 1 "the loss scale is stuck at its lowest, 1: gradients" \
+ok "... as does its loss scale, once stuck" says 1 "gradients are not finite at the minimum loss scale, 1" \
     begin lost.safetensors -s amp.init_scale=1024
-ok "... and evaluation" says 0 "evaluation: the loss is not finite: parameter conv1.weight holds NaN" \
+ok "... and evaluation" says 0 "evaluation: the loss is not finite: parameter conv1.weight contains NaN" \
     "$AMPTRAIN" eval -q -c run.ini --weights lost.safetensors
 ok "... or ends the run" says 1 "$lost" begin lost.safetensors -s train.on_nan=stop
 ok "... with a line that says so" ended 0 1
-ok "a statistic, which training never reads" says 0 "step 22: parameter bn1.running_var holds NaN" \
+ok "a statistic, which training never reads" says 0 "step 22: parameter bn1.running_var contains NaN" \
     begin statistics.safetensors
-ok "... but evaluation does" once "evaluation: the loss is not finite: parameter bn1.running_var holds NaN"
+ok "... but evaluation does" once "evaluation: the loss is not finite: parameter bn1.running_var contains NaN"
 
 # The learning rate grows ten thousandfold in the first epoch: the norm follows.
 ok "a norm that explodes" says 0 "exploding gradients: their norm is " begin trained.safetensors \
     -s amp.precision=fp32 -s schedule.name=step -s schedule.warmup=0 -s schedule.milestones=0.7 \
     -s schedule.gamma=1e4 -s train.clip_norm=0 -s train.epochs=1
-ok "... is said with the parameter, once" once "times what it has been; the largest is that of "
+ok "... is said with the parameter, once" once "times the recent one; the largest contribution is from "
 
 # A rate at which the weights leave fp16 in the first epoch; what is not finite is never printed as a number.
 diverge() {

@@ -271,7 +271,7 @@ static void jpeg_of_other_kinds_is_refused(void **state)
     (void)state;
     static const uint8_t colour[4] = {200, 60, 20, 0}, frame[] = {0xff, 0xc0};
     expect_not_decoded(jpeg_of(2, JCS_UNKNOWN, JCS_UNKNOWN, false, colour),
-                       "2 components that are no colours");
+                       "unsupported colour space of 2 components");
     struct bytes deep = jpeg_of(3, JCS_RGB, JCS_YCbCr, false, colour);
     uint8_t *header = memmem(deep.data, deep.count, frame, sizeof frame);
     assert_non_null(header);
@@ -429,7 +429,7 @@ static void missing_and_odd_files_are_named(void **state)
     assert_non_null(strstr(reason.text, "empty"));
     assert_int_equal(truncate(path, IMAGE_FILE_BYTES_MAX + INT64_C(1)), 0);
     assert_false(image_load(path, 3, NULL, &image, &reason));
-    assert_non_null(strstr(reason.text, "over 1 GiB"));
+    assert_non_null(strstr(reason.text, "exceeds 1 GiB"));
     free(path);
     case_remove(folder);
 }

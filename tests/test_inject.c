@@ -117,7 +117,7 @@ static void inject_write(struct net *net, int i, int k, int number)
     const char *what = place.inf ? "Inf" : "NaN";
     void *before = net_store(net, net->store->layout.bytes);
     char words[256];
-    snprintf(words, sizeof words, "%s: %s holds %s", at->name, output, what);
+    snprintf(words, sizeof words, "%s: %s contains %s", at->name, output, what);
     inject((struct injection){.exec = net->exec, .at = i, .value = at->writes[k], .element = place.element,
                               .number = place.inf ? INFINITY : NAN});
     assert_int_equal(net_run(net, 0.1), OK);
@@ -127,7 +127,7 @@ static void inject_write(struct net *net, int i, int k, int number)
     if (place.narrow) first = last = first + place.image;
     if (is_variance(value)) {
         const char *layer = net->graph->nodes[at->node].name;
-        snprintf(words, sizeof words, "parameter %s.running_var holds %s", layer, what);
+        snprintf(words, sizeof words, "parameter %s.running_var contains %s", layer, what);
         first = 0;
         last = net->program.batch - 1;
     } else if (!exec_state(net->exec)->skipped) {
@@ -200,7 +200,8 @@ static void inject_param(struct net *net, struct net *evaluation, int p)
     assert_int_equal(store_read(net->store, p, STORE_MASTER, numbers), OK);
     float before = numbers[at];
     char words[256];
-    snprintf(words, sizeof words, "parameter %s holds %s", net->graph->params[p].name, p % 2 ? "Inf" : "NaN");
+    snprintf(words, sizeof words, "parameter %s contains %s", net->graph->params[p].name,
+                 p % 2 ? "Inf" : "NaN");
     numbers[at] = p % 2 ? INFINITY : NAN;
     assert_int_equal(store_write(net->store, p, STORE_MASTER, numbers), OK);
     assert_int_equal(net_run(net, 0.1), OK);

@@ -191,7 +191,7 @@ static void a_killed_rank_ends_all(void **state)
     assert_int_equal(outcome.status, 128 + SIGKILL);
     assert_string_equal(outcome.said,
                         "amptrain: rank 1 was killed by signal 9 (Killed) in training after step 5; "
-                        "the last checkpoint is of step 4: the same command with -r goes on\n");
+                        "the last checkpoint is of step 4: the same command with -r resumes\n");
     assert_true(outcome.seconds < 20);
 }
 

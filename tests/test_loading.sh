@@ -37,7 +37,7 @@ ok "... with a small one" with_cache small host 10K
 ok "... as it comes" with_cache auto auto auto
 ok "... on the device, which is the host" with_cache device device auto
 refused() { "$AMPTRAIN" plan -c pictures.ini -s loader.cache=device -s run.device=cuda 2>said; status=$?; cat said
-    grep -q "loader.cache: a GPU keeps images of one size only" said && return $status; }
+    grep -q "loader.cache: a GPU caches images of one size only" said && return $status; }
 if "$AMPTRAIN" -V | grep -q cuDNN; then
     exits "... which a GPU has not for images of many sizes" 2 refused
 else
@@ -45,7 +45,7 @@ else
 fi
 
 refused() { "$AMPTRAIN" plan -c pictures.ini -s loader.decode=gpu 2>said; status=$?; cat said
-    grep -q "loader.decode: 'gpu' is not possible: " said && return $status; }
+    grep -q "loader.decode: gpu is not possible: " said && return $status; }
 exits "decoding on a GPU that is not used" 2 refused
 
 # Broken files, one of them for validation: named and listed, once, however often they are met.
@@ -91,7 +91,7 @@ exits "... in an evaluation too" 3 val_stops
 
 # What limits is measured, and said in a sentence.
 bench() { "$AMPTRAIN" bench -q -c pictures.ini --steps 4 "$@" >said || return 1; cat said; }
-explained() { bench "$@" && grep -q "^What limits is .*\.$" said; }
+explained() { bench "$@" && grep -q "^The bottleneck is .*\.$" said; }
 ok "bench: what limits" explained --data
 ok "... of a kind of data that is named" explained -s data.format=folder
 nothing() { bench && ! grep limits said; }

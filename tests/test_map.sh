@@ -37,7 +37,7 @@ ok "title, axes and legend" sh -c '
     done'
 ok "a box tells what it is" grep -q '<title>conv1: activations, 32x8x8x8, fp16$' map/memory.svg
 
-ok "the peak in words" says "Most is alive during instruction $(field instruction) of "
+ok "the peak in words" says "Peak at instruction $(field instruction) of "
 ok "... and its layer" says "(layer $(field layer)): $(bytes "$(field live_bytes_bound)")"
 ok "the peak is the bound" [ "$(field live_bytes_bound)" = "$(field bytes)" ]
 ok "tensors at the peak sum to it" sh -c '

@@ -47,7 +47,7 @@ field=offloaded_bytes
 ok "... of which the plan tells" [ "$(number -s memory.strategy=offload)" -gt 10000 ]
 ok "... and of none without" [ "$(number -s memory.strategy=keep)" = 0 ]
 ok "... in words" sh -c \
-    '"$AMPTRAIN" plan -q -c run.ini -s memory.strategy=offload | grep -q "moved to the host  *[0-9]"'
+    '"$AMPTRAIN" plan -q -c run.ini -s memory.strategy=offload | grep -q "offloaded to the host  *[0-9]"'
 [ "$(rounds 0 1)" = 0 ] || ok "every limit holds" holds -s memory.strategy=offload
 ok "more than can be done" sh -c '
     "$AMPTRAIN" -q -c run.ini -s model.arch=resnet20 -s model.file= -s memory.limit=1M -o none 2>err

@@ -114,7 +114,7 @@ static void test_faults_in_blocks_name_both_lines(void **state)
     (void)state;
     refuses(INPUT "[block:unit]\nconv = conv in filters=4 kernel=3 pad=$pad/2\n"
             "[block:two]\na = unit in pad=same\n[layers]\nx = two input\n",
-            "net.ini:6: x.a.conv: pad: $pad is 'same', and '$pad/2' takes whole numbers "
+            "net.ini:6: x.a.conv: pad: $pad is 'same', but '$pad/2' needs integers "
             "(used at line 8, used at line 10)");
 }
 
@@ -145,9 +145,9 @@ static void test_ranges(void **state)
     has_param(&graph, "d.l3.conv.weight", "2x7x1x1");
     assert_int_equal(node_of(&graph, "d.l3.add")->shape.c, 9);
     graph_free(&graph);
-    refuses(INPUT "[layers]\nr5..2 = relu input\n", "net.ini:6: r5..2: the range runs backwards");
+    refuses(INPUT "[layers]\nr5..2 = relu input\n", "net.ini:6: r5..2: the range is empty");
     refuses(INPUT "[layers]\nr1..3 = relu input\nr2 = relu r3\n",
-            "net.ini:7: r2: there is a layer of this name already");
+            "net.ini:7: r2: this name is already used by a layer");
 }
 
 static void test_parameter_of_op(void **state)
@@ -208,18 +208,20 @@ static void test_words_are_refused(void **state)
     refuses(INPUT "[layers]\na = conv input kernel=1\n", "net.ini:6: a: conv needs filters=");
     refuses(INPUT "[layers]\na = conv input filters=1 filters=2 kernel=1\n",
             "net.ini:6: a: filters is given twice");
-    refuses(INPUT "[layers]\na =\n", "net.ini:6: a: says nothing; expected: NAME = OP INPUT...");
+    refuses(INPUT "[layers]\na =\n", "net.ini:6: a: is empty; expected: NAME = OP INPUT...");
     refuses(INPUT "[layers]\na = relu\n", "net.ini:6: a: has no input");
     refuses(INPUT "[layers]\na..b = relu input\n",
-            "net.ini:6: a..b: a layer's name has letters, digits, '_', '-' and single dots between them");
+            "net.ini:6: a..b: the name of a layer consists of letters, digits, '_' and '-', with single dots "
+            "between them");
     refuses(INPUT "[layers]\n../x = relu input\n",
-            "net.ini:6: ../x: a layer's name has letters, digits, '_', '-' and single dots between them");
-    refuses(INPUT "[layers]\nin2 = relu input\n", "net.ini:6: in2: 'in2' is the name of an input");
+            "net.ini:6: ../x: the name of a layer consists of letters, digits, '_' and '-', with single dots "
+            "between them");
+    refuses(INPUT "[layers]\nin2 = relu input\n", "net.ini:6: in2: 'in2' is reserved for inputs");
     refuses(INPUT "[layers]\na = add input input input\nb = relu input input\n",
             "net.ini:7: b: relu takes 1 input, not 2");
     refuses(INPUT "[block:unit]\nconv = conv in filters=4 kernel=1\n"
             "[layers]\na.conv = relu input\na = unit a.conv\n",
-            "net.ini:6: a.conv: there is a layer of this name already, from net.ini:8");
+            "net.ini:6: a.conv: this name is already used by a layer, from net.ini:8");
 }
 
 static char *repeated(const char *piece, int count)
@@ -262,26 +264,26 @@ static void test_shapes_are_checked(void **state)
                      USAGE);
     assert_non_null(strstr(said, "net.ini:7: b: "));
     refuses(INPUT "[layers]\na = conv input filters=4 kernel=1\n",
-            "net.ini:6: a: the last layer must give one number a class, not 1x8x8x4");
+            "net.ini:6: a: the output of the last layer must have one number per class, not shape 1x8x8x4");
     refuses(INPUT "[layers]\np = globalavgpool input\na = linear p units=7\n",
-            "net.ini:7: a: the last layer gives 7 classes, and $classes is 10");
+            "net.ini:7: a: the last layer has 7 outputs, but $classes is 10");
     refuses(INPUT "[layers]\na = relu input\np = globalavgpool input\nfc = linear p units=10\n",
-            "net.ini:6: a: no layer reads it, and it is not the last");
+            "net.ini:6: a: its output is not used, and it is not the last layer");
     refuses("[input]\nsize=20000\n[layers]\na = conv input filters=1000000 kernel=1\n",
-            "net.ini:4: a: its output 1x20000x20000x1000000 is empty or absurdly large");
+            "net.ini:4: a: its output 1x20000x20000x1000000 is empty or too large");
     refuses("[input]\nsize=60000\n[layers]\na = relu input\n",
             "net.ini: images of 60000x60000x3 are too large");
     refuses(INPUT "[layers]\na = channel_pad input channels=4\n",
             "net.ini:6: a: channels=4 must be the input's 3 and an even number more");
     refuses(INPUT "[layers]\na = conv input filters=60000 kernel=1\nb = conv a filters=60000 kernel=1\n",
-            "net.ini:7: b: its weight is empty or absurdly large");
+            "net.ini:7: b: its weight is empty or too large");
 }
 
 static void test_parameters_are_checked(void **state)
 {
     (void)state;
 #define UNIT "[block:unit]\n$kernel=1\nconv = conv in filters=$width kernel=$kernel\n[layers]\n"
-    refuses(INPUT UNIT "a = unit input\n", "net.ini:9: a: block unit needs width=");
+    refuses(INPUT UNIT "a = unit input\n", "net.ini:9: a: block unit requires width=");
     refuses(INPUT UNIT "a = unit input widht=3\n",
             "net.ini:9: a: block unit has no parameter 'widht'; did you mean 'width'?");
     refuses(INPUT UNIT "a = unit input width=x*2\n",
@@ -289,7 +291,8 @@ static void test_parameters_are_checked(void **state)
     refuses(INPUT UNIT "a = unit input width=$w\n", "net.ini:9: a: width: there is no parameter $w here");
     refuses(INPUT "[block:conv]\na = relu in\n", "net.ini:5: [block:conv]: this is the name of an op");
     refuses(INPUT "[block:b]\n$1x = 3\na = relu in\n[layers]\nx = b input\n",
-            "net.ini:6: x.$1x: a parameter's name has letters, digits and '_', and begins with no digit "
+            "net.ini:6: x.$1x: the name of a parameter consists of letters, digits and '_' and does not begin "
+            "with a digit "
             "(used at line 9)");
 #undef UNIT
 }
@@ -297,12 +300,12 @@ static void test_parameters_are_checked(void **state)
 static void test_sections_are_checked(void **state)
 {
     (void)state;
-    refuses(INPUT, "net.ini: there is no section [layers]");
+    refuses(INPUT, "net.ini: the section [layers] is missing");
     refuses(INPUT "[layers]\n", "net.ini:5: [layers] has no layers");
     refuses(INPUT "[layer]\n", "net.ini:5: [layer]: there is no such section; did you mean [layers]?");
     refuses(INPUT "[optimizer]\n",
             "net.ini:5: [optimizer]: there are only [input], [block:NAME] and [layers]");
-    refuses(INPUT "[input]\n", "net.ini:5: [input]: stands twice");
+    refuses(INPUT "[input]\n", "net.ini:5: [input]: is defined twice");
     refuses(INPUT "[block:x]\n[layers]\na = x input\n", "net.ini:5: [block:x] has no layers");
 }
 
@@ -310,7 +313,7 @@ static void test_recursion_ends(void **state)
 {
     (void)state;
     refuses(INPUT "[block:a]\nx = b in\n[block:b]\ny = a in\n[layers]\nz = a input\n",
-            "net.ini:8: z.x.y: block a uses itself (used at line 6, used at line 10)");
+            "net.ini:8: z.x.y: block a is recursive (used at line 6, used at line 10)");
     /* Each block uses the one before it ten times: 10^8 nodes if nobody counted. */
     struct text text = {0};
     struct graph graph;
@@ -379,14 +382,14 @@ static void test_expressions(void **state)
     reckons("2*$w/(4+4)", "4");
     reckons("$w/3", "5");
     reckons("$w/0", "'$w/0' divides by zero");
-    reckons("$rate*2", "$rate is '0.5', and '$rate*2' takes whole numbers");
-    reckons("$w*", "'$w*' is not arithmetic on whole numbers");
-    reckons("$w 3", "'$w 3' is not arithmetic on whole numbers");
-    reckons("($w", "'($w' lacks a ')'");
-    reckons("$", "a parameter's name must follow '$'");
+    reckons("$rate*2", "$rate is '0.5', but '$rate*2' needs integers");
+    reckons("$w*", "'$w*' is not an integer expression");
+    reckons("$w 3", "'$w 3' is not an integer expression");
+    reckons("($w", "'($w' has no closing ')'");
+    reckons("$", "'$' must be followed by the name of a parameter");
     reckons("$no", "there is no parameter $no here");
     reckons("$w*1000000000000", "'$w*1000000000000' is too large");
-    reckons("$w*9223372036854775807", "'$w*9223372036854775807' is not arithmetic on whole numbers");
+    reckons("$w*9223372036854775807", "'$w*9223372036854775807' is not an integer expression");
 }
 
 static void test_deep_expressions_end(void **state)
@@ -563,7 +566,7 @@ static void test_text_that_multiplies_is_refused(void **state)
     for (int i = 1; i < BLOCKS; i++) text_add(&text, "[block:b%d]\n$long = %s\nl = b%d in\n", i, word, i - 1);
     text_add(&text, "[layers]\nl1..99999 = b%d input\n", BLOCKS - 1);
     assert_int_equal(load(text.data, &graph), USAGE);
-    assert_non_null(strstr(said, "with its blocks written out the network is over 32 MiB of text"));
+    assert_non_null(strstr(said, "with all blocks expanded the network exceeds 32 MiB of text"));
     text_free(&text);
 }
 

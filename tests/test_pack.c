@@ -494,8 +494,8 @@ static void judge_checks_places(void **state)
     (void)state;
     expect_fault((struct span){0, 1, 10, 3}, 4, 100, "multiple of 4");
     expect_fault((struct span){0, 1, 10, -4}, 4, 100, "multiple of 4");
-    expect_fault((struct span){0, 1, 10, 92}, 4, 100, "reaches over the limit");
-    expect_fault((struct span){0, 1, INT64_MAX, 4}, 4, 100, "reaches over the limit");
+    expect_fault((struct span){0, 1, 10, 92}, 4, 100, "exceeds the limit");
+    expect_fault((struct span){0, 1, INT64_MAX, 4}, 4, 100, "exceeds the limit");
     expect_fault((struct span){0, 1, -1, 4}, 4, 100, "negative");
 }
 
@@ -588,8 +588,8 @@ static void malformed_tables(void **state)
     expect_csv_refused("id,lower,upper\n", ":1: fewer than 4 columns", 1);
     expect_csv_refused("id,lower,upper,size,x\n", ":1: more than 4 columns", 1);
     expect_csv_refused("id,lower,upper,bytes\n", ":1: unknown column 'bytes'", 1);
-    expect_csv_refused("id,lower,start,size\n", ":1: column 'start' is there twice", 1);
-    expect_csv_refused("id,end,upper,size\n", ":1: column 'upper' is there twice", 1);
+    expect_csv_refused("id,lower,start,size\n", ":1: duplicate column 'start'", 1);
+    expect_csv_refused("id,end,upper,size\n", ":1: duplicate column 'upper'", 1);
     expect_csv_refused(HEADER "a,0,1,2\nb,0,1\n", ":3: fewer than", 1);
     expect_csv_refused(HEADER "a,0,1,2,3\n", ":2: more than", 1);
     expect_csv_refused(HEADER "a,0,1,x\n", ":2: not a whole number: 'x'", 1);
@@ -601,8 +601,8 @@ static void malformed_tables(void **state)
     expect_csv_refused(HEADER "a,1,1,1\n", ":2: the lifetime is empty", 1);
     expect_csv_refused(HEADER "a,2,1,1\n", ":2: the lifetime is empty", 1);
     expect_csv_refused(HEADER "a,0,1,-1\n", ":2: the size is negative", 1);
-    expect_csv_refused(HEADER "a,0,1,1\nb,0,1,1\na,0,1,1\n", ":4: the id 'a' is that of line 2", 1);
-    expect_csv_refused(HEADER "a,0,1,1152921504606846976\nb,0,1,1\n", ":3: the sizes add up", 1);
+    expect_csv_refused(HEADER "a,0,1,1\nb,0,1,1\na,0,1,1\n", ":4: duplicate id 'a', first used in line 2", 1);
+    expect_csv_refused(HEADER "a,0,1,1152921504606846976\nb,0,1,1\n", ":3: the sum of the sizes", 1);
 }
 
 static void every_mistake_in_a_table(void **state)
@@ -612,7 +612,7 @@ static void every_mistake_in_a_table(void **state)
     text_add(&text, HEADER "a\nb,0,1,1\nc,1,1,1\n");
     expect_csv_refused(text.data, ":4: the lifetime", 2);
     for (int i = 0; i < 30; i++) text_add(&text, "x\n");
-    expect_csv_refused(text.data, ": 12 more mistakes", 21);
+    expect_csv_refused(text.data, ": 12 more errors", 21);
     text_free(&text);
 }
 

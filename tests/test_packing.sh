@@ -36,14 +36,14 @@ ok "... train to the same losses" trains_alike shards from-shards
 ok "in fewer shards, what is left of the earlier set goes" sh -c 'mkdir fewer &&
     "$AMPTRAIN" pack -q -c pictures.ini --shards 4 -o fewer/x.pack && cp fewer/x-0003.pack kept &&
     "$AMPTRAIN" pack -c pictures.ini --shards 2 -o fewer/x.pack 2>said; cat said
-    [ "$(ls fewer)" = "$(printf "x-0000.pack\nx-0001.pack")" ] && grep -q "x-0003.pack: of an earlier set" said &&
+    [ "$(ls fewer)" = "$(printf "x-0000.pack\nx-0001.pack")" ] && grep -q "x-0003.pack: removed" said &&
     grep -q "x.pack: 2 files of an earlier set replaced" said'
 packs() { "$AMPTRAIN" -q -c pictures.ini -s data.format=packed -s data.train="$1" -o refused; }
 cp kept fewer/x-0003.pack
 ok "a shard of another set is refused" says 3 "fewer: x-0003.pack is not of the set of x-0000.pack" packs fewer
 mv fewer/x-0003.pack fewer/x-0002.pack
 ok "... and a file that is none of an earlier set is not removed" \
-    says 3 "fewer/x-0002.pack: would be taken" pack --shards 2 -o fewer/x.pack
+    says 3 "fewer/x-0002.pack: has the name of one of" pack --shards 2 -o fewer/x.pack
 rm fewer/x-0002.pack fewer/x-0000.pack
 ok "a missing shard is named" says 3 "fewer: shard 0000 of 2 is missing" packs fewer
 ok "packed again" "$AMPTRAIN" pack -q -c pictures.ini -s data.format=packed -s data.train=shards -o again.pack

@@ -55,7 +55,7 @@ ok "a run of 300 steps" ranks 1 2 undisturbed -s "checkpoint.every=20 steps" $lo
 
 killed() {
     disturbed killed && kill -KILL "$second" && ends 137 && tells "rank 1 was killed by signal 9" &&
-        tells "the same command with -r goes on" && [ "$(grep -c amptrain: killed.log)" = 1 ]
+        tells "the same command with -r resumes" && [ "$(grep -c amptrain: killed.log)" = 1 ]
 }
 ok "a rank that is killed ends the run" killed
 ok "... which goes on as if nothing had been" goes_on killed 2 1

@@ -13,18 +13,18 @@ refused() {
 refused "data.format is not set" data.format=
 refused "data.format: there is no 'xyzzy'" data.format=xyzzy
 refused "model.arch is not set" model.file=
-refused "model.arch and model.file are both given" model.arch=lenet5
-refused "data.val_fraction: data.val is set too" data.val_fraction=0.1 data.val=there
+refused "model.arch and model.file cannot be combined" model.arch=lenet5
+refused "data.val_fraction: cannot be combined with data.val" data.val_fraction=0.1 data.val=there
 refused "data.classes: the data have 10" data.classes=11
-refused "model.classes: 5 are too few: the data have 10" model.classes=5
+refused "model.classes: 5 are too few; the data have 10" model.classes=5
 refused "augment.mean: 2 numbers for images of 1 channels" augment.mean=0.1,0.2
-refused "augment.jitter: takes three numbers or four" augment.jitter=0.1,0.2
-refused "augment.jitter: the hue turns by 0.5 at most" augment.jitter=0,0,0,0.9
+refused "augment.jitter: takes three or four numbers" augment.jitter=0.1,0.2
+refused "augment.jitter: the fourth number, of the hue, is at most 0.5" augment.jitter=0,0,0,0.9
 refused "optimizer.name: there is no 'xyzzy', only sgd, adam" optimizer.name=xyzzy
 refused "optimizer.nesterov: needs a momentum above 0" optimizer.nesterov=yes optimizer.momentum=0
-refused "optimizer.nesterov: is for sgd and lars; rmsprop has" optimizer.nesterov=yes optimizer.name=rmsprop \
+refused "optimizer.nesterov: is for sgd and lars, not for rmsprop" optimizer.nesterov=yes optimizer.name=rmsprop \
     optimizer.momentum=0.9
-refused "optimizer.nesterov: is for sgd and lars; adam has" optimizer.nesterov=yes optimizer.name=adam
+refused "optimizer.nesterov: is for sgd and lars, not for adam" optimizer.nesterov=yes optimizer.name=adam
 refused "amp.min_scale is above amp.max_scale" amp.min_scale=8 amp.max_scale=4
 refused "amp.init_scale: must be between amp.min_scale and amp.max_scale" amp.max_scale=1024
 refused "schedule.warmup: onecycle has its own warm-up" schedule.name=onecycle schedule.warmup=1

@@ -191,7 +191,7 @@ threads_kept() { on 3 three && on 3 kept -s run.max_steps=30 && on 1 kept -r && 
 ok "with as many threads as it began with, whatever there are now" threads_kept
 ok "... of which it tells" sh -c '[ "$(grep -c "\"start\".*\"threads\":3" kept/metrics.jsonl)" = 2 ]'
 other_threads() { on 3 changed -s run.max_steps=30 && says 0 "$1" train changed -r -s run.max_steps=31 "$2"; }
-ok "with other threads, if asked to" other_threads "the run computed on 3 threads and goes on on 2: " \
+ok "with other threads, if asked to" other_threads "the run used 3 threads and resumes with 2: " \
     -srun.threads=2
 [ -z "$limit" ] || export OMP_THREAD_LIMIT="$limit"
 
@@ -261,7 +261,7 @@ other_data() {
     }
     status=$?
     cat said
-    grep -q "began with 1000 images of data.train, where there are 999 now" said && return $status
+    grep -q "started with 1000 images in data.train, but there are 999 now" said && return $status
 }
 exits "other data than a run began with" 3 other_data
 
@@ -277,7 +277,7 @@ moved_data() {
     train moved $packed -r -s data.train=val.pack -s data.val=val.pack 2>said
     status=$?
     cat said
-    grep -q "the images of data.train are others than when the run began" said && return $status
+    grep -q "the images of data.train differ from those of the run" said && return $status
 }
 exits "the same data elsewhere, and as many others there" 3 moved_data
 

@@ -189,7 +189,7 @@ static void options_that_contradict(void **state)
     (void)state;
     expect_refused("[amp]\nmin_scale=100\nmax_scale=10\n", "t.ini:2: amp.min_scale is above", 1);
     expect_refused("[augment]\nmean=1,2,3\nstd=1\n", "t.ini:2: augment.mean has 3 numbers, augment.std 1", 1);
-    expect_refused("[augment]\nscale=1,0.5\n", "the smaller number comes first", 1);
+    expect_refused("[augment]\nscale=1,0.5\n", "the smaller number must come first", 1);
     expect_refused("[model]\narch=a\nfile=b\n", "t.ini:3: model.arch and model.file", 1);
 }
 

@@ -25,7 +25,7 @@ static enum status sync_folder(const struct directory *in, const char *name)
     bool good = folder >= 0 && (fsync(folder) == 0 || errno == EINVAL);
     int why = errno;
     if (folder >= 0) close(folder);
-    enum status status = good ? OK : fail(FAILED, "%s: its folder cannot be synced: %s", shown, strerror(why));
+    enum status status = good ? OK : fail(FAILED, "%s: cannot sync its folder: %s", shown, strerror(why));
     free(shown);
     free(copy);
     return status;
@@ -35,7 +35,7 @@ enum status atomic_file_rename(const struct directory *in, const char *from, con
 {
     if (renameat(in->file, from, in->file, name) == 0) return sync_folder(in, name);
     char *shown = directory_show(in, from);
-    enum status status = fail(FAILED, "%s: cannot be renamed to %s: %s", shown, name, strerror(errno));
+    enum status status = fail(FAILED, "%s: cannot rename it to %s: %s", shown, name, strerror(errno));
     free(shown);
     return status;
 }

@@ -31,7 +31,7 @@ bool directory_make(const char *path, mode_t mode, struct reason *reason)
 enum status directory_open(const char *path, struct directory *directory)
 {
     int file = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file < 0) return fail(FAILED, "%s: the folder cannot be opened: %s", path, strerror(errno));
+    if (file < 0) return fail(FAILED, "%s: cannot open the folder: %s", path, strerror(errno));
     *directory = (struct directory){file, text_copy(path)};
     return OK;
 }

@@ -147,7 +147,7 @@ static bool parse_int(const struct field *field, void *object, const char *text,
     if (end == text || *end || isspace((unsigned char)*text)) {
         return field_not_a("a whole number", field, text, reason);
     }
-    if (errno == ERANGE) return because(reason, "%.100s is too large a number", text);
+    if (errno == ERANGE) return because(reason, "%.100s is too large", text);
     if (!field_in_range(field, (double)value, text, reason)) return false;
     *(int64_t *)field_member(field, object) = value;
     return true;
@@ -198,7 +198,7 @@ static bool parse_size(const struct field *field, void *object, const char *text
         if (value != floor(value) || value < 0)
             return because(reason, "must be a whole number of bytes, not %.100s", text);
         /* Doubles count bytes exactly up to 8 PiB. */
-        if (value > 9007199254740992.0) return because(reason, "%.100s is too large a size", text);
+        if (value > 9007199254740992.0) return because(reason, "%.100s is too large", text);
         if (!field_in_range(field, value, text, reason)) return false;
     }
     *(int64_t *)field_member(field, object) = (int64_t)value;

@@ -38,7 +38,7 @@ static void *watch_thread(void *context)
     while (!watch->over) {
         struct timespec until = watch_later(from, seconds);
         if (pthread_cond_timedwait(&watch->change, &watch->lock, &until) != ETIMEDOUT) continue;
-        log_warning("%s takes %.0f s so far", watch->what, seconds);
+        log_warning("%s has been running for %.0f s", watch->what, seconds);
         seconds *= 2;
     }
     pthread_mutex_unlock(&watch->lock);

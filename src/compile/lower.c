@@ -217,7 +217,7 @@ enum status lower_check(const struct program *program)
     for (int i = 0; i < program->value_count; i++) {
         left -= program->values[i].bytes;
         if (left < 0)
-            return fail(NO_DEVICE, "%s: the tensors of a batch of %d are over 2^58 bytes",
+            return fail(NO_DEVICE, "%s: the tensors of a batch of %d exceed 2^58 bytes",
                         program->graph->arch, program->batch);
     }
     return OK;

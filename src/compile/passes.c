@@ -162,7 +162,7 @@ static enum status verify(const struct pass *pass, const struct program *program
     struct plan plan = {0};
     enum status status = plan_fit(program, 0, 0, &plan);
     plan_free(&plan);
-    return status == OK ? OK : fail(status, "%s: not a right program after pass %s", program->graph->arch,
+    return status == OK ? OK : fail(status, "%s: invalid program after pass %s", program->graph->arch,
                                     pass->name);
 }
 

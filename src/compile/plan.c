@@ -86,9 +86,9 @@ static enum status plan_check(const struct program *program, const struct plan *
 {
     struct reason reason;
     if (!check_spans(spans, span_count, PLAN_ALIGNMENT, plan->arena_bytes, &reason))
-        return fail(FAILED, "the memory plan is wrong: %s", reason.text);
+        return fail(FAILED, "the memory plan is invalid: %s", reason.text);
     if (!plan_verify(program, plan, &reason))
-        return fail(FAILED, "the memory plan is wrong: %s", reason.text);
+        return fail(FAILED, "the memory plan is invalid: %s", reason.text);
     return OK;
 }
 

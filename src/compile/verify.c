@@ -98,7 +98,7 @@ static bool start(struct play *play, int i)
     for (int w = 0; w < at->wait_count; w++) {
         int before = at->waits[w];
         if (before < 0 || before >= i)
-            return because(play->reason, "'%s' waits for what comes later", step_name(play, i));
+            return because(play->reason, "'%s' waits for a later instruction", step_name(play, i));
         for (int l = 0; l < program->streams; l++)
             if (done_at(play, before)[l] > done[l]) done[l] = done_at(play, before)[l];
         int stream = program->instructions[before].stream;
@@ -120,7 +120,7 @@ static bool read_standing(struct play *play, int i, int value)
                            value_name(play, value));
     }
     if (history->written && !has_ended(play, history->writer, i))
-        return because(play->reason, "'%s' reads %s before '%s' has surely ended", step_name(play, i),
+        return because(play->reason, "'%s' reads %s without waiting for '%s'", step_name(play, i),
                        value_name(play, value), step_name(play, history->writer));
     return true;
 }
@@ -194,7 +194,8 @@ static bool play_write(struct play *play, int i, int value)
         return because(play->reason, "'%s' writes %s a second time", step_name(play, i),
                        value_name(play, value));
     if (!lies_in_whole(play, value))
-        return because(play->reason, "%s does not lie in what it is a part of", value_name(play, value));
+        return because(play->reason, "%s lies outside the value that it is a part of",
+                       value_name(play, value));
     int64_t offset = play->plan->offsets[value];
     if (offset < 0 || offset + play->program->values[value].bytes > play->plan->arena_bytes)
         return because(play->reason, "%s lies outside the arena", value_name(play, value));

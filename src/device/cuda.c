@@ -188,9 +188,9 @@ static int cuda_count(struct reason *reason)
     if (driver == 0)
         because(reason, "no NVIDIA driver is loaded");
     else if (error == cudaErrorInsufficientDriver)
-        because(reason, "the NVIDIA driver serves CUDA %s, this build needs %s", driver_text, runtime_text);
+        because(reason, "the NVIDIA driver supports CUDA %s, this build needs %s", driver_text, runtime_text);
     else if (error == cudaErrorNoDevice || error == cudaSuccess)
-        because(reason, "the driver shows no NVIDIA GPU (is CUDA_VISIBLE_DEVICES set?)");
+        because(reason, "the driver reports no NVIDIA GPU (is CUDA_VISIBLE_DEVICES set?)");
     else
         because(reason, "%s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
     return 0;
@@ -260,7 +260,8 @@ static enum status cuda_start(struct cuda_device *cuda)
     facts->l2_bytes = (size_t)properties.l2CacheSize;
     facts->shared_bytes = properties.sharedMemPerBlockOptin;
     if (facts->capability < CUDA_OLDEST_MAJOR * 10 + CUDA_OLDEST_MINOR)
-        return fail(NO_DEVICE, "cuda:%d (%s): compute capability %d.%d is too old, %d.%d is the least",
+        return fail(NO_DEVICE, "cuda:%d (%s): compute capability %d.%d is not supported; at least %d.%d is "
+                    "needed",
                     device->index, facts->name, properties.major, properties.minor, CUDA_OLDEST_MAJOR,
                     CUDA_OLDEST_MINOR);
     for (int i = 0; i < CUDA_STREAMS; i++)

@@ -274,7 +274,7 @@ static bool library_open(struct cuda_decoder *decoder, struct reason *reason)
                    reason))
         return false;
     decoder->engines = (int)(engines * cores);
-    return decoder->engines > 0 || because(reason, "no engines that decode");
+    return decoder->engines > 0 || because(reason, "the GPU has no JPEG decoders");
 }
 
 static void decoder_free(struct cuda_decoder *decoder)

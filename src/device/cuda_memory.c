@@ -78,7 +78,7 @@ struct cuda_memory *cuda_memory_open(struct device *device)
     memory->has_ranges = ranges_open(memory);
     if (!memory->has_ranges) {
         memory->granularity = USUAL_GRANULARITY;
-        log_detail("cuda:%d: no virtual memory calls: device memory comes from cudaMalloc", device->index);
+        log_detail("cuda:%d: no virtual memory management; using cudaMalloc", device->index);
     }
     return memory;
 }

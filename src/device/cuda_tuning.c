@@ -179,7 +179,7 @@ static bool tuning_write(struct tuning *tuning)
 void tuning_close(struct tuning *tuning)
 {
     if (!tuning->in_memory && has_news(tuning) && !tuning_write(tuning))
-        log_detail("%s cannot be written: algorithms will be timed again at the next start",
+        log_detail("%s cannot be written: the next start will autotune again",
                    tuning->file ? tuning->file : "a cache folder");
     for (int i = 0; i < tuning->count; i++) free(tuning->choices[i].line);
     free(tuning->choices);

@@ -42,7 +42,7 @@ static enum status device_open_auto(int threads, struct device **device)
         log_info("device=auto: not %s (%s)", (*backend)->name,
                  reason.text[0] ? reason.text : "it did not open");
     }
-    return fail(NO_DEVICE, "no device can be used");
+    return fail(NO_DEVICE, "no usable device");
 }
 
 static bool device_index_parse(const char *text, int *index)

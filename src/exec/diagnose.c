@@ -109,7 +109,8 @@ static enum status find_master(const struct exec *exec, struct exec_finding *fou
         TRY(diagnose_scan_master(store, p, &finding));
         if (finding == FINITE) continue;
         *found = found_in(exec->program, -1);
-        because(&found->what, "parameter %s holds %s", store->graph->params[p].name, finding_names[finding]);
+        because(&found->what, "parameter %s contains %s",
+                store->graph->params[p].name, finding_names[finding]);
         return OK;
     }
     return OK;
@@ -123,7 +124,7 @@ static enum status find_copy(const struct exec *exec, struct exec_finding *found
         if (value->home == HOME_PARAM && value->low) TRY(diagnose_scan_value(exec, v, &finding));
         if (finding == FINITE) continue;
         *found = found_in(exec->program, -1);
-        because(&found->what, "parameter %s holds %s as %s", value->name, finding_names[finding],
+        because(&found->what, "parameter %s contains %s as %s", value->name, finding_names[finding],
                 dtype_table[value->dtype].name);
         return OK;
     }
@@ -152,7 +153,7 @@ static enum status find_output(const struct exec *exec, int i, struct exec_findi
         bool output = at->phase == PHASE_FORWARD && at->writes[k] == at->y;
         const char *what = output ? "output" : program->values[at->writes[k]].name;
         *found = found_in(program, at->micro_batch);
-        because(&found->what, "%s: %s holds %s", at->name, what, finding_names[finding]);
+        because(&found->what, "%s: %s contains %s", at->name, what, finding_names[finding]);
         return diagnose_images(exec, at->writes[k], found);
     }
     return OK;

@@ -92,8 +92,8 @@ static enum status host_open(struct exec *exec, struct text *shortage)
     exec->host = device_host_allocate(exec->device, bytes, "activations", &exec->pinned);
     if (exec->host) return OK;
     text_bytes(bytes, words);
-    if (!shortage) return fail(NO_DEVICE, "no host memory for %s of activations", words);
-    text_add(shortage, "no host memory for %s of activations", words);
+    if (!shortage) return fail(NO_DEVICE, "not enough host memory for %s of offloaded activations", words);
+    text_add(shortage, "not enough host memory for %s of offloaded activations", words);
     return NO_DEVICE;
 }
 

@@ -102,7 +102,7 @@ enum status exec_gradient(const struct exec *exec, int param, float *host);
 
 /* Where numbers that are not finite come from. */
 struct exec_finding {
-    struct reason what;      /* "layer3.1.conv2 forward: output holds Inf"; empty when all is finite */
+    struct reason what;      /* "layer3.1.conv2 forward: output contains Inf"; empty when all is finite */
     int first, last;         /* places in the batch of the images that it is in: of those that the tensor
                               * has a part for, otherwise of the whole micro-batch or batch;
                               * 0 and -1 when all is finite */

@@ -188,6 +188,6 @@ enum status update_open(struct exec *exec, struct text *shortage)
     exec->updates = true;
     enum status status = exec->update_code->open(&exec->update);
     if (status == NO_DEVICE && shortage)
-        text_add(shortage, "the device has only little left: none for the update");
+        text_add(shortage, "the device has too little memory left for the update");
     return status;
 }

@@ -126,8 +126,8 @@ static enum status refuse(struct exec *exec, const void *before, int different)
     TRY(set_store(exec, before));
     TRY(witness_walk(exec, different, &walked));
     long long step = exec_state(exec)->step;
-    return fail(FAILED, "step %lld, run twice from the same state, gave different bits, first in %s: this "
-                "machine's memory or processor cannot be relied on", step, walked.name.text);
+    return fail(FAILED, "step %lld, run twice from the same state, gave different bits, first in %s: the "
+                "memory or processor of this machine is faulty", step, walked.name.text);
 }
 
 /* fingerprints: of `count` sights for each run, 0. */
@@ -169,7 +169,8 @@ enum status exec_start_twice(struct exec *exec, const struct exec_batch *batch,
         status = start_both(exec, batch, rates, before, fingerprints, walked.seen);
         device_host_release(device, fingerprints, bytes);
     } else {
-        status = fail(FAILED, "no memory for a second copy of the parameters, to run a step twice");
+        status = fail(FAILED, "not enough host memory for the copy of the parameters that run.verify_every "
+                      "needs");
     }
     free(before);
     return status;

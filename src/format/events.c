@@ -117,7 +117,8 @@ static struct message event_begin(int64_t step)
 static void event_write(struct events *events, const struct message *event)
 {
     if (events_record(events->file, event->bytes, event->length) && fflush(events->file) == 0) return;
-    log_warning("%s: cannot be written: %s; no more events are", events->path, strerror(errno));
+    log_warning("%s: cannot be written: %s; no more events are written written written",
+                events->path, strerror(errno));
     events_close(events);
 }
 

@@ -38,7 +38,7 @@ static bool read_length(int file, int64_t size, int64_t *length, struct reason *
     for (int i = 7; i >= 0; i--) value = value << 8 | bytes[i];
     if (value > SAFETENSORS_HEADER_MAX || value > (uint64_t)(size - 8) || value < 2)
         return because(
-            reason, "is not a safetensors file, or is cut off: its header claims %" PRIu64 " bytes", value);
+            reason, "is truncated or not a safetensors file: its header claims %" PRIu64 " bytes", value);
     *length = (int64_t)value;
     return true;
 }
@@ -63,7 +63,7 @@ static bool parse_shape(const json_t *array, struct shape *shape, struct reason 
     for (size_t i = 0; i < rank; i++) {
         const json_t *number = json_array_get(array, i);
         if (!json_is_integer(number) || json_integer_value(number) < 0)
-            return because(reason, "has a shape that is not made of numbers");
+            return because(reason, "has a shape that is not numeric");
         shape->dim[i] = json_integer_value(number);
     }
     return true;
@@ -91,7 +91,7 @@ static bool parse_offsets(const json_t *offsets, int64_t data_bytes, struct safe
         return because(reason, "lies outside of the file");
     int64_t bytes;
     if (!shape_bytes(&entry->shape, entry->dtype, &bytes) || bytes != entry->end - entry->begin)
-        return because(reason, "has %" PRId64 " bytes, which do not make its shape",
+        return because(reason, "has %" PRId64 " bytes, which do not match its shape",
                        entry->end - entry->begin);
     return true;
 }
@@ -165,11 +165,11 @@ static bool check_layout(struct safetensors *file, int64_t data_bytes, struct re
     int64_t end = 0;
     for (int i = 0; i < file->count; i++) {
         if (file->entries[i].begin != end)
-            return because(reason, "has a hole or an overlap before tensor '%.100s'", file->entries[i].name);
+            return because(reason, "has a gap or an overlap before tensor '%.100s'", file->entries[i].name);
         end = file->entries[i].end;
     }
     if (end != data_bytes)
-        return because(reason, "has %" PRId64 " bytes of data where its header says %" PRId64,
+        return because(reason, "has %" PRId64 " bytes of data, but its header says %" PRId64,
                        data_bytes, end);
     return true;
 }

@@ -133,7 +133,7 @@ static enum status write_all(struct writer *writer, int file, const char *path)
     int64_t data = 8 + (int64_t)header.length;
     text_free(&header);
     void *buffer = memory_try((size_t)writer->largest, 1);
-    if (!buffer) return fail(FAILED, "%s: no host memory to write it", path);
+    if (!buffer) return fail(FAILED, "%s: not enough host memory to write it", path);
     enum status status = write_tensors(writer, file, path, data, buffer);
     free(buffer);
     TRY(status);
@@ -166,7 +166,7 @@ enum status safetensors_write_in(const struct directory *in, const char *name,
 {
     struct reason reason;
     if (content->count > SAFETENSORS_TENSORS_MAX)
-        return fail(FAILED, "%s: %d tensors are more than can be read again, %d", name, content->count,
+        return fail(FAILED, "%s: %d tensors are more than the maximum of %d", name, content->count,
                     SAFETENSORS_TENSORS_MAX);
     int file = directory_file(in, name, O_WRONLY | O_CREAT | O_TRUNC, &reason);
     if (file < 0) return directory_refuse(in, name, reason.text);

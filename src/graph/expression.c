@@ -75,12 +75,12 @@ static bool parse_digits(const char *text, const char **end, int64_t *value)
 static bool parse_number(struct parser *parser, int64_t *value)
 {
     if (parse_digits(parser->at, &parser->at, value)) return true;
-    return because(parser->reason, "'%s' is not arithmetic on whole numbers", parser->whole);
+    return because(parser->reason, "'%s' is not an integer expression", parser->whole);
 }
 
 static bool expression_unbound(const char *name, size_t length, struct reason *reason)
 {
-    if (length == 0) return because(reason, "a parameter's name must follow '$'");
+    if (length == 0) return because(reason, "'$' must be followed by the name of a parameter");
     return because(reason, "there is no parameter $%.*s here", (int)length, name);
 }
 
@@ -93,7 +93,7 @@ static bool parse_parameter(struct parser *parser, int64_t *value)
     parser->at += length;
     bool negative = *text == '-';
     if (!parse_digits(text + negative, &end, value) || *end)
-        return because(parser->reason, "$%.*s is '%s', and '%s' takes whole numbers", (int)length, name, text,
+        return because(parser->reason, "$%.*s is '%s', but '%s' needs integers", (int)length, name, text,
                        parser->whole);
     if (negative) *value = -*value;
     return true;
@@ -103,7 +103,7 @@ static bool parse_parentheses(struct parser *parser, int64_t *value)
 {
     parser->at++;
     if (!parse_sum(parser, value)) return false;
-    if (*parser->at != ')') return because(parser->reason, "'%s' lacks a ')'", parser->whole);
+    if (*parser->at != ')') return because(parser->reason, "'%s' has no closing ')'", parser->whole);
     parser->at++;
     return true;
 }
@@ -173,6 +173,6 @@ char *expression_text(const char *text, const struct bindings *bindings, struct 
     int64_t value;
     if (!parse_sum(&parser, &value)) return NULL;
     if (!*parser.at) return text_format("%" PRId64, value);
-    because(reason, "'%s' is not arithmetic on whole numbers", text);
+    because(reason, "'%s' is not an integer expression", text);
     return NULL;
 }

@@ -57,13 +57,13 @@ static bool infer(const struct graph *graph, const struct node_spec *spec, struc
     if (!op->shape(spec->settings, count, x, &inferred->shape, reason)) return false;
     if (!shape_is_sane(inferred->shape)) {
         char text[SHAPE_TEXT];
-        return because(reason, "its output %s is empty or absurdly large",
+        return because(reason, "its output %s is empty or too large",
                        shape_text(inferred->shape, text));
     }
     inferred->param_count = op->params ? op->params(spec->settings, count, x, inferred->params) : 0;
     for (int i = 0; i < inferred->param_count; i++)
         if (!shape_is_sane(inferred->params[i].shape))
-            return because(reason, "its %s is empty or absurdly large", inferred->params[i].name);
+            return because(reason, "its %s is empty or too large", inferred->params[i].name);
     return true;
 }
 

@@ -77,15 +77,15 @@ static bool graph_text_tell(const char *then_layers, const char *now_layers, con
                             const struct line *now, struct reason *difference)
 {
     if (then->name && now->name && words_equal(then->name, then->name_length, now->name, now->name_length))
-        return because(difference, "layer '%.*s' was '%.*s', and is '%.*s' now",
+        return because(difference, "layer '%.*s' was '%.*s', but is '%.*s' now",
                        SHOWN_OF(then->name, then->name_length), SHOWN_OF(then->layer, then->layer_length),
                        SHOWN_OF(now->layer, now->layer_length));
     if (then->name && !has_layer(now_layers, then))
-        return because(difference, "layer '%.*s' is gone", SHOWN_OF(then->name, then->name_length));
+        return because(difference, "layer '%.*s' is missing", SHOWN_OF(then->name, then->name_length));
     if (now->name && !has_layer(then_layers, now))
         return because(difference, "layer '%.*s' is new", SHOWN_OF(now->name, now->name_length));
     const struct line *line = now->name ? now : then;
-    return because(difference, "layer '%.*s' stands in another place",
+    return because(difference, "layer '%.*s' is in a different position",
                    SHOWN_OF(line->name, line->name_length));
 }
 

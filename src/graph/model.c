@@ -60,9 +60,9 @@ static enum status add_section(struct model *model, const struct section *sectio
     if (!block && strcmp(section->name, "input") != 0 && strcmp(section->name, "layers") != 0)
         return unknown_section(model, section);
     if (!names_add(seen, section->name, model->section_count))
-        return refuse_section(model, section, "stands twice");
+        return refuse_section(model, section, "is defined twice");
     if (block && !model_name_is_good(name))
-        return refuse_section(model, section, "a block's name has letters, digits, '_' and '-'");
+        return refuse_section(model, section, "the name of a block consists of letters, digits, '_' and '-'");
     if (block && op_find(name)) return refuse_section(model, section, "this is the name of an op");
     if (block) names_add(&model->blocks, name, model->section_count);
     *array_push(model->sections, model->section_count) = *section;
@@ -142,7 +142,7 @@ static enum status check_names(const struct graph *graph)
     for (int i = 0; status == OK && i < graph->count; i++) {
         const struct node *node = &graph->nodes[i];
         if (!names_add(&names, node->name, i))
-            status = fail(USAGE, "%s: %s: there is a layer of this name already, from %s", node->where,
+            status = fail(USAGE, "%s: %s: this name is already used by a layer, from %s", node->where,
                           node->name, graph->nodes[names_find(&names, node->name)].where);
     }
     names_free(&names);
@@ -161,7 +161,8 @@ static enum status check_readers(const struct graph *graph)
     free(read);
     if (unread < 0) return OK;
     const struct node *node = &graph->nodes[unread];
-    return fail(USAGE, "%s: %s: no layer reads it, and it is not the last", node->where, node->name);
+    return fail(USAGE, "%s: %s: its output is not used, and it is not the last layer",
+                node->where, node->name);
 }
 
 static enum status check_output(const struct model *model)
@@ -169,10 +170,11 @@ static enum status check_output(const struct model *model)
     const struct node *node = &model->graph.nodes[model->graph.output];
     char text[SHAPE_TEXT];
     if (node->shape.h != 1 || node->shape.w != 1)
-        return fail(USAGE, "%s: %s: the last layer must give one number a class, not %s", node->where,
+        return fail(USAGE, "%s: %s: the output of the last layer must have one number per class, not shape "
+                    "%s", node->where,
                     node->name, shape_text(node->shape, text));
     if (node->shape.c == model->input.classes) return OK;
-    return fail(USAGE, "%s: %s: the last layer gives %" PRId64 " classes, and $classes is %" PRId64,
+    return fail(USAGE, "%s: %s: the last layer has %" PRId64 " outputs, but $classes is %" PRId64,
                 node->where, node->name, node->shape.c, model->input.classes);
 }
 
@@ -181,7 +183,7 @@ static enum status make_graph(struct model *model, const char *arch)
     TRY(find_sections(model));
     TRY(model_begin(model, arch));
     const struct section *layers = find_section(model, "layers");
-    if (!layers) return fail(USAGE, "%s: there is no section [layers]", model->ini.file);
+    if (!layers) return fail(USAGE, "%s: the section [layers] is missing", model->ini.file);
     TRY(model_read_layers(model, layers));
     TRY(check_names(&model->graph));
     TRY(check_readers(&model->graph));

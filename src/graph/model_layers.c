@@ -82,7 +82,7 @@ static enum status count_text(const struct scope *scope, size_t bytes)
     struct model *model = scope->model;
     model->text += bytes;
     if (model->text <= TEXT_MAX) return OK;
-    return fault(scope, "with its blocks written out the network is over %d MiB of text", TEXT_MAX >> 20);
+    return fault(scope, "with all blocks expanded the network exceeds %d MiB of text", TEXT_MAX >> 20);
 }
 
 static bool is_input_name(const char *name)
@@ -212,7 +212,7 @@ static enum status check_params(const struct scope *scope, const struct section 
                            model_hint(given->entries[i].name, &all, text));
     for (int i = 0; status == OK && i < all.count; i++)
         if (names_find(&fixed, all.name[i]) < 0 && !bindings_find(given, all.name[i], strlen(all.name[i])))
-            status = fault(scope, "block %s needs %s=", name, all.name[i]);
+            status = fault(scope, "block %s requires %s=", name, all.name[i]);
     if (status == OK && all.count > PARAMS_MAX)
         status = fault(scope, "block %s has more than %d parameters", name, PARAMS_MAX);
     names_free(&all);
@@ -225,7 +225,7 @@ static enum status check_recursion(const struct scope *scope, const struct secti
     int depth = 0;
     for (const struct scope *user = scope; user; user = user->user) {
         if (user->section == block)
-            return fault(scope, "block %s uses itself", block->name + strlen(MODEL_BLOCK));
+            return fault(scope, "block %s is recursive", block->name + strlen(MODEL_BLOCK));
         if (++depth > DEPTH_MAX) return fault(scope, "blocks are nested more than %d deep", DEPTH_MAX);
     }
     return OK;
@@ -322,15 +322,16 @@ static enum status add_layer(struct scope *scope, struct words *words, const cha
     bindings_free(&settings);
     TRY(status);
     if (names_add(&scope->layers, scope->layer, scope->model->graph.count - 1)) return OK;
-    return fault(scope, "there is a layer of this name already");
+    return fault(scope, "this name is already used by a layer");
 }
 
 static enum status check_name(const struct scope *scope)
 {
     if (!model_name_is_good(scope->layer))
-        return fault(scope, "a layer's name has letters, digits, '_', '-' and single dots between them");
+        return fault(scope, "the name of a layer consists of letters, digits, '_' and '-', with single "
+                     "dots between them");
     if (is_input_name(scope->layer) || strcmp(scope->layer, "input") == 0)
-        return fault(scope, "'%s' is the name of an input", scope->layer);
+        return fault(scope, "'%s' is reserved for inputs", scope->layer);
     if (strlen(scope->prefix) + strlen(scope->layer) > NAME_MAX_BYTES)
         return fault(scope, "its name is longer than %d bytes", NAME_MAX_BYTES);
     return OK;
@@ -346,7 +347,7 @@ static enum status read_layer(struct scope *scope, const char *value, int previo
     char *type = words.count ? expression_text(words.word[0], &scope->bindings, &reason) : NULL;
     if (type) status = add_layer(scope, &words, type, previous);
     else if (words.count) status = fault(scope, "%s", reason.text);
-    else status = fault(scope, "says nothing; expected: NAME = OP INPUT...");
+    else status = fault(scope, "is empty; expected: NAME = OP INPUT...");
     free(type);
     words_free(&words);
     return status;
@@ -371,7 +372,7 @@ static int parse_range(const char *key, int *first, int *last)
 static enum status read_range(struct scope *scope, const char *key, const char *value, int length, int first,
                               int last)
 {
-    if (first > last) return fault(scope, "the range runs backwards");
+    if (first > last) return fault(scope, "the range is empty");
     for (int i = first; i <= last; i++) {
         char *name = text_format("%.*s%d", length, key, i);
         scope->layer = name;
@@ -402,10 +403,12 @@ static enum status read_default(struct scope *scope, const struct ini_entry *ent
     scope->line = entry->line;
     scope->layer = entry->key;
     if (expression_next(entry->key, &length) != name || name[length])
-        return fault(scope, "a parameter's name has letters, digits and '_', and begins with no digit");
-    if (strcmp(name, "classes") == 0) return fault(scope, "[input] classes= gives its default");
+        return fault(scope, "the name of a parameter consists of letters, digits and '_' and does not "
+                     "begin with a digit");
+    if (strcmp(name, "classes") == 0) return fault(scope, "its default is set by classes= in [input]");
     if (bindings_find(&scope->bindings, name, length)) return OK;
-    if (!*entry->value || strpbrk(entry->value, " \t=")) return fault(scope, "a parameter is one word");
+    if (!*entry->value || strpbrk(entry->value, " \t=")) return fault(scope, "the value of a parameter is "
+                                                                      "a single word");
     char *text = expression_text(entry->value, &scope->bindings, &reason);
     if (!text) return fault(scope, "%s", reason.text);
     bindings_add(&scope->bindings, name, text);

@@ -45,7 +45,7 @@ static struct image_cache *open_cache(const struct caching_options *caching, enu
         .count = count,
     };
     char bytes[TEXT_BYTES];
-    log_detail("up to %s of decoded %s images are kept in host memory%s", text_bytes(options.limit, bytes),
+    log_detail("up to %s of decoded %s images are cached in host memory%s", text_bytes(options.limit, bytes),
                split == SPLIT_TRAIN ? "training" : "validation", options.all ? ", if all of them fit" : "");
     return image_cache_open(&options);
 }
@@ -69,12 +69,11 @@ static const char *device_refuses(const struct caching_options *caching)
 {
     int64_t bytes = bytes_of_images(caching->data), limit = caching->cache_limit;
     if (caching->data->channels > GPU_CHANNELS_MAX)
-        return "a GPU keeps images of 1 to 4 channels only; 'host' keeps decoded images in host memory";
+        return "a GPU caches images of 1 to 4 channels only; use 'host'";
     if (augment_is_varied(&caching->data->augment))
-        return "a GPU does not do augment.jitter and augment.auto_augment; "
-               "'host' keeps images in host memory";
-    if (bytes < 0) return "a GPU keeps images of one size only; 'host' keeps decoded images in host memory";
-    if (limit > 0 && bytes > limit) return "loader.cache_limit is less than all images take on a GPU";
+        return "augment.jitter and augment.auto_augment run on the host; use 'host'";
+    if (bytes < 0) return "a GPU caches images of one size only; use 'host'";
+    if (limit > 0 && bytes > limit) return "loader.cache_limit is less than all images need on a GPU";
     return NULL;
 }
 

@@ -169,7 +169,7 @@ static void give_names(const struct directory *folder, const char *const *names)
 {
     for (; names && *names; names++)
         if (atomic_file_link(folder, LAST_TEMPORARY, *names) != OK)
-            log_warning("%s/%s was not written; the run goes on", folder->path, *names);
+            log_warning("%s/%s was not written; the run continues", folder->path, *names);
 }
 
 enum status checkpoint_save(const struct checkpoint_source *source, const struct position *position,
@@ -196,15 +196,15 @@ static bool check_format(const struct safetensors *file, struct reason *reason)
 {
     const char *format = safetensors_value(file, "format"), *version = safetensors_value(file, "version");
     if (!format || strcmp(format, format_name) != 0 || !version)
-        return because(reason, "is not a checkpoint of amptrain (weights alone cannot be resumed from)");
+        return because(reason, "is not an amptrain checkpoint (weights alone cannot be resumed)");
     char *end;
     int64_t serial;
     long number = strtol(version, &end, 10);
-    if (number < 1 || *end != '\0') return because(reason, "has a version that is none: '%.20s'", version);
+    if (number < 1 || *end != '\0') return because(reason, "has an invalid version: '%.20s'", version);
     if (number > CHECKPOINT_VERSION)
-        return because(reason, "is of version %ld; this amptrain reads up to version %d", number,
+        return because(reason, "has version %ld; this amptrain reads versions up to %d", number,
                        CHECKPOINT_VERSION);
-    if (!checkpoint_read_serial(file, &serial)) return because(reason, "has a serial number that cannot be");
+    if (!checkpoint_read_serial(file, &serial)) return because(reason, "has an invalid serial number");
     return safetensors_complete(file, reason);
 }
 
@@ -235,12 +235,12 @@ static enum status match_part(const struct safetensors *file, const struct store
     int entry = safetensors_find(file, item.name);
     if (entry < 0)
         return fail(BAD_CHECKPOINT,
-                    "%s: tensor '%s' is missing: it is a checkpoint of another model or optimizer",
+                    "%s: tensor '%s' is missing: the checkpoint belongs to another model or optimizer",
                     file->path, item.name);
     const struct safetensors_entry *found = &file->entries[entry];
     if (shape_equal(found->shape, item.shape) && found->dtype == item.dtype) return OK;
     char is[SHAPE_TEXT], wanted[SHAPE_TEXT];
-    return fail(BAD_CHECKPOINT, "%s: tensor '%s' is %s (%s), where this model has %s (%s)", file->path,
+    return fail(BAD_CHECKPOINT, "%s: tensor '%s' is %s (%s), but %s (%s) in this model", file->path,
                 item.name, shape_text(found->shape, is), dtype_table[found->dtype].name,
                 shape_text(item.shape, wanted), dtype_table[item.dtype].name);
 }
@@ -278,7 +278,7 @@ static enum status restore_part(const struct safetensors *file, struct store *st
     int entry = safetensors_find(file, part->name);
     size_t bytes = (size_t)(file->entries[entry].end - file->entries[entry].begin);
     void *buffer = memory_try(bytes, 1);
-    if (!buffer) return fail(FAILED, "%s: no host memory to read it", file->path);
+    if (!buffer) return fail(FAILED, "%s: not enough host memory to read it", file->path);
     struct reason reason;
     enum status status = OK;
     if (!safetensors_read(file, entry, buffer, &reason))
@@ -352,7 +352,7 @@ bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *chann
     for (int i = 0; text && i < 3; i++) {
         number[i] = strtoll(end, &end, 10);
         bool good = number[i] >= 1 && number[i] <= most[i] && *end == (i < 2 ? ' ' : '\0');
-        if (!good) return because(reason, "its 'input' is no height, width and channels: '%.40s'", text);
+        if (!good) return because(reason, "its 'input' is not height, width and channels: '%.40s'", text);
     }
     *h = (int)number[0];
     *w = (int)number[1];

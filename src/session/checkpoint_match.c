@@ -17,7 +17,7 @@ enum status checkpoint_settings(const struct safetensors *file, struct settings 
     text_unescape(config);
     enum status status = settings_load_text(file->path, config, then);
     free(config);
-    return status == OK ? OK : fail(BAD_CHECKPOINT, "%s: its configuration cannot be used", file->path);
+    return status == OK ? OK : fail(BAD_CHECKPOINT, "%s: its configuration is invalid", file->path);
 }
 
 static void derive_number(struct settings *settings, const char *section, const char *key, int64_t number)
@@ -48,8 +48,8 @@ enum status checkpoint_match_settings(const struct safetensors *file, const stru
     TRY(checkpoint_settings(file, &then));
     match_micro_batches(file->path, &then, now);
     if (settings_differ(&then, now, &differences))
-        fail(USAGE, "%s: the run was configured differently; amptrain.ini(5) says which keys may change when "
-             "a run is resumed:\n%s", file->path, differences.data);
+        fail(USAGE, "%s: the configuration differs from that of the run; amptrain.ini(5) lists the keys "
+             "that may change when a run is resumed:\n%s", file->path, differences.data);
     bool differ = differences.data;
     text_free(&differences);
     settings_free(&then);
@@ -91,21 +91,21 @@ enum status checkpoint_match_graph(const struct safetensors *file, const struct 
     bool same = graph_text_same(then, now.data, &difference);
     text_free(&now);
     if (same) return OK;
-    return fail(USAGE, "%s: the network is another than when the run began: %s", file->path, difference.text);
+    return fail(USAGE, "%s: the network differs from that of the run: %s", file->path, difference.text);
 }
 
 static enum status match_count(const struct safetensors *file, const char *key, int64_t then, int64_t now)
 {
     if (then == now) return OK;
-    return fail(BAD_DATA, "%s: the run began with %" PRId64 " images of data.%s, where there are %" PRId64
-                " now; it goes on only with the same", file->path, then, key, now);
+    return fail(BAD_DATA, "%s: the run started with %" PRId64 " images in data.%s, but there are %" PRId64
+                " now; resuming needs the same data", file->path, then, key, now);
 }
 
 static enum status match_images(const struct safetensors *file, const char *key, uint32_t then, uint32_t now)
 {
     if (then == now) return OK;
-    return fail(BAD_DATA, "%s: the images of data.%s are others than when the run began; it goes on only "
-                "with the same", file->path, key);
+    return fail(BAD_DATA, "%s: the images of data.%s differ from those of the run; resuming needs the same "
+                "data", file->path, key);
 }
 
 static enum status match_classes(const struct safetensors *file, const struct checkpoint_source *now)
@@ -116,8 +116,8 @@ static enum status match_classes(const struct safetensors *file, const struct ch
     checkpoint_class_names(file, &names, &count);
     for (int i = 0; status == OK && i < count && i < now->classes; i++)
         if (strcmp(names[i], now->class_names[i]) != 0)
-            status = fail(BAD_DATA, "%s: class %d was '%s' when the run began, and is '%s' now; it goes on "
-                          "only with the same", file->path, i, names[i], now->class_names[i]);
+            status = fail(BAD_DATA, "%s: class %d was '%s' when the run started, but is '%s' now; resuming "
+                          "needs the same data", file->path, i, names[i], now->class_names[i]);
     checkpoint_free_names(names, count);
     return status;
 }
@@ -130,7 +130,7 @@ enum status checkpoint_match_data(const struct safetensors *file, const struct c
     int read = !images ? 0 : sscanf(images, "%" SCNd64 " %" SCNd64 " %" SCNx32 " %" SCNx32, &train, &val,
                                     &train_checksum, &val_checksum);
     if (read != 4)
-        return fail(BAD_CHECKPOINT, "%s: does not say of which images it is", file->path);
+        return fail(BAD_CHECKPOINT, "%s: does not identify its images", file->path);
     TRY(match_count(file, "train", train, now->train_images));
     TRY(match_count(file, "val", val, now->val_images));
     TRY(match_classes(file, now));

@@ -49,7 +49,7 @@ static enum status set_aside(const struct directory *folder)
     directory_remove(folder, aside);
     unlinkat(folder->file, aside, AT_REMOVEDIR);
     enum status status = atomic_file_rename(folder, last, aside);
-    if (status == OK) log_warning("%s/%s is kept as %s", folder->path, last, aside);
+    if (status == OK) log_warning("%s/%s was renamed to %s", folder->path, last, aside);
     return status;
 }
 
@@ -63,8 +63,8 @@ static bool is_unknown(const struct reason *reason)
 static enum status refuse_unknown(const struct directory *folder, const char *name,
                                   const struct reason *reason)
 {
-    return fail(FAILED, "%s/%s %s; it may be good: see to it that it can be read, or move it away to go on from "
-                "an older one", folder->path, name, reason->text);
+    return fail(FAILED, "%s/%s %s; it may be valid: make it readable, or move it away to resume from an "
+                "older one", folder->path, name, reason->text);
 }
 
 /* The previous one; or the best one, which is all there is where a run ended in the midst of its
@@ -83,7 +83,7 @@ static enum status open_other(const struct directory *folder, const struct reaso
     else if (checkpoint_open(folder, CHECKPOINT_BEST, file, &unused))
         found = CHECKPOINT_BEST;
     if (!found)
-        return fail(BAD_CHECKPOINT, "%s/%s %s; there is no good checkpoint to resume from", folder->path,
+        return fail(BAD_CHECKPOINT, "%s/%s %s; there is no valid checkpoint to resume from", folder->path,
                     CHECKPOINT_PREVIOUS, reason.text);
     log_warning("resuming from %s/%s instead", folder->path, found);
     enum status status = set_aside(folder);

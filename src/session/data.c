@@ -15,7 +15,7 @@ static enum status find_format(struct data_opening *o)
 {
     const char *name = o->settings->data.format;
     if (!name)
-        return fail(USAGE, "data.format is not set: what are the images? `amptrain formats` lists the kinds");
+        return fail(USAGE, "data.format is not set; `amptrain formats` lists the formats");
     o->format = format_find(name);
     if (o->format) return OK;
     const char *names[64];
@@ -47,7 +47,7 @@ static enum status input_of_model(struct data_opening *o)
     }
     if (!options.arch && !options.file && !options.text)
         status =
-            fail(USAGE, "model.arch is not set: which network? `amptrain models` lists the installed ones");
+            fail(USAGE, "model.arch is not set; `amptrain models` lists the installed models");
     else
         status = model_input(&options, &o->size, &o->channels);
     free(file);
@@ -155,7 +155,7 @@ static enum status open_splits(const struct data_opening *o)
     bool split = settings->data.val_fraction > 0;
     if (settings->data.val && split)
         return settings_refuse(o->settings, "data", "val_fraction",
-                               "data.val is set too: only one of them can be");
+                               "cannot be combined with data.val");
     if ((o->wanted & DATA_TRAIN) || split) {
         TRY(open_split(o, SPLIT_TRAIN));
         o->data->train.dataset = &o->data->opened[SPLIT_TRAIN];
@@ -190,7 +190,7 @@ static enum status name_classes(const struct data_opening *o)
     if (data && settings->data.classes && settings->data.classes != data->classes)
         return settings_refuse(o->settings, "data", "classes", "the data have %d", data->classes);
     if (data && classes < data->classes)
-        return settings_refuse(o->settings, "model", "classes", "%d are too few: the data have %d", classes,
+        return settings_refuse(o->settings, "model", "classes", "%d are too few; the data have %d", classes,
                                data->classes);
     o->data->class_names = memory_new((size_t)classes, sizeof *o->data->class_names);
     o->data->classes = classes;
@@ -206,7 +206,7 @@ static enum status open_sets(struct data_opening *o)
     TRY(find_format(o));
     enum status status = open_splits(o);
     if (status == OK || !(o->wanted & DATA_OPTIONAL)) return status;
-    log_info("going on without the data: sizes follow the model and the configuration");
+    log_info("continuing without the data: sizes follow the model and the configuration");
     return OK;
 }
 

@@ -27,7 +27,7 @@ static enum status check_crop(const struct data_opening *o)
     int64_t h = resize ? resize : data->h, w = resize ? resize : data->w;
     if (h + border >= o->data->train.h && w + border >= o->data->train.w) return OK;
     return settings_refuse(o->settings, "augment", resize ? "resize" : "crop",
-                           "a crop of %d x %d does not fit on images of %lld x %lld (augment.pad: %lld)",
+                           "a crop of %dx%d does not fit images of %lldx%lld (augment.pad: %lld)",
                            o->data->train.h, o->data->train.w, (long long)h, (long long)w,
                            (long long)settings->augment.pad);
 }
@@ -36,9 +36,10 @@ static enum status fill_jitter(const struct data_opening *o, double amount[4])
 {
     const struct field_reals *given = &o->settings->augment.jitter;
     if (given->count != 0 && given->count != 3 && given->count != 4)
-        return settings_refuse(o->settings, "augment", "jitter", "takes three numbers or four");
+        return settings_refuse(o->settings, "augment", "jitter", "takes three or four numbers");
     if (given->count == 4 && given->value[3] > 0.5)
-        return settings_refuse(o->settings, "augment", "jitter", "the hue turns by 0.5 at most");
+        return settings_refuse(o->settings, "augment", "jitter", "the fourth number, of the hue, is at "
+                               "most 0.5");
     for (int i = 0; i < given->count; i++) amount[i] = given->value[i];
     return OK;
 }
@@ -59,7 +60,7 @@ static enum status check_colours(const struct data_opening *o)
     const struct augment *augment = &o->data->augment;
     if (o->data->channels == 1 || o->data->channels == 3 || !augment_is_varied(augment)) return OK;
     return settings_refuse(o->settings, "augment", augment->policy != POLICY_NONE ? "auto_augment" : "jitter",
-                           "is for images of 1 or 3 channels, and these have %d", o->data->channels);
+                           "needs images of 1 or 3 channels, not %d", o->data->channels);
 }
 
 enum status data_set_augment(const struct data_opening *o)
@@ -70,7 +71,7 @@ enum status data_set_augment(const struct data_opening *o)
     bool part = settings->augment.scale.count == 2;
     if (part && !settings->augment.crop)
         return settings_refuse(o->settings, "augment", "scale",
-                               "needs augment.crop, the size that the part is brought to");
+                               "needs augment.crop, the size to resize to");
     bool cut = data && data->h > 0 ? o->data->train.h != data->h || o->data->train.w != data->w : true;
     *augment = (struct augment){
         .crop = (int)settings->augment.crop,

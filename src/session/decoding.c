@@ -47,11 +47,11 @@ static const char *refusal(const struct decoding_options *options)
 {
     if (!jpeg_of_build(DEVICE_CUDA)) return "this build has no nvJPEG";
     if (options->kind != DEVICE_CUDA) return "run.device is the CPU";
-    if (options->data->channels != 3) return "it decodes to colours, and the images are grey";
+    if (options->data->channels != 3) return "it decodes to RGB, but the images are grey";
     if (augment_is_varied(&options->data->augment))
-        return "a GPU does not do augment.jitter and augment.auto_augment";
+        return "augment.jitter and augment.auto_augment run on the host";
     if (options->cache == CACHE_HOST || options->cache == CACHE_DEVICE)
-        return "loader.cache keeps what workers decode";
+        return "loader.cache caches the images that CPU threads decode";
     return NULL;
 }
 
@@ -77,9 +77,9 @@ static const char *drawback(const struct decoding_options *options)
     int64_t limit = options->memory_limit, cached = options->data->train.count * CACHED_BYTES;
     int64_t most = limit > 0 && limit / LIMIT_SHARE < ROOM_UNASKED ? limit / LIMIT_SHARE : ROOM_UNASKED;
     if (bytes_foreseen(options) > most)
-        return "the room for a batch's images would be much of the device's memory";
+        return "the buffers for a batch of images would be too large";
     if (options->cache != CACHE_NONE && cached <= (int64_t)caching_host_limit(options->cache_limit))
-        return "there is memory to keep decoded images in";
+        return "all decoded images fit into host memory";
     return NULL;
 }
 
@@ -104,7 +104,7 @@ static void say_drawback(const struct decoding_options *options)
 {
     const char *why = options->deterministic ? "run.deterministic" : refusal(options);
     if (!why) why = drawback(options);
-    if (why) log_detail("loader.decode: workers decode: %s", why);
+    if (why) log_detail("loader.decode: CPU threads decode: %s", why);
 }
 
 const char *decoding_refusal(const struct decoding_options *options)
@@ -168,7 +168,7 @@ static bool ready(struct decoding *decoding, struct reason *reason)
     if (!device->backend->jpeg->open(device, &bounds, &decoding->decoder, reason)) return false;
     decoding->room = device_allocate(device, (size_t)decoding->room_bytes, "decoded images");
     char bytes[TEXT_BYTES];
-    return decoding->room || because(reason, "the device has not %s for decoded images",
+    return decoding->room || because(reason, "the device does not have %s for decoded images",
                                      text_bytes((size_t)decoding->room_bytes, bytes));
 }
 
@@ -188,7 +188,7 @@ enum status decoding_open(const struct decoding_options *options, struct decodin
     struct reason why;
     *decoding = NULL;
     if (options->deterministic && options->decode == DECODE_GPU)
-        log_info("loader.decode: workers decode, as run.deterministic asks for what they make of an image");
+        log_info("loader.decode: CPU threads decode, because of run.deterministic");
     if (!is_opened(options)) return OK;
     struct decoding *made = memory_new(1, sizeof *made);
     *made = (struct decoding){.device = options->device, .room_bytes = room_bytes(options),
@@ -199,8 +199,8 @@ enum status decoding_open(const struct decoding_options *options, struct decodin
     }
     decoding_close(made);
     if (options->decode == DECODE_GPU)
-        return fail(NO_DEVICE, "loader.decode: 'gpu' is not possible: %s", why.text);
-    log_detail("loader.decode: workers decode: %s", why.text);
+        return fail(NO_DEVICE, "loader.decode: gpu is not possible: %s", why.text);
+    log_detail("loader.decode: CPU threads decode: %s", why.text);
     return OK;
 }
 

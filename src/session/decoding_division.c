@@ -95,8 +95,8 @@ static enum status measure_parts(struct session *session, double needed, int *pa
     double share = device / (engines.decoded * device + workers.images_per_s);
     *parts = (int)(DECODING_PARTS * (share < 1 ? share : 1) + 0.5);
     if (*parts * engines.decoded < PARTS_LEAST || workers.images_per_s >= needed) *parts = 0;
-    log_detail("loader.decode: a step takes at most %.0f images a second", needed);
-    log_detail("loader.decode: workers make %.0f images a second; with the device %.0f, of which it decodes "
+    log_detail("loader.decode: the step consumes at most %.0f images/s", needed);
+    log_detail("loader.decode: CPU threads decode %.0f images/s; with the GPU %.0f, of which it decodes "
                "%.0f %%", workers.images_per_s, engines.images_per_s, 100 * engines.decoded);
     return OK;
 }
@@ -106,7 +106,7 @@ static enum status measure_parts(struct session *session, double needed, int *pa
 static char *facts_of(const struct session *session, double needed)
 {
     const struct images *train = &session->data.train;
-    return text_format("%lld images to %d x %d, at most %.0f a second, %d processors",
+    return text_format("%lld images to %dx%d, at most %.0f images/s, %d processors",
                        (long long)train->count, train->h, train->w, needed, host_processors());
 }
 

@@ -65,7 +65,7 @@ static enum status take_piece(struct moving *moving)
     bool pinned;
     struct device *device = moving->gpu->device;
     moving->piece = device_host_allocate(device, moving->room, "images to be kept", &pinned);
-    return moving->piece ? OK : fail(NO_DEVICE, "no host memory from which images get to the device");
+    return moving->piece ? OK : fail(NO_DEVICE, "not enough host memory for batches");
 }
 
 /* The next one is filled while this one is on its way. */
@@ -125,7 +125,7 @@ static enum status keep_images(struct gpu_preprocessing *gpu)
     watch_end(watch);
     image_free(&moving.image);
     char bytes[TEXT_BYTES];
-    log_detail("%s of images are kept on the device", text_bytes(moving.moved, bytes));
+    log_detail("%s of images are cached on the device", text_bytes(moving.moved, bytes));
     return status;
 }
 
@@ -133,7 +133,7 @@ static enum status take(struct device *device, size_t bytes, const char *what, v
 {
     void *taken = device_allocate(device, bytes, what);
     char needs[TEXT_BYTES];
-    if (!taken) return fail(NO_DEVICE, "the device has not %s for %s", text_bytes(bytes, needs), what);
+    if (!taken) return fail(NO_DEVICE, "the device does not have %s for %s", text_bytes(bytes, needs), what);
     *(void **)memory = taken;
     return OK;
 }

@@ -56,7 +56,7 @@ static enum status freeze_all(const struct settings *settings, struct graph *gra
     char *pattern = patterns ? strtok_r(patterns, ", ", &rest) : NULL;
     for (; pattern && status == OK; pattern = strtok_r(NULL, ", ", &rest))
         if (freeze(graph, pattern) == 0)
-            status = settings_refuse(settings, "train", "freeze", "no parameter is called '%s'", pattern);
+            status = settings_refuse(settings, "train", "freeze", "no parameter matches '%s'", pattern);
     free(patterns);
     return status;
 }
@@ -67,8 +67,7 @@ static enum status check_shapes(const struct graphs_options *options, const stru
     for (int i = 0; i < graphs->training.param_count; i++)
         if (!shape_equal(graphs->training.params[i].spec.shape, graphs->evaluation.params[i].spec.shape))
             return settings_refuse(options->settings, "augment", "val_crop",
-                                   "evaluation images of %dx%d do not fit the network, "
-                                   "whose '%s' is made for %dx%d",
+                                   "the network cannot evaluate images of %dx%d: '%s' needs %dx%d",
                                    val->h, val->w, graphs->training.params[i].name, train->h, train->w);
     return OK;
 }

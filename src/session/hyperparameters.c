@@ -88,7 +88,7 @@ static enum status set_optimizer(const struct settings *settings, struct hyperpa
         .ema = settings->train.ema,
     };
     if (settings->optimizer.nesterov && !hyper->optimizer->has_nesterov)
-        return settings_refuse(settings, "optimizer", "nesterov", "is for sgd and lars; %s has no such form",
+        return settings_refuse(settings, "optimizer", "nesterov", "is for sgd and lars, not for %s",
                                name);
     if (hyper->optimizer_settings.nesterov && hyper->optimizer_settings.momentum == 0)
         return settings_refuse(settings, "optimizer", "nesterov", "needs a momentum above 0");

@@ -111,7 +111,7 @@ static bool members_parse(const struct member *members, void *object, const stru
         const char *text = safetensors_value(file, member->key);
         if (!text) return because(reason, "has no '%s'", member->key);
         if (!member_parse(member, object, text))
-            return because(reason, "has a bad value for '%s': '%.40s'", member->key, text);
+            return because(reason, "has an invalid value for '%s': '%.40s'", member->key, text);
     }
     return true;
 }
@@ -156,7 +156,7 @@ bool position_parse(const struct safetensors *file, struct position *position,
     if (!members_parse(position_members, &parsed_position, file, reason)) return false;
     if (!members_parse(state_members, &parsed_state, file, reason)) return false;
     if (!counts_can_be(&parsed_position, &parsed_state))
-        return because(reason, "has a position that cannot be");
+        return because(reason, "has an invalid position");
     *position = parsed_position;
     *state = parsed_state;
     return true;

@@ -18,7 +18,7 @@ static enum status refuse_batch(const struct session *session, int64_t limit)
 {
     int images = session->hyper.micro_batches;
     char bytes[TEXT_BYTES];
-    return fail(NO_DEVICE, "%s: train.batch: not even %d image%s a step fit%s into %s of memory",
+    return fail(NO_DEVICE, "%s: train.batch: not even %d image%s per step fit%s into %s of memory",
                 settings_where(session->settings, "train", "batch"), images, images == 1 ? "" : "s",
                 images == 1 ? "s" : "", text_bytes((uint64_t)limit, bytes));
 }
@@ -42,7 +42,7 @@ static enum status find_batch(struct session *session)
     if (fits) session->fitted_limit = limit;
     if (fits && settings->memory.limit == 0) derive_number(settings, "memory", "limit", limit);
     if (fits)
-        log_info("train.batch: auto is %d, the most images a step that %s of memory are enough for", batch,
+        log_info("train.batch: auto is %d, the largest batch that fits into %s of memory", batch,
                  text_bytes((uint64_t)limit, bytes));
     return OK;
 }
@@ -74,7 +74,7 @@ static enum status check_preprocessing(const struct session *session)
     if (why) return settings_refuse(session->settings, "loader", "cache", "%s", why);
     why = decoding_refusal(&decoding);
     if (why)
-        return settings_refuse(session->settings, "loader", "decode", "'gpu' is not possible: %s", why);
+        return settings_refuse(session->settings, "loader", "decode", "gpu is not possible: %s", why);
     return OK;
 }
 

@@ -60,10 +60,10 @@ enum status step_fit_check(const struct session *session, const struct step_byte
     struct text advice = {0};
     step_fit_say(session, limit, &advice);
     if (limit == session->left)
-        fail(NO_DEVICE, "the device has only %s left for this run, %s are needed; %s",
+        fail(NO_DEVICE, "the device has only %s left for this run, but needs %s; %s",
              has, needs, advice.data);
     else
-        fail(NO_DEVICE, "%s: memory.limit: %s is not enough, %s are needed; %s",
+        fail(NO_DEVICE, "%s: memory.limit: %s is not enough, the run needs %s; %s",
              settings_where(session->settings, "memory", "limit"), has, needs, advice.data);
     text_free(&advice);
     return NO_DEVICE;

@@ -35,7 +35,7 @@ bool weights_read(const struct safetensors *file, int entry, float *values, stru
     int64_t count = shape_count(from->shape);
     if (from->dtype == F32) return safetensors_read(file, entry, values, reason);
     void *raw = memory_try((size_t)(from->end - from->begin), 1);
-    if (!raw) return because(reason, "needs more memory than there is");
+    if (!raw) return because(reason, "needs more memory than is available");
     bool good = safetensors_read(file, entry, raw, reason);
     if (good && (from->dtype == F16 || from->dtype == BF16))
         dtype_convert(F32, values, from->dtype, raw, (size_t)count);
@@ -76,7 +76,8 @@ static enum status problems_report(const char *path, struct problems *problems)
 {
     enum status missing = listed_report(path, "tensors are missing", &problems->missing);
     enum status unexpected = listed_report(path, "tensors are not in this model", &problems->unexpected);
-    enum status misshapen = listed_report(path, "tensors have another shape or type", &problems->misshapen);
+    enum status misshapen = listed_report(path, "tensors have a different shape or type",
+                                          &problems->misshapen);
     return missing ? missing : unexpected ? unexpected : misshapen;
 }
 
@@ -165,7 +166,7 @@ static enum status move_rows(const struct loading *loading, int param, void *buf
 {
     size_t row = bytes / (size_t)loading->store->graph->classes;
     char *moved = memory_try(bytes, 1);
-    if (!moved) return fail(FAILED, "%s: no host memory to read it", loading->file->path);
+    if (!moved) return fail(FAILED, "%s: not enough host memory to read it", loading->file->path);
     enum status status = store_read(loading->store, param, STORE_MASTER, moved);
     for (int i = 0; i < loading->store->graph->classes; i++)
         if (loading->rows[i] >= 0)
@@ -186,7 +187,7 @@ static enum status load_param(const struct loading *loading, int param, int entr
     const struct parameter *parameter = &loading->store->graph->params[param];
     size_t bytes = (size_t)shape_count(parameter->spec.shape) * dtype_bytes(parameter->spec.dtype);
     void *buffer = memory_try(bytes, 1);
-    if (!buffer) return fail(FAILED, "%s: no host memory to read it", loading->file->path);
+    if (!buffer) return fail(FAILED, "%s: not enough host memory to read it", loading->file->path);
     struct reason reason;
     bool good = parameter->spec.dtype == F32 ? weights_read(loading->file, entry, buffer, &reason)
                                              : safetensors_read(loading->file, entry, buffer, &reason);
@@ -243,11 +244,12 @@ static void match_rows(struct loading *loading, const struct weights_options *op
     if (!loading->rows) return;
     const char *name = loading->store->graph->nodes[loading->classifier].name;
     if (missing < 0)
-        log_info("%s: has the same classes in another order: rows of the classifier '%s' go by their names",
+        log_info("%s: has the same classes in a different order: rows of the classifier '%s' are matched "
+                 "by name",
                  loading->file->path, name);
     else
-        log_info("%s: has %d of the %d classes, and not '%s': the other rows of the classifier '%s' start "
-                 "fresh",
+        log_info("%s: has %d of the %d classes, but not '%s': the other rows of the classifier '%s' are "
+                 "initialised",
                  loading->file->path, found, classes, options->class_names[missing], name);
 }
 
@@ -256,7 +258,8 @@ static void say(const struct loading *loading)
     const struct graph *graph = loading->store->graph;
     if (loading->averages) log_info("%s: using the averaged weights (ema)", loading->file->path);
     if (loading->fresh)
-        log_info("%s: has %lld classes, this model %d: the classifier '%s' starts fresh", loading->file->path,
+        log_info("%s: has %lld classes, this model %d: the classifier '%s' is initialised",
+                 loading->file->path,
                  (long long)loading->classes, graph->classes, graph->nodes[loading->classifier].name);
 }
 

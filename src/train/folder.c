@@ -19,7 +19,7 @@ enum status folder_make(const char *path)
 {
     struct reason reason;
     return directory_make(path, 0777, &reason)
-               ? OK : fail(FAILED, "%s: the folder cannot be made: %s", path, reason.text);
+               ? OK : fail(FAILED, "%s: cannot create the folder: %s", path, reason.text);
 }
 
 /* Whoever has the lock has written down who it is. */
@@ -29,7 +29,7 @@ static enum status taken(const struct folder *folder)
     ssize_t length = file_read(folder->lock, who, sizeof who - 1, 0);
     who[length > 0 ? strcspn(who, "\n") : 0] = '\0';
     return fail(FAILED, "%s: another process (%s) is training in this folder", folder->at.path,
-                who[0] ? who : "which has not said who it is");
+                who[0] ? who : "unknown");
 }
 
 static void sign(const struct folder *folder)
@@ -70,7 +70,7 @@ static enum status take(struct folder *folder, int flags)
     bool locked = flock(folder->lock, LOCK_EX | LOCK_NB) == 0;
     if (!locked && errno == EWOULDBLOCK) return taken(folder);
     if (!locked)
-        log_warning("%s/%s: cannot be locked: %s; see to it that no other process trains in this folder",
+        log_warning("%s/%s: cannot be locked: %s; make sure that no other process trains in this folder",
                     folder->at.path, LOCK, strerror(errno));
     if (!is_locked_one(folder))
         return fail(FAILED, "%s/%s: was removed while it was being locked", folder->at.path, LOCK);
@@ -82,7 +82,7 @@ static enum status take(struct folder *folder, int flags)
 static enum status lost(const char *path, const char *what)
 {
     log_set_sink((struct log_sink){0});
-    return fail(FAILED, "%s: %s; the run ends and leaves everything there as it is", path, what);
+    return fail(FAILED, "%s: %s; the run ends and leaves it unchanged", path, what);
 }
 
 enum status folder_check(struct folder *folder)
@@ -137,7 +137,8 @@ static enum status open_in(const char *path, bool resume, struct folder *folder)
     TRY(directory_open(path, &folder->at));
     TRY(take(folder, O_CREAT));
     if (!resume && checkpoint_exists(&folder->at))
-        return fail(USAGE, "%s: holds a run already: -r goes on with it, another -o begins a new one", path);
+        return fail(USAGE, "%s: already contains a run; use -r to resume it or another -o to start a new one",
+                    path);
     log_set_sink((struct log_sink){write_log, folder});
     return OK;
 }

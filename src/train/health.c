@@ -44,7 +44,7 @@ static void add_symptom(const struct health *health, const struct health_step *s
     double scale = step->state->scaler.scale;
     if (!stuck || !step->state->skipped) text_add(text, "the loss is %s", isnan(step->loss) ? "NaN" : "Inf");
     else if (!dynamic) text_add(text, "gradients are not finite at loss scale %g", scale);
-    else text_add(text, "the loss scale is stuck at its lowest, %g: gradients are not finite", scale);
+    else text_add(text, "gradients are not finite at the minimum loss scale, %g", scale);
 }
 
 static void add_cause(const struct health *health, const struct health_step *step,
@@ -54,8 +54,8 @@ static void add_cause(const struct health *health, const struct health_step *ste
     if (step->elsewhere) text_add(text, "it comes from another rank's images");
     else if (found->what.text[0]) finding_add(found, options->dataset, options->loader, step->batch, text);
     else if (step->queued > 0)
-        text_add(text, "repeated with the next step's parameters, the step is finite");
-    else text_add(text, "repeated, the step is finite: something passed that is not in the numbers");
+        text_add(text, "the step is finite when repeated with the next step's parameters");
+    else text_add(text, "the step is finite when repeated: the cause was transient");
 }
 
 static enum status diagnose(struct health *health, const struct health_step *step, bool stuck)
@@ -71,7 +71,7 @@ static enum status diagnose(struct health *health, const struct health_step *ste
     enum status status = stop ? fail(FAILED, "%s; train.on_nan=stop ends the run", text.data) : OK;
     health->ended = stop;
     if (!stop)
-        log_warning("%s; such steps are skipped%s", text.data, last ? ", and no longer looked into" : "");
+        log_warning("%s; such steps are skipped%s", text.data, last ? ", and no longer diagnosed" : "");
     text_free(&text);
     return status;
 }
@@ -146,8 +146,8 @@ static enum status say_exploding(const struct health *health, const struct healt
 {
     const char *largest = NULL;
     if (step->queued == 0) TRY(find_largest(health, &largest));
-    const char *joint = largest ? "; the largest is that of " : "";
-    log_warning("step %" PRId64 ": exploding gradients: their norm is %.3g, %.3g times what it has been%s%s",
+    const char *joint = largest ? "; the largest contribution is from " : "";
+    log_warning("step %" PRId64 ": exploding gradients: their norm is %.3g, %.3g times the recent one%s%s",
                 step->state->step, (double)step->state->grad_norm, times, joint, largest ? largest : "");
     return OK;
 }
@@ -206,11 +206,11 @@ static enum status say_dead(const struct health *health, const struct health_ste
     enum status status = exec_find_silent(health->options.training->exec, &silent);
     if (status == OK) {
         if (silent.text[0]) text_add(&text, "dead layer: %s; ", silent.text);
-        if (dead->all == dead->trained) text_add(&text, "every gradient has");
+        if (dead->all == dead->trained) text_add(&text, "all gradients have");
         else if (dead->new == 1) text_add(&text, "the gradient of %s has", dead->first);
         else
             text_add(&text, "the gradients of %s and of %d more parameters have", dead->first, dead->new - 1);
-        log_warning("%s been zero throughout since step %" PRId64, text.data, dead->since);
+        log_warning("%s been zero since step %" PRId64, text.data, dead->since);
     }
     text_free(&text);
     return status;
@@ -252,7 +252,7 @@ static void glimpse(struct health *health, const struct health_step *step)
     for (int p = 0; !health->doubt && p < health->options.graph->param_count; p++)
         health->doubt = health->options.training->program.gradients[p] >= 0 && exec_glimpse_zero(exec, p);
     const char *lost = exec_glimpsed(exec) && !health->broken ? exec_glimpse_lost(exec) : NULL;
-    if (lost) log_warning("step %" PRId64 ": parameter %s holds NaN or Inf", step->state->step, lost);
+    if (lost) log_warning("step %" PRId64 ": parameter %s contains NaN or Inf", step->state->step, lost);
     if (lost) health->broken = true;
 }
 

@@ -71,7 +71,8 @@ static bool write_pending(struct metrics *metrics)
     if (end < 0) return false;
     if (!file_write(metrics->file, pending->data, pending->length, end)) {
         int why = errno;
-        if (ftruncate(metrics->file, end) != 0) log_detail("%s: may end in a torn line", metrics->path);
+        if (ftruncate(metrics->file, end) != 0) log_detail("%s: may end with an incomplete line",
+                                                           metrics->path);
         errno = why;
         return false;
     }
@@ -92,7 +93,7 @@ enum status metrics_line(struct metrics *metrics, const char *object)
     if (write_pending(metrics)) return OK;
     if (metrics->pending.length > PENDING_MOST) return refuse(metrics);
     if (!waiting)
-        log_warning("%s: cannot be written: %s; its lines wait until they can be, and the run goes on",
+        log_warning("%s: cannot be written: %s; lines are buffered, and the run continues",
                     metrics->path, strerror(errno));
     return OK;
 }
@@ -174,7 +175,7 @@ static enum status rewrite(const struct directory *in, const char *name, FILE *f
     if (to && fclose(to) != 0 && good) good = because(&reason, "%s", strerror(errno));
     enum status status = good ? OK : directory_refuse(in, temporary, reason.text);
     if (good && dropped > 0) {
-        log_detail("%s: %d lines beyond the checkpoint cut off", name, dropped);
+        log_detail("%s: removed %d lines after the checkpoint", name, dropped);
         status = atomic_file_rename(in, temporary, name);
     }
     directory_remove(in, temporary);
@@ -198,7 +199,7 @@ static enum status check_version(FILE *from, const char *name)
     free(line);
     rewind(from);
     if (newest <= METRICS_VERSION) return OK;
-    return fail(BAD_CHECKPOINT, "%s: is of version %lld; this amptrain goes on with up to version %d", name,
+    return fail(BAD_CHECKPOINT, "%s: has version %lld; this amptrain continues versions up to %d", name,
                 (long long)newest, METRICS_VERSION);
 }
 

@@ -16,7 +16,7 @@ static enum status prepare(struct programs *programs)
     TRY(step_prepare(session, STEP_TRAINING, store, &programs->training));
     if (session->settings->run.verify_every > 0 && !exec_can_repeat(programs->training.exec))
         return settings_refuse(session->settings, "run", "verify_every",
-                               "on a GPU, steps only repeat with run.deterministic=yes");
+                               "needs run.deterministic=yes on a GPU");
     if (session->data.val.dataset)
         TRY(step_prepare(session, STEP_EVALUATION, store, &programs->evaluation));
     struct plan plan = *exec_plan(programs->training.exec);
@@ -64,8 +64,8 @@ static void step_down(struct programs *programs)
 static void say_stepped(const struct programs *programs)
 {
     char took[TEXT_BYTES], limit[TEXT_BYTES];
-    log_warning("the device had not the memory that was planned for; planned again for the %s that it has "
-                "left: the step takes %s (strategy %s), with the same results",
+    log_warning("the device has less free memory than planned; replanned for %s: the step takes %s "
+                "(strategy %s), with the same results",
                 text_bytes((uint64_t)programs->session->left, limit),
                 text_bytes((uint64_t)programs->bytes.total, took),
                 step_strategy(programs->session, &programs->training.program));
@@ -89,7 +89,7 @@ static enum status refuse(const struct programs *programs, const struct text *wo
     add_row(&table, bytes_to_have(programs), "can be had");
     text_add(&table, "\n");
     step_fit_say(programs->session, bytes_to_have(programs), &table);
-    fail(NO_DEVICE, "%s\nthe smallest step that was found takes%s", words->data, table.data);
+    fail(NO_DEVICE, "%s\nthe smallest plan found takes%s", words->data, table.data);
     text_free(&table);
     return NO_DEVICE;
 }
@@ -173,6 +173,6 @@ enum status programs_set_limit(struct programs *programs, int64_t limit)
         say_limit(programs, limit);
         return OK;
     }
-    log_warning("memory.limit stays what it was, and the run goes on");
+    log_warning("memory.limit is unchanged; the run continues");
     return reopen(programs, before);
 }

@@ -53,7 +53,7 @@ static enum status restore_best(struct run *run, const struct safetensors *file)
     bool same;
     TRY(checkpoint_match_best(file, run->session->settings, &same));
     if (same || run->position.best_epoch == 0) return OK;
-    log_info("checkpoint.best is another than before: the best epoch so far, %lld, no longer counts",
+    log_info("checkpoint.best has changed: the best epoch so far, %lld, no longer counts",
              (long long)run->position.best_epoch);
     run->position.best = 0;
     run->position.best_epoch = run->position.epochs_without_gain = 0;
@@ -65,8 +65,8 @@ static void say_threads(const struct run *run, const struct safetensors *file)
 {
     int then = checkpoint_threads(file), now = source_of(run, NULL).threads;
     if (then == 0 || now == 0 || then == now) return;
-    log_warning("%s: the run computed on %d thread%s and goes on on %d: from here on its numbers may differ "
-                "from those of a run that was not interrupted, in their last bits at first", file->path, then,
+    log_warning("%s: the run used %d thread%s and resumes with %d: from here on results may differ from an "
+                "uninterrupted run in their last bits at first", file->path, then,
                 then == 1 ? "" : "s", now);
 }
 
@@ -82,7 +82,7 @@ static enum status restore(struct run *run, const struct safetensors *file)
     const char *algorithms = checkpoint_algorithms(file);
     const struct device_backend *backend = session->device->backend;
     if (algorithms && backend->autotuner.load) backend->autotuner.load(session->device, algorithms);
-    log_info("%s: going on after step %lld, in epoch %lld", file->path, (long long)run->state.step,
+    log_info("%s: resuming after step %lld, in epoch %lld", file->path, (long long)run->state.step,
              (long long)run->position.epoch + 1);
     return OK;
 }
@@ -143,7 +143,7 @@ static bool is_last(const struct run *run, const struct safetensors *file)
 static enum status resume_first(struct run *run, const struct run_options *options, char **path)
 {
     bool nothing = !options->resume_file && !(run->folder.at.path && checkpoint_exists(&run->folder.at));
-    if (nothing && options->resume) log_info("there is no checkpoint yet: beginning from the start");
+    if (nothing && options->resume) log_info("no checkpoint yet; starting from scratch");
     if (!options->resume || nothing) return OK;
     struct safetensors file;
     TRY(open_checkpoint(run, options, &file));
@@ -272,7 +272,7 @@ static bool read_limit(const struct run *run, int64_t *limit)
     struct settings fresh;
     if (!options->config) return false;
     if (settings_load(options->config, options->sets, options->set_count, &fresh) != OK) {
-        log_warning("the configuration cannot be read again: the run goes on as it is");
+        log_warning("cannot reread the configuration; the run continues unchanged");
         return false;
     }
     /* With train.batch=auto there is one, though it is not in the file. */

@@ -100,7 +100,7 @@ static enum status queue_step(struct run *run, const struct queued_step *next)
         run->verified++;
         run->last_verified = step;
     } else if (next->twice) {
-        log_warning("checkpoints stay as they are; the last step that gave the same twice is %lld",
+        log_warning("the checkpoints are kept; the last step with equal results is %lld",
                     (long long)run->last_verified);
     }
     return status;
@@ -160,7 +160,7 @@ static enum status save_and_go_on(struct run *run, const char *const *also)
     TRY(folder_check(&run->folder));
     if (run_save(run, also) == OK) return OK;
     run->saved = clock_seconds();
-    log_warning("the checkpoint was not written; the run goes on, the last good one is kept");
+    log_warning("the checkpoint was not written; the run continues, and the last one is kept");
     return OK;
 }
 
@@ -299,8 +299,8 @@ static enum status say_stopped(const struct run *run)
 {
     bool kept = run->options->output != NULL;
     if (comm_rank(run->ranks.comm) > 0) return kept ? STOPPED : FAILED;
-    if (!kept) return fail(FAILED, "stopped; nothing is kept, since there is no run folder (-o)");
-    log_info("stopped after step %lld with a checkpoint; the same command with -r goes on",
+    if (!kept) return fail(FAILED, "stopped without a checkpoint, because there is no run folder (-o)");
+    log_info("stopped with a checkpoint after step %lld; the same command with -r resumes",
              (long long)run->state.step);
     return STOPPED;
 }
@@ -375,7 +375,7 @@ static enum status check(const struct session *session, const struct run_options
         return settings_refuse(session->settings, "train", "early_stop",
                                "there is no validation data to go by");
     if (options->resume && !options->output && !options->resume_file)
-        return fail(USAGE, "-r: which run? -o names its folder");
+        return fail(USAGE, "-r needs the run folder; name it with -o");
     return OK;
 }
 
@@ -385,7 +385,7 @@ static bool is_finished(const struct run *run, const struct run_options *options
     enum verdict verdict = judge(run);
     bool end = verdict == DONE || verdict == EARLY_STOP || verdict == MAX_STEPS;
     if (!end || options->resume_file || !run_ended(run)) return false;
-    log_info("%s: the run is finished, after %lld epochs, %lld steps (%s); nothing was changed",
+    log_info("%s: the run is finished, after %lld epochs and %lld steps (%s); nothing to do",
              run->folder.at.path, (long long)run->position.epoch, (long long)run->state.step,
              verdict_name[verdict]);
     return true;
@@ -396,7 +396,7 @@ static enum status carry_out(struct run *run)
     enum verdict verdict = DONE;
     TRY(run_begin(run));
     TRY(report_start(run));
-    if (!run->folder.at.path) log_info("there is no run folder (-o): nothing will be kept");
+    if (!run->folder.at.path) log_info("no run folder (-o): nothing will be saved");
     enum status status = loop(run, &verdict);
     if (status == OK) return finish(run, verdict);
     if (run->health.ended) report_end(run, "not_finite");
