@@ -11,6 +11,9 @@
 #   limits [MODEL:BATCH...]  the step under less and less device memory, fp16 (resnet50:256)
 #   largest [MODEL:GIB...]  the largest batch within so much device memory, fp16, planned and run
 #                       (resnet50 and resnet152 within 8, 16 and 24)
+#   ranks [MODEL:BATCH...]  on 2 GPUs, or $RANKS of them: the bits of one with as many micro-batches; the step,
+#                       BATCH images a GPU, against one GPU's, and with other numbers of thread blocks for
+#                       exchanges; not among the parts that run by default
 #   exact               errors of the supplied ResNet-20 on CIFAR-10's test images      (needs AMPTRAIN_DATA)
 #   cifar [PRECISION...]  conf/cifar10.ini: accuracy, seconds; must be the last part    (needs AMPTRAIN_DATA)
 #   table               only the table
@@ -308,6 +311,70 @@ part_largest() {
     done
 }
 
+# Bits and names of a safetensors file's tensors, without the header's metadata.
+tensors() {
+    length=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
+    tail -c +$((length + 9)) "$1"
+}
+
+# NAME: of $work/bits.ini, 50 steps of one GPU with as many micro-batches as there are ranks, and of the ranks.
+ranks_bits() {
+    rm -rf "$work/one" "$work/several"
+    for run in "one parallel.gpus=1 train.accumulate=$ranks" "several parallel.gpus=$ranks train.accumulate=1"; do
+        set -- "$1" $run
+        if ! timeout "${TEST_SECONDS:-300}" "$amptrain" train -q -c "$work/bits.ini" -s run.threads=1 \
+            -s run.deterministic=yes -s run.max_steps=50 -s "$3" -s "$4" -o "$work/$2" >"$work/log" 2>&1; then
+            complain "$1 with $3 failed:"; tail -n 5 "$work/log"; return
+        fi
+    done
+    same=no
+    tensors "$work/one/checkpoint-last.safetensors" >"$work/one.bin"
+    tensors "$work/several/checkpoint-last.safetensors" >"$work/several.bin"
+    cmp -s "$work/one.bin" "$work/several.bin" && same=yes
+    [ $same = yes ] || complain "$1: $ranks GPUs do not end in the bits of one with $ranks micro-batches"
+    record "bits/$1 ranks=$ranks same=$same"
+    tail -n 1 "$results"
+}
+
+# KIND WHO BATCH OPTION...: the step of $work/bench.ini.
+ranks_step() {
+    kind=$1 who=$2 batch=$3; shift 3
+    figure "$kind" "$who" "$@" "$amptrain" bench -c "$work/bench.ini" --json --steps "${RANKS_STEPS:-100}" \
+        --warmup 10 -s train.batch="$batch" $gpus
+}
+
+part_ranks() {
+    ranks=${RANKS:-2}
+    small_network fp16
+    sed 's/^batch = .*/batch = 48/' "$work/small.ini" >"$work/bits.ini"
+    ranks_bits small
+    config resnet50 $((32 * ranks)) fp16 224 1000 0.01 >"$work/bits.ini"
+    ranks_bits resnet50
+    for network in ${*:-resnet50:256 resnet18:256 mobilenet_v2:256 vgg16:128 densenet121:128}; do
+        model=${network%:*} each=${network#*:} all=$((${network#*:} * ranks))
+        config "$model" "$each" fp16 224 1000 0.001 >"$work/bench.ini"
+        gpus="-s parallel.gpus=1" ranks_step "ranks/$network" one "$each" env
+        alone=$(number step_ms_median <"$work/json") rate=$(number images_per_s <"$work/json")
+        gpus="-s parallel.gpus=$ranks" ranks_step "ranks/$network" "$ranks" "$all" env
+        awk -v a="$alone" -v b="$(number step_ms_median <"$work/json")" -v one="$rate" -v n="$ranks" \
+            -v all="$(number images_per_s <"$work/json")" -v name="$network" 'BEGIN {
+            printf "%s: %d GPUs %.0f images/s, %.1f %% of %d times one; a step %.0f us longer\n", name, n, all,
+                one ? 100 * all / (n * one) : 0, n, 1000 * (b - a) }'
+        [ "$model" = resnet50 ] || continue
+        gpus="-s parallel.gpus=$ranks" ranks_step "ranks/$network" strong "$each" env
+        for blocks in 1 2 4 16 32; do
+            gpus="-s parallel.gpus=$ranks" ranks_step "ranks/$network" "blocks$blocks" "$all" \
+                env NCCL_MAX_CTAS=$blocks
+        done
+        gpus="-s parallel.gpus=$ranks -s run.deterministic=yes" \
+            ranks_step "ranks/$network" deterministic "$all" env
+        [ "$python" = none ] || for mode in $modes; do
+            figure "ranks/$network" "$mode" peer -m torch.distributed.run --standalone \
+                --nproc-per-node "$ranks" "$here/peer_gpu.py" "$model" "$each" fp16 "$mode" "$seconds" 0.001
+        done
+    done
+}
+
 part_exact() {
     [ -d "$data/cifar10" ] || { say "exact: needs AMPTRAIN_DATA"; return; }
     for precision in fp32 tf32 fp16 bf16; do
@@ -437,7 +504,7 @@ heading() {
 while [ $# -gt 0 ]; do
     part=$1; shift
     case $part in
-        tests|cifar|limits|largest)
+        tests|cifar|limits|largest|ranks)
             case ${1:-} in
                 test_*|fp*|bf16|tf32|*:*) "part_$part" "$@"; set -- ;;
                 *) "part_$part" ;;
