@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "launcher.h"
 #include "session/checkpoint.h"
 #include "session/session_open.h"
 
@@ -327,4 +328,26 @@ void cmd_any_batch(struct cmd *cmd)
     if (cmd->settings.train.batch > 0) return;
     settings_derive(&cmd->settings, "train", "batch", "128");
     settings_derive(&cmd->settings, "train", "accumulate", "1");
+}
+
+static enum status launch_ranks(const struct cmd *cmd)
+{
+    const struct settings *settings = &cmd->settings;
+    const struct launcher_options options = {
+        .ranks = (int)settings->parallel.gpus, .words = cmd->words, .timeout = settings->parallel.timeout,
+    };
+    if (strncmp(settings->run.device, "cuda:", 5) == 0)
+        return settings_refuse(settings, "run", "device", "'%s' is one GPU; with parallel.gpus = %d, cuda means "
+                               "that each rank has its own", settings->run.device, options.ranks);
+    return launcher_run(&options);
+}
+
+enum status cmd_ranks(struct cmd *cmd, enum status (*run)(struct cmd *cmd, struct comm *comm))
+{
+    struct comm *comm;
+    TRY(launcher_join(&comm));
+    if (!comm && cmd->settings.parallel.gpus > 1) return launch_ranks(cmd);
+    enum status status = run(cmd, comm);
+    comm_close(comm);
+    return status;
 }

@@ -86,6 +86,10 @@ enum status cmd_check_output(const struct cmd *cmd, const char *path);
 enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint *hint,
                         struct session *session);
 
+/* Starts the ranks of parallel.gpus, where it is more than one, each of which comes back here and does
+ * run(cmd, comm); or does that with NULL. */
+enum status cmd_ranks(struct cmd *cmd, enum status (*run)(struct cmd *cmd, struct comm *comm));
+
 /* For commands that do not train: train.batch=auto and parallel.gpus are numbers that do not matter, the
  * latter 1. */
 void cmd_any_batch(struct cmd *cmd);

@@ -16,6 +16,7 @@
 #include "session/session_store.h"
 #include "session/step_fit.h"
 #include "session/step_queue.h"
+#include "train/ranks.h"
 
 /* A measurement under way. */
 struct bench {
@@ -65,8 +66,9 @@ static void keep_loss(struct bench *bench)
 {
     const float *losses = exec_losses(bench->step.exec);
     double sum = 0;
-    for (int i = 0; i < bench->session.hyper.batch; i++) sum += losses[i];
-    bench->loss = sum / bench->session.hyper.batch;
+    int images = bench->step.program.batch;
+    for (int i = 0; i < images; i++) sum += losses[i];
+    bench->loss = sum / images;
 }
 
 static enum status launch(struct bench *bench)
@@ -151,16 +153,17 @@ static bool wants_data(const struct cmd *cmd)
     return named || cmd_value(cmd, "data");
 }
 
-static enum status bench_open(struct cmd *cmd, struct bench *bench)
+static enum status bench_open(struct cmd *cmd, struct comm *comm, struct bench *bench)
 {
     bool real = wants_data(cmd);
-    if (cmd->settings.parallel.gpus > 1)
-        return settings_refuse(&cmd->settings, "parallel", "gpus", "bench measures one GPU");
     TRY(cmd_session(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->session));
+    bench->session.comm = comm;
     TRY(session_open_device(&bench->session));
     TRY(session_store_open(&bench->session, true, &bench->store));
     if (real) TRY(preprocessing_open(&bench->session, true));
+    TRY(ranks_take_algorithms(comm, bench->session.device));
     TRY(step_open(&bench->session, STEP_TRAINING, &bench->store, &bench->step));
+    TRY(ranks_give_algorithms(comm, bench->session.device));
     struct step_bytes bytes = step_bytes(&bench->session, &bench->step.program, exec_plan(bench->step.exec),
                                          bench->store.layout.bytes);
     TRY(step_fit_check(&bench->session, &bytes));
@@ -373,19 +376,25 @@ static enum status show(const struct cmd *cmd, struct bench *bench)
     return status;
 }
 
-static enum status run(struct cmd *cmd)
+/* Of several ranks, the first one speaks. */
+static enum status bench_rank(struct cmd *cmd, struct comm *comm)
 {
     long steps, warmup;
     TRY(cmd_number(cmd, "steps", 1, 20, &steps));
     TRY(cmd_number(cmd, "warmup", 0, 3, &warmup));
     struct bench bench = {.steps = (int)steps, .epoch = -1};
     bench.milliseconds = memory_new((size_t)steps, sizeof *bench.milliseconds);
-    enum status status = bench_open(cmd, &bench);
+    enum status status = bench_open(cmd, comm, &bench);
     if (status == OK && bench.loader) status = measure_feed(&bench, (int)warmup);
     else if (status == OK) status = measure(&bench, (int)warmup);
-    if (status == OK) status = show(cmd, &bench);
+    if (status == OK && comm_rank(comm) == 0) status = show(cmd, &bench);
     bench_close(&bench);
     return status;
+}
+
+static enum status run(struct cmd *cmd)
+{
+    return cmd_ranks(cmd, bench_rank);
 }
 
 static const struct cmd_option options[] = {

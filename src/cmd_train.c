@@ -38,26 +38,9 @@ static enum status train_rank(struct cmd *cmd, struct comm *comm)
     return status;
 }
 
-static enum status launch_ranks(const struct cmd *cmd)
-{
-    const struct launcher_options options = {
-        .ranks = (int)cmd->settings.parallel.gpus, .words = cmd->words,
-        .timeout = cmd->settings.parallel.timeout,
-    };
-    if (strcmp(cmd->settings.run.device, "cpu") != 0)
-        return settings_refuse(&cmd->settings, "parallel", "gpus", "more than one is not implemented yet; "
-                               "run.device=cpu trains on as many processes");
-    return launcher_run(&options);
-}
-
 static enum status run(struct cmd *cmd)
 {
-    struct comm *comm;
-    TRY(launcher_join(&comm));
-    if (!comm && cmd->settings.parallel.gpus > 1) return launch_ranks(cmd);
-    enum status status = train_rank(cmd, comm);
-    comm_close(comm);
-    return status;
+    return cmd_ranks(cmd, train_rank);
 }
 
 const struct command cmd_train = {

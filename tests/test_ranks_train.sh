@@ -95,5 +95,5 @@ ok "mpirun's processes do not know of each other" says 2 "OMPI_COMM_WORLD_SIZE i
     env OMPI_COMM_WORLD_SIZE=2 "$AMPTRAIN" -q -c run.ini -o wrong
 ok "nor do srun's" says 2 "SLURM_STEP_NUM_TASKS is 4: mpirun or srun started" \
     env SLURM_STEP_NUM_TASKS=4 "$AMPTRAIN" -q -c run.ini -o wrong
-ok "GPUs are not there yet" says 2 "parallel.gpus: more than one is not implemented yet" ranks 2 1 wrong -s run.device=cuda
+ok "one GPU for several ranks" says 2 "run.device: 'cuda:1' is one GPU" ranks 2 1 wrong -s run.device=cuda:1
 finish

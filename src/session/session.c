@@ -1,7 +1,10 @@
 #include "session/session.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/host.h"
+#include "comm/nccl_exchange.h"
 #include "compile/program.h"
 #include "session/gpu_preprocessing.h"
 
@@ -15,17 +18,6 @@ void session_close(struct session *session)
     graphs_close(&session->graphs);
     data_close(&session->data);
     *session = (struct session){0};
-}
-
-enum status session_open_device(struct session *session)
-{
-    const struct settings *settings = session->settings;
-    if (session->device) return OK;
-    TRY(device_open(settings->run.device, (int)settings->run.threads, &session->device));
-    session->device->memory_limit = (size_t)settings->memory.limit;
-    session->cache = device_allocators_open(session->device, 0);
-    session->pinned = device_allocators_host_open(session->device);
-    return OK;
 }
 
 bool session_asks_cuda(const struct session *session)
@@ -42,6 +34,40 @@ static bool means_cuda(const struct session *session)
     for (const struct device_backend *const *backend = device_backends; *backend; backend++)
         if ((*backend)->kind == DEVICE_CUDA && (*backend)->count(&reason) > 0) return true;
     return false;
+}
+
+/* Ranks of a host share its processors. */
+static int threads_of(const struct session *session)
+{
+    int threads = (int)session->settings->run.threads;
+    if (threads > 0 || !session->comm) return threads;
+    threads = host_processors() / session->comm->local_count;
+    return threads > 0 ? threads : 1;
+}
+
+/* Each rank of a host has the GPU of its number there. */
+static enum status open_device(struct session *session)
+{
+    char name[24];
+    const char *device = session->settings->run.device;
+    bool own = session->comm && means_cuda(session);
+    if (own) {
+        snprintf(name, sizeof name, "cuda:%d", session->comm->local_rank);
+        device = name;
+    }
+    TRY(device_open(device, threads_of(session), &session->device));
+    return own ? nccl_exchange_open(session->comm) : OK;
+}
+
+enum status session_open_device(struct session *session)
+{
+    const struct settings *settings = session->settings;
+    if (session->device) return OK;
+    TRY(open_device(session));
+    session->device->memory_limit = (size_t)settings->memory.limit;
+    session->cache = device_allocators_open(session->device, 0);
+    session->pinned = device_allocators_host_open(session->device);
+    return OK;
 }
 
 enum device_kind session_device_kind(const struct session *session)

@@ -40,6 +40,16 @@ static int batches_on_device(const struct session *session)
     return session_device_kind(session) == DEVICE_CUDA ? 2 : 1;
 }
 
+/* NCCL's sum of two ranks' gradients has the bits of the program's; of more, its order is its own. */
+static struct bucket_options bucket_options(const struct session *session)
+{
+    bool cuda = session_device_kind(session) == DEVICE_CUDA;
+    return (struct bucket_options){
+        .bytes = session->settings->parallel.bucket,
+        .all_reduce = cuda && (session->hyper.ranks == 2 || !session->settings->run.deterministic),
+    };
+}
+
 struct compile_options step_options(const struct session *session, enum step_kind kind)
 {
     bool training = kind == STEP_TRAINING;
@@ -57,6 +67,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .logits = !training,
         },
         .kernel_plans = kernel_options(session),
+        .buckets = bucket_options(session),
         .streams = session_streams(session),
         .strategy = session->settings->memory.strategy,
         .limit = training ? session_limit(session) : 0,

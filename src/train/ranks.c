@@ -133,3 +133,25 @@ enum status ranks_share_text(struct comm *comm, const char *text, char **shared)
     else free(copy);
     return status;
 }
+
+enum status ranks_take_algorithms(struct comm *comm, struct device *device)
+{
+    char *algorithms;
+    if (comm_rank(comm) == 0 || !device->backend->autotuner.load) return OK;
+    TRY(ranks_share_text(comm, NULL, &algorithms));
+    if (algorithms) device->backend->autotuner.load(device, algorithms);
+    free(algorithms);
+    return OK;
+}
+
+enum status ranks_give_algorithms(struct comm *comm, struct device *device)
+{
+    struct text algorithms = {0};
+    char *shared = NULL;
+    if (comm_count(comm) == 1 || comm_rank(comm) > 0 || !device->backend->autotuner.save) return OK;
+    device->backend->autotuner.save(device, &algorithms);
+    enum status status = ranks_share_text(comm, algorithms.data, &shared);
+    text_free(&algorithms);
+    free(shared);
+    return status;
+}

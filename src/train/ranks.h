@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "comm/comm.h"
+#include "device/device.h"
 
 /* What one rank found in a batch. */
 struct ranks_batch {
@@ -54,5 +55,10 @@ void ranks_tell(struct ranks *ranks, enum comm_phase phase, int64_t step);
 
 /* The first rank's text, on all ranks: the caller frees it. NULL stays NULL. */
 enum status ranks_share_text(struct comm *comm, const char *text, char **shared);
+
+/* The first rank's autotuner chooses for all, so that they have the same bits: the others take its choices
+ * before they prepare programs, which wait until it has prepared its own and given them. */
+enum status ranks_take_algorithms(struct comm *comm, struct device *device);
+enum status ranks_give_algorithms(struct comm *comm, struct device *device);
 
 #endif

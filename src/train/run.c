@@ -248,7 +248,9 @@ enum status run_begin(struct run *run)
     const struct caching_options caching = session_caching_options(session);
     TRY(folder_log(&run->folder));
     TRY(preprocessing_open(session, true));
+    TRY(ranks_take_algorithms(session->comm, session->device));
     TRY(programs_open(session, &run->store, &run->programs));
+    TRY(ranks_give_algorithms(session->comm, session->device));
     run->state = *exec_state(run->programs.training.exec);
     caching_open(&caching, session->decoding != NULL, &session->data);
     TRY(session_loader_open(session, &session->data.train, true, &run->loader));
