@@ -11,8 +11,8 @@ struct bucket_options {
 };
 
 /* The pass, of a program of one of several ranks: gradients become parts of buckets, each of which is
- * exchanged as soon as it is full, and what the update reads are parts of the sums. After all passes that make
- * gradients of parameters, before those of memory. */
+ * exchanged as soon as it is full, and what the update reads are parts of the sums. After all passes that
+ * make gradients of parameters, before those of memory. */
 void buckets(struct program *program, const struct bucket_options *options);
 
 #endif

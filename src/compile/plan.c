@@ -139,7 +139,8 @@ static void offsets_set(const struct program *program, const struct blocks *bloc
     for (int v = 0; v < program->value_count; v++) {
         const struct value *value = &program->values[v];
         int span = blocks->span_of[value_placed(program, v)];
-        offsets[v] = span < 0 ? -1 : blocks->spans[span].offset + (value->home == HOME_PART ? value->offset : 0);
+        int64_t within = value->home == HOME_PART ? value->offset : 0;
+        offsets[v] = span < 0 ? -1 : blocks->spans[span].offset + within;
     }
 }
 
