@@ -81,6 +81,7 @@ static int check_model(const char *name)
     struct graph graph = load(name);
     for (int s = 0; s < 4; s++) {
         struct compile_options options = options_for(s % 2 ? F16 : F32, strategies[s]);
+        options.lower.all_micro_batches = s == 1 ? 0 : 4;     /* two ranks */
         int64_t bytes = check(&graph, &options);
         if (is_small(&graph, &options)) met += check_limits(&graph, options, bytes);
     }

@@ -27,7 +27,8 @@ struct exchange {
     struct update_rates rates;
     struct optimizer_state state;        /* after the run */
     float scale;                         /* the loss scale that it multiplied by */
-    float flags[FLAG_COUNT], flags_sum[FLAG_COUNT];    /* of this rank and, after the run, of all */
+    _Alignas(16) float flags[FLAG_COUNT];    /* of this rank, which a kernel reads */
+    float flags_sum[FLAG_COUNT];         /* of all, after the run */
 };
 
 /* What belongs to one run from its start until it is collected and read. */
