@@ -270,7 +270,7 @@ static size_t cache_trim_to(struct cache *cache, size_t most)
     for (int i = cache->piece_count - 1; i >= 0 && cache->statistics.reserved > most; i--) {
         struct block *block = idle_block(cache, &cache->pieces[i]);
         if (!block) continue;
-        if (!finished && !cache->physical.finish(cache->physical.context)) break;
+        if (!finished && !cache->physical.synchronize(cache->physical.context)) break;
         finished = true;
         unmap_piece(cache, &cache->pieces[i], block);
         drop_piece(cache, i);
@@ -320,7 +320,7 @@ void cache_close(struct cache *cache)
 {
     if (!cache) return;
     const struct physical *physical = &cache->physical;
-    physical->finish(physical->context);
+    physical->synchronize(physical->context);
     for (int i = 0; i < cache->piece_count; i++)
         physical->unmap(physical->context, (void *)cache->pieces[i].at, cache->pieces[i].bytes);
     if (cache->range) physical->unreserve(physical->context, (void *)cache->range, cache->options.range);

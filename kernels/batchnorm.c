@@ -268,9 +268,9 @@ static enum status batchnorm_backward(const struct call *call)
         use_saved(call, &c);
         backward_channel(call, &c);
     }
-    if (!call->y_again.data) return OK;
-    struct call again = batchnorm_again(call);
-    return batchnorm_recompute(&again);
+    if (!call->y_recomputed.data) return OK;
+    struct call recompute = batchnorm_recompute_call(call);
+    return batchnorm_recompute(&recompute);
 }
 
 enum status batchnorm_update(const struct call *call)
@@ -354,7 +354,7 @@ const struct op batchnorm_op = {
     .reads = batchnorm_reads,
     .in_place = elementwise_in_place,
     .masks = masks,
-    .backward_remakes = true,
+    .backward_recomputes = true,
     .moments = {SAVED_MEAN, SAVED_VARIANCE},
     .reference = &reference,
     .cpu = &batchnorm_cpu,

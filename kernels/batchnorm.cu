@@ -453,8 +453,8 @@ __global__ void __launch_bounds__(threads, 2)
             if (j < rows.count) {
                 backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
                 d_x_cell<bent, two>(f, line, bend, in, g.d_x + rows[j]);
-                if (by == SIDE_X && g.y_again)
-                    apply_cell<bent, false>(f, bend, x[j], x[j], normalised<T>{.y = g.y_again}, rows[j]);
+                if (by == SIDE_X && g.y_recomputed)
+                    apply_cell<bent, false>(f, bend, x[j], x[j], normalised<T>{.y = g.y_recomputed}, rows[j]);
             }
         tile -= gridDim.x;
         if (tile < 0) break;
@@ -614,9 +614,9 @@ static enum status batchnorm_backward(const struct call *call)
 {
     if (is_empty(call)) return OK;
     TRY(batchnorm_pass_gradients(call));
-    if (!call->y_again.data || call->d_x[0].data) return OK;
-    struct call again = batchnorm_again(call);
-    return batchnorm_normalise(&again, false);
+    if (!call->y_recomputed.data || call->d_x[0].data) return OK;
+    struct call recompute = batchnorm_recompute_call(call);
+    return batchnorm_normalise(&recompute, false);
 }
 
 struct running_statistics {

@@ -370,11 +370,11 @@ static inline struct statistics statistics_of(const struct call *call)
 }
 
 /* Everything backward's kernels read and write. y and mask, as sides are told; d_y_more, d_residual, d_x,
- * y_again and the parameters' gradients may be NULL. */
+ * y_recomputed and the parameters' gradients may be NULL. */
 template <class T> struct gradients {
     const T *x, *y, *d_y, *d_y_more;
     const uint8_t *mask;
-    T *d_residual, *d_x, *y_again;
+    T *d_residual, *d_x, *y_recomputed;
     float *d_weight, *d_bias;
 };
 
@@ -389,7 +389,7 @@ template <class T> static inline struct gradients<T> gradients_of(const struct c
         .mask = (const uint8_t *)call->mask.data,
         .d_residual = s->residual ? (T *)call->d_x[1].data : NULL,
         .d_x = (T *)call->d_x[0].data,
-        .y_again = (T *)call->y_again.data,
+        .y_recomputed = (T *)call->y_recomputed.data,
         .d_weight = s->affine ? (float *)call->d_params[0].data : NULL,
         .d_bias = s->affine ? (float *)call->d_params[1].data : NULL,
     };

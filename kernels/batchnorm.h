@@ -30,14 +30,14 @@ static inline struct batchnorm_statistics batchnorm_statistics(const struct batc
 /* What forward saves in training. */
 enum { SAVED_MEAN, SAVED_INVSTD, SAVED_VARIANCE, SAVED_COUNT };
 
-/* Backward's call, to make its y_again of x as recompute does. */
-static inline struct call batchnorm_again(const struct call *backward)
+/* Backward's call, to make its y_recomputed of x as recompute does. */
+static inline struct call batchnorm_recompute_call(const struct call *backward)
 {
-    struct call again = *backward;
-    again.phase = PHASE_RECOMPUTE;
-    again.y = backward->y_again;
-    again.y_again = (struct tensor){.data = NULL};
-    return again;
+    struct call recompute = *backward;
+    recompute.phase = PHASE_RECOMPUTE;
+    recompute.y = backward->y_recomputed;
+    recompute.y_recomputed = (struct tensor){.data = NULL};
+    return recompute;
 }
 
 /* The update of the running statistics, for the reference and the CPU alike. */

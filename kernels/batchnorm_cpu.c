@@ -489,9 +489,9 @@ static enum status pass_gradients(const struct call *call)
 static enum status batchnorm_cpu_backward(const struct call *call)
 {
     TRY(pass_gradients(call));
-    if (!call->y_again.data) return OK;
-    struct call again = batchnorm_again(call);
-    return batchnorm_cpu_recompute(&again);
+    if (!call->y_recomputed.data) return OK;
+    struct call recompute = batchnorm_recompute_call(call);
+    return batchnorm_cpu_recompute(&recompute);
 }
 
 static size_t batchnorm_cpu_workspace(const struct call *call)

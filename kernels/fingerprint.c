@@ -2,8 +2,8 @@
 
 #include "base/crc32c.h"
 
-static enum status fingerprint_take(struct device *device, void *stream, const void *data, size_t bytes,
-                                    uint64_t *to)
+static enum status fingerprint_compute(struct device *device, void *stream, const void *data, size_t bytes,
+                                       uint64_t *to)
 {
     (void)device;
     (void)stream;
@@ -11,4 +11,4 @@ static enum status fingerprint_take(struct device *device, void *stream, const v
     return OK;
 }
 
-const struct fingerprint fingerprint_cpu = {.take = fingerprint_take};
+const struct fingerprint fingerprint_cpu = {.compute = fingerprint_compute};

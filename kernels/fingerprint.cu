@@ -33,8 +33,8 @@ __global__ void fingerprint_kernel(const unsigned char *data, size_t packs, size
     if (threadIdx.x == 0) atomicAdd(to, sum);
 }
 
-static enum status fingerprint_take(struct device *device, void *stream, const void *data, size_t bytes,
-                                    uint64_t *to)
+static enum status fingerprint_compute(struct device *device, void *stream, const void *data, size_t bytes,
+                                       uint64_t *to)
 {
     size_t packs = (uintptr_t)data % 16 == 0 ? bytes / 16 : 0, rest = bytes - 16 * packs;
     size_t blocks = div_up((packs > rest ? packs : rest) + 1, (size_t)THREADS);
@@ -43,4 +43,4 @@ static enum status fingerprint_take(struct device *device, void *stream, const v
     return cuda_status(device, cudaGetLastError(), "starting a kernel");
 }
 
-const struct fingerprint fingerprint_cuda = {.take = fingerprint_take};
+const struct fingerprint fingerprint_cuda = {.compute = fingerprint_compute};

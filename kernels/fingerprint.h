@@ -1,5 +1,5 @@
-/* fingerprint.h: a number that stands for the bytes of a tensor: another byte, another number, but by a
- * chance of one in billions. For steps that are run twice (graph/twice.c); a device has code of its own. */
+/* fingerprint.h: a 64-bit hash of a tensor's bytes, for redundant execution of steps
+ * (src/exec/redundant_execution.c). Each device has code of its own. */
 #ifndef KERNELS_FINGERPRINT_H
 #define KERNELS_FINGERPRINT_H
 
@@ -14,7 +14,7 @@ struct fingerprint {
     /* Queues on `stream` (device_backend.stream) that the number of `bytes` bytes of device memory is added
      * to *to, which is pinned memory from device_host_allocate, and 0 before. Numbers of two devices do not
      * compare. */
-    enum status (*take)(struct device *device, void *stream, const void *data, size_t bytes, uint64_t *to);
+    enum status (*compute)(struct device *device, void *stream, const void *data, size_t bytes, uint64_t *to);
 };
 
 extern const struct fingerprint fingerprint_cpu, fingerprint_cuda;

@@ -112,7 +112,7 @@ struct call {
     struct tensor y, d_y;
     struct tensor d_y_more;            /* backward of code that adds_gradients: to be added to d_y;
                                           may be absent */
-    struct tensor y_again;             /* backward that remakes (struct op): y, to be written as forward
+    struct tensor y_recomputed;        /* with backward_recomputes (struct op): y, to be written as forward
                                           wrote it; may be absent */
     struct tensor sums;                /* F32 [2, c]: sums over n, h, w and sums of squares, which forward of
                                           code that gives_sums writes of y and takes_sums reads of x[0];
@@ -206,8 +206,8 @@ struct op {
     /* Whether backward asks no more of y than which elements are 0, and bits are whole bytes of much less
      * than y. NULL: no. */
     bool (*masks)(const void *settings, const struct tensor *x);
-    /* Backward of all of its codes heeds call->y_again, where x is one tensor. */
-    bool backward_remakes;
+    /* Backward of all of its codes heeds call->y_recomputed, where x is one tensor. */
+    bool backward_recomputes;
     /* True when the gradient of every input is d_y itself, element for element in memory order
      * (add; flatten of 1x1): lowering then passes the tensor on and backward is never called. */
     bool (*passes_gradient)(const void *settings, int x_count, const struct shape *x);

@@ -24,7 +24,7 @@ static bool *find_again(const struct program *program)
         const struct instruction *at = &program->instructions[i];
         for (int k = 0; at->phase == PHASE_RECOMPUTE && !instruction_is_copy(at) && k < at->write_count; k++)
             again[at->writes[k]] = program->values[at->writes[k]].kind != KIND_WORKSPACE;
-        if (at->y_again >= 0) again[at->y_again] = true;
+        if (at->y_recomputed >= 0) again[at->y_recomputed] = true;
     }
     return again;
 }

@@ -145,9 +145,9 @@ void op_case_add_gradient(struct op_case *c)
     fill_normal(&c->d_y_more, &random, 0, 1);
 }
 
-void op_case_remake(struct op_case *c)
+void op_case_recompute(struct op_case *c)
 {
-    c->y_again = tensor_new(c->y.dtype, c->y.shape);
+    c->y_recomputed = tensor_new(c->y.dtype, c->y.shape);
 }
 
 static struct tensor sums_new(const struct tensor *of)
@@ -201,7 +201,7 @@ void op_case_close(struct op_case *c)
     tensors_free(&c->y, 1);
     tensors_free(&c->d_y, 1);
     tensors_free(&c->d_y_more, 1);
-    tensors_free(&c->y_again, 1);
+    tensors_free(&c->y_recomputed, 1);
     tensors_free(&c->sums, 1);
     tensors_free(&c->mask, 1);
     tensors_free(c->params, c->param_count);
@@ -263,7 +263,7 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
     copy_views(&call.y, &c->y, 1, forward || ((reads & READS_Y) && !c->mask.data));
     copy_gradients(&call.d_y, &c->d_y, 1, backward);
     copy_gradients(&call.d_y_more, &c->d_y_more, 1, phase == PHASE_BACKWARD);
-    copy_gradients(&call.y_again, &c->y_again, 1, phase == PHASE_BACKWARD);
+    copy_gradients(&call.y_recomputed, &c->y_recomputed, 1, phase == PHASE_BACKWARD);
     copy_gradients(&call.sums, &c->sums, 1, phase == PHASE_FORWARD);
     copy_gradients(&call.mask, &c->mask, 1, phase == PHASE_FORWARD || (reads & READS_Y));
     return call;

@@ -17,7 +17,7 @@ struct op_case {
     struct tensor y, d_y;
     struct tensor params[OP_MAX_PARAMS], d_params[OP_MAX_PARAMS];
     struct tensor saved[OP_MAX_SAVED];
-    struct tensor d_y_more, y_again, sums, mask;  /* as in struct call; absent at first */
+    struct tensor d_y_more, y_recomputed, sums, mask; /* as in struct call; absent at first */
     struct op_random random;
     int64_t step;
     float loss_scale;
@@ -39,7 +39,7 @@ void op_case_close(struct op_case *c);
  * again, and forward's have the sums of x[0], or those that forward writes of y: poison. With a mask,
  * backward does not look at y. */
 void op_case_add_gradient(struct op_case *c);
-void op_case_remake(struct op_case *c);
+void op_case_recompute(struct op_case *c);
 void op_case_take_sums(struct op_case *c);
 void op_case_give_sums(struct op_case *c);
 void op_case_mask(struct op_case *c);

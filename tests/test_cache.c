@@ -116,7 +116,7 @@ static struct physical sim_physical(struct sim *sim, bool ranges)
         .map = sim_map,
         .unmap = sim_unmap,
         .free_bytes = sim_free_bytes,
-        .finish = sim_finish,
+        .synchronize = sim_finish,
     };
 }
 

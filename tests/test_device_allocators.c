@@ -81,7 +81,7 @@ static void ranged_physical(struct device *device, struct physical *physical)
         .map = ranged_map,
         .unmap = ranged_unmap,
         .free_bytes = ranged_free_bytes,
-        .finish = ranged_finish,
+        .synchronize = ranged_finish,
     };
 }
 
@@ -146,7 +146,7 @@ static void check_device(struct device *device)
     }
     assert_null(device_allocate(device, (size_t)1 << 50, "far too much"));
     device_allocators_close(device, cache);
-    assert_null(device->allocator.take);
+    assert_null(device->allocator.allocate);
 }
 
 static void test_made_up_device(void **state)
@@ -276,7 +276,7 @@ static void check_host(struct device *device)
     check_memory(device, memory, bytes[1], 3);
     device_release(device, memory, bytes[3]);
     device_allocators_host_close(device, pool);
-    assert_null(device->host.take);
+    assert_null(device->host.allocate);
 }
 
 static void test_pinned_memory_of_every_device(void **state)

@@ -592,12 +592,12 @@ static void test_every_variant(void **state)
 
 static void assert_remade(const struct op_case *c)
 {
-    assert_memory_equal(c->y_again.data, c->y.data, tensor_bytes(&c->y));
-    op_case_poison(&c->y_again);
+    assert_memory_equal(c->y_recomputed.data, c->y.data, tensor_bytes(&c->y));
+    op_case_poison(&c->y_recomputed);
 }
 
 /* Backward that makes its output again by the way: to the bit, and so are the gradients, wanted or not. */
-static void test_remakes(void **state)
+static void test_recomputes(void **state)
 {
     const struct subject *s = *state;
     const struct op_code *code = code_of(s);
@@ -610,7 +610,7 @@ static void test_remakes(void **state)
     if (s->merged && code->adds_gradients) op_case_add_gradient(c);
     struct copies forward = run_phase(c, code, kernel_plan, PHASE_FORWARD);
     struct copies kept = run_phase(c, code, kernel_plan, PHASE_BACKWARD);
-    op_case_remake(c);
+    op_case_recompute(c);
     struct op_case_storage storage;
     struct call call = op_case_call(c, PHASE_BACKWARD, &storage);
     struct copies found = run_clean(code, kernel_plan, &call, op_case_run);
@@ -849,9 +849,9 @@ static void list_precision(struct list *list, struct subject subject, const stru
 static const char *const merged[] = {"fp32 merged", "bf16 merged", "fp16 merged"};
 static const char *const gives_sums[] = {"fp32 with sums", "bf16 with sums", "fp16 with sums"};
 
-static const char *const remakes[] = {"fp32 remaking", "bf16 remaking", "fp16 remaking"};
-static const char *const merged_remakes[] = {"fp32 merged, remaking", "bf16 merged, remaking",
-                                             "fp16 merged, remaking"};
+static const char *const recomputes[] = {"fp32 recomputing", "bf16 recomputing", "fp16 recomputing"};
+static const char *const merged_recomputes[] = {"fp32 merged, recomputing", "bf16 merged, recomputing",
+                                                "fp16 merged, recomputing"};
 
 static const char *const masked[] = {"fp32 masked", "bf16 masked", "fp16 masked"};
 static const char *const merged_masked[] = {"fp32 merged, masked", "bf16 merged, masked",
@@ -885,13 +885,13 @@ static void list_merged(struct list *list, struct subject subject)
 {
     const struct op_code *code = code_of(&subject);
     subject.training = true;
-    bool remaking = subject.op->backward_remakes && subject.example.x_count == 1;
+    bool recomputing = subject.op->backward_recomputes && subject.example.x_count == 1;
     for (int i = 0; i < precision_count(subject.op, NULL); i++) {
         subject.dtype = precisions[i].dtype;
         subject.merged = false;
-        if (remaking) list_add(list, test_remakes, subject, remakes[i]);
+        if (recomputing) list_add(list, test_recomputes, subject, recomputes[i]);
         subject.merged = true;
-        if (remaking) list_add(list, test_remakes, subject, merged_remakes[i]);
+        if (recomputing) list_add(list, test_recomputes, subject, merged_recomputes[i]);
         if (code->takes_sums || code->adds_gradients) list_add(list, test_code, subject, merged[i]);
         if (code->gives_sums) list_add(list, test_gives_sums, subject, gives_sums[i]);
     }

@@ -96,7 +96,7 @@ static bool step_is_same(const struct sharing *sharing, struct net *whole, struc
                                        .updates = exec_state(part->exec)->updates};
     bool twice = sharing->twice && step == STEPS - 1;
     if (!twice && net_run(part, 0.05) != OK) return false;
-    if (twice && (exec_start_twice(part->exec, &batch, &rates) != OK || exec_collect(part->exec) != OK))
+    if (twice && (exec_start_redundant(part->exec, &batch, &rates) != OK || exec_collect(part->exec) != OK))
         return false;
     int ranks = sharing->ranks;
     return same_gradients(whole, part) && exec_flag(part->exec, FLAG_STOP) == (float)(step < ranks) &&

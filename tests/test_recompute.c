@@ -57,7 +57,7 @@ static void choose(struct program *program, void *context)
     policy->again = recompute_count(program);
     if (policy->merged) recompute_merge(program, INT64_MAX);
     assert_int_equal(recompute_count(program), policy->again);
-    for (int i = 0; i < program->count; i++) policy->by_the_way += program->instructions[i].y_again >= 0;
+    for (int i = 0; i < program->count; i++) policy->by_the_way += program->instructions[i].y_recomputed >= 0;
     if (policy->moves) move(program, policy, &random);
     free(remake);
 }
@@ -521,7 +521,7 @@ static void test_by_the_way(void **state)
         assert_in_order(&program);
         for (int i = 0; i < program.count; i++) {
             assert_int_not_equal(program.instructions[i].phase, PHASE_RECOMPUTE);
-            by_the_way += program.instructions[i].y_again >= 0;
+            by_the_way += program.instructions[i].y_recomputed >= 0;
         }
         assert_int_equal(program.count, count);
         assert_int_equal(by_the_way, counts[m]);
@@ -546,7 +546,7 @@ static int made_by_the_way(const struct program *program, const enum remake *rem
     recompute_merge(&copy, limit);
     assert_in_order(&copy);
     assert_int_equal(recompute_count(&copy), again);
-    for (int i = 0; i < copy.count; i++) count += copy.instructions[i].y_again >= 0;
+    for (int i = 0; i < copy.count; i++) count += copy.instructions[i].y_recomputed >= 0;
     *bytes = plan_live_bytes(&copy, &peak);
     program_free(&copy);
     return count;

@@ -21,7 +21,7 @@ static enum status run_twice(struct net *net, double lr)
     const struct update_rates rates = {.updates = exec_state(net->exec)->updates, .lr = {lr, lr},
                                        .momentum = {0.9, 0.9}};
     place_poison(net->device, exec_arena(net->exec), (size_t)exec_plan(net->exec)->arena_bytes);
-    TRY(exec_start_twice(net->exec, &batch, &rates));
+    TRY(exec_start_redundant(net->exec, &batch, &rates));
     return exec_collect(net->exec);
 }
 

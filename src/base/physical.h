@@ -23,7 +23,7 @@ struct physical {
     void (*unmap)(void *context, void *at, size_t bytes);
     size_t (*free_bytes)(void *context);     /* what could still be mapped, by all processes together */
     /* Waits for all that is queued. False, reported, when the device has failed. */
-    bool (*finish)(void *context);
+    bool (*synchronize)(void *context);
 };
 
 /* Functions that a device gives to an allocator of host memory for copies (alloc/pinned.h). */
@@ -42,8 +42,8 @@ struct pinning {
 /* Functions that an allocator gives to a device. */
 struct allocator {
     void *context;
-    void *(*take)(void *context, size_t bytes, const char *owner);   /* NULL: no memory is left */
-    void (*give)(void *context, void *memory);
+    void *(*allocate)(void *context, size_t bytes, const char *owner); /* NULL: no memory is left */
+    void (*free)(void *context, void *memory);
     void (*table)(void *context, struct text *out);                  /* who holds what, in lines */
     size_t (*in_use)(void *context);                                 /* bytes that are taken now */
 };
@@ -51,9 +51,9 @@ struct allocator {
 /* Likewise, of host memory. */
 struct host_allocator {
     void *context;
-    void *(*take)(void *context, size_t bytes, const char *owner, bool *pinned);
-    void (*give)(void *context, void *memory);
-    void (*give_after)(void *context, void *memory, int stream);
+    void *(*allocate)(void *context, size_t bytes, const char *owner, bool *pinned);
+    void (*free)(void *context, void *memory);
+    void (*free_after)(void *context, void *memory, int stream);
 };
 
 #endif

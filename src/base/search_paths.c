@@ -9,7 +9,7 @@
 #include "base/memory.h"
 
 /* Installed, both lie below the package's data folder; in the source tree they keep their paths. */
-struct place {
+struct data_folders {
     char *models, *data;
 };
 
@@ -33,25 +33,25 @@ static bool runs_uninstalled(const char *folder)
     return uninstalled;
 }
 
-static struct place place_installed(const char *folder)
+static struct data_folders folders_installed(const char *folder)
 {
-    return (struct place){text_format("%s/models", folder), text_format("%s/data", folder)};
+    return (struct data_folders){text_format("%s/models", folder), text_format("%s/data", folder)};
 }
 
-static struct place place_source(void)
+static struct data_folders folders_in_source(void)
 {
-    return (struct place){text_copy(SOURCEDIR "/conf/models"), text_copy(SOURCEDIR "/data")};
+    return (struct data_folders){text_copy(SOURCEDIR "/conf/models"), text_copy(SOURCEDIR "/data")};
 }
 
-static void search_paths_add(struct search_paths *paths, int *count, struct place place)
+static void search_paths_add(struct search_paths *paths, int *count, struct data_folders folders)
 {
-    paths->models[(*count)++] = place.models;
-    bool better = !paths->data || (access(paths->data, F_OK) != 0 && access(place.data, F_OK) == 0);
+    paths->models[(*count)++] = folders.models;
+    bool better = !paths->data || (access(paths->data, F_OK) != 0 && access(folders.data, F_OK) == 0);
     if (better) {
         free(paths->data);
-        paths->data = place.data;
+        paths->data = folders.data;
     } else {
-        free(place.data);
+        free(folders.data);
     }
 }
 
@@ -61,19 +61,19 @@ struct search_paths search_paths_find(void)
     int count = 0;
     const char *named = getenv("AMPTRAIN_DATADIR");
     char *folder = program_folder();
-    char *beside = text_format("%s/../share/amptrain", folder);
-    if (named && *named) search_paths_add(&paths, &count, place_installed(named));
-    if (runs_uninstalled(folder)) search_paths_add(&paths, &count, place_source());
-    search_paths_add(&paths, &count, place_installed(beside));
-    search_paths_add(&paths, &count, place_installed(PKGDATADIR));
-    free(beside);
+    char *relative = text_format("%s/../share/amptrain", folder);
+    if (named && *named) search_paths_add(&paths, &count, folders_installed(named));
+    if (runs_uninstalled(folder)) search_paths_add(&paths, &count, folders_in_source());
+    search_paths_add(&paths, &count, folders_installed(relative));
+    search_paths_add(&paths, &count, folders_installed(PKGDATADIR));
+    free(relative);
     free(folder);
     return paths;
 }
 
 void search_paths_free(struct search_paths *paths)
 {
-    for (int i = 0; i < PLACES_MAX; i++) free(paths->models[i]);
+    for (int i = 0; i < SEARCH_PATHS_MAX; i++) free(paths->models[i]);
     free(paths->data);
     *paths = (struct search_paths){0};
 }

@@ -3,12 +3,12 @@
 #ifndef BASE_SEARCH_PATHS_H
 #define BASE_SEARCH_PATHS_H
 
-#define PLACES_MAX 4
+#define SEARCH_PATHS_MAX 4
 
 /* Folders in the order in which they are searched: $AMPTRAIN_DATADIR/models, then the source tree
  * for a program that runs from its build folder, then where `make install` put them. */
 struct search_paths {
-    char *models[PLACES_MAX + 1];      /* ended by NULL */
+    char *models[SEARCH_PATHS_MAX + 1]; /* ended by NULL */
     char *data;                        /* the first that exists; never NULL */
 };
 

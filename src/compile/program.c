@@ -53,7 +53,7 @@ struct instruction instruction_new(enum phase phase, const struct op *op, const 
 {
     return (struct instruction){.phase = phase, .op = op, .settings = settings, .name = name,
                                 .node = -1, .kernel_plan = -1, .y = -1, .d_y = -1, .d_y_more = -1,
-                                .y_again = -1, .sums = -1, .mask = -1, .workspace = -1,
+                                .y_recomputed = -1, .sums = -1, .mask = -1, .workspace = -1,
                                 .loss_weight = 1, .behind = -1, .in_place_from = -1, .in_place_to = -1};
 }
 
@@ -154,7 +154,7 @@ static void link_backward(struct instruction *at)
     if (reads & READS_SAVED) reads_add_all(at, at->saved, at->saved_count);
     writes_add_all(at, at->d_x, at->x_count);
     writes_add_all(at, at->d_params, at->param_count);
-    writes_add(at, at->y_again);
+    writes_add(at, at->y_recomputed);
 }
 
 static void link_update(const struct program *program, struct instruction *at)
@@ -332,7 +332,8 @@ struct call program_call(const struct program *program, int i, struct call_stora
         .x = storage->x, .d_x = storage->d_x, .params = storage->params,
         .d_params = storage->d_params, .saved = storage->saved,
         .y = tensor_of(program, at->y), .d_y = gradient_of(program, at->d_y, at->y),
-        .d_y_more = gradient_of(program, at->d_y_more, at->y), .y_again = tensor_of(program, at->y_again),
+        .d_y_more = gradient_of(program, at->d_y_more, at->y),
+        .y_recomputed = tensor_of(program, at->y_recomputed),
         .sums = tensor_of(program, at->sums), .mask = tensor_of(program, at->mask),
         .loss_weight = at->loss_weight,
     };

@@ -70,7 +70,7 @@ struct instruction {
     int x_count, param_count, saved_count;
     int *x, *d_x, *params, *d_params, *saved;
     int y, d_y;
-    int d_y_more, y_again, sums, mask;   /* as in struct call */
+    int d_y_more, y_recomputed, sums, mask; /* as in struct call */
     bool sums_given;         /* sums are written here, not read */
     int workspace;           /* value, or -1 */
     float loss_weight;

@@ -243,7 +243,7 @@ int recompute_count(const struct program *program)
     int count = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        count += (at->phase == PHASE_RECOMPUTE && at->kind == INSTRUCTION_OP) || at->y_again >= 0;
+        count += (at->phase == PHASE_RECOMPUTE && at->kind == INSTRUCTION_OP) || at->y_recomputed >= 0;
     }
     return count;
 }

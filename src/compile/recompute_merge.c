@@ -50,7 +50,7 @@ static void merging_close(struct merging *m)
 
 bool recompute_merges(const struct instruction *forward)
 {
-    return forward->op->backward_remakes && forward->x_count == 1;
+    return forward->op->backward_recomputes && forward->x_count == 1;
 }
 
 static int backward_of(const struct program *program, int again)
@@ -134,7 +134,7 @@ static void merge_again(struct merging *m, int i)
     const struct instruction *again = &program->instructions[i];
     if (m->apart[i] || again->phase != PHASE_RECOMPUTE || !again->op || !recompute_merges(again)) return;
     int last = backward_of(program, i);
-    if (last < 0 || program->instructions[last].y_again >= 0 || m->makes[last] >= 0) return;
+    if (last < 0 || program->instructions[last].y_recomputed >= 0 || m->makes[last] >= 0) return;
     if (can_move(m, i, last)) move_readers(m, i, last);
     unmark(m, i, last);
 }
@@ -155,7 +155,7 @@ static void put_in_order(const struct merging *m, struct program *program, int *
     int count = program->count;
     for (int i = 0; i < count; i++) {
         if (m->makes[i] < 0) continue;
-        from[i].y_again = from[m->makes[i]].y;
+        from[i].y_recomputed = from[m->makes[i]].y;
         instruction_link(program, &from[i]);
     }
     program->instructions = NULL;

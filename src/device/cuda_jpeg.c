@@ -9,8 +9,8 @@
 #include "device/cuda.h"
 #include "device/cuda_tuning.h"
 
-/* What one caller has while it decodes. */
-struct seat {
+/* A decoder state, and the lists of a batch, for one caller at a time. */
+struct decode_slot {
     bool taken;
     nvjpegJpegState_t state;
     cudaStream_t stream;
@@ -18,7 +18,7 @@ struct seat {
     const unsigned char **bytes;
     size_t *counts;
     nvjpegImage_t *images;
-    int *places;               /* of what is decoded among what was asked for */
+    int *indices;              /* of the images of this batch among those of the call */
     int initialised;           /* images that the state is ready for */
 };
 
@@ -28,8 +28,8 @@ struct cuda_decoder {
     nvjpegHandle_t library;
     int engines;
     pthread_mutex_t lock;      /* over the rest */
-    pthread_cond_t left;       /* a seat was left */
-    struct seat *seats;
+    pthread_cond_t left;       /* a slot was released */
+    struct decode_slot *slots;
     struct piece *pieces;      /* memory that the library holds */
     bool closed;               /* to further wishes for memory */
 };
@@ -72,7 +72,7 @@ static bool cuda_good(cudaError_t error, const char *trying, struct reason *reas
 
 /* Memory: the library's wishes are granted while it is opened, and no longer */
 
-static int take_memory(struct cuda_decoder *decoder, void **memory, size_t bytes, bool host)
+static int jpeg_allocate(struct cuda_decoder *decoder, void **memory, size_t bytes, bool host)
 {
     pthread_mutex_lock(&decoder->lock);
     void *taken = NULL;
@@ -89,7 +89,7 @@ static int take_memory(struct cuda_decoder *decoder, void **memory, size_t bytes
     return taken ? 0 : 1;
 }
 
-static int give_memory(struct cuda_decoder *decoder, void *memory)
+static int jpeg_free(struct cuda_decoder *decoder, void *memory)
 {
     pthread_mutex_lock(&decoder->lock);
     struct piece **at = &decoder->pieces;
@@ -105,84 +105,84 @@ static int give_memory(struct cuda_decoder *decoder, void *memory)
     return piece || !memory ? 0 : 1;
 }
 
-static int take_device(void *decoder, void **memory, size_t bytes, cudaStream_t stream)
+static int jpeg_device_allocate(void *decoder, void **memory, size_t bytes, cudaStream_t stream)
 {
     (void)stream;
-    return take_memory(decoder, memory, bytes, false);
+    return jpeg_allocate(decoder, memory, bytes, false);
 }
 
-static int take_host(void *decoder, void **memory, size_t bytes, cudaStream_t stream)
+static int jpeg_host_allocate(void *decoder, void **memory, size_t bytes, cudaStream_t stream)
 {
     (void)stream;
-    return take_memory(decoder, memory, bytes, true);
+    return jpeg_allocate(decoder, memory, bytes, true);
 }
 
-static int give(void *decoder, void *memory, size_t bytes, cudaStream_t stream)
+static int jpeg_stream_free(void *decoder, void *memory, size_t bytes, cudaStream_t stream)
 {
     (void)bytes;
     if (stream) cudaStreamSynchronize(stream);
-    return give_memory(decoder, memory);
+    return jpeg_free(decoder, memory);
 }
 
-/* Seats */
+/* Slots */
 
 /* A stream, and an event that sleeps. */
-static bool stream_open(struct seat *seat, struct reason *reason)
+static bool stream_open(struct decode_slot *slot, struct reason *reason)
 {
     int least, greatest;
     return cuda_good(cudaDeviceGetStreamPriorityRange(&least, &greatest), "reading priorities", reason) &&
-           cuda_good(cudaStreamCreateWithPriority(&seat->stream, cudaStreamNonBlocking, greatest),
+           cuda_good(cudaStreamCreateWithPriority(&slot->stream, cudaStreamNonBlocking, greatest),
                      "creating a stream", reason) &&
-           cuda_good(cudaEventCreateWithFlags(&seat->done, cudaEventBlockingSync | cudaEventDisableTiming),
+           cuda_good(cudaEventCreateWithFlags(&slot->done, cudaEventBlockingSync | cudaEventDisableTiming),
                      "creating an event", reason);
 }
 
-/* Makes the seat's state ready for so many images at once. */
-static nvjpegStatus_t seat_initialise(struct cuda_decoder *decoder, struct seat *seat, int count)
+/* Makes the slot's state ready for so many images at once. */
+static nvjpegStatus_t slot_initialise(struct cuda_decoder *decoder, struct decode_slot *slot, int count)
 {
-    if (seat->initialised == count) return NVJPEG_STATUS_SUCCESS;
+    if (slot->initialised == count) return NVJPEG_STATUS_SUCCESS;
     nvjpegStatus_t status =
-        nvjpegDecodeBatchedInitialize(decoder->library, seat->state, count, 1, NVJPEG_OUTPUT_RGBI);
-    seat->initialised = status == NVJPEG_STATUS_SUCCESS ? count : 0;
+        nvjpegDecodeBatchedInitialize(decoder->library, slot->state, count, 1, NVJPEG_OUTPUT_RGBI);
+    slot->initialised = status == NVJPEG_STATUS_SUCCESS ? count : 0;
     return status;
 }
 
-static bool seat_open(struct cuda_decoder *decoder, struct seat *seat, struct reason *reason)
+static bool slot_open(struct cuda_decoder *decoder, struct decode_slot *slot, struct reason *reason)
 {
     const struct jpeg_bounds *bounds = &decoder->bounds;
     size_t count = (size_t)bounds->images;
-    seat->bytes = memory_new(count, sizeof *seat->bytes);
-    seat->counts = memory_new(count, sizeof *seat->counts);
-    seat->images = memory_new(count, sizeof *seat->images);
-    seat->places = memory_new(count, sizeof *seat->places);
+    slot->bytes = memory_new(count, sizeof *slot->bytes);
+    slot->counts = memory_new(count, sizeof *slot->counts);
+    slot->images = memory_new(count, sizeof *slot->images);
+    slot->indices = memory_new(count, sizeof *slot->indices);
     nvjpegHandle_t library = decoder->library;
-    return stream_open(seat, reason) &&
-           jpeg_good(nvjpegJpegStateCreate(library, &seat->state), "making a decoder", reason) &&
-           jpeg_good(seat_initialise(decoder, seat, bounds->images), "readying a decoder", reason) &&
-           jpeg_good(nvjpegDecodeBatchedPreAllocate(library, seat->state, bounds->images, bounds->w,
+    return stream_open(slot, reason) &&
+           jpeg_good(nvjpegJpegStateCreate(library, &slot->state), "making a decoder", reason) &&
+           jpeg_good(slot_initialise(decoder, slot, bounds->images), "readying a decoder", reason) &&
+           jpeg_good(nvjpegDecodeBatchedPreAllocate(library, slot->state, bounds->images, bounds->w,
                                                     bounds->h, NVJPEG_CSS_444, NVJPEG_OUTPUT_RGBI),
                      "taking memory for a decoder", reason);
 }
 
-static void seat_close(struct seat *seat)
+static void slot_close(struct decode_slot *slot)
 {
-    if (seat->stream) cudaStreamSynchronize(seat->stream);
-    if (seat->state) nvjpegJpegStateDestroy(seat->state);
-    if (seat->done) cudaEventDestroy(seat->done);
-    if (seat->stream) cudaStreamDestroy(seat->stream);
-    free(seat->bytes);
-    free(seat->counts);
-    free(seat->images);
-    free(seat->places);
+    if (slot->stream) cudaStreamSynchronize(slot->stream);
+    if (slot->state) nvjpegJpegStateDestroy(slot->state);
+    if (slot->done) cudaEventDestroy(slot->done);
+    if (slot->stream) cudaStreamDestroy(slot->stream);
+    free(slot->bytes);
+    free(slot->counts);
+    free(slot->images);
+    free(slot->indices);
 }
 
-static struct seat *seat_take(struct cuda_decoder *decoder)
+static struct decode_slot *slot_acquire(struct cuda_decoder *decoder)
 {
-    struct seat *found = NULL;
+    struct decode_slot *found = NULL;
     pthread_mutex_lock(&decoder->lock);
     for (;;) {
         for (int i = 0; i < decoder->bounds.callers && !found; i++)
-            if (!decoder->seats[i].taken) found = &decoder->seats[i];
+            if (!decoder->slots[i].taken) found = &decoder->slots[i];
         if (found) break;
         pthread_cond_wait(&decoder->left, &decoder->lock);
     }
@@ -191,70 +191,71 @@ static struct seat *seat_take(struct cuda_decoder *decoder)
     return found;
 }
 
-static void seat_leave(struct cuda_decoder *decoder, struct seat *seat)
+static void slot_release(struct cuda_decoder *decoder, struct decode_slot *slot)
 {
     pthread_mutex_lock(&decoder->lock);
-    seat->taken = false;
+    slot->taken = false;
     pthread_cond_signal(&decoder->left);
     pthread_mutex_unlock(&decoder->lock);
 }
 
 /* Decoding */
 
-/* So many of the seat's images, from `first` on: all or none. */
-static bool decode_all(struct cuda_decoder *decoder, struct seat *seat, int first, int count)
+/* So many of the slot's images, from `first` on: all or none. */
+static bool decode_all(struct cuda_decoder *decoder, struct decode_slot *slot, int first, int count)
 {
-    if (seat_initialise(decoder, seat, count) != NVJPEG_STATUS_SUCCESS) return false;
-    nvjpegStatus_t status = nvjpegDecodeBatched(decoder->library, seat->state, seat->bytes + first,
-                                                seat->counts + first, seat->images + first, seat->stream);
-    bool queued = cudaEventRecord(seat->done, seat->stream) == cudaSuccess;
-    bool passed = queued && cudaEventSynchronize(seat->done) == cudaSuccess;
+    if (slot_initialise(decoder, slot, count) != NVJPEG_STATUS_SUCCESS) return false;
+    nvjpegStatus_t status = nvjpegDecodeBatched(decoder->library, slot->state, slot->bytes + first,
+                                                slot->counts + first, slot->images + first, slot->stream);
+    bool queued = cudaEventRecord(slot->done, slot->stream) == cudaSuccess;
+    bool passed = queued && cudaEventSynchronize(slot->done) == cudaSuccess;
     if (status == NVJPEG_STATUS_SUCCESS && passed) return true;
-    seat->initialised = 0;               /* "if the batch decoding fails", as nvJPEG's manual asks */
+    slot->initialised = 0;               /* "if the batch decoding fails", as nvJPEG's manual asks */
     return false;
 }
 
-static bool fits(const struct cuda_decoder *decoder, const struct decoder_image *image)
+static bool image_fits(const struct cuda_decoder *decoder, const struct decoder_image *image)
 {
     return image->h <= decoder->bounds.h && image->w <= decoder->bounds.w;
 }
 
 /* Lists what can be decoded; how many. */
-static int seat_fill(struct cuda_decoder *decoder, struct seat *seat, struct decoder_image *images, int count)
+static int slot_fill(struct cuda_decoder *decoder, struct decode_slot *slot, struct decoder_image *images,
+                     int count)
 {
     int filled = 0;
     for (int i = 0; i < count; i++) {
         images[i].good = false;
-        if (!fits(decoder, &images[i])) continue;
-        seat->bytes[filled] = images[i].bytes;
-        seat->counts[filled] = images[i].count;
-        seat->images[filled] = (nvjpegImage_t){.channel = {images[i].to}, .pitch = {3 * (size_t)images[i].w}};
-        seat->places[filled++] = i;
+        if (!image_fits(decoder, &images[i])) continue;
+        slot->bytes[filled] = images[i].bytes;
+        slot->counts[filled] = images[i].count;
+        slot->images[filled] = (nvjpegImage_t){.channel = {images[i].to}, .pitch = {3 * (size_t)images[i].w}};
+        slot->indices[filled++] = i;
     }
     return filled;
 }
 
 /* Where something is wrong with one of them, each for itself tells which. */
-static void decode_up_to_bound(struct cuda_decoder *decoder, struct seat *seat, struct decoder_image *images,
-                               int count)
+static void decode_up_to_bound(struct cuda_decoder *decoder, struct decode_slot *slot,
+                               struct decoder_image *images, int count)
 {
-    int filled = seat_fill(decoder, seat, images, count);
+    int filled = slot_fill(decoder, slot, images, count);
     if (filled == 0) return;
-    bool all = decode_all(decoder, seat, 0, filled);
+    bool all = decode_all(decoder, slot, 0, filled);
     for (int i = 0; i < filled; i++)
-        images[seat->places[i]].good = all || (filled > 1 && decode_all(decoder, seat, i, 1));
+        images[slot->indices[i]].good = all || (filled > 1 && decode_all(decoder, slot, i, 1));
 }
 
 static void cuda_jpeg_decode(void *context, struct decoder_image *images, int count)
 {
     struct cuda_decoder *decoder = context;
-    struct seat *seat = seat_take(decoder);
+    struct decode_slot *slot = slot_acquire(decoder);
     cudaSetDevice(decoder->device->index);
     for (int i = 0; i < count; i += decoder->bounds.images) {
         int rest = count - i, most = decoder->bounds.images;
-        decode_up_to_bound(decoder, seat, images + i, rest < most ? rest : most);
+        decode_up_to_bound(decoder, slot, images + i, rest < most ? rest : most);
     }
-    seat_leave(decoder, seat);
+    slot_release(decoder, slot);
 }
 
 /* Opening */
@@ -262,8 +263,8 @@ static void cuda_jpeg_decode(void *context, struct decoder_image *images, int co
 /* Arithmetic units could decode, too, but they have the step to do. */
 static bool library_open(struct cuda_decoder *decoder, struct reason *reason)
 {
-    nvjpegDevAllocatorV2_t on_device = {take_device, give, decoder};
-    nvjpegPinnedAllocatorV2_t on_host = {take_host, give, decoder};
+    nvjpegDevAllocatorV2_t on_device = {jpeg_device_allocate, jpeg_stream_free, decoder};
+    nvjpegPinnedAllocatorV2_t on_host = {jpeg_host_allocate, jpeg_stream_free, decoder};
     nvjpegStatus_t status =
         nvjpegCreateExV2(NVJPEG_BACKEND_HARDWARE, &on_device, &on_host, NVJPEG_FLAGS_DEFAULT,
                          &decoder->library);
@@ -279,12 +280,12 @@ static bool library_open(struct cuda_decoder *decoder, struct reason *reason)
 
 static void decoder_free(struct cuda_decoder *decoder)
 {
-    for (int i = 0; i < decoder->bounds.callers; i++) seat_close(&decoder->seats[i]);
+    for (int i = 0; i < decoder->bounds.callers; i++) slot_close(&decoder->slots[i]);
     if (decoder->library) nvjpegDestroy(decoder->library);
-    while (decoder->pieces) give_memory(decoder, decoder->pieces->memory);
+    while (decoder->pieces) jpeg_free(decoder, decoder->pieces->memory);
     pthread_cond_destroy(&decoder->left);
     pthread_mutex_destroy(&decoder->lock);
-    free(decoder->seats);
+    free(decoder->slots);
     free(decoder);
 }
 
@@ -308,11 +309,11 @@ static bool cuda_jpeg_open(struct device *device, const struct jpeg_bounds *boun
     struct reason why;
     struct cuda_decoder *decoder = memory_new(1, sizeof *decoder);
     *decoder = (struct cuda_decoder){.device = device, .bounds = *bounds};
-    decoder->seats = memory_new((size_t)bounds->callers, sizeof *decoder->seats);
+    decoder->slots = memory_new((size_t)bounds->callers, sizeof *decoder->slots);
     pthread_mutex_init(&decoder->lock, NULL);
     pthread_cond_init(&decoder->left, NULL);
     bool good = library_open(decoder, &why);
-    for (int i = 0; i < bounds->callers && good; i++) good = seat_open(decoder, &decoder->seats[i], &why);
+    for (int i = 0; i < bounds->callers && good; i++) good = slot_open(decoder, &decoder->slots[i], &why);
     if (!good) {
         decoder_free(decoder);
         return because(reason, "%s: %.180s", cuda_facts(device)->name, why.text);

@@ -169,6 +169,6 @@ struct physical cuda_memory_physical(struct cuda_memory *memory)
         .map = ranges ? range_map : memory_map,
         .unmap = ranges ? range_unmap : memory_unmap,
         .free_bytes = memory_left,
-        .finish = memory_synchronize,
+        .synchronize = memory_synchronize,
     };
 }

@@ -82,7 +82,7 @@ void device_close(struct device *device)
 void *device_allocate(struct device *device, size_t bytes, const char *owner)
 {
     const struct allocator *allocator = &device->allocator;
-    if (allocator->take) return allocator->take(allocator->context, bytes, owner);
+    if (allocator->allocate) return allocator->allocate(allocator->context, bytes, owner);
     return device->backend->memory.allocate(device, bytes);
 }
 
@@ -98,14 +98,14 @@ void *device_allocate_within(struct device *device, size_t bytes, const char *ow
 void device_release(struct device *device, void *memory, size_t bytes)
 {
     const struct allocator *allocator = &device->allocator;
-    if (allocator->give) allocator->give(allocator->context, memory);
+    if (allocator->free) allocator->free(allocator->context, memory);
     else device->backend->memory.free(device, memory, bytes);
 }
 
 void *device_host_allocate(struct device *device, size_t bytes, const char *owner, bool *pinned)
 {
     const struct host_allocator *host = &device->host;
-    if (host->take) return host->take(host->context, bytes, owner, pinned);
+    if (host->allocate) return host->allocate(host->context, bytes, owner, pinned);
     if (pinned) *pinned = true;
     return device->backend->memory.host_allocate(device, bytes);
 }
@@ -113,15 +113,15 @@ void *device_host_allocate(struct device *device, size_t bytes, const char *owne
 void device_host_release(struct device *device, void *memory, size_t bytes)
 {
     const struct host_allocator *host = &device->host;
-    if (host->give) host->give(host->context, memory);
+    if (host->free) host->free(host->context, memory);
     else device->backend->memory.host_free(device, memory, bytes);
 }
 
 void device_host_release_after(struct device *device, void *memory, size_t bytes, int stream)
 {
     const struct host_allocator *host = &device->host;
-    if (host->give_after) {
-        host->give_after(host->context, memory, stream);
+    if (host->free_after) {
+        host->free_after(host->context, memory, stream);
         return;
     }
     device->backend->synchronize(device);

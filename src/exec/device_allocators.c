@@ -7,12 +7,12 @@
 #define ALLOCATORS_CHUNK ((size_t)64 << 20)
 #define ALLOCATORS_RANGES 8            /* addresses: so many times the device's memory */
 
-static void *allocators_take(void *cache, size_t bytes, const char *owner)
+static void *allocators_allocate(void *cache, size_t bytes, const char *owner)
 {
     return cache_take(cache, bytes, owner);
 }
 
-static void allocators_give(void *cache, void *memory)
+static void allocators_free(void *cache, void *memory)
 {
     cache_give(cache, memory);
 }
@@ -41,7 +41,7 @@ struct cache *device_allocators_open(struct device *device, size_t limit)
     options.range = ALLOCATORS_RANGES * total;
     struct cache *cache = cache_open(&physical, &options);
     if (cache)
-        device->allocator = (struct allocator){cache, allocators_take, allocators_give, allocators_table,
+        device->allocator = (struct allocator){cache, allocators_allocate, allocators_free, allocators_table,
                                                        allocators_in_use};
     return cache;
 }
@@ -58,7 +58,7 @@ void device_allocators_close(struct device *device, struct cache *cache)
 
 /* Bytes that may be pinned now; 0: any, as on a device whose memory is the host's,
  * where nothing is pinned. */
-static size_t pinned_most(const struct device *device)
+static size_t pinned_max(const struct device *device)
 {
     size_t available = 0, total;
     if (device->waits) host_memory(&available, &total);
@@ -68,7 +68,7 @@ static size_t pinned_most(const struct device *device)
 static void *allocators_pin(void *context, size_t bytes)
 {
     struct device *device = context;
-    size_t most = pinned_most(device);
+    size_t most = pinned_max(device);
     if (most > 0 && bytes > most) return NULL;
     return device->backend->memory.host_allocate(device, bytes);
 }
@@ -91,17 +91,17 @@ static bool allocators_event_retire(void *context, void *event, bool wait)
     return device->backend->events.retire(device, event, wait);
 }
 
-static void *host_take(void *pool, size_t bytes, const char *owner, bool *pinned)
+static void *host_allocate(void *pool, size_t bytes, const char *owner, bool *pinned)
 {
     return pinned_take(pool, bytes, owner, pinned);
 }
 
-static void host_give(void *pool, void *memory)
+static void host_free(void *pool, void *memory)
 {
     pinned_give(pool, memory);
 }
 
-static void host_give_after(void *pool, void *memory, int stream)
+static void host_free_after(void *pool, void *memory, int stream)
 {
     pinned_give_after(pool, memory, stream);
 }
@@ -116,8 +116,8 @@ struct pinned *device_allocators_host_open(struct device *device)
         .event_create = events ? allocators_event_create : NULL,
         .event_retire = events ? allocators_event_retire : NULL,
     };
-    struct pinned *pool = pinned_open(&pinning, pinned_most(device));
-    device->host = (struct host_allocator){pool, host_take, host_give, host_give_after};
+    struct pinned *pool = pinned_open(&pinning, pinned_max(device));
+    device->host = (struct host_allocator){pool, host_allocate, host_free, host_free_after};
     return pool;
 }
 

@@ -78,8 +78,8 @@ enum status exec_run(struct exec *exec, const struct exec_batch *batch, double l
  * leaves in the store are compared. FAILED names the first that differs; the store is then as before.
  * Nothing may be under way. Only for training with code that repeats to the bit: exec_can_repeat. */
 bool exec_can_repeat(const struct exec *exec);
-enum status exec_start_twice(struct exec *exec, const struct exec_batch *batch,
-                             const struct update_rates *rates);
+enum status exec_start_redundant(struct exec *exec, const struct exec_batch *batch,
+                                 const struct update_rates *rates);
 
 /* What this rank tells the others with each run from the next on, and what all have told in the last one: the
  * sum. Without exchanges it is alone. FLAG_PRESENT is not for callers. */

@@ -74,7 +74,7 @@ struct exec {
     struct slot *last;                   /* of the last run collected; NULL: none */
     bool measure;
     int64_t *times;
-    struct witness *witness;             /* of a step that is run twice; NULL: none */
+    struct execution_check *check;       /* of a step that is run twice; NULL: none */
     bool glimpse_next;                   /* the next run leaves a glimpse */
     float flags[FLAG_COUNT];             /* of the next run */
 };
@@ -84,7 +84,7 @@ enum status glimpse_queue(struct exec *exec, struct slot *slot);
 size_t glimpse_bytes(const struct exec *exec);
 
 /* Queues, behind an instruction, that the fingerprints of what it has written are taken. */
-enum status witness_instruction(const struct exec *exec, int i);
+enum status check_instruction(const struct exec *exec, int i);
 
 /* The steps, with everything in them that does not change from run to run; then the update. */
 void steps_open(struct exec *exec);

@@ -103,7 +103,7 @@ static enum status queue_instruction(struct exec *exec, int i)
     for (int k = 0; k < at->wait_count; k++)
         TRY(backend->events.stream_wait(exec->device, at->stream, EVENT_STEPS + at->waits[k]));
     TRY(exec->measure || exec->started == 0 ? run_to_end(exec, i) : run_instruction(exec, i));
-    if (exec->witness) TRY(witness_instruction(exec, i));
+    if (exec->check) TRY(check_instruction(exec, i));
     return exec->steps[i].waited ? backend->events.record(exec->device, at->stream, EVENT_STEPS + i) : OK;
 }
 
@@ -162,7 +162,7 @@ static enum status exec_queue(struct exec *exec, const struct slot *slot)
 static bool is_captured(const struct exec *exec)
 {
     bool moves = exec->host && !exec->pinned;
-    return exec->device->backend->capture.begin && !exec->measure && !exec->witness && exec->started > 0 &&
+    return exec->device->backend->capture.begin && !exec->measure && !exec->check && exec->started > 0 &&
            !moves;
 }
 
