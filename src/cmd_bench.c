@@ -159,7 +159,8 @@ static enum status bench_open(struct cmd *cmd, struct comm *comm, struct bench *
     TRY(cmd_session(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->session));
     bench->session.comm = comm;
     TRY(session_open_device(&bench->session));
-    TRY(session_store_open(&bench->session, true, &bench->store));
+    TRY(session_store_open(&bench->session, &bench->store));
+    TRY(session_store_weights(&bench->session, &bench->store));
     if (real) TRY(preprocessing_open(&bench->session, true));
     TRY(ranks_take_algorithms(comm, bench->session.device));
     TRY(step_open(&bench->session, STEP_TRAINING, &bench->store, &bench->step));

@@ -281,6 +281,13 @@ moved_data() {
 }
 exits "the same data elsewhere, and as many others there" 3 moved_data
 
+# The weights that a run started from are not read again.
+fine_tuned() {
+    cp "whole/$last" start.weights && train tuned -s model.weights=start.weights -s run.max_steps=3 &&
+        rm start.weights && train tuned -r -s model.weights=start.weights -s run.max_steps=6
+}
+ok "the weights that a run started from are gone" fine_tuned
+
 other_best() {
     train best -s run.max_steps=30 &&
         "$AMPTRAIN" -c run.ini -o best -r -s checkpoint.best=val_loss 2>said || return 1

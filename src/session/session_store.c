@@ -13,7 +13,7 @@ struct store_options session_store_options(const struct session *session, bool t
     };
 }
 
-static enum status load_initial_weights(const struct session *session, struct store *store)
+enum status session_store_weights(const struct session *session, struct store *store)
 {
     const char *named = session->settings->model.weights;
     if (!named || !*named) return OK;
@@ -24,17 +24,14 @@ static enum status load_initial_weights(const struct session *session, struct st
     return status;
 }
 
-enum status session_store_open(const struct session *session, bool training, struct store *store)
+enum status session_store_open(const struct session *session, struct store *store)
 {
-    struct store_options options = session_store_options(session, training);
+    struct store_options options = session_store_options(session, true);
     struct store opened = {0};
     TRY(store_open(session->device, &session->graphs.training, &options, &opened));
     enum status status = store_init(&opened, (uint64_t)session->settings->run.seed);
-    if (status == OK && training) {
-        struct optimizer_state state = {.scaler = scaler_start(&session->hyper.scaling)};
-        status = store_write_state(&opened, &state);
-    }
-    if (status == OK) status = load_initial_weights(session, &opened);
+    struct optimizer_state state = {.scaler = scaler_start(&session->hyper.scaling)};
+    if (status == OK) status = store_write_state(&opened, &state);
     if (status != OK)
         store_close(&opened);
     else

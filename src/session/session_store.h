@@ -7,7 +7,10 @@
 
 struct store_options session_store_options(const struct session *session, bool training);
 
-/* Initialised, with `model.weights` loaded; `training` with all that updates need. */
-enum status session_store_open(const struct session *session, bool training, struct store *store);
+/* For training, initialised. */
+enum status session_store_open(const struct session *session, struct store *store);
+
+/* The weights of `model.weights`, from which a run starts; OK where there are none. */
+enum status session_store_weights(const struct session *session, struct store *store);
 
 #endif

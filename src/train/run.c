@@ -163,7 +163,7 @@ static enum status resume_from(struct run *run, const char *path)
     return status;
 }
 
-/* All ranks from the checkpoint that the first one finds good. */
+/* All ranks from the checkpoint that the first one finds good, or from where a run starts. */
 static enum status resume(struct run *run, const struct run_options *options)
 {
     struct comm *comm = run->session->comm;
@@ -173,6 +173,7 @@ static enum status resume(struct run *run, const struct run_options *options)
     if (status == OK) status = ranks_share_text(comm, found, &path);
     if (status == OK && !first && path) status = resume_from(run, path);
     if (status == OK && path) run->ranks.progress.saved = run->state.step;
+    if (status == OK && !path) status = session_store_weights(run->session, &run->store);
     free(found);
     free(path);
     return status;
@@ -194,7 +195,7 @@ static enum status restore_all(struct run *run, const struct run_options *option
 {
     struct session *session = run->session;
     TRY(session_open_device(session));
-    TRY(session_store_open(session, true, &run->store));
+    TRY(session_store_open(session, &run->store));
     TRY(store_read_state(&run->store, &run->state));
     run->position.seed = session->settings->run.seed;
     for (int i = 0; i < 2; i++)
