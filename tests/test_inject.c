@@ -101,10 +101,12 @@ static void params_are_finite(const struct net *net)
     }
 }
 
-/* A batch's variance is read by nothing but the running one. */
-static bool is_variance(const struct value *value)
+/* A batch's variance, and the moments of all micro-batches, are read by nothing but the running ones. Which of
+ * these; NULL: another value. */
+static const char *followed_by(const struct instruction *at, const struct value *value)
 {
-    return value->kind == KIND_SAVED && strstr(value->name, " variance");
+    if (value->kind == KIND_SAVED && strstr(value->name, " variance")) return "running_var";
+    return strcmp(at->op->name, "moments") == 0 ? "running_mean" : NULL;
 }
 
 /* A step goes through if relu did not let the gradient by at that element; then nothing has come of it. */
@@ -114,7 +116,7 @@ static void inject_write(struct net *net, int i, int k, int number)
     const struct value *value = &net->program.values[at->writes[k]];
     const char *output = at->phase == PHASE_FORWARD && at->writes[k] == at->y ? "output" : value->name;
     const struct place place = place_of(net, value, number);
-    const char *what = place.inf ? "Inf" : "NaN";
+    const char *what = place.inf ? "Inf" : "NaN", *statistic = followed_by(at, value);
     void *before = net_store(net, net->store->layout.bytes);
     char words[256];
     snprintf(words, sizeof words, "%s: %s contains %s", at->name, output, what);
@@ -125,9 +127,9 @@ static void inject_write(struct net *net, int i, int k, int number)
     if (value->home == HOME_RESULT)
         assert_false(isfinite(exec_losses(net->exec)[first + place.image]));
     if (place.narrow) first = last = first + place.image;
-    if (is_variance(value)) {
-        const char *layer = net->graph->nodes[at->node].name;
-        snprintf(words, sizeof words, "parameter %s.running_var contains %s", layer, what);
+    if (statistic) {
+        const char *layer = net->graph->nodes[value->node].name;
+        snprintf(words, sizeof words, "parameter %s.%s contains %s", layer, statistic, what);
         first = 0;
         last = net->program.batch - 1;
     } else if (!exec_state(net->exec)->skipped) {
