@@ -377,6 +377,16 @@ static enum status show(const struct cmd *cmd, struct bench *bench)
     return status;
 }
 
+/* Takes part in what the first rank shows. */
+static enum status follow(const struct cmd *cmd, struct bench *bench)
+{
+    if (!cmd_value(cmd, "layers")) return OK;
+    struct timed *rows = memory_new((size_t)bench->step.program.count, sizeof *rows);
+    enum status status = time_instructions(bench, rows);
+    free(rows);
+    return status;
+}
+
 /* Of several ranks, the first one speaks. */
 static enum status bench_rank(struct cmd *cmd, struct comm *comm)
 {
@@ -388,7 +398,7 @@ static enum status bench_rank(struct cmd *cmd, struct comm *comm)
     enum status status = bench_open(cmd, comm, &bench);
     if (status == OK && bench.loader) status = measure_feed(&bench, (int)warmup);
     else if (status == OK) status = measure(&bench, (int)warmup);
-    if (status == OK && comm_rank(comm) == 0) status = show(cmd, &bench);
+    if (status == OK) status = comm_rank(comm) == 0 ? show(cmd, &bench) : follow(cmd, &bench);
     bench_close(&bench);
     return status;
 }

@@ -107,6 +107,28 @@ static void test_models(void **state)
     assert_true(met > 10);
 }
 
+/* All gradients but those of the stem are exchanged together, while its backward goes on. */
+static void test_buckets(void **state)
+{
+    (void)state;
+    struct graph graph = load("resnet50");
+    struct compile_options options = options_for(F16, STRATEGY_KEEP);
+    options.lower = (struct lower_options){.batch = 256, .micro_batches = 1, .all_micro_batches = 2,
+                                           .training = true, .storage = F16};
+    options.verify_each = false;
+    struct program program;
+    int64_t bytes[8] = {0};
+    int count = 0;
+    assert_int_equal(passes_lower(&graph, &options, &program), OK);
+    for (int i = 0; i < program.count && count < 8; i++)
+        if (program.instructions[i].kind == INSTRUCTION_ALL_TO_ALL)
+            bytes[count++] = program.values[program.instructions[i].x[0]].bytes;
+    assert_int_equal(count, 2);
+    assert_true(bytes[0] > 100 * 1000 * 1000 && bytes[1] < 100 * 1000);
+    program_free(&program);
+    graph_free(&graph);
+}
+
 static void note_pass(const char *pass, const struct program *program, void *context)
 {
     assert_true(program->count > 0);
@@ -191,7 +213,7 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_models), cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_passes),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_fused),

@@ -95,5 +95,11 @@ ok "mpirun's processes do not know of each other" says 2 "OMPI_COMM_WORLD_SIZE i
     env OMPI_COMM_WORLD_SIZE=2 "$AMPTRAIN" -q -c run.ini -o wrong
 ok "nor do srun's" says 2 "SLURM_STEP_NUM_TASKS is 4: mpirun or srun started" \
     env SLURM_STEP_NUM_TASKS=4 "$AMPTRAIN" -q -c run.ini -o wrong
+
+measured() {
+    "$AMPTRAIN" bench -c run.ini -s parallel.gpus=2 --steps 2 --layers >bench.txt &&
+        [ "$(grep -c 'images/s: batch 64' bench.txt)" = 1 ] && grep -q 'bucket 0 all-to-all' bench.txt
+}
+ok "bench measures several ranks, and the first one prints" measured
 ok "one GPU for several ranks" says 2 "run.device: 'cuda:1' is one GPU" ranks 2 1 wrong -s run.device=cuda:1
 finish
