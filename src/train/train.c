@@ -399,7 +399,10 @@ static enum status carry_out(struct run *run)
     if (!run->folder.at.path) log_info("no run folder (-o): nothing will be saved");
     enum status status = loop(run, &verdict);
     if (status == OK) return finish(run, verdict);
-    if (run->health.ended) report_end(run, "not_finite");
+    if (run->health.ended) {
+        ranks_tell(&run->ranks, PHASE_END, run->state.step);
+        report_end(run, "not_finite");
+    }
     return status;
 }
 
