@@ -66,12 +66,12 @@ stands_still() {
 ok "a rank that stands still ends the run" stands_still
 ok "... which goes on on one rank" goes_on still 1 2
 
-asked() { disturbed asked && kill -INT "$process" && ends 75 && tells "stopped after step"; }
+asked() { disturbed asked && kill -INT "$process" && ends 75 && tells "stopped with a checkpoint after step"; }
 ok "a run that is asked to stop has a checkpoint" asked
 ok "... from which it goes on" goes_on asked 2 1
-one_asked() { disturbed one && kill -TERM "$second" && ends 75 && tells "stopped after step"; }
+one_asked() { disturbed one && kill -TERM "$second" && ends 75 && tells "stopped with a checkpoint after step"; }
 ok "one rank that is asked stops all" one_asked
-all_asked() { disturbed all && kill -USR1 "$process" $ranks && ends 75 && tells "stopped after step"; }
+all_asked() { disturbed all && kill -USR1 "$process" $ranks && ends 75 && tells "stopped with a checkpoint after step"; }
 ok "all of them at once, too" all_asked
 without_launcher() { disturbed orphans && kill -KILL "$process" && ends 137; }
 ok "ranks end with their launcher" without_launcher
@@ -108,7 +108,7 @@ ok "ranks that are killed at any moment" often_killed "$(rounds 3 200)"
 
 once() { says "$@" && [ "$(grep -c "$2" err)" = 1 ]; }
 ok "what all ranks say is said once" once 2 "there is no 'nope'" ranks 2 1 wrong -s optimizer.name=nope
-ok "... and so is what the first one alone finds" once 2 "holds a run already" ranks 2 1 undisturbed
+ok "... and so is what the first one alone finds" once 2 "already contains a run" ranks 2 1 undisturbed
 ok "ranks that do not divide a batch" says 2 "parallel.gpus: 3 ranks of 1 micro-batch do not divide train.batch = 64" \
     ranks 3 1 wrong
 ok "mpirun's processes do not know of each other" says 2 "OMPI_COMM_WORLD_SIZE is 2: mpirun or srun started" \
