@@ -22,7 +22,7 @@ struct list {
     int count;
 };
 
-/* What one call of map took. */
+/* The memory of one call of map. */
 struct piece {
     uintptr_t at;
     size_t bytes;
@@ -296,7 +296,7 @@ static struct block *make_room(struct cache *cache, size_t bytes)
     return best_fit(cache, bytes);
 }
 
-/* What callers see. */
+/* Public functions. */
 
 struct cache *cache_open(const struct physical *physical, const struct cache_options *options)
 {

@@ -43,7 +43,7 @@ struct pinned {
     struct pinned_statistics statistics;
 };
 
-/* What is pinned. */
+/* Pinned memory. */
 
 static void *memory_pin(struct pinned *pool, size_t bytes, bool must)
 {

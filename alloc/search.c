@@ -6,10 +6,10 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-/* What a block costs here, in blocks that are looked at in a row. */
+/* The cost of a block here, in blocks that are looked at in a row. */
 #define VISIT 3
 
-/* What orders look at. Lives and areas are measured in the spans' own time, or in ranks. */
+/* The keys that orders compare. Lives and areas are measured in the spans' own time, or in ranks. */
 enum measure { BY_LOAD, BY_AREA, BY_LIFE, BY_BIRTH, BY_RANK_AREA, BY_RANK_LIFE, BY_LOAD_LEFT, MEASURES };
 
 /* A block as the search sees it. Times are called sections: the stretch from one time to the next. */
@@ -158,7 +158,7 @@ static int compare_ranked(const void *left, const void *right)
     return a->block - b->block;
 }
 
-/* What is still to be placed where the load is highest. */
+/* The blocks that are still to be placed where the load is highest. */
 static int64_t load_left(const struct search *search, const struct node *block)
 {
     int64_t load = 0;

@@ -153,7 +153,7 @@ static void block_gone(struct skyline *s, int32_t block)
     for (int number = (s->leaves + leaf) / 2; number >= 1; number /= 2) node_refresh(s, number);
 }
 
-/* What a valley asks for: the preferred block that lives within [begin, end). */
+/* The query of a valley: the preferred block that lives within [begin, end). */
 struct query {
     int32_t begin, end;
     int32_t best, block;         /* so far: its rank and the block; INT32_MAX and -1: none */

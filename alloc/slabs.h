@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-/* What blocks, and sizes and places of slabs, are multiples of. */
+/* Blocks, and sizes and addresses of slabs, are multiples of this. */
 #define SLAB_PAGE ((size_t)4096)
 
 /* NULL: there is no jemalloc in this build, or it has no arena left. */

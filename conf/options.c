@@ -109,7 +109,7 @@ static bool option_works(const struct option *option, const struct settings *set
     return works;
 }
 
-/* What an INI file could not hold: it would read back as something else. */
+/* Values that an INI file cannot hold: they would read back as others. */
 static bool writable(const char *value, struct reason *reason)
 {
     if (strlen(value) > 3800) return because(reason, "the value is longer than 3,800 bytes");

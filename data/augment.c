@@ -238,7 +238,7 @@ struct box augment_needs(const struct cut *cut)
     return part;
 }
 
-/* What RandomErasing draws from by default: shares of the area, and ratios of height to width. */
+/* The ranges that RandomErasing draws from by default: shares of the area, and ratios of height to width. */
 #define ERASED_LEAST 0.02
 #define ERASED_MOST (1 / 3.0)
 #define ERASED_RATIO_LEAST 0.3

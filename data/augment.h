@@ -49,7 +49,7 @@ struct scratch {
 };
 void scratch_free(struct scratch *scratch);
 
-/* What is to be seen of an image, known before it is decoded. */
+/* The crop of an image, known before it is decoded. */
 struct cut {
     struct box from;       /* of the whole image: what is resized... */
     int h, w;              /* ...to this size */
@@ -82,7 +82,7 @@ struct augmenting {
 bool augment_apply(const struct augmenting *how, const struct augment_table *table, const struct cut *cut,
                    const struct image *image, void *out, struct reason *reason);
 
-/* What is left of a cut where the pixels of an image from top, left on are there;
+/* The record of a cut where the pixels of an image from top, left on are there;
  * where they lie is not known. */
 struct image_record augment_record(const struct cut *cut, int top, int left);
 
@@ -103,7 +103,7 @@ bool augment_is_varied(const struct augment *augment);
 bool augment_leave(const struct augmenting *how, const struct cut *cut, const struct image *image,
                    bool resize, struct augment_part *part, struct reason *reason);
 
-/* What RandomErasing blanks by the next numbers of `random`, which are those behind the cut's and the
+/* The box that RandomErasing blanks by the next numbers of `random`, which are those behind the cut's and the
  * policies'; h is 0: nothing. `random` NULL: evaluation. */
 struct box augment_erased(const struct augment *augment, int h, int w, struct random *random);
 

@@ -12,7 +12,7 @@
 /* A progressive image may name any number of scans, each a pass over all of it; real encoders
  * write about ten. */
 #define SCANS_MAX 200
-/* What libjpeg may keep at once: the coefficients of the largest progressive image we accept. */
+/* Memory that libjpeg may hold: the coefficients of the largest progressive image we accept. */
 #define DECODER_BYTES_MAX (1L << 29)
 
 /* All that changes before a longjmp is a member, never a local. */
@@ -179,7 +179,7 @@ static bool is_ended(const uint8_t *bytes, size_t count)
     return bytes[count - 2] == 0xff && bytes[count - 1] == JPEG_EOI;
 }
 
-/* What lies below the part need not be decoded, unless the file may be truncated. The last row must
+/* Rows below the part need not be decoded, unless the file may be truncated. The last row must
  * be read, not skipped, for libjpeg to look at those before it. */
 static void jpeg_leave(struct reader *reader, const uint8_t *bytes, size_t count)
 {

@@ -36,7 +36,7 @@ struct parser {
     int transform;             /* of Adobe's marker; -1: there is none */
 };
 
-/* What a marker's segment holds, without its length. */
+/* The contents of a marker's segment, without its length. */
 struct segment {
     const uint8_t *at;
     size_t count;

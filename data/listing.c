@@ -34,7 +34,7 @@ static void free_names(char **names, size_t count)
     free(names);
 }
 
-/* What a directory holds, sorted bytewise, hidden files left out. False: it cannot be read. The first
+/* The entries of a directory, sorted bytewise, hidden files left out. False: it cannot be read. The first
  * character of each name tells what it is: 'f' a file, 'd' a directory, '?' to be asked. */
 static bool list_directory(const char *path, char ***names, size_t *count)
 {
@@ -118,7 +118,7 @@ static char kind_of(const char *path)
     return S_ISDIR(stat_of.st_mode) ? 'd' : S_ISREG(stat_of.st_mode) ? 'f' : 'o';
 }
 
-/* What is looked for: in which class of which root. */
+/* A search for images: the class, and the root. */
 struct search {
     const char *root;
     struct listing *listing;

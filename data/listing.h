@@ -41,12 +41,12 @@ struct listing {
 bool listing_make(const char *root, const char *cache, struct listing *listing, struct reason *reason);
 void listing_free(struct listing *listing);            /* accepts a zeroed struct */
 
-/* What is remembered in the folder `cache`, made when it is needed. True: it was there, and no folder has
+/* The listing stored in the folder `cache`, made when it is needed. True: it was there, and no folder has
  * changed. */
 bool listing_recall(const char *root, const char *cache, struct listing *listing);
 void listing_remember(const char *root, const char *cache, const struct listing *listing);
 
-/* What identifies the state of the folder `path`; all is 0 if it cannot be asked. */
+/* The identity of the state of the folder `path`; all is 0 if it cannot be read. */
 struct listed_folder listing_state(const char *path);
 /* Adds a name. */
 size_t listing_name(struct listing *listing, const char *name);

@@ -67,7 +67,7 @@ static bool write_index(FILE *file, const struct index_header *header, const str
            fwrite(more->names, 1, more->bytes, file) == more->bytes;
 }
 
-/* What cannot be remembered is listed again: no failure is worth a word. */
+/* A listing that cannot be stored is made again the next time: no failure is reported. */
 static void write_file(const char *path, const struct index_header *header, const struct listing *listing,
                        const struct listing *more)
 {

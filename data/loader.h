@@ -84,7 +84,7 @@ struct batch {
     int64_t epoch, number;       /* epoch as given to loader_start; batch within it, from 0 */
 };
 
-/* What it is trained on: int32 labels, or fp32 targets. */
+/* Targets: int32 labels, or fp32 probabilities of the classes. */
 static inline const void *batch_targets(const struct batch *batch)
 {
     return batch->targets ? (const void *)batch->targets : batch->labels;

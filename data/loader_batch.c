@@ -76,7 +76,7 @@ static void fill_chunk(struct worker *worker, struct chunk chunk)
     if (chunk.first + chunk.count == chunk.slot->batch.count) empty_places(loader, chunk.slot);
 }
 
-/* What the device does not decode, or cannot, is left to this worker. */
+/* Images that the device does not decode, or cannot, are left to this worker. */
 static void decode_piece(struct worker *worker, struct slot *slot, int piece)
 {
     const int *places;
@@ -128,7 +128,7 @@ void chunk_do(struct worker *worker, struct chunk chunk)
         fill_chunk(worker, chunk);
 }
 
-/* What follows is called with the lock held */
+/* The functions below are called with the lock held */
 
 static struct slot *slot_begin(struct loader *loader)
 {

@@ -64,7 +64,7 @@ struct chunk {
     int first, count;
 };
 
-/* What a worker keeps from image to image. */
+/* Memory that a worker keeps from image to image. */
 struct worker {
     struct loader *loader;
     pthread_t thread;
@@ -94,7 +94,7 @@ void sample_none(const struct loader *loader, struct target target);
 enum status slots_make(struct loader *loader);
 void slots_free(struct loader *loader);
 
-/* What is to be done next; false: nothing now. With the lock held, as `chunk_end`. */
+/* The chunk to do next; false: none now. With the lock held, as `chunk_end`. */
 bool chunk_next(struct loader *loader, struct chunk *chunk);
 void chunk_end(struct loader *loader, struct chunk chunk);
 

@@ -37,7 +37,7 @@ static void report_bad(struct loader *loader, int64_t index, const struct reason
     pthread_mutex_unlock(&loader->lock);
 }
 
-/* What augmentation knows only as an image gets its file's name. */
+/* Augmentation's reasons say "the image"; this puts the file's name in. */
 static void name_image(const struct dataset *dataset, int64_t index, struct reason *reason)
 {
     if (!dataset->format->image_path) return;

@@ -33,7 +33,7 @@ static const struct worker *slowest(const struct loader *loader)
     return found;
 }
 
-/* What is waited for. */
+/* The work that is waited for. */
 static void describe_wait(const struct loader *loader, double now, struct reason *what)
 {
     const struct dataset *dataset = loader->options.dataset;

@@ -66,7 +66,7 @@ void packed_free(struct packed_writer *writer);        /* accepts NULL */
 
 /* Makes finished files, which are not yet in use, the shards of one set. */
 enum status packed_join(char *const *paths, int count);
-/* What the file at `path` says it is a shard of; false if it is no packed file of this version. */
+/* The set that the file at `path` is a shard of; false if it is no packed file of this version. */
 _Bool packed_set_of(const char *path, struct packed_set *set);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "data/image.h"
 
-/* What lies in `from` of the whole source becomes h x w, of which the part `window` is wanted. */
+/* The box `from` of the source becomes h x w, of which the part `window` is wanted. */
 struct resizing {
     struct box from;
     int h, w;

@@ -59,7 +59,7 @@ static bool is_empty(const uint8_t *header)
     return true;
 }
 
-/* What headers before a member's own say of it. */
+/* Attributes from the headers before a member's own. */
 struct about {
     char name[TAR_NAME];       /* "": its header has the name */
     bool sized, sparse;

@@ -9,7 +9,7 @@
 #include "data/shard.h"
 #include "data/tar.h"
 
-/* What is known of a sample. */
+/* A sample so far. */
 struct sample {
     char *key;
     struct packed_entry entry;
@@ -151,7 +151,7 @@ static void join_loose(struct samples *samples)
     if (samples->joined) qsort(shard->entries, (size_t)shard->images, sizeof *shard->entries, by_place);
 }
 
-/* What is left out is said, with an example. */
+/* Reports how many samples are left out, with an example. */
 static void tell_incomplete(const struct samples *samples)
 {
     long images = 0, labels = 0;

@@ -268,7 +268,7 @@ static enum status candidate_fail(const struct trial *t, struct candidate *c)
 #define NEAR_TIMES 3
 #define FAMILY_WORDS 3                   /* of a name: "cudnn plain 37" */
 
-/* What the candidate's family is known by; the caller frees it. */
+/* The name of the candidate's family; the caller frees it. */
 static char *family_new(const struct autotune_problem *p, const struct candidate *c)
 {
     int length = 0;

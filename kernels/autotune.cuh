@@ -22,7 +22,7 @@ static inline bool candidate_is(const char *name, const char *words)
     return length == 0 || (strncmp(name, words, length) == 0 && (name[length] == ' ' || name[length] == 0));
 }
 
-/* What an op has for the autotuner. `problem` is the op's own. */
+/* An op's functions for the autotuner. `problem` is the op's own. */
 struct autotune_functions {
     /* Names of candidates, the most promising first; how many. */
     int (*candidates)(const void *problem, int most, char names[][CANDIDATE_NAME]);

@@ -215,7 +215,7 @@ static enum status batchnorm_recompute(const struct call *call)
     return OK;
 }
 
-/* What is read of a number that was stored. */
+/* A number as it is read back after it was stored. */
 static double stored(enum dtype dtype, double value)
 {
     double room;
@@ -223,7 +223,7 @@ static double stored(enum dtype dtype, double value)
     return dtype_get(dtype, &room, 0);
 }
 
-/* What tells on which side of the activation's corner an element is. */
+/* The number whose sign tells on which side of the activation's corner an element is. */
 static double side(const struct call *call, const struct channel *c, int64_t i)
 {
     if (!reads_y(call->settings)) return normalised(call, c, i) * c->weight + c->bias;

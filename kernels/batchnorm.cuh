@@ -107,7 +107,7 @@ static inline struct bend bend_of(const struct batchnorm *s)
     return {1, INFINITY};
 }
 
-/* What the compiler knows of the activation: nearly every layer has none or relu. */
+/* Activations that kernels are specialised for: nearly every layer has none or relu. */
 enum bent { BENT_NOT, BENT_RELU, BENT_ELSE };
 
 template <enum bent bent> __device__ inline float activate(const struct bend &b, float z)
@@ -124,7 +124,8 @@ template <enum bent bent> __device__ inline float pass_back(const struct bend &b
     return side <= 0 ? (b.negative == 0 ? 0 : b.negative * d_y) : side >= b.top ? 0 : d_y;
 }
 
-/* What tells backward on which side of the activation's corner an element was; the mask is relu's alone. */
+/* The tensor that tells backward on which side of the activation's corner an element was. Only relu has a
+ * mask. */
 enum side { SIDE_X, SIDE_Y, SIDE_MASK };
 
 /* Where channels' values are; weight and bias may be NULL. With `running`, spread is a variance,
@@ -207,7 +208,7 @@ __device__ inline cell<T, width> normalise_cell(const factors<width> &f, const s
     return cell_of<T>(out);
 }
 
-/* What a cell's sides are told by: y, or a byte of the mask. */
+/* A cell of that tensor: y, or a byte of the mask. */
 template <class T, int width, enum side by> struct side_cell {
     cell<T, width> y;
     __device__ float get(int i) const { return y.get(i); }

@@ -27,7 +27,7 @@ static inline struct batchnorm_statistics batchnorm_statistics(const struct batc
     return (struct batchnorm_statistics){first, first + 1, first + 2};
 }
 
-/* What forward saves in training. */
+/* Tensors that forward saves in training. */
 enum { SAVED_MEAN, SAVED_INVSTD, SAVED_VARIANCE, SAVED_COUNT };
 
 /* Backward's call, to make its y_recomputed of x as recompute does. */

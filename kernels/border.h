@@ -11,7 +11,7 @@ struct border {
     int64_t top, left, front;
 };
 
-/* What each op's settings come to. */
+/* The border that each op's settings ask for. */
 struct border pad_border(const struct call *call);
 struct border channel_pad_border(const struct call *call);
 

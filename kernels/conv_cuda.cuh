@@ -21,7 +21,7 @@ struct conv_problem {
     int in[2], out[2], kernel[2], stride[2], pad[2], dilation[2];
 };
 
-/* What a phase reads and writes, in device memory: gradients stand in the places of what they belong to. */
+/* The operands of a phase, in device memory: a gradient takes the place of its tensor. */
 struct conv_operands {
     void *x, *weight, *bias, *y;
 };

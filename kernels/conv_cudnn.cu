@@ -11,7 +11,7 @@ extern "C" {
 #define LAYOUTS 18
 #define ENGINES 12                       /* of one layout, worth timing */
 
-/* What the library gets to see of a problem. Tensors that differ from the problem's lie in the workspace. */
+/* A problem as cuDNN is given it. Tensors that differ from the problem's lie in the workspace. */
 struct layout {
     char name[LAYOUT_NAME];
     int most;                            /* engines worth timing */

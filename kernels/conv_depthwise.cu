@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     if (summed) write_share<2>(l, total, warp_sums, shares, false);
 }
 
-/* What row r of the kernel takes from a row of d_y (columns column / 2 on) to a strip of d_x, stride 2: even
+/* Row r of the kernel adds from a row of d_y (columns column / 2 on) to a strip of d_x, stride 2: even
  * columns meet the middle tap, odd ones the outer two. */
 __device__ static inline void spread_row(float sum[COLUMNS][CHANNELS],
                                          const float d[COLUMNS / 2 + 1][CHANNELS],

@@ -29,7 +29,7 @@ template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float valu
     return __float2bfloat16_rn(value);
 }
 
-/* What one thread moves at once. */
+/* The 16 bytes that one thread moves at once. */
 template <class T> struct alignas(16) pack {
     static constexpr int count = 16 / sizeof(T);
     T at[count];

@@ -9,7 +9,7 @@ extern "C" {
 
 static constexpr int threads = 32 * TILE_WARPS;
 
-/* What kernels read of a job. */
+/* The members of a job that kernels read. */
 struct task {
     const struct image_record *images;
     const uint8_t *sources[IMAGE_SOURCES];

@@ -19,7 +19,7 @@ struct layout {
     float scale, k, beta, factor;
 };
 
-/* What of a pixel this thread's block makes: channels first .. first + count - 1 of those at `pixel`. */
+/* The part of a pixel that this thread's block computes: channels first .. first + count - 1 at `pixel`. */
 struct lrn_place {
     int64_t pixel;
     int first, count;

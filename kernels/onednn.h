@@ -21,7 +21,7 @@ struct onednn_problem {
     int64_t groups;
 };
 
-/* What a phase reads and writes. In backward phases X and Y, and in PHASE_BACKWARD_PARAMS also
+/* The operands of a phase. In backward phases X and Y, and in PHASE_BACKWARD_PARAMS also
  * WEIGHT and BIAS, stand for what is read of them or for their gradients, as struct call says. */
 enum onednn_operand { ONEDNN_X, ONEDNN_WEIGHT, ONEDNN_BIAS, ONEDNN_Y, ONEDNN_OPERANDS };
 

@@ -165,7 +165,7 @@ struct op_code {
     enum status (*recompute)(const struct call *call);
 };
 
-/* What backward re-reads; drives liveness. FIRST_X: of x, x[0] alone. */
+/* Tensors that backward reads again; they decide liveness. FIRST_X: of x, x[0] alone. */
 enum reads {
     READS_NOTHING = 0, READS_X = 1, READS_Y = 2, READS_PARAMS = 4, READS_SAVED = 8, READS_FIRST_X = 16,
 };

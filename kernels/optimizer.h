@@ -37,7 +37,7 @@ struct optimizer_param {
     bool adapt;                          /* LARS/LAMB trust ratio applies */
 };
 
-/* What travels from step to step, in the store, so that a device can keep it. */
+/* State that goes from step to step, in the store, so that a device can keep it. */
 struct optimizer_state {
     struct scaler scaler;
     int64_t updates;           /* applied updates so far */

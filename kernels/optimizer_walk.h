@@ -4,7 +4,7 @@
 
 #include "kernels/optimizer.h"
 
-/* What is done to a part of a parameter: its pointers are moved to the part and its count is the
+/* The update of a part of a parameter: its pointers are moved to the part and its count is the
  * part's. It adds what it likes to the sums. */
 typedef void optimizer_part(const struct optimizer_param *part, const void *factors, double sums[2]);
 

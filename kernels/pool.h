@@ -34,7 +34,7 @@ static inline int64_t pool_position(const struct pool_axis *axis, int64_t output
  * input padded on both sides. */
 int64_t pool_padded_count(const struct pool_axis *axis, int64_t output);
 
-/* What maxpool and avgpool are set to; stride 0: the kernel; dilation 0: 1. */
+/* Settings of maxpool and avgpool; stride 0: the kernel; dilation 0: 1. */
 struct pool {
     int64_t kernel, stride, pad, dilation;
     bool ceil_mode, count_include_pad;

@@ -276,7 +276,7 @@ static void collect_segment(const struct call *call, const struct pool_plane *pl
     segment_store(s, &call->d_x[0], sums);
 }
 
-/* What is made, where each pixel of it reads, and how. */
+/* The output, the windows that its pixels read, and the code for a row. */
 struct pool_job {
     struct shape made;
     spans_of *spans;

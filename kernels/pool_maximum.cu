@@ -290,7 +290,7 @@ static int64_t cells_of(const struct pool_axis *axis)
     return div_up(axis->in + axis->pad, axis->stride);
 }
 
-/* What a call works on, with its types. */
+/* The tensors of a call, with their types. */
 template <class T, class N, int width> struct pooling {
     const struct call *call;
     const struct pool_plane *plane;

@@ -5,7 +5,7 @@ extern "C" {
 #include "kernels/softmax_cross_entropy.h"
 }
 
-/* What an image should be, after smoothing. */
+/* The target of an image, after smoothing. */
 struct target {
     const float *soft;         /* or NULL: label says it */
     int32_t label;

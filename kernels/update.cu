@@ -111,7 +111,7 @@ struct piece {
     enum dtype dtype;
 };
 
-/* What the blocks of a step tell each other. */
+/* Memory in which the blocks of a step exchange results. */
 template <class Rule> struct board {
     unsigned finished;
     bool applies;

@@ -429,7 +429,7 @@ static enum kind kind_of(int number)
     return KIND_NONE;
 }
 
-/* What is said of a fault can be read whatever fails. */
+/* Reports of a fault are written whatever fails. */
 static bool is_spared(enum kind kind, const greg_t *registers)
 {
     return kind == KIND_WRITE && registers[REG_RDI] == 2;
@@ -554,7 +554,7 @@ static bool catch_calls(char **words)
 }
 #endif
 
-/* What is to fail */
+/* The kind of call to fail */
 
 static const struct {
     const char *name;

@@ -44,7 +44,7 @@ void op_case_take_sums(struct op_case *c);
 void op_case_give_sums(struct op_case *c);
 void op_case_mask(struct op_case *c);
 
-/* What sums hold of a tensor: per channel, the sum over n, h, w and the sum of squares. */
+/* The sums of a tensor: per channel, the sum over n, h, w and the sum of squares. */
 void op_case_sum(const struct tensor *of, struct tensor *sums);
 
 /* Every byte 0xff: NaN in every floating type. */

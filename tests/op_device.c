@@ -109,7 +109,7 @@ static void *send_scalar(struct shipment *shipment, const void *host, enum dtype
     return send(shipment, &tensor, false);
 }
 
-/* What is written over comes first: it is at least as large as what is written. */
+/* The tensor that is overwritten comes first: it is at least as large. */
 static struct call send_call(struct shipment *shipment, const struct op_code *code, const struct call *call,
                              struct op_case_storage *storage, struct op_random *random)
 {

@@ -4,7 +4,7 @@
 
 static const int64_t channels[] = {1, 3, 5, 24}, sizes[] = {1, 7, 31}, batches[] = {1, 3, 257};
 
-/* What the plain loops of every op get through in a moment. */
+/* The largest example that the plain loops of every op run in a moment. */
 #define ELEMENTS_MAX (1 << 17)
 
 static struct shape shape_of(int number)

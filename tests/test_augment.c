@@ -1,4 +1,4 @@
-/* What is cut out of images, and how it is resized, mirrored and normalised. */
+/* test_augment: crops of images, and how they are resized, mirrored and normalised. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -419,14 +419,14 @@ static void test_growth_is_exact(void **state)
     void *c = cache_take(cache, PAGE - CELL, "c");
     assert_int_equal(sim->reserved, 11 * PAGE);
     cache_give(cache, c);
-    /* What is free at the end of the range counts: only the rest is mapped. */
+    /* Free memory at the end of the range counts: only the rest is mapped. */
     void *d = cache_take(cache, 2 * PAGE, "d");
     assert_int_equal(sim->reserved, 13 * PAGE);
     assert_int_equal((uintptr_t)d, (uintptr_t)c);
     cache_give(cache, a);
     cache_give(cache, b);
     cache_give(cache, d);
-    /* What went back leaves a gap, which is where memory is missing least. */
+    /* Trimmed memory leaves a gap, which is where memory is missing least. */
     assert_int_equal(cache_trim(cache, 11 * PAGE), 2 * PAGE);
     a = cache_take(cache, 12 * PAGE, "a");
     assert_int_equal((uintptr_t)a, BASE);

@@ -506,7 +506,7 @@ static void cut_off(void **state)
     end_damage(&damage);
 }
 
-/* What stands in the last one's place, what is said of it, and that the previous one is taken. */
+/* A file in the last one's place, the message on it, and that the previous one is taken. */
 static void damage_is_named(void **state)
 {
     (void)state;
@@ -872,7 +872,7 @@ static char *repeated(const char *piece, int count, bool list)
     return text.data;
 }
 
-/* What a header may hold a hundred megabytes of is looked at only as far as a run can have written it. */
+/* Of a header of up to a hundred megabytes no more is read than a run can have written. */
 static void more_than_a_run_can_have(void **state)
 {
     (void)state;

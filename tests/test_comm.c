@@ -20,7 +20,7 @@
 
 #define RANKS_MAX 4
 
-/* What a rank does; false: something is wrong. */
+/* The work of a rank; false: something is wrong. */
 typedef bool (*part)(struct comm *comm);
 
 static void begin_rank(int descriptor, int rank, double timeout, part play)

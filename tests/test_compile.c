@@ -198,7 +198,7 @@ static void test_fused(void **state)
     graph_free(&graph);
 }
 
-/* What cannot be lowered leaves nothing behind. */
+/* A graph that cannot be lowered leaves nothing behind. */
 static void test_refused(void **state)
 {
     (void)state;

@@ -26,7 +26,7 @@
 #define SIDE 24
 #define CLASSES 9
 
-/* What file i is: most are plain. */
+/* The kind of file i: most are plain. */
 enum kind { PLAIN, GREY, PROGRESSIVE, CUT, LARGE };
 
 static enum kind kind_of(int64_t i)

@@ -170,7 +170,7 @@ static void test_every_device_that_can(void **state)
     on_devices(has_ranges, check_device);
 }
 
-/* What is in use counts. */
+/* Memory in use counts. */
 static void test_within_a_limit(void **state)
 {
     (void)state;

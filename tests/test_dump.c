@@ -32,7 +32,7 @@
     "pool = globalavgpool conv2\n" \
     "fc = linear pool units=5\n"
 
-/* What CUDA's code of an op can do, which is all that the passes ask of it. */
+/* The capabilities of an op's CUDA code, which are all that the passes ask of it. */
 static const struct op_code *code_of(const struct op *op)
 {
     static const struct op_code conv = {.gives_sums = true},
@@ -108,7 +108,7 @@ static const struct dump_case cases[] = {
      .buckets = {.bytes = 1024}},
 };
 
-/* What is seen of the passes of a program. */
+/* The dumps of the passes of a program. */
 struct seen {
     const struct dump_case *one;
     struct text last;            /* the program as it was before the pass to come */
@@ -138,7 +138,7 @@ static struct graph graph_make(const struct dump_case *one, struct op *full)
     return graph;
 }
 
-/* What batch norm writes in forward, for which its input and its statistics are kept. */
+/* Batch norm's outputs in forward, for which its input and its statistics are kept. */
 static enum remake *remake_make(const struct program *program)
 {
     enum remake *remake = memory_new((size_t)program->count, sizeof *remake);

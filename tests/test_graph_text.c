@@ -134,7 +134,7 @@ static void differences(void **state)
     free(one);
 }
 
-/* What a checkpoint of a stranger may say. */
+/* Texts that a damaged or foreign checkpoint may hold. */
 static void any_text(void **state)
 {
     (void)state;

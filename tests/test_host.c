@@ -99,7 +99,7 @@ static void test_groups_above(void **state)
            100 * MIB, 100 * MIB);
 }
 
-/* What is used beyond the limit leaves nothing; what the machine lacks no group gives. */
+/* Use beyond the limit leaves nothing; no group gives more than the machine has. */
 static void test_bounds(void **state)
 {
     (void)state;

@@ -296,7 +296,7 @@ static void files_that_cannot_be_read(void **state)
     text_free(&caught.words);
 }
 
-/* What was read must say the same when it is written down and read again. */
+/* Entries must say the same when they are written and read again. */
 static void expect_stable(const struct ini *ini)
 {
     struct text text = {0};

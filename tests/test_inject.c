@@ -16,7 +16,7 @@
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
-/* What an instruction is made to leave in a tensor that it wrote. */
+/* The number that an instruction is made to leave in a tensor that it wrote. */
 struct injection {
     struct exec *exec;
     int at, value;

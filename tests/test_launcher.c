@@ -129,7 +129,7 @@ static int play(struct comm *comm, const char *name)
 
 /* In the test. */
 
-/* What a launcher made of it. */
+/* The result of a launcher. */
 struct outcome {
     int status;              /* of launcher_run */
     double seconds;

@@ -68,7 +68,7 @@ static void finds_images_in_order(void **state)
     case_remove(root);
 }
 
-/* What tar, cp and rsync do to the time of modification; nothing does it to that of the inode's change. */
+/* Sets the time of modification, as tar, cp and rsync do; the inode's time of change cannot be set. */
 static void age(const char *path)
 {
     struct timespec times[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};

@@ -756,7 +756,7 @@ static void batch_memory_comes_from_the_caller(void **state)
 
 #define NOBODY (-2)            /* the label of a place that no loader has filled */
 
-/* What an epoch holds, as [batches, batch] images of 3 numbers and labels. */
+/* The contents of an epoch, as [batches, batch] images of 3 numbers and labels. */
 static void gather(const struct loader_options *options, float *images, int32_t *labels)
 {
     struct loader *loader = opened(options);

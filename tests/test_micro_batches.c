@@ -37,7 +37,7 @@ struct moments {
     double count;
 };
 
-/* What a step leaves: gradients by parameter, and moments by node; NULL for those that have none. */
+/* The results of a step: gradients by parameter, and moments by node; NULL for those that have none. */
 struct made {
     float **gradients;
     struct moments *moments;

@@ -16,7 +16,7 @@
 
 static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
 
-/* What a model has: parameters that are trained, how each kind of weight begins, and how many nodes
+/* Properties of a model: parameters that are trained, how each kind of weight begins, and how many nodes
  * fusion takes away. */
 struct expected {
     const char *arch;

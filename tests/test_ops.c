@@ -60,7 +60,8 @@ static void copies_free(struct copies *copies)
     copies->count = 0;
 }
 
-/* What the call writes, and what it reads. Statistics are both in an update and count as written. */
+/* The tensors that the call writes, and those that it reads. An update does both to statistics, which count
+ * as written. */
 static struct copies outputs_of(const struct call *call)
 {
     struct copies copies = {0};
@@ -463,7 +464,7 @@ static bool is_variant(const struct op_code *code, const struct call *call, cons
     return strncmp(name, variant, length) == 0 && (name[length] == ' ' || name[length] == '\0');
 }
 
-/* What every phase of the reference writes. */
+/* The outputs of every phase of the reference. */
 struct references {
     struct op_case *c;
     struct copies written[PHASE_COUNT];
@@ -673,7 +674,7 @@ static void test_no_code(void **state)
 #define STEP 1e-5
 #define SAMPLES 32
 
-/* What backward differentiates: the sum of y * d_y; of a loss, its mean, scaled as the call says. */
+/* The number that backward differentiates: the sum of y * d_y; of a loss, its mean, scaled as in the call. */
 static double objective(struct op_case *c)
 {
     struct op_case_storage storage;

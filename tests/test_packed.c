@@ -618,7 +618,7 @@ static void sparse_members_are_refused(void **state)
     case_remove(folder);
 }
 
-/* What WebDataset takes for a sample: the key ends at the first dot, capitals are no matter. */
+/* The key of a WebDataset sample: it ends at the first dot, capitals are no matter. */
 static void samples_as_webdataset_has_them(void **state)
 {
     (void)state;

@@ -62,7 +62,7 @@ static void expect_part(const char *name, const struct image *whole, const struc
     }
 }
 
-/* What decodes whole must decode in parts, to the same pixels. */
+/* An image that decodes whole must decode in parts, to the same pixels. */
 static bool check_parts(const char *name, struct bytes bytes, int channels, int parts)
 {
     struct image whole = {0}, image = {0};

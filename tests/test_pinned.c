@@ -505,7 +505,7 @@ static void test_failures_at_every_call(void **state)
     }
 }
 
-/* What a run has: batches, labels, what steps exchange; again and again. */
+/* Allocations of a run: batches, labels, what steps exchange; again and again. */
 static void test_the_blocks_of_runs(void **state)
 {
     (void)state;

@@ -250,7 +250,7 @@ static void erasing_blanks_as_often_as_asked(void **state)
     scratch_free(&scratch);
 }
 
-/* What is cut comes first: a flipped padded crop is jittered as a whole, black and all. */
+/* The crop comes first: a flipped padded crop is jittered as a whole, black and all. */
 static void variation_follows_the_cut(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What lowering and its passes make of small graphs. */
+/* test_program: the programs that lowering and the passes make of small graphs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -62,7 +62,7 @@ static void choose(struct program *program, void *context)
     free(remake);
 }
 
-/* What two steps of training leave. */
+/* The results of two training steps. */
 struct outcome {
     float **gradients;
     float *params, *losses;
@@ -234,7 +234,7 @@ static int64_t bound_of(const struct program *program, const enum remake *remake
     return bound;
 }
 
-/* What a choice takes is known without making it. */
+/* The memory of a choice is known without applying it. */
 static void test_forecast(void **state)
 {
     (void)state;
@@ -330,7 +330,7 @@ static void test_replay(void **state)
     }
 }
 
-/* What every choice among the activations takes, each kept or made again once. */
+/* The memory of every choice among the activations, each kept or recomputed once. */
 static struct recompute_forecast *try_all(const struct program *program, int *count)
 {
     int at[13], activations = 0;
@@ -390,7 +390,7 @@ static void test_cheapest(void **state)
     assert_true(met >= 4);
 }
 
-/* What is too long for weighing every activation by itself is cut into pieces. */
+/* A program that is too long for weighing every activation by itself is cut into pieces. */
 static void test_long_chain(void **state)
 {
     (void)state;
@@ -535,7 +535,7 @@ static void test_by_the_way(void **state)
     }
 }
 
-/* What is made by the way with at most `limit` alive; the most alive is `bytes`. */
+/* Outputs that backward recomputes with at most `limit` alive; the most alive is `bytes`. */
 static int made_by_the_way(const struct program *program, const enum remake *remake, int64_t limit,
                            int64_t *bytes)
 {
@@ -594,8 +594,8 @@ static int64_t bound_on_streams(struct program *program, int count)
     return bound;
 }
 
-/* What moves behind computing, and what moves at all, of networks as they are: on streams of its own it takes
- * hardly more memory than was foreseen. */
+/* Offloading in the shipped networks, beside computing and alone: on streams of its own it takes hardly more
+ * memory than was forecast. */
 static void test_moves_of_models(void **state)
 {
     (void)state;

@@ -73,7 +73,7 @@ static void cut_beyond(void **state)
     cut("", 5, 5, "");
 }
 
-/* What follows a line beyond the checkpoint is beyond it too: it is from the same process or a
+/* Lines after one beyond the checkpoint are beyond it too: each is from the same process or a
  * later one. */
 static void cut_all_that_follows(void **state)
 {
@@ -185,7 +185,7 @@ static void not_files(void **state)
     free(path);
 }
 
-/* What stands behind a torn line would be lost with it when the run is resumed. */
+/* Lines after a torn one would be lost with it when the run is resumed. */
 static void torn(void **state)
 {
     (void)state;

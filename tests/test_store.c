@@ -220,7 +220,7 @@ static float *low_copy(const struct store *store, int param)
     return values;
 }
 
-/* What is written is read back, and the copy that ops read follows on refresh. */
+/* Parameters that are written are read back, and the copy that ops read follows on refresh. */
 static void test_write_and_refresh(void **state)
 {
     (void)state;

@@ -83,7 +83,7 @@ static void test_found_again(void **state)
     assert_remembered("conv a", "38");
 }
 
-/* What is set is found before anything is written. */
+/* A choice that is set is found before the file is written. */
 static void test_found_at_once(void **state)
 {
     (void)state;

@@ -68,7 +68,7 @@ static void network_place(struct network *n, bool low, bool average)
     }
 }
 
-/* What `memory` points at, in the host's copy. */
+/* The host's copy of what `memory` points at. */
 static void *at_host(const struct network *n, const void *memory)
 {
     return memory ? n->host + ((const char *)memory - n->memory) : NULL;
@@ -126,7 +126,7 @@ static struct optimizer_settings settings_of(const struct optimizer *optimizer)
     return settings;
 }
 
-/* What a case may change before the network is opened. */
+/* Settings that a case may change before the network is opened. */
 struct plan {
     const char *optimizer;
     struct optimizer_settings settings;
@@ -414,7 +414,7 @@ static struct plan full_plan(const char *optimizer)
     return plan;
 }
 
-/* What is behind the state and the scale, bit by bit. */
+/* The memory behind the state and the scale, bit by bit. */
 static void check_unchanged(const struct network *n, const char *before)
 {
     size_t from = (size_t)((const char *)n->params[0].master - n->memory);

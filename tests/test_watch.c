@@ -1,4 +1,4 @@
-/* What takes long says so while it does. */
+/* test_watch: work that takes long reports so while it runs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>

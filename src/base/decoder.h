@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is decoded: a file that jpeg_plain has nothing against. */
+/* An image to decode: a file that jpeg_plain accepts. */
 struct decoder_image {
     const uint8_t *bytes;
     size_t count;

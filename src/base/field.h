@@ -61,7 +61,7 @@ void field_release(const struct field *fields, void *object);
 /* Texts that a copy of a struct shares with the original become the copy's own. */
 void field_own(const struct field *fields, void *object);
 
-/* What may stand behind '=': "N", "yes|no", "sgd|adam"; and the range: "from 0 to 1", "at least 1",
+/* The values that may follow '=': "N", "yes|no", "sgd|adam"; and the range: "from 0 to 1", "at least 1",
  * nothing where any number will do. For help and manuals. */
 void field_kind(const struct field *field, struct text *out);
 void field_range(const struct field *field, struct text *out);

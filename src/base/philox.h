@@ -6,7 +6,7 @@
 
 #include "base/anywhere.h"
 
-/* What a number is for; each purpose is an independent stream. Values are part of what makes a
+/* The purpose of a number; each is an independent stream. Values are part of what makes a
  * run repeatable: never renumber. */
 enum purpose {
     PURPOSE_INIT = 1,     /* parameters: a = parameter's index in the graph, b = element */

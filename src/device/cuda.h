@@ -30,7 +30,7 @@ enum status cuda_cublaslt(struct device *device, cublasLtHandle_t *handle);   /*
 enum status cuda_cudnn_borrow(struct device *device, cudnnHandle_t *handle);
 void cuda_cudnn_return(struct device *device, cudnnHandle_t handle);
 
-/* What timing chose for `key`, in this process or the one that this run goes on from; NULL: nothing. The
+/* The autotuner's choice for `key`, in this process or the one that this run resumes; NULL: none. The
  * caller frees it. Any thread; keys and choices as in cuda_tuning.h. */
 char *cuda_choice(struct device *device, const char *key);
 void cuda_choose(struct device *device, const char *key, const char *choice);

@@ -48,7 +48,7 @@ void dnn_graph_statistics(struct dnn_graph *graph, int x, int sum, int squares);
 /* False if the library does not know what was described. */
 bool dnn_graph_finish(struct dnn_graph *graph, cudnnHandle_t handle);
 
-/* What an engine may do with numbers. */
+/* Numerical properties that an engine may have. */
 struct dnn_rules {
     bool tensor_cores;     /* for fp32 data that means: factors rounded to tf32 */
     bool deterministic;    /* the same bits every time: no sums in the order of arrival */

@@ -34,7 +34,7 @@ struct cuda_decoder {
     bool closed;               /* to further wishes for memory */
 };
 
-/* What the library asked for. Releasing needs the size. */
+/* An allocation of the library. Releasing needs the size. */
 struct piece {
     struct piece *next;
     void *memory;
@@ -343,7 +343,7 @@ void cuda_jpeg_library(struct text *out)
     text_add(out, ", nvJPEG %d.%d.%d", major, minor, patch);
 }
 
-/* What the file knows a choice by; the caller frees it. */
+/* A choice's key in the file; the caller frees it. */
 static char *key_new(const struct device *device, const char *what, const char *facts)
 {
     struct text key = {0};

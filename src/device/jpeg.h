@@ -14,7 +14,7 @@ struct jpeg_backend {
     bool (*open)(struct device *device, const struct jpeg_bounds *bounds, struct decoder *decoder,
                  struct reason *reason);
     void (*close)(struct decoder *decoder);            /* accepts a zeroed struct */
-    /* What was chosen for `what` in this run, or in the one that it goes on from; else, unless `facts` is
+    /* The choice for `what` in this run, or in the one that it goes on from; else, unless `facts` is
      * NULL, in an earlier one on such a device, where they were the same (a line without '='). The caller
      * frees it; NULL: nothing was. */
     char *(*chosen)(struct device *device, const char *what, const char *facts);

@@ -230,7 +230,7 @@ void exec_close(struct exec *exec)
     free(exec);
 }
 
-/* What is known of it, and what it computed. */
+/* Measurements, and results. */
 
 const struct plan *exec_plan(const struct exec *exec)
 {

@@ -81,8 +81,8 @@ bool exec_can_repeat(const struct exec *exec);
 enum status exec_start_redundant(struct exec *exec, const struct exec_batch *batch,
                                  const struct update_rates *rates);
 
-/* What this rank tells the others with each run from the next on, and what all have told in the last one: the
- * sum. Without exchanges it is alone. FLAG_PRESENT is not for callers. */
+/* Flags that this rank sends to the others with each run from the next on, and the sum of all ranks' flags in
+ * the last one. Without exchanges it is alone. FLAG_PRESENT is not for callers. */
 void exec_set_flag(struct exec *exec, enum rank_flag flag, float value);
 float exec_flag(const struct exec *exec, enum rank_flag flag);
 

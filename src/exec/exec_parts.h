@@ -31,7 +31,7 @@ struct exchange {
     float flags_sum[FLAG_COUNT];         /* of all, after the run */
 };
 
-/* What belongs to one run from its start until it is collected and read. */
+/* State of one run from its start until it is collected and read. */
 struct slot {
     void *images, *labels;               /* the batch in device memory; NULL where it is read in place */
     bool borrowed;                       /* those are another exec's */

@@ -185,7 +185,7 @@ static bool check_header(struct safetensors *file, char *header, int64_t length,
     return true;
 }
 
-/* What a tensor of ours has in a header: braces, brackets, commas, and some to spare. */
+/* Bytes of a tensor's header entry besides its name: braces, brackets, commas, and some to spare. */
 #define TENSOR_MARKS 16
 
 static bool parse_header(struct safetensors *file, char *header, int64_t length, int64_t data_bytes,

@@ -59,7 +59,7 @@ bool safetensors_verify(const struct safetensors *file, int entry, struct reason
 /* Whether the file names a checksum for every tensor. */
 bool safetensors_complete(const struct safetensors *file, struct reason *reason);
 
-/* What is to be written: tensors are asked for one at a time, in any order, `data` having room for it. */
+/* The tensors to write: they are asked for one at a time, in any order, `data` having room for one. */
 struct safetensors_item {
     const char *name;
     enum dtype dtype;

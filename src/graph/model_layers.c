@@ -32,7 +32,7 @@ struct scope {
     int input_count;
 };
 
-/* What a layer line says. */
+/* A layer line. */
 struct words {
     char *copy;
     char **word;
@@ -197,7 +197,7 @@ static void block_params(const struct model *model, const struct section *block,
     }
 }
 
-/* What the line gives must be what the block asks for. */
+/* The line must give the parameters that the block asks for. */
 static enum status check_params(const struct scope *scope, const struct section *block,
                                 const struct bindings *given)
 {

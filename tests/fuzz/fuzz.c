@@ -14,7 +14,7 @@
 #define PATH_ROOM 512
 #define NAMES_MAX 16
 
-/* What a process of this kind has one of. */
+/* State of the process. */
 static struct {
     char folder[PATH_ROOM];
     char names[NAMES_MAX][2 * PATH_ROOM];      /* paths that were written */

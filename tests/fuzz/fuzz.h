@@ -14,7 +14,7 @@
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What is said goes nowhere but is looked at: a line must not steer a terminal. */
+/* Messages are dropped, but checked: a line must not steer a terminal. */
 void fuzz_begin(void);
 
 /* A folder of the process's own, removed when it ends. */

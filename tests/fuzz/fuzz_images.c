@@ -10,7 +10,7 @@
 #define SIDE_MAX 40            /* of what is cut out */
 #define READ_MAX 16            /* images of a data set */
 
-/* What is decoded for: a cut of it. */
+/* The crop that an image is decoded for. */
 struct wish {
     const struct augment *augment;
     struct random *random;     /* NULL: evaluation */

@@ -119,7 +119,7 @@ static void write_index(const uint8_t *bytes, size_t size)
     fuzz_must(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
 }
 
-/* What is recalled leads nowhere outside of the root. */
+/* Paths of a stored listing stay inside the root. */
 static void recall(void)
 {
     struct listing listing = {0};

@@ -1,4 +1,4 @@
-/* What checkpoints say of themselves: a good one is taken apart, the input says what is changed in it
+/* fuzz_metadata: the metadata of checkpoints: a good one is taken apart, the input says what is changed in it
  * (metadata, entries of tensors, tensors), and it is put together again with every checksum right. Then a run
  * is resumed from it, and eval and predict begin with it, as far as the network. */
 #include "fuzz.h"
@@ -309,7 +309,7 @@ static void take_apart(const struct safetensors *file)
         fuzz_must(safetensors_read(file, i, good.data + file->entries[i].begin, &reason));
 }
 
-/* What src/trained.c asks of a command. */
+/* The functions that src/trained.c needs of a command. */
 
 static const char *weights_path;
 
@@ -367,7 +367,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     safetensors_close(&file);
     directory_close(&folder);
     model_path = text_copy(fuzz_write("fuzz.ini", fuzz_model, strlen(fuzz_model)));
-    /* What nothing is changed in is good to the end. */
+    /* An unchanged checkpoint is good to the end. */
     fuzz_must(predict(write_content(&good)));
     return 0;
 }

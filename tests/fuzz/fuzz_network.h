@@ -20,7 +20,7 @@ extern const char fuzz_model[];
 /* The one of this process. */
 struct fuzz_network *fuzz_network(void);
 
-/* What its checkpoints are taken of. */
+/* The network whose checkpoints are used. */
 struct checkpoint_source fuzz_source(void);
 
 /* Does with a checkpoint all that a run which is resumed does with it. */
