@@ -1,4 +1,4 @@
-/* check.h: an independent judge of placements: shares no code with the packer. */
+/* check.h: an independent verifier of placements; it shares no code with the packer. */
 #ifndef ALLOC_CHECK_H
 #define ALLOC_CHECK_H
 

@@ -1,4 +1,4 @@
-/* range_max.h: range maximum: the largest of many numbers over any stretch of them, by looking at two.
+/* range_max.h: range maximum by a sparse table: the largest number of any range, by comparing two.
  *
  * For the keys of the skyline search: in a step of 64 micro-batches, 51,392 blocks, lives are tens of
  * thousands of times long. */

@@ -1,4 +1,4 @@
-/* skyline.h: places blocks from the bottom up: always at the lowest place that any block can get.
+/* skyline.h: a skyline packer: it always places a block at the lowest free offset.
  *
  * What is placed ends, at each time, at some height: a skyline. In its lowest valley goes, of the blocks
  * that live only while it lasts, the one that is preferred; a valley into which none fits is filled up to

@@ -1,4 +1,4 @@
-/* slabs.h: blocks that jemalloc cuts out of slabs, memory that somebody else has made.
+/* slabs.h: blocks that jemalloc allocates from slabs, memory that the caller provides.
  *
  * An arena of its own, whose extent hooks cut slabs that were added before, and call nobody: whoever
  * makes slabs does so outside of jemalloc. What they have cut stays with the arena until it is closed:

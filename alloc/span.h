@@ -1,4 +1,4 @@
-/* span.h: a block of memory with a known lifetime, and its place. */
+/* span.h: a block of memory with a known lifetime, and its offset. */
 #ifndef ALLOC_SPAN_H
 #define ALLOC_SPAN_H
 

@@ -1,4 +1,4 @@
-/* precision.h: what a run computes in: rows of one table. */
+/* precision.h: the number types that a run computes in, as rows of one table. */
 #ifndef AMP_PRECISION_H
 #define AMP_PRECISION_H
 

@@ -1,4 +1,4 @@
-/* settings.h: what a run is told to do: the options as file and command line set them. */
+/* settings.h: the settings of a run: the options as file and command line set them. */
 #ifndef CONF_SETTINGS_H
 #define CONF_SETTINGS_H
 

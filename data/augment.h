@@ -1,4 +1,4 @@
-/* augment.h: from an image's bytes to the numbers a network reads: crop, flip, resize, normalise. */
+/* augment.h: turns an image's bytes into the numbers that a network reads: crop, flip, resize, normalise. */
 #ifndef DATA_AUGMENT_H
 #define DATA_AUGMENT_H
 

@@ -1,4 +1,4 @@
-/* colour.h: changes of the colours of a whole image, as torchvision has them for uint8 tensors. */
+/* colour.h: colour transforms of a whole image, as in torchvision for uint8 tensors. */
 #ifndef DATA_COLOUR_H
 #define DATA_COLOUR_H
 

@@ -1,5 +1,5 @@
-/* deferred_jpeg.h: the files of a batch that a device decodes, from when they are read until their pixels are
- * there. */
+/* deferred_jpeg.h: JPEG files of a batch that a device decodes, from reading until their pixels are in device
+ * memory. */
 #ifndef DATA_DEFERRED_JPEG_H
 #define DATA_DEFERRED_JPEG_H
 

@@ -1,4 +1,4 @@
-/* Twice as fast as zlib where all of a stream is there at once. It also takes a few streams that zlib
+/* deflated_libdeflate.c: twice as fast as zlib on a complete stream. It also accepts a few streams that zlib
  * refuses and no compressor makes (codes that are incomplete and left unused, for one). */
 #include <libdeflate.h>
 

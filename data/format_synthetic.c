@@ -1,4 +1,4 @@
-/* Images made up on the spot, for measuring and for tests: stripes whose direction, width and
+/* Images generated on the fly, for benchmarks and tests: stripes whose direction, width and
  * colour tell the class, at a random phase, under noise. Integers only, so that they are the same
  * everywhere. */
 #include <math.h>

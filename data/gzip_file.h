@@ -1,4 +1,4 @@
-/* gzip_file.h: a data file, gzipped or not, read into memory after its size was found believable. */
+/* gzip_file.h: a data file, gzipped or not, read into memory after a check of its size. */
 #ifndef DATA_GZIP_FILE_H
 #define DATA_GZIP_FILE_H
 

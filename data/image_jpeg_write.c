@@ -1,4 +1,4 @@
-/* JPEG by libjpeg-turbo: writing. */
+/* image_jpeg_write.c: writes JPEG by libjpeg-turbo. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Markers and tables as in ITU-T T.81, annex B. */
+/* jpeg_plain.c: parses markers and tables as in ITU-T T.81, annex B. */
 #include "data/jpeg_plain.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* jpeg_plain.h: which JPEG files an engine made for the usual kind may be given. */
+/* jpeg_plain.h: tells which JPEG files a hardware decoder can be given. */
 #ifndef DATA_JPEG_PLAIN_H
 #define DATA_JPEG_PLAIN_H
 

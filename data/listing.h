@@ -1,4 +1,4 @@
-/* listing.h: the image files below a folder of class folders, found by many threads and remembered. */
+/* listing.h: the image files below a folder of class folders, listed by many threads and cached on disk. */
 #ifndef DATA_LISTING_H
 #define DATA_LISTING_H
 

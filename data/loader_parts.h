@@ -1,4 +1,4 @@
-/* loader_parts.h: what the loader's own files share; everybody else has loader.h. */
+/* loader_parts.h: declarations shared by loader*.c; others include loader.h. */
 #ifndef DATA_LOADER_PARTS_H
 #define DATA_LOADER_PARTS_H
 

@@ -1,4 +1,4 @@
-/* loader_watch.c: which worker has been reading for longest, and whether that is too long. */
+/* loader_watch.c: finds the worker that has been reading for longest, and reports a stall. */
 #include <stdlib.h>
 #include <time.h>
 

@@ -1,4 +1,4 @@
-/* mix.h: mixup and cutmix: a batch whose images, and targets with them, are each mixed from two. */
+/* mix.h: mixup and cutmix: each image of a batch, and its target, is mixed from two. */
 #ifndef DATA_MIX_H
 #define DATA_MIX_H
 

@@ -1,4 +1,4 @@
-/* order.h: which image comes when: a permutation for each epoch, and each rank's share of every batch.
+/* order.h: the order of images: a permutation for each epoch, and each rank's share of every batch.
  *
  * Batches are consecutive runs of the epoch's places. In training a last one that is not full is dropped,
  * in an evaluation it is short. Each batch is divided over the ranks, so that together they see in each

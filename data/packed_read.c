@@ -1,4 +1,4 @@
-/* packed_read.c: the header, index and class names of a packed file; nothing that it says is believed. */
+/* packed_read.c: reads the header, index and class names of a packed file, and checks all of them. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* packed_write.c: images go into a packed data set one after the other; index and header come last. */
+/* packed_write.c: writes a packed data set: images one after the other, then index and header. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* policy.h: random changes to an image drawn from a list: colour jitter, TrivialAugment, RandAugment. */
+/* policy.h: random transforms of an image: colour jitter, TrivialAugment, RandAugment. */
 #ifndef DATA_POLICY_H
 #define DATA_POLICY_H
 

@@ -1,4 +1,4 @@
-/* shard.h: one file of a packed data set, and how its index is made, whatever the file is. */
+/* shard.h: one file of a packed data set, whatever its format, and its index. */
 #ifndef DATA_SHARD_H
 #define DATA_SHARD_H
 

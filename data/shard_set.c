@@ -1,4 +1,4 @@
-/* shard_set.c: whether the packed files of a folder are what one call of amptrain pack wrote, all of it. */
+/* shard_set.c: checks that the packed files of a folder are the complete output of one amptrain pack. */
 #include <stdlib.h>
 #include <string.h>
 

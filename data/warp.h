@@ -1,4 +1,4 @@
-/* warp.h: an image sheared, moved or turned, taking the nearest pixel, black where there is none. */
+/* warp.h: shears, translates or rotates an image, by the nearest pixel, black outside. */
 #ifndef DATA_WARP_H
 #define DATA_WARP_H
 

@@ -1,4 +1,4 @@
-/* block.cuh: sums and the like over the threads of a warp and of a block, in an order that never changes. */
+/* block.cuh: reductions over the threads of a warp and of a block, in a fixed order. */
 #ifndef KERNELS_BLOCK_CUH
 #define KERNELS_BLOCK_CUH
 

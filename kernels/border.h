@@ -1,4 +1,4 @@
-/* border.h: copies an image into the middle of a larger one of zeros, or back: what the padding ops share. */
+/* border.h: code of the padding ops: copies an image into the middle of a larger one of zeros, or back. */
 #ifndef KERNELS_BORDER_H
 #define KERNELS_BORDER_H
 

@@ -1,4 +1,4 @@
-/* conv_direct.cu: convolution by plain loops, for what nothing else takes, and for very small images.
+/* conv_direct.cu: convolution by plain loops, where there is no other algorithm, and for very small images.
  *
  * Where they fit, a block has the weights in shared memory, as floats. */
 #include <limits.h>

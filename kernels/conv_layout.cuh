@@ -1,4 +1,4 @@
-/* conv_layout.cuh: copies between the layouts that tensors have and those that convolution engines like.
+/* conv_layout.cuh: copies between the tensors' layouts and those that cuDNN's engines are fast on.
  *
  * Types may differ between the two sides of a copy; both are named by dtype. */
 #ifndef KERNELS_CONV_LAYOUT_CUH

@@ -1,4 +1,4 @@
-/* cpu.h: what the CPU code of ops shares: loops for every machine, blocks of fp32, fixed pieces of work. */
+/* cpu.h: code shared by the ops on the CPU: loops for every machine, blocks of fp32, fixed pieces of work. */
 #ifndef KERNELS_CPU_H
 #define KERNELS_CPU_H
 

@@ -1,4 +1,4 @@
-/* cuda.cuh: what all CUDA code of ops shares: storage types, packs of 16 bytes, launches and their errors. */
+/* cuda.cuh: code shared by the ops on CUDA: storage types, packs of 16 bytes, launches and their errors. */
 #ifndef KERNELS_CUDA_CUH
 #define KERNELS_CUDA_CUH
 

@@ -1,4 +1,4 @@
-/* elementwise.h: what ops of one input that treat every element alike share. */
+/* elementwise.h: code shared by ops of one input that treat every element alike. */
 #ifndef KERNELS_ELEMENTWISE_H
 #define KERNELS_ELEMENTWISE_H
 

@@ -1,4 +1,4 @@
-/* op.h: what an op is: one struct that says all that the rest of the program needs to know of it. */
+/* op.h: an op: the struct that says all that the rest of the program needs to know of it. */
 #ifndef KERNELS_OP_H
 #define KERNELS_OP_H
 

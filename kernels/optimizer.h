@@ -1,4 +1,4 @@
-/* optimizer.h: from gradients to new parameters: the optimizers, their numbers and their state. */
+/* optimizer.h: the optimizers: their rules, numbers and state. */
 #ifndef KERNELS_OPTIMIZER_H
 #define KERNELS_OPTIMIZER_H
 

@@ -1,4 +1,4 @@
-/* optimizer_walk.h: a loop over a parameter on threads, that gives the same bits on any number of them. */
+/* optimizer_walk.h: a loop over a parameter on threads, with the same bits for any number of them. */
 #ifndef KERNELS_OPTIMIZER_WALK_H
 #define KERNELS_OPTIMIZER_WALK_H
 

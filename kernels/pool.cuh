@@ -1,4 +1,4 @@
-/* pool.cuh: the windows of pool.h on the device, and how blocks are laid over the images that are made. */
+/* pool.cuh: the windows of pool.h on the device, and how blocks cover the output images. */
 #ifndef KERNELS_POOL_CUH
 #define KERNELS_POOL_CUH
 

@@ -1,4 +1,4 @@
-/* update.c: a step's update on the CPU, done when it is asked for. */
+/* update.c: a step's update on the CPU. */
 #include "update.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* update.h: what a training step does besides running ops: it is counted, the parameters change, the
- * averages of statistics follow. A device has one update_code, all of it queued on stream 0. */
+/* update.h: the update of a training step: steps are counted, parameters change, averages of statistics
+ * follow. A device has one update_code, all of it queued on stream 0. */
 #ifndef KERNELS_UPDATE_H
 #define KERNELS_UPDATE_H
 

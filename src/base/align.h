@@ -1,4 +1,4 @@
-/* align.h: where things may begin. */
+/* align.h: alignment. */
 #ifndef BASE_ALIGN_H
 #define BASE_ALIGN_H
 

@@ -1,4 +1,4 @@
-/* anywhere.h: marks small functions that run on the CPU and in CUDA kernels alike. */
+/* anywhere.h: the attribute of small functions that run on the CPU and in CUDA kernels. */
 #ifndef BASE_ANYWHERE_H
 #define BASE_ANYWHERE_H
 

@@ -1,4 +1,4 @@
-/* atomic_file.h: files that are there whole or not at all, even when the power fails. */
+/* atomic_file.h: files that are written completely or not at all, even when the power fails. */
 #ifndef BASE_ATOMIC_FILE_H
 #define BASE_ATOMIC_FILE_H
 

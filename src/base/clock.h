@@ -1,4 +1,4 @@
-/* clock.h: time as a person at the wall would measure it, and the memory that this process took. */
+/* clock.h: wall-clock time, and the peak memory of this process. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

@@ -1,4 +1,4 @@
-/* decoder.h: what a device that decodes JPEG images and the loader of a data set know of each other. */
+/* decoder.h: the interface between a device that decodes JPEG images and the loader of a data set. */
 #ifndef BASE_DECODER_H
 #define BASE_DECODER_H
 

@@ -1,4 +1,4 @@
-/* directory.h: a directory held open: what is done to files in it follows it, whatever becomes of its name. */
+/* directory.h: a directory held open: operations on its files reach it even after it was renamed. */
 #ifndef BASE_DIRECTORY_H
 #define BASE_DIRECTORY_H
 

@@ -1,4 +1,4 @@
-/* file.h: reading and writing at a place of a file, all of it, whatever a single call does. */
+/* file.h: complete reads and writes at an offset of a file, however many calls they take. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 

@@ -1,4 +1,4 @@
-/* log.h: the one way by which the program speaks to a person: leveled lines to stderr and a file.
+/* log.h: the log: leveled lines to stderr and a file.
  *
  * What is said may hold names out of anybody's files: lines are shown as text_visible() has them. */
 #ifndef BASE_LOG_H

@@ -1,4 +1,4 @@
-/* machine.h: functions compiled for every kind of machine, of which the one at hand gets the fastest. */
+/* machine.h: functions compiled for several instruction sets; the CPU at hand gets the fastest. */
 #ifndef BASE_MACHINE_H
 #define BASE_MACHINE_H
 

@@ -1,4 +1,4 @@
-/* physical.h: what a device and the allocators of memory, its own and the host's, know of each other. */
+/* physical.h: the interface between a device and the allocators of device memory and pinned host memory. */
 #ifndef BASE_PHYSICAL_H
 #define BASE_PHYSICAL_H
 

@@ -1,4 +1,4 @@
-/* signals.h: what the outside asked of the run; handlers only note it, the loop acts between steps.
+/* signals.h: requests by signals; handlers only set flags, the training loop acts between steps.
  *
  * A signal handler can reach nothing but static memory: that is why this file has some. */
 #ifndef BASE_SIGNALS_H

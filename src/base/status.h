@@ -1,4 +1,4 @@
-/* status.h: how every function that can fail says so; the values are the program's exit codes. */
+/* status.h: the result of every function that can fail; its values are the program's exit codes. */
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 

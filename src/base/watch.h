@@ -1,5 +1,4 @@
-/* watch.h: says that something takes long while it does, so that a file system that no longer answers is no
- * silence. */
+/* watch.h: warns while an operation takes long, so that a file system that hangs is reported. */
 #ifndef BASE_WATCH_H
 #define BASE_WATCH_H
 

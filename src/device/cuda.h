@@ -1,4 +1,4 @@
-/* cuda.h: what the code of ops on CUDA needs of its device besides device.h. */
+/* cuda.h: the CUDA device for the ops' CUDA code, besides device.h. */
 #ifndef DEVICE_CUDA_H
 #define DEVICE_CUDA_H
 

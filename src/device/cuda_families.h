@@ -1,4 +1,4 @@
-/* cuda_families.h: ways to do work that differ in how they cut it up alone, as families known by name.
+/* cuda_families.h: families of kernel plans that differ only in how they split the work, by name.
  *
  * Of some families every member takes a hundred times as long as the best on every problem: once that has
  * been seen a few times, and never the contrary, they are hopeless, and not timed again while the device is

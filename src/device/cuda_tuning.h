@@ -1,4 +1,4 @@
-/* cuda_tuning.h: what timing has chosen, remembered in a file for the next start, or in memory for a run.
+/* cuda_tuning.h: the autotuner's choices, cached in a file for the next start, or in memory for a run.
  *
  * ${XDG_CACHE_HOME:-$HOME/.cache}/amptrain/algorithms holds one choice a line. Any number of programs may use
  * it at once; a line that is damaged, or a file that cannot be read or written, is ignored. */

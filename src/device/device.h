@@ -1,4 +1,4 @@
-/* device.h: the small table of functions behind which the CPU and CUDA hide. */
+/* device.h: the tables of functions that the CPU and CUDA back ends implement. */
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 

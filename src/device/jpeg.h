@@ -1,4 +1,4 @@
-/* jpeg.h: JPEG images decoded by a device itself, many at a time. */
+/* jpeg.h: JPEG decoding on a device, many images at a time. */
 #ifndef DEVICE_JPEG_H
 #define DEVICE_JPEG_H
 

@@ -1,5 +1,4 @@
-/* device_allocators.h: a device and the allocators that all of its memory, and host memory for it, then come
- * from. */
+/* device_allocators.h: the allocators of a device's memory and of pinned host memory, set up for a device. */
 #ifndef EXEC_DEVICE_ALLOCATORS_H
 #define EXEC_DEVICE_ALLOCATORS_H
 

@@ -1,4 +1,4 @@
-/* diagnose.c: names the first place where a run leaves the finite numbers. */
+/* diagnose.c: names the first tensor in which a run produced NaN or Inf. */
 #include <math.h>
 #include <stdlib.h>
 

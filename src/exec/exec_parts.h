@@ -1,4 +1,4 @@
-/* exec_parts.h: what an exec is made of; for exec*.c and diagnose.c. */
+/* exec_parts.h: the members of an exec; for exec*.c and diagnose.c. */
 #ifndef EXEC_EXEC_PARTS_H
 #define EXEC_EXEC_PARTS_H
 

@@ -1,5 +1,5 @@
-/* exec_run.c: runs: a batch goes in, the instructions are queued or their captured graph is launched, results
- * are collected. */
+/* exec_run.c: runs a step: copies a batch in, queues the instructions or launches their captured graph, and
+ * collects the results. */
 #include <assert.h>
 #include <string.h>
 #include <time.h>

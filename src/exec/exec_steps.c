@@ -1,4 +1,4 @@
-/* exec_steps.c: instructions become calls that point at memory, and parameters what the update changes. */
+/* exec_steps.c: turns instructions into calls that point at memory, and parameters into the update's list. */
 #include <assert.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* glimpse.c: a small copy of what a run left on the device, queued with it: it can be looked at when the run
- * is collected, though the next one has changed the device's memory by then. */
+/* glimpse.c: a small copy of a run's statistics, queued with it, for when the run is collected and the next one
+ * has changed the device's memory. */
 #include <assert.h>
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* checksum.h: how checksums stand in the metadata of the safetensors files that we write. */
+/* checksum.h: checksums in the metadata of the safetensors files that we write. */
 #ifndef FORMAT_CHECKSUM_H
 #define FORMAT_CHECKSUM_H
 

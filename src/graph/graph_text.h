@@ -1,4 +1,4 @@
-/* graph_text.h: a graph as a model file with every block written out: what tells one network from another. */
+/* graph_text.h: a graph as a model file with every block expanded, by which networks are compared. */
 #ifndef GRAPH_GRAPH_TEXT_H
 #define GRAPH_GRAPH_TEXT_H
 

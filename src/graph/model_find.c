@@ -1,4 +1,4 @@
-/* Which file a model is in. */
+/* model_find.c: finds the file of a model by its name. */
 #include "model_parts.h"
 
 #include <dirent.h>

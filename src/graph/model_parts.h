@@ -1,4 +1,4 @@
-/* model_parts.h: a model file while it becomes a graph; for model*.c alone. */
+/* model_parts.h: a model file while a graph is made of it; for model*.c alone. */
 #ifndef GRAPH_MODEL_PARTS_H
 #define GRAPH_MODEL_PARTS_H
 
