@@ -105,8 +105,9 @@ static void params_are_finite(const struct net *net)
  * these; NULL: another value. */
 static const char *followed_by(const struct instruction *at, const struct value *value)
 {
-    if (value->kind == KIND_SAVED && strstr(value->name, " variance")) return "running_var";
-    return strcmp(at->op->name, "moments") == 0 ? "running_mean" : NULL;
+    bool joined = strcmp(at->op->name, "moments") == 0, saved = value->kind == KIND_SAVED || joined;
+    if (saved && strstr(value->name, " variance")) return "running_var";
+    return joined ? "running_mean" : NULL;
 }
 
 /* A step goes through if relu did not let the gradient by at that element; then nothing has come of it. */

@@ -30,10 +30,13 @@ static const void *join_settings(struct program *program, int64_t a, int64_t b)
     return settings;
 }
 
+/* What the update alone reads is not worth moving to the host, from where it would come back after the
+ * optimizer's update. */
 static int copy_value(struct program *program, int of)
 {
     struct value value = program->values[of];
     value.home = HOME_ARENA;
+    if (value.kind == KIND_SAVED) value.kind = KIND_OTHER;
     return build_value(program, value, text_copy(value.name));
 }
 
@@ -74,26 +77,42 @@ static void moments_arrive(struct program *program, struct partial_moments *part
     }
 }
 
-/* Moments are joined before the optimizer's update: what is written after it may take the place of gradients,
- * which are looked at after the step. */
+static bool is_last(const struct program *program, const struct instruction *at)
+{
+    return at->micro_batch == program->micro_batches - 1;
+}
+
+static int find_last_backward(const struct program *program)
+{
+    const struct instruction *at = program->instructions;
+    while (!is_last(program, at) || at->phase == PHASE_FORWARD) at++;
+    return (int)(at - program->instructions);
+}
+
+static bool is_update(const struct instruction *at)
+{
+    return at->op && at->phase == PHASE_UPDATE;
+}
+
+/* Moments are joined as soon as the last micro-batch has its own, so that backward hides their exchange among
+ * ranks; not after the optimizer's update, where what is written may take the place of gradients, which are
+ * looked at after the step. */
 void running_statistics(struct program *program)
 {
     struct instruction *from = program->instructions;
-    int count = program->count, optimizer = 0;
+    int count = program->count, backward = find_last_backward(program);
     struct partial_moments *partial = memory_new((size_t)program->graph->count, sizeof *partial);
-    while (from[optimizer].kind != INSTRUCTION_UPDATE) optimizer++;
     program->instructions = NULL;
     program->count = 0;
-    for (int i = 0; i < optimizer; i++) build_push(program, from[i]);
-    for (int i = optimizer + 1; i < count; i++) moments_arrive(program, &partial[from[i].node], &from[i]);
-    build_push(program, from[optimizer]);
-    for (int i = optimizer + 1; i < count; i++) {
-        bool last = from[i].micro_batch == program->micro_batches - 1;
-        if (!last) {
+    for (int i = 0; i < backward; i++) build_push(program, from[i]);
+    for (int i = backward; i < count; i++)
+        if (is_update(&from[i])) moments_arrive(program, &partial[from[i].node], &from[i]);
+    for (int i = backward; i < count; i++) {
+        if (is_update(&from[i]) && !is_last(program, &from[i])) {
             instruction_free(&from[i]);
             continue;
         }
-        moments_set(&from[i], &partial[from[i].node].of[0]);
+        if (is_update(&from[i])) moments_set(&from[i], &partial[from[i].node].of[0]);
         build_push(program, from[i]);
     }
     free(partial);
