@@ -540,14 +540,18 @@ static int made_by_the_way(const struct program *program, const enum remake *rem
                            int64_t *bytes)
 {
     struct program copy = program_copy(program);
-    int count = 0, peak;
+    int count = 0;
     recompute(&copy, remake);
     int again = recompute_count(&copy);
     recompute_merge(&copy, limit);
     assert_in_order(&copy);
     assert_int_equal(recompute_count(&copy), again);
     for (int i = 0; i < copy.count; i++) count += copy.instructions[i].y_recomputed >= 0;
-    *bytes = plan_live_bytes(&copy, &peak);
+    int64_t *live = plan_live_bytes(&copy);
+    *bytes = 0;
+    for (int i = 0; i < copy.count; i++)
+        if (live[i] > *bytes) *bytes = live[i];
+    free(live);
     program_free(&copy);
     return count;
 }

@@ -53,21 +53,28 @@ static bool place_as_known(const struct program *program, const struct lifetime 
     return check_spans(spans, span_count, PLAN_ALIGNMENT, *arena, &reason);
 }
 
+/* Bytes alive, by instruction. */
+static int64_t *live_bytes(const struct span *spans, int span_count, int instructions)
+{
+    int64_t *live = memory_new((size_t)instructions + 1, sizeof *live), alive = 0;
+    for (int s = 0; s < span_count; s++) {
+        live[spans[s].lower] += spans[s].size;
+        live[spans[s].upper] -= spans[s].size;
+    }
+    for (int i = 0; i < instructions; i++) live[i] = alive += live[i];
+    return live;
+}
+
 /* The largest sum of bytes alive, and the first instruction that has it. */
 static void find_peak(const struct span *spans, int span_count, int instructions, struct plan *plan)
 {
-    int64_t *change = memory_new((size_t)instructions + 1, sizeof *change), alive = 0;
-    for (int s = 0; s < span_count; s++) {
-        change[spans[s].lower] += spans[s].size;
-        change[spans[s].upper] -= spans[s].size;
-    }
+    int64_t *live = live_bytes(spans, span_count, instructions);
     for (int i = 0; i < instructions; i++) {
-        alive += change[i];
-        if (alive <= plan->live_bytes_bound) continue;
-        plan->live_bytes_bound = alive;
+        if (live[i] <= plan->live_bytes_bound) continue;
+        plan->live_bytes_bound = live[i];
         plan->peak = i;
     }
-    free(change);
+    free(live);
 }
 
 static void find_workspace(const struct program *program, struct plan *plan)
@@ -211,15 +218,14 @@ int plan_layers(const struct program *program, const struct plan *plan, struct p
     return count;
 }
 
-int64_t plan_live_bytes(const struct program *program, int *peak)
+int64_t *plan_live_bytes(const struct program *program)
 {
     struct plan plan;
     struct blocks blocks = blocks_open(program, true, &plan);
-    int64_t bytes = plan.live_bytes_bound;
-    *peak = plan.peak;
+    int64_t *live = live_bytes(blocks.spans, blocks.count, program->count);
     blocks_close(&blocks);
     plan_free(&plan);
-    return bytes;
+    return live;
 }
 
 /* Whether what an instruction writes has a place besides those of what it reads. */

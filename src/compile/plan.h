@@ -44,8 +44,8 @@ void plan_free(struct plan *plan);
 /* The same, but what takes more than `room` in any case is packed roughly. */
 enum status plan_fit(const struct program *program, int64_t room, double seconds, struct plan *plan);
 
-/* The largest sum of aligned bytes alive, without packing; `peak`: the first instruction that has it. */
-int64_t plan_live_bytes(const struct program *program, int *peak);
+/* Sums of aligned bytes alive, by instruction, without packing; the caller frees them. */
+int64_t *plan_live_bytes(const struct program *program);
 
 /* What one instruction reads and writes is alive at once: no order and no placing takes less than this. */
 int64_t plan_least_bytes(const struct program *program);

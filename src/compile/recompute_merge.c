@@ -19,7 +19,7 @@ struct merging {
     int *after;              /* by instruction: the one that it now comes after; -1: it stays */
     int *makes;              /* by instruction: the one that it makes superfluous; -1: none */
     int *until;              /* by instruction: the last whose surroundings change, if it is left out; -1 */
-    bool *followed;          /* by instruction: some come after it */
+    int *followed;           /* by instruction: the first of those that come after it; -1: none */
     bool *apart;             /* by instruction: it is not to be left out */
     bool *late;              /* by value: written by what moves */
 };
@@ -32,7 +32,7 @@ static struct merging merging_open(const struct program *program)
         .after = memory_new(count, sizeof(int)),
         .makes = memory_new(count, sizeof(int)),
         .until = memory_new(count, sizeof(int)),
-        .followed = memory_new(count, sizeof(bool)),
+        .followed = memory_new(count, sizeof(int)),
         .apart = memory_new(count, sizeof(bool)),
         .late = memory_new((size_t)program->value_count, sizeof(bool)),
     };
@@ -119,7 +119,7 @@ static void move_readers(struct merging *m, int again, int last)
     for (int i = again + 1; i < last; i++)
         if (reads_late(m, &m->program->instructions[i])) {
             m->after[i] = place;
-            m->followed[place] = true;
+            if (m->followed[place] < 0 || i < m->followed[place]) m->followed[place] = i;
         }
 }
 
@@ -141,37 +141,34 @@ static void merge_again(struct merging *m, int i)
 
 static void merge_all(struct merging *m)
 {
-    for (int i = 0; i < m->program->count; i++) {
-        m->after[i] = m->makes[i] = m->until[i] = -1;
-        m->followed[i] = false;
-    }
+    for (int i = 0; i < m->program->count; i++)
+        m->after[i] = m->makes[i] = m->until[i] = m->followed[i] = -1;
     for (int i = 0; i < m->program->count; i++) merge_again(m, i);
 }
 
-/* `program`: that of the merging, or a copy. order[count]: which instruction comes where. */
-static void put_in_order(const struct merging *m, struct program *program, int *order)
+/* The program's instructions as they are to be, sharing all lists with the old ones but the reads and writes
+ * of those that make something superfluous. order[count]: which instruction comes where. */
+static struct instruction *reordered(const struct merging *m, int *order, int *count)
 {
-    struct instruction *from = program->instructions;
-    int count = program->count;
-    for (int i = 0; i < count; i++) {
-        if (m->makes[i] < 0) continue;
-        from[i].y_recomputed = from[m->makes[i]].y;
-        instruction_link(program, &from[i]);
-    }
-    program->instructions = NULL;
-    program->count = 0;
-    for (int i = 0; i < count; i++) {
-        if (m->until[i] >= 0) instruction_free(&from[i]);
+    const struct program *program = m->program;
+    struct instruction *to = NULL;
+    int ordered = 0;
+    for (int i = 0; i < program->count; i++) {
         if (m->until[i] >= 0 || m->after[i] >= 0) continue;
-        order[program->count] = i;
-        *array_push(program->instructions, program->count) = from[i];
-        for (int k = 0; m->followed[i] && k < i; k++) {
-            if (m->after[k] != i) continue;
-            order[program->count] = k;
-            *array_push(program->instructions, program->count) = from[k];
-        }
+        order[ordered++] = i;
+        for (int k = m->followed[i]; k >= 0 && k < i; k++)
+            if (m->after[k] == i) order[ordered++] = k;
     }
-    free(from);
+    for (*count = 0; *count < ordered;) {
+        int i = order[*count];
+        struct instruction *at = array_push(to, *count);
+        *at = program->instructions[i];
+        if (m->makes[i] < 0) continue;
+        at->y_recomputed = program->instructions[m->makes[i]].y;
+        at->reads = at->writes = NULL;
+        instruction_link(program, at);
+    }
+    return to;
 }
 
 /* Whatever is merged around instruction `peak` is not to be; false: nothing is. */
@@ -186,25 +183,58 @@ static bool part(struct merging *m, int peak)
     return any;
 }
 
-/* The instruction with the most alive at once, if that is more than `limit`; else -1. */
-static int find_excess(const struct merging *m, int64_t limit, int *order)
+/* Parts what is merged around the highest of each stretch of one micro-batch's instructions above the limit. */
+static bool part_peaks(struct merging *m, const struct program *made, const int *order, int64_t limit)
 {
-    struct program copy = program_copy(m->program);
-    int peak;
-    put_in_order(m, &copy, order);
-    int64_t bytes = plan_live_bytes(&copy, &peak);
-    program_free(&copy);
-    return bytes > limit ? order[peak] : -1;
+    int64_t *live = plan_live_bytes(made);
+    bool any = false;
+    for (int t = 0, peak = -1; t < made->count; t++) {
+        if (live[t] > limit && (peak < 0 || live[t] > live[peak])) peak = t;
+        bool last = t + 1 == made->count || live[t + 1] <= limit ||
+                    made->instructions[t + 1].micro_batch != made->instructions[t].micro_batch;
+        if (peak < 0 || !last) continue;
+        if (part(m, order[peak])) any = true;
+        peak = -1;
+    }
+    free(live);
+    return any;
+}
+
+/* Whether something had to be parted for the limit's sake. */
+static bool part_excess(struct merging *m, int64_t limit, int *order)
+{
+    struct program made = *m->program;
+    made.instructions = reordered(m, order, &made.count);
+    bool any = part_peaks(m, &made, order, limit);
+    for (int t = 0; t < made.count; t++)
+        if (m->makes[order[t]] >= 0) {
+            free(made.instructions[t].reads);
+            free(made.instructions[t].writes);
+        }
+    free(made.instructions);
+    return any;
+}
+
+static void put_in_order(const struct merging *m, struct program *program, int *order)
+{
+    int count = program->count;
+    struct instruction *from = program->instructions, *to = reordered(m, order, &program->count);
+    for (int i = 0; i < count; i++) {
+        if (m->until[i] >= 0) instruction_free(&from[i]);
+        if (m->makes[i] < 0) continue;
+        free(from[i].reads);
+        free(from[i].writes);
+    }
+    free(from);
+    program->instructions = to;
 }
 
 void recompute_merge(struct program *program, int64_t limit)
 {
     struct merging m = merging_open(program);
-    int *order = memory_new((size_t)program->count, sizeof *order), peak;
-    do {
-        merge_all(&m);
-        peak = limit < INT64_MAX ? find_excess(&m, limit, order) : -1;
-    } while (peak >= 0 && part(&m, peak));
+    int *order = memory_new((size_t)program->count, sizeof *order);
+    do merge_all(&m);
+    while (limit < INT64_MAX && part_excess(&m, limit, order));
     put_in_order(&m, program, order);
     free(order);
     merging_close(&m);
