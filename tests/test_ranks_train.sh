@@ -86,6 +86,14 @@ more_of_them() {
 ok "another number of micro-batches is said" more_of_them
 ok "... once" [ "$(grep -c "a step was divided into 2 micro-batches and is now into 4" err)" = 1 ]
 
+# Three ranks of two have no subtrees of the sums of six.
+another_order() {
+    ranks 3 2 three -s train.batch=48 -s run.max_steps=4 &&
+        ranks 6 1 three -r -s train.batch=48 -s run.max_steps=6 2>err
+}
+ok "another order of sums is said" another_order
+ok "... once, too" [ "$(grep -c "6 GPUs add the gradients of 6 micro-batches in another order than 3" err)" = 1 ]
+
 # A rank of a run, of which some are started again and again, is killed at any moment; then the run goes on.
 random() { od -An -t u2 -N 2 /dev/urandom | tr -d ' '; }
 often_killed() {

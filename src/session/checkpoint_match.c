@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sum_tree.h"
 #include "graph/graph_text.h"
 #include "session/checkpoint.h"
 
@@ -27,18 +28,28 @@ static void derive_number(struct settings *settings, const char *section, const 
     settings_derive(settings, section, key, text);
 }
 
-/* As many micro-batches a step give the same bits on however many GPUs; others are said, since each is
- * normalised by itself. */
+/* Whether as many micro-batches are added up in the same order, on however many GPUs. */
+static bool same_sums(int64_t micro_batches, int64_t gpus, int64_t other_gpus)
+{
+    return gpus == other_gpus || (sum_tree_divides((int)micro_batches, (int)gpus) &&
+                                  sum_tree_divides((int)micro_batches, (int)other_gpus));
+}
+
+/* As many micro-batches a step, added in the same order, give the same bits on however many GPUs; what does
+ * not is said. */
 static void match_micro_batches(const char *path, struct settings *then, const struct settings *now)
 {
     int64_t before = then->parallel.gpus * then->train.accumulate;
     int64_t after = now->parallel.gpus * now->train.accumulate;
-    if (before == after)
-        then->train.accumulate = now->train.accumulate;
-    else if (then->train.accumulate == now->train.accumulate)
-        log_warning("%s: a step was divided into %" PRId64 " micro-batch%s and is now into %" PRId64 ": from here "
-                    "on the numbers differ from those of a run that was not interrupted", path, before,
+    if (before == after && !same_sums(after, then->parallel.gpus, now->parallel.gpus))
+        log_warning("%s: %" PRId64 " GPUs add the gradients of %" PRId64 " micro-batches in another order "
+                    "than %" PRId64 ": from here on the numbers differ, by rounding, from those of a run that was "
+                    "not interrupted", path, now->parallel.gpus, after, then->parallel.gpus);
+    if (before != after && then->train.accumulate == now->train.accumulate)
+        log_warning("%s: a step was divided into %" PRId64 " micro-batch%s and is now into %" PRId64 ": from "
+                    "here on the numbers differ from those of a run that was not interrupted", path, before,
                     before == 1 ? "" : "es", after);
+    if (before == after) then->train.accumulate = now->train.accumulate;
 }
 
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now)
