@@ -337,8 +337,8 @@ static enum status launch_ranks(const struct cmd *cmd)
         .ranks = (int)settings->parallel.gpus, .words = cmd->words, .timeout = settings->parallel.timeout,
     };
     if (strncmp(settings->run.device, "cuda:", 5) == 0)
-        return settings_refuse(settings, "run", "device", "'%s' is one GPU; with parallel.gpus = %d, cuda means "
-                               "that each rank has its own", settings->run.device, options.ranks);
+        return settings_refuse(settings, "run", "device", "'%s' is one GPU; with parallel.gpus = %d, 'cuda' "
+                               "gives each rank its own", settings->run.device, options.ranks);
     return launcher_run(&options);
 }
 
