@@ -43,8 +43,8 @@ static void match_micro_batches(const char *path, struct settings *then, const s
     int64_t after = now->parallel.gpus * now->train.accumulate;
     if (before == after && !same_sums(after, then->parallel.gpus, now->parallel.gpus))
         log_warning("%s: %" PRId64 " GPUs add the gradients of %" PRId64 " micro-batches in another order "
-                    "than %" PRId64 ": from here on the numbers differ, by rounding, from those of a run that "
-                    "was not interrupted", path, now->parallel.gpus, after, then->parallel.gpus);
+                    "than %" PRId64 ": from here on the numbers differ, by rounding, from those of a "
+                    "run that was not interrupted", path, now->parallel.gpus, after, then->parallel.gpus);
     if (before != after && then->train.accumulate == now->train.accumulate)
         log_warning("%s: a step was divided into %" PRId64 " micro-batch%s and is now into %" PRId64 ": from "
                     "here on the numbers differ from those of a run that was not interrupted", path, before,
