@@ -101,7 +101,7 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     loader->table = augment_table_make(&options->augment, options->dtype);
     loader->image_bytes =
         (size_t)options->h * (size_t)options->w * (size_t)options->channels * dtype_bytes(options->dtype);
-    loader->share = order_share(options->batch, options->ranks > 0 ? options->ranks : 1, options->rank);
+    loader->share = sampler_share(options->batch, options->ranks > 0 ? options->ranks : 1, options->rank);
     loader->batch_bytes = (size_t)loader->share.count * loader->image_bytes;
     if (options->leaves)
         loader->batch_bytes = batch_packing_bytes(loader->share.count, options->h, options->w,

@@ -28,7 +28,7 @@ struct loader_options {
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
     bool shuffle;
     int batch;                   /* images a batch, of all ranks together */
-    int rank, ranks;             /* this loader's share of every batch is served (order.h);
+    int rank, ranks;             /* this loader's share of every batch is served (sampler.h);
                                   * ranks 0: all of it */
     int h, w, channels;          /* of what is delivered */
     enum dtype dtype;

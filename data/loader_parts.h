@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "data/deferred_jpeg.h"
 #include "data/loader.h"
-#include "data/order.h"
+#include "data/sampler.h"
 
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_DECODING, SLOT_MIXING, SLOT_READY, SLOT_OUT };
 

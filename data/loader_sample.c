@@ -19,7 +19,7 @@ int64_t loader_image(const struct loader *loader, const struct batch *batch, int
     const struct loader_options *options = &loader->options;
     int64_t at = batch->first + place;
     if (options->training && options->shuffle)
-        at = order_permute(options->seed, (uint64_t)batch->epoch, options->count, at);
+        at = sampler_permute(options->seed, (uint64_t)batch->epoch, options->count, at);
     return index_of(loader, at);
 }
 

@@ -35,8 +35,6 @@ libdata_a_SOURCES = \
 	data/loader_watch.c \
 	data/mix.c \
 	data/mix.h \
-	data/order.c \
-	data/order.h \
 	data/packed.h \
 	data/packed_read.c \
 	data/packed_write.c \
@@ -47,6 +45,8 @@ libdata_a_SOURCES = \
 	data/resize.h \
 	data/batch_packing.c \
 	data/batch_packing.h \
+	data/sampler.c \
+	data/sampler.h \
 	data/shard.h \
 	data/shard_set.c \
 	data/tar.c \

@@ -17,9 +17,9 @@ noinst_PROGRAMS += tests/bench_loader
 tests_bench_loader_SOURCES = tests/bench_loader.c
 tests_bench_loader_LDADD = libdata.a libbase.a
 
-check_PROGRAMS += tests/test_part
-tests_test_part_SOURCES = tests/test_part.c tests/data_case.c tests/data_case.h
-tests_test_part_LDADD = libdata.a libbase.a -lcmocka
+check_PROGRAMS += tests/test_partial_decode
+tests_test_partial_decode_SOURCES = tests/test_partial_decode.c tests/data_case.c tests/data_case.h
+tests_test_partial_decode_LDADD = libdata.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_policy
 tests_test_policy_SOURCES = tests/test_policy.c
@@ -37,9 +37,9 @@ check_PROGRAMS += tests/test_listing
 tests_test_listing_SOURCES = tests/test_listing.c tests/data_case.c tests/data_case.h
 tests_test_listing_LDADD = libdata.a libbase.a -lcmocka
 
-check_PROGRAMS += tests/test_order
-tests_test_order_SOURCES = tests/test_order.c
-tests_test_order_LDADD = libdata.a libbase.a -lcmocka
+check_PROGRAMS += tests/test_sampler
+tests_test_sampler_SOURCES = tests/test_sampler.c
+tests_test_sampler_LDADD = libdata.a libbase.a -lcmocka
 
 check_PROGRAMS += tests/test_jpeg_plain
 tests_test_jpeg_plain_SOURCES = tests/test_jpeg_plain.c tests/data_case.c tests/data_case.h

@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 #include "data/listing.h"
-#include "data/order.h"
+#include "data/sampler.h"
 #include "data_case.h"
 #include "process.h"
 #include "rounds.h"
@@ -329,7 +329,7 @@ static void many_files_take_little(void **state)
     if (!listing_make(root, NULL, &listing, &reason)) fail_msg("%s", reason.text);
     double listed = process_seconds();
     int64_t sum = 0;
-    for (long i = 0; i < count; i++) sum += order_permute(1, 2, count, i);
+    for (long i = 0; i < count; i++) sum += sampler_permute(1, 2, count, i);
     double shuffled = process_seconds();
     assert_int_equal(listing.count, count);
     assert_int_equal(sum, (int64_t)count * (count - 1) / 2);

@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/loader.h"
-#include "data/order.h"
+#include "data/sampler.h"
 #include "data_case.h"
 #include "process.h"
 #include "rounds.h"
@@ -763,7 +763,8 @@ static void gather(const struct loader_options *options, float *images, int32_t 
     struct batch *batch;
     assert_int_equal(loader_start(loader, 3, 0), OK);
     while (loader_next(loader, &batch, NULL) == OK && batch) {
-        struct share share = order_share(options->batch, options->ranks ? options->ranks : 1, options->rank);
+        int ranks = options->ranks ? options->ranks : 1;
+        struct share share = sampler_share(options->batch, ranks, options->rank);
         assert_int_equal(batch->first, batch->number * options->batch + share.first);
         for (int i = 0; i < share.count; i++) {
             assert_int_equal(labels[batch->first + i], NOBODY);         /* nobody else's */

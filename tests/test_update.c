@@ -585,7 +585,7 @@ static void launches_captured(struct device *device)
     }
 }
 
-static void test_a_recording_is_as_good(void **state)
+static void test_captured_updates(void **state)
 {
     (void)state;
     if (on_devices(launches_captured, true) == 0) skip();
@@ -621,7 +621,7 @@ int main(void)
         cmocka_unit_test(test_nothing_changes_after_too_many_overflows),
         cmocka_unit_test(test_rates_go_by_the_update),
         cmocka_unit_test(test_the_same_bits_every_time),
-        cmocka_unit_test(test_a_recording_is_as_good),
+        cmocka_unit_test(test_captured_updates),
         cmocka_unit_test(test_no_parameters),
     };
     return cmocka_run_group_tests_name("update", tests, NULL, NULL);

@@ -1,22 +1,22 @@
-/* order.h: the order of images: a permutation for each epoch, and each rank's share of every batch.
+/* sampler.h: the order of images: a permutation for each epoch, and each rank's share of every batch.
  *
  * Batches are consecutive runs of the epoch's places. In training a last one that is not full is dropped,
  * in an evaluation it is short. Each batch is divided over the ranks, so that together they see in each
  * step what one alone would see, and none sees an image of another's. */
-#ifndef DATA_ORDER_H
-#define DATA_ORDER_H
+#ifndef DATA_SAMPLER_H
+#define DATA_SAMPLER_H
 
 #include <stdint.h>
 
 /* Element i of a pseudo-random permutation of [0, count): computed, not stored (a Feistel network with cycle
  * walking). */
-int64_t order_permute(uint64_t seed, uint64_t epoch, int64_t count, int64_t i);
+int64_t sampler_permute(uint64_t seed, uint64_t epoch, int64_t count, int64_t i);
 
 /* The part of a batch's places that is one rank's, of `ranks`: parts follow each other, and differ by one
  * in size where ranks do not divide the batch. */
 struct share {
     int first, count;
 };
-struct share order_share(int batch, int ranks, int rank);
+struct share sampler_share(int batch, int ranks, int rank);
 
 #endif

@@ -1,10 +1,10 @@
-#include "data/order.h"
+#include "data/sampler.h"
 
 #include <assert.h>
 
 #include "base/random.h"
 
-int64_t order_permute(uint64_t seed, uint64_t epoch, int64_t count, int64_t i)
+int64_t sampler_permute(uint64_t seed, uint64_t epoch, int64_t count, int64_t i)
 {
     int bits = 2;
     while (bits < 62 && (int64_t)1 << bits < count) bits++;
@@ -27,7 +27,7 @@ int64_t order_permute(uint64_t seed, uint64_t epoch, int64_t count, int64_t i)
     return (int64_t)value;
 }
 
-struct share order_share(int batch, int ranks, int rank)
+struct share sampler_share(int batch, int ranks, int rank)
 {
     assert(ranks > 0 && rank >= 0 && rank < ranks);
     int first = (int)((int64_t)batch * rank / ranks), end = (int)((int64_t)batch * (rank + 1) / ranks);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "data/order.h"
+#include "data/sampler.h"
 
 #include <cmocka.h>
 
@@ -16,7 +16,7 @@ static void permutations_are_bijections(void **state)
     for (int64_t count = 1; count < 5000; count = count < 70 ? count + 1 : count * 2 - 59) {
         bool *seen = memory_new((size_t)count, sizeof *seen);
         for (int64_t i = 0; i < count; i++) {
-            int64_t to = order_permute(9, 2, count, i);
+            int64_t to = sampler_permute(9, 2, count, i);
             assert_in_range(to, 0, count - 1);
             assert_false(seen[to]);
             seen[to] = true;
@@ -24,7 +24,7 @@ static void permutations_are_bijections(void **state)
         free(seen);
     }
     int64_t large = (int64_t)1 << 40;
-    assert_in_range(order_permute(1, 1, large, large - 1), 0, large - 1);
+    assert_in_range(sampler_permute(1, 1, large, large - 1), 0, large - 1);
 }
 
 /* Over many epochs every element comes to every place, and every pair of places is filled in every way. */
@@ -35,7 +35,7 @@ static void permutations_are_uniform(void **state)
     for (int epoch = 0; epoch < epochs; epoch++) {
         int64_t to[10];
         for (int i = 0; i < 10; i++) {
-            to[i] = order_permute(77, (uint64_t)epoch, 10, i);
+            to[i] = sampler_permute(77, (uint64_t)epoch, 10, i);
             place[i][to[i]]++;
         }
         pair[to[0]][to[1]]++;
@@ -55,7 +55,7 @@ static void shares_cover_a_batch(void **state)
         for (int ranks = 1; ranks < 40; ranks++) {
             int next = 0;
             for (int rank = 0; rank < ranks; rank++) {
-                struct share share = order_share(batch, ranks, rank);
+                struct share share = sampler_share(batch, ranks, rank);
                 assert_int_equal(share.first, next);
                 assert_in_range(share.count, batch / ranks, (batch + ranks - 1) / ranks);
                 next += share.count;
@@ -63,7 +63,7 @@ static void shares_cover_a_batch(void **state)
             assert_int_equal(next, batch);
         }
     }
-    struct share last = order_share(1 << 30, 1 << 20, (1 << 20) - 1);
+    struct share last = sampler_share(1 << 30, 1 << 20, (1 << 20) - 1);
     assert_int_equal(last.first, (1 << 30) - 1024);
     assert_int_equal(last.count, 1024);
 }
