@@ -12,13 +12,13 @@
 #include "slabs.h"
 
 /* Larger blocks are pinned by themselves: jemalloc rounds up to a quarter on. */
-#define SHARED_MOST ((size_t)32 << 20)
+#define SHARED_MAX ((size_t)32 << 20)
 
 /* A slab has room for some more blocks like the one that it is for, but is no more than a share of all slabs:
  * few calls for much, little too much. */
 #define SLAB_BLOCKS 8
 #define SLAB_SHARE 4
-#define SLAB_LEAST ((size_t)256 << 10)
+#define SLAB_MIN ((size_t)256 << 10)
 
 enum origin { FROM_SLABS, PINNED_ALONE, ORDINARY };
 
@@ -74,7 +74,7 @@ static bool add_slab(struct pinned *pool, size_t least, bool must)
 {
     size_t bytes = align_up(pool->shared / SLAB_SHARE, SLAB_PAGE);
     if (bytes > SLAB_BLOCKS * least) bytes = SLAB_BLOCKS * least;
-    if (bytes < SLAB_LEAST) bytes = SLAB_LEAST;
+    if (bytes < SLAB_MIN) bytes = SLAB_MIN;
     if (bytes < least) bytes = least;
     void *memory = memory_pin(pool, bytes, false);
     if (!memory && (must || bytes > least)) memory = memory_pin(pool, bytes = least, must);
@@ -99,7 +99,7 @@ static bool take_shared(struct pinned *pool, struct block *block, bool must)
 
 static bool take_pinned(struct pinned *pool, struct block *block, bool must)
 {
-    if (pool->slabs && block->bytes <= SHARED_MOST && !take_shared(pool, block, must)) return false;
+    if (pool->slabs && block->bytes <= SHARED_MAX && !take_shared(pool, block, must)) return false;
     if (block->memory) return true;
     block->memory = memory_pin(pool, block->bytes, must);
     if (block->memory) block->origin = PINNED_ALONE;

@@ -239,16 +239,16 @@ struct box augment_needs(const struct cut *cut)
 }
 
 /* The ranges that RandomErasing draws from by default: shares of the area, and ratios of height to width. */
-#define ERASED_LEAST 0.02
-#define ERASED_MOST (1 / 3.0)
-#define ERASED_RATIO_LEAST 0.3
-#define ERASED_RATIO_MOST 3.3
+#define ERASED_MIN 0.02
+#define ERASED_MAX (1 / 3.0)
+#define ERASED_RATIO_MIN 0.3
+#define ERASED_RATIO_MAX 3.3
 
 bool augment_erased_box(int h, int w, struct random *random, struct box *box)
 {
     for (int attempt = 0; attempt < 10; attempt++) {
-        double area = (double)h * w * between(random, ERASED_LEAST, ERASED_MOST);
-        double ratio = exp(between(random, log(ERASED_RATIO_LEAST), log(ERASED_RATIO_MOST)));
+        double area = (double)h * w * between(random, ERASED_MIN, ERASED_MAX);
+        double ratio = exp(between(random, log(ERASED_RATIO_MIN), log(ERASED_RATIO_MAX)));
         double box_h = nearbyint(sqrt(area * ratio)), box_w = nearbyint(sqrt(area / ratio));
         if (box_h >= h || box_w >= w) continue;
         box->h = (int)box_h;

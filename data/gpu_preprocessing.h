@@ -76,8 +76,8 @@ ANYWHERE int64_t image_record_sums(int size, int target, int c)
 ANYWHERE int64_t image_record_shared_bytes(const struct image_record *record, int c)
 {
     if (!image_record_resizes(record)) return 0;
-    int64_t across = TILE_COLUMNS * (int64_t)(resample_most(record->from.w, record->w) + 2);
-    int64_t down = TILE_ROWS * (int64_t)(resample_most(record->from.h, record->h) + 2);
+    int64_t across = TILE_COLUMNS * (int64_t)(resample_taps(record->from.w, record->w) + 2);
+    int64_t down = TILE_ROWS * (int64_t)(resample_taps(record->from.h, record->h) + 2);
     return 4 * (across + down + TILE_WARPS * image_record_sums(record->from.w, record->w, c));
 }
 

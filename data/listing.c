@@ -21,7 +21,7 @@
 /* Most of the time goes into waiting for files to be opened. */
 #define THREADS_MAX 16
 /* Shorter listings are made as quickly as they are recalled. */
-#define REMEMBERED_LEAST 20000
+#define REMEMBERED_MIN 20000
 
 static int compare_names(const void *a, const void *b)
 {
@@ -311,7 +311,7 @@ bool listing_make(const char *root, const char *cache, struct listing *listing, 
         listing_free(&made);
         return false;
     }
-    if (cache && made.count >= REMEMBERED_LEAST) listing_remember(root, cache, &made);
+    if (cache && made.count >= REMEMBERED_MIN) listing_remember(root, cache, &made);
     *listing = made;
     return true;
 }

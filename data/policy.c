@@ -62,7 +62,7 @@ static const struct {
 /* RandAugment's shifts are given for images of 331 pixels. */
 #define RAND_SIDE 331
 
-static double rand_most(size_t which, const struct image *image)
+static double rand_max(size_t which, const struct image *image)
 {
     double most = changes[which].rand;
     if (changes[which].apply == translate_x) return most / RAND_SIDE * image->w;
@@ -74,7 +74,7 @@ static bool apply_one(struct change *change, enum policy policy, struct random *
 {
     size_t which = random_below(random, CHANGES);
     bool trivial = policy == POLICY_TRIVIAL;
-    double most = trivial ? changes[which].trivial : rand_most(which, change->image);
+    double most = trivial ? changes[which].trivial : rand_max(which, change->image);
     unsigned level = trivial ? random_below(random, LEVELS) : RAND_LEVEL;
     change->strength = most * level / (LEVELS - 1);
     if (changes[which].either_sign && random_below(random, 2)) change->strength = -change->strength;

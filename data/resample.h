@@ -35,7 +35,7 @@ ANYWHERE struct pixel_range resample_pixels(int size, int target, int i)
 }
 
 /* So many at most. */
-ANYWHERE int resample_most(int size, int target)
+ANYWHERE int resample_taps(int size, int target)
 {
     return 2 * (size > target ? (size - 1) / target + 1 : 1) + 1;
 }

@@ -18,7 +18,7 @@ struct taps {
 /* For outputs from..from + count of an axis. */
 static void taps_make(int size, int target, int from, int count, struct taps *taps)
 {
-    taps->most = resample_most(size, target);
+    taps->most = resample_taps(size, target);
     taps->longest = 0;
     taps->first = memory_new((size_t)count, sizeof *taps->first);
     taps->count = memory_new((size_t)count, sizeof *taps->count);

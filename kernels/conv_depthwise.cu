@@ -469,7 +469,7 @@ static enum status depthwise_run(const struct conv_plan *plan, const struct call
     return with_type(p->dtype, [&](auto type) { return depthwise_run_phase<decltype(type)>(p, call); });
 }
 
-#define GRID_MOST 65535              /* of blocks in the grid's second dimension */
+#define GRID_MAX 65535               /* of blocks in the grid's second dimension */
 
 static bool is_ours(const struct conv_problem *p, const struct conv_tools *tools)
 {
@@ -478,7 +478,7 @@ static bool is_ours(const struct conv_problem *p, const struct conv_tools *tools
         if (p->kernel[i] != 3 || p->pad[i] != 1 || p->dilation[i] != 1 || p->stride[i] > 2) return false;
     dim3 grid;
     layout_make(p, cuda_facts(tools->device)->multiprocessors, &grid);
-    return p->stride[0] == p->stride[1] && grid.y <= GRID_MOST;
+    return p->stride[0] == p->stride[1] && grid.y <= GRID_MAX;
 }
 
 static int depthwise_candidates(const struct conv_problem *problem, const struct conv_tools *tools, int most,

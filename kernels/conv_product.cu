@@ -12,7 +12,7 @@ extern "C" {
 
 #define THREADS 256
 #define ALGORITHMS 8                     /* worth timing */
-#define SCRATCH_MOST ((size_t)64 << 20)  /* bytes that an algorithm may ask for */
+#define SCRATCH_MAX ((size_t)64 << 20)   /* bytes that an algorithm may ask for */
 
 /* d = op(a) * op(b), m x n, over k. */
 struct conv_product {
@@ -113,7 +113,7 @@ static int product_candidates(const struct conv_problem *p, const struct conv_to
     bool free_order = p->dtype == F32 && !p->deterministic;
     uint32_t reductions =
         free_order ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    size_t scratch = SCRATCH_MOST;
+    size_t scratch = SCRATCH_MAX;
     if (!is_product(p) || !product_describe(&product, p)) return 0;
     if (cublasLtMatmulPreferenceCreate(&wish) == CUBLAS_STATUS_SUCCESS) {
         cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch,

@@ -2,7 +2,7 @@
 
 #define TILE 64
 #define ROWS 4             /* of a tile that a block moves at once */
-#define GRID_MOST 65535    /* of blocks in the grid's second and third dimension */
+#define GRID_MAX 65535     /* of blocks in the grid's second and third dimension */
 
 /* Of each image, to[column][row] = from[row][column]. */
 template <class W>
@@ -33,8 +33,8 @@ static void transpose(const struct call *call, const struct tensor *to, const st
                       int64_t images, int64_t rows, int64_t columns)
 {
     int64_t wide = div_up(columns, (int64_t)TILE), high = div_up(rows, (int64_t)TILE);
-    dim3 blocks((unsigned)wide, (unsigned)(high < GRID_MOST ? high : GRID_MOST),
-                (unsigned)(images < GRID_MOST ? images : GRID_MOST));
+    dim3 blocks((unsigned)wide, (unsigned)(high < GRID_MAX ? high : GRID_MAX),
+                (unsigned)(images < GRID_MAX ? images : GRID_MAX));
     flatten_transpose_kernel<<<blocks, dim3(TILE, ROWS), 0, stream_of(call)>>>((W *)to->data,
                                                                                (const W *)from->data, images,
                                                                                rows, columns);

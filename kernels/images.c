@@ -15,7 +15,7 @@ struct axis {
 
 static struct axis axis_make(int size, int target)
 {
-    struct axis axis = {.size = size, .target = target, .most = resample_most(size, target)};
+    struct axis axis = {.size = size, .target = target, .most = resample_taps(size, target)};
     axis.weights = memory_new((size_t)axis.most, sizeof *axis.weights);
     return axis;
 }

@@ -27,7 +27,7 @@ struct taps {
     /* Takes its room from `memory` on, and returns what is behind it. */
     __device__ float *place(float *memory, int outputs, int size, int target)
     {
-        most = resample_most(size, target);
+        most = resample_taps(size, target);
         reaches = (struct pixel_range *)memory;
         weights = memory + 2 * outputs;
         return weights + outputs * most;

@@ -8,7 +8,7 @@ extern "C" {
 #include "kernels/linear.h"
 }
 
-#define WORKSPACE_MOST ((size_t)32 << 20)   /* bytes: what NVIDIA advises to grant on large GPUs */
+#define WORKSPACE_MAX ((size_t)32 << 20)    /* bytes: what NVIDIA advises to grant on large GPUs */
 #define ALGORITHMS 8                        /* worth timing */
 
 /* D = op(A) op(B), the library's way: columns first, D being m x n, op(A) m x k. Our rows are its columns.
@@ -144,7 +144,7 @@ static int linear_algorithms(const struct linear_plan *plan,
 {
     int count = 0;
     cublasLtMatmulPreference_t wish;
-    uint64_t workspace = WORKSPACE_MOST;
+    uint64_t workspace = WORKSPACE_MAX;
     uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     if (cublasLtMatmulPreferenceCreate(&wish)) return 0;
     if (cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
@@ -228,7 +228,7 @@ static enum status multiply_plainly(const struct call *call, const struct linear
 }
 
 #define BIAS_THREADS 256
-#define GRID_MOST 65535     /* of blocks in the grid's second dimension */
+#define GRID_MAX 65535      /* of blocks in the grid's second dimension */
 
 /* y = sums + bias, row by row. */
 template <class T>
@@ -247,7 +247,7 @@ static enum status finish_late(const struct call *call, const struct linear_prob
 {
     int across = power_up(p->m, BIAS_THREADS), down = BIAS_THREADS / across;
     int64_t deep = div_up(p->n, (int64_t)down);
-    dim3 blocks((unsigned)div_up(p->m, (int64_t)across), (unsigned)(deep < GRID_MOST ? deep : GRID_MOST));
+    dim3 blocks((unsigned)div_up(p->m, (int64_t)across), (unsigned)(deep < GRID_MAX ? deep : GRID_MAX));
     return with_type(p->factor, [&](auto type) {
         using T = decltype(type);
         linear_bias_kernel<<<blocks, dim3(across, down), 0, stream_of(call)>>>(
@@ -369,7 +369,7 @@ static enum status linear_plan_choose(const struct linear_context *context, cons
     char *key = linear_key_new(p, call->device);
     struct autotune_problem problem = {
         .functions = &functions, .self = context, .device = call->device, .key = key, .only = only,
-        .deterministic = p->deterministic, .workspace_limit = WORKSPACE_MOST + 256 + late_bytes(p),
+        .deterministic = p->deterministic, .workspace_limit = WORKSPACE_MAX + 256 + late_bytes(p),
         .phase = p->phase, .dtype = p->factor, .x = shape_nhwc(x->shape.n, 1, 1, x->shape.c),
         .y = shape_nhwc(x->shape.n, 1, 1, units), .weight = {.rank = 2, .dim = {units, x->shape.c, 1, 1}},
         .bias = p->bias || p->late,
@@ -400,7 +400,7 @@ static enum status linear_phase_prepare(struct linear_plans *plans, const struct
     auto *made = &plans->of[phase];
     struct linear_problem p = linear_problem_of(call, phase);
     size_t result = (size_t)(p.m * p.n) * sizeof(float);
-    made->workspace = result < WORKSPACE_MOST ? result : WORKSPACE_MOST;
+    made->workspace = result < WORKSPACE_MAX ? result : WORKSPACE_MAX;
     if (call->device) {
         TRY(linear_plan_open(&p, call, &made->plan));
         made->workspace = made->plan->workspace;

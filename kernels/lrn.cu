@@ -5,8 +5,8 @@ extern "C" {
 }
 
 #define THREADS 256
-#define MOST_SHARED cudaFuncAttributeMaxDynamicSharedMemorySize
-#define TILE_MOST 512          /* channels that a block makes of a pixel */
+#define SHARED_MAX cudaFuncAttributeMaxDynamicSharedMemorySize
+#define TILE_MAX 512           /* channels that a block makes of a pixel */
 #define FLOATS_ENOUGH 4096     /* in shared memory: with more, blocks get in each other's way */
 
 /* Blocks make `tile` channels of as many pixels as fit. The window of c is [c - before, c + after]. Shared
@@ -20,13 +20,13 @@ struct layout {
 };
 
 /* The part of a pixel that this thread's block computes: channels first .. first + count - 1 at `pixel`. */
-struct lrn_place {
+struct lrn_position {
     int64_t pixel;
     int first, count;
     bool inside;
 };
 
-__device__ static inline struct lrn_place place_of(const struct layout &l)
+__device__ static inline struct lrn_position lrn_position_of(const struct layout &l)
 {
     unsigned stripe = blockIdx.x % (unsigned)l.stripes;
     int64_t pixel = (int64_t)(blockIdx.x / (unsigned)l.stripes) * blockDim.y + threadIdx.y;
@@ -57,7 +57,7 @@ template <class T> __global__ void __launch_bounds__(THREADS)
 lrn_forward_kernel(T *y, const T *x, struct layout l)
 {
     extern __shared__ float shared[];
-    struct lrn_place at = place_of(l);
+    struct lrn_position at = lrn_position_of(l);
     float *held = shared + threadIdx.y * l.room, divisor;
     load(held, x + at.pixel, at.first - l.before, l.room, l, at.inside);
     __syncthreads();
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(THREADS)
 lrn_backward_kernel(T *d_x, const T *d_y, const T *x, struct layout l)
 {
     extern __shared__ float shared[];
-    struct lrn_place at = place_of(l);
+    struct lrn_position at = lrn_position_of(l);
     float *held = shared + threadIdx.y * (l.room + l.terms + l.tile);
     float *terms = held + l.room, *powers = terms + l.terms;
     int reach = l.before + l.after, first_term = at.first - l.after;
@@ -99,7 +99,7 @@ static struct layout layout_of(const struct call *call, struct shape x, bool bac
 {
     const struct lrn *s = (const struct lrn *)call->settings;
     struct layout l = {.pixels = x.n * x.h * x.w, .channels = (int)x.c};
-    l.tile = l.channels < TILE_MOST ? l.channels : TILE_MOST;
+    l.tile = l.channels < TILE_MAX ? l.channels : TILE_MAX;
     l.stripes = div_up(l.channels, l.tile);
     l.before = (int)(s->size / 2 < x.c ? s->size / 2 : x.c);
     l.after = (int)((s->size - 1) / 2 < x.c ? (s->size - 1) / 2 : x.c);
@@ -123,7 +123,7 @@ static enum status launch(const struct call *call, Kernel kernel, const struct l
     int down = THREADS / across;
     size_t shared = (size_t)floats * down * sizeof(float);
     if (shared > 48 << 10)
-        TRY(cuda_status(call->device, cudaFuncSetAttribute(kernel, MOST_SHARED, (int)shared),
+        TRY(cuda_status(call->device, cudaFuncSetAttribute(kernel, SHARED_MAX, (int)shared),
                         "asking for shared memory"));
     unsigned blocks = (unsigned)(div_up(l.pixels, (int64_t)down) * l.stripes);
     kernel<<<blocks, dim3(across, down), shared, stream_of(call)>>>(arguments..., l);

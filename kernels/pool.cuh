@@ -9,8 +9,8 @@ extern "C" {
 }
 
 #define POOL_THREADS 256
-#define GRID_MOST 65535          /* of blocks in the grid's second and third dimension */
-#define NUMBER_MOST INT64_C(0x7fffffff)
+#define GRID_MAX 65535           /* of blocks in the grid's second and third dimension */
+#define NUMBER_MAX INT64_C(0x7fffffff)
 
 /* Exact for 31-bit numbers: n / d is n * factor >> shift, factor being 2^shift / d rounded up. */
 struct divider {
@@ -81,7 +81,7 @@ static inline enum status plane_check(const struct pool_plane *p)
     const struct pool_axis *axes[2] = {&p->h, &p->w};
     for (int i = 0; i < 2; i++) {
         int64_t in = axes[i]->in, out = axes[i]->out;
-        if (in > NUMBER_MOST / 4 || (axes[i]->adaptive && (out + 1) * (in + 1) > NUMBER_MOST))
+        if (in > NUMBER_MAX / 4 || (axes[i]->adaptive && (out + 1) * (in + 1) > NUMBER_MAX))
             return fail(FAILED, "images of %lldx%lld are too large to pool on this device",
                         (long long)p->h.in, (long long)p->w.in);
     }
@@ -169,8 +169,8 @@ static inline struct tiles tiles_of(struct shape made, int width)
 
 static inline dim3 grid_of(const struct tiles &t)
 {
-    return dim3((unsigned)(t.stripes * t.columns), (unsigned)min(t.lines, GRID_MOST),
-                (unsigned)(t.n < GRID_MOST ? t.n : GRID_MOST));
+    return dim3((unsigned)(t.stripes * t.columns), (unsigned)min(t.lines, GRID_MAX),
+                (unsigned)(t.n < GRID_MAX ? t.n : GRID_MAX));
 }
 
 /* Calls work(n, h, w, c) for what this thread makes; c in chunks. */

@@ -125,7 +125,7 @@ static int known_covers(const struct pool_plane *plane)
 }
 
 /* Calls work(most), a constant, with `known`. */
-template <class Work> static enum status with_most(int known, Work work)
+template <class Work> static enum status with_max_windows(int known, Work work)
 {
     if (known == 1) return work(constant<1>());
     if (known == 2) return work(constant<2>());
@@ -147,7 +147,7 @@ enum status pool_average_cuda(const struct call *call, const struct pool_plane *
         const T *from = (const T *)call->x[0].data;
         if (is_global(plane))
             return sum_rows<T, T, width>(call, to, from, {x.n, x.h * x.w, x.c, share});
-        return with_most(known_kernel(plane), [&](auto most) {
+        return with_max_windows(known_kernel(plane), [&](auto most) {
             constexpr int number = decltype(most)::number;
             struct tiles t = tiles_of(call->y.shape, width);
             pool_average_kernel<T, width, number><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(
@@ -172,7 +172,7 @@ enum status pool_average_backward_cuda(const struct call *call, const struct poo
         const T *from = (const T *)call->d_y.data;
         if (is_global(plane))
             return spread_rows<T, width>(call, to, from, {x.n, x.h * x.w, x.c, share});
-        return with_most(known_covers(plane), [&](auto most) {
+        return with_max_windows(known_covers(plane), [&](auto most) {
             constexpr int number = decltype(most)::number;
             struct tiles t = tiles_of(x, width);
             pool_average_backward_kernel<T, width, number><<<grid_of(t), POOL_THREADS, 0, stream_of(call)>>>(

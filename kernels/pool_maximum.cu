@@ -172,7 +172,7 @@ pool_maximum_kernel(T *y, N *numbers, const T *x, const __grid_constant__ struct
 }
 
 /* The numbers of neighbouring channels; `none` are no windows' numbers. */
-template <class N, int width> struct places {
+template <class N, int width> struct positions {
     int number[width];
     __device__ void none()
     {
@@ -187,7 +187,7 @@ template <class N, int width> struct places {
     }
     __device__ bool is(int e, int mine) const { return number[e] == mine; }
 };
-template <int words> struct packed_places {
+template <int words> struct packed_positions {
     chunk<uint32_t, words> word;
     __device__ void none()
     {
@@ -200,8 +200,8 @@ template <int words> struct packed_places {
         return ((word.at[e / 4] ^ mine * 0x01010101u) & 0xffu << 8 * (e % 4)) == 0;
     }
 };
-template <> struct places<uint8_t, 4> : packed_places<1> {};
-template <> struct places<uint8_t, 8> : packed_places<2> {};
+template <> struct positions<uint8_t, 4> : packed_positions<1> {};
+template <> struct positions<uint8_t, 8> : packed_positions<2> {};
 
 template <class T, class N, int width>
 __global__ void __launch_bounds__(POOL_THREADS, 4)
@@ -218,12 +218,12 @@ pool_maximum_backward_kernel(T *d_x, const T *d_y, const N *numbers, const __gri
                 int row = position_of(p.h, i, h), column = position_of(p.w, j, w);
                 if (row < 0 || column < 0) continue;
                 int64_t at = first + ((int64_t)i * p.w.out + j) * channels;
-                places<N, width> place;
-                place.load(numbers + at);
+                positions<N, width> position;
+                position.load(numbers + at);
                 chunk<T, width> given = *(const chunk<T, width> *)(d_y + at);
 #pragma unroll
                 for (int e = 0; e < width; e++)
-                    if (place.is(e, row * p.row_length + column)) sum[e] += to_float(given.at[e]);
+                    if (position.is(e, row * p.row_length + column)) sum[e] += to_float(given.at[e]);
             }
         chunk<T, width> result;
 #pragma unroll
@@ -244,7 +244,7 @@ pool_maximum_cells_kernel(T *d_x, const T *d_y, const uint8_t *numbers,
     constexpr int back = (kernel + stride - 1) / stride;
     int64_t channels = (int64_t)t.chunks * width;
     for_each(t, [&](int64_t n, int i, int j, int c) {
-        places<uint8_t, width> place[back][back];
+        positions<uint8_t, width> place[back][back];
         chunk<T, width> given[back][back];
         int64_t out_pitch = p.w.out * channels, in_pitch = p.w.in * channels;
         int64_t own = ((n * p.h.out + i) * p.w.out + j) * channels + c * width;

@@ -20,7 +20,7 @@
 
 #define PATH_BYTES 256
 #define NAME_BYTES 256
-#define WORKSPACE_MOST ((size_t)512 << 20)
+#define WORKSPACE_MAX ((size_t)512 << 20)
 
 static const struct op_example conv = {"filters=32 kernel=3 pad=1", 1, {{.rank = 4, .dim = {4, 14, 14, 16}}}};
 static const struct op_example linear = {"units=64", 1, {{.rank = 4, .dim = {32, 1, 1, 96}}}};
@@ -131,7 +131,7 @@ static void check_without_memory(const char *op, const struct op_example *exampl
     struct chosen chosen = choose(op, example, false, NULL, 1);
     assert_non_null(strstr(chosen.choices.data, "=0.0 us"));
     assert_false(in_file(chosen.key));
-    assert_true(chosen.workspace <= WORKSPACE_MOST);
+    assert_true(chosen.workspace <= WORKSPACE_MAX);
     chosen_free(&chosen);
 }
 

@@ -1,5 +1,4 @@
-/* search_paths.h: the folders of the models and data that come with the program, and of its cache.
- */
+/* search_paths.h: the folders of the models and data that come with the program, and of its cache. */
 #ifndef BASE_SEARCH_PATHS_H
 #define BASE_SEARCH_PATHS_H
 

@@ -141,12 +141,12 @@ static void cpu_close(struct device *device)
 }
 
 /* The kernel promises memory that it has not, and ends whoever then uses it. Less is not worth asking for. */
-#define ASKED_LEAST ((size_t)1 << 30)
+#define ASKED_MIN ((size_t)1 << 30)
 
 static bool memory_is_available(size_t bytes)
 {
     size_t available, total;
-    if (bytes < ASKED_LEAST) return true;
+    if (bytes < ASKED_MIN) return true;
     host_memory(&available, &total);
     return available == 0 || bytes <= available;
 }

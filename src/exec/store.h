@@ -1,4 +1,4 @@
-/* store.h: the block of memory that outlives steps: masters, copies, averages, optimizer state, statistics. */
+/* store.h: the memory that outlives steps: masters, copies, averages, optimizer state and statistics. */
 #ifndef EXEC_STORE_H
 #define EXEC_STORE_H
 
