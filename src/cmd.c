@@ -342,12 +342,27 @@ static enum status launch_ranks(const struct cmd *cmd)
     return launcher_run(&options);
 }
 
+/* Under mpirun and srun, as many as they started. */
+static enum status take_count(struct cmd *cmd, const struct comm *comm)
+{
+    struct settings *settings = &cmd->settings;
+    char count[16];
+    if (!comm || settings->parallel.gpus == comm->count) return OK;
+    if (settings_given(settings, "parallel", "gpus"))
+        return settings_refuse(settings, "parallel", "gpus", "%d ranks were started", comm->count);
+    snprintf(count, sizeof count, "%d", comm->count);
+    settings_derive(settings, "parallel", "gpus", count);
+    return OK;
+}
+
 enum status cmd_ranks(struct cmd *cmd, enum status (*run)(struct cmd *cmd, struct comm *comm))
 {
     struct comm *comm;
-    TRY(launcher_join(&comm));
+    TRY(launcher_join(cmd->settings.parallel.timeout, &comm));
     if (!comm && cmd->settings.parallel.gpus > 1) return launch_ranks(cmd);
-    enum status status = run(cmd, comm);
+    enum status status = take_count(cmd, comm);
+    if (status == OK) status = run(cmd, comm);
+    if (comm) comm->failed = status != OK && status != STOPPED;
     comm_close(comm);
     return status;
 }

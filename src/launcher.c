@@ -20,6 +20,7 @@
 #include "base/memory.h"
 #include "base/signals.h"
 #include "base/text.h"
+#include "comm/mpi_ranks.h"
 #include "comm/shared.h"
 #include "comm/shared_block.h"
 #include "launcher_lines.h"
@@ -426,23 +427,11 @@ static int number_of(const char *name)
     return value ? atoi(value) : -1;
 }
 
-/* Launchers of other kinds start many processes, each of which would take itself for the only one. Of srun's
- * variables SLURM_NTASKS is set in batch scripts, too, of which there is one. */
-static enum status refuse_foreign(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (number_of(names[i]) > 1)
-            return fail(USAGE, "%s is %d: mpirun or srun started that many processes, which would not know of each "
-                        "other; start one, which starts its ranks itself with parallel.gpus=N", names[i],
-                        number_of(names[i]));
-    return OK;
-}
-
-enum status launcher_join(struct comm **comm)
+enum status launcher_join(double timeout, struct comm **comm)
 {
     *comm = NULL;
-    if (!getenv(RANK) || !getenv(BLOCK)) return refuse_foreign();
+    bool launched = getenv(RANK) && getenv(BLOCK);
+    if (!launched) return mpi_ranks_count(NULL) > 1 ? mpi_ranks_open(timeout, comm) : OK;
     int rank = number_of(RANK), block = number_of(BLOCK);
     fcntl(block, F_SETFD, FD_CLOEXEC);
     return shared_open(block, rank, 0, comm);

@@ -15,9 +15,9 @@ struct launcher_options {
  * N). Signals of signals_watch are handed on to the ranks by comm_asked. */
 enum status launcher_run(const struct launcher_options *options);
 
-/* In a process that a launcher started, its place among the ranks; in any other, NULL. USAGE in one of several
- * that mpirun or srun started. */
-enum status launcher_join(struct comm **comm);
+/* In a process that a launcher started, this one, mpirun or srun, its place among the ranks; in any other,
+ * NULL. `timeout`: parallel.timeout. */
+enum status launcher_join(double timeout, struct comm **comm);
 
 /* The descriptor of the launcher's terminal, for a progress line of the first rank; -1: there is none. */
 int launcher_terminal(void);

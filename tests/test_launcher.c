@@ -296,7 +296,7 @@ int main(int count, char **words)
 {
     struct comm *comm;
     signals_hold();
-    if (launcher_join(&comm) != OK) return FAILED;
+    if (launcher_join(0, &comm) != OK) return FAILED;
     if (comm) return play(comm, count > 1 ? words[1] : "");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_ends_are_passed_on),

@@ -7,6 +7,7 @@
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -68,6 +69,7 @@ struct comm {
     void *exchange_state;                 /* of an exchange backend that is not the host's own */
     int rank, count;                      /* of the run */
     int local_rank, local_count;          /* of those, on this host */
+    bool failed;                          /* set before comm_close: others may be gone, nobody is waited for */
 };
 
 /* All accept NULL, which is one rank by itself. */

@@ -238,7 +238,7 @@ enum status shared_open(int descriptor, int rank, double timeout, struct comm **
     int count = (int)block->count;
     struct shared *shared = memory_new(1, sizeof *shared);
     *shared = (struct shared){
-        .comm = {&backend, &exchange, NULL, rank, count, rank, count},
+        .comm = {&backend, &exchange, NULL, rank, count, rank, count, false},
         .descriptor = descriptor, .timeout = timeout, .block = block,
         .pidfds = memory_new((size_t)count, sizeof(int)),
         .out = memory_new((size_t)count, sizeof(struct shared_mailbox *)),
