@@ -77,7 +77,7 @@ static int own_takes(const struct cmd_option *own)
     return own->argument[0] == '[' ? optional_argument : required_argument;
 }
 
-/* What getopt_long wants to know. */
+/* Arguments of getopt_long. */
 struct grammar {
     char letters[3 * COMMON_COUNT + 3];
     struct getopt_option longs[COMMON_COUNT + CMD_OPTIONS_MAX + 1];

@@ -121,7 +121,7 @@ static double images_per_second(const struct bench *bench)
     return 1e3 * bench->steps * bench->session.hyper.batch / milliseconds;
 }
 
-/* What feeds the step by itself, the step by itself, and at last all together, whose times are kept. */
+/* Measures the loader alone, the step alone, and last the combination, whose times are kept. */
 static enum status measure_feed(struct bench *bench, int warmup)
 {
     struct feed *feed = &bench->feed;
@@ -134,7 +134,7 @@ static enum status measure_feed(struct bench *bench, int warmup)
     TRY(feed_measure_copy(&bench->session, &bench->step.program, loader, &bench->epoch, bench->steps,
                           &feed->copy));
     TRY(feed_measure_loader(&bench->session, loader, &bench->epoch, bench->steps, &feed->loader));
-    /* What the loader made ready meanwhile is used up first. */
+    /* Batches that the loader has prepared meanwhile are used up first. */
     TRY(measure(bench, warmup + (int)bench->session.settings->loader.prefetch));
     feed->together = images_per_second(bench);
     double images = (double)bench->steps * bench->session.hyper.batch;

@@ -88,7 +88,7 @@ static enum status preprocessing_of(const struct safetensors *from, char **confi
 
 #define PAIRS_MAX 6
 
-/* What eval and predict need to know of the weights. Readers of PyTorch's want the format. */
+/* Metadata that eval and predict need. Readers of PyTorch's want the format. */
 static int describe(const struct safetensors *from, char *config, struct safetensors_pair pairs[PAIRS_MAX])
 {
     static char *const kept[] = {"arch", "classes", "input", "graph"};

@@ -11,7 +11,7 @@
 
 #define NAME_ROOM 8192   /* of what is shown */
 
-/* What is reused from image to image. */
+/* State reused for each image. */
 struct predictor {
     struct trained trained;
     struct augment augment;      /* as evaluation, but fitting images of every size */

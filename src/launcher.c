@@ -25,7 +25,7 @@
 #include "comm/shared_block.h"
 #include "launcher_lines.h"
 
-/* What a rank's environment says of its place. */
+/* A rank's place, from its environment. */
 #define RANK "AMPTRAIN_RANK"
 #define BLOCK "AMPTRAIN_BLOCK"
 #define TERMINAL "AMPTRAIN_TERMINAL"

@@ -188,7 +188,7 @@ int main(int count, char **words)
     } else {
         status = dispatch(count, words);
     }
-    /* What a full disk or a closed pipe did to the output is an error too. */
+    /* Output lost to a full disk or a closed pipe is an error, too. */
     if (fflush(stdout) != 0 || ferror(stdout))
         status = status ? status : fail(FAILED, "cannot write to standard output: %s", strerror(errno));
     return (int)status;

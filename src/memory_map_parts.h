@@ -52,7 +52,7 @@ static const int stack_order[MAP_KINDS] = {KIND_ACTIVATION, KIND_SAVED, MAP_AGAI
                                            KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_EXCHANGE,
                                            KIND_OTHER};
 
-/* What stands around the curve and the boxes: title and legend; grounds and axes of the two panels, and the
+/* The frame around the curve and the boxes: title and legend; grounds and axes of the two panels, and the
  * strip of layers below; the lines between forward, backward and update. */
 void frame_draw_head(struct drawing *drawing);
 void frame_draw_axes(struct drawing *drawing, const struct panel *curve, const struct panel *arena);

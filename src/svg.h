@@ -38,7 +38,7 @@ struct svg_font {
 struct svg svg_open(double w, double h, const char *title);
 void svg_free(struct svg *svg);
 
-/* What follows is a group with this id, up to the next one. */
+/* Begins the group with this id, which extends to the next one. */
 void svg_group(struct svg *svg, const char *id);
 
 /* The stroke lies inside. Browsers show the title when it is pointed at; NULL: none. */

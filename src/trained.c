@@ -12,7 +12,7 @@
 #include "session/session_store.h"
 #include "session/weights.h"
 
-/* What a file of weights says of itself. */
+/* A weights file's own description. */
 struct remembered {
     struct data_hint hint;
     char **names;
@@ -84,7 +84,7 @@ enum status trained_settings(struct cmd *cmd)
     return status;
 }
 
-/* What the configuration and the file of weights contradict each other in. */
+/* Contradictions between the configuration and the weights file. */
 
 static char *option_text(const struct settings *settings, const char *key)
 {

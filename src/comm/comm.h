@@ -23,7 +23,7 @@ struct comm_progress {
     int64_t saved;                        /* of those, in the last checkpoint; -1: there is none */
 };
 
-/* What the launcher asks of the ranks. */
+/* Requests of the launcher to the ranks. */
 struct comm_request {
     int stop;                             /* by this signal; 0: not */
     uint32_t checkpoints, statuses;       /* how often so far */
@@ -82,7 +82,7 @@ void comm_close(struct comm *comm);
 
 /* Tells the launcher that this rank gets on. */
 void comm_tell(struct comm *comm, const struct comm_progress *progress);
-/* What the launcher asks; without one: nothing. */
+/* The launcher's request; without a launcher: none. */
 struct comm_request comm_asked(const struct comm *comm);
 
 #endif

@@ -18,7 +18,7 @@
 
 enum shared_call { CALL_NONE, CALL_BARRIER, CALL_BROADCAST, CALL_ALL_GATHER, CALL_ALL_TO_ALL };
 
-/* What a rank asks for, so that others can see whether they ask for the same. */
+/* A rank's request, so that others can check that they make the same one. */
 struct shared_request {
     uint32_t call, root;
     uint64_t bytes;

@@ -68,7 +68,7 @@ static enum status applied(struct quest *q, struct fit_bytes *bytes)
     return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
 }
 
-/* What a run takes with so many images a micro-batch, by one of the above. */
+/* Memory of a run with so many images per micro-batch, by one of the above. */
 typedef enum status measure(struct quest *q, struct fit_bytes *bytes);
 
 static enum status at(struct quest *q, measure *measure, int images, int64_t *total)

@@ -22,16 +22,16 @@ enum status fit_memory_least(const struct graph *graph, const struct compile_opt
 int fit_memory_octave(const struct lower_options *options);
 void least_free(struct least *least);        /* accepts a zeroed struct */
 
-/* What a step takes, and its arena of that. */
+/* Bytes of a step, and of its arena. */
 struct fit_bytes {
     int64_t arena, total;
 };
-/* What a run would take with it: `packed`, as fit_memory would have it within options->limit, or counting on
+/* Bytes of a run with it: `packed`, as fit_memory would have it within options->limit, or counting on
  * perfect packing. */
 enum status fit_memory_least_bytes(const struct graph *graph, const struct compile_options *options,
                                    const struct least *least, bool packed, struct fit_bytes *bytes);
 
-/* What the step takes besides the arena. */
+/* Bytes of the step besides the arena. */
 int64_t fit_memory_beside(const struct compile_options *options, const struct program *program);
 
 #endif

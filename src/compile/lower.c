@@ -176,7 +176,7 @@ static void mark_needed(struct lowering *l)
             l->needed[l->graph->nodes[node].inputs[i]] = true;
 }
 
-/* What forward computes for backward, update or the host besides its output. Its sizes follow from
+/* Results of forward besides its output, for backward, update or the host. Its sizes follow from
  * the inputs' dtypes, so this comes after autocast. */
 void lower_saved(struct program *program)
 {

@@ -245,7 +245,7 @@ static void choose(struct offloading *o, const struct offload_options *options, 
     }
 }
 
-/* What is not needed after all stays, the last first: it waits the shortest. */
+/* Values that need not move after all stay, the last first: it waits the shortest. */
 static void prune(struct offloading *o, int64_t limit)
 {
     for (int t = o->count - 1; t >= 0; t--) {

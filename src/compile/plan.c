@@ -99,7 +99,7 @@ static enum status plan_check(const struct program *program, const struct plan *
     return OK;
 }
 
-/* What packing is to come to. */
+/* The goal of packing. */
 struct aim {
     int64_t room;              /* to fit into; 0: as little as can be */
     double seconds;
@@ -115,7 +115,7 @@ static int64_t pack_for(struct span *spans, int count, int64_t bound, struct aim
     return pack_spans(spans, count, PLAN_ALIGNMENT, fits && !spare ? aim.room : 0, seconds);
 }
 
-/* What there is to pack. */
+/* The blocks to pack. */
 struct blocks {
     int *span_of;              /* [value_count] */
     struct span *spans;

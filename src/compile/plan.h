@@ -7,7 +7,7 @@
 
 #define PLAN_ALIGNMENT 256
 
-/* What a value takes in the arena. */
+/* Bytes of a value in the arena. */
 static inline int64_t plan_bytes(const struct value *value)
 {
     return (int64_t)align_up((size_t)value->bytes, PLAN_ALIGNMENT);
@@ -47,7 +47,7 @@ enum status plan_fit(const struct program *program, int64_t room, double seconds
 /* Sums of aligned bytes alive, by instruction, without packing; the caller frees them. */
 int64_t *plan_live_bytes(const struct program *program);
 
-/* What one instruction reads and writes is alive at once: no order and no placing takes less than this. */
+/* All values of one instruction are live at once: no order and no placement needs less than this. */
 int64_t plan_least_bytes(const struct program *program);
 
 /* A second opinion on lifetimes: walks the program forward with the set of instructions known to

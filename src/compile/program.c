@@ -310,7 +310,7 @@ static struct tensor gradient_of(const struct program *program, int id, int of)
     return tensor;
 }
 
-/* What is made again without the help of what was saved is made by forward. */
+/* Without saved values, forward recomputes. */
 static enum phase call_phase(const struct instruction *at)
 {
     bool forward = at->phase == PHASE_RECOMPUTE && !remake_keeps_saved(at->op);

@@ -16,11 +16,11 @@ enum home {
     HOME_HOST,       /* host memory, out of the device's way; byte `offset` */
 };
 
-/* What a tensor is to the memory map's colours and the totals. */
+/* The kind of a tensor, for the memory map's colours and the totals. */
 enum kind { KIND_ACTIVATION, KIND_SAVED, KIND_GRADIENT, KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_EXCHANGE,
             KIND_OTHER };
 
-/* What ranks tell each other with each step: numbers, which are added up. */
+/* Numbers that ranks exchange and sum in each step. */
 enum rank_flag {
     FLAG_PRESENT,            /* 1: the sum is the number of ranks, or the exchange was broken off */
     FLAG_STOP, FLAG_SAVE, FLAG_REREAD, FLAG_BAD_IMAGES,

@@ -7,7 +7,7 @@
 #include "compile/program_parts.h"
 #include "compile/plan.h"
 
-/* What is gathered. */
+/* The gathered values. */
 struct gathering {
     struct program *program;
     int ranks;
@@ -59,7 +59,7 @@ static void lay_out(struct gathering *g)
     whole_set(g->program, g->all, g->ranks * g->bytes);
 }
 
-/* What a rank has sent of a value that is a part of this rank's. */
+/* The part of a value that a rank has sent. */
 static int of_rank(struct gathering *g, int id, int rank)
 {
     struct value value = g->program->values[id];

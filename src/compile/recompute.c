@@ -26,7 +26,7 @@ static bool can_remake(const struct program *program, const struct instruction *
            program->values[at->y].home == HOME_ARENA;
 }
 
-/* What may have to be made again for backward to read it. */
+/* A value that may have to be recomputed for backward. */
 static void wanted_note(struct remade *remade)
 {
     const struct program *program = remade->program;
@@ -123,7 +123,7 @@ void remade_walk(struct remade *remade)
     }
 }
 
-/* What a pass over the values' readers finds out. */
+/* Results of a pass over the values' readers. */
 struct readers {
     bool *by_weights, *by_others;   /* by value: backward instructions that read it */
 };

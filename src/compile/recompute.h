@@ -4,7 +4,7 @@
 
 #include "compile/program.h"
 
-/* What becomes of what a forward instruction writes, when backward wants it. */
+/* How backward gets a value that a forward instruction writes. */
 enum remake {
     REMAKE_NOT,      /* it is kept */
     REMAKE_ONCE,     /* it is made again before it is first wanted, and kept from there on */
@@ -36,7 +36,7 @@ void remade_close(struct remade *remade);
  * again from its input, which its own backward needs anyway. remake[program->count]. */
 void recompute_cheap(const struct program *program, enum remake *remake);
 
-/* What a choice is to be: the cheapest whose live bytes stay within `limit`, by modelled seconds. */
+/* The requirements of a choice: the cheapest whose live bytes stay within `limit`, by modelled seconds. */
 struct recompute_goal {
     int64_t limit;
     bool light;              /* products of weights are kept */

@@ -83,7 +83,7 @@ static void groups_make(struct choosing *c, const struct program *program)
     }
 }
 
-/* What nobody in backward reads costs nothing to give up. */
+/* Values that backward does not read cost nothing to free. */
 static void give_up_unread(struct choosing *c)
 {
     const struct program *program = c->replay.program;
@@ -102,7 +102,7 @@ static void give_up_unread(struct choosing *c)
     free(read);
 }
 
-/* What only weight gradients read is made by the way if it can be. */
+/* Values that only weight gradients read are recomputed by recompute_merge if possible. */
 static double *costs_of(const struct program *program)
 {
     double *cost = memory_new((size_t)program->count, sizeof *cost);

@@ -19,7 +19,7 @@ static inline int copy_tensor(const struct replay *replay, int copy)
     return copy - replay->program->value_count + replay->slot_count;
 }
 
-/* What an instruction reads now: the value or its last copy. */
+/* The value that an instruction reads now: the original or its last copy. */
 static inline int tensor_of(const struct replay *replay, int value)
 {
     int copy = replay->remade.now[value];
@@ -229,7 +229,7 @@ static void uses_note(struct replay *replay)
     replay->uses_first[replay->program->count] = count;
 }
 
-/* What forward does before the first backward call is the same in all runs. */
+/* Forward up to the first backward call is the same in all runs. */
 static void forward_note(struct replay *replay, const bool *varies)
 {
     slots_note(replay, varies);

@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "compile/plan.h"
 
-/* What has happened to a tensor so far, and what the program will still do with it. */
+/* The history of a tensor, and its remaining uses. */
 struct history {
     bool written;
     bool overwritten;
@@ -51,7 +51,7 @@ static bool in_arena(const struct play *play, int value)
     return home == HOME_ARENA || home == HOME_PART;
 }
 
-/* What stands in memory for a value: first_standing, then next_standing until -1. */
+/* The contents of a value's memory: first_standing, then next_standing until -1. */
 static int first_standing(const struct play *play, int value)
 {
     const struct value *at = &play->program->values[value];
@@ -82,7 +82,7 @@ static bool has_ended(const struct play *play, int other, int i)
     return done_at(play, i)[play->program->instructions[other].stream] >= play->place[other];
 }
 
-/* What has ended when i starts: all before it on its stream, what it waits for, and what had ended
+/* The instructions ended when i starts: all before it on its stream, what it waits for, and what had ended
  * before those. */
 static bool start(struct play *play, int i)
 {

@@ -99,7 +99,7 @@ static const char *without_path(const struct bad_source *source, int64_t index, 
     return named ? why + length + 2 : why;
 }
 
-/* What cannot be listed was said all the same, and the run goes on. */
+/* If the list cannot be written, the image has been reported all the same, and the run continues. */
 static void list(struct bad_images *bad, const struct text *line)
 {
     struct reason reason;

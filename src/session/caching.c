@@ -50,7 +50,7 @@ static struct image_cache *open_cache(const struct caching_options *caching, enu
     return image_cache_open(&options);
 }
 
-/* What all images take that are asked for. -1: that is not known, because they are of many sizes. */
+/* Bytes of all requested images; -1: not known, because their sizes differ. */
 static int64_t bytes_of_images(const struct data *data)
 {
     const struct images *const parts[] = {&data->train, &data->val};

@@ -179,7 +179,7 @@ enum status checkpoint_save(const struct checkpoint_source *source, const struct
     int64_t last = checkpoint_serial(folder, CHECKPOINT_LAST);
     int64_t previous = checkpoint_serial(folder, CHECKPOINT_PREVIOUS);
     int64_t newest = last > previous ? last : previous;
-    /* What a process that died left there may be a file that has other names too. */
+    /* A file left by a process that died may have other names too. */
     directory_remove(folder, LAST_TEMPORARY);
     enum status status = write_parts(source, &parts, position, newest < 0 ? 1 : newest + 1, folder);
     if (status == OK) give_names(folder, also);

@@ -20,7 +20,7 @@
 #define CHECKPOINT_AVERAGE "average/"
 #define CHECKPOINT_OPTIMIZER "optimizer/"
 
-/* What a checkpoint is taken of. */
+/* The state that a checkpoint saves. */
 struct checkpoint_source {
     const struct store *store;
     const struct optimizer *optimizer;
@@ -97,7 +97,7 @@ enum status checkpoint_restore(const struct safetensors *file, struct store *sto
 void checkpoint_class_names(const struct safetensors *file, char ***names, int *count);
 void checkpoint_free_names(char **names, int count);
 
-/* What timing had chosen on the device; NULL: nothing. */
+/* The autotuner's choices on the device; NULL: none. */
 const char *checkpoint_algorithms(const struct safetensors *file);
 
 /* How many threads computed; 0: the file does not say, or results do not depend on them. */

@@ -27,7 +27,7 @@ struct data {
     char **class_names;               /* [classes]; the data's, or numbers */
 };
 
-/* What a command wants of the data. */
+/* The data that a command needs. */
 enum data_wanted {
     DATA_NONE = 0,
     DATA_TRAIN = 1,
@@ -35,7 +35,7 @@ enum data_wanted {
     DATA_OPTIONAL = 4,   /* what is not there is not missed: sizes then follow the model file */
 };
 
-/* What a file of weights says of itself: its network, and what stands in for data that are not opened. */
+/* A weights file's own description: its network, and what stands in for data that are not opened. */
 struct data_hint {
     int h, w, channels;               /* of evaluation images; 0: not known */
     char *const *class_names;

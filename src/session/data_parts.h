@@ -20,7 +20,7 @@ const struct dataset *data_any(const struct data *data);
 /* The size of images of either split, and the settings that follow from it. */
 void data_set_sizes(const struct data_opening *o);
 
-/* What is done to images; refused where it does not fit them. */
+/* Preprocessing of the images; refused if it does not fit them. */
 enum status data_set_augment(const struct data_opening *o);
 
 #endif

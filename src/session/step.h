@@ -8,7 +8,7 @@
 
 enum step_kind { STEP_TRAINING, STEP_EVALUATION };
 
-/* What the compiler is asked for, and the network that it is given. */
+/* The compiler's options, and the network to compile. */
 struct compile_options step_options(const struct session *session, enum step_kind kind);
 const struct graph *step_graph(const struct session *session, enum step_kind kind);
 
@@ -45,14 +45,14 @@ enum status step_next(const struct step *step, struct loader *loader, struct bat
  * whether that one will be applied: those for either case go along. */
 struct update_rates step_rates(const struct hyperparameters *hyper, int64_t updates);
 
-/* What a run takes of device memory, known before any is taken. */
+/* Device memory of a run, known before any is allocated. */
 struct step_bytes {
     int64_t arena, live_bound, store, batch, workspace, total;
 };
 struct step_bytes step_bytes(const struct session *session, const struct program *program,
                              const struct plan *plan, int64_t store);
 
-/* What the store of a training run takes. */
+/* Bytes of a training run's store. */
 int64_t step_store_bytes(const struct session *session);
 
 #endif

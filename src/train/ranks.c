@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/signals.h"
 
-/* What goes from each rank to all: this, then [share] losses, ranks and labels. */
+/* Sent from each rank to all: this, then [share] losses, ranks and labels. */
 struct message {
     int32_t count, bad;
     int32_t stop, checkpoint, out_of_time, save_due;

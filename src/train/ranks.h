@@ -10,7 +10,7 @@
 #include "comm/comm.h"
 #include "device/device.h"
 
-/* What one rank found in a batch. */
+/* One rank's results for a batch. */
 struct ranks_batch {
     int count;                   /* images */
     int bad;                     /* of them, that could not be used */
@@ -29,7 +29,7 @@ struct ranks {
     int32_t *ranks;
     int32_t *labels;
     bool own_lost;               /* of them, a loss of this rank's is not finite */
-    /* What all know since then. */
+    /* Known to all ranks since then. */
     int stop;                    /* asked to stop, by this signal; 0: not */
     bool checkpoint;             /* asked for a checkpoint, until ranks_checkpoint */
     bool out_of_time, save_due;

@@ -4,7 +4,7 @@
 
 #include "train/run.h"
 
-/* What one step came to. */
+/* The results of one step. */
 struct report_step {
     double loss;             /* mean over the batch, unscaled */
     double lr, loss_scale;   /* that it was computed with */
