@@ -61,7 +61,7 @@ ok "a rank that is killed ends the run" killed
 ok "... which goes on as if nothing had been" goes_on killed 2 1
 
 stands_still() {
-    disturbed still -s parallel.timeout=1 && kill -STOP "$second" && ends 1 && tells "rank 1 has stood still"
+    disturbed still -s parallel.timeout=4 && kill -STOP "$second" && ends 1 && tells "rank 1 has stood still"
 }
 ok "a rank that stands still ends the run" stands_still
 ok "... which goes on on one rank" goes_on still 1 2
