@@ -47,7 +47,7 @@ static void set_label(const struct program *program, void *labels, int64_t image
 
 static enum status make_batch(struct bench *bench)
 {
-    const struct program *program = &bench->step.program;
+    const struct program *program = &bench->step.compiled.program;
     struct random random = random_open(0, PURPOSE_SYNTHETIC, 0, 0);
     int64_t elements = program->images_bytes / (int64_t)dtype_bytes(program->storage);
     bench->images = memory_try((size_t)program->images_bytes + 64, 1);
@@ -66,14 +66,15 @@ static void keep_loss(struct bench *bench)
 {
     const float *losses = exec_losses(bench->step.exec);
     double sum = 0;
-    int images = bench->step.program.batch;
+    int images = bench->step.compiled.program.batch;
     for (int i = 0; i < images; i++) sum += losses[i];
     bench->loss = sum / images;
 }
 
 static enum status launch(struct bench *bench)
 {
-    struct queued_step next = {.rates = step_rates(&bench->session.hyper, exec_state(bench->step.exec)->updates)};
+    int64_t updates = exec_state(bench->step.exec)->updates;
+    struct queued_step next = {.rates = step_rates(&bench->session.hyper, updates)};
     struct exec_batch input = bench->batch;
     if (bench->loader) {
         TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &next.batch, &bench->wait_seconds));
@@ -131,7 +132,7 @@ static enum status measure_feed(struct bench *bench, int warmup)
     feed->compute = status == OK ? images_per_second(bench) : 0;
     bench->loader = loader;
     TRY(status);
-    TRY(feed_measure_copy(&bench->session, &bench->step.program, loader, &bench->epoch, bench->steps,
+    TRY(feed_measure_copy(&bench->session, &bench->step.compiled.program, loader, &bench->epoch, bench->steps,
                           &feed->copy));
     TRY(feed_measure_loader(&bench->session, loader, &bench->epoch, bench->steps, &feed->loader));
     /* Batches that the loader has prepared meanwhile are used up first. */
@@ -140,6 +141,12 @@ static enum status measure_feed(struct bench *bench, int warmup)
     double images = (double)bench->steps * bench->session.hyper.batch;
     feed->wait_fraction = bench->wait_seconds * feed->together / images;
     return OK;
+}
+
+static struct step_bytes bench_bytes(const struct bench *bench)
+{
+    const struct compiled *compiled = &bench->step.compiled;
+    return step_bytes(&bench->session, &compiled->program, &compiled->plan, bench->store.layout.bytes);
 }
 
 /* Asked for, or a kind of data other than made-up ones is named on the command line. */
@@ -165,8 +172,7 @@ static enum status bench_open(struct cmd *cmd, struct comm *comm, struct bench *
     TRY(ranks_take_algorithms(comm, bench->session.device));
     TRY(step_open(&bench->session, STEP_TRAINING, &bench->store, &bench->step));
     TRY(ranks_give_algorithms(comm, bench->session.device));
-    struct step_bytes bytes = step_bytes(&bench->session, &bench->step.program, exec_plan(bench->step.exec),
-                                         bench->store.layout.bytes);
+    struct step_bytes bytes = bench_bytes(bench);
     TRY(step_fit_check(&bench->session, &bytes));
     TRY(make_batch(bench));
     if (real) TRY(session_loader_open(&bench->session, &bench->session.data.train, true, &bench->loader));
@@ -219,8 +225,7 @@ static void add_figures(const struct bench *bench, struct text *out)
 {
     const struct session *session = &bench->session;
     const struct hyperparameters *hyper = &session->hyper;
-    struct step_bytes bytes = step_bytes(&bench->session, &bench->step.program, exec_plan(bench->step.exec),
-                                         bench->store.layout.bytes);
+    struct step_bytes bytes = bench_bytes(bench);
     double median = percentile(bench, 0.5);
     struct text device = {0};
     session->device->backend->describe(session->device->index, &device);
@@ -301,7 +306,7 @@ static double bytes_of(const struct program *program, const int *ids, int count)
 
 static enum status time_instructions(struct bench *bench, struct timed *rows)
 {
-    const struct program *program = &bench->step.program;
+    const struct program *program = &bench->step.compiled.program;
     exec_measure(bench->step.exec, true);
     for (int run = 0; run < MEASURED_RUNS; run++) {
         TRY(launch(bench));
@@ -348,7 +353,7 @@ static void add_rows(const struct timed *rows, int count, struct text *out)
 /* Adds them to the JSON object that `out` is, or prints a table. */
 static enum status show_instructions(struct bench *bench, struct text *out)
 {
-    int count = bench->step.program.count;
+    int count = bench->step.compiled.program.count;
     struct timed *rows = memory_new((size_t)count, sizeof *rows);
     enum status status = time_instructions(bench, rows);
     if (status == OK) {
@@ -381,7 +386,7 @@ static enum status show(const struct cmd *cmd, struct bench *bench)
 static enum status follow(const struct cmd *cmd, struct bench *bench)
 {
     if (!cmd_value(cmd, "layers")) return OK;
-    struct timed *rows = memory_new((size_t)bench->step.program.count, sizeof *rows);
+    struct timed *rows = memory_new((size_t)bench->step.compiled.program.count, sizeof *rows);
     enum status status = time_instructions(bench, rows);
     free(rows);
     return status;

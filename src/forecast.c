@@ -43,20 +43,15 @@ enum status forecast_make(const struct session *session, struct forecast *foreca
 {
     *forecast = (struct forecast){0};
     struct compile_options options = step_options(session, STEP_TRAINING);
-    struct compiled compiled;
-    TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &compiled));
-    forecast->program = compiled.program;
-    forecast->kernel_plans = compiled.kernel_plans;
-    forecast->plan = compiled.plan;
-    forecast->bytes = step_bytes(session, &forecast->program, &forecast->plan, step_store_bytes(session));
-    forecast->step_ms = model_step(session, &forecast->program);
+    TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &forecast->compiled));
+    const struct program *program = &forecast->compiled.program;
+    forecast->bytes = step_bytes(session, program, &forecast->compiled.plan, step_store_bytes(session));
+    forecast->step_ms = model_step(session, program);
     return OK;
 }
 
 void forecast_free(struct forecast *forecast)
 {
-    plan_free(&forecast->plan);
-    kernel_plans_release(&forecast->kernel_plans);
-    if (forecast->program.graph) program_free(&forecast->program);
+    compiled_free(&forecast->compiled);
     *forecast = (struct forecast){0};
 }

@@ -5,9 +5,7 @@
 #include "session/step.h"
 
 struct forecast {
-    struct program program;
-    struct kernel_plans kernel_plans;
-    struct plan plan;
+    struct compiled compiled;
     struct step_bytes bytes;
     double step_ms;              /* modelled, not measured */
 };

@@ -27,12 +27,12 @@ static void print_bytes(const char *what, int64_t bytes, const char *note)
 
 static void print_layers(const struct forecast *forecast)
 {
-    struct plan_layer *rows = memory_new((size_t)forecast->program.graph->count, sizeof *rows);
-    int count = plan_layers(&forecast->program, &forecast->plan, rows);
+    struct plan_layer *rows = memory_new((size_t)forecast->compiled.program.graph->count, sizeof *rows);
+    int count = plan_layers(&forecast->compiled.program, &forecast->compiled.plan, rows);
     printf("\n%-28s %-20s %-18s %12s %12s %12s\n", "layer", "op", "output", "parameters", "activation",
            "kept");
     for (int i = 0; i < count; i++) {
-        const struct node *node = &forecast->program.graph->nodes[rows[i].node];
+        const struct node *node = &forecast->compiled.program.graph->nodes[rows[i].node];
         char shape[SHAPE_TEXT], activation[TEXT_BYTES], saved[TEXT_BYTES];
         printf("%-28s %-20s %-18s %12" PRId64 " %12s %12s\n", node->name, node->op ? node->op->name : "input",
                shape_text(rows[i].shape, shape), rows[i].params,
@@ -72,9 +72,9 @@ void forecast_print(const struct session *session, const struct forecast *foreca
     print_total(session, bytes->total);
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
     printf("  %-28s %12s  recomputed activations: %d\n", "strategy",
-           step_strategy(session, &forecast->program), recompute_count(&forecast->program));
-    if (offload_bytes(&forecast->program) > 0)
-        print_bytes("  offloaded to the host", offload_bytes(&forecast->program),
+           step_strategy(session, &forecast->compiled.program), recompute_count(&forecast->compiled.program));
+    if (offload_bytes(&forecast->compiled.program) > 0)
+        print_bytes("  offloaded to the host", offload_bytes(&forecast->compiled.program),
                     "after forward, copied back for backward");
     int64_t largest = largest_fitting(session);
     if (largest >= 0)
@@ -104,6 +104,7 @@ static void add_layer(const struct program *program, const struct plan_layer *ro
 void forecast_print_json(const struct session *session, const struct forecast *forecast)
 {
     const struct step_bytes *bytes = &forecast->bytes;
+    const struct program *program = &forecast->compiled.program;
     struct text out = {0};
     text_add(&out,
              "{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64 ",\"store_bytes\":%" PRId64
@@ -114,13 +115,12 @@ void forecast_print_json(const struct session *session, const struct forecast *f
     text_add(&out,
              ",\"strategy\":\"%s\",\"recomputed\":%d,\"offloaded_bytes\":%" PRId64
              ",\"estimated\":true,\"layers\":[",
-             step_strategy(session, &forecast->program), recompute_count(&forecast->program),
-             offload_bytes(&forecast->program));
-    struct plan_layer *rows = memory_new((size_t)forecast->program.graph->count, sizeof *rows);
-    int count = plan_layers(&forecast->program, &forecast->plan, rows);
+             step_strategy(session, program), recompute_count(program), offload_bytes(program));
+    struct plan_layer *rows = memory_new((size_t)program->graph->count, sizeof *rows);
+    int count = plan_layers(program, &forecast->compiled.plan, rows);
     for (int i = 0; i < count; i++) {
         if (i > 0) text_add(&out, ",");
-        add_layer(&forecast->program, &rows[i], &out);
+        add_layer(program, &rows[i], &out);
     }
     free(rows);
     int64_t largest = largest_fitting(session);

@@ -50,7 +50,7 @@ static void consider(struct asking *asking, const struct variant *variant, const
         snprintf(advice->price, sizeof advice->price, "%s", price);
     else
         snprintf(advice->price, sizeof advice->price, "same results; recomputes %d activations",
-                 recompute_count(&other.program));
+                 recompute_count(&other.compiled.program));
     bool fits = limit == 0 || other.bytes.total <= limit;
     if (fits && now - other.bytes.total >= now / 100) asking->count++;
     forecast_free(&other);
@@ -72,7 +72,7 @@ static void consider_limit(struct asking *asking)
     char setting[64];
     vary(asking, &variant);
     int64_t mebibytes = (int64_t)(LIMIT_SHARE * (double)asking->forecast->bytes.total / MEBIBYTE);
-    if (mebibytes < 1 || asking->forecast->program.count > INSTRUCTIONS_MOST) return;
+    if (mebibytes < 1 || asking->forecast->compiled.program.count > INSTRUCTIONS_MOST) return;
     variant.settings.memory.limit = mebibytes * MEBIBYTE;
     if (variant.settings.memory.strategy == STRATEGY_KEEP) return;
     snprintf(setting, sizeof setting, "memory.limit=%" PRId64 "M", mebibytes);

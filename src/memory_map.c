@@ -77,8 +77,8 @@ static int compare_boxes(const void *a, const void *b)
 /* `alive` is how much it changes from one instruction to the next until alive_sum. */
 static void add_turn(struct memory_map *map, const struct turn *turn, bool again)
 {
-    const struct plan *plan = &map->forecast->plan;
-    const struct value *values = map->forecast->program.values;
+    const struct plan *plan = &map->forecast->compiled.plan;
+    const struct value *values = map->forecast->compiled.program.values;
     int own = plan->lifetimes[turn->value].dead;
     struct map_box box = {.value = turn->value, .kind = again ? MAP_AGAIN : (int)values[turn->value].kind,
                           .born = turn->born, .dead = own < turn->until ? own : turn->until,
@@ -100,12 +100,12 @@ static void alive_sum(struct memory_map *map, int instructions)
 struct memory_map memory_map_make(const struct forecast *forecast)
 {
     struct memory_map map = {.forecast = forecast};
-    map.alive = memory_new((size_t)(forecast->program.count + 1) * MAP_KINDS, sizeof *map.alive);
-    bool *again = find_again(&forecast->program);
+    map.alive = memory_new((size_t)(forecast->compiled.program.count + 1) * MAP_KINDS, sizeof *map.alive);
+    bool *again = find_again(&forecast->compiled.program);
     int count;
-    struct turn *turns = take_turns(&forecast->plan, &count);
+    struct turn *turns = take_turns(&forecast->compiled.plan, &count);
     for (int t = 0; t < count; t++) add_turn(&map, &turns[t], again[turns[t].value]);
-    alive_sum(&map, forecast->program.count);
+    alive_sum(&map, forecast->compiled.program.count);
     qsort(map.peak, (size_t)map.peak_count, sizeof *map.peak, compare_boxes);
     free(turns);
     free(again);

@@ -149,7 +149,8 @@ enum status memory_map_draw(const struct session *session, const struct memory_m
     char *title = text_format("%s, batch %d, %s", session->graphs.training.arch, session->hyper.batch,
                               session->hyper.precision->name);
     char *path = atomic_file_path(folder, "memory.svg");
-    struct drawing d = {.map = map, .program = &map->forecast->program, .plan = &map->forecast->plan,
+    const struct compiled *compiled = &map->forecast->compiled;
+    struct drawing d = {.map = map, .program = &compiled->program, .plan = &compiled->plan,
                         .svg = svg_open(WIDTH, HEIGHT, title), .title = title};
     draw_all(&d);
     enum status status = svg_write(&d.svg, path);

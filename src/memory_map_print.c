@@ -9,14 +9,15 @@
 
 static const struct instruction *peak_instruction(const struct memory_map *map)
 {
-    return &map->forecast->program.instructions[map->forecast->plan.peak];
+    const struct compiled *compiled = &map->forecast->compiled;
+    return &compiled->program.instructions[compiled->plan.peak];
 }
 
 /* NULL: it works for no layer. */
 static const char *peak_layer(const struct memory_map *map)
 {
     int node = peak_instruction(map)->node;
-    return node < 0 ? NULL : map->forecast->program.graph->nodes[node].name;
+    return node < 0 ? NULL : map->forecast->compiled.program.graph->nodes[node].name;
 }
 
 /* Bytes and tensors of a kind alive at the peak. */
@@ -46,7 +47,7 @@ static void print_kinds(const struct memory_map *map)
 
 static void print_largest(const struct memory_map *map)
 {
-    const struct program *program = &map->forecast->program;
+    const struct program *program = &map->forecast->compiled.program;
     char text[TEXT_BYTES];
     int64_t rest = 0;
     printf("\nLargest tensors:\n");
@@ -80,10 +81,11 @@ static void print_advice(const struct session *session, const struct memory_map 
 
 void memory_map_print(const struct session *session, const struct memory_map *map)
 {
-    const struct plan *plan = &map->forecast->plan;
+    const struct compiled *compiled = &map->forecast->compiled;
+    const struct plan *plan = &compiled->plan;
     const char *layer = peak_layer(map);
     char text[TEXT_BYTES];
-    printf("\nPeak at instruction %d of %d, '%s'", plan->peak, map->forecast->program.count,
+    printf("\nPeak at instruction %d of %d, '%s'", plan->peak, compiled->program.count,
            peak_instruction(map)->name);
     if (layer) printf(" (layer %s)", layer);
     printf(": %s\n", text_bytes((uint64_t)plan->live_bytes_bound, text));
@@ -96,7 +98,7 @@ static void add_tensors(const struct memory_map *map, struct text *out)
 {
     for (int b = 0; b < map->peak_count; b++) {
         text_add(out, "%s{\"name\":", b ? "," : "");
-        text_json_string(out, map->forecast->program.values[map->peak[b].value].name);
+        text_json_string(out, map->forecast->compiled.program.values[map->peak[b].value].name);
         text_add(out, ",\"kind\":\"%s\",\"bytes\":%" PRId64 "}", map_kinds[map->peak[b].kind].name,
                  map->peak[b].bytes);
     }
@@ -104,8 +106,8 @@ static void add_tensors(const struct memory_map *map, struct text *out)
 
 void memory_map_json(const struct memory_map *map, struct text *out)
 {
-    text_add(out, "{\"bytes\":%" PRId64 ",\"instruction\":%d,\"name\":", map->forecast->plan.live_bytes_bound,
-             map->forecast->plan.peak);
+    const struct plan *plan = &map->forecast->compiled.plan;
+    text_add(out, "{\"bytes\":%" PRId64 ",\"instruction\":%d,\"name\":", plan->live_bytes_bound, plan->peak);
     text_json_string(out, peak_instruction(map)->name);
     text_add(out, ",\"layer\":");
     if (peak_layer(map)) text_json_string(out, peak_layer(map));

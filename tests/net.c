@@ -78,6 +78,21 @@ const struct op_code *net_reference_of(const struct op *op)
     return op->reference;
 }
 
+/* What is left to do of the program. */
+static void net_compile(struct net *net, const struct net_options *options)
+{
+    struct compiled *compiled = &net->compiled;
+    const struct kernel_options kernels = {
+        .code_of = options->reference ? net_reference_of : kernel_plans_code(net->device->backend->kind),
+        .device = net->device, .deterministic = !options->undetermined,
+    };
+    compiled->program = net->program;
+    must(kernel_plans_prepare(&compiled->program, &kernels, &compiled->kernel_plans) == OK, "kernel plans");
+    must(plan_make(&compiled->program, !options->separate, options->plan_seconds, &compiled->plan) == OK,
+         "plan");
+    net->program = compiled->program;
+}
+
 void net_open(struct net *net, struct graph *graph, const struct net_options *options)
 {
     *net = (struct net){.graph = graph};
@@ -102,15 +117,14 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
     must(streams_assign(&net->program, options->streams ? options->streams : 1) == OK, "streams");
     struct exec_options exec = {.device = net->device, .store = net->store, .comm = options->comm,
                                 .seed = 3,
-                                .reference = options->reference, .separate = options->separate,
-                                .stop_at = options->stop_at, .deterministic = !options->undetermined,
-                                .plan_seconds = options->plan_seconds};
+                                .stop_at = options->stop_at, .deterministic = !options->undetermined};
     exec.optimizer = optimizer_find(options->optimizer ? options->optimizer : "sgd");
     if (exec.optimizer) exec.optimizer_settings = exec.optimizer->initial;
     exec.optimizer_settings.ema = options->ema ? 0.5 : 0;
     exec.decay_norm_bias = options->decay_norm_bias;
     exec.scaling = (struct scaler_settings){.scale = options->scale > 0 ? options->scale : 1};
-    must(exec_open(&net->program, &exec, &net->exec) == OK, "exec");
+    net_compile(net, options);
+    must(exec_open(&net->compiled, &exec, &net->exec) == OK, "exec");
     net->image_elements = net->program.images_bytes / (int64_t)dtype_bytes(options->storage);
     net->images = memory_new((size_t)net->program.images_bytes, 1);
     net->labels = memory_new((size_t)options->batch, sizeof *net->labels);
@@ -121,7 +135,7 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
 void net_close(struct net *net)
 {
     exec_close(net->exec);
-    program_free(&net->program);
+    compiled_free(&net->compiled);
     store_close(&net->own);
     if (net->own_device) device_close(net->device);
     free(net->images);

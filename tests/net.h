@@ -45,7 +45,8 @@ struct net {
     struct device *device;
     bool own_device;
     struct store own, *store;
-    struct program program;
+    struct compiled compiled;
+    struct program program;             /* the compiled one, to look at */
     struct exec *exec;
     void *images;                       /* in the program's storage, NCHW values made up */
     int32_t *labels;

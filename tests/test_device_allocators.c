@@ -335,19 +335,23 @@ static void test_training_from_a_cache(void **state)
 static enum status open_and_close(struct device *device, struct graph *graph)
 {
     struct store store = {0};
-    struct program program = {0};
+    struct compiled compiled = {0};
     struct exec *exec = NULL;
+    const struct kernel_options kernels = {.code_of = kernel_plans_code(DEVICE_CPU), .device = device};
     const struct optimizer *optimizer = optimizer_find("sgd");
     TRY(store_open(device, graph, &(struct store_options){.low = F32, .optimizer = optimizer}, &store));
     enum status status = lower(graph, &(struct lower_options){.batch = 64, .micro_batches = 1,
                                                               .training = true,
-                                                              .storage = F32}, &program);
-    if (status == OK) status = streams_assign(&program, 1);
+                                                              .storage = F32}, &compiled.program);
+    if (status == OK) status = streams_assign(&compiled.program, 1);
+    if (status == OK)
+        status = kernel_plans_prepare(&compiled.program, &kernels, &compiled.kernel_plans);
+    if (status == OK) status = plan_make(&compiled.program, true, 0, &compiled.plan);
     struct exec_options options = {.device = device, .store = &store, .optimizer = optimizer,
                                    .optimizer_settings = optimizer->initial, .scaling = {.scale = 1}};
-    if (status == OK) status = exec_open(&program, &options, &exec);
+    if (status == OK) status = exec_open(&compiled, &options, &exec);
     exec_close(exec);
-    program_free(&program);
+    compiled_free(&compiled);
     store_close(&store);
     return status;
 }

@@ -479,7 +479,7 @@ static void test_evaluation_shares(void **state)
     net_open(&eval, &graph, &(struct net_options){.batch = 6, .store = train.store, .logits = true});
     struct exec_options options_again = {.device = train.device, .store = train.store};
     exec_close(eval.exec);
-    assert_int_equal(exec_prepare(&eval.program, &options_again, &eval.exec), OK);
+    eval.exec = exec_prepare(&eval.compiled, &options_again);
     assert_int_equal(exec_place(eval.exec, &(struct exec_memory){.lender = train.exec}), OK);
     assert_int_equal(exec_arena_bytes(eval.exec), 0);
     assert_ptr_equal(exec_arena(eval.exec), exec_arena(train.exec));

@@ -68,9 +68,9 @@ static void every_run(void (*check)(const struct fixture *f))
 static void check_count(const struct fixture *f)
 {
     int held = 0;
-    for (int v = 0; v < f->forecast.plan.value_count; v++) held += f->forecast.plan.lifetimes[v].born >= 0;
+    for (int v = 0; v < f->forecast.compiled.plan.value_count; v++) held += f->forecast.compiled.plan.lifetimes[v].born >= 0;
     assert_int_equal(f->map.count, held);
-    bool *seen = memory_new((size_t)f->forecast.program.value_count, sizeof *seen);
+    bool *seen = memory_new((size_t)f->forecast.compiled.program.value_count, sizeof *seen);
     for (int b = 0; b < f->map.count; b++) {
         assert_false(seen[f->map.boxes[b].value]);
         seen[f->map.boxes[b].value] = true;
@@ -89,8 +89,8 @@ static void check_inside(const struct fixture *f)
     for (int b = 0; b < f->map.count; b++) {
         const struct map_box *box = &f->map.boxes[b];
         assert_true(box->offset >= 0 && box->bytes > 0);
-        assert_true(box->offset + box->bytes <= f->forecast.plan.arena_bytes);
-        assert_true(box->born >= 0 && box->born < box->dead && box->dead <= f->forecast.program.count);
+        assert_true(box->offset + box->bytes <= f->forecast.compiled.plan.arena_bytes);
+        assert_true(box->born >= 0 && box->born < box->dead && box->dead <= f->forecast.compiled.program.count);
     }
 }
 
@@ -108,8 +108,8 @@ static void check_apart(const struct fixture *f)
             bool time = one->born < two->dead && two->born < one->dead;
             bool place = one->offset < two->offset + two->bytes && two->offset < one->offset + one->bytes;
             if (time && place)
-                fail_msg("%s lies over %s", f->forecast.program.values[one->value].name,
-                         f->forecast.program.values[two->value].name);
+                fail_msg("%s lies over %s", f->forecast.compiled.program.values[one->value].name,
+                         f->forecast.compiled.program.values[two->value].name);
         }
 }
 
@@ -123,13 +123,13 @@ static void check_sums(const struct fixture *f)
 {
     int64_t most = 0, at_peak = 0;
     int where = -1;
-    for (int i = 0; i < f->forecast.program.count; i++) {
+    for (int i = 0; i < f->forecast.compiled.program.count; i++) {
         int64_t alive = 0;
         for (int k = 0; k < MAP_KINDS; k++) alive += f->map.alive[i * MAP_KINDS + k];
         if (alive > most) most = alive, where = i;
     }
-    assert_true(most == f->forecast.plan.live_bytes_bound);
-    assert_int_equal(where, f->forecast.plan.peak);
+    assert_true(most == f->forecast.compiled.plan.live_bytes_bound);
+    assert_int_equal(where, f->forecast.compiled.plan.peak);
     for (int b = 0; b < f->map.peak_count; b++) {
         at_peak += f->map.peak[b].bytes;
         if (b > 0) assert_true(f->map.peak[b].bytes <= f->map.peak[b - 1].bytes);

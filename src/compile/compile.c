@@ -2,14 +2,24 @@
 
 #include "compile/fit_memory.h"
 
+/* With the kernel plans that fitting has prepared, if it has. */
+static enum status compile_program(const struct graph *graph, const struct compile_options *options,
+                                   struct compiled *made)
+{
+    TRY(passes_lower(graph, options, &made->program));
+    return fit_memory(options, &made->program, &made->kernel_plans);
+}
+
 enum status compile(const struct graph *graph, const struct compile_options *options,
                     struct program *program)
 {
-    struct program made;
-    TRY(passes_lower(graph, options, &made));
-    enum status status = fit_memory(options, &made);
-    if (status != OK) program_free(&made);
-    else *program = made;
+    struct compiled made = {0};
+    enum status status = compile_program(graph, options, &made);
+    if (status == OK) {
+        *program = made.program;
+        made.program = (struct program){0};
+    }
+    compiled_free(&made);
     return status;
 }
 
@@ -17,8 +27,8 @@ enum status compile_plan(const struct graph *graph, const struct compile_options
                          struct compiled *compiled)
 {
     struct compiled made = {0};
-    enum status status = compile(graph, options, &made.program);
-    if (status == OK)
+    enum status status = compile_program(graph, options, &made);
+    if (status == OK && !made.kernel_plans.options.code_of)
         status = kernel_plans_prepare(&made.program, &options->kernel_plans, &made.kernel_plans);
     if (status == OK) status = plan_make(&made.program, true, 0, &made.plan);
     if (status != OK) compiled_free(&made);

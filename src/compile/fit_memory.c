@@ -259,7 +259,7 @@ static enum status within_limit(struct fitting *f)
     f->room = f->tried.merged = options->limit - fit_memory_beside(options, f->program);
     enum status status = fit(f);
     if (status == OK) status = make_best(f);
-    kernel_plans_release(&f->kernel_plans);
+    if (status != OK) kernel_plans_release(&f->kernel_plans);
     return status;
 }
 
@@ -279,12 +279,14 @@ static void fitting_close(struct fitting *f)
     free(f->places);
 }
 
-enum status fit_memory(const struct compile_options *options, struct program *program)
+enum status fit_memory(const struct compile_options *options, struct program *program,
+                       struct kernel_plans *kernel_plans)
 {
     if (!program->training)
         return passes_memory(options, &(struct memory_choice){.streams = options->streams}, program);
     struct fitting f = fitting_open(options, program);
     enum status status = options->limit > 0 ? within_limit(&f) : without_limit(&f);
+    if (status == OK && options->limit > 0) *kernel_plans = f.kernel_plans;
     fitting_close(&f);
     return status;
 }

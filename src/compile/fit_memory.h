@@ -7,8 +7,10 @@
 
 /* Takes a program that passes_lower made through the passes after it: with the choice that makes it fit into
  * options->limit, on fewer streams than the device has where that is what fits. When nothing fits, the
- * program is the smallest that was found. */
-enum status fit_memory(const struct compile_options *options, struct program *program);
+ * program is the smallest that was found. `kernel_plans` becomes those of the program where fitting needed
+ * them, the caller's to release; otherwise it is left alone. */
+enum status fit_memory(const struct compile_options *options, struct program *program,
+                       struct kernel_plans *kernel_plans);
 
 /* The choice that takes the least memory of those that are known: the same for all batches of one
  * octave, so that the largest that fits can be searched for. An octave is named by its smallest number

@@ -129,6 +129,7 @@ static struct blocks blocks_open(const struct program *program, bool share, stru
     struct blocks blocks = {.span_of = memory_new(values, sizeof *blocks.span_of)};
     *plan = (struct plan){.value_count = program->value_count};
     plan->lifetimes = memory_new(values, sizeof *plan->lifetimes);
+    plan->separate = !share;
     liveness(program, share, plan->lifetimes);
     blocks.spans = spans_make(program, plan->lifetimes, blocks.span_of, &blocks.count);
     find_peak(blocks.spans, blocks.count, program->count, plan);

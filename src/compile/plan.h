@@ -34,6 +34,7 @@ struct plan {
     int64_t workspace_bytes;       /* the largest workspace */
     int peak;                      /* the instruction at which the bound is reached */
     double seconds;                /* spent packing */
+    bool separate;                 /* every tensor has its own memory (liveness without `share`) */
 };
 
 /* Lifetimes, packing (alloc/pack.h) where the program does not know its places, and the independent check: a

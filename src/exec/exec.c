@@ -7,11 +7,6 @@
 #include "base/memory.h"
 #include "exec/exec_parts.h"
 
-static const struct op_code *code_reference(const struct op *op)
-{
-    return op->reference;
-}
-
 const char *slot_input(const struct slot *slot, enum home home)
 {
     if (home == HOME_FLAGS) return (const char *)slot->exchange->flags;
@@ -25,7 +20,7 @@ void *exec_address(const struct exec *exec, const struct slot *slot, int id)
     const struct store *store = exec->options.store;
     switch (value->home) {
     case HOME_ARENA:
-    case HOME_PART: return (char *)exec->arena + exec->plan.offsets[id];
+    case HOME_PART: return (char *)exec->arena + exec->compiled->plan.offsets[id];
     case HOME_PARAM: {
         const struct store_slot *param = &store->layout.params[value->index];
         assert(!value->low || param->low != STORE_NONE);
@@ -127,7 +122,7 @@ static enum status slot_open(struct exec *exec, int index, const struct exec_mem
 
 static enum status arena_open(struct exec *exec, const struct exec_memory *memory)
 {
-    int64_t bytes = exec->plan.arena_bytes;
+    int64_t bytes = exec->compiled->plan.arena_bytes;
     if (memory->lender && memory->lender->arena_bytes >= bytes) {
         exec->arena = memory->lender->arena;
         return OK;
@@ -151,31 +146,16 @@ static enum status memory_open(struct exec *exec, const struct exec_memory *memo
     return arena_open(exec, memory);
 }
 
-static enum status exec_make(struct exec *exec)
-{
-    const struct exec_options *options = &exec->options;
-    const struct kernel_options kernel_plans = {
-        .code_of = options->reference ? code_reference : kernel_plans_code(exec->device->backend->kind),
-        .device = exec->device, .tf32 = options->tf32, .deterministic = options->deterministic,
-    };
-    TRY(kernel_plans_prepare(exec->program, &kernel_plans, &exec->kernel_plans));
-    TRY(plan_make(exec->program, !options->separate, options->plan_seconds, &exec->plan));
-    exec->planned = true;
-    return OK;
-}
-
-enum status exec_prepare(struct program *program, const struct exec_options *options, struct exec **exec)
+struct exec *exec_prepare(const struct compiled *compiled, const struct exec_options *options)
 {
     struct exec *made = memory_new(1, sizeof *made);
     made->options = *options;
     made->device = options->device;
-    made->program = program;
+    made->compiled = compiled;
+    made->program = &compiled->program;
     made->depth = options->device->waits ? EXEC_SLOTS : 1;
     made->flags[FLAG_PRESENT] = 1;
-    enum status status = exec_make(made);
-    if (status != OK) exec_close(made);
-    else *exec = made;
-    return status;
+    return made;
 }
 
 enum status exec_place(struct exec *exec, const struct exec_memory *memory)
@@ -185,10 +165,10 @@ enum status exec_place(struct exec *exec, const struct exec_memory *memory)
     return exec->program->training ? update_open(exec, memory->shortage) : OK;
 }
 
-enum status exec_open(struct program *program, const struct exec_options *options, struct exec **exec)
+enum status exec_open(const struct compiled *compiled, const struct exec_options *options,
+                      struct exec **exec)
 {
-    struct exec *made;
-    TRY(exec_prepare(program, options, &made));
+    struct exec *made = exec_prepare(compiled, options);
     enum status status = exec_place(made, &(struct exec_memory){0});
     if (status != OK) exec_close(made);
     else *exec = made;
@@ -218,8 +198,6 @@ void exec_close(struct exec *exec)
     if (exec->arena_bytes > 0) device_release(exec->device, exec->arena, (size_t)exec->arena_bytes);
     if (exec->results) device_release(exec->device, exec->results, (size_t)exec->program->results_bytes);
     if (exec->scale) device_release(exec->device, exec->scale, sizeof *exec->scale);
-    if (exec->planned) plan_free(&exec->plan);
-    kernel_plans_release(&exec->kernel_plans);
     if (exec->host) device_host_release(exec->device, exec->host, (size_t)exec->program->host_bytes);
     free(exec->steps);
     free(exec->tensors);
@@ -234,7 +212,7 @@ void exec_close(struct exec *exec)
 
 const struct plan *exec_plan(const struct exec *exec)
 {
-    return &exec->plan;
+    return &exec->compiled->plan;
 }
 
 void *exec_arena(const struct exec *exec)
@@ -315,7 +293,7 @@ enum status exec_fetch(const struct exec *exec, int id, int64_t first, int64_t c
 
 enum status exec_value(const struct exec *exec, int value, float *host)
 {
-    assert(exec->options.separate);
+    assert(exec->compiled->plan.separate);
     return exec_fetch(exec, value, 0, shape_count(exec->program->values[value].shape), host);
 }
 

@@ -3,7 +3,7 @@
 #define EXEC_EXEC_H
 
 #include "comm/comm.h"
-#include "compile/plan.h"
+#include "compile/compile.h"
 #include "exec/store.h"
 #include "kernels/update.h"
 
@@ -18,9 +18,6 @@ struct exec_options {
     bool tf32, deterministic;                        /* as in struct call */
     int stop_at;                                     /* as in struct update */
     uint64_t seed;                                   /* dropout */
-    bool reference;                                  /* run every op's reference code (tests) */
-    bool separate;                                   /* every tensor its own memory (tests) */
-    double plan_seconds;                             /* packing time, at most; 0: a default */
 };
 
 struct exec;
@@ -34,14 +31,15 @@ struct exec_memory {
                                   * caller may know what to do; NULL: it is reported */
 };
 
-/* Prepares kernel plans and plans; then takes memory, once. The program and graph must outlive it, and so
- * must an exec whose arena it shares. A store that no training has touched gets its loss scale when memory is
- * taken. Runs happen on the thread that opened the device, whose OpenMP threads are set. NO_DEVICE when
- * memory does not suffice. */
-enum status exec_prepare(struct program *program, const struct exec_options *options, struct exec **exec);
+/* An exec of a compiled program, which has no memory yet; then takes memory, once. The compiled program and
+ * its graph must outlive it, and so must an exec whose arena it shares. A store that no training has touched
+ * gets its loss scale when memory is taken. Runs happen on the thread that opened the device, whose OpenMP
+ * threads are set. NO_DEVICE when memory does not suffice. */
+struct exec *exec_prepare(const struct compiled *compiled, const struct exec_options *options);
 enum status exec_place(struct exec *exec, const struct exec_memory *memory);
 /* Both, with an arena of its own. */
-enum status exec_open(struct program *program, const struct exec_options *options, struct exec **exec);
+enum status exec_open(const struct compiled *compiled, const struct exec_options *options,
+                      struct exec **exec);
 void exec_close(struct exec *exec);      /* also one that is only prepared */
 const struct plan *exec_plan(const struct exec *exec);
 void *exec_arena(const struct exec *exec);

@@ -46,10 +46,8 @@ struct slot {
 struct exec {
     struct exec_options options;
     struct device *device;
-    struct program *program;
-    struct kernel_plans kernel_plans;
-    struct plan plan;
-    bool planned;
+    const struct compiled *compiled;
+    const struct program *program;       /* the compiled one */
     void *arena;
     int64_t arena_bytes;                 /* of its own; 0: shared */
     void *host;                          /* what is off the device for a while; NULL: nothing is */

@@ -58,7 +58,7 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     const struct instruction *at = step->at = &exec->program->instructions[i];
     for (int k = 0; k < at->wait_count; k++) exec->steps[at->waits[k]].waited = true;
     if (!at->op) return;
-    step->run = code_run(exec->kernel_plans.options.code_of(at->op), at->phase);
+    step->run = code_run(exec->compiled->kernel_plans.options.code_of(at->op), at->phase);
     assert(step->run);
     struct call *call = &step->call;
     *call = program_call(exec->program, i, storage);
@@ -74,7 +74,7 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     exec_resolve(exec, at, at->sums, &call->sums);
     exec_resolve(exec, at, at->mask, &call->mask);
     call->workspace = at->workspace >= 0 ? exec_address(exec, NULL, at->workspace) : NULL;
-    call->kernel_plan = at->kernel_plan >= 0 ? exec->kernel_plans.plan[at->kernel_plan] : NULL;
+    call->kernel_plan = at->kernel_plan >= 0 ? exec->compiled->kernel_plans.plan[at->kernel_plan] : NULL;
     call->device = exec->device;
     call->stream = exec->device->backend->stream(exec->device, at->stream);
     call->tf32 = exec->options.tf32;

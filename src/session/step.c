@@ -99,10 +99,10 @@ const char *step_strategy(const struct session *session, const struct program *p
 enum status step_prepare(const struct session *session, enum step_kind kind, struct store *store,
                          struct step *step)
 {
-    struct step opened = {0};
-    TRY(step_program(session, kind, &opened.program));
-    *step = opened;
-    struct exec_options options = {
+    const struct compile_options compiling = step_options(session, kind);
+    *step = (struct step){0};
+    TRY(compile_plan(step_graph(session, kind), &compiling, &step->compiled));
+    const struct exec_options options = {
         .device = session->device,
         .store = store,
         .comm = session->comm,
@@ -115,9 +115,8 @@ enum status step_prepare(const struct session *session, enum step_kind kind, str
         .stop_at = session->settings->train.on_nan == ON_NAN_STOP ? step_stuck(&session->hyper) : 0,
         .seed = (uint64_t)session->settings->run.seed,
     };
-    enum status status = exec_prepare(&step->program, &options, &step->exec);
-    if (status != OK) step_close(step);
-    return status;
+    step->exec = exec_prepare(&step->compiled, &options);
+    return OK;
 }
 
 enum status step_open(const struct session *session, enum step_kind kind, struct store *store,
@@ -132,7 +131,7 @@ enum status step_open(const struct session *session, enum step_kind kind, struct
 void step_close(struct step *step)
 {
     if (step->exec) exec_close(step->exec);
-    if (step->program.graph) program_free(&step->program);
+    compiled_free(&step->compiled);
     *step = (struct step){0};
 }
 

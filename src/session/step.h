@@ -20,7 +20,7 @@ const char *step_strategy(const struct session *session, const struct program *p
 
 /* A program that can run. */
 struct step {
-    struct program program;
+    struct compiled compiled;
     struct exec *exec;
 };
 

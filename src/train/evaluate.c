@@ -143,7 +143,7 @@ enum status evaluate(const struct session *session, const struct images *images,
     struct loader *loader;
     TRY(session_loader_open(session, images, false, &loader));
     struct ranks alone = {0};
-    if (!options->ranks) ranks_open(NULL, step->program.batch, &alone);
+    if (!options->ranks) ranks_open(NULL, step->compiled.program.batch, &alone);
     counting.ranks = options->ranks ? options->ranks : &alone;
     if (options->confusion) sums.confusion = memory_new(cells, sizeof *sums.confusion);
     counting.queue = (struct step_queue){.device = session->device, .step = step, .loader = loader};

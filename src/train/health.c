@@ -119,6 +119,11 @@ static enum status check_dead(struct health *health, const struct health_step *s
     return status;
 }
 
+static bool is_trained(const struct health *health, int param)
+{
+    return health->options.training->compiled.program.gradients[param] >= 0;
+}
+
 /* Norms. */
 
 /* The parameter with the largest gradient. */
@@ -127,7 +132,7 @@ static enum status find_largest(const struct health *health, const char **name)
     const struct graph *graph = health->options.graph;
     double largest = -1;
     for (int p = 0; p < graph->param_count; p++) {
-        if (health->options.training->program.gradients[p] < 0) continue;
+        if (!is_trained(health, p)) continue;
         int64_t count = shape_count(graph->params[p].spec.shape);
         float *gradient = memory_new((size_t)count, sizeof *gradient);
         enum status status = exec_gradient(health->options.training->exec, p, gradient);
@@ -183,7 +188,7 @@ static enum status look_at_gradients(struct health *health, const struct health_
     for (int p = 0; p < graph->param_count; p++) {
         struct still *still = &health->still[p];
         bool zero = false;
-        if (health->options.training->program.gradients[p] < 0) continue;
+        if (!is_trained(health, p)) continue;
         TRY(exec_gradient_is_zero(health->options.training->exec, p, &zero));
         still->looks = zero ? still->looks + 1 : 0;
         if (still->looks == 1) still->since = step->state->step;
@@ -250,7 +255,7 @@ static void glimpse(struct health *health, const struct health_step *step)
     if (step->state->skipped) return;
     health->doubt = !exec_glimpsed(exec);
     for (int p = 0; !health->doubt && p < health->options.graph->param_count; p++)
-        health->doubt = health->options.training->program.gradients[p] >= 0 && exec_glimpse_zero(exec, p);
+        health->doubt = is_trained(health, p) && exec_glimpse_zero(exec, p);
     const char *lost = exec_glimpsed(exec) && !health->broken ? exec_glimpse_lost(exec) : NULL;
     if (lost) log_warning("step %" PRId64 ": parameter %s contains NaN or Inf", step->state->step, lost);
     if (lost) health->broken = true;

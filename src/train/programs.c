@@ -22,7 +22,7 @@ static enum status prepare(struct programs *programs)
     struct plan plan = *exec_plan(programs->training.exec);
     int64_t evaluation = programs->evaluation.exec ? exec_plan(programs->evaluation.exec)->arena_bytes : 0;
     if (plan.arena_bytes < evaluation) plan.arena_bytes = evaluation;
-    programs->bytes = step_bytes(session, &programs->training.program, &plan, store->layout.bytes);
+    programs->bytes = step_bytes(session, &programs->training.compiled.program, &plan, store->layout.bytes);
     return OK;
 }
 
@@ -68,7 +68,7 @@ static void say_stepped(const struct programs *programs)
                 "(strategy %s), with the same results",
                 text_bytes((uint64_t)programs->session->left, limit),
                 text_bytes((uint64_t)programs->bytes.total, took),
-                step_strategy(programs->session, &programs->training.program));
+                step_strategy(programs->session, &programs->training.compiled.program));
 }
 
 static void add_row(struct text *table, int64_t bytes, const char *what)
@@ -163,7 +163,7 @@ static void say_limit(const struct programs *programs, int64_t limit)
     if (limit > 0) text_bytes((uint64_t)limit, words);
     log_info("memory.limit is now %s: the step takes %s (strategy %s), with the same results", words,
              text_bytes((uint64_t)programs->bytes.total, took),
-             step_strategy(programs->session, &programs->training.program));
+             step_strategy(programs->session, &programs->training.compiled.program));
 }
 
 enum status programs_set_limit(struct programs *programs, int64_t limit)
