@@ -8,7 +8,7 @@
 using namespace batchnorm_parts;
 
 constexpr int unroll = 4;             /* rows that a thread has in flight */
-constexpr int64_t blocks_most = 1024; /* of a first sweep */
+constexpr int64_t blocks_max = 1024; /* of a first sweep */
 constexpr int segment = 512;          /* bytes of a row that a block takes, about: wide enough for memory, and
                                          with few sums to leave */
 
@@ -76,17 +76,17 @@ static int64_t sweep_height(const struct sweep *s, int64_t blocks)
 static dim3 sweep_grid(const struct call *call, const struct sweep *s, int per_multiprocessor)
 {
     int64_t blocks = (int64_t)cuda_facts(call->device)->multiprocessors * per_multiprocessor;
-    int64_t height = sweep_height(s, blocks < blocks_most ? blocks : blocks_most);
+    int64_t height = sweep_height(s, blocks < blocks_max ? blocks : blocks_max);
     return dim3((unsigned)height, (unsigned)div_up(s->columns, s->span));
 }
 
-/* A thread's place in a sweep. */
-struct place {
+/* A thread's position in a sweep. */
+struct sweep_position {
     int lane, column, channel;
     bool here;                 /* threads beyond the last lane or column have nothing to do */
 };
 
-template <int width> __device__ static inline place place_of(const struct sweep &s)
+template <int width> __device__ static inline sweep_position sweep_position_of(const struct sweep &s)
 {
     int lane = threadIdx.x / s.span, column = blockIdx.y * s.span + threadIdx.x % s.span;
     return {lane, column, column * width, lane < s.lanes && column < s.columns};
@@ -99,7 +99,7 @@ struct tile_rows {
     __device__ int64_t operator[](int j) const { return at + j * step; }
 };
 
-__device__ static inline tile_rows rows_of(const struct sweep &s, const place &p, int64_t tile)
+__device__ static inline tile_rows rows_of(const struct sweep &s, const sweep_position &p, int64_t tile)
 {
     int64_t first = tile * s.lanes * unroll + p.lane, left = (s.rows - first + s.lanes - 1) / s.lanes;
     return {first, first * s.channels + p.channel, s.lanes * s.channels, s.lanes,
@@ -115,7 +115,7 @@ __device__ static inline void load_rows(cell<T, width> (&to)[unroll], const T *f
 }
 
 /* Whether kernels for this heed a mask: its bytes are of eight channels, and tell what relu asks. */
-template <int width, enum bent bent> constexpr bool can_mask = width == 8 && bent == BENT_RELU;
+template <int width, enum act act> constexpr bool can_mask = width == 8 && act == ACT_RELU;
 
 /* A byte of the mask for eight channels. */
 template <class T, int width, enum side by>
@@ -135,8 +135,8 @@ __device__ static inline void load_sides(side_cell<T, width, by> (&to)[unroll], 
 
 /* Both of a block's sums, for its columns: parts[part][which][channel]. */
 template <int width>
-__device__ static inline void leave_part(const struct sweep &s, const place &p, const tally<width> &t,
-                                         float *parts)
+__device__ static inline void leave_part(const struct sweep &s, const sweep_position &p,
+                                         const tally<width> &t, float *parts)
 {
     if (!p.here || p.lane != 0) return;
     float *at = parts + (int64_t)blockIdx.x * 2 * s.channels + p.channel;
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(threads, 4)
     batchnorm_moments_kernel(const T *x, struct sweep s, float *parts)
 {
     __shared__ tally_room<width> room;
-    place p = place_of<width>(s);
+    sweep_position p = sweep_position_of<width>(s);
     tally<width> t = {};
     float shift[width];
     let_next_begin();
@@ -330,23 +330,23 @@ template <class T> struct normalised {
 };
 
 /* y of one cell, and its byte of the mask, if there is one. */
-template <enum bent bent, bool has_residual, class T, int width>
-__device__ static inline void apply_cell(const factors<width> &f, const struct bend &b,
+template <enum act act, bool has_residual, class T, int width>
+__device__ static inline void apply_cell(const factors<width> &f, const struct slopes &b,
                                          const cell<T, width> &x, const cell<T, width> &residual,
                                          const normalised<T> &to, int64_t at)
 {
-    cell<T, width> out = normalise_cell<bent, has_residual>(f, b, x, residual);
+    cell<T, width> out = normalise_cell<act, has_residual>(f, b, x, residual);
     *(cell<T, width> *)(to.y + at) = out;
-    if constexpr (has_residual && can_mask<width, bent>)
+    if constexpr (has_residual && can_mask<width, act>)
         if (to.mask) to.mask[at / 8] = mask_of(out);
 }
 
-template <class T, int width, enum bent bent, bool has_residual>
+template <class T, int width, enum act act, bool has_residual>
 __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
-    batchnorm_normalise_kernel(struct normalised<T> n, struct channel_values values, struct bend bend,
+    batchnorm_normalise_kernel(struct normalised<T> n, struct channel_values values, struct slopes slopes,
                                struct sweep s)
 {
-    place p = place_of<width>(s);
+    sweep_position p = sweep_position_of<width>(s);
     int64_t tile = s.tiles - 1 - blockIdx.x;
     if (!p.here) return;
     tile_rows rows = rows_of(s, p, tile);
@@ -359,7 +359,7 @@ __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
 #pragma unroll
         for (int j = 0; j < unroll; j++)
             if (j < rows.count)
-                apply_cell<bent, has_residual>(f, bend, in[j], added[j], n, rows[j]);
+                apply_cell<act, has_residual>(f, slopes, in[j], added[j], n, rows[j]);
         tile -= gridDim.x;
         if (tile < 0) break;
         rows = rows_of(s, p, tile);
@@ -368,14 +368,14 @@ __global__ void __launch_bounds__(threads, has_residual ? 2 : 3)
     }
 }
 
-template <class T, int width, enum bent bent, enum side by, bool two>
+template <class T, int width, enum act act, enum side by, bool two>
 __global__ void __launch_bounds__(threads, 2)
-    batchnorm_backward_sums_kernel(struct gradients<T> g, struct channel_values values, struct bend bend,
+    batchnorm_backward_sums_kernel(struct gradients<T> g, struct channel_values values, struct slopes slopes,
                                    struct sweep s, float *parts)
 {
-    constexpr bool asks = bent != BENT_NOT;
+    constexpr bool asks = act != ACT_NONE;
     __shared__ tally_room<width> room;
-    place p = place_of<width>(s);
+    sweep_position p = sweep_position_of<width>(s);
     tally<width> t = {};
     factors<width> f;
     let_next_begin();
@@ -393,7 +393,7 @@ __global__ void __launch_bounds__(threads, 2)
             if (j < rows.count) {
                 float dz[width];
                 backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
-                add_products<bent, two>(t, f, bend, in, dz);
+                add_products<act, two>(t, f, slopes, in, dz);
                 if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
             }
     }
@@ -426,13 +426,13 @@ __global__ void __launch_bounds__(merged * mergers)
                           (float)(-sums.first / (double)count)};
 }
 
-template <class T, int width, enum bent bent, enum side by, bool two>
+template <class T, int width, enum act act, enum side by, bool two>
 __global__ void __launch_bounds__(threads, 2)
-    batchnorm_backward_kernel(struct gradients<T> g, struct channel_values values, struct bend bend,
+    batchnorm_backward_kernel(struct gradients<T> g, struct channel_values values, struct slopes slopes,
                               struct sweep s, const struct gradient_line *lines)
 {
-    constexpr bool asks = bent != BENT_NOT;
-    place p = place_of<width>(s);
+    constexpr bool asks = act != ACT_NONE;
+    sweep_position p = sweep_position_of<width>(s);
     int64_t tile = s.tiles - 1 - blockIdx.x;
     if (!p.here) return;
     tile_rows rows = rows_of(s, p, tile);
@@ -452,9 +452,10 @@ __global__ void __launch_bounds__(threads, 2)
         for (int j = 0; j < unroll; j++)
             if (j < rows.count) {
                 backward_cells<T, width, by> in = {x[j], d_y[j], more[j], sides[j]};
-                d_x_cell<bent, two>(f, line, bend, in, g.d_x + rows[j]);
+                d_x_cell<act, two>(f, line, slopes, in, g.d_x + rows[j]);
                 if (by == SIDE_X && g.y_recomputed)
-                    apply_cell<bent, false>(f, bend, x[j], x[j], normalised<T>{.y = g.y_recomputed}, rows[j]);
+                    apply_cell<act, false>(f, slopes, x[j], x[j], normalised<T>{.y = g.y_recomputed},
+                                           rows[j]);
             }
         tile -= gridDim.x;
         if (tile < 0) break;
@@ -466,7 +467,7 @@ __global__ void __launch_bounds__(threads, 2)
     }
 }
 
-/* Calls work(T(), width, bent) with what the call's kernels are made for; single numbers have no kernels of
+/* Calls work(T(), width, act) with what the call's kernels are made for; single numbers have no kernels of
  * their own for the common activations. */
 template <class Work> static enum status with_kind(const struct call *call, Work work)
 {
@@ -474,8 +475,8 @@ template <class Work> static enum status with_kind(const struct call *call, Work
     return with_type(call->x[0].dtype, [&](auto type) {
         constexpr int width = pack<decltype(type)>::count;
         if (call->x[0].shape.c % width != 0)
-            return with_bent<false>(s, [&](auto bent) { return work(type, number<1>(), bent); });
-        return with_bent<true>(s, [&](auto bent) { return work(type, number<width>(), bent); });
+            return with_act<false>(s, [&](auto act) { return work(type, number<1>(), act); });
+        return with_act<true>(s, [&](auto act) { return work(type, number<width>(), act); });
     });
 }
 
@@ -483,9 +484,9 @@ template <class Work> static enum status with_kind(const struct call *call, Work
 static enum status batchnorm_normalise(const struct call *call, bool behind)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
-    return with_kind(call, [&](auto type, auto width, auto bent) {
+    return with_kind(call, [&](auto type, auto width, auto act) {
         using T = decltype(type);
-        constexpr enum bent kind = (enum bent)bent.value;
+        constexpr enum act kind = (enum act)act.value;
         struct sweep s = sweep_open(&call->x[0], width.value);
         struct normalised<T> n = {
             .x = (const T *)call->x[0].data,
@@ -497,9 +498,9 @@ static enum status batchnorm_normalise(const struct call *call, bool behind)
                                  : batchnorm_normalise_kernel<T, width.value, kind, false>;
         dim3 grid = sweep_grid(call, &s, n.residual ? 2 : 3);
         struct channel_values values = values_of(call);
-        struct bend bend = bend_of(set);
-        if (behind) return launch_behind(call, kernel, grid, threads, n, values, bend, s);
-        kernel<<<grid, threads, 0, stream_of(call)>>>(n, values, bend, s);
+        struct slopes slopes = slopes_of(set);
+        if (behind) return launch_behind(call, kernel, grid, threads, n, values, slopes, s);
+        kernel<<<grid, threads, 0, stream_of(call)>>>(n, values, slopes, s);
         return launched(call);
     });
 }
@@ -561,7 +562,7 @@ static enum status batchnorm_recompute(const struct call *call)
 }
 
 /* The workspace: lines of all channels, then parts. */
-template <class T, int width, enum bent bent, enum side by, bool two>
+template <class T, int width, enum act act, enum side by, bool two>
 static enum status batchnorm_backward_in_two(const struct call *call, bool second_has_dz)
 {
     const struct batchnorm *set = (const struct batchnorm *)call->settings;
@@ -571,19 +572,19 @@ static enum status batchnorm_backward_in_two(const struct call *call, bool secon
     struct gradients<T> g = gradients_of<T>(call);
     struct channel_values values = values_of(call);
     dim3 grid = sweep_grid(call, &s, 2);
-    batchnorm_backward_sums_kernel<T, width, bent, by, two>
-        <<<grid, threads, 0, stream_of(call)>>>(g, values, bend_of(set), s, parts);
+    batchnorm_backward_sums_kernel<T, width, act, by, two>
+        <<<grid, threads, 0, stream_of(call)>>>(g, values, slopes_of(set), s, parts);
     TRY(launched(call));
     struct gradient_sums out = {g.d_weight, g.d_bias, lines};
     TRY(launch_behind(call, batchnorm_merge_gradients_kernel, merging_blocks(&s), merged * mergers,
                       partial_sums_of(&s, parts, grid.x), s.channels, s.rows, values.spread, out));
     if (!g.d_x) return OK;
-    auto second = batchnorm_backward_kernel<T, width, bent, by, two>;
+    auto second = batchnorm_backward_kernel<T, width, act, by, two>;
     if (second_has_dz) {
-        second = batchnorm_backward_kernel<T, width, BENT_NOT, by, false>;
+        second = batchnorm_backward_kernel<T, width, ACT_NONE, by, false>;
         g.d_y = g.d_residual;
     }
-    return launch_behind(call, second, grid, threads, g, values, bend_of(set), s, lines);
+    return launch_behind(call, second, grid, threads, g, values, slopes_of(set), s, lines);
 }
 
 static enum status batchnorm_pass_gradients(const struct call *call)
@@ -592,9 +593,9 @@ static enum status batchnorm_pass_gradients(const struct call *call)
     /* The second sweep need not look at y again where the first has written dz;
      * leaky_relu's dz is rounded there. */
     bool has_dz = set->residual && call->d_x[1].data && set->activation != ACTIVATION_LEAKY_RELU;
-    return with_kind(call, [&](auto type, auto width, auto bent) {
+    return with_kind(call, [&](auto type, auto width, auto act) {
         using T = decltype(type);
-        constexpr enum bent kind = (enum bent)bent.value;
+        constexpr enum act kind = (enum act)act.value;
         if constexpr (can_mask<width.value, kind>)
             if (call->mask.data)
                 return call->d_y_more.data
@@ -660,7 +661,7 @@ static size_t batchnorm_workspace(const struct call *call)
     int width = (int)(16 / dtype_bytes(call->x[0].dtype));
     struct sweep s = sweep_open(&call->x[0], channels % width ? 1 : width);
     return (size_t)channels * (sizeof(struct gradient_line) +
-                               2 * sizeof(float) * (size_t)sweep_height(&s, blocks_most));
+                               2 * sizeof(float) * (size_t)sweep_height(&s, blocks_max));
 }
 
 const struct op_code batchnorm_cuda = {

@@ -92,11 +92,11 @@ template <class T> __device__ inline uint8_t mask_of(const cell<T, 8> &y)
 }
 
 /* An activation: below 0 a line or zero, constant from `top` on. */
-struct bend {
+struct slopes {
     float negative, top;
 };
 
-static inline struct bend bend_of(const struct batchnorm *s)
+static inline struct slopes slopes_of(const struct batchnorm *s)
 {
     switch ((enum activation)s->activation) {
     case ACTIVATION_NONE: return {1, INFINITY};
@@ -108,19 +108,19 @@ static inline struct bend bend_of(const struct batchnorm *s)
 }
 
 /* Activations that kernels are specialised for: nearly every layer has none or relu. */
-enum bent { BENT_NOT, BENT_RELU, BENT_ELSE };
+enum act { ACT_NONE, ACT_RELU, ACT_OTHER };
 
-template <enum bent bent> __device__ inline float activate(const struct bend &b, float z)
+template <enum act act> __device__ inline float activate(const struct slopes &b, float z)
 {
-    if (bent == BENT_NOT) return z;
-    if (bent == BENT_RELU) return z <= 0 ? 0 : z;
+    if (act == ACT_NONE) return z;
+    if (act == ACT_RELU) return z <= 0 ? 0 : z;
     return z <= 0 ? (b.negative == 0 ? 0 : b.negative * z) : z >= b.top ? b.top : z;
 }
 
-template <enum bent bent> __device__ inline float pass_back(const struct bend &b, float side, float d_y)
+template <enum act act> __device__ inline float pass_back(const struct slopes &b, float side, float d_y)
 {
-    if (bent == BENT_NOT) return d_y;
-    if (bent == BENT_RELU) return side <= 0 ? 0 : d_y;
+    if (act == ACT_NONE) return d_y;
+    if (act == ACT_RELU) return side <= 0 ? 0 : d_y;
     return side <= 0 ? (b.negative == 0 ? 0 : b.negative * d_y) : side >= b.top ? 0 : d_y;
 }
 
@@ -194,8 +194,8 @@ template <int width> __device__ inline float normalise(const factors<width> &f, 
 }
 
 /* y of one cell; `residual` counts if the template says so. */
-template <enum bent bent, bool has_residual, class T, int width>
-__device__ inline cell<T, width> normalise_cell(const factors<width> &f, const struct bend &b,
+template <enum act act, bool has_residual, class T, int width>
+__device__ inline cell<T, width> normalise_cell(const factors<width> &f, const struct slopes &b,
                                                 const cell<T, width> &x, const cell<T, width> &residual)
 {
     float out[width];
@@ -203,7 +203,7 @@ __device__ inline cell<T, width> normalise_cell(const factors<width> &f, const s
     for (int i = 0; i < width; i++) {
         float z = normalise(f, x.get(i), i);
         if (has_residual) z += residual.get(i);
-        out[i] = activate<bent>(b, z);
+        out[i] = activate<act>(b, z);
     }
     return cell_of<T>(out);
 }
@@ -226,13 +226,13 @@ template <class T, int width, enum side by> struct backward_cells {
 
 /* The gradient behind the activation, of element i of a cell. d_y may come in two parts, whose sum
  * is rounded as if it had been stored. */
-template <enum bent bent, bool two, class T, int width, enum side by>
-__device__ inline float d_z(const factors<width> &f, const struct bend &b,
+template <enum act act, bool two, class T, int width, enum side by>
+__device__ inline float d_z(const factors<width> &f, const struct slopes &b,
                             const backward_cells<T, width, by> &in, int i)
 {
     float d = two ? to_float(from_float<T>(in.d_y.get(i) + in.more.get(i))) : in.d_y.get(i);
-    if (bent == BENT_NOT) return d;
-    return pass_back<bent>(b, by == SIDE_X ? normalise(f, in.x.get(i), i) : in.sides.get(i), d);
+    if (act == ACT_NONE) return d;
+    return pass_back<act>(b, by == SIDE_X ? normalise(f, in.x.get(i), i) : in.sides.get(i), d);
 }
 
 /* Two numbers a channel over `count` rows: mean and sum of squared deviations from it (forward), or the sums
@@ -269,13 +269,13 @@ template <int width> __device__ inline void measure_end(tally<width> &t, const f
 }
 
 /* Backward: adds a cell to the sums; gives its dz. */
-template <enum bent bent, bool two, class T, int width, enum side by>
-__device__ inline void add_products(tally<width> &t, const factors<width> &f, const struct bend &b,
+template <enum act act, bool two, class T, int width, enum side by>
+__device__ inline void add_products(tally<width> &t, const factors<width> &f, const struct slopes &b,
                                     const backward_cells<T, width, by> &in, float (&dz)[width])
 {
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        dz[i] = d_z<bent, two>(f, b, in, i);
+        dz[i] = d_z<act, two>(f, b, in, i);
         t.first[i] += dz[i];
         t.second[i] = fmaf(dz[i], in.x.get(i) - f.mean[i], t.second[i]);
     }
@@ -345,14 +345,14 @@ struct gradient_line {
     float tilt, offset;
 };
 
-template <enum bent bent, bool two, class T, int width, enum side by>
+template <enum act act, bool two, class T, int width, enum side by>
 __device__ inline void d_x_cell(const factors<width> &f, const struct gradient_line (&line)[width],
-                                const struct bend &b, const backward_cells<T, width, by> &in, T *d_x)
+                                const struct slopes &b, const backward_cells<T, width, by> &in, T *d_x)
 {
     float out[width];
 #pragma unroll
     for (int i = 0; i < width; i++) {
-        float dz = d_z<bent, two>(f, b, in, i);
+        float dz = d_z<act, two>(f, b, in, i);
         out[i] = f.scale[i] * (dz + fmaf(line[i].tilt, in.x.get(i) - f.mean[i], line[i].offset));
     }
     store<T, width>(d_x, out);
@@ -396,15 +396,15 @@ template <class T> static inline struct gradients<T> gradients_of(const struct c
     };
 }
 
-/* Calls work(bent) with the activation's kind; `relu`: whether that has kernels of its own. */
+/* Calls work(act) with the activation's kind; `relu`: whether that has kernels of its own. */
 template <int n> struct number {
     static constexpr int value = n;
 };
-template <bool relu, class Work> static enum status with_bent(const struct batchnorm *s, Work work)
+template <bool relu, class Work> static enum status with_act(const struct batchnorm *s, Work work)
 {
-    if (s->activation == ACTIVATION_NONE) return work(number<BENT_NOT>());
-    if (relu && s->activation == ACTIVATION_RELU) return work(number<BENT_RELU>());
-    return work(number<BENT_ELSE>());
+    if (s->activation == ACTIVATION_NONE) return work(number<ACT_NONE>());
+    if (relu && s->activation == ACTIVATION_RELU) return work(number<ACT_RELU>());
+    return work(number<ACT_OTHER>());
 }
 
 }
