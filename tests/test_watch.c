@@ -16,7 +16,7 @@
 /* From the thread that watches, one line at a time. */
 static void count_line(void *context, enum log_level level, const char *line)
 {
-    bool good = level == LOG_WARNING && strncmp(line, "waiting takes ", 14) == 0;
+    bool good = level == LOG_WARNING && strncmp(line, "waiting has been running for ", 29) == 0;
     atomic_fetch_add((atomic_int *)context, good ? 1 : 1000000);
 }
 
