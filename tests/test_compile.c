@@ -29,13 +29,13 @@ static struct graph load(const char *name)
     return graph;
 }
 
-static struct compile_options options_for(enum dtype storage, int strategy)
+static struct compile_options options_for(enum dtype storage, enum fit_mode fit)
 {
     return (struct compile_options){
         .lower = {.batch = BATCH, .micro_batches = 2, .training = true, .storage = storage},
         .kernel_plans = {.code_of = kernel_plans_code(DEVICE_CPU)},
         .streams = 2,
-        .strategy = strategy,
+        .fit = fit,
         .batches = 1,
         .verify_each = true,
     };
@@ -77,7 +77,7 @@ static bool check_limits(const struct graph *graph, struct compile_options optio
 static int check_model(const char *name)
 {
     int met = 0;
-    static const int strategies[] = {STRATEGY_AUTO, STRATEGY_KEEP, STRATEGY_RECOMPUTE, STRATEGY_OFFLOAD};
+    static const enum fit_mode strategies[] = {FIT_AUTO, FIT_KEEP, FIT_RECOMPUTE, FIT_OFFLOAD};
     struct graph graph = load(name);
     for (int s = 0; s < 4; s++) {
         struct compile_options options = options_for(s % 2 ? F16 : F32, strategies[s]);
@@ -85,7 +85,7 @@ static int check_model(const char *name)
         int64_t bytes = check(&graph, &options);
         if (is_small(&graph, &options)) met += check_limits(&graph, options, bytes);
     }
-    struct compile_options evaluation = options_for(F16, STRATEGY_AUTO);
+    struct compile_options evaluation = options_for(F16, FIT_AUTO);
     evaluation.lower = (struct lower_options){.batch = BATCH, .micro_batches = 1, .storage = F16,
                                               .logits = true};
     check(&graph, &evaluation);
@@ -112,7 +112,7 @@ static void test_buckets(void **state)
 {
     (void)state;
     struct graph graph = load("resnet50");
-    struct compile_options options = options_for(F16, STRATEGY_KEEP);
+    struct compile_options options = options_for(F16, FIT_KEEP);
     options.lower = (struct lower_options){.batch = 256, .micro_batches = 1, .all_micro_batches = 2,
                                            .training = true, .storage = F16};
     options.verify_each = false;
@@ -153,14 +153,14 @@ static void check_passes(const struct compile_options *options, const char *expe
 static void test_passes(void **state)
 {
     (void)state;
-    struct compile_options options = options_for(F16, STRATEGY_AUTO);
-    check_passes(&options, LOWERED "recompute recompute_merge streams ");
+    struct compile_options options = options_for(F16, FIT_AUTO);
+    check_passes(&options, LOWERED "recompute fuse_recompute streams ");
     options.limit = INT64_C(1) << 40;   /* tries on copies are not told of */
-    check_passes(&options, LOWERED "recompute recompute_merge streams ");
+    check_passes(&options, LOWERED "recompute fuse_recompute streams ");
     options.limit = 0;
-    options.strategy = STRATEGY_OFFLOAD;
+    options.fit = FIT_OFFLOAD;
     options.streams = 1;
-    check_passes(&options, LOWERED "recompute recompute_merge offload ");
+    check_passes(&options, LOWERED "recompute fuse_recompute offload ");
     options.lower = (struct lower_options){.batch = BATCH, .micro_batches = 1, .storage = F16};
     check_passes(&options, "lower autocast saved fuse_gradient_sums relu_mask ");
 }
@@ -182,7 +182,7 @@ static void test_fused(void **state)
     (void)state;
     struct graph graph = load("resnet20");
     struct text before = {0}, after = {0};
-    struct compile_options options = options_for(F32, STRATEGY_AUTO);
+    struct compile_options options = options_for(F32, FIT_AUTO);
     struct program program;
     graph_text(&graph, &before);
     assert_int_equal(compile(&graph, &options, &program), OK);
@@ -203,7 +203,7 @@ static void test_refused(void **state)
 {
     (void)state;
     struct graph graph = load("lenet5");
-    struct compile_options options = options_for(F32, STRATEGY_AUTO);
+    struct compile_options options = options_for(F32, FIT_AUTO);
     struct program program;
     options.lower.micro_batches = 3;
     assert_int_equal(compile(&graph, &options, &program), USAGE);

@@ -48,7 +48,7 @@ struct dump_case {
     enum dtype storage;
     int micro_batches;
     const char *full;            /* a layer whose op wants fp32, as none that comes with the program does */
-    bool remakes, moves;         /* batch norm's output is recomputed; all that helps is moved to the host */
+    bool recomputes, offloads;         /* batch norm's output is recomputed; all that helps is moved to the host */
     int streams;
     int ranks;                   /* this is the first of them; 0: alone */
     struct bucket_options buckets;
@@ -92,15 +92,15 @@ static const struct dump_case cases[] = {
      INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"
            "conv2 = conv bn1 filters=5 kernel=1 bias=no\n"
-           "pool = globalavgpool conv2\n", F32, 1, .remakes = true},
-    {"recompute_merge", "recompute_merge",
+           "pool = globalavgpool conv2\n", F32, 1, .recomputes = true},
+    {"fuse_recompute", "fuse_recompute",
      INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"
            "conv2 = conv bn1 filters=5 kernel=1 bias=no\n"
-           "pool = globalavgpool conv2\n", F32, 1, .remakes = true},
-    {"offload", "offload", WITH_LINEAR, F32, 1, .moves = true},
+           "pool = globalavgpool conv2\n", F32, 1, .recomputes = true},
+    {"offload", "offload", WITH_LINEAR, F32, 1, .offloads = true},
     {"streams", "streams", TWO_CONVOLUTIONS, F32, 1, .streams = 2},
-    {"streams_offload", "streams", WITH_LINEAR, F32, 1, .moves = true, .streams = 2},
+    {"streams_offload", "streams", WITH_LINEAR, F32, 1, .offloads = true, .streams = 2},
     {"streams_micro_batches", "streams",
      INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
            "pool = globalavgpool conv\n", F32, 2, .streams = 2},
@@ -139,15 +139,15 @@ static struct graph graph_make(const struct dump_case *one, struct op *full)
 }
 
 /* Batch norm's outputs in forward, for which its input and its statistics are kept. */
-static enum remake *remake_make(const struct program *program)
+static enum recompute_mode *modes_make(const struct program *program)
 {
-    enum remake *remake = memory_new((size_t)program->count, sizeof *remake);
+    enum recompute_mode *modes = memory_new((size_t)program->count, sizeof *modes);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         bool batchnorm = at->op && strcmp(at->op->name, "batchnorm") == 0;
-        remake[i] = batchnorm && at->phase == PHASE_FORWARD ? REMAKE_ONCE : REMAKE_NOT;
+        modes[i] = batchnorm && at->phase == PHASE_FORWARD ? RECOMPUTE_ONCE : RECOMPUTE_NEVER;
     }
-    return remake;
+    return modes;
 }
 
 static void run_passes(const struct dump_case *one, struct seen *seen)
@@ -162,11 +162,11 @@ static void run_passes(const struct dump_case *one, struct seen *seen)
     };
     struct program program;
     assert_int_equal(passes_lower(&graph, &options, &program), OK);
-    struct memory_choice choice = {.merged = INT64_MAX, .moves = one->moves,
+    struct memory_choice choice = {.fuse_limit = INT64_MAX, .offloads = one->offloads,
                                    .offload = {.limit = 0, .least = 1}, .streams = one->streams};
-    if (one->remakes) choice.remake = remake_make(&program);
+    if (one->recomputes) choice.modes = modes_make(&program);
     assert_int_equal(passes_memory(&options, &choice, &program), OK);
-    free(choice.remake);
+    free(choice.modes);
     program_free(&program);
     graph_free(&graph);
 }

@@ -23,12 +23,12 @@
 
 static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
 
-static void remake_cheap(struct program *program)
+static void recompute_cheap_values(struct program *program)
 {
-    enum remake *remake = memory_new((size_t)program->count, sizeof *remake);
-    recompute_cheap(program, remake);
-    recompute(program, remake);
-    free(remake);
+    enum recompute_mode *modes = memory_new((size_t)program->count, sizeof *modes);
+    recompute_cheap(program, modes);
+    recompute(program, modes);
+    free(modes);
 }
 
 struct way {
@@ -43,7 +43,7 @@ static struct plan plan_model(const struct graph *graph, const struct lower_opti
     struct kernel_plans kernel_plans = {0};
     struct plan plan;
     assert_int_equal(lower(graph, options, &program), OK);
-    if (way.cheap) remake_cheap(&program);
+    if (way.cheap) recompute_cheap_values(&program);
     assert_int_equal(streams_assign(&program, way.cheap ? 2 : 1), OK);
     const struct kernel_options kernel_plan = {.code_of = kernel_plans_code(DEVICE_CPU)};
     if (way.kernel_plans) assert_int_equal(kernel_plans_prepare(&program, &kernel_plan, &kernel_plans), OK);

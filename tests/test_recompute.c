@@ -21,8 +21,8 @@ enum choice { CHOOSE_NONE, CHOOSE_CHEAP, CHOOSE_ALL_ONCE, CHOOSE_ALL_EACH, CHOOS
 struct policy {
     enum choice choice;
     uint64_t seed;
-    bool moves;        /* and all that helps is moved, or as much as brings the bytes below a random limit */
-    bool merged;       /* and what backward can make by the way is left to it */
+    bool offloads;        /* and all that helps is moved, or as much as comes below a random limit */
+    bool fused;       /* and what backward can make by the way is left to it */
     int again;         /* answer: instructions that make something again */
     int by_the_way;    /* and backward ones that do */
     int moved;         /* and tensors moved */
@@ -45,21 +45,21 @@ static void move(struct program *program, struct policy *policy, struct random *
 static void choose(struct program *program, void *context)
 {
     struct policy *policy = context;
-    enum remake *remake = memory_new((size_t)program->count, sizeof *remake);
+    enum recompute_mode *modes = memory_new((size_t)program->count, sizeof *modes);
     struct random random = random_open(policy->seed, PURPOSE_TEST, 0, 0);
-    if (policy->choice == CHOOSE_CHEAP) recompute_cheap(program, remake);
+    if (policy->choice == CHOOSE_CHEAP) recompute_cheap(program, modes);
     for (int i = 0; i < program->count; i++) {
-        if (policy->choice == CHOOSE_ALL_ONCE) remake[i] = REMAKE_ONCE;
-        if (policy->choice == CHOOSE_ALL_EACH) remake[i] = REMAKE_EACH;
-        if (policy->choice == CHOOSE_RANDOM) remake[i] = (enum remake)random_below(&random, 3);
+        if (policy->choice == CHOOSE_ALL_ONCE) modes[i] = RECOMPUTE_ONCE;
+        if (policy->choice == CHOOSE_ALL_EACH) modes[i] = RECOMPUTE_EACH;
+        if (policy->choice == CHOOSE_RANDOM) modes[i] = (enum recompute_mode)random_below(&random, 3);
     }
-    recompute(program, remake);
+    recompute(program, modes);
     policy->again = recompute_count(program);
-    if (policy->merged) recompute_merge(program, INT64_MAX);
+    if (policy->fused) fuse_recompute(program, INT64_MAX);
     assert_int_equal(recompute_count(program), policy->again);
     for (int i = 0; i < program->count; i++) policy->by_the_way += program->instructions[i].y_recomputed >= 0;
-    if (policy->moves) move(program, policy, &random);
-    free(remake);
+    if (policy->offloads) move(program, policy, &random);
+    free(modes);
 }
 
 /* The results of two training steps. */
@@ -161,8 +161,8 @@ static void check_bits(const char *text, bool fused, struct net_options options,
     assert_int_equal(none.again, 0);
     for (int choice = CHOOSE_NONE; choice <= CHOOSE_RANDOM; choice++)
         for (uint64_t seed = 0; seed < (choice == CHOOSE_RANDOM ? 4 : 1); seed++) {
-            struct policy policy = {.choice = (enum choice)choice, .seed = seed, .merged = seed != 1,
-                                    .moves = ((uint64_t)choice + seed) % 2 == 0};
+            struct policy policy = {.choice = (enum choice)choice, .seed = seed, .fused = seed != 1,
+                                    .offloads = ((uint64_t)choice + seed) % 2 == 0};
             struct outcome out = outcome_of(text, fused, options, &policy);
             assert_same(text, fused, options.batch, &kept, &out);
             if (choice > CHOOSE_CHEAP) assert_true(policy.again > 0);
@@ -222,11 +222,11 @@ static struct program lower_net(const struct graph *graph, int batch, int micro_
     return program;
 }
 
-static int64_t bound_of(const struct program *program, const enum remake *remake)
+static int64_t bound_of(const struct program *program, const enum recompute_mode *modes)
 {
     struct program copy = program_copy(program);
     struct plan plan;
-    recompute(&copy, remake);
+    recompute(&copy, modes);
     assert_int_equal(plan_make(&copy, true, 0.01, &plan), OK);
     int64_t bound = plan.live_bytes_bound;
     plan_free(&plan);
@@ -245,27 +245,27 @@ static void test_forecast(void **state)
         struct program program = lower_net(&graph, 4, 1 + t % 2);
         struct kernel_plans kernel_plans;
         const struct kernel_options options = {.code_of = kernel_plans_code(DEVICE_CPU)};
-        enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
+        enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);
         if (t > 0) assert_int_equal(kernel_plans_prepare(&program, &options, &kernel_plans), OK);
         for (int trial = 0; trial < 40; trial++) {
             struct recompute_forecast forecast;
-            for (int i = 0; i < program.count; i++) remake[i] = (enum remake)random_below(&random, 3);
-            recompute_measure(&program, remake, &forecast);
-            assert_int_equal(forecast.bytes, bound_of(&program, remake));
+            for (int i = 0; i < program.count; i++) modes[i] = (enum recompute_mode)random_below(&random, 3);
+            recompute_measure(&program, modes, &forecast);
+            assert_int_equal(forecast.bytes, bound_of(&program, modes));
         }
         if (t > 0) kernel_plans_release(&kernel_plans);
-        free(remake);
+        free(modes);
         program_free(&program);
         graph_free(&graph);
     }
 }
 
 /* Byte-instructions above the limit, by the lifetimes of the program that a choice makes. */
-static double excess_of(const struct program *program, const enum remake *remake, int64_t limit)
+static double excess_of(const struct program *program, const enum recompute_mode *modes, int64_t limit)
 {
     struct program copy = program_copy(program);
     struct plan plan;
-    recompute(&copy, remake);
+    recompute(&copy, modes);
     assert_int_equal(plan_make(&copy, true, 0.01, &plan), OK);
     int *end = memory_new((size_t)copy.value_count, sizeof *end);
     int64_t *change = memory_new((size_t)copy.count + 1, sizeof *change), alive = 0;
@@ -297,16 +297,16 @@ static void check_replay(const struct program *program, struct random *random)
     for (int i = 0; i < program->count; i++) cost[i] = 1e-6 * (1 + (double)random_below(random, 1000));
     struct replay replay;
     replay_open(&replay, program, cost, 0);
-    int64_t all = bound_of(program, replay.remake);
+    int64_t all = bound_of(program, replay.modes);
     for (int k = 0; k < 60; k++) {
         int count = random_below(random, 8) ? 1 + (int)random_below(random, 4) : program->count;
         for (int c = 0; c < count; c++)
-            replay.remake[random_below(random, (uint64_t)program->count)] =
-                (enum remake)random_below(random, 3);
+            replay.modes[random_below(random, (uint64_t)program->count)] =
+                (enum recompute_mode)random_below(random, 3);
         replay.limit = all * (30 + (int64_t)random_below(random, 70)) / 100;
         replay_run(&replay);
-        assert_int_equal(replay.peak, bound_of(program, replay.remake));
-        assert_true(replay.excess == excess_of(program, replay.remake, replay.limit));
+        assert_int_equal(replay.peak, bound_of(program, replay.modes));
+        assert_true(replay.excess == excess_of(program, replay.modes, replay.limit));
     }
     replay_close(&replay);
     free(cost);
@@ -334,7 +334,7 @@ static void test_replay(void **state)
 static struct recompute_forecast *try_all(const struct program *program, int *count)
 {
     int at[13], activations = 0;
-    enum remake *remake = memory_new((size_t)program->count, sizeof *remake);
+    enum recompute_mode *modes = memory_new((size_t)program->count, sizeof *modes);
     for (int i = 0; i < program->first_backward; i++)
         if (program->values[program->instructions[i].y].home == HOME_ARENA) {
             assert_true(activations < 13);
@@ -343,10 +343,10 @@ static struct recompute_forecast *try_all(const struct program *program, int *co
     *count = 1 << activations;
     struct recompute_forecast *all = memory_new((size_t)*count, sizeof *all);
     for (int set = 0; set < *count; set++) {
-        for (int k = 0; k < activations; k++) remake[at[k]] = set >> k & 1 ? REMAKE_ONCE : REMAKE_NOT;
-        recompute_measure(program, remake, &all[set]);
+        for (int k = 0; k < activations; k++) modes[at[k]] = set >> k & 1 ? RECOMPUTE_ONCE : RECOMPUTE_NEVER;
+        recompute_measure(program, modes, &all[set]);
     }
-    free(remake);
+    free(modes);
     return all;
 }
 
@@ -366,24 +366,24 @@ static void test_cheapest(void **state)
     for (int t = 0; t < 2; t++) {
         struct graph graph = net_graph(texts[t], true);
         struct program program = lower_net(&graph, 512, 1);
-        enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
-        int64_t all = bound_of(&program, remake);
+        enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);
+        int64_t all = bound_of(&program, modes);
         int count;
         struct recompute_forecast *choices = try_all(&program, &count);
         for (int percent = 95; percent >= 60; percent -= 5) {
             struct recompute_forecast forecast;
             double best = cheapest(choices, count, all * percent / 100);
             const struct recompute_goal goal = {.limit = all * percent / 100, .work = RECOMPUTE_WORK};
-            bool fits = recompute_choose(&program, &goal, remake, &forecast);
+            bool fits = recompute_choose(&program, &goal, modes, &forecast);
             if (best < 1e299) assert_true(fits);
             if (!fits) continue;
             assert_true(forecast.bytes <= all * percent / 100);
-            assert_int_equal(forecast.bytes, bound_of(&program, remake));
+            assert_int_equal(forecast.bytes, bound_of(&program, modes));
             assert_true(forecast.seconds <= 1.05 * best + 1e-9);
             met++;
         }
         free(choices);
-        free(remake);
+        free(modes);
         program_free(&program);
         graph_free(&graph);
     }
@@ -403,17 +403,17 @@ static void test_long_chain(void **state)
     text_add(&text, "flat = flatten relu500\nfc = linear flat units=5\n");
     struct graph graph = net_graph(text.data, false);
     struct program program = lower_net(&graph, 64, 1);
-    enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
-    int64_t all = bound_of(&program, remake);
+    enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);
+    int64_t all = bound_of(&program, modes);
     for (int share = 2; share <= 8; share *= 2) {
         const struct recompute_goal goal = {.limit = all / share, .work = 1000000};
         struct recompute_forecast forecast;
-        assert_true(recompute_choose(&program, &goal, remake, &forecast));
+        assert_true(recompute_choose(&program, &goal, modes, &forecast));
         assert_true(forecast.bytes <= all / share);
-        assert_int_equal(forecast.bytes, bound_of(&program, remake));
+        assert_int_equal(forecast.bytes, bound_of(&program, modes));
         assert_true(forecast.work < 1300000);
     }
-    free(remake);
+    free(modes);
     program_free(&program);
     graph_free(&graph);
     text_free(&text);
@@ -433,19 +433,19 @@ static void check_model(const char *name, const double shares[4], const double m
 {
     struct graph graph;
     struct program program = lower_model(name, &graph);
-    enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
-    int64_t all = bound_of(&program, remake);
+    enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);
+    int64_t all = bound_of(&program, modes);
     for (int k = 0; k < 4; k++) {
         struct recompute_forecast forecast;
         int64_t limit = (int64_t)(shares[k] * (double)all);
         const struct recompute_goal goal = {.limit = limit, .work = RECOMPUTE_WORK};
-        bool fits = recompute_choose(&program, &goal, remake, &forecast);
+        bool fits = recompute_choose(&program, &goal, modes, &forecast);
         if (!fits || forecast.seconds * 1e3 > most[k])
             print_message("%s in %.2f of its memory: %.2f ms\n", name, shares[k], forecast.seconds * 1e3);
         assert_true(fits && forecast.seconds * 1e3 <= most[k]);
-        assert_true(bound_of(&program, remake) <= limit);
+        assert_true(bound_of(&program, modes) <= limit);
     }
-    free(remake);
+    free(modes);
     program_free(&program);
     graph_free(&graph);
 }
@@ -465,23 +465,23 @@ static void test_work(void **state)
     (void)state;
     struct graph graph;
     struct program program = lower_model("resnet152", &graph);
-    enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
-    int64_t all = bound_of(&program, remake), least = plan_least_bytes(&program);
+    enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);
+    int64_t all = bound_of(&program, modes), least = plan_least_bytes(&program);
     struct recompute_forecast cheapest, any, none;
     for (int percent = 80; percent >= 20; percent -= 15) {
         struct recompute_goal goal = {.limit = all * percent / 100, .work = RECOMPUTE_WORK};
-        assert_true(recompute_choose(&program, &goal, remake, &cheapest));
+        assert_true(recompute_choose(&program, &goal, modes, &cheapest));
         goal.any = true;
-        assert_true(recompute_choose(&program, &goal, remake, &any));
+        assert_true(recompute_choose(&program, &goal, modes, &any));
         assert_true(cheapest.work < 12000000);
         assert_true(any.work < 6000000);
         assert_true(cheapest.seconds <= any.seconds);
     }
     const struct recompute_goal goal = {.limit = least - 1, .work = 2000000};
-    assert_false(recompute_choose(&program, &goal, remake, &none));
+    assert_false(recompute_choose(&program, &goal, modes, &none));
     assert_true(none.bytes >= least && none.bytes < all / 2);
     assert_true(none.work < 3500000);
-    free(remake);
+    free(modes);
     program_free(&program);
     graph_free(&graph);
 }
@@ -512,12 +512,12 @@ static void test_by_the_way(void **state)
     for (int m = 0; m < 3; m++) {
         struct graph graph;
         struct program program = lower_model(names[m], &graph);
-        enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
+        enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);
         int count = program.count, by_the_way = 0;
-        recompute_cheap(&program, remake);
-        int64_t bound = bound_of(&program, remake);
-        recompute(&program, remake);
-        recompute_merge(&program, INT64_MAX);
+        recompute_cheap(&program, modes);
+        int64_t bound = bound_of(&program, modes);
+        recompute(&program, modes);
+        fuse_recompute(&program, INT64_MAX);
         assert_in_order(&program);
         for (int i = 0; i < program.count; i++) {
             assert_int_not_equal(program.instructions[i].phase, PHASE_RECOMPUTE);
@@ -529,21 +529,21 @@ static void test_by_the_way(void **state)
         assert_int_equal(plan_make(&program, true, 0.01, &plan), OK);
         assert_true((double)plan.live_bytes_bound <= 1.02 * (double)bound);
         plan_free(&plan);
-        free(remake);
+        free(modes);
         program_free(&program);
         graph_free(&graph);
     }
 }
 
 /* Outputs that backward recomputes with at most `limit` alive; the most alive is `bytes`. */
-static int made_by_the_way(const struct program *program, const enum remake *remake, int64_t limit,
+static int made_by_the_way(const struct program *program, const enum recompute_mode *modes, int64_t limit,
                            int64_t *bytes)
 {
     struct program copy = program_copy(program);
     int count = 0;
-    recompute(&copy, remake);
+    recompute(&copy, modes);
     int again = recompute_count(&copy);
-    recompute_merge(&copy, limit);
+    fuse_recompute(&copy, limit);
     assert_in_order(&copy);
     assert_int_equal(recompute_count(&copy), again);
     for (int i = 0; i < copy.count; i++) count += copy.instructions[i].y_recomputed >= 0;
@@ -565,24 +565,24 @@ static void test_by_the_way_within(void **state)
     for (int m = 0; m < 2; m++) {
         struct graph graph;
         struct program program = lower_model(names[m], &graph);
-        enum remake *remake = memory_new((size_t)program.count, sizeof *remake);
+        enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);
         struct recompute_forecast forecast;
-        int64_t all = bound_of(&program, remake), bytes, most_bytes;
+        int64_t all = bound_of(&program, modes), bytes, most_bytes;
         const struct recompute_goal goal = {.limit = (int64_t)(shares[m] * (double)all),
                                             .work = RECOMPUTE_WORK};
-        recompute_choose(&program, &goal, remake, &forecast);
-        int64_t least_bytes = bound_of(&program, remake);
-        int most = made_by_the_way(&program, remake, INT64_MAX, &most_bytes);
+        recompute_choose(&program, &goal, modes, &forecast);
+        int64_t least_bytes = bound_of(&program, modes);
+        int most = made_by_the_way(&program, modes, INT64_MAX, &most_bytes);
         assert_true((double)most_bytes > 1.2 * (double)least_bytes);
-        assert_int_equal(made_by_the_way(&program, remake, most_bytes, &bytes), most);
+        assert_int_equal(made_by_the_way(&program, modes, most_bytes, &bytes), most);
         assert_int_equal(bytes, most_bytes);
-        int some = made_by_the_way(&program, remake, least_bytes, &bytes);
+        int some = made_by_the_way(&program, modes, least_bytes, &bytes);
         assert_true(bytes <= least_bytes);
         assert_in_range(some, 1, most - 1);
-        int more = made_by_the_way(&program, remake, (least_bytes + most_bytes) / 2, &bytes);
+        int more = made_by_the_way(&program, modes, (least_bytes + most_bytes) / 2, &bytes);
         assert_true(bytes <= (least_bytes + most_bytes) / 2);
         assert_in_range(more, some, most - 1);
-        free(remake);
+        free(modes);
         program_free(&program);
         graph_free(&graph);
     }

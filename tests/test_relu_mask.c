@@ -53,14 +53,14 @@ static void put_masks(struct program *program, void *context)
     struct offload_forecast forecast;
     relu_mask(program, passes->code_of);
     if (!passes->others) return;
-    enum remake *remake = memory_new((size_t)program->count, sizeof *remake);
+    enum recompute_mode *modes = memory_new((size_t)program->count, sizeof *modes);
     struct random random = random_open(passes->seed, PURPOSE_TEST, 0, 0);
-    for (int i = 0; i < program->count; i++) remake[i] = (enum remake)random_below(&random, 3);
-    recompute(program, remake);
-    recompute_merge(program, INT64_MAX);
+    for (int i = 0; i < program->count; i++) modes[i] = (enum recompute_mode)random_below(&random, 3);
+    recompute(program, modes);
+    fuse_recompute(program, INT64_MAX);
     offload(program, &(struct offload_options){.limit = 0, .least = 1}, &forecast);
     assert_true(forecast.moved > 0);
-    free(remake);
+    free(modes);
 }
 
 /* Forward writes the mask, and backward reads it and no y. */

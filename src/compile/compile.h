@@ -7,7 +7,7 @@
 
 /* Lowers, differentiates, runs the passes, and makes a training step fit into options->limit. Where nothing
  * fits, the program is the smallest that was found: the caller checks. The caller frees it with program_free.
- * Neither limit nor strategy changes the bits that are computed. */
+ * Neither limit nor fit mode changes the bits that are computed. */
 enum status compile(const struct graph *graph, const struct compile_options *options,
                     struct program *program);
 

@@ -1,5 +1,5 @@
-/* backward.c: the backward of a forward-only program: each micro-batch's instructions in reverse, the
- * sums where several gradients of one tensor meet, and the update at the end.
+/* differentiate.c: adds backward to a program that has forward only: each micro-batch's instructions in
+ * reverse, sums where several gradients of one tensor meet, and the update at the end.
  *
  * Gradients of one tensor are added in the order in which they arrive, two at a time, so that at
  * most two are alive; those of a parameter, of which every micro-batch has one, as sum_tree.h says. Which two

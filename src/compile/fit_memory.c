@@ -7,7 +7,6 @@
 #include "base/memory.h"
 #include "compile/cost.h"
 #include "compile/plan.h"
-#include "conf/settings.h"
 
 #define TRIES 6              /* limits in a row that are handed to the choice of what is made again */
 #define CLOSE 0.97           /* a plan on several streams that misses by less is worth another try */
@@ -49,10 +48,10 @@ static enum status make_copy(const struct fitting *f, struct program *copy)
 static void keep_choice(struct fitting *f, struct plan *plan)
 {
     if (f->places && plan->arena_bytes >= f->arena) return;
-    enum remake *remake = f->best.remake;
-    memcpy(remake, f->tried.remake, (size_t)f->program->count * sizeof *remake);
+    enum recompute_mode *modes = f->best.modes;
+    memcpy(modes, f->tried.modes, (size_t)f->program->count * sizeof *modes);
     f->best = f->tried;
-    f->best.remake = remake;
+    f->best.modes = modes;
     free(f->places);
     f->arena = plan->arena_bytes;
     f->places = plan->offsets;
@@ -101,9 +100,9 @@ static enum status try_limit(struct fitting *f, int64_t limit, bool light, bool 
 {
     struct recompute_forecast forecast;
     const struct recompute_goal goal = {.limit = limit, .light = light, .work = RECOMPUTE_WORK};
-    *met = recompute_choose(f->program, &goal, f->tried.remake, &forecast);
+    *met = recompute_choose(f->program, &goal, f->tried.modes, &forecast);
     *bytes = forecast.bytes;
-    f->tried.merged = limit;
+    f->tried.fuse_limit = limit;
     return try_choice(f, arena);
 }
 
@@ -115,8 +114,8 @@ static enum status try_least(struct fitting *f)
     TRY(fit_memory_least(f->program->graph, f->options, &least));
     enum status status = OK;
     if (least.count == f->program->count) {
-        memcpy(f->tried.remake, least.remake, (size_t)least.count * sizeof *f->tried.remake);
-        f->tried.merged = 0;
+        memcpy(f->tried.modes, least.modes, (size_t)least.count * sizeof *f->tried.modes);
+        f->tried.fuse_limit = 0;
         status = try_choice(f, &arena);
     }
     least_free(&least);
@@ -126,11 +125,11 @@ static enum status try_least(struct fitting *f)
 /* The smallest program so far, packed for longer. */
 static enum status try_best_longer(struct fitting *f)
 {
-    enum remake *remake = f->tried.remake;
+    enum recompute_mode *modes = f->tried.modes;
     int64_t arena;
-    memcpy(remake, f->best.remake, (size_t)f->program->count * sizeof *remake);
+    memcpy(modes, f->best.modes, (size_t)f->program->count * sizeof *modes);
     f->tried = f->best;
-    f->tried.remake = remake;
+    f->tried.modes = modes;
     f->pack_seconds = PACK_LONG;
     enum status status = try_streams(f, f->best.streams, &arena);
     f->pack_seconds = PACK_SECONDS;
@@ -154,11 +153,11 @@ static enum status search(struct fitting *f, bool light)
 
 static void keep_all(struct fitting *f)
 {
-    for (int i = 0; i < f->program->count; i++) f->tried.remake[i] = REMAKE_NOT;
+    for (int i = 0; i < f->program->count; i++) f->tried.modes[i] = RECOMPUTE_NEVER;
 }
 
 /* Off-loading on top of a choice of what is made again that may take `more` than there is room for. */
-static enum status try_moves(struct fitting *f, int64_t more, bool hidden, int64_t *arena)
+static enum status try_offload(struct fitting *f, int64_t more, bool hidden, int64_t *arena)
 {
     int64_t bytes;
     bool met;
@@ -168,14 +167,14 @@ static enum status try_moves(struct fitting *f, int64_t more, bool hidden, int64
     } else {
         keep_all(f);
     }
-    f->tried.moves = true;
+    f->tried.offloads = true;
     f->tried.offload = (struct offload_options){.limit = f->room, .hidden = hidden};
     enum status status = OK;
     for (int t = 0; status == OK && t < TRIES && !fits(f) && f->tried.offload.limit > 0; t++) {
         status = try_choice(f, arena);
         f->tried.offload.limit -= *arena - f->room + f->room / 1000;
     }
-    f->tried.moves = false;
+    f->tried.offloads = false;
     return status;
 }
 
@@ -191,13 +190,14 @@ static int64_t bytes_hidden(const struct fitting *f)
 }
 
 /* As much moved as is hidden, and the rest made again; if that is not enough, what is waited for, too. */
-static enum status fit_moving(struct fitting *f)
+static enum status fit_offload(struct fitting *f)
 {
     int64_t arena, hidden = bytes_hidden(f);
-    TRY(try_moves(f, 0, true, &arena));
-    for (int part = 2; !fits(f) && part > 0; part--) TRY(try_moves(f, hidden * part / 2, true, &arena));
+    TRY(try_offload(f, 0, true, &arena));
+    for (int part = 2; !fits(f) && part > 0; part--) TRY(try_offload(f, hidden * part / 2, true, &arena));
     if (!fits(f)) TRY(search(f, false));
-    for (int part = 1; !fits(f) && part <= 4; part *= 2) TRY(try_moves(f, f->room * part / 4, false, &arena));
+    for (int part = 1; !fits(f) && part <= 4; part *= 2)
+        TRY(try_offload(f, f->room * part / 4, false, &arena));
     return OK;
 }
 
@@ -205,31 +205,31 @@ static enum status fit(struct fitting *f)
 {
     int64_t arena;
     if (plan_least_bytes(f->program) > f->room) return try_least(f);
-    switch (f->options->strategy) {
-    case STRATEGY_AUTO:
+    switch (f->options->fit) {
+    case FIT_AUTO:
         keep_all(f);
         TRY(try_choice(f, &arena));
         return fits(f) ? OK : search(f, false);
-    case STRATEGY_KEEP:
-        recompute_cheap(f->program, f->tried.remake);
+    case FIT_KEEP:
+        recompute_cheap(f->program, f->tried.modes);
         TRY(try_choice(f, &arena));
         return fits(f) ? OK : search(f, true);
-    case STRATEGY_RECOMPUTE: return search(f, false);
-    case STRATEGY_OFFLOAD: return fit_moving(f);
+    case FIT_RECOMPUTE: return search(f, false);
+    case FIT_OFFLOAD: return fit_offload(f);
     }
     return OK;
 }
 
 static enum status without_limit(struct fitting *f)
 {
-    int strategy = f->options->strategy;
+    enum fit_mode fit = f->options->fit;
     struct memory_choice *choice = &f->tried;
-    choice->merged = INT64_MAX;
-    choice->moves = strategy == STRATEGY_OFFLOAD;
+    choice->fuse_limit = INT64_MAX;
+    choice->offloads = fit == FIT_OFFLOAD;
     choice->offload = (struct offload_options){.hidden = true};
     choice->streams = f->options->streams;
-    if (strategy == STRATEGY_AUTO || strategy == STRATEGY_OFFLOAD) keep_all(f);
-    else recompute_cheap(f->program, choice->remake);
+    if (fit == FIT_AUTO || fit == FIT_OFFLOAD) keep_all(f);
+    else recompute_cheap(f->program, choice->modes);
     return passes_memory(f->options, choice, f->program);
 }
 
@@ -256,7 +256,7 @@ static enum status within_limit(struct fitting *f)
 {
     const struct compile_options *options = f->options;
     TRY(kernel_plans_prepare(f->program, &options->kernel_plans, &f->kernel_plans));
-    f->room = f->tried.merged = options->limit - fit_memory_beside(options, f->program);
+    f->room = f->tried.fuse_limit = options->limit - fit_memory_beside(options, f->program);
     enum status status = fit(f);
     if (status == OK) status = make_best(f);
     if (status != OK) kernel_plans_release(&f->kernel_plans);
@@ -267,15 +267,15 @@ static struct fitting fitting_open(const struct compile_options *options, struct
 {
     size_t count = (size_t)program->count;
     struct fitting f = {.options = options, .program = program, .pack_seconds = PACK_SECONDS};
-    f.tried.remake = memory_new(count, sizeof *f.tried.remake);
-    f.best.remake = memory_new(count, sizeof *f.best.remake);
+    f.tried.modes = memory_new(count, sizeof *f.tried.modes);
+    f.best.modes = memory_new(count, sizeof *f.best.modes);
     return f;
 }
 
 static void fitting_close(struct fitting *f)
 {
-    free(f->tried.remake);
-    free(f->best.remake);
+    free(f->tried.modes);
+    free(f->best.modes);
     free(f->places);
 }
 
@@ -296,7 +296,7 @@ struct leasts {
     const struct program *program;
     struct recompute_goal goal;
     struct least *least;
-    enum remake *remake;
+    enum recompute_mode *modes;
     int64_t bytes;               /* of the smallest so far */
     int64_t work;
     double seconds_most;         /* of recomputation */
@@ -308,26 +308,26 @@ static bool choose_less(struct leasts *l, double limit)
 {
     struct recompute_forecast forecast;
     l->goal.limit = (int64_t)limit;
-    bool met = recompute_choose(l->program, &l->goal, l->remake, &forecast);
+    bool met = recompute_choose(l->program, &l->goal, l->modes, &forecast);
     l->work += forecast.work;
     if (forecast.seconds > l->seconds_most) return false;
     if (forecast.bytes >= l->bytes) return met;
     l->bytes = forecast.bytes;
-    memcpy(l->least->remake, l->remake, (size_t)l->program->count * sizeof *l->remake);
+    memcpy(l->least->modes, l->modes, (size_t)l->program->count * sizeof *l->modes);
     return met;
 }
 
 /* Limits between what no choice goes below and what the smallest so far takes; and then some that are surely
  * missed, as long as they lead to a smaller one. */
-static void choose_least(int strategy, const struct program *program, struct least *least)
+static void choose_least(enum fit_mode fit, const struct program *program, struct least *least)
 {
     struct recompute_forecast forecast;
     struct leasts l = {.program = program, .least = least};
-    l.goal = (struct recompute_goal){.light = strategy == STRATEGY_KEEP, .any = true,
+    l.goal = (struct recompute_goal){.light = fit == FIT_KEEP, .any = true,
                                      .work = LEAST_WORK / LEAST_TRIES};
     l.seconds_most = LEAST_SECONDS * cost_program(program);
-    l.remake = memory_new((size_t)program->count, sizeof *l.remake);
-    recompute_measure(program, least->remake, &forecast);
+    l.modes = memory_new((size_t)program->count, sizeof *l.modes);
+    recompute_measure(program, least->modes, &forecast);
     l.bytes = forecast.bytes;
     double low = (double)plan_least_bytes(program);
     while ((double)l.bytes > LEAST_NEAR * low && l.work < LEAST_WORK) {
@@ -339,7 +339,7 @@ static void choose_least(int strategy, const struct program *program, struct lea
         choose_less(&l, LEAST_MISSED * (double)before);
         less = (double)l.bytes < 0.98 * (double)before;
     }
-    free(l.remake);
+    free(l.modes);
 }
 
 int fit_memory_octave(const struct lower_options *options)
@@ -349,7 +349,7 @@ int fit_memory_octave(const struct lower_options *options)
     return images;
 }
 
-/* `remake` is all zero to begin with: REMAKE_NOT. */
+/* `modes` is all zero to begin with: RECOMPUTE_NEVER. */
 enum status fit_memory_least(const struct graph *graph, const struct compile_options *options,
                              struct least *least)
 {
@@ -359,15 +359,15 @@ enum status fit_memory_least(const struct graph *graph, const struct compile_opt
     like.after = NULL;
     TRY(passes_lower(graph, &like, &program));
     *least = (struct least){.count = program.count};
-    least->remake = memory_new((size_t)program.count, sizeof *least->remake);
-    choose_least(options->strategy, &program, least);
+    least->modes = memory_new((size_t)program.count, sizeof *least->modes);
+    choose_least(options->fit, &program, least);
     program_free(&program);
     return OK;
 }
 
 void least_free(struct least *least)
 {
-    free(least->remake);
+    free(least->modes);
     *least = (struct least){0};
 }
 
@@ -376,7 +376,7 @@ static enum status bytes_of(struct fitting *f, bool packed, struct fit_bytes *by
     struct recompute_forecast forecast;
     int64_t beside = fit_memory_beside(f->options, f->program);
     f->room = f->options->limit - beside;
-    recompute_measure(f->program, f->tried.remake, &forecast);
+    recompute_measure(f->program, f->tried.modes, &forecast);
     struct fit_bytes found = {.arena = forecast.bytes};
     if (packed) TRY(try_choice(f, &found.arena));
     found.total = beside + found.arena;
@@ -391,7 +391,7 @@ enum status fit_memory_least_bytes(const struct graph *graph, const struct compi
     TRY(passes_lower(graph, options, &program));
     struct fitting f = fitting_open(options, &program);
     if (least->count == program.count)
-        memcpy(f.tried.remake, least->remake, (size_t)program.count * sizeof *f.tried.remake);
+        memcpy(f.tried.modes, least->modes, (size_t)program.count * sizeof *f.tried.modes);
     enum status status = kernel_plans_prepare(&program, &options->kernel_plans, &f.kernel_plans);
     if (status == OK) status = bytes_of(&f, packed, bytes);
     kernel_plans_release(&f.kernel_plans);

@@ -1,5 +1,4 @@
-/* fit_memory.h: memory.strategy: what a training step keeps, what it makes again and what it moves to the
- * host, to stay within a limit. */
+/* fit_memory.h: what a training step keeps, recomputes and moves to the host to stay within a limit. */
 #ifndef COMPILE_FIT_MEMORY_H
 #define COMPILE_FIT_MEMORY_H
 
@@ -16,7 +15,7 @@ enum status fit_memory(const struct compile_options *options, struct program *pr
  * octave, so that the largest that fits can be searched for. An octave is named by its smallest number
  * of images a part. */
 struct least {
-    enum remake *remake;         /* by instruction of the training step as lowered */
+    enum recompute_mode *modes;         /* by instruction of the training step as lowered */
     int count;
 };
 enum status fit_memory_least(const struct graph *graph, const struct compile_options *options,

@@ -1,4 +1,4 @@
-/* recompute_merge.c: what backward of the op that made an activation can make again on its way, since it
+/* fuse_recompute.c: what backward of the op that made an activation can make again on its way, since it
  * reads all that this takes: one write in place of a read and a write.
  *
  * The weight gradients that read the activation then come after that backward, not before the data gradient
@@ -48,7 +48,7 @@ static void merging_close(struct merging *m)
     free(m->late);
 }
 
-bool recompute_merges(const struct instruction *forward)
+bool fuse_recompute_may(const struct instruction *forward)
 {
     return forward->op->backward_recomputes && forward->x_count == 1;
 }
@@ -132,7 +132,7 @@ static void merge_again(struct merging *m, int i)
 {
     const struct program *program = m->program;
     const struct instruction *again = &program->instructions[i];
-    if (m->apart[i] || again->phase != PHASE_RECOMPUTE || !again->op || !recompute_merges(again)) return;
+    if (m->apart[i] || again->phase != PHASE_RECOMPUTE || !again->op || !fuse_recompute_may(again)) return;
     int last = backward_of(program, i);
     if (last < 0 || program->instructions[last].y_recomputed >= 0 || m->makes[last] >= 0) return;
     if (can_move(m, i, last)) move_readers(m, i, last);
@@ -183,7 +183,7 @@ static bool part(struct merging *m, int peak)
     return any;
 }
 
-/* Parts what is merged around the highest of each stretch of one micro-batch's instructions above the limit. */
+/* Parts what is merged around the highest of each stretch of a micro-batch's instructions above the limit. */
 static bool part_peaks(struct merging *m, const struct program *made, const int *order, int64_t limit)
 {
     int64_t *live = plan_live_bytes(made);
@@ -229,7 +229,7 @@ static void put_in_order(const struct merging *m, struct program *program, int *
     program->instructions = to;
 }
 
-void recompute_merge(struct program *program, int64_t limit)
+void fuse_recompute(struct program *program, int64_t limit)
 {
     struct merging m = merging_open(program);
     int *order = memory_new((size_t)program->count, sizeof *order);

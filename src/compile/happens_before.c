@@ -19,7 +19,7 @@ static void known_after(const struct program *program, int *table, int *known, i
     if (done > known[stream]) known[stream] = done;
 }
 
-int *order_known(const struct program *program)
+int *happens_before(const struct program *program)
 {
     size_t streams = (size_t)program->streams;
     int *table = memory_new((size_t)program->count * streams, sizeof *table);

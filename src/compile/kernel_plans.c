@@ -43,42 +43,42 @@ static struct call kernel_plan_call(const struct program *program, const struct 
     return call;
 }
 
-static bool tensors_alike(const struct tensor *a, const struct tensor *b, int count)
+static bool tensors_equal(const struct tensor *a, const struct tensor *b, int count)
 {
     for (int i = 0; i < count; i++)
         if (a[i].dtype != b[i].dtype || !shape_equal(a[i].shape, b[i].shape)) return false;
     return true;
 }
 
-static bool calls_alike(const struct call *a, const struct call *b)
+static bool calls_equal(const struct call *a, const struct call *b)
 {
     return a->x_count == b->x_count && a->param_count == b->param_count && a->saved_count == b->saved_count &&
-           tensors_alike(a->x, b->x, a->x_count) && tensors_alike(a->d_x, b->d_x, a->x_count) &&
-           tensors_alike(a->params, b->params, a->param_count) &&
-           tensors_alike(a->d_params, b->d_params, a->param_count) &&
-           tensors_alike(a->saved, b->saved, a->saved_count) && tensors_alike(&a->y, &b->y, 1) &&
-           tensors_alike(&a->d_y, &b->d_y, 1) && tensors_alike(&a->d_y_more, &b->d_y_more, 1) &&
-           tensors_alike(&a->sums, &b->sums, 1) && tensors_alike(&a->mask, &b->mask, 1);
+           tensors_equal(a->x, b->x, a->x_count) && tensors_equal(a->d_x, b->d_x, a->x_count) &&
+           tensors_equal(a->params, b->params, a->param_count) &&
+           tensors_equal(a->d_params, b->d_params, a->param_count) &&
+           tensors_equal(a->saved, b->saved, a->saved_count) && tensors_equal(&a->y, &b->y, 1) &&
+           tensors_equal(&a->d_y, &b->d_y, 1) && tensors_equal(&a->d_y_more, &b->d_y_more, 1) &&
+           tensors_equal(&a->sums, &b->sums, 1) && tensors_equal(&a->mask, &b->mask, 1);
 }
 
 struct preparation {
     struct program *program;
     struct kernel_plans *kernel_plans;
     struct kernel_plan_use *uses;
-    int *alike;                  /* by kernel plan: the earlier one that serves it too; -1: none */
+    int *equal;                  /* by kernel plan: the earlier one that serves it too; -1: none */
     struct call_storage storage[4];
 };
 
 /* An earlier kernel plan made for the same op, settings, shapes and types; -1. Settings that hold a
  * pointer compare unequal, which costs a second kernel plan and nothing else. */
-static int kernel_plan_alike(struct preparation *p, int kernel_plan, const struct call *call)
+static int kernel_plan_equal(struct preparation *p, int kernel_plan, const struct call *call)
 {
     const struct op *op = p->kernel_plans->op[kernel_plan];
     for (int e = 0; e < kernel_plan; e++) {
-        if (p->kernel_plans->op[e] != op || p->alike[e] >= 0) continue;
+        if (p->kernel_plans->op[e] != op || p->equal[e] >= 0) continue;
         struct call other = kernel_plan_call(p->program, &p->uses[e], &p->storage[2], &p->storage[3]);
         if (op->settings_size > 0 && memcmp(other.settings, call->settings, op->settings_size) != 0) continue;
-        if (calls_alike(call, &other)) return e;
+        if (calls_equal(call, &other)) return e;
     }
     return -1;
 }
@@ -102,7 +102,7 @@ const struct op_code *(*kernel_plans_code(enum device_kind kind))(const struct o
     return NULL;
 }
 
-static void heed(struct call *call, const struct kernel_options *options)
+static void call_apply_options(struct call *call, const struct kernel_options *options)
 {
     call->device = options->device;
     call->tf32 = options->tf32;
@@ -118,15 +118,15 @@ static bool kernel_plan_is_first(struct preparation *p, int kernel_plan)
     p->kernel_plans->op[kernel_plan] = op;
     if (!p->kernel_plans->options.code_of(op)->prepare) return false;
     struct call call = kernel_plan_call(p->program, &p->uses[kernel_plan], &p->storage[0], &p->storage[1]);
-    p->alike[kernel_plan] = kernel_plan_alike(p, kernel_plan, &call);
-    return p->alike[kernel_plan] < 0;
+    p->equal[kernel_plan] = kernel_plan_equal(p, kernel_plan, &call);
+    return p->equal[kernel_plan] < 0;
 }
 
 static enum status kernel_plan_prepare(const struct preparation *p, int kernel_plan)
 {
     struct call_storage *storage = memory_new(2, sizeof *storage);
     struct call call = kernel_plan_call(p->program, &p->uses[kernel_plan], &storage[0], &storage[1]);
-    heed(&call, &p->kernel_plans->options);
+    call_apply_options(&call, &p->kernel_plans->options);
     const struct op_code *code = p->kernel_plans->options.code_of(p->kernel_plans->op[kernel_plan]);
     enum status status = code->prepare(&call, &p->kernel_plans->plan[kernel_plan]);
     free(storage);
@@ -155,12 +155,12 @@ static enum status kernel_plans_prepare_all(struct preparation *p)
     int *first = memory_new((size_t)p->kernel_plans->count, sizeof *first);
     int count = 0;
     for (int e = 0; e < p->kernel_plans->count; e++) {
-        p->alike[e] = -1;
+        p->equal[e] = -1;
         if (kernel_plan_is_first(p, e)) first[count++] = e;
     }
     enum status status = kernel_plans_prepare_first(p, first, count);
     for (int e = 0; e < p->kernel_plans->count; e++)
-        if (p->alike[e] >= 0) p->kernel_plans->plan[e] = p->kernel_plans->plan[p->alike[e]];
+        if (p->equal[e] >= 0) p->kernel_plans->plan[e] = p->kernel_plans->plan[p->equal[e]];
     free(first);
     return status;
 }
@@ -198,7 +198,7 @@ void kernel_plans_ask(const struct kernel_plans *kernel_plans, struct program *p
         if (!at->op) continue;
         const struct op_code *code = kernel_plans->options.code_of(at->op);
         struct call call = program_call(program, i, storage);
-        heed(&call, &kernel_plans->options);
+        call_apply_options(&call, &kernel_plans->options);
         if (at->kernel_plan >= 0) call.kernel_plan = kernel_plans->plan[at->kernel_plan];
         workspace_set(program, i, code->workspace ? (int64_t)code->workspace(&call) : 0);
     }
@@ -214,11 +214,11 @@ enum status kernel_plans_prepare(struct program *program, const struct kernel_op
     made.op = memory_new((size_t)made.count, sizeof *made.op);
     struct preparation *p = memory_new(1, sizeof *p);
     *p = (struct preparation){.program = program, .kernel_plans = &made, .uses = kernel_plan_uses(program)};
-    p->alike = memory_new((size_t)made.count, sizeof *p->alike);
+    p->equal = memory_new((size_t)made.count, sizeof *p->equal);
     enum status status = kernel_plans_prepare_all(p);
     if (status == OK) kernel_plans_ask(&made, program);
     free(p->uses);
-    free(p->alike);
+    free(p->equal);
     free(p);
     if (status != OK) kernel_plans_release(&made);
     else *kernel_plans = made;

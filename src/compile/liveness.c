@@ -12,7 +12,7 @@ struct uses {
 
 struct life {
     const struct program *program;
-    int *known;              /* order_known */
+    int *known;              /* happens_before */
     int **stream_at;         /* by stream: its instructions, ascending */
     int *stream_count;
     struct uses *uses;       /* by value */
@@ -28,7 +28,7 @@ static void use_add(struct life *life, int value, int i)
 
 static struct life life_open(const struct program *program)
 {
-    struct life life = {.program = program, .known = order_known(program)};
+    struct life life = {.program = program, .known = happens_before(program)};
     life.stream_at = memory_new((size_t)program->streams, sizeof *life.stream_at);
     life.stream_count = memory_new((size_t)program->streams, sizeof *life.stream_count);
     life.uses = memory_new((size_t)program->value_count, sizeof *life.uses);

@@ -65,13 +65,13 @@ static enum status run_rank_statistics(const struct pass_input *input, struct pr
 
 static enum status run_recompute(const struct pass_input *input, struct program *program)
 {
-    recompute(program, input->choice->remake);
+    recompute(program, input->choice->modes);
     return OK;
 }
 
-static enum status run_recompute_merge(const struct pass_input *input, struct program *program)
+static enum status run_fuse_recompute(const struct pass_input *input, struct program *program)
 {
-    recompute_merge(program, input->choice->merged);
+    fuse_recompute(program, input->choice->fuse_limit);
     return OK;
 }
 
@@ -103,14 +103,14 @@ static bool has_ranks(const struct pass_input *input)
     return lower->training && lower->all_micro_batches > lower->micro_batches;
 }
 
-static bool has_remakes(const struct pass_input *input)
+static bool has_modes(const struct pass_input *input)
 {
-    return input->choice->remake;
+    return input->choice->modes;
 }
 
-static bool has_moves(const struct pass_input *input)
+static bool has_offload(const struct pass_input *input)
 {
-    return input->choice->moves;
+    return input->choice->offloads;
 }
 
 static bool has_streams(const struct pass_input *input)
@@ -136,9 +136,9 @@ static const struct pass passes[] = {
      "every instruction; gradients lie in buckets, which ranks exchange and add up"},
     {"rank_statistics", run_rank_statistics, has_ranks,
      "all but the updates of running statistics, which know the moments of all ranks"},
-    {FIRST_OF_MEMORY, run_recompute, has_remakes, "every bit; forward's own instructions"},
-    {"recompute_merge", run_recompute_merge, has_remakes, "every bit; the limit of live bytes"},
-    {"offload", run_offload, has_moves, "every bit; the order of what computes"},
+    {FIRST_OF_MEMORY, run_recompute, has_modes, "every bit; forward's own instructions"},
+    {"fuse_recompute", run_fuse_recompute, has_modes, "every bit; the limit of live bytes"},
+    {"offload", run_offload, has_offload, "every bit; the order of what computes"},
     {"streams", run_streams, has_streams, "every bit; each read waits for its write, whatever the stream"},
 };
 enum { PASS_COUNT = sizeof passes / sizeof *passes };

@@ -10,12 +10,21 @@
 /* Called after every pass of a program, but not while fit_memory tries choices on copies. */
 typedef void pass_observer(const char *pass, const struct program *program, void *context);
 
+/* How a training step fits into a limit; without one, keep recomputes what is cheap, and offload moves what
+ * computing hides. */
+enum fit_mode {
+    FIT_AUTO,                /* everything is kept where that fits, else as recompute */
+    FIT_KEEP,                /* products of weights are kept */
+    FIT_RECOMPUTE,
+    FIT_OFFLOAD,             /* moved to the host as far as computing hides it, the rest recomputed */
+};
+
 struct compile_options {
     struct lower_options lower;
     struct kernel_options kernel_plans;
     struct bucket_options buckets;
     int streams;             /* of the device: 2, or 1 for everything one after another */
-    int strategy;            /* memory.strategy, as conf/options.h numbers them */
+    enum fit_mode fit;       /* of a training step */
     int64_t limit;           /* bytes of device memory for a training step, all included; 0: no limit */
     int64_t reserved;        /* bytes of these for what the program does not know: the store, preprocessing */
     int batches;             /* that are on the device at once */
@@ -26,9 +35,9 @@ struct compile_options {
 
 /* How a step saves memory: the only thing about passes that depends on a limit. */
 struct memory_choice {
-    enum remake *remake;     /* by instruction of the training step as passes_lower leaves it; NULL: none */
-    int64_t merged;          /* limit of recompute_merge */
-    bool moves;              /* whether there is off-loading ... */
+    enum recompute_mode *modes;  /* by instruction of the step as passes_lower leaves it; NULL: none */
+    int64_t fuse_limit;          /* limit of fuse_recompute */
+    bool offloads;               /* whether there is off-loading ... */
     struct offload_options offload;
     int streams;
 };
@@ -50,7 +59,8 @@ struct pass {
 const struct pass *passes_table(int *count);
 
 /* Fuses a copy of the graph, which the program owns, and takes it through the passes that fix kernels, dtypes
- * and fusions: bits do not depend on any later one. The caller frees the program. USAGE when the batch is not divisible by the micro-batches, NO_DEVICE when its size is absurd. */
+ * and fusions: bits do not depend on any later one. The caller frees the program. USAGE when the batch is not
+ * divisible by the micro-batches, NO_DEVICE when its size is absurd. */
 enum status passes_lower(const struct graph *graph, const struct compile_options *options,
                          struct program *program);
 

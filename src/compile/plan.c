@@ -158,7 +158,8 @@ static enum status plan_pack(const struct program *program, bool share, struct a
     struct blocks blocks = blocks_open(program, share, &made);
     struct span *spans = blocks.spans;
     double begin = clock_seconds();
-    if (!share || !place_as_known(program, made.lifetimes, blocks.span_of, spans, blocks.count, &made.arena_bytes))
+    if (!share ||
+        !place_as_known(program, made.lifetimes, blocks.span_of, spans, blocks.count, &made.arena_bytes))
         made.arena_bytes = pack_for(spans, blocks.count, made.live_bytes_bound, aim);
     made.seconds = clock_seconds() - begin;
     made.offsets = memory_new((size_t)program->value_count, sizeof *made.offsets);

@@ -20,7 +20,7 @@ bool program_param_trained(const struct parameter *param)
     return param->spec.role != ROLE_STATISTIC && !param->frozen;
 }
 
-bool remake_keeps_saved(const struct op *op)
+bool recompute_keeps_saved(const struct op *op)
 {
     return op->reference->recompute != NULL;
 }
@@ -133,7 +133,7 @@ static void link_forward(struct instruction *at)
 
 static void link_recompute(struct instruction *at)
 {
-    bool saved = remake_keeps_saved(at->op);
+    bool saved = recompute_keeps_saved(at->op);
     reads_add_all(at, at->x, at->x_count);
     reads_add_all(at, at->params, at->param_count);
     if (saved) reads_add_all(at, at->saved, at->saved_count);
@@ -313,7 +313,7 @@ static struct tensor gradient_of(const struct program *program, int id, int of)
 /* Without saved values, forward recomputes. */
 static enum phase call_phase(const struct instruction *at)
 {
-    bool forward = at->phase == PHASE_RECOMPUTE && !remake_keeps_saved(at->op);
+    bool forward = at->phase == PHASE_RECOMPUTE && !recompute_keeps_saved(at->op);
     return forward ? PHASE_FORWARD : at->phase;
 }
 

@@ -191,7 +191,7 @@ struct call_storage {
 };
 struct call program_call(const struct program *program, int i, struct call_storage *storage);
 
-/* The code of ops on a device, and what it should heed. */
+/* The code of ops on a device, and what it follows. */
 struct kernel_options {
     const struct op_code *(*code_of)(const struct op *op);   /* NULL where there is none */
     struct device *device;             /* NULL: planned for without one at hand */

@@ -23,9 +23,9 @@ void instruction_free(struct instruction *instruction);
 int *ids_copy(const int *ids, int count);
 bool ids_have(const int *ids, int count, int id);
 
-/* Whether the op remakes its output from what forward saved, which is then kept; otherwise forward is
+/* Whether the op recomputes its output from what forward saved, which is then kept; otherwise forward is
  * run again, and what it saved is made again as well. */
-bool remake_keeps_saved(const struct op *op);
+bool recompute_keeps_saved(const struct op *op);
 
 /* Sets `reads`, `writes` and the in-place pair from the other members and what the op says. */
 void instruction_link(const struct program *program, struct instruction *instruction);
@@ -69,6 +69,6 @@ void streams_wait(struct program *program);
 
 /* happens-before: known[i * streams + l] is the last instruction on stream l that has ended when i
  * starts, -1 if none. The caller frees it. */
-int *order_known(const struct program *program);
+int *happens_before(const struct program *program);
 
 #endif

@@ -20,106 +20,106 @@ static bool is_backward(const struct instruction *at)
     return false;
 }
 
-static bool can_remake(const struct program *program, const struct instruction *at)
+static bool can_recompute(const struct program *program, const struct instruction *at)
 {
     return at->phase == PHASE_FORWARD && at->op && program->values[at->y].kind == KIND_ACTIVATION &&
            program->values[at->y].home == HOME_ARENA;
 }
 
 /* A value that may have to be recomputed for backward. */
-static void wanted_note(struct remade *remade)
+static void wanted_note(struct recompute_walk *walk)
 {
-    const struct program *program = remade->program;
+    const struct program *program = walk->program;
     int count = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        remade->wanted_first[i] = count;
+        walk->wanted_first[i] = count;
         for (int k = 0; is_backward(at) && k < at->read_count; k++)
-            if (remade->producer[at->reads[k]] >= 0) *array_push(remade->wanted, count) = at->reads[k];
+            if (walk->producer[at->reads[k]] >= 0) *array_push(walk->wanted, count) = at->reads[k];
     }
-    remade->wanted_first[program->count] = count;
+    walk->wanted_first[program->count] = count;
 }
 
-struct remade remade_open(const struct program *program)
+struct recompute_walk recompute_walk_open(const struct program *program)
 {
     size_t values = (size_t)program->value_count;
-    struct remade remade = {.program = program};
-    remade.producer = memory_new(values, sizeof *remade.producer);
-    remade.now = memory_new(values, sizeof *remade.now);
-    remade.chain = memory_new(values, sizeof *remade.chain);
-    remade.wanted_first = memory_new((size_t)program->count + 1, sizeof *remade.wanted_first);
-    for (int v = 0; v < program->value_count; v++) remade.producer[v] = remade.now[v] = -1;
+    struct recompute_walk walk = {.program = program};
+    walk.producer = memory_new(values, sizeof *walk.producer);
+    walk.now = memory_new(values, sizeof *walk.now);
+    walk.chain = memory_new(values, sizeof *walk.chain);
+    walk.wanted_first = memory_new((size_t)program->count + 1, sizeof *walk.wanted_first);
+    for (int v = 0; v < program->value_count; v++) walk.producer[v] = walk.now[v] = -1;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (!can_remake(program, at)) continue;
-        remade.producer[at->y] = i;
-        for (int k = 0; k < at->saved_count && !remake_keeps_saved(at->op); k++)
-            remade.producer[at->saved[k]] = i;
+        if (!can_recompute(program, at)) continue;
+        walk.producer[at->y] = i;
+        for (int k = 0; k < at->saved_count && !recompute_keeps_saved(at->op); k++)
+            walk.producer[at->saved[k]] = i;
     }
-    wanted_note(&remade);
-    return remade;
+    wanted_note(&walk);
+    return walk;
 }
 
-void remade_close(struct remade *remade)
+void recompute_walk_close(struct recompute_walk *walk)
 {
-    free(remade->producer);
-    free(remade->now);
-    free(remade->chain);
-    free(remade->wanted);
-    free(remade->wanted_first);
+    free(walk->producer);
+    free(walk->now);
+    free(walk->chain);
+    free(walk->wanted);
+    free(walk->wanted_first);
 }
 
 /* Made once more for the sake of what else is made with it, a value that is there stays. */
-static void value_made(struct remade *remade, int value)
+static void value_made(struct recompute_walk *walk, int value)
 {
-    if (remade->now[value] < 0) remade->chain[remade->chain_count++] = value;
-    remade->now[value] = remade->value_count++;
+    if (walk->now[value] < 0) walk->chain[walk->chain_count++] = value;
+    walk->now[value] = walk->value_count++;
 }
 
 /* Sees to it that `value` is there: it is kept, or made again, after what that needs. */
-static void value_wanted(struct remade *remade, int value)
+static void value_wanted(struct recompute_walk *walk, int value)
 {
-    int i = remade->producer[value];
-    if (i < 0 || remade->remake[i] == REMAKE_NOT || remade->now[value] >= 0) return;
-    const struct instruction *at = &remade->program->instructions[i];
-    for (int k = 0; k < at->x_count; k++) value_wanted(remade, at->x[k]);
-    value_made(remade, at->y);
-    for (int k = 0; k < at->saved_count && !remake_keeps_saved(at->op); k++)
-        value_made(remade, at->saved[k]);
-    remade->value_count += at->sums_given + (at->workspace >= 0);
-    remade->next(remade->context, i, true);
+    int i = walk->producer[value];
+    if (i < 0 || walk->modes[i] == RECOMPUTE_NEVER || walk->now[value] >= 0) return;
+    const struct instruction *at = &walk->program->instructions[i];
+    for (int k = 0; k < at->x_count; k++) value_wanted(walk, at->x[k]);
+    value_made(walk, at->y);
+    for (int k = 0; k < at->saved_count && !recompute_keeps_saved(at->op); k++)
+        value_made(walk, at->saved[k]);
+    walk->value_count += at->sums_given + (at->workspace >= 0);
+    walk->next(walk->context, i, true);
 }
 
 /* Leaves in the chain what was made for the sake of remaking alone and is not to be kept. */
-static void chain_sift(struct remade *remade, const struct instruction *at)
+static void chain_sift(struct recompute_walk *walk, const struct instruction *at)
 {
     int kept = 0;
-    for (int c = 0; c < remade->chain_count; c++) {
-        int value = remade->chain[c];
-        bool each = remade->remake[remade->producer[value]] == REMAKE_EACH;
-        if (each && !ids_have(at->reads, at->read_count, value)) remade->chain[kept++] = value;
+    for (int c = 0; c < walk->chain_count; c++) {
+        int value = walk->chain[c];
+        bool each = walk->modes[walk->producer[value]] == RECOMPUTE_EACH;
+        if (each && !ids_have(at->reads, at->read_count, value)) walk->chain[kept++] = value;
     }
-    remade->chain_count = kept;
+    walk->chain_count = kept;
 }
 
-static void chain_forget(struct remade *remade)
+static void chain_forget(struct recompute_walk *walk)
 {
-    for (int c = 0; c < remade->chain_count; c++) remade->now[remade->chain[c]] = -1;
-    remade->chain_count = 0;
+    for (int c = 0; c < walk->chain_count; c++) walk->now[walk->chain[c]] = -1;
+    walk->chain_count = 0;
 }
 
-void remade_walk(struct remade *remade)
+void recompute_walk(struct recompute_walk *walk)
 {
-    const struct program *program = remade->program;
-    remade->value_count = program->value_count;
-    remade->chain_count = 0;
-    for (int v = 0; v < program->value_count; v++) remade->now[v] = -1;
-    for (int i = remade->first; i < program->count; i++) {
-        for (int w = remade->wanted_first[i]; w < remade->wanted_first[i + 1]; w++)
-            value_wanted(remade, remade->wanted[w]);
-        if (remade->chain_count > 0) chain_sift(remade, &program->instructions[i]);
-        remade->next(remade->context, i, false);
-        chain_forget(remade);
+    const struct program *program = walk->program;
+    walk->value_count = program->value_count;
+    walk->chain_count = 0;
+    for (int v = 0; v < program->value_count; v++) walk->now[v] = -1;
+    for (int i = walk->first; i < program->count; i++) {
+        for (int w = walk->wanted_first[i]; w < walk->wanted_first[i + 1]; w++)
+            value_wanted(walk, walk->wanted[w]);
+        if (walk->chain_count > 0) chain_sift(walk, &program->instructions[i]);
+        walk->next(walk->context, i, false);
+        chain_forget(walk);
     }
 }
 
@@ -140,15 +140,15 @@ static struct readers readers_open(const struct program *program)
     return readers;
 }
 
-void recompute_cheap(const struct program *program, enum remake *remake)
+void recompute_cheap(const struct program *program, enum recompute_mode *modes)
 {
     struct readers readers = readers_open(program);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        remake[i] = REMAKE_NOT;
-        if (!can_remake(program, at) || !remake_keeps_saved(at->op) || at->x_count != 1) continue;
+        modes[i] = RECOMPUTE_NEVER;
+        if (!can_recompute(program, at) || !recompute_keeps_saved(at->op) || at->x_count != 1) continue;
         if (readers.by_weights[at->y] && !readers.by_others[at->y] && readers.by_others[at->x[0]])
-            remake[i] = REMAKE_ONCE;
+            modes[i] = RECOMPUTE_ONCE;
     }
     free(readers.by_weights);
     free(readers.by_others);
@@ -157,24 +157,24 @@ void recompute_cheap(const struct program *program, enum remake *remake)
 /* The pass under way: `program` is being filled with the instructions of `from`. */
 struct pass {
     struct program *program;
-    struct remade remade;
+    struct recompute_walk walk;
     struct instruction *from;
 };
 
-static void ids_replace(const struct remade *remade, int *ids, int count)
+static void ids_replace(const struct recompute_walk *walk, int *ids, int count)
 {
     for (int k = 0; k < count; k++)
-        if (ids[k] >= 0 && ids[k] < remade->program->value_count && remade->now[ids[k]] >= 0)
-            ids[k] = remade->now[ids[k]];
+        if (ids[k] >= 0 && ids[k] < walk->program->value_count && walk->now[ids[k]] >= 0)
+            ids[k] = walk->now[ids[k]];
 }
 
 static void move_as_is(struct pass *pass, int i)
 {
     struct instruction at = pass->from[i];
     if (is_backward(&at)) {
-        ids_replace(&pass->remade, at.x, at.x_count);
-        ids_replace(&pass->remade, at.saved, at.saved_count);
-        ids_replace(&pass->remade, &at.y, 1);
+        ids_replace(&pass->walk, at.x, at.x_count);
+        ids_replace(&pass->walk, at.saved, at.saved_count);
+        ids_replace(&pass->walk, &at.y, 1);
     }
     build_push(pass->program, at);
 }
@@ -194,15 +194,16 @@ static void move_again(struct pass *pass, int i)
     struct program *program = pass->program;
     struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE, "again");
     value_again(program, at.y);
-    for (int k = 0; k < at.saved_count && !remake_keeps_saved(at.op); k++) value_again(program, at.saved[k]);
+    for (int k = 0; k < at.saved_count && !recompute_keeps_saved(at.op); k++)
+        value_again(program, at.saved[k]);
     if (forward->sums_given) {
         at.sums_given = true;
         at.sums = value_again(program, forward->sums);
     }
     if (forward->workspace >= 0) at.workspace = value_again(program, forward->workspace);
-    ids_replace(&pass->remade, at.x, at.x_count);
-    ids_replace(&pass->remade, at.saved, at.saved_count);
-    ids_replace(&pass->remade, &at.y, 1);
+    ids_replace(&pass->walk, at.x, at.x_count);
+    ids_replace(&pass->walk, at.saved, at.saved_count);
+    ids_replace(&pass->walk, &at.y, 1);
     build_push(program, at);
 }
 
@@ -222,19 +223,19 @@ static int first_backward(const struct program *program)
     return program->count;
 }
 
-void recompute(struct program *program, const enum remake *remake)
+void recompute(struct program *program, const enum recompute_mode *modes)
 {
     struct program before = *program;
     struct pass pass = {.program = program, .from = program->instructions};
-    pass.remade = remade_open(&before);
-    pass.remade.remake = remake;
-    pass.remade.next = move_next;
-    pass.remade.context = &pass;
+    pass.walk = recompute_walk_open(&before);
+    pass.walk.modes = modes;
+    pass.walk.next = move_next;
+    pass.walk.context = &pass;
     program->instructions = NULL;
     program->count = 0;
-    remade_walk(&pass.remade);
+    recompute_walk(&pass.walk);
     program->first_backward = first_backward(program);
-    remade_close(&pass.remade);
+    recompute_walk_close(&pass.walk);
     free(before.instructions);
 }
 

@@ -1,21 +1,21 @@
-/* recompute.h: which activations are kept from forward to backward, and which are made again. */
+/* recompute.h: which activations are kept from forward to backward, and which are recomputed. */
 #ifndef COMPILE_RECOMPUTE_H
 #define COMPILE_RECOMPUTE_H
 
 #include "compile/program.h"
 
 /* How backward gets a value that a forward instruction writes. */
-enum remake {
-    REMAKE_NOT,      /* it is kept */
-    REMAKE_ONCE,     /* it is made again before it is first wanted, and kept from there on */
-    REMAKE_EACH,     /* made again for other remaking, it is not kept for backward, which has it made anew */
+enum recompute_mode {
+    RECOMPUTE_NEVER,     /* it is kept */
+    RECOMPUTE_ONCE,      /* it is recomputed before its first use in backward, and kept from there on */
+    RECOMPUTE_EACH,      /* ... and recomputed for other recomputations, it is freed after them */
 };
 
-/* A step as it would be with some activations made again: the program's instructions in order, those
- * that remake put in before those that want what they make. */
-struct remade {
+/* A step as it would be with some activations recomputed: the program's instructions in order, and before
+ * those that read them the recomputing ones. */
+struct recompute_walk {
     const struct program *program;
-    const enum remake *remake;   /* by instruction */
+    const enum recompute_mode *modes;   /* by instruction */
     int *producer;               /* by value: the forward instruction that writes it; -1 */
     int *wanted, *wanted_first;  /* by instruction, from wanted[wanted_first[i]] to that of the next: values
                                     that have a producer and backward reads */
@@ -23,18 +23,18 @@ struct remade {
     int *now;                    /* by value: what was made of it last; -1: nothing */
     int *chain, chain_count;     /* values made for the instruction to come */
     int value_count;             /* the program's and those made so far */
-    /* Instruction `i` comes next, as it is or `again`; now[] is what it should read, and, when
-     * again, what it writes; sums and workspace, where it has such, are the last two values. */
-    void (*next)(void *context, int i, bool again);
+    /* Instruction `i` comes next, as it is or recomputed; now[] is what it should read, and, if recomputed,
+     * what it writes; sums and workspace, where it has such, are the last two values. */
+    void (*next)(void *context, int i, bool recomputed);
     void *context;
 };
-struct remade remade_open(const struct program *program);
-void remade_walk(struct remade *remade);
-void remade_close(struct remade *remade);
+struct recompute_walk recompute_walk_open(const struct program *program);
+void recompute_walk(struct recompute_walk *walk);
+void recompute_walk_close(struct recompute_walk *walk);
 
 /* Strategy keep: normalised activations that only weight gradients read, and that batch norm makes
- * again from its input, which its own backward needs anyway. remake[program->count]. */
-void recompute_cheap(const struct program *program, enum remake *remake);
+ * again from its input, which its own backward needs anyway. modes[program->count]. */
+void recompute_cheap(const struct program *program, enum recompute_mode *modes);
 
 /* The requirements of a choice: the cheapest whose live bytes stay within `limit`, by modelled seconds. */
 struct recompute_goal {
@@ -49,21 +49,21 @@ struct recompute_forecast {
     int64_t bytes;           /* the most alive at once, on one stream */
     int64_t work;            /* instructions replayed by the search, at some 15 ns each */
 };
-/* False: nothing that was tried fits; remake[program->count] is then the smallest found. Deterministic. */
-bool recompute_choose(const struct program *program, const struct recompute_goal *goal, enum remake *remake,
-                      struct recompute_forecast *forecast);
+/* False: nothing that was tried fits; modes[program->count] is then the smallest found. Deterministic. */
+bool recompute_choose(const struct program *program, const struct recompute_goal *goal,
+                      enum recompute_mode *modes, struct recompute_forecast *forecast);
 /* The same figures for any choice. */
-void recompute_measure(const struct program *program, const enum remake *remake,
+void recompute_measure(const struct program *program, const enum recompute_mode *modes,
                        struct recompute_forecast *forecast);
 
 /* The pass: puts the instructions in that make activations again. Bits do not change. Before streams. */
-void recompute(struct program *program, const enum remake *remake);
+void recompute(struct program *program, const enum recompute_mode *modes);
 
 /* The pass after it, before streams: what backward can make again by the way is left to it, where no more
  * than `limit` is alive at once then. */
-void recompute_merge(struct program *program, int64_t limit);
+void fuse_recompute(struct program *program, int64_t limit);
 /* Whether it may come to that for what a forward instruction writes. */
-bool recompute_merges(const struct instruction *forward);
+bool fuse_recompute_may(const struct instruction *forward);
 
 /* How many of its instructions make something again. */
 int recompute_count(const struct program *program);

@@ -1,9 +1,11 @@
-/* recompute_choose.c: the cheapest activations to make again such that a step fits into a limit.
+/* recompute_choose.c: the cheapest activations to recompute such that a step fits into a limit.
  *
- * Each choice is measured by replaying the step with it (recompute_replay.h). The search is a lazy greedy one,
- * by what a change takes off the bytes over the limit for each second that it costs; then whatever is no longer
- * needed is taken back; then each choice in turn is forbidden and made good for by others. Peer: MONeT
- * (Shah et al. 2021) hands the like of it to an integer solver for hours. */
+ * Each choice is measured by replaying the step with it (recompute_replay.h). The search is lazy and greedy,
+ * by what a change takes off the bytes above the limit for each second that it costs; bounds of that, from
+ * lifetimes alone, say which changes are worth a replay. Where no single change helps, a whole chain of
+ * recomputations changes at once. Then what is no longer needed is taken back, and each choice in turn is
+ * forbidden and made good for by others. Peer: MONeT (Shah et al. 2021) hands the like of it to an integer
+ * solver for hours. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,14 +46,14 @@ struct choosing {
     int64_t work_most;       /* after which it gives up */
 };
 
-static enum remake group_get(const struct choosing *c, int g)
+static enum recompute_mode group_get(const struct choosing *c, int g)
 {
-    return c->replay.remake[c->groups[g].at[0]];
+    return c->replay.modes[c->groups[g].at[0]];
 }
 
-static void group_set(struct choosing *c, int g, enum remake remake)
+static void group_set(struct choosing *c, int g, enum recompute_mode modes)
 {
-    for (int k = 0; k < c->groups[g].count; k++) c->replay.remake[c->groups[g].at[k]] = remake;
+    for (int k = 0; k < c->groups[g].count; k++) c->replay.modes[c->groups[g].at[k]] = modes;
 }
 
 static bool has_weights(const struct program *program, const struct instruction *at)
@@ -71,7 +73,7 @@ static void groups_make(struct choosing *c, const struct program *program)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         c->group_of[i] = -1;
-        if (!replay_can_remake(&c->replay, i)) continue;
+        if (!replay_can_recompute(&c->replay, i)) continue;
         if (at->micro_batch != micro_batch) in_micro_batch = 0;
         micro_batch = at->micro_batch;
         struct group *group = &c->groups[in_micro_batch++];
@@ -97,21 +99,21 @@ static void give_up_unread(struct choosing *c)
         const struct instruction *at = &program->instructions[c->groups[g].at[0]];
         bool wanted = read[at->y];
         for (int k = 0; k < at->saved_count; k++) wanted = wanted || read[at->saved[k]];
-        if (!wanted && c->groups[g].free) group_set(c, g, REMAKE_ONCE);
+        if (!wanted && c->groups[g].free) group_set(c, g, RECOMPUTE_ONCE);
     }
     free(read);
 }
 
-/* Values that only weight gradients read are recomputed by recompute_merge if possible. */
+/* Values that only weight gradients read are recomputed by fuse_recompute if possible. */
 static double *costs_of(const struct program *program)
 {
     double *cost = memory_new((size_t)program->count, sizeof *cost);
-    enum remake *cheap = memory_new((size_t)program->count, sizeof *cheap);
+    enum recompute_mode *cheap = memory_new((size_t)program->count, sizeof *cheap);
     recompute_cheap(program, cheap);
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         if (!at->op || at->phase != PHASE_FORWARD) continue;
-        bool by_the_way = cheap[i] != REMAKE_NOT && recompute_merges(at);
+        bool by_the_way = cheap[i] != RECOMPUTE_NEVER && fuse_recompute_may(at);
         cost[i] = by_the_way ? cost_by_the_way(program, at) : cost_call(program, at);
     }
     free(cheap);
@@ -160,8 +162,8 @@ static bool may_change(const struct choosing *c, int g)
 /* How much of the excess a group's next step takes off, for each second that it costs. */
 static double group_score(struct choosing *c, int g, double excess, double seconds)
 {
-    enum remake before = group_get(c, g);
-    if (!may_change(c, g) || before == REMAKE_EACH) return 0;
+    enum recompute_mode before = group_get(c, g);
+    if (!may_change(c, g) || before == RECOMPUTE_EACH) return 0;
     group_set(c, g, before + 1);
     play(c);
     group_set(c, g, before);
@@ -180,30 +182,30 @@ static int best_known(const struct choosing *c)
 /* The group that the instruction which writes a value belongs to; -1. */
 static int group_of_value(const struct choosing *c, int value)
 {
-    int i = c->replay.remade.producer[value];
+    int i = c->replay.walk.producer[value];
     return i < 0 ? -1 : c->group_of[i];
 }
 
-static void remake_note(const struct choosing *c, enum remake *remake)
+static void modes_note(const struct choosing *c, enum recompute_mode *modes)
 {
-    memcpy(remake, c->replay.remake, (size_t)c->replay.program->count * sizeof *remake);
+    memcpy(modes, c->replay.modes, (size_t)c->replay.program->count * sizeof *modes);
 }
 
-static void remake_restore(struct choosing *c, const enum remake *remake)
+static void modes_restore(struct choosing *c, const enum recompute_mode *modes)
 {
-    memcpy(c->replay.remake, remake, (size_t)c->replay.program->count * sizeof *remake);
+    memcpy(c->replay.modes, modes, (size_t)c->replay.program->count * sizeof *modes);
 }
 
-static enum remake *remake_copy(const struct choosing *c)
+static enum recompute_mode *modes_copy(const struct choosing *c)
 {
-    enum remake *copy = memory_new((size_t)c->replay.program->count, sizeof *copy);
-    remake_note(c, copy);
+    enum recompute_mode *copy = memory_new((size_t)c->replay.program->count, sizeof *copy);
+    modes_note(c, copy);
     return copy;
 }
 
 /* A search for the change of several groups that takes most off the excess, whatever it costs. */
 struct escape {
-    enum remake *before, *best;
+    enum recompute_mode *before, *best;
     double excess;               /* of the best */
 };
 
@@ -212,9 +214,9 @@ static void escape_try(struct choosing *c, struct escape *e)
     play(c);
     if (c->replay.excess < e->excess) {
         e->excess = c->replay.excess;
-        remake_note(c, e->best);
+        modes_note(c, e->best);
     }
-    remake_restore(c, e->before);
+    modes_restore(c, e->before);
 }
 
 /* Recomputes a group each time, with all that is recomputed for it and up to `kept` activations in a row that
@@ -223,24 +225,24 @@ static void recompute_chain(struct choosing *c, int g, int kept)
 {
     const struct instruction *at = &c->replay.program->instructions[c->groups[g].at[0]];
     if (!may_change(c, g)) return;
-    group_set(c, g, REMAKE_EACH);
+    group_set(c, g, RECOMPUTE_EACH);
     for (int k = 0; k < at->x_count; k++) {
         int input = group_of_value(c, at->x[k]);
         if (input < 0) continue;
-        enum remake now = group_get(c, input);
-        if (now == REMAKE_ONCE) recompute_chain(c, input, kept);
-        if (now == REMAKE_NOT && kept > 0) recompute_chain(c, input, kept - 1);
+        enum recompute_mode now = group_get(c, input);
+        if (now == RECOMPUTE_ONCE) recompute_chain(c, input, kept);
+        if (now == RECOMPUTE_NEVER && kept > 0) recompute_chain(c, input, kept - 1);
     }
 }
 
 static void escape_group(struct choosing *c, int g, struct escape *e)
 {
-    enum remake now = group_get(c, g);
+    enum recompute_mode now = group_get(c, g);
     for (int kept = 0; kept <= CHAIN_KEPT; kept++) {
         recompute_chain(c, g, kept);
         escape_try(c, e);
     }
-    for (enum remake to = REMAKE_NOT; to <= REMAKE_EACH; to++) {
+    for (enum recompute_mode to = RECOMPUTE_NEVER; to <= RECOMPUTE_EACH; to++) {
         if (to == now) continue;
         group_set(c, g, to);
         escape_try(c, e);
@@ -255,7 +257,7 @@ static bool is_to_blame(const struct choosing *c, int g)
     for (int k = 0; k < at->x_count; k++) {
         int input = group_of_value(c, at->x[k]);
         if (input < 0) continue;
-        bool kept = group_get(c, input) == REMAKE_NOT;
+        bool kept = group_get(c, input) == RECOMPUTE_NEVER;
         if (kept ? c->gain[c->groups[input].at[0]] > 0 : is_to_blame(c, input)) return true;
     }
     return false;
@@ -264,14 +266,14 @@ static bool is_to_blame(const struct choosing *c, int g)
 /* Where no step on helps: steps back, and steps of several groups; for each group the best, if one helps. */
 static bool escape(struct choosing *c, double excess)
 {
-    struct escape e = {remake_copy(c), remake_copy(c), excess};
+    struct escape e = {modes_copy(c), modes_copy(c), excess};
     for (int g = 0; g < c->group_count && e.excess > 0 && c->replay.work < c->work_most; g++) {
         if (!may_change(c, g) || !is_to_blame(c, g)) continue;
         double before = e.excess;
         escape_group(c, g, &e);
         if (e.excess >= before) continue;
-        remake_restore(c, e.best);
-        remake_note(c, e.before);
+        modes_restore(c, e.best);
+        modes_note(c, e.before);
     }
     free(e.before);
     free(e.best);
@@ -326,7 +328,7 @@ static bool choose_on(struct choosing *c)
 static void cut(struct choosing *c, int length, int first)
 {
     for (int g = 0; g < c->group_count; g++)
-        if (c->groups[g].free) group_set(c, g, g % length == first ? REMAKE_NOT : REMAKE_ONCE);
+        if (c->groups[g].free) group_set(c, g, g % length == first ? RECOMPUTE_NEVER : RECOMPUTE_ONCE);
     give_up_unread(c);
 }
 
@@ -337,7 +339,7 @@ static void cut(struct choosing *c, int length, int first)
 static bool choose_cuts(struct choosing *c)
 {
     play(c);
-    enum remake *before = remake_copy(c);
+    enum recompute_mode *before = modes_copy(c);
     double least = c->replay.excess;
     int best_length = 0, best_first = 0;
     for (int length = 2; length <= c->group_count; length += 1 + length / 5)
@@ -353,7 +355,7 @@ static bool choose_cuts(struct choosing *c)
             free(before);
             return true;
         }
-    remake_restore(c, before);
+    modes_restore(c, before);
     free(before);
     if (best_length > 0) cut(c, best_length, best_first);
     return false;
@@ -390,8 +392,8 @@ static void prune(struct choosing *c, const int *order)
     double seconds = c->replay.seconds;
     for (int o = 0; o < c->group_count && c->replay.work < c->work_most; o++) {
         int g = order[o];
-        enum remake before = group_get(c, g);
-        for (enum remake less = REMAKE_NOT; less < before; less++) {
+        enum recompute_mode before = group_get(c, g);
+        for (enum recompute_mode less = RECOMPUTE_NEVER; less < before; less++) {
             group_set(c, g, less);
             play(c);
             if (c->replay.excess <= 0 && c->replay.seconds <= seconds) {
@@ -406,22 +408,22 @@ static void prune(struct choosing *c, const int *order)
 /* Forbids each choice in turn and looks for others in its stead. */
 static void exchange(struct choosing *c, const int *order)
 {
-    enum remake *best = remake_copy(c);
+    enum recompute_mode *best = modes_copy(c);
     play(c);
     double seconds = c->replay.seconds;
     int64_t enough = c->work_most < WORK_ENOUGH ? c->work_most : WORK_ENOUGH;
     for (int o = 0; o < c->group_count && c->replay.work < enough; o++) {
-        if (group_get(c, order[o]) == REMAKE_NOT) continue;
+        if (group_get(c, order[o]) == RECOMPUTE_NEVER) continue;
         c->barred = order[o];
-        group_set(c, order[o], REMAKE_NOT);
+        group_set(c, order[o], RECOMPUTE_NEVER);
         bool fits = choose_on(c);
         if (fits) prune(c, order);
         play(c);
         if (fits && c->replay.excess <= 0 && c->replay.seconds < seconds) {
             seconds = c->replay.seconds;
-            remake_note(c, best);
+            modes_note(c, best);
         } else {
-            remake_restore(c, best);
+            modes_restore(c, best);
         }
     }
     c->barred = -1;
@@ -435,8 +437,8 @@ static struct recompute_forecast forecast_of(struct choosing *c)
         .seconds = c->replay.seconds, .bytes = c->replay.peak, .work = c->replay.work};
 }
 
-bool recompute_choose(const struct program *program, const struct recompute_goal *goal, enum remake *remake,
-                      struct recompute_forecast *forecast)
+bool recompute_choose(const struct program *program, const struct recompute_goal *goal,
+                      enum recompute_mode *modes, struct recompute_forecast *forecast)
 {
     struct choosing c;
     choosing_open(&c, program, goal->limit, goal->light, goal->work);
@@ -450,18 +452,18 @@ bool recompute_choose(const struct program *program, const struct recompute_goal
         if (!goal->any) exchange(&c, order);
     }
     *forecast = forecast_of(&c);
-    remake_note(&c, remake);
+    modes_note(&c, modes);
     free(order);
     choosing_close(&c);
     return fits;
 }
 
-void recompute_measure(const struct program *program, const enum remake *remake,
+void recompute_measure(const struct program *program, const enum recompute_mode *modes,
                        struct recompute_forecast *forecast)
 {
     struct choosing c;
     choosing_open(&c, program, INT64_MAX, false, 0);
-    remake_restore(&c, remake);
+    modes_restore(&c, modes);
     *forecast = forecast_of(&c);
     choosing_close(&c);
 }

@@ -8,10 +8,10 @@
 #include "compile/program_parts.h"
 #include "compile/plan.h"
 
-bool replay_can_remake(const struct replay *replay, int i)
+bool replay_can_recompute(const struct replay *replay, int i)
 {
     const struct instruction *at = &replay->program->instructions[i];
-    return at->op && at->y >= 0 && replay->remade.producer[at->y] == i;
+    return at->op && at->y >= 0 && replay->walk.producer[at->y] == i;
 }
 
 static inline int copy_tensor(const struct replay *replay, int copy)
@@ -22,7 +22,7 @@ static inline int copy_tensor(const struct replay *replay, int copy)
 /* The value that an instruction reads now: the original or its last copy. */
 static inline int tensor_of(const struct replay *replay, int value)
 {
-    int copy = replay->remade.now[value];
+    int copy = replay->walk.now[value];
     return copy >= 0 ? copy_tensor(replay, copy) : replay->slot[value];
 }
 
@@ -55,7 +55,7 @@ static void step_as_is(struct replay *replay, int i)
 
 static void copy_add(struct replay *replay, int value)
 {
-    int copy = copy_tensor(replay, replay->remade.now[value]);
+    int copy = copy_tensor(replay, replay->walk.now[value]);
     replay->tensors[copy] = (struct replay_tensor){value, replay->time, replay->time, copy,
                                                    plan_bytes(&replay->program->values[value])};
 }
@@ -63,7 +63,7 @@ static void copy_add(struct replay *replay, int value)
 /* Room for the tensors that the walk has numbered; sums and workspaces count in `extra` instead. */
 static void copies_begin(struct replay *replay)
 {
-    int count = copy_tensor(replay, replay->remade.value_count);
+    int count = copy_tensor(replay, replay->walk.value_count);
     while (replay->tensor_count < count)
         *array_put(replay->tensors, replay->tensor_count, replay->tensor_room) =
             (struct replay_tensor){.first = -1};
@@ -77,7 +77,7 @@ static void step_again(struct replay *replay, int i)
         if (replay->slot[at->x[k]] >= 0) use(replay, at->x[k]);
     copy_add(replay, at->y);
     for (int k = 0; k < at->saved_count; k++) {
-        if (!remake_keeps_saved(at->op)) copy_add(replay, at->saved[k]);
+        if (!recompute_keeps_saved(at->op)) copy_add(replay, at->saved[k]);
         else if (replay->slot[at->saved[k]] >= 0) use(replay, at->saved[k]);
     }
     use_in_place(replay, at);
@@ -144,8 +144,8 @@ void replay_run(struct replay *replay)
     memcpy(replay->tensors, replay->forward_tensors, (size_t)replay->slot_count * sizeof *replay->tensors);
     replay->tensor_count = replay->slot_count;
     replay->in_place_count = replay->forward_in_place_count;
-    replay->time = replay->remade.first;
-    remade_walk(&replay->remade);
+    replay->time = replay->walk.first;
+    recompute_walk(&replay->walk);
     places_share(replay);
     changes_note(replay);
     results_note(replay);
@@ -165,7 +165,7 @@ void replay_gain_bounds(const struct replay *replay, double *gain)
     for (int i = 0; i < replay->program->count; i++) gain[i] = 0;
     for (int k = 0; k < replay->tensor_count; k++) {
         const struct replay_tensor *tensor = &replay->tensors[k];
-        int producer = replay->remade.producer[tensor->value];
+        int producer = replay->walk.producer[tensor->value];
         if (tensor->first < 0 || producer < 0) continue;
         double while_alive = excess[tensor->last + 1] - excess[tensor->first];
         int times = over[tensor->last + 1] - over[tensor->first];
@@ -184,7 +184,7 @@ static bool *varying(const struct replay *replay)
     bool *varies = memory_new((size_t)program->value_count + 1, sizeof *varies), more = true;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (!replay_can_remake(replay, i)) continue;
+        if (!replay_can_recompute(replay, i)) continue;
         varies[at->y] = true;
         for (int k = 0; k < at->x_count; k++) varies[at->x[k]] = true;
         for (int k = 0; k < at->saved_count; k++) varies[at->saved[k]] = true;
@@ -210,7 +210,7 @@ static void slots_note(struct replay *replay, const bool *varies)
         int slot = replay->slot[v] = has ? replay->slot_count++ : -1;
         if (has)
             replay->tensors[slot] = (struct replay_tensor){v, -1, -1, slot, plan_bytes(&program->values[v])};
-        replay->remade.now[v] = -1;
+        replay->walk.now[v] = -1;
     }
     for (int v = 0; v < program->value_count; v++) replay->slot[v] = replay->slot[value_placed(program, v)];
 }
@@ -235,7 +235,7 @@ static void forward_note(struct replay *replay, const bool *varies)
     slots_note(replay, varies);
     uses_note(replay);
     replay->time = replay->in_place_count = 0;
-    for (int i = 0; i < replay->remade.first; i++) step_as_is(replay, i);
+    for (int i = 0; i < replay->walk.first; i++) step_as_is(replay, i);
     memcpy(replay->forward_tensors, replay->tensors, (size_t)replay->slot_count * sizeof *replay->tensors);
     replay->forward_in_place_count = replay->in_place_count;
 }
@@ -271,8 +271,8 @@ static void calls_note(struct replay *replay, const double *cost)
 void replay_open(struct replay *replay, const struct program *program, const double *cost, int64_t limit)
 {
     size_t count = (size_t)program->count + 1, values = (size_t)program->value_count + 1;
-    *replay = (struct replay){.program = program, .limit = limit, .remade = remade_open(program)};
-    replay->remake = memory_new(count, sizeof *replay->remake);
+    *replay = (struct replay){.program = program, .limit = limit, .walk = recompute_walk_open(program)};
+    replay->modes = memory_new(count, sizeof *replay->modes);
     replay->cost = memory_new(count, sizeof *replay->cost);
     replay->extra = memory_new(count, sizeof *replay->extra);
     replay->begins = memory_new(count, sizeof *replay->begins);
@@ -282,10 +282,10 @@ void replay_open(struct replay *replay, const struct program *program, const dou
     replay->tensors = memory_new(values, sizeof *replay->tensors);
     replay->tensor_room = (int)values;
     replay->forward_tensors = memory_new(values, sizeof *replay->forward_tensors);
-    replay->remade.first = program->first_backward;
-    replay->remade.remake = replay->remake;
-    replay->remade.next = step;
-    replay->remade.context = replay;
+    replay->walk.first = program->first_backward;
+    replay->walk.modes = replay->modes;
+    replay->walk.next = step;
+    replay->walk.context = replay;
     calls_note(replay, cost);
     bool *varies = varying(replay);
     fixed_note(replay, varies);
@@ -295,8 +295,8 @@ void replay_open(struct replay *replay, const struct program *program, const dou
 
 void replay_close(struct replay *replay)
 {
-    remade_close(&replay->remade);
-    free(replay->remake);
+    recompute_walk_close(&replay->walk);
+    free(replay->modes);
     free(replay->cost);
     free(replay->extra);
     free(replay->begins);

@@ -1,7 +1,7 @@
 /* recompute_replay.h: the time and memory that a choice of activations to recompute takes, without making it.
  *
  * Invariant: after replay_run, `peak` is plan_live_bytes of the program that recompute() makes of the same
- * choice, on one stream: both follow remade_walk. Nothing is carried over from one run to the next. Values
+ * choice, on one stream: both follow recompute_walk. Nothing is carried over from one run to the next. Values
  * whose lifetimes no choice can change are summed up once, by instruction; a run walks over the backward
  * instructions and the recomputed ones. For this folder only. */
 #ifndef COMPILE_RECOMPUTE_REPLAY_H
@@ -25,7 +25,7 @@ struct replay_in_place {
 struct replay {
     const struct program *program;
     int64_t limit;
-    enum remake *remake;         /* by instruction: the choice, to be set before a run */
+    enum recompute_mode *modes;         /* by instruction: the choice, to be set before a run */
 
     /* Results of the last run. */
     double seconds;              /* of recomputation: a multiple of REPLAY_TICK */
@@ -36,7 +36,7 @@ struct replay {
     double *cost;                /* by instruction, seconds */
     int64_t *extra;              /* by instruction: bytes alive during its recomputation only */
     int64_t *begins, *ends;      /* by instruction: bytes of fixed lifetimes that begin or end with it */
-    struct remade remade;
+    struct recompute_walk walk;
     int *slot;                   /* by value: its tensor, if its lifetime depends on the choice; else -1 */
     int slot_count;
     int *uses, *uses_first;      /* by instruction: varying values that it reads or writes */
@@ -59,7 +59,7 @@ struct replay {
 /* `cost`: by instruction, in seconds. The choice is to keep everything. The replay must not be moved. */
 void replay_open(struct replay *replay, const struct program *program, const double *cost, int64_t limit);
 /* Whether what instruction i writes can be recomputed. */
-bool replay_can_remake(const struct replay *replay, int i);
+bool replay_can_recompute(const struct replay *replay, int i);
 void replay_run(struct replay *replay);
 /* After a run: an upper bound of what recomputing the output of an instruction can take off the excess, by
  * instruction. gain[program->count]. */

@@ -32,7 +32,7 @@ libcompile_a_SOURCES = \
 	src/compile/recompute.c \
 	src/compile/recompute.h \
 	src/compile/recompute_choose.c \
-	src/compile/recompute_merge.c \
+	src/compile/fuse_recompute.c \
 	src/compile/recompute_replay.c \
 	src/compile/recompute_replay.h \
 	src/compile/relu_mask.c \

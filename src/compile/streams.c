@@ -12,7 +12,7 @@
 #include "compile/program_parts.h"
 
 /* Weight gradients, and the sums of those of several micro-batches. */
-static bool is_aside(const struct program *program, const struct instruction *at)
+static bool is_weight_gradient(const struct program *program, const struct instruction *at)
 {
     if (instruction_is_collective(at)) return false;
     if (at->phase == PHASE_BACKWARD_PARAMS) return true;
@@ -112,7 +112,7 @@ void streams_wait(struct program *program)
 }
 
 /* Exchanges among ranks take the first number that copies to the host and back leave. */
-enum stream { STREAM_CHAIN, STREAM_ASIDE, STREAM_OUT, STREAM_BACK };
+enum stream { STREAM_MAIN, STREAM_WEIGHT_GRADIENTS, STREAM_OUT, STREAM_BACK };
 enum { STREAMS_COMPUTING = STREAM_OUT, STREAMS_ALL = STREAM_BACK + 1 };
 
 /* Weight gradients that are to come later. */
@@ -165,10 +165,10 @@ static int *hold_back(const struct program *program)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         behind[i] = -1;
-        if (at->stream == STREAM_CHAIN) {
+        if (at->stream == STREAM_MAIN) {
             behind[i] = before_last;
             chain = i;
-        } else if (at->stream == STREAM_ASIDE) {
+        } else if (at->stream == STREAM_WEIGHT_GRADIENTS) {
             before_last = last;
             last = i;
             if (chain >= 0 && program->instructions[chain].phase == PHASE_BACKWARD_DATA) behind[i] = chain;
@@ -191,7 +191,7 @@ static int stream_of(const struct program *program, const struct instruction *at
     if (at->kind == INSTRUCTION_COPY_TO_HOST) return STREAM_OUT;
     if (at->kind == INSTRUCTION_COPY_FROM_HOST) return STREAM_BACK;
     if (instruction_is_exchange(program, at)) return program->streams - 1;
-    return is_aside(program, at) ? STREAM_ASIDE : STREAM_CHAIN;
+    return is_weight_gradient(program, at) ? STREAM_WEIGHT_GRADIENTS : STREAM_MAIN;
 }
 
 enum status streams_assign(struct program *program, int count)
@@ -202,7 +202,7 @@ enum status streams_assign(struct program *program, int count)
     if (several && has_exchanges(program)) program->streams++;
     for (int i = 0; i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
-        at->stream = several ? stream_of(program, at) : STREAM_CHAIN;
+        at->stream = several ? stream_of(program, at) : STREAM_MAIN;
     }
     int *behind = hold_back(program);
     waits_set(program, behind);

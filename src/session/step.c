@@ -50,6 +50,17 @@ static struct bucket_options bucket_options(const struct session *session)
     };
 }
 
+static enum fit_mode fit_mode(int strategy)
+{
+    static const enum fit_mode modes[] = {
+        [STRATEGY_AUTO] = FIT_AUTO,
+        [STRATEGY_KEEP] = FIT_KEEP,
+        [STRATEGY_RECOMPUTE] = FIT_RECOMPUTE,
+        [STRATEGY_OFFLOAD] = FIT_OFFLOAD,
+    };
+    return modes[strategy];
+}
+
 struct compile_options step_options(const struct session *session, enum step_kind kind)
 {
     bool training = kind == STEP_TRAINING;
@@ -69,7 +80,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
         .kernel_plans = kernel_options(session),
         .buckets = bucket_options(session),
         .streams = session_streams(session),
-        .strategy = session->settings->memory.strategy,
+        .fit = fit_mode(session->settings->memory.strategy),
         .limit = training ? session_limit(session) : 0,
         .batches = batches_on_device(session),
     };
