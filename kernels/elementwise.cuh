@@ -21,16 +21,16 @@ template <class F, class A, class B> __device__ static inline float apply(const 
     return function(to_float(a), to_float(b));
 }
 
-/* y[i] = function(a[i], b[i]), or function(a[i]). y may be a or b. Types of storage may differ. */
+/* y[i] = function(a[i], b[i]), or function(a[i]). y may be a or b. Types of storage may differ. The first
+ * `chunks` * width elements are loaded and stored in chunks, the others one by one. */
 template <class Y, class A, class B, class F>
 __global__ void __launch_bounds__(MAP_THREADS)
-elementwise_kernel(Y *y, const A *a, const B *b, int64_t count, F function)
+elementwise_kernel(Y *y, const A *a, const B *b, int64_t count, int64_t chunks, F function)
 {
     constexpr bool two = !std::is_same<B, nothing>::value;
     constexpr int width = pack<Y>::count < pack<A>::count ? pack<Y>::count : pack<A>::count;
     chunk<A, width> left[MAP_CHUNKS];
     chunk<B, width> right[MAP_CHUNKS];
-    int64_t chunks = count / width;
     int64_t first = (int64_t)blockIdx.x * (MAP_THREADS * MAP_CHUNKS) + threadIdx.x;
 #pragma unroll
     for (int k = 0; k < MAP_CHUNKS; k++) {
@@ -48,20 +48,25 @@ elementwise_kernel(Y *y, const A *a, const B *b, int64_t count, F function)
             result.at[e] = from_float<Y>(apply(function, left[k].at[e], right[k].at[e]));
         ((chunk<Y, width> *)y)[i] = result;
     }
-    int64_t rest = chunks * width + first;
-    if (rest >= count) return;
-    if constexpr (two) y[rest] = from_float<Y>(apply(function, a[rest], b[rest]));
-    else y[rest] = from_float<Y>(apply(function, a[rest], nothing()));
+    for (int64_t i = chunks * width + first, k = 0; k < MAP_CHUNKS && i < count; k++, i += MAP_THREADS) {
+        if constexpr (two) y[i] = from_float<Y>(apply(function, a[i], b[i]));
+        else y[i] = from_float<Y>(apply(function, a[i], nothing()));
+    }
 }
 
-/* Queues it; tensors lie at multiples of 16 bytes. */
+/* Queues it. Tensors that do not all lie at multiples of 16 bytes (the logits of a micro-batch among those of
+ * the batch) are read and written one element at a time. */
 template <class Y, class A, class B, class F>
 static enum status map(const struct call *call, Y *y, const A *a, const B *b, int64_t count, F function)
 {
     if (count == 0) return OK;
     constexpr int width = pack<Y>::count < pack<A>::count ? pack<Y>::count : pack<A>::count;
-    int64_t blocks = div_up(div_up(count, (int64_t)width), (int64_t)(MAP_THREADS * MAP_CHUNKS));
-    elementwise_kernel<<<(unsigned)blocks, MAP_THREADS, 0, stream_of(call)>>>(y, a, b, count, function);
+    bool aligned = ((uintptr_t)y | (uintptr_t)a | (uintptr_t)b) % 16 == 0;
+    int64_t chunks = aligned ? count / width : 0;
+    int64_t items = aligned ? div_up(count, (int64_t)width) : count;
+    int64_t blocks = div_up(items, (int64_t)(MAP_THREADS * MAP_CHUNKS));
+    elementwise_kernel<<<(unsigned)blocks, MAP_THREADS, 0, stream_of(call)>>>(y, a, b, count, chunks,
+                                                                              function);
     return launched(call);
 }
 
