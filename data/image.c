@@ -15,7 +15,8 @@
 
 bool image_resize_part(struct image *image, int h, int w, struct box part, int c, struct reason *reason)
 {
-    if (h < 1 || w < 1 || c < 1 || c > IMAGE_CHANNELS_MAX) return because(reason, "an image of %dx%dx%d", h, w, c);
+    if (h < 1 || w < 1 || c < 1 || c > IMAGE_CHANNELS_MAX)
+        return because(reason, "an image of %dx%dx%d", h, w, c);
     if ((size_t)h > PIXEL_BYTES_MAX / (size_t)w / (size_t)c)
         return because(reason, "%dx%d pixels are too many", w, h);
     size_t bytes = (size_t)part.h * (size_t)part.w * (size_t)c;

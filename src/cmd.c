@@ -165,7 +165,8 @@ static enum status read_options(struct cmd *cmd, const struct grammar *grammar, 
         if (letter == -1) break;
         const char *word = words[optind > before ? optind - 1 : before];
         if (letter == ':') return refuse_missing(cmd->command, word);
-        if (is_empty(letter, optarg)) return refuse_missing(cmd->command, words[optind - 1 - (word == optarg)]);
+        if (is_empty(letter, optarg))
+            return refuse_missing(cmd->command, words[optind - 1 - (word == optarg)]);
         if (letter == '?') return refuse_unknown(cmd->command, grammar, word);
         if (letter >= LETTER_OWN)
             cmd->values[letter - LETTER_OWN] = optarg ? optarg : "";

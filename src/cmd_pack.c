@@ -204,7 +204,8 @@ static enum status pack(struct cmd *cmd, const struct session *session, const st
     TRY(cmd_number(cmd, "quality", 1, 90, &quality));
     TRY(cmd_number(cmd, "shards", 1, 1, &shards));
     if (!images->dataset) return fail(BAD_DATA, "pack: this split has no images");
-    if (quality > 100 || side > 65536) return fail(USAGE, "pack: --quality must be at most 100, --side at most 65536");
+    if (quality > 100 || side > 65536)
+        return fail(USAGE, "pack: --quality must be at most 100, --side at most 65536");
     if (shards > images->count || shards > PACKED_SHARDS_MAX)
         return fail(USAGE, "pack: --shards %ld is too large", shards);
     struct packing packing = {

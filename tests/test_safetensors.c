@@ -86,7 +86,7 @@ static void bad_headers(void **state)
     refused(A "[2],\"data_offsets\":[8,0]}}", 8, "outside");
     refused(A "[2],\"data_offsets\":[0,8]}}", 4, "outside");
     refused(A "[2],\"data_offsets\":[0,8]}}", 12, "12 bytes of data");
-    refused(A "[2],\"data_offsets\":[4,12]}}", 12, "hole");
+    refused(A "[2],\"data_offsets\":[4,12]}}", 12, "a gap or an overlap");
     refused(A "[2],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
             12, "overlap");
     refused(A "[2],\"data_offsets\":[0]}}", 8, "data_offsets");

@@ -68,7 +68,8 @@ int directory_file(const struct directory *directory, const char *name, int flag
         reason->error = error == ENXIO ? 0 : error;
         return -1;
     }
-    if (fstat(file, &status) == 0) return S_ISREG(status.st_mode) ? file : refuse_kind(file, status.st_mode, reason);
+    if (fstat(file, &status) == 0)
+        return S_ISREG(status.st_mode) ? file : refuse_kind(file, status.st_mode, reason);
     error = errno;
     because(reason, "%s", strerror(error));
     reason->error = error;

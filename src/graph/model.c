@@ -13,7 +13,8 @@
 
 #define AT(member) offsetof(struct input_settings, member)
 static const struct field input_fields[] = {
-    {.name = "channels", .type = FIELD_INT, .offset = AT(channels), .initial = "3", .min = 1, .max = IMAGE_CHANNELS_MAX,
+    {.name = "channels", .type = FIELD_INT, .offset = AT(channels), .initial = "3", .min = 1,
+     .max = IMAGE_CHANNELS_MAX,
      .help = "Channels of an image, where the data does not say."},
     {.name = "size", .type = FIELD_INT, .offset = AT(size), .initial = "224", .min = 1, .max = 65536,
      .help = "Height and width of an image, where neither data nor augment.crop says."},

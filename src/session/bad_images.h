@@ -14,9 +14,9 @@ struct bad_images;
 struct bad_images *bad_images_new(const struct dataset datasets[2], bool warn);
 void bad_images_free(struct bad_images *bad);              /* accepts NULL */
 
-/* From now on they are listed in a file of a directory that outlives this, made when there is one to list: lines of which data (train, val),
- * index there, path, reason, with tabs between them. What the file has already, from before a run was
- * resumed, is neither listed nor said again. */
+/* From now on they are listed in a file of a directory that outlives this, made when there is one to list: lines
+ * of which data (train, val), index there, path, reason, with tabs between them. Those that the file lists
+ * already, from before a run was resumed, are neither listed nor reported again. */
 void bad_images_list(struct bad_images *bad, const struct directory *in, const char *name);
 
 /* Of one of the data sets: the context to report its images with, from any thread. */
