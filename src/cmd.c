@@ -18,7 +18,7 @@
 #include "session/session_open.h"
 
 const struct command *const command_table[] = {
-    &cmd_train, &cmd_eval, &cmd_predict, &cmd_plan, &cmd_bench, &cmd_pack,   &cmd_export,
+    &cmd_train, &cmd_eval, &cmd_predict, &cmd_plan, &cmd_summary, &cmd_bench, &cmd_pack, &cmd_export,
     &cmd_ops, &cmd_models, &cmd_formats, &cmd_devices, NULL,
 };
 

@@ -13,6 +13,7 @@ amptrain_SOURCES = \
 	src/cmd_pack.c \
 	src/cmd_plan.c \
 	src/cmd_predict.c \
+	src/cmd_summary.c \
 	src/cmd_train.c \
 	src/forecast.c \
 	src/forecast.h \

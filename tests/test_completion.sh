@@ -23,6 +23,7 @@ END
 offers() { bash "$scratch/complete" "$@"; }
 
 ok "commands" offers predict pre
+ok "... all of them" offers summary su
 ok "long options" offers --config --co
 ok "keys of the configuration" offers train.epochs= -s train.ep
 ok "values of --split" offers val eval --split v

@@ -1,0 +1,53 @@
+#!/bin/sh
+# summary: the networks' figures as they are known, without data and without a device.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+summary() { "$AMPTRAIN" summary "$@" >out 2>err; }
+
+# totals PARAMETERS MACS OPTION...: as the last lines have them.
+totals() {
+    params=$1 macs=$2; shift 2
+    summary "$@"
+    cat err; tail -n 4 out
+    grep -qx "parameters   $params" out && grep -qx "MACs         $macs" out
+}
+# torchvision's figures.
+ok "resnet50" totals 25557032 "4089184256 (4.09 G)" -s model.arch=resnet50
+ok "... says no word but the result" [ ! -s err ]
+ok "... a convolution" grep -qxE "conv1 +conv +1x112x112x64 +9408 +118013952 +3.1 MiB" out
+ok "... a layer without parameters" grep -qxE "maxpool +maxpool +1x56x56x64 +0 +0 +784.0 KiB" out
+ok "... statistics are no parameters" grep -qxE "bn1 +batchnorm +1x112x112x64 +128 +0 +3.1 MiB" out
+ok "depthwise convolutions" totals 3504872 "300774272 (300.77 M)" -s model.arch=mobilenet_v2
+ok "lenet5" totals 61706 "416520 (0.42 M)" -s model.arch=lenet5
+
+# columns: the layers' parameters and MACs add up to the totals.
+columns() {
+    summary -s model.arch=vgg16_bn && awk '
+        /^layer / { layers = 1; next }
+        /^parameters/ { params = $2; layers = 0 }
+        /^MACs/ { macs = $2 }
+        layers { params_sum += $4; macs_sum += $5 }
+        END { print params_sum, params, macs_sum, macs; exit !(params > 0 && params_sum == params && macs_sum == macs) }' out
+}
+ok "layers add up to totals" columns
+
+ok "the configuration's size and classes" totals 11227812 "148097024 (148.10 M)" -s model.arch=resnet18 \
+    -s model.classes=100 -s augment.crop=64
+ok "images that are there tell size and classes" totals 3826 "25600 (0.03 M)" -c run.ini -s augment.crop=0
+ok "images that are not there are not missed" totals 25557032 "4089184256 (4.09 G)" -c "$top_srcdir/conf/imagenet.ini" \
+    -s data.train="$scratch/none" -s data.val="$scratch/none"
+ok "neither is a GPU" totals 3826 "25600 (0.03 M)" -c run.ini -s run.device=cuda -s loader.decode=gpu -s train.batch=auto
+ok "what is frozen is not trained" sh -c '
+    "$AMPTRAIN" summary -c run.ini -s "train.freeze=conv1.*" >out; cat out; grep -qx "  trained    3754" out'
+wrong() { says 2 "wrong.ini:5" "$AMPTRAIN" summary -s model.file=wrong.ini; }
+sed "s/= conv input/= conf input/" tiny.ini >wrong.ini
+ok "a wrong layer, with its line" wrong
+ok "no network" says 2 "model.arch is not set" "$AMPTRAIN" summary
+
+json() {
+    "$AMPTRAIN" summary -c run.ini --json >out.json && cat out.json && grep -q \
+        '^{"params":3826,"trained_params":3826,"macs":25600,"activation_bytes":10280,"layers":\[{"name":"conv1","op":"conv","output":\[1,8,8,8\],"params":72,"trained_params":72,"macs":4608,"activation_bytes":2048},.*}\]}$' out.json
+}
+ok "--json" json
+finish
