@@ -12,6 +12,7 @@
 #include "train/evaluate.h"
 #include "train/folder.h"
 #include "train/metrics.h"
+#include "train/results.h"
 
 /* Logits as NumPy reads them: format 1.0 of numpy/lib/format.py, float32, images by classes. */
 struct logits_file {
@@ -74,26 +75,39 @@ static void add_results(const struct evaluation *evaluation, struct text *out)
     text_json_number(out, evaluation->loss);
 }
 
-static void print_results(const struct cmd *cmd, const struct evaluation *evaluation)
+static void print_json(const struct evaluation *evaluation)
 {
     struct text out = {0};
-    char loss[TEXT_NUMBER];
     add_results(evaluation, &out);
-    if (cmd_value(cmd, "json"))
-        printf("{%s}\n", out.data);
-    else
-        printf("%" PRId64 " images, %" PRId64 " errors: top1 %.2f %%, top5 %.2f %%, loss %s\n",
-               evaluation->images, evaluation->errors, 100 * evaluation->top1, 100 * evaluation->top5,
-               text_number(evaluation->loss, 4, NULL, loss));
+    printf("{%s}\n", out.data);
     text_free(&out);
 }
 
-static enum status write_line(const struct directory *folder, const char *split,
+static void print_results(const struct evaluation *evaluation, const struct data *data)
+{
+    struct progress_row rows[RESULTS_ROWS];
+    char loss[TEXT_NUMBER];
+    printf("%" PRId64 " images, %" PRId64 " errors: top1 %.2f %%, top5 %.2f %%, loss %s\n",
+           evaluation->images, evaluation->errors, 100 * evaluation->top1, 100 * evaluation->top5,
+           text_number(evaluation->loss, 4, NULL, loss));
+    int count = results_rows(evaluation, data, rows);
+    for (int i = 0; i < count; i++) printf("%s: %s\n", rows[i].name, rows[i].value);
+}
+
+static const char *split_of(const struct cmd *cmd)
+{
+    const char *split = cmd_value(cmd, "split");
+    return split ? split : "val";
+}
+
+static enum status write_line(const struct directory *folder, const struct cmd *cmd,
                               const struct evaluation *evaluation)
 {
     struct metrics metrics = {0};
     struct text line = {0};
-    text_add(&line, "{\"event\":\"eval\",\"split\":\"%s\",", split);
+    text_add(&line, "{\"event\":\"eval\",\"split\":\"%s\",\"weights\":", split_of(cmd));
+    text_json_bytes(&line, cmd->weights);
+    text_add(&line, ",");
     add_results(evaluation, &line);
     text_add(&line, "}");
     enum status status = metrics_open(folder, "metrics.jsonl", &metrics);
@@ -104,58 +118,14 @@ static enum status write_line(const struct directory *folder, const char *split,
     return status;
 }
 
-/* A name in a table of comma-separated values (RFC 4180). */
-static void write_name(FILE *file, const char *name)
-{
-    fputc('"', file);
-    for (; *name; name++) {
-        if (*name == '"') fputc('"', file);
-        fputc(*name, file);
-    }
-    fputc('"', file);
-}
-
-static void write_rows(FILE *file, const struct data *data, const int64_t *confusion)
-{
-    fprintf(file, "true\\predicted");
-    for (int i = 0; i < data->classes; i++) {
-        fputc(',', file);
-        write_name(file, data->class_names[i]);
-    }
-    for (int i = 0; i < data->classes; i++) {
-        fputc('\n', file);
-        write_name(file, data->class_names[i]);
-        for (int j = 0; j < data->classes; j++)
-            fprintf(file, ",%" PRId64, confusion[(int64_t)i * data->classes + j]);
-    }
-    fputc('\n', file);
-}
-
-static enum status write_confusion(const struct directory *folder, const struct data *data,
-                                   const int64_t *confusion)
-{
-    static const char name[] = "confusion.csv", temporary[] = "confusion.csv.tmp";
-    struct reason reason;
-    directory_remove(folder, temporary);
-    FILE *file = directory_stream(folder, temporary, "w", &reason);
-    if (!file) return directory_refuse(folder, name, reason.text);
-    write_rows(file, data, confusion);
-    bool good = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
-    if (fclose(file) != 0) good = false;
-    enum status status = good ? OK : directory_refuse(folder, name, strerror(errno));
-    if (good) status = atomic_file_rename(folder, temporary, name);
-    directory_remove(folder, temporary);
-    return status;
-}
-
 /* Into a folder that no run is using. */
-static enum status write_records(const char *path, const struct data *data, const char *split,
+static enum status write_records(const struct cmd *cmd, const struct data *data,
                                  const struct evaluation *evaluation)
 {
     struct folder folder;
-    TRY(folder_visit(path, &folder));
-    enum status status = write_line(&folder.at, split, evaluation);
-    if (status == OK) status = write_confusion(&folder.at, data, evaluation->confusion);
+    TRY(folder_visit(cmd->output, &folder));
+    enum status status = write_line(&folder.at, cmd, evaluation);
+    if (status == OK) status = results_write_confusion(evaluation, data, &folder.at);
     folder_close(&folder);
     return status;
 }
@@ -168,15 +138,15 @@ static enum status check_records(const char *path)
     return OK;
 }
 
-static enum status evaluate_split(struct cmd *cmd, struct trained *trained, const char *split)
+static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
 {
     const struct session *session = &trained->session;
     const struct data *data = &session->data;
-    struct images images = strcmp(split, "train") == 0 ? data->train : data->val;
+    struct images images = strcmp(split_of(cmd), "train") == 0 ? data->train : data->val;
     images.h = data->val.h;
     images.w = data->val.w;
     if (!images.dataset) return fail(USAGE, "eval: there are no validation data: data.val is not set");
-    struct evaluate_options options = {.confusion = cmd->output != NULL};
+    struct evaluate_options options = {0};
     struct logits_file logits = {0};
     const char *path = cmd_value(cmd, "logits");
     if (path) {
@@ -191,8 +161,9 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained, cons
     if (status == OK && path && evaluation.bad > 0)
         log_warning("%s: %" PRId64 " of %" PRId64 " rows are NaN: their images could not be used", path,
                     evaluation.bad, images.count);
-    if (status == OK) print_results(cmd, &evaluation);
-    if (status == OK && cmd->output) status = write_records(cmd->output, data, split, &evaluation);
+    if (status == OK && cmd_value(cmd, "json")) print_json(&evaluation);
+    else if (status == OK) print_results(&evaluation, data);
+    if (status == OK && cmd->output) status = write_records(cmd, data, &evaluation);
     evaluation_free(&evaluation);
     return status;
 }
@@ -210,7 +181,7 @@ static void take_val(struct cmd *cmd)
 
 static enum status run(struct cmd *cmd)
 {
-    const char *split = cmd_value(cmd, "split") ? cmd_value(cmd, "split") : "val";
+    const char *split = split_of(cmd);
     bool train = strcmp(split, "train") == 0;
     if (!train && strcmp(split, "val") != 0)
         return fail(USAGE, "eval: --split must be train or val, not '%s'", split);
@@ -219,7 +190,7 @@ static enum status run(struct cmd *cmd)
     take_val(cmd);
     struct trained trained;
     TRY(trained_open(cmd, train ? DATA_TRAIN : DATA_VAL, &trained));
-    enum status status = evaluate_split(cmd, &trained, split);
+    enum status status = evaluate_split(cmd, &trained);
     trained_close(&trained);
     return status;
 }

@@ -97,8 +97,8 @@ static void cut_long(void **state)
 {
     (void)state;
     struct text text = {0};
-    text_add(&text, START "{\"event\":\"start\",\"x\":\"%0*d\"}\n", 1 << 16, 0);
-    text_add(&text, STEP(1) "%0*d\n" STEP(2), 1 << 20, 0);
+    text_add(&text, START "{\"event\":\"start\",\"x\":\"%0*d\"}\n", 1 << 24, 0);
+    text_add(&text, STEP(1) "%0*d\n" STEP(2), 1 << 25, 0);
     cut(text.data, 2, 0, START STEP(1) STEP(2));
     text_free(&text);
 }

@@ -25,3 +25,7 @@ EXTRA_DIST += \
 	tests/golden/version-1/checkpoint-last.safetensors \
 	tests/golden/version-1/images.pack \
 	tests/golden/version-1/metrics.jsonl
+
+check_PROGRAMS += tests/test_results
+tests_test_results_SOURCES = tests/test_results.c
+tests_test_results_LDADD = $(LDADD) -lcmocka

@@ -19,6 +19,7 @@ struct counting {
     const struct evaluate_options *options;
     struct ranks *ranks;
     struct evaluation *sums;
+    int32_t *predictions;        /* of one batch */
     int64_t top1, top5;
     double loss;
     bool lost;                   /* it is not finite */
@@ -29,19 +30,22 @@ int evaluate_best(const float *logits, int classes)
 {
     int best = 0;
     for (int i = 1; i < classes; i++)
-        if (logits[i] > logits[best]) best = i;
+        if (logits[i] > logits[best] || (isnan(logits[best]) && !isnan(logits[i]))) best = i;
     return best;
 }
 
-static void count_confusion(struct counting *counting, const struct batch *batch)
+static void predict(struct counting *counting, const struct batch *batch)
 {
     int classes = counting->session->data.classes;
     const float *logits = exec_logits(counting->step->exec);
-    for (int i = 0; i < batch->count; i++) {
-        if (batch->labels[i] < 0) continue;
-        counting->sums->confusion[(int64_t)batch->labels[i] * classes +
-                                  evaluate_best(logits + (int64_t)i * classes, classes)]++;
-    }
+    for (int i = 0; i < batch->count; i++)
+        counting->predictions[i] = evaluate_best(logits + (int64_t)i * classes, classes);
+}
+
+static int compare_cells(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
 }
 
 /* An unreadable image has a row of NaN, which no network's output is taken for. */
@@ -63,9 +67,12 @@ static enum status give_logits(const struct counting *counting, const struct bat
 
 static enum status count_batch(struct counting *counting, const struct batch *batch)
 {
+    int64_t classes = counting->session->data.classes;
+    predict(counting, batch);
     const struct ranks_batch own = {
         .count = batch->count, .bad = batch->bad, .losses = exec_losses(counting->step->exec),
         .ranks = exec_ranks(counting->step->exec), .labels = batch->labels,
+        .predictions = counting->predictions,
     };
     TRY(ranks_gather(counting->ranks, &own));
     const struct ranks *all = counting->ranks;
@@ -75,10 +82,10 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
         counting->loss += all->losses[i];
         counting->top1 += all->ranks[i] < 1;
         counting->top5 += all->ranks[i] < 5;
-        counting->sums->images++;
+        int64_t cell = all->labels[i] * classes + all->predictions[i];
+        *array_push(counting->sums->cells, counting->sums->images) = cell;
     }
     ranks_tell(counting->ranks, PHASE_EVALUATION, counting->ranks->progress.step);
-    if (counting->sums->confusion) count_confusion(counting, batch);
     return counting->options->logits ? give_logits(counting, batch) : OK;
 }
 
@@ -135,7 +142,6 @@ enum status evaluate(const struct session *session, const struct images *images,
                      const struct evaluate_options *options, struct evaluation *evaluation)
 {
     struct evaluation sums = {0};
-    size_t cells = (size_t)session->data.classes * (size_t)session->data.classes;
     double start = clock_seconds();
     struct counting counting = {
         .session = session, .images = images, .step = step, .options = options, .sums = &sums,
@@ -145,17 +151,19 @@ enum status evaluate(const struct session *session, const struct images *images,
     struct ranks alone = {0};
     if (!options->ranks) ranks_open(NULL, step->compiled.program.batch, &alone);
     counting.ranks = options->ranks ? options->ranks : &alone;
-    if (options->confusion) sums.confusion = memory_new(cells, sizeof *sums.confusion);
+    counting.predictions = memory_new((size_t)step->compiled.program.batch, sizeof *counting.predictions);
     counting.queue = (struct step_queue){.device = session->device, .step = step, .loader = loader};
     enum status status = count_all(&counting);
     step_queue_drop(&counting.queue);
     loader_close(loader);
     ranks_close(&alone);
+    free(counting.predictions);
     if (status == OK && sums.images == 0) status = fail(BAD_DATA, "there is no image to evaluate on");
     if (status != OK) {
         evaluation_free(&sums);
         return status;
     }
+    qsort(sums.cells, (size_t)sums.images, sizeof *sums.cells, compare_cells);
     sums.errors = sums.images - counting.top1;
     sums.top1 = (double)counting.top1 / (double)sums.images;
     sums.top5 = (double)counting.top5 / (double)sums.images;
@@ -168,6 +176,6 @@ enum status evaluate(const struct session *session, const struct images *images,
 
 void evaluation_free(struct evaluation *evaluation)
 {
-    free(evaluation->confusion);
+    free(evaluation->cells);
     *evaluation = (struct evaluation){0};
 }

@@ -11,16 +11,16 @@ struct evaluation {
     int64_t bad;                   /* and those that could not */
     double top1, top5, loss;       /* fractions of the images; their mean loss */
     double seconds;
-    int64_t *confusion;            /* [classes * classes], true class major; NULL unless asked for */
+    int64_t *cells;                /* [images] where each counts in the confusion matrix, sorted: true class *
+                                    * classes + predicted class */
 };
 
 struct evaluate_options {
-    bool confusion;
     bool *lost;                    /* whether the last evaluation's loss was not finite, of which the cause
                                     * has then been said; NULL: there was none */
     struct ranks *ranks;           /* that share the images; NULL: this one has them all */
     /* Called with the logits of every batch, in file order, unreadable images (as NaN)
-     * included; NULL: nobody wants them. Neither this nor `confusion` is for several ranks. */
+     * included; NULL: nobody wants them. Not for several ranks. */
     enum status (*logits)(void *context, const float *logits, int images, int classes);
     void *context;
 };
@@ -31,7 +31,7 @@ enum status evaluate(const struct session *session, const struct images *images,
                      const struct evaluate_options *options, struct evaluation *evaluation);
 void evaluation_free(struct evaluation *evaluation);
 
-/* Index of the largest; the first of several. */
+/* Index of the largest that is not NaN, the first of several: the class whose rank is 0 (kernels/topk.c). */
 int evaluate_best(const float *logits, int classes);
 
 #endif

@@ -104,8 +104,8 @@ enum status metrics_sync(struct metrics *metrics)
     return refuse(metrics);
 }
 
-/* Lines are much shorter. */
-#define LINE_ROOM ((size_t)1 << 16)
+/* The longest line has a figure for each class, of which there are a million at most (data.classes). */
+#define LINE_ROOM ((size_t)1 << 24)
 
 enum verdict { KEEP, BEYOND, BROKEN, ALWAYS };
 
@@ -255,6 +255,16 @@ void metrics_number(struct text *object, const char *key, double value)
 {
     add_key(object, key);
     text_json_number(object, value);
+}
+
+void metrics_numbers(struct text *object, const char *key, const double *values, int count)
+{
+    add_key(object, key);
+    for (int i = 0; i < count; i++) {
+        text_add(object, i ? "," : "[");
+        text_json_number(object, values[i]);
+    }
+    text_add(object, "]");
 }
 
 void metrics_text(struct text *object, const char *key, const char *value)

@@ -40,7 +40,7 @@ void progress_status(const struct progress_view *view);
 /* The closing table: rows of a name and a value. */
 struct progress_row {
     const char *name;
-    char value[80];
+    char value[512];
 };
 void progress_table(const struct progress *progress, const struct progress_row *rows, int count);
 

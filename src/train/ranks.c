@@ -7,15 +7,22 @@
 #include "base/memory.h"
 #include "base/signals.h"
 
-/* Sent from each rank to all: this, then [share] losses, ranks and labels. */
+/* Sent from each rank to all: this, then the columns, each of [share] floats or int32. */
 struct message {
     int32_t count, bad;
     int32_t stop, checkpoint, out_of_time, save_due;
 };
 
+#define COLUMNS 4   /* losses, ranks, labels, predictions */
+
+static size_t column_bytes(const struct ranks *ranks)
+{
+    return (size_t)ranks->share * sizeof(int32_t);
+}
+
 static size_t message_bytes(const struct ranks *ranks)
 {
-    return sizeof(struct message) + (size_t)ranks->share * (sizeof(float) + 2 * sizeof(int32_t));
+    return sizeof(struct message) + COLUMNS * column_bytes(ranks);
 }
 
 void ranks_open(struct comm *comm, int share, struct ranks *ranks)
@@ -26,6 +33,7 @@ void ranks_open(struct comm *comm, int share, struct ranks *ranks)
         .losses = memory_new(all, sizeof(float)),
         .ranks = memory_new(all, sizeof(int32_t)),
         .labels = memory_new(all, sizeof(int32_t)),
+        .predictions = memory_new(all, sizeof(int32_t)),
     };
     ranks->sent = memory_new(1, message_bytes(ranks));
     ranks->received = memory_new((size_t)comm_count(comm), message_bytes(ranks));
@@ -36,6 +44,7 @@ void ranks_close(struct ranks *ranks)
     free(ranks->losses);
     free(ranks->ranks);
     free(ranks->labels);
+    free(ranks->predictions);
     free(ranks->sent);
     free(ranks->received);
     *ranks = (struct ranks){0};
@@ -52,13 +61,12 @@ static void write_message(struct ranks *ranks, const struct ranks_batch *batch)
     };
     if (ranks->comm && signals_checkpoint()) message.checkpoint = true;
     ranks->checkpoints = asked.checkpoints;
+    const void *columns[COLUMNS] = {batch->losses, batch->ranks, batch->labels, batch->predictions};
     char *at = ranks->sent;
-    size_t count = (size_t)batch->count, share = (size_t)ranks->share;
     memcpy(at, &message, sizeof message);
     at += sizeof message;
-    memcpy(at, batch->losses, count * sizeof(float));
-    memcpy(at + share * sizeof(float), batch->ranks, count * sizeof(int32_t));
-    memcpy(at + 2 * share * sizeof(float), batch->labels, count * sizeof(int32_t));
+    for (int i = 0; i < COLUMNS; i++, at += column_bytes(ranks))
+        if (columns[i]) memcpy(at, columns[i], (size_t)batch->count * sizeof(int32_t));
 }
 
 static void read_message(struct ranks *ranks, int rank)
@@ -67,10 +75,12 @@ static void read_message(struct ranks *ranks, int rank)
     struct message message;
     memcpy(&message, at, sizeof message);
     at += sizeof message;
-    size_t count = (size_t)message.count, share = (size_t)ranks->share;
-    memcpy(ranks->losses + ranks->count, at, count * sizeof(float));
-    memcpy(ranks->ranks + ranks->count, at + share * sizeof(float), count * sizeof(int32_t));
-    memcpy(ranks->labels + ranks->count, at + 2 * share * sizeof(float), count * sizeof(int32_t));
+    int first = ranks->count;
+    void *columns[COLUMNS] = {
+        ranks->losses + first, ranks->ranks + first, ranks->labels + first, ranks->predictions + first,
+    };
+    for (int i = 0; i < COLUMNS; i++, at += column_bytes(ranks))
+        memcpy(columns[i], at, (size_t)message.count * sizeof(int32_t));
     ranks->count += message.count;
     ranks->bad += message.bad;
     if (ranks->stop == 0) ranks->stop = message.stop;

@@ -17,6 +17,7 @@ struct ranks_batch {
     const float *losses;         /* [count] */
     const int32_t *ranks;        /* [count] how many classes beat the true one */
     const int32_t *labels;       /* [count]; -1: no image */
+    const int32_t *predictions;  /* [count] the class that beats all others; NULL: not asked for */
     bool out_of_time, save_due;  /* by the clock, of which the first rank's counts */
 };
 
@@ -28,6 +29,7 @@ struct ranks {
     float *losses;
     int32_t *ranks;
     int32_t *labels;
+    int32_t *predictions;
     bool own_lost;               /* of them, a loss of this rank's is not finite */
     /* Known to all ranks since then. */
     int stop;                    /* asked to stop, by this signal; 0: not */

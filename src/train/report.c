@@ -5,9 +5,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "train/results.h"
 
 static enum status write_line(struct run *run, struct text *line)
 {
@@ -164,6 +166,14 @@ static void draw_epoch(struct run *run, const struct evaluation *evaluation)
     }
 }
 
+static void add_per_class(const struct run *run, const struct evaluation *evaluation, struct text *line)
+{
+    int classes = run->session->data.classes;
+    double *accuracy = results_per_class(evaluation, classes);
+    metrics_numbers(line, "per_class", accuracy, classes);
+    free(accuracy);
+}
+
 enum status report_epoch(struct run *run, const struct evaluation *evaluation)
 {
     const struct position *position = &run->position;
@@ -182,12 +192,13 @@ enum status report_epoch(struct run *run, const struct evaluation *evaluation)
     metrics_number(&line, "data_wait_fraction", position->wait_seconds / fmax(1e-9, position->seconds));
     metrics_integer(&line, "skipped_steps", position->skipped);
     metrics_integer(&line, "bad_images", position->bad_images);
+    if (evaluation) add_per_class(run, evaluation, &line);
     say_epoch(run, evaluation);
     draw_epoch(run, evaluation);
     return write_line(run, &line);
 }
 
-#define ROWS 7
+#define ROWS (8 + RESULTS_ROWS)
 
 static int fill_rows(const struct run *run, const char *reason, struct progress_row rows[ROWS])
 {
@@ -210,6 +221,12 @@ static int fill_rows(const struct run *run, const char *reason, struct progress_
         else text_number(100 * position->best, 2, "%", number);
         snprintf(rows[count++].value, sizeof rows->value, "%s in epoch %" PRId64, number,
                  position->best_epoch);
+    }
+    if (run->evaluation.images > 0) {
+        rows[count] = (struct progress_row){.name = "last accuracy"};
+        snprintf(rows[count++].value, sizeof rows->value, "%.2f %% in epoch %" PRId64,
+                 100 * run->evaluation.top1, position->epoch);
+        count += results_rows(&run->evaluation, &run->session->data, rows + count);
     }
     if (run->verified > 0) {
         rows[count] = (struct progress_row){.name = "verified"};

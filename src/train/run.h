@@ -39,6 +39,7 @@ struct run {
     struct ranks ranks;
     struct position position;
     uint32_t checksums[2];              /* of the data, by enum split (dataset_checksum) */
+    struct evaluation evaluation;       /* the last one; no images: there was none */
     struct health health;
     struct optimizer_state state;       /* after the last step collected */
     struct step_queue queue;            /* of training steps */

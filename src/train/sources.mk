@@ -17,6 +17,8 @@ libtrain_a_SOURCES = \
 	src/train/ranks.h \
 	src/train/report.c \
 	src/train/report.h \
+	src/train/results.c \
+	src/train/results.h \
 	src/train/run.c \
 	src/train/run.h \
 	src/train/train.c \

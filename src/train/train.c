@@ -13,6 +13,7 @@
 #include "session/gpu_preprocessing.h"
 #include "session/identity.h"
 #include "train/report.h"
+#include "train/results.h"
 
 enum verdict { GO_ON, FINISH_EPOCH, DONE, EARLY_STOP, MAX_STEPS, MAX_TIME, STOP };
 
@@ -237,22 +238,38 @@ static enum status save_epoch(struct run *run, bool best)
 
 /* The end of an epoch. */
 
-static enum status evaluate_run(struct run *run, struct evaluation *evaluation)
+static enum status evaluate_run(struct run *run)
 {
+    struct evaluation evaluation;
     const struct evaluate_options options = {.lost = &run->health.evaluation_lost, .ranks = &run->ranks};
     bool averages = run->session->settings->train.ema > 0;
     if (averages) TRY(store_swap_average(&run->store));
     const struct session *session = run->session;
     const struct step *step = &run->programs.evaluation;
-    enum status status = evaluate(session, &session->data.val, step, &options, evaluation);
+    enum status status = evaluate(session, &session->data.val, step, &options, &evaluation);
+    if (status == OK) {
+        evaluation_free(&run->evaluation);
+        run->evaluation = evaluation;
+    }
     if (averages) TRY(store_swap_average(&run->store));
     return status;
 }
 
-static bool take_best(struct run *run, const struct evaluation *evaluation)
+static bool take_best(struct run *run)
 {
+    const struct evaluation *evaluation = &run->evaluation;
     bool by_loss = run->session->settings->checkpoint.best == BEST_VAL_LOSS;
     return position_take_best(&run->position, by_loss ? evaluation->loss : evaluation->top1, by_loss);
+}
+
+/* Like a checkpoint along the way, it may fail. */
+static enum status save_confusion(struct run *run)
+{
+    if (!run->folder.at.path) return OK;
+    TRY(folder_check(&run->folder));
+    if (results_write_confusion(&run->evaluation, &run->session->data, &run->folder.at) != OK)
+        log_warning("the confusion matrix was not written; the run continues");
+    return OK;
 }
 
 static void next_epoch(struct run *run)
@@ -276,17 +293,17 @@ static enum status begin_epoch(struct run *run)
 
 static enum status finish_epoch(struct run *run)
 {
-    struct evaluation evaluation = {0};
     bool evaluated = run->programs.evaluation.exec != NULL;
     if (evaluated) {
-        enum status status = evaluate_run(run, &evaluation);
+        enum status status = evaluate_run(run);
         /* Asked to stop in its midst: the epoch is finished when the run is resumed. */
         if (status == STOPPED) return OK;
         TRY(status);
     }
-    run->position.bad_images += evaluation.bad;
-    bool best = evaluated && take_best(run, &evaluation);
-    TRY(report_epoch(run, evaluated ? &evaluation : NULL));
+    run->position.bad_images += run->evaluation.bad;
+    bool best = evaluated && take_best(run);
+    TRY(report_epoch(run, evaluated ? &run->evaluation : NULL));
+    if (evaluated) TRY(save_confusion(run));
     next_epoch(run);
     TRY(save_epoch(run, best));
     return begin_epoch(run);

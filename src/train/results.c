@@ -1,0 +1,191 @@
+#include "train/results.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/atomic_file.h"
+#include "base/log.h"
+#include "base/memory.h"
+
+double *results_per_class(const struct evaluation *evaluation, int classes)
+{
+    int64_t *images = memory_new((size_t)classes, sizeof *images);
+    double *accuracy = memory_new((size_t)classes, sizeof *accuracy);
+    for (int64_t i = 0; i < evaluation->images; i++) {
+        int64_t label = evaluation->cells[i] / classes;
+        images[label]++;
+        accuracy[label] += evaluation->cells[i] % classes == label;
+    }
+    for (int i = 0; i < classes; i++) accuracy[i] = images[i] > 0 ? accuracy[i] / (double)images[i] : NAN;
+    free(images);
+    return accuracy;
+}
+
+static double mean_of_finite(const double *values, int count)
+{
+    double sum = 0;
+    int finite = 0;
+    for (int i = 0; i < count; i++) {
+        if (isnan(values[i])) continue;
+        sum += values[i];
+        finite++;
+    }
+    return sum / finite;
+}
+
+/* Lists for people. */
+
+#define LISTED 5
+#define NAME_ROOM 32
+
+/* A class, or a cell of the confusion matrix; those of the smallest key come first. */
+struct ranked {
+    double key;
+    int64_t id;
+};
+
+static int compare_ranked(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Returns how many are listed. */
+static int rank(struct ranked *ranked, int64_t count)
+{
+    if (count > 0) qsort(ranked, (size_t)count, sizeof *ranked, compare_ranked);
+    return count < LISTED ? (int)count : LISTED;
+}
+
+static const char *name_of(const struct data *data, int64_t class, char name[NAME_ROOM])
+{
+    return text_visible(data->class_names[class], name, NAME_ROOM);
+}
+
+static void list_worst(const double *accuracy, const struct data *data, struct text *out)
+{
+    struct ranked *worst = NULL;
+    char name[NAME_ROOM];
+    int64_t count = 0;
+    for (int i = 0; i < data->classes; i++)
+        if (accuracy[i] < 1) *array_push(worst, count) = (struct ranked){accuracy[i], i};
+    int listed = rank(worst, count);
+    for (int i = 0; i < listed; i++)
+        text_add(out, "%s%s (%.2f %%)", i ? ", " : "", name_of(data, worst[i].id, name), 100 * worst[i].key);
+    free(worst);
+}
+
+/* Images of one cell stand together. */
+static void list_confusions(const struct evaluation *evaluation, const struct data *data, struct text *out)
+{
+    const int64_t *cells = evaluation->cells;
+    int64_t classes = data->classes, count = 0;
+    struct ranked *confusions = NULL;
+    char label[NAME_ROOM], predicted[NAME_ROOM];
+    for (int64_t i = 0; i < evaluation->images; i++) {
+        if (cells[i] / classes == cells[i] % classes) continue;
+        if (count == 0 || confusions[count - 1].id != cells[i])
+            *array_push(confusions, count) = (struct ranked){0, cells[i]};
+        confusions[count - 1].key--;
+    }
+    int listed = rank(confusions, count);
+    for (int i = 0; i < listed; i++)
+        text_add(out, "%s%s as %s (%.0f)", i ? ", " : "", name_of(data, confusions[i].id / classes, label),
+                 name_of(data, confusions[i].id % classes, predicted), -confusions[i].key);
+    free(confusions);
+}
+
+static int add_row(struct progress_row *row, const char *name, struct text *value)
+{
+    if (value->length == 0) return 0;
+    row->name = name;
+    snprintf(row->value, sizeof row->value, "%s", value->data);
+    text_free(value);
+    return 1;
+}
+
+int results_rows(const struct evaluation *evaluation, const struct data *data,
+                 struct progress_row rows[RESULTS_ROWS])
+{
+    double *accuracy = results_per_class(evaluation, data->classes);
+    struct text balanced = {0}, worst = {0}, confusions = {0};
+    text_add(&balanced, "%.2f %%", 100 * mean_of_finite(accuracy, data->classes));
+    list_worst(accuracy, data, &worst);
+    list_confusions(evaluation, data, &confusions);
+    int count = add_row(rows, "balanced accuracy", &balanced);
+    count += add_row(rows + count, "worst classes", &worst);
+    count += add_row(rows + count, "most confused", &confusions);
+    free(accuracy);
+    return count;
+}
+
+/* The confusion matrix. */
+
+#define CONFUSION "confusion.csv"
+#define CONFUSION_CLASSES 10000   /* of a hundred million cells, which nobody reads */
+
+/* A name in a table of comma-separated values (RFC 4180). */
+static void write_name(FILE *file, const char *name)
+{
+    fputc('"', file);
+    for (; *name; name++) {
+        if (*name == '"') fputc('"', file);
+        fputc(*name, file);
+    }
+    fputc('"', file);
+}
+
+static void write_rows(FILE *file, const struct data *data, const struct evaluation *evaluation)
+{
+    int64_t classes = data->classes, at = 0;
+    fprintf(file, "true\\predicted");
+    for (int i = 0; i < classes; i++) {
+        fputc(',', file);
+        write_name(file, data->class_names[i]);
+    }
+    for (int64_t cell = 0; cell < classes * classes; cell++) {
+        int64_t images = at;
+        while (at < evaluation->images && evaluation->cells[at] == cell) at++;
+        if (cell % classes == 0) {
+            fputc('\n', file);
+            write_name(file, data->class_names[cell / classes]);
+        }
+        fprintf(file, ",%" PRId64, at - images);
+    }
+    fputc('\n', file);
+}
+
+/* And closes the file. */
+static bool write_all(FILE *file, const struct data *data, const struct evaluation *evaluation,
+                      struct reason *reason)
+{
+    write_rows(file, data, evaluation);
+    bool good = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
+    if (!good) because(reason, "%s", strerror(errno));
+    if (fclose(file) != 0 && good) good = because(reason, "%s", strerror(errno));
+    return good;
+}
+
+enum status results_write_confusion(const struct evaluation *evaluation, const struct data *data,
+                                    const struct directory *folder)
+{
+    static const char temporary[] = CONFUSION ".tmp";
+    struct reason reason;
+    if (data->classes > CONFUSION_CLASSES) {
+        log_detail("%s is not written for more than %d classes", CONFUSION, CONFUSION_CLASSES);
+        return OK;
+    }
+    directory_remove(folder, temporary);
+    FILE *file = directory_stream(folder, temporary, "w", &reason);
+    bool good = file && write_all(file, data, evaluation, &reason);
+    enum status status = good ? OK : directory_refuse(folder, CONFUSION, reason.text);
+    if (good) status = atomic_file_rename(folder, temporary, CONFUSION);
+    directory_remove(folder, temporary);     /* which may be there even where it did not open */
+    return status;
+}

@@ -1,0 +1,21 @@
+/* results.h: an evaluation by class: accuracies, the worst classes, the most frequent confusions. */
+#ifndef TRAIN_RESULTS_H
+#define TRAIN_RESULTS_H
+
+#include "train/evaluate.h"
+#include "train/progress.h"
+
+/* The accuracy in each class, NAN where a class has no images: [classes], for the caller to free. */
+double *results_per_class(const struct evaluation *evaluation, int classes);
+
+/* Balanced accuracy, which is the mean of those, then the worst classes and the most frequent confusions, if
+ * there are errors. Returns how many rows there are. */
+#define RESULTS_ROWS 3
+int results_rows(const struct evaluation *evaluation, const struct data *data,
+                 struct progress_row rows[RESULTS_ROWS]);
+
+/* Writes confusion.csv: a line for each true class, a column for each predicted one. */
+enum status results_write_confusion(const struct evaluation *evaluation, const struct data *data,
+                                    const struct directory *folder);
+
+#endif

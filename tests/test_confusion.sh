@@ -1,0 +1,82 @@
+#!/bin/sh
+# Results by class at the end of training and of eval, against a count by awk from the logits that eval writes.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+"$AMPTRAIN" -c run.ini -o run -s checkpoint.every=1 2>said || exit 1
+"$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --logits logits.npy -o evaluated >printed || exit 1
+
+# Every fifth line of the digits is for validation; the label is the last of a line.
+gzip -dc "$top_srcdir/data/digits/digits.csv.gz" | awk -F , 'NR % 5 == 0 { print $NF + 0 }' >labels
+tail -c +129 logits.npy | od -An -v -t f4 -w40 |
+    awk '{ best = 1; for (i = 2; i <= NF; i++) if ($i > $best) best = i; print best - 1 }' >predicted
+paste labels predicted | awk '
+    { images[$1]++; cell[$1, $2]++ }
+    END {
+        printf "true\\predicted" >"counted.csv"
+        for (i = 0; i < 10; i++) printf ",\"%d\"", i >"counted.csv"
+        for (i = 0; i < 10; i++) {
+            printf "\n\"%d\"", i >"counted.csv"
+            for (j = 0; j < 10; j++) printf ",%d", cell[i, j] >"counted.csv"
+            accuracy = cell[i, i] / images[i]
+            sum += accuracy
+            printf "%.17g %d\n", accuracy, i >"accuracies"
+            for (j = 0; j < 10; j++) if (j != i && cell[i, j]) print cell[i, j], i, j >"confusions"
+        }
+        printf "\n" >"counted.csv"
+        printf "%.2f %%\n", 10 * sum >"balanced"
+    }'
+worst=$(sort -k 1,1g -k 2,2n accuracies | awk '$1 < 1 && n++ < 5 { printf "%s%d (%.2f %%)", s, $2, 100 * $1; s = ", " }')
+confused=$(sort -k 1,1nr -k 2,2n -k 3,3n confusions | awk 'n++ < 5 { printf "%s%d as %d (%d)", s, $2, $3, $1; s = ", " }')
+
+ok "there is something to confuse" [ "$(wc -l <confusions)" -gt 5 ]
+ok "confusion.csv of eval" diff counted.csv evaluated/confusion.csv
+ok "confusion.csv of the run" diff counted.csv run/confusion.csv
+# printed TEXT: a whole line that eval prints.
+printed() { cat printed; grep -qxF "$1" printed; }
+ok "eval prints balanced accuracy" printed "balanced accuracy: $(cat balanced)"
+ok "... the worst classes" printed "worst classes: $worst"
+ok "... and the most frequent confusions" printed "most confused: $confused"
+# told NAME VALUE: a row at the end of training.
+told() { tail -n 12 said; grep -qxF "  $(printf '%-17s' "$1")  $2" said; }
+ok "so does train" told "balanced accuracy" "$(cat balanced)"
+ok "... the worst classes" told "worst classes" "$worst"
+ok "... and the most frequent confusions" told "most confused" "$confused"
+ok "... into its log, too" grep -q "balanced accuracy" run/log.txt
+
+ok "the results of --json are as they were" sh -c '
+    "$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --json |
+        grep -qx "{\"images\":359,\"errors\":[0-9]*,\"top1\":[^,]*,\"top5\":[^,]*,\"loss\":[^,]*}"'
+ok "the record of eval names the weights" grep -q \
+    '^{"event":"eval","split":"val","weights":"run/checkpoint-last.safetensors","images":359,' evaluated/metrics.jsonl
+
+# per_class FOLDER: the accuracies of its last epoch, one a line.
+per_class() { sed -n 's/.*"per_class":\[\(.*\)\].*/\1/p' "$1/metrics.jsonl" | tail -n 1 | tr , '\n'; }
+same_accuracies() {
+    per_class run | paste - accuracies |
+        awk '{ print } ($1 - $2) ^ 2 > 1e-16 { bad = 1 } END { exit bad || NR != 10 }'
+}
+ok "metrics have accuracies by class" same_accuracies
+ok "... in the line of every epoch, however the run will end" sh -c '
+    [ "$(grep "\"event\":\"epoch\"" run/metrics.jsonl | grep -c per_class)" = 4 ]'
+ok "a run that stops later has the confusions of its last whole epoch" sh -c '
+    "$AMPTRAIN" -q -c run.ini -o within -s run.max_steps=30 -s amp.precision=fp32 &&
+    [ "$(wc -l <within/confusion.csv)" = 11 ]'
+
+# Several ranks, with a batch that does not divide the images.
+several() {
+    "$AMPTRAIN" -q -c run.ini -o several -s checkpoint.every=1 -s parallel.gpus=2 -s train.accumulate=1 &&
+        diff counted.csv several/confusion.csv && per_class run >one && per_class several | diff one -
+}
+ok "several ranks count all images" several
+
+full() {
+    mkdir -p full/confusion.csv.tmp
+    "$AMPTRAIN" -q -c run.ini -o full -s train.epochs=1 2>said
+    status=$?
+    cat said
+    [ $status = 0 ] && grep -q "the confusion matrix was not written; the run continues" said &&
+        [ -f full/checkpoint-last.safetensors ]
+}
+ok "a matrix that cannot be written does not end the run" full
+finish

@@ -1,0 +1,105 @@
+/* Results by class of evaluations made by hand: what confusion.csv, the accuracies and the rows for people are. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "train/results.h"
+
+#include <cmocka.h>
+
+static char *names[] = {"a", "the \"b\"", "c\nd", "e"};
+static const struct data data = {.classes = 4, .class_names = names};
+
+/* Of "a", one image as "e"; of "the b", two of three as "c"; of "c" none at all; "e" is right. */
+static int64_t cells[] = {0, 0, 3, 5, 6, 6, 15};
+static const struct evaluation evaluation = {.images = 7, .errors = 3, .cells = cells};
+
+static void accuracies(void **state)
+{
+    (void)state;
+    double *accuracy = results_per_class(&evaluation, 4);
+    assert_true(accuracy[0] == 2.0 / 3 && accuracy[1] == 1.0 / 3 && isnan(accuracy[2]) && accuracy[3] == 1);
+    free(accuracy);
+}
+
+static void rows(void **state)
+{
+    (void)state;
+    struct progress_row row[RESULTS_ROWS];
+    assert_int_equal(results_rows(&evaluation, &data, row), 3);
+    assert_string_equal(row[0].name, "balanced accuracy");
+    assert_string_equal(row[0].value, "66.67 %");
+    assert_string_equal(row[1].value, "the \"b\" (33.33 %), a (66.67 %)");
+    assert_string_equal(row[2].value, "the \"b\" as c\\x0ad (2), a as e (1)");
+}
+
+static void no_errors(void **state)
+{
+    (void)state;
+    struct progress_row row[RESULTS_ROWS];
+    int64_t right[] = {0, 5, 5};
+    const struct evaluation all = {.images = 3, .cells = right};
+    assert_int_equal(results_rows(&all, &data, row), 1);
+    assert_string_equal(row[0].value, "100.00 %");
+}
+
+static size_t confusion(const struct evaluation *of, const struct data *in, char *bytes, size_t room)
+{
+    char path[] = "/tmp/test_results.XXXXXX";
+    struct directory folder;
+    struct reason reason;
+    assert_non_null(mkdtemp(path));
+    assert_int_equal(directory_open(path, &folder), OK);
+    assert_int_equal(results_write_confusion(of, in, &folder), OK);
+    assert_false(directory_has(&folder, "confusion.csv.tmp"));
+    FILE *file = directory_stream(&folder, "confusion.csv", "r", &reason);
+    size_t count = file ? fread(bytes, 1, room - 1, file) : 0;
+    bytes[count] = '\0';
+    if (file) fclose(file);
+    directory_remove(&folder, "confusion.csv");
+    directory_close(&folder);
+    rmdir(path);
+    return count;
+}
+
+static void matrix(void **state)
+{
+    (void)state;
+    char bytes[1024];
+    confusion(&evaluation, &data, bytes, sizeof bytes);
+    assert_string_equal(bytes, "true\\predicted,\"a\",\"the \"\"b\"\"\",\"c\nd\",\"e\"\n"
+                               "\"a\",2,0,0,1\n\"the \"\"b\"\"\",0,1,2,0\n\"c\nd\",0,0,0,0\n\"e\",0,0,0,1\n");
+}
+
+/* A table of a hundred million cells helps nobody. */
+static void too_many(void **state)
+{
+    (void)state;
+    char bytes[16];
+    assert_int_equal(confusion(&evaluation, &(struct data){.classes = 10001}, bytes, sizeof bytes), 0);
+}
+
+/* As kernels/topk.c ranks them: NaN last, of equal ones the first. */
+static void best(void **state)
+{
+    (void)state;
+    assert_int_equal(evaluate_best((float[]){1, 3, 2, 3}, 4), 1);
+    assert_int_equal(evaluate_best((float[]){NAN, -INFINITY, 2}, 3), 2);
+    assert_int_equal(evaluate_best((float[]){NAN, -INFINITY, NAN}, 3), 1);
+    assert_int_equal(evaluate_best((float[]){NAN, NAN}, 2), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accuracies), cmocka_unit_test(rows),     cmocka_unit_test(no_errors),
+        cmocka_unit_test(matrix),     cmocka_unit_test(too_many), cmocka_unit_test(best),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
