@@ -7,7 +7,7 @@
 enum status dataset_open(const struct format *format, const struct dataset_options *options,
                          struct dataset *dataset)
 {
-    struct dataset opened = {.format = format};
+    struct dataset opened = {.format = format, .ignore_orientation = options->ignore_orientation};
     enum status status = format->open(options, &opened);
     if (status != OK) {
         dataset_close(&opened);
@@ -24,6 +24,11 @@ void dataset_close(struct dataset *dataset)
     for (int i = 0; dataset->class_names && i < dataset->classes; i++) free(dataset->class_names[i]);
     free(dataset->class_names);
     *dataset = (struct dataset){0};
+}
+
+struct image_options dataset_image_options(const struct dataset *dataset)
+{
+    return (struct image_options){dataset->c, dataset->ignore_orientation};
 }
 
 /* As the file is, where there is one: decoders of other versions may round differently. */

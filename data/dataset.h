@@ -25,6 +25,7 @@ struct dataset_options {
     int64_t synthetic_count;       /* synthetic: images; 0: default */
     int h, w, c;                   /* synthetic: size; folder: c is 1 (grey) or 3; 0: default */
     uint64_t seed;
+    bool ignore_orientation;       /* JPEG files: struct image_options */
 };
 
 struct dataset {
@@ -33,6 +34,7 @@ struct dataset {
     int classes;
     char **class_names;            /* [classes] */
     int h, w, c;                   /* h == w == 0: images may differ in size; c is always known */
+    bool ignore_orientation;       /* struct image_options */
     bool decoded;                  /* images come out of PNG or JPEG files, which takes time */
     void *state;                   /* the format's */
     bool held;                     /* a thread is still reading from it: closing leaves all of it as it is */
@@ -65,6 +67,9 @@ const struct format *format_find(const char *name);
 enum status dataset_open(const struct format *format, const struct dataset_options *options,
                          struct dataset *dataset);
 void dataset_close(struct dataset *dataset);           /* accepts a zeroed struct */
+
+/* How its image files are decoded. */
+struct image_options dataset_image_options(const struct dataset *dataset);
 
 /* A checksum of a few images and labels, spread over all: the same wherever the data lie, another where as
  * many other images lie. Those that cannot be read are left out. */

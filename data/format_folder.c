@@ -112,7 +112,7 @@ static bool folder_read(const struct dataset *dataset, int64_t index, const stru
                         struct image *image, int *label, struct reason *reason)
 {
     char *path = folder_image_path(dataset, index);
-    bool good = image_load(path, dataset->c, choice, image, reason);
+    bool good = image_load(path, dataset_image_options(dataset), choice, image, reason);
     *label = folder_label(dataset, index);
     free(path);
     return good;

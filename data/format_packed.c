@@ -221,12 +221,12 @@ static char *packed_image_path(const struct dataset *dataset, int64_t index)
     return text_format("%s: image %lld", shard->path, (long long)index);
 }
 
-static bool decode_file(const struct shard *shard, int64_t index, int channels,
+static bool decode_file(const struct shard *shard, int64_t index, struct image_options options,
                         const struct image_choice *choice, struct image *image, struct reason *reason)
 {
     uint8_t *bytes = read_copy(shard, index, reason);
     if (!bytes) return false;
-    bool good = image_decode(bytes, shard->entries[index].bytes, channels, choice, image, reason) ||
+    bool good = image_decode(bytes, shard->entries[index].bytes, options, choice, image, reason) ||
                 packed_blame(shard, index, reason);
     free(bytes);
     return good;
@@ -238,7 +238,8 @@ static bool packed_read(const struct dataset *dataset, int64_t index, const stru
     const struct shard *shard;
     const struct packed_entry *entry = find_entry(dataset, &index, &shard);
     *label = (int)entry->label;
-    if (entry->kind == PACKED_FILE) return decode_file(shard, index, dataset->c, choice, image, reason);
+    if (entry->kind == PACKED_FILE)
+        return decode_file(shard, index, dataset_image_options(dataset), choice, image, reason);
     if (!image_resize_buffer(image, (int)entry->h, (int)entry->w, dataset->c, reason))
         return packed_blame(shard, index, reason);
     return read_bytes(shard, index, image->pixels, reason);

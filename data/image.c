@@ -58,14 +58,14 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count)
     return IMAGE_UNKNOWN;
 }
 
-bool image_decode(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
-                  struct image *image, struct reason *reason)
+bool image_decode(const uint8_t *bytes, size_t count, struct image_options options,
+                  const struct image_choice *choice, struct image *image, struct reason *reason)
 {
-    if (channels != 1 && channels != 3)
-        return because(reason, "image files have 1 or 3 channels, not the expected %d", channels);
+    if (options.channels != 1 && options.channels != 3)
+        return because(reason, "image files have 1 or 3 channels, not the expected %d", options.channels);
     switch (image_sniff(bytes, count)) {
-    case IMAGE_PNG: return image_decode_png(bytes, count, channels, choice, image, reason);
-    case IMAGE_JPEG: return image_decode_jpeg(bytes, count, channels, choice, image, reason);
+    case IMAGE_PNG: return image_decode_png(bytes, count, options.channels, choice, image, reason);
+    case IMAGE_JPEG: return image_decode_jpeg(bytes, count, options, choice, image, reason);
     case IMAGE_UNKNOWN: break;
     }
     return because(reason, count ? "neither PNG nor JPEG by its first bytes" : "empty");
@@ -114,14 +114,14 @@ bool image_read_file(const char *path, uint8_t **bytes, size_t *count, struct re
     return good || because_of(reason, path, why.text);
 }
 
-bool image_load(const char *path, int channels, const struct image_choice *choice, struct image *image,
-                struct reason *reason)
+bool image_load(const char *path, struct image_options options, const struct image_choice *choice,
+                struct image *image, struct reason *reason)
 {
     struct reason why;
     uint8_t *bytes;
     size_t count;
     if (!image_read_file(path, &bytes, &count, reason)) return false;
-    bool good = image_decode(bytes, count, channels, choice, image, &why);
+    bool good = image_decode(bytes, count, options, choice, image, &why);
     free(bytes);
     return good || because_of(reason, path, why.text);
 }

@@ -46,19 +46,23 @@ enum image_kind { IMAGE_UNKNOWN, IMAGE_PNG, IMAGE_JPEG };
 #define IMAGE_SNIFF_BYTES 8
 enum image_kind image_sniff(const uint8_t *bytes, size_t count);
 
-/* Decodes a PNG or JPEG in memory to `channels` (1 or 3, others are refused): grey is replicated,
- * colour is weighted
- * to grey, palettes, 16 bits, alpha (dropped), CMYK and YCCK are converted. False and why when it
- * is corrupt, truncated or absurd; never crashes. Gamma and colour profiles are not applied.
+struct image_options {
+    int channels;              /* 1 or 3, others are refused */
+    bool ignore_orientation;   /* a JPEG stays as it is stored; otherwise its Exif brings it upright */
+};
+
+/* Decodes a PNG or JPEG in memory: grey is replicated, colour is weighted to grey, palettes, 16 bits, alpha
+ * (dropped), CMYK and YCCK are converted. False and why when it is corrupt, truncated or absurd; never
+ * crashes. Gamma and colour profiles are not applied. Sizes and parts are those of the upright image.
  *
  * `choice` NULL: all of it. Otherwise at least the part chosen, with the same pixels; what is broken
  * outside of it may go unnoticed, but not that the file ends too early. */
-bool image_decode(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
-                  struct image *image, struct reason *reason);
+bool image_decode(const uint8_t *bytes, size_t count, struct image_options options,
+                  const struct image_choice *choice, struct image *image, struct reason *reason);
 
 /* The same from a file; the reason names it. */
-bool image_load(const char *path, int channels, const struct image_choice *choice, struct image *image,
-                struct reason *reason);
+bool image_load(const char *path, struct image_options options, const struct image_choice *choice,
+                struct image *image, struct reason *reason);
 
 /* An image file as it is, in new memory (free() it); the reason names it. */
 bool image_read_file(const char *path, uint8_t **bytes, size_t *count, struct reason *reason);
@@ -74,8 +78,8 @@ bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const st
 /* Plain files alone, and without choice: 8 bits, grey or RGB, with or without alpha; left as decoded. False:
  * it is another kind, or broken, and image_decode_png will say how. */
 bool image_decode_png_plain(const uint8_t *bytes, size_t count, int channels, struct image *image);
-bool image_decode_jpeg(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
-                       struct image *image, struct reason *reason);
+bool image_decode_jpeg(const uint8_t *bytes, size_t count, struct image_options options,
+                       const struct image_choice *choice, struct image *image, struct reason *reason);
 void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count);
 
 #endif

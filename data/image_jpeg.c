@@ -8,6 +8,7 @@
 #include <jerror.h>
 
 #include "data/image.h"
+#include "data/orientation.h"
 
 /* A progressive image may name any number of scans, each a pass over all of it; real encoders
  * write about ten. */
@@ -22,8 +23,10 @@ struct reader {
     struct jpeg_progress_mgr progress;
     jmp_buf out;
     uint8_t *row;              /* one row as decoded, where it still has to be converted */
+    uint8_t *band;             /* BAND_ROWS of them, where they still have to be turned; otherwise NULL */
     const struct image_choice *choice;
-    struct box part;           /* what is decoded of it */
+    int orientation;           /* data/orientation.h */
+    struct box part;           /* what is decoded of it, as it is stored */
     struct image *image;
     struct reason *reason;
 };
@@ -88,20 +91,51 @@ static bool choose_colours(struct reader *reader, int channels)
     }
 }
 
-static void read_rows(struct reader *reader, int channels)
+static void read_row(struct reader *reader, int channels, uint8_t *to)
 {
     struct jpeg_decompress_struct *jpeg = &reader->jpeg;
     size_t w = jpeg->output_width;
     bool cmyk = jpeg->out_color_space == JCS_CMYK;
-    for (int y = 0; y < reader->part.h; y++) {
-        uint8_t *to = reader->image->pixels + (size_t)y * w * (size_t)channels;
-        jpeg_read_scanlines(jpeg, cmyk ? &reader->row : &to, 1);
-        if (!cmyk) continue;
-        rgb_from_cmyk(reader->row, reader->row, w, jpeg->saw_Adobe_marker);
-        if (channels == 1)
-            image_grey_from_rgb(to, reader->row, w);
-        else
-            memcpy(to, reader->row, 3 * w);
+    jpeg_read_scanlines(jpeg, cmyk ? &reader->row : &to, 1);
+    if (!cmyk) return;
+    rgb_from_cmyk(reader->row, reader->row, w, jpeg->saw_Adobe_marker);
+    if (channels == 1)
+        image_grey_from_rgb(to, reader->row, w);
+    else
+        memcpy(to, reader->row, 3 * w);
+}
+
+/* Rows that are turned together: where they become columns, their pixels of one column lie side by side, and
+ * those of one row pages apart. */
+#define BAND_ROWS 16
+
+static void put_band(uint8_t *to, const struct strides *strides, const uint8_t *band, struct box part, int c)
+{
+    for (int x = 0; x < part.w; x++)
+        for (int y = 0; y < part.h; y++) {
+            const uint8_t *from = band + ((ptrdiff_t)y * part.w + x) * c;
+            uint8_t *pixel = to + y * strides->row + x * strides->pixel;
+            pixel[0] = from[0];
+            if (c == 1) continue;
+            pixel[1] = from[1];
+            pixel[2] = from[2];
+        }
+}
+
+static void read_rows(struct reader *reader, int channels)
+{
+    struct box part = reader->part;
+    struct strides strides = orientation_strides(reader->orientation, part.h, part.w, channels);
+    uint8_t *to = reader->image->pixels + strides.first;
+    if (!reader->band) {
+        for (int y = 0; y < part.h; y++) read_row(reader, channels, to + y * strides.row);
+        return;
+    }
+    for (int y = 0, end = part.h; y < end; y += BAND_ROWS) {
+        part.h = end - y < BAND_ROWS ? end - y : BAND_ROWS;
+        for (int i = 0; i < part.h; i++)
+            read_row(reader, channels, reader->band + (size_t)i * (size_t)part.w * (size_t)channels);
+        put_band(to + y * strides.row, &strides, reader->band, part, channels);
     }
 }
 
@@ -132,12 +166,13 @@ static void add_margin(int size, int *from, int *count)
 static bool choose_part(struct reader *reader)
 {
     const struct jpeg_decompress_struct *jpeg = &reader->jpeg;
+    const struct image_choice *choice = reader->choice;
     int h = (int)jpeg->image_height, w = (int)jpeg->image_width;
-    struct box part = {.h = h, .w = w};
-    if (reader->choice && !reader->choice->choose(reader->choice->context, h, w, &part, reader->reason))
-        return false;
-    reader->part = (struct box){.h = h, .w = w};
+    struct box all = {.h = h, .w = w}, part = orientation_upright(reader->orientation, all, h, w);
+    if (choice && !choice->choose(choice->context, part.h, part.w, &part, reader->reason)) return false;
+    reader->part = all;
     if (!jpeg_is_divisible(jpeg)) return true;
+    part = orientation_stored(reader->orientation, part, h, w);
     add_margin(h, &part.y, &part.h);
     add_margin(w, &part.x, &part.w);
     reader->part = part;
@@ -194,6 +229,15 @@ static void jpeg_leave(struct reader *reader, const uint8_t *bytes, size_t count
     jpeg_finish_decompress(jpeg);
 }
 
+/* Makes room for a part of what is stored. */
+static bool make_room(struct reader *reader, struct box part, int channels)
+{
+    int h = (int)reader->jpeg.image_height, w = (int)reader->jpeg.image_width, turn = reader->orientation;
+    struct box all = orientation_upright(turn, (struct box){.h = h, .w = w}, h, w);
+    return image_resize_part(reader->image, all.h, all.w, orientation_upright(turn, part, h, w), channels,
+                             reader->reason);
+}
+
 static bool read_pixels(struct reader *reader, const uint8_t *bytes, size_t count, int channels)
 {
     struct jpeg_decompress_struct *jpeg = &reader->jpeg;
@@ -207,16 +251,15 @@ static bool read_pixels(struct reader *reader, const uint8_t *bytes, size_t coun
         return because(reader->reason, "JPEG: %d bits per sample; only 8 are supported",
                        jpeg->data_precision);
     if (!choose_colours(reader, channels)) return false;
-    int h = (int)jpeg->image_height, w = (int)jpeg->image_width;
     /* Refused before libjpeg takes memory for it. */
-    if (!image_resize_part(reader->image, h, w, (struct box){.h = 1, .w = 1}, channels, reader->reason) ||
-        !choose_part(reader))
-        return false;
+    if (!make_room(reader, (struct box){.h = 1, .w = 1}, channels) || !choose_part(reader)) return false;
     jpeg_start_decompress(jpeg);
     go_to_part(reader);
-    if (!image_resize_part(reader->image, h, w, reader->part, channels, reader->reason)) return false;
-    reader->row = malloc(4 * (size_t)w);
-    if (!reader->row) return because(reader->reason, "JPEG: out of memory");
+    if (!make_room(reader, reader->part, channels)) return false;
+    reader->row = malloc(4 * (size_t)jpeg->image_width);
+    bool turned = reader->orientation != 1;
+    if (turned) reader->band = malloc(BAND_ROWS * (size_t)reader->part.w * (size_t)channels);
+    if (!reader->row || (turned && !reader->band)) return because(reader->reason, "JPEG: out of memory");
     read_rows(reader, channels);
     jpeg_leave(reader, bytes, count);
     return true;
@@ -228,17 +271,19 @@ static bool read_guarded(struct reader *reader, const uint8_t *bytes, size_t cou
     return read_pixels(reader, bytes, count, channels);
 }
 
-bool image_decode_jpeg(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
-                       struct image *image, struct reason *reason)
+bool image_decode_jpeg(const uint8_t *bytes, size_t count, struct image_options options,
+                       const struct image_choice *choice, struct image *image, struct reason *reason)
 {
     struct reader reader = {.choice = choice, .image = image, .reason = reason};
+    reader.orientation = options.ignore_orientation ? 1 : orientation_of_jpeg(bytes, count);
     reader.jpeg.err = jpeg_std_error(&reader.errors);
     reader.jpeg.client_data = &reader;
     reader.errors.error_exit = on_error;
     reader.errors.emit_message = on_message;
     reader.progress.progress_monitor = on_progress;
-    bool good = read_guarded(&reader, bytes, count, channels);
+    bool good = read_guarded(&reader, bytes, count, options.channels);
     free(reader.row);
+    free(reader.band);
     jpeg_destroy_decompress(&reader.jpeg);
     return good;
 }

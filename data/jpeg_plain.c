@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "data/orientation.h"
+
 enum {
     MARKER_BASELINE = 0xc0,
     MARKER_HUFFMAN = 0xc4,
@@ -220,6 +222,7 @@ bool jpeg_plain(const uint8_t *bytes, size_t count, struct jpeg_plain *plain)
 {
     struct parser parser = {.at = bytes, .end = bytes + count, .transform = -1};
     if (!jpeg_parse(&parser)) return false;
-    *plain = (struct jpeg_plain){parser.h, parser.w, parser.components, (size_t)(parser.at - bytes)};
+    *plain = (struct jpeg_plain){parser.h, parser.w, parser.components, orientation_of_jpeg(bytes, count),
+                                 (size_t)(parser.at - bytes)};
     return true;
 }

@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 struct jpeg_plain {
-    int h, w, c;               /* c: 1 grey, 3 YCbCr */
+    int h, w, c;               /* as stored; c: 1 grey, 3 YCbCr */
+    int orientation;           /* data/orientation.h: decoders on a device know nothing of it */
     size_t count;              /* bytes up to the end of the image; what follows is none of it */
 };
 

@@ -128,8 +128,9 @@ static bool leave_file(struct worker *worker, uint8_t *bytes, size_t count, stru
     struct jpeg_plain plain;
     struct box unused;
     struct reason reason;
-    if (!jpeg_plain(bytes, count, &plain) || plain.h > decoder->h || plain.w > decoder->w ||
-        !choose_cut(view, plain.h, plain.w, &unused, &reason))
+    if (!jpeg_plain(bytes, count, &plain)) return false;
+    if (plain.orientation != 1 && !options->dataset->ignore_orientation) return false;
+    if (plain.h > decoder->h || plain.w > decoder->w || !choose_cut(view, plain.h, plain.w, &unused, &reason))
         return false;
     if (!batch_packing_put_decoded(&target.slot->packing, target.place, &view->cut, plain.w, view->random))
         return false;

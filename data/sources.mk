@@ -35,6 +35,8 @@ libdata_a_SOURCES = \
 	data/loader_watch.c \
 	data/mix.c \
 	data/mix.h \
+	data/orientation.c \
+	data/orientation.h \
 	data/packed.h \
 	data/packed_read.c \
 	data/packed_write.c \

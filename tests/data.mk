@@ -21,6 +21,10 @@ check_PROGRAMS += tests/test_partial_decode
 tests_test_partial_decode_SOURCES = tests/test_partial_decode.c tests/data_case.c tests/data_case.h
 tests_test_partial_decode_LDADD = libdata.a libbase.a -lcmocka
 
+check_PROGRAMS += tests/test_orientation
+tests_test_orientation_SOURCES = tests/test_orientation.c tests/data_case.c tests/data_case.h
+tests_test_orientation_LDADD = libdata.a libbase.a -lcmocka
+
 check_PROGRAMS += tests/test_policy
 tests_test_policy_SOURCES = tests/test_policy.c
 tests_test_policy_LDADD = libdata.a libbase.a -lcmocka

@@ -122,6 +122,26 @@ struct bytes case_jpeg_sampled(int w, int h, struct jpeg_sampling sampling, cons
     return write_jpeg(w, h, kind, pixels);
 }
 
+struct bytes case_with_exif(struct bytes jpeg, const void *tiff, size_t count)
+{
+    size_t length = 2 + 6 + count;
+    struct bytes with = {memory_new(jpeg.count + 2 + length, 1), jpeg.count + 2 + length};
+    const uint8_t head[] = {0xff, 0xd8, 0xff, 0xe1, (uint8_t)(length >> 8), (uint8_t)length,
+                            'E', 'x', 'i', 'f', 0, 0};
+    memcpy(with.data, head, sizeof head);
+    memcpy(with.data + sizeof head, tiff, count);
+    memcpy(with.data + sizeof head + count, jpeg.data + 2, jpeg.count - 2);
+    free(jpeg.data);
+    return with;
+}
+
+struct bytes case_oriented(struct bytes jpeg, int orientation)
+{
+    const uint8_t tiff[] = {'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1,           /* a directory of one entry */
+                            1, 0x12, 0, 3, 0, 0, 0, 1, 0, (uint8_t)orientation, 0, 0, 0, 0, 0, 0};
+    return case_with_exif(jpeg, tiff, sizeof tiff);
+}
+
 char *case_folder(void)
 {
     const char *root = getenv("TMPDIR");

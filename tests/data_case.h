@@ -29,6 +29,11 @@ struct jpeg_sampling {
 /* A colour JPEG. */
 struct bytes case_jpeg_sampled(int w, int h, struct jpeg_sampling sampling, const uint8_t *pixels);
 
+/* The JPEG, which is freed, with an Exif segment after its first marker: `count` bytes of TIFF. */
+struct bytes case_with_exif(struct bytes jpeg, const void *tiff, size_t count);
+/* The same with an Orientation tag. */
+struct bytes case_oriented(struct bytes jpeg, int orientation);
+
 /* An 8-bit RGB PNG of one colour. */
 struct bytes case_plain_png(int w, int h, uint8_t red, uint8_t green, uint8_t blue);
 

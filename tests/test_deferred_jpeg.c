@@ -29,6 +29,12 @@
 /* The kind of file i: most are plain. */
 enum kind { PLAIN, GREY, PROGRESSIVE, CUT, LARGE };
 
+/* Some of any kind are stored turned or mirrored. */
+static int orientation_of(int64_t i)
+{
+    return i % 5 == 1 ? 2 + (int)(i / 5 % 7) : 1;
+}
+
 static enum kind kind_of(int64_t i)
 {
     return i % 11 == 3 ? PROGRESSIVE : i % 13 == 5 ? CUT : i % 17 == 6 ? LARGE : i % 7 == 2 ? GREY : PLAIN;
@@ -45,6 +51,7 @@ static void make_file(int i)
     struct jpeg_sampling sampling = {1 + i % 2, 1 + i / 2 % 2, 0, kind_of(i) == PROGRESSIVE};
     files[i] = kind_of(i) == GREY ? case_jpeg(w, h, JCS_GRAYSCALE, JCS_GRAYSCALE, false, pixels)
                                   : case_jpeg_sampled(w, h, sampling, pixels);
+    if (orientation_of(i) != 1) files[i] = case_oriented(files[i], orientation_of(i));
     if (kind_of(i) == CUT) files[i].count = files[i].count * 3 / 4;
     free(pixels);
 }
@@ -65,12 +72,13 @@ static bool read_image(const struct dataset *dataset, int64_t index, const struc
                        struct image *image, int *label, struct reason *reason)
 {
     *label = (int)(index % 9);
-    return image_decode(files[index].data, files[index].count, dataset->c, choice, image, reason);
+    return image_decode(files[index].data, files[index].count, dataset_image_options(dataset), choice, image,
+                        reason);
 }
 
 static const struct format format = {.name = "files", .read = read_image, .read_file = read_file};
 
-/* The device that stands in: some images it refuses, others it is slow with. */
+/* The device that stands in: some images it refuses, others it is slow with; it turns none. */
 struct stand_in {
     atomic_int callers, calls, images, refused;
     int most_callers;
@@ -79,6 +87,7 @@ struct stand_in {
 static void decode(void *context, struct decoder_image *images, int count)
 {
     struct stand_in *stand_in = context;
+    const struct image_options as_stored = {.channels = 3, .ignore_orientation = true};
     int callers = atomic_fetch_add(&stand_in->callers, 1) + 1;
     assert_true(callers <= stand_in->most_callers);
     atomic_fetch_add(&stand_in->calls, 1);
@@ -87,7 +96,7 @@ static void decode(void *context, struct decoder_image *images, int count)
         struct image image = {0};
         struct reason reason;
         images[i].good = (images[i].h * images[i].w) % 9 != 4 &&
-                         image_decode(images[i].bytes, images[i].count, 3, NULL, &image, &reason);
+                         image_decode(images[i].bytes, images[i].count, as_stored, NULL, &image, &reason);
         atomic_fetch_add(images[i].good ? &stand_in->images : &stand_in->refused, 1);
         if (images[i].good) {
             assert_true(image.h == images[i].h && image.w == images[i].w);
@@ -227,6 +236,17 @@ static void batches_are_the_same(void **state)
     }
 }
 
+static void oriented_files_are_left_only_as_they_are_stored(void **state)
+{
+    (void)state;
+    struct stand_in stand_in;
+    int some = compare(3, 1, 1 << 20, &stand_in);
+    dataset.ignore_orientation = true;
+    int all = compare(3, 1, 1 << 20, &stand_in);
+    dataset.ignore_orientation = false;
+    assert_true(some > 100 && all > some);
+}
+
 static void a_share_is_drawn(void **state)
 {
     (void)state;
@@ -294,6 +314,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_the_same),
+        cmocka_unit_test(oriented_files_are_left_only_as_they_are_stored),
         cmocka_unit_test(a_share_is_drawn),
         cmocka_unit_test(what_has_no_room_stays_here),
         cmocka_unit_test(stops_at_any_moment),

@@ -19,11 +19,14 @@
 
 #include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
 
+static const struct image_options rgb = {.channels = 3};
+
 static struct image decoded(struct bytes bytes, int channels)
 {
     struct image image = {0};
     struct reason reason = {0};
-    if (!image_decode(bytes.data, bytes.count, channels, NULL, &image, &reason)) fail_msg("%s", reason.text);
+    const struct image_options options = {.channels = channels};
+    if (!image_decode(bytes.data, bytes.count, options, NULL, &image, &reason)) fail_msg("%s", reason.text);
     free(bytes.data);
     return image;
 }
@@ -207,7 +210,7 @@ static void png_data_in_pieces(void **state)
                                      cases[i].between);
         assert_int_equal(image_decode_png_plain(png.data, png.count, 3, &image), cases[i].plain);
         if (cases[i].plain) assert_memory_equal(image.pixels, pixels, sizeof pixels);
-        assert_int_equal(image_decode(png.data, png.count, 3, NULL, &image, &reason), cases[i].good);
+        assert_int_equal(image_decode(png.data, png.count, rgb, NULL, &image, &reason), cases[i].good);
         image_free(&image);
         free(png.data);
     }
@@ -260,7 +263,7 @@ static void expect_not_decoded(struct bytes bytes, const char *words)
 {
     struct image image = {0};
     struct reason reason = {0};
-    assert_false(image_decode(bytes.data, bytes.count, 3, NULL, &image, &reason));
+    assert_false(image_decode(bytes.data, bytes.count, rgb, NULL, &image, &reason));
     if (!strstr(reason.text, words)) fail_msg("'%s' does not say '%s'", reason.text, words);
     image_free(&image);
     free(bytes.data);
@@ -327,7 +330,7 @@ static void expect_beginnings_refused(struct bytes bytes)
     for (size_t count = 0; count < bytes.count; count++) {
         struct reason reason = {0};
         uint8_t *cut = memcpy(malloc(count + 1), bytes.data, count);
-        if (image_decode(cut, count, 3, NULL, &image, &reason))
+        if (image_decode(cut, count, rgb, NULL, &image, &reason))
             fail_msg("%zu of %zu bytes decode", count, bytes.count);
         assert_string_not_equal(reason.text, "");
         free(cut);
@@ -380,7 +383,8 @@ static void garbled_files_do_no_harm(void **state)
         for (uint32_t k = 0, count = 1 + random_below(&random, 8); k < count; k++)
             copy[3 + random_below(&random, (uint32_t)file.count - 3)] = (uint8_t)random_next(&random);
         struct reason reason = {0};
-        if (!image_decode(copy, file.count, 1 + i % 2 * 2, NULL, &image, &reason))
+        const struct image_options options = {.channels = 1 + i % 2 * 2};
+        if (!image_decode(copy, file.count, options, NULL, &image, &reason))
             assert_string_not_equal(reason.text, "");
         free(copy);
     }
@@ -397,14 +401,14 @@ static void absurd_sizes_are_refused_before_memory(void **state)
     struct bytes png = case_plain_png(1, 1, 0, 0, 0);
     memcpy(png.data + 16, "\0\0\xff\xff\0\0\xff\xff", 8);
     png_save_uint_32(png.data + 29, crc_of(png.data + 12, 17));
-    assert_false(image_decode(png.data, png.count, 3, NULL, &image, &reason));
+    assert_false(image_decode(png.data, png.count, rgb, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "too many"));
     free(png.data);
 
     struct bytes jpeg = jpeg_of(3, JCS_RGB, JCS_YCbCr, false, (uint8_t[4]){1, 2, 3});
     for (size_t i = 0; i + 9 < jpeg.count; i++)
         if (jpeg.data[i] == 0xff && jpeg.data[i + 1] == 0xc0) memset(jpeg.data + i + 5, 0xfe, 4);
-    assert_false(image_decode(jpeg.data, jpeg.count, 3, NULL, &image, &reason));
+    assert_false(image_decode(jpeg.data, jpeg.count, rgb, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "too many"));
     free(jpeg.data);
     assert_int_equal(image.capacity, 0);
@@ -417,18 +421,18 @@ static void missing_and_odd_files_are_named(void **state)
     struct image image = {0};
     struct reason reason;
     char *folder = case_folder(), *path = text_format("%s/none.png", folder);
-    assert_false(image_load(path, 3, NULL, &image, &reason));
+    assert_false(image_load(path, rgb, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, path));
-    assert_false(image_load(folder, 3, NULL, &image, &reason));
+    assert_false(image_load(folder, rgb, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "not a regular file"));
     case_write(folder, "none.png", "hello", 5);
-    assert_false(image_load(path, 3, NULL, &image, &reason));
+    assert_false(image_load(path, rgb, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "neither PNG nor JPEG"));
     case_write(folder, "none.png", "", 0);
-    assert_false(image_load(path, 3, NULL, &image, &reason));
+    assert_false(image_load(path, rgb, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "empty"));
     assert_int_equal(truncate(path, IMAGE_FILE_BYTES_MAX + INT64_C(1)), 0);
-    assert_false(image_load(path, 3, NULL, &image, &reason));
+    assert_false(image_load(path, rgb, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "exceeds 1 GiB"));
     free(path);
     case_remove(folder);
@@ -484,7 +488,7 @@ static void check_suite_file(const char *folder, const char *name)
     struct image image = {0};
     struct reason reason;
     char *path = text_format("%s/%s", folder, name);
-    bool good = image_load(path, 3, NULL, &image, &reason);
+    bool good = image_load(path, rgb, NULL, &image, &reason);
     if (good == (name[0] == 'x')) fail_msg("%s: %s", name, good ? "decodes" : reason.text);
     if (good) check_pixels(folder, name, &image);
     image_free(&image);
@@ -504,7 +508,7 @@ static void check_hard_file(const char *folder, const char *name)
     struct image image = {0};
     struct reason reason = {0};
     char *path = text_format("%s/%s", folder, name);
-    if (!image_load(path, 3, NULL, &image, &reason)) assert_string_not_equal(reason.text, "");
+    if (!image_load(path, rgb, NULL, &image, &reason)) assert_string_not_equal(reason.text, "");
     image_free(&image);
     free(path);
 }

@@ -21,6 +21,8 @@
 
 #include <cmocka.h>
 
+static const struct image_options rgb = {.channels = 3};
+
 #define SIDE_MAX 300
 #define SURFACE ((size_t)SIDE_MAX * SIDE_MAX * 3)
 #define IMAGES 24
@@ -113,7 +115,7 @@ static void expect_pixels(struct scene *scene, int i)
     struct image expected = {0};
     struct reason reason;
     assert_true(scene->images[i].good);
-    assert_true(image_decode(scene->files[i].data, scene->files[i].count, 3, NULL, &expected, &reason));
+    assert_true(image_decode(scene->files[i].data, scene->files[i].count, rgb, NULL, &expected, &reason));
     uint8_t *pixels = pixels_of(scene, &scene->images[i]);
     int worst = 0;
     for (int k = 0; k < expected.h * expected.w * 3; k++) {

@@ -16,6 +16,8 @@
 
 #include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
 
+static const struct image_options rgb = {.channels = 3};
+
 /* A part drawn at random, remembered. */
 struct drawn {
     struct random random;
@@ -67,11 +69,12 @@ static bool check_parts(const char *name, struct bytes bytes, int channels, int 
 {
     struct image whole = {0}, image = {0};
     struct reason reason;
-    bool good = image_decode(bytes.data, bytes.count, channels, NULL, &whole, &reason);
+    const struct image_options options = {.channels = channels};
+    bool good = image_decode(bytes.data, bytes.count, options, NULL, &whole, &reason);
     struct drawn drawn = {.random = random_open(3, PURPOSE_TEST, bytes.count, (uint64_t)channels)};
     struct image_choice choice = {.choose = draw_part, .context = &drawn};
     for (int i = 0; i < parts; i++) {
-        bool part = image_decode(bytes.data, bytes.count, channels, &choice, &image, &reason);
+        bool part = image_decode(bytes.data, bytes.count, options, &choice, &image, &reason);
         if (good && !part) fail_msg("%s: %s", name, reason.text);
         if (good) expect_part(name, &whole, &image, &drawn);
     }
@@ -119,6 +122,19 @@ static void every_sampling_of_chroma(void **state)
         }
         free(pixels);
     }
+}
+
+static void every_orientation(void **state)
+{
+    (void)state;
+    uint8_t *pixels = picture(97, 61);
+    for (int orientation = 1; orientation <= 8; orientation++)
+        for (int progressive = 0; progressive < 2; progressive++) {
+            struct bytes bytes =
+                case_jpeg_sampled(97, 61, (struct jpeg_sampling){2, 2, 0, progressive}, pixels);
+            assert_true(check_parts("an oriented one", case_oriented(bytes, orientation), 3, 40));
+        }
+    free(pixels);
 }
 
 static void every_colour_space(void **state)
@@ -175,7 +191,7 @@ static void truncated_files_are_noticed(void **state)
             struct image_choice choice = {.choose = draw_part, .context = &drawn};
             struct reason reason = {0};
             uint8_t *cut = memcpy(malloc(count), bytes.data, count);
-            if (image_decode(cut, count, 3, &choice, &image, &reason))
+            if (image_decode(cut, count, rgb, &choice, &image, &reason))
                 fail_msg("%zu of %zu bytes decode", count, bytes.count);
             free(cut);
         }
@@ -201,7 +217,7 @@ static void a_refusal_ends_it(void **state)
                             case_png(20, 10, 8, 2, false, pixels)};
     for (int i = 0; i < 2; i++) {
         struct reason reason;
-        assert_false(image_decode(files[i].data, files[i].count, 3, &choice, &image, &reason));
+        assert_false(image_decode(files[i].data, files[i].count, rgb, &choice, &image, &reason));
         assert_string_equal(reason.text, "20 x 10 is not wanted");
         free(files[i].data);
     }
@@ -246,7 +262,8 @@ static void hard_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_sampling_of_chroma), cmocka_unit_test(every_colour_space),
+        cmocka_unit_test(every_sampling_of_chroma), cmocka_unit_test(every_orientation),
+        cmocka_unit_test(every_colour_space),
         cmocka_unit_test(what_scans_left_out_does_not_depend_on_the_part),
         cmocka_unit_test(truncated_files_are_noticed), cmocka_unit_test(a_refusal_ends_it),
         cmocka_unit_test(photographs), cmocka_unit_test(hard_files),

@@ -90,7 +90,8 @@ static void encode(const struct image *image)
     uint8_t *bytes;
     size_t count;
     fuzz_must(image_encode_jpeg(image, 90, &bytes, &count, &reason));
-    fuzz_must(image_decode(bytes, count, image->c, NULL, &again, &reason));
+    const struct image_options options = {.channels = image->c};
+    fuzz_must(image_decode(bytes, count, options, NULL, &again, &reason));
     fuzz_must(again.h == image->h && again.w == image->w && again.c == image->c);
     image_free(&again);
     free(bytes);
@@ -99,8 +100,9 @@ static void encode(const struct image *image)
 void fuzz_image_file(const uint8_t *data, size_t size)
 {
     struct random random = fuzz_random(data, size);
-    int channels = random_below(&random, 2) ? 3 : 1;
-    struct augment augment = draw_augment(channels, &random);
+    const struct image_options options = {.channels = random_below(&random, 2) ? 3 : 1,
+                                          .ignore_orientation = size % 16 == 0};
+    struct augment augment = draw_augment(options.channels, &random);
     struct wish part = {.augment = &augment, .random = random_below(&random, 4) ? &random : NULL};
     part.h = 1 + (int)random_below(&random, SIDE_MAX);
     part.w = 1 + (int)random_below(&random, SIDE_MAX);
@@ -108,9 +110,9 @@ void fuzz_image_file(const uint8_t *data, size_t size)
     struct image some = {0}, whole = {0};
     struct reason reason = fuzz_reason();
     const struct image_choice for_part = {choose, &part}, for_all = {choose, &all};
-    bool have_part = image_decode(data, size, channels, &for_part, &some, &reason);
+    bool have_part = image_decode(data, size, options, &for_part, &some, &reason);
     if (!have_part) fuzz_check_reason(&reason);
-    bool have_all = image_decode(data, size, channels, &for_all, &whole, &reason);
+    bool have_all = image_decode(data, size, options, &for_all, &whole, &reason);
     if (!have_all) fuzz_check_reason(&reason);
     if (have_part && have_all) {
         struct box needed = augment_needs(&part.cut);

@@ -1,0 +1,138 @@
+#include "data/orientation.h"
+
+#include <string.h>
+
+#define UPRIGHT 1
+#define TAG_ORIENTATION 0x0112
+#define TYPE_SHORT 3
+#define ENTRY_BYTES 12
+
+enum {
+    MARKER_TEMPORARY = 0x01, MARKER_RESTART_0 = 0xd0, MARKER_START = 0xd8, MARKER_END = 0xd9,
+    MARKER_SCAN = 0xda, MARKER_EXIF = 0xe1,
+};
+
+/* A TIFF structure, in which offsets count from its beginning. */
+struct tiff {
+    const uint8_t *bytes;
+    size_t count;
+    bool big_endian;
+};
+
+/* An unsigned number of 2 or 4 bytes; false: it is not all there. */
+static bool read_number(const struct tiff *tiff, size_t at, size_t bytes, uint32_t *number)
+{
+    if (at > tiff->count || bytes > tiff->count - at) return false;
+    *number = 0;
+    for (size_t i = 0; i < bytes; i++)
+        *number = *number << 8 | tiff->bytes[at + (tiff->big_endian ? i : bytes - 1 - i)];
+    return true;
+}
+
+/* Of an entry of the directory: 0 where it is another one, or makes no sense. */
+static int read_entry(const struct tiff *tiff, size_t at)
+{
+    uint32_t tag, type, count, value;
+    if (!read_number(tiff, at, 2, &tag) || !read_number(tiff, at + 2, 2, &type) ||
+        !read_number(tiff, at + 4, 4, &count) || !read_number(tiff, at + 8, 2, &value))
+        return 0;
+    bool good = tag == TAG_ORIENTATION && type == TYPE_SHORT && count == 1 && value >= 1 && value <= 8;
+    return good ? (int)value : 0;
+}
+
+/* The first directory describes the image itself, later ones its thumbnail. */
+static int orientation_of_tiff(const uint8_t *bytes, size_t count)
+{
+    struct tiff tiff = {bytes, count, count > 0 && bytes[0] == 'M'};
+    uint32_t magic, directory, entries;
+    if (count < 8 || memcmp(bytes, tiff.big_endian ? "MM" : "II", 2) != 0) return UPRIGHT;
+    if (!read_number(&tiff, 2, 2, &magic) || magic != 42 || !read_number(&tiff, 4, 4, &directory) ||
+        !read_number(&tiff, directory, 2, &entries))
+        return UPRIGHT;
+    size_t at = (size_t)directory + 2;
+    for (uint32_t i = 0; i < entries && at < count; i++, at += ENTRY_BYTES) {
+        int orientation = read_entry(&tiff, at);
+        if (orientation) return orientation;
+    }
+    return UPRIGHT;
+}
+
+static bool marker_is_alone(int marker)
+{
+    bool restart_or_start = marker >= MARKER_RESTART_0 && marker <= MARKER_START;
+    return marker == 0 || marker == MARKER_TEMPORARY || restart_or_start;
+}
+
+int orientation_of_jpeg(const uint8_t *bytes, size_t count)
+{
+    static const char exif[6] = "Exif\0";
+    const uint8_t *at = bytes, *end = bytes + count;
+    for (;;) {
+        while (at < end && *at != 0xff) at++;              /* libjpeg, too, leaves out what is no marker */
+        while (at < end && *at == 0xff) at++;
+        if (at == end) return UPRIGHT;
+        int marker = *at++;
+        if (marker_is_alone(marker)) continue;
+        if (marker == MARKER_SCAN || marker == MARKER_END || end - at < 2) return UPRIGHT;
+        size_t length = (size_t)at[0] << 8 | at[1];
+        if (length < 2 || length > (size_t)(end - at)) return UPRIGHT;
+        if (marker == MARKER_EXIF && length >= 2 + sizeof exif && memcmp(at + 2, exif, sizeof exif) == 0)
+            return orientation_of_tiff(at + 2 + sizeof exif, length - 2 - sizeof exif);
+        at += length;
+    }
+}
+
+/* An orientation is up to three steps: rows in reverse, columns in reverse, then both swapped. */
+
+static bool reverses_rows(int orientation)
+{
+    return orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+}
+
+static bool reverses_columns(int orientation)
+{
+    return orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+}
+
+static bool swaps(int orientation)
+{
+    return orientation >= 5;
+}
+
+static struct box reversed(int orientation, struct box part, int h, int w)
+{
+    if (reverses_rows(orientation)) part.y = h - part.y - part.h;
+    if (reverses_columns(orientation)) part.x = w - part.x - part.w;
+    return part;
+}
+
+static struct box swapped(int orientation, struct box part)
+{
+    if (!swaps(orientation)) return part;
+    return (struct box){.y = part.x, .x = part.y, .h = part.w, .w = part.h};
+}
+
+struct box orientation_upright(int orientation, struct box stored, int h, int w)
+{
+    return swapped(orientation, reversed(orientation, stored, h, w));
+}
+
+struct box orientation_stored(int orientation, struct box upright, int h, int w)
+{
+    return reversed(orientation, swapped(orientation, upright), h, w);
+}
+
+struct strides orientation_strides(int orientation, int h, int w, int c)
+{
+    struct strides strides = {.row = (ptrdiff_t)w * c, .pixel = c};
+    if (swaps(orientation)) strides = (struct strides){.row = c, .pixel = (ptrdiff_t)h * c};
+    if (reverses_rows(orientation)) {
+        strides.first += (h - 1) * strides.row;
+        strides.row = -strides.row;
+    }
+    if (reverses_columns(orientation)) {
+        strides.first += (w - 1) * strides.pixel;
+        strides.pixel = -strides.pixel;
+    }
+    return strides;
+}

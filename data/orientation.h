@@ -1,0 +1,28 @@
+/* orientation.h: how a JPEG is turned to stand upright, as the Orientation tag of its Exif says. */
+#ifndef DATA_ORIENTATION_H
+#define DATA_ORIENTATION_H
+
+#include "data/image.h"
+
+/* Exif's Orientation (CIPA DC-008, TIFF 6.0): on which sides of the image the first row and the first column
+ * of the stored pixels are. 1 is upright, 2 to 4 are mirrored or upside down, 5 to 8 have rows and columns
+ * swapped. */
+
+/* 1 to 8 of a JPEG file; 1 where it says nothing, or nothing valid. Reads the header alone. */
+int orientation_of_jpeg(const uint8_t *bytes, size_t count);
+
+/* A part of the h x w stored pixels, as a part of the upright image; and the other way round, h x w being the
+ * stored pixels here, too. */
+struct box orientation_upright(int orientation, struct box stored, int h, int w);
+struct box orientation_stored(int orientation, struct box upright, int h, int w);
+
+/* Where stored pixels go in an upright buffer, in bytes: the first one; from one row of them to the next, and
+ * from one pixel of a row to the next. */
+struct strides {
+    ptrdiff_t first, row, pixel;
+};
+
+/* For h x w stored pixels of c bytes, which fill the buffer. */
+struct strides orientation_strides(int orientation, int h, int w, int c);
+
+#endif
