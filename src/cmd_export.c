@@ -67,16 +67,19 @@ static enum status read_item(void *context, int item, void *data)
  * not say. */
 static enum status preprocessing_of(const struct safetensors *from, char **config)
 {
-    static const char *const keys[] = {"val_resize", "val_crop", "mean", "std"};
+    static const char *const keys[][2] = {
+        {"data", "orientation"}, {"augment", "val_resize"}, {"augment", "val_crop"}, {"augment", "mean"},
+        {"augment", "std"},
+    };
     struct settings then;
     struct text plain = {0}, escaped = {0};
     *config = NULL;
     if (!safetensors_value(from, "config")) return OK;
     TRY(checkpoint_settings(from, &then));
-    text_add(&plain, "[augment]\n");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        text_add(&plain, "%s = ", keys[i]);
-        field_print(&option_find("augment", keys[i])->field, &then, &plain);
+        if (i == 0 || strcmp(keys[i][0], keys[i - 1][0]) != 0) text_add(&plain, "[%s]\n", keys[i][0]);
+        text_add(&plain, "%s = ", keys[i][1]);
+        field_print(&option_find(keys[i][0], keys[i][1])->field, &then, &plain);
         text_add(&plain, "\n");
     }
     text_escape(&escaped, plain.data);

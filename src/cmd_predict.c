@@ -100,7 +100,8 @@ static enum status predict(struct predictor *predictor, const char *path)
     const struct data *data = &session->data;
     const struct augment_output out = {data->val.h, data->val.w, session->hyper.precision->storage,
                                        predictor->pixels};
-    const struct image_options options = {.channels = data->channels};
+    const struct image_options options = {
+        data->channels, session->settings->data.orientation == ORIENTATION_IGNORE};
     bool good = image_load(path, options, NULL, &predictor->image, &reason) &&
                 augment_image(&how, &predictor->image, &out, &reason);
     if (!good) {

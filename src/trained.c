@@ -54,7 +54,7 @@ static enum status remember(const char *path, struct remembered *remembered)
 
 static bool is_preprocessing(const struct option *option)
 {
-    return strcmp(option->section, "augment") == 0;
+    return strcmp(option->section, "augment") == 0 || option == option_find("data", "orientation");
 }
 
 /* All but the network, which the file has itself, and what is the machine's or the run's own. */
@@ -86,23 +86,27 @@ enum status trained_settings(struct cmd *cmd)
 
 /* Contradictions between the configuration and the weights file. */
 
-static char *option_text(const struct settings *settings, const char *key)
+static char *option_text(const struct settings *settings, const char *section, const char *key)
 {
     struct text text = {0};
-    field_print(&option_find("augment", key)->field, settings, &text);
+    field_print(&option_find(section, key)->field, settings, &text);
     return text.data ? text.data : text_copy("");
 }
 
 static void compare_preprocessing(const struct session *session, const struct remembered *remembered,
                                   const char *path)
 {
-    static const char *const keys[] = {"val_resize", "mean", "std"};
+    static const char *const keys[][2] = {
+        {"data", "orientation"}, {"augment", "val_resize"}, {"augment", "mean"}, {"augment", "std"},
+    };
     for (size_t i = 0; remembered->configured && i < sizeof keys / sizeof *keys; i++) {
-        char *then = option_text(&remembered->then, keys[i]), *now = option_text(session->settings, keys[i]);
+        const char *section = keys[i][0], *key = keys[i][1];
+        char *then = option_text(&remembered->then, section, key);
+        char *now = option_text(session->settings, section, key);
         if (strcmp(then, now) != 0)
-            log_warning("%s: the weights were trained with augment.%s = %s, not %s (%s)", path, keys[i],
+            log_warning("%s: the weights were trained with %s.%s = %s, not %s (%s)", path, section, key,
                         *then ? then : "empty", *now ? now : "empty",
-                        settings_where(session->settings, "augment", keys[i]));
+                        settings_where(session->settings, section, key));
         free(then);
         free(now);
     }

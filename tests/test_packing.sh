@@ -50,6 +50,17 @@ ok "packed again" "$AMPTRAIN" pack -q -c pictures.ini -s data.format=packed -s d
 ok "... to the same bytes" cmp all.pack again.pack
 ok "shrunk" pack --side 16 --quality 80 -o small.pack
 ok "... train" "$AMPTRAIN" -q -c pictures.ini -s data.format=packed -s data.train=small.pack
+
+# A picture that Exif says to turn, and the same without its Exif, which is 36 bytes long.
+turned=$top_srcdir/tests/fuzz/corpus/jpeg/30a1fcf2
+mkdir -p turned/a stored/a && cp "$turned" turned/a/1.jpg || exit 1
+{ head -c 2 "$turned" && tail -c +39 "$turned"; } >stored/a/1.jpg
+shrinks() { folder=$1; shift; pack -s data.train="$folder" -s train.batch=1 --side 8 "$@"; }
+ok "shrunk after it was turned" shrinks turned -o upright.pack
+ok "... and as it is stored" shrinks turned -s data.orientation=ignore -o ignored.pack
+ok "... which is as without Exif" eval 'shrinks stored -o stored.pack && cmp ignored.pack stored.pack'
+exits "... and other than turned" 1 cmp -s ignored.pack upright.pack
+
 ok "images that are no files" "$AMPTRAIN" pack -q -c run.ini -o digits.pack
 ok "... train" "$AMPTRAIN" -q -c run.ini -s data.format=packed -s data.train="$PWD/digits.pack" -s data.val_fraction=0.2
 exits "nowhere to write to" 2 pack

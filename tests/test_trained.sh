@@ -5,7 +5,7 @@
 . "$top_srcdir/tests/tiny.sh"
 
 "$top_builddir/tests/make_pictures" pictures || exit 1
-sed -e 's/^format.*/format = folder/' -e '/^format/a train = pictures\nval_fraction = 0.25' \
+sed -e 's/^format.*/format = folder/' -e '/^format/a train = pictures\nval_fraction = 0.25\norientation = ignore' \
     -e 's/^crop.*/crop = 28/' -e 's/^pad.*/mean = 0.3,0.4,0.5\nstd = 0.2,0.2,0.3/' \
     -e 's/^batch.*/batch = 4/' -e 's/^every = 3 steps/every = 1/' -e 's/^precision.*/precision = fp32/' \
     -e 's/tiny.ini/coloured.ini/' run.ini >pictures.ini
@@ -68,6 +68,19 @@ ok "export" "$AMPTRAIN" export -q --weights ../run -o lean.safetensors
 ok "... is enough to predict" classes --weights lean.safetensors
 ok "... and with data to evaluate" figures --weights lean.safetensors -s run.seed=3 -s data.format=folder \
     -s data.train=../pictures -s data.val_fraction=0.25 -s train.batch=4
+
+# A picture that Exif says to turn, and the same without its Exif, which is 36 bytes long.
+turned=$top_srcdir/tests/fuzz/corpus/jpeg/30a1fcf2
+{ head -c 2 "$turned" && tail -c +39 "$turned"; } >stored.jpg
+cp "$turned" turned.jpg
+class_of() { "$AMPTRAIN" predict -q --json "$@" | sed 's/.*"class"//'; }
+as_stored() { [ "$(class_of "$@" turned.jpg)" = "$(class_of "$@" stored.jpg)" ]; }
+ok "Exif's orientation is ignored as in training" as_stored --weights ../run
+ok "... with a configuration that leaves it out" as_stored -c bare.ini --weights ../run
+ok "... after export" as_stored --weights lean.safetensors
+exits "... and else not" 1 as_stored --weights ../run -s data.orientation=exif
+ok "... which is said" says 0 "the weights were trained with data.orientation = ignore, not exif (-s)" \
+    class_of --weights ../run -s data.orientation=exif turned.jpg
 leaks() { tr '\\' '\n' <lean.safetensors | grep -aE "^n(train|lr|seed|output)|pictures"; }
 exits "... and tells no more of the run" 1 leaks
 

@@ -86,6 +86,7 @@ static enum status open_split(const struct data_opening *o, enum split split)
         .w = settings->augment.crop ? (int)settings->augment.crop : o->size,
         .c = o->channels,
         .seed = (uint64_t)settings->run.seed,
+        .ignore_orientation = settings->data.orientation == ORIENTATION_IGNORE,
     };
     number_classes(o, &options);
     struct watch *watch = watch_begin(WATCH_SECONDS, "%s: opening the data", path ? path : o->format->name);
