@@ -51,6 +51,8 @@ struct format {
      * False and a reason that names the file when the image cannot be used. */
     bool (*read)(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                  struct image *image, int *label, struct reason *reason);
+    /* The label of image `index`, without reading the image. NULL: it is not known before. */
+    int (*label)(const struct dataset *dataset, int64_t index);
     /* The file of image `index` as it is, in new memory (free() it), and its label. NULL: images are not
      * files. */
     bool (*read_file)(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,

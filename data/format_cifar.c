@@ -106,15 +106,26 @@ static enum status cifar100_open(const struct dataset_options *options, struct d
     return cifar_open(&cifar100, options, dataset);
 }
 
+static const uint8_t *record_of(const struct cifar *cifar, int64_t index)
+{
+    int file = 0;
+    for (; index >= cifar->count[file]; file++) index -= cifar->count[file];
+    return cifar->bytes[file] + index * record_bytes(cifar->layout);
+}
+
+static int cifar_label(const struct dataset *dataset, int64_t index)
+{
+    const struct cifar *cifar = dataset->state;
+    return record_of(cifar, index)[cifar->layout->label];
+}
+
 static bool cifar_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                        struct image *image, int *label, struct reason *reason)
 {
     (void)choice;
     const struct cifar *cifar = dataset->state;
     if (!image_resize_buffer(image, SIDE, SIDE, 3, reason)) return false;
-    int file = 0;
-    for (; index >= cifar->count[file]; file++) index -= cifar->count[file];
-    const uint8_t *record = cifar->bytes[file] + index * record_bytes(cifar->layout);
+    const uint8_t *record = record_of(cifar, index);
     const uint8_t *red = record + cifar->layout->label_bytes, *green = red + PLANE, *blue = green + PLANE;
     *label = record[cifar->layout->label];
     uint8_t *restrict to = image->pixels;
@@ -140,6 +151,7 @@ const struct format format_cifar10 = {
     .help = "a folder with data_batch_1.bin to _5.bin and test_batch.bin (CIFAR-10, binary version)",
     .open = cifar10_open,
     .read = cifar_read,
+    .label = cifar_label,
     .close = cifar_close,
 };
 
@@ -149,5 +161,6 @@ const struct format format_cifar100 = {
     .help = "a folder with train.bin and test.bin (CIFAR-100, binary version; fine labels)",
     .open = cifar100_open,
     .read = cifar_read,
+    .label = cifar_label,
     .close = cifar_close,
 };

@@ -101,6 +101,12 @@ static enum status digits_open(const struct dataset_options *options, struct dat
     return OK;
 }
 
+static int digits_label(const struct dataset *dataset, int64_t index)
+{
+    const struct digits *digits = dataset->state;
+    return digits->digit[index].label;
+}
+
 static bool digits_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                         struct image *image, int *label, struct reason *reason)
 {
@@ -108,7 +114,7 @@ static bool digits_read(const struct dataset *dataset, int64_t index, const stru
     const struct digits *digits = dataset->state;
     if (!image_resize_buffer(image, SIDE, SIDE, 1, reason)) return false;
     memcpy(image->pixels, digits->digit[index].pixels, PIXELS);
-    *label = digits->digit[index].label;
+    *label = digits_label(dataset, index);
     return true;
 }
 
@@ -126,5 +132,6 @@ const struct format format_digits = {
     .help = "1,797 handwritten digits of 8x8 pixels that come with amptrain; takes no path",
     .open = digits_open,
     .read = digits_read,
+    .label = digits_label,
     .close = digits_close,
 };

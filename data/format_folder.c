@@ -143,6 +143,7 @@ const struct format format_folder = {
     .help = "a folder of class folders with PNG and JPEG images",
     .open = folder_open,
     .read = folder_read,
+    .label = folder_label,
     .read_file = folder_read_file,
     .image_path = folder_image_path,
     .close = folder_close,

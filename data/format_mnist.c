@@ -101,6 +101,12 @@ static enum status mnist_open(const struct dataset_options *options, struct data
     return OK;
 }
 
+static int mnist_label(const struct dataset *dataset, int64_t index)
+{
+    const struct mnist *mnist = dataset->state;
+    return mnist->labels.bytes[index];
+}
+
 static bool mnist_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                        struct image *image, int *label, struct reason *reason)
 {
@@ -109,7 +115,7 @@ static bool mnist_read(const struct dataset *dataset, int64_t index, const struc
     if (!image_resize_buffer(image, dataset->h, dataset->w, 1, reason)) return false;
     size_t bytes = (size_t)dataset->h * (size_t)dataset->w;
     memcpy(image->pixels, mnist->images.bytes + (size_t)index * bytes, bytes);
-    *label = mnist->labels.bytes[index];
+    *label = mnist_label(dataset, index);
     return true;
 }
 
@@ -128,5 +134,6 @@ const struct format format_mnist = {
     .help = "a folder of MNIST or Fashion-MNIST IDX files, as published (.gz) or uncompressed",
     .open = mnist_open,
     .read = mnist_read,
+    .label = mnist_label,
     .close = mnist_close,
 };

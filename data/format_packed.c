@@ -177,6 +177,12 @@ static const struct packed_entry *find_entry(const struct dataset *dataset, int6
     return &(*shard)->entries[*index];
 }
 
+static int packed_label(const struct dataset *dataset, int64_t index)
+{
+    const struct shard *shard;
+    return (int)find_entry(dataset, &index, &shard)->label;
+}
+
 /* The reason, with the image's name before it. */
 static bool packed_blame(const struct shard *shard, int64_t index, struct reason *reason)
 {
@@ -278,6 +284,7 @@ const struct format format_packed = {
     .help = "a packed file (see amptrain pack), a WebDataset tar archive, or a folder of either",
     .open = packed_open,
     .read = packed_read,
+    .label = packed_label,
     .read_file = packed_read_file,
     .image_path = packed_image_path,
     .close = packed_close,

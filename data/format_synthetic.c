@@ -101,13 +101,18 @@ EVERY_MACHINE static void draw_row(const struct synthetic *synthetic, const stru
     }
 }
 
+static int synthetic_label(const struct dataset *dataset, int64_t index)
+{
+    return (int)(index % dataset->classes);
+}
+
 static bool synthetic_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                            struct image *image, int *label, struct reason *reason)
 {
     (void)choice;
     const struct synthetic *synthetic = dataset->state;
     if (!image_resize_buffer(image, dataset->h, dataset->w, dataset->c, reason)) return false;
-    *label = (int)(index % dataset->classes);
+    *label = synthetic_label(dataset, index);
     const struct stripes *stripes = &synthetic->stripes[*label];
     struct random random =
         random_open(synthetic->seed, PURPOSE_SYNTHETIC, (uint64_t)index, (uint64_t)synthetic->split);
@@ -133,5 +138,6 @@ const struct format format_synthetic = {
     .help = "synthetic images with one pattern per class, for benchmarks; takes no path",
     .open = synthetic_open,
     .read = synthetic_read,
+    .label = synthetic_label,
     .close = synthetic_close,
 };

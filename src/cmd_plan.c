@@ -12,6 +12,7 @@
 #include "compile/dump.h"
 #include "forecast_print.h"
 #include "memory_map.h"
+#include "session/data_summary.h"
 #include "session/step_fit.h"
 
 #define SPANS_SECONDS 50   /* the most that packing a table may take */
@@ -53,6 +54,7 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
     struct session session;
     struct forecast forecast;
     TRY(plan_open(cmd, what, &session));
+    if (cmd->check) data_summary_log(session.settings, &session.data);
     enum status status = forecast_make(&session, &forecast);
     if (status == OK) {
         if (json)

@@ -49,6 +49,24 @@ else
     skip "names that are not UTF-8" "this file system has none"
 fi
 
+check() { "$AMPTRAIN" --check -c run.ini "$@"; }
+by_class="images by class (training + validation)"
+ok "images are counted by class" says 0 "$by_class: apple: 24 + 24, pear: 24 + 24" check
+ok "... of a part of them" says 0 "$by_class: apple: 20 + 24, pear: 0 + 24" check -s data.limit=20
+ok "... without a class" says 0 "class 'pear' has no training images" check -s data.limit=20
+cp -r pictures few && rm few/pear/1?.png few/pear/2?.png few/pear/[0-7].png
+ok "few images in a class" says 0 "the classes are imbalanced: 'apple' has 24 training images, 'pear' 2" \
+    check -s data.train=few
+ok "... when training begins, too" says 0 "the classes are imbalanced" \
+    amp train -s data.train=few -s run.max_steps=1
+ok "a class without validation images" says 0 "class 'pear' has no validation images" \
+    check -s data.train=few -s data.val= -s data.val_fraction=0.05
+quiet() { check -q 2>said && cat said && [ ! -s said ]; }
+ok "... in order, nothing is said" quiet
+mkdir splits && cp -r pictures splits/train && cp -r pictures splits/val
+ok "splits taken for classes" says 0 "classes; for splits, set data.train = splits/train and data.val = splits/val" \
+    check -s data.train=splits -s data.val= -s data.val_fraction=0.1
+
 amp train -q -o run
 weights=run/checkpoint-last.safetensors
 cp -r pictures others

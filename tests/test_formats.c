@@ -41,6 +41,7 @@ static int read_image(const struct dataset *dataset, int64_t index, struct image
     int label = -1;
     struct reason reason;
     if (!dataset->format->read(dataset, index, NULL, image, &label, &reason)) fail_msg("%s", reason.text);
+    assert_int_equal(dataset->format->label(dataset, index), label);
     return label;
 }
 

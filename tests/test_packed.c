@@ -61,6 +61,7 @@ static void expect_raw(const struct dataset *dataset, int count)
         raw_pixels(i, want);
         assert_true(dataset->format->read(dataset, i, NULL, &image, &label, &reason));
         assert_int_equal(label, i % 3);
+        assert_int_equal(dataset->format->label(dataset, i), label);
         assert_memory_equal(image.pixels, want, sizeof want);
     }
     image_free(&image);

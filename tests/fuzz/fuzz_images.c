@@ -142,6 +142,7 @@ void fuzz_dataset(const char *format, const struct dataset_options *options, con
             continue;
         }
         fuzz_must(label >= 0 && label < dataset.classes && image.c == dataset.c);
+        fuzz_must(dataset.format->label(&dataset, i) == label);
         fuzz_must(dataset.h == 0 || (image.h == dataset.h && image.w == dataset.w));
         fuzz_must(image.pixels[(size_t)image.h * (size_t)image.w * (size_t)image.c - 1] <= 255);
     }

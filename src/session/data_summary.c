@@ -1,0 +1,114 @@
+#include "session/data_summary.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+#define LISTED_MAX 10          /* classes that are listed one by one */
+#define IMBALANCE 10           /* of the largest class to the smallest one, from which on it is said */
+#define NAME_ROOM 256
+
+/* Images of each class; NULL: there are none, or labels are not known before images are read. */
+static int64_t *count_images(const struct images *images)
+{
+    const struct dataset *dataset = images->dataset;
+    if (!dataset || !dataset->format->label) return NULL;
+    int64_t *counts = memory_new((size_t)dataset->classes, sizeof *counts);
+    for (int64_t i = 0; i < images->count; i++)
+        counts[dataset->format->label(dataset, images->subset ? images->subset[i] : i)]++;
+    return counts;
+}
+
+static const char *class_name(const struct dataset *dataset, int class, char room[NAME_ROOM])
+{
+    return text_visible(dataset->class_names[class], room, NAME_ROOM);
+}
+
+static void log_classes(const struct dataset *dataset, const int64_t *train, const int64_t *val)
+{
+    struct text line = {0};
+    char name[NAME_ROOM];
+    for (int i = 0; i < dataset->classes; i++) {
+        text_add(&line, "%s%s: %" PRId64, i ? ", " : "", class_name(dataset, i, name), train[i]);
+        if (val) text_add(&line, " + %" PRId64, val[i]);
+    }
+    log_info("images by class%s: %s", val ? " (training + validation)" : "", line.data);
+    text_free(&line);
+}
+
+static void warn_of_missing(const char *split, const struct dataset *dataset, const int64_t *counts)
+{
+    int missing = 0, first = 0;
+    char name[NAME_ROOM];
+    for (int i = dataset->classes - 1; i >= 0; i--)
+        if (counts[i] == 0) missing++, first = i;
+    if (missing == 1)
+        log_warning("class '%s' has no %s images", class_name(dataset, first, name), split);
+    else if (missing > 1)
+        log_warning("%d of %d classes have no %s images, such as '%s'", missing, dataset->classes, split,
+                    class_name(dataset, first, name));
+}
+
+/* The class with the fewest images, of those that have any, and the one with the most. */
+static void find_extremes(const struct dataset *dataset, const int64_t *counts, int *fewest, int *most)
+{
+    *fewest = *most = 0;
+    for (int i = 0; i < dataset->classes; i++) {
+        if (counts[i] > counts[*most]) *most = i;
+        if (counts[i] > 0 && (counts[*fewest] == 0 || counts[i] < counts[*fewest])) *fewest = i;
+    }
+}
+
+static void log_extremes(const struct dataset *dataset, const int64_t *counts)
+{
+    int fewest, most;
+    char small[NAME_ROOM], large[NAME_ROOM];
+    find_extremes(dataset, counts, &fewest, &most);
+    class_name(dataset, fewest, small);
+    class_name(dataset, most, large);
+    if (counts[most] >= IMBALANCE * counts[fewest])
+        log_warning("the classes are imbalanced: '%s' has %" PRId64 " training images, '%s' %" PRId64, large,
+                    counts[most], small, counts[fewest]);
+    else if (dataset->classes > LISTED_MAX)
+        log_info("%" PRId64 " ('%s') to %" PRId64 " ('%s') training images in a class", counts[fewest], small,
+                 counts[most], large);
+}
+
+static const char *find_class(const struct dataset *dataset, const char *const *names)
+{
+    for (int k = 0; names[k]; k++)
+        for (int i = 0; i < dataset->classes; i++)
+            if (strcasecmp(dataset->class_names[i], names[k]) == 0) return dataset->class_names[i];
+    return NULL;
+}
+
+/* The folder above those of the splits was given. */
+static void warn_of_splits(const struct settings *settings, const struct dataset *dataset)
+{
+    static const char *const train_names[] = {"train", "training", NULL};
+    static const char *const val_names[] = {"val", "valid", "validation", "test", NULL};
+    const char *train = find_class(dataset, train_names), *val = find_class(dataset, val_names);
+    if (!train || !val) return;
+    log_warning("%s: data.train: '%s' and '%s' are taken for classes; for splits, set data.train = %s/%s and "
+                "data.val = %s/%s", settings_where(settings, "data", "train"), train, val,
+                settings->data.train, train, settings->data.train, val);
+}
+
+void data_summary_log(const struct settings *settings, const struct data *data)
+{
+    const struct dataset *dataset = data->train.dataset;
+    int64_t *train = count_images(&data->train), *val = count_images(&data->val);
+    log_info("%" PRId64 " training images of %dx%dx%d in %d classes, %" PRId64 " for validation",
+             data->train.count, data->train.h, data->train.w, data->channels, data->classes, data->val.count);
+    if (train && dataset->classes <= LISTED_MAX) log_classes(dataset, train, val);
+    if (train) log_extremes(dataset, train);
+    if (train) warn_of_missing("training", dataset, train);
+    if (val) warn_of_missing("validation", data->val.dataset, val);
+    if (dataset && settings->data.train) warn_of_splits(settings, dataset);
+    free(train);
+    free(val);
+}
