@@ -67,7 +67,7 @@ listed() { # FOLDER: three in training and one in the validation, by name and ea
     cat "$1/bad-images.txt"
     diff wanted list && awk -F "$tab" 'NF != 4 || $4 == "" { exit 1 }' "$1/bad-images.txt"
 }
-counted() { grep '"event":"epoch"' "$1/metrics.jsonl" | sed 's/.*"bad_images"://; s/}//' | tr '\n' ' '; }
+counted() { grep '"event":"epoch"' "$1/metrics.jsonl" | sed 's/.*"bad_images"://; s/[,}].*//' | tr '\n' ' '; }
 ok "broken files are skipped" broken skipping
 ok "... and listed" listed skipping
 ok "... and counted, in each epoch" [ "$(counted skipping)" = "4 4 4 " ]

@@ -29,8 +29,8 @@ enum status folder_log(struct folder *folder);
  * because the lock was. */
 enum status folder_check(struct folder *folder);
 
-/* Opens a folder, made where there is none, to add to its records while no run is in it: FAILED where there is
- * one. To be closed by folder_close. */
+/* Opens a folder, made where there is none, to add to its records while no run is in it: FAILED where one is.
+ * To be closed by folder_close. */
 enum status folder_visit(const char *path, struct folder *folder);
 
 /* Writes config.ini: everything as resolved; `file` is the configuration that paths count from. */
