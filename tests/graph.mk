@@ -72,6 +72,10 @@ tests_test_dump_LDADD = $(GRAPH_LIBS) -lcmocka
 EXTRA_DIST += $(wildcard $(srcdir)/tests/dumps/*)
 CLEANFILES += tests/*.dump
 
+check_PROGRAMS += tests/test_simulate
+tests_test_simulate_SOURCES = tests/test_simulate.c
+tests_test_simulate_LDADD = $(GRAPH_LIBS) -lcmocka
+
 check_PROGRAMS += tests/test_relu_mask
 tests_test_relu_mask_SOURCES = tests/test_relu_mask.c $(NET)
 tests_test_relu_mask_LDADD = $(GRAPH_LIBS) -lcmocka

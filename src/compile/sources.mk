@@ -23,6 +23,8 @@ libcompile_a_SOURCES = \
 	src/compile/offload.h \
 	src/compile/passes.c \
 	src/compile/passes.h \
+	src/compile/pipeline_schedule.c \
+	src/compile/pipeline_schedule.h \
 	src/compile/plan.c \
 	src/compile/plan.h \
 	src/compile/program.c \
@@ -37,5 +39,7 @@ libcompile_a_SOURCES = \
 	src/compile/recompute_replay.h \
 	src/compile/relu_mask.c \
 	src/compile/running_statistics.c \
+	src/compile/simulate.c \
+	src/compile/simulate.h \
 	src/compile/streams.c \
 	src/compile/verify.c

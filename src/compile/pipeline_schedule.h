@@ -1,0 +1,28 @@
+/* pipeline_schedule.h: the order in which a stage of a pipeline works on the micro-batches of a step. */
+#ifndef COMPILE_PIPELINE_SCHEDULE_H
+#define COMPILE_PIPELINE_SCHEDULE_H
+
+enum pipeline_schedule {
+    PIPELINE_GPIPE,          /* all forwards, then all backwards (Huang et al. 2019) */
+    PIPELINE_1F1B,           /* one forward, one backward in turn, as soon as there is one (Narayanan et al. 2019) */
+    PIPELINE_ZERO_BUBBLE,    /* the same, weight gradients apart and later: ZB-H1 (Qi et al. 2023) */
+};
+
+enum block_kind {
+    BLOCK_FORWARD,
+    BLOCK_BACKWARD,          /* weight gradients included, but for PIPELINE_ZERO_BUBBLE */
+    BLOCK_WEIGHTS,
+};
+struct pipeline_block {
+    enum block_kind kind;
+    int micro_batch;
+};
+
+/* The work of a stage in its order; blocks[3 * micro_batches] is filled. Returns how many there are. */
+int pipeline_blocks(enum pipeline_schedule schedule, int stages, int stage, int micro_batches,
+                    struct pipeline_block *blocks);
+
+/* Of how many micro-batches the stage has activations at once. */
+int pipeline_alive(enum pipeline_schedule schedule, int stages, int stage, int micro_batches);
+
+#endif

@@ -1,0 +1,168 @@
+/* simulate.c: queues of tasks, from event to event: tasks begin at the head of their queue when all that they
+ * wait for has ended. What computes on a rank at the same time shares the device equally. */
+#include "compile/simulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+#define AT_ONCE 1e-12        /* seconds apart by less than this share are the same */
+
+/* The state of a simulation. */
+struct playing {
+    const struct tasks *tasks;
+    int *head;               /* by queue: the first task not ended; -1 */
+    int *next;               /* by task: the one behind it in its queue; -1 */
+    double *left;            /* by task: seconds */
+    bool *ended, *arrived, *begun;
+    int *missing;            /* by meeting: tasks that have not arrived */
+    double *longest;         /* by meeting */
+    int *running, running_count;
+    int *computing;          /* by rank: tasks that do so now */
+    bool *exchanging;        /* by rank */
+};
+
+static struct playing playing_open(const struct tasks *tasks)
+{
+    size_t count = (size_t)tasks->count, ranks = (size_t)tasks->ranks;
+    struct playing play = {
+        .tasks = tasks,
+        .head = memory_new((size_t)tasks->queues, sizeof(int)), .next = memory_new(count, sizeof(int)),
+        .left = memory_new(count, sizeof(double)), .ended = memory_new(count, sizeof(bool)),
+        .arrived = memory_new(count, sizeof(bool)), .begun = memory_new(count, sizeof(bool)),
+        .missing = memory_new((size_t)tasks->meetings, sizeof(int)),
+        .longest = memory_new((size_t)tasks->meetings, sizeof(double)),
+        .running = memory_new((size_t)tasks->queues, sizeof(int)),
+        .computing = memory_new(ranks, sizeof(int)), .exchanging = memory_new(ranks, sizeof(bool)),
+    };
+    for (int q = 0; q < tasks->queues; q++) play.head[q] = -1;
+    for (int i = tasks->count - 1; i >= 0; i--) {
+        const struct task *at = &tasks->task[i];
+        play.next[i] = play.head[at->queue];
+        play.head[at->queue] = i;
+        play.left[i] = at->seconds;
+        if (at->meeting < 0) continue;
+        play.missing[at->meeting]++;
+        play.longest[at->meeting] = fmax(play.longest[at->meeting], at->seconds);
+    }
+    return play;
+}
+
+static void playing_close(struct playing *play)
+{
+    free(play->head);
+    free(play->next);
+    free(play->left);
+    free(play->ended);
+    free(play->arrived);
+    free(play->begun);
+    free(play->missing);
+    free(play->longest);
+    free(play->running);
+    free(play->computing);
+    free(play->exchanging);
+}
+
+static bool is_ready(const struct playing *play, const struct task *at)
+{
+    for (int w = 0; w < at->wait_count; w++)
+        if (!play->ended[at->waits[w]]) return false;
+    return true;
+}
+
+/* Lets what has reached the head of its queue arrive, then begin, if nothing is missing at its meeting. */
+static void begin_ready(struct playing *play)
+{
+    const struct tasks *tasks = play->tasks;
+    for (int q = 0; q < tasks->queues; q++) {
+        int i = play->head[q];
+        if (i < 0 || play->arrived[i] || !is_ready(play, &tasks->task[i])) continue;
+        play->arrived[i] = true;
+        if (tasks->task[i].meeting >= 0) play->missing[tasks->task[i].meeting]--;
+    }
+    for (int q = 0; q < tasks->queues; q++) {
+        int i = play->head[q];
+        if (i < 0 || !play->arrived[i] || play->begun[i]) continue;
+        int meeting = tasks->task[i].meeting;
+        if (meeting >= 0 && play->missing[meeting] > 0) continue;
+        if (meeting >= 0) play->left[i] = play->longest[meeting];
+        play->begun[i] = true;
+        play->running[play->running_count++] = i;
+    }
+}
+
+static void look_at_devices(struct playing *play)
+{
+    for (int r = 0; r < play->tasks->ranks; r++) {
+        play->computing[r] = 0;
+        play->exchanging[r] = false;
+    }
+    for (int k = 0; k < play->running_count; k++) {
+        const struct task *at = &play->tasks->task[play->running[k]];
+        if (at->computes) play->computing[at->rank]++;
+        else play->exchanging[at->rank] = true;
+    }
+}
+
+/* Seconds until a running task ends, if nothing changes before. */
+static double until_end(const struct playing *play, int i)
+{
+    const struct task *at = &play->tasks->task[i];
+    if (!at->computes) return play->left[i];
+    double free = play->exchanging[at->rank] ? 1 - play->tasks->exchange_share : 1;
+    return play->left[i] * play->computing[at->rank] / free;
+}
+
+/* Goes on to the next end; returns after how many seconds. */
+static double go_on(struct playing *play)
+{
+    double step = INFINITY;
+    for (int k = 0; k < play->running_count; k++) step = fmin(step, until_end(play, play->running[k]));
+    int kept = 0;
+    for (int k = 0; k < play->running_count; k++) {
+        int i = play->running[k];
+        double end = until_end(play, i);
+        play->ended[i] = end <= step * (1 + AT_ONCE);
+        if (play->ended[i]) {
+            play->head[play->tasks->task[i].queue] = play->next[i];
+        } else {
+            play->left[i] *= 1 - step / end;
+            play->running[kept++] = i;
+        }
+    }
+    play->running_count = kept;
+    return step;
+}
+
+struct simulation simulate(const struct tasks *tasks)
+{
+    struct playing play = playing_open(tasks);
+    struct simulation simulation = {.busy = memory_new((size_t)tasks->ranks, sizeof(double))};
+    for (;;) {
+        begin_ready(&play);
+        if (play.running_count == 0) break;
+        look_at_devices(&play);
+        double step = go_on(&play);
+        simulation.seconds += step;
+        for (int r = 0; r < tasks->ranks; r++)
+            if (play.computing[r] > 0) simulation.busy[r] += step;
+    }
+    for (int q = 0; q < tasks->queues; q++)
+        if (play.head[q] >= 0) simulation.seconds = INFINITY;
+    playing_close(&play);
+    return simulation;
+}
+
+void simulation_free(struct simulation *simulation)
+{
+    free(simulation->busy);
+    *simulation = (struct simulation){0};
+}
+
+void tasks_free(struct tasks *tasks)
+{
+    for (int i = 0; i < tasks->count; i++) free(tasks->task[i].waits);
+    free(tasks->task);
+    *tasks = (struct tasks){0};
+}

@@ -1,0 +1,31 @@
+/* simulate.h: how long a step of several ranks takes, played event by event on a model of time. */
+#ifndef COMPILE_SIMULATE_H
+#define COMPILE_SIMULATE_H
+
+#include <stdbool.h>
+
+/* A piece of work. */
+struct task {
+    int rank, queue;         /* a queue, numbered over all ranks, does one task at a time, in order */
+    bool computes;           /* shares the rank's device with whatever else computes there */
+    double seconds;          /* with the device to itself */
+    int *waits, wait_count;  /* tasks that must have ended before, owned */
+    int meeting;             /* tasks of one number begin together and take as long as the longest; -1 */
+};
+
+struct tasks {
+    struct task *task;
+    int count;
+    int ranks, queues, meetings;     /* numbers that occur are below these */
+    double exchange_share;           /* of a device, which work that does not compute takes while it goes on */
+};
+void tasks_free(struct tasks *tasks);
+
+struct simulation {
+    double seconds;          /* until all have ended; infinite: some wait for each other */
+    double *busy;            /* [ranks]: seconds in which something computes */
+};
+struct simulation simulate(const struct tasks *tasks);
+void simulation_free(struct simulation *simulation);
+
+#endif
