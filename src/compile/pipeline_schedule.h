@@ -4,7 +4,7 @@
 
 enum pipeline_schedule {
     PIPELINE_GPIPE,          /* all forwards, then all backwards (Huang et al. 2019) */
-    PIPELINE_1F1B,           /* one forward, one backward in turn, as soon as there is one (Narayanan et al. 2019) */
+    PIPELINE_1F1B,           /* forward and backward in turn, as soon as possible (Narayanan et al. 2019) */
     PIPELINE_ZERO_BUBBLE,    /* the same, weight gradients apart and later: ZB-H1 (Qi et al. 2023) */
 };
 

@@ -17,7 +17,7 @@ struct tasks {
     struct task *task;
     int count;
     int ranks, queues, meetings;     /* numbers that occur are below these */
-    double exchange_share;           /* of a device, which work that does not compute takes while it goes on */
+    double exchange_share;           /* of a device, that work which does not compute takes meanwhile */
 };
 void tasks_free(struct tasks *tasks);
 

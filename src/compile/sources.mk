@@ -23,6 +23,8 @@ libcompile_a_SOURCES = \
 	src/compile/offload.h \
 	src/compile/passes.c \
 	src/compile/passes.h \
+	src/compile/partition_search.c \
+	src/compile/partition_search.h \
 	src/compile/pipeline_schedule.c \
 	src/compile/pipeline_schedule.h \
 	src/compile/plan.c \

@@ -1,0 +1,242 @@
+/* partition_search.c: dynamic programming from the last stage to the first. Of all ways to compute the blocks
+ * from i on by g ranks in the stages from s on, those are kept that are best in some respect: the time is a
+ * sum and two maxima, none of which makes up for another before it is known what precedes.
+ *
+ * Planning a stage takes long, so memory is asked for last: where a stage of the best division does not fit,
+ * it is ruled out, with all that need more, and the search is done again. */
+#include "compile/partition_search.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+
+/* Stages from one on: their figures, the first of them, and the label of those behind it. */
+struct label {
+    double fill, drain, exchange;
+    struct partition_stage stage;
+    int behind;
+};
+
+struct labels {
+    struct label *label;
+    int count;
+};
+
+/* A stage whose memory is known. */
+struct known {
+    struct partition_stage stage;
+    int number;              /* of the stage */
+    bool fits;
+};
+
+struct search {
+    const struct partition_problem *problem;
+    double *forward, *data, *weights;   /* [replicas_max][count + 1]: sums over the blocks before */
+    int64_t *gradients;                 /* [count + 1] */
+    struct labels *table;               /* by stage, ranks and first block */
+    struct known *known;
+    int known_count;
+};
+
+static struct search search_open(const struct partition_problem *problem)
+{
+    size_t count = (size_t)problem->count + 1, sums = (size_t)problem->replicas_max * count;
+    struct search search = {
+        .problem = problem,
+        .forward = memory_new(sums, sizeof(double)), .data = memory_new(sums, sizeof(double)),
+        .weights = memory_new(sums, sizeof(double)), .gradients = memory_new(count, sizeof(int64_t)),
+        .table = memory_new((size_t)(problem->stages + 1) * (size_t)(problem->ranks + 1) * count,
+                            sizeof(struct labels)),
+    };
+    for (int r = 0; r < problem->replicas_max; r++)
+        for (int i = 0; i < problem->count; i++) {
+            const struct partition_block *block = &problem->blocks[r][i];
+            size_t at = (size_t)r * count + (size_t)i;
+            search.forward[at + 1] = search.forward[at] + block->forward;
+            search.data[at + 1] = search.data[at] + block->data;
+            search.weights[at + 1] = search.weights[at] + block->weights;
+            search.gradients[i + 1] = problem->blocks[0][i].gradients + (i ? search.gradients[i] : 0);
+        }
+    return search;
+}
+
+static struct labels *labels_at(const struct search *search, int stage, int ranks, int first)
+{
+    const struct partition_problem *problem = search->problem;
+    return &search->table[((size_t)stage * (size_t)(problem->ranks + 1) + (size_t)ranks) *
+                              (size_t)(problem->count + 1) + (size_t)first];
+}
+
+static void table_clear(struct search *search)
+{
+    const struct partition_problem *problem = search->problem;
+    for (int c = 0; c < (problem->stages + 1) * (problem->ranks + 1) * (problem->count + 1); c++) {
+        free(search->table[c].label);
+        search->table[c] = (struct labels){0};
+    }
+}
+
+static void search_close(struct search *search)
+{
+    table_clear(search);
+    free(search->table);
+    free(search->forward);
+    free(search->data);
+    free(search->weights);
+    free(search->gradients);
+    free(search->known);
+}
+
+static double part(const struct search *search, const double *sums, const struct partition_stage *stage)
+{
+    size_t at = (size_t)(stage->replicas - 1) * (size_t)(search->problem->count + 1);
+    return sums[at + (size_t)stage->end] - sums[at + (size_t)stage->first];
+}
+
+static double link_seconds(const struct partition_link *link, double bytes)
+{
+    return link->seconds + bytes / link->bytes_per_second;
+}
+
+static double exchange_exposed(const struct search *search, const struct partition_stage *stage,
+                               double hidden)
+{
+    const struct partition_problem *problem = search->problem;
+    int64_t bytes = search->gradients[stage->end] - search->gradients[stage->first];
+    int ranks = stage->replicas * problem->side_by_side;
+    if (bytes == 0 || ranks == 1) return 0;
+    double moved = 2.0 * (ranks - 1) / ranks * (double)bytes;
+    return fmax(problem->exchange.seconds, link_seconds(&problem->exchange, moved) - hidden);
+}
+
+/* `stage` before those of a label. */
+static struct label label_before(const struct search *search, const struct partition_stage *stage,
+                                 const struct label *behind)
+{
+    const struct partition_problem *problem = search->problem;
+    double f = part(search, search->forward, stage), d = part(search, search->data, stage);
+    double w = part(search, search->weights, stage), c = f + d + w, x = 0;
+    if (stage->end < problem->count) {
+        int wide = stage->replicas < behind->stage.replicas ? stage->replicas : behind->stage.replicas;
+        x = link_seconds(&problem->message, (double)problem->blocks[0][stage->end - 1].crossing / wide);
+    }
+    double late = problem->schedule == PIPELINE_ZERO_BUBBLE ? 2 * w : 0;
+    return (struct label){
+        .fill = behind->fill + c - late + 2 * x,
+        .drain = fmax(behind->drain, (problem->micro_batches - 1) * fmax(c, x) + late),
+        .exchange = fmax(behind->exchange, exchange_exposed(search, stage, d + w)),
+        .stage = *stage,
+    };
+}
+
+/* No worse in anything, the width of the border before it included. */
+static bool dominates(const struct label *a, const struct label *b)
+{
+    return a->fill <= b->fill && a->drain <= b->drain && a->exchange <= b->exchange &&
+           a->stage.replicas >= b->stage.replicas;
+}
+
+static void labels_add(struct labels *labels, const struct label *label)
+{
+    for (int k = 0; k < labels->count; k++)
+        if (dominates(&labels->label[k], label)) return;
+    int kept = 0;
+    for (int k = 0; k < labels->count; k++)
+        if (!dominates(label, &labels->label[k])) labels->label[kept++] = labels->label[k];
+    labels->count = kept;
+    *array_push(labels->label, labels->count) = *label;
+}
+
+static bool ruled_out(const struct search *search, const struct partition_stage *stage, int number)
+{
+    for (int k = 0; k < search->known_count; k++) {
+        const struct known *at = &search->known[k];
+        if (!at->fits && at->number == number && stage->first <= at->stage.first &&
+            stage->end >= at->stage.end && stage->replicas <= at->stage.replicas) return true;
+    }
+    return false;
+}
+
+/* The labels of stages from `number` on, by so many ranks, from block `first` on. */
+static void labels_find(struct search *search, int number, int ranks, int first)
+{
+    const struct partition_problem *problem = search->problem;
+    struct labels *labels = labels_at(search, number, ranks, first);
+    int after = problem->stages - number - 1;
+    for (int end = first + 1; end <= problem->count - after; end++)
+        for (int replicas = 1; replicas <= problem->replicas_max && replicas <= ranks - after; replicas++) {
+            const struct partition_stage stage = {first, end, replicas};
+            const struct labels *behind = labels_at(search, number + 1, ranks - replicas, end);
+            if (behind->count == 0 || ruled_out(search, &stage, number)) continue;
+            for (int k = 0; k < behind->count; k++) {
+                struct label label = label_before(search, &stage, &behind->label[k]);
+                label.behind = k;
+                labels_add(labels, &label);
+            }
+        }
+}
+
+/* The best division of those not ruled out; false: there is none. */
+static bool divide(struct search *search, struct partition_stage *stages, double *seconds)
+{
+    const struct partition_problem *problem = search->problem;
+    table_clear(search);
+    const struct label none = {.stage.replicas = INT_MAX};
+    labels_add(labels_at(search, problem->stages, 0, problem->count), &none);
+    for (int s = problem->stages - 1; s >= 0; s--)
+        for (int g = s > 0 ? 1 : problem->ranks; g <= problem->ranks; g++)
+            for (int i = s > 0 ? s : 0; i < (s > 0 ? problem->count : 1); i++) labels_find(search, s, g, i);
+    const struct labels *all = labels_at(search, 0, problem->ranks, 0);
+    int best = -1;
+    for (int k = 0; k < all->count; k++) {
+        double time = all->label[k].fill + all->label[k].drain + all->label[k].exchange;
+        if (best >= 0 && time >= *seconds) continue;
+        best = k;
+        *seconds = time;
+    }
+    if (best < 0) return false;
+    for (int s = 0, g = problem->ranks, i = 0; s < problem->stages; s++) {
+        const struct label *label = &labels_at(search, s, g, i)->label[best];
+        stages[s] = label->stage;
+        best = label->behind;
+        g -= label->stage.replicas;
+        i = label->stage.end;
+    }
+    return true;
+}
+
+static bool stage_fits(struct search *search, const struct partition_stage *stage, int number)
+{
+    const struct partition_problem *problem = search->problem;
+    for (int k = 0; k < search->known_count; k++) {
+        const struct known *at = &search->known[k];
+        if (at->fits && at->number == number && at->stage.first == stage->first &&
+            at->stage.end == stage->end && at->stage.replicas == stage->replicas) return true;
+    }
+    int alive = pipeline_alive(problem->schedule, problem->stages, number, problem->micro_batches);
+    bool fits = problem->bytes(problem->context, stage, alive) <= problem->limit;
+    *array_push(search->known, search->known_count) = (struct known){*stage, number, fits};
+    return fits;
+}
+
+static bool all_fit(struct search *search, const struct partition_stage *stages)
+{
+    bool fit = true;
+    for (int s = 0; s < search->problem->stages && search->problem->limit > 0; s++)
+        fit = stage_fits(search, &stages[s], s) && fit;
+    return fit;
+}
+
+bool partition_search(const struct partition_problem *problem, struct partition_stage *stages,
+                      double *seconds)
+{
+    struct search search = search_open(problem);
+    bool found;
+    do
+        found = divide(&search, stages, seconds);
+    while (found && !all_fit(&search, stages));
+    search_close(&search);
+    return found;
+}

@@ -1,0 +1,142 @@
+/* Divisions into stages, against all that there are. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/random.h"
+#include "compile/partition_search.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+#define INSTANCES 10000
+#define BLOCKS_MAX 10
+#define RANKS_MAX 6
+
+/* A random problem, its memory, and the least time of all divisions. */
+struct instance {
+    struct partition_problem problem;
+    struct partition_block blocks[RANKS_MAX][BLOCKS_MAX];
+    const struct partition_block *by_replicas[RANKS_MAX];
+    int64_t activations[BLOCKS_MAX];
+    struct partition_stage stages[RANKS_MAX];
+    double best;
+};
+
+static int64_t stage_bytes(void *context, const struct partition_stage *stage, int alive)
+{
+    const struct instance *of = context;
+    int64_t bytes = 0;
+    for (int i = stage->first; i < stage->end; i++)
+        bytes += of->blocks[0][i].gradients + of->activations[i] * alive / stage->replicas;
+    return bytes;
+}
+
+static double below(struct random *random, uint32_t limit)
+{
+    return random_below(random, limit);
+}
+
+static void make(struct instance *of, struct random *random)
+{
+    *of = (struct instance){.best = INFINITY};
+    int count = 1 + (int)below(random, BLOCKS_MAX), ranks = 1 + (int)below(random, RANKS_MAX);
+    int most = ranks < count ? ranks : count;
+    for (int i = 0; i < count; i++) {
+        of->activations[i] = (int64_t)below(random, 100);
+        for (int r = 0; r < RANKS_MAX; r++) {
+            of->blocks[r][i] = r ? of->blocks[0][i] : (struct partition_block){
+                .forward = below(random, 20), .data = below(random, 20), .weights = below(random, 20),
+                .crossing = (int64_t)below(random, 100), .gradients = (int64_t)below(random, 300),
+            };
+            of->blocks[r][i].forward = of->blocks[0][i].forward / (r + 1) + 0.1 * r;
+            of->blocks[r][i].weights = of->blocks[0][i].weights / (r + 1) + 0.1 * r;
+        }
+    }
+    for (int r = 0; r < RANKS_MAX; r++) of->by_replicas[r] = of->blocks[r];
+    of->problem = (struct partition_problem){
+        .blocks = of->by_replicas, .count = count, .replicas_max = 1 + (int)below(random, (uint32_t)ranks),
+        .stages = 1 + (int)below(random, (uint32_t)most), .ranks = ranks,
+        .side_by_side = 1 + (int)below(random, 2), .micro_batches = 1 + (int)below(random, 9),
+        .schedule = (enum pipeline_schedule)below(random, 3),
+        .message = {below(random, 3), 1 + below(random, 30)},
+        .exchange = {below(random, 3), 1 + below(random, 100)},
+        .bytes = stage_bytes, .context = of,
+        .limit = below(random, 2) > 0 ? 1 + (int64_t)below(random, 2000) : 0,
+    };
+}
+
+/* The time of of->stages by the formula of the header, or infinity where a stage does not fit. */
+static double division_seconds(const struct instance *of)
+{
+    const struct partition_problem *problem = &of->problem;
+    double fill = 0, drain = 0, exchange = 0;
+    for (int s = 0; s < problem->stages; s++) {
+        const struct partition_stage *at = &of->stages[s];
+        double f = 0, d = 0, w = 0, x = 0, gradients = 0;
+        for (int i = at->first; i < at->end; i++) {
+            const struct partition_block *block = &of->blocks[at->replicas - 1][i];
+            f += block->forward;
+            d += block->data;
+            w += block->weights;
+            gradients += (double)block->gradients;
+        }
+        if (s < problem->stages - 1)
+            x = problem->message.seconds + (double)of->blocks[0][at->end - 1].crossing /
+                fmin(at->replicas, at[1].replicas) / problem->message.bytes_per_second;
+        bool apart = problem->schedule == PIPELINE_ZERO_BUBBLE;
+        fill += f + d + (apart ? -w : w) + 2 * x;
+        drain = fmax(drain, (problem->micro_batches - 1) * fmax(f + d + w, x) + (apart ? 2 * w : 0));
+        double ranks = at->replicas * problem->side_by_side;
+        double whole = problem->exchange.seconds +
+                       2 * (ranks - 1) / ranks * gradients / problem->exchange.bytes_per_second;
+        if (gradients > 0 && ranks > 1)
+            exchange = fmax(exchange, fmax(problem->exchange.seconds, whole - d - w));
+        int alive = pipeline_alive(problem->schedule, problem->stages, s, problem->micro_batches);
+        if (problem->limit > 0 && stage_bytes((void *)of, at, alive) > problem->limit) return INFINITY;
+    }
+    return fill + drain + exchange;
+}
+
+/* Tries all stages from `s` on, that begin with block `first`, on so many ranks. */
+static void try_all(struct instance *of, int s, int first, int ranks)
+{
+    const struct partition_problem *problem = &of->problem;
+    if (s == problem->stages) {
+        if (first == problem->count && ranks == 0) of->best = fmin(of->best, division_seconds(of));
+        return;
+    }
+    for (int end = first + 1; end <= problem->count; end++)
+        for (int replicas = 1; replicas <= problem->replicas_max && replicas <= ranks; replicas++) {
+            of->stages[s] = (struct partition_stage){first, end, replicas};
+            try_all(of, s + 1, end, ranks - replicas);
+        }
+}
+
+static void the_best_of_all_is_found(void **state)
+{
+    (void)state;
+    struct random random = random_open(5, PURPOSE_TEST, 0, 0);
+    int found = 0, none = 0;
+    for (int k = 0; k < INSTANCES; k++) {
+        struct instance of;
+        double seconds = 0;
+        make(&of, &random);
+        try_all(&of, 0, 0, of.problem.ranks);
+        bool any = partition_search(&of.problem, of.stages, &seconds);
+        assert_int_equal(any, isfinite(of.best));
+        any ? found++ : none++;
+        if (!any) continue;
+        assert_true(fabs(seconds - of.best) <= 1e-9 * of.best);
+        assert_true(fabs(division_seconds(&of) - of.best) <= 1e-9 * of.best);
+    }
+    assert_true(found > INSTANCES / 3 && none > INSTANCES / 50);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_best_of_all_is_found)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
