@@ -9,6 +9,7 @@
 #include "conf/options.h"
 #include "session/checkpoint.h"
 #include "base/atomic_file.h"
+#include "export_onnx.h"
 #include "session/weights.h"
 
 /* The weights of a file, chosen for another. */
@@ -133,28 +134,31 @@ static enum status dtype_of(const struct cmd *cmd, enum dtype *dtype)
     return fail(USAGE, "export: --dtype must be fp32, fp16 or bf16, not '%s'", name);
 }
 
-static enum status check_output(const struct cmd *cmd)
+static bool ends_in(const char *path, const char *ending)
 {
-    if (!cmd->output) return fail(USAGE, "export: no output file; use -o FILE.safetensors");
-    const char *dot = strrchr(cmd->output, '.');
-    if (dot && strcmp(dot, ".safetensors") == 0) return OK;
-    if (dot && strcmp(dot, ".onnx") == 0) return fail(USAGE, "export: ONNX is not implemented yet");
-    return fail(USAGE, "export: %s: the name must end in .safetensors", cmd->output);
+    const char *dot = strrchr(path, '.');
+    return dot && strcmp(dot, ending) == 0;
 }
 
-static enum status run(struct cmd *cmd)
+static enum status check_output(const struct cmd *cmd)
 {
-    const char *weights;
-    struct export export = {0};
+    if (!cmd->output) return fail(USAGE, "export: no output file; use -o FILE.safetensors or FILE.onnx");
+    bool onnx = ends_in(cmd->output, ".onnx");
+    if (!onnx && !ends_in(cmd->output, ".safetensors"))
+        return fail(USAGE, "export: %s: the name must end in .safetensors or .onnx", cmd->output);
+    if (!onnx && (cmd_value(cmd, "softmax") || cmd_value(cmd, "keep-batchnorm")))
+        return fail(USAGE, "export: --softmax and --keep-batchnorm are for ONNX files");
+    return cmd_check_output(cmd, cmd->output);
+}
+
+static enum status write_safetensors(struct cmd *cmd, enum dtype dtype)
+{
+    struct export export = {.dtype = dtype};
     struct reason reason;
-    TRY(cmd_weights(cmd, &weights));
-    TRY(check_output(cmd));
-    TRY(dtype_of(cmd, &export.dtype));
-    TRY(cmd_check_output(cmd, cmd->output));
-    if (!safetensors_open(weights, &export.from, &reason))
-        return fail(BAD_CHECKPOINT, "%s: %s", weights, reason.text);
+    if (!safetensors_open(cmd->weights, &export.from, &reason))
+        return fail(BAD_CHECKPOINT, "%s: %s", cmd->weights, reason.text);
     choose(&export);
-    if (export.averages) log_info("%s: using the averaged weights (ema)", weights);
+    if (export.averages) log_info("%s: using the averaged weights (ema)", cmd->weights);
     enum status status = write_file(&export, cmd->output);
     if (status == OK)
         log_info("%s: %d tensors in %s", cmd->output, export.count, dtype_table[export.dtype].name);
@@ -164,17 +168,29 @@ static enum status run(struct cmd *cmd)
     return status;
 }
 
+static enum status run(struct cmd *cmd)
+{
+    const char *weights;
+    enum dtype dtype = F32;
+    TRY(cmd_weights(cmd, &weights));
+    TRY(check_output(cmd));
+    TRY(dtype_of(cmd, &dtype));
+    return ends_in(cmd->output, ".onnx") ? export_onnx(cmd, dtype) : write_safetensors(cmd, dtype);
+}
+
 static const struct cmd_option options[] = {
     {"weights", "RUN|FILE", "run folder, checkpoint or weights file (safetensors)"},
-    {"dtype", "TYPE", "fp32 (default), fp16 or bf16"},
+    {"dtype", "TYPE", "fp32 (default), fp16 or bf16 (safetensors only)"},
+    {"softmax", NULL, "ONNX: end with softmax, for probabilities instead of logits"},
+    {"keep-batchnorm", NULL, "ONNX: do not fold batch norm into the convolution before it"},
     {0},
 };
 
 const struct command cmd_export = {
     .name = "export",
-    .usage = "--weights RUN|FILE [--dtype TYPE] -o OUT.safetensors",
-    .help = "Exports the weights of a checkpoint under torchvision's names.",
-    .takes = TAKES_OUTPUT,
+    .usage = "--weights RUN|FILE [-c FILE] [OPTION]... -o OUT.safetensors|OUT.onnx",
+    .help = "Exports weights under torchvision's names, or the network as ONNX.",
+    .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
     .run = run,
 };

@@ -15,6 +15,8 @@ amptrain_SOURCES = \
 	src/cmd_predict.c \
 	src/cmd_summary.c \
 	src/cmd_train.c \
+	src/export_onnx.c \
+	src/export_onnx.h \
 	src/forecast.c \
 	src/forecast.h \
 	src/forecast_print.c \

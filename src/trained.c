@@ -162,9 +162,7 @@ static enum status open_network(const char *path, struct trained *trained)
     struct store_options options = session_store_options(session, false);
     TRY(store_open(session->device, &session->graphs.training, &options, &trained->store));
     TRY(store_init(&trained->store, 0));
-    TRY(weights_load(path, &(struct weights_options){0}, &trained->store));
-    if (session->data.val.dataset || session->data.train.dataset) TRY(preprocessing_open(session, false));
-    return step_open(session, STEP_EVALUATION, &trained->store, &trained->step);
+    return weights_load(path, &(struct weights_options){0}, &trained->store);
 }
 
 static enum status check_network(const struct settings *settings, const struct remembered *remembered,
@@ -187,7 +185,7 @@ static enum status open_all(struct cmd *cmd, unsigned data, const char *path,
     return open_network(path, trained);
 }
 
-enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained)
+enum status trained_load(struct cmd *cmd, unsigned data, struct trained *trained)
 {
     const char *path;
     struct remembered remembered = {0};
@@ -200,10 +198,21 @@ enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained
     return status;
 }
 
+enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained)
+{
+    TRY(trained_load(cmd, data, trained));
+    struct session *session = &trained->session;
+    enum status status = OK;
+    if (session->data.val.dataset || session->data.train.dataset) status = preprocessing_open(session, false);
+    if (status == OK) status = step_open(session, STEP_EVALUATION, &trained->store, &trained->step);
+    if (status != OK) trained_close(trained);
+    return status;
+}
+
 enum status trained_check(struct cmd *cmd)
 {
     struct trained trained;
-    bool images = strcmp(cmd->command->name, "predict") != 0;
+    bool images = strcmp(cmd->command->name, "eval") == 0;
     TRY(trained_open(cmd, images ? DATA_VAL : DATA_NONE, &trained));
     trained_close(&trained);
     return OK;

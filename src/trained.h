@@ -1,4 +1,4 @@
-/* trained.h: a trained network made ready to be used: what eval and predict begin with. */
+/* trained.h: a trained network made ready to be used: what eval, predict and export begin with. */
 #ifndef TRAINED_H
 #define TRAINED_H
 
@@ -19,6 +19,9 @@ enum status trained_settings(struct cmd *cmd);
  * contradicts them, that is said. With `data` the images of the configuration are opened
  * (bits of enum data_wanted); without, a checkpoint tells sizes and classes. */
 enum status trained_open(struct cmd *cmd, unsigned data, struct trained *trained);
+
+/* The same without what computes: preprocessing on the device, and the step. */
+enum status trained_load(struct cmd *cmd, unsigned data, struct trained *trained);
 void trained_close(struct trained *trained);
 
 /* --check without a configuration: that all of it can be opened. */

@@ -9,6 +9,12 @@ check_PROGRAMS += tests/test_graph_text
 tests_test_graph_text_SOURCES = tests/test_graph_text.c
 tests_test_graph_text_LDADD = $(GRAPH_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_onnx
+tests_test_onnx_SOURCES = tests/test_onnx.c
+tests_test_onnx_LDADD = libgraph.a libkernels.a libformat.a libconf.a libdevice.a libbase.a $(CUDA_LIBS) -lcmocka
+dist_check_SCRIPTS += tests/test_onnx_logits.sh
+EXTRA_DIST += tests/onnx_every.ini tests/onnx_logits.py
+
 check_PROGRAMS += tests/test_names
 tests_test_names_SOURCES = tests/test_names.c
 tests_test_names_LDADD = libgraph.a libbase.a -lcmocka

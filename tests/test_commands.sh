@@ -122,11 +122,18 @@ ok "an export evaluates as the checkpoint" sh -c '
     cat first.json exported.json; cmp first.json exported.json'
 ok "export to fp16" "$AMPTRAIN" export -q --weights $last --dtype fp16 -o half.safetensors
 ok "... which evaluates" "$AMPTRAIN" eval -q -c run.ini --weights half.safetensors
-ok "export to ONNX" says 2 "not implemented yet" "$AMPTRAIN" export --weights $last -o x.onnx
+ok "export to ONNX" "$AMPTRAIN" export --weights $last -o net.onnx
+ok "... with the classes' names" grep -qaF '["0","1","2","3","4","5","6","7","8","9"]' net.onnx
+ok "export of an export to ONNX, with a configuration" "$AMPTRAIN" export -q -c run.ini \
+    --weights weights.safetensors -o again.onnx
+ok "... is the same" cmp net.onnx again.onnx
+ok "export to ONNX in bf16" says 2 "fp32 or fp16" "$AMPTRAIN" export --weights $last --dtype bf16 -o x.onnx
+ok "export of safetensors with softmax" says 2 "are for ONNX files" "$AMPTRAIN" export --weights $last \
+    --softmax -o x.safetensors
 ok "export of what are no weights" says 5 "run.ini" "$AMPTRAIN" export --weights run.ini -o x.safetensors
 ok "export to a type that is not exported" says 2 "--dtype must be fp32, fp16 or bf16, not 'fp64'" \
     "$AMPTRAIN" export --weights $last --dtype fp64 -o x.safetensors
-ok "export under a name that misleads" says 2 "must end in .safetensors" "$AMPTRAIN" export --weights $last \
+ok "export under a name that misleads" says 2 "must end in .safetensors or .onnx" "$AMPTRAIN" export --weights $last \
     -o x.bin
 ok "begin from weights of other classes" says 0 "is initialised" "$AMPTRAIN" -c run.ini -s model.classes=12 \
     -s model.weights=weights.safetensors -s train.epochs=1

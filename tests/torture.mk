@@ -4,6 +4,7 @@ TORTURE =
 TORTURE += tests/test_resume.sh
 TORTURE += tests/test_repeat.sh tests/test_inject
 TORTURE += tests/test_fuzz.sh
+TORTURE += tests/test_onnx_logits.sh
 TORTURE += tests/test_checkpoint
 TORTURE += tests/test_faults.sh
 TORTURE += tests/test_endurance.sh

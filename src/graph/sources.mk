@@ -3,6 +3,8 @@ libgraph_a_SOURCES = \
 	src/graph/expression.h \
 	src/graph/graph.c \
 	src/graph/graph.h \
+	src/graph/graph_onnx.c \
+	src/graph/graph_onnx.h \
 	src/graph/graph_text.c \
 	src/graph/graph_text.h \
 	src/graph/model.c \

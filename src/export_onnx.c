@@ -1,0 +1,104 @@
+#include "export_onnx.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/atomic_file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "graph/graph_onnx.h"
+#include "trained.h"
+
+static enum status read_param(void *context, int param, float *values)
+{
+    return store_read(context, param, STORE_MASTER, values);
+}
+
+static void write_list(struct onnx *onnx, const char *key, const double *values, int count)
+{
+    struct text list = {0};
+    for (int i = 0; i < count; i++) {
+        text_add(&list, i ? "," : "[");
+        text_json_number(&list, values[i]);
+    }
+    text_add(&list, "]");
+    onnx_metadata(onnx, key, list.data);
+    text_free(&list);
+}
+
+static void write_number(struct onnx *onnx, const char *key, int number)
+{
+    char *text = text_format("%d", number);
+    onnx_metadata(onnx, key, text);
+    free(text);
+}
+
+/* JSON, by the names of the options. */
+static void write_metadata(struct onnx *onnx, const struct session *session)
+{
+    const struct data *data = &session->data;
+    struct text classes = {0};
+    for (int i = 0; i < data->classes; i++) {
+        text_add(&classes, i ? "," : "[");
+        text_json_bytes(&classes, data->class_names[i]);
+    }
+    text_add(&classes, "]");
+    onnx_metadata(onnx, "classes", classes.data);
+    text_free(&classes);
+    bool upright = session->settings->data.orientation == ORIENTATION_EXIF;
+    onnx_metadata(onnx, "orientation", upright ? "exif" : "ignore");
+    write_number(onnx, "val_resize", data->augment.val_resize);
+    write_number(onnx, "val_crop", data->val.h);
+    write_list(onnx, "mean", data->augment.mean, data->channels);
+    write_list(onnx, "std", data->augment.std, data->channels);
+}
+
+static enum status write_file(const struct trained *trained, const struct graph_onnx_options *options,
+                              const char *path)
+{
+    const struct graph *graph = &trained->session.graphs.evaluation;
+    struct onnx onnx;
+    TRY(onnx_open(path, graph->arch, &onnx));
+    enum status status = graph_onnx(graph, options, &onnx);
+    onnx_end(&onnx);
+    write_metadata(&onnx, &trained->session);
+    enum status closed = onnx_close(&onnx);
+    return status == OK ? closed : status;
+}
+
+static enum status replace_file(const struct trained *trained, const struct graph_onnx_options *options,
+                                const char *path)
+{
+    char *temporary = text_format("%s.tmp", path);
+    enum status status = write_file(trained, options, temporary);
+    if (status == OK) status = atomic_file_rename(&directory_working, temporary, path);
+    if (status != OK) unlink(temporary);
+    free(temporary);
+    return status;
+}
+
+enum status export_onnx(struct cmd *cmd, enum dtype dtype)
+{
+    struct trained trained;
+    if (dtype == BF16) return fail(USAGE, "export: --dtype: an ONNX file is fp32 or fp16");
+    /* Nothing is computed: masters are enough. */
+    settings_derive(&cmd->settings, "run", "device", "cpu");
+    settings_derive(&cmd->settings, "amp", "precision", "fp32");
+    TRY(trained_load(cmd, DATA_NONE, &trained));
+    const struct graph_onnx_options options = {
+        .dtype = dtype,
+        .softmax = cmd_value(cmd, "softmax") != NULL,
+        .keep_batchnorm = cmd_value(cmd, "keep-batchnorm") != NULL,
+        .read = read_param,
+        .context = &trained.store,
+    };
+    enum status status = replace_file(&trained, &options, cmd->output);
+    const struct images *images = &trained.session.data.val;
+    if (status == OK)
+        log_info("%s: input Nx%dx%dx%d, %s of %d classes, weights in %s", cmd->output,
+                 trained.session.data.channels, images->h, images->w,
+                 options.softmax ? "probabilities" : "logits", trained.session.graphs.evaluation.classes,
+                 dtype_table[dtype].name);
+    trained_close(&trained);
+    return status;
+}

@@ -1,0 +1,66 @@
+/* onnx.h: a writer of ONNX models (github.com/onnx/onnx, onnx.proto), which holds one tensor at a time. */
+#ifndef FORMAT_ONNX_H
+#define FORMAT_ONNX_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+#define ONNX_RANK 4
+#define ONNX_INPUTS 64
+#define ONNX_INTS 4
+#define ONNX_ATTRIBUTES 6
+
+struct onnx {
+    FILE *file;
+    char *path;
+    long graph;              /* where in the file the graph's length is */
+    int opset;               /* the first that has all operators written so far */
+    bool too_large, failed;
+};
+
+enum onnx_type { ONNX_FLOAT = 1, ONNX_INT = 2, ONNX_STRING = 3, ONNX_INT_LIST = 7 };
+
+struct onnx_attribute {
+    const char *name;
+    enum onnx_type type;
+    int count;                       /* of ONNX_INT_LIST */
+    int64_t ints[ONNX_INTS];         /* ONNX_INT: [0] */
+    double real;
+    const char *text;
+};
+
+/* An operator with one output, which has its name. */
+struct onnx_node {
+    const char *op, *name;
+    int opset;                       /* the first that has it so; 0: 17 has */
+    int input_count;
+    const char *inputs[ONNX_INPUTS];
+    struct onnx_attribute attributes[ONNX_ATTRIBUTES + 1];   /* ended by a row without a name */
+};
+
+struct onnx_dims {
+    int rank;
+    int64_t dim[ONNX_RANK];          /* 0, of a value: any, and the same as of other values */
+};
+
+/* A file that stands half-written until onnx_close has returned OK. Nodes, tensors and values follow in any
+ * order, but nodes behind what they read. Failures to write are kept for onnx_close. */
+enum status onnx_open(const char *path, const char *name, struct onnx *onnx);
+void onnx_node(struct onnx *onnx, const struct onnx_node *node);
+void onnx_tensor(struct onnx *onnx, const char *name, enum dtype dtype, struct onnx_dims dims,
+                 const void *data);
+enum onnx_value { ONNX_INPUT = 11, ONNX_OUTPUT = 12 };   /* of fp32 */
+void onnx_value(struct onnx *onnx, enum onnx_value kind, const char *name, struct onnx_dims dims);
+
+/* Ends the graph; then only metadata may follow. */
+void onnx_end(struct onnx *onnx);
+void onnx_metadata(struct onnx *onnx, const char *key, const char *value);
+
+/* Syncs and closes. FAILED, where something could not be written, or the graph is larger than the 2 GiB that
+ * the format can hold. */
+enum status onnx_close(struct onnx *onnx);
+
+#endif

@@ -1,0 +1,30 @@
+/* protobuf.h: a protocol buffer being written member by member (protobuf.dev/programming-guides/encoding). */
+#ifndef FORMAT_PROTOBUF_H
+#define FORMAT_PROTOBUF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct protobuf {
+    uint8_t *bytes;      /* protobuf_free gives them back */
+    size_t length, room;
+};
+
+/* Members by their numbers. */
+void protobuf_int(struct protobuf *message, int member, int64_t value);
+void protobuf_float(struct protobuf *message, int member, float value);
+void protobuf_double(struct protobuf *message, int member, double value);
+void protobuf_block(struct protobuf *message, int member, const void *bytes, size_t count);
+void protobuf_text(struct protobuf *message, int member, const char *text);
+/* A message as a member, which is freed and emptied. */
+void protobuf_nest(struct protobuf *message, int member, struct protobuf *inner);
+
+/* The beginning of a member of `count` bytes, which follow from elsewhere. */
+void protobuf_begin(struct protobuf *message, int member, uint64_t count);
+
+void protobuf_free(struct protobuf *message);
+
+/* The lowest `count` bytes of a number, lowest first. */
+void protobuf_little_endian(uint8_t *to, uint64_t value, int count);
+
+#endif

@@ -1,0 +1,544 @@
+/* A value is n, c, h, w in ONNX, and n, c behind linear and flatten: writer.ranks has which. */
+#include "graph/graph_onnx.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/param.h>
+
+#include "base/memory.h"
+#include "kernels/batchnorm.h"
+#include "kernels/border.h"
+#include "kernels/conv.h"
+#include "kernels/gelu.h"
+#include "kernels/leaky_relu.h"
+#include "kernels/lrn.h"
+#include "kernels/pool.h"
+
+struct writer {
+    const struct graph *graph;
+    const struct graph_onnx_options *options;
+    struct onnx *onnx;
+    enum status status;          /* of all so far; after a failure what is written does not matter */
+    const char **values;         /* by node: the ONNX value that is its output */
+    int *ranks;
+    int *folded;                 /* by node: the batch norm that is folded into it; 0: none */
+    char **names;                /* made for values; freed at the end */
+    int name_count;
+};
+
+/* How an op is written. */
+struct rule {
+    const char *op, *onnx;
+    int rank;                    /* of its inputs; 0: as they come */
+    /* Writes nodes for graph node i, the last of which is `out`, where op, name and inputs are filled in;
+     * NULL: `out` as it is. */
+    void (*write)(struct writer *w, int i, struct onnx_node *out);
+    struct pool_plane (*plane)(const struct call *call);
+    struct border (*border)(const struct call *call);
+};
+static const struct rule *rule_of(const struct op *op);
+
+static const char *name_new(struct writer *w, const char *of, const char *part)
+{
+    return *array_push(w->names, w->name_count) = text_format("%s.%s", of, part);
+}
+
+static void refuse(struct writer *w, const struct node *node, const char *why)
+{
+    w->status = fail(USAGE, "%s: layer '%s' (%s): %s", w->graph->arch, node->name, node->op->name, why);
+}
+
+/* The layer's settings and input shape, as its own code reads them. */
+static struct call call_of(const struct writer *w, const struct node *node, struct tensor *x)
+{
+    *x = (struct tensor){.shape = w->graph->nodes[node->inputs[0]].shape};
+    return (struct call){.settings = node->settings, .x_count = 1, .x = x};
+}
+
+/* Attributes. */
+
+static void add(struct onnx_node *node, struct onnx_attribute attribute)
+{
+    int count = 0;
+    while (node->attributes[count].name) count++;
+    node->attributes[count] = attribute;
+}
+
+static void add_int(struct onnx_node *node, const char *name, int64_t value)
+{
+    add(node, (struct onnx_attribute){.name = name, .type = ONNX_INT, .ints = {value}});
+}
+
+static void add_float(struct onnx_node *node, const char *name, double value)
+{
+    add(node, (struct onnx_attribute){.name = name, .type = ONNX_FLOAT, .real = value});
+}
+
+/* One number along h and one along w. */
+static void add_pair(struct onnx_node *node, const char *name, const int64_t value[2])
+{
+    add(node, (struct onnx_attribute){.name = name, .type = ONNX_INT_LIST, .count = 2,
+                                      .ints = {value[0], value[1]}});
+}
+
+static void add_pads(struct onnx_node *node, const int64_t before[2], const int64_t after[2])
+{
+    add(node, (struct onnx_attribute){.name = "pads", .type = ONNX_INT_LIST, .count = 4,
+                                      .ints = {before[0], before[1], after[0], after[1]}});
+}
+
+/* Constants, as another input of a node. */
+
+static void write_numbers(struct writer *w, const char *name, struct onnx_dims dims, const float *values)
+{
+    int64_t count = 1;
+    for (int i = 0; i < dims.rank; i++) count *= dims.dim[i];
+    if (w->options->dtype == F32) {
+        onnx_tensor(w->onnx, name, F32, dims, values);
+        return;
+    }
+    uint16_t *half = memory_new((size_t)count, sizeof *half);
+    dtype_convert(F16, half, F32, values, (size_t)count);
+    onnx_tensor(w->onnx, name, F16, dims, half);
+    for (int64_t i = 0; i < count && w->status == OK; i++)
+        if (isfinite(values[i]) && !isfinite(f16_to_float(half[i])))
+            w->status = fail(USAGE, "%s: '%s' has a number that fp16 cannot hold: %g", w->graph->arch, name,
+                             (double)values[i]);
+    free(half);
+}
+
+static void add_numbers(struct writer *w, struct onnx_node *node, const char *part, struct onnx_dims dims,
+                        const float *values)
+{
+    const char *name = name_new(w, node->name, part);
+    write_numbers(w, name, dims, values);
+    node->inputs[node->input_count++] = name;
+}
+
+static void add_indices(struct writer *w, struct onnx_node *node, const char *part, int count,
+                        const int64_t *values)
+{
+    const char *name = name_new(w, node->name, part);
+    onnx_tensor(w->onnx, name, I64, (struct onnx_dims){1, {count}}, values);
+    node->inputs[node->input_count++] = name;
+}
+
+/* A parameter of a node by its place among them, for the caller to free. */
+static float *param_read(struct writer *w, const struct node *node, int place)
+{
+    int param = node->param_first + place;
+    float *values = memory_new((size_t)shape_count(w->graph->params[param].spec.shape), sizeof *values);
+    if (w->status == OK) w->status = w->options->read(w->options->context, param, values);
+    return values;
+}
+
+/* Nodes before a layer's last one: NAME.PART, which then stands in for an input of the last one. */
+
+static struct onnx_node part_of(struct writer *w, const struct onnx_node *out, const char *op,
+                                const char *part)
+{
+    return (struct onnx_node){.op = op, .name = name_new(w, out->name, part), .input_count = 1,
+                              .inputs = {out->inputs[0]}};
+}
+
+static void write_part(struct writer *w, const struct onnx_node *part, struct onnx_node *out)
+{
+    onnx_node(w->onnx, part);
+    out->inputs[0] = part->name;
+}
+
+/* Convolution, linear, batch norm. */
+
+/* Batch norm by its running statistics: y = scale * x + shift, by channel. */
+struct affine {
+    float *scale, *shift;
+};
+
+static struct affine affine_read(struct writer *w, const struct node *node)
+{
+    const struct batchnorm *s = node->settings;
+    struct batchnorm_statistics at = batchnorm_statistics(s);
+    struct affine affine = {param_read(w, node, s->affine ? 0 : at.variance),
+                            param_read(w, node, s->affine ? 1 : at.mean)};
+    float *mean = param_read(w, node, at.mean), *variance = param_read(w, node, at.variance);
+    for (int64_t c = 0; c < node->shape.c; c++) {
+        double scale = (s->affine ? affine.scale[c] : 1) / sqrt(variance[c] + s->eps);
+        affine.shift[c] = (float)((s->affine ? affine.shift[c] : 0) - mean[c] * scale);
+        affine.scale[c] = (float)scale;
+    }
+    free(mean);
+    free(variance);
+    return affine;
+}
+
+/* Weight and bias become inputs of a convolution or a matrix product; `norm` is folded into them. */
+static void add_weights(struct writer *w, const struct node *node, const struct node *norm,
+                        struct onnx_node *out)
+{
+    struct shape shape = w->graph->params[node->param_first].spec.shape;
+    int64_t filters = shape.dim[0], length = shape_count(shape) / filters;
+    bool biased = node->param_count > 1;
+    float *weight = param_read(w, node, 0);
+    float *bias = biased ? param_read(w, node, 1) : memory_new((size_t)filters, sizeof *bias);
+    struct affine affine = norm ? affine_read(w, norm) : (struct affine){0};
+    for (int64_t k = 0; norm && k < filters; k++) {
+        bias[k] = bias[k] * affine.scale[k] + affine.shift[k];
+        for (int64_t i = k * length; i < (k + 1) * length; i++) weight[i] *= affine.scale[k];
+    }
+    struct onnx_dims dims = {shape.rank, {shape.dim[0], shape.dim[1], shape.dim[2], shape.dim[3]}};
+    add_numbers(w, out, "weight", dims, weight);
+    if (biased || norm) add_numbers(w, out, "bias", (struct onnx_dims){1, {filters}}, bias);
+    free(affine.scale);
+    free(affine.shift);
+    free(weight);
+    free(bias);
+}
+
+static void write_conv(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct node *node = &w->graph->nodes[i];
+    struct conv_geometry g = conv_geometry(node->settings, w->graph->nodes[node->inputs[0]].shape.c);
+    add_weights(w, node, w->folded[i] ? &w->graph->nodes[w->folded[i]] : NULL, out);
+    add_pair(out, "kernel_shape", g.kernel);
+    add_pair(out, "strides", g.stride);
+    add_pads(out, g.pad, g.pad);
+    add_pair(out, "dilations", g.dilation);
+    add_int(out, "group", g.groups);
+    onnx_node(w->onnx, out);
+}
+
+static void write_linear(struct writer *w, int i, struct onnx_node *out)
+{
+    add_weights(w, &w->graph->nodes[i], NULL, out);
+    add_int(out, "transB", 1);
+    onnx_node(w->onnx, out);
+}
+
+static void write_batchnorm(struct writer *w, int i, struct onnx_node *out)
+{
+    static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
+    const struct node *node = &w->graph->nodes[i];
+    const struct batchnorm *s = node->settings;
+    struct batchnorm_statistics at = batchnorm_statistics(s);
+    const int places[] = {0, 1, at.mean, at.variance};
+    if (s->activation != ACTIVATION_NONE || s->residual)
+        refuse(w, node, "ONNX has no activation or residual in it; make them layers of their own");
+    if (w->folded[node->inputs[0]] == i) {
+        w->values[i] = out->inputs[0];
+        return;
+    }
+    for (int k = 0; k < 4; k++) {
+        bool learned = k >= 2 || s->affine;
+        float *values = param_read(w, node, learned ? places[k] : at.mean);
+        for (int64_t c = 0; !learned && c < node->shape.c; c++) values[c] = k == 0;
+        add_numbers(w, out, names[k], (struct onnx_dims){1, {node->shape.c}}, values);
+        free(values);
+    }
+    add_float(out, "epsilon", s->eps);
+    onnx_node(w->onnx, out);
+}
+
+/* Activations. */
+
+static void write_relu6(struct writer *w, int i, struct onnx_node *out)
+{
+    (void)i;
+    add_numbers(w, out, "min", (struct onnx_dims){0}, &(float){0});
+    add_numbers(w, out, "max", (struct onnx_dims){0}, &(float){6});
+    onnx_node(w->onnx, out);
+}
+
+static void write_leaky_relu(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct leaky_relu *s = w->graph->nodes[i].settings;
+    add_float(out, "alpha", s->slope);
+    onnx_node(w->onnx, out);
+}
+
+static void write_silu(struct writer *w, int i, struct onnx_node *out)
+{
+    (void)i;
+    struct onnx_node sigmoid = part_of(w, out, "Sigmoid", "sigmoid");
+    out->inputs[out->input_count++] = out->inputs[0];
+    write_part(w, &sigmoid, out);
+    onnx_node(w->onnx, out);
+}
+
+static void write_gelu(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct gelu *s = w->graph->nodes[i].settings;
+    const char *approximate = s->approximate == GELU_TANH ? "tanh" : "none";
+    out->opset = 20;
+    add(out, (struct onnx_attribute){.name = "approximate", .type = ONNX_STRING, .text = approximate});
+    onnx_node(w->onnx, out);
+}
+
+static void write_lrn(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct lrn *s = w->graph->nodes[i].settings;
+    if (s->size % 2 == 0)
+        refuse(w, &w->graph->nodes[i], "ONNX has another window than PyTorch where the size is even");
+    add_int(out, "size", s->size);
+    add_float(out, "alpha", s->alpha);
+    add_float(out, "beta", s->beta);
+    add_float(out, "bias", s->k);
+    onnx_node(w->onnx, out);
+}
+
+/* Pooling, padding and what only moves numbers. */
+
+static void write_pad(struct writer *w, const int64_t before[3], const int64_t after[3],
+                      struct onnx_node *pad)
+{
+    add_indices(w, pad, "pads", 8, (const int64_t[]){0, before[0], before[1], before[2],
+                                                     0, after[0], after[1], after[2]});
+    onnx_node(w->onnx, pad);
+}
+
+/* One axis of an average over bins, which may overlap, as a product with a matrix: from the left for rows. */
+static void add_bins(struct writer *w, const struct pool_axis *a, bool rows, struct onnx_node *product)
+{
+    const char *x = product->inputs[0];
+    float *share = memory_new((size_t)(a->in * a->out), sizeof *share);
+    for (int64_t bin = 0; bin < a->out; bin++) {
+        struct pool_span span = pool_inputs(a, bin);
+        for (int64_t i = span.first; i < span.end; i++)
+            share[rows ? bin * a->in + i : i * a->out + bin] = 1 / (float)(span.end - span.first);
+    }
+    struct onnx_dims dims = {2, {rows ? a->out : a->in, rows ? a->in : a->out}};
+    product->input_count = rows ? 0 : 1;
+    add_numbers(w, product, "bins", dims, share);
+    if (rows) product->inputs[product->input_count++] = x;
+    free(share);
+}
+
+static void write_bins(struct writer *w, const struct node *node, const struct pool_plane *plane,
+                       struct onnx_node *out)
+{
+    if (rule_of(node->op)->plane == adaptive_maxpool_plane)
+        refuse(w, node, "ONNX has it only where the input is a multiple of the output");
+    struct onnx_node rows = part_of(w, out, "MatMul", "rows");
+    out->op = "MatMul";
+    add_bins(w, &plane->h, true, &rows);
+    write_part(w, &rows, out);
+    add_bins(w, &plane->w, false, out);
+    onnx_node(w->onnx, out);
+}
+
+/* ceil_mode is told by padding behind the image, which an average never counts. */
+static void write_windows(struct writer *w, const struct pool_plane *plane, struct onnx_node *out)
+{
+    const struct pool_axis *axes[] = {&plane->h, &plane->w};
+    int64_t kernel[2], stride[2], dilation[2], before[2], after[2];
+    for (int k = 0; k < 2; k++) {
+        const struct pool_axis *a = axes[k];
+        kernel[k] = a->adaptive ? a->in / a->out : a->kernel;
+        stride[k] = a->adaptive ? kernel[k] : a->stride;
+        dilation[k] = a->adaptive ? 1 : a->dilation;
+        before[k] = a->adaptive ? 0 : a->pad;
+        int64_t reach = (a->out - 1) * stride[k] + dilation[k] * (kernel[k] - 1) + 1;
+        after[k] = MAX(before[k], reach - a->in - before[k]);
+    }
+    if (plane->count_padding && before[0] + before[1] > 0) {
+        struct onnx_node pad = part_of(w, out, "Pad", "pad");
+        const int64_t around[] = {0, before[0], before[1]};
+        write_pad(w, around, around, &pad);
+        out->inputs[0] = pad.name;
+        for (int k = 0; k < 2; k++) after[k] -= before[k], before[k] = 0;
+    }
+    add_pair(out, "kernel_shape", kernel);
+    add_pair(out, "strides", stride);
+    add_pads(out, before, after);
+    if (dilation[0] > 1 || dilation[1] > 1) add_pair(out, "dilations", dilation);
+    onnx_node(w->onnx, out);
+}
+
+static void write_pool(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct node *node = &w->graph->nodes[i];
+    struct tensor x;
+    struct call call = call_of(w, node, &x);
+    struct pool_plane plane = rule_of(node->op)->plane(&call);
+    bool bins = plane.h.adaptive && (plane.h.in % plane.h.out != 0 || plane.w.in % plane.w.out != 0);
+    if (plane.h.adaptive && plane.h.in == plane.h.out && plane.w.in == plane.w.out)
+        w->values[i] = out->inputs[0];
+    else if (bins)
+        write_bins(w, node, &plane, out);
+    else
+        write_windows(w, &plane, out);
+}
+
+static void write_border(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct node *node = &w->graph->nodes[i];
+    struct tensor x;
+    struct call call = call_of(w, node, &x);
+    struct border b = rule_of(node->op)->border(&call);
+    struct onnx_node slice = part_of(w, out, "Slice", "slice");
+    if (b.stride > 1) {
+        add_indices(w, &slice, "starts", 2, (const int64_t[]){0, 0});
+        add_indices(w, &slice, "ends", 2, (const int64_t[]){x.shape.h, x.shape.w});
+        add_indices(w, &slice, "axes", 2, (const int64_t[]){2, 3});
+        add_indices(w, &slice, "steps", 2, (const int64_t[]){b.stride, b.stride});
+        write_part(w, &slice, out);
+    }
+    const int64_t before[] = {b.front, b.top, b.left};
+    const int64_t after[] = {node->shape.c - b.front - x.shape.c,
+                             node->shape.h - b.top - ((x.shape.h - 1) / b.stride + 1),
+                             node->shape.w - b.left - ((x.shape.w - 1) / b.stride + 1)};
+    write_pad(w, before, after, out);
+}
+
+static void write_concat(struct writer *w, int i, struct onnx_node *out)
+{
+    (void)i;
+    add_int(out, "axis", 1);
+    onnx_node(w->onnx, out);
+}
+
+static void write_flatten(struct writer *w, int i, struct onnx_node *out)
+{
+    bool flat = w->ranks[i] == 2;
+    w->ranks[i] = 2;
+    if (flat) w->values[i] = out->inputs[0];
+    else onnx_node(w->onnx, out);
+}
+
+static void write_nothing(struct writer *w, int i, struct onnx_node *out)
+{
+    w->values[i] = out->inputs[0];
+}
+
+#define RULE(op_, onnx_, ...) {.op = #op_, .onnx = #onnx_, __VA_ARGS__}
+static const struct rule rules[] = {
+    RULE(conv, Conv, .rank = 4, .write = write_conv),
+    RULE(linear, Gemm, .rank = 2, .write = write_linear),
+    RULE(batchnorm, BatchNormalization, .write = write_batchnorm),
+    RULE(relu, Relu),
+    RULE(relu6, Clip, .write = write_relu6),
+    RULE(leaky_relu, LeakyRelu, .write = write_leaky_relu),
+    RULE(silu, Mul, .write = write_silu),
+    RULE(gelu, Gelu, .write = write_gelu),
+    RULE(maxpool, MaxPool, .rank = 4, .write = write_pool, .plane = maxpool_plane),
+    RULE(avgpool, AveragePool, .rank = 4, .write = write_pool, .plane = avgpool_plane),
+    RULE(globalavgpool, GlobalAveragePool, .rank = 4),
+    RULE(adaptive_avgpool, AveragePool, .rank = 4, .write = write_pool, .plane = adaptive_avgpool_plane),
+    RULE(adaptive_maxpool, MaxPool, .rank = 4, .write = write_pool, .plane = adaptive_maxpool_plane),
+    RULE(add, Sum),
+    RULE(concat, Concat, .write = write_concat),
+    RULE(dropout, Identity, .write = write_nothing),
+    RULE(flatten, Flatten, .write = write_flatten),
+    RULE(pad, Pad, .rank = 4, .write = write_border, .border = pad_border),
+    RULE(channel_pad, Pad, .rank = 4, .write = write_border, .border = channel_pad_border),
+    RULE(lrn, LRN, .rank = 4, .write = write_lrn),
+};
+
+static const struct rule *rule_of(const struct op *op)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (strcmp(rules[i].op, op->name) == 0) return &rules[i];
+    return NULL;
+}
+
+bool graph_onnx_has(const struct op *op)
+{
+    return rule_of(op) != NULL;
+}
+
+/* The graph. */
+
+/* Node `from` as input k of node `reader`, in this rank. */
+static const char *input_of(struct writer *w, const struct node *reader, int k, int rank)
+{
+    int from = reader->inputs[k];
+    if (w->ranks[from] == rank) return w->values[from];
+    char part[32];
+    snprintf(part, sizeof part, "input%d", k);
+    struct onnx_node node = {.op = rank == 2 ? "Flatten" : "Reshape", .name = name_new(w, reader->name, part),
+                             .input_count = 1, .inputs = {w->values[from]}};
+    if (rank == 4) add_indices(w, &node, "shape", 4, (const int64_t[]){0, 0, 1, 1});
+    onnx_node(w->onnx, &node);
+    return node.name;
+}
+
+static void write_layer(struct writer *w, int i)
+{
+    const struct node *node = &w->graph->nodes[i];
+    const struct rule *rule = rule_of(node->op);
+    if (!rule || node->input_count + 2 > ONNX_INPUTS) {
+        refuse(w, node, "cannot be exported to ONNX");
+        return;
+    }
+    struct onnx_node out = {.op = rule->onnx, .name = node->name, .input_count = node->input_count};
+    w->values[i] = node->name;
+    w->ranks[i] = rule->rank ? rule->rank : w->ranks[node->inputs[0]];
+    for (int k = 0; k < node->input_count; k++) out.inputs[k] = input_of(w, node, k, w->ranks[i]);
+    if (rule->write) rule->write(w, i, &out);
+    else onnx_node(w->onnx, &out);
+}
+
+static void find_folded(struct writer *w)
+{
+    const struct graph *graph = w->graph;
+    int *readers = memory_new((size_t)graph->count, sizeof *readers);
+    readers[graph->output]++;
+    for (int i = 1; i < graph->count; i++)
+        for (int k = 0; k < graph->nodes[i].input_count; k++) readers[graph->nodes[i].inputs[k]]++;
+    for (int i = 1; i < graph->count && !w->options->keep_batchnorm; i++) {
+        int from = graph->nodes[i].inputs[0];
+        const struct op *op = graph->nodes[from].op;
+        if (strcmp(graph->nodes[i].op->name, "batchnorm") != 0 || !op || strcmp(op->name, "conv") != 0) continue;
+        if (readers[from] == 1) w->folded[from] = i;
+    }
+    free(readers);
+}
+
+/* Node 0 is the input; in fp16 it is converted, and so is the output. */
+static void write_cast(struct writer *w, const char *from, const char *to, enum dtype dtype)
+{
+    bool half = w->options->dtype == F16;
+    struct onnx_node cast = {.op = half ? "Cast" : "Identity", .name = to, .input_count = 1, .inputs = {from}};
+    if (half) add_int(&cast, "to", dtype == F16 ? 10 : 1);
+    onnx_node(w->onnx, &cast);
+}
+
+static void write_input(struct writer *w)
+{
+    struct shape shape = w->graph->nodes[0].shape;
+    onnx_value(w->onnx, ONNX_INPUT, "input", (struct onnx_dims){4, {0, shape.c, shape.h, shape.w}});
+    w->values[0] = "input";
+    w->ranks[0] = 4;
+    if (w->options->dtype == F16) write_cast(w, "input", w->values[0] = "input.half", F16);
+}
+
+static void write_output(struct writer *w)
+{
+    const struct node ends[] = {{.name = "output", .inputs = &(int){w->graph->output}}};
+    const char *name = w->options->softmax ? "probabilities" : "logits";
+    const char *flat = input_of(w, ends, 0, 2);
+    struct onnx_node softmax = {.op = "Softmax", .name = name, .input_count = 1, .inputs = {"logits"}};
+    write_cast(w, flat, "logits", F32);
+    add_int(&softmax, "axis", 1);
+    if (w->options->softmax) onnx_node(w->onnx, &softmax);
+    onnx_value(w->onnx, ONNX_OUTPUT, name, (struct onnx_dims){2, {0, w->graph->classes}});
+}
+
+enum status graph_onnx(const struct graph *graph, const struct graph_onnx_options *options, struct onnx *onnx)
+{
+    size_t count = (size_t)graph->count;
+    struct writer w = {
+        .graph = graph, .options = options, .onnx = onnx, .values = memory_new(count, sizeof *w.values),
+        .ranks = memory_new(count, sizeof *w.ranks), .folded = memory_new(count, sizeof *w.folded),
+    };
+    find_folded(&w);
+    write_input(&w);
+    for (int i = 1; i < graph->count && w.status == OK; i++) write_layer(&w, i);
+    if (w.status == OK) write_output(&w);
+    for (int i = 0; i < w.name_count; i++) free(w.names[i]);
+    free(w.names);
+    free(w.values);
+    free(w.ranks);
+    free(w.folded);
+    return w.status;
+}

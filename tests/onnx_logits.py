@@ -1,0 +1,56 @@
+"""onnx_logits.py pictures FOLDER SIDE: makes a folder of classes of noise, and FOLDER.npy of the same numbers.
+onnx_logits.py compare NET LOGITS FOLDER.npy TOLERANCE: what onnxruntime computes of them, beside our logits."""
+import os
+import struct
+import sys
+import zlib
+
+import numpy
+
+
+def write_png(path, pixels):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    side = len(pixels)
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    with open(path, "wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 1)) +
+                   chunk(b"IEND", b""))
+
+
+def pictures(folder, side):
+    images = numpy.random.default_rng(1).integers(0, 256, (6, side, side, 3), dtype=numpy.uint8)
+    for i, pixels in enumerate(images):
+        os.makedirs(f"{folder}/class{i // 2}", exist_ok=True)
+        write_png(f"{folder}/class{i // 2}/{i}.png", pixels)
+    numpy.save(f"{folder}.npy", images)
+
+
+def compare(net, logits, images, tolerance):
+    import onnx
+    import onnxruntime
+
+    model = onnx.load(net)
+    onnx.checker.check_model(model, full_check=True)
+    said = {pair.key: pair.value for pair in model.metadata_props}
+    mean, std = (numpy.array(eval(said[key]), numpy.float32) for key in ("mean", "std"))
+    x = ((numpy.load(images) / numpy.float32(255) - mean) / std).transpose(0, 3, 1, 2)
+    session = onnxruntime.InferenceSession(net, providers=["CPUExecutionProvider"])
+    ours = numpy.load(logits)
+    if session.get_outputs()[0].name == "probabilities":
+        ours = numpy.exp(ours - ours.max(1, keepdims=True))
+        ours /= ours.sum(1, keepdims=True)
+    for batch in (x, x[:1]):
+        theirs = session.run(None, {"input": batch.astype(numpy.float32)})[0]
+        worst = numpy.abs(theirs - ours[:len(batch)]).max()
+        print(f"{net}: {len(batch)} images, largest difference {worst:.2g} of {numpy.abs(ours).max():.3g}")
+        if not worst <= tolerance * numpy.abs(ours).max():
+            sys.exit("too large")
+
+
+if sys.argv[1] == "pictures":
+    pictures(sys.argv[2], int(sys.argv[3]))
+else:
+    compare(*sys.argv[2:5], float(sys.argv[5]))
