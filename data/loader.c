@@ -1,7 +1,6 @@
 #include "data/loader.h"
 
 #include <assert.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/signals.h"
 #include "data/loader_parts.h"
 
 /* Images that a worker takes at a time: enough that small ones are not all locking. */
@@ -44,13 +44,13 @@ static void *worker_run(void *context)
     return NULL;
 }
 
-/* Signals are the main thread's business. Which batches are made does not depend on how many threads there
+/* Requests are the main thread's business; a crash is not held back. Which batches are made does not depend on how many threads there
  * are: some are enough. */
 static enum status start_threads(struct loader *loader)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t requests, before;
+    signals_set(&requests);
+    pthread_sigmask(SIG_BLOCK, &requests, &before);
     int failed = 0;
     loader->workers = memory_new((size_t)loader->options.workers, sizeof *loader->workers);
     while (!failed && loader->worker_count < loader->options.workers) {

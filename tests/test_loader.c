@@ -1,7 +1,9 @@
 /* The loader: the same batches for any number of threads, every image once, a clean stop at any moment. */
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -312,6 +314,43 @@ static int64_t index_in(const struct batch *batch, int i)
 {
     const float *pixel = (const float *)batch->images + 3 * i;
     return (int)(pixel[0] * 255 + 0.5f) + 256 * (int)(pixel[1] * 255 + 0.5f);
+}
+
+struct masked {
+    struct counting counting;
+    atomic_int reads, requests, crashes;        /* reads with SIGTERM blocked, and with SIGSEGV */
+};
+
+static bool masked_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
+                        struct image *image, int *label, struct reason *reason)
+{
+    struct masked *masked = dataset->state;
+    sigset_t blocked;
+    pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+    masked->reads++;
+    masked->requests += sigismember(&blocked, SIGTERM);
+    masked->crashes += sigismember(&blocked, SIGSEGV);
+    return counting_read(dataset, index, choice, image, label, reason);
+}
+
+static const struct format masked_format = {.name = "masked", .read = masked_read};
+
+/* A crash in a worker that blocks its signal would end the process without a word, a sanitizer's too. */
+static void workers_hold_requests_but_no_crashes(void **state)
+{
+    (void)state;
+    struct dataset dataset;
+    struct masked masked = {0};
+    struct loader_options options = counted(&dataset, &masked.counting, 64);
+    dataset.format = &masked_format;
+    struct loader *loader = opened(&options);
+    struct batch *batch;
+    assert_int_equal(loader_start(loader, 0, 0), OK);
+    while (loader_next(loader, &batch, NULL) == OK && batch) loader_return(loader, batch);
+    loader_close(loader);
+    assert_true(masked.reads >= 64);
+    assert_int_equal(masked.requests, masked.reads);
+    assert_int_equal(masked.crashes, 0);
 }
 
 static void training_sees_each_image_once(void **state)
@@ -838,6 +877,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_and_prefetch_change_nothing),
+        cmocka_unit_test(workers_hold_requests_but_no_crashes),
         cmocka_unit_test(workers_change_no_mixture),
         cmocka_unit_test(targets_go_with_labels),
         cmocka_unit_test(parts_of_files_make_the_same_batches),

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 
 #include "log.h"
 #include "memory.h"
+#include "signals.h"
 
 struct watch {
     double after;
@@ -66,9 +66,9 @@ struct watch *watch_begin(double after, const char *format, ...)
     pthread_mutex_init(&watch->lock, NULL);
     pthread_cond_init(&watch->change, &steady);
     pthread_condattr_destroy(&steady);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t requests, before;
+    signals_set(&requests);
+    pthread_sigmask(SIG_BLOCK, &requests, &before);
     int failed = pthread_create(&watch->thread, NULL, watch_thread, watch);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!failed) return watch;
