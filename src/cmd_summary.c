@@ -7,14 +7,15 @@
 
 /* Of a layer, or of all: multiply-adds of one image's forward, bytes of its output in fp32. */
 struct totals {
-    int64_t params, trained, macs, bytes;
+    int64_t params, trained, bytes;
+    double macs;               /* of hundreds of layers, perhaps more than 2^63 */
 };
 
 static struct totals totals_of(const struct graph *graph, int node)
 {
     const struct node *at = &graph->nodes[node];
     struct totals totals = {
-        .macs = (int64_t)(forecast_layer_flops(graph, node, 1) / 2),
+        .macs = forecast_layer_flops(graph, node, 1) / 2,
         .bytes = shape_count(at->shape) * (int64_t)dtype_bytes(F32),
     };
     for (int i = 0; i < at->param_count; i++) {
@@ -49,21 +50,20 @@ static void print(const struct graph *graph)
     for (int i = 1; i < graph->count; i++) {
         const struct node *node = &graph->nodes[i];
         struct totals layer = totals_of(graph, i);
-        printf("%-28s %-18s %-18s %12" PRId64 " %14" PRId64 " %12s\n", node->name, node->op->name,
+        printf("%-28s %-18s %-18s %12" PRId64 " %14.0f %12s\n", node->name, node->op->name,
                shape_text(node->shape, shape), layer.params, layer.macs,
                text_bytes((uint64_t)layer.bytes, bytes));
     }
     printf("\nparameters   %" PRId64 "\n", all.params);
     if (all.trained < all.params) printf("  trained    %" PRId64 "\n", all.trained);
-    bool large = all.macs >= 1000000000;
-    printf("MACs         %" PRId64 " (%.2f %s)\n", all.macs, (double)all.macs / (large ? 1e9 : 1e6),
-           large ? "G" : "M");
+    bool large = all.macs >= 1e9;
+    printf("MACs         %.0f (%.2f %s)\n", all.macs, all.macs / (large ? 1e9 : 1e6), large ? "G" : "M");
     printf("activations  %s in fp32\n", text_bytes((uint64_t)all.bytes, bytes));
 }
 
 static void add_totals(const struct totals *totals, struct text *out)
 {
-    text_add(out, "\"params\":%" PRId64 ",\"trained_params\":%" PRId64 ",\"macs\":%" PRId64
+    text_add(out, "\"params\":%" PRId64 ",\"trained_params\":%" PRId64 ",\"macs\":%.0f"
              ",\"activation_bytes\":%" PRId64, totals->params, totals->trained, totals->macs, totals->bytes);
 }
 

@@ -40,6 +40,15 @@ ok "images that are not there are not missed" totals 25557032 "4089184256 (4.09 
 ok "neither is a GPU" totals 3826 "25600 (0.03 M)" -c run.ini -s run.device=cuda -s loader.decode=gpu -s train.batch=auto
 ok "what is frozen is not trained" sh -c '
     "$AMPTRAIN" summary -c run.ini -s "train.freeze=conv1.*" >out; cat out; grep -qx "  trained    3754" out'
+# 300 convolutions of 2^55 multiply-adds each.
+awk 'BEGIN {
+    print "[input]\nchannels = 1\nsize = 46340\n[layers]"
+    for (i = 1; i <= 300; i++)
+        print "c" i " = conv " (i > 1 ? "c" i - 1 : "input") " filters=1 kernel=4095 pad=2047"
+    print "pool = globalavgpool c300\nfc = linear pool units=2"
+}' >huge.ini
+ok "more multiply-adds than 2^63" totals 5030707804 "10802919150386997248 (10802919150.39 G)" \
+    -s model.file=huge.ini -s model.classes=2
 wrong() { says 2 "wrong.ini:5" "$AMPTRAIN" summary -s model.file=wrong.ini; }
 sed "s/= conv input/= conf input/" tiny.ini >wrong.ini
 ok "a wrong layer, with its line" wrong
