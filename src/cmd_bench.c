@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "bench_feed.h"
 #include "cmd.h"
+#include "compile/cost.h"
 #include "session/gpu_preprocessing.h"
 #include "session/preprocessing.h"
 #include "session/session_loader.h"
@@ -296,14 +297,6 @@ static int by_time(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static double bytes_of(const struct program *program, const int *ids, int count)
-{
-    double bytes = 0;
-    for (int i = 0; i < count; i++)
-        if (program->values[ids[i]].kind != KIND_WORKSPACE) bytes += (double)program->values[ids[i]].bytes;
-    return bytes;
-}
-
 static enum status time_instructions(struct bench *bench, struct timed *rows)
 {
     const struct program *program = &bench->step.compiled.program;
@@ -317,9 +310,8 @@ static enum status time_instructions(struct bench *bench, struct timed *rows)
         }
     }
     for (int i = 0; i < program->count; i++) {
-        const struct instruction *at = rows[i].at = &program->instructions[i];
-        rows[i].bytes = bytes_of(program, at->reads, at->read_count) +
-                        bytes_of(program, at->writes, at->write_count);
+        rows[i].at = &program->instructions[i];
+        rows[i].bytes = cost_bytes(program, rows[i].at);
     }
     return OK;
 }

@@ -49,13 +49,57 @@ static enum status plan_open(struct cmd *cmd, unsigned what, struct session *ses
     return OK;
 }
 
+#define LINK_EFFICIENCY 0.8    /* of a network's bits are gradients' */
+
+/* "8x400Gb": of a host, so many links of so many gigabits a second. */
+static enum status parse_link(const char *text, double *bytes_per_second)
+{
+    int count = 1, used = 0;
+    double gigabits = 0;
+    if (sscanf(text, "%dx%lfGb%n", &count, &gigabits, &used) != 2 || used == 0) {
+        count = 1;
+        if (sscanf(text, "%lfGb%n", &gigabits, &used) != 1) used = 0;
+    }
+    if (used == 0 || text[used] != '\0' || count < 1 || !(gigabits > 0 && gigabits < 1e6))
+        return fail(USAGE, "plan: --link must be like 400Gb or 8x400Gb, not '%s'", text);
+    *bytes_per_second = count * gigabits * 1e9 / 8 * LINK_EFFICIENCY;
+    return OK;
+}
+
+static enum status parse_hosts(const struct cmd *cmd, struct forecast_options *options)
+{
+    long hosts;
+    int64_t ranks = cmd->settings.parallel.gpus;
+    const char *link = cmd_value(cmd, "link");
+    TRY(cmd_number(cmd, "hosts", 1, 1, &hosts));
+    if (hosts > ranks || ranks % hosts != 0)
+        return fail(USAGE, "plan: --hosts %ld does not divide parallel.gpus = %" PRId64, hosts, ranks);
+    if ((hosts > 1) != (link != NULL)) return fail(USAGE, "plan: --hosts and --link go together");
+    options->hosts = (int)hosts;
+    return link ? parse_link(link, &options->link_bytes_per_second) : OK;
+}
+
+static enum status plan_forecast(const struct cmd *cmd, const struct session *session,
+                                 struct forecast *forecast)
+{
+    const char *path = cmd_value(cmd, "times");
+    struct forecast_options options = {.hosts = 1};
+    struct measured_times *times = NULL;
+    TRY(parse_hosts(cmd, &options));
+    if (path) TRY(measured_times_open(path, &times));
+    options.times = times;
+    enum status status = forecast_make(session, &options, forecast);
+    measured_times_close(times);
+    return status;
+}
+
 static enum status plan(struct cmd *cmd, unsigned what, bool json)
 {
     struct session session;
     struct forecast forecast;
     TRY(plan_open(cmd, what, &session));
     if (cmd->check) data_summary_log(session.settings, &session.data);
-    enum status status = forecast_make(&session, &forecast);
+    enum status status = plan_forecast(cmd, &session, &forecast);
     if (status == OK) {
         if (json)
             forecast_print_json(&session, &forecast);
@@ -249,6 +293,9 @@ static enum status run(struct cmd *cmd)
 
 static const struct cmd_option options[] = {
     {"json", NULL, "print the forecast as JSON"},
+    {"hosts", "N", "with parallel.gpus: the hosts that the GPUs are spread over"},
+    {"link", "RATE", "with --hosts: what connects each to the others, such as 8x400Gb"},
+    {"times", "FILE", "measured times of instructions, from 'bench --layers --json'"},
     {"dump", "[=PASS]", "print the compiled program instead, or as PASS or 'all' passes leave it"},
     {"spans", "FILE.csv", "plan the buffers of a table (id,lower,upper,size) instead"},
     {"capacity", "BYTES", "with --spans: fail if more is needed"},
@@ -257,7 +304,7 @@ static const struct cmd_option options[] = {
 
 const struct command cmd_plan = {
     .name = "plan",
-    .usage = "-c FILE [--json] [-o DIR] | -c FILE --dump[=PASS] | "
+    .usage = "-c FILE [--json] [-o DIR] [--hosts N --link RATE] [--times FILE] | -c FILE --dump[=PASS] | "
              "--spans FILE.csv [--capacity BYTES] [--json]",
     .help = "Forecasts memory and time of a training step without using a device.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,

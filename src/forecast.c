@@ -1,10 +1,9 @@
 #include "forecast.h"
 
-#include "compile/cost.h"
+#include <math.h>
 
-/* An ordinary core in 2020s: multiply-adds in convolutions, and what streams through memory. */
-#define CORE_FLOPS 40e9
-#define MEMORY_BYTES_PER_SECOND 10e9
+#include "compile/cost.h"
+#include "compile/simulate.h"
 
 double forecast_layer_flops(const struct graph *graph, int node, int batch)
 {
@@ -16,38 +15,87 @@ double forecast_layer_flops(const struct graph *graph, int node, int batch)
     return 2 * weights * batch * (double)(graph->nodes[node].shape.h * graph->nodes[node].shape.w);
 }
 
-static double bytes_of(const struct program *program, const int *ids, int count)
+/* Seconds of instructions, measured where that is known. */
+struct timing {
+    const struct cluster *cluster;
+    const struct program *const *programs;
+    const struct measured_times *times;
+    bool no_exchange;              /* exchanges take no time */
+};
+
+static double instruction_seconds(const void *context, int rank, int i)
 {
-    double bytes = 0;
-    for (int i = 0; i < count; i++) bytes += (double)program->values[ids[i]].bytes;
-    return bytes;
+    const struct timing *timing = context;
+    const struct program *program = timing->programs[rank];
+    const struct instruction *at = &program->instructions[i];
+    if (instruction_is_collective(at) && timing->no_exchange) return 0;
+    double seconds = NAN;
+    if (timing->times && !instruction_is_collective(at))
+        seconds = measured_times_find(timing->times, at->name, cost_bytes(program, at), COST_CALL);
+    return isnan(seconds) ? cluster_seconds(timing->cluster, program, at) : seconds;
 }
 
-/* On a processor, backward costs twice what forward does. */
-static double model_step(const struct session *session, const struct program *program)
+static double simulated_ms(const struct timing *timing)
 {
-    if (session_device_kind(session) == DEVICE_CUDA) return 1e3 * cost_program(program);
-    double flops = 0, bytes = 0;
-    for (int i = 0; i < program->graph->count; i++)
-        flops += 3 * forecast_layer_flops(program->graph, i, program->batch);
-    for (int i = 0; i < program->count; i++) {
-        const struct instruction *at = &program->instructions[i];
-        bytes +=
-            bytes_of(program, at->reads, at->read_count) + bytes_of(program, at->writes, at->write_count);
-    }
-    int threads = session->settings->run.threads ? (int)session->settings->run.threads : 2;
-    return 1e3 * (flops / (CORE_FLOPS * threads) + bytes / MEMORY_BYTES_PER_SECOND);
+    const struct cluster *cluster = timing->cluster;
+    struct tasks tasks = simulate_tasks(timing->programs, cluster->stages, instruction_seconds, timing);
+    tasks.exchange_share = timing->no_exchange ? 0 : cluster_exchange_share(cluster);
+    struct simulation simulation = simulate(&tasks);
+    double ms = 1e3 * simulation.seconds;
+    simulation_free(&simulation);
+    tasks_free(&tasks);
+    return ms;
 }
 
-enum status forecast_make(const struct session *session, struct forecast *forecast)
+/* A step of as many images on one device by itself. */
+static enum status forecast_alone(const struct session *session, const struct timing *with, double *ms)
 {
-    *forecast = (struct forecast){0};
+    const struct cluster one = {.replicas = 1, .stages = 1, .hosts = 1, .threads = with->cluster->threads};
     struct compile_options options = step_options(session, STEP_TRAINING);
-    TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &forecast->compiled));
-    const struct program *program = &forecast->compiled.program;
-    forecast->bytes = step_bytes(session, program, &forecast->compiled.plan, step_store_bytes(session));
-    forecast->step_ms = model_step(session, program);
+    struct program program;
+    options.lower.all_micro_batches = options.lower.micro_batches;
+    TRY(compile(step_graph(session, STEP_TRAINING), &options, &program));
+    const struct program *const programs[] = {&program};
+    const struct timing timing = {.cluster = &one, .programs = programs, .times = with->times};
+    *ms = simulated_ms(&timing);
+    program_free(&program);
     return OK;
+}
+
+static enum status forecast_time(const struct session *session, const struct measured_times *times,
+                                 struct forecast *forecast)
+{
+    const struct program *const programs[] = {&forecast->compiled.program};
+    struct timing timing = {.cluster = &forecast->cluster, .programs = programs, .times = times};
+    double ms = simulated_ms(&timing);
+    timing.no_exchange = true;
+    forecast->exposed_ms = ms - simulated_ms(&timing);
+    forecast->jitter_ms = cluster_jitter(&forecast->cluster, ms);
+    forecast->step_ms = ms + forecast->jitter_ms;
+    return forecast_alone(session, &timing, &forecast->alone_ms);
+}
+
+static struct cluster cluster_of(const struct session *session, const struct forecast_options *options)
+{
+    int threads = session->settings->run.threads ? (int)session->settings->run.threads : 2;
+    return (struct cluster){
+        .replicas = session->hyper.ranks, .stages = 1, .hosts = options->hosts,
+        .link_bytes_per_second = options->link_bytes_per_second,
+        .threads = session_device_kind(session) == DEVICE_CPU ? threads : 0,
+    };
+}
+
+enum status forecast_make(const struct session *session, const struct forecast_options *options,
+                          struct forecast *forecast)
+{
+    struct forecast made = {.cluster = cluster_of(session, options)};
+    struct compile_options compiling = step_options(session, STEP_TRAINING);
+    TRY(compile_plan(step_graph(session, STEP_TRAINING), &compiling, &made.compiled));
+    made.bytes = step_bytes(session, &made.compiled.program, &made.compiled.plan, step_store_bytes(session));
+    enum status status = forecast_time(session, options->times, &made);
+    if (status == OK) *forecast = made;
+    else forecast_free(&made);
+    return status;
 }
 
 void forecast_free(struct forecast *forecast)

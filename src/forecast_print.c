@@ -51,6 +51,30 @@ static void print_total(const struct session *session, int64_t total)
     print_bytes("total", total, note);
 }
 
+static double images_per_second(const struct session *session, const struct forecast *forecast)
+{
+    return 1e3 * session->hyper.batch / forecast->step_ms;
+}
+
+/* Images a second, in percent of what as many devices would make, were each by itself. */
+static double efficiency(const struct forecast *forecast)
+{
+    return 100 * forecast->alone_ms / forecast->step_ms;
+}
+
+static void print_time(const struct session *session, const struct forecast *forecast)
+{
+    int ranks = session->hyper.ranks;
+    printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
+    if (ranks == 1) return;
+    printf("  %-28s %9.2f ms  not hidden by backward\n", "  thereof exchange", forecast->exposed_ms);
+    printf("  %-28s %9.2f ms  by which the slowest of %d ranks is behind\n", "  thereof waiting",
+           forecast->jitter_ms, ranks);
+    printf("  %-28s %12.0f  %.1f %% of %d times one GPU with %d images\n", "images/s",
+           images_per_second(session, forecast), efficiency(forecast), ranks,
+           hyperparameters_share(&session->hyper));
+}
+
 void forecast_print(const struct session *session, const struct forecast *forecast)
 {
     const struct step_bytes *bytes = &forecast->bytes;
@@ -70,7 +94,7 @@ void forecast_print(const struct session *session, const struct forecast *foreca
     if (caching_device_bytes(&caching) > 0)
         print_bytes("  thereof cached images", caching_device_bytes(&caching), "loader.cache");
     print_total(session, bytes->total);
-    printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
+    print_time(session, forecast);
     printf("  %-28s %12s  recomputed activations: %d\n", "strategy",
            step_strategy(session, &forecast->compiled.program), recompute_count(&forecast->compiled.program));
     if (offload_bytes(&forecast->compiled.program) > 0)
@@ -101,6 +125,22 @@ static void add_layer(const struct program *program, const struct plan_layer *ro
     text_add(out, "}");
 }
 
+static void add_number(struct text *out, const char *key, double value)
+{
+    text_add(out, ",\"%s\":", key);
+    text_json_number(out, value);
+}
+
+static void add_ranks(const struct session *session, const struct forecast *forecast, struct text *out)
+{
+    if (session->hyper.ranks == 1) return;
+    text_add(out, ",\"ranks\":%d,\"hosts\":%d", session->hyper.ranks, forecast->cluster.hosts);
+    add_number(out, "exchange_exposed_ms", forecast->exposed_ms);
+    add_number(out, "waiting_ms", forecast->jitter_ms);
+    add_number(out, "images_per_s", images_per_second(session, forecast));
+    add_number(out, "efficiency", efficiency(forecast) / 100);
+}
+
 void forecast_print_json(const struct session *session, const struct forecast *forecast)
 {
     const struct step_bytes *bytes = &forecast->bytes;
@@ -112,6 +152,7 @@ void forecast_print_json(const struct session *session, const struct forecast *f
              bytes->arena, bytes->live_bound, bytes->store, bytes->batch, bytes->workspace, bytes->total);
     text_add(&out, ",\"step_ms\":");
     text_json_number(&out, forecast->step_ms);
+    add_ranks(session, forecast, &out);
     text_add(&out,
              ",\"strategy\":\"%s\",\"recomputed\":%d,\"offloaded_bytes\":%" PRId64
              ",\"estimated\":true,\"layers\":[",

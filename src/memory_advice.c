@@ -42,7 +42,7 @@ static void consider(struct asking *asking, const struct variant *variant, const
     struct forecast other;
     int64_t now = asking->forecast->bytes.total, limit = variant->settings.memory.limit;
     if (limit == 0) limit = asking->session->settings->memory.limit;
-    if (forecast_make(&variant->session, &other) != OK) return;
+    if (forecast_make(&variant->session, &(struct forecast_options){.hosts = 1}, &other) != OK) return;
     struct advice *advice = &asking->advice[asking->count];
     *advice = (struct advice){.total_bytes = other.bytes.total};
     snprintf(advice->setting, sizeof advice->setting, "%s", setting);

@@ -26,6 +26,8 @@ amptrain_SOURCES = \
 	src/launcher_lines.c \
 	src/launcher_lines.h \
 	src/main.c \
+	src/measured_times.c \
+	src/measured_times.h \
 	src/memory_advice.c \
 	src/memory_advice.h \
 	src/memory_map.c \

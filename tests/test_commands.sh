@@ -152,6 +152,23 @@ else
     ok "plan for a GPU, by a program that knows none" says 0 "planning for the CPU" \
         "$AMPTRAIN" plan -c deep.ini -s run.device=cuda
 fi
+"$AMPTRAIN" bench -q -c deep.ini --steps 3 --layers --json >times.json
+number() { sed "s/.*\"$1\":\([0-9.e+-]*\)[,}].*/\1/" "$2"; }
+among() { awk -v least="$1" -v most="$2" -v is="$3" 'BEGIN { print least, is, most; exit !(is >= least && is <= most) }'; }
+measured() { "$AMPTRAIN" plan -q -c deep.ini --times times.json --json >timed.json &&
+    among 0.99 1.01 "$(echo "$(number step_ms timed.json) $(number step_ms_median times.json)" | awk '{ print $1 / $2 }')"; }
+ok "plan with measured times takes what was measured" measured
+ok "... which bench wrote" says 3 "no times of instructions" "$AMPTRAIN" plan -c deep.ini --times timed.json
+ok "... and which are there" says 3 "nowhere.json" "$AMPTRAIN" plan -c deep.ini --times nowhere.json
+planned() { "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 --json "$@"; }
+slower() { planned --hosts 2 --link 100Gb >fast.json && planned --hosts 2 --link 2x0.5Gb >slow.json &&
+    among 0.3 1 "$(number efficiency fast.json)" && among 0.01 0.2 "$(number efficiency slow.json)"; }
+ok "plan for hosts: a slow link shows" slower
+ok "plan for ranks, in words" sh -c '"$AMPTRAIN" plan -c deep.ini -s train.batch=64 -s parallel.gpus=4 |
+    grep "^ *images/s .* of 4 times one GPU with 16 images"'
+ok "plan for hosts that do not divide the ranks" says 2 "does not divide" planned --hosts 3 --link 1Gb
+ok "plan for hosts without a link" says 2 "go together" planned --hosts 2
+ok "plan for a link that is none" says 2 "8x400Gb" planned --hosts 2 --link fast
 dumped() { "$AMPTRAIN" plan -c run.ini --dump >dump1 && "$AMPTRAIN" plan -c run.ini --dump >dump2 && cmp dump1 dump2; }
 ok "plan --dump gives the same text every time" dumped
 instructions() {

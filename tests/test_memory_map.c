@@ -43,7 +43,7 @@ static void open_run(struct fixture *f, const char *const run[4])
     *f = (struct fixture){0};
     assert_int_equal(settings_load(NULL, sets, count, &f->settings), OK);
     assert_int_equal(session_open(&f->settings, &data, &f->session), OK);
-    assert_int_equal(forecast_make(&f->session, &f->forecast), OK);
+    assert_int_equal(forecast_make(&f->session, &(struct forecast_options){.hosts = 1}, &f->forecast), OK);
     f->map = memory_map_make(&f->forecast);
 }
 

@@ -4,8 +4,11 @@
 #define BYTES_PER_SECOND 3.5e12
 #define FLOPS_LOW 400e12
 #define FLOPS_FP32 150e12
-#define SECONDS_A_CALL 3e-6
 #define BYTES_CACHED 32e6    /* that are still in the second-level cache a moment later */
+
+/* An ordinary core of the 2020s: multiply-adds in convolutions, and what streams through memory. */
+#define CORE_FLOPS 40e9
+#define CORE_BYTES_PER_SECOND 10e9
 
 /* PCI Express 5, 16 lanes, each way. */
 #define TRANSFER_BYTES_PER_SECOND 50e9
@@ -16,21 +19,41 @@
 #define EXCHANGE_BYTES_PER_SECOND 300e9
 #define SECONDS_AN_EXCHANGE 15e-6
 
-/* Multiply-adds count two. What is not a product of weights is bound by memory. */
-double cost_call(const struct program *program, const struct instruction *at)
+double cost_bytes(const struct program *program, const struct instruction *at)
 {
-    double bytes = 0, weights = 0;
-    for (int k = 0; k < at->read_count; k++) bytes += (double)program->values[at->reads[k]].bytes;
-    for (int k = 0; k < at->write_count; k++) bytes += (double)program->values[at->writes[k]].bytes;
+    double reads = 0, writes = 0;
+    for (int k = 0; k < at->read_count; k++) reads += (double)program->values[at->reads[k]].bytes;
+    for (int k = 0; k < at->write_count; k++)
+        if (at->writes[k] != at->workspace) writes += (double)program->values[at->writes[k]].bytes;
+    return at->kind == INSTRUCTION_UPDATE ? 5 * reads + writes : reads + writes;
+}
+
+/* Multiply-adds count two. What is not a product of weights has none. */
+static double call_flops(const struct program *program, const struct instruction *at)
+{
+    double weights = 0;
     for (int k = 0; k < at->param_count; k++) {
         const struct value *param = &program->values[at->params[k]];
         if (program->graph->params[param->index].spec.role == ROLE_WEIGHT)
             weights += (double)shape_count(param->shape);
     }
-    const struct value *y = &program->values[at->y];
-    double flops = y->shape.c > 0 ? 2 * weights * (double)(shape_count(y->shape) / y->shape.c) : 0;
-    double compute = flops / (y->dtype == F32 ? FLOPS_FP32 : FLOPS_LOW), memory = bytes / BYTES_PER_SECOND;
-    return SECONDS_A_CALL + (compute > memory ? compute : memory);
+    if (weights == 0) return 0;
+    const struct shape y = program->values[at->y].shape;
+    return y.c > 0 ? 2 * weights * (double)(shape_count(y) / y.c) : 0;
+}
+
+double cost_call(const struct program *program, const struct instruction *at)
+{
+    bool fp32 = at->y >= 0 && program->values[at->y].dtype == F32;
+    double compute = call_flops(program, at) / (fp32 ? FLOPS_FP32 : FLOPS_LOW);
+    double memory = cost_bytes(program, at) / BYTES_PER_SECOND;
+    return COST_CALL + (compute > memory ? compute : memory);
+}
+
+double cost_call_cpu(const struct program *program, const struct instruction *at, int threads)
+{
+    return call_flops(program, at) / (CORE_FLOPS * threads) +
+           cost_bytes(program, at) / CORE_BYTES_PER_SECOND;
 }
 
 double cost_program(const struct program *program)

@@ -1,12 +1,20 @@
-/* cost.h: how long instructions take on a GPU as it is modelled; all but cost_program is for this folder
- * only. */
+/* cost.h: how long instructions take on a GPU as it is modelled; all but cost_program, cost_bytes and
+ * COST_CALL is for this folder only. */
 #ifndef COMPILE_COST_H
 #define COMPILE_COST_H
 
 #include "compile/program.h"
 
-/* Seconds of one that calls an op. */
+#define COST_CALL 3e-6     /* seconds, of a call that does next to nothing */
+
+/* Bytes that an instruction reads and writes, but for its workspace; masters and state of an
+ * update included. */
+double cost_bytes(const struct program *program, const struct instruction *at);
+
+/* Seconds of one that calls an op, or the optimizer. */
 double cost_call(const struct program *program, const struct instruction *at);
+/* The same on so many cores of a processor. */
+double cost_call_cpu(const struct program *program, const struct instruction *at, int threads);
 
 /* Seconds of all those, one after another. */
 double cost_program(const struct program *program);

@@ -160,6 +160,35 @@ void simulation_free(struct simulation *simulation)
     *simulation = (struct simulation){0};
 }
 
+static bool computes(const struct instruction *at)
+{
+    return at->kind == INSTRUCTION_OP || at->kind == INSTRUCTION_UPDATE;
+}
+
+static int stream_count(const struct program *program)
+{
+    return program->streams > 1 ? program->streams : 1;
+}
+
+struct tasks simulate_tasks(const struct program *const *programs, int stages, simulate_seconds *seconds,
+                            const void *context)
+{
+    struct tasks tasks = {.ranks = stages};
+    for (int s = 0; s < stages; s++) {
+        int first = tasks.count;
+        for (int i = 0; i < programs[s]->count; i++) {
+            const struct instruction *at = &programs[s]->instructions[i];
+            struct task *task = array_push(tasks.task, tasks.count);
+            *task = (struct task){.rank = s, .queue = tasks.queues + at->stream, .computes = computes(at),
+                                  .seconds = seconds(context, s, i), .meeting = -1};
+            for (int w = 0; w < at->wait_count; w++)
+                *array_push(task->waits, task->wait_count) = first + at->waits[w];
+        }
+        tasks.queues += stream_count(programs[s]);
+    }
+    return tasks;
+}
+
 void tasks_free(struct tasks *tasks)
 {
     for (int i = 0; i < tasks->count; i++) free(tasks->task[i].waits);

@@ -2,7 +2,7 @@
 #ifndef COMPILE_SIMULATE_H
 #define COMPILE_SIMULATE_H
 
-#include <stdbool.h>
+#include "compile/program.h"
 
 /* A piece of work. */
 struct task {
@@ -27,5 +27,12 @@ struct simulation {
 };
 struct simulation simulate(const struct tasks *tasks);
 void simulation_free(struct simulation *simulation);
+
+/* Seconds of instruction i of a rank's program, alone on its device. */
+typedef double simulate_seconds(const void *context, int rank, int i);
+
+/* The tasks of one replica's programs, by stage; all other replicas are as this one. */
+struct tasks simulate_tasks(const struct program *const *programs, int stages, simulate_seconds *seconds,
+                            const void *context);
 
 #endif

@@ -2,6 +2,8 @@ libcompile_a_SOURCES = \
 	src/compile/autocast.c \
 	src/compile/buckets.c \
 	src/compile/buckets.h \
+	src/compile/cluster.c \
+	src/compile/cluster.h \
 	src/compile/compile.c \
 	src/compile/compile.h \
 	src/compile/cost.c \

@@ -1,0 +1,85 @@
+#include "compile/cluster.h"
+
+#include <math.h>
+
+#include "compile/cost.h"
+
+/* NCCL's thread blocks (src/comm/nccl_exchange.c), and the multiprocessors of an H100 or H200. */
+#define EXCHANGE_BLOCKS 8.0
+#define MULTIPROCESSORS 132.0
+
+#define LINK_SECONDS 25e-6           /* for a message from host to host */
+#define DEVIATION 0.004              /* of a rank's step times: the standard one, as a share */
+
+/* Shared memory among processes of one host, copied in and out. */
+#define SHARED_BYTES_PER_SECOND 0.5e9
+#define SHARED_SECONDS 0.2e-3
+
+static int on_a_host(const struct cluster *cluster)
+{
+    return cluster->replicas * cluster->stages / cluster->hosts;
+}
+
+static int at_most(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Seconds of an exchange in which each of n ranks passes on the nth part of `bytes` to all others, and each
+ * of n hosts the nth part of `between`. All stages do so at the same time. */
+static double exchange(const struct cluster *cluster, double bytes, double between)
+{
+    int here = on_a_host(cluster) / cluster->stages;      /* of a stage's replicas */
+    int at_once = at_most(cluster->stages, on_a_host(cluster));
+    double seconds = 0;
+    if (here < 1) here = 1;
+    int hosts = (cluster->replicas + here - 1) / here;
+    if (here > 1 && cluster->threads > 0)
+        seconds += SHARED_SECONDS + bytes * (here - 1) / here / SHARED_BYTES_PER_SECOND;
+    else if (here > 1)
+        seconds += cost_exchange((int64_t)bytes / 2, here);
+    if (hosts > 1)
+        seconds += LINK_SECONDS * ceil(log2(hosts)) +
+                   between * (hosts - 1) / hosts * at_once / cluster->link_bytes_per_second;
+    return seconds;
+}
+
+double cluster_all_reduce(const struct cluster *cluster, double bytes)
+{
+    if (cluster->replicas == 1) return 0;
+    return exchange(cluster, 2 * bytes, 2 * bytes);
+}
+
+/* Every rank sends to every other one: between hosts there is nothing to be added up before. */
+static double all_to_all(const struct cluster *cluster, double bytes)
+{
+    int here = on_a_host(cluster) / cluster->stages;
+    return exchange(cluster, bytes, bytes * (here > 1 ? here : 1));
+}
+
+double cluster_seconds(const struct cluster *cluster, const struct program *program,
+                       const struct instruction *at)
+{
+    double bytes = at->y >= 0 ? (double)program->values[at->y].bytes : 0;
+    switch (at->kind) {
+    case INSTRUCTION_OP:
+    case INSTRUCTION_UPDATE:
+        return cluster->threads > 0 ? cost_call_cpu(program, at, cluster->threads) : cost_call(program, at);
+    case INSTRUCTION_COPY_TO_HOST:
+    case INSTRUCTION_COPY_FROM_HOST: return cost_transfer((int64_t)bytes);
+    case INSTRUCTION_ALL_TO_ALL: return all_to_all(cluster, bytes);
+    case INSTRUCTION_ALL_GATHER: return exchange(cluster, bytes, bytes);
+    case INSTRUCTION_ALL_REDUCE: return cluster_all_reduce(cluster, bytes);
+    }
+    return 0;
+}
+
+double cluster_exchange_share(const struct cluster *cluster)
+{
+    return cluster->threads > 0 ? 0 : EXCHANGE_BLOCKS / MULTIPROCESSORS;
+}
+
+double cluster_jitter(const struct cluster *cluster, double seconds)
+{
+    return seconds * DEVIATION * sqrt(2 * log(cluster->replicas * cluster->stages));
+}

@@ -1,0 +1,17 @@
+/* measured_times.h: how long instructions took, as `bench --layers --json` measured them. */
+#ifndef MEASURED_TIMES_H
+#define MEASURED_TIMES_H
+
+#include "base/status.h"
+
+struct measured_times;
+
+/* BAD_DATA for what bench has not written. */
+enum status measured_times_open(const char *path, struct measured_times **times);
+void measured_times_close(struct measured_times *times);      /* accepts NULL */
+
+/* Seconds of the instruction called `name`, if it reads and writes so many bytes, where it measured ones took
+ * time in proportion but for `call` seconds; NAN: it was not measured. */
+double measured_times_find(const struct measured_times *times, const char *name, double bytes, double call);
+
+#endif
