@@ -1,5 +1,5 @@
-/* fingerprint.h: a 64-bit hash of a tensor's bytes, for redundant execution of steps
- * (src/exec/redundant_execution.c). Each device has code of its own. */
+/* fingerprint.h: a 64-bit hash of a tensor's bytes, to compare what two runs of a step have written, or what
+ * two ranks hold (src/exec/fingerprints.c). Each device has code of its own. */
 #ifndef KERNELS_FINGERPRINT_H
 #define KERNELS_FINGERPRINT_H
 

@@ -7,6 +7,8 @@
  *                           stall: it takes five minutes
  *                           pause: before it the process stops itself (SIGSTOP)
  *                           kill: the process is killed before it
+ *                           flip: after a batch, a bit of the first parameter turns over (on the CPU)
+ *   FAULT_RANK=N            only in this rank of a run of several
  *   FAULT_FILE=TEXT         of the system calls, only those on an open file whose path has this in it count
  *   FAULT_ROOM=BYTES[@K]    the device has no more memory than this (from the K-th call for it on, when
  *                           another process has taken the rest)
@@ -17,12 +19,12 @@
  *   FAULT_TRACE=yes         and the stack, on standard error
  *
  * malloc and its relatives are defined here, so that libraries call these too; pthread_create is wrapped by
- * the linker, and so is device_open, which is given a table of functions that ask here first. All other
- * kinds are system calls: the kernel sends SIGSYS instead of making them (seccomp), where the C library
- * makes them. So what stdio, zlib or malloc itself ask the kernel for fails too. What dynamic linker and
- * sanitizers ask for by themselves does not, nor what libraries do before main. On processors other than
- * x86-64, whose registers are meant, and under ThreadSanitizer, which keeps signals back, the program ends
- * at once, with 77. */
+ * the linker, and so are device_open, which is given a table of functions that ask here first, store_open, and
+ * exec_collect, which ends a batch. All other kinds are system calls: the kernel sends SIGSYS instead of
+ * making them (seccomp), where the C library makes them. So what stdio, zlib or malloc itself ask the kernel
+ * for fails too. What dynamic linker and sanitizers ask for by themselves does not, nor what libraries do
+ * before main. On processors other than x86-64, whose registers are meant, and under ThreadSanitizer, which
+ * keeps signals back, the program ends at once, with 77. */
 #include "config.h"
 
 #include <dlfcn.h>
@@ -48,7 +50,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "device/device.h"
+#include "exec/store.h"
 
 #if defined __x86_64__ && !defined __SANITIZE_THREAD__
 #define CALLS_CAN_BE_CAUGHT
@@ -56,7 +58,8 @@
 
 enum kind {
     KIND_MEMORY, KIND_MAP, KIND_OPEN, KIND_READ, KIND_WRITE, KIND_SYNC, KIND_RENAME, KIND_REMOVE, KIND_LENGTH,
-    KIND_STAT, KIND_FOLDER, KIND_CLOSE, KIND_SEEK, KIND_LOCK, KIND_THREAD, KIND_ROOM, KIND_COPY, KIND_COUNT,
+    KIND_STAT, KIND_FOLDER, KIND_CLOSE, KIND_SEEK, KIND_LOCK, KIND_THREAD, KIND_ROOM, KIND_COPY, KIND_BATCH,
+    KIND_COUNT,
     KIND_NONE = KIND_COUNT
 };
 
@@ -65,7 +68,7 @@ static const char *const kind_name[KIND_COUNT] = {
     [KIND_WRITE] = "write", [KIND_SYNC] = "sync", [KIND_RENAME] = "rename", [KIND_REMOVE] = "remove",
     [KIND_LENGTH] = "length", [KIND_STAT] = "stat", [KIND_FOLDER] = "folder", [KIND_CLOSE] = "close",
     [KIND_SEEK] = "seek", [KIND_LOCK] = "lock", [KIND_THREAD] = "thread",
-    [KIND_ROOM] = "device-memory", [KIND_COPY] = "device-copy",
+    [KIND_ROOM] = "device-memory", [KIND_COPY] = "device-copy", [KIND_BATCH] = "batch",
 };
 
 static struct {
@@ -73,7 +76,7 @@ static struct {
     enum kind kind;            /* KIND_NONE: none is to fail */
     long at;                   /* from 1 */
     int error;                 /* 0: what follows, or short */
-    bool stall, pause, kill, on;
+    bool stall, pause, kill, flip, on;
     const char *file;          /* what is in the path of each file that is meant; NULL: all are */
     const char *counts;
     size_t room;               /* of the device; 0: as it is */
@@ -398,6 +401,34 @@ enum status __wrap_device_open(const char *which, int threads, struct device **d
     return OK;
 }
 
+/* Batches that were worked on, in training and evaluation. */
+
+struct exec;
+static char *first_parameter;                     /* of the store that was opened last */
+
+enum status __real_store_open(struct device *device, const struct graph *graph,
+                              const struct store_options *options, struct store *store);
+enum status __wrap_store_open(struct device *device, const struct graph *graph,
+                              const struct store_options *options, struct store *store);
+enum status __real_exec_collect(struct exec *exec);
+enum status __wrap_exec_collect(struct exec *exec);
+
+enum status __wrap_store_open(struct device *device, const struct graph *graph,
+                              const struct store_options *options, struct store *store)
+{
+    TRY(__real_store_open(device, graph, options, store));
+    first_parameter = (char *)store->memory + store->layout.params[0].master;
+    return OK;
+}
+
+HERE enum status __wrap_exec_collect(struct exec *exec)
+{
+    TRY(__real_exec_collect(exec));
+    if (!strikes(KIND_BATCH)) return OK;
+    if (fault.flip) *first_parameter ^= 16;
+    return fault.error ? fail(NO_DEVICE, "device: a batch failed") : OK;
+}
+
 /* System calls */
 
 #ifdef CALLS_CAN_BE_CAUGHT
@@ -583,8 +614,11 @@ static void parse(const char *text)
     fault.stall = strcmp(how, "stall") == 0;
     fault.pause = strcmp(how, "pause") == 0;
     fault.kill = strcmp(how, "kill") == 0;
+    fault.flip = strcmp(how, "flip") == 0;
     fault.on = strcmp(text + end, ":on") == 0;
-    bool known = fault.error || fault.stall || fault.pause || fault.kill || strcmp(how, "short") == 0;
+    bool known = fault.error || fault.stall || fault.pause || fault.kill || fault.flip ||
+                 strcmp(how, "short") == 0;
+    if (fault.flip && fault.kind != KIND_BATCH) refuse(text);
     if (fault.kind == KIND_NONE || !known || fault.at < 1 || (text[end] && !fault.on)) refuse(text);
 }
 
@@ -618,11 +652,19 @@ static void watch_crashes(void)
 }
 #endif
 
+/* Whether it is another rank, or their launcher, that is meant. */
+static bool is_another(void)
+{
+    const char *meant = getenv("FAULT_RANK"), *own = getenv("AMPTRAIN_RANK");
+    return meant && (!own || strcmp(meant, own) != 0);
+}
+
 /* A program that cannot be made to fail ends with 77. */
 static void begin(char **words)
 {
     void *primed[4];
     const char *text = getenv("FAULT");
+    if (is_another()) return;
     fault.counts = getenv("FAULT_COUNTS");
     fault.file = getenv("FAULT_FILE");
     fault.trace = getenv("FAULT_TRACE") != NULL;

@@ -20,7 +20,8 @@ tests_test_feed_LDADD = $(LDADD) -lcmocka
 dist_check_SCRIPTS += tests/test_faults.sh tests/test_ladder.sh
 noinst_PROGRAMS += tests/faulty
 tests_faulty_SOURCES = $(amptrain_SOURCES) tests/faults.c
-tests_faulty_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=main -Wl,--wrap=pthread_create -Wl,--wrap=device_open
+tests_faulty_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=main -Wl,--wrap=pthread_create -Wl,--wrap=device_open \
+	-Wl,--wrap=store_open -Wl,--wrap=exec_collect
 dist_check_SCRIPTS += tests/test_largest.sh tests/test_losses.sh
 
 # The program, all of it, telling what it holds at the end of every epoch.
@@ -34,4 +35,4 @@ tests_test_launcher_SOURCES = tests/test_launcher.c src/launcher.c src/launcher_
 tests_test_launcher_LDADD = libcomm.a libbase.a -lcmocka
 
 # Runs of several ranks.
-dist_check_SCRIPTS += tests/test_ranks_train.sh
+dist_check_SCRIPTS += tests/test_ranks_train.sh tests/test_ranks_faults.sh

@@ -79,6 +79,16 @@ bool exec_can_repeat(const struct exec *exec);
 enum status exec_start_redundant(struct exec *exec, const struct exec_batch *batch,
                                  const struct update_rates *rates);
 
+/* Queues, behind the training run that was started last, that the fingerprint of the whole store is taken;
+ * then that of the last run collected, 0 if none was. Ranks whose fingerprints are equal hold the same
+ * parameters, optimizer state and loss scale. */
+enum status exec_take_fingerprint(struct exec *exec);
+uint64_t exec_fingerprint(const struct exec *exec);
+/* At once: of each tensor of the store, which have numbers from 0 on, and names. */
+int exec_store_tensors(const struct exec *exec);
+enum status exec_store_fingerprints(const struct exec *exec, uint64_t *fingerprints);
+void exec_store_tensor_name(const struct exec *exec, int index, struct reason *name);
+
 /* Flags that this rank sends to the others with each run from the next on, and the sum of all ranks' flags in
  * the last one. Without exchanges it is alone. FLAG_PRESENT is not for callers. */
 void exec_set_flag(struct exec *exec, enum rank_flag flag, float value);

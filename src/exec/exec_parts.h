@@ -29,6 +29,7 @@ struct exchange {
     float scale;                         /* the loss scale that it multiplied by */
     _Alignas(16) float flags[FLAG_COUNT];    /* of this rank, which a kernel reads */
     float flags_sum[FLAG_COUNT];         /* of all, after the run */
+    uint64_t fingerprint;                /* of the store after the run; 0: not taken */
 };
 
 /* State of one run from its start until it is collected and read. */
@@ -81,8 +82,27 @@ struct exec {
 enum status glimpse_queue(struct exec *exec, struct slot *slot);
 size_t glimpse_bytes(const struct exec *exec);
 
-/* Queues, behind an instruction, that the fingerprints of what it has written are taken. */
-enum status check_instruction(const struct exec *exec, int i);
+/* Fingerprints of tensors, one after the other. */
+struct execution_check {
+    uint64_t *fingerprints;  /* host memory of the device's kind; NULL: they are only counted */
+    int tensors;             /* so far */
+    int sought;              /* one whose name is wanted; -1: none */
+    struct reason name;
+};
+
+struct checked_tensor {
+    const void *data;
+    size_t bytes;
+    int stream;
+    const char *whose, *what;
+};
+
+/* Queues that the next fingerprint is that of a tensor; of what an instruction has written; of all that an
+ * update writes. */
+enum status check_tensor(const struct exec *exec, struct execution_check *check,
+                         const struct checked_tensor *tensor);
+enum status check_instruction(const struct exec *exec, int i);     /* for exec->check */
+enum status check_store(const struct exec *exec, struct execution_check *check);
 
 /* The steps, with everything in them that does not change from run to run; then the update. */
 void steps_open(struct exec *exec);

@@ -218,10 +218,21 @@ enum status exec_start(struct exec *exec, const struct exec_batch *batch, const 
     struct slot *slot = &exec->slots[index];
     slot->exchange->rates = *rates;
     memcpy(slot->exchange->flags, exec->flags, sizeof exec->flags);
+    slot->exchange->fingerprint = 0;
     enum status status = exec_start_slot(exec, slot, batch, index);
     if (status == OK) exec->started++;
     else exec->device->backend->synchronize(exec->device);
     return status;
+}
+
+enum status exec_take_fingerprint(struct exec *exec)
+{
+    const struct store *store = exec->options.store;
+    int index = (int)((exec->started - 1) % exec->depth);
+    struct execution_check check = {.fingerprints = &exec->slots[index].exchange->fingerprint, .sought = -1};
+    const struct checked_tensor all = {store->memory, (size_t)store->layout.bytes, 0, "store", "all"};
+    TRY(check_tensor(exec, &check, &all));
+    return exec->device->backend->events.record(exec->device, 0, EVENT_DONE + index);
 }
 
 enum status exec_collect(struct exec *exec)

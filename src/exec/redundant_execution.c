@@ -7,44 +7,6 @@
 
 #include "base/memory.h"
 #include "exec/exec_parts.h"
-#include "kernels/fingerprint.h"
-
-/* A tensor that a step writes. */
-struct checked_tensor {
-    const void *data;
-    size_t bytes;
-    int stream;
-    const char *whose, *what;
-};
-
-/* The fingerprints of one run, whose tensors are the same in the same order each time. */
-struct execution_check {
-    uint64_t *fingerprints;  /* host memory of the device's kind; NULL: they are only counted */
-    int tensors;             /* so far */
-    int sought;              /* one whose name is wanted; -1: none */
-    struct reason name;
-};
-
-static const struct fingerprint *fingerprint_on(enum device_kind kind)
-{
-    switch (kind) {
-    case DEVICE_CPU: return &fingerprint_cpu;
-    case DEVICE_CUDA: return ON_CUDA(fingerprint_cuda);
-    }
-    return NULL;
-}
-
-static enum status check_tensor(const struct exec *exec, const struct checked_tensor *tensor)
-{
-    struct execution_check *check = exec->check;
-    struct device *device = exec->device;
-    int index = check->tensors++;
-    if (index == check->sought) because(&check->name, "%s: %s", tensor->whose, tensor->what);
-    if (!check->fingerprints) return OK;
-    void *stream = device->backend->stream(device, tensor->stream);
-    return fingerprint_on(device->backend->kind)->compute(device, stream, tensor->data, tensor->bytes,
-                                                          &check->fingerprints[index]);
-}
 
 enum status check_instruction(const struct exec *exec, int i)
 {
@@ -56,37 +18,13 @@ enum status check_instruction(const struct exec *exec, int i)
          * undefined; their results are checked in the store. */
         if (value->kind == KIND_WORKSPACE || value->home == HOME_HOST) continue;
         if (value->kind == KIND_EXCHANGE || value->divided) continue;
-        TRY(check_tensor(exec, &(struct checked_tensor){
+        TRY(check_tensor(exec, exec->check, &(struct checked_tensor){
             .data = exec_address(exec, &exec->slots[0], at->writes[k]),
             .bytes = (size_t)shape_count(value->shape) * dtype_bytes(value->dtype),
             .stream = at->stream, .whose = at->name, .what = output ? "output" : value->name,
         }));
     }
     return OK;
-}
-
-/* All that the update writes, of which instructions name only what ops read. */
-static enum status check_store(const struct exec *exec)
-{
-    const struct store *store = exec->options.store;
-    const char *memory = store->memory;
-    for (int p = 0; p < store->layout.count; p++) {
-        const struct store_slot *slot = &store->layout.params[p];
-        const struct parameter *param = &store->graph->params[p];
-        size_t count = (size_t)shape_count(param->spec.shape), bytes = count * dtype_bytes(param->spec.dtype);
-        struct checked_tensor master = {memory + slot->master, bytes, 0, param->name, "master"};
-        TRY(check_tensor(exec, &master));
-        for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++)
-            if (slot->slots[s] != STORE_NONE)
-                TRY(check_tensor(exec, &(struct checked_tensor){
-                    memory + slot->slots[s], count * sizeof(float), 0, param->name,
-                    exec->options.optimizer->slot_names[s]}));
-        struct checked_tensor average = {memory + slot->average, bytes, 0, param->name, "average"};
-        if (slot->average != STORE_NONE) TRY(check_tensor(exec, &average));
-    }
-    struct checked_tensor state = {memory + store->layout.state, sizeof(struct optimizer_state), 0, "update",
-                                   "loss scale and counters"};
-    return check_tensor(exec, &state);
 }
 
 /* Counts the tensors, or finds one's name, without running. */
@@ -96,7 +34,7 @@ static enum status check_walk(struct exec *exec, int sought, struct execution_ch
     exec->check = counted;
     enum status status = OK;
     for (int i = 0; status == OK && i < exec->program->count; i++) status = check_instruction(exec, i);
-    if (status == OK) status = check_store(exec);
+    if (status == OK) status = check_store(exec, exec->check);
     exec->check = NULL;
     return status;
 }
@@ -108,7 +46,7 @@ static enum status start_checked(struct exec *exec, const struct exec_batch *bat
     struct execution_check check = {.fingerprints = fingerprints, .sought = -1};
     exec->check = &check;
     enum status status = exec_start(exec, batch, rates);
-    if (status == OK) status = check_store(exec);
+    if (status == OK) status = check_store(exec, exec->check);
     exec->check = NULL;
     TRY(status);
     return exec->device->backend->synchronize(exec->device);

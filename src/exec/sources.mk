@@ -7,6 +7,7 @@ libexec_a_SOURCES = \
 	src/exec/exec_parts.h \
 	src/exec/exec_run.c \
 	src/exec/exec_steps.c \
+	src/exec/fingerprints.c \
 	src/exec/glimpse.c \
 	src/exec/redundant_execution.c \
 	src/exec/store.c \

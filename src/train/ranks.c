@@ -9,6 +9,7 @@
 
 /* Sent from each rank to all: this, then the columns, each of [share] floats or int32. */
 struct message {
+    uint64_t fingerprint;
     int32_t count, bad;
     int32_t stop, checkpoint, out_of_time, save_due;
 };
@@ -54,6 +55,7 @@ static void write_message(struct ranks *ranks, const struct ranks_batch *batch)
 {
     struct comm_request asked = comm_asked(ranks->comm);
     struct message message = {
+        .fingerprint = batch->fingerprint,
         .count = batch->count, .bad = batch->bad,
         .stop = asked.stop ? asked.stop : signals_stop(),
         .checkpoint = asked.checkpoints != ranks->checkpoints,
@@ -69,7 +71,7 @@ static void write_message(struct ranks *ranks, const struct ranks_batch *batch)
         if (columns[i]) memcpy(at, columns[i], (size_t)batch->count * sizeof(int32_t));
 }
 
-static void read_message(struct ranks *ranks, int rank)
+static void read_message(struct ranks *ranks, int rank, uint64_t own_fingerprint)
 {
     const char *at = (const char *)ranks->received + (size_t)rank * message_bytes(ranks);
     struct message message;
@@ -85,6 +87,7 @@ static void read_message(struct ranks *ranks, int rank)
     ranks->bad += message.bad;
     if (ranks->stop == 0) ranks->stop = message.stop;
     if (ranks->comm && message.checkpoint) ranks->checkpoint = true;
+    if (message.fingerprint != own_fingerprint) ranks->unlike = true;
     if (rank > 0) return;
     ranks->out_of_time = message.out_of_time;
     ranks->save_due = message.save_due;
@@ -95,7 +98,8 @@ enum status ranks_gather(struct ranks *ranks, const struct ranks_batch *batch)
     write_message(ranks, batch);
     TRY(comm_all_gather(ranks->comm, ranks->sent, ranks->received, message_bytes(ranks)));
     ranks->count = ranks->bad = 0;
-    for (int rank = 0; rank < comm_count(ranks->comm); rank++) read_message(ranks, rank);
+    ranks->unlike = false;
+    for (int rank = 0; rank < comm_count(ranks->comm); rank++) read_message(ranks, rank, batch->fingerprint);
     ranks->own_lost = false;
     for (int i = 0; i < batch->count; i++)
         if (batch->labels[i] >= 0 && !isfinite(batch->losses[i])) ranks->own_lost = true;

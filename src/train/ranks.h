@@ -18,6 +18,7 @@ struct ranks_batch {
     const int32_t *ranks;        /* [count] how many classes beat the true one */
     const int32_t *labels;       /* [count]; -1: no image */
     const int32_t *predictions;  /* [count] the class that beats all others; NULL: not asked for */
+    uint64_t fingerprint;        /* of the parameters after a step at which all compare them; 0: at another */
     bool out_of_time, save_due;  /* by the clock, of which the first rank's counts */
 };
 
@@ -31,6 +32,7 @@ struct ranks {
     int32_t *labels;
     int32_t *predictions;
     bool own_lost;               /* of them, a loss of this rank's is not finite */
+    bool unlike;                 /* not all ranks had the same fingerprint */
     /* Known to all ranks since then. */
     int stop;                    /* asked to stop, by this signal; 0: not */
     bool checkpoint;             /* asked for a checkpoint, until ranks_checkpoint */

@@ -13,6 +13,8 @@ libtrain_a_SOURCES = \
 	src/train/programs.h \
 	src/train/progress.c \
 	src/train/progress.h \
+	src/train/rank_check.c \
+	src/train/rank_check.h \
 	src/train/ranks.c \
 	src/train/ranks.h \
 	src/train/report.c \

@@ -12,6 +12,7 @@
 #include "comm/compare.h"
 #include "session/gpu_preprocessing.h"
 #include "session/identity.h"
+#include "train/rank_check.h"
 #include "train/report.h"
 #include "train/results.h"
 
@@ -58,9 +59,11 @@ static enum status gather_results(struct run *run, const struct batch *batch)
     const struct ranks_batch own = {
         .count = batch->count, .bad = batch->bad, .losses = exec_losses(run->programs.training.exec),
         .ranks = exec_ranks(run->programs.training.exec), .labels = batch->labels,
+        .fingerprint = exec_fingerprint(run->programs.training.exec),
         .out_of_time = out_of_time(run), .save_due = save_due(run),
     };
-    return ranks_gather(&run->ranks, &own);
+    TRY(ranks_gather(&run->ranks, &own));
+    return run->ranks.unlike ? rank_check(run->ranks.comm, run->programs.training.exec) : OK;
 }
 
 /* Of all ranks. */
@@ -97,6 +100,8 @@ static enum status queue_step(struct run *run, const struct queued_step *next)
     if (run->session->device->waits && health_looks(run->steps + run->queue.count + 1))
         exec_glimpse_next(run->programs.training.exec);
     enum status status = step_queue_start(&run->queue, next, &input);
+    if (status == OK && comm_count(run->ranks.comm) > 1 && step % RANK_CHECK_STEPS == 0)
+        status = exec_take_fingerprint(run->programs.training.exec);
     if (next->twice && status == OK) {
         run->verified++;
         run->last_verified = step;
@@ -154,10 +159,18 @@ static enum status collect(struct run *run)
 
 /* Checkpoints. */
 
+/* Called by all ranks before the first one writes a checkpoint: parameters on which they do not agree are not
+ * kept. */
+static enum status check_ranks(const struct run *run)
+{
+    return run->options->output ? rank_check(run->ranks.comm, run->programs.training.exec) : OK;
+}
+
 /* One that is written along the way may fail: the last good one is still there, and the run is
  * worth more than the message. */
 static enum status save_and_go_on(struct run *run, const char *const *also)
 {
+    TRY(check_ranks(run));
     TRY(folder_check(&run->folder));
     if (run_save(run, also) == OK) return OK;
     run->saved = clock_seconds();
@@ -225,7 +238,7 @@ static void forget_epoch(const struct run *run)
 static enum status save_epoch(struct run *run, bool best)
 {
     bool due = epoch_checkpoint_due(run), keep = due && run->session->settings->checkpoint.keep > 0;
-    if (!run->folder.at.path || (!due && !best)) return OK;
+    if (!run->options->output || (!due && !best)) return OK;
     char *name = epoch_name(run->position.epoch);
     const char *also[3] = {NULL};          /* ended by NULL */
     int count = 0;
@@ -325,6 +338,7 @@ static enum status say_stopped(const struct run *run)
 static enum status finish(struct run *run, enum verdict verdict)
 {
     bool stopped = verdict == STOP || verdict == MAX_TIME;
+    TRY(check_ranks(run));
     ranks_tell(&run->ranks, PHASE_END, run->state.step);
     TRY(run_save(run, NULL));
     TRY(report_end(run, verdict_name[verdict]));
