@@ -5,18 +5,18 @@
 . "$top_srcdir/tests/tiny.sh"
 
 faulty=$top_builddir/tests/faulty
-FAULT_RANK=0 FAULT=batch:1:EIO "$faulty" --version >/dev/null 2>err || { skip "faults" "$(cat err)"; finish; exit; }
+"$faulty" --version >/dev/null 2>err || { skip "faults" "$(cat err)"; finish; exit; }
+
+ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0      # what a process holds that ends in the midst
+export ASAN_OPTIONS
 
 long="-s run.max_steps=300 -s train.epochs=100"
 # struck RANK FAULT N FOLDER [OPTION...]: a run of N ranks, one of which a fault strikes.
 struck() {
     rank=$1 fault=$2 number=$3 folder=$4; shift 4
     rm -rf "$folder"
-    FAULT_RANK=$rank FAULT=$fault timeout 60 "$faulty" -q -c run.ini -o "$folder" -s "parallel.gpus=$number" \
-        -s train.accumulate=1 $long "$@" &
-    process=$!
-    wait_for [ -s "/proc/$process/task/$process/children" ]
-    wait "$process"
+    FAULT_RANK=$rank FAULT=$fault timeout 60 "$faulty" -q -c run.ini -o "$folder" \
+        -s "parallel.gpus=$number" -s train.accumulate=1 $long "$@"
 }
 said_once() { [ "$(grep -cF -e "$1" err)" = 1 ] || { cat err; echo "not said once: $1"; return 1; }; }
 goes_on() { # FOLDER N: to the end of the run to which nothing happened
@@ -28,7 +28,10 @@ ok "a run of 300 steps" train undisturbed -s parallel.gpus=2 -s train.accumulate
     -s "checkpoint.every=20 steps" $long
 
 # A bit that turns over in the parameters of one rank.
-differs() { says 1 "rank $1 differs from rank $2, first in conv1.weight: master" struck "$1" batch:70:flip "$3" flipped; }
+differs() {
+    says 1 "rank $1 differs from rank $2, first in conv1.weight: master" \
+        struck "$1" batch:70:flip "$3" flipped
+}
 without_folder() {
     FAULT_RANK=1 FAULT=batch:70:flip says 1 "after step 100 rank 1 differs from rank 0" \
         "$faulty" -q -c run.ini -s parallel.gpus=2 -s train.accumulate=1 $long
@@ -42,4 +45,88 @@ before_checkpoint() {
 }
 ok "... and before a checkpoint is written" before_checkpoint
 ok "... so that the run goes on from the last good one" goes_on differing 2
+
+# The first rank's disk is full: a checkpoint on the way may fail, the last one may not.
+full() {
+    FAULT_FILE=checkpoint says 1 "full/checkpoint-last.safetensors.tmp: cannot be written: No space left" \
+        struck 0 write:50:ENOSPC:on 2 full -s "checkpoint.every=20 steps" -s run.max_steps=50
+}
+ok "a full disk" full
+ok "... leaves the checkpoints that there are" [ -s full/checkpoint-last.safetensors ]
+ok "... from which the run goes on" goes_on full 2
+records() {
+    FAULT_FILE=metrics.jsonl says 1 "full/metrics.jsonl: cannot be written: No space left on device" \
+        struck 0 write:3:ENOSPC:on 2 full -s run.max_steps=9
+}
+ok "a full disk, for records" records
+
+no_memory() {
+    FAULT_COUNTS=counts struck 1 memory:1000000:ENOMEM 2 starved || return 1
+    calls=$(sed -n 's/^memory //p' counts)
+    says 1 "rank 1: amptrain: out of host memory" struck 1 memory:$((calls / 2)):ENOMEM:on 2 starved \
+        -s "checkpoint.every=20 steps" &&
+        said_once "out of host memory" && said_once "rank 1 ended with exit code 1 in " &&
+        [ "$(wc -l <err)" = 2 ] && tail -n 2 starved/log.txt >last &&
+        grep -q " error: rank 1: out of host memory" last &&
+        grep -q " error: rank 1 ended with exit code 1" last
+}
+# Under a sanitizer, oneDNN's operator new does not say that there is none.
+if [ -n "${AMPTRAIN_SANITIZED-}" ]; then
+    skip "a rank that has no memory ends the run, which log.txt has" "built with sanitizers"
+else
+    ok "a rank that has no memory ends the run, which log.txt has" no_memory
+    ok "... and it goes on" goes_on starved 2
+fi
+no_device_memory() {
+    says 4 "rank 1: amptrain: parameters and optimizer state need" \
+        struck 1 device-memory:1:ENOMEM:on 2 small &&
+        [ "$(wc -l <err)" = 1 ] && grep -q " error: rank 1: parameters and optimizer state need" small/log.txt
+}
+ok "a device without memory has its own exit code" no_device_memory
+
+# Images that cannot be used.
+"$top_builddir/tests/make_pictures" pictures || exit 1
+for name in apple/1 apple/2 apple/9 pear/4 pear/7 pear/13; do
+    head -c 60 pictures/$name.png >cut && mv cut pictures/$name.png
+done
+cat >broken.ini <<'END'
+format = folder
+train = pictures
+val_fraction = 0.2
+END
+sed -e '/^format/d' -e '/^\[data\]/r broken.ini' -e 's/^crop.*/crop = 32/' -e 's/^batch.*/batch = 8/' \
+    -e 's/^workers.*/workers = 2/' -e 's/tiny.ini/coloured.ini/' run.ini >pictures.ini
+sed -e 's/^channels.*/channels = 3/' -e 's/^size.*/size = 32/' tiny.ini >coloured.ini
+pictures() { # FOLDER RANKS [OPTION...]
+    folder=$1 number=$2; shift 2
+    "$AMPTRAIN" -q -c pictures.ini -o "$folder" -s "parallel.gpus=$number" \
+        -s "train.accumulate=$((4 / number))" "$@" 2>err
+}
+listed() { sort "$1/bad-images.txt" >one.txt; cut -f 1,3 one.txt | uniq -d; [ "$(wc -l <one.txt)" = 6 ]; }
+alike() { listed alone && listed several && sort alone/bad-images.txt | diff - one.txt; }
+ok "unusable images, on one rank" pictures alone 1
+ok "... and on four" pictures several 4
+ok "... are listed alike" alike
+ok "... each said once" [ "$(grep -c "amptrain: warning: .*png: " err)" = 6 ]
+resumed() {
+    pictures resumed 4 -s run.max_steps=6 && cp resumed/bad-images.txt before &&
+        pictures resumed 2 -r && listed resumed && cut -f 3 before | while read -r name; do
+            ! grep -F "$name" err || return 1
+        done
+}
+ok "... and not again when the run is resumed" resumed
+stops() {
+    pictures stopped 2 -s data.on_error=stop
+    [ $? = 3 ] || { cat err; return 1; }
+    [ "$(grep -c "png: " err)" -le 2 ] && grep -q " error: .*pictures/.*png: " stopped/log.txt
+}
+ok "an image ends the run, with the exit code of data" stops
+
+left() {
+    for process in /proc/[0-9]*; do
+        [ "$(readlink "$process/cwd")" != "$scratch" ] || readlink "$process/exe"
+    done 2>/dev/null | grep -e amptrain -e faulty
+}
+none_left() { ! left; }
+ok "no rank is left" none_left
 finish

@@ -26,6 +26,8 @@ struct bad_images {
     const struct directory *in;
     char *name;                /* of the file there; NULL: they are not listed */
     FILE *file;                /* NULL: not opened yet */
+    bool shared;
+    struct text waiting;       /* lines for other ranks */
 };
 
 struct bad_images *bad_images_new(const struct dataset datasets[2], bool warn)
@@ -44,6 +46,7 @@ void bad_images_free(struct bad_images *bad)
     if (bad->file) fclose(bad->file);
     pthread_mutex_destroy(&bad->lock);
     for (int i = 0; i < 2; i++) free(bad->sources[i].known);
+    text_free(&bad->waiting);
     free(bad->name);
     free(bad);
 }
@@ -124,22 +127,26 @@ void bad_images_report(void *context, int64_t index, const char *why)
         add_name(&line, source, index);
         add_field(&line, without_path(source, index, why), '\n');
         list(bad, &line);
+        if (bad->shared) text_add(&bad->waiting, "%s", line.data);
         text_free(&line);
     }
     pthread_mutex_unlock(&bad->lock);
 }
 
-/* Takes over a line if it is one of this source's. An image that has another path now is another image. */
-static void recall(struct bad_source *source, const char *line)
+/* Takes over a line if it is one of this source's; false: it is not, or the image was known. An image that
+ * has another path now is another image. */
+static bool recall(struct bad_source *source, const char *line)
 {
     size_t length = strlen(source->name);
-    if (!source->dataset->format || strncmp(line, source->name, length) != 0 || line[length] != '\t') return;
+    if (!source->dataset->format || strncmp(line, source->name, length) != 0 || line[length] != '\t')
+        return false;
     int64_t index = strtoll(line + length, NULL, 10);
-    if (index < 0 || index >= source->dataset->count) return;
+    if (index < 0 || index >= source->dataset->count) return false;
     struct text name = {0};
     add_name(&name, source, index);
-    if (strncmp(line, name.data, name.length) == 0) note(source, index);
+    bool fresh = strncmp(line, name.data, name.length) == 0 && note(source, index);
     text_free(&name);
+    return fresh;
 }
 
 /* Takes over the lines of a file, and cuts off a last one that is not complete. */
@@ -150,7 +157,8 @@ static void recall_all(struct bad_images *bad, FILE *file)
     off_t end = 0;
     ssize_t length;
     while ((length = getline(&line, &room, file)) > 0 && line[length - 1] == '\n') {
-        for (int i = 0; i < 2; i++) recall(&bad->sources[i], line);
+        for (int i = 0; i < 2; i++)
+            if (recall(&bad->sources[i], line) && bad->shared) text_add(&bad->waiting, "%s", line);
         end += length;
     }
     free(line);
@@ -168,6 +176,43 @@ void bad_images_list(struct bad_images *bad, const struct directory *in, const c
     if (file) {
         recall_all(bad, file);
         fclose(file);
+    }
+    pthread_mutex_unlock(&bad->lock);
+}
+
+void bad_images_share(struct bad_images *bad)
+{
+    pthread_mutex_lock(&bad->lock);
+    bad->shared = true;
+    pthread_mutex_unlock(&bad->lock);
+}
+
+bool bad_images_wait(struct bad_images *bad)
+{
+    pthread_mutex_lock(&bad->lock);
+    bool wait = bad->waiting.length > 0;
+    pthread_mutex_unlock(&bad->lock);
+    return wait;
+}
+
+char *bad_images_take(struct bad_images *bad)
+{
+    pthread_mutex_lock(&bad->lock);
+    char *lines = bad->waiting.data;
+    bad->waiting = (struct text){0};
+    pthread_mutex_unlock(&bad->lock);
+    return lines;
+}
+
+void bad_images_add(struct bad_images *bad, const char *lines)
+{
+    pthread_mutex_lock(&bad->lock);
+    for (const char *end; (end = strchr(lines, '\n')); lines = end + 1) {
+        struct text line = {0};
+        text_add(&line, "%.*s\n", (int)(end - lines), lines);
+        for (int i = 0; i < 2; i++)
+            if (recall(&bad->sources[i], line.data)) list(bad, &line);
+        text_free(&line);
     }
     pthread_mutex_unlock(&bad->lock);
 }

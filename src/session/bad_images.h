@@ -19,6 +19,13 @@ void bad_images_free(struct bad_images *bad);              /* accepts NULL */
  * already, from before a run was resumed, are neither listed nor reported again. */
 void bad_images_list(struct bad_images *bad, const struct directory *in, const char *name);
 
+/* Several ranks tell each other: the lines of images that this one met since the last call, or that its file
+ * had, for the caller to free, or NULL; and lines of others, whose images are listed and not said again. */
+void bad_images_share(struct bad_images *bad);             /* from now on lines are kept to be taken */
+bool bad_images_wait(struct bad_images *bad);              /* some do */
+char *bad_images_take(struct bad_images *bad);
+void bad_images_add(struct bad_images *bad, const char *lines);
+
 /* Of one of the data sets: the context to report its images with, from any thread. */
 struct bad_source;
 struct bad_source *bad_images_source(struct bad_images *bad, const struct dataset *dataset);

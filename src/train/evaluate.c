@@ -149,7 +149,7 @@ enum status evaluate(const struct session *session, const struct images *images,
     struct loader *loader;
     TRY(session_loader_open(session, images, false, &loader));
     struct ranks alone = {0};
-    if (!options->ranks) ranks_open(NULL, step->compiled.program.batch, &alone);
+    if (!options->ranks) ranks_open(NULL, step->compiled.program.batch, NULL, &alone);
     counting.ranks = options->ranks ? options->ranks : &alone;
     counting.predictions = memory_new((size_t)step->compiled.program.batch, sizeof *counting.predictions);
     counting.queue = (struct step_queue){.device = session->device, .step = step, .loader = loader};

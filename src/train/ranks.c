@@ -12,6 +12,7 @@ struct message {
     uint64_t fingerprint;
     int32_t count, bad;
     int32_t stop, checkpoint, out_of_time, save_due;
+    int32_t bad_images;              /* there are lines of them to share */
 };
 
 #define COLUMNS 4   /* losses, ranks, labels, predictions */
@@ -26,16 +27,18 @@ static size_t message_bytes(const struct ranks *ranks)
     return sizeof(struct message) + COLUMNS * column_bytes(ranks);
 }
 
-void ranks_open(struct comm *comm, int share, struct ranks *ranks)
+void ranks_open(struct comm *comm, int share, struct bad_images *bad_images, struct ranks *ranks)
 {
     size_t all = (size_t)share * (size_t)comm_count(comm);
     *ranks = (struct ranks){
-        .comm = comm, .share = share, .progress = {.saved = -1},
+        .comm = comm, .share = share, .bad_images = comm_count(comm) > 1 ? bad_images : NULL,
+        .progress = {.saved = -1},
         .losses = memory_new(all, sizeof(float)),
         .ranks = memory_new(all, sizeof(int32_t)),
         .labels = memory_new(all, sizeof(int32_t)),
         .predictions = memory_new(all, sizeof(int32_t)),
     };
+    if (ranks->bad_images) bad_images_share(ranks->bad_images);
     ranks->sent = memory_new(1, message_bytes(ranks));
     ranks->received = memory_new((size_t)comm_count(comm), message_bytes(ranks));
 }
@@ -60,6 +63,7 @@ static void write_message(struct ranks *ranks, const struct ranks_batch *batch)
         .stop = asked.stop ? asked.stop : signals_stop(),
         .checkpoint = asked.checkpoints != ranks->checkpoints,
         .out_of_time = batch->out_of_time, .save_due = batch->save_due,
+        .bad_images = ranks->bad_images && bad_images_wait(ranks->bad_images),
     };
     if (ranks->comm && signals_checkpoint()) message.checkpoint = true;
     ranks->checkpoints = asked.checkpoints;
@@ -88,6 +92,7 @@ static void read_message(struct ranks *ranks, int rank, uint64_t own_fingerprint
     if (ranks->stop == 0) ranks->stop = message.stop;
     if (ranks->comm && message.checkpoint) ranks->checkpoint = true;
     if (message.fingerprint != own_fingerprint) ranks->unlike = true;
+    if (message.bad_images) ranks->bad_images_wait = true;
     if (rank > 0) return;
     ranks->out_of_time = message.out_of_time;
     ranks->save_due = message.save_due;
@@ -98,12 +103,41 @@ enum status ranks_gather(struct ranks *ranks, const struct ranks_batch *batch)
     write_message(ranks, batch);
     TRY(comm_all_gather(ranks->comm, ranks->sent, ranks->received, message_bytes(ranks)));
     ranks->count = ranks->bad = 0;
-    ranks->unlike = false;
+    ranks->unlike = ranks->bad_images_wait = false;
     for (int rank = 0; rank < comm_count(ranks->comm); rank++) read_message(ranks, rank, batch->fingerprint);
     ranks->own_lost = false;
     for (int i = 0; i < batch->count; i++)
         if (batch->labels[i] >= 0 && !isfinite(batch->losses[i])) ranks->own_lost = true;
-    return OK;
+    return ranks->bad_images_wait ? ranks_share_bad_images(ranks) : OK;
+}
+
+/* lines: of this rank; `most`: bytes of the longest. */
+static enum status gather_lines(struct ranks *ranks, const char *lines, size_t most)
+{
+    size_t count = (size_t)comm_count(ranks->comm);
+    char *own = memory_new(most + 1, 1), *all = memory_new(count, most + 1);
+    memcpy(own, lines, strlen(lines));
+    enum status status = comm_all_gather(ranks->comm, own, all, most + 1);
+    for (size_t rank = 0; status == OK && rank < count; rank++)
+        bad_images_add(ranks->bad_images, all + rank * (most + 1));
+    free(own);
+    free(all);
+    return status;
+}
+
+enum status ranks_share_bad_images(struct ranks *ranks)
+{
+    int count = comm_count(ranks->comm);
+    if (!ranks->bad_images) return OK;
+    char *lines = bad_images_take(ranks->bad_images);
+    uint64_t bytes = lines ? strlen(lines) : 0, most = 0;
+    uint64_t *all = memory_new((size_t)count, sizeof *all);
+    enum status status = comm_all_gather(ranks->comm, &bytes, all, sizeof bytes);
+    for (int rank = 0; rank < count; rank++) most = all[rank] > most ? all[rank] : most;
+    if (status == OK && most > 0) status = gather_lines(ranks, lines ? lines : "", (size_t)most);
+    free(all);
+    free(lines);
+    return status;
 }
 
 int ranks_stop(const struct ranks *ranks)

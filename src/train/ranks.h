@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "device/device.h"
+#include "session/bad_images.h"
 
 /* One rank's results for a batch. */
 struct ranks_batch {
@@ -25,6 +26,7 @@ struct ranks_batch {
 struct ranks {
     struct comm *comm;           /* NULL: one rank by itself */
     int share;                   /* images of a batch that each rank has at most */
+    struct bad_images *bad_images;
     /* Of the batch that was gathered last, all ranks' images in their order. */
     int count, bad;
     float *losses;
@@ -33,6 +35,7 @@ struct ranks {
     int32_t *predictions;
     bool own_lost;               /* of them, a loss of this rank's is not finite */
     bool unlike;                 /* not all ranks had the same fingerprint */
+    bool bad_images_wait;        /* a rank has lines to share */
     /* Known to all ranks since then. */
     int stop;                    /* asked to stop, by this signal; 0: not */
     bool checkpoint;             /* asked for a checkpoint, until ranks_checkpoint */
@@ -42,12 +45,17 @@ struct ranks {
     void *sent, *received;
 };
 
-/* `share` as above, which is the same on all ranks. */
-void ranks_open(struct comm *comm, int share, struct ranks *ranks);
+/* `share` as above, which is the same on all ranks. `bad_images`, of which each tells the others; NULL where
+ * there are none. */
+void ranks_open(struct comm *comm, int share, struct bad_images *bad_images, struct ranks *ranks);
 void ranks_close(struct ranks *ranks);            /* accepts a zeroed struct */
 
 /* After every batch, by all ranks. */
 enum status ranks_gather(struct ranks *ranks, const struct ranks_batch *batch);
+
+/* By all ranks: each gets the lines that the others' bad_images have for it. ranks_gather does so when there
+ * are some. */
+enum status ranks_share_bad_images(struct ranks *ranks);
 
 /* What was asked of the run: of any rank, as all know since the last batch; of one by itself, by now. */
 int ranks_stop(const struct ranks *ranks);

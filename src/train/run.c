@@ -216,7 +216,8 @@ enum status run_open(struct session *session, const struct run_options *options,
     };
     bool first = comm_rank(session->comm) == 0;
     TRY(folder_open(first ? options->output : NULL, options->resume, &run->folder));
-    ranks_open(session->comm, hyperparameters_share(&session->hyper), &run->ranks);
+    ranks_open(session->comm, hyperparameters_share(&session->hyper), session->data.bad, &run->ranks);
+    ranks_tell(&run->ranks, PHASE_START, 0);           /* the folder is the run's */
     enum status status = restore_all(run, options);
     if (status == OK) return OK;
     folder_log(&run->folder);
@@ -262,6 +263,7 @@ enum status run_begin(struct run *run)
     /* From here on the folder's run is the one that goes on from there, whatever was last in it. */
     if (run->options->resume_file) TRY(run_save(run, NULL));
     TRY(open_records(run));
+    TRY(ranks_share_bad_images(&run->ranks));
     progress_open(run->options->quiet, run->options->terminal, &run->progress);
     run->resumed_at = run->told = clock_seconds();
     run->seconds_before = run->position.seconds;
