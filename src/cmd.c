@@ -331,16 +331,28 @@ void cmd_any_batch(struct cmd *cmd)
     settings_derive(&cmd->settings, "train", "accumulate", "1");
 }
 
+char *cmd_output(const struct cmd *cmd)
+{
+    if (cmd->output) return text_copy(cmd->output);
+    const char *named = cmd->settings.run.output;
+    return named && *named ? settings_path(&cmd->settings, cmd->config, named) : NULL;
+}
+
 static enum status launch_ranks(const struct cmd *cmd)
 {
     const struct settings *settings = &cmd->settings;
-    const struct launcher_options options = {
+    struct launcher_options options = {
         .ranks = (int)settings->parallel.gpus, .words = cmd->words, .timeout = settings->parallel.timeout,
     };
     if (strncmp(settings->run.device, "cuda:", 5) == 0)
         return settings_refuse(settings, "run", "device", "'%s' is one GPU; with parallel.gpus = %d, 'cuda' "
                                "gives each rank its own", settings->run.device, options.ranks);
-    return launcher_run(&options);
+    char *output = cmd_output(cmd), *log = output ? text_format("%s/log.txt", output) : NULL;
+    options.log = log;
+    enum status status = launcher_run(&options);
+    free(log);
+    free(output);
+    return status;
 }
 
 /* Under mpirun and srun, as many as they started. */

@@ -79,6 +79,10 @@ enum status cmd_weights(struct cmd *cmd, const char **path);
 void cmd_recall_config(struct cmd *cmd);
 
 /* That a file which the command is to write is none that it reads, USAGE otherwise. One that stands there is
+/* The run folder: -o as it stands, run.output from the configuration file's folder; NULL: none. The caller
+ * frees it. */
+char *cmd_output(const struct cmd *cmd);
+
  * said to be replaced. */
 enum status cmd_check_output(const struct cmd *cmd, const char *path);
 

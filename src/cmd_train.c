@@ -9,19 +9,11 @@
 #include "train/run.h"
 #include "train/train.h"
 
-/* -o as it stands; run.output from the configuration file's folder. */
-static char *output_of(const struct cmd *cmd)
-{
-    if (cmd->output) return text_copy(cmd->output);
-    const char *named = cmd->settings.run.output;
-    return named && *named ? settings_path(&cmd->settings, cmd->config, named) : NULL;
-}
-
 /* Ranks other than the first one only warn: all of them would say the same. */
 static enum status train_rank(struct cmd *cmd, struct comm *comm)
 {
     struct session session;
-    char *output = output_of(cmd);
+    char *output = cmd_output(cmd);
     if (comm_rank(comm) > 0) log_set_level(LOG_WARNING);
     struct run_options options = {
         .output = output, .resume = cmd->resume, .resume_file = cmd->resume_file,

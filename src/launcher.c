@@ -65,6 +65,24 @@ struct launcher {
     uint64_t signs;              /* of life, so far */
 };
 
+/* Until the first rank has told of itself, the log may be another run's. */
+static void write_log(void *context, enum log_level level, const char *line)
+{
+    const struct launcher *launcher = context;
+    const char *path = launcher->options->log;
+    bool begun = launcher->block && atomic_load(&launcher->block->ranks[0].tellings) > 0;
+    int file = path && begun ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
+    if (file < 0) return;
+    char stamp[LOG_STAMP];
+    log_stamp(level, stamp);
+    char *stamped = text_format("%s%s\n", stamp, line);
+    /* If it cannot be written, it has been shown all the same. */
+    ssize_t written = write(file, stamped, strlen(stamped));
+    (void)written;
+    free(stamped);
+    close(file);
+}
+
 /* Starting. */
 
 static enum status open_launcher(struct launcher *launcher)
@@ -72,7 +90,9 @@ static enum status open_launcher(struct launcher *launcher)
     int ranks = launcher->options->ranks;
     launcher->children = memory_new((size_t)ranks, sizeof *launcher->children);
     launcher->polled = memory_new((size_t)(1 + 2 * ranks), sizeof *launcher->polled);
-    launcher->lines = lines_new(ranks, isatty(STDERR_FILENO));
+    const struct log_sink log = {write_log, launcher};
+    launcher->lines = lines_new(ranks, isatty(STDERR_FILENO), log);
+    log_set_sink(log);
     for (int rank = 0; rank < ranks; rank++)
         launcher->children[rank] = (struct child){.pidfd = -1, .output = -1, .ended = true};
     sigset_t watched;
@@ -89,6 +109,7 @@ static void close_launcher(struct launcher *launcher)
         if (launcher->children[rank].pidfd >= 0) close(launcher->children[rank].pidfd);
         if (launcher->children[rank].output >= 0) close(launcher->children[rank].output);
     }
+    log_set_sink((struct log_sink){0});
     lines_free(launcher->lines);
     shared_block_unmap(launcher->block);
     if (launcher->descriptor >= 0) close(launcher->descriptor);

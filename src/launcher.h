@@ -9,6 +9,8 @@ struct launcher_options {
     int ranks;
     char *const *words;      /* the command line, which every rank gets; ended by NULL */
     double timeout;          /* seconds for which all ranks may stand still in a step; 0: as steps need */
+    const char *log;         /* the first rank's file, to which the lines of others and of the launcher are
+                              * added once that one has told of its progress; NULL: none */
 };
 
 /* Returns when no rank is left: OK, STOPPED, or what the first one that failed ended with (128 + N: by signal

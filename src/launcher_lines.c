@@ -26,6 +26,7 @@ struct held {
 struct lines {
     int ranks;
     bool terminal;
+    struct log_sink sink;
     int only;                /* -1: all ranks count */
     struct text *begun;      /* [ranks] a line of which the end has not come */
     char *remembered[REMEMBERED];
@@ -34,10 +35,10 @@ struct lines {
     int held_count;
 };
 
-struct lines *lines_new(int ranks, bool terminal)
+struct lines *lines_new(int ranks, bool terminal, struct log_sink sink)
 {
     struct lines *lines = memory_new(1, sizeof *lines);
-    *lines = (struct lines){.ranks = ranks, .terminal = terminal, .only = -1};
+    *lines = (struct lines){.ranks = ranks, .terminal = terminal, .sink = sink, .only = -1};
     lines->begun = memory_new((size_t)ranks, sizeof *lines->begun);
     return lines;
 }
@@ -74,6 +75,24 @@ static void show(const struct lines *lines, const char *who, const char *line)
     free(shown);
 }
 
+/* The level that a line's beginning shows, which is passed. */
+static enum log_level level_of(const char **line)
+{
+    static const char error[] = "amptrain: ", warning[] = "amptrain: warning: ";
+    bool warns = strncmp(*line, warning, strlen(warning)) == 0;
+    if (!warns && strncmp(*line, error, strlen(error)) != 0) return LOG_INFO;
+    *line += warns ? strlen(warning) : strlen(error);
+    return warns ? LOG_WARNING : LOG_ERROR;
+}
+
+static void keep(const struct lines *lines, const char *who, const char *line)
+{
+    enum log_level level = level_of(&line);
+    char *kept = text_format("%s%s", who, line);
+    lines->sink.write(lines->sink.context, level, kept);
+    free(kept);
+}
+
 /* "rank 3: ", "ranks 1, 2, 5: " */
 static void show_held(const struct lines *lines, const struct held *held)
 {
@@ -85,6 +104,7 @@ static void show_held(const struct lines *lines, const struct held *held)
         if (held->said[rank]) text_add(&who, "%s %d", shown++ > 0 ? "," : "", rank);
     text_add(&who, ": ");
     show(lines, who.data, held->text);
+    keep(lines, who.data, held->text);
     text_free(&who);
 }
 

@@ -5,10 +5,13 @@
 
 #include <stdbool.h>
 
+#include "base/log.h"
+
 struct lines;
 
-/* `terminal`: stderr shows the first rank's progress line, which gives way to lines. */
-struct lines *lines_new(int ranks, bool terminal);
+/* `terminal`: stderr shows the first rank's progress line, which gives way to lines. Those of other ranks
+ * go to `sink`, too. */
+struct lines *lines_new(int ranks, bool terminal, struct log_sink sink);
 void lines_free(struct lines *lines);
 
 /* Takes what there is to read of a rank's output, without waiting; false: no more will come. */

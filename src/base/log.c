@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "status.h"
 #include "text.h"
@@ -45,6 +46,17 @@ void log_set_curtain(void (*wipe)(void *context), void *context)
     state.wipe = wipe;
     state.wipe_context = context;
     pthread_mutex_unlock(&state.lock);
+}
+
+void log_stamp(enum log_level level, char stamp[LOG_STAMP])
+{
+    static const char *const names[] = {
+        [LOG_ERROR] = "error", [LOG_WARNING] = "warning", [LOG_INFO] = "info", [LOG_DETAIL] = "detail",
+    };
+    time_t now = time(NULL);
+    struct tm local;
+    size_t length = strftime(stamp, LOG_STAMP, "%Y-%m-%dT%H:%M:%S%z", localtime_r(&now, &local));
+    snprintf(stamp + length, LOG_STAMP - length, " %s: ", names[level]);
 }
 
 #define LINE_ROOM 4096

@@ -12,6 +12,10 @@ struct log_sink {
     void *context;
 };
 
+/* The beginning of a line of log.txt: time and level. */
+#define LOG_STAMP 48
+void log_stamp(enum log_level level, char stamp[LOG_STAMP]);
+
 /* The log is the process's own, like stderr: the one mutable global of the program.
  * Lines may come from any thread. Levels above `level` are dropped on stderr (default LOG_INFO);
  * the sink gets all of them. */

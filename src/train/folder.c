@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -97,22 +96,16 @@ enum status folder_check(struct folder *folder)
     return take(folder, O_CREAT | O_EXCL);
 }
 
-static const char *const level_name[] = {
-    [LOG_ERROR] = "error", [LOG_WARNING] = "warning", [LOG_INFO] = "info", [LOG_DETAIL] = "detail",
-};
-
 static void write_log(void *context, enum log_level level, const char *line)
 {
     struct folder *folder = context;
-    char stamp[32];
-    time_t now = time(NULL);
-    struct tm local;
-    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S%z", localtime_r(&now, &local));
+    char stamp[LOG_STAMP];
+    log_stamp(level, stamp);
     if (folder->log) {
-        fprintf(folder->log, "%s %s: %s\n", stamp, level_name[level], line);
+        fprintf(folder->log, "%s%s\n", stamp, line);
         fflush(folder->log);
     } else {
-        text_add(&folder->early, "%s %s: %s\n", stamp, level_name[level], line);
+        text_add(&folder->early, "%s%s\n", stamp, line);
     }
 }
 
