@@ -115,6 +115,25 @@ often_killed() {
 ok "ranks that are killed at any moment" often_killed "$(rounds 3 200)"
 
 once() { says "$@" && [ "$(grep -c "$2" err)" = 1 ]; }
+# Starts and stops of 2 and 4 ranks leave nothing behind.
+stopped() {
+    [ -z "${AMPTRAIN_TORTURE-}" ] || ls /dev/shm >before
+    for round in $(seq "$1"); do
+        rm -rf stopped
+        start stopped -s "parallel.gpus=$((2 + round % 2 * 2))" -s train.accumulate=1 $long
+        wait_for grep -q '"event":"step"' stopped/metrics.jsonl || return 1
+        ranks=$(cat "/proc/$process/task/$process/children")
+        kill -TERM "$process"
+        wait "$process"
+        got=$?
+        [ $got = 75 ] || { cat stopped.log; echo "round $round: exit status $got"; return 1; }
+        for rank in $ranks; do gone "$rank" || { echo "$rank is left"; return 1; }; done
+    done
+    # Other tests may run at the same time in the short form.
+    [ -z "${AMPTRAIN_TORTURE-}" ] || ls /dev/shm | diff before -
+}
+ok "nothing is left of runs that are stopped" stopped "$(rounds 2 200)"
+
 ok "what all ranks say is said once" once 2 "there is no 'nope'" ranks 2 1 wrong -s optimizer.name=nope
 ok "... and so is what the first one alone finds" once 2 "already contains a run" ranks 2 1 undisturbed
 ok "ranks that do not divide a batch" says 2 "parallel.gpus: 3 ranks of 1 micro-batch do not divide train.batch = 64" \

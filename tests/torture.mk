@@ -2,6 +2,7 @@
 # is there; `rounds` (tests/tap.sh, tests/rounds.h) says how long it is to be. One line a test.
 TORTURE =
 TORTURE += tests/test_resume.sh
+TORTURE += tests/test_launcher tests/test_ranks_train.sh
 TORTURE += tests/test_repeat.sh tests/test_inject
 TORTURE += tests/test_fuzz.sh
 TORTURE += tests/test_onnx_logits.sh
