@@ -320,7 +320,7 @@ enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint
                         struct session *session)
 {
     const struct data_options data = {.file = cmd->config, .wanted = wanted, .hint = hint};
-    return session_open(&cmd->settings, &data, session);
+    return session_open(&cmd->settings, &data, cmd->comm, session);
 }
 
 void cmd_any_batch(struct cmd *cmd)
@@ -373,6 +373,7 @@ enum status cmd_ranks(struct cmd *cmd, enum status (*run)(struct cmd *cmd, struc
     struct comm *comm;
     TRY(launcher_join(cmd->settings.parallel.timeout, &comm));
     if (!comm && cmd->settings.parallel.gpus > 1) return launch_ranks(cmd);
+    cmd->comm = comm;
     enum status status = take_count(cmd, comm);
     if (status == OK) status = run(cmd, comm);
     if (comm) comm->failed = status != OK && status != STOPPED;

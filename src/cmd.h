@@ -41,6 +41,7 @@ struct cmd {
     int argument_count;
     char *weights;                         /* as cmd_weights found it */
     char *recalled;                        /* the configuration as cmd_recall_config found it */
+    struct comm *comm;                     /* with other ranks, while cmd_ranks runs; NULL: none */
     struct settings settings;              /* loaded when the command takes a configuration */
 };
 
@@ -78,11 +79,11 @@ enum status cmd_weights(struct cmd *cmd, const char **path);
 /* A run that is resumed without -c: the configuration that its folder has, if there is one. */
 void cmd_recall_config(struct cmd *cmd);
 
-/* That a file which the command is to write is none that it reads, USAGE otherwise. One that stands there is
 /* The run folder: -o as it stands, run.output from the configuration file's folder; NULL: none. The caller
  * frees it. */
 char *cmd_output(const struct cmd *cmd);
 
+/* That a file which the command is to write is none that it reads, USAGE otherwise. One that stands there is
  * said to be replaced. */
 enum status cmd_check_output(const struct cmd *cmd, const char *path);
 

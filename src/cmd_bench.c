@@ -165,7 +165,6 @@ static enum status bench_open(struct cmd *cmd, struct comm *comm, struct bench *
 {
     bool real = wants_data(cmd);
     TRY(cmd_session(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->session));
-    bench->session.comm = comm;
     TRY(session_open_device(&bench->session));
     TRY(session_store_open(&bench->session, &bench->store));
     TRY(session_store_weights(&bench->session, &bench->store));

@@ -23,7 +23,6 @@ static enum status train_rank(struct cmd *cmd, struct comm *comm)
     };
     run_recall(&options, &cmd->settings);
     enum status status = cmd_session(cmd, DATA_TRAIN | DATA_VAL, NULL, &session);
-    session.comm = comm;
     if (status == OK) status = train(&session, &options);
     free(output);
     session_close(&session);

@@ -42,7 +42,7 @@ static void open_run(struct fixture *f, const char *const run[4])
     for (int i = 0; i < 4 && run[i]; i++) sets[count++] = run[i];
     *f = (struct fixture){0};
     assert_int_equal(settings_load(NULL, sets, count, &f->settings), OK);
-    assert_int_equal(session_open(&f->settings, &data, &f->session), OK);
+    assert_int_equal(session_open(&f->settings, &data, NULL, &f->session), OK);
     assert_int_equal(forecast_make(&f->session, &(struct forecast_options){.hosts = 1}, &f->forecast), OK);
     f->map = memory_map_make(&f->forecast);
 }

@@ -114,7 +114,6 @@ often_killed() {
 }
 ok "ranks that are killed at any moment" often_killed "$(rounds 3 200)"
 
-once() { says "$@" && [ "$(grep -c "$2" err)" = 1 ]; }
 # Starts and stops of 2 and 4 ranks leave nothing behind.
 stopped() {
     [ -z "${AMPTRAIN_TORTURE-}" ] || ls /dev/shm >before
@@ -134,8 +133,17 @@ stopped() {
 }
 ok "nothing is left of runs that are stopped" stopped "$(rounds 2 200)"
 
+once() { says "$@" && [ "$(grep -c "$2" err)" = 1 ]; }
 ok "what all ranks say is said once" once 2 "there is no 'nope'" ranks 2 1 wrong -s optimizer.name=nope
 ok "... and so is what the first one alone finds" once 2 "already contains a run" ranks 2 1 undisturbed
+largest() {
+    "$AMPTRAIN" -c run.ini -o auto -s parallel.gpus=2 "$@" -s train.batch=auto 2>err || { cat err; return 1; }
+    batch=$(sed -n 's/^train.batch: auto is \([0-9]*\), .* on each GPU$/\1/p' err)
+    once 4 "the largest train.batch that fits is $batch" \
+        "$AMPTRAIN" -c run.ini -s parallel.gpus=2 "$@" -s train.batch=$((batch * 5 / 8 * 2))
+}
+ok "train.batch=auto is what fits on each rank" largest -s train.accumulate=1 -s memory.limit=1M \
+    -s run.max_steps=2
 ok "ranks that do not divide a batch" says 2 "parallel.gpus: 3 ranks of 1 micro-batch do not divide train.batch = 64" \
     ranks 3 1 wrong
 # Where each of them would take itself for the only one.

@@ -1,6 +1,9 @@
 #include "comm/comm.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/memory.h"
 
 int comm_rank(const struct comm *comm)
 {
@@ -27,6 +30,17 @@ enum status comm_all_gather(struct comm *comm, const void *from, void *to, size_
     if (comm) return comm->backend->all_gather(comm, from, to, bytes);
     if (bytes > 0) memmove(to, from, bytes);
     return OK;
+}
+
+enum status comm_minimum(struct comm *comm, int64_t *number)
+{
+    size_t count = (size_t)comm_count(comm);
+    int64_t *all = memory_new(count, sizeof *all);
+    enum status status = comm_all_gather(comm, number, all, sizeof *number);
+    for (size_t rank = 0; status == OK && rank < count; rank++)
+        if (all[rank] < *number) *number = all[rank];
+    free(all);
+    return status;
 }
 
 void comm_tell(struct comm *comm, const struct comm_progress *progress)

@@ -78,6 +78,8 @@ int comm_count(const struct comm *comm);
 enum status comm_barrier(struct comm *comm);
 enum status comm_broadcast(struct comm *comm, int root, void *data, size_t bytes);
 enum status comm_all_gather(struct comm *comm, const void *from, void *to, size_t bytes);
+/* *number becomes the least of all ranks'. */
+enum status comm_minimum(struct comm *comm, int64_t *number);
 void comm_close(struct comm *comm);
 
 /* Tells the launcher that this rank gets on. */

@@ -98,7 +98,7 @@ static enum status set_optimizer(const struct settings *settings, struct hyperpa
 static enum status set_batch(const struct settings *settings, const struct images *train,
                              struct hyperparameters *hyper)
 {
-    int parts = hyper->ranks * hyper->micro_batches;
+    int parts = hyperparameters_micro_batches(hyper);
     hyper->batch = (int)settings->train.batch;
     if (hyper->batch % hyper->micro_batches != 0)
         return settings_refuse(settings, "train", "accumulate", "%d does not divide train.batch = %d",

@@ -28,6 +28,12 @@ enum status hyperparameters_open(struct settings *settings, struct hyperparamete
 enum status hyperparameters_set_batch(const struct settings *settings, const struct images *train,
                                       struct hyperparameters *hyper);
 
+/* Of all ranks. */
+static inline int hyperparameters_micro_batches(const struct hyperparameters *hyper)
+{
+    return hyper->ranks * hyper->micro_batches;
+}
+
 /* Images a step of one rank. */
 static inline int hyperparameters_share(const struct hyperparameters *hyper)
 {

@@ -16,11 +16,22 @@ static void derive_number(struct settings *settings, const char *section, const 
 
 static enum status refuse_batch(const struct session *session, int64_t limit)
 {
-    int images = session->hyper.micro_batches;
+    int images = hyperparameters_micro_batches(&session->hyper);
     char bytes[TEXT_BYTES];
     return fail(NO_DEVICE, "%s: train.batch: not even %d image%s per step fit%s into %s of memory",
                 settings_where(session->settings, "train", "batch"), images, images == 1 ? "" : "s",
                 images == 1 ? "s" : "", text_bytes((uint64_t)limit, bytes));
+}
+
+/* What each rank has the memory for. */
+static enum status largest_batch(struct session *session, int64_t *limit, int64_t *batch)
+{
+    int own = 0;
+    if (*limit == 0) TRY(step_fit_limit(session, limit));
+    TRY(comm_minimum(session->comm, limit));
+    if (*limit > 0) TRY(step_fit_batch(session, *limit, &own));
+    *batch = own;
+    return comm_minimum(session->comm, batch);
 }
 
 /* train.batch=auto becomes a number, and with it the memory that it was found for, within which the run
@@ -29,30 +40,24 @@ static enum status find_batch(struct session *session)
 {
     struct settings *settings = session->settings;
     const struct images *train = &session->data.train;
-    int64_t limit = settings->memory.limit;
-    int batch = 0;
+    int64_t limit = settings->memory.limit, batch, least = hyperparameters_micro_batches(&session->hyper);
     char bytes[TEXT_BYTES];
-    if (limit == 0) TRY(step_fit_limit(session, &limit));
-    if (limit > 0) TRY(step_fit_batch(session, limit, &batch));
+    TRY(largest_batch(session, &limit, &batch));
     bool fits = batch > 0;
-    if (!fits && train->dataset && train->count < session->hyper.micro_batches)
-        batch = session->hyper.micro_batches;
+    if (!fits && train->dataset && train->count < least) batch = least;
     if (batch == 0) return refuse_batch(session, limit);
     derive_number(settings, "train", "batch", batch);
     if (fits) session->fitted_limit = limit;
     if (fits && settings->memory.limit == 0) derive_number(settings, "memory", "limit", limit);
     if (fits)
-        log_info("train.batch: auto is %d, the largest batch that fits into %s of memory", batch,
-                 text_bytes((uint64_t)limit, bytes));
+        log_info("train.batch: auto is %" PRId64 ", the largest batch that fits into %s of memory%s", batch,
+                 text_bytes((uint64_t)limit, bytes), session->hyper.ranks > 1 ? " on each GPU" : "");
     return OK;
 }
 
 static enum status open_numbers(struct session *session)
 {
     TRY(hyperparameters_open(session->settings, &session->hyper));
-    if (session->settings->train.batch == 0 && session->hyper.ranks > 1)
-        return settings_refuse(session->settings, "train", "batch", "auto is for one GPU; with "
-                               "parallel.gpus = %d it must be a number", session->hyper.ranks);
     if (session->settings->train.batch == 0) TRY(find_batch(session));
     return hyperparameters_set_batch(session->settings, &session->data.train, &session->hyper);
 }
@@ -79,9 +84,9 @@ static enum status check_preprocessing(const struct session *session)
 }
 
 enum status session_open(struct settings *settings, const struct data_options *data,
-                         struct session *session)
+                         struct comm *comm, struct session *session)
 {
-    *session = (struct session){.settings = settings, .file = data->file};
+    *session = (struct session){.settings = settings, .file = data->file, .comm = comm};
     enum status status = open_parts(session, data);
     if (status == OK) status = check_preprocessing(session);
     if (status != OK) session_close(session);

@@ -23,7 +23,7 @@ static struct compile_options variant_options(void *context, int batch, bool tra
 static int most_images(const struct session *session)
 {
     const struct images *train = &session->data.train;
-    int micro_batches = session->hyper.micro_batches, most = BATCH_MOST / micro_batches;
+    int micro_batches = hyperparameters_micro_batches(&session->hyper), most = BATCH_MOST / micro_batches;
     return train->dataset && train->count / micro_batches < most ? (int)(train->count / micro_batches) : most;
 }
 
@@ -37,7 +37,7 @@ enum status step_fit_batch(const struct session *session, int64_t limit, int *ba
     const struct fit_batch_options options = {
         .graph = &session->graphs.training, .val_graph = &session->graphs.evaluation,
         .of_batch = variant_options, .context = &variant, .limit = limit,
-        .micro_batches = session->hyper.micro_batches, .most = most_images(session),
+        .micro_batches = hyperparameters_micro_batches(&session->hyper), .most = most_images(session),
     };
     return fit_batch(&options, batch);
 }
@@ -47,7 +47,7 @@ void step_fit_say(const struct session *session, int64_t limit, struct text *wor
     int batch;
     if (step_fit_batch(session, limit, &batch) != OK) text_add(words, "a smaller train.batch needs less");
     else if (batch > 0) text_add(words, "the largest train.batch that fits is %d", batch);
-    else text_add(words, "not even train.batch=%d fits", session->hyper.micro_batches);
+    else text_add(words, "not even train.batch=%d fits", hyperparameters_micro_batches(&session->hyper));
 }
 
 enum status step_fit_check(const struct session *session, const struct step_bytes *bytes)
@@ -74,7 +74,7 @@ enum status step_fit_limit(struct session *session, int64_t *limit)
     size_t left, total;
     if (session_device_kind(session) == DEVICE_CPU) {
         host_memory(&left, &total);
-        *limit = (int64_t)left / HOST_SHARE;
+        *limit = (int64_t)left / HOST_SHARE / (session->comm ? session->comm->local_count : 1);
         return OK;
     }
     if (!session->device) TRY(session_open_device(session));

@@ -9,7 +9,7 @@
 /* NO_DEVICE if that is more than session_limit. */
 enum status step_fit_check(const struct session *session, const struct step_bytes *bytes);
 
-/* The most images a step, a multiple of the session's micro-batches and no more than there are to train on,
+/* The most images a step, a multiple of all ranks' micro-batches and no more than there are to train on,
  * for which fit_memory stays within `limit` bytes, and evaluation does; 0: not even one a micro-batch. The
  * session's own batch does not matter. Looks at no device: workspaces are those of a device that is not open,
  * or their bounds. */

@@ -328,7 +328,8 @@ void cmd_any_batch(struct cmd *cmd)
 enum status cmd_session(struct cmd *cmd, unsigned wanted, const struct data_hint *hint,
                         struct session *session)
 {
-    return session_open(&cmd->settings, &(struct data_options){.wanted = wanted, .hint = hint}, session);
+    return session_open(&cmd->settings, &(struct data_options){.wanted = wanted, .hint = hint}, NULL,
+                        session);
 }
 
 static bool predict(const char *path)
