@@ -88,7 +88,8 @@ ok "... once" [ "$(grep -c "a step was divided into 2 micro-batches and is now i
 
 # Three ranks of two have no subtrees of the sums of six.
 another_order() {
-    ranks 3 2 three -s train.batch=48 -s run.max_steps=4 &&
+    says 0 "3 GPUs add the gradients of 6 micro-batches in another order than one" \
+        ranks 3 2 three -s train.batch=48 -s run.max_steps=4 &&
         ranks 6 1 three -r -s train.batch=48 -s run.max_steps=6 2>err
 }
 ok "another order of sums is said" another_order

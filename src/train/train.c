@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/sum_tree.h"
 #include "base/atomic_file.h"
 #include "comm/compare.h"
 #include "session/gpu_preprocessing.h"
@@ -422,11 +423,23 @@ static bool is_finished(const struct run *run, const struct run_options *options
     return true;
 }
 
+/* Where ranks have no subtrees of the sum of gradients (sum_tree.h). */
+static void say_order(const struct run *run)
+{
+    const struct hyperparameters *hyper = &run->session->hyper;
+    int all = hyperparameters_micro_batches(hyper);
+    if (comm_rank(run->ranks.comm) > 0 || sum_tree_divides(all, hyper->ranks)) return;
+    log_warning("parallel.gpus: %d GPUs add the gradients of %d micro-batches in another order than one with "
+                "train.accumulate = %d: results differ in their last bits, unless the number of GPUs is a "
+                "power of two or train.accumulate is 1", hyper->ranks, all, all);
+}
+
 static enum status carry_out(struct run *run)
 {
     enum verdict verdict = DONE;
     TRY(run_begin(run));
     TRY(report_start(run));
+    say_order(run);
     if (!run->folder.at.path) log_info("no run folder (-o): nothing will be saved");
     enum status status = loop(run, &verdict);
     if (status == OK) return finish(run, verdict);
