@@ -223,16 +223,31 @@ static void tell_failure(const struct launcher *launcher)
     text_free(&text);
 }
 
-static void note_end(struct launcher *launcher, int rank)
+/* Of several that have failed by now, the one whose end the others saw; -1: none has. */
+static int first_failure(const struct launcher *launcher)
 {
-    struct child *child = &launcher->children[rank];
-    if (waitpid(child->pid, &child->result, WNOHANG) != child->pid) return;
-    child->ended = true;
-    if (launcher->first >= 0 || !is_failure(child)) return;
-    launcher->first = rank;
+    int lost = (int)atomic_load(&launcher->block->lost) - 1, first = -1;
+    for (int rank = launcher->options->ranks - 1; rank >= 0; rank--) {
+        const struct child *child = &launcher->children[rank];
+        bool failed = child->ended && child->pid > 0 && is_failure(child);
+        if (failed && (first < 0 || first != lost)) first = rank;
+    }
+    return first;
+}
+
+static void note_ends(struct launcher *launcher)
+{
+    for (int rank = 0; rank < launcher->options->ranks; rank++) {
+        struct child *child = &launcher->children[rank];
+        if (!child->ended) child->ended = waitpid(child->pid, &child->result, WNOHANG) == child->pid;
+    }
+    int first = launcher->first < 0 ? first_failure(launcher) : -1;
+    if (first < 0) return;
+    const struct child *child = &launcher->children[first];
+    launcher->first = first;
     launcher->failed = clock_seconds();
-    if (child->output >= 0) lines_read(launcher->lines, rank, child->output);
-    lines_only(launcher->lines, rank);
+    if (child->output >= 0) lines_read(launcher->lines, first, child->output);
+    lines_only(launcher->lines, first);
 }
 
 static void kill_ranks(struct launcher *launcher)
@@ -370,13 +385,13 @@ static void take_what_came(struct launcher *launcher)
 {
     const struct pollfd *polled = launcher->polled;
     if (polled[0].revents) take_signals(launcher);
+    note_ends(launcher);
     for (int rank = 0; rank < launcher->options->ranks; rank++) {
         struct child *child = &launcher->children[rank];
         if (polled[2 + 2 * rank].revents && !lines_read(launcher->lines, rank, child->output)) {
             close(child->output);
             child->output = -1;
         }
-        if (polled[1 + 2 * rank].revents) note_end(launcher, rank);
     }
     lines_show(launcher->lines, false);
 }
