@@ -59,6 +59,17 @@ records() {
         struck 0 write:3:ENOSPC:on 2 full -s run.max_steps=9
 }
 ok "a full disk, for records" records
+full_anywhere() {
+    for round in $(seq "$1"); do
+        struck 0 "write:$(($(od -An -t u2 -N 2 /dev/urandom) % 300 + 1)):ENOSPC:on" 2 full \
+            -s "checkpoint.every=20 steps" 2>err
+        got=$?
+        [ $got = 1 ] && [ "$(grep -c "cannot be written: No space left" err)" -ge 1 ] &&
+            [ "$(grep -c " ended with exit code" err)" -le 1 ] && goes_on full 2 2>>err ||
+            { cat err; echo "exit status $got"; return 1; }
+    done
+}
+ok "a disk that is full at any moment" full_anywhere "$(rounds 1 50)"
 
 no_memory() {
     FAULT_COUNTS=counts struck 1 memory:1000000:ENOMEM 2 starved || return 1

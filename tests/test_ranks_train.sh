@@ -95,45 +95,6 @@ another_order() {
 ok "another order of sums is said" another_order
 ok "... once, too" [ "$(grep -c "6 GPUs add the gradients of 6 micro-batches in another order than 3" err)" = 1 ]
 
-# A rank of a run, of which some are started again and again, is killed at any moment; then the run goes on.
-random() { od -An -t u2 -N 2 /dev/urandom | tr -d ' '; }
-often_killed() {
-    for round in $(seq "$1"); do
-        resume=$([ -e often ] && echo -r)
-        start often -s "checkpoint.every=20 steps" -s parallel.gpus=2 -s train.accumulate=1 $long $resume
-        sleep "0.$(printf %03d $(($(random) % 900)))"
-        ranks=$(cat "/proc/$process/task/$process/children" 2>/dev/null)
-        [ -z "$ranks" ] || kill -KILL "$(echo "$ranks" | cut -d ' ' -f $(($(random) % 2 + 1)))" 2>/dev/null
-        wait "$process"
-        got=$?
-        [ $got = 137 ] || [ $got = 0 ] || { cat often.log; echo "round $round: exit status $got"; return 1; }
-        [ $got = 0 ] || [ "$(grep -c "was killed by signal 9" often.log)" = 1 ] || { cat often.log; return 1; }
-        [ $got = 137 ] || { same undisturbed often && rm -rf often; } || return 1
-        for rank in $ranks; do wait_for gone "$rank" || { echo "$rank is left"; return 1; }; done
-    done
-    [ ! -e often ] || goes_on often 2 1
-}
-ok "ranks that are killed at any moment" often_killed "$(rounds 3 200)"
-
-# Starts and stops of 2 and 4 ranks leave nothing behind.
-stopped() {
-    [ -z "${AMPTRAIN_TORTURE-}" ] || ls /dev/shm >before
-    for round in $(seq "$1"); do
-        rm -rf stopped
-        start stopped -s "parallel.gpus=$((2 + round % 2 * 2))" -s train.accumulate=1 $long
-        wait_for grep -q '"event":"step"' stopped/metrics.jsonl || return 1
-        ranks=$(cat "/proc/$process/task/$process/children")
-        kill -TERM "$process"
-        wait "$process"
-        got=$?
-        [ $got = 75 ] || { cat stopped.log; echo "round $round: exit status $got"; return 1; }
-        for rank in $ranks; do gone "$rank" || { echo "$rank is left"; return 1; }; done
-    done
-    # Other tests may run at the same time in the short form.
-    [ -z "${AMPTRAIN_TORTURE-}" ] || ls /dev/shm | diff before -
-}
-ok "nothing is left of runs that are stopped" stopped "$(rounds 2 200)"
-
 once() { says "$@" && [ "$(grep -c "$2" err)" = 1 ]; }
 ok "what all ranks say is said once" once 2 "there is no 'nope'" ranks 2 1 wrong -s optimizer.name=nope
 ok "... and so is what the first one alone finds" once 2 "already contains a run" ranks 2 1 undisturbed
