@@ -75,7 +75,6 @@ static void pack_keep(struct pack *pack, int64_t peak)
     memcpy(pack->best_offsets, pack->offsets, (size_t)pack->table.count * sizeof *pack->offsets);
 }
 
-/* The first turn always ends. */
 static void try_skyline(struct pack *pack, struct skyline_search *skylines)
 {
     int64_t before = skyline_search_visits(skylines);
@@ -83,13 +82,14 @@ static void try_skyline(struct pack *pack, struct skyline_search *skylines)
     pack->visits += skyline_search_visits(skylines) - before;
 }
 
+/* However short the time, the plain turns come to their ends. */
 static void try_skylines(struct pack *pack, struct skyline_search *skylines)
 {
     bool small = pack->table.count <= SEARCH_COUNT;
     int64_t most = (int64_t)(SKYLINE_SHARE * (double)pack->visit_limit);
     if (small && most > SKYLINE_WORK) most = SKYLINE_WORK;
-    try_skyline(pack, skylines);
-    for (int turn = 1; turn < SKYLINE_PLAIN && !pack_done(pack); turn++) try_skyline(pack, skylines);
+    for (int turn = 0; turn < SKYLINE_PLAIN && pack->best_peak > pack->target; turn++)
+        try_skyline(pack, skylines);
     while (!pack_easy(pack) && pack->visits < most) try_skyline(pack, skylines);
 }
 

@@ -16,7 +16,7 @@ static int64_t largest_fitting(const struct session *session)
     int64_t limit = session_limit(session);
     int batch;
     if (limit > 0 && limit == session->fitted_limit) return session->settings->train.batch;
-    return limit > 0 && step_fit_batch(session, limit, &batch) == OK ? batch : -1;
+    return limit > 0 && step_fit_batch(session, limit, false, &batch) == OK ? batch : -1;
 }
 
 static void print_bytes(const char *what, int64_t bytes, const char *note)

@@ -296,7 +296,7 @@ static void check_replay(const struct program *program, struct random *random)
     double *cost = memory_new((size_t)program->count, sizeof *cost);
     for (int i = 0; i < program->count; i++) cost[i] = 1e-6 * (1 + (double)random_below(random, 1000));
     struct replay replay;
-    replay_open(&replay, program, cost, 0);
+    replay_open(&replay, program, cost, true);
     int64_t all = bound_of(program, replay.modes);
     for (int k = 0; k < 60; k++) {
         int count = random_below(random, 8) ? 1 + (int)random_below(random, 4) : program->count;
@@ -325,6 +325,37 @@ static void test_replay(void **state)
         if (t > 2) assert_int_equal(kernel_plans_prepare(&program, &options, &kernel_plans), OK);
         check_replay(&program, &random);
         kernel_plans_release(&kernel_plans);
+        program_free(&program);
+        graph_free(&graph);
+    }
+}
+
+/* Two of many micro-batches stand for all, where the same is chosen for each: what else is alive in others, partial
+ * sums of gradients, is little. */
+static void test_few_micro_batches(void **state)
+{
+    (void)state;
+    const char *const texts[] = {net_mixed, net_plain, net_pooled};
+    struct random random = random_open(7, PURPOSE_TEST, 0, 0);
+    for (int t = 0; t < 9; t++) {
+        struct graph graph = net_graph(texts[t % 3], t % 2);
+        struct program program = lower_net(&graph, 960, t < 3 ? 3 : t < 6 ? 4 : 16);
+        double *cost = memory_new((size_t)program.count, sizeof *cost);
+        enum recompute_mode *folded = memory_new((size_t)program.count, sizeof *folded);
+        struct replay replay;
+        replay_open(&replay, &program, cost, false);
+        assert_true(replay.walk.end - replay.begin < program.count);
+        int count = recompute_fold(&program, replay.modes, folded);
+        for (int k = 0; k < 20; k++) {
+            folded[random_below(&random, (uint64_t)count)] = (enum recompute_mode)random_below(&random, 3);
+            recompute_unfold(&program, folded, replay.modes);
+            replay_run(&replay);
+            int64_t bound = bound_of(&program, replay.modes);
+            assert_true(replay.peak <= bound && (double)replay.peak >= 0.98 * (double)bound);
+        }
+        replay_close(&replay);
+        free(cost);
+        free(folded);
         program_free(&program);
         graph_free(&graph);
     }
@@ -633,7 +664,8 @@ int main(void)
         cmocka_unit_test(test_bits),       cmocka_unit_test(test_bits_bf16),
         cmocka_unit_test(test_bits_micro_batches),
         cmocka_unit_test(test_bits_streams), cmocka_unit_test(test_bits_reference),
-        cmocka_unit_test(test_forecast),   cmocka_unit_test(test_replay),    cmocka_unit_test(test_cheapest),
+        cmocka_unit_test(test_forecast),   cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_few_micro_batches), cmocka_unit_test(test_cheapest),
         cmocka_unit_test(test_models),     cmocka_unit_test(test_work),
         cmocka_unit_test(test_long_chain), cmocka_unit_test(test_by_the_way),
         cmocka_unit_test(test_by_the_way_within),

@@ -1,17 +1,23 @@
 #include "compile/fit_batch.h"
 
+#include <limits.h>
+
 #include "compile/compile.h"
 #include "compile/fit_memory.h"
 
 #define LINES 12                 /* tries that follow a straight line before halves are tried */
-#define INSTRUCTIONS_FEW 180     /* of a step that is planned in no time: to the last image */
+#define ACTIVATIONS_FEW 50       /* of a step that is planned in no time: to the last image */
 #define GAIN 6                   /* as many times the images fit, most often, that fit when all is kept */
 #define OCTAVES 4                /* looked at, at most */
+#define MODELLED 4               /* micro-batches of a step of more, for a model of it */
+#define CLOSER 32                /* a part of the images less, where the model has promised too many */
 
 /* A search, in images a micro-batch. */
 struct quest {
     const struct fit_batch_options *options;
     int batch;                   /* that is being tried, in images a step */
+    int modelled;                /* the most micro-batches that are looked at in the place of all */
+    int64_t sums;                /* bytes of partial sums of gradients that the whole one has besides */
     struct least least;          /* of one octave; zeroed: all is kept */
 };
 
@@ -31,10 +37,15 @@ static enum status planned_bytes(struct quest *q, bool training, struct fit_byte
     return OK;
 }
 
+/* Micro-batches share the arena; the step's images and results are those of all of them. */
 static enum status least_bytes(struct quest *q, bool packed, struct fit_bytes *bytes)
 {
-    struct compile_options options = options_of(q, true);
-    return fit_memory_least_bytes(q->options->graph, &options, &q->least, packed, bytes);
+    struct compile_options whole = options_of(q, true), few = fit_memory_few(&whole, q->modelled);
+    TRY(fit_memory_least_bytes(q->options->graph, &few, &q->least, packed, bytes));
+    int64_t batches = bytes->total - bytes->arena - few.reserved;
+    bytes->arena += q->sums;
+    bytes->total = few.reserved + batches / few.lower.micro_batches * whole.lower.micro_batches + bytes->arena;
+    return OK;
 }
 
 /* By the model, which knows live bytes only. */
@@ -188,12 +199,37 @@ static enum status search_applied(struct quest *q, int *images)
     return OK;
 }
 
+/* Looks at a few micro-batches from here on. They add fewer gradients up, which one image tells. */
+static enum status model_few(struct quest *q)
+{
+    int64_t all, few;
+    TRY(at(q, modelled, 1, &all));
+    if (options_of(q, true).lower.micro_batches <= MODELLED) return OK;
+    q->modelled = MODELLED;
+    TRY(at(q, modelled, 1, &few));
+    q->sums = all - few;
+    return OK;
+}
+
+/* Down from what a few micro-batches have promised to what all of them take. */
+static enum status check_all(struct quest *q, int *images)
+{
+    int64_t bytes = q->options->exact && q->modelled == MODELLED ? INT64_MAX : 0;
+    while (*images > 0 && bytes > q->options->limit) {
+        TRY(at(q, applied, *images, &bytes));
+        if (bytes > q->options->limit) *images -= (*images + CLOSER - 1) / CLOSER;
+    }
+    return OK;
+}
+
 enum status fit_batch(const struct fit_batch_options *options, int *batch)
 {
-    struct quest q = {.options = options};
+    struct quest q = {.options = options, .modelled = INT_MAX};
     int images = 0;
-    enum status status = options->most > 0 ? search_octaves(&q, &images) : OK;
-    bool few = q.least.count > 0 && q.least.count <= INSTRUCTIONS_FEW;
+    enum status status = options->most > 0 ? model_few(&q) : OK;
+    if (status == OK && options->most > 0) status = search_octaves(&q, &images);
+    bool few = q.least.count > 0 && q.least.count * options->micro_batches <= ACTIVATIONS_FEW;
+    if (status == OK) status = check_all(&q, &images);
     if (status == OK && few) status = search_applied(&q, &images);
     least_free(&q.least);
     if (status == OK) *batch = images * options->micro_batches;

@@ -12,6 +12,8 @@ struct fit_batch_options {
     int64_t limit;           /* bytes of device memory */
     int micro_batches;       /* micro-batches a step */
     int most;                /* images a micro-batch */
+    bool exact;              /* what is found is planned as a run would plan it, which takes its time where
+                                micro-batches are many; otherwise a few of them stand for all */
 };
 
 /* The most images a step, a multiple of the micro-batches, for which fit_memory stays within the limit, and

@@ -19,6 +19,7 @@
 #define LEAST_SECONDS 1.0    /* of recomputation, at most, for each second of the step without it: a larger
                               * batch that takes longer than that is no gain */
 #define LEAST_NEAR 1.02      /* and which is over when there is no more to be had */
+#define LEAST_MICRO_BATCHES 2        /* looked at: the others are like them */
 
 /* A program being fitted. */
 struct fitting {
@@ -28,7 +29,7 @@ struct fitting {
     struct memory_choice tried;
     struct memory_choice best;   /* the smallest so far ... */
     int64_t arena;               /* ... and what it takes ... */
-    int64_t *places;             /* ... by value of the program that is made so */
+    int64_t *places;             /* ... by value of the program that is made so; NULL: nothing fits yet */
     int place_count;
     int64_t room;                /* for the arena */
     double pack_seconds;
@@ -47,7 +48,7 @@ static enum status make_copy(const struct fitting *f, struct program *copy)
 /* Remembers what was tried if nothing smaller is known. Takes the plan's places. */
 static void keep_choice(struct fitting *f, struct plan *plan)
 {
-    if (f->places && plan->arena_bytes >= f->arena) return;
+    if (plan->arena_bytes >= f->arena) return;
     enum recompute_mode *modes = f->best.modes;
     memcpy(modes, f->tried.modes, (size_t)f->program->count * sizeof *modes);
     f->best = f->tried;
@@ -59,17 +60,16 @@ static void keep_choice(struct fitting *f, struct plan *plan)
     plan->offsets = NULL;
 }
 
-/* The arena that a choice leads to; where it cannot fit, however well it is packed:
- * the least that it takes. */
+/* The arena that a choice leads to; where it cannot fit, however well it is packed: the least that it takes. */
 static enum status try_streams(struct fitting *f, int stream_count, int64_t *arena)
 {
     struct program copy = program_copy(f->program);
     struct plan plan = {0};
     f->tried.streams = stream_count;
     enum status status = make_copy(f, &copy);
-    if (status == OK) status = plan_fit(&copy, f->room, f->pack_seconds, &plan);
+    if (status == OK) status = plan_fit(&copy, f->room > 0 ? f->room : 1, f->pack_seconds, &plan);
     if (status == OK) {
-        *arena = plan.live_bytes_bound > f->room ? plan.live_bytes_bound : plan.arena_bytes;
+        *arena = plan.arena_bytes;
         keep_choice(f, &plan);
     }
     plan_free(&plan);
@@ -91,7 +91,7 @@ static enum status try_choice(struct fitting *f, int64_t *arena)
 
 static bool fits(const struct fitting *f)
 {
-    return f->places && f->arena <= f->room;
+    return f->arena <= f->room;
 }
 
 /* One choice within `limit`, tried. `bytes`: what it counts on. */
@@ -112,12 +112,9 @@ static enum status try_least(struct fitting *f)
     struct least least;
     int64_t arena;
     TRY(fit_memory_least(f->program->graph, f->options, &least));
-    enum status status = OK;
-    if (least.count == f->program->count) {
-        memcpy(f->tried.modes, least.modes, (size_t)least.count * sizeof *f->tried.modes);
-        f->tried.fuse_limit = 0;
-        status = try_choice(f, &arena);
-    }
+    recompute_unfold(f->program, least.modes, f->tried.modes);
+    f->tried.fuse_limit = 0;
+    enum status status = try_choice(f, &arena);
     least_free(&least);
     return status;
 }
@@ -154,6 +151,15 @@ static enum status search(struct fitting *f, bool light)
 static void keep_all(struct fitting *f)
 {
     for (int i = 0; i < f->program->count; i++) f->tried.modes[i] = RECOMPUTE_NEVER;
+}
+
+/* Everything kept, where more than fits is not alive in any case. */
+static enum status try_all(struct fitting *f, int64_t *arena)
+{
+    struct recompute_forecast forecast;
+    keep_all(f);
+    recompute_measure(f->program, f->tried.modes, &forecast);
+    return forecast.bytes <= f->room ? try_choice(f, arena) : OK;
 }
 
 /* Off-loading on top of a choice of what is made again that may take `more` than there is room for. */
@@ -207,8 +213,7 @@ static enum status fit(struct fitting *f)
     if (plan_least_bytes(f->program) > f->room) return try_least(f);
     switch (f->options->fit) {
     case FIT_AUTO:
-        keep_all(f);
-        TRY(try_choice(f, &arena));
+        TRY(try_all(f, &arena));
         return fits(f) ? OK : search(f, false);
     case FIT_KEEP:
         recompute_cheap(f->program, f->tried.modes);
@@ -266,7 +271,8 @@ static enum status within_limit(struct fitting *f)
 static struct fitting fitting_open(const struct compile_options *options, struct program *program)
 {
     size_t count = (size_t)program->count;
-    struct fitting f = {.options = options, .program = program, .pack_seconds = PACK_SECONDS};
+    struct fitting f = {.options = options, .program = program, .arena = INT64_MAX,
+                        .pack_seconds = PACK_SECONDS};
     f.tried.modes = memory_new(count, sizeof *f.tried.modes);
     f.best.modes = memory_new(count, sizeof *f.best.modes);
     return f;
@@ -295,8 +301,7 @@ enum status fit_memory(const struct compile_options *options, struct program *pr
 struct leasts {
     const struct program *program;
     struct recompute_goal goal;
-    struct least *least;
-    enum recompute_mode *modes;
+    enum recompute_mode *modes, *best;
     int64_t bytes;               /* of the smallest so far */
     int64_t work;
     double seconds_most;         /* of recomputation */
@@ -313,7 +318,7 @@ static bool choose_less(struct leasts *l, double limit)
     if (forecast.seconds > l->seconds_most) return false;
     if (forecast.bytes >= l->bytes) return met;
     l->bytes = forecast.bytes;
-    memcpy(l->least->modes, l->modes, (size_t)l->program->count * sizeof *l->modes);
+    memcpy(l->best, l->modes, (size_t)l->program->count * sizeof *l->modes);
     return met;
 }
 
@@ -322,12 +327,13 @@ static bool choose_less(struct leasts *l, double limit)
 static void choose_least(enum fit_mode fit, const struct program *program, struct least *least)
 {
     struct recompute_forecast forecast;
-    struct leasts l = {.program = program, .least = least};
+    struct leasts l = {.program = program};
     l.goal = (struct recompute_goal){.light = fit == FIT_KEEP, .any = true,
                                      .work = LEAST_WORK / LEAST_TRIES};
     l.seconds_most = LEAST_SECONDS * cost_program(program);
     l.modes = memory_new((size_t)program->count, sizeof *l.modes);
-    recompute_measure(program, least->modes, &forecast);
+    l.best = memory_new((size_t)program->count, sizeof *l.best);      /* zero: RECOMPUTE_NEVER */
+    recompute_measure(program, l.best, &forecast);
     l.bytes = forecast.bytes;
     double low = (double)plan_least_bytes(program);
     while ((double)l.bytes > LEAST_NEAR * low && l.work < LEAST_WORK) {
@@ -339,7 +345,10 @@ static void choose_least(enum fit_mode fit, const struct program *program, struc
         choose_less(&l, LEAST_MISSED * (double)before);
         less = (double)l.bytes < 0.98 * (double)before;
     }
+    least->modes = memory_new((size_t)program->count, sizeof *least->modes);
+    least->count = recompute_fold(program, l.best, least->modes);
     free(l.modes);
+    free(l.best);
 }
 
 int fit_memory_octave(const struct lower_options *options)
@@ -349,17 +358,25 @@ int fit_memory_octave(const struct lower_options *options)
     return images;
 }
 
-/* `modes` is all zero to begin with: RECOMPUTE_NEVER. */
+struct compile_options fit_memory_few(const struct compile_options *options, int most)
+{
+    struct compile_options few = *options;
+    int all = options->lower.micro_batches, count = all < most ? all : most;
+    few.lower.batch = options->lower.batch / all * count;
+    few.lower.micro_batches = count;
+    few.lower.first_micro_batch = options->lower.first_micro_batch / all * count;
+    few.lower.all_micro_batches = options->lower.all_micro_batches / all * count;
+    return few;
+}
+
 enum status fit_memory_least(const struct graph *graph, const struct compile_options *options,
                              struct least *least)
 {
-    struct compile_options like = *options;
+    struct compile_options like = fit_memory_few(options, LEAST_MICRO_BATCHES);
     struct program program;
-    like.lower.batch = options->lower.micro_batches * fit_memory_octave(&options->lower);
+    like.lower.batch = like.lower.micro_batches * fit_memory_octave(&options->lower);
     like.after = NULL;
     TRY(passes_lower(graph, &like, &program));
-    *least = (struct least){.count = program.count};
-    least->modes = memory_new((size_t)program.count, sizeof *least->modes);
     choose_least(options->fit, &program, least);
     program_free(&program);
     return OK;
@@ -390,8 +407,7 @@ enum status fit_memory_least_bytes(const struct graph *graph, const struct compi
     struct program program;
     TRY(passes_lower(graph, options, &program));
     struct fitting f = fitting_open(options, &program);
-    if (least->count == program.count)
-        memcpy(f.tried.modes, least->modes, (size_t)program.count * sizeof *f.tried.modes);
+    if (least->count > 0) recompute_unfold(&program, least->modes, f.tried.modes);
     enum status status = kernel_plans_prepare(&program, &options->kernel_plans, &f.kernel_plans);
     if (status == OK) status = bytes_of(&f, packed, bytes);
     kernel_plans_release(&f.kernel_plans);

@@ -11,12 +11,15 @@
 enum status fit_memory(const struct compile_options *options, struct program *program,
                        struct kernel_plans *kernel_plans);
 
+/* Options for a step of at most so many micro-batches, each with as many images. */
+struct compile_options fit_memory_few(const struct compile_options *options, int most);
+
 /* The choice that takes the least memory of those that are known: the same for all batches of one
- * octave, so that the largest that fits can be searched for. An octave is named by its smallest number
- * of images a part. */
+ * octave and any number of micro-batches, so that the largest that fits can be searched for. An octave is named
+ * by its smallest number of images a micro-batch. */
 struct least {
-    enum recompute_mode *modes;         /* by instruction of the training step as lowered */
-    int count;
+    enum recompute_mode *modes;         /* as recompute_fold has it */
+    int count;                          /* 0: everything is kept */
 };
 enum status fit_memory_least(const struct graph *graph, const struct compile_options *options,
                              struct least *least);

@@ -10,7 +10,6 @@
 
 #define SECONDS_DEFAULT 1.5
 #define ROOM_SPARE 0.005     /* as near to the bound as packing comes most often */
-#define HOPELESS_PART 8      /* of the time goes into a plan that cannot fit */
 
 /* One block for each group of values that lie over one another, alive as long as any of them.
  * span_of[value] is its block's number, -1 outside the arena. */
@@ -36,21 +35,28 @@ static struct span *spans_make(const struct program *program, const struct lifet
     return spans;
 }
 
+/* The blocks to pack. */
+struct blocks {
+    int *span_of;              /* [value_count] */
+    struct span *spans;
+    int count;
+};
+
 /* Puts the blocks where the program says that they fit; false when it does not know, or they have changed
  * since. */
 static bool place_as_known(const struct program *program, const struct lifetime *lifetimes,
-                           const int *span_of, struct span *spans, int span_count, int64_t *arena)
+                           const struct blocks *blocks, int64_t *arena)
 {
     struct reason reason;
     if (!program->places || program->place_count != program->value_count) return false;
     *arena = 0;
     for (int v = 0; v < program->value_count; v++) {
-        if (span_of[v] < 0 || lifetimes[v].group != v) continue;
-        struct span *span = &spans[span_of[v]];
+        if (blocks->span_of[v] < 0 || lifetimes[v].group != v) continue;
+        struct span *span = &blocks->spans[blocks->span_of[v]];
         span->offset = program->places[v];
         if (span->offset + span->size > *arena) *arena = span->offset + span->size;
     }
-    return check_spans(spans, span_count, PLAN_ALIGNMENT, *arena, &reason);
+    return check_spans(blocks->spans, blocks->count, PLAN_ALIGNMENT, *arena, &reason);
 }
 
 /* Bytes alive, by instruction. */
@@ -86,41 +92,19 @@ static void find_workspace(const struct program *program, struct plan *plan)
     }
 }
 
-/* The value and the span that a checker's complaint is about are named by their numbers; this is a
- * fault of ours and never of the user's. */
-static enum status plan_check(const struct program *program, const struct plan *plan,
-                              const struct span *spans, int span_count)
-{
-    struct reason reason;
-    if (!check_spans(spans, span_count, PLAN_ALIGNMENT, plan->arena_bytes, &reason))
-        return fail(FAILED, "the memory plan is invalid: %s", reason.text);
-    if (!plan_verify(program, plan, &reason))
-        return fail(FAILED, "the memory plan is invalid: %s", reason.text);
-    return OK;
-}
-
 /* The goal of packing. */
 struct aim {
     int64_t room;              /* to fit into; 0: as little as can be */
     double seconds;
 };
 
-/* A plan that cannot fit is to tell about what it takes. One that fits with some to spare is packed as any
- * other is, and one that just might is packed for that alone. */
+/* One that fits with some to spare is packed as any other is, and one that just might is packed for that
+ * alone. */
 static int64_t pack_for(struct span *spans, int count, int64_t bound, struct aim aim)
 {
-    bool fits = aim.room <= 0 || bound <= aim.room,
-         spare = (1 + ROOM_SPARE) * (double)bound <= (double)aim.room;
-    double seconds = fits ? aim.seconds : aim.seconds / HOPELESS_PART;
-    return pack_spans(spans, count, PLAN_ALIGNMENT, fits && !spare ? aim.room : 0, seconds);
+    bool spare = (1 + ROOM_SPARE) * (double)bound <= (double)aim.room;
+    return pack_spans(spans, count, PLAN_ALIGNMENT, spare ? 0 : aim.room, aim.seconds);
 }
-
-/* The blocks to pack. */
-struct blocks {
-    int *span_of;              /* [value_count] */
-    struct span *spans;
-    int count;
-};
 
 /* Fills in the plan what is known without packing: lifetimes and the peak. */
 static struct blocks blocks_open(const struct program *program, bool share, struct plan *plan)
@@ -152,34 +136,41 @@ static void offsets_set(const struct program *program, const struct blocks *bloc
     }
 }
 
-static enum status plan_pack(const struct program *program, bool share, struct aim aim, struct plan *plan)
+static void plan_pack(const struct program *program, const struct blocks *blocks, struct aim aim,
+                      struct plan *plan)
 {
-    struct plan made;
-    struct blocks blocks = blocks_open(program, share, &made);
-    struct span *spans = blocks.spans;
     double begin = clock_seconds();
-    if (!share ||
-        !place_as_known(program, made.lifetimes, blocks.span_of, spans, blocks.count, &made.arena_bytes))
-        made.arena_bytes = pack_for(spans, blocks.count, made.live_bytes_bound, aim);
-    made.seconds = clock_seconds() - begin;
-    made.offsets = memory_new((size_t)program->value_count, sizeof *made.offsets);
-    offsets_set(program, &blocks, made.offsets);
-    find_workspace(program, &made);
-    enum status status = plan_check(program, &made, spans, blocks.count);
+    if (plan->separate || !place_as_known(program, plan->lifetimes, blocks, &plan->arena_bytes))
+        plan->arena_bytes = pack_for(blocks->spans, blocks->count, plan->live_bytes_bound, aim);
+    plan->seconds = clock_seconds() - begin;
+    plan->offsets = memory_new((size_t)program->value_count, sizeof *plan->offsets);
+    offsets_set(program, blocks, plan->offsets);
+    find_workspace(program, plan);
+}
+
+/* Tensors that an invalid plan is about are named by their numbers; this is a fault of ours and never of the
+ * user's. */
+static enum status plan_aim(const struct program *program, bool share, struct aim aim, struct plan *plan)
+{
+    struct reason reason;
+    struct blocks blocks = blocks_open(program, share, plan);
+    bool hopeless = aim.room > 0 && plan->live_bytes_bound > aim.room;
+    if (hopeless) plan->arena_bytes = plan->live_bytes_bound;
+    else plan_pack(program, &blocks, aim, plan);
     blocks_close(&blocks);
-    if (status != OK) plan_free(&made);
-    else *plan = made;
-    return status;
+    if (hopeless || plan_verify(program, plan, &reason)) return OK;
+    plan_free(plan);
+    return fail(FAILED, "the memory plan is invalid: %s", reason.text);
 }
 
 enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan)
 {
-    return plan_pack(program, share, (struct aim){0, seconds > 0 ? seconds : SECONDS_DEFAULT}, plan);
+    return plan_aim(program, share, (struct aim){0, seconds > 0 ? seconds : SECONDS_DEFAULT}, plan);
 }
 
 enum status plan_fit(const struct program *program, int64_t room, double seconds, struct plan *plan)
 {
-    return plan_pack(program, true, (struct aim){room > 0 ? room : 1, seconds}, plan);
+    return plan_aim(program, true, (struct aim){room, seconds}, plan);
 }
 
 void plan_free(struct plan *plan)

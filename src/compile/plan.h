@@ -28,7 +28,7 @@ void liveness(const struct program *program, bool share, struct lifetime *lifeti
 struct plan {
     int value_count;
     struct lifetime *lifetimes;
-    int64_t *offsets;              /* by value; -1: not in the arena */
+    int64_t *offsets;              /* by value; -1: not in the arena; NULL: not packed */
     int64_t arena_bytes;
     int64_t live_bytes_bound;      /* largest sum over instructions of aligned bytes alive */
     int64_t workspace_bytes;       /* the largest workspace */
@@ -42,7 +42,8 @@ struct plan {
 enum status plan_make(const struct program *program, bool share, double seconds, struct plan *plan);
 void plan_free(struct plan *plan);
 
-/* The same, but what takes more than `room` in any case is packed roughly. */
+/* The same for an arena of at most `room` (0: any); a program with more alive at once than that is not packed,
+ * and its arena_bytes are the bound. */
 enum status plan_fit(const struct program *program, int64_t room, double seconds, struct plan *plan);
 
 /* Sums of aligned bytes alive, by instruction, without packing; the caller frees them. */

@@ -26,6 +26,27 @@ static bool can_recompute(const struct program *program, const struct instructio
            program->values[at->y].home == HOME_ARENA;
 }
 
+int recompute_fold(const struct program *program, const enum recompute_mode *modes, enum recompute_mode *folded)
+{
+    int count = 0;
+    for (int i = 0; i < program->count && program->instructions[i].micro_batch == 0; i++)
+        if (can_recompute(program, &program->instructions[i])) folded[count++] = modes[i];
+    return count;
+}
+
+void recompute_unfold(const struct program *program, const enum recompute_mode *folded,
+                      enum recompute_mode *modes)
+{
+    for (int i = 0, micro_batch = 0, k = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        modes[i] = RECOMPUTE_NEVER;
+        if (!can_recompute(program, at)) continue;
+        if (at->micro_batch != micro_batch) k = 0;
+        micro_batch = at->micro_batch;
+        modes[i] = folded[k++];
+    }
+}
+
 /* A value that may have to be recomputed for backward. */
 static void wanted_note(struct recompute_walk *walk)
 {
@@ -43,10 +64,11 @@ static void wanted_note(struct recompute_walk *walk)
 struct recompute_walk recompute_walk_open(const struct program *program)
 {
     size_t values = (size_t)program->value_count;
-    struct recompute_walk walk = {.program = program};
+    struct recompute_walk walk = {.program = program, .end = program->count};
     walk.producer = memory_new(values, sizeof *walk.producer);
     walk.now = memory_new(values, sizeof *walk.now);
     walk.chain = memory_new(values, sizeof *walk.chain);
+    walk.stays = memory_new(values, sizeof *walk.stays);
     walk.wanted_first = memory_new((size_t)program->count + 1, sizeof *walk.wanted_first);
     for (int v = 0; v < program->value_count; v++) walk.producer[v] = walk.now[v] = -1;
     for (int i = 0; i < program->count; i++) {
@@ -65,6 +87,7 @@ void recompute_walk_close(struct recompute_walk *walk)
     free(walk->producer);
     free(walk->now);
     free(walk->chain);
+    free(walk->stays);
     free(walk->wanted);
     free(walk->wanted_first);
 }
@@ -98,29 +121,29 @@ static void chain_sift(struct recompute_walk *walk, const struct instruction *at
         int value = walk->chain[c];
         bool each = walk->modes[walk->producer[value]] == RECOMPUTE_EACH;
         if (each && !ids_have(at->reads, at->read_count, value)) walk->chain[kept++] = value;
+        else walk->stays[walk->stay_count++] = value;
     }
     walk->chain_count = kept;
 }
 
-static void chain_forget(struct recompute_walk *walk)
+static void values_forget(struct recompute_walk *walk, const int *values, int *count)
 {
-    for (int c = 0; c < walk->chain_count; c++) walk->now[walk->chain[c]] = -1;
-    walk->chain_count = 0;
+    for (int v = 0; v < *count; v++) walk->now[values[v]] = -1;
+    *count = 0;
 }
 
 void recompute_walk(struct recompute_walk *walk)
 {
     const struct program *program = walk->program;
     walk->value_count = program->value_count;
-    walk->chain_count = 0;
-    for (int v = 0; v < program->value_count; v++) walk->now[v] = -1;
-    for (int i = walk->first; i < program->count; i++) {
+    for (int i = walk->first; i < walk->end; i++) {
         for (int w = walk->wanted_first[i]; w < walk->wanted_first[i + 1]; w++)
             value_wanted(walk, walk->wanted[w]);
         if (walk->chain_count > 0) chain_sift(walk, &program->instructions[i]);
         walk->next(walk->context, i, false);
-        chain_forget(walk);
+        values_forget(walk, walk->chain, &walk->chain_count);
     }
+    values_forget(walk, walk->stays, &walk->stay_count);
 }
 
 /* Results of a pass over the values' readers. */

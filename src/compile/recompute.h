@@ -19,9 +19,10 @@ struct recompute_walk {
     int *producer;               /* by value: the forward instruction that writes it; -1 */
     int *wanted, *wanted_first;  /* by instruction, from wanted[wanted_first[i]] to that of the next: values
                                     that have a producer and backward reads */
-    int first;                   /* instruction with which the walk begins */
+    int first, end;              /* instructions of the walk; all of them */
     int *now;                    /* by value: what was made of it last; -1: nothing */
     int *chain, chain_count;     /* values made for the instruction to come */
+    int *stays, stay_count;      /* values made to stay */
     int value_count;             /* the program's and those made so far */
     /* Instruction `i` comes next, as it is or recomputed; now[] is what it should read, and, if recomputed,
      * what it writes; sums and workspace, where it has such, are the last two values. */
@@ -55,6 +56,12 @@ bool recompute_choose(const struct program *program, const struct recompute_goal
 /* The same figures for any choice. */
 void recompute_measure(const struct program *program, const enum recompute_mode *modes,
                        struct recompute_forecast *forecast);
+
+/* A choice of the first micro-batch, by the activations of its forward in order; how many those are. And the
+ * same choice for every micro-batch of a program, which may be another, with as many activations. */
+int recompute_fold(const struct program *program, const enum recompute_mode *modes, enum recompute_mode *folded);
+void recompute_unfold(const struct program *program, const enum recompute_mode *folded,
+                      enum recompute_mode *modes);
 
 /* The pass: puts the instructions in that make activations again. Bits do not change. Before streams. */
 void recompute(struct program *program, const enum recompute_mode *modes);

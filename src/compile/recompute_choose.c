@@ -26,9 +26,10 @@
 
 /* A choice, for the same instruction in every micro-batch. */
 struct group {
-    int *at;                 /* instructions */
+    int *at;                 /* instructions, by micro-batch */
     int count;
     bool free;               /* may be chosen */
+    bool unread;             /* by backward */
     bool heavy;              /* a product of weights */
 };
 
@@ -37,7 +38,7 @@ struct choosing {
     double *cost;
     struct group *groups;
     int group_count;
-    int *group_of;           /* by instruction: the group of which it is the first; -1 */
+    int *group_of;           /* by instruction; -1 */
     double *gain;            /* by instruction: bound of what it can take off the excess */
     double *score;           /* by group: as last known */
     int *stamp;              /* by group: when that was; choices made so far */
@@ -45,6 +46,12 @@ struct choosing {
     int barred;              /* group that must be kept; -1 */
     int64_t work_most;       /* after which it gives up */
 };
+
+/* A group's instruction of the micro-batch in which most is alive. */
+static int group_at(const struct choosing *c, int g)
+{
+    return c->groups[g].at[c->replay.micro_batch];
+}
 
 static enum recompute_mode group_get(const struct choosing *c, int g)
 {
@@ -76,8 +83,8 @@ static void groups_make(struct choosing *c, const struct program *program)
         if (!replay_can_recompute(&c->replay, i)) continue;
         if (at->micro_batch != micro_batch) in_micro_batch = 0;
         micro_batch = at->micro_batch;
+        c->group_of[i] = in_micro_batch;
         struct group *group = &c->groups[in_micro_batch++];
-        if (group->count == 0) c->group_of[i] = in_micro_batch - 1;
         *array_push(group->at, group->count) = i;
         group->free = true;
         group->heavy = has_weights(program, at);
@@ -86,7 +93,7 @@ static void groups_make(struct choosing *c, const struct program *program)
 }
 
 /* Values that backward does not read cost nothing to free. */
-static void give_up_unread(struct choosing *c)
+static void unread_note(struct choosing *c)
 {
     const struct program *program = c->replay.program;
     bool *read = memory_new((size_t)program->value_count, sizeof *read);
@@ -99,7 +106,7 @@ static void give_up_unread(struct choosing *c)
         const struct instruction *at = &program->instructions[c->groups[g].at[0]];
         bool wanted = read[at->y];
         for (int k = 0; k < at->saved_count; k++) wanted = wanted || read[at->saved[k]];
-        if (!wanted && c->groups[g].free) group_set(c, g, RECOMPUTE_ONCE);
+        c->groups[g].unread = !wanted && c->groups[g].free;
     }
     free(read);
 }
@@ -120,13 +127,14 @@ static double *costs_of(const struct program *program)
     return cost;
 }
 
-static void choosing_open(struct choosing *c, const struct program *program, int64_t limit, bool light,
-                          int64_t work)
+static void choosing_open(struct choosing *c, const struct program *program, const struct recompute_goal *goal)
 {
-    *c = (struct choosing){.barred = -1, .work_most = work, .cost = costs_of(program)};
-    replay_open(&c->replay, program, c->cost, limit);
+    *c = (struct choosing){.barred = -1, .work_most = goal->work, .cost = costs_of(program)};
+    replay_open(&c->replay, program, c->cost, false);
+    c->replay.limit = goal->limit;
     groups_make(c, program);
-    for (int g = 0; g < c->group_count; g++) c->groups[g].free = !light || !c->groups[g].heavy;
+    for (int g = 0; g < c->group_count; g++) c->groups[g].free = !goal->light || !c->groups[g].heavy;
+    unread_note(c);
     c->gain = memory_new((size_t)program->count, sizeof *c->gain);
     c->score = memory_new((size_t)c->group_count, sizeof *c->score);
     c->stamp = memory_new((size_t)c->group_count, sizeof *c->stamp);
@@ -223,7 +231,7 @@ static void escape_try(struct choosing *c, struct escape *e)
  * were kept. */
 static void recompute_chain(struct choosing *c, int g, int kept)
 {
-    const struct instruction *at = &c->replay.program->instructions[c->groups[g].at[0]];
+    const struct instruction *at = &c->replay.program->instructions[group_at(c, g)];
     if (!may_change(c, g)) return;
     group_set(c, g, RECOMPUTE_EACH);
     for (int k = 0; k < at->x_count; k++) {
@@ -252,13 +260,13 @@ static void escape_group(struct choosing *c, int g, struct escape *e)
 /* Whether a group, or what is recomputed for it, is alive while there is too much. */
 static bool is_to_blame(const struct choosing *c, int g)
 {
-    const struct instruction *at = &c->replay.program->instructions[c->groups[g].at[0]];
-    if (c->gain[c->groups[g].at[0]] > 0) return true;
+    const struct instruction *at = &c->replay.program->instructions[group_at(c, g)];
+    if (c->gain[group_at(c, g)] > 0) return true;
     for (int k = 0; k < at->x_count; k++) {
         int input = group_of_value(c, at->x[k]);
         if (input < 0) continue;
         bool kept = group_get(c, input) == RECOMPUTE_NEVER;
-        if (kept ? c->gain[c->groups[input].at[0]] > 0 : is_to_blame(c, input)) return true;
+        if (kept ? c->gain[group_at(c, input)] > 0 : is_to_blame(c, input)) return true;
     }
     return false;
 }
@@ -288,8 +296,10 @@ static void scores_bound(struct choosing *c, bool anew)
     for (int g = 0; g < c->group_count; g++) {
         double gain = 0, price = 0, known = anew ? INFINITY : c->score[g];
         for (int k = 0; k < c->groups[g].count; k++) {
-            gain += c->gain[c->groups[g].at[k]];
-            price += c->replay.cost[c->groups[g].at[k]];
+            int i = c->groups[g].at[k];
+            if (i < c->replay.begin || i >= c->replay.walk.end) continue;
+            gain += c->gain[i];
+            price += c->replay.cost[i];
         }
         c->score[g] = fmin(score_of(gain, price), known);
     }
@@ -328,8 +338,8 @@ static bool choose_on(struct choosing *c)
 static void cut(struct choosing *c, int length, int first)
 {
     for (int g = 0; g < c->group_count; g++)
-        if (c->groups[g].free) group_set(c, g, g % length == first ? RECOMPUTE_NEVER : RECOMPUTE_ONCE);
-    give_up_unread(c);
+        if (c->groups[g].free)
+            group_set(c, g, g % length == first && !c->groups[g].unread ? RECOMPUTE_NEVER : RECOMPUTE_ONCE);
 }
 
 /* Cuts the program into pieces of one length, each made again from what the one before ends with (Chen et
@@ -430,29 +440,24 @@ static void exchange(struct choosing *c, const int *order)
     free(best);
 }
 
-static struct recompute_forecast forecast_of(struct choosing *c)
-{
-    play(c);
-    return (struct recompute_forecast){
-        .seconds = c->replay.seconds, .bytes = c->replay.peak, .work = c->replay.work};
-}
-
 bool recompute_choose(const struct program *program, const struct recompute_goal *goal,
                       enum recompute_mode *modes, struct recompute_forecast *forecast)
 {
     struct choosing c;
-    choosing_open(&c, program, goal->limit, goal->light, goal->work);
+    choosing_open(&c, program, goal);
     int *order = by_cost(&c);
-    give_up_unread(&c);
-    int64_t round = (int64_t)c.group_count * program->count;
+    for (int g = 0; g < c.group_count; g++)
+        if (c.groups[g].unread) group_set(&c, g, RECOMPUTE_ONCE);
+    int64_t round = (int64_t)c.group_count * (c.replay.walk.end - c.replay.begin);
     bool large = round > goal->work / LARGE_ROUNDS;
     bool fits = (!large && choose_on(&c)) || choose_cuts(&c);
     if (fits) {
         prune(&c, order);
         if (!goal->any) exchange(&c, order);
     }
-    *forecast = forecast_of(&c);
     modes_note(&c, modes);
+    recompute_measure(program, modes, forecast);
+    forecast->work = c.replay.work;
     free(order);
     choosing_close(&c);
     return fits;
@@ -461,9 +466,12 @@ bool recompute_choose(const struct program *program, const struct recompute_goal
 void recompute_measure(const struct program *program, const enum recompute_mode *modes,
                        struct recompute_forecast *forecast)
 {
-    struct choosing c;
-    choosing_open(&c, program, INT64_MAX, false, 0);
-    modes_restore(&c, modes);
-    *forecast = forecast_of(&c);
-    choosing_close(&c);
+    struct replay replay;
+    double *cost = costs_of(program);
+    replay_open(&replay, program, cost, true);
+    memcpy(replay.modes, modes, (size_t)program->count * sizeof *modes);
+    replay_run(&replay);
+    *forecast = (struct recompute_forecast){.seconds = replay.seconds, .bytes = replay.peak};
+    free(cost);
+    replay_close(&replay);
 }

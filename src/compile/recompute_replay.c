@@ -123,7 +123,7 @@ static void changes_note(struct replay *replay)
 
 static void results_note(struct replay *replay)
 {
-    int64_t alive = 0;
+    int64_t alive = replay->before;
     replay->seconds = replay->excess = 0;
     replay->peak = 0;
     for (int t = 0; t < replay->time; t++) {
@@ -144,7 +144,7 @@ void replay_run(struct replay *replay)
     memcpy(replay->tensors, replay->forward_tensors, (size_t)replay->slot_count * sizeof *replay->tensors);
     replay->tensor_count = replay->slot_count;
     replay->in_place_count = replay->forward_in_place_count;
-    replay->time = replay->walk.first;
+    replay->time = replay->walk.first - replay->begin;
     recompute_walk(&replay->walk);
     places_share(replay);
     changes_note(replay);
@@ -182,7 +182,7 @@ static bool *varying(const struct replay *replay)
 {
     const struct program *program = replay->program;
     bool *varies = memory_new((size_t)program->value_count + 1, sizeof *varies), more = true;
-    for (int i = 0; i < program->count; i++) {
+    for (int i = replay->begin; i < replay->walk.end; i++) {
         const struct instruction *at = &program->instructions[i];
         if (!replay_can_recompute(replay, i)) continue;
         varies[at->y] = true;
@@ -191,7 +191,7 @@ static bool *varying(const struct replay *replay)
     }
     while (more) {
         more = false;
-        for (int i = 0; i < program->count; i++) {
+        for (int i = replay->begin; i < replay->walk.end; i++) {
             const struct instruction *at = &program->instructions[i];
             if (at->in_place_from < 0 || varies[at->in_place_from] == varies[at->in_place_to]) continue;
             varies[at->in_place_from] = varies[at->in_place_to] = more = true;
@@ -210,7 +210,6 @@ static void slots_note(struct replay *replay, const bool *varies)
         int slot = replay->slot[v] = has ? replay->slot_count++ : -1;
         if (has)
             replay->tensors[slot] = (struct replay_tensor){v, -1, -1, slot, plan_bytes(&program->values[v])};
-        replay->walk.now[v] = -1;
     }
     for (int v = 0; v < program->value_count; v++) replay->slot[v] = replay->slot[value_placed(program, v)];
 }
@@ -229,22 +228,49 @@ static void uses_note(struct replay *replay)
     replay->uses_first[replay->program->count] = count;
 }
 
-/* Forward up to the first backward call is the same in all runs. */
+/* Up to the first instruction that may have something recomputed for it, all runs are the same. */
 static void forward_note(struct replay *replay, const bool *varies)
 {
     slots_note(replay, varies);
     uses_note(replay);
     replay->time = replay->in_place_count = 0;
-    for (int i = 0; i < replay->walk.first; i++) step_as_is(replay, i);
+    for (int i = replay->begin; i < replay->walk.first; i++) step_as_is(replay, i);
     memcpy(replay->forward_tensors, replay->tensors, (size_t)replay->slot_count * sizeof *replay->tensors);
     replay->forward_in_place_count = replay->in_place_count;
 }
 
-/* Lifetimes of the values that do not vary: those of a run in which all do and everything is kept. */
+/* The first of a micro-batch's instructions. */
+static int micro_batch_begin(const struct replay *replay, int micro_batch)
+{
+    int i = 0, count = replay->program->count;
+    if (micro_batch == 0) return 0;
+    while (i < count && (!replay_can_recompute(replay, i) ||
+                         replay->program->instructions[i].micro_batch < micro_batch)) i++;
+    return i;
+}
+
+/* Which instructions runs replay, after one of them all, within no limit at all, that has kept everything. */
+static void window_note(struct replay *replay, bool whole)
+{
+    struct recompute_walk *walk = &replay->walk;
+    int peak = 0;
+    for (int t = 1; t < replay->time; t++)
+        if (replay->change[t] > replay->change[peak]) peak = t;
+    replay->micro_batch = replay->program->instructions[peak].micro_batch;
+    if (whole || replay->program->micro_batches < 2) replay->micro_batch = 0;
+    else if (replay->micro_batch == 0) replay->micro_batch = 1;
+    if (replay->micro_batch > 0) {
+        replay->begin = micro_batch_begin(replay, replay->micro_batch - 1);
+        walk->end = micro_batch_begin(replay, replay->micro_batch + 1);
+    }
+    walk->first = replay->begin;
+    while (walk->first < walk->end && walk->wanted_first[walk->first] == walk->wanted_first[walk->first + 1])
+        walk->first++;
+}
+
+/* Lifetimes of the values that do not vary: those of the run that has kept everything. */
 static void fixed_note(struct replay *replay, const bool *varies)
 {
-    forward_note(replay, NULL);
-    replay_run(replay);
     for (int v = 0; v < replay->program->value_count; v++) {
         int slot = replay->slot[v];
         if (slot < 0 || varies[v] || replay->program->values[v].home == HOME_PART) continue;
@@ -253,6 +279,7 @@ static void fixed_note(struct replay *replay, const bool *varies)
         replay->begins[tensor->first] += tensor->bytes;
         replay->ends[tensor->last] += tensor->bytes;
     }
+    for (int i = 0; i < replay->begin; i++) replay->before += replay->begins[i] - replay->ends[i];
     free(replay->uses);
     replay->uses = NULL;
 }
@@ -268,10 +295,10 @@ static void calls_note(struct replay *replay, const double *cost)
     }
 }
 
-void replay_open(struct replay *replay, const struct program *program, const double *cost, int64_t limit)
+void replay_open(struct replay *replay, const struct program *program, const double *cost, bool whole)
 {
     size_t count = (size_t)program->count + 1, values = (size_t)program->value_count + 1;
-    *replay = (struct replay){.program = program, .limit = limit, .walk = recompute_walk_open(program)};
+    *replay = (struct replay){.program = program, .walk = recompute_walk_open(program)};
     replay->modes = memory_new(count, sizeof *replay->modes);
     replay->cost = memory_new(count, sizeof *replay->cost);
     replay->extra = memory_new(count, sizeof *replay->extra);
@@ -282,14 +309,17 @@ void replay_open(struct replay *replay, const struct program *program, const dou
     replay->tensors = memory_new(values, sizeof *replay->tensors);
     replay->tensor_room = (int)values;
     replay->forward_tensors = memory_new(values, sizeof *replay->forward_tensors);
-    replay->walk.first = program->first_backward;
     replay->walk.modes = replay->modes;
     replay->walk.next = step;
     replay->walk.context = replay;
     calls_note(replay, cost);
+    forward_note(replay, NULL);
+    replay_run(replay);
+    window_note(replay, whole);
     bool *varies = varying(replay);
     fixed_note(replay, varies);
     forward_note(replay, varies);
+    replay->limit = INT64_MAX;
     free(varies);
 }
 

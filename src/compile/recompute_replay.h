@@ -26,6 +26,9 @@ struct replay {
     const struct program *program;
     int64_t limit;
     enum recompute_mode *modes;         /* by instruction: the choice, to be set before a run */
+    int begin;                   /* instruction with which a run begins; it ends before walk.end */
+    int micro_batch;             /* the last one of a run */
+    int64_t before;              /* bytes of fixed lifetimes that begin earlier and have not ended */
 
     /* Results of the last run. */
     double seconds;              /* of recomputation: a multiple of REPLAY_TICK */
@@ -56,8 +59,10 @@ struct replay {
 /* Costs are rounded to multiples of it, so that sums do not depend on their order. */
 #define REPLAY_TICK 0x1p-44
 
-/* `cost`: by instruction, in seconds. The choice is to keep everything. The replay must not be moved. */
-void replay_open(struct replay *replay, const struct program *program, const double *cost, int64_t limit);
+/* `cost`: by instruction, in seconds. The choice is to keep everything. The replay must not be moved. Not
+ * `whole`: of many micro-batches, runs replay the one in which most is alive when everything is kept, and the
+ * one before it. The same is chosen for all, and they differ in partial sums of gradients alone. */
+void replay_open(struct replay *replay, const struct program *program, const double *cost, bool whole);
 /* Whether what instruction i writes can be recomputed. */
 bool replay_can_recompute(const struct replay *replay, int i);
 void replay_run(struct replay *replay);

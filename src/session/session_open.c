@@ -29,7 +29,7 @@ static enum status largest_batch(struct session *session, int64_t *limit, int64_
     int own = 0;
     if (*limit == 0) TRY(step_fit_limit(session, limit));
     TRY(comm_minimum(session->comm, limit));
-    if (*limit > 0) TRY(step_fit_batch(session, *limit, &own));
+    if (*limit > 0) TRY(step_fit_batch(session, *limit, true, &own));
     *batch = own;
     return comm_minimum(session->comm, batch);
 }

@@ -27,7 +27,7 @@ static int most_images(const struct session *session)
     return train->dataset && train->count / micro_batches < most ? (int)(train->count / micro_batches) : most;
 }
 
-enum status step_fit_batch(const struct session *session, int64_t limit, int *batch)
+enum status step_fit_batch(const struct session *session, int64_t limit, bool exact, int *batch)
 {
     struct variant variant = {.session = *session, .settings = *session->settings};
     variant.settings.memory.limit = limit;
@@ -38,6 +38,7 @@ enum status step_fit_batch(const struct session *session, int64_t limit, int *ba
         .graph = &session->graphs.training, .val_graph = &session->graphs.evaluation,
         .of_batch = variant_options, .context = &variant, .limit = limit,
         .micro_batches = hyperparameters_micro_batches(&session->hyper), .most = most_images(session),
+        .exact = exact,
     };
     return fit_batch(&options, batch);
 }
@@ -45,7 +46,7 @@ enum status step_fit_batch(const struct session *session, int64_t limit, int *ba
 void step_fit_say(const struct session *session, int64_t limit, struct text *words)
 {
     int batch;
-    if (step_fit_batch(session, limit, &batch) != OK) text_add(words, "a smaller train.batch needs less");
+    if (step_fit_batch(session, limit, false, &batch) != OK) text_add(words, "a smaller train.batch needs less");
     else if (batch > 0) text_add(words, "the largest train.batch that fits is %d", batch);
     else text_add(words, "not even train.batch=%d fits", hyperparameters_micro_batches(&session->hyper));
 }

@@ -12,8 +12,8 @@ enum status step_fit_check(const struct session *session, const struct step_byte
 /* The most images a step, a multiple of all ranks' micro-batches and no more than there are to train on,
  * for which fit_memory stays within `limit` bytes, and evaluation does; 0: not even one a micro-batch. The
  * session's own batch does not matter. Looks at no device: workspaces are those of a device that is not open,
- * or their bounds. */
-enum status step_fit_batch(const struct session *session, int64_t limit, int *batch);
+ * or their bounds. `exact` as in fit_batch.h. */
+enum status step_fit_batch(const struct session *session, int64_t limit, bool exact, int *batch);
 
 /* The same in words, added to `words`. */
 void step_fit_say(const struct session *session, int64_t limit, struct text *words);
