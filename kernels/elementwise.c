@@ -37,13 +37,13 @@ enum status elementwise_forward(const struct call *call, elementwise_function *f
 }
 
 enum status elementwise_backward(const struct call *call, const struct tensor *value,
-                                 elementwise_function *slope)
+                                 elementwise_gradient *gradient)
 {
     if (!call->d_x[0].data) return OK;
     int64_t count = shape_count(call->d_y.shape);
     for (int64_t i = 0; i < count; i++)
         tensor_set(&call->d_x[0], i,
-                   tensor_get(&call->d_y, i) * slope(call->settings, tensor_get(value, i)));
+                   gradient(call->settings, tensor_get(&call->d_y, i), tensor_get(value, i)));
     return OK;
 }
 
@@ -66,7 +66,7 @@ enum status elementwise_forward_cpu(const struct call *call, elementwise_block *
 }
 
 static void elementwise_backward_block(const struct call *call, const struct tensor *value,
-                                       elementwise_slope_block *block, int64_t first, int64_t count)
+                                       elementwise_gradient_block *block, int64_t first, int64_t count)
 {
     float values[BLOCK], in[BLOCK], out[BLOCK];
     float *d_x = block_open(&call->d_x[0], first, out);
@@ -76,7 +76,7 @@ static void elementwise_backward_block(const struct call *call, const struct ten
 }
 
 enum status elementwise_backward_cpu(const struct call *call, const struct tensor *value,
-                                     elementwise_slope_block *block)
+                                     elementwise_gradient_block *block)
 {
     if (!call->d_x[0].data) return OK;
     int64_t count = shape_count(call->d_y.shape);

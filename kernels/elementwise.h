@@ -2,7 +2,8 @@
 #ifndef KERNELS_ELEMENTWISE_H
 #define KERNELS_ELEMENTWISE_H
 
-#include "kernels/op.h"
+#include "base/machine.h"
+#include "kernels/codes_cuda.h"
 
 /* The output has the first input's shape. */
 bool elementwise_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
@@ -12,18 +13,81 @@ bool elementwise_in_place(const void *settings, enum phase phase, int x_count, c
 unsigned elementwise_reads_x(const void *settings, enum phase phase);
 unsigned elementwise_reads_y(const void *settings, enum phase phase);
 
-/* Plain loops: y = function(x); d_x = d_y * slope(value), value being x or y as the op reads. */
-typedef double elementwise_function(const void *settings, double value);
+/* Plain loops: y = function(x); d_x = gradient(d_y, value), value being x or y as the op reads. */
+typedef double elementwise_function(const void *settings, double x);
+typedef double elementwise_gradient(const void *settings, double d_y, double value);
 enum status elementwise_forward(const struct call *call, elementwise_function *function);
 enum status elementwise_backward(const struct call *call, const struct tensor *value,
-                                 elementwise_function *slope);
+                                 elementwise_gradient *gradient);
 
 /* The same on threads, by blocks of fp32. */
 typedef void elementwise_block(const void *settings, const float *x, float *y, int64_t count);
-typedef void elementwise_slope_block(const void *settings, const float *value, const float *d_y, float *d_x,
-                                     int64_t count);
+typedef void elementwise_gradient_block(const void *settings, const float *value, const float *d_y, float *d_x,
+                                        int64_t count);
 enum status elementwise_forward_cpu(const struct call *call, elementwise_block *block);
 enum status elementwise_backward_cpu(const struct call *call, const struct tensor *value,
-                                     elementwise_slope_block *block);
+                                     elementwise_gradient_block *block);
+
+/* Defines op_op: y = FORWARD(x), d_x = BACKWARD(d_y, value). The op's file defines both as macros, which fit
+ * float and double (<tgmath.h>); `s` in them are the settings, of type `type`. `value` is x or y. What follows
+ * `example`, settings to test, is for struct op. */
+#define ELEMENTWISE_OP(op_, help_, value_, type, example, ...)                                              \
+    static double op_##_function(const void *settings, double x)                                            \
+    {                                                                                                       \
+        const type *s = settings;                                                                           \
+        (void)s;                                                                                            \
+        return FORWARD(x);                                                                                  \
+    }                                                                                                       \
+    static double op_##_gradient(const void *settings, double d_y, double value)                            \
+    {                                                                                                       \
+        const type *s = settings;                                                                           \
+        (void)s;                                                                                            \
+        return BACKWARD(d_y, value);                                                                        \
+    }                                                                                                       \
+    EVERY_MACHINE static void op_##_block(const void *settings, const float *x, float *y, int64_t count)    \
+    {                                                                                                       \
+        const type *s = settings;                                                                           \
+        (void)s;                                                                                            \
+        _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = FORWARD(x[i]);                       \
+    }                                                                                                       \
+    EVERY_MACHINE static void op_##_gradient_block(const void *settings, const float *value,                \
+                                                   const float *d_y, float *d_x, int64_t count)             \
+    {                                                                                                       \
+        const type *s = settings;                                                                           \
+        (void)s;                                                                                            \
+        _Pragma("omp simd") for (int64_t i = 0; i < count; i++) d_x[i] = BACKWARD(d_y[i], value[i]);        \
+    }                                                                                                       \
+    static enum status op_##_forward(const struct call *call)                                               \
+    {                                                                                                       \
+        return elementwise_forward(call, op_##_function);                                                   \
+    }                                                                                                       \
+    static enum status op_##_backward(const struct call *call)                                              \
+    {                                                                                                       \
+        return elementwise_backward(call, elementwise_##value_(call), op_##_gradient);                      \
+    }                                                                                                       \
+    static enum status op_##_forward_cpu(const struct call *call)                                           \
+    {                                                                                                       \
+        return elementwise_forward_cpu(call, op_##_block);                                                  \
+    }                                                                                                       \
+    static enum status op_##_backward_cpu(const struct call *call)                                          \
+    {                                                                                                       \
+        return elementwise_backward_cpu(call, elementwise_##value_(call), op_##_gradient_block);            \
+    }                                                                                                       \
+    static const struct op_code reference = {.forward = op_##_forward, .backward = op_##_backward};         \
+    static const struct op_code cpu = {.forward = op_##_forward_cpu, .backward = op_##_backward_cpu};       \
+    static const struct op_example examples[] = {                                                           \
+        {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},                                             \
+        {example, 1, {{.rank = 4, .n = 1, .h = 31, .w = 7, .c = 24}}},                                      \
+        {"", 1, {{.rank = 4, .n = 3, .h = 1, .w = 1, .c = 1}}},                                             \
+        {0},                                                                                                \
+    };                                                                                                      \
+    const struct op op_##_op = {                                                                            \
+        .name = #op_, .help = help_, .shape = elementwise_shape, .reads = elementwise_reads_##value_,       \
+        .in_place = elementwise_in_place, .reference = &reference, .cpu = &cpu,                             \
+        .cuda = ON_CUDA(op_##_cuda), .examples = examples, __VA_ARGS__                                      \
+    }
+
+static inline const struct tensor *elementwise_x(const struct call *call) { return &call->x[0]; }
+static inline const struct tensor *elementwise_y(const struct call *call) { return &call->y; }
 
 #endif

@@ -3,41 +3,25 @@
  *     tanh: P(x) = (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2 */
 #include "gelu.h"
 
-#include <math.h>
-#include <stddef.h>
+#include <tgmath.h>
 
-#include "kernels/codes_cuda.h"
-#include "kernels/cpu.h"
 #include "kernels/elementwise.h"
 
-static double gelu(const void *settings, double x)
-{
-    const struct gelu *s = settings;
-    if (s->approximate == GELU_TANH) return 0.5 * x * (1 + tanh(GELU_SCALE * (x + GELU_CUBIC * x * x * x)));
-    return 0.5 * x * (1 + erf(x * M_SQRT1_2));
-}
+/* A constant in the type of x. */
+#define C(x, constant) ((__typeof__(x))(constant))
 
-static double gelu_slope(const void *settings, double x)
-{
-    const struct gelu *s = settings;
-    if (s->approximate == GELU_TANH) {
-        double t = tanh(GELU_SCALE * (x + GELU_CUBIC * x * x * x));
-        double inner = GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x);
-        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner;
-    }
-    double density = 0.5 * M_SQRT1_2 * M_2_SQRTPI * exp(-0.5 * x * x);
-    return 0.5 * (1 + erf(x * M_SQRT1_2)) + x * density;
-}
+#define TANH_OF(x) tanh(C(x, GELU_SCALE) * ((x) + C(x, GELU_CUBIC) * (x) * (x) * (x)))
+#define TANH_SLOPE(x)                                                                                       \
+    ({                                                                                                      \
+        __typeof__(x) t = TANH_OF(x), inner = C(x, GELU_SCALE) * (1 + 3 * C(x, GELU_CUBIC) * (x) * (x));    \
+        C(x, 0.5) * (1 + t) + C(x, 0.5) * (x) * (1 - t * t) * inner;                                        \
+    })
+#define DENSITY(x) (C(x, 0.5 * M_SQRT1_2 * M_2_SQRTPI) * exp(C(x, -0.5) * (x) * (x)))
+#define ERF_SLOPE(x) (C(x, 0.5) * (1 + erf((x) * C(x, M_SQRT1_2))) + (x) * DENSITY(x))
 
-static enum status gelu_forward(const struct call *call)
-{
-    return elementwise_forward(call, gelu);
-}
-
-static enum status gelu_backward(const struct call *call)
-{
-    return elementwise_backward(call, &call->x[0], gelu_slope);
-}
+#define FORWARD(x)                                                                                          \
+    (C(x, 0.5) * (x) * (1 + (s->approximate == GELU_TANH ? TANH_OF(x) : erf((x) * C(x, M_SQRT1_2)))))
+#define BACKWARD(d_y, x) ((d_y) * (s->approximate == GELU_TANH ? TANH_SLOPE(x) : ERF_SLOPE(x)))
 
 static const char *const approximations[] = {"none", "tanh", NULL};
 static const struct field fields[] = {
@@ -46,28 +30,5 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {.forward = gelu_forward, .backward = gelu_backward};
-
-static const struct op_example examples[] = {
-    {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},
-    {"approximate=tanh", 1, {{.rank = 4, .n = 1, .h = 31, .w = 7, .c = 24}}},
-    {"", 1, {{.rank = 4, .n = 3, .h = 1, .w = 1, .c = 1}}},
-    {0},
-};
-
-const struct op gelu_op = {
-    .name = "gelu",
-    .help = "Gaussian error linear unit (GELU).",
-    .settings_size = sizeof(struct gelu),
-    .fields = fields,
-    .min_inputs = 1,
-    .max_inputs = 1,
-    .precision = CLASS_FOLLOW,
-    .shape = elementwise_shape,
-    .reads = elementwise_reads_x,
-    .in_place = elementwise_in_place,
-    .reference = &reference,
-    .cpu = &gelu_cpu,
-    .cuda = ON_CUDA(gelu_cuda),
-    .examples = examples,
-};
+ELEMENTWISE_OP(gelu, "Gaussian error linear unit (GELU).", x, struct gelu, "approximate=tanh",
+               .settings_size = sizeof(struct gelu), .fields = fields);

@@ -31,7 +31,7 @@ struct device;
 /* How autocast treats an op. LOW: inputs, output and weights are stored in the run's precision,
  * products accumulate in fp32. FULL: fp32 in, fp32 out. FOLLOW: stored as its input is;
  * arithmetic inside is fp32. */
-enum op_class { CLASS_LOW, CLASS_FULL, CLASS_FOLLOW };
+enum op_class { CLASS_FOLLOW, CLASS_LOW, CLASS_FULL };
 
 /* Initial values; fan_in and fan_out as torch counts them (k, c, r, s weights). */
 enum init {
@@ -183,7 +183,7 @@ struct op {
     const char *help;            /* one sentence for `amptrain ops` and the manual */
     size_t settings_size;
     const struct field *fields;  /* settings by name; ends with an empty row; NULL: none */
-    int min_inputs, max_inputs;
+    int min_inputs, max_inputs;  /* 0: one */
     enum op_class precision;
     bool internal;               /* made by lowering or fusion; not for model files */
 

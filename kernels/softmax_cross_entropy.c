@@ -138,7 +138,6 @@ const struct op softmax_cross_entropy_op = {
     .fields = fields,
     .min_inputs = 2,
     .max_inputs = 2,
-    .precision = CLASS_FOLLOW,
     .internal = true,
     .shape = per_image_shape,
     .output_dtype = softmax_cross_entropy_output_dtype,

@@ -71,13 +71,11 @@ libkernels_a_SOURCES = \
 	kernels/flatten.c \
 	kernels/gelu.c \
 	kernels/gelu.h \
-	kernels/gelu_cpu.c \
 	kernels/globalavgpool.c \
 	kernels/images.c \
 	kernels/images.h \
 	kernels/leaky_relu.c \
 	kernels/leaky_relu.h \
-	kernels/leaky_relu_cpu.c \
 	kernels/linear.c \
 	kernels/linear.h \
 	kernels/linear_cpu.c \
@@ -120,10 +118,7 @@ libkernels_a_SOURCES = \
 	kernels/product.h \
 	kernels/relu.c \
 	kernels/relu6.c \
-	kernels/relu6_cpu.c \
-	kernels/relu_cpu.c \
 	kernels/silu.c \
-	kernels/silu_cpu.c \
 	kernels/softmax_cross_entropy.c \
 	kernels/softmax_cross_entropy.h \
 	kernels/softmax_cross_entropy_cpu.c \

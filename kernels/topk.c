@@ -70,7 +70,6 @@ const struct op topk_op = {
     .help = "Rank of the true class of each image.",
     .min_inputs = 2,
     .max_inputs = 2,
-    .precision = CLASS_FOLLOW,
     .internal = true,
     .shape = per_image_shape,
     .output_dtype = topk_output_dtype,

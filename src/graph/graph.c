@@ -32,11 +32,11 @@ void graph_begin(struct graph *graph, const char *arch, struct shape input)
 
 static bool check_input_count(const struct op *op, int count, struct reason *reason)
 {
-    int most = op->max_inputs < OP_MAX_INPUTS ? op->max_inputs : OP_MAX_INPUTS;
-    if (count >= op->min_inputs && count <= most) return true;
-    if (op->min_inputs == most)
+    int least = op->min_inputs ? op->min_inputs : 1, most = op->max_inputs ? op->max_inputs : 1;
+    if (count >= least && count <= most) return true;
+    if (least == most)
         return because(reason, "%s takes %d input%s, not %d", op->name, most, most == 1 ? "" : "s", count);
-    return because(reason, "%s takes %d to %d inputs, not %d", op->name, op->min_inputs, most, count);
+    return because(reason, "%s takes %d to %d inputs, not %d", op->name, least, most, count);
 }
 
 /* A node's output shape and its parameters, from its op. */
