@@ -2,27 +2,9 @@
  *     g += decay * w;  sum += g^2;  w -= lr * g / (sqrt(sum) + eps) */
 #include "optimizer_adagrad.h"
 
-#include "kernels/cpu.h"
 #include "kernels/optimizer_walk.h"
 
-EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
-{
-    (void)sums;
-    const struct adagrad_factors *f = factors;
-    float *w = part->master;
-    float *sum = part->slots[0];
-#pragma omp simd
-    for (int64_t i = 0; i < part->count; i++)
-        adagrad_element(f, part->gradient[i], &w[i], &sum[i]);
-}
-
-static void adagrad_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                           double momentum, float factor, int64_t t)
-{
-    struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
-    struct adagrad_factors f = adagrad_factors(s, &n);
-    optimizer_walk(param, update_part, &f, NULL);
-}
+OPTIMIZER_UPDATE(adagrad, &part->slots[0][i])
 
 static void adagrad_reference(const struct optimizer_settings *s, const struct optimizer_param *param,
                               double lr, double momentum, float factor, int64_t t)

@@ -3,28 +3,9 @@
  *     w -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps) */
 #include "optimizer_adam.h"
 
-#include "kernels/cpu.h"
 #include "kernels/optimizer_walk.h"
 
-EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
-{
-    (void)sums;
-    const struct adam_factors *f = factors;
-    float *w = part->master;
-    float *mean = part->slots[0];
-    float *square = part->slots[1];
-#pragma omp simd
-    for (int64_t i = 0; i < part->count; i++)
-        adam_element(f, part->gradient[i], &w[i], &mean[i], &square[i]);
-}
-
-static void adam_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                        double beta1, float factor, int64_t t)
-{
-    struct optimizer_numbers n = {lr, beta1, optimizer_decay(s, param), factor, t};
-    struct adam_factors f = adam_factors(s, &n);
-    optimizer_walk(param, update_part, &f, NULL);
-}
+OPTIMIZER_UPDATE(adam, &part->slots[0][i], &part->slots[1][i])
 
 static void adam_reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
                            double beta1, float factor, int64_t t)

@@ -5,19 +5,9 @@
  *     w -= nesterov ? step + momentum * buffer : buffer */
 #include "optimizer_lars.h"
 
-#include "kernels/cpu.h"
 #include "kernels/optimizer_walk.h"
 
-EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
-{
-    (void)sums;
-    const struct lars_factors *f = factors;
-    float *w = part->master;
-    float *buffer = part->slots[0];
-#pragma omp simd
-    for (int64_t i = 0; i < part->count; i++)
-        lars_element(f, part->gradient[i], &w[i], &buffer[i]);
-}
+OPTIMIZER_PART(lars, &part->slots[0][i])
 
 static void lars_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
                         double momentum, float factor, int64_t t)
@@ -26,7 +16,7 @@ static void lars_update(const struct optimizer_settings *s, const struct optimiz
     struct lars_factors f = lars_factors(s, &n);
     if (param->adapt)
         f.lr = lars_lr(s, &n, optimizer_master_squares(param), optimizer_gradient_squares(param));
-    optimizer_walk(param, update_part, &f, NULL);
+    optimizer_walk(param, lars_part, &f, NULL);
 }
 
 static double trust_ratio(const struct optimizer_settings *s, const struct optimizer_param *param,

@@ -3,28 +3,9 @@
  *     buffer = momentum * buffer + g / (sqrt(square) + eps);  w -= lr * buffer */
 #include "optimizer_rmsprop.h"
 
-#include "kernels/cpu.h"
 #include "kernels/optimizer_walk.h"
 
-EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
-{
-    (void)sums;
-    const struct rmsprop_factors *f = factors;
-    float *w = part->master;
-    float *square = part->slots[0];
-    float *buffer = part->slots[1];
-#pragma omp simd
-    for (int64_t i = 0; i < part->count; i++)
-        rmsprop_element(f, part->gradient[i], &w[i], &square[i], &buffer[i]);
-}
-
-static void rmsprop_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                           double momentum, float factor, int64_t t)
-{
-    struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
-    struct rmsprop_factors f = rmsprop_factors(s, &n);
-    optimizer_walk(param, update_part, &f, NULL);
-}
+OPTIMIZER_UPDATE(rmsprop, &part->slots[0][i], &part->slots[1][i])
 
 static void rmsprop_reference(const struct optimizer_settings *s, const struct optimizer_param *param,
                               double lr, double momentum, float factor, int64_t t)

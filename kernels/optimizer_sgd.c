@@ -3,27 +3,9 @@
  * The buffer starts at zero, so that the first step has buffer = g. */
 #include "optimizer_sgd.h"
 
-#include "kernels/cpu.h"
 #include "kernels/optimizer_walk.h"
 
-EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
-{
-    (void)sums;
-    const struct sgd_factors *f = factors;
-    float *w = part->master;
-    float *buffer = part->slots[0];
-#pragma omp simd
-    for (int64_t i = 0; i < part->count; i++)
-        sgd_element(f, part->gradient[i], &w[i], &buffer[i]);
-}
-
-static void sgd_update(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
-                       double momentum, float factor, int64_t t)
-{
-    struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};
-    struct sgd_factors f = sgd_factors(s, &n);
-    optimizer_walk(param, update_part, &f, NULL);
-}
+OPTIMIZER_UPDATE(sgd, &part->slots[0][i])
 
 static void sgd_reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
                           double momentum, float factor, int64_t t)

@@ -2,7 +2,8 @@
 #ifndef KERNELS_OPTIMIZER_WALK_H
 #define KERNELS_OPTIMIZER_WALK_H
 
-#include "kernels/optimizer.h"
+#include "kernels/cpu.h"
+#include "kernels/optimizer_rule.h"
 
 /* The update of a part of a parameter: its pointers are moved to the part and its count is the
  * part's. It adds what it likes to the sums. */
@@ -22,5 +23,26 @@ static inline double optimizer_decay(const struct optimizer_settings *settings,
 {
     return param->decay ? settings->weight_decay : 0;
 }
+
+/* rule_part, an optimizer_part that updates each element, and rule_update, of the rule in optimizer_NAME.h;
+ * what follows the rule's name are the addresses of element i of its slots. */
+#define OPTIMIZER_PART(rule, ...)                                                                           \
+    EVERY_MACHINE static void rule##_part(const struct optimizer_param *part, const void *factors,          \
+                                          double sums[2])                                                   \
+    {                                                                                                       \
+        (void)sums;                                                                                         \
+        const struct rule##_factors *f = factors;                                                           \
+        _Pragma("omp simd") for (int64_t i = 0; i < part->count; i++)                                       \
+            rule##_element(f, part->gradient[i], &part->master[i], __VA_ARGS__);                            \
+    }
+#define OPTIMIZER_UPDATE(rule, ...)                                                                         \
+    OPTIMIZER_PART(rule, __VA_ARGS__)                                                                       \
+    static void rule##_update(const struct optimizer_settings *s, const struct optimizer_param *param,      \
+                              double lr, double momentum, float factor, int64_t t)                          \
+    {                                                                                                       \
+        struct optimizer_numbers n = {lr, momentum, optimizer_decay(s, param), factor, t};                  \
+        struct rule##_factors f = rule##_factors(s, &n);                                                    \
+        optimizer_walk(param, rule##_part, &f, NULL);                                                       \
+    }
 
 #endif
