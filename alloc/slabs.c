@@ -14,30 +14,20 @@ struct slabs *slabs_open(void)
 void slabs_close(struct slabs *slabs, void (*release)(void *context, void *memory, size_t bytes),
                  void *context)
 {
-    (void)slabs;
-    (void)release;
-    (void)context;
 }
 
 void slabs_add(struct slabs *slabs, void *memory, size_t bytes)
 {
-    (void)slabs;
-    (void)memory;
-    (void)bytes;
 }
 
 void *slabs_take(struct slabs *slabs, size_t bytes, size_t *wanted)
 {
-    (void)slabs;
-    (void)bytes;
     *wanted = 0;
     return NULL;
 }
 
 void slabs_give(struct slabs *slabs, void *memory)
 {
-    (void)slabs;
-    (void)memory;
 }
 
 #else
@@ -114,7 +104,6 @@ static void *make_records(struct slabs *slabs, size_t bytes, size_t alignment)
 static void *hook_alloc(extent_hooks_t *hooks, void *at, size_t size, size_t alignment, bool *zero,
                         bool *commit, unsigned arena)
 {
-    (void)arena;
     struct slabs *slabs = (struct slabs *)hooks;
     if (at) return NULL;
     *commit = true;
@@ -127,24 +116,12 @@ static void *hook_alloc(extent_hooks_t *hooks, void *at, size_t size, size_t ali
 
 static bool hook_dalloc(extent_hooks_t *hooks, void *at, size_t size, bool committed, unsigned arena)
 {
-    (void)hooks;
-    (void)at;
-    (void)size;
-    (void)committed;
-    (void)arena;
     return true;
 }
 
 static bool hook_split(extent_hooks_t *hooks, void *at, size_t size, size_t low, size_t high, bool committed,
                        unsigned arena)
 {
-    (void)hooks;
-    (void)at;
-    (void)size;
-    (void)low;
-    (void)high;
-    (void)committed;
-    (void)arena;
     return false;
 }
 
@@ -158,10 +135,6 @@ static bool slab_holds(const struct slab *slab, const void *at)
 static bool hook_merge(extent_hooks_t *hooks, void *low, size_t low_size, void *high, size_t high_size,
                        bool committed, unsigned arena)
 {
-    (void)low_size;
-    (void)high_size;
-    (void)committed;
-    (void)arena;
     const struct slabs *slabs = (const struct slabs *)hooks;
     for (const struct slab *slab = slabs->list; slab < slabs->list + slabs->count; slab++)
         if (slab_holds(slab, low)) return !slab_holds(slab, high);

@@ -221,9 +221,7 @@ static int reader_handler(void *user, const char *section, const char *key, cons
 static int reader_handler(void *user, const char *section, const char *key, const char *value)
 #endif
 {
-    (void)value;
 #if INI_HANDLER_LINENO
-    (void)line;
 #endif
     return reader_report(user, section, key);
 }

@@ -250,7 +250,6 @@ enum status settings_load_text(const char *name, const char *text, struct settin
 
 char *settings_path(const struct settings *settings, const char *file, const char *path)
 {
-    (void)settings;
     const char *slash = file ? strrchr(file, '/') : NULL;
     if (!path || *path == '/' || !slash) return text_copy(path);
     return text_format("%.*s/%s", (int)(slash - file), file, path);
@@ -327,7 +326,6 @@ void settings_derive(struct settings *settings, const char *section, const char 
     if (!origin->asked) origin->asked = option_value(option, settings);
     bool good = settings_set(settings, option, value, FROM_DERIVED, NULL, &reason);
     assert(good && "a derived value that its own row refuses");
-    (void)good;
 }
 
 /* Whether a line of a configuration can hold it: no comment begins in it, and it is not too long. */

@@ -122,7 +122,6 @@ static int cifar_label(const struct dataset *dataset, int64_t index)
 static bool cifar_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                        struct image *image, int *label, struct reason *reason)
 {
-    (void)choice;
     const struct cifar *cifar = dataset->state;
     if (!image_resize_buffer(image, SIDE, SIDE, 3, reason)) return false;
     const uint8_t *record = record_of(cifar, index);

@@ -110,7 +110,6 @@ static int digits_label(const struct dataset *dataset, int64_t index)
 static bool digits_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                         struct image *image, int *label, struct reason *reason)
 {
-    (void)choice;
     const struct digits *digits = dataset->state;
     if (!image_resize_buffer(image, SIDE, SIDE, 1, reason)) return false;
     memcpy(image->pixels, digits->digit[index].pixels, PIXELS);

@@ -110,7 +110,6 @@ static int mnist_label(const struct dataset *dataset, int64_t index)
 static bool mnist_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                        struct image *image, int *label, struct reason *reason)
 {
-    (void)choice;
     const struct mnist *mnist = dataset->state;
     if (!image_resize_buffer(image, dataset->h, dataset->w, 1, reason)) return false;
     size_t bytes = (size_t)dataset->h * (size_t)dataset->w;

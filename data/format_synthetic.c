@@ -109,7 +109,6 @@ static int synthetic_label(const struct dataset *dataset, int64_t index)
 static bool synthetic_read(const struct dataset *dataset, int64_t index, const struct image_choice *choice,
                            struct image *image, int *label, struct reason *reason)
 {
-    (void)choice;
     const struct synthetic *synthetic = dataset->state;
     if (!image_resize_buffer(image, dataset->h, dataset->w, dataset->c, reason)) return false;
     *label = synthetic_label(dataset, index);

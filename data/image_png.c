@@ -37,8 +37,6 @@ static void on_error(png_structp png, png_const_charp message)
 
 static void on_warning(png_structp png, png_const_charp message)
 {
-    (void)png;
-    (void)message;
 }
 
 /* Colour is always decoded as RGB and weighted to grey afterwards, as JPEG's CMYK is. */

@@ -19,7 +19,6 @@ struct pool_plane adaptive_avgpool_plane(const struct call *call)
 static bool adaptive_avgpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                                    struct reason *reason)
 {
-    (void)x_count, (void)reason;
     const struct adaptive *s = settings;
     *y = shape_nhwc(x[0].n, s->size, s->size, x[0].c);
     return true;

@@ -19,7 +19,6 @@ struct pool_plane adaptive_maxpool_plane(const struct call *call)
 static bool adaptive_maxpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                                    struct reason *reason)
 {
-    (void)x_count, (void)reason;
     const struct adaptive *s = settings;
     *y = shape_nhwc(x[0].n, s->size, s->size, x[0].c);
     return true;
@@ -28,7 +27,6 @@ static bool adaptive_maxpool_shape(const void *settings, int x_count, const stru
 static int adaptive_maxpool_saved(const void *settings, int x_count, const struct tensor *x, bool training,
                                   struct op_saved out[OP_MAX_SAVED])
 {
-    (void)x_count;
     if (!training) return 0;
     struct shape y;
     struct reason reason;
@@ -39,7 +37,6 @@ static int adaptive_maxpool_saved(const void *settings, int x_count, const struc
 
 static unsigned adaptive_maxpool_reads(const void *settings, enum phase phase)
 {
-    (void)settings, (void)phase;
     return READS_SAVED;
 }
 

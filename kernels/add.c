@@ -6,7 +6,6 @@
 static bool add_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                       struct reason *reason)
 {
-    (void)settings;
     char first[SHAPE_TEXT], other[SHAPE_TEXT];
     for (int i = 1; i < x_count; i++)
         if (!shape_equal(x[0], x[i]))
@@ -18,7 +17,6 @@ static bool add_shape(const void *settings, int x_count, const struct shape *x, 
 
 static bool passes_gradient(const void *settings, int x_count, const struct shape *x)
 {
-    (void)settings, (void)x_count, (void)x;
     return true;
 }
 

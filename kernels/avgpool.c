@@ -14,7 +14,6 @@ struct pool_plane avgpool_plane(const struct call *call)
 static bool avgpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                           struct reason *reason)
 {
-    (void)x_count;
     return pool_shape(settings, x[0], y, reason);
 }
 

@@ -43,7 +43,6 @@ static bool batchnorm_shape(const void *settings, int x_count, const struct shap
 static int batchnorm_params(const void *settings, int x_count, const struct shape *x,
                             struct op_param out[OP_MAX_PARAMS])
 {
-    (void)x_count;
     const struct batchnorm *s = settings;
     struct shape channels = shape_vector(x[0].c), scalar = {.rank = 0};
     int count = 0;
@@ -60,7 +59,6 @@ static int batchnorm_params(const void *settings, int x_count, const struct shap
 static int batchnorm_saved(const void *settings, int x_count, const struct tensor *x, bool training,
                            struct op_saved out[OP_MAX_SAVED])
 {
-    (void)settings, (void)x_count;
     if (!training) return 0;
     struct shape channels = shape_vector(x[0].shape.c);
     out[SAVED_MEAN] = (struct op_saved){"mean", F32, channels};
@@ -83,7 +81,6 @@ static bool masks(const void *settings, const struct tensor *x)
 
 static unsigned batchnorm_reads(const void *settings, enum phase phase)
 {
-    (void)phase;
     return READS_FIRST_X | READS_PARAMS | READS_SAVED | (reads_y(settings) ? READS_Y : 0);
 }
 

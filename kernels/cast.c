@@ -17,7 +17,6 @@ static enum dtype cast_output_dtype(const void *settings, enum dtype input)
 
 static double cast_same(const void *settings, double x)
 {
-    (void)settings;
     return x;
 }
 

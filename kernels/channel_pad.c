@@ -13,7 +13,6 @@ struct channel_pad {
 static bool channel_pad_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                               struct reason *reason)
 {
-    (void)x_count;
     const struct channel_pad *s = settings;
     if (s->channels < x[0].c || (s->channels - x[0].c) % 2)
         return because(reason, "channels=%lld must be the input's %lld and an even number more",

@@ -7,7 +7,6 @@
 static bool concat_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                          struct reason *reason)
 {
-    (void)settings;
     char first[SHAPE_TEXT], other[SHAPE_TEXT];
     struct shape sum = x[0];
     for (int i = 1; i < x_count; i++) {

@@ -28,7 +28,6 @@ struct conv_geometry conv_geometry(const struct conv_settings *s, int64_t channe
 static bool conv_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                        struct reason *reason)
 {
-    (void)x_count;
     const struct conv_settings *s = settings;
     struct conv_geometry g = conv_geometry(s, x->c);
     if (g.kernel[0] == 0 || g.kernel[1] == 0) return because(reason, "conv needs kernel=");
@@ -53,7 +52,6 @@ static bool conv_shape(const void *settings, int x_count, const struct shape *x,
 static int conv_params(const void *settings, int x_count, const struct shape *x,
                        struct op_param out[OP_MAX_PARAMS])
 {
-    (void)x_count;
     const struct conv_settings *s = settings;
     struct conv_geometry g = conv_geometry(s, x->c);
     int64_t area = g.kernel[0] * g.kernel[1], channels = x->c / g.groups;
@@ -63,7 +61,6 @@ static int conv_params(const void *settings, int x_count, const struct shape *x,
 
 static unsigned conv_reads(const void *settings, enum phase phase)
 {
-    (void)settings;
     return phase == PHASE_BACKWARD_DATA ? READS_PARAMS : READS_X;
 }
 

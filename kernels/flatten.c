@@ -7,7 +7,6 @@
 static bool flatten_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                           struct reason *reason)
 {
-    (void)settings, (void)x_count, (void)reason;
     *y = shape_nhwc(x[0].n, 1, 1, x[0].c * x[0].h * x[0].w);
     return true;
 }
@@ -19,13 +18,11 @@ static bool in_order(const struct shape *x)
 
 static bool in_place(const void *settings, enum phase phase, int x_count, const struct shape *x)
 {
-    (void)settings, (void)phase, (void)x_count;
     return in_order(&x[0]);
 }
 
 static bool passes_gradient(const void *settings, int x_count, const struct shape *x)
 {
-    (void)settings, (void)x_count;
     return in_order(&x[0]);
 }
 

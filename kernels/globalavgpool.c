@@ -13,7 +13,6 @@ struct pool_plane globalavgpool_plane(const struct call *call)
 static bool globalavgpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                                 struct reason *reason)
 {
-    (void)settings, (void)x_count, (void)reason;
     *y = shape_nhwc(x[0].n, 1, 1, x[0].c);
     return true;
 }

@@ -10,7 +10,6 @@
 static bool linear_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                          struct reason *reason)
 {
-    (void)x_count;
     const struct linear_settings *s = settings;
     if (x->h != 1 || x->w != 1) {
         char text[SHAPE_TEXT];
@@ -24,7 +23,6 @@ static bool linear_shape(const void *settings, int x_count, const struct shape *
 static int linear_params(const void *settings, int x_count, const struct shape *x,
                          struct op_param out[OP_MAX_PARAMS])
 {
-    (void)x_count;
     const struct linear_settings *s = settings;
     struct shape weight = {.rank = 2, .dim = {s->units, x->c, 1, 1}};
     return weight_params(&s->weight, weight, x->c, s->units, out);
@@ -32,7 +30,6 @@ static int linear_params(const void *settings, int x_count, const struct shape *
 
 static unsigned linear_reads(const void *settings, enum phase phase)
 {
-    (void)settings;
     return phase == PHASE_BACKWARD_DATA ? READS_PARAMS : READS_X;
 }
 

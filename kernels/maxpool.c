@@ -15,7 +15,6 @@ struct pool_plane maxpool_plane(const struct call *call)
 static bool maxpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                           struct reason *reason)
 {
-    (void)x_count;
     return pool_shape(settings, x[0], y, reason);
 }
 
@@ -23,7 +22,6 @@ static bool maxpool_shape(const void *settings, int x_count, const struct shape 
 static int maxpool_saved(const void *settings, int x_count, const struct tensor *x, bool training,
                          struct op_saved out[OP_MAX_SAVED])
 {
-    (void)x_count;
     if (!training) return 0;
     struct shape y;
     struct reason reason;
@@ -34,7 +32,6 @@ static int maxpool_saved(const void *settings, int x_count, const struct tensor 
 
 static unsigned maxpool_reads(const void *settings, enum phase phase)
 {
-    (void)settings, (void)phase;
     return READS_SAVED;
 }
 

@@ -14,7 +14,6 @@
 static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                   struct reason *reason)
 {
-    (void)settings;
     for (int i = 1; i < x_count; i++)
         if (!shape_equal(x[0], x[i])) return because(reason, "the inputs are of different sizes");
     *y = x[0];
@@ -24,7 +23,6 @@ static bool shape(const void *settings, int x_count, const struct shape *x, stru
 static int saved(const void *settings, int x_count, const struct tensor *x, bool training,
                  struct op_saved out[OP_MAX_SAVED])
 {
-    (void)settings, (void)x_count, (void)training;
     out[0] = (struct op_saved){"variance", F32, x[0].shape};
     return 1;
 }

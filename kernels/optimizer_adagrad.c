@@ -9,7 +9,6 @@ OPTIMIZER_UPDATE(adagrad, &part->slots[0][i])
 static void adagrad_reference(const struct optimizer_settings *s, const struct optimizer_param *param,
                               double lr, double momentum, float factor, int64_t t)
 {
-    (void)momentum, (void)t;
     double decay = optimizer_decay(s, param);
     float *sum = param->slots[0];
     for (int64_t i = 0; i < param->count; i++) {

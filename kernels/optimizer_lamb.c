@@ -31,7 +31,6 @@ EVERY_MACHINE static void moments_part(const struct optimizer_param *part, const
 
 EVERY_MACHINE static void update_part(const struct optimizer_param *part, const void *factors, double sums[2])
 {
-    (void)sums;
     const struct lamb_factors *f = factors;
     const float *mean = part->slots[0], *square = part->slots[1];
     float *w = part->master;

@@ -35,7 +35,6 @@ ANYWHERE struct lamb_factors lamb_factors(const struct optimizer_settings *s,
 ANYWHERE float lamb_lr(const struct optimizer_settings *s, const struct optimizer_numbers *n,
                        double w_squares, double r_squares)
 {
-    (void)s;
     return (float)(n->lr * (w_squares > 0 && r_squares > 0 ? sqrt(w_squares / r_squares) : 1));
 }
 

@@ -30,7 +30,6 @@ static double trust_ratio(const struct optimizer_settings *s, const struct optim
 static void lars_reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
                            double momentum, float factor, int64_t t)
 {
-    (void)t;
     double ratio = trust_ratio(s, param, factor);
     double decay = optimizer_decay(s, param);
     float *buffer = param->slots[0];

@@ -10,7 +10,6 @@ OPTIMIZER_UPDATE(rmsprop, &part->slots[0][i], &part->slots[1][i])
 static void rmsprop_reference(const struct optimizer_settings *s, const struct optimizer_param *param,
                               double lr, double momentum, float factor, int64_t t)
 {
-    (void)t;
     double decay = optimizer_decay(s, param);
     float *square = param->slots[0];
     float *buffer = param->slots[1];

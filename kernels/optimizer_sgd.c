@@ -10,7 +10,6 @@ OPTIMIZER_UPDATE(sgd, &part->slots[0][i])
 static void sgd_reference(const struct optimizer_settings *s, const struct optimizer_param *param, double lr,
                           double momentum, float factor, int64_t t)
 {
-    (void)t;
     double decay = optimizer_decay(s, param);
     float *buffer = param->slots[0];
     for (int64_t i = 0; i < param->count; i++) {

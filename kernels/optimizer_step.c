@@ -7,7 +7,6 @@
 EVERY_MACHINE static void average_part(const struct optimizer_param *part, const void *factors,
                                        double sums[2])
 {
-    (void)sums;
     double decay = *(const double *)factors;
     float keep = (float)decay, take = (float)(1 - decay);
     float *average = part->average;
@@ -18,7 +17,6 @@ EVERY_MACHINE static void average_part(const struct optimizer_param *part, const
 
 static void copy_part(const struct optimizer_param *part, const void *factors, double sums[2])
 {
-    (void)factors, (void)sums;
     dtype_convert(part->low_dtype, part->low, F32, part->master, (size_t)part->count);
 }
 

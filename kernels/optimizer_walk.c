@@ -53,13 +53,11 @@ EVERY_MACHINE static double square_sum(const float *values, int64_t count)
 
 static void gradient_part(const struct optimizer_param *part, const void *factors, double sums[2])
 {
-    (void)factors;
     sums[0] += square_sum(part->gradient, part->count);
 }
 
 static void master_part(const struct optimizer_param *part, const void *factors, double sums[2])
 {
-    (void)factors;
     sums[0] += square_sum(part->master, part->count);
 }
 

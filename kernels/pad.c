@@ -26,7 +26,6 @@ static struct pad pad_resolved(const struct pad *s)
 static bool pad_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                       struct reason *reason)
 {
-    (void)x_count, (void)reason;
     struct pad p = pad_resolved(settings);
     *y = shape_nhwc(x[0].n, p.top + x[0].h + p.bottom, p.left + x[0].w + p.right, x[0].c);
     return true;

@@ -27,7 +27,6 @@ double target_of(const struct call *call, int64_t i, int64_t c)
 bool per_image_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                      struct reason *reason)
 {
-    (void)settings, (void)x_count;
     char logits[SHAPE_TEXT], labels[SHAPE_TEXT];
     if (x[0].h != 1 || x[0].w != 1)
         return because(reason, "the logits have shape %s, not one vector per image",
@@ -44,14 +43,12 @@ bool labels_no_gradient(int input) { return input == 1; }
 /* Double precision is what tests take gradients in. */
 static enum dtype softmax_cross_entropy_output_dtype(const void *settings, enum dtype input)
 {
-    (void)settings;
     return input == F64 ? F64 : F32;
 }
 
 static int softmax_cross_entropy_saved(const void *settings, int x_count, const struct tensor *x,
                                        bool training, struct op_saved out[OP_MAX_SAVED])
 {
-    (void)settings, (void)x_count;
     if (!training) return 0;
     out[0] = (struct op_saved){"logsumexp", F32, shape_nhwc(x[0].shape.n, 1, 1, 1)};
     return 1;
@@ -59,7 +56,6 @@ static int softmax_cross_entropy_saved(const void *settings, int x_count, const 
 
 static unsigned softmax_cross_entropy_reads(const void *settings, enum phase phase)
 {
-    (void)settings, (void)phase;
     return READS_X | READS_SAVED;
 }
 

@@ -7,7 +7,6 @@
 static bool shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                   struct reason *reason)
 {
-    (void)settings, (void)x_count, (void)reason;
     *y = x[0];
     y->n = 1;
     return true;

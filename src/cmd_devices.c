@@ -16,7 +16,6 @@ static void print_device(const struct device_backend *backend, int index, int co
 
 static enum status run(struct cmd *cmd)
 {
-    (void)cmd;
     for (int i = 0; device_backends[i]; i++) {
         struct reason reason = {0};
         int count = device_backends[i]->count(&reason);

@@ -4,7 +4,6 @@
 
 static enum status run(struct cmd *cmd)
 {
-    (void)cmd;
     for (int i = 0; format_table[i]; i++) printf("%-12s %s\n", format_table[i]->name, format_table[i]->help);
     return OK;
 }

@@ -38,7 +38,6 @@ static void print_model(const struct search_paths *paths, const char *name)
 
 static enum status run(struct cmd *cmd)
 {
-    (void)cmd;
     struct search_paths paths = search_paths_find();
     int count = 0;
     char **names = model_names((const char *const *)paths.models, &count);

@@ -5,7 +5,6 @@
 
 static enum status run(struct cmd *cmd)
 {
-    (void)cmd;
     for (int i = 0; op_table[i]; i++)
         if (!op_table[i]->internal) printf("%-18s %s\n", op_table[i]->name, op_table[i]->help);
     return OK;

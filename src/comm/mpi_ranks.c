@@ -105,13 +105,11 @@ static enum status mpi_all_gather(struct comm *comm, const void *from, void *to,
 static enum status mpi_exchange_gather(struct comm *comm, const void *from, void *to, size_t bytes,
                                        void *stream)
 {
-    (void)stream;
     return mpi_all_gather(comm, from, to, bytes);
 }
 
 static enum status mpi_all_to_all(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
 {
-    (void)stream;
     MPI_Request request;
     TRY(mpi_check_size(bytes, "all_to_all"));
     MPI_Ialltoall(from, (int)bytes, MPI_BYTE, to, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request);
@@ -135,7 +133,6 @@ static void mpi_letters_free(struct mpi *mpi)
 
 static enum status mpi_send(struct comm *comm, int peer, const void *from, size_t bytes, void *stream)
 {
-    (void)stream;
     struct mpi *mpi = (struct mpi *)comm;
     TRY(mpi_check_size(bytes, "send"));
     mpi_letters_free(mpi);
@@ -150,7 +147,6 @@ static enum status mpi_send(struct comm *comm, int peer, const void *from, size_
 
 static enum status mpi_receive(struct comm *comm, int peer, void *to, size_t bytes, void *stream)
 {
-    (void)stream;
     MPI_Request request;
     TRY(mpi_check_size(bytes, "receive"));
     MPI_Irecv(to, (int)bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD, &request);
@@ -212,7 +208,6 @@ enum status mpi_ranks_open(double timeout, struct comm **comm)
 
 enum status mpi_ranks_open(double timeout, struct comm **comm)
 {
-    (void)timeout, (void)comm;
     const char *by = "";
     int count = mpi_ranks_count(&by);
     return fail(USAGE, "%s is %d: mpirun or srun started that many processes, which in this build would not "

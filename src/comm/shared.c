@@ -155,14 +155,12 @@ static enum status all_gather(struct comm *comm, const void *from, void *to, siz
 
 static enum status exchange_gather(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
 {
-    (void)stream;
     return all_gather(comm, from, to, bytes);
 }
 
 /* A slot holds a piece for each rank, in their order. */
 static enum status all_to_all(struct comm *comm, const void *from, void *to, size_t bytes, void *stream)
 {
-    (void)stream;
     struct shared *shared = of(comm);
     const struct shared_request request = {CALL_ALL_TO_ALL, 0, bytes};
     size_t room = SHARED_SLOT_BYTES / (size_t)comm->count;

@@ -26,7 +26,6 @@ static enum status mailbox(struct shared *shared, struct shared_mailbox **box, i
 
 enum status shared_send(struct comm *comm, int peer, const void *from, size_t bytes, void *stream)
 {
-    (void)stream;
     struct shared *shared = (struct shared *)comm;
     if (bytes > SHARED_MAIL_BYTES)
         return fail(FAILED, "%zu bytes are too many for one message from rank %d to rank %d", bytes,
@@ -49,7 +48,6 @@ enum status shared_send(struct comm *comm, int peer, const void *from, size_t by
 
 enum status shared_receive(struct comm *comm, int peer, void *to, size_t bytes, void *stream)
 {
-    (void)stream;
     struct shared *shared = (struct shared *)comm;
     TRY(mailbox(shared, &shared->in[peer], peer, comm->rank));
     struct shared_mailbox *box = shared->in[peer];

@@ -20,7 +20,6 @@ extern const struct device_backend cpu_backend;
 
 static int cpu_count(struct reason *reason)
 {
-    (void)reason;
     return 1;
 }
 
@@ -43,7 +42,6 @@ static int threads_usable(int wanted)
     int limit = omp_get_thread_limit(), threads = wanted > 0 ? wanted : threads_wanted();
     return threads < limit ? threads : limit;
 #else
-    (void)wanted;
     return 1;
 #endif
 }
@@ -95,13 +93,11 @@ static void describe_features(struct text *out)
 
 static void cpu_memory_info(struct device *device, size_t *free_bytes, size_t *total_bytes)
 {
-    (void)device;
     host_memory(free_bytes, total_bytes);
 }
 
 static void cpu_describe(int index, struct text *out)
 {
-    (void)index;
     char model[256];
     if (!cpuinfo("model name", model, sizeof model)) snprintf(model, sizeof model, "CPU");
     size_t free_bytes, total_bytes;
@@ -155,7 +151,6 @@ static bool memory_is_available(size_t bytes)
  * spares most of the page faults and TLB misses of a first step. */
 static void *cpu_allocate(struct device *device, size_t bytes)
 {
-    (void)device;
     if (!memory_is_available(bytes)) return NULL;
     void *memory = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return NULL;
@@ -165,22 +160,17 @@ static void *cpu_allocate(struct device *device, size_t bytes)
 
 static void cpu_free(struct device *device, void *memory, size_t bytes)
 {
-    (void)device;
     if (memory) munmap(memory, bytes ? bytes : 1);
 }
 
 static enum status cpu_copy(struct device *device, int stream, void *to, const void *from, size_t bytes)
 {
-    (void)device;
-    (void)stream;
     if (bytes > 0) memcpy(to, from, bytes);
     return OK;
 }
 
 static enum status cpu_fill_zero(struct device *device, int stream, void *memory, size_t bytes)
 {
-    (void)device;
-    (void)stream;
     if (bytes > 0) memset(memory, 0, bytes);
     return OK;
 }
@@ -188,29 +178,21 @@ static enum status cpu_fill_zero(struct device *device, int stream, void *memory
 /* Everything is done by the time it is asked for: every event has occurred. */
 static enum status cpu_event(struct device *device, int stream, int event)
 {
-    (void)device;
-    (void)stream;
-    (void)event;
     return OK;
 }
 
 static enum status cpu_event_synchronize(struct device *device, int event)
 {
-    (void)device;
-    (void)event;
     return OK;
 }
 
 static enum status cpu_synchronize(struct device *device)
 {
-    (void)device;
     return OK;
 }
 
 static void *cpu_stream(struct device *device, int stream)
 {
-    (void)device;
-    (void)stream;
     return NULL;
 }
 

@@ -292,7 +292,6 @@ static enum status cuda_open(int index, int threads, struct device **device)
 
 static void *cuda_allocate(struct device *device, size_t bytes)
 {
-    (void)device;
     void *memory = NULL;
     if (cudaMalloc(&memory, bytes ? bytes : 1) == cudaSuccess) return memory;
     cudaGetLastError();                  /* clears it: the caller decides what a full device means */
@@ -301,8 +300,6 @@ static void *cuda_allocate(struct device *device, size_t bytes)
 
 static void cuda_free(struct device *device, void *memory, size_t bytes)
 {
-    (void)device;
-    (void)bytes;
     cudaFree(memory);
 }
 
@@ -315,7 +312,6 @@ static void cuda_physical(struct device *device, struct physical *physical)
 
 static void *cuda_host_allocate(struct device *device, size_t bytes)
 {
-    (void)device;
     void *memory = NULL;
     if (cudaHostAlloc(&memory, bytes ? bytes : 1, cudaHostAllocPortable) == cudaSuccess) return memory;
     cudaGetLastError();
@@ -324,8 +320,6 @@ static void *cuda_host_allocate(struct device *device, size_t bytes)
 
 static void cuda_host_free(struct device *device, void *memory, size_t bytes)
 {
-    (void)device;
-    (void)bytes;
     cudaFreeHost(memory);
 }
 
@@ -366,7 +360,6 @@ static void *cuda_event_create(struct device *device, int stream)
 /* On a device that has failed nothing is under way any more: whoever waits for its work says so. */
 static bool cuda_event_retire(struct device *device, void *event, bool wait)
 {
-    (void)device;
     cudaEvent_t made = (cudaEvent_t)event;
     cudaError_t error = wait ? cudaEventSynchronize(made) : cudaEventQuery(made);
     if (error != cudaSuccess) cudaGetLastError();
@@ -477,7 +470,6 @@ static enum status cuda_synchronize(struct device *device)
 
 static void cuda_memory_info(struct device *device, size_t *free_bytes, size_t *total_bytes)
 {
-    (void)device;
     if (cudaMemGetInfo(free_bytes, total_bytes) != cudaSuccess) *free_bytes = *total_bytes = 0;
 }
 

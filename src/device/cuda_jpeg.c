@@ -107,19 +107,16 @@ static int jpeg_free(struct cuda_decoder *decoder, void *memory)
 
 static int jpeg_device_allocate(void *decoder, void **memory, size_t bytes, cudaStream_t stream)
 {
-    (void)stream;
     return jpeg_allocate(decoder, memory, bytes, false);
 }
 
 static int jpeg_host_allocate(void *decoder, void **memory, size_t bytes, cudaStream_t stream)
 {
-    (void)stream;
     return jpeg_allocate(decoder, memory, bytes, true);
 }
 
 static int jpeg_stream_free(void *decoder, void *memory, size_t bytes, cudaStream_t stream)
 {
-    (void)bytes;
     if (stream) cudaStreamSynchronize(stream);
     return jpeg_free(decoder, memory);
 }

@@ -134,7 +134,6 @@ static void range_unmap(void *context, void *at, size_t bytes)
 static void *memory_map(void *context, void *at, size_t bytes)
 {
     struct cuda_memory *memory = context;
-    (void)at;
     return memory->device->backend->memory.allocate(memory->device, bytes);
 }
 

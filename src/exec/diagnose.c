@@ -237,7 +237,6 @@ static enum status diagnose_silent(const struct exec *exec, int i, void *silent,
 {
     const struct instruction *at = &exec->program->instructions[i];
     bool zero = false;
-    (void)enough;
     if (at->phase != PHASE_FORWARD || at->node < 0) return OK;
     TRY(is_zero(exec, at->y, &zero));
     ((int *)silent)[at->node] += zero;

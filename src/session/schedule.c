@@ -12,14 +12,12 @@ static struct schedule_rate rate_of(const struct schedule *schedule, double lr)
 
 static struct schedule_rate constant(const struct schedule *schedule, double t, double total)
 {
-    (void)t, (void)total;
     return rate_of(schedule, schedule->lr);
 }
 
 /* torch's MultiStepLR. Milestones are counted from the beginning of the run, warm-up included. */
 static struct schedule_rate step(const struct schedule *schedule, double t, double total)
 {
-    (void)total;
     double lr = schedule->lr;
     for (int i = 0; i < schedule->milestones.count; i++)
         if (t + schedule->warmup >= schedule->milestones.value[i]) lr *= schedule->gamma;
