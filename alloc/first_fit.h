@@ -1,7 +1,6 @@
 /* first_fit.h: blocks placed in a fixed order, each as low as those before it allow.
  *
- * Without it, ResNet-50, batch 256, fp32, under 0.18 of its memory takes a step that is 9 % longer; of 401
- * tables that are packed on the way to such limits, 22 are packed up to 11 % higher. */
+ * Without it, of 305 tables that are packed while bench/plans.sh plans, 21 are packed higher, by up to 8 %. */
 #ifndef ALLOC_FIRST_FIT_H
 #define ALLOC_FIRST_FIT_H
 

@@ -3,9 +3,11 @@
  * What is placed ends, at each time, at some height: a skyline. In its lowest valley goes, of the blocks
  * that live only while it lasts, the one that is preferred; a valley into which none fits is filled up to
  * the lower one of its sides. As for strips (Burke, Kendall, Whitwell 2004: best fit), but that a block's
- * place in time is given. Without it, a step of 64
- * micro-batches, 33,664 blocks, is packed 5.4 % above its bound instead of at it, in 0.56 s instead of 0.04.
- */
+ * place in time is given.
+ *
+ * Without it, a step of ResNet-50 with
+ * train.batch=64 and train.accumulate=64, 55,958 blocks, is packed 1.4 % above its bound instead of 0.15, by first
+ * fit, in 1.8 s instead of 0.24. */
 #ifndef ALLOC_SKYLINE_H
 #define ALLOC_SKYLINE_H
 
