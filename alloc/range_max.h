@@ -1,7 +1,7 @@
 /* range_max.h: range maximum by a sparse table: the largest number of any range, by comparing two.
  *
- * For the keys of the skyline search: ResNet-50 with train.accumulate=64 has 55,958 blocks, whose lives are 125
- * million times long together, each to be looked at in each turn. */
+ * For the keys of the skyline search: ResNet-50 with train.accumulate=64 has 55,958 blocks, whose lives are
+ * 125 million times long together, each to be looked at in each turn. */
 #ifndef ALLOC_RANGE_MAX_H
 #define ALLOC_RANGE_MAX_H
 

@@ -6,8 +6,8 @@
  * place in time is given.
  *
  * Without it, a step of ResNet-50 with
- * train.batch=64 and train.accumulate=64, 55,958 blocks, is packed 1.4 % above its bound instead of 0.15, by first
- * fit, in 1.8 s instead of 0.24. */
+ * train.batch=64 and train.accumulate=64, 55,958 blocks, is packed 1.4 % above its bound instead of 0.15, by
+ * first fit, in 1.8 s instead of 0.24. */
 #ifndef ALLOC_SKYLINE_H
 #define ALLOC_SKYLINE_H
 

@@ -22,15 +22,15 @@ enum status elementwise_backward(const struct call *call, const struct tensor *v
 
 /* The same on threads, by blocks of fp32. */
 typedef void elementwise_block(const void *settings, const float *x, float *y, int64_t count);
-typedef void elementwise_gradient_block(const void *settings, const float *value, const float *d_y, float *d_x,
-                                        int64_t count);
+typedef void elementwise_gradient_block(const void *settings, const float *value, const float *d_y,
+                                        float *d_x, int64_t count);
 enum status elementwise_forward_cpu(const struct call *call, elementwise_block *block);
 enum status elementwise_backward_cpu(const struct call *call, const struct tensor *value,
                                      elementwise_gradient_block *block);
 
 /* Defines op_op: y = FORWARD(x), d_x = BACKWARD(d_y, value). The op's file defines both as macros, which fit
- * float and double (<tgmath.h>); `s` in them are the settings, of type `type`. `value` is x or y. What follows
- * `example`, settings to test, is for struct op. */
+ * float and double (<tgmath.h>); `s` in them are the settings, of type `type`. `value` is x or y. What
+ * follows `example`, settings to test, is for struct op. */
 #define ELEMENTWISE_OP(op_, help_, value_, type, example, ...)                                              \
     static double op_##_function(const void *settings, double x)                                            \
     {                                                                                                       \

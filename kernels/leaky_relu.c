@@ -1,5 +1,5 @@
-/* leaky_relu: y = x where x > 0, slope * x elsewhere (Maas et al. 2013). The slope is never negative, so that the
- * sign of y is that of x and x need not be kept. */
+/* leaky_relu: y = x where x > 0, slope * x elsewhere (Maas et al. 2013). The slope is never negative, so that
+ * the sign of y is that of x and x need not be kept. */
 #include "leaky_relu.h"
 
 #include "kernels/elementwise.h"

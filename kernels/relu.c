@@ -1,5 +1,5 @@
-/* relu: y = max(x, 0). A NaN passes, as in torch. The gradient is zero at zero; the sign of y is that of x, so
- * that x need not be kept. */
+/* relu: y = max(x, 0). A NaN passes, as in torch. The gradient is zero at zero; the sign of y is that of x,
+ * so that x need not be kept. */
 #include "kernels/elementwise.h"
 
 #define FORWARD(x) ((x) <= 0 ? 0 : (x))

@@ -330,8 +330,8 @@ static void test_replay(void **state)
     }
 }
 
-/* Two of many micro-batches stand for all, where the same is chosen for each: what else is alive in others, partial
- * sums of gradients, is little. */
+/* Two of many micro-batches stand for all, where the same is chosen for each: what else is alive in others,
+ * partial sums of gradients, is little. */
 static void test_few_micro_batches(void **state)
 {
     (void)state;

@@ -60,7 +60,7 @@ static void keep_choice(struct fitting *f, struct plan *plan)
     plan->offsets = NULL;
 }
 
-/* The arena that a choice leads to; where it cannot fit, however well it is packed: the least that it takes. */
+/* The arena that a choice leads to; the least that it takes, where it cannot fit. */
 static enum status try_streams(struct fitting *f, int stream_count, int64_t *arena)
 {
     struct program copy = program_copy(f->program);

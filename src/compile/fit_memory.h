@@ -15,8 +15,8 @@ enum status fit_memory(const struct compile_options *options, struct program *pr
 struct compile_options fit_memory_few(const struct compile_options *options, int most);
 
 /* The choice that takes the least memory of those that are known: the same for all batches of one
- * octave and any number of micro-batches, so that the largest that fits can be searched for. An octave is named
- * by its smallest number of images a micro-batch. */
+ * octave and any number of micro-batches, so that the largest that fits can be searched for. An octave is
+ * named by its smallest number of images a micro-batch. */
 struct least {
     enum recompute_mode *modes;         /* as recompute_fold has it */
     int count;                          /* 0: everything is kept */

@@ -26,7 +26,8 @@ static bool can_recompute(const struct program *program, const struct instructio
            program->values[at->y].home == HOME_ARENA;
 }
 
-int recompute_fold(const struct program *program, const enum recompute_mode *modes, enum recompute_mode *folded)
+int recompute_fold(const struct program *program, const enum recompute_mode *modes,
+                   enum recompute_mode *folded)
 {
     int count = 0;
     for (int i = 0; i < program->count && program->instructions[i].micro_batch == 0; i++)

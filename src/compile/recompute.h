@@ -59,7 +59,8 @@ void recompute_measure(const struct program *program, const enum recompute_mode 
 
 /* A choice of the first micro-batch, by the activations of its forward in order; how many those are. And the
  * same choice for every micro-batch of a program, which may be another, with as many activations. */
-int recompute_fold(const struct program *program, const enum recompute_mode *modes, enum recompute_mode *folded);
+int recompute_fold(const struct program *program, const enum recompute_mode *modes,
+                   enum recompute_mode *folded);
 void recompute_unfold(const struct program *program, const enum recompute_mode *folded,
                       enum recompute_mode *modes);
 

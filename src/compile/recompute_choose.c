@@ -127,7 +127,8 @@ static double *costs_of(const struct program *program)
     return cost;
 }
 
-static void choosing_open(struct choosing *c, const struct program *program, const struct recompute_goal *goal)
+static void choosing_open(struct choosing *c, const struct program *program,
+                          const struct recompute_goal *goal)
 {
     *c = (struct choosing){.barred = -1, .work_most = goal->work, .cost = costs_of(program)};
     replay_open(&c->replay, program, c->cost, false);

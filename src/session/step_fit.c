@@ -46,7 +46,8 @@ enum status step_fit_batch(const struct session *session, int64_t limit, bool ex
 void step_fit_say(const struct session *session, int64_t limit, struct text *words)
 {
     int batch;
-    if (step_fit_batch(session, limit, false, &batch) != OK) text_add(words, "a smaller train.batch needs less");
+    if (step_fit_batch(session, limit, false, &batch) != OK)
+        text_add(words, "a smaller train.batch needs less");
     else if (batch > 0) text_add(words, "the largest train.batch that fits is %d", batch);
     else text_add(words, "not even train.batch=%d fits", hyperparameters_micro_batches(&session->hyper));
 }
