@@ -93,6 +93,7 @@ void forecast_print(const struct session *session, const struct forecast *foreca
     print_bytes("batch", bytes->batch, "images, labels, results");
     if (caching_device_bytes(&caching) > 0)
         print_bytes("  thereof cached images", caching_device_bytes(&caching), "loader.cache");
+    if (bytes->exchange > 0) print_bytes("exchange", bytes->exchange, "NCCL, among GPUs");
     print_total(session, bytes->total);
     print_time(session, forecast);
     printf("  %-28s %12s  recomputed activations: %d\n", "strategy",
@@ -134,7 +135,8 @@ static void add_number(struct text *out, const char *key, double value)
 static void add_ranks(const struct session *session, const struct forecast *forecast, struct text *out)
 {
     if (session->hyper.ranks == 1) return;
-    text_add(out, ",\"ranks\":%d,\"hosts\":%d", session->hyper.ranks, forecast->cluster.hosts);
+    text_add(out, ",\"ranks\":%d,\"hosts\":%d,\"exchange_bytes\":%" PRId64, session->hyper.ranks,
+             forecast->cluster.hosts, forecast->bytes.exchange);
     add_number(out, "exchange_exposed_ms", forecast->exposed_ms);
     add_number(out, "waiting_ms", forecast->jitter_ms);
     add_number(out, "images_per_s", images_per_second(session, forecast));

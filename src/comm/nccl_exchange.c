@@ -10,12 +10,21 @@
 #include "config.h"
 #endif
 
-#ifdef HAVE_NCCL
-#include <nccl.h>
-
 /* Thread blocks that an exchange has at most, and takes from the backward pass beside it. NCCL_MAX_CTAS in
  * the environment wins over it. */
 #define BLOCKS_MAX 8
+
+/* On 2 and 4 H200s, with 1 and 8 blocks: code, and buffers of each block for all-reduce and all-gather; then
+ * for each rank that parts are sent to. */
+int64_t nccl_exchange_bytes(int ranks, bool parts)
+{
+    int64_t mebibytes = 382 + 18 * BLOCKS_MAX;
+    if (parts) mebibytes += 62 + 12 * BLOCKS_MAX * (ranks - 1);
+    return ranks > 1 ? mebibytes << 20 : 0;
+}
+
+#ifdef HAVE_NCCL
+#include <nccl.h>
 
 /* The library is loaded when it is needed, so that the program also starts where it is not installed. */
 #define FUNCTIONS(X)                                                                                   \

@@ -9,4 +9,8 @@
  * sets up stays until the process ends: to take it down is to wait for ranks that may be gone. */
 enum status nccl_exchange_open(struct comm *comm);
 
+/* Device memory that NCCL takes for itself among so many ranks of a host, as measured; `parts`: ranks send
+ * each other parts of their own, too. */
+int64_t nccl_exchange_bytes(int ranks, bool parts);
+
 #endif

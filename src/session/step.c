@@ -1,5 +1,6 @@
 #include "session/step.h"
 
+#include "comm/nccl_exchange.h"
 #include "compile/fit_memory.h"
 #include "session/session_store.h"
 
@@ -50,6 +51,12 @@ static struct bucket_options bucket_options(const struct session *session)
     };
 }
 
+static int64_t exchange_bytes(const struct session *session)
+{
+    if (session_device_kind(session) == DEVICE_CPU) return 0;
+    return nccl_exchange_bytes(session->hyper.ranks, !bucket_options(session).all_reduce);
+}
+
 static enum fit_mode fit_mode(int strategy)
 {
     static const enum fit_mode modes[] = {
@@ -85,7 +92,8 @@ struct compile_options step_options(const struct session *session, enum step_kin
         .batches = batches_on_device(session),
     };
     if (options.limit > 0)
-        options.reserved = step_store_bytes(session) + session_preprocessing_bytes(session);
+        options.reserved = step_store_bytes(session) + session_preprocessing_bytes(session) +
+                           exchange_bytes(session);
     return options;
 }
 
@@ -156,8 +164,9 @@ struct step_bytes step_bytes(const struct session *session, const struct program
         .store = store,
         .batch = fit_memory_beside(&beside, program) + session_preprocessing_bytes(session),
         .workspace = plan->workspace_bytes,
+        .exchange = exchange_bytes(session),
     };
-    bytes.total = bytes.arena + bytes.store + bytes.batch;
+    bytes.total = bytes.arena + bytes.store + bytes.batch + bytes.exchange;
     return bytes;
 }
 

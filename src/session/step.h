@@ -47,7 +47,7 @@ struct update_rates step_rates(const struct hyperparameters *hyper, int64_t upda
 
 /* Device memory of a run, known before any is allocated. */
 struct step_bytes {
-    int64_t arena, live_bound, store, batch, workspace, total;
+    int64_t arena, live_bound, store, batch, workspace, exchange, total;
 };
 struct step_bytes step_bytes(const struct session *session, const struct program *program,
                              const struct plan *plan, int64_t store);

@@ -85,6 +85,7 @@ static enum status refuse(const struct programs *programs, const struct text *wo
     add_row(&table, bytes->store, "parameters and optimizer state");
     add_row(&table, bytes->arena, "activations, gradients and workspaces");
     add_row(&table, bytes->batch, "images, labels and results");
+    if (bytes->exchange > 0) add_row(&table, bytes->exchange, "exchanges among GPUs (NCCL)");
     add_row(&table, bytes->total, "together");
     add_row(&table, bytes_to_have(programs), "can be had");
     text_add(&table, "\n");
