@@ -55,7 +55,8 @@ struct optimizer {
     bool has_nesterov;         /* heeds settings.nesterov */
     int slots;                 /* fp32 values kept per parameter element */
     const char *slot_names[OPTIMIZER_MAX_SLOTS];  /* torch's: "momentum_buffer", "exp_avg", ... */
-    struct optimizer_settings initial;            /* torch's defaults for this optimizer */
+    double lr;                                    /* where none is given */
+    struct optimizer_settings initial;            /* torch's defaults for it, but sgd's momentum */
     /* Updates `param` in place given the factor that unscales and clips its gradient. `t` is the
      * number of this update, from 1. `momentum` is the decay of the gradients' running mean, beta1
      * where momentum_is_beta1: a schedule moves it, so settings' own are not read here. */

@@ -26,6 +26,7 @@ const struct optimizer adagrad_optimizer = {
     .help = "Adagrad.",
     .slots = 1,
     .slot_names = {"sum"},
+    .lr = 0.01,
     .initial = {.eps = 1e-10},
     .update = adagrad_update,
     .reference = adagrad_reference,

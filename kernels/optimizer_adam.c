@@ -31,6 +31,7 @@ const struct optimizer adam_optimizer = {
     .help = "Adam.",
     .slots = 2,
     .slot_names = {"exp_avg", "exp_avg_sq"},
+    .lr = 0.001,
     .initial = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
     .update = adam_update,
     .reference = adam_reference,

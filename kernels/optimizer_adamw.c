@@ -31,6 +31,7 @@ const struct optimizer adamw_optimizer = {
     .help = "AdamW: Adam with decoupled weight decay.",
     .slots = 2,
     .slot_names = {"exp_avg", "exp_avg_sq"},
+    .lr = 0.001,
     .initial = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01},
     .update = adamw_update,
     .reference = adamw_reference,

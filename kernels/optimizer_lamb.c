@@ -85,6 +85,7 @@ const struct optimizer lamb_optimizer = {
     .help = "LAMB: layer-wise adaptive moments, for large batches.",
     .slots = 2,
     .slot_names = {"exp_avg", "exp_avg_sq"},
+    .lr = 0.002,
     .initial = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-6, .weight_decay = 0.01},
     .update = lamb_update,
     .reference = lamb_reference,

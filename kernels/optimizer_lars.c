@@ -48,6 +48,7 @@ const struct optimizer lars_optimizer = {
     .has_nesterov = true,
     .slots = 1,
     .slot_names = {"momentum_buffer"},
+    .lr = 1,
     .initial = {.momentum = 0.9, .trust = 0.001},
     .update = lars_update,
     .reference = lars_reference,

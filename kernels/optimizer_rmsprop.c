@@ -30,6 +30,7 @@ const struct optimizer rmsprop_optimizer = {
     .help = "RMSprop.",
     .slots = 2,
     .slot_names = {"square_avg", "momentum_buffer"},
+    .lr = 0.001,
     .initial = {.alpha = 0.99, .eps = 1e-8},
     .update = rmsprop_update,
     .reference = rmsprop_reference,

@@ -28,7 +28,8 @@ const struct optimizer sgd_optimizer = {
     .has_nesterov = true,
     .slots = 1,
     .slot_names = {"momentum_buffer"},
-    .initial = {.momentum = 0},
+    .lr = 0.05,
+    .initial = {.momentum = 0.9},
     .update = sgd_update,
     .reference = sgd_reference,
 };

@@ -159,7 +159,7 @@ static void bad_values(void **state)
     expect_refused("[train]\nepochs = 0\n", "t.ini:2: train.epochs: must be between 1 and 1000000, not 0", 1);
     expect_refused("[train]\nepochs =\n", "train.epochs: must be a whole number", 1);
     expect_refused("[train]\non_nan = stopp\n", "did you mean 'stop'?", 1);
-    expect_refused("[optimizer]\nlr = fast\n", "optimizer.lr: must be a number, not 'fast'", 1);
+    expect_refused("[optimizer]\nlr = fast\n", "optimizer.lr: must be a number or auto, not 'fast'", 1);
     expect_refused("[optimizer]\nbetas = 0.9\n", "must be 2 numbers, not 1", 1);
     expect_refused("[amp]\nloss_scale = 0\n", "must be between", 1);
     expect_refused("[run]\nname =;x\n", "would begin a comment", 1);

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -63,7 +64,15 @@ static double given_or(double given, double initial)
     return given < 0 ? initial : given;
 }
 
-static enum status set_optimizer(const struct settings *settings, struct hyperparameters *hyper)
+static void set_rate(struct settings *settings, const struct optimizer *optimizer)
+{
+    char rate[32];
+    if (settings->optimizer.lr >= 0) return;
+    snprintf(rate, sizeof rate, "%g", optimizer->lr);
+    settings_derive(settings, "optimizer", "lr", rate);
+}
+
+static enum status set_optimizer(struct settings *settings, struct hyperparameters *hyper)
 {
     const char *name = settings->optimizer.name, *names[NAMES_MAX];
     int count = 0;
@@ -73,6 +82,7 @@ static enum status set_optimizer(const struct settings *settings, struct hyperpa
     }
     hyper->optimizer = name ? optimizer_find(name) : NULL;
     if (!hyper->optimizer) return refuse_name(settings, "optimizer", "name", name ? name : "", names, count);
+    set_rate(settings, hyper->optimizer);
     const struct optimizer_settings *initial = &hyper->optimizer->initial;
     bool betas = settings->optimizer.betas.count == 2;
     hyper->optimizer_settings = (struct optimizer_settings){
