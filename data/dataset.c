@@ -3,11 +3,15 @@
 #include <stdlib.h>
 
 #include "base/crc32c.h"
+#include "data/detect.h"
 
 enum status dataset_open(const struct format *format, const struct dataset_options *options,
                          struct dataset *dataset)
 {
     struct dataset opened = {.format = format, .ignore_orientation = options->ignore_orientation};
+    struct reason reason;
+    if (options->path && !detect_check(format->name, options->path, &reason))
+        return fail(BAD_DATA, "%s", reason.text);
     enum status status = format->open(options, &opened);
     if (status != OK) {
         dataset_close(&opened);

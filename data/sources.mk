@@ -6,6 +6,8 @@ libdata_a_SOURCES = \
 	data/dataset.c \
 	data/dataset.h \
 	data/deflated.h \
+	data/detect.c \
+	data/detect.h \
 	data/gpu_preprocessing.h \
 	data/format_cifar.c \
 	data/format_digits.c \

@@ -8,6 +8,7 @@ amptrain_SOURCES = \
 	src/cmd_eval.c \
 	src/cmd_export.c \
 	src/cmd_formats.c \
+	src/cmd_init.c \
 	src/cmd_models.c \
 	src/cmd_ops.c \
 	src/cmd_pack.c \

@@ -1,0 +1,89 @@
+#include "data/detect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/memory.h"
+
+/* A file by which a data set is known, and the folder below the one named in which it is. */
+static const struct sign {
+    const char *format, *below, *file;
+} signs[] = {
+    {"mnist", ".", "train-images-idx3-ubyte"},
+    {"mnist", ".", "train-images-idx3-ubyte.gz"},
+    {"mnist", ".", "train-images.idx3-ubyte"},
+    {"mnist", ".", "t10k-images-idx3-ubyte"},
+    {"mnist", ".", "t10k-images-idx3-ubyte.gz"},
+    {"mnist", "raw", "train-images-idx3-ubyte"},
+    {"mnist", "MNIST/raw", "train-images-idx3-ubyte"},
+    {"mnist", "FashionMNIST/raw", "train-images-idx3-ubyte"},
+    {"mnist", "KMNIST/raw", "train-images-idx3-ubyte"},
+    {"cifar10", ".", "data_batch_1.bin"},
+    {"cifar10", ".", "test_batch.bin"},
+    {"cifar10", "cifar-10-batches-bin", "data_batch_1.bin"},
+    {"cifar100", ".", "train.bin"},
+    {"cifar100", ".", "test.bin"},
+    {"cifar100", "cifar-100-binary", "train.bin"},
+};
+
+/* Python's version of CIFAR. */
+static const char *const pickles[] = {
+    "data_batch_1", "cifar-10-batches-py/data_batch_1", "train", "cifar-100-python/train", NULL,
+};
+
+static bool has_file(const char *folder, const char *below, const char *file)
+{
+    char *path = text_format("%s/%s/%s", folder, below, file);
+    struct stat status;
+    bool has = stat(path, &status) == 0 && S_ISREG(status.st_mode);
+    free(path);
+    return has;
+}
+
+static const struct sign *find_sign(const char *path, const char *format)
+{
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+        if ((!format || strcmp(signs[i].format, format) == 0) &&
+            has_file(path, signs[i].below, signs[i].file))
+            return &signs[i];
+    return NULL;
+}
+
+const char *detect(const char *path, char **folder)
+{
+    const struct sign *sign = find_sign(path, NULL);
+    if (!sign) return NULL;
+    bool here = strcmp(sign->below, ".") == 0;
+    *folder = here ? text_copy(path) : text_format("%s/%s", path, sign->below);
+    return sign->format;
+}
+
+static bool ends_in_archive(const char *path)
+{
+    static const char *const endings[] = {".tar.gz", ".tgz", ".zip", ".tar.xz", ".tar.bz2"};
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        size_t length = strlen(path), tail = strlen(endings[i]);
+        if (length > tail && strcmp(path + length - tail, endings[i]) == 0) return true;
+    }
+    return false;
+}
+
+bool detect_check(const char *format, const char *path, struct reason *reason)
+{
+    struct stat status;
+    if (ends_in_archive(path) && stat(path, &status) == 0 && S_ISREG(status.st_mode))
+        return because_of(reason, path, "a compressed archive: unpack it and name the folder");
+    const struct sign *sign = find_sign(path, format);
+    if (sign && strcmp(sign->below, ".") != 0) {
+        char why[128];
+        snprintf(why, sizeof why, "the %s files are in its folder %s: name that", format, sign->below);
+        return because_of(reason, path, why);
+    }
+    for (int i = 0; !sign && strncmp(format, "cifar", 5) == 0 && pickles[i]; i++)
+        if (has_file(path, ".", pickles[i]))
+            return because_of(reason, path, "this is CIFAR for Python; get the \"binary version\"");
+    return true;
+}

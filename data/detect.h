@@ -1,0 +1,16 @@
+/* detect.h: which data set the files in a folder are, and where they are below it. */
+#ifndef DATA_DETECT_H
+#define DATA_DETECT_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+/* The name of the format of the files in `path` and, in new memory, the folder that has them: `path`, or one
+ * below it, as torchvision and archives make it. NULL where they are of none. */
+const char *detect(const char *path, char **folder);
+
+/* Why the files of `format` are not in `path`, where that can be told: false, with a reason. */
+bool detect_check(const char *format, const char *path, struct reason *reason);
+
+#endif

@@ -1,0 +1,59 @@
+#!/bin/sh
+# init writes a configuration that trains as it is; data sets that lie elsewhere or are packed are told so; the
+# defaults alone learn.
+. "$top_srcdir/tests/tap.sh"
+cd "$scratch" || exit 1
+
+init() { "$AMPTRAIN" init "$@" >out.ini 2>err || { cat err; return 1; }; }
+has() { grep -E "$1" "${2:-out.ini}" || { cat "${2:-out.ini}"; return 1; }; }
+checks() { "$AMPTRAIN" -q -c "${1:-out.ini}" --check >/dev/null; }
+
+"$top_builddir/tests/make_pictures" pictures || exit 1
+ok "a folder of images" init pictures
+ok "... can be trained on" checks
+ok "... with a share for validation" has '^val_fraction = 0.2 '
+ok "... normalised by what is in it" has '^mean = 0\.[0-9]* 0\.[0-9]* 0\.[0-9]* '
+mkdir -p parted && cp -r pictures parted/train && cp -r pictures parted/valid
+ok "a folder of training and one of validation images" init parted
+ok "... are told apart" has '^val = parted/valid '
+ok "... can be trained on" checks
+mkdir configurations
+ok "a configuration in another folder" "$AMPTRAIN" init -q pictures -o configurations/my.ini
+ok "... finds its images" checks configurations/my.ini
+ok "... and is not overwritten" says 2 "exists" "$AMPTRAIN" init digits -o configurations/my.ini
+ok "a data set by its name" init cifar10
+ok "... has its own recipe" has '^arch = resnet18_cifar '
+ok "the digits" init digits
+ok "... can be trained on" checks
+ok "a name that is none" says 2 "did you mean cifar10?" "$AMPTRAIN" init cifar01
+ok "a folder without images" says 3 "no class folders" "$AMPTRAIN" init configurations
+ok "nothing named" says 2 "name one folder" "$AMPTRAIN" init
+mkdir -p 'a ;b' && cp -r pictures/* 'a ;b'
+ok "a path that no line can hold" says 2 "would begin a comment" "$AMPTRAIN" init 'a ;b'
+
+# Data sets as torchvision, Python or an archive leaves them.
+idx() { printf '\000\000\010\003\000\000\000\001\000\000\000\002\000\000\000\002abcd'; }
+labels() { printf '\000\000\010\001\000\000\000\001\003'; }
+mkdir -p root/MNIST/raw python && touch python/data_batch_1 cifar.tar.gz
+for split in train t10k; do
+    idx >root/MNIST/raw/$split-images-idx3-ubyte
+    labels >root/MNIST/raw/$split-labels-idx1-ubyte
+done
+train() { "$AMPTRAIN" train -s model.arch=lenet5 -s data.format="$1" -s data.train="$2" --check; }
+ok "torchvision's folder of MNIST" says 3 "root: the mnist files are in its folder MNIST/raw" train mnist root
+ok "... init finds them" init root
+ok "... where they are" has '^train = root/MNIST/raw '
+ok "CIFAR for Python" says 3 'get the "binary version"' train cifar10 python
+ok "an archive" says 3 "cifar.tar.gz: a compressed archive: unpack it" train cifar10 cifar.tar.gz
+
+if [ -n "${AMPTRAIN_SANITIZED-}" ]; then
+    skip "defaults alone learn the digits" "takes long with sanitizers"
+else
+    learns() {
+        "$AMPTRAIN" -q -s run.device=cpu -s data.format=digits -s model.arch=resnet20 -s log.tensorboard=no -o run &&
+            sed -n 's/.*"epoch":10,.*"val_top1":\([0-9.]*\),.*/\1/p' run/metrics.jsonl |
+            awk '{ print "accuracy", $1; good = $1 >= 0.97 } END { exit !good }'
+    }
+    ok "defaults alone learn the digits" learns
+fi
+echo "1..$cases"
