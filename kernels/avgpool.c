@@ -1,38 +1,17 @@
 /* avgpool: the mean of every window, as torch.nn.AvgPool2d. */
 #include <stddef.h>
 
-#include "kernels/codes_cuda.h"
 #include "kernels/pool.h"
 
-struct pool_plane avgpool_plane(const struct call *call)
-{
-    const struct pool *s = call->settings;
-    struct shape x = call->x[0].shape;
-    return (struct pool_plane){pool_axis_sliding(s, x.h), pool_axis_sliding(s, x.w), s->count_include_pad};
-}
-
-static bool avgpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                          struct reason *reason)
-{
-    return pool_shape(settings, x[0], y, reason);
-}
-
 static const struct field fields[] = {
-    {.name = "kernel", .type = FIELD_INT, .offset = offsetof(struct pool, kernel),
-     .min = 1, .max = 4096, .help = "Height and width of the window."},
-    {.name = "stride", .type = FIELD_INT, .offset = offsetof(struct pool, stride), .initial = "kernel",
-     .min = 0, .max = 4096, .word = "kernel", .word_value = 0,
-     .help = "Stride of the window; 0 or kernel: the size of the window."},
-    {.name = "pad", .type = FIELD_INT, .offset = offsetof(struct pool, pad), .initial = "0",
-     .min = 0, .max = 2048, .help = "Padding on every side, at most half of the kernel."},
-    {.name = "ceil_mode", .type = FIELD_BOOL, .offset = offsetof(struct pool, ceil_mode), .initial = "no",
-     .help = "Round the output size up, so that partial windows count."},
+    POOL_FIELDS(4096),
+    POOL_CEIL_MODE,
     {.name = "count_include_pad", .type = FIELD_BOOL, .offset = offsetof(struct pool, count_include_pad),
      .initial = "yes", .help = "Include the padding in the average."},
     {0},
 };
 
-POOL_CODES(avgpool, average);
+POOL_CODES(average, pool_sliding)
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -50,9 +29,9 @@ const struct op avgpool_op = {
     .help = "Average pooling.",
     .settings_size = sizeof(struct pool),
     .fields = fields,
-    .shape = avgpool_shape,
-    .reference = &avgpool_reference,
-    .cpu = &avgpool_cpu,
-    .cuda = ON_CUDA(avgpool_cuda),
+    .shape = pool_sliding_shape,
+    .reference = &pool_reference,
+    .cpu = &pool_cpu,
+    .cuda = ON_CUDA(pool_cuda),
     .examples = examples,
 };

@@ -27,29 +27,29 @@ enum status border_backward_cpu(const struct call *call, const struct border *bo
 enum status border_forward_cuda(const struct call *call, const struct border *border);
 enum status border_backward_cuda(const struct call *call, const struct border *border);
 
-/* An op's plain code, `op`_reference, and that for threads, `op`_cpu, by its border. */
-#define BORDER_CODES(op)                                                                                 \
-    static enum status op##_forward(const struct call *call)                                             \
+/* An op's plain code, border_reference, that for threads, border_cpu, and that for CUDA, border_cuda, by its border
+ * of a call. */
+#define BORDER_CODE(name, on, border_of)                                                                 \
+    static enum status name##_forward(const struct call *call)                                           \
     {                                                                                                    \
-        struct border where = op##_border(call);                                                         \
-        return border_forward(call, &where);                                                             \
+        struct border where = border_of(call);                                                           \
+        return border_forward##on(call, &where);                                                         \
     }                                                                                                    \
-    static enum status op##_backward(const struct call *call)                                            \
+    static enum status name##_backward(const struct call *call)                                          \
     {                                                                                                    \
-        struct border where = op##_border(call);                                                         \
-        return border_backward(call, &where);                                                            \
+        struct border where = border_of(call);                                                           \
+        return border_backward##on(call, &where);                                                        \
     }                                                                                                    \
-    static enum status op##_forward_cpu(const struct call *call)                                         \
-    {                                                                                                    \
-        struct border where = op##_border(call);                                                         \
-        return border_forward_cpu(call, &where);                                                         \
-    }                                                                                                    \
-    static enum status op##_backward_cpu(const struct call *call)                                        \
-    {                                                                                                    \
-        struct border where = op##_border(call);                                                         \
-        return border_backward_cpu(call, &where);                                                        \
-    }                                                                                                    \
-    static const struct op_code op##_reference = {.forward = op##_forward, .backward = op##_backward};   \
-    static const struct op_code op##_cpu = {.forward = op##_forward_cpu, .backward = op##_backward_cpu}
+    static const struct op_code name = {.forward = name##_forward, .backward = name##_backward};
+#ifdef HAVE_CUDA
+#define BORDER_CODES(border_of)                                                                          \
+    BORDER_CODE(border_reference, , border_of)                                                           \
+    BORDER_CODE(border_cpu, _cpu, border_of)                                                             \
+    BORDER_CODE(border_cuda, _cuda, border_of)
+#else
+#define BORDER_CODES(border_of)                                                                          \
+    BORDER_CODE(border_reference, , border_of)                                                           \
+    BORDER_CODE(border_cpu, _cpu, border_of)
+#endif
 
 #endif

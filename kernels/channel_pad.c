@@ -4,8 +4,6 @@
 
 #include <stddef.h>
 
-#include "kernels/codes_cuda.h"
-
 struct channel_pad {
     int64_t stride, channels;
 };
@@ -37,7 +35,7 @@ static const struct field fields[] = {
     {0},
 };
 
-BORDER_CODES(channel_pad);
+BORDER_CODES(channel_pad_border)
 
 static const struct op_example examples[] = {
     {"channels=10", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 4}}},
@@ -52,8 +50,8 @@ const struct op channel_pad_op = {
     .settings_size = sizeof(struct channel_pad),
     .fields = fields,
     .shape = channel_pad_shape,
-    .reference = &channel_pad_reference,
-    .cpu = &channel_pad_cpu,
-    .cuda = ON_CUDA(channel_pad_cuda),
+    .reference = &border_reference,
+    .cpu = &border_cpu,
+    .cuda = ON_CUDA(border_cuda),
     .examples = examples,
 };

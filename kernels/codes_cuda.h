@@ -4,10 +4,8 @@
 
 #include "kernels/op.h"
 
-extern const struct op_code adaptive_avgpool_cuda, adaptive_maxpool_cuda, add_cuda, avgpool_cuda,
-    batchnorm_cuda, cast_cuda, channel_pad_cuda, concat_cuda, conv_cuda, dropout_cuda, flatten_cuda,
-    gelu_cuda, globalavgpool_cuda, leaky_relu_cuda, linear_cuda, lrn_cuda, maxpool_cuda, moments_cuda,
-    pad_cuda, relu_cuda, relu6_cuda, silu_cuda, softmax_cross_entropy_cuda, sum_cuda, sum_ranks_cuda,
-    topk_cuda;
+extern const struct op_code add_cuda, batchnorm_cuda, cast_cuda, concat_cuda, conv_cuda, dropout_cuda,
+    flatten_cuda, gelu_cuda, leaky_relu_cuda, linear_cuda, lrn_cuda, moments_cuda, relu_cuda, relu6_cuda,
+    silu_cuda, softmax_cross_entropy_cuda, sum_cuda, sum_ranks_cuda, topk_cuda;
 
 #endif

@@ -1,14 +1,5 @@
 /* globalavgpool: the mean over h and w. */
-#include <stddef.h>
-
-#include "kernels/codes_cuda.h"
 #include "kernels/pool.h"
-
-struct pool_plane globalavgpool_plane(const struct call *call)
-{
-    struct shape x = call->x[0].shape;
-    return (struct pool_plane){pool_axis_adaptive(x.h, 1), pool_axis_adaptive(x.w, 1), false};
-}
 
 static bool globalavgpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                                 struct reason *reason)
@@ -17,7 +8,7 @@ static bool globalavgpool_shape(const void *settings, int x_count, const struct 
     return true;
 }
 
-POOL_CODES(globalavgpool, average);
+POOL_CODES(average, pool_global)
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -31,8 +22,8 @@ const struct op globalavgpool_op = {
     .name = "globalavgpool",
     .help = "Global average pooling.",
     .shape = globalavgpool_shape,
-    .reference = &globalavgpool_reference,
-    .cpu = &globalavgpool_cpu,
-    .cuda = ON_CUDA(globalavgpool_cuda),
+    .reference = &pool_reference,
+    .cpu = &pool_cpu,
+    .cuda = ON_CUDA(pool_cuda),
     .examples = examples,
 };

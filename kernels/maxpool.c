@@ -2,21 +2,7 @@
  * The border counts as minus infinity. */
 #include <stddef.h>
 
-#include "kernels/codes_cuda.h"
 #include "kernels/pool.h"
-
-struct pool_plane maxpool_plane(const struct call *call)
-{
-    const struct pool *s = call->settings;
-    struct shape x = call->x[0].shape;
-    return (struct pool_plane){pool_axis_sliding(s, x.h), pool_axis_sliding(s, x.w), false};
-}
-
-static bool maxpool_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
-                          struct reason *reason)
-{
-    return pool_shape(settings, x[0], y, reason);
-}
 
 /* One byte an output: kernels are at most 16x16. */
 static int maxpool_saved(const void *settings, int x_count, const struct tensor *x, bool training,
@@ -25,32 +11,20 @@ static int maxpool_saved(const void *settings, int x_count, const struct tensor 
     if (!training) return 0;
     struct shape y;
     struct reason reason;
-    if (!maxpool_shape(settings, 1, &x[0].shape, &y, &reason)) return 0;
+    if (!pool_sliding_shape(settings, 1, &x[0].shape, &y, &reason)) return 0;
     out[0] = (struct op_saved){"number", U8, y};
     return 1;
 }
 
-static unsigned maxpool_reads(const void *settings, enum phase phase)
-{
-    return READS_SAVED;
-}
-
 static const struct field fields[] = {
-    {.name = "kernel", .type = FIELD_INT, .offset = offsetof(struct pool, kernel),
-     .min = 1, .max = 16, .help = "Height and width of the window."},
-    {.name = "stride", .type = FIELD_INT, .offset = offsetof(struct pool, stride), .initial = "kernel",
-     .min = 0, .max = 4096, .word = "kernel", .word_value = 0,
-     .help = "Stride of the window; 0 or kernel: the size of the window."},
-    {.name = "pad", .type = FIELD_INT, .offset = offsetof(struct pool, pad), .initial = "0",
-     .min = 0, .max = 2048, .help = "Padding on every side, at most half of the kernel."},
+    POOL_FIELDS(16),
     {.name = "dilation", .type = FIELD_INT, .offset = offsetof(struct pool, dilation), .initial = "1",
      .min = 1, .max = 4096, .help = "Spacing of the window elements."},
-    {.name = "ceil_mode", .type = FIELD_BOOL, .offset = offsetof(struct pool, ceil_mode), .initial = "no",
-     .help = "Round the output size up, so that partial windows count."},
+    POOL_CEIL_MODE,
     {0},
 };
 
-POOL_CODES(maxpool, maximum);
+POOL_CODES(maximum, pool_sliding)
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {
@@ -68,11 +42,11 @@ const struct op maxpool_op = {
     .help = "Max pooling.",
     .settings_size = sizeof(struct pool),
     .fields = fields,
-    .shape = maxpool_shape,
+    .shape = pool_sliding_shape,
     .saved = maxpool_saved,
-    .reads = maxpool_reads,
-    .reference = &maxpool_reference,
-    .cpu = &maxpool_cpu,
-    .cuda = ON_CUDA(maxpool_cuda),
+    .reads = pool_reads_saved,
+    .reference = &pool_reference,
+    .cpu = &pool_cpu,
+    .cuda = ON_CUDA(pool_cuda),
     .examples = examples,
 };

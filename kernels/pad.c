@@ -3,8 +3,6 @@
 
 #include <stddef.h>
 
-#include "kernels/codes_cuda.h"
-
 /* -1: as the more general one says. */
 struct pad {
     int64_t pad, pad_h, pad_w;
@@ -62,7 +60,7 @@ static const struct field fields[] = {
     {0},
 };
 
-BORDER_CODES(pad);
+BORDER_CODES(pad_border)
 
 static const struct op_example examples[] = {
     {"pad=1", 1, {{.rank = 4, .n = 3, .h = 7, .w = 5, .c = 3}}},
@@ -77,8 +75,8 @@ const struct op pad_op = {
     .settings_size = sizeof(struct pad),
     .fields = fields,
     .shape = pad_shape,
-    .reference = &pad_reference,
-    .cpu = &pad_cpu,
-    .cuda = ON_CUDA(pad_cuda),
+    .reference = &border_reference,
+    .cpu = &border_cpu,
+    .cuda = ON_CUDA(border_cuda),
     .examples = examples,
 };

@@ -1,6 +1,7 @@
 #include "pool.h"
 
 #include <math.h>
+#include <stddef.h>
 
 static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -26,7 +27,9 @@ struct pool_span pool_outputs(const struct pool_axis *a, int64_t input)
     return (struct pool_span){divide_up(first, a->stride), end, 1, 0};
 }
 
-int64_t pool_padded_count(const struct pool_axis *a, int64_t output)
+/* Positions of a window that count in an average that counts the padding, too: all that lie in the
+ * input padded on both sides. */
+static int64_t padded_count(const struct pool_axis *a, int64_t output)
 {
     int64_t start = output * a->stride - a->pad;
     return min(start + a->kernel, a->in + a->pad) - start;
@@ -42,7 +45,7 @@ static int64_t sliding_count(const struct pool_axis *a, bool ceil_mode)
     return last + 1;
 }
 
-struct pool_axis pool_axis_sliding(const struct pool *pool, int64_t in)
+static struct pool_axis axis_sliding(const struct pool *pool, int64_t in)
 {
     struct pool_axis axis = {
         .in = in,
@@ -55,21 +58,71 @@ struct pool_axis pool_axis_sliding(const struct pool *pool, int64_t in)
     return axis;
 }
 
-struct pool_axis pool_axis_adaptive(int64_t in, int64_t out)
+static struct pool_axis axis_bins(int64_t in, int64_t out)
 {
     return (struct pool_axis){.in = in, .out = out, .adaptive = true};
 }
 
-bool pool_shape(const struct pool *pool, struct shape x, struct shape *y, struct reason *reason)
+struct pool_plane pool_sliding(const struct call *call)
 {
+    const struct pool *s = call->settings;
+    struct shape x = call->x[0].shape;
+    return (struct pool_plane){axis_sliding(s, x.h), axis_sliding(s, x.w), s->count_include_pad};
+}
+
+struct pool_plane pool_bins(const struct call *call)
+{
+    const struct pool_bins *s = call->settings;
+    struct shape x = call->x[0].shape;
+    return (struct pool_plane){axis_bins(x.h, s->size), axis_bins(x.w, s->size), false};
+}
+
+struct pool_plane pool_global(const struct call *call)
+{
+    struct shape x = call->x[0].shape;
+    return (struct pool_plane){axis_bins(x.h, 1), axis_bins(x.w, 1), false};
+}
+
+bool pool_sliding_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                        struct reason *reason)
+{
+    const struct pool *pool = settings;
     if (2 * pool->pad > pool->kernel)
         return because(reason, "pad must be at most half of the kernel, %lld", (long long)pool->kernel / 2);
-    struct pool_axis h = pool_axis_sliding(pool, x.h), w = pool_axis_sliding(pool, x.w);
+    struct pool_axis h = axis_sliding(pool, x->h), w = axis_sliding(pool, x->w);
     if (h.out < 1 || w.out < 1)
         return because(reason, "a window of %lld does not fit an image of %lldx%lld", (long long)pool->kernel,
-                       (long long)x.h, (long long)x.w);
-    *y = shape_nhwc(x.n, h.out, w.out, x.c);
+                       (long long)x->h, (long long)x->w);
+    *y = shape_nhwc(x->n, h.out, w.out, x->c);
     return true;
+}
+
+const struct field pool_bins_fields[] = {
+    {.name = "size", .type = FIELD_INT, .offset = offsetof(struct pool_bins, size),
+     .min = 1, .max = 4096, .help = "Height and width of the output."},
+    {0},
+};
+
+#define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
+const struct op_example pool_bins_examples[] = {
+    {"size=7", 1, {SHAPE(1, 7, 7, 5)}},
+    {"size=3", 1, {SHAPE(3, 7, 31, 24)}},
+    {"size=7", 1, {SHAPE(1, 3, 5, 3)}},
+    {"size=1", 1, {SHAPE(3, 7, 5, 1)}},
+    {0},
+};
+
+bool pool_bins_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                     struct reason *reason)
+{
+    const struct pool_bins *s = settings;
+    *y = shape_nhwc(x->n, s->size, s->size, x->c);
+    return true;
+}
+
+unsigned pool_reads_saved(const void *settings, enum phase phase)
+{
+    return READS_SAVED;
 }
 
 static int64_t span_count(struct pool_span span) { return divide_up(span.end - span.first, span.step); }
@@ -77,7 +130,7 @@ static int64_t span_count(struct pool_span span) { return divide_up(span.end - s
 double pool_divisor(const struct pool_plane *plane, int64_t h, int64_t w)
 {
     if (plane->count_padding)
-        return (double)(pool_padded_count(&plane->h, h) * pool_padded_count(&plane->w, w));
+        return (double)(padded_count(&plane->h, h) * padded_count(&plane->w, w));
     return (double)(span_count(pool_inputs(&plane->h, h)) * span_count(pool_inputs(&plane->w, w)));
 }
 

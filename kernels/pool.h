@@ -30,18 +30,37 @@ static inline int64_t pool_position(const struct pool_axis *axis, int64_t output
     return distance % axis->dilation == 0 ? distance / axis->dilation : -1;
 }
 
-/* Positions of a window that count in an average that counts the padding, too: all that lie in the
- * input padded on both sides. */
-int64_t pool_padded_count(const struct pool_axis *axis, int64_t output);
-
 /* Settings of maxpool and avgpool; stride 0: the kernel; dilation 0: 1. */
 struct pool {
     int64_t kernel, stride, pad, dilation;
     bool ceil_mode, count_include_pad;
 };
-struct pool_axis pool_axis_sliding(const struct pool *pool, int64_t in);
-struct pool_axis pool_axis_adaptive(int64_t in, int64_t out);
-bool pool_shape(const struct pool *pool, struct shape x, struct shape *y, struct reason *reason);
+
+/* Rows of their field tables. */
+#define POOL_FIELDS(kernel_max)                                                                          \
+    {.name = "kernel", .type = FIELD_INT, .offset = offsetof(struct pool, kernel),                       \
+     .min = 1, .max = kernel_max, .help = "Height and width of the window."},                            \
+    {.name = "stride", .type = FIELD_INT, .offset = offsetof(struct pool, stride), .initial = "kernel",  \
+     .min = 0, .max = 4096, .word = "kernel", .word_value = 0,                                           \
+     .help = "Stride of the window; 0 or kernel: the size of the window."},                              \
+    {.name = "pad", .type = FIELD_INT, .offset = offsetof(struct pool, pad), .initial = "0",             \
+     .min = 0, .max = 2048, .help = "Padding on every side, at most half of the kernel."}
+#define POOL_CEIL_MODE                                                                                   \
+    {.name = "ceil_mode", .type = FIELD_BOOL, .offset = offsetof(struct pool, ceil_mode),                \
+     .initial = "no", .help = "Round the output size up, so that partial windows count."}
+
+/* Settings of the adaptive ones: bins down and across. */
+struct pool_bins {
+    int64_t size;
+};
+extern const struct field pool_bins_fields[];
+extern const struct op_example pool_bins_examples[];
+
+/* The output's shape, as struct op has it, by struct pool or struct pool_bins. */
+bool pool_sliding_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                        struct reason *reason);
+bool pool_bins_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
+                     struct reason *reason);
 
 /* Both axes of an op, and how an average divides. */
 struct pool_plane {
@@ -50,12 +69,13 @@ struct pool_plane {
 };
 double pool_divisor(const struct pool_plane *plane, int64_t h, int64_t w);
 
-/* The planes of each op's calls. */
-struct pool_plane maxpool_plane(const struct call *call);
-struct pool_plane avgpool_plane(const struct call *call);
-struct pool_plane globalavgpool_plane(const struct call *call);
-struct pool_plane adaptive_avgpool_plane(const struct call *call);
-struct pool_plane adaptive_maxpool_plane(const struct call *call);
+/* The plane of a call, by its op's settings: struct pool, struct pool_bins, or none for a single bin. */
+struct pool_plane pool_sliding(const struct call *call);
+struct pool_plane pool_bins(const struct call *call);
+struct pool_plane pool_global(const struct call *call);
+
+/* All that a maximum's backward reads. */
+unsigned pool_reads_saved(const void *settings, enum phase phase);
 
 /* Averages: plain loops, by blocks of channels on threads, and on CUDA. */
 enum status pool_average(const struct call *call, const struct pool_plane *plane);
@@ -74,30 +94,30 @@ enum status pool_maximum_backward_cpu(const struct call *call, const struct pool
 enum status pool_maximum_cuda(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_backward_cuda(const struct call *call, const struct pool_plane *plane);
 
-/* An op's plain code, `op`_reference, and that for threads, `op`_cpu; kind: average or maximum. */
-#define POOL_CODES(op, kind)                                                                             \
-    static enum status op##_forward(const struct call *call)                                             \
+/* An op's plain code, pool_reference, that for threads, pool_cpu, and that for CUDA, pool_cuda. kind: average or
+ * maximum; plane: of the call, one of the functions above. */
+#define POOL_CODE(name, kind, on, plane)                                                                 \
+    static enum status name##_forward(const struct call *call)                                           \
     {                                                                                                    \
-        struct pool_plane where = op##_plane(call);                                                      \
-        return pool_##kind(call, &where);                                                                \
+        struct pool_plane where = plane(call);                                                           \
+        return pool_##kind##on(call, &where);                                                            \
     }                                                                                                    \
-    static enum status op##_backward(const struct call *call)                                            \
+    static enum status name##_backward(const struct call *call)                                          \
     {                                                                                                    \
-        struct pool_plane where = op##_plane(call);                                                      \
-        return pool_##kind##_backward(call, &where);                                                     \
+        struct pool_plane where = plane(call);                                                           \
+        return pool_##kind##_backward##on(call, &where);                                                 \
     }                                                                                                    \
-    static enum status op##_forward_cpu(const struct call *call)                                         \
-    {                                                                                                    \
-        struct pool_plane where = op##_plane(call);                                                      \
-        return pool_##kind##_cpu(call, &where);                                                          \
-    }                                                                                                    \
-    static enum status op##_backward_cpu(const struct call *call)                                        \
-    {                                                                                                    \
-        struct pool_plane where = op##_plane(call);                                                      \
-        return pool_##kind##_backward_cpu(call, &where);                                                 \
-    }                                                                                                    \
-    static const struct op_code op##_reference = {.forward = op##_forward, .backward = op##_backward};   \
-    static const struct op_code op##_cpu = {.forward = op##_forward_cpu, .backward = op##_backward_cpu}
+    static const struct op_code name = {.forward = name##_forward, .backward = name##_backward};
+#ifdef HAVE_CUDA
+#define POOL_CODES(kind, plane)                                                                          \
+    POOL_CODE(pool_reference, kind, , plane)                                                             \
+    POOL_CODE(pool_cpu, kind, _cpu, plane)                                                               \
+    POOL_CODE(pool_cuda, kind, _cuda, plane)
+#else
+#define POOL_CODES(kind, plane)                                                                          \
+    POOL_CODE(pool_reference, kind, , plane)                                                             \
+    POOL_CODE(pool_cpu, kind, _cpu, plane)
+#endif
 
 /* An input's number, from 0, in a window: its row in it times this, and its column. */
 static inline int64_t pool_row_length(const struct pool_plane *plane)

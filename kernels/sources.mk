@@ -1,15 +1,11 @@
 EXTRA_DIST += kernels/ops.def
 
 CUDA_SOURCES += \
-	kernels/adaptive_avgpool.cu \
-	kernels/adaptive_maxpool.cu \
 	kernels/add.cu \
 	kernels/autotune.cu \
-	kernels/avgpool.cu \
 	kernels/batchnorm.cu \
 	kernels/border.cu \
 	kernels/cast.cu \
-	kernels/channel_pad.cu \
 	kernels/concat.cu \
 	kernels/conv.cu \
 	kernels/conv_cudnn.cu \
@@ -23,14 +19,11 @@ CUDA_SOURCES += \
 	kernels/fingerprint.cu \
 	kernels/flatten.cu \
 	kernels/gelu.cu \
-	kernels/globalavgpool.cu \
 	kernels/images.cu \
 	kernels/leaky_relu.cu \
 	kernels/linear.cu \
 	kernels/lrn.cu \
-	kernels/maxpool.cu \
 	kernels/moments.cu \
-	kernels/pad.cu \
 	kernels/pool_average.cu \
 	kernels/pool_maximum.cu \
 	kernels/relu.cu \

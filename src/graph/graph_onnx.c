@@ -316,7 +316,7 @@ static void add_bins(struct writer *w, const struct pool_axis *a, bool rows, str
 static void write_bins(struct writer *w, const struct node *node, const struct pool_plane *plane,
                        struct onnx_node *out)
 {
-    if (rule_of(node->op)->plane == adaptive_maxpool_plane)
+    if (node->op->saved)        /* where each maximum was */
         refuse(w, node, "ONNX has it only where the input is a multiple of the output");
     struct onnx_node rows = part_of(w, out, "MatMul", "rows");
     out->op = "MatMul";
@@ -420,11 +420,11 @@ static const struct rule rules[] = {
     RULE(leaky_relu, LeakyRelu, .write = write_leaky_relu),
     RULE(silu, Mul, .write = write_silu),
     RULE(gelu, Gelu, .write = write_gelu),
-    RULE(maxpool, MaxPool, .rank = 4, .write = write_pool, .plane = maxpool_plane),
-    RULE(avgpool, AveragePool, .rank = 4, .write = write_pool, .plane = avgpool_plane),
+    RULE(maxpool, MaxPool, .rank = 4, .write = write_pool, .plane = pool_sliding),
+    RULE(avgpool, AveragePool, .rank = 4, .write = write_pool, .plane = pool_sliding),
     RULE(globalavgpool, GlobalAveragePool, .rank = 4),
-    RULE(adaptive_avgpool, AveragePool, .rank = 4, .write = write_pool, .plane = adaptive_avgpool_plane),
-    RULE(adaptive_maxpool, MaxPool, .rank = 4, .write = write_pool, .plane = adaptive_maxpool_plane),
+    RULE(adaptive_avgpool, AveragePool, .rank = 4, .write = write_pool, .plane = pool_bins),
+    RULE(adaptive_maxpool, MaxPool, .rank = 4, .write = write_pool, .plane = pool_bins),
     RULE(add, Sum),
     RULE(concat, Concat, .write = write_concat),
     RULE(dropout, Identity, .write = write_nothing),
