@@ -10,8 +10,7 @@
  *
  * Calls may come from any thread, and take turns; not while a device records. The same calls give the same
  * places in the range. */
-#ifndef ALLOC_CACHE_H
-#define ALLOC_CACHE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -75,5 +74,3 @@ int cache_snapshot(struct cache *cache, struct cache_block **blocks);
 
 /* Who holds what, one line an owner, the most first; then what is free, mapped and left. */
 void cache_table(struct cache *cache, struct text *out);
-
-#endif

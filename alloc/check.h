@@ -1,6 +1,5 @@
 /* check.h: an independent verifier of placements; it shares no code with the packer. */
-#ifndef ALLOC_CHECK_H
-#define ALLOC_CHECK_H
+#pragma once
 
 #include "alloc/pack.h"
 
@@ -9,5 +8,3 @@
  * are checked in seconds. */
 bool check_spans(const struct span *spans, int count, int64_t alignment, int64_t limit,
                  struct reason *reason);
-
-#endif

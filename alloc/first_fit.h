@@ -1,8 +1,7 @@
 /* first_fit.h: blocks placed in a fixed order, each as low as those before it allow.
  *
  * Without it, 21 of 305 tables that are packed while bench/plans.sh plans are packed higher, by up to 8 %. */
-#ifndef ALLOC_FIRST_FIT_H
-#define ALLOC_FIRST_FIT_H
+#pragma once
 
 #include "alloc/table.h"
 
@@ -15,5 +14,3 @@ enum first_fit_order { FIRST_FIT_BY_BIRTH, FIRST_FIT_FROM_PEAK, FIRST_FIT_ORDERS
  * `visits_limit`. Returns the peak. */
 int64_t first_fit(const struct table *table, enum first_fit_order order, int64_t ceiling, int64_t *visits,
                   int64_t visits_limit, int64_t *offsets);
-
-#endif

@@ -1,6 +1,5 @@
 /* pack.h: lifetimes to addresses: places blocks with known lifetimes in one range, as low as it can. */
-#ifndef ALLOC_PACK_H
-#define ALLOC_PACK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t cap
 /* `id,lower,upper,size` with a header line, as in MiniMalloc's benchmarks (columns in any order;
  * "start", "begin" for lower; "end" inclusive for upper). Both arrays are the caller's to free. */
 enum status pack_read_csv(const char *path, struct span **spans, char ***ids, int *count);
-
-#endif

@@ -7,8 +7,7 @@
  * stands in, which is said once.
  *
  * Calls may come from any thread, and take turns; not while a device captures. */
-#ifndef ALLOC_PINNED_H
-#define ALLOC_PINNED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ struct pinned_statistics {
     int64_t fallbacks;         /* ... and ordinary memory stood in */
 };
 struct pinned_statistics pinned_statistics(struct pinned *pool);
-
-#endif

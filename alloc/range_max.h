@@ -2,8 +2,7 @@
  *
  * For the keys of the skyline search: ResNet-50 with train.accumulate=64 has 55,958 blocks, whose lives are
  * 125 million times long together, each to be looked at in each turn. */
-#ifndef ALLOC_RANGE_MAX_H
-#define ALLOC_RANGE_MAX_H
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ void range_max_close(struct range_max *maxima);
 
 /* Of values [lower, upper), which are not none. */
 int64_t range_max_of(const struct range_max *maxima, int32_t lower, int32_t upper);
-
-#endif

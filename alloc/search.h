@@ -7,8 +7,7 @@
  *
  * Without it, MiniMalloc's tables A to E are packed 5 to 17 % above their capacity, and 21 of 305 tables that are
  * packed while bench/plans.sh plans higher, by up to 8 %. */
-#ifndef ALLOC_SEARCH_H
-#define ALLOC_SEARCH_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -31,5 +30,3 @@ bool search_place(struct search *search, const struct search_limits *limits, int
 
 /* The work so far. */
 int64_t search_visits(const struct search *search);
-
-#endif

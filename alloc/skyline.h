@@ -8,8 +8,7 @@
  * Without it, a step of ResNet-50 with
  * train.batch=64 and train.accumulate=64, 55,958 blocks, is packed 1.4 % above its bound instead of 0.15, by
  * first fit, in 1.8 s instead of 0.24. */
-#ifndef ALLOC_SKYLINE_H
-#define ALLOC_SKYLINE_H
+#pragma once
 
 #include "alloc/table.h"
 
@@ -24,5 +23,3 @@ int64_t skyline_place(struct skyline *skyline, const int32_t *rank, int64_t ceil
 
 /* Blocks and nodes of the tree over them looked at so far. */
 int64_t skyline_visits(const struct skyline *skyline);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Without the weighted turns, 48 of 305 tables that are packed while bench/plans.sh plans (one in eight of all) are
  * packed higher, by up to 11 %. */
-#ifndef ALLOC_SKYLINE_SEARCH_H
-#define ALLOC_SKYLINE_SEARCH_H
+#pragma once
 
 #include "alloc/table.h"
 
@@ -20,5 +19,3 @@ int64_t skyline_search_turn(struct skyline_search *search, int64_t below, int64_
 
 /* The work so far, in blocks looked at. */
 int64_t skyline_search_visits(const struct skyline_search *search);
-
-#endif

@@ -4,8 +4,7 @@
  * makes slabs does so outside of jemalloc. What they have cut stays with the arena until it is closed:
  * pinned memory is never purged. jemalloc's own records lie in ordinary memory. Calls are one at a time:
  * their caller sees to that. */
-#ifndef ALLOC_SLABS_H
-#define ALLOC_SLABS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -27,5 +26,3 @@ void slabs_add(struct slabs *slabs, void *memory, size_t bytes);
  * none would help. */
 void *slabs_take(struct slabs *slabs, size_t bytes, size_t *wanted);
 void slabs_give(struct slabs *slabs, void *memory);
-
-#endif

@@ -1,6 +1,5 @@
 /* span.h: a block of memory with a known lifetime, and its offset. */
-#ifndef ALLOC_SPAN_H
-#define ALLOC_SPAN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -10,5 +9,3 @@ struct span {
     int64_t size;
     int64_t offset;            /* the answer */
 };
-
-#endif

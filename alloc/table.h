@@ -1,6 +1,5 @@
 /* table.h: blocks with known lifetimes, as the packers see them: times are ranks, sizes are in units. */
-#ifndef ALLOC_TABLE_H
-#define ALLOC_TABLE_H
+#pragma once
 
 #include "alloc/span.h"
 
@@ -26,5 +25,3 @@ void table_close(struct table *table);
 
 /* Where the highest block ends. */
 int64_t table_peak(const struct table *table, const int64_t *offsets);
-
-#endif

@@ -1,6 +1,5 @@
 /* precision.h: the number types that a run computes in, as rows of one table. */
-#ifndef AMP_PRECISION_H
-#define AMP_PRECISION_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -17,5 +16,3 @@ struct precision_row {
     const char *help;
 };
 extern const struct precision_row precision_table[PRECISION_COUNT];
-
-#endif

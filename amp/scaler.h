@@ -1,6 +1,5 @@
 /* scaler.h: the loss scale: a state machine of torch's GradScaler with a floor and a ceiling. */
-#ifndef AMP_SCALER_H
-#define AMP_SCALER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -51,5 +50,3 @@ ANYWHERE void scaler_update(const struct scaler_settings *settings, struct scale
     else if (++scaler->good_steps >= settings->growth_interval)
         scaler_move(settings, scaler, settings->growth);
 }
-
-#endif

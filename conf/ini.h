@@ -1,6 +1,5 @@
 /* ini.h: INI files as a list of entries with their lines; configurations and models are read by it. */
-#ifndef CONF_INI_H
-#define CONF_INI_H
+#pragma once
 
 #include "base/status.h"
 
@@ -26,5 +25,3 @@ struct ini {
 enum status ini_read(const char *path, struct ini *ini);
 enum status ini_read_text(const char *name, const char *text, struct ini *ini);
 void ini_free(struct ini *ini);
-
-#endif

@@ -1,6 +1,5 @@
 /* options.h: the table of options, and the struct of settings that has a member for each of its rows. */
-#ifndef CONF_OPTIONS_H
-#define CONF_OPTIONS_H
+#pragma once
 
 #include "base/field.h"
 
@@ -77,5 +76,3 @@ bool option_section_known(const char *section);
 bool option_set(const struct option *option, struct settings *settings, const char *value,
                 struct reason *reason);
 void option_reset(const struct option *option, struct settings *settings);
-
-#endif

@@ -1,6 +1,5 @@
 /* settings.h: the settings of a run: the options as file and command line set them. */
-#ifndef CONF_SETTINGS_H
-#define CONF_SETTINGS_H
+#pragma once
 
 #include <stdio.h>
 
@@ -58,5 +57,3 @@ bool settings_differ(const struct settings *old, const struct settings *now, str
 /* The options as --help prints them, and as the generated part of amptrain.ini(5) (man macros). */
 void settings_help(struct text *out);
 void settings_manual(struct text *out);
-
-#endif

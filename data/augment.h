@@ -1,6 +1,5 @@
 /* augment.h: turns an image's bytes into the numbers that a network reads: crop, flip, resize, normalise. */
-#ifndef DATA_AUGMENT_H
-#define DATA_AUGMENT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -123,5 +122,3 @@ struct box augment_random_box(const struct augment *augment, int h, int w, struc
 
 /* The box that RandomErasing blanks in h x w; false: ten boxes did not fit, and nothing is blanked. */
 bool augment_erased_box(int h, int w, struct random *random, struct box *box);
-
-#endif

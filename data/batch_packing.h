@@ -3,8 +3,7 @@
  * bytes once it is resized, and as much again is shared by those that are larger before; an image that does
  * not fit is resized first. Which side resizes an image, and where in the block it lies, changes no bit of
  * the result. */
-#ifndef DATA_BATCH_PACKING_H
-#define DATA_BATCH_PACKING_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -53,5 +52,3 @@ void batch_packing_decoded_at(struct batch_packing *packing, int place, int64_t 
 
 /* No image: zeros. */
 void batch_packing_put_nothing(struct batch_packing *packing, int place);
-
-#endif

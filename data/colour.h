@@ -1,6 +1,5 @@
 /* colour.h: colour transforms of a whole image, as in torchvision for uint8 tensors. */
-#ifndef DATA_COLOUR_H
-#define DATA_COLOUR_H
+#pragma once
 
 #include "data/image.h"
 
@@ -17,5 +16,3 @@ void colour_equalize(struct image *image);                     /* each channel's
 
 /* Away from what a 3 x 3 blur makes of it; the border stays. `copy` is the caller's, reused. */
 bool colour_sharpness(struct image *image, double factor, struct image *copy, struct reason *reason);
-
-#endif

@@ -1,6 +1,5 @@
 /* dataset.h: images and labels by index, whatever the files look like; a format is a file and a line. */
-#ifndef DATA_DATASET_H
-#define DATA_DATASET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -76,5 +75,3 @@ struct image_options dataset_image_options(const struct dataset *dataset);
 /* A checksum of a few images and labels, spread over all: the same wherever the data lie, another where as
  * many other images lie. Those that cannot be read are left out. */
 uint32_t dataset_checksum(const struct dataset *dataset);
-
-#endif

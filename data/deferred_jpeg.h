@@ -1,7 +1,6 @@
 /* deferred_jpeg.h: JPEG files of a batch that a device decodes, from reading until their pixels are in device
  * memory. */
-#ifndef DATA_DEFERRED_JPEG_H
-#define DATA_DEFERRED_JPEG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,5 +41,3 @@ int64_t deferred_jpeg_at(const struct deferred_jpeg *deferred, int place);
 
 /* Forgets everything, for another batch. */
 void deferred_jpeg_clear(struct deferred_jpeg *deferred);
-
-#endif

@@ -1,7 +1,6 @@
 /* deflated.h: bytes in zlib's format (RFC 1950), and CRC-32: libdeflate's where the build has it, else
  * zlib's. Both make the same bytes of a stream that they take. */
-#ifndef DATA_DEFLATED_H
-#define DATA_DEFLATED_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,5 +12,3 @@ bool deflated_read(const uint8_t *bytes, size_t count, uint8_t *to, size_t size)
 
 /* CRC-32 as PNG has it, of all the bytes. */
 uint32_t deflated_crc(const uint8_t *bytes, size_t count);
-
-#endif

@@ -1,6 +1,5 @@
 /* detect.h: which data set the files in a folder are, and where they are below it. */
-#ifndef DATA_DETECT_H
-#define DATA_DETECT_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -12,5 +11,3 @@ const char *detect(const char *path, char **folder);
 
 /* Why the files of `format` are not in `path`, where that can be told: false, with a reason. */
 bool detect_check(const char *format, const char *path, struct reason *reason);
-
-#endif

@@ -1,8 +1,7 @@
 /* gpu_preprocessing.h: the record of one image that a device preprocesses: where its bytes lie, and how they
  * are resized, cropped, mirrored and erased before each byte becomes a number (augment_table). A loader's
  * worker does the same for the CPU, with the same bits (resample.h). */
-#ifndef DATA_GPU_PREPROCESSING_H
-#define DATA_GPU_PREPROCESSING_H
+#pragma once
 
 #include "data/image.h"
 #include "data/resample.h"
@@ -80,5 +79,3 @@ ANYWHERE int64_t image_record_shared_bytes(const struct image_record *record, in
     int64_t down = TILE_ROWS * (int64_t)(resample_taps(record->from.h, record->h) + 2);
     return 4 * (across + down + TILE_WARPS * image_record_sums(record->from.w, record->w, c));
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* gzip_file.h: a data file, gzipped or not, read into memory after a check of its size. */
-#ifndef DATA_GZIP_FILE_H
-#define DATA_GZIP_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,5 +33,3 @@ void gzip_file_close(struct gzip_file *file);      /* accepts a zeroed struct */
 /* Class names: the non-empty lines of DIR/NAME if that is there and has at least `count`,
  * otherwise "0", "1", ... The caller frees each and the array. */
 char **gzip_file_class_names(const char *dir, const char *name, int count);
-
-#endif

@@ -1,6 +1,5 @@
 /* image.h: an image as bytes, and from files: PNG and JPEG known by their first bytes. */
-#ifndef DATA_IMAGE_H
-#define DATA_IMAGE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -81,5 +80,3 @@ bool image_decode_png_plain(const uint8_t *bytes, size_t count, int channels, st
 bool image_decode_jpeg(const uint8_t *bytes, size_t count, struct image_options options,
                        const struct image_choice *choice, struct image *image, struct reason *reason);
 void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count);
-
-#endif

@@ -6,8 +6,7 @@
  * every image once, in a new order, any set of so many bytes spares as much as any other. Batches are the
  * same to the bit with a cache, without one, and when it is full: an image that can be decoded in part but
  * not as a whole is not kept, but read each time. */
-#ifndef DATA_IMAGE_CACHE_H
-#define DATA_IMAGE_CACHE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ const struct image *image_cache_read(struct image_cache *cache, int64_t index,
 
 /* Bytes taken so far. */
 size_t image_cache_bytes(const struct image_cache *cache);
-
-#endif

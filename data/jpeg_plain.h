@@ -1,6 +1,5 @@
 /* jpeg_plain.h: tells which JPEG files a hardware decoder can be given. */
-#ifndef DATA_JPEG_PLAIN_H
-#define DATA_JPEG_PLAIN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,5 +16,3 @@ struct jpeg_plain {
  * engine tells nobody what it makes of anything else, or of less. False: image_decode will read it, or say
  * what is wrong. */
 bool jpeg_plain(const uint8_t *bytes, size_t count, struct jpeg_plain *plain);
-
-#endif

@@ -1,6 +1,5 @@
 /* listing.h: the image files below a folder of class folders, listed by many threads and cached on disk. */
-#ifndef DATA_LISTING_H
-#define DATA_LISTING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,5 +49,3 @@ void listing_remember(const char *root, const char *cache, const struct listing 
 struct listed_folder listing_state(const char *path);
 /* Adds a name. */
 size_t listing_name(struct listing *listing, const char *name);
-
-#endif

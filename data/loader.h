@@ -1,6 +1,5 @@
 /* loader.h: worker threads that turn a dataset into batches, in an order that does not depend on them. */
-#ifndef DATA_LOADER_H
-#define DATA_LOADER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -122,5 +121,3 @@ int64_t loader_image(const struct loader *loader, const struct batch *batch, int
 
 /* Different images that could not be used since loader_open. */
 int64_t loader_bad_images(struct loader *loader);
-
-#endif

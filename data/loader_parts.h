@@ -1,6 +1,5 @@
 /* loader_parts.h: declarations shared by loader*.c; others include loader.h. */
-#ifndef DATA_LOADER_PARTS_H
-#define DATA_LOADER_PARTS_H
+#pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -114,5 +113,3 @@ struct wait {
 /* Waits for a second at most, with the lock held. Whoever waits looks then for itself: OK says nothing but
  * that it may go on waiting. */
 enum status workers_wait(struct loader *loader, struct wait *wait);
-
-#endif

@@ -1,6 +1,5 @@
 /* mix.h: mixup and cutmix: each image of a batch, and its target, is mixed from two. */
-#ifndef DATA_MIX_H
-#define DATA_MIX_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -46,5 +45,3 @@ void mix_targets(const struct mix *mix, const int32_t *labels, int count, int cl
 
 /* Beta(alpha, alpha). */
 double mix_beta(double alpha, struct random *random);
-
-#endif

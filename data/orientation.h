@@ -1,6 +1,5 @@
 /* orientation.h: how a JPEG is turned to stand upright, as the Orientation tag of its Exif says. */
-#ifndef DATA_ORIENTATION_H
-#define DATA_ORIENTATION_H
+#pragma once
 
 #include "data/image.h"
 
@@ -24,5 +23,3 @@ struct strides {
 
 /* For h x w stored pixels of c bytes, which fill the buffer. */
 struct strides orientation_strides(int orientation, int h, int w, int c);
-
-#endif

@@ -1,6 +1,5 @@
 /* packed.h: the file of a packed data set (amptrain-pack(5)): its layout, and writing it. */
-#ifndef DATA_PACKED_H
-#define DATA_PACKED_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -68,5 +67,3 @@ void packed_free(struct packed_writer *writer);        /* accepts NULL */
 enum status packed_join(char *const *paths, int count);
 /* The set that the file at `path` is a shard of; false if it is no packed file of this version. */
 _Bool packed_set_of(const char *path, struct packed_set *set);
-
-#endif

@@ -1,6 +1,5 @@
 /* policy.h: random transforms of an image: colour jitter, TrivialAugment, RandAugment. */
-#ifndef DATA_POLICY_H
-#define DATA_POLICY_H
+#pragma once
 
 #include "base/random.h"
 #include "data/image.h"
@@ -20,5 +19,3 @@ bool policy_apply(enum policy policy, struct image *image, struct random *random
  * is 0. */
 void policy_jitter(const double amount[4], struct image *image, struct random *random);
 bool policy_jitters(const double amount[4]);               /* whether one is not 0 */
-
-#endif

@@ -5,8 +5,7 @@
  * (i + 1/2) size / target, and a triangle of half width max(size / target, 1) weighs the source pixels.
  * Counted in 1 / (2 target) of a pixel, all of these are whole numbers. Sums are those of fp32 numbers,
  * first down the columns, then along the row that this makes; each operation rounds by itself. */
-#ifndef DATA_RESAMPLE_H
-#define DATA_RESAMPLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -76,5 +75,3 @@ ANYWHERE uint8_t resample_across(const float *from, int c, const float *weight, 
     for (int i = 0; i < count; i++) sum = rounded_sum(sum, rounded_product(weight[i], from[i * c]));
     return (uint8_t)(int)sum;
 }
-
-#endif

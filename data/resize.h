@@ -1,6 +1,5 @@
 /* resize.h: antialiased bilinear resampling of images, as PIL and torchvision have it. */
-#ifndef DATA_RESIZE_H
-#define DATA_RESIZE_H
+#pragma once
 
 #include "data/image.h"
 
@@ -20,5 +19,3 @@ bool resize_image(const struct image *source, const struct resizing *resizing, s
 
 /* The part of the source that the same call looks at. */
 struct box resize_reach(const struct resizing *resizing);
-
-#endif

@@ -3,8 +3,7 @@
  * Batches are consecutive runs of the epoch's places. In training a last one that is not full is dropped,
  * in an evaluation it is short. Each batch is divided over the ranks, so that together they see in each
  * step what one alone would see, and none sees an image of another's. */
-#ifndef DATA_SAMPLER_H
-#define DATA_SAMPLER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ struct share {
     int first, count;
 };
 struct share sampler_share(int batch, int ranks, int rank);
-
-#endif

@@ -1,6 +1,5 @@
 /* shard.h: one file of a packed data set, whatever its format, and its index. */
-#ifndef DATA_SHARD_H
-#define DATA_SHARD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ bool packed_index(struct shard *shard, bool first, struct dataset *dataset, stru
 enum status shard_set_check(const char *folder, const struct shard *shards, int count);
 /* A tar archive as WebDataset writes them: it names no classes; dataset->classes grows to what labels ask. */
 bool webdataset_index(struct shard *shard, struct dataset *dataset, struct reason *reason);
-
-#endif

@@ -1,6 +1,5 @@
 /* tar.h: the members of a tar archive: ustar, with long names and sizes as GNU tar and pax write them. */
-#ifndef DATA_TAR_H
-#define DATA_TAR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,5 +27,3 @@ bool tar_sniff(const uint8_t *bytes, size_t count);
 
 /* The next regular file; *more is false at the end. False and why when the archive is broken. */
 bool tar_next(struct tar *tar, struct tar_member *member, bool *more, struct reason *reason);
-
-#endif

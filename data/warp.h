@@ -1,6 +1,5 @@
 /* warp.h: shears, translates or rotates an image, by the nearest pixel, black outside. */
-#ifndef DATA_WARP_H
-#define DATA_WARP_H
+#pragma once
 
 #include "data/image.h"
 
@@ -17,5 +16,3 @@ struct warp warp_turn(double degrees, int h, int w);
 
 /* Changes `image` in place. `copy` is the caller's, reused. */
 bool warp_image(struct image *image, const struct warp *warp, struct image *copy, struct reason *reason);
-
-#endif

@@ -6,8 +6,7 @@
  *
  * Where bits must repeat, nothing is timed, and the file is not asked: the device's cache decides, or else
  * the order in which candidates are listed. */
-#ifndef KERNELS_AUTOTUNE_CUH
-#define KERNELS_AUTOTUNE_CUH
+#pragma once
 
 #include <string.h>
 
@@ -54,5 +53,3 @@ struct autotune_problem {
  * device_allocate_within: where that has too little, candidates that need the most are not timed; where it
  * has nothing, none is, and the order of the list decides. Any thread that has selected the device. */
 enum status autotune(const struct autotune_problem *problem, void **plan);
-
-#endif

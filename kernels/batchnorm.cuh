@@ -4,8 +4,7 @@
  * Memory is rows (n, h, w) of channels; a row is a sequence of packs of `width` channels. A thread has one
  * column of packs, so that what belongs to its channels stays in registers, and every so many rows of it:
  * `lanes` threads of a block share a column. */
-#ifndef KERNELS_BATCHNORM_CUH
-#define KERNELS_BATCHNORM_CUH
+#pragma once
 
 #include "kernels/cuda.cuh"
 
@@ -408,5 +407,3 @@ template <bool relu, class Work> static enum status with_act(const struct batchn
 }
 
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* batchnorm.h: settings of batchnorm, and where its parameters and saved tensors are. */
-#ifndef KERNELS_BATCHNORM_H
-#define KERNELS_BATCHNORM_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -42,5 +41,3 @@ static inline struct call batchnorm_recompute_call(const struct call *backward)
 
 /* The update of the running statistics, for the reference and the CPU alike. */
 enum status batchnorm_update(const struct call *call);
-
-#endif

@@ -1,6 +1,5 @@
 /* block.cuh: reductions over the threads of a warp and of a block, in a fixed order. */
-#ifndef KERNELS_BLOCK_CUH
-#define KERNELS_BLOCK_CUH
+#pragma once
 
 #include "kernels/cuda.cuh"
 
@@ -43,5 +42,3 @@ __device__ static inline bool block_is_last(unsigned *finished)
     if (last) __threadfence();
     return last;
 }
-
-#endif

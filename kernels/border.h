@@ -1,6 +1,5 @@
 /* border.h: code of the padding ops: copies an image into the middle of a larger one of zeros, or back. */
-#ifndef KERNELS_BORDER_H
-#define KERNELS_BORDER_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -50,6 +49,4 @@ enum status border_backward_cuda(const struct call *call, const struct border *b
 #define BORDER_CODES(border_of)                                                                          \
     BORDER_CODE(border_reference, , border_of)                                                           \
     BORDER_CODE(border_cpu, _cpu, border_of)
-#endif
-
 #endif

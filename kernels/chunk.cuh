@@ -1,6 +1,5 @@
 /* chunk.cuh: neighbouring elements that one thread moves at once, and how blocks are laid over channels. */
-#ifndef KERNELS_CHUNK_CUH
-#define KERNELS_CHUNK_CUH
+#pragma once
 
 #include "kernels/cuda.cuh"
 
@@ -39,5 +38,3 @@ static inline int power_up(int64_t count, int most)
     while (power < most && power < count) power *= 2;
     return power;
 }
-
-#endif

@@ -1,11 +1,8 @@
 /* codes_cuda.h: the ops' CUDA code by name, for the ops' definitions and the .cu files that hold it. */
-#ifndef KERNELS_CODES_CUDA_H
-#define KERNELS_CODES_CUDA_H
+#pragma once
 
 #include "kernels/op.h"
 
 extern const struct op_code add_cuda, batchnorm_cuda, cast_cuda, concat_cuda, conv_cuda, dropout_cuda,
     flatten_cuda, gelu_cuda, leaky_relu_cuda, linear_cuda, lrn_cuda, moments_cuda, relu_cuda, relu6_cuda,
     silu_cuda, softmax_cross_entropy_cuda, sum_cuda, sum_ranks_cuda, topk_cuda;
-
-#endif

@@ -1,6 +1,5 @@
 /* conv.h: the convolution's settings as its code on each device reads them. */
-#ifndef KERNELS_CONV_H
-#define KERNELS_CONV_H
+#pragma once
 
 #include "op.h"
 #include "weight.h"
@@ -25,5 +24,3 @@ struct conv_geometry {
 struct conv_geometry conv_geometry(const struct conv_settings *settings, int64_t channels);
 
 extern const struct op_code conv_reference, conv_cpu;
-
-#endif

@@ -1,8 +1,7 @@
 /* conv_cuda.cuh: one phase of a convolution on CUDA as a problem, and the algorithms that solve it.
  *
  * The autotuner (autotune.cuh) keeps the fastest of the candidates that the algorithms below have. */
-#ifndef KERNELS_CONV_CUDA_CUH
-#define KERNELS_CONV_CUDA_CUH
+#pragma once
 
 #include "kernels/autotune.cuh"
 
@@ -98,5 +97,3 @@ enum status conv_sums(const struct call *call, const struct tensor *y, float *to
 /* to[i] = the sum of shares[s * count + i], in an order that never changes. */
 enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count,
                             int count);
-
-#endif

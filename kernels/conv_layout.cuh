@@ -1,8 +1,7 @@
 /* conv_layout.cuh: copies between the tensors' layouts and those that cuDNN's engines are fast on.
  *
  * Types may differ between the two sides of a copy; both are named by dtype. */
-#ifndef KERNELS_CONV_LAYOUT_CUH
-#define KERNELS_CONV_LAYOUT_CUH
+#pragma once
 
 #include "kernels/conv_cuda.cuh"
 
@@ -50,5 +49,3 @@ enum status layout_unfold_weight(const struct call *call, const struct layout_fo
 /* [count][rows][columns] to [count][columns][rows], fp32. */
 enum status layout_transpose(const struct call *call, int64_t count, int rows, int columns, float *to,
                              const float *from);
-
-#endif

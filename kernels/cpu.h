@@ -1,6 +1,5 @@
 /* cpu.h: code shared by the ops on the CPU: loops for every machine, blocks of fp32, fixed pieces of work. */
-#ifndef KERNELS_CPU_H
-#define KERNELS_CPU_H
+#pragma once
 
 #include "base/machine.h"
 #include "kernels/op.h"
@@ -42,5 +41,3 @@ static inline int64_t pieces(int64_t count, int64_t size) { return (count + size
 
 /* The CPU code of each op that has its own, in NAME_cpu.c. */
 extern const struct op_code add_cpu, batchnorm_cpu, lrn_cpu, softmax_cross_entropy_cpu;
-
-#endif

@@ -1,6 +1,5 @@
 /* cublaslt.cuh: cuBLASLt's number types, and its algorithms as names of candidates (autotune.cuh). */
-#ifndef KERNELS_CUBLASLT_CUH
-#define KERNELS_CUBLASLT_CUH
+#pragma once
 
 #include "kernels/autotune.cuh"
 
@@ -33,5 +32,3 @@ static inline bool cublaslt_parse(const char *prefix, const char *name, cublasLt
     }
     return *at == '\0';
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* cuda.cuh: code shared by the ops on CUDA: storage types, packs of 16 bytes, launches and their errors. */
-#ifndef KERNELS_CUDA_CUH
-#define KERNELS_CUDA_CUH
+#pragma once
 
 #include <cublasLt.h>
 #include <cuda_bf16.h>
@@ -69,5 +68,3 @@ static inline unsigned grid_of(const struct call *call, int64_t count, int threa
     int64_t blocks = div_up(count, (int64_t)threads);
     return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
-
-#endif

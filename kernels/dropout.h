@@ -1,6 +1,5 @@
 /* dropout.h: settings of dropout, and the words that decide, for every device. */
-#ifndef KERNELS_DROPOUT_H
-#define KERNELS_DROPOUT_H
+#pragma once
 
 #include "base/philox.h"
 #include "kernels/op.h"
@@ -31,5 +30,3 @@ ANYWHERE uint64_t dropout_first(const struct op_random *random, int64_t count)
 {
     return (uint64_t)random->micro_batch * (uint64_t)count;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* elementwise.cuh: ops that look at one element of each tensor at a time, 16 bytes a load. */
-#ifndef KERNELS_ELEMENTWISE_CUH
-#define KERNELS_ELEMENTWISE_CUH
+#pragma once
 
 #include <type_traits>
 
@@ -91,5 +90,3 @@ static enum status map_tensors(const struct call *call, const struct tensor *y, 
                    function);
     });
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* elementwise.h: code shared by ops of one input that treat every element alike. */
-#ifndef KERNELS_ELEMENTWISE_H
-#define KERNELS_ELEMENTWISE_H
+#pragma once
 
 #include "base/machine.h"
 #include "kernels/codes_cuda.h"
@@ -89,5 +88,3 @@ enum status elementwise_backward_cpu(const struct call *call, const struct tenso
 
 static inline const struct tensor *elementwise_x(const struct call *call) { return &call->x[0]; }
 static inline const struct tensor *elementwise_y(const struct call *call) { return &call->y; }
-
-#endif

@@ -1,7 +1,6 @@
 /* fingerprint.h: a 64-bit hash of a tensor's bytes, to compare what two runs of a step have written, or what
  * two ranks hold (src/exec/fingerprints.c). Each device has code of its own. */
-#ifndef KERNELS_FINGERPRINT_H
-#define KERNELS_FINGERPRINT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ struct fingerprint {
 };
 
 extern const struct fingerprint fingerprint_cpu, fingerprint_cuda;
-
-#endif

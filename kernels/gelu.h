@@ -1,6 +1,5 @@
 /* gelu.h: settings and constants of gelu. */
-#ifndef KERNELS_GELU_H
-#define KERNELS_GELU_H
+#pragma once
 
 enum gelu_approximation { GELU_EXACT, GELU_TANH };
 
@@ -10,5 +9,3 @@ struct gelu {
 
 #define GELU_SCALE 0.79788456080286535588   /* sqrt(2 / pi) */
 #define GELU_CUBIC 0.044715
-
-#endif

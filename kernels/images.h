@@ -1,7 +1,6 @@
 /* images.h: preprocessing of a batch's images on a device, from bytes to the numbers that a network reads
  * (data/gpu_preprocessing.h). Not an op: it is queued before a step, on the copy stream. */
-#ifndef KERNELS_IMAGES_H
-#define KERNELS_IMAGES_H
+#pragma once
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -28,5 +27,3 @@ struct images_code {
 };
 
 extern const struct images_code images_cpu, images_cuda;
-
-#endif

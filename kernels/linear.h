@@ -1,6 +1,5 @@
 /* linear.h: the linear layer's settings as its code on each device reads them. */
-#ifndef KERNELS_LINEAR_H
-#define KERNELS_LINEAR_H
+#pragma once
 
 #include "op.h"
 #include "weight.h"
@@ -11,5 +10,3 @@ struct linear_settings {
 };
 
 extern const struct op_code linear_reference, linear_cpu;
-
-#endif

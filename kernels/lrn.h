@@ -1,6 +1,5 @@
 /* lrn.h: settings of lrn. */
-#ifndef KERNELS_LRN_H
-#define KERNELS_LRN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -8,5 +7,3 @@ struct lrn {
     int64_t size;
     double alpha, beta, k;
 };
-
-#endif

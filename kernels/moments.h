@@ -1,11 +1,8 @@
 /* moments.h: settings of moments. */
-#ifndef KERNELS_MOMENTS_H
-#define KERNELS_MOMENTS_H
+#pragma once
 
 #include "kernels/op.h"
 
 struct moments {
     int64_t a, b;   /* numbers in either set */
 };
-
-#endif

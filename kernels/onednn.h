@@ -1,6 +1,5 @@
 /* onednn.h: products of weights and images by oneDNN: the one place that knows its versions 2 and 3. */
-#ifndef KERNELS_ONEDNN_H
-#define KERNELS_ONEDNN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ bool onednn_has_bf16(void);
 /* "oneDNN 2.6.3". */
 #define ONEDNN_VERSION_TEXT 32
 const char *onednn_version(char text[ONEDNN_VERSION_TEXT]);
-
-#endif

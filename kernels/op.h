@@ -1,6 +1,5 @@
 /* op.h: an op: the struct that says all that the rest of the program needs to know of it. */
-#ifndef KERNELS_OP_H
-#define KERNELS_OP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -243,5 +242,3 @@ static inline const struct op_code *op_cpu(const struct op *op)
 void *op_settings_new(const struct op *op, const char *text, struct reason *reason);
 void *op_settings_copy(const struct op *op, const void *settings);
 void op_settings_free(const struct op *op, void *settings);
-
-#endif

@@ -1,6 +1,5 @@
 /* optimizer.h: the optimizers: their rules, numbers and state. */
-#ifndef KERNELS_OPTIMIZER_H
-#define KERNELS_OPTIMIZER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -74,5 +73,3 @@ const struct optimizer *optimizer_find(const char *name);
 
 /* The `momentum` of every update where the schedule does not move it. */
 double optimizer_momentum(const struct optimizer *optimizer, const struct optimizer_settings *settings);
-
-#endif

@@ -1,6 +1,5 @@
 /* optimizer_adagrad.h: adagrad's rule. */
-#ifndef KERNELS_OPTIMIZER_ADAGRAD_H
-#define KERNELS_OPTIMIZER_ADAGRAD_H
+#pragma once
 
 #include "kernels/optimizer_rule.h"
 
@@ -21,5 +20,3 @@ ANYWHERE void adagrad_element(const struct adagrad_factors *f, float gradient, f
     *sum += g * g;
     *w -= f->lr * g / (sqrtf(*sum) + f->eps);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* optimizer_adam.h: adam's rule. */
-#ifndef KERNELS_OPTIMIZER_ADAM_H
-#define KERNELS_OPTIMIZER_ADAM_H
+#pragma once
 
 #include "kernels/optimizer_rule.h"
 
@@ -36,5 +35,3 @@ ANYWHERE void adam_element(const struct adam_factors *f, float gradient, float *
     *square = f->beta2 * *square + f->rest2 * g * g;
     *w -= f->step * *mean / (sqrtf(*square) * f->root + f->eps);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* optimizer_adamw.h: adamw's rule. */
-#ifndef KERNELS_OPTIMIZER_ADAMW_H
-#define KERNELS_OPTIMIZER_ADAMW_H
+#pragma once
 
 #include "kernels/optimizer_rule.h"
 
@@ -39,5 +38,3 @@ ANYWHERE void adamw_element(const struct adamw_factors *f, float gradient, float
     *square = f->beta2 * *square + f->rest2 * g * g;
     *w = f->keep * *w - f->step * *mean / (sqrtf(*square) * f->root + f->eps);
 }
-
-#endif

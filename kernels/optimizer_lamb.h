@@ -1,6 +1,5 @@
 /* optimizer_lamb.h: lamb's rule: the moments of all elements, then norms, then the weights. */
-#ifndef KERNELS_OPTIMIZER_LAMB_H
-#define KERNELS_OPTIMIZER_LAMB_H
+#pragma once
 
 #include "kernels/optimizer_rule.h"
 
@@ -55,5 +54,3 @@ ANYWHERE void lamb_element(const struct lamb_factors *f, float *w, float mean, f
 {
     *w -= f->lr * lamb_direction(f, *w, mean, square);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* optimizer_lars.h: lars' rule. */
-#ifndef KERNELS_OPTIMIZER_LARS_H
-#define KERNELS_OPTIMIZER_LARS_H
+#pragma once
 
 #include "kernels/optimizer_rule.h"
 
@@ -39,5 +38,3 @@ ANYWHERE void lars_element(const struct lars_factors *f, float gradient, float *
     *buffer = f->momentum * *buffer + step;
     *w -= f->ahead * step + f->behind * *buffer;
 }
-
-#endif

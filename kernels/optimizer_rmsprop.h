@@ -1,6 +1,5 @@
 /* optimizer_rmsprop.h: rmsprop's rule. */
-#ifndef KERNELS_OPTIMIZER_RMSPROP_H
-#define KERNELS_OPTIMIZER_RMSPROP_H
+#pragma once
 
 #include "kernels/optimizer_rule.h"
 
@@ -31,5 +30,3 @@ ANYWHERE void rmsprop_element(const struct rmsprop_factors *f, float gradient, f
     *buffer = f->momentum * *buffer + g / (sqrtf(*square) + f->eps);
     *w -= f->lr * *buffer;
 }
-
-#endif

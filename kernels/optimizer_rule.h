@@ -2,8 +2,7 @@
  *
  * A rule is a struct of fp32 factors, the same for all elements of a parameter, a function that makes
  * it of an update's numbers, and one that updates an element. All of it runs on every device. */
-#ifndef KERNELS_OPTIMIZER_RULE_H
-#define KERNELS_OPTIMIZER_RULE_H
+#pragma once
 
 #include <math.h>
 
@@ -43,5 +42,3 @@ ANYWHERE bool optimizer_decide(const struct optimizer_settings *settings,
     numbers->t = state->updates;
     return true;
 }
-
-#endif

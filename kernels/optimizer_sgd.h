@@ -1,6 +1,5 @@
 /* optimizer_sgd.h: sgd's rule. */
-#ifndef KERNELS_OPTIMIZER_SGD_H
-#define KERNELS_OPTIMIZER_SGD_H
+#pragma once
 
 #include "kernels/optimizer_rule.h"
 
@@ -28,5 +27,3 @@ ANYWHERE void sgd_element(const struct sgd_factors *f, float gradient, float *w,
     *buffer = f->momentum * *buffer + g;
     *w -= f->lr * (f->ahead * g + f->behind * *buffer);
 }
-
-#endif

@@ -9,8 +9,7 @@
  *   5. averaged weights follow: ema = decay * ema + (1 - decay) * master;
  *   6. the low-precision copy is written;
  *   7. the loss scale grows, or backs off. */
-#ifndef KERNELS_OPTIMIZER_STEP_H
-#define KERNELS_OPTIMIZER_STEP_H
+#pragma once
 
 #include "kernels/optimizer.h"
 
@@ -26,5 +25,3 @@ struct optimizer_options {
  * threads. */
 void optimizer_step(const struct optimizer_options *options, const struct optimizer_param *params, int count,
                     struct optimizer_state *state);
-
-#endif

@@ -1,6 +1,5 @@
 /* optimizer_walk.h: a loop over a parameter on threads, with the same bits for any number of them. */
-#ifndef KERNELS_OPTIMIZER_WALK_H
-#define KERNELS_OPTIMIZER_WALK_H
+#pragma once
 
 #include "kernels/cpu.h"
 #include "kernels/optimizer_rule.h"
@@ -44,5 +43,3 @@ static inline double optimizer_decay(const struct optimizer_settings *settings,
         struct rule##_factors f = rule##_factors(s, &n);                                                    \
         optimizer_walk(param, rule##_part, &f, NULL);                                                       \
     }
-
-#endif

@@ -1,6 +1,5 @@
 /* pool.cuh: the windows of pool.h on the device, and how blocks cover the output images. */
-#ifndef KERNELS_POOL_CUH
-#define KERNELS_POOL_CUH
+#pragma once
 
 #include "kernels/chunk.cuh"
 
@@ -185,5 +184,3 @@ template <class Work> __device__ static inline void for_each(const struct tiles 
         for (int h = blockIdx.y * high + (pixel >> t.wide_bits); h < t.h; h += gridDim.y * high)
             work(n, h, w, c);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* pool.h: which inputs each output of a pooling op covers, along one axis: windows as torch lays them. */
-#ifndef KERNELS_POOL_H
-#define KERNELS_POOL_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -131,5 +130,3 @@ static inline int64_t pool_number(const struct pool_plane *plane, int64_t i, int
     int64_t row = pool_position(&plane->h, i, h), column = pool_position(&plane->w, j, w);
     return row < 0 || column < 0 ? -1 : row * pool_row_length(plane) + column;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* product.h: CPU code shared by the ops that multiply by weights (conv, linear), through oneDNN. */
-#ifndef KERNELS_PRODUCT_H
-#define KERNELS_PRODUCT_H
+#pragma once
 
 #include "onednn.h"
 #include "op.h"
@@ -21,5 +20,3 @@ const char *product_plan_name(const struct call *call);
 
 /* The name of the code that the phase in call->phase runs: for benchmarks. */
 const char *product_name(const struct call *call);
-
-#endif

@@ -1,7 +1,6 @@
 /* rows.cuh: sums over the rows of matrices, and a row spread over all: what means over images and gradients
  * of biases are. Sums are fp32 in an order that only the shape and the device's size decide. */
-#ifndef KERNELS_ROWS_CUH
-#define KERNELS_ROWS_CUH
+#pragma once
 
 #include "kernels/chunk.cuh"
 
@@ -118,5 +117,3 @@ static enum status spread_rows(const struct call *call, T *x, const T *y, struct
         x, y, l, (unsigned)groups);
     return launched(call);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* softmax_cross_entropy.h: settings of softmax_cross_entropy, and labels as the losses see them. */
-#ifndef KERNELS_SOFTMAX_CROSS_ENTROPY_H
-#define KERNELS_SOFTMAX_CROSS_ENTROPY_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -17,5 +16,3 @@ double target_of(const struct call *call, int64_t i, int64_t c);
 bool per_image_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                      struct reason *reason);
 bool labels_no_gradient(int input);
-
-#endif

@@ -1,7 +1,6 @@
 /* update.h: the update of a training step: steps are counted, parameters change, averages of statistics
  * follow. A device has one update_code, all of it queued on stream 0. */
-#ifndef KERNELS_UPDATE_H
-#define KERNELS_UPDATE_H
+#pragma once
 
 #include "base/anywhere.h"
 #include "kernels/op.h"
@@ -69,5 +68,3 @@ ANYWHERE bool update_stopped(int stop_at, const struct optimizer_state *state)
 }
 
 extern const struct update_code update_cpu, update_cuda;
-
-#endif

@@ -1,6 +1,5 @@
 /* weight.h: the settings that layers with weights share: whether there is a bias, and how both begin. */
-#ifndef KERNELS_WEIGHT_H
-#define KERNELS_WEIGHT_H
+#pragma once
 
 #include "op.h"
 
@@ -34,5 +33,3 @@ int weight_params(const struct weight_settings *settings, struct shape weight, i
 
 /* The bias's gradient, as reference code computes it: d_y summed over all but its last dimension. */
 void weight_d_bias(const struct tensor *d_y, struct tensor *d_bias);
-
-#endif

@@ -1,6 +1,5 @@
 /* bench_feed.h: what feeds a training step, each part by itself, and which of them limits. */
-#ifndef BENCH_FEED_H
-#define BENCH_FEED_H
+#pragma once
 
 #include "base/text.h"
 #include "session/step.h"
@@ -30,5 +29,3 @@ enum status feed_measure_copy(const struct session *session, const struct progra
 const char *feed_limit(const struct feed *feed);
 /* One sentence on it. */
 void feed_explain(const struct feed *feed, struct text *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* cmd.h: the commands of the program, one file and one row of a table each, and how their words are read. */
-#ifndef CMD_H
-#define CMD_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -104,5 +103,3 @@ enum status cmd_check(struct cmd *cmd);
 
 extern const struct command cmd_train, cmd_eval, cmd_predict, cmd_plan, cmd_summary, cmd_bench, cmd_pack,
     cmd_export, cmd_init, cmd_ops, cmd_models, cmd_formats, cmd_devices;
-
-#endif

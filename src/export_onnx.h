@@ -1,11 +1,8 @@
 /* export_onnx.h: the ONNX half of the command `export`. */
-#ifndef EXPORT_ONNX_H
-#define EXPORT_ONNX_H
+#pragma once
 
 #include "cmd.h"
 
 /* Writes the network and the weights that --weights names to cmd->output, F32 or F16; how images are brought
  * to it and the names of the classes are its metadata. */
 enum status export_onnx(struct cmd *cmd, enum dtype dtype);
-
-#endif

@@ -1,6 +1,5 @@
 /* forecast.h: the memory and time that a training step will take, worked out without a device. */
-#ifndef FORECAST_H
-#define FORECAST_H
+#pragma once
 
 #include "compile/cluster.h"
 #include "measured_times.h"
@@ -28,5 +27,3 @@ void forecast_free(struct forecast *forecast);
 /* Floating-point operations of a layer's forward: every weight is used once for each output pixel; a multiply
  * and an add each. */
 double forecast_layer_flops(const struct graph *graph, int node, int batch);
-
-#endif

@@ -1,11 +1,8 @@
 /* forecast_print.h: a forecast in words and as JSON: what plan and --check print. */
-#ifndef FORECAST_PRINT_H
-#define FORECAST_PRINT_H
+#pragma once
 
 #include "forecast.h"
 
 /* To stdout: the totals, what is alive at the peak, and every layer; or the same as JSON. */
 void forecast_print(const struct session *session, const struct forecast *forecast);
 void forecast_print_json(const struct session *session, const struct forecast *forecast);
-
-#endif

@@ -1,7 +1,6 @@
 /* launcher.h: starts the ranks of a run on this host, each a process of this program, watches them, and ends
  * them together. */
-#ifndef LAUNCHER_H
-#define LAUNCHER_H
+#pragma once
 
 #include "comm/comm.h"
 
@@ -23,5 +22,3 @@ enum status launcher_join(double timeout, struct comm **comm);
 
 /* The descriptor of the launcher's terminal, for a progress line of the first rank; -1: there is none. */
 int launcher_terminal(void);
-
-#endif

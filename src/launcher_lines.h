@@ -1,7 +1,6 @@
 /* launcher_lines.h: what the ranks write to stderr, merged: the first rank's lines as they are, those of the
  * others with their numbers, and what several say once. */
-#ifndef LAUNCHER_LINES_H
-#define LAUNCHER_LINES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -23,5 +22,3 @@ bool lines_wait(const struct lines *lines);       /* some do */
 
 /* From now on lines of other ranks count only as the same ones that `rank` says: they follow from its end. */
 void lines_only(struct lines *lines, int rank);
-
-#endif

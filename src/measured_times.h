@@ -1,6 +1,5 @@
 /* measured_times.h: how long instructions took, as `bench --layers --json` measured them. */
-#ifndef MEASURED_TIMES_H
-#define MEASURED_TIMES_H
+#pragma once
 
 #include "base/status.h"
 
@@ -13,5 +12,3 @@ void measured_times_close(struct measured_times *times);      /* accepts NULL */
 /* Seconds of the instruction called `name`, if it reads and writes so many bytes, where it measured ones took
  * time in proportion but for `call` seconds; NAN: it was not measured. */
 double measured_times_find(const struct measured_times *times, const char *name, double bytes, double call);
-
-#endif

@@ -1,6 +1,5 @@
 /* memory_advice.h: what would make a training step need less memory, each tried out as a plan of its own. */
-#ifndef MEMORY_ADVICE_H
-#define MEMORY_ADVICE_H
+#pragma once
 
 #include "forecast.h"
 
@@ -15,5 +14,3 @@ struct advice {
  * how many. What searches for long is not tried: memory.limit on networks of very many layers. */
 int memory_advice(const struct session *session, const struct forecast *forecast,
                   struct advice advice[ADVICE_MOST]);
-
-#endif

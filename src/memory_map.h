@@ -1,6 +1,5 @@
 /* memory_map.h: who lies where in a step's memory, and when: as a picture, and in words. */
-#ifndef MEMORY_MAP_H
-#define MEMORY_MAP_H
+#pragma once
 
 #include "base/text.h"
 #include "forecast.h"
@@ -41,5 +40,3 @@ enum status memory_map_draw(const struct session *session, const struct memory_m
 void memory_map_print(const struct session *session, const struct memory_map *map);
 /* The first two as a JSON object: {"bytes", "instruction", "name", "layer", "tensors"}. */
 void memory_map_json(const struct memory_map *map, struct text *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* memory_map_parts.h: what the files that draw the memory map share. */
-#ifndef MEMORY_MAP_PARTS_H
-#define MEMORY_MAP_PARTS_H
+#pragma once
 
 #include <math.h>
 
@@ -59,5 +58,3 @@ void frame_draw_axes(struct drawing *drawing, const struct panel *curve, const s
 void frame_draw_layers(struct drawing *drawing, double y);
 void frame_draw_phases(struct drawing *drawing);
 void frame_draw_outlines(struct drawing *drawing, const struct panel *curve, const struct panel *arena);
-
-#endif

@@ -1,8 +1,5 @@
 /* patience.h: how long OpenMP's threads spin before they sleep, where the user does not say. */
-#ifndef OMP_SPIN_H
-#define OMP_SPIN_H
+#pragma once
 
 /* Call first in main, with its arguments: may begin the program anew, in the same process. */
 void omp_spin_shorten(char **words);
-
-#endif

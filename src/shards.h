@@ -1,6 +1,5 @@
 /* shards.h: the files that amptrain pack --shards writes in the place of OUT.pack, and an earlier set's. */
-#ifndef SHARDS_H
-#define SHARDS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -14,5 +13,3 @@ char *shards_path(const char *output, int number);
 enum status shards_check_leftovers(const char *output, int count);
 /* Removes them, and says so. */
 enum status shards_remove_leftovers(const char *output, int count);
-
-#endif

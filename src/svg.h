@@ -1,6 +1,5 @@
 /* svg.h: a picture as SVG 1.1 (W3C, second edition): what is added later lies on top. */
-#ifndef SVG_H
-#define SVG_H
+#pragma once
 
 #include "base/status.h"
 #include "base/text.h"
@@ -53,5 +52,3 @@ void svg_text(struct svg *svg, struct point at, struct svg_font font, const char
 double svg_text_width(const struct svg_font *font, const char *text);
 
 enum status svg_write(struct svg *svg, const char *path);
-
-#endif

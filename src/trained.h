@@ -1,6 +1,5 @@
 /* trained.h: a trained network made ready to be used: what eval, predict and export begin with. */
-#ifndef TRAINED_H
-#define TRAINED_H
+#pragma once
 
 #include "cmd.h"
 #include "session/step.h"
@@ -26,5 +25,3 @@ void trained_close(struct trained *trained);
 
 /* --check without a configuration: that all of it can be opened. */
 enum status trained_check(struct cmd *cmd);
-
-#endif

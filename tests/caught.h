@@ -1,6 +1,5 @@
 /* caught.h: what the log said, kept for a test to look at instead of shown. */
-#ifndef TESTS_CAUGHT_H
-#define TESTS_CAUGHT_H
+#pragma once
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -49,5 +48,3 @@ static inline bool caught_has(const struct caught *caught, const char *words)
     fprintf(stderr, "not said: %s\nbut:\n%s", words, caught->words.data);
     return false;
 }
-
-#endif

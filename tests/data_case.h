@@ -1,6 +1,5 @@
 /* data_case.h: what the tests of data/ share: folders to write in, image files made on the spot. */
-#ifndef TESTS_DATA_CASE_H
-#define TESTS_DATA_CASE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,5 +53,3 @@ char *case_data(const char *name);
 /* Log lines are collected instead of printed, so that what is said can be looked at. */
 void case_log_collect(void);
 const char *case_log(void);          /* lines since case_log_collect, each ended by a newline */
-
-#endif

@@ -1,6 +1,5 @@
 /* devices.h: a check on the first device of every kind that this build knows and this machine has. */
-#ifndef TESTS_DEVICES_H
-#define TESTS_DEVICES_H
+#pragma once
 
 #include "device/device.h"
 
@@ -17,5 +16,3 @@ static inline void on_devices(bool (*can)(const struct device_backend *backend),
         device_close(device);
     }
 }
-
-#endif

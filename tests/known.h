@@ -1,7 +1,6 @@
 /* known.h: runs an op on given numbers and compares with known ones: the reference, the CPU code and, where
  * AMPTRAIN_DEVICE names one, the code of that device. */
-#ifndef TESTS_KNOWN_H
-#define TESTS_KNOWN_H
+#pragma once
 
 #include <math.h>
 #include <stdlib.h>
@@ -82,5 +81,3 @@ static inline const struct op_code *known_code(const struct op *op, int i)
     } while (0)
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
-
-#endif

@@ -1,6 +1,5 @@
 /* net.h: small networks and runs of them, for the tests of src/graph. */
-#ifndef TESTS_NET_H
-#define TESTS_NET_H
+#pragma once
 
 #include "base/random.h"
 #include "exec/exec.h"
@@ -74,5 +73,3 @@ void net_assert_same_gradients(const struct net *a, const struct net *b);
 
 /* An op's reference, as kernel_plans_code gives a device's code. */
 const struct op_code *net_reference_of(const struct op *op);
-
-#endif

@@ -1,6 +1,5 @@
 /* op_case.h: one op on one example with memory of its own: what tests and benchmarks of ops run. */
-#ifndef TESTS_OP_CASE_H
-#define TESTS_OP_CASE_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -69,5 +68,3 @@ enum status op_case_prepare(const struct op_case *c, const struct op_code *code,
  * which come back. run_captured: the device captures the work, then launches it. */
 enum status op_case_run(const struct op_code *code, void *kernel_plan, struct call *call);
 enum status op_case_run_captured(const struct op_code *code, void *kernel_plan, struct call *call);
-
-#endif

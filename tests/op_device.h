@@ -1,6 +1,5 @@
 /* op_device.h: runs a call whose tensors lie in host memory on a device that has memory of its own. */
-#ifndef TESTS_OP_DEVICE_H
-#define TESTS_OP_DEVICE_H
+#pragma once
 
 #include "device/device.h"
 #include "kernels/op.h"
@@ -11,5 +10,3 @@
  * place) share their allocation. Weights of rank 4, and their gradients, lie as k, r, s, c there when the
  * code says so. `captures`: the work is captured, which nothing but queueing work survives, and launched. */
 enum status op_device_run(const struct op_code *code, const struct call *call, bool captures);
-
-#endif

@@ -1,6 +1,5 @@
 /* op_variants.h: an op's examples at odd sizes: few and many channels, pixels and images. */
-#ifndef TESTS_OP_VARIANTS_H
-#define TESTS_OP_VARIANTS_H
+#pragma once
 
 #include "kernels/op.h"
 
@@ -11,5 +10,3 @@
  * example gives the same. */
 bool op_variant(const struct op *op, const struct op_example *example, int number,
                 struct op_example *variant);
-
-#endif

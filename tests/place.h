@@ -1,6 +1,5 @@
 /* place.h: the device that a test runs on: the CPU, or the one that AMPTRAIN_DEVICE names. */
-#ifndef TESTS_PLACE_H
-#define TESTS_PLACE_H
+#pragma once
 
 #include "device/device.h"
 
@@ -11,5 +10,3 @@ bool place_is_cpu(void);
 /* Device memory, copied to the heap; and filled with bytes of 0xff: NaN in every floating type. */
 void *place_copy(struct device *device, const void *memory, size_t bytes);
 void place_poison(struct device *device, void *memory, size_t bytes);
-
-#endif

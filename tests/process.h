@@ -1,6 +1,5 @@
 /* process.h: what this process takes of the machine, for tests that look for what is not given back. */
-#ifndef TESTS_PROCESS_H
-#define TESTS_PROCESS_H
+#pragma once
 
 #include <stdio.h>
 #include <string.h>
@@ -25,5 +24,3 @@ static inline double process_seconds(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* rounds.h: tests that have a short form in `make check` and a long one in `make torture`
  * (tests/torture.mk). */
-#ifndef TESTS_ROUNDS_H
-#define TESTS_ROUNDS_H
+#pragma once
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,5 +26,3 @@ __attribute__((format(printf, 1, 2))) static inline void figure(const char *form
     fflush(stdout);
     va_end(arguments);
 }
-
-#endif

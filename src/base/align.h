@@ -1,6 +1,5 @@
 /* align.h: alignment. */
-#ifndef BASE_ALIGN_H
-#define BASE_ALIGN_H
+#pragma once
 
 #include <stddef.h>
 
@@ -9,5 +8,3 @@ static inline size_t align_up(size_t bytes, size_t unit)
 {
     return (bytes + unit - 1) / unit * unit;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* anywhere.h: the attribute of small functions that run on the CPU and in CUDA kernels. */
-#ifndef BASE_ANYWHERE_H
-#define BASE_ANYWHERE_H
+#pragma once
 
 #ifdef __CUDACC__
 #define ANYWHERE __host__ __device__ inline
@@ -27,5 +26,3 @@ ANYWHERE float rounded_sum(float a, float b)
     return a + b;
 #endif
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* atomic_file.h: files that are written completely or not at all, even when the power fails. */
-#ifndef BASE_ATOMIC_FILE_H
-#define BASE_ATOMIC_FILE_H
+#pragma once
 
 #include "base/directory.h"
 
@@ -13,5 +12,3 @@ enum status atomic_file_link(const struct directory *in, const char *from, const
 
 /* DIR/NAME, for the caller to free. */
 char *atomic_file_path(const char *folder, const char *name);
-
-#endif

@@ -1,11 +1,8 @@
 /* clock.h: wall-clock time, and the peak memory of this process. */
-#ifndef BASE_CLOCK_H
-#define BASE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 
 double clock_seconds(void);          /* monotonic, from an arbitrary moment */
 double clock_since_start(void);      /* since this process began */
 int64_t clock_host_peak_bytes(void); /* largest resident size so far */
-
-#endif

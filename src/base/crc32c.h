@@ -1,6 +1,5 @@
 /* crc32c.h: the checksum of Castagnoli (RFC 3720, appendix B.4), by which stored tensors are verified. */
-#ifndef BASE_CRC32C_H
-#define BASE_CRC32C_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -12,5 +11,3 @@ uint32_t crc32c(uint32_t crc, const void *data, size_t bytes);
 /* The same from a table, whatever the CPU can do: for machines without the instruction, and to
  * test it. */
 uint32_t crc32c_by_table(uint32_t crc, const void *data, size_t bytes);
-
-#endif

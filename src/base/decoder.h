@@ -1,6 +1,5 @@
 /* decoder.h: the interface between a device that decodes JPEG images and the loader of a data set. */
-#ifndef BASE_DECODER_H
-#define BASE_DECODER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,5 +25,3 @@ struct decoder {
      * somebody else. The same image gives the same pixels in any company. */
     void (*decode)(void *context, struct decoder_image *images, int count);
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* directory.h: a directory held open: operations on its files reach it even after it was renamed. */
-#ifndef BASE_DIRECTORY_H
-#define BASE_DIRECTORY_H
+#pragma once
 
 #include <stdio.h>
 #include <sys/types.h>
@@ -41,5 +40,3 @@ _Bool directory_has(const struct directory *directory, const char *name);
 
 /* Removes a file, if there is one. */
 void directory_remove(const struct directory *directory, const char *name);
-
-#endif

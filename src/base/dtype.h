@@ -1,6 +1,5 @@
 /* dtype.h: the number types that tensors are stored in, as rows of one table. */
-#ifndef BASE_DTYPE_H
-#define BASE_DTYPE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -36,5 +35,3 @@ void dtype_set(enum dtype dtype, void *data, int64_t index, double value);
 /* `count` elements from one floating type to another, vectorised, one thread. The arrays must
  * not overlap unless they are equal and of the same type. */
 void dtype_convert(enum dtype to, void *target, enum dtype from, const void *source, size_t count);
-
-#endif

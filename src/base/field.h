@@ -1,6 +1,5 @@
 /* field.h: a named, typed, documented member of a settings struct: an option, a setting of an op. */
-#ifndef BASE_FIELD_H
-#define BASE_FIELD_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,5 +67,3 @@ void field_range(const struct field *field, struct text *out);
 
 /* The row called `name`, or NULL. */
 const struct field *field_find(const struct field *fields, const char *name);
-
-#endif

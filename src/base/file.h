@@ -1,6 +1,5 @@
 /* file.h: complete reads and writes at an offset of a file, however many calls they take. */
-#ifndef BASE_FILE_H
-#define BASE_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,5 +13,3 @@ bool file_write(int file, const void *from, size_t count, int64_t at);
 
 /* Whether both names lead to one file that is there. */
 bool file_same(const char *one, const char *other);
-
-#endif

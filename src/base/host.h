@@ -1,6 +1,5 @@
 /* host.h: the memory and the processors of the machine, as far as this process may use them. */
-#ifndef BASE_HOST_H
-#define BASE_HOST_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ void host_memory_under(const char *root, size_t *available, size_t *total);
 
 /* Processors in the process's affinity mask, at least 1. */
 int host_processors(void);
-
-#endif

@@ -1,8 +1,7 @@
 /* log.h: the log: leveled lines to stderr and a file.
  *
  * What is said may hold names out of anybody's files: lines are shown as text_visible() has them. */
-#ifndef BASE_LOG_H
-#define BASE_LOG_H
+#pragma once
 
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DETAIL };
 
@@ -31,5 +30,3 @@ void log_line(enum log_level level, const char *format, ...)
 #define log_info(...) log_line(LOG_INFO, __VA_ARGS__)
 #define log_warning(...) log_line(LOG_WARNING, __VA_ARGS__)
 #define log_detail(...) log_line(LOG_DETAIL, __VA_ARGS__)
-
-#endif

@@ -1,6 +1,5 @@
 /* machine.h: functions compiled for several instruction sets; the CPU at hand gets the fastest. */
-#ifndef BASE_MACHINE_H
-#define BASE_MACHINE_H
+#pragma once
 
 /* A function so marked is compiled for AVX-512, for AVX2 and for any machine, and the loader picks
  * one. It must not hold OpenMP regions (they would be compiled for any machine only): the parallel
@@ -12,5 +11,3 @@
 #define EVERY_MACHINE
 #endif
 #define INLINE static inline __attribute__((always_inline))
-
-#endif

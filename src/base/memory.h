@@ -1,6 +1,5 @@
 /* memory.h: small host allocations that never return NULL. */
-#ifndef BASE_MEMORY_H
-#define BASE_MEMORY_H
+#pragma once
 
 #include <stddef.h>
 
@@ -33,5 +32,3 @@ char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)))
                   (array) = memory_resize((array), (size_t)(room), sizeof *(array)))                     \
          : (void)0,                                                                                      \
      &(array)[(count)++])
-
-#endif

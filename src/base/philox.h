@@ -1,6 +1,5 @@
 /* philox.h: streams of counter-based random numbers and their draws, for every device (Philox4x32-10). */
-#ifndef BASE_PHILOX_H
-#define BASE_PHILOX_H
+#pragma once
 
 #include <stdint.h>
 
@@ -70,5 +69,3 @@ ANYWHERE void philox_words(const struct random *random, uint64_t draw, uint32_t 
     uint32_t counter[4] = {(uint32_t)draw, (uint32_t)(draw >> 32), random->counter[0], random->counter[1]};
     philox(random->key, counter, words);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* physical.h: the interface between a device and the allocators of device memory and pinned host memory. */
-#ifndef BASE_PHYSICAL_H
-#define BASE_PHYSICAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ struct host_allocator {
     void (*free)(void *context, void *memory);
     void (*free_after)(void *context, void *memory, int stream);
 };
-
-#endif

@@ -1,8 +1,7 @@
 /* random.h: counter-based random numbers (Philox4x32-10): every draw is a function of its names.
  *
  * Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011). */
-#ifndef BASE_RANDOM_H
-#define BASE_RANDOM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ uint32_t random_next(struct random *random);
 double random_uniform(struct random *random);                  /* [0, 1), 32 bits */
 uint32_t random_below(struct random *random, uint32_t limit);  /* [0, limit), without bias */
 double random_normal(struct random *random);                   /* mean 0, deviation 1 (Box-Muller) */
-
-#endif

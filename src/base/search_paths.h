@@ -1,6 +1,5 @@
 /* search_paths.h: the folders of the models and data that come with the program, and of its cache. */
-#ifndef BASE_SEARCH_PATHS_H
-#define BASE_SEARCH_PATHS_H
+#pragma once
 
 #define SEARCH_PATHS_MAX 4
 
@@ -17,5 +16,3 @@ void search_paths_free(struct search_paths *paths);
 /* The folder of the user's own for what is kept from one start to the next, made by whoever writes there.
  * NULL: there is no place for it. The caller frees it. */
 char *search_paths_cache(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* shape.h: the extents of a tensor; activations are always n, h, w, c, with c innermost. */
-#ifndef BASE_SHAPE_H
-#define BASE_SHAPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,5 +41,3 @@ static inline bool shape_equal(struct shape a, struct shape b)
 /* "64x7x7x3" in a buffer of the caller's; returns the buffer. */
 #define SHAPE_TEXT 96
 const char *shape_text(struct shape shape, char text[SHAPE_TEXT]);
-
-#endif

@@ -1,8 +1,7 @@
 /* signals.h: requests by signals; handlers only set flags, the training loop acts between steps.
  *
  * A signal handler can reach nothing but static memory: that is why this file has some. */
-#ifndef BASE_SIGNALS_H
-#define BASE_SIGNALS_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -22,5 +21,3 @@ void signals_set(sigset_t *set);   /* those that are watched */
 int signals_stop(void);            /* the signal that asks for the end; 0: none */
 bool signals_checkpoint(void);     /* asked since the last call */
 bool signals_status(void);         /* asked since the last call */
-
-#endif

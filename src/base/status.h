@@ -1,6 +1,5 @@
 /* status.h: the result of every function that can fail; its values are the program's exit codes. */
-#ifndef BASE_STATUS_H
-#define BASE_STATUS_H
+#pragma once
 
 enum status {
     OK = 0,              /* done */
@@ -41,5 +40,3 @@ _Bool because_errno(struct reason *reason, const char *what);
 /* The same for "WHAT: WHY", where `what`, a path, gives up its beginning if not both have room. `why` may be
  * the reason's own text. */
 _Bool because_of(struct reason *reason, const char *what, const char *why);
-
-#endif

@@ -3,8 +3,7 @@
  * Of T = 2^k q micro-batches, q odd, runs of q are added one after another, and the runs' sums in a balanced
  * binary tree. A rank that has T / R consecutive micro-batches, where R divides 2^k, has a subtree, which is
  * the tree of T / R; the ranks' sums then make the tree of R. So bits depend on T, not on R. */
-#ifndef BASE_SUM_TREE_H
-#define BASE_SUM_TREE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -27,5 +26,3 @@ static inline bool sum_tree_divides(int count, int ranks)
 {
     return count == ranks || (count & -count) % ranks == 0;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* tensor.h: a view of numbers somewhere in memory; tensors never own memory. */
-#ifndef BASE_TENSOR_H
-#define BASE_TENSOR_H
+#pragma once
 
 #include <stddef.h>
 
@@ -33,5 +32,3 @@ static inline int64_t tensor_at(const struct tensor *tensor, int64_t n, int64_t 
     const struct shape *s = &tensor->shape;
     return ((n * s->h + h) * s->w + w) * s->c + c;
 }
-
-#endif

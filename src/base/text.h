@@ -1,6 +1,5 @@
 /* text.h: a growing string, and JSON written into it. */
-#ifndef BASE_TEXT_H
-#define BASE_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ const char *text_bytes(uint64_t bytes, char text[TEXT_BYTES]);
  * "not finite" where the number is not. */
 #define TEXT_NUMBER 48
 const char *text_number(double value, int decimals, const char *unit, char text[TEXT_NUMBER]);
-
-#endif

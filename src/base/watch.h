@@ -1,6 +1,5 @@
 /* watch.h: warns while an operation takes long, so that a file system that hangs is reported. */
-#ifndef BASE_WATCH_H
-#define BASE_WATCH_H
+#pragma once
 
 /* After so long one may ask what is going on. */
 #define WATCH_SECONDS 30
@@ -11,5 +10,3 @@ struct watch;
  * doubled, until watch_end. NULL where there is no thread to be had for it. */
 struct watch *watch_begin(double after, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void watch_end(struct watch *watch);             /* accepts NULL */
-
-#endif

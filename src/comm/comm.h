@@ -4,8 +4,7 @@
  * same calls in the same order with the same sizes; a backend that sees them differ says how. A call fails,
  * reported, when a rank that it waits for has ended, or after the backend's timeout; the ranks cannot go on
  * then. One thread of a rank calls at a time. */
-#ifndef COMM_COMM_H
-#define COMM_COMM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -86,5 +85,3 @@ void comm_close(struct comm *comm);
 void comm_tell(struct comm *comm, const struct comm_progress *progress);
 /* The launcher's request; without a launcher: none. */
 struct comm_request comm_asked(const struct comm *comm);
-
-#endif

@@ -1,6 +1,5 @@
 /* mpi_ranks.h: ranks that mpirun or srun started, on one host or several, which exchange bytes by MPI. */
-#ifndef COMM_MPI_RANKS_H
-#define COMM_MPI_RANKS_H
+#pragma once
 
 #include "comm/comm.h"
 
@@ -11,5 +10,3 @@ int mpi_ranks_count(const char **by);
 /* Joins them. USAGE in a build without MPI, and where MPI does not know as many. `timeout`: seconds that a
  * wait for other ranks may last; 0: ten minutes. */
 enum status mpi_ranks_open(double timeout, struct comm **comm);
-
-#endif

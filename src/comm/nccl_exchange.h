@@ -1,6 +1,5 @@
 /* nccl_exchange.h: exchanges among ranks with a GPU each, by NVIDIA's NCCL. */
-#ifndef COMM_NCCL_EXCHANGE_H
-#define COMM_NCCL_EXCHANGE_H
+#pragma once
 
 #include "comm/comm.h"
 
@@ -12,5 +11,3 @@ enum status nccl_exchange_open(struct comm *comm);
 /* Device memory that NCCL takes for itself among so many ranks of a host, as measured; `parts`: ranks send
  * each other parts of their own, too. */
 int64_t nccl_exchange_bytes(int ranks, bool parts);
-
-#endif

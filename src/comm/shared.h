@@ -1,11 +1,8 @@
 /* shared.h: ranks of one host that exchange bytes through shared memory: the backend for CPU ranks. */
-#ifndef COMM_SHARED_H
-#define COMM_SHARED_H
+#pragma once
 
 #include "comm/comm.h"
 
 /* `descriptor` is of a block that shared_block_create made; comm_close closes it. `timeout`: seconds that a
  * wait for another rank may last; 0: until it comes or ends. */
 enum status shared_open(int descriptor, int rank, double timeout, struct comm **comm);
-
-#endif

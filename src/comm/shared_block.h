@@ -1,6 +1,5 @@
 /* shared_block.h: the memory that the ranks of one host share with each other and their launcher. */
-#ifndef COMM_SHARED_BLOCK_H
-#define COMM_SHARED_BLOCK_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -68,5 +67,3 @@ void shared_mailbox_unmap(struct shared_mailbox *box);
 /* Sleeps while *word is `value`, for at most `seconds`; may return early. shared_wake ends such sleep. */
 void shared_sleep(_Atomic uint32_t *word, uint32_t value, double seconds);
 void shared_wake(_Atomic uint32_t *word);
-
-#endif

@@ -1,6 +1,5 @@
 /* shared_parts.h: a rank's view of the shared memory, between shared.c and shared_mail.c. */
-#ifndef COMM_SHARED_PARTS_H
-#define COMM_SHARED_PARTS_H
+#pragma once
 
 #include "comm/comm.h"
 #include "comm/shared_block.h"
@@ -28,5 +27,3 @@ enum status shared_wait(struct shared_wait *wait, _Atomic uint32_t *word, uint32
 
 enum status shared_send(struct comm *comm, int peer, const void *from, size_t bytes, void *stream);
 enum status shared_receive(struct comm *comm, int peer, void *to, size_t bytes, void *stream);
-
-#endif

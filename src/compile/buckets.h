@@ -1,6 +1,5 @@
 /* buckets.h: how gradients are exchanged among ranks: in buckets, which are contiguous. */
-#ifndef COMPILE_BUCKETS_H
-#define COMPILE_BUCKETS_H
+#pragma once
 
 #include "compile/program.h"
 
@@ -14,5 +13,3 @@ struct bucket_options {
  * exchanged as soon as it is full, and what the update reads are parts of the sums. After all passes that
  * make gradients of parameters, before those of memory. */
 void buckets(struct program *program, const struct bucket_options *options);
-
-#endif

@@ -1,6 +1,5 @@
 /* cluster.h: the devices of a run and what connects them, as the model of time sees them. */
-#ifndef COMPILE_CLUSTER_H
-#define COMPILE_CLUSTER_H
+#pragma once
 
 #include "compile/program.h"
 
@@ -25,5 +24,3 @@ double cluster_exchange_share(const struct cluster *cluster);
 
 /* By how much longer the slowest of all ranks takes for so many seconds of work. */
 double cluster_jitter(const struct cluster *cluster, double seconds);
-
-#endif

@@ -1,6 +1,5 @@
 /* compile.h: the compiler: a graph becomes a program that fits into memory, by the passes of passes.h. */
-#ifndef COMPILE_COMPILE_H
-#define COMPILE_COMPILE_H
+#pragma once
 
 #include "compile/passes.h"
 #include "compile/plan.h"
@@ -20,5 +19,3 @@ struct compiled {
 enum status compile_plan(const struct graph *graph, const struct compile_options *options,
                          struct compiled *compiled);
 void compiled_free(struct compiled *compiled);      /* accepts a zeroed struct */
-
-#endif

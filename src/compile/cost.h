@@ -1,7 +1,6 @@
 /* cost.h: how long instructions take on a GPU as it is modelled; all but cost_program, cost_bytes and
  * COST_CALL is for this folder only. */
-#ifndef COMPILE_COST_H
-#define COMPILE_COST_H
+#pragma once
 
 #include "compile/program.h"
 
@@ -27,5 +26,3 @@ double cost_exchange(int64_t bytes, int ranks);
 
 /* Seconds for so many bytes on their way to the host or back. */
 double cost_transfer(int64_t bytes);
-
-#endif

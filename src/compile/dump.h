@@ -1,6 +1,5 @@
 /* dump.h: a program as text, one instruction a line, as amptrain-ir(7) describes it. */
-#ifndef COMPILE_DUMP_H
-#define COMPILE_DUMP_H
+#pragma once
 
 #include "base/text.h"
 #include "compile/program.h"
@@ -8,5 +7,3 @@
 /* Appends a line on the program as a whole, then one for each instruction. The same program always gives
  * the same text. */
 void program_dump(const struct program *program, struct text *text);
-
-#endif

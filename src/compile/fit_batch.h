@@ -1,6 +1,5 @@
 /* fit_batch.h: the largest batch whose training step fits into some memory, found by planning alone. */
-#ifndef COMPILE_FIT_BATCH_H
-#define COMPILE_FIT_BATCH_H
+#pragma once
 
 #include "compile/passes.h"
 
@@ -19,5 +18,3 @@ struct fit_batch_options {
 /* The most images a step, a multiple of the micro-batches, for which fit_memory stays within the limit, and
  * evaluation does; 0: not even one a micro-batch. */
 enum status fit_batch(const struct fit_batch_options *options, int *batch);
-
-#endif

@@ -1,6 +1,5 @@
 /* fit_memory.h: what a training step keeps, recomputes and moves to the host to stay within a limit. */
-#ifndef COMPILE_FIT_MEMORY_H
-#define COMPILE_FIT_MEMORY_H
+#pragma once
 
 #include "compile/passes.h"
 
@@ -37,5 +36,3 @@ enum status fit_memory_least_bytes(const struct graph *graph, const struct compi
 
 /* Bytes of the step besides the arena. */
 int64_t fit_memory_beside(const struct compile_options *options, const struct program *program);
-
-#endif

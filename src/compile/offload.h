@@ -1,6 +1,5 @@
 /* offload.h: activations that wait for backward in host memory. */
-#ifndef COMPILE_OFFLOAD_H
-#define COMPILE_OFFLOAD_H
+#pragma once
 
 #include "compile/program.h"
 
@@ -25,5 +24,3 @@ bool offload(struct program *program, const struct offload_options *options,
 
 /* Bytes of the program's tensors that are moved. */
 int64_t offload_bytes(const struct program *program);
-
-#endif

@@ -1,6 +1,5 @@
 /* partition_search.h: the fastest division of a chain of blocks into the stages of a pipeline. */
-#ifndef COMPILE_PARTITION_SEARCH_H
-#define COMPILE_PARTITION_SEARCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ struct partition_problem {
  * nothing fits. */
 bool partition_search(const struct partition_problem *problem, struct partition_stage *stages,
                       double *seconds);
-
-#endif

@@ -1,6 +1,5 @@
 /* passes.h: the options of the compiler, and its passes in the order in which programs go through them. */
-#ifndef COMPILE_PASSES_H
-#define COMPILE_PASSES_H
+#pragma once
 
 #include "compile/buckets.h"
 #include "compile/offload.h"
@@ -67,5 +66,3 @@ enum status passes_lower(const struct graph *graph, const struct compile_options
 /* The passes after these, which decide what lies in memory when. The program stays the caller's to free. */
 enum status passes_memory(const struct compile_options *options, const struct memory_choice *choice,
                           struct program *program);
-
-#endif

@@ -1,6 +1,5 @@
 /* pipeline_schedule.h: the order in which a stage of a pipeline works on the micro-batches of a step. */
-#ifndef COMPILE_PIPELINE_SCHEDULE_H
-#define COMPILE_PIPELINE_SCHEDULE_H
+#pragma once
 
 enum pipeline_schedule {
     PIPELINE_GPIPE,          /* all forwards, then all backwards (Huang et al. 2019) */
@@ -24,5 +23,3 @@ int pipeline_blocks(enum pipeline_schedule schedule, int stages, int stage, int 
 
 /* Of how many micro-batches the stage has activations at once. */
 int pipeline_alive(enum pipeline_schedule schedule, int stages, int stage, int micro_batches);
-
-#endif

@@ -1,6 +1,5 @@
 /* plan.h: every tensor of a program placed in one arena before anything runs. */
-#ifndef COMPILE_PLAN_H
-#define COMPILE_PLAN_H
+#pragma once
 
 #include "base/align.h"
 #include "compile/program.h"
@@ -71,5 +70,3 @@ struct plan_layer {
 /* Fills a row for each node that the program runs, in running order, into rows[graph->count];
  * returns how many. */
 int plan_layers(const struct program *program, const struct plan *plan, struct plan_layer *rows);
-
-#endif

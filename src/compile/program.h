@@ -1,6 +1,5 @@
 /* program.h: a training step or an evaluation as a flat array of instructions over tensors. */
-#ifndef COMPILE_PROGRAM_H
-#define COMPILE_PROGRAM_H
+#pragma once
 
 #include "device/device.h"
 #include "graph/graph.h"
@@ -215,5 +214,3 @@ enum status kernel_plans_prepare(struct program *program, const struct kernel_op
 /* Asks for the workspaces anew, when a pass has made other instructions for the same kernel plans. */
 void kernel_plans_ask(const struct kernel_plans *kernel_plans, struct program *program);
 void kernel_plans_release(struct kernel_plans *kernel_plans);
-
-#endif

@@ -1,6 +1,5 @@
 /* program_parts.h: how lowering and the passes make values and instructions; for this folder only. */
-#ifndef COMPILE_PROGRAM_PARTS_H
-#define COMPILE_PROGRAM_PARTS_H
+#pragma once
 
 #include "compile/program.h"
 
@@ -70,5 +69,3 @@ void streams_wait(struct program *program);
 /* happens-before: known[i * streams + l] is the last instruction on stream l that has ended when i
  * starts, -1 if none. The caller frees it. */
 int *happens_before(const struct program *program);
-
-#endif

@@ -1,6 +1,5 @@
 /* recompute.h: which activations are kept from forward to backward, and which are recomputed. */
-#ifndef COMPILE_RECOMPUTE_H
-#define COMPILE_RECOMPUTE_H
+#pragma once
 
 #include "compile/program.h"
 
@@ -75,5 +74,3 @@ bool fuse_recompute_may(const struct instruction *forward);
 
 /* How many of its instructions make something again. */
 int recompute_count(const struct program *program);
-
-#endif

@@ -4,8 +4,7 @@
  * choice, on one stream: both follow recompute_walk. Nothing is carried over from one run to the next. Values
  * whose lifetimes no choice can change are summed up once, by instruction; a run walks over the backward
  * instructions and the recomputed ones. For this folder only. */
-#ifndef COMPILE_RECOMPUTE_REPLAY_H
-#define COMPILE_RECOMPUTE_REPLAY_H
+#pragma once
 
 #include "compile/recompute.h"
 
@@ -70,5 +69,3 @@ void replay_run(struct replay *replay);
  * instruction. gain[program->count]. */
 void replay_gain_bounds(const struct replay *replay, double *gain);
 void replay_close(struct replay *replay);
-
-#endif

@@ -1,6 +1,5 @@
 /* simulate.h: how long a step of several ranks takes, played event by event on a model of time. */
-#ifndef COMPILE_SIMULATE_H
-#define COMPILE_SIMULATE_H
+#pragma once
 
 #include "compile/program.h"
 
@@ -34,5 +33,3 @@ typedef double simulate_seconds(const void *context, int rank, int i);
 /* The tasks of one replica's programs, by stage; all other replicas are as this one. */
 struct tasks simulate_tasks(const struct program *const *programs, int stages, simulate_seconds *seconds,
                             const void *context);
-
-#endif

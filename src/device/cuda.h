@@ -1,6 +1,5 @@
 /* cuda.h: the CUDA device for the ops' CUDA code, besides device.h. */
-#ifndef DEVICE_CUDA_H
-#define DEVICE_CUDA_H
+#pragma once
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -43,5 +42,3 @@ void cuda_timing_end(struct device *device);
 /* OK, or NO_DEVICE and a report that names the GPU and what was tried ("a copy to the device"). */
 enum status cuda_status(const struct device *device, cudaError_t error, const char *trying);
 enum status cuda_cudnn_status(const struct device *device, cudnnStatus_t error, const char *trying);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A graph is described tensor by tensor and operation by operation, finished, and then asked for engines.
  * What the library refuses is no error here: it has other engines, and callers have other ways. */
-#ifndef DEVICE_CUDA_DNN_H
-#define DEVICE_CUDA_DNN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -70,5 +69,3 @@ size_t dnn_plan_workspace(const struct dnn_plan *plan);
 /* Queues it. data[i] is where tensor i lies; what is on chip lies nowhere. */
 cudnnStatus_t dnn_plan_run(const struct dnn_plan *plan, cudnnHandle_t handle, void *const data[DNN_TENSORS],
                            void *workspace);
-
-#endif

@@ -3,8 +3,7 @@
  * Of some families every member takes a hundred times as long as the best on every problem: once that has
  * been seen a few times, and never the contrary, they are hopeless, and not timed again while the device is
  * open. */
-#ifndef DEVICE_CUDA_FAMILIES_H
-#define DEVICE_CUDA_FAMILIES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -21,5 +20,3 @@ enum family_result {
 };
 void families_learn(struct families *families, const char *name, enum family_result result);
 bool families_hopeless(const struct families *families, const char *name);
-
-#endif

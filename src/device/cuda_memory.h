@@ -1,6 +1,5 @@
 /* cuda_memory.h: memory of a GPU in ranges of addresses, by the driver's virtual memory calls. */
-#ifndef DEVICE_CUDA_MEMORY_H
-#define DEVICE_CUDA_MEMORY_H
+#pragma once
 
 #include "base/physical.h"
 #include "device/device.h"
@@ -11,5 +10,3 @@ struct cuda_memory;
 struct cuda_memory *cuda_memory_open(struct device *device);
 void cuda_memory_close(struct cuda_memory *memory);
 struct physical cuda_memory_physical(struct cuda_memory *memory);
-
-#endif

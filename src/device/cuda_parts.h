@@ -1,6 +1,5 @@
 /* cuda_parts.h: parts of the back end that have files of their own; for cuda.c and cuda_jpeg.c. */
-#ifndef DEVICE_CUDA_PARTS_H
-#define DEVICE_CUDA_PARTS_H
+#pragma once
 
 #include "device/jpeg.h"
 
@@ -9,5 +8,3 @@ extern const struct jpeg_backend cuda_jpeg;
 
 /* ", nvJPEG 13.0.4": for --version. */
 void cuda_jpeg_library(struct text *out);
-
-#endif

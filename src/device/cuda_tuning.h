@@ -2,8 +2,7 @@
  *
  * ${XDG_CACHE_HOME:-$HOME/.cache}/amptrain/algorithms holds one choice a line. Any number of programs may use
  * it at once; a line that is damaged, or a file that cannot be read or written, is ignored. */
-#ifndef DEVICE_CUDA_TUNING_H
-#define DEVICE_CUDA_TUNING_H
+#pragma once
 
 struct tuning;
 struct text;
@@ -25,5 +24,3 @@ void tuning_add(struct tuning *tuning, const char *lines);
 
 /* Writes what was set into the file, if there is one, beside what others have written meanwhile. */
 void tuning_close(struct tuning *tuning);
-
-#endif

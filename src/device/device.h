@@ -1,6 +1,5 @@
 /* device.h: the tables of functions that the CPU and CUDA back ends implement. */
-#ifndef DEVICE_DEVICE_H
-#define DEVICE_DEVICE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -122,5 +121,3 @@ void *device_host_allocate(struct device *device, size_t bytes, const char *owne
 void device_host_release(struct device *device, void *memory, size_t bytes);
 /* At once, though what is queued on `stream` may still copy from it or to it. */
 void device_host_release_after(struct device *device, void *memory, size_t bytes, int stream);
-
-#endif

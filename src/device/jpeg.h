@@ -1,6 +1,5 @@
 /* jpeg.h: JPEG decoding on a device, many images at a time. */
-#ifndef DEVICE_JPEG_H
-#define DEVICE_JPEG_H
+#pragma once
 
 #include "base/decoder.h"
 #include "device/device.h"
@@ -22,5 +21,3 @@ struct jpeg_backend {
      * for. */
     void (*choose)(struct device *device, const char *what, const char *facts, const char *choice);
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* device_allocators.h: the allocators of a device's memory and of pinned host memory, set up for a device. */
-#ifndef EXEC_DEVICE_ALLOCATORS_H
-#define EXEC_DEVICE_ALLOCATORS_H
+#pragma once
 
 #include "alloc/cache.h"
 #include "alloc/pinned.h"
@@ -21,5 +20,3 @@ struct pinned *device_allocators_host_open(struct device *device);
 
 /* After all that was queued is done; says how much was pinned. NULL is nothing. */
 void device_allocators_host_close(struct device *device, struct pinned *pool);
-
-#endif

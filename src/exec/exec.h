@@ -1,6 +1,5 @@
 /* exec.h: runs a planned program on a device. */
-#ifndef EXEC_EXEC_H
-#define EXEC_EXEC_H
+#pragma once
 
 #include "comm/comm.h"
 #include "compile/compile.h"
@@ -146,5 +145,3 @@ enum status exec_find_silent(struct exec *exec, struct reason *finding);
  * before it, so that on a GPU their sum is more than the run would take. */
 void exec_measure(struct exec *exec, bool on);
 const int64_t *exec_times(const struct exec *exec);
-
-#endif

@@ -1,6 +1,5 @@
 /* exec_parts.h: the members of an exec; for exec*.c and diagnose.c. */
-#ifndef EXEC_EXEC_PARTS_H
-#define EXEC_EXEC_PARTS_H
+#pragma once
 
 #include "exec/exec.h"
 
@@ -122,5 +121,3 @@ void *exec_address(const struct exec *exec, const struct slot *slot, int value);
 
 /* `count` elements of a value of the last run from element `first` on, as fp32. */
 enum status exec_fetch(const struct exec *exec, int value, int64_t first, int64_t count, float *host);
-
-#endif

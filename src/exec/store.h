@@ -1,6 +1,5 @@
 /* store.h: the memory that outlives steps: masters, copies, averages, optimizer state and statistics. */
-#ifndef EXEC_STORE_H
-#define EXEC_STORE_H
+#pragma once
 
 #include "device/device.h"
 #include "graph/graph.h"
@@ -67,5 +66,3 @@ enum status store_refresh(struct store *store);
 /* Exchanges masters and averages (and statistics with theirs) and refreshes the copies: before
  * and after an evaluation with averaged weights. Twice is as never. */
 enum status store_swap_average(struct store *store);
-
-#endif

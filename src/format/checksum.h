@@ -1,6 +1,5 @@
 /* checksum.h: checksums in the metadata of the safetensors files that we write. */
-#ifndef FORMAT_CHECKSUM_H
-#define FORMAT_CHECKSUM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,5 +19,3 @@ char *checksum_place(char *header);
 /* The checksum of a header (which ends in '\0' at header[length]), whatever its own digits say;
  * false when it has no place for them. */
 bool checksum_header(char *header, size_t length, char text[CHECKSUM_TEXT]);
-
-#endif

@@ -1,8 +1,7 @@
 /* events.h: TensorBoard event files: records of protocol buffers, framed with masked CRC-32C.
  *
  * Formats: tensorflow's core/lib/io/record_writer and core/util/event.proto. */
-#ifndef FORMAT_EVENTS_H
-#define FORMAT_EVENTS_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -24,5 +23,3 @@ void events_scalar(struct events *events, const char *tag, int64_t step, double 
 
 /* One framed record: length, its masked checksum, the data, theirs. False: the file took it not. */
 _Bool events_record(FILE *file, const void *data, size_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* onnx.h: a writer of ONNX models (github.com/onnx/onnx, onnx.proto), which holds one tensor at a time. */
-#ifndef FORMAT_ONNX_H
-#define FORMAT_ONNX_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -62,5 +61,3 @@ void onnx_metadata(struct onnx *onnx, const char *key, const char *value);
 /* Syncs and closes. FAILED, where something could not be written, or the graph is larger than the 2 GiB that
  * the format can hold. */
 enum status onnx_close(struct onnx *onnx);
-
-#endif

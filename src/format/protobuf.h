@@ -1,6 +1,5 @@
 /* protobuf.h: a protocol buffer being written member by member (protobuf.dev/programming-guides/encoding). */
-#ifndef FORMAT_PROTOBUF_H
-#define FORMAT_PROTOBUF_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ void protobuf_free(struct protobuf *message);
 
 /* The lowest `count` bytes of a number, lowest first. */
 void protobuf_little_endian(uint8_t *to, uint64_t value, int count);
-
-#endif

@@ -3,8 +3,7 @@
  * The format is github.com/huggingface/safetensors: u64 header length, JSON header, data without
  * holes. Files that we write carry checksums (CRC-32C) in their metadata: of the header itself and
  * of every tensor, so that any changed bit is found. */
-#ifndef FORMAT_SAFETENSORS_H
-#define FORMAT_SAFETENSORS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -79,5 +78,3 @@ struct safetensors_content {
 enum status safetensors_write(const char *path, const struct safetensors_content *content);
 enum status safetensors_write_in(const struct directory *in, const char *name,
                                  const struct safetensors_content *content);
-
-#endif

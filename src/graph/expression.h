@@ -1,6 +1,5 @@
 /* expression.h: values in model files: text, $parameters, and whole-number arithmetic with them. */
-#ifndef GRAPH_EXPRESSION_H
-#define GRAPH_EXPRESSION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,5 +26,3 @@ char *expression_text(const char *text, const struct bindings *bindings, struct 
 
 /* The next parameter's name in a text: points behind its '$' and sets `length`; NULL at the end. */
 const char *expression_next(const char *text, size_t *length);
-
-#endif

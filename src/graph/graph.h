@@ -1,6 +1,5 @@
 /* graph.h: a network as nodes in running order: ops, inputs, settings and shapes; no memory, no device. */
-#ifndef GRAPH_GRAPH_H
-#define GRAPH_GRAPH_H
+#pragma once
 
 #include "base/shape.h"
 #include "base/status.h"
@@ -68,5 +67,3 @@ void graph_free_node(struct node *node);    /* what it owns; not its parameters 
 /* Replaces batch norm + activation, and batch norm + add + ReLU, by the one op that does both
  * (kernels/batchnorm.c), where the intermediate has no other reader. Parameter names stay. */
 enum status fuse(struct graph *graph);
-
-#endif

@@ -1,6 +1,5 @@
 /* graph_onnx.h: a network for evaluation as an ONNX graph, with its weights. */
-#ifndef GRAPH_GRAPH_ONNX_H
-#define GRAPH_GRAPH_ONNX_H
+#pragma once
 
 #include "format/onnx.h"
 #include "graph/graph.h"
@@ -22,5 +21,3 @@ enum status graph_onnx(const struct graph *graph, const struct graph_onnx_option
 
 /* Whether the table has a row for the op. */
 bool graph_onnx_has(const struct op *op);
-
-#endif

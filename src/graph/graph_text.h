@@ -1,6 +1,5 @@
 /* graph_text.h: a graph as a model file with every block expanded, by which networks are compared. */
-#ifndef GRAPH_GRAPH_TEXT_H
-#define GRAPH_GRAPH_TEXT_H
+#pragma once
 
 #include "graph/graph.h"
 
@@ -12,5 +11,3 @@ void graph_text(const struct graph *graph, struct text *out);
 /* Whether two such texts are of one network, whatever the size of its images; if not, `difference` is the
  * first layer that differs: "layer 'relu1' was 'relu conv1', and is 'relu6 conv1' now". */
 bool graph_text_same(const char *then, const char *now, struct reason *difference);
-
-#endif

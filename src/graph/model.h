@@ -1,6 +1,5 @@
 /* model.h: model files (INI with blocks and parameters) become graphs. See amptrain-model(5). */
-#ifndef GRAPH_MODEL_H
-#define GRAPH_MODEL_H
+#pragma once
 
 #include "graph/graph.h"
 
@@ -27,5 +26,3 @@ enum status model_input(const struct model_options *options, int *size, int *cha
 
 /* The names that `arch` can have, sorted: an array of `count` texts; all of it is the caller's to free. */
 char **model_names(const char *const *folders, int *count);
-
-#endif

@@ -1,6 +1,5 @@
 /* model_parts.h: a model file while a graph is made of it; for model*.c alone. */
-#ifndef GRAPH_MODEL_PARTS_H
-#define GRAPH_MODEL_PARTS_H
+#pragma once
 
 #include "conf/ini.h"
 #include "graph/model.h"
@@ -45,5 +44,3 @@ bool model_name_is_good(const char *name);
 /* "; did you mean 'x'?", or nothing; in a buffer of the caller's. */
 #define HINT_SIZE 128
 const char *model_hint(const char *word, const struct names *names, char text[HINT_SIZE]);
-
-#endif

@@ -1,6 +1,5 @@
 /* names.h: a table from names to numbers that keeps the order in which they came. */
-#ifndef GRAPH_NAMES_H
-#define GRAPH_NAMES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ bool names_add(struct names *names, const char *name, int value);
 /* Where in the order the name stands, or -1. */
 int names_find(const struct names *names, const char *name);
 void names_free(struct names *names);
-
-#endif

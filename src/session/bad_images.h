@@ -1,6 +1,5 @@
 /* bad_images.h: the images that cannot be used: each is said once, and listed in the run folder. */
-#ifndef SESSION_BAD_IMAGES_H
-#define SESSION_BAD_IMAGES_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -30,5 +29,3 @@ void bad_images_add(struct bad_images *bad, const char *lines);
 struct bad_source;
 struct bad_source *bad_images_source(struct bad_images *bad, const struct dataset *dataset);
 void bad_images_report(void *source, int64_t index, const char *why);
-
-#endif

@@ -1,7 +1,6 @@
 /* caching.h: decoded images that are kept for later epochs, in host memory or on the device, as loader.cache
  * says. */
-#ifndef SESSION_CACHING_H
-#define SESSION_CACHING_H
+#pragma once
 
 #include "device/device.h"
 #include "session/data.h"
@@ -26,5 +25,3 @@ size_t caching_host_limit(int64_t cache_limit);
 /* For what looks at images more than once: opens the caches of the options' data, which loaders opened from
  * now on fill. `decoding`: the device decodes training images, which the host then does not keep. */
 void caching_open(const struct caching_options *options, bool decoding, struct data *data);
-
-#endif

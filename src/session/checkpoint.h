@@ -4,8 +4,7 @@
  * state as "optimizer/SLOT/NAME". Metadata: format and version, position, optimizer and loss-scale
  * state, class names and the resolved configuration (as text_escape has them), the network layer by
  * layer, what timing has chosen on the device. */
-#ifndef SESSION_CHECKPOINT_H
-#define SESSION_CHECKPOINT_H
+#pragma once
 
 #include "conf/settings.h"
 #include "exec/store.h"
@@ -106,5 +105,3 @@ int checkpoint_threads(const struct safetensors *file);
 /* The size of evaluation images, at most 65536x65536xIMAGE_CHANNELS_MAX; zeros when the file does not say.
  * False and why when it says something else. */
 bool checkpoint_input(const struct safetensors *file, int *h, int *w, int *channels, struct reason *reason);
-
-#endif

@@ -1,7 +1,6 @@
 /* data.h: the images that a command works on, by split, the classes that they are of, and how they are
  * augmented. */
-#ifndef SESSION_DATA_H
-#define SESSION_DATA_H
+#pragma once
 
 #include "conf/settings.h"
 #include "data/loader.h"
@@ -57,5 +56,3 @@ void data_close(struct data *data);           /* accepts a zeroed or half-built 
 
 /* Numbers as names, where nothing has told the classes: as many as the network has. */
 void data_number_classes(struct data *data, int classes);
-
-#endif

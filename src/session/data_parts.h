@@ -1,6 +1,5 @@
 /* data_parts.h: how data are opened; for data*.c. */
-#ifndef SESSION_DATA_PARTS_H
-#define SESSION_DATA_PARTS_H
+#pragma once
 
 #include "session/data.h"
 
@@ -22,5 +21,3 @@ void data_set_sizes(const struct data_opening *o);
 
 /* Preprocessing of the images; refused if it does not fit them. */
 enum status data_set_augment(const struct data_opening *o);
-
-#endif

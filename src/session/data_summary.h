@@ -1,11 +1,8 @@
 /* data_summary.h: the images of a run by split and class, and what is odd about them. */
-#ifndef SESSION_DATA_SUMMARY_H
-#define SESSION_DATA_SUMMARY_H
+#pragma once
 
 #include "session/data.h"
 
 /* Logs how many there are, and warns of classes without images, of classes of very different sizes, and where
  * splits were taken for classes. */
 void data_summary_log(const struct settings *settings, const struct data *data);
-
-#endif

@@ -1,7 +1,6 @@
 /* decoding.h: who decodes the JPEG files that are trained on, as loader.decode says: the loader's workers,
  * the device's engines, or both in a fixed division, which a checkpoint keeps. */
-#ifndef SESSION_DECODING_H
-#define SESSION_DECODING_H
+#pragma once
 
 #include "device/device.h"
 #include "session/data.h"
@@ -43,5 +42,3 @@ void decoding_choose(struct device *device, const char *facts, int parts);
 
 /* For a loader of training images; accepts NULL. */
 struct loader_decoder decoding_of(const struct decoding *decoding);
-
-#endif

@@ -1,7 +1,6 @@
 /* decoding_division.h: how many of the JPEG files that are trained on the device decodes, and how many the
  * loader's workers, by what both do in a second. */
-#ifndef SESSION_DECODING_DIVISION_H
-#define SESSION_DECODING_DIVISION_H
+#pragma once
 
 #include "session/session.h"
 
@@ -9,5 +8,3 @@
  * seconds where nobody did it before. After a run's choices were read from its checkpoint, and before a
  * loader is opened. */
 enum status decoding_division_open(struct session *session);
-
-#endif

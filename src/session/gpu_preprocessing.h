@@ -1,7 +1,6 @@
 /* gpu_preprocessing.h: on a device with memory of its own, the last steps of a batch's images are done there:
  * loaders send bytes, or say which of the images that lie there already are meant (kernels/images.h). */
-#ifndef SESSION_GPU_PREPROCESSING_H
-#define SESSION_GPU_PREPROCESSING_H
+#pragma once
 
 #include "exec/exec.h"
 #include "session/data.h"
@@ -35,5 +34,3 @@ const struct kept_image *gpu_preprocessing_kept(const struct gpu_preprocessing *
 
 /* A loader's batch as a step is given it; `gpu` as the loader had it. */
 struct exec_batch gpu_preprocessing_batch(struct gpu_preprocessing *gpu, const struct batch *batch);
-
-#endif

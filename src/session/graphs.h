@@ -1,6 +1,5 @@
 /* graphs.h: the network of a run, on training images and on evaluation images. */
-#ifndef SESSION_GRAPHS_H
-#define SESSION_GRAPHS_H
+#pragma once
 
 #include "graph/graph.h"
 #include "session/data.h"
@@ -21,5 +20,3 @@ struct graphs_options {
 /* Refused with key and place, USAGE. */
 enum status graphs_open(const struct graphs_options *options, struct graphs *graphs);
 void graphs_close(struct graphs *graphs);     /* accepts a zeroed or half-built struct */
-
-#endif

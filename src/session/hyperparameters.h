@@ -1,6 +1,5 @@
 /* hyperparameters.h: the numbers by which a network is trained, none of which depends on a device. */
-#ifndef SESSION_HYPERPARAMETERS_H
-#define SESSION_HYPERPARAMETERS_H
+#pragma once
 
 #include "amp/precision.h"
 #include "amp/scaler.h"
@@ -39,5 +38,3 @@ static inline int hyperparameters_share(const struct hyperparameters *hyper)
 {
     return hyper->batch / hyper->ranks;
 }
-
-#endif

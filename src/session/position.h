@@ -1,6 +1,5 @@
 /* position.h: how far a run has come: all that decides what it does next, besides the store. */
-#ifndef SESSION_POSITION_H
-#define SESSION_POSITION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,5 +37,3 @@ void position_print(const struct position *position, const struct optimizer_stat
 /* The reverse; a missing or bad value is named in the reason. */
 bool position_parse(const struct safetensors *file, struct position *position,
                     struct optimizer_state *state, struct reason *reason);
-
-#endif

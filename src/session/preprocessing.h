@@ -1,6 +1,5 @@
 /* preprocessing.h: has the device decode, keep and finish the images of batches, as far as it can. */
-#ifndef SESSION_PREPROCESSING_H
-#define SESSION_PREPROCESSING_H
+#pragma once
 
 #include "session/session.h"
 
@@ -8,5 +7,3 @@
  * for them. `keeps`: images are looked at more than once, and lie on the device if loader.cache says so.
  * NO_DEVICE when memory does not suffice. */
 enum status preprocessing_open(struct session *session, bool keeps);
-
-#endif

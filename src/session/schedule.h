@@ -1,6 +1,5 @@
 /* schedule.h: the learning rate (and momentum) of an update, as a pure function of its number. */
-#ifndef SESSION_SCHEDULE_H
-#define SESSION_SCHEDULE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -35,5 +34,3 @@ const struct schedule_row *schedule_find(const char *name);
 
 /* The rate for update `update`, counted from 0. Beyond the end the last one stays. */
 struct schedule_rate schedule_at(const struct schedule *schedule, int64_t update);
-
-#endif

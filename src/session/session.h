@@ -1,6 +1,5 @@
 /* session.h: what a command works on: data, graphs and hyperparameters, and the device that they are on. */
-#ifndef SESSION_SESSION_H
-#define SESSION_SESSION_H
+#pragma once
 
 #include "comm/comm.h"
 #include "exec/device_allocators.h"
@@ -49,5 +48,3 @@ struct decoding_options session_decoding_options(const struct session *session);
 /* Device memory that preprocessing takes, known before any is taken: a batch's bytes, images that are kept,
  * room to decode in. */
 int64_t session_preprocessing_bytes(const struct session *session);
-
-#endif

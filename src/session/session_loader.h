@@ -1,6 +1,5 @@
 /* session_loader.h: loaders of a session's images. */
-#ifndef SESSION_SESSION_LOADER_H
-#define SESSION_SESSION_LOADER_H
+#pragma once
 
 #include "session/session.h"
 
@@ -12,5 +11,3 @@ enum status session_loader_open(const struct session *session, const struct imag
 /* Of training images for timing, whatever loader.workers says, which reports no bad ones. Where the device
  * decodes. */
 enum status session_loader_open_measured(const struct session *session, struct loader **loader);
-
-#endif

@@ -1,6 +1,5 @@
 /* session_open.h: settings become a session. */
-#ifndef SESSION_SESSION_OPEN_H
-#define SESSION_SESSION_OPEN_H
+#pragma once
 
 #include "session/session.h"
 
@@ -11,5 +10,3 @@
  * Refused with key and place, USAGE or BAD_DATA. */
 enum status session_open(struct settings *settings, const struct data_options *data,
                          struct comm *comm, struct session *session);
-
-#endif

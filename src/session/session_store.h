@@ -1,6 +1,5 @@
 /* session_store.h: the store of a session's network. */
-#ifndef SESSION_SESSION_STORE_H
-#define SESSION_SESSION_STORE_H
+#pragma once
 
 #include "exec/store.h"
 #include "session/session.h"
@@ -12,5 +11,3 @@ enum status session_store_open(const struct session *session, struct store *stor
 
 /* The weights of `model.weights`, from which a run starts; OK where there are none. */
 enum status session_store_weights(const struct session *session, struct store *store);
-
-#endif

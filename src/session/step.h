@@ -1,6 +1,5 @@
 /* step.h: a training step or an evaluation of a batch, made into a program and planned. */
-#ifndef SESSION_STEP_H
-#define SESSION_STEP_H
+#pragma once
 
 #include "compile/compile.h"
 #include "exec/exec.h"
@@ -54,5 +53,3 @@ struct step_bytes step_bytes(const struct session *session, const struct program
 
 /* Bytes of a training run's store. */
 int64_t step_store_bytes(const struct session *session);
-
-#endif

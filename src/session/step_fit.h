@@ -1,7 +1,6 @@
 /* step_fit.h: whether a training step fits into some memory, and the largest batch of which it does, found by
  * planning alone. */
-#ifndef SESSION_STEP_FIT_H
-#define SESSION_STEP_FIT_H
+#pragma once
 
 #include "base/text.h"
 #include "session/step.h"
@@ -21,5 +20,3 @@ void step_fit_say(const struct session *session, int64_t limit, struct text *wor
 /* The part of the free memory that a run without memory.limit counts on when train.batch is auto;
  * 0: not known. Opens the device unless it is the CPU. */
 enum status step_fit_limit(struct session *session, int64_t *limit);
-
-#endif

@@ -1,6 +1,5 @@
 /* step_queue.h: runs of a step that are queued on the device and not collected, and the batches lent them. */
-#ifndef SESSION_STEP_QUEUE_H
-#define SESSION_STEP_QUEUE_H
+#pragma once
 
 #include "session/step.h"
 
@@ -32,5 +31,3 @@ void step_queue_return(const struct step_queue *queue, const struct queued_step 
 /* Waits for all of them, whose results nobody wants, or for the device where it fails, and returns their
  * batches. Accepts a zeroed struct. */
 void step_queue_drop(struct step_queue *queue);
-
-#endif

@@ -1,6 +1,5 @@
 /* weights.h: parameters by name from safetensors files: torchvision's, our exports, or our checkpoints. */
-#ifndef SESSION_WEIGHTS_H
-#define SESSION_WEIGHTS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -30,5 +29,3 @@ bool weights_plain(const struct safetensors_entry *entry);
 
 /* One tensor of the file as fp32 in `values`, which has room for it. */
 bool weights_read(const struct safetensors *file, int entry, float *values, struct reason *reason);
-
-#endif

@@ -1,6 +1,5 @@
 /* evaluate.h: how good a network is: every image once, whatever the batch size. */
-#ifndef TRAIN_EVALUATE_H
-#define TRAIN_EVALUATE_H
+#pragma once
 
 #include "session/session.h"
 #include "session/step.h"
@@ -33,5 +32,3 @@ void evaluation_free(struct evaluation *evaluation);
 
 /* Index of the largest that is not NaN, the first of several: the class whose rank is 0 (kernels/topk.c). */
 int evaluate_best(const float *logits, int classes);
-
-#endif

@@ -1,6 +1,5 @@
 /* finding.h: a number that is not finite, as words. */
-#ifndef TRAIN_FINDING_H
-#define TRAIN_FINDING_H
+#pragma once
 
 #include "data/loader.h"
 #include "exec/exec.h"
@@ -8,5 +7,3 @@
 /* A finding, and the images that it is in by their indices in the data, and files where they have some. */
 void finding_add(const struct exec_finding *found, const struct dataset *dataset, const struct loader *loader,
                  const struct batch *batch, struct text *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* folder.h: the run folder: one run's alone while it lasts, its log and its configuration in it. */
-#ifndef TRAIN_FOLDER_H
-#define TRAIN_FOLDER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -39,5 +38,3 @@ enum status folder_write_settings(const struct folder *folder, const struct sett
 
 /* Makes a folder and those above it. */
 enum status folder_make(const char *path);
-
-#endif

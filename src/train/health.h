@@ -1,7 +1,6 @@
 /* health.h: whether a run's numbers go where they should. Each thing that goes wrong is said in one line
  * when it begins, not at every step. */
-#ifndef TRAIN_HEALTH_H
-#define TRAIN_HEALTH_H
+#pragma once
 
 #include "session/position.h"
 #include "session/step.h"
@@ -52,5 +51,3 @@ struct health_step {
  * then: wholly where the device has nothing to do, otherwise in a glimpse (exec.h). FAILED when that ends the
  * run: train.on_nan=stop, or an epoch without any update, which the loss scale does not explain. */
 enum status health_step(struct health *health, const struct health_step *step);
-
-#endif

@@ -1,6 +1,5 @@
 /* metrics.h: metrics.jsonl: one JSON object a line, flushed line by line, nothing repeated or lost. */
-#ifndef TRAIN_METRICS_H
-#define TRAIN_METRICS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -41,5 +40,3 @@ void metrics_number(struct text *object, const char *key, double value);
 void metrics_numbers(struct text *object, const char *key, const double *values, int count);
 void metrics_text(struct text *object, const char *key, const char *value);
 void metrics_end(struct text *object);
-
-#endif

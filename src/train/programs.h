@@ -1,6 +1,5 @@
 /* programs.h: a run's two programs, in what memory there is for them. */
-#ifndef TRAIN_PROGRAMS_H
-#define TRAIN_PROGRAMS_H
+#pragma once
 
 #include "session/step.h"
 
@@ -22,5 +21,3 @@ void programs_close(struct programs *programs);     /* accepts a zeroed or half-
 /* Plans and takes memory anew for another memory.limit, while no step is under way. When that fails, the
  * programs keep to what they had; only if that is gone meanwhile, it is an error. */
 enum status programs_set_limit(struct programs *programs, int64_t limit);
-
-#endif

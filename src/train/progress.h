@@ -1,6 +1,5 @@
 /* progress.h: what a person sees of a run: one live line on a terminal, plain lines elsewhere. */
-#ifndef TRAIN_PROGRESS_H
-#define TRAIN_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ void progress_table(const struct progress *progress, const struct progress_row *
 /* "1:02:03", "4:05". */
 #define PROGRESS_TIME 32
 const char *progress_time(double seconds, char text[PROGRESS_TIME]);
-
-#endif

@@ -1,6 +1,5 @@
 /* rank_check.h: whether all ranks hold the same parameters and optimizer state. */
-#ifndef TRAIN_RANK_CHECK_H
-#define TRAIN_RANK_CHECK_H
+#pragma once
 
 #include "comm/comm.h"
 #include "exec/exec.h"
@@ -11,5 +10,3 @@
 /* Called by all ranks, after the same step. FAILED, on all of them, where one holds other bits than most of
  * them (of two, than the first one): it names that rank and the first parameter. */
 enum status rank_check(struct comm *comm, const struct exec *exec);
-
-#endif

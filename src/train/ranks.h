@@ -1,7 +1,6 @@
 /* ranks.h: what the ranks of a run tell each other between the steps, so that all of them decide alike and
  * the first one can tell of all images. One rank by itself tells itself. */
-#ifndef TRAIN_RANKS_H
-#define TRAIN_RANKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -72,5 +71,3 @@ enum status ranks_share_text(struct comm *comm, const char *text, char **shared)
  * before they prepare programs, which wait until it has prepared its own and given them. */
 enum status ranks_take_algorithms(struct comm *comm, struct device *device);
 enum status ranks_give_algorithms(struct comm *comm, struct device *device);
-
-#endif

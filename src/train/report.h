@@ -1,6 +1,5 @@
 /* report.h: what a run tells: lines of metrics, curves, the live line, the closing table. */
-#ifndef TRAIN_REPORT_H
-#define TRAIN_REPORT_H
+#pragma once
 
 #include "train/run.h"
 
@@ -18,5 +17,3 @@ enum status report_end(struct run *run, const char *reason);
 
 /* A line about the state, on request. */
 void report_status(const struct run *run);
-
-#endif

@@ -1,6 +1,5 @@
 /* results.h: an evaluation by class: accuracies, the worst classes, the most frequent confusions. */
-#ifndef TRAIN_RESULTS_H
-#define TRAIN_RESULTS_H
+#pragma once
 
 #include "train/evaluate.h"
 #include "train/progress.h"
@@ -17,5 +16,3 @@ int results_rows(const struct evaluation *evaluation, const struct data *data,
 /* Writes confusion.csv: a line for each true class, a column for each predicted one. */
 enum status results_write_confusion(const struct evaluation *evaluation, const struct data *data,
                                     const struct directory *folder);
-
-#endif

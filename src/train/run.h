@@ -1,6 +1,5 @@
 /* run.h: a training run while it lasts: its folder, store, programs, loader, and where it stands. */
-#ifndef TRAIN_RUN_H
-#define TRAIN_RUN_H
+#pragma once
 
 #include "session/checkpoint.h"
 #include "session/step_queue.h"
@@ -75,5 +74,3 @@ enum status run_reread_limit(struct run *run);
 /* Writes checkpoint-last, under other names too (checkpoint_save). Without a folder, or when it stands there
  * already: nothing. */
 enum status run_save(struct run *run, const char *const *also);
-
-#endif

@@ -1,7 +1,6 @@
 /* fuzz.h: what the fuzz targets share. A target is a file fuzz_NAME.c with libFuzzer's two functions; it ends
  * by a signal when what is wrong with an input is not said as it should be. */
-#ifndef TESTS_FUZZ_FUZZ_H
-#define TESTS_FUZZ_FUZZ_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,5 +46,3 @@ uint64_t fuzz_number(struct fuzz_script *script, uint64_t near);
 
 /* Random numbers that are a function of the input. */
 struct random fuzz_random(const uint8_t *data, size_t size);
-
-#endif

@@ -1,6 +1,5 @@
 /* fuzz_images.h: images out of files, on every way that a run has for them. */
-#ifndef TESTS_FUZZ_FUZZ_IMAGES_H
-#define TESTS_FUZZ_FUZZ_IMAGES_H
+#pragma once
 
 #include "data/dataset.h"
 #include "fuzz.h"
@@ -10,5 +9,3 @@ void fuzz_image_file(const uint8_t *data, size_t size);
 
 /* Opens `path` as a data set in `format`, and reads of what is there; `name` is what faults must name. */
 void fuzz_dataset(const char *format, const struct dataset_options *options, const char *name);
-
-#endif

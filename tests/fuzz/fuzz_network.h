@@ -1,6 +1,5 @@
 /* fuzz_network.h: a small network with values, into which files of tensors are read. */
-#ifndef TESTS_FUZZ_FUZZ_NETWORK_H
-#define TESTS_FUZZ_FUZZ_NETWORK_H
+#pragma once
 
 #include "conf/settings.h"
 #include "exec/store.h"
@@ -25,5 +24,3 @@ struct checkpoint_source fuzz_source(void);
 
 /* Does with a checkpoint all that a run which is resumed does with it. */
 void fuzz_resume(const char *path);
-
-#endif
