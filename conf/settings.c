@@ -2,9 +2,11 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -149,7 +151,19 @@ static enum status settings_override_parts(struct settings *settings, const char
     return status;
 }
 
-static enum status settings_override(struct settings *settings, const char *override)
+/* A path as the shell means it: with `file` in another folder than the working one, it is made whole. */
+static char *override_value(const char *file, const char *section, const char *key, const char *given)
+{
+    const struct option *option = option_find(section, key);
+    char *value = trimmed(given), folder[PATH_MAX];
+    bool path = option && option->field.type == FIELD_PATH && *value && *value != '/';
+    if (!path || !file || !strchr(file, '/') || !getcwd(folder, sizeof folder)) return value;
+    char *whole = text_format("%s/%s", strcmp(folder, "/") == 0 ? "" : folder, value);
+    free(value);
+    return whole;
+}
+
+static enum status settings_override(struct settings *settings, const char *file, const char *override)
 {
     size_t section_length = strcspn(override, ".="), key_length = strcspn(override, "=");
     if (override[section_length] != '.' || override[key_length] != '=')
@@ -157,7 +171,7 @@ static enum status settings_override(struct settings *settings, const char *over
     char *section = text_format("%.*s", (int)section_length, override);
     char *key = text_format("%.*s", (int)(key_length - section_length - 1),
                             override + section_length + 1);
-    char *value = trimmed(override + key_length + 1);
+    char *value = override_value(file, section, key, override + key_length + 1);
     enum status status = settings_override_parts(settings, override, section, key, value);
     free(section);
     free(key);
@@ -189,13 +203,6 @@ static enum status settings_check(const struct settings *settings)
     return status;
 }
 
-struct sources {
-    const struct settings_base *base;    /* NULL: none */
-    const struct ini *ini;               /* likewise */
-    const char *const *overrides;
-    int override_count;
-};
-
 static enum status settings_apply_base(struct settings *settings, const struct settings_base *base)
 {
     struct ini ini;
@@ -207,28 +214,29 @@ static enum status settings_apply_base(struct settings *settings, const struct s
     return status == OK ? OK : fail(BAD_CHECKPOINT, "%s: its configuration is invalid", base->name);
 }
 
-static enum status settings_from(const struct sources *sources, struct settings *settings)
+/* All mistakes are reported: names are looked up where values are wrong, too. */
+static enum status settings_from(const struct settings_sources *sources, const struct ini *ini,
+                                 struct settings *settings)
 {
     struct settings result = settings_defaults();
     enum status status = sources->base ? settings_apply_base(&result, sources->base) : OK;
-    if (status == OK && sources->ini) status = settings_apply(&result, sources->ini, NULL);
+    if (status == OK && ini) status = settings_apply(&result, ini, NULL);
     for (int i = 0; i < sources->override_count; i++)
-        if (settings_override(&result, sources->overrides[i]) != OK && status == OK) status = USAGE;
-    if (status == OK) status = settings_check(&result);
+        if (settings_override(&result, sources->file, sources->overrides[i]) != OK && status == OK)
+            status = USAGE;
+    if (settings_check(&result) != OK && status == OK) status = USAGE;
+    if (sources->check && sources->check(&result) != OK && status == OK) status = USAGE;
     if (status == OK) *settings = result;
     else settings_free(&result);
     return status;
 }
 
-enum status settings_load_over(const struct settings_base *base, const char *file,
-                               const char *const *overrides, int override_count, struct settings *settings)
+enum status settings_read(const struct settings_sources *sources, struct settings *settings)
 {
-    struct sources sources = {.base = base, .overrides = overrides, .override_count = override_count};
-    if (!file) return settings_from(&sources, settings);
     struct ini ini;
-    TRY(ini_read(file, &ini));
-    sources.ini = &ini;
-    enum status status = settings_from(&sources, settings);
+    if (!sources->file) return settings_from(sources, NULL, settings);
+    TRY(ini_read(sources->file, &ini));
+    enum status status = settings_from(sources, &ini, settings);
     ini_free(&ini);
     return status;
 }
@@ -236,14 +244,17 @@ enum status settings_load_over(const struct settings_base *base, const char *fil
 enum status settings_load(const char *file, const char *const *overrides, int override_count,
                           struct settings *settings)
 {
-    return settings_load_over(NULL, file, overrides, override_count, settings);
+    const struct settings_sources sources = {
+        .file = file, .overrides = overrides, .override_count = override_count,
+    };
+    return settings_read(&sources, settings);
 }
 
 enum status settings_load_text(const char *name, const char *text, struct settings *settings)
 {
     struct ini ini;
     TRY(ini_read_text(name, text, &ini));
-    enum status status = settings_from(&(struct sources){.ini = &ini}, settings);
+    enum status status = settings_from(&(struct settings_sources){.file = NULL}, &ini, settings);
     ini_free(&ini);
     return status;
 }

@@ -12,14 +12,21 @@
  * data paths are left as written: see settings_path. */
 enum status settings_load(const char *file, const char *const *overrides, int override_count,
                           struct settings *settings);
+
 /* Another configuration that one is laid over, as a checkpoint has it. */
 struct settings_base {
     const char *name, *text;                            /* for messages, and as an INI file */
     bool (*takes)(const struct option *option);         /* which of its options count */
 };
-/* The same over `base`. BAD_CHECKPOINT: what is wrong is in there. */
-enum status settings_load_over(const struct settings_base *base, const char *file,
-                               const char *const *overrides, int override_count, struct settings *settings);
+/* Defaults, and what is laid over them in this order; each may be NULL. */
+struct settings_sources {
+    const struct settings_base *base;                   /* BAD_CHECKPOINT: what is wrong is in there */
+    const char *file;
+    const char *const *overrides;                       /* a relative path in them is the working folder's */
+    int override_count;
+    enum status (*check)(const struct settings *settings);   /* for names that higher floors know */
+};
+enum status settings_read(const struct settings_sources *sources, struct settings *settings);
 /* The same from text, for a checkpoint's configuration; `name` is for messages. */
 enum status settings_load_text(const char *name, const char *text, struct settings *settings);
 void settings_free(struct settings *settings);

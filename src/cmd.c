@@ -215,7 +215,7 @@ static void help_common(const struct common *common)
     help_line(left, common->help);
 }
 
-void cmd_help(const struct command *command)
+void cmd_help(const struct command *command, bool verbose)
 {
     printf("usage: amptrain %s %s\n%s\n\n", command->name, command->usage, command->help);
     for (int i = 0; i < own_count(command); i++) {
@@ -228,6 +228,10 @@ void cmd_help(const struct command *command)
     for (int i = 0; i < COMMON_COUNT; i++)
         if (takes(command, &common_table[i])) help_common(&common_table[i]);
     if (!(command->takes & TAKES_CONFIG)) return;
+    if (!verbose) {
+        printf("\nThe keys of the configuration are in amptrain.ini(5), and follow here with --verbose.\n");
+        return;
+    }
     struct text options = {0};
     settings_help(&options);
     printf("\nConfiguration keys, by section of FILE or for --set:\n\n%s", options.data);

@@ -59,8 +59,8 @@ const struct command *command_find(const char *name);
 enum status cmd_parse(const struct command *command, int count, char **words, struct cmd *cmd);
 void cmd_free(struct cmd *cmd);
 
-/* --help of a command, to stdout. */
-void cmd_help(const struct command *command);
+/* --help of a command, to stdout; `verbose`: with the keys of the configuration. */
+void cmd_help(const struct command *command, bool verbose);
 
 /* The value of an own option; NULL: not given. */
 const char *cmd_value(const struct cmd *cmd, const char *option);

@@ -334,7 +334,7 @@ static enum status check_text(const struct text *text, const struct findings *fo
     TRY(settings_load_text("init", text->data, &settings));
     bool same = !found->train || strchr(found->train, ';') == NULL;
     settings_free(&settings);
-    return same ? OK : fail(USAGE, "init: %s: the ';' would begin a comment; rename the folder", found->train);
+    return same ? OK : fail(USAGE, "init: %s: the ';' would begin a comment; rename it", found->train);
 }
 
 static enum status write_text(const struct text *text, const char *path)

@@ -13,6 +13,7 @@
 #include "forecast_print.h"
 #include "memory_map.h"
 #include "session/data_summary.h"
+#include "session/plausible.h"
 #include "session/step_fit.h"
 
 #define SPANS_SECONDS 50   /* the most that packing a table may take */
@@ -98,7 +99,10 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
     struct session session;
     struct forecast forecast;
     TRY(plan_open(cmd, what, &session));
-    if (cmd->check) data_summary_log(session.settings, &session.data);
+    if (cmd->check) {
+        data_summary_log(session.settings, &session.data);
+        plausible_warn(&session);
+    }
     enum status status = plan_forecast(cmd, &session, &forecast);
     if (status == OK) {
         if (json)

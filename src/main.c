@@ -18,6 +18,7 @@
 #include "conf/options.h"
 #include "device/device.h"
 #include "omp_spin.h"
+#include "session/plausible.h"
 #include "trained.h"
 #include "base/signals.h"
 
@@ -82,7 +83,11 @@ static enum status load_settings(struct cmd *cmd)
 {
     if (cmd_value(cmd, "weights")) return trained_settings(cmd);
     if (cmd->resume && !cmd->config) cmd_recall_config(cmd);
-    return settings_load(cmd->config, cmd->sets, cmd->set_count, &cmd->settings);
+    const struct settings_sources sources = {
+        .file = cmd->config, .overrides = cmd->sets, .override_count = cmd->set_count,
+        .check = plausible_names,
+    };
+    return settings_read(&sources, &cmd->settings);
 }
 
 static void take_signals(const struct cmd *cmd)
@@ -98,7 +103,7 @@ static enum status run(struct cmd *cmd)
 {
     take_signals(cmd);
     if (cmd->help) {
-        cmd_help(cmd->command);
+        cmd_help(cmd->command, cmd->verbose);
         return OK;
     }
     if (cmd->quiet) log_set_level(LOG_WARNING);

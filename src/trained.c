@@ -8,6 +8,7 @@
 #include "conf/options.h"
 #include "graph/graph_text.h"
 #include "session/checkpoint.h"
+#include "session/plausible.h"
 #include "session/preprocessing.h"
 #include "session/session_store.h"
 #include "session/weights.h"
@@ -78,8 +79,10 @@ enum status trained_settings(struct cmd *cmd)
     safetensors_close(&file);
     if (config) text_unescape(config);
     struct settings_base base = {path, config, cmd->config ? is_preprocessing : is_learned_with};
-    enum status status = settings_load_over(config ? &base : NULL, cmd->config, cmd->sets, cmd->set_count,
-                                            &cmd->settings);
+    const struct settings_sources sources = {
+        config ? &base : NULL, cmd->config, cmd->sets, cmd->set_count, plausible_names,
+    };
+    enum status status = settings_read(&sources, &cmd->settings);
     free(config);
     return status;
 }

@@ -271,7 +271,7 @@ ok "export onto its input" overwrite --weights export --weights kept/in.safetens
 ok "... by another name" overwrite --weights export --weights kept/in.safetensors -o kept/linked.safetensors
 ok "pack onto the configuration" overwrite --config pack -c kept/run.ini -o kept/run.ini
 ok "pack onto the model" overwrite file pack -c kept/run.ini -o kept/tiny.ini
-ok "pack onto its data" overwrite train pack -c kept/run.ini -s data.format=packed -s data.train=images.pack \
+ok "pack onto its data" overwrite train pack -c kept/run.ini -s data.format=packed -s data.train=kept/images.pack \
     -o kept/images.pack
 replaced() {
     "$AMPTRAIN" export --weights kept/in.safetensors -o out.safetensors 2>/dev/null

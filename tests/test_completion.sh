@@ -30,6 +30,11 @@ ok "values of --split" offers val eval --split v
 ok "passes for --dump=" offers streams plan --dump =
 ok "... that begin so" offers relu_mask plan --dump = rel
 ok "... and all" offers all plan --dump = a
+ok "values of a key" offers resnet20 -s model.arch = resn
+ok "... of a choice" offers stop -s data.on_error = s
+ok "... of a name" offers cosine -s schedule.name =
+ok "... of a precision" offers bf16 -s amp.precision = b
+ok "... of a switch" offers yes -s data.shuffle = y
 cd "$top_srcdir" || exit 1
 ok "configuration files" offers conf/digits.ini -c conf/dig
 finish

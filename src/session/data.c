@@ -11,21 +11,21 @@
 #include "base/watch.h"
 #include "graph/model.h"
 
-static enum status find_format(struct data_opening *o)
+enum status data_format(const struct settings *settings, const struct format **format)
 {
-    const char *name = o->settings->data.format;
+    const char *name = settings->data.format;
     if (!name)
         return fail(USAGE, "data.format is not set; `amptrain formats` lists the formats");
-    o->format = format_find(name);
-    if (o->format) return OK;
+    *format = format_find(name);
+    if (*format) return OK;
     const char *names[64];
     int count = 0;
     for (int i = 0; format_table[i] && count < 64; i++) names[count++] = format_table[i]->name;
     const char *near = text_nearest(name, names, count);
     if (near)
-        return settings_refuse(o->settings, "data", "format", "there is no '%s'; did you mean '%s'?", name,
+        return settings_refuse(settings, "data", "format", "there is no '%s'; did you mean '%s'?", name,
                                near);
-    return settings_refuse(o->settings, "data", "format", "there is no '%s'; `amptrain formats` lists them",
+    return settings_refuse(settings, "data", "format", "there is no '%s'; `amptrain formats` lists them",
                            name);
 }
 
@@ -204,7 +204,7 @@ static enum status name_classes(const struct data_opening *o)
 
 static enum status open_sets(struct data_opening *o)
 {
-    TRY(find_format(o));
+    TRY(data_format(o->settings, &o->format));
     enum status status = open_splits(o);
     if (status == OK || !(o->wanted & DATA_OPTIONAL)) return status;
     log_info("continuing without the data: sizes follow the model and the configuration");

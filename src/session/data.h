@@ -52,6 +52,9 @@ struct data_options {
  * `settings` (settings_derive). The struct must stay where it is. Refused with key and place, USAGE or
  * BAD_DATA. */
 enum status data_open(struct settings *settings, const struct data_options *options, struct data *data);
+/* The format that data.format names, USAGE otherwise. */
+enum status data_format(const struct settings *settings, const struct format **format);
+
 void data_close(struct data *data);           /* accepts a zeroed or half-built struct */
 
 /* Numbers as names, where nothing has told the classes: as many as the network has. */

@@ -72,16 +72,19 @@ static void set_rate(struct settings *settings, const struct optimizer *optimize
     settings_derive(settings, "optimizer", "lr", rate);
 }
 
-static enum status set_optimizer(struct settings *settings, struct hyperparameters *hyper)
+static enum status find_optimizer(const struct settings *settings, struct hyperparameters *hyper)
 {
     const char *name = settings->optimizer.name, *names[NAMES_MAX];
     int count = 0;
-    while (optimizer_table[count] && count < NAMES_MAX) {
-        names[count] = optimizer_table[count]->name;
-        count++;
-    }
+    for (; optimizer_table[count] && count < NAMES_MAX; count++) names[count] = optimizer_table[count]->name;
     hyper->optimizer = name ? optimizer_find(name) : NULL;
-    if (!hyper->optimizer) return refuse_name(settings, "optimizer", "name", name ? name : "", names, count);
+    if (hyper->optimizer) return OK;
+    return refuse_name(settings, "optimizer", "name", name ? name : "", names, count);
+}
+
+static enum status set_optimizer(struct settings *settings, struct hyperparameters *hyper)
+{
+    TRY(find_optimizer(settings, hyper));
     set_rate(settings, hyper->optimizer);
     const struct optimizer_settings *initial = &hyper->optimizer->initial;
     bool betas = settings->optimizer.betas.count == 2;
@@ -99,7 +102,7 @@ static enum status set_optimizer(struct settings *settings, struct hyperparamete
     };
     if (settings->optimizer.nesterov && !hyper->optimizer->has_nesterov)
         return settings_refuse(settings, "optimizer", "nesterov", "is for sgd and lars, not for %s",
-                               name);
+                               hyper->optimizer->name);
     if (hyper->optimizer_settings.nesterov && hyper->optimizer_settings.momentum == 0)
         return settings_refuse(settings, "optimizer", "nesterov", "needs a momentum above 0");
     return OK;
@@ -126,16 +129,23 @@ static enum status set_batch(const struct settings *settings, const struct image
     return OK;
 }
 
-static enum status set_schedule(const struct settings *settings, struct hyperparameters *hyper)
+static enum status find_schedule(const struct settings *settings, const struct schedule_row **row)
 {
     const char *name = settings->schedule.name, *names[NAMES_MAX];
     int count = 0;
     for (; schedule_table[count].name && count < NAMES_MAX; count++)
         names[count] = schedule_table[count].name;
-    const struct schedule_row *row = name ? schedule_find(name) : NULL;
-    if (!row) return refuse_name(settings, "schedule", "name", name ? name : "", names, count);
+    *row = name ? schedule_find(name) : NULL;
+    return *row ? OK : refuse_name(settings, "schedule", "name", name ? name : "", names, count);
+}
+
+static enum status set_schedule(const struct settings *settings, struct hyperparameters *hyper)
+{
+    const struct schedule_row *row;
+    TRY(find_schedule(settings, &row));
     if (row->own_warmup && settings->schedule.warmup > 0)
-        return settings_refuse(settings, "schedule", "warmup", "%s has its own warm-up (pct_start)", name);
+        return settings_refuse(settings, "schedule", "warmup", "%s has its own warm-up (pct_start)",
+                               row->name);
     double epoch = (double)hyper->steps_per_epoch;
     hyper->schedule = (struct schedule){
         .row = row,
@@ -153,6 +163,15 @@ static enum status set_schedule(const struct settings *settings, struct hyperpar
     };
     for (int i = 0; i < hyper->schedule.milestones.count; i++) hyper->schedule.milestones.value[i] *= epoch;
     return OK;
+}
+
+enum status hyperparameters_check(const struct settings *settings)
+{
+    struct hyperparameters hyper = {.precision = NULL};
+    const struct schedule_row *row;
+    enum status precision = set_precision(settings, &hyper), optimizer = find_optimizer(settings, &hyper);
+    enum status schedule = find_schedule(settings, &row);
+    return precision ? precision : optimizer ? optimizer : schedule;
 }
 
 enum status hyperparameters_open(struct settings *settings, struct hyperparameters *hyper)

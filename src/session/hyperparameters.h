@@ -19,6 +19,9 @@ struct hyperparameters {
     int64_t steps_per_epoch;
 };
 
+/* Whether optimizer, schedule and precision are known by their names: every one that is not is reported. */
+enum status hyperparameters_check(const struct settings *settings);
+
 /* All but the batch and what is counted in steps. Defaults that follow from other keys are noted in
  * `settings` (settings_derive). Refused with key and place, USAGE. */
 enum status hyperparameters_open(struct settings *settings, struct hyperparameters *hyper);

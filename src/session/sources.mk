@@ -26,6 +26,8 @@ libsession_a_SOURCES = \
 	src/session/hyperparameters.h \
 	src/session/identity.c \
 	src/session/identity.h \
+	src/session/plausible.c \
+	src/session/plausible.h \
 	src/session/position.c \
 	src/session/position.h \
 	src/session/preprocessing.c \

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "session/data_summary.h"
+#include "session/plausible.h"
 #include "train/results.h"
 
 static enum status write_line(struct run *run, struct text *line)
@@ -82,7 +83,10 @@ enum status report_start(struct run *run)
     log_info("%s, %" PRId64 " parameters, %s, on %s; %s of device memory", graph->arch,
              graph_param_elements(graph), session->hyper.precision->name, name.data,
              text_bytes((uint64_t)run->programs.bytes.total, memory));
-    if (comm_rank(session->comm) == 0) data_summary_log(session->settings, data);
+    if (comm_rank(session->comm) == 0) {
+        data_summary_log(session->settings, data);
+        plausible_warn(session);
+    }
     metrics_begin(&line, "start");
     metrics_integer(&line, "format", METRICS_VERSION);
     metrics_text(&line, "version", PACKAGE_VERSION);

@@ -1,0 +1,171 @@
+#include "session/plausible.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/search_paths.h"
+#include "graph/model.h"
+
+static enum status check_arch(const struct settings *settings)
+{
+    struct search_paths paths = search_paths_find();
+    int count;
+    char **names = model_names((const char *const *)paths.models, &count);
+    const char *near = text_nearest(settings->model.arch, (const char *const *)names, count);
+    bool there = false;
+    enum status status = OK;
+    for (int i = 0; i < count; i++) there = there || strcmp(names[i], settings->model.arch) == 0;
+    if (!there && near)
+        status = settings_refuse(settings, "model", "arch", "there is no '%s'; did you mean '%s'?",
+                                 settings->model.arch, near);
+    else if (!there)
+        status = settings_refuse(settings, "model", "arch", "there is no '%s'; `amptrain models` lists them",
+                                 settings->model.arch);
+    for (int i = 0; i < count; i++) free(names[i]);
+    free(names);
+    search_paths_free(&paths);
+    return status;
+}
+
+enum status plausible_names(const struct settings *settings)
+{
+    const struct format *format;
+    enum status data = settings->data.format ? data_format(settings, &format) : OK;
+    enum status model = settings->model.arch ? check_arch(settings) : OK;
+    enum status hyper = hyperparameters_check(settings);
+    return data ? data : model ? model : hyper;
+}
+
+static char *value_of(const struct settings *settings, const char *section, const char *key)
+{
+    struct text text = {0};
+    field_print(&option_find(section, key)->field, settings, &text);
+    return text.data ? text.data : text_copy("");
+}
+
+/* Whether someone gave it another value than it has anyway: the configuration that a run writes has all. */
+static bool chosen(const struct settings *settings, const char *section, const char *key)
+{
+    char *value = value_of(settings, section, key);
+    bool other = settings_given(settings, section, key) &&
+                 strcmp(value, option_find(section, key)->field.initial) != 0;
+    free(value);
+    return other;
+}
+
+static void warn(const struct settings *settings, const char *section, const char *key, const char *why)
+{
+    if (chosen(settings, section, key))
+        log_warning("%s: %s.%s %s", settings_where(settings, section, key), section, key, why);
+}
+
+static bool is_listed(const char *word, const char *list)
+{
+    const char *at = strstr(list, word);
+    size_t length = strlen(word);
+    return at && (at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0');
+}
+
+/* A key that counts only where another one has certain values. */
+static const struct {
+    const char *section, *key, *by, *values;
+} dependences[] = {
+    {"schedule", "milestones", "name", "step"},
+    {"schedule", "gamma", "name", "step"},
+    {"schedule", "min_lr", "name", "cosine poly"},
+    {"schedule", "power", "name", "poly"},
+    {"schedule", "pct_start", "name", "onecycle"},
+    {"schedule", "div", "name", "onecycle"},
+    {"schedule", "final_div", "name", "onecycle"},
+    {"optimizer", "momentum", "name", "sgd rmsprop lars"},
+    {"optimizer", "betas", "name", "adam adamw lamb"},
+    {"optimizer", "alpha", "name", "rmsprop"},
+    {"optimizer", "trust", "name", "lars"},
+    {"optimizer", "eps", "name", "adam adamw lamb rmsprop adagrad"},
+    {"loader", "cache_limit", "cache", "auto host device"},
+    {"amp", "init_scale", "loss_scale", "dynamic"},
+    {"amp", "growth", "loss_scale", "dynamic"},
+    {"amp", "backoff", "loss_scale", "dynamic"},
+    {"amp", "growth_interval", "loss_scale", "dynamic"},
+};
+
+static void warn_of_dependences(const struct settings *settings)
+{
+    for (size_t i = 0; i < sizeof dependences / sizeof *dependences; i++) {
+        const char *section = dependences[i].section, *by = dependences[i].by;
+        char *value = value_of(settings, section, by);
+        char *why = text_format("has no effect with %s.%s = %s", section, by, value);
+        if (!is_listed(value, dependences[i].values)) warn(settings, section, dependences[i].key, why);
+        free(why);
+        free(value);
+    }
+}
+
+static void warn_of_schedule(const struct settings *settings)
+{
+    bool adaptive = is_listed(settings->optimizer.name, "adam adamw");
+    if (settings->schedule.warmup >= (double)settings->train.epochs)
+        warn(settings, "schedule", "warmup", "is as long as the run: the learning rate only rises");
+    for (int i = 0; i < settings->schedule.milestones.count; i++)
+        if (settings->schedule.milestones.value[i] >= (double)settings->train.epochs) {
+            warn(settings, "schedule", "milestones", "are not all before the end of the run (train.epochs)");
+            break;
+        }
+    if (settings->train.early_stop >= settings->train.epochs)
+        warn(settings, "train", "early_stop", "is not shorter than the run: it never comes");
+    if (settings->optimizer.lr == 0) warn(settings, "optimizer", "lr", "is 0: nothing is learnt");
+    if (adaptive && settings->optimizer.lr > 0.02)
+        warn(settings, "optimizer", "lr", "is large for this optimizer; 0.001 is usual");
+}
+
+static bool beyond(const struct field_reals *numbers, double limit)
+{
+    for (int i = 0; i < numbers->count; i++)
+        if (fabs(numbers->value[i]) > limit) return true;
+    return false;
+}
+
+static void warn_of_images(const struct settings *settings)
+{
+    if (beyond(&settings->augment.mean, 2))
+        warn(settings, "augment", "mean", "is subtracted from x/255, which is between 0 and 1");
+    if (beyond(&settings->augment.std, 2))
+        warn(settings, "augment", "std", "divides x/255 - mean, which is between -1 and 1");
+    if (settings->augment.val_resize > 0 && settings->augment.val_crop > settings->augment.val_resize)
+        warn(settings, "augment", "val_crop", "is larger than augment.val_resize: images get a black border");
+    if (settings->augment.scale.count == 0)
+        warn(settings, "augment", "ratio", "has no effect without augment.scale");
+    else
+        warn(settings, "augment", "pad", "has no effect with augment.scale");
+}
+
+static bool has_op(const struct graph *graph, const char *name)
+{
+    for (int i = 1; i < graph->count; i++)
+        if (strcmp(graph->nodes[i].op->name, name) == 0) return true;
+    return false;
+}
+
+static void warn_of_network(const struct settings *settings, const struct graph *graph)
+{
+    const struct node *last = &graph->nodes[graph->output];
+    int trained = 0;
+    for (int i = 0; i < graph->param_count; i++)
+        trained += graph->params[i].spec.role != ROLE_STATISTIC && !graph->params[i].frozen;
+    if (trained == 0) warn(settings, "train", "freeze", "matches all parameters: nothing is learnt");
+    if (!has_op(graph, "dropout")) warn(settings, "model", "dropout", "has no effect: there is no dropout");
+    if (last->op && is_listed(last->op->name, "relu relu6 silu gelu leaky_relu dropout"))
+        log_warning("%s: layer '%s' (%s) makes the logits; the network should end with the layer before it",
+                    last->where, last->name, last->op->name);
+}
+
+void plausible_warn(const struct session *session)
+{
+    warn_of_dependences(session->settings);
+    warn_of_schedule(session->settings);
+    warn_of_images(session->settings);
+    warn_of_network(session->settings, &session->graphs.training);
+}
