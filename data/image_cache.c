@@ -4,47 +4,66 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/memory.h"
 
 /* So many images tell how large all of them will be. */
 #define SAMPLE 64
 
+/* In the mapping, at multiples of its alignment. */
 struct kept {
-    struct image image;        /* its pixels are those below */
-    int label;
+    _Alignas(16) int32_t h, w, c, label;
     uint8_t pixels[];
+};
+
+/* The beginning of the mapping, which other processes may share: images lie behind it, where they are found
+ * by their distance from here. */
+struct books {
+    atomic_size_t bytes;       /* taken */
+    atomic_llong images;       /* kept */
+    atomic_bool closed;        /* nothing more will be kept */
+    atomic_size_t at[];        /* by index; 0: not kept */
 };
 
 struct image_cache {
     struct image_cache_options options;
-    atomic_size_t bytes;       /* taken, or about to be */
-    atomic_llong images;       /* kept */
-    atomic_bool closed;        /* nothing more will be kept */
-    _Atomic(struct kept *) kept[];     /* by index */
+    struct books *books;
 };
 
+static size_t aligned(size_t bytes)
+{
+    return (bytes + _Alignof(struct kept) - 1) / _Alignof(struct kept) * _Alignof(struct kept);
+}
+
+/* Only what is used takes memory. */
 struct image_cache *image_cache_open(const struct image_cache_options *options)
 {
     assert(options->dataset->count > 0);
-    size_t bytes = (size_t)options->dataset->count * sizeof(_Atomic(struct kept *));
-    struct image_cache *cache = bytes < options->limit ? memory_try(1, sizeof *cache + bytes) : NULL;
-    if (!cache) return NULL;
-    cache->options = *options;
-    atomic_init(&cache->bytes, bytes);
+    size_t bytes = aligned(sizeof(struct books) + (size_t)options->dataset->count * sizeof(atomic_size_t));
+    bool shared = options->shared > 0;
+    int flags = MAP_NORESERVE | (shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
+    if (bytes >= options->limit) return NULL;
+    struct books *books = mmap(NULL, options->limit, PROT_READ | PROT_WRITE, flags,
+                               shared ? options->shared : -1, 0);
+    if (books == MAP_FAILED) return NULL;
+    struct image_cache *cache = memory_new(1, sizeof *cache);
+    *cache = (struct image_cache){*options, books};
+    size_t none = 0;
+    atomic_compare_exchange_strong(&books->bytes, &none, bytes);
     return cache;
 }
 
 void image_cache_close(struct image_cache *cache)
 {
     if (!cache || cache->options.dataset->held) return;
-    for (int64_t i = 0; i < cache->options.dataset->count; i++) free(atomic_load(&cache->kept[i]));
+    munmap(cache->books, cache->options.limit);
     free(cache);
 }
 
 size_t image_cache_bytes(const struct image_cache *cache)
 {
-    return atomic_load(&cache->bytes);
+    return atomic_load(&cache->books->bytes);
 }
 
 static size_t pixel_bytes(const struct image *image)
@@ -59,43 +78,38 @@ static bool too_large(const struct image_cache *cache, long long images, size_t 
     return (double)bytes / (double)images * (double)cache->options.count > (double)cache->options.limit;
 }
 
-/* Sets room aside; false: there is not enough. */
-static bool take_room(struct image_cache *cache, size_t bytes)
+static size_t kept_bytes(const struct image *image)
 {
-    if (atomic_fetch_add(&cache->bytes, bytes) + bytes <= cache->options.limit) return true;
-    atomic_fetch_sub(&cache->bytes, bytes);
-    return false;
+    return aligned(sizeof(struct kept) + pixel_bytes(image));
 }
 
-static struct kept *copy_of(const struct image *image, int label)
+/* Sets room aside, and where; 0: there is not enough. */
+static size_t take_room(struct image_cache *cache, size_t bytes)
 {
-    size_t bytes = pixel_bytes(image);
-    struct kept *kept = malloc(sizeof *kept + bytes);
-    if (!kept) return NULL;
-    kept->image = *image;
-    kept->image.pixels = memcpy(kept->pixels, image->pixels, bytes);
-    kept->image.capacity = 0;
-    kept->label = label;
-    return kept;
+    size_t at = image_cache_bytes(cache);
+    do {
+        if (bytes > cache->options.limit - at) return 0;
+    } while (!atomic_compare_exchange_weak(&cache->books->bytes, &at, at + bytes));
+    return at;
+}
+
+static struct kept *kept_at(const struct image_cache *cache, size_t at)
+{
+    return (struct kept *)((char *)cache->books + at);
 }
 
 static void image_cache_keep(struct image_cache *cache, int64_t index, const struct image *image, int label)
 {
-    size_t bytes = sizeof(struct kept) + pixel_bytes(image);
-    if (!take_room(cache, bytes)) return;
-    struct kept *none = NULL, *kept = copy_of(image, label);
-    if (!kept) {
-        atomic_store(&cache->closed, true);
-        return;
-    }
+    struct books *books = cache->books;
+    size_t at = take_room(cache, kept_bytes(image)), none = 0;
+    if (at == 0) return;
+    struct kept *kept = kept_at(cache, at);
+    *kept = (struct kept){image->h, image->w, image->c, label};
+    memcpy(kept->pixels, image->pixels, pixel_bytes(image));
     /* Another thread may have been faster, where an image stands in for one that cannot be used. */
-    if (!atomic_compare_exchange_strong(&cache->kept[index], &none, kept)) {
-        free(kept);
-        atomic_fetch_sub(&cache->bytes, bytes);
-        return;
-    }
-    long long images = atomic_fetch_add(&cache->images, 1) + 1;
-    if (too_large(cache, images, image_cache_bytes(cache))) atomic_store(&cache->closed, true);
+    if (!atomic_compare_exchange_strong(&books->at[index], &none, at)) return;
+    long long images = atomic_fetch_add(&books->images, 1) + 1;
+    if (too_large(cache, images, image_cache_bytes(cache))) atomic_store(&books->closed, true);
 }
 
 /* Has an image decoded whole, if there is room for it. */
@@ -110,8 +124,7 @@ static bool choose_whole(void *context, int h, int w, struct box *part, struct r
     struct whole_choice *choice = context;
     const struct image_cache *cache = choice->cache;
     struct image image = {.h = h, .w = w, .c = cache->options.dataset->c};
-    size_t bytes = sizeof(struct kept) + pixel_bytes(&image);
-    choice->whole = image_cache_bytes(cache) + bytes <= cache->options.limit;
+    choice->whole = image_cache_bytes(cache) + kept_bytes(&image) <= cache->options.limit;
     *part = (struct box){.h = h, .w = w};
     return choice->whole || !choice->otherwise ||
            choice->otherwise->choose(choice->otherwise->context, h, w, part, reason);
@@ -133,16 +146,19 @@ static bool read_and_keep(struct image_cache *cache, int64_t index, const struct
 }
 
 const struct image *image_cache_read(struct image_cache *cache, int64_t index,
-                                     const struct image_choice *choice, struct image *image, int *label,
+                                     const struct image_choice *choice, struct image image[2], int *label,
                                      struct reason *reason)
 {
     const struct dataset *dataset = cache->options.dataset;
-    const struct kept *kept = atomic_load(&cache->kept[index]);
-    if (kept) {
+    size_t at = atomic_load(&cache->books->at[index]);
+    if (at > 0) {
+        struct kept *kept = kept_at(cache, at);
+        image[1] = (struct image){.h = kept->h, .w = kept->w, .c = kept->c, .full_h = kept->h,
+                                  .full_w = kept->w, .pixels = kept->pixels};
         *label = kept->label;
-        return &kept->image;
+        return &image[1];
     }
-    bool full = atomic_load(&cache->closed);
+    bool full = atomic_load(&cache->books->closed);
     bool good = full ? dataset->format->read(dataset, index, choice, image, label, reason)
                      : read_and_keep(cache, index, choice, image, label, reason);
     return good ? image : NULL;

@@ -39,7 +39,7 @@ static void *worker_run(void *context)
         chunk_end(loader, chunk);
     }
     pthread_mutex_unlock(&loader->lock);
-    image_free(&worker->image);
+    image_free(worker->image);
     scratch_free(&worker->scratch);
     return NULL;
 }

@@ -67,7 +67,7 @@ struct chunk {
 struct worker {
     struct loader *loader;
     pthread_t thread;
-    struct image image;
+    struct image image[2];     /* as image_cache_read has them */
     struct scratch scratch;
     atomic_llong reading;      /* the image of the data set that it is reading; -1: none */
     _Atomic double since;      /* when it began to */

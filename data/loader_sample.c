@@ -76,11 +76,11 @@ static const struct image *read_image(struct worker *worker, int64_t index, cons
 {
     const struct loader_options *options = &worker->loader->options;
     const struct dataset *dataset = options->dataset;
-    const struct image *image = &worker->image;
+    const struct image *image = worker->image;
     reading_begin(worker, index);
     if (options->cache)
-        image = image_cache_read(options->cache, index, choice, &worker->image, label, reason);
-    else if (!dataset->format->read(dataset, index, choice, &worker->image, label, reason))
+        image = image_cache_read(options->cache, index, choice, worker->image, label, reason);
+    else if (!dataset->format->read(dataset, index, choice, worker->image, label, reason))
         image = NULL;
     reading_end(worker);
     return image;

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "comm/compare.h"
+#include "comm/host_file.h"
 #include "comm/shared.h"
 #include "comm/shared_block.h"
 #include "caught.h"
@@ -300,6 +301,25 @@ static void different_calls_are_an_error(void **state)
     }
 }
 
+static bool share_a_file(struct comm *comm)
+{
+    int64_t bytes = comm->rank == 0 ? 4096 : 100;
+    int file;
+    uint32_t number = 0;
+    if (host_file_open(comm, &bytes, &file) != OK || bytes != 4096 || file < 0) return false;
+    if (comm->rank == comm->count - 1) number = 12345;
+    if (number > 0 && pwrite(file, &number, 4, 1000) != 4) return false;
+    bool good = comm_barrier(comm) == OK && pread(file, &number, 4, 1000) == 4 && number == 12345;
+    close(file);
+    return good;
+}
+
+static void ranks_of_a_host_share_a_file(void **state)
+{
+    (void)state;
+    all_are_right(share_a_file);
+}
+
 static bool have_the_same_text(struct comm *comm)
 {
     return compare_texts(comm, "a = 1\nb = 2\n") == OK && compare_texts(comm, "") == OK;
@@ -364,6 +384,7 @@ int main(void)
         cmocka_unit_test(a_wait_ends_after_its_timeout),
         cmocka_unit_test(different_calls_are_an_error),
         cmocka_unit_test(different_texts_are_named),
+        cmocka_unit_test(ranks_of_a_host_share_a_file),
         cmocka_unit_test(one_rank_alone_needs_no_comm),
         cmocka_unit_test(another_file_is_no_block),
     };

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/memory.h"
@@ -535,27 +537,27 @@ static void what_is_broken_elsewhere_is_not_kept(void **state)
     assert_int_equal(dataset_open(format_find("folder"), &options, &dataset), OK);
     struct image_cache_options keeping = {.dataset = &dataset, .limit = 1 << 20, .count = 2};
     struct image_cache *cache = image_cache_open(&keeping);
-    struct image image = {0};
+    struct image image[2] = {{0}};
     struct reason reason;
     int label, asked = 0;
     struct image_choice top = {.choose = choose_top, .context = &asked};
-    assert_null(image_cache_read(cache, 0, NULL, &image, &label, &reason));
+    assert_null(image_cache_read(cache, 0, NULL, image, &label, &reason));
     assert_non_null(strstr(reason.text, "broken.jpg"));
     size_t empty = image_cache_bytes(cache);
     for (int i = 0; i < 2; i++) {
-        assert_ptr_equal(image_cache_read(cache, 0, &top, &image, &label, &reason), &image);
+        assert_ptr_equal(image_cache_read(cache, 0, &top, image, &label, &reason), image);
         assert_int_equal(asked, i + 1);
-        assert_true(image.h < 256 && image.full_h == 256);
+        assert_true(image->h < 256 && image->full_h == 256);
     }
     assert_int_equal(image_cache_bytes(cache), empty);
-    assert_ptr_equal(image_cache_read(cache, 1, &top, &image, &label, &reason), &image);
+    assert_ptr_equal(image_cache_read(cache, 1, &top, image, &label, &reason), image);
     assert_true(image_cache_bytes(cache) > empty + 256 * 256 * 3);
-    const struct image *kept = image_cache_read(cache, 1, &top, &image, &label, &reason);
-    assert_ptr_not_equal(kept, &image);
+    const struct image *kept = image_cache_read(cache, 1, &top, image, &label, &reason);
+    assert_ptr_not_equal(kept, image);
     assert_int_equal(kept->h, 256);
-    assert_memory_equal(kept->pixels, image.pixels, 256 * 256 * 3);
+    assert_memory_equal(kept->pixels, image->pixels, 256 * 256 * 3);
     image_cache_close(cache);
-    image_free(&image);
+    image_free(image);
     free(pixels);
     dataset_close(&dataset);
     case_remove(root);
@@ -572,23 +574,56 @@ static void all_or_a_few_are_kept(void **state)
     for (int fits = 0; fits < 2; fits++) {
         keeping.limit = fits ? 1 << 20 : 40000;
         struct image_cache *cache = image_cache_open(&keeping);
-        struct image image = {0};
+        struct image image[2] = {{0}};
         struct reason reason;
         int label, kept = 0;
         for (int i = 0; i < 1000; i++)
-            assert_non_null(image_cache_read(cache, i, NULL, &image, &label, &reason));
+            assert_non_null(image_cache_read(cache, i, NULL, image, &label, &reason));
         for (int i = 0; i < 1000; i++) {
-            const struct image *read = image_cache_read(cache, i, NULL, &image, &label, &reason);
-            kept += read != &image;
+            const struct image *read = image_cache_read(cache, i, NULL, image, &label, &reason);
+            kept += read != image;
             assert_int_equal(read->pixels[0], i & 255);
             assert_int_equal(label, i % 10);
         }
         assert_int_equal(kept, fits ? 1000 : 64);
         image_cache_close(cache);
-        image_free(&image);
+        image_free(image);
     }
     keeping.limit = 100;
     assert_null(image_cache_open(&keeping));
+}
+
+/* What one process has decoded, others have. */
+static void processes_share_what_is_kept(void **state)
+{
+    (void)state;
+    struct counting counting = {0};
+    struct dataset dataset;
+    counted(&dataset, &counting, 100);
+    int file = memfd_create("images", 0), status;
+    const struct image_cache_options keeping = {
+        .dataset = &dataset, .limit = 1 << 20, .count = 100, .shared = file};
+    assert_int_equal(ftruncate(file, 1 << 20), 0);
+    struct image_cache *cache = image_cache_open(&keeping);
+    struct image image[2] = {{0}};
+    struct reason reason;
+    int label;
+    pid_t other = fork();
+    if (other == 0) {
+        struct image_cache *own = image_cache_open(&keeping);
+        for (int i = 0; i < 60; i++) image_cache_read(own, i, NULL, image, &label, &reason);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(other, &status, 0), other);
+    for (int i = 0; i < 100; i++) {
+        const struct image *read = image_cache_read(cache, i, NULL, image, &label, &reason);
+        assert_ptr_equal(read, &image[i < 60]);
+        assert_int_equal(read->pixels[0], i & 255);
+        assert_int_equal(label, i % 10);
+    }
+    image_cache_close(cache);
+    image_free(image);
+    close(file);
 }
 
 struct heard {
@@ -883,6 +918,7 @@ int main(void)
         cmocka_unit_test(parts_of_files_make_the_same_batches),
         cmocka_unit_test(resumed_epochs_are_the_same),
         cmocka_unit_test(a_cache_changes_nothing),
+        cmocka_unit_test(processes_share_what_is_kept),
         cmocka_unit_test(what_is_broken_elsewhere_is_not_kept),
         cmocka_unit_test(all_or_a_few_are_kept),
         cmocka_unit_test(training_sees_each_image_once),

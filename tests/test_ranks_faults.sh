@@ -119,6 +119,11 @@ ok "unusable images, on one rank" pictures alone 1
 ok "... and on four" pictures several 4
 ok "... are listed alike" alike
 ok "... each said once" [ "$(grep -c "amptrain: warning: .*png: " err)" = 6 ]
+cached() {
+    pictures cached 4 -s loader.cache=host && grep -q "training images are cached .* for 4 ranks together" \
+        cached/log.txt && pictures uncached 4 -s loader.cache=none && same cached uncached
+}
+ok "decoded images are kept once for all of them" cached
 resumed() {
     pictures resumed 4 -s run.max_steps=6 && cp resumed/bad-images.txt before &&
         pictures resumed 2 -r && listed resumed && cut -f 3 before | while read -r name; do

@@ -1,8 +1,12 @@
 #include "session/caching.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
 #include "base/host.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "comm/host_file.h"
 #include "data/gpu_preprocessing.h"
 
 /* The share of the host's memory that is taken unasked; of a device's so many bytes at most, or a share of
@@ -32,22 +36,32 @@ struct share {
     int64_t images;              /* of all data sets */
 };
 
-static struct image_cache *open_cache(const struct caching_options *caching, enum split split,
-                                      const struct share *share)
+/* `ranks` of this host keep images in the file. */
+static struct image_cache *open_cache(const struct caching_options *caching,
+                                      const struct image_cache_options *options, int ranks)
 {
-    const struct dataset *dataset = &caching->data->opened[split];
-    int64_t count = images_of(caching->data, dataset);
-    if (count == 0) return NULL;
-    const struct image_cache_options options = {
-        .dataset = dataset,
-        .limit = (size_t)((double)share->limit * (double)count / (double)share->images),
-        .all = caching->cache == CACHE_AUTO,
-        .count = count,
-    };
-    char bytes[TEXT_BYTES];
-    log_detail("up to %s of decoded %s images are cached in host memory%s", text_bytes(options.limit, bytes),
-               split == SPLIT_TRAIN ? "training" : "validation", options.all ? ", if all of them fit" : "");
-    return image_cache_open(&options);
+    bool train = options->dataset == &caching->data->opened[SPLIT_TRAIN];
+    char bytes[TEXT_BYTES], shared[48] = "";
+    if (ranks > 1) snprintf(shared, sizeof shared, " for %d ranks together", ranks);
+    log_detail("up to %s of decoded %s images are cached in host memory%s%s",
+               text_bytes(options->limit, bytes), train ? "training" : "validation", shared,
+               options->all ? ", if all of them fit" : "");
+    return image_cache_open(options);
+}
+
+/* One for all ranks of the host; where that cannot be, each has its part of the limit. */
+static enum status open_shared(const struct caching_options *caching, struct image_cache_options *options,
+                               bool wanted, struct image_cache **cache)
+{
+    struct comm *comm = caching->comm;
+    int file = -1, ranks = comm ? comm->local_count : 1;
+    int64_t limit = (int64_t)options->limit;
+    if (comm) TRY(host_file_open(comm, &limit, &file));
+    options->shared = file > 0 ? file : 0;
+    options->limit = (size_t)(file > 0 ? limit : limit / ranks);
+    if (wanted) *cache = open_cache(caching, options, file > 0 ? ranks : 1);
+    if (file >= 0) close(file);
+    return OK;
 }
 
 /* Bytes of all requested images; -1: not known, because their sizes differ. */
@@ -94,16 +108,24 @@ int64_t caching_device_bytes(const struct caching_options *caching)
 }
 
 /* The CPU's memory is the host's. What lies in memory as it is, is not kept twice. */
-void caching_open(const struct caching_options *caching, bool decoding, struct data *data)
+enum status caching_open(const struct caching_options *caching, bool decoding, struct data *data)
 {
     struct share share = {0};
-    if (caching->cache == CACHE_NONE) return;
+    if (caching->cache == CACHE_NONE) return OK;
     for (int i = 0; i < 2; i++)
         if (data->opened[i].decoded) share.images += images_of(data, &data->opened[i]);
     if (share.images > 0) share.limit = caching_host_limit(caching->cache_limit);
-    for (int i = 0; i < 2; i++)
-        if (data->opened[i].decoded && !(decoding && &data->opened[i] == data->train.dataset))
-            data->caches[i] = open_cache(caching, (enum split)i, &share);
+    for (int i = 0; i < 2; i++) {
+        const struct dataset *dataset = &data->opened[i];
+        int64_t count = dataset->decoded ? images_of(data, dataset) : 0;
+        if (count == 0) continue;
+        struct image_cache_options options = {
+            .dataset = dataset, .all = caching->cache == CACHE_AUTO, .count = count,
+            .limit = (size_t)((double)share.limit * (double)count / (double)share.images),
+        };
+        TRY(open_shared(caching, &options, !(decoding && dataset == data->train.dataset), &data->caches[i]));
+    }
     if (data->train.dataset) data->train.cache = data->caches[data->train.dataset - data->opened];
     if (data->val.dataset) data->val.cache = data->caches[data->val.dataset - data->opened];
+    return OK;
 }

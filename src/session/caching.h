@@ -2,6 +2,7 @@
  * says. */
 #pragma once
 
+#include "comm/comm.h"
 #include "device/device.h"
 #include "session/data.h"
 
@@ -11,6 +12,7 @@ struct caching_options {
     int64_t memory_limit;             /* memory.limit */
     enum device_kind kind;
     const struct data *data;
+    struct comm *comm;                /* ranks of a host share what they keep there; NULL: there are none */
 };
 
 /* Why loader.cache=device cannot be; NULL: it can, or was not asked for. */
@@ -23,5 +25,6 @@ int64_t caching_device_bytes(const struct caching_options *options);
 size_t caching_host_limit(int64_t cache_limit);
 
 /* For what looks at images more than once: opens the caches of the options' data, which loaders opened from
- * now on fill. `decoding`: the device decodes training images, which the host then does not keep. */
-void caching_open(const struct caching_options *options, bool decoding, struct data *data);
+ * now on fill. `decoding`: the device decodes training images, which the host then does not keep. All ranks
+ * call it together. */
+enum status caching_open(const struct caching_options *options, bool decoding, struct data *data);

@@ -106,6 +106,7 @@ struct caching_options session_caching_options(const struct session *session)
         .memory_limit = session->settings->memory.limit,
         .kind = session_device_kind(session),
         .data = &session->data,
+        .comm = session->comm,
     };
 }
 
