@@ -17,7 +17,7 @@
 
 /* Seconds that the counted work may take longer than it should: machines are slow, or busy with something
  * else, and an answer that hangs on that is another every time. */
-#define PATIENCE 2
+#define GRACE_SECONDS 2
 
 /* Where there is no capacity, this much above the bound is good enough to end with. Whether the exact search
  * falls upon a placement at once or never depends on its capacity, so several shares take turns. */
@@ -152,7 +152,7 @@ int64_t pack_spans(struct span *spans, int count, int64_t alignment, int64_t cap
     assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
     struct pack pack = {.table = table_open(spans, count, alignment), .eased = capacity <= 0,
                         .best_peak = INT64_MAX, .visit_limit = (int64_t)(seconds * WORK_PER_SECOND),
-                        .deadline = clock_seconds() + seconds + PATIENCE};
+                        .deadline = clock_seconds() + seconds + GRACE_SECONDS};
     const struct table *table = &pack.table;
     for (int i = 0; i < count; i++) spans[i].offset = 0;
     if (table->count > 0) {

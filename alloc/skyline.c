@@ -9,7 +9,7 @@
 /* Blocks as points (lower, upper), halved along one and the other (Bentley 1975: k-d trees): which of the
  * blocks within a stretch of time is preferred is found by looking at few nodes. */
 struct node {
-    int32_t lower_least, lower_most, upper_least, upper_most;   /* of its blocks */
+    int32_t lower_min, lower_max, upper_min, upper_max;   /* of its blocks */
     int32_t best;                                               /* the lowest rank of those left; INT32_MAX */
     int32_t best_block;
 };
@@ -81,10 +81,10 @@ static void node_make(struct skyline *s, int number, int64_t first, int64_t widt
     *node = (struct node){INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN, INT32_MAX, -1};
     for (int i = begin; i < end; i++) {
         const struct block *block = &s->blocks[s->order[i]];
-        if (block->lower < node->lower_least) node->lower_least = block->lower;
-        if (block->lower > node->lower_most) node->lower_most = block->lower;
-        if (block->upper < node->upper_least) node->upper_least = block->upper;
-        if (block->upper > node->upper_most) node->upper_most = block->upper;
+        if (block->lower < node->lower_min) node->lower_min = block->lower;
+        if (block->lower > node->lower_max) node->lower_max = block->lower;
+        if (block->upper < node->upper_min) node->upper_min = block->upper;
+        if (block->upper > node->upper_max) node->upper_max = block->upper;
     }
     if (width == 1) {
         for (int i = begin; i < end; i++) s->leaf_of[s->order[i]] = (int32_t)first;
@@ -164,8 +164,8 @@ static void find_within(struct skyline *s, int number, struct query *query)
     const struct node *node = &s->nodes[number];
     s->visits++;
     if (node->best >= query->best) return;
-    if (node->lower_most < query->begin || node->upper_least > query->end) return;
-    if (node->lower_least >= query->begin && node->upper_most <= query->end) {
+    if (node->lower_max < query->begin || node->upper_min > query->end) return;
+    if (node->lower_min >= query->begin && node->upper_max <= query->end) {
         query->best = node->best;
         query->block = node->best_block;
         return;
@@ -263,7 +263,7 @@ static void absorb_next(struct skyline *s, int stretch)
 }
 
 /* A stretch has another height now, and is one with neighbours of the same. */
-static void stretch_settle(struct skyline *s, int stretch)
+static void stretch_merge(struct skyline *s, int stretch)
 {
     int after = s->stretches[stretch].after, before = s->stretches[stretch].before;
     int64_t height = s->stretches[stretch].height;
@@ -295,7 +295,7 @@ static void stretch_raise(struct skyline *s, int stretch, int32_t lower, int32_t
         heap_add(s, right);
     }
     at->height = height;
-    stretch_settle(s, stretch);
+    stretch_merge(s, stretch);
 }
 
 /* Nothing fits any more: up to the lower side. False: it has none, and all is placed. */
@@ -307,7 +307,7 @@ static bool stretch_fill(struct skyline *s, int stretch)
     int64_t height = before < after ? before : after;
     if (height == INT64_MAX) return false;
     s->stretches[stretch].height = height;
-    stretch_settle(s, stretch);
+    stretch_merge(s, stretch);
     return true;
 }
 

@@ -2,7 +2,7 @@
  * (Srivastava et al. 2014, inverted as usual); in evaluation y = x.
  *
  * Whether an element stays is a function of seed, step, layer and its place in the whole batch
- * (micro-batches of it continue the count), so that the mask is not kept but made again. */
+ * (micro-batches of it continue the count), so that the mask is recomputed instead of kept. */
 #include "dropout.h"
 
 #include <stddef.h>

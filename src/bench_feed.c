@@ -6,7 +6,7 @@
 #include "session/gpu_preprocessing.h"
 
 /* Below this share of the slowest part's rate, all together is held up by more than that part. */
-#define TOGETHER_LEAST 0.9
+#define TOGETHER_MIN 0.9
 
 static enum status next(const struct step *step, struct loader *loader, struct batch **batch,
                         double *wait_seconds)
@@ -126,7 +126,7 @@ void feed_explain(const struct feed *feed, struct text *out)
     const char *subject = part_words[first].subject;
     text_add(out, "The bottleneck is %s: %s alone is %.1f times as fast", subject, part_words[second].subject,
              rate_of(feed, second) / rate);
-    if (feed->together < TOGETHER_LEAST * rate)
+    if (feed->together < TOGETHER_MIN * rate)
         text_add(out, ", and the combination reaches %.0f %% of %s alone%s", 100 * feed->together / rate,
                  subject, feed->copy > 0 ? "" : ", because they share the processors");
     text_add(out, ".");

@@ -7,7 +7,7 @@
 #include "compile/recompute.h"
 
 #define LIMIT_SHARE 0.75         /* of what is taken now: a limit that most networks can meet */
-#define INSTRUCTIONS_MOST 500    /* of a step that memory.limit is tried on: the search takes a while */
+#define INSTRUCTIONS_MAX 500    /* of a step that memory.limit is tried on: the search takes a while */
 #define MEBIBYTE 1048576
 
 /* A run that differs by one setting. */
@@ -72,7 +72,7 @@ static void consider_limit(struct asking *asking)
     char setting[64];
     vary(asking, &variant);
     int64_t mebibytes = (int64_t)(LIMIT_SHARE * (double)asking->forecast->bytes.total / MEBIBYTE);
-    if (mebibytes < 1 || asking->forecast->compiled.program.count > INSTRUCTIONS_MOST) return;
+    if (mebibytes < 1 || asking->forecast->compiled.program.count > INSTRUCTIONS_MAX) return;
     variant.settings.memory.limit = mebibytes * MEBIBYTE;
     if (variant.settings.memory.strategy == STRATEGY_KEEP) return;
     snprintf(setting, sizeof setting, "memory.limit=%" PRId64 "M", mebibytes);
@@ -128,7 +128,7 @@ static int compare_advice(const void *a, const void *b)
 }
 
 int memory_advice(const struct session *session, const struct forecast *forecast,
-                  struct advice advice[ADVICE_MOST])
+                  struct advice advice[ADVICE_MAX])
 {
     struct asking asking = {.session = session, .forecast = forecast, .advice = advice};
     consider_strategy(&asking);

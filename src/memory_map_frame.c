@@ -191,7 +191,7 @@ static void draw_legend(struct drawing *d)
 enum part { PART_FORWARD, PART_BACKWARD, PART_UPDATE };
 
 /* The part of the step that an instruction belongs to, given that of the one before it. Each micro-batch has
- * a forward and a backward of its own; what backward makes again is backward's. */
+ * a forward and a backward of its own; what backward recomputes is backward's. */
 static enum part part_of(const struct program *program, int i, enum part before)
 {
     const struct instruction *at = &program->instructions[i];

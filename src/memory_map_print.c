@@ -66,7 +66,7 @@ static void print_largest(const struct memory_map *map)
 
 static void print_advice(const struct session *session, const struct memory_map *map)
 {
-    struct advice advice[ADVICE_MOST];
+    struct advice advice[ADVICE_MAX];
     int count = memory_advice(session, map->forecast, advice);
     int64_t now = map->forecast->bytes.total;
     char total[TEXT_BYTES], saved[TEXT_BYTES];

@@ -7,14 +7,14 @@
 #include <sys/stat.h>
 
 #define COUNT 24          /* of each class */
-#define SIDE_MOST 64
+#define SIDE_MAX 64
 
 static int write_picture(const char *path, int strong, int number)
 {
-    static uint8_t pixels[SIDE_MOST * SIDE_MOST * 3];
+    static uint8_t pixels[SIDE_MAX * SIDE_MAX * 3];
     png_image image = {.version = PNG_IMAGE_VERSION, .format = PNG_FORMAT_RGB};
-    image.width = SIDE_MOST - (unsigned)number % 9;
-    image.height = SIDE_MOST - (unsigned)number % 5;
+    image.width = SIDE_MAX - (unsigned)number % 9;
+    image.height = SIDE_MAX - (unsigned)number % 5;
     for (unsigned i = 0; i < image.width * image.height; i++)
         for (int c = 0; c < 3; c++)
             pixels[3 * i + c] = (uint8_t)((c == strong ? 120 : 20) + (i * 7 + (unsigned)number * 13) % 101);

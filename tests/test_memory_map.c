@@ -214,7 +214,7 @@ static void advice_holds(void **state)
 {
     (void)state;
     struct fixture f, other;
-    struct advice advice[ADVICE_MOST];
+    struct advice advice[ADVICE_MAX];
     open_run(&f, runs[1]);
     int count = memory_advice(&f.session, &f.forecast, advice);
     assert_true(count >= 4);

@@ -17,7 +17,7 @@
 
 /* How far above the bound an arena may be: of the tensors alone, which are the same everywhere; and with
  * the workspaces of this processor's kernel plans, which differ from one to the next. */
-#define WASTE_MOST 1.005
+#define WASTE_MAX 1.005
 #define WASTE_MOST_HERE 1.01
 #define SECONDS 60   /* work is counted: the clock is only for very slow machines */
 
@@ -57,7 +57,7 @@ static bool check_waste(const struct graph *graph, const struct lower_options *o
 {
     struct plan plan = plan_model(graph, options, way);
     double waste = (double)plan.arena_bytes / (double)plan.live_bytes_bound;
-    bool right = waste <= (way.kernel_plans ? WASTE_MOST_HERE : WASTE_MOST);
+    bool right = waste <= (way.kernel_plans ? WASTE_MOST_HERE : WASTE_MAX);
     if (!right)
         print_message("%s %s, batch %d, %s%s%s: arena is %.4f times the bound\n", graph->arch,
                       options->training ? "training" : "evaluation", options->batch,

@@ -497,7 +497,7 @@ static void test_work(void **state)
     struct graph graph;
     struct program program = lower_model("resnet152", &graph);
     enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);
-    int64_t all = bound_of(&program, modes), least = plan_least_bytes(&program);
+    int64_t all = bound_of(&program, modes), least = plan_minimum_bytes(&program);
     struct recompute_forecast cheapest, any, none;
     for (int percent = 80; percent >= 20; percent -= 15) {
         struct recompute_goal goal = {.limit = all * percent / 100, .work = RECOMPUTE_WORK};

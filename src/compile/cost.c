@@ -66,7 +66,7 @@ double cost_program(const struct program *program)
 
 /* The weight gradient that comes next reads from the cache what that can hold: then the write takes the
  * place of a read. */
-double cost_by_the_way(const struct program *program, const struct instruction *forward)
+double cost_fused_recompute(const struct program *program, const struct instruction *forward)
 {
     double bytes = (double)program->values[forward->y].bytes;
     return bytes / BYTES_PER_SECOND * (bytes <= BYTES_CACHED ? 0.25 : 1);

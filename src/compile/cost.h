@@ -18,8 +18,8 @@ double cost_call_cpu(const struct program *program, const struct instruction *at
 /* Seconds of all those, one after another. */
 double cost_program(const struct program *program);
 
-/* Seconds more of a backward that makes again, by the way, what a forward instruction writes. */
-double cost_by_the_way(const struct program *program, const struct instruction *forward);
+/* Seconds that a backward takes longer when it recomputes what a forward instruction writes. */
+double cost_fused_recompute(const struct program *program, const struct instruction *forward);
 
 /* Seconds for an exchange among ranks that adds so many bytes of each up. */
 double cost_exchange(int64_t bytes, int ranks);

@@ -18,7 +18,7 @@ struct quest {
     int batch;                   /* that is being tried, in images a step */
     int modelled;                /* the most micro-batches that are looked at in the place of all */
     int64_t sums;                /* bytes of partial sums of gradients that the whole one has besides */
-    struct least least;          /* of one octave; zeroed: all is kept */
+    struct minimum minimum;      /* of one octave; zeroed: all is kept */
 };
 
 static struct compile_options options_of(const struct quest *q, bool training)
@@ -38,10 +38,10 @@ static enum status planned_bytes(struct quest *q, bool training, struct fit_byte
 }
 
 /* Micro-batches share the arena; the step's images and results are those of all of them. */
-static enum status least_bytes(struct quest *q, bool packed, struct fit_bytes *bytes)
+static enum status minimum_bytes(struct quest *q, bool packed, struct fit_bytes *bytes)
 {
     struct compile_options whole = options_of(q, true), few = fit_memory_few(&whole, q->modelled);
-    TRY(fit_memory_least_bytes(q->options->graph, &few, &q->least, packed, bytes));
+    TRY(fit_memory_minimum_bytes(q->options->graph, &few, &q->minimum, packed, bytes));
     int64_t batches = bytes->total - bytes->arena - few.reserved;
     bytes->arena += q->sums;
     bytes->total = few.reserved + batches / few.lower.micro_batches * whole.lower.micro_batches + bytes->arena;
@@ -51,7 +51,7 @@ static enum status least_bytes(struct quest *q, bool packed, struct fit_bytes *b
 /* By the model, which knows live bytes only. */
 static enum status modelled(struct quest *q, struct fit_bytes *bytes)
 {
-    return least_bytes(q, false, bytes);
+    return minimum_bytes(q, false, bytes);
 }
 
 /* The two programs share the larger one's arena. */
@@ -65,10 +65,10 @@ static enum status with_evaluation(struct quest *q, struct fit_bytes *bytes)
     return OK;
 }
 
-/* Placed, with the choice that takes least. */
+/* Placed, with the minimum-memory choice. */
 static enum status placed(struct quest *q, struct fit_bytes *bytes)
 {
-    TRY(least_bytes(q, true, bytes));
+    TRY(minimum_bytes(q, true, bytes));
     return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
 }
 
@@ -147,9 +147,9 @@ static enum status search_placed(struct quest *q, int *images)
 static enum status search_octave(struct quest *q, int octave, int *images)
 {
     q->batch = octave * q->options->micro_batches;
-    least_free(&q->least);
+    minimum_free(&q->minimum);
     struct compile_options options = options_of(q, true);
-    TRY(fit_memory_least(q->options->graph, &options, &q->least));
+    TRY(fit_memory_minimum(q->options->graph, &options, &q->minimum));
     TRY(search_model(q, images));
     return search_placed(q, images);
 }
@@ -228,10 +228,10 @@ enum status fit_batch(const struct fit_batch_options *options, int *batch)
     int images = 0;
     enum status status = options->most > 0 ? model_few(&q) : OK;
     if (status == OK && options->most > 0) status = search_octaves(&q, &images);
-    bool few = q.least.count > 0 && q.least.count * options->micro_batches <= ACTIVATIONS_FEW;
+    bool few = q.minimum.count > 0 && q.minimum.count * options->micro_batches <= ACTIVATIONS_FEW;
     if (status == OK) status = check_all(&q, &images);
     if (status == OK && few) status = search_applied(&q, &images);
-    least_free(&q.least);
+    minimum_free(&q.minimum);
     if (status == OK) *batch = images * options->micro_batches;
     return status;
 }

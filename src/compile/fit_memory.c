@@ -8,18 +8,18 @@
 #include "compile/cost.h"
 #include "compile/plan.h"
 
-#define TRIES 6              /* limits in a row that are handed to the choice of what is made again */
+#define TRIES 6              /* limits in a row that activations to recompute are chosen for */
 #define CLOSE 0.97           /* a plan on several streams that misses by less is worth another try */
 #define PACK_SECONDS 0.05    /* at first: a slightly lower limit is met sooner
                               * than a better packing is found ... */
 #define PACK_LONG 0.4        /* ... and when nothing else is left */
-#define LEAST_WORK 24000000   /* of recompute_choose, for the choice of the least ... */
-#define LEAST_TRIES 2        /* ... in which no try takes more than one part */
-#define LEAST_MISSED 0.85    /* of the smallest so far: a limit that is surely missed */
-#define LEAST_SECONDS 1.0    /* of recomputation, at most, for each second of the step without it: a larger
-                              * batch that takes longer than that is no gain */
-#define LEAST_NEAR 1.02      /* and which is over when there is no more to be had */
-#define LEAST_MICRO_BATCHES 2        /* looked at: the others are like them */
+#define MINIMUM_WORK 24000000           /* of recompute_choose, for the minimum-memory choice ... */
+#define MINIMUM_TRIES 2                 /* ... in which no try takes more than one part */
+#define MINIMUM_MISSED 0.85             /* of the smallest so far: a limit that is surely missed */
+#define MINIMUM_SECONDS 1.0             /* of recomputation, at most, for each second of the step without it: a
+                                         * larger batch that takes longer than that is no gain */
+#define MINIMUM_NEAR 1.02               /* and which is over when there is no more to be had */
+#define MINIMUM_MICRO_BATCHES 2         /* looked at: the others are like them */
 
 /* A program being fitted. */
 struct fitting {
@@ -29,8 +29,8 @@ struct fitting {
     struct memory_choice tried;
     struct memory_choice best;   /* the smallest so far ... */
     int64_t arena;               /* ... and what it takes ... */
-    int64_t *places;             /* ... by value of the program that is made so; NULL: nothing fits yet */
-    int place_count;
+    int64_t *offsets;            /* ... by value of the program that is made so; NULL: nothing fits yet */
+    int offset_count;
     int64_t room;                /* for the arena */
     double pack_seconds;
 };
@@ -53,10 +53,10 @@ static void keep_choice(struct fitting *f, struct plan *plan)
     memcpy(modes, f->tried.modes, (size_t)f->program->count * sizeof *modes);
     f->best = f->tried;
     f->best.modes = modes;
-    free(f->places);
+    free(f->offsets);
     f->arena = plan->arena_bytes;
-    f->places = plan->offsets;
-    f->place_count = plan->value_count;
+    f->offsets = plan->offsets;
+    f->offset_count = plan->value_count;
     plan->offsets = NULL;
 }
 
@@ -107,15 +107,15 @@ static enum status try_limit(struct fitting *f, int64_t limit, bool light, bool 
 }
 
 /* The choice of the least does not depend on the room: so what is said to be needed is enough. */
-static enum status try_least(struct fitting *f)
+static enum status try_minimum(struct fitting *f)
 {
-    struct least least;
+    struct minimum minimum;
     int64_t arena;
-    TRY(fit_memory_least(f->program->graph, f->options, &least));
-    recompute_unfold(f->program, least.modes, f->tried.modes);
+    TRY(fit_memory_minimum(f->program->graph, f->options, &minimum));
+    recompute_unfold(f->program, minimum.modes, f->tried.modes);
     f->tried.fuse_limit = 0;
     enum status status = try_choice(f, &arena);
-    least_free(&least);
+    minimum_free(&minimum);
     return status;
 }
 
@@ -145,7 +145,7 @@ static enum status search(struct fitting *f, bool light)
         can = can || met;
     }
     if (!fits(f) && can) TRY(try_best_longer(f));
-    return fits(f) ? OK : try_least(f);
+    return fits(f) ? OK : try_minimum(f);
 }
 
 static void keep_all(struct fitting *f)
@@ -162,7 +162,7 @@ static enum status try_all(struct fitting *f, int64_t *arena)
     return forecast.bytes <= f->room ? try_choice(f, arena) : OK;
 }
 
-/* Off-loading on top of a choice of what is made again that may take `more` than there is room for. */
+/* Offloading on top of recomputation that may take `more` than there is room for. */
 static enum status try_offload(struct fitting *f, int64_t more, bool hidden, int64_t *arena)
 {
     int64_t bytes;
@@ -195,7 +195,7 @@ static int64_t bytes_hidden(const struct fitting *f)
     return none.bytes - all.bytes;
 }
 
-/* As much moved as is hidden, and the rest made again; if that is not enough, what is waited for, too. */
+/* As much offloaded as computing hides, and the rest recomputed; then also copies that are waited for. */
 static enum status fit_offload(struct fitting *f)
 {
     int64_t arena, hidden = bytes_hidden(f);
@@ -210,7 +210,7 @@ static enum status fit_offload(struct fitting *f)
 static enum status fit(struct fitting *f)
 {
     int64_t arena;
-    if (plan_least_bytes(f->program) > f->room) return try_least(f);
+    if (plan_minimum_bytes(f->program) > f->room) return try_minimum(f);
     switch (f->options->fit) {
     case FIT_AUTO:
         TRY(try_all(f, &arena));
@@ -244,9 +244,9 @@ static enum status make_best(struct fitting *f)
     struct program *program = f->program;
     TRY(passes_memory(f->options, &f->best, program));
     kernel_plans_ask(&f->kernel_plans, program);
-    program->places = f->places;
-    program->place_count = f->place_count;
-    f->places = NULL;
+    program->offsets = f->offsets;
+    program->offset_count = f->offset_count;
+    f->offsets = NULL;
     return OK;
 }
 
@@ -282,7 +282,7 @@ static void fitting_close(struct fitting *f)
 {
     free(f->tried.modes);
     free(f->best.modes);
-    free(f->places);
+    free(f->offsets);
 }
 
 enum status fit_memory(const struct compile_options *options, struct program *program,
@@ -297,25 +297,25 @@ enum status fit_memory(const struct compile_options *options, struct program *pr
     return status;
 }
 
-/* The search for the choice that takes the least. */
-struct leasts {
+/* The search for the minimum-memory choice. */
+struct minimum_search {
     const struct program *program;
     struct recompute_goal goal;
     enum recompute_mode *modes, *best;
     int64_t bytes;               /* of the smallest so far */
     int64_t work;
-    double seconds_most;         /* of recomputation */
+    double seconds_max;         /* of recomputation */
 };
 
 /* A choice for a limit, which may be smaller than the smallest so far though it misses that; whether it does
  * not. */
-static bool choose_less(struct leasts *l, double limit)
+static bool choose_smaller(struct minimum_search *l, double limit)
 {
     struct recompute_forecast forecast;
     l->goal.limit = (int64_t)limit;
     bool met = recompute_choose(l->program, &l->goal, l->modes, &forecast);
     l->work += forecast.work;
-    if (forecast.seconds > l->seconds_most) return false;
+    if (forecast.seconds > l->seconds_max) return false;
     if (forecast.bytes >= l->bytes) return met;
     l->bytes = forecast.bytes;
     memcpy(l->best, l->modes, (size_t)l->program->count * sizeof *l->modes);
@@ -324,29 +324,29 @@ static bool choose_less(struct leasts *l, double limit)
 
 /* Limits between what no choice goes below and what the smallest so far takes; and then some that are surely
  * missed, as long as they lead to a smaller one. */
-static void choose_least(enum fit_mode fit, const struct program *program, struct least *least)
+static void choose_minimum(enum fit_mode fit, const struct program *program, struct minimum *minimum)
 {
     struct recompute_forecast forecast;
-    struct leasts l = {.program = program};
+    struct minimum_search l = {.program = program};
     l.goal = (struct recompute_goal){.light = fit == FIT_KEEP, .any = true,
-                                     .work = LEAST_WORK / LEAST_TRIES};
-    l.seconds_most = LEAST_SECONDS * cost_program(program);
+                                     .work = MINIMUM_WORK / MINIMUM_TRIES};
+    l.seconds_max = MINIMUM_SECONDS * cost_program(program);
     l.modes = memory_new((size_t)program->count, sizeof *l.modes);
     l.best = memory_new((size_t)program->count, sizeof *l.best);      /* zero: RECOMPUTE_NEVER */
     recompute_measure(program, l.best, &forecast);
     l.bytes = forecast.bytes;
-    double low = (double)plan_least_bytes(program);
-    while ((double)l.bytes > LEAST_NEAR * low && l.work < LEAST_WORK) {
+    double low = (double)plan_minimum_bytes(program);
+    while ((double)l.bytes > MINIMUM_NEAR * low && l.work < MINIMUM_WORK) {
         double limit = sqrt(low * (double)l.bytes);
-        if (!choose_less(&l, limit)) low = limit;
+        if (!choose_smaller(&l, limit)) low = limit;
     }
-    for (bool less = true; less && l.work < LEAST_WORK;) {
+    for (bool less = true; less && l.work < MINIMUM_WORK;) {
         int64_t before = l.bytes;
-        choose_less(&l, LEAST_MISSED * (double)before);
+        choose_smaller(&l, MINIMUM_MISSED * (double)before);
         less = (double)l.bytes < 0.98 * (double)before;
     }
-    least->modes = memory_new((size_t)program->count, sizeof *least->modes);
-    least->count = recompute_fold(program, l.best, least->modes);
+    minimum->modes = memory_new((size_t)program->count, sizeof *minimum->modes);
+    minimum->count = recompute_fold(program, l.best, minimum->modes);
     free(l.modes);
     free(l.best);
 }
@@ -369,23 +369,23 @@ struct compile_options fit_memory_few(const struct compile_options *options, int
     return few;
 }
 
-enum status fit_memory_least(const struct graph *graph, const struct compile_options *options,
-                             struct least *least)
+enum status fit_memory_minimum(const struct graph *graph, const struct compile_options *options,
+                               struct minimum *minimum)
 {
-    struct compile_options like = fit_memory_few(options, LEAST_MICRO_BATCHES);
+    struct compile_options like = fit_memory_few(options, MINIMUM_MICRO_BATCHES);
     struct program program;
     like.lower.batch = like.lower.micro_batches * fit_memory_octave(&options->lower);
     like.after = NULL;
     TRY(passes_lower(graph, &like, &program));
-    choose_least(options->fit, &program, least);
+    choose_minimum(options->fit, &program, minimum);
     program_free(&program);
     return OK;
 }
 
-void least_free(struct least *least)
+void minimum_free(struct minimum *minimum)
 {
-    free(least->modes);
-    *least = (struct least){0};
+    free(minimum->modes);
+    *minimum = (struct minimum){0};
 }
 
 static enum status bytes_of(struct fitting *f, bool packed, struct fit_bytes *bytes)
@@ -401,13 +401,13 @@ static enum status bytes_of(struct fitting *f, bool packed, struct fit_bytes *by
     return OK;
 }
 
-enum status fit_memory_least_bytes(const struct graph *graph, const struct compile_options *options,
-                                   const struct least *least, bool packed, struct fit_bytes *bytes)
+enum status fit_memory_minimum_bytes(const struct graph *graph, const struct compile_options *options,
+                                     const struct minimum *minimum, bool packed, struct fit_bytes *bytes)
 {
     struct program program;
     TRY(passes_lower(graph, options, &program));
     struct fitting f = fitting_open(options, &program);
-    if (least->count > 0) recompute_unfold(&program, least->modes, f.tried.modes);
+    if (minimum->count > 0) recompute_unfold(&program, minimum->modes, f.tried.modes);
     enum status status = kernel_plans_prepare(&program, &options->kernel_plans, &f.kernel_plans);
     if (status == OK) status = bytes_of(&f, packed, bytes);
     kernel_plans_release(&f.kernel_plans);

@@ -13,17 +13,17 @@ enum status fit_memory(const struct compile_options *options, struct program *pr
 /* Options for a step of at most so many micro-batches, each with as many images. */
 struct compile_options fit_memory_few(const struct compile_options *options, int most);
 
-/* The choice that takes the least memory of those that are known: the same for all batches of one
+/* The minimum-memory choice: the smallest of those that are known: the same for all batches of one
  * octave and any number of micro-batches, so that the largest that fits can be searched for. An octave is
  * named by its smallest number of images a micro-batch. */
-struct least {
+struct minimum {
     enum recompute_mode *modes;         /* as recompute_fold has it */
     int count;                          /* 0: everything is kept */
 };
-enum status fit_memory_least(const struct graph *graph, const struct compile_options *options,
-                             struct least *least);
+enum status fit_memory_minimum(const struct graph *graph, const struct compile_options *options,
+                               struct minimum *minimum);
 int fit_memory_octave(const struct lower_options *options);
-void least_free(struct least *least);        /* accepts a zeroed struct */
+void minimum_free(struct minimum *minimum);        /* accepts a zeroed struct */
 
 /* Bytes of a step, and of its arena. */
 struct fit_bytes {
@@ -31,8 +31,8 @@ struct fit_bytes {
 };
 /* Bytes of a run with it: `packed`, as fit_memory would have it within options->limit, or counting on
  * perfect packing. */
-enum status fit_memory_least_bytes(const struct graph *graph, const struct compile_options *options,
-                                   const struct least *least, bool packed, struct fit_bytes *bytes);
+enum status fit_memory_minimum_bytes(const struct graph *graph, const struct compile_options *options,
+                                     const struct minimum *minimum, bool packed, struct fit_bytes *bytes);
 
 /* Bytes of the step besides the arena. */
 int64_t fit_memory_beside(const struct compile_options *options, const struct program *program);

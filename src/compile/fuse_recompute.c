@@ -1,12 +1,12 @@
-/* fuse_recompute.c: what backward of the op that made an activation can make again on its way, since it
- * reads all that this takes: one write in place of a read and a write.
+/* fuse_recompute.c: activations that the backward of the op that made them recomputes itself, since it reads
+ * all that this takes: one write in place of a read and a write.
  *
  * The weight gradients that read the activation then come after that backward, not before the data gradient
  * that it waits for; what they read besides lives so much longer. They come even after the data gradient
  * that follows, so that those on a stream of their own still have company: a chain that waits for the last
  * weight gradient but one (streams.c) would else wait for the one that has only just begun.
  *
- * Where that is more than may be alive at once, what would be merged around the peak stays as it is. */
+ * Where that is more than may be alive at once, what would be fused around the peak stays as it is. */
 #include <stdlib.h>
 
 #include "base/memory.h"
@@ -14,7 +14,7 @@
 #include "compile/plan.h"
 #include "compile/recompute.h"
 
-struct merging {
+struct fusing {
     const struct program *program;
     int *after;              /* by instruction: the one that it now comes after; -1: it stays */
     int *makes;              /* by instruction: the one that it makes superfluous; -1: none */
@@ -24,10 +24,10 @@ struct merging {
     bool *late;              /* by value: written by what moves */
 };
 
-static struct merging merging_open(const struct program *program)
+static struct fusing fusing_open(const struct program *program)
 {
     size_t count = (size_t)program->count;
-    return (struct merging){
+    return (struct fusing){
         .program = program,
         .after = memory_new(count, sizeof(int)),
         .makes = memory_new(count, sizeof(int)),
@@ -38,7 +38,7 @@ static struct merging merging_open(const struct program *program)
     };
 }
 
-static void merging_close(struct merging *m)
+static void fusing_close(struct fusing *m)
 {
     free(m->after);
     free(m->makes);
@@ -71,14 +71,14 @@ static bool can_wait(const struct program *program, const struct instruction *at
            (at->op && at->phase == PHASE_FORWARD && program->values[at->y].kind == KIND_PARAM_GRADIENT);
 }
 
-static bool reads_late(const struct merging *m, const struct instruction *at)
+static bool reads_late(const struct fusing *m, const struct instruction *at)
 {
     for (int k = 0; k < at->read_count; k++)
         if (m->late[at->reads[k]]) return true;
     return false;
 }
 
-static void mark(struct merging *m, int i, bool late)
+static void mark(struct fusing *m, int i, bool late)
 {
     const struct instruction *at = &m->program->instructions[i];
     for (int k = 0; k < at->write_count; k++)
@@ -86,7 +86,7 @@ static void mark(struct merging *m, int i, bool late)
 }
 
 /* Whether all that reads what `again` writes, up to `last`, can come later. Marks that. */
-static bool can_move(struct merging *m, int again, int last)
+static bool can_move(struct fusing *m, int again, int last)
 {
     const struct program *program = m->program;
     mark(m, again, true);
@@ -99,7 +99,7 @@ static bool can_move(struct merging *m, int again, int last)
 }
 
 /* Where that comes: after the next instruction of the chain, if it is backward's. */
-static int place_after(const struct merging *m, int last)
+static int place_after(const struct fusing *m, int last)
 {
     const struct program *program = m->program;
     for (int i = last + 1; i < program->count; i++) {
@@ -111,7 +111,7 @@ static int place_after(const struct merging *m, int last)
     return last;
 }
 
-static void move_readers(struct merging *m, int again, int last)
+static void move_readers(struct fusing *m, int again, int last)
 {
     int place = place_after(m, last);
     m->makes[last] = again;
@@ -123,12 +123,12 @@ static void move_readers(struct merging *m, int again, int last)
         }
 }
 
-static void unmark(struct merging *m, int again, int last)
+static void unmark(struct fusing *m, int again, int last)
 {
     for (int i = again; i <= last; i++) mark(m, i, false);
 }
 
-static void merge_again(struct merging *m, int i)
+static void fuse_one(struct fusing *m, int i)
 {
     const struct program *program = m->program;
     const struct instruction *again = &program->instructions[i];
@@ -139,16 +139,16 @@ static void merge_again(struct merging *m, int i)
     unmark(m, i, last);
 }
 
-static void merge_all(struct merging *m)
+static void fuse_all(struct fusing *m)
 {
     for (int i = 0; i < m->program->count; i++)
         m->after[i] = m->makes[i] = m->until[i] = m->followed[i] = -1;
-    for (int i = 0; i < m->program->count; i++) merge_again(m, i);
+    for (int i = 0; i < m->program->count; i++) fuse_one(m, i);
 }
 
 /* The program's instructions as they are to be, sharing all lists with the old ones but the reads and writes
  * of those that make something superfluous. order[count]: which instruction comes where. */
-static struct instruction *reordered(const struct merging *m, int *order, int *count)
+static struct instruction *reordered(const struct fusing *m, int *order, int *count)
 {
     const struct program *program = m->program;
     struct instruction *to = NULL;
@@ -171,8 +171,8 @@ static struct instruction *reordered(const struct merging *m, int *order, int *c
     return to;
 }
 
-/* Whatever is merged around instruction `peak` is not to be; false: nothing is. */
-static bool part(struct merging *m, int peak)
+/* Whatever is fused around instruction `peak` is not to be; false: nothing is. */
+static bool separate(struct fusing *m, int peak)
 {
     bool any = false;
     for (int i = 0; i <= peak; i++) {
@@ -183,8 +183,8 @@ static bool part(struct merging *m, int peak)
     return any;
 }
 
-/* Parts what is merged around the highest of each stretch of a micro-batch's instructions above the limit. */
-static bool part_peaks(struct merging *m, const struct program *made, const int *order, int64_t limit)
+/* Separates what is fused around the highest of each run of a micro-batch's instructions above the limit. */
+static bool separate_peaks(struct fusing *m, const struct program *made, const int *order, int64_t limit)
 {
     int64_t *live = plan_live_bytes(made);
     bool any = false;
@@ -193,19 +193,19 @@ static bool part_peaks(struct merging *m, const struct program *made, const int 
         bool last = t + 1 == made->count || live[t + 1] <= limit ||
                     made->instructions[t + 1].micro_batch != made->instructions[t].micro_batch;
         if (peak < 0 || !last) continue;
-        if (part(m, order[peak])) any = true;
+        if (separate(m, order[peak])) any = true;
         peak = -1;
     }
     free(live);
     return any;
 }
 
-/* Whether something had to be parted for the limit's sake. */
-static bool part_excess(struct merging *m, int64_t limit, int *order)
+/* Whether something had to be separated for the limit's sake. */
+static bool separate_excess(struct fusing *m, int64_t limit, int *order)
 {
     struct program made = *m->program;
     made.instructions = reordered(m, order, &made.count);
-    bool any = part_peaks(m, &made, order, limit);
+    bool any = separate_peaks(m, &made, order, limit);
     for (int t = 0; t < made.count; t++)
         if (m->makes[order[t]] >= 0) {
             free(made.instructions[t].reads);
@@ -215,7 +215,7 @@ static bool part_excess(struct merging *m, int64_t limit, int *order)
     return any;
 }
 
-static void put_in_order(const struct merging *m, struct program *program, int *order)
+static void put_in_order(const struct fusing *m, struct program *program, int *order)
 {
     int count = program->count;
     struct instruction *from = program->instructions, *to = reordered(m, order, &program->count);
@@ -231,11 +231,11 @@ static void put_in_order(const struct merging *m, struct program *program, int *
 
 void fuse_recompute(struct program *program, int64_t limit)
 {
-    struct merging m = merging_open(program);
+    struct fusing m = fusing_open(program);
     int *order = memory_new((size_t)program->count, sizeof *order);
-    do merge_all(&m);
-    while (limit < INT64_MAX && part_excess(&m, limit, order));
+    do fuse_all(&m);
+    while (limit < INT64_MAX && separate_excess(&m, limit, order));
     put_in_order(&m, program, order);
     free(order);
-    merging_close(&m);
+    fusing_close(&m);
 }

@@ -13,7 +13,7 @@
 #include "compile/plan.h"
 
 #define HOST_ALIGNMENT 256
-#define LEAST_SHARE 1000
+#define MIN_SHARE 1000
 #define MARGIN 1.15              /* copies take so much longer than modelled, to be on the safe side */
 
 /* A tensor that could be moved. */
@@ -114,7 +114,7 @@ static struct offloading offloading_open(struct program *program, int64_t least)
     int64_t most = 0;
     for (int i = 0; i < program->count; i++)
         if (o.alive[i] > most) most = o.alive[i];
-    trips_find(&o, least > 0 ? least : most / LEAST_SHARE);
+    trips_find(&o, least > 0 ? least : most / MIN_SHARE);
     return o;
 }
 

@@ -44,16 +44,16 @@ struct blocks {
 
 /* Puts the blocks where the program says that they fit; false when it does not know, or they have changed
  * since. */
-static bool place_as_known(const struct program *program, const struct lifetime *lifetimes,
+static bool pack_as_known(const struct program *program, const struct lifetime *lifetimes,
                            const struct blocks *blocks, int64_t *arena)
 {
     struct reason reason;
-    if (!program->places || program->place_count != program->value_count) return false;
+    if (!program->offsets || program->offset_count != program->value_count) return false;
     *arena = 0;
     for (int v = 0; v < program->value_count; v++) {
         if (blocks->span_of[v] < 0 || lifetimes[v].group != v) continue;
         struct span *span = &blocks->spans[blocks->span_of[v]];
-        span->offset = program->places[v];
+        span->offset = program->offsets[v];
         if (span->offset + span->size > *arena) *arena = span->offset + span->size;
     }
     return check_spans(blocks->spans, blocks->count, PLAN_ALIGNMENT, *arena, &reason);
@@ -140,7 +140,7 @@ static void plan_pack(const struct program *program, const struct blocks *blocks
                       struct plan *plan)
 {
     double begin = clock_seconds();
-    if (plan->separate || !place_as_known(program, plan->lifetimes, blocks, &plan->arena_bytes))
+    if (plan->separate || !pack_as_known(program, plan->lifetimes, blocks, &plan->arena_bytes))
         plan->arena_bytes = pack_for(blocks->spans, blocks->count, plan->live_bytes_bound, aim);
     plan->seconds = clock_seconds() - begin;
     plan->offsets = memory_new((size_t)program->value_count, sizeof *plan->offsets);
@@ -234,7 +234,7 @@ static int64_t arena_bytes(const struct program *program, int value)
     return placed->home == HOME_ARENA ? plan_bytes(&program->values[value]) : 0;
 }
 
-int64_t plan_least_bytes(const struct program *program)
+int64_t plan_minimum_bytes(const struct program *program)
 {
     int64_t least = 0;
     for (int i = 0; i < program->count; i++) {

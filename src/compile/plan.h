@@ -49,7 +49,7 @@ enum status plan_fit(const struct program *program, int64_t room, double seconds
 int64_t *plan_live_bytes(const struct program *program);
 
 /* All values of one instruction are live at once: no order and no placement needs less than this. */
-int64_t plan_least_bytes(const struct program *program);
+int64_t plan_minimum_bytes(const struct program *program);
 
 /* A second opinion on lifetimes: walks the program forward with the set of instructions known to
  * have ended, and finds any write over a tensor that may still be read. Shares no code with

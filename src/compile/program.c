@@ -241,7 +241,7 @@ void program_free(struct program *program)
     free(program->instructions);
     free(program->internals);
     free(program->gradients);
-    free(program->places);
+    free(program->offsets);
     if (program->fused) graph_free(program->fused);
     free(program->fused);
     *program = (struct program){0};
@@ -275,9 +275,9 @@ struct program program_copy(const struct program *program)
     copy.values = NULL;
     copy.instructions = NULL;
     copy.internals = NULL;
-    copy.places = NULL;
+    copy.offsets = NULL;
     copy.fused = NULL;
-    copy.value_count = copy.count = copy.internal_count = copy.place_count = 0;
+    copy.value_count = copy.count = copy.internal_count = copy.offset_count = 0;
     for (int v = 0; v < program->value_count; v++) {
         struct value value = program->values[v];
         value.name = text_copy(value.name);

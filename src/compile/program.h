@@ -100,9 +100,9 @@ struct program {
     int flags, flags_sum;              /* FLAG_COUNT numbers: this rank's, and of all; -1: no exchange */
     int64_t images_bytes, targets_bytes, results_bytes, host_bytes;
     int *gradients;                    /* by parameter: the value that update reads; -1: not trained here */
-    int64_t *places;                   /* by value, for plan_make: offsets that were found when the program
+    int64_t *offsets;                   /* by value, for plan_make: offsets that were found when the program
                                           was made to fit; NULL: none */
-    int place_count;
+    int offset_count;
     struct internal *internals;        /* settings of ops that lowering made, owned */
     int internal_count;
 };

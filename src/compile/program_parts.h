@@ -23,7 +23,7 @@ int *ids_copy(const int *ids, int count);
 bool ids_have(const int *ids, int count, int id);
 
 /* Whether the op recomputes its output from what forward saved, which is then kept; otherwise forward is
- * run again, and what it saved is made again as well. */
+ * run again, and what it saved is recomputed as well. */
 bool recompute_keeps_saved(const struct op *op);
 
 /* Sets `reads`, `writes` and the in-place pair from the other members and what the op says. */

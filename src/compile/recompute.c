@@ -1,4 +1,4 @@
-/* recompute.c: activations that are made again in backward instead of being kept from forward. */
+/* recompute.c: activations that are recomputed in backward instead of being kept from forward. */
 #include "compile/recompute.h"
 
 #include <stdlib.h>
@@ -93,14 +93,14 @@ void recompute_walk_close(struct recompute_walk *walk)
     free(walk->wanted_first);
 }
 
-/* Made once more for the sake of what else is made with it, a value that is there stays. */
+/* A value that is live stays where its instruction runs again for another of its outputs. */
 static void value_made(struct recompute_walk *walk, int value)
 {
     if (walk->now[value] < 0) walk->chain[walk->chain_count++] = value;
     walk->now[value] = walk->value_count++;
 }
 
-/* Sees to it that `value` is there: it is kept, or made again, after what that needs. */
+/* Recomputes `value` unless it is kept or live, after the inputs of its instruction. */
 static void value_wanted(struct recompute_walk *walk, int value)
 {
     int i = walk->producer[value];
@@ -114,7 +114,7 @@ static void value_wanted(struct recompute_walk *walk, int value)
     walk->next(walk->context, i, true);
 }
 
-/* Leaves in the chain what was made for the sake of remaking alone and is not to be kept. */
+/* Leaves in the chain values that were recomputed for other recomputations alone and are freed after them. */
 static void chain_sift(struct recompute_walk *walk, const struct instruction *at)
 {
     int kept = 0;
@@ -203,38 +203,38 @@ static void move_as_is(struct pass *pass, int i)
     build_push(pass->program, at);
 }
 
-static int value_again(struct program *program, int id)
+static int value_recomputed(struct program *program, int id)
 {
     struct value value = program->values[id];
     if (value.home == HOME_PART) value.home = HOME_ARENA;
-    return build_value(program, value, text_format("%s again", value.name));
+    return build_value(program, value, text_format("%s recomputed", value.name));
 }
 
-/* Sums that forward gives besides are given again and read by nobody: so it is sure to run the same code.
- * A workspace, where it is known already, is taken to be as large as forward's. */
-static void move_again(struct pass *pass, int i)
+/* Sums that forward also computes are computed again and read by nobody, so that the same code runs. A
+ * workspace that is known already is taken to be as large as forward's. */
+static void move_recomputed(struct pass *pass, int i)
 {
     const struct instruction *forward = &pass->from[i];
     struct program *program = pass->program;
-    struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE, "again");
-    value_again(program, at.y);
+    struct instruction at = instruction_after(program, forward, PHASE_RECOMPUTE, "recompute");
+    value_recomputed(program, at.y);
     for (int k = 0; k < at.saved_count && !recompute_keeps_saved(at.op); k++)
-        value_again(program, at.saved[k]);
+        value_recomputed(program, at.saved[k]);
     if (forward->sums_given) {
         at.sums_given = true;
-        at.sums = value_again(program, forward->sums);
+        at.sums = value_recomputed(program, forward->sums);
     }
-    if (forward->workspace >= 0) at.workspace = value_again(program, forward->workspace);
+    if (forward->workspace >= 0) at.workspace = value_recomputed(program, forward->workspace);
     ids_replace(&pass->walk, at.x, at.x_count);
     ids_replace(&pass->walk, at.saved, at.saved_count);
     ids_replace(&pass->walk, &at.y, 1);
     build_push(program, at);
 }
 
-static void move_next(void *context, int i, bool again)
+static void move_next(void *context, int i, bool recomputed)
 {
     struct pass *pass = context;
-    if (again) move_again(pass, i);
+    if (recomputed) move_recomputed(pass, i);
     else move_as_is(pass, i);
 }
 

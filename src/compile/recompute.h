@@ -32,8 +32,8 @@ struct recompute_walk recompute_walk_open(const struct program *program);
 void recompute_walk(struct recompute_walk *walk);
 void recompute_walk_close(struct recompute_walk *walk);
 
-/* Strategy keep: normalised activations that only weight gradients read, and that batch norm makes
- * again from its input, which its own backward needs anyway. modes[program->count]. */
+/* Strategy keep: normalised activations that only weight gradients read, which batch norm recomputes from its
+ * input, which its own backward needs anyway. modes[program->count]. */
 void recompute_cheap(const struct program *program, enum recompute_mode *modes);
 
 /* The requirements of a choice: the cheapest whose live bytes stay within `limit`, by modelled seconds. */
@@ -45,7 +45,7 @@ struct recompute_goal {
 };
 #define RECOMPUTE_WORK 20000000
 struct recompute_forecast {
-    double seconds;          /* for making again, on a GPU as it is modelled */
+    double seconds;          /* of recomputation, on a GPU as it is modelled */
     int64_t bytes;           /* the most alive at once, on one stream */
     int64_t work;            /* instructions replayed by the search, at some 15 ns each */
 };
@@ -63,14 +63,14 @@ int recompute_fold(const struct program *program, const enum recompute_mode *mod
 void recompute_unfold(const struct program *program, const enum recompute_mode *folded,
                       enum recompute_mode *modes);
 
-/* The pass: puts the instructions in that make activations again. Bits do not change. Before streams. */
+/* The pass: inserts the instructions that recompute activations. Bits do not change. Before streams. */
 void recompute(struct program *program, const enum recompute_mode *modes);
 
-/* The pass after it, before streams: what backward can make again by the way is left to it, where no more
- * than `limit` is alive at once then. */
+/* The pass after it, before streams: activations that an op's backward can recompute itself are left to it,
+ * where no more than `limit` is live at once then. */
 void fuse_recompute(struct program *program, int64_t limit);
 /* Whether it may come to that for what a forward instruction writes. */
 bool fuse_recompute_may(const struct instruction *forward);
 
-/* How many of its instructions make something again. */
+/* How many of its instructions recompute something. */
 int recompute_count(const struct program *program);

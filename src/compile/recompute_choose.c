@@ -120,8 +120,8 @@ static double *costs_of(const struct program *program)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         if (!at->op || at->phase != PHASE_FORWARD) continue;
-        bool by_the_way = cheap[i] != RECOMPUTE_NEVER && fuse_recompute_may(at);
-        cost[i] = by_the_way ? cost_by_the_way(program, at) : cost_call(program, at);
+        bool fused = cheap[i] != RECOMPUTE_NEVER && fuse_recompute_may(at);
+        cost[i] = fused ? cost_fused_recompute(program, at) : cost_call(program, at);
     }
     free(cheap);
     return cost;
@@ -259,7 +259,7 @@ static void escape_group(struct choosing *c, int g, struct escape *e)
 }
 
 /* Whether a group, or what is recomputed for it, is alive while there is too much. */
-static bool is_to_blame(const struct choosing *c, int g)
+static bool adds_to_excess(const struct choosing *c, int g)
 {
     const struct instruction *at = &c->replay.program->instructions[group_at(c, g)];
     if (c->gain[group_at(c, g)] > 0) return true;
@@ -267,7 +267,7 @@ static bool is_to_blame(const struct choosing *c, int g)
         int input = group_of_value(c, at->x[k]);
         if (input < 0) continue;
         bool kept = group_get(c, input) == RECOMPUTE_NEVER;
-        if (kept ? c->gain[group_at(c, input)] > 0 : is_to_blame(c, input)) return true;
+        if (kept ? c->gain[group_at(c, input)] > 0 : adds_to_excess(c, input)) return true;
     }
     return false;
 }
@@ -277,7 +277,7 @@ static bool escape(struct choosing *c, double excess)
 {
     struct escape e = {modes_copy(c), modes_copy(c), excess};
     for (int g = 0; g < c->group_count && e.excess > 0 && c->replay.work < c->work_most; g++) {
-        if (!may_change(c, g) || !is_to_blame(c, g)) continue;
+        if (!may_change(c, g) || !adds_to_excess(c, g)) continue;
         double before = e.excess;
         escape_group(c, g, &e);
         if (e.excess >= before) continue;
@@ -343,8 +343,8 @@ static void cut(struct choosing *c, int length, int first)
             group_set(c, g, g % length == first && !c->groups[g].unread ? RECOMPUTE_NEVER : RECOMPUTE_ONCE);
 }
 
-/* Cuts the program into pieces of one length, each made again from what the one before ends with (Chen et
- * al. 2016), as short as they may be. It is rough, but plays the program only so many times. When nothing
+/* Cuts the program into pieces of one length, each recomputed from the end of the one before (Chen et al.
+ * 2016), as short as they may be. It is rough, but replays the program only so many times. When nothing
  * fits, the choice is the better one of the best cut and of what was chosen before. */
 #define CUT_PHASES 3
 static bool choose_cuts(struct choosing *c)

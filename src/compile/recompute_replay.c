@@ -69,7 +69,7 @@ static void copies_begin(struct replay *replay)
             (struct replay_tensor){.first = -1};
 }
 
-static void step_again(struct replay *replay, int i)
+static void step_recomputed(struct replay *replay, int i)
 {
     const struct instruction *at = &replay->program->instructions[i];
     copies_begin(replay);
@@ -84,14 +84,14 @@ static void step_again(struct replay *replay, int i)
     step_end(replay, ~i);
 }
 
-static void step(void *context, int i, bool again)
+static void step(void *context, int i, bool recomputed)
 {
-    if (again) step_again(context, i);
+    if (recomputed) step_recomputed(context, i);
     else step_as_is(context, i);
 }
 
 /* Tensors take the place of those that die where they are made; a place lives as long as its last tensor. */
-static void places_share(struct replay *replay)
+static void addresses_share(struct replay *replay)
 {
     for (int k = 0; k < replay->in_place_count; k++) {
         const struct replay_in_place *pair = &replay->in_place[k];
@@ -146,13 +146,13 @@ void replay_run(struct replay *replay)
     replay->in_place_count = replay->forward_in_place_count;
     replay->time = replay->walk.first - replay->begin;
     recompute_walk(&replay->walk);
-    places_share(replay);
+    addresses_share(replay);
     changes_note(replay);
     results_note(replay);
     replay->work += replay->time;
 }
 
-/* A tensor is to blame for the bytes above the limit while it is alive, but for no more than its own. */
+/* A tensor accounts for the bytes above the limit while it is live, but for no more than its own. */
 void replay_gain_bounds(const struct replay *replay, double *gain)
 {
     size_t length = (size_t)replay->time + 1;

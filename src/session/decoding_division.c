@@ -12,7 +12,7 @@
 #include "session/session_loader.h"
 #include "session/step.h"
 
-#define PARTS_LEAST 2            /* fewer are not worth it */
+#define PARTS_MIN 2            /* fewer are not worth it */
 #define MEASURED_SECONDS 0.5
 /* While a step computes, engines wait for it: on an H200 they decode 18,900 images a second alone, 12,900
  * beside ResNet-18, 6,400 beside ResNet-50. */
@@ -20,7 +20,7 @@
 /* The step waits for them as well: ResNet-50's loses a tenth. So they are for steps that workers alone may
  * not keep up with. A step is at most so much faster than it is modelled to be: on an H200, ResNet-50's by
  * 1.09, ResNet-18's by 1.14; VGG-16's by more, but that is not a step to wait for images. */
-#define FASTER_MOST 1.2
+#define FASTER_MAX 1.2
 
 /* Loading for some time. */
 struct pace {
@@ -76,7 +76,7 @@ static enum status step_most(const struct session *session, double *images_per_s
 {
     struct program program;
     TRY(step_program(session, STEP_TRAINING, &program));
-    *images_per_s = FASTER_MOST * (double)session->hyper.batch / cost_program(&program);
+    *images_per_s = FASTER_MAX * (double)session->hyper.batch / cost_program(&program);
     program_free(&program);
     return OK;
 }
@@ -94,7 +94,7 @@ static enum status measure_parts(struct session *session, double needed, int *pa
     double device = engines.images_per_s / BESIDE_A_STEP;
     double share = device / (engines.decoded * device + workers.images_per_s);
     *parts = (int)(DECODING_PARTS * (share < 1 ? share : 1) + 0.5);
-    if (*parts * engines.decoded < PARTS_LEAST || workers.images_per_s >= needed) *parts = 0;
+    if (*parts * engines.decoded < PARTS_MIN || workers.images_per_s >= needed) *parts = 0;
     log_detail("loader.decode: the step consumes at most %.0f images/s", needed);
     log_detail("loader.decode: CPU threads decode %.0f images/s; with the GPU %.0f, of which it decodes "
                "%.0f %%", workers.images_per_s, engines.images_per_s, 100 * engines.decoded);

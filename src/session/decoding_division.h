@@ -4,7 +4,7 @@
 
 #include "session/session.h"
 
-/* Opens session->decoding, where the device is to decode, and settles the division, which may take two
+/* Opens session->decoding, where the device is to decode, and decides the division, which may take two
  * seconds where nobody did it before. After a run's choices were read from its checkpoint, and before a
  * loader is opened. */
 enum status decoding_division_open(struct session *session);

@@ -3,7 +3,7 @@
 #include "base/host.h"
 #include "compile/fit_batch.h"
 
-#define BATCH_MOST 1048576       /* train.batch's */
+#define BATCH_MAX 1048576       /* train.batch's */
 #define SPARE_SHARE 32           /* of a GPU's free memory, one part is left for libraries ... */
 #define HOST_SHARE 2             /* ... and of the host's for all else that runs there */
 
@@ -23,7 +23,7 @@ static struct compile_options variant_options(void *context, int batch, bool tra
 static int most_images(const struct session *session)
 {
     const struct images *train = &session->data.train;
-    int micro_batches = hyperparameters_micro_batches(&session->hyper), most = BATCH_MOST / micro_batches;
+    int micro_batches = hyperparameters_micro_batches(&session->hyper), most = BATCH_MAX / micro_batches;
     return train->dataset && train->count / micro_batches < most ? (int)(train->count / micro_batches) : most;
 }
 

@@ -16,7 +16,7 @@
 #include "base/atomic_file.h"
 
 /* Of lines that wait to be written. */
-#define PENDING_MOST ((size_t)64 << 20)
+#define PENDING_MAX ((size_t)64 << 20)
 
 /* Where the last complete line ends; -1, and errno. */
 static int64_t find_end(int file, int64_t size)
@@ -91,7 +91,7 @@ enum status metrics_line(struct metrics *metrics, const char *object)
     bool waiting = metrics->pending.length > 0;
     text_add(&metrics->pending, "%s\n", object);
     if (write_pending(metrics)) return OK;
-    if (metrics->pending.length > PENDING_MOST) return refuse(metrics);
+    if (metrics->pending.length > PENDING_MAX) return refuse(metrics);
     if (!waiting)
         log_warning("%s: cannot be written: %s; lines are buffered, and the run continues",
                     metrics->path, strerror(errno));

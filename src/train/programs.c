@@ -7,7 +7,7 @@
 #define RUNGS 8              /* plans that are tried, each smaller than the last */
 #define STEP_DOWN 0.9        /* of a plan for which there was no memory though there seemed to be */
 #define SPARE_SHARE 64       /* of what is left, one part stays free for libraries ... */
-#define SPARE_MOST ((int64_t)256 << 20)
+#define SPARE_MAX ((int64_t)256 << 20)
 
 static enum status prepare(struct programs *programs)
 {
@@ -45,7 +45,7 @@ static int64_t bytes_to_have(const struct programs *programs)
     if (session->cache) cache_trim(session->cache, 0);
     session->device->backend->memory.info(session->device, &left, &total);
     int64_t spare = (int64_t)left / SPARE_SHARE;
-    if (spare > SPARE_MOST) spare = SPARE_MOST;
+    if (spare > SPARE_MAX) spare = SPARE_MAX;
     int64_t held = programs->store->layout.bytes;
     if (session->gpu_preprocessing) held += session_preprocessing_bytes(session);
     return held + (int64_t)left - spare;

@@ -13,7 +13,7 @@ struct programs {
 
 /* Plans training and, where there is something to evaluate on, evaluation, which shares its memory, and takes
  * that. Both are planned before any memory is taken; where the device then has not enough, both are planned
- * anew for what it has left, and a line says so: what is kept and what is made again changes, and no bit of
+ * anew for what it has left, and a line says so: what is kept and what is recomputed changes, and no bit of
  * the results. NO_DEVICE, with a table, when nothing fits. */
 enum status programs_open(struct session *session, struct store *store, struct programs *programs);
 void programs_close(struct programs *programs);     /* accepts a zeroed or half-built struct */

@@ -15,8 +15,8 @@
 #include "trained.h"
 
 #define PARTS_MAX 64
-#define TEXT_MOST (1 << 16)
-#define DATA_MOST (1 << 20)
+#define TEXT_MAX (1 << 16)
+#define DATA_MAX (1 << 20)
 
 struct tensor_part {
     char *name;
@@ -107,7 +107,7 @@ static void change_text(struct choices *choices, char **text)
         break;
     }
     case 5: if (rest) memmove(*text + at, *text + at + 1, rest); break;
-    case 6: if (2 * length < TEXT_MOST) replace(text, text_format("%s%s", *text, *text)); break;
+    case 6: if (2 * length < TEXT_MAX) replace(text, text_format("%s%s", *text, *text)); break;
     }
 }
 
@@ -181,9 +181,9 @@ static void lay_out(struct content *content)
     for (int i = 0; i < content->tensor_count; i++) {
         struct tensor_part *tensor = &content->tensors[i];
         int64_t bytes = (int64_t)bytes_of_type(tensor->dtype);
-        for (int k = 0; k < tensor->rank && bytes <= DATA_MOST; k++)
-            bytes = tensor->dim[k] < 0 || tensor->dim[k] > DATA_MOST ? DATA_MOST + 1 : bytes * tensor->dim[k];
-        if (bytes > DATA_MOST - at) return;
+        for (int k = 0; k < tensor->rank && bytes <= DATA_MAX; k++)
+            bytes = tensor->dim[k] < 0 || tensor->dim[k] > DATA_MAX ? DATA_MAX + 1 : bytes * tensor->dim[k];
+        if (bytes > DATA_MAX - at) return;
         tensor->begin = at;
         tensor->end = at += bytes;
     }
