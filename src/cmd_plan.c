@@ -15,14 +15,20 @@
 #include "session/data_summary.h"
 #include "session/plausible.h"
 #include "session/step_fit.h"
+#include "train/folder.h"
 
 #define SPANS_SECONDS 50   /* the most that packing a table may take */
 
-static enum status draw(const struct session *session, const struct forecast *forecast, const char *folder)
+static enum status draw(const struct session *session, const struct forecast *forecast, const char *path)
 {
+    struct directory folder;
+    TRY(folder_make(path));
+    TRY(directory_open(path, &folder));
     struct memory_map map = memory_map_make(forecast);
-    enum status status = memory_map_draw(session, &map, folder);
+    enum status status = memory_map_draw(session, &map, &folder);
+    if (status == OK) log_info("memory map written to %s/" MEMORY_MAP_FILE, path);
     memory_map_free(&map);
+    directory_close(&folder);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* memory_map.h: who lies where in a step's memory, and when: as a picture, and in words. */
 #pragma once
 
+#include "base/directory.h"
 #include "base/text.h"
 #include "forecast.h"
 
@@ -33,8 +34,10 @@ struct memory_map {
 struct memory_map memory_map_make(const struct forecast *forecast);
 void memory_map_free(struct memory_map *map);
 
-/* DIR/memory.svg; the folder is made if it is missing. */
-enum status memory_map_draw(const struct session *session, const struct memory_map *map, const char *folder);
+/* Writes memory.svg into the folder. */
+#define MEMORY_MAP_FILE "memory.svg"
+enum status memory_map_draw(const struct session *session, const struct memory_map *map,
+                            const struct directory *folder);
 
 /* To stdout: where most is alive, what it is, and what would lower the total. */
 void memory_map_print(const struct session *session, const struct memory_map *map);

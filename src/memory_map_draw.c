@@ -3,11 +3,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/log.h"
 #include "base/memory.h"
 #include "memory_map_parts.h"
 #include "base/atomic_file.h"
-#include "train/folder.h"
 
 /* Bytes alive of the lowest `layers` kinds. */
 static double stacked(const struct drawing *d, int instruction, int layers)
@@ -143,20 +141,18 @@ static void draw_all(struct drawing *d)
     frame_draw_outlines(d, &curve, &arena);
 }
 
-enum status memory_map_draw(const struct session *session, const struct memory_map *map, const char *folder)
+enum status memory_map_draw(const struct session *session, const struct memory_map *map,
+                            const struct directory *folder)
 {
-    TRY(folder_make(folder));
     char *title = text_format("%s, batch %d, %s", session->graphs.training.arch, session->hyper.batch,
                               session->hyper.precision->name);
-    char *path = atomic_file_path(folder, "memory.svg");
     const struct compiled *compiled = &map->forecast->compiled;
     struct drawing d = {.map = map, .program = &compiled->program, .plan = &compiled->plan,
                         .svg = svg_open(WIDTH, HEIGHT, title), .title = title};
     draw_all(&d);
-    enum status status = svg_write(&d.svg, path);
-    if (status == OK) log_info("memory map written to %s", path);
+    const struct text *text = svg_end(&d.svg);
+    enum status status = atomic_file_write(folder, MEMORY_MAP_FILE, text->data, text->length);
     svg_free(&d.svg);
-    free(path);
     free(title);
     return status;
 }

@@ -1,23 +1,6 @@
 #include "svg.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
-
-#include "base/directory.h"
-
-/* Characters that XML gives a meaning, and bytes that it does not allow. */
-static void add_escaped(struct text *out, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '<') text_add(out, "&lt;");
-        else if (*text == '>') text_add(out, "&gt;");
-        else if (*text == '&') text_add(out, "&amp;");
-        else if (*text == '"') text_add(out, "&quot;");
-        else if ((*text >= ' ' && *text <= '~') || *text == '\n') text_add(out, "%c", *text);
-        else text_add(out, "?");
-    }
-}
 
 struct svg svg_open(double w, double h, const char *title)
 {
@@ -26,7 +9,7 @@ struct svg svg_open(double w, double h, const char *title)
              "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
              "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" viewBox=\"0 0 %g %g\" "
              "font-family=\"Helvetica, Arial, sans-serif\">\n<title>", w, h, w, h);
-    add_escaped(&svg.body, title);
+    text_html(&svg.body, title);
     text_add(&svg.body, "</title>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n"
              "<style>rect { shape-rendering: crispEdges }</style>\n");
     return svg;
@@ -53,7 +36,7 @@ void svg_rect(struct svg *svg, struct rect rect, uint32_t fill, struct svg_strok
         text_add(&svg->body, " stroke=\"#%06x\" stroke-width=\"%g\"", stroke.colour, stroke.width);
     if (title) {
         text_add(&svg->body, "><title>");
-        add_escaped(&svg->body, title);
+        text_html(&svg->body, title);
         text_add(&svg->body, "</title></rect>\n");
     } else {
         text_add(&svg->body, "/>\n");
@@ -91,7 +74,7 @@ void svg_text(struct svg *svg, struct point at, struct svg_font font, const char
     if (font.bold) text_add(out, " font-weight=\"bold\"");
     if (font.upright) text_add(out, " transform=\"rotate(-90 %.2f %.2f)\"", at.x, at.y);
     text_add(out, ">");
-    add_escaped(out, text);
+    text_html(out, text);
     text_add(out, "</text>\n");
 }
 
@@ -105,12 +88,8 @@ double svg_text_width(const struct svg_font *font, const char *text)
     return width * font->size;
 }
 
-enum status svg_write(struct svg *svg, const char *path)
+const struct text *svg_end(struct svg *svg)
 {
     text_add(&svg->body, "%s</svg>\n", svg->in_group ? "</g>\n" : "");
-    struct reason reason = {0};
-    FILE *file = directory_stream(&directory_working, path, "w", &reason);
-    bool good = file && fwrite(svg->body.data, 1, svg->body.length, file) == svg->body.length;
-    if (file && fclose(file) != 0) good = false;
-    return good ? OK : directory_refuse(&directory_working, path, file ? strerror(errno) : reason.text);
+    return &svg->body;
 }

@@ -1,7 +1,6 @@
 /* svg.h: a picture as SVG 1.1 (W3C, second edition): what is added later lies on top. */
 #pragma once
 
-#include "base/status.h"
 #include "base/text.h"
 
 struct svg {
@@ -51,4 +50,5 @@ void svg_text(struct svg *svg, struct point at, struct svg_font font, const char
 /* How wide the text will be, about: fonts that stand in for Helvetica differ. */
 double svg_text_width(const struct svg_font *font, const char *text);
 
-enum status svg_write(struct svg *svg, const char *path);
+/* Ends the picture, whose text stays until svg_free. */
+const struct text *svg_end(struct svg *svg);

@@ -76,6 +76,28 @@ static void json_escapes(void **state)
     expect_json("a\"b\\c\n\t\x01\x7f", "\"a\\\"b\\\\c\\n\\t\\u0001\\u007f\"");
 }
 
+static void html_escapes(void **state)
+{
+    (void)state;
+    struct text text = {0};
+    text_html(&text, "a<b> & \"c\"\n\x01\xff\xc3\xa9");
+    assert_string_equal(text.data, "a&lt;b&gt; &amp; &quot;c&quot;\n\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9");
+    text_free(&text);
+}
+
+/* The vectors of RFC 4648, section 10. */
+static void base64(void **state)
+{
+    (void)state;
+    static const char *const coded[] = {"", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"};
+    for (size_t i = 1; i < 7; i++) {
+        struct text text = {0};
+        text_base64(&text, (const uint8_t *)"foobar", i);
+        assert_string_equal(text.data, coded[i]);
+        text_free(&text);
+    }
+}
+
 static void json_keeps_utf8(void **state)
 {
     (void)state;
@@ -310,7 +332,7 @@ int main(void)
         cmocka_unit_test(numbers_for_people),
         cmocka_unit_test(text_grows),
         cmocka_unit_test(text_grows_at_every_length),
-        cmocka_unit_test(json_escapes),
+        cmocka_unit_test(html_escapes), cmocka_unit_test(base64), cmocka_unit_test(json_escapes),
         cmocka_unit_test(json_keeps_utf8),
         cmocka_unit_test(json_replaces_what_is_not_utf8),
         cmocka_unit_test(json_marks),

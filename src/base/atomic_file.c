@@ -40,6 +40,30 @@ enum status atomic_file_rename(const struct directory *in, const char *from, con
     return status;
 }
 
+/* Into a file that is not there yet; false, and errno. */
+static bool write_synced(int file, const void *data, size_t bytes)
+{
+    bool good = file_write(file, data, bytes, 0) && fsync(file) == 0;
+    int why = errno;
+    if (close(file) != 0 && good) return false;
+    errno = why;
+    return good;
+}
+
+enum status atomic_file_write(const struct directory *in, const char *name, const void *data, size_t bytes)
+{
+    struct reason reason;
+    char *temporary = text_format("%s.tmp", name);
+    directory_remove(in, temporary);
+    int file = directory_file(in, temporary, O_WRONLY | O_CREAT | O_EXCL, &reason);
+    if (file >= 0 && !write_synced(file, data, bytes)) because(&reason, "%s", strerror(errno)), file = -1;
+    enum status status = file >= 0 ? atomic_file_rename(in, temporary, name)
+                                   : directory_refuse(in, name, reason.text);
+    directory_remove(in, temporary);
+    free(temporary);
+    return status;
+}
+
 static bool copy_bytes(int from, int to)
 {
     char buffer[1 << 16];

@@ -10,5 +10,8 @@ enum status atomic_file_rename(const struct directory *in, const char *from, con
  * none, a synced copy. */
 enum status atomic_file_link(const struct directory *in, const char *from, const char *name);
 
+/* The same with its content: FILE.tmp, synced and renamed. */
+enum status atomic_file_write(const struct directory *in, const char *name, const void *data, size_t bytes);
+
 /* DIR/NAME, for the caller to free. */
 char *atomic_file_path(const char *folder, const char *name);

@@ -153,6 +153,32 @@ void text_json_number(struct text *text, double value)
     else text_add(text, "null");
 }
 
+void text_html(struct text *text, const char *value)
+{
+    static const char *const entities[128] = {['<'] = "&lt;", ['>'] = "&gt;", ['&'] = "&amp;", ['"'] = "&quot;"};
+    for (const unsigned char *s = (const unsigned char *)value; *s;) {
+        int length = utf8_length(s);
+        bool kept = length > 0 && (!is_control(s, length) || s[0] == '\n' || s[0] == '\t');
+        if (length == 1 && entities[s[0]]) text_add(text, "%s", entities[s[0]]);
+        else if (kept) text_add(text, "%.*s", length, (const char *)s);
+        else text_add(text, "\xef\xbf\xbd");
+        s += length ? length : 1;
+    }
+}
+
+void text_base64(struct text *text, const uint8_t *bytes, size_t count)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < count; i += 3) {
+        size_t left = count - i;
+        uint32_t bits = (uint32_t)bytes[i] << 16;
+        if (left > 1) bits |= (uint32_t)bytes[i + 1] << 8;
+        if (left > 2) bits |= bytes[i + 2];
+        text_add(text, "%c%c%c%c", digits[bits >> 18], digits[bits >> 12 & 63],
+                 left > 1 ? digits[bits >> 6 & 63] : '=', left > 2 ? digits[bits & 63] : '=');
+    }
+}
+
 size_t text_json_marks(const char *json, size_t length)
 {
     size_t marks = 0;

@@ -30,6 +30,13 @@ void text_escape(struct text *text, const char *value);
 /* In place. What text_escape cannot have written stays. */
 void text_unescape(char *text);
 
+/* Appends `value` as HTML and XML have it, in text and in quoted attributes: with entities, and U+FFFD for
+ * bytes that neither allows. */
+void text_html(struct text *text, const char *value);
+
+/* Appends bytes as base64 (RFC 4648). */
+void text_base64(struct text *text, const uint8_t *bytes, size_t count);
+
 /* Braces, brackets and commas of a JSON text, those in strings not counted: of each a parser makes something
  * that may take a hundred times the memory. */
 size_t text_json_marks(const char *json, size_t length);

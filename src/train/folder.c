@@ -165,27 +165,12 @@ void folder_close(struct folder *folder)
     *folder = (struct folder){.lock = -1};
 }
 
-static enum status write_whole(const struct directory *in, const char *name, const struct text *text)
-{
-    struct reason reason;
-    directory_remove(in, name);
-    int file = directory_file(in, name, O_WRONLY | O_CREAT | O_EXCL, &reason);
-    if (file < 0) return directory_refuse(in, name, reason.text);
-    bool good = file_write(file, text->data, text->length, 0) && fsync(file) == 0;
-    int why = errno;
-    if (close(file) != 0 && good) good = false, why = errno;
-    return good ? OK : directory_refuse(in, name, strerror(why));
-}
-
 enum status folder_write_settings(const struct folder *folder, const struct settings *settings,
                                   const char *file)
 {
-    static const char temporary[] = "config.ini.tmp";
     struct text text = {0};
     settings_print_movable(settings, file, &text);
-    enum status status = write_whole(&folder->at, temporary, &text);
-    if (status == OK) status = atomic_file_rename(&folder->at, temporary, "config.ini");
-    directory_remove(&folder->at, temporary);
+    enum status status = atomic_file_write(&folder->at, "config.ini", text.data, text.length);
     text_free(&text);
     return status;
 }
