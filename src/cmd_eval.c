@@ -12,6 +12,7 @@
 #include "train/evaluate.h"
 #include "train/folder.h"
 #include "train/metrics.h"
+#include "train/mistakes.h"
 #include "train/results.h"
 
 /* Logits as NumPy reads them: format 1.0 of numpy/lib/format.py, float32, images by classes. */
@@ -119,13 +120,14 @@ static enum status write_line(const struct directory *folder, const struct cmd *
 }
 
 /* Into a folder that no run is using. */
-static enum status write_records(const struct cmd *cmd, const struct data *data,
+static enum status write_records(const struct cmd *cmd, const struct data *data, const struct images *images,
                                  const struct evaluation *evaluation)
 {
     struct folder folder;
     TRY(folder_visit(cmd->output, &folder));
     enum status status = write_line(&folder.at, cmd, evaluation);
     if (status == OK) status = results_write_confusion(evaluation, data, &folder.at);
+    if (status == OK) status = mistakes_write(evaluation, images, data->class_names, &folder.at);
     folder_close(&folder);
     return status;
 }
@@ -163,7 +165,7 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
                     evaluation.bad, images.count);
     if (status == OK && cmd_value(cmd, "json")) print_json(&evaluation);
     else if (status == OK) print_results(&evaluation, data);
-    if (status == OK && cmd->output) status = write_records(cmd, data, &evaluation);
+    if (status == OK && cmd->output) status = write_records(cmd, data, &images, &evaluation);
     evaluation_free(&evaluation);
     return status;
 }

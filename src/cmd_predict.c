@@ -49,13 +49,6 @@ static void predictor_close(struct predictor *predictor)
     trained_close(&predictor->trained);
 }
 
-static double probability_of(const float *logits, int classes, int best)
-{
-    double sum = 0;
-    for (int i = 0; i < classes; i++) sum += exp((double)logits[i] - logits[best]);
-    return 1 / sum;
-}
-
 static void print_prediction(struct predictor *predictor, const char *path, int best, double probability)
 {
     const struct data *data = &predictor->trained.session.data;
@@ -85,7 +78,7 @@ static void note(struct predictor *predictor, enum status status)
 static void tell(struct predictor *predictor, const char *path, const float *logits)
 {
     int classes = predictor->trained.session.data.classes, best = evaluate_best(logits, classes);
-    double probability = probability_of(logits, classes, best);
+    double probability = evaluate_confidence(logits, classes, best);
     if (isfinite(probability))
         print_prediction(predictor, path, best, probability);
     else

@@ -12,8 +12,7 @@
 #define IMBALANCE 10           /* of the largest class to the smallest one, from which on it is said */
 #define NAME_ROOM 256
 
-/* Images of each class; NULL: there are none, or labels are not known before images are read. */
-static int64_t *count_images(const struct images *images)
+int64_t *data_summary_counts(const struct images *images)
 {
     const struct dataset *dataset = images->dataset;
     if (!dataset || !dataset->format->label) return NULL;
@@ -101,7 +100,7 @@ static void warn_of_splits(const struct settings *settings, const struct dataset
 void data_summary_log(const struct settings *settings, const struct data *data)
 {
     const struct dataset *dataset = data->train.dataset;
-    int64_t *train = count_images(&data->train), *val = count_images(&data->val);
+    int64_t *train = data_summary_counts(&data->train), *val = data_summary_counts(&data->val);
     log_info("%" PRId64 " training images of %dx%dx%d in %d classes, %" PRId64 " for validation",
              data->train.count, data->train.h, data->train.w, data->channels, data->classes, data->val.count);
     if (train && dataset->classes <= LISTED_MAX) log_classes(dataset, train, val);

@@ -20,6 +20,8 @@ struct counting {
     struct ranks *ranks;
     struct evaluation *sums;
     int32_t *predictions;        /* of one batch */
+    float *confidences;
+    int64_t seen;                /* images, bad ones too */
     int64_t top1, top5;
     double loss;
     bool lost;                   /* it is not finite */
@@ -34,12 +36,35 @@ int evaluate_best(const float *logits, int classes)
     return best;
 }
 
+double evaluate_confidence(const float *logits, int classes, int best)
+{
+    double sum = 0;
+    for (int i = 0; i < classes; i++) sum += exp((double)logits[i] - logits[best]);
+    return 1 / sum;
+}
+
 static void predict(struct counting *counting, const struct batch *batch)
 {
     int classes = counting->session->data.classes;
-    const float *logits = exec_logits(counting->step->exec);
-    for (int i = 0; i < batch->count; i++)
-        counting->predictions[i] = evaluate_best(logits + (int64_t)i * classes, classes);
+    for (int i = 0; i < batch->count; i++) {
+        const float *logits = exec_logits(counting->step->exec) + (int64_t)i * classes;
+        int best = counting->predictions[i] = evaluate_best(logits, classes);
+        counting->confidences[i] =
+            best == batch->labels[i] ? 0 : (float)evaluate_confidence(logits, classes, best);
+    }
+}
+
+/* Keeps them sorted; one that is not a number is no mistake to be learned from. */
+static void keep_mistake(struct evaluation *sums, struct mistake mistake)
+{
+    int at = sums->mistake_count;
+    if (!(mistake.confidence > 0)) return;
+    while (at > 0 && sums->mistakes[at - 1].confidence < mistake.confidence) at--;
+    if (at == MISTAKES_MAX) return;
+    if (sums->mistake_count < MISTAKES_MAX) sums->mistake_count++;
+    memmove(&sums->mistakes[at + 1], &sums->mistakes[at],
+            (size_t)(sums->mistake_count - at - 1) * sizeof mistake);
+    sums->mistakes[at] = mistake;
 }
 
 static int compare_cells(const void *a, const void *b)
@@ -72,7 +97,7 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
     const struct ranks_batch own = {
         .count = batch->count, .bad = batch->bad, .losses = exec_losses(counting->step->exec),
         .ranks = exec_ranks(counting->step->exec), .labels = batch->labels,
-        .predictions = counting->predictions,
+        .predictions = counting->predictions, .confidences = counting->confidences,
     };
     TRY(ranks_gather(counting->ranks, &own));
     const struct ranks *all = counting->ranks;
@@ -84,7 +109,10 @@ static enum status count_batch(struct counting *counting, const struct batch *ba
         counting->top5 += all->ranks[i] < 5;
         int64_t cell = all->labels[i] * classes + all->predictions[i];
         *array_push(counting->sums->cells, counting->sums->images) = cell;
+        keep_mistake(counting->sums, (struct mistake){counting->seen + i, all->labels[i],
+                                                      all->predictions[i], all->confidences[i]});
     }
+    counting->seen += all->count;
     ranks_tell(counting->ranks, PHASE_EVALUATION, counting->ranks->progress.step);
     return counting->options->logits ? give_logits(counting, batch) : OK;
 }
@@ -152,12 +180,14 @@ enum status evaluate(const struct session *session, const struct images *images,
     if (!options->ranks) ranks_open(NULL, step->compiled.program.batch, NULL, &alone);
     counting.ranks = options->ranks ? options->ranks : &alone;
     counting.predictions = memory_new((size_t)step->compiled.program.batch, sizeof *counting.predictions);
+    counting.confidences = memory_new((size_t)step->compiled.program.batch, sizeof *counting.confidences);
     counting.queue = (struct step_queue){.device = session->device, .step = step, .loader = loader};
     enum status status = count_all(&counting);
     step_queue_drop(&counting.queue);
     loader_close(loader);
     ranks_close(&alone);
     free(counting.predictions);
+    free(counting.confidences);
     if (status == OK && sums.images == 0) status = fail(BAD_DATA, "there is no image to evaluate on");
     if (status != OK) {
         evaluation_free(&sums);

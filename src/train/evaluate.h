@@ -5,6 +5,15 @@
 #include "session/step.h"
 #include "train/ranks.h"
 
+/* An image that is taken for one of another class. */
+struct mistake {
+    int64_t image;                 /* its place in the images evaluated */
+    int label, predicted;
+    float confidence;              /* the probability of that class, as the network has it */
+};
+
+#define MISTAKES_MAX 24
+
 struct evaluation {
     int64_t images, errors;        /* images that could be read */
     int64_t bad;                   /* and those that could not */
@@ -12,6 +21,8 @@ struct evaluation {
     double seconds;
     int64_t *cells;                /* [images] where each counts in the confusion matrix, sorted: true class *
                                     * classes + predicted class */
+    struct mistake mistakes[MISTAKES_MAX];   /* the most confident ones, the worst first */
+    int mistake_count;
 };
 
 struct evaluate_options {
@@ -32,3 +43,6 @@ void evaluation_free(struct evaluation *evaluation);
 
 /* Index of the largest that is not NaN, the first of several: the class whose rank is 0 (kernels/topk.c). */
 int evaluate_best(const float *logits, int classes);
+
+/* The probability of this class, none of which has a larger one. */
+double evaluate_confidence(const float *logits, int classes, int best);

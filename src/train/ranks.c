@@ -15,7 +15,7 @@ struct message {
     int32_t bad_images;              /* there are lines of them to share */
 };
 
-#define COLUMNS 4   /* losses, ranks, labels, predictions */
+#define COLUMNS 5   /* losses, ranks, labels, predictions, confidences */
 
 static size_t column_bytes(const struct ranks *ranks)
 {
@@ -37,6 +37,7 @@ void ranks_open(struct comm *comm, int share, struct bad_images *bad_images, str
         .ranks = memory_new(all, sizeof(int32_t)),
         .labels = memory_new(all, sizeof(int32_t)),
         .predictions = memory_new(all, sizeof(int32_t)),
+        .confidences = memory_new(all, sizeof(float)),
     };
     if (ranks->bad_images) bad_images_share(ranks->bad_images);
     ranks->sent = memory_new(1, message_bytes(ranks));
@@ -49,6 +50,7 @@ void ranks_close(struct ranks *ranks)
     free(ranks->ranks);
     free(ranks->labels);
     free(ranks->predictions);
+    free(ranks->confidences);
     free(ranks->sent);
     free(ranks->received);
     *ranks = (struct ranks){0};
@@ -67,7 +69,8 @@ static void write_message(struct ranks *ranks, const struct ranks_batch *batch)
     };
     if (ranks->comm && signals_checkpoint()) message.checkpoint = true;
     ranks->checkpoints = asked.checkpoints;
-    const void *columns[COLUMNS] = {batch->losses, batch->ranks, batch->labels, batch->predictions};
+    const void *columns[COLUMNS] = {batch->losses, batch->ranks, batch->labels, batch->predictions,
+                                    batch->confidences};
     char *at = ranks->sent;
     memcpy(at, &message, sizeof message);
     at += sizeof message;
@@ -84,6 +87,7 @@ static void read_message(struct ranks *ranks, int rank, uint64_t own_fingerprint
     int first = ranks->count;
     void *columns[COLUMNS] = {
         ranks->losses + first, ranks->ranks + first, ranks->labels + first, ranks->predictions + first,
+        ranks->confidences + first,
     };
     for (int i = 0; i < COLUMNS; i++, at += column_bytes(ranks))
         memcpy(columns[i], at, (size_t)message.count * sizeof(int32_t));

@@ -18,6 +18,7 @@ struct ranks_batch {
     const int32_t *ranks;        /* [count] how many classes beat the true one */
     const int32_t *labels;       /* [count]; -1: no image */
     const int32_t *predictions;  /* [count] the class that beats all others; NULL: not asked for */
+    const float *confidences;    /* [count] what a wrong prediction has of the probability; NULL: likewise */
     uint64_t fingerprint;        /* of the parameters after a step at which all compare them; 0: at another */
     bool out_of_time, save_due;  /* by the clock, of which the first rank's counts */
 };
@@ -32,6 +33,7 @@ struct ranks {
     int32_t *ranks;
     int32_t *labels;
     int32_t *predictions;
+    float *confidences;
     bool own_lost;               /* of them, a loss of this rank's is not finite */
     bool unlike;                 /* not all ranks had the same fingerprint */
     bool bad_images_wait;        /* a rank has lines to share */
