@@ -6,7 +6,7 @@
 #include "cmd.h"
 #include "launcher.h"
 #include "base/log.h"
-#include "train/run.h"
+#include "run_report.h"
 #include "train/train.h"
 
 /* Ranks other than the first one only warn: all of them would say the same. */
@@ -20,6 +20,7 @@ static enum status train_rank(struct cmd *cmd, struct comm *comm)
         .quiet = cmd->quiet || comm_rank(comm) > 0,
         .terminal = comm ? launcher_terminal() : STDERR_FILENO,
         .config = cmd->config, .sets = cmd->sets, .set_count = cmd->set_count,
+        .ended = run_report_of,
     };
     run_recall(&options, &cmd->settings);
     enum status status = cmd_session(cmd, DATA_TRAIN | DATA_VAL, NULL, &session);

@@ -48,7 +48,7 @@ static void print_version(void)
 /* Commands that the interface names and that a later version brings. */
 static bool comes_later(const char *name)
 {
-    static const char *const later[] = {"profile", "report"};
+    static const char *const later[] = {"profile"};
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(name, later[i]) == 0) return true;
     return false;

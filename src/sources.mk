@@ -1,6 +1,8 @@
 amptrain_SOURCES = \
 	src/bench_feed.c \
 	src/bench_feed.h \
+	src/chart.c \
+	src/chart.h \
 	src/cmd.c \
 	src/cmd.h \
 	src/cmd_bench.c \
@@ -14,6 +16,7 @@ amptrain_SOURCES = \
 	src/cmd_pack.c \
 	src/cmd_plan.c \
 	src/cmd_predict.c \
+	src/cmd_report.c \
 	src/cmd_summary.c \
 	src/cmd_train.c \
 	src/export_onnx.c \
@@ -22,6 +25,8 @@ amptrain_SOURCES = \
 	src/forecast.h \
 	src/forecast_print.c \
 	src/forecast_print.h \
+	src/html_page.c \
+	src/html_page.h \
 	src/launcher.c \
 	src/launcher.h \
 	src/launcher_lines.c \
@@ -39,6 +44,12 @@ amptrain_SOURCES = \
 	src/memory_map_print.c \
 	src/omp_spin.c \
 	src/omp_spin.h \
+	src/run_records.c \
+	src/run_records.h \
+	src/run_report.c \
+	src/run_report.h \
+	src/run_report_classes.c \
+	src/run_report_parts.h \
 	src/shards.c \
 	src/shards.h \
 	src/svg.c \

@@ -361,7 +361,8 @@ static void differences_that_may_be(void **state)
     struct text none = {0};
     static const char *const free_to_change[] = {
         "run.max_time=1h", "run.max_steps=5", "run.verify_every=9", "run.name=x", "run.output=x",
-        "run.device=cuda:1", "run.threads=3", "train.epochs=3", "train.early_stop=2", "log.every=7",
+        "run.device=cuda:1", "run.threads=3", "run.report=no", "train.epochs=3", "train.early_stop=2",
+        "log.every=7",
         "log.tensorboard=no", "checkpoint.every=2", "checkpoint.keep=3", "checkpoint.best=val_loss",
         "loader.workers=3", "loader.prefetch=2", "loader.decode=cpu", "loader.cache=none",
         "loader.cache_limit=1M", "loader.timeout=1m", "memory.limit=1G", "memory.strategy=recompute",

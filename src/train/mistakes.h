@@ -1,6 +1,5 @@
 /* mistakes.h: mistakes.json: the most confident mistakes of an evaluation, with small pictures. */
-#ifndef TRAIN_MISTAKES_H
-#define TRAIN_MISTAKES_H
+#pragma once
 
 #include "train/evaluate.h"
 
@@ -11,5 +10,3 @@
  * `images` are those evaluated, of classes with these names. */
 enum status mistakes_write(const struct evaluation *evaluation, const struct images *images,
                            char *const *class_names, const struct directory *folder);
-
-#endif

@@ -9,12 +9,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "session/data_summary.h"
 #include "session/plausible.h"
 #include "train/results.h"
 
 static enum status write_line(struct run *run, struct text *line)
 {
+    metrics_number(line, "time", clock_seconds() - run->began);
     metrics_end(line);
     enum status status = folder_check(&run->folder);
     if (status == OK) status = metrics_line(&run->metrics, line->data);
@@ -64,6 +66,17 @@ void report_status(const struct run *run)
     progress_status(&view);
 }
 
+static void add_counts(struct text *line, const char *key, const struct images *images)
+{
+    int64_t *counts = data_summary_counts(images);
+    if (!counts) return;
+    double *numbers = memory_new((size_t)images->dataset->classes, sizeof *numbers);
+    for (int i = 0; i < images->dataset->classes; i++) numbers[i] = (double)counts[i];
+    metrics_numbers(line, key, numbers, images->dataset->classes);
+    free(numbers);
+    free(counts);
+}
+
 static void add_plan(const struct run *run, struct text *line)
 {
     text_add(line, ",\"plan\":{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
@@ -92,11 +105,16 @@ enum status report_start(struct run *run)
     metrics_text(&line, "version", PACKAGE_VERSION);
     metrics_text(&line, "device", name.data);
     if (session_device_kind(session) == DEVICE_CPU) metrics_integer(&line, "threads", device->threads);
-    if (session->comm) metrics_integer(&line, "ranks", session->comm->count);
+    metrics_integer(&line, "ranks", comm_count(session->comm));
+    metrics_text(&line, "model", graph->arch);
+    metrics_integer(&line, "batch", session->hyper.batch);
+    metrics_integer(&line, "seed", session->settings->run.seed);
     metrics_text(&line, "precision", session->hyper.precision->name);
     metrics_integer(&line, "params", graph_param_elements(graph));
     metrics_integer(&line, "train_images", data->train.count);
     metrics_integer(&line, "val_images", data->val.count);
+    add_counts(&line, "train_per_class", &data->train);
+    add_counts(&line, "val_per_class", &data->val);
     add_plan(run, &line);
     text_free(&name);
     return write_line(run, &line);
@@ -184,6 +202,10 @@ enum status report_epoch(struct run *run, const struct evaluation *evaluation)
     struct text line = {0};
     metrics_begin(&line, "epoch");
     metrics_integer(&line, "epoch", position->epoch + 1);
+    metrics_integer(&line, "step", run->state.step);
+    metrics_number(&line, "lr", run->state.lr);
+    metrics_number(&line, "loss_scale", run->state.scaler.scale);
+    metrics_number(&line, "grad_norm", run->state.grad_norm);
     metrics_number(&line, "train_loss", mean(position->loss_sum, position->images));
     metrics_number(&line, "train_top1", mean((double)position->correct, position->images));
     metrics_number(&line, "val_loss", evaluation ? evaluation->loss : NAN);

@@ -12,6 +12,8 @@
 #include "train/progress.h"
 #include "train/ranks.h"
 
+struct run;
+
 struct run_options {
     const char *output;          /* the run folder; NULL: none */
     bool resume;                 /* from the newest good checkpoint there ... */
@@ -21,6 +23,7 @@ struct run_options {
     const char *config;          /* the configuration's file, to be read again on request; NULL: none */
     const char *const *sets;     /* and what was set over it */
     int set_count;
+    void (*ended)(const struct run *run);   /* called when the folder has all of a run's records; NULL: nobody */
 };
 
 #define RUN_METRICS "metrics.jsonl"

@@ -336,14 +336,21 @@ static enum status say_stopped(const struct run *run)
     return STOPPED;
 }
 
+static enum status end_records(struct run *run, const char *reason)
+{
+    TRY(report_end(run, reason));
+    TRY(metrics_sync(&run->metrics));
+    if (run->options->ended && run->folder.at.path) run->options->ended(run);
+    return OK;
+}
+
 static enum status finish(struct run *run, enum verdict verdict)
 {
     bool stopped = verdict == STOP || verdict == MAX_TIME;
     TRY(check_ranks(run));
     ranks_tell(&run->ranks, PHASE_END, run->state.step);
     TRY(run_save(run, NULL));
-    TRY(report_end(run, verdict_name[verdict]));
-    TRY(metrics_sync(&run->metrics));
+    TRY(end_records(run, verdict_name[verdict]));
     return stopped ? say_stopped(run) : OK;
 }
 
@@ -445,7 +452,7 @@ static enum status carry_out(struct run *run)
     if (status == OK) return finish(run, verdict);
     if (run->health.ended) {
         ranks_tell(&run->ranks, PHASE_END, run->state.step);
-        report_end(run, "not_finite");
+        end_records(run, "not_finite");
     }
     return status;
 }

@@ -1,0 +1,196 @@
+#include "chart.h"
+
+#include <math.h>
+
+#define WIDTH 480.0
+#define HEIGHT 240.0
+#define LEFT 52.0
+#define RIGHT 12.0
+#define TOP 12.0
+#define BOTTOM 30.0
+#define COLUMNS 320          /* of points */
+
+struct axis {
+    double least, most;      /* values at its ends, or their logarithms */
+    double from, to;         /* pixels */
+    bool log;
+};
+
+static double at(const struct axis *axis, double value)
+{
+    if (axis->log) value = log10(value);
+    return axis->from + (axis->to - axis->from) * (value - axis->least) / (axis->most - axis->least);
+}
+
+static double value_of(const struct chart *chart, const struct chart_line *line, int64_t i)
+{
+    return line->y[i] * (chart->scale != 0 ? chart->scale : 1);
+}
+
+static bool is_point(const struct chart *chart, const struct chart_line *line, int64_t i)
+{
+    return isfinite(line->x[i]) && isfinite(line->y[i]) && (!chart->log || line->y[i] > 0);
+}
+
+/* False: there is no point. */
+static bool find_range(const struct chart *chart, struct axis *x, struct axis *y)
+{
+    x->least = y->least = INFINITY;
+    x->most = y->most = -INFINITY;
+    for (int l = 0; l < chart->count; l++)
+        for (int64_t i = 0; i < chart->lines[l].count; i++) {
+            if (!is_point(chart, &chart->lines[l], i)) continue;
+            double value = value_of(chart, &chart->lines[l], i);
+            if (y->log) value = log10(value);
+            x->least = fmin(x->least, chart->lines[l].x[i]);
+            x->most = fmax(x->most, chart->lines[l].x[i]);
+            y->least = fmin(y->least, value);
+            y->most = fmax(y->most, value);
+        }
+    return x->least <= x->most;
+}
+
+/* Room around the points, and some where all are the same. */
+static void widen(struct axis *axis, double share, bool from_zero)
+{
+    if (from_zero && axis->least > 0) axis->least = 0;
+    double margin = share * (axis->most - axis->least);
+    if (axis->most == axis->least) margin = axis->log ? 0.2 : fmax(0.5, 0.1 * fabs(axis->most));
+    if (!from_zero || axis->least != 0) axis->least -= margin;
+    axis->most += margin;
+}
+
+/* 1, 2 or 5 times a power of ten, so that there are about `wanted` in the range. */
+static double nice_step(double range, int wanted)
+{
+    double raw = range / wanted, power = pow(10, floor(log10(raw))), share = raw / power;
+    return power * (share <= 1 ? 1 : share <= 2 ? 2 : share <= 5 ? 5 : 10);
+}
+
+static void add_number(struct text *out, double value)
+{
+    static const char *const units[] = {"", "k", "M", "G", "T"};
+    int unit = 0;
+    if (fabs(value) >= 10000)
+        while (fabs(value) >= 1000 && unit < 4) value /= 1000, unit++;
+    text_add(out, "%.6g%s", value, units[unit]);
+}
+
+static void add_tick(const struct axis *axis, bool across, double value, struct text *out)
+{
+    double pixel = at(axis, value);
+    if (across)
+        text_add(out, "<path class=\"grid\" d=\"M%.1f %gV%g\"/><text class=\"x\" x=\"%.1f\" y=\"%g\">", pixel, TOP,
+                 HEIGHT - BOTTOM, pixel, HEIGHT - BOTTOM + 14);
+    else
+        text_add(out, "<path class=\"grid\" d=\"M%g %.1fH%g\"/><text class=\"y\" x=\"%g\" y=\"%.1f\">", LEFT, pixel,
+                 WIDTH - RIGHT, LEFT - 6, pixel + 4);
+    add_number(out, value);
+    text_add(out, "</text>\n");
+}
+
+static void add_ticks(const struct axis *axis, bool across, struct text *out)
+{
+    double range = axis->most - axis->least;
+    double step = axis->log ? fmax(1, ceil(range / 6)) : nice_step(range, across ? 6 : 5);
+    for (double tick = ceil(axis->least / step); tick * step <= axis->most; tick++) {
+        double value = tick * step;
+        if (!axis->log) add_tick(axis, across, value, out);
+        else add_tick(axis, across, pow(10, value), out);
+    }
+    if (!axis->log || range > 2) return;
+    for (double decade = floor(axis->least); decade <= axis->most; decade++)
+        for (int digit = 2; digit <= 5; digit += 3)
+            if (decade + log10(digit) >= axis->least && decade + log10(digit) <= axis->most)
+                add_tick(axis, across, digit * pow(10, decade), out);
+}
+
+/* Points in one column of pixels, by index. */
+struct column {
+    int64_t first, lowest, highest, last;
+};
+
+static void add_column(const struct chart_line *line, const struct column *column, const struct axis *x,
+                       const struct axis *y, double scale, struct text *out)
+{
+    bool falls = column->highest < column->lowest;
+    const int64_t points[] = {column->first, falls ? column->highest : column->lowest,
+                              falls ? column->lowest : column->highest, column->last};
+    for (int i = 0; i < 4; i++)
+        if (i == 0 || points[i] != points[i - 1])
+            text_add(out, " %.1f,%.1f", at(x, line->x[points[i]]), at(y, scale * line->y[points[i]]));
+}
+
+static void add_line(const struct chart *chart, int l, const struct axis *x, const struct axis *y,
+                     struct text *out)
+{
+    const struct chart_line *line = &chart->lines[l];
+    double scale = chart->scale != 0 ? chart->scale : 1;
+    struct column column;
+    int now = -1;
+    text_add(out, "<polyline class=\"line c%d%s\" data-name=\"", l, line->faint ? " faint" : "");
+    text_html(out, line->name);
+    text_add(out, "\" points=\"");
+    for (int64_t i = 0; i < line->count; i++) {
+        if (!is_point(chart, line, i)) continue;
+        int where = (int)(COLUMNS * (line->x[i] - x->least) / (x->most - x->least));
+        if (where != now) {
+            if (now >= 0) add_column(line, &column, x, y, scale, out);
+            column = (struct column){i, i, i, i};
+            now = where;
+        }
+        if (line->y[i] < line->y[column.lowest]) column.lowest = i;
+        if (line->y[i] > line->y[column.highest]) column.highest = i;
+        column.last = i;
+    }
+    if (now >= 0) add_column(line, &column, x, y, scale, out);
+    text_add(out, "\"/>\n");
+}
+
+static void add_marks(const struct chart *chart, const struct axis *x, struct text *out)
+{
+    double before = -1;
+    for (int64_t i = 0; i < chart->mark_count; i++) {
+        double pixel = at(x, chart->marks[i]);
+        if (pixel < before + 1) continue;
+        text_add(out, "%sM%.1f %gl-3 -6h6z", before < 0 ? "<path class=\"mark\" d=\"" : "", pixel, TOP + 6);
+        before = pixel;
+    }
+    if (before >= 0) text_add(out, "\"/>\n");
+}
+
+static void add_caption(const struct chart *chart, struct text *out)
+{
+    text_add(out, "<figcaption><b>");
+    text_html(out, chart->title);
+    text_add(out, "</b>%s%s", chart->unit ? ", " : "", chart->unit ? chart->unit : "");
+    for (int l = 0; l < chart->count && chart->count > 1; l++) {
+        text_add(out, " <span class=\"key c%d%s\">", l, chart->lines[l].faint ? " faint" : "");
+        text_html(out, chart->lines[l].name);
+        text_add(out, "</span>");
+    }
+    if (chart->mark_count > 0) text_add(out, " <span class=\"key mark\">%s</span>", chart->mark_name);
+    text_add(out, "<output></output></figcaption>\n");
+}
+
+void chart_add(const struct chart *chart, struct text *out)
+{
+    struct axis x = {.from = LEFT, .to = WIDTH - RIGHT};
+    struct axis y = {.from = HEIGHT - BOTTOM, .to = TOP, .log = chart->log};
+    if (!find_range(chart, &x, &y)) return;
+    widen(&x, 0, false);
+    widen(&y, 0.05, chart->from_zero);
+    text_add(out, "<figure>");
+    add_caption(chart, out);
+    text_add(out, "<svg class=\"chart\" viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
+    text_html(out, chart->title);
+    text_add(out, "\" data-x=\"%.9g %g %.9g %g\" data-y=\"%.9g %g %.9g %g\" data-log=\"%d\" data-name=\"%s\">\n",
+             x.least, x.from, x.most, x.to, y.least, y.from, y.most, y.to, y.log, chart->x_name);
+    add_ticks(&x, true, out);
+    add_ticks(&y, false, out);
+    text_add(out, "<text class=\"x\" x=\"%g\" y=\"%g\">%s</text>\n", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 2,
+             chart->x_name);
+    for (int l = 0; l < chart->count; l++) add_line(chart, l, &x, &y, out);
+    add_marks(chart, &x, out);
+    text_add(out, "<path class=\"rule\" d=\"\"/></svg></figure>\n");
+}

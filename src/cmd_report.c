@@ -1,0 +1,22 @@
+#include "base/log.h"
+#include "cmd.h"
+#include "run_report.h"
+
+static enum status run(struct cmd *cmd)
+{
+    struct directory folder;
+    if (cmd->argument_count != 1) return fail(USAGE, "report: name one run folder");
+    TRY(directory_open(cmd->arguments[0], &folder));
+    enum status status = run_report_write(&folder);
+    if (status == OK) log_info("%s/" RUN_REPORT_FILE " written", folder.path);
+    directory_close(&folder);
+    return status;
+}
+
+const struct command cmd_report = {
+    .name = "report",
+    .usage = "DIR",
+    .help = "Writes DIR/report.html: a run on one page.",
+    .takes = TAKES_ARGUMENTS,
+    .run = run,
+};

@@ -1,0 +1,164 @@
+#include "run_records.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "train/run.h"
+
+static const char *const step_keys[] = {
+    "step", "epoch", "loss", "lr", "loss_scale", "skipped", "grad_norm", "images_per_s", NULL,
+};
+static const char *const epoch_keys[] = {
+    "step", "epoch", "train_loss", "train_top1", "val_loss", "val_top1", "val_top5", "images_per_s", "seconds",
+    "device_peak_bytes", "host_peak_bytes", "data_wait_fraction", "skipped_steps", "bad_images", NULL,
+};
+
+static int key_count(const struct records_table *table)
+{
+    int count = 0;
+    while (table->keys[count]) count++;
+    return count;
+}
+
+static struct records_table table_new(const char *const *keys)
+{
+    struct records_table table = {.keys = keys};
+    table.columns = memory_new((size_t)key_count(&table), sizeof *table.columns);
+    return table;
+}
+
+static void table_free(struct records_table *table)
+{
+    for (int k = 0; table->columns && k < key_count(table); k++) free(table->columns[k]);
+    free(table->columns);
+}
+
+static double number_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static void table_add(struct records_table *table, const json_t *line)
+{
+    for (int k = 0; k < key_count(table); k++) {
+        int64_t count = table->count;
+        *array_push(table->columns[k], count) = number_of(line, table->keys[k]);
+    }
+    table->count++;
+}
+
+static void take(json_t **kept, json_t *line)
+{
+    json_decref(*kept);
+    *kept = json_incref(line);
+}
+
+static void add_line(struct run_records *records, json_t *line)
+{
+    const char *event = json_string_value(json_object_get(line, "event"));
+    if (!event) return;
+    if (strcmp(event, "step") == 0) table_add(&records->steps, line);
+    else if (strcmp(event, "epoch") == 0) table_add(&records->epochs, line);
+    else if (strcmp(event, "end") == 0) take(&records->end, line);
+    else if (strcmp(event, "start") == 0) {
+        take(&records->start, line);
+        take(&records->end, NULL);
+        records->starts++;
+    }
+}
+
+/* Lines of epochs of earlier versions do not say after which step they are. */
+static void add_missing_steps(struct run_records *records)
+{
+    double *steps = records->epochs.columns[0];
+    const double *epochs = records->epochs.columns[1], *of = records->steps.columns[1];
+    int64_t at = 0;
+    for (int64_t i = 0; i < records->epochs.count; i++) {
+        while (at < records->steps.count && of[at] <= epochs[i]) at++;
+        if (isnan(steps[i])) steps[i] = at > 0 ? records->steps.columns[0][at - 1] : epochs[i];
+    }
+}
+
+enum status run_records_open(const struct directory *folder, struct run_records *records)
+{
+    struct reason reason;
+    FILE *file = directory_stream(folder, RUN_METRICS, "r", &reason);
+    if (!file) return fail(BAD_DATA, "%s: has no run: %s: %s", folder->path, RUN_METRICS, reason.text);
+    *records = (struct run_records){
+        .folder = folder, .steps = table_new(step_keys), .epochs = table_new(epoch_keys),
+    };
+    char *line = NULL;
+    size_t room = 0;
+    for (ssize_t length; (length = getline(&line, &room, file)) > 0;) {
+        json_t *object = json_loadb(line, (size_t)length, 0, NULL);
+        if (object) add_line(records, object);
+        json_decref(object);
+    }
+    free(line);
+    fclose(file);
+    add_missing_steps(records);
+    records_read(folder, "config.ini", 1 << 20, &records->config);
+    return OK;
+}
+
+void run_records_close(struct run_records *records)
+{
+    json_decref(records->start);
+    json_decref(records->end);
+    table_free(&records->steps);
+    table_free(&records->epochs);
+    text_free(&records->config);
+    *records = (struct run_records){0};
+}
+
+const double *records_column(const struct records_table *table, const char *key)
+{
+    for (int k = 0; table->keys[k]; k++)
+        if (strcmp(table->keys[k], key) == 0) return table->columns[k];
+    return NULL;
+}
+
+double records_last(const struct records_table *table, const char *key)
+{
+    const double *column = records_column(table, key);
+    for (int64_t i = table->count; column && i > 0; i--)
+        if (isfinite(column[i - 1])) return column[i - 1];
+    return NAN;
+}
+
+double records_start_number(const struct run_records *records, const char *key)
+{
+    return number_of(records->start, key);
+}
+
+const char *records_start_text(const struct run_records *records, const char *key)
+{
+    const char *value = json_string_value(json_object_get(records->start, key));
+    return value ? value : "";
+}
+
+int64_t records_best_epoch(const struct run_records *records)
+{
+    const double *top1 = records_column(&records->epochs, "val_top1");
+    int64_t best = -1;
+    for (int64_t i = 0; i < records->epochs.count; i++)
+        if (isfinite(top1[i]) && (best < 0 || top1[i] > top1[best])) best = i;
+    return best;
+}
+
+bool records_read(const struct directory *folder, const char *name, size_t most, struct text *text)
+{
+    struct reason reason;
+    char buffer[1 << 14];
+    FILE *file = directory_stream(folder, name, "r", &reason);
+    if (!file) return false;
+    for (size_t got; text->length <= most && (got = fread(buffer, 1, sizeof buffer, file)) > 0;)
+        text_add(text, "%.*s", (int)got, buffer);
+    bool good = !ferror(file) && text->length > 0 && text->length <= most;
+    fclose(file);
+    if (!good) text_free(text);
+    return good;
+}

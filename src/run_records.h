@@ -1,0 +1,40 @@
+/* run_records.h: what a run has left in its folder, read back: lines of metrics, and its other files. */
+#pragma once
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/directory.h"
+#include "base/text.h"
+
+/* Lines of one event as columns of numbers, NAN where a line has none. */
+struct records_table {
+    const char *const *keys;         /* ended by NULL */
+    double **columns;                /* [keys][count] */
+    int64_t count;
+};
+
+struct run_records {
+    const struct directory *folder;
+    json_t *start, *end;             /* the last line of each event; NULL: none. What ran before a start has no
+                                      * end */
+    int starts;                      /* lines of "start": more than one where the run was resumed */
+    struct records_table steps, epochs;
+    struct text config;              /* config.ini; no data: there is none */
+};
+
+/* BAD_DATA where the folder has no metrics. Torn lines are skipped. The folder outlives this. */
+enum status run_records_open(const struct directory *folder, struct run_records *records);
+void run_records_close(struct run_records *records);     /* accepts a zeroed struct */
+
+/* A column, NULL where there is no line; its last number; a number of the last start. NAN: none. */
+const double *records_column(const struct records_table *table, const char *key);
+double records_last(const struct records_table *table, const char *key);
+double records_start_number(const struct run_records *records, const char *key);
+const char *records_start_text(const struct run_records *records, const char *key);   /* "" when missing */
+
+/* The epoch (row) of the best validation: the highest val_top1; -1: none. */
+int64_t records_best_epoch(const struct run_records *records);
+
+/* A file's text, if it is no longer than `most`; false: there is none, or it is too long. */
+bool records_read(const struct directory *folder, const char *name, size_t most, struct text *text);

@@ -1,0 +1,307 @@
+#include "run_report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic_file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/watch.h"
+#include "chart.h"
+#include "memory_map.h"
+#include "run_report_parts.h"
+#include "train/mistakes.h"
+#include "train/progress.h"
+
+#define LISTED 100           /* bad images, warnings */
+
+/* The head. */
+
+static void add_tile(struct text *out, const char *name, const char *value)
+{
+    text_add(out, "<div><b>");
+    text_html(out, value);
+    text_add(out, "</b>%s</div>\n", name);
+}
+
+static double sum_of(const struct records_table *table, const char *key)
+{
+    const double *column = records_column(table, key);
+    double sum = 0;
+    for (int64_t i = 0; i < table->count; i++)
+        if (isfinite(column[i])) sum += column[i];
+    return sum;
+}
+
+static void add_count_tile(struct text *out, const char *name, double count)
+{
+    char number[TEXT_NUMBER];
+    if (isfinite(count)) add_tile(out, name, text_number(count, 0, NULL, number));
+}
+
+static void add_results(const struct run_records *records, struct text *out)
+{
+    const struct records_table *epochs = &records->epochs;
+    int64_t best = records_best_epoch(records);
+    char number[TEXT_NUMBER], time[PROGRESS_TIME], bytes[TEXT_BYTES];
+    if (best >= 0) {
+        char *name = text_format("best accuracy, epoch %.0f", records_column(epochs, "epoch")[best]);
+        add_tile(out, name, text_number(100 * records_column(epochs, "val_top1")[best], 2, "%", number));
+        free(name);
+        add_tile(out, "last accuracy", text_number(100 * records_last(epochs, "val_top1"), 2, "%", number));
+        add_tile(out, "last validation loss", text_number(records_last(epochs, "val_loss"), 4, NULL, number));
+    }
+    add_count_tile(out, "epochs", (double)epochs->count);
+    add_count_tile(out, "steps", records_last(&records->steps, "step"));
+    add_tile(out, "time in epochs", progress_time(sum_of(epochs, "seconds"), time));
+    add_count_tile(out, "images/s", records_last(epochs, "images_per_s"));
+    double peak = records_last(epochs, "device_peak_bytes");
+    if (peak >= 0) add_tile(out, "device memory", text_bytes((uint64_t)peak, bytes));
+    add_count_tile(out, "skipped steps", sum_of(epochs, "skipped_steps"));
+    add_count_tile(out, "bad images", sum_of(epochs, "bad_images"));
+}
+
+static void add_head(const struct run_records *records, const char *title, struct text *out)
+{
+    const char *reason = json_string_value(json_object_get(records->end, "reason"));
+    text_add(out, "<h1>");
+    text_html(out, title);
+    text_add(out, "</h1>\n<p class=\"grey\">");
+    text_html(out, records_start_text(records, "model"));
+    text_add(out, " in ");
+    text_html(out, records_start_text(records, "precision"));
+    text_add(out, " on ");
+    text_html(out, records_start_text(records, "device"));
+    text_add(out, "; %s%s</p>\n<div class=\"tiles\">\n", reason ? "ended: " : "not ended", reason ? reason : "");
+    add_results(records, out);
+    text_add(out, "</div>\n");
+}
+
+/* Curves. */
+
+static struct chart_line line_of(const struct records_table *table, const char *key, const char *name)
+{
+    return (struct chart_line){name, records_column(table, "step"), records_column(table, key), table->count,
+                               false};
+}
+
+/* Steps at which some were skipped, for the caller to free. */
+static double *skipped_steps(const struct records_table *steps, int64_t *count)
+{
+    const double *step = records_column(steps, "step"), *skipped = records_column(steps, "skipped");
+    double *marks = NULL;
+    *count = 0;
+    for (int64_t i = 0; i < steps->count; i++)
+        if (skipped[i] > 0) *array_push(marks, *count) = step[i];
+    return marks;
+}
+
+static void add_curves(const struct run_records *records, struct text *out)
+{
+    const struct records_table *steps = &records->steps, *epochs = &records->epochs;
+    int64_t skipped;
+    double *marks = skipped_steps(steps, &skipped);
+    struct chart_line loss[] = {line_of(steps, "loss", "step"), line_of(epochs, "train_loss", "epoch"),
+                                line_of(epochs, "val_loss", "validation")};
+    const struct chart_line accuracy[] = {
+        line_of(epochs, "train_top1", "training top-1"), line_of(epochs, "val_top1", "validation top-1"),
+        line_of(epochs, "val_top5", "validation top-5"),
+    };
+    const struct chart_line lr = line_of(steps, "lr", "learning rate");
+    const struct chart_line scale = line_of(steps, "loss_scale", "loss scale");
+    const struct chart_line norm = line_of(steps, "grad_norm", "norm");
+    struct chart_line rates[] = {line_of(steps, "images_per_s", "since the last line"),
+                                 line_of(epochs, "images_per_s", "of the epoch")};
+    const struct chart_line wait = line_of(epochs, "data_wait_fraction", "waiting");
+    const struct chart charts[] = {
+        {.title = "Loss", .lines = loss, .count = 3, .marks = marks, .mark_count = skipped},
+        {.title = "Accuracy", .unit = "%", .scale = 100, .lines = accuracy, .count = 3},
+        {.title = "Learning rate", .from_zero = true, .lines = &lr, .count = 1},
+        {.title = "Loss scale", .log = true, .lines = &scale, .count = 1, .marks = marks,
+         .mark_count = skipped},
+        {.title = "Gradient norm", .log = true, .lines = &norm, .count = 1, .marks = marks,
+         .mark_count = skipped},
+        {.title = "Throughput", .unit = "images/s", .from_zero = true, .lines = rates, .count = 2},
+        {.title = "Waiting for data", .unit = "% of an epoch", .scale = 100, .from_zero = true, .lines = &wait,
+         .count = 1},
+    };
+    loss[0].faint = rates[0].faint = true;
+    html_section(out, "curves", "Curves");
+    text_add(out, "<div class=\"charts\">\n");
+    for (size_t i = 0; i < sizeof charts / sizeof *charts; i++) {
+        struct chart chart = charts[i];
+        chart.x_name = "step";
+        chart.mark_name = "skipped steps";
+        chart_add(&chart, out);
+    }
+    text_add(out, "</div>\n");
+    free(marks);
+}
+
+/* Data. */
+
+/* The first lines of a file that `wanted` wants, as text: fields end with tabs. */
+static int64_t add_lines(const char *text, bool (*wanted)(const char *line), struct text *out)
+{
+    int64_t count = 0;
+    for (const char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+        char *copy = text_format("%.*s", (int)(end - line), line);
+        if (wanted(copy) && count++ < LISTED) {
+            text_html(out, copy);
+            text_add(out, "\n");
+        }
+        free(copy);
+    }
+    return count;
+}
+
+static void add_file(const struct run_records *records, const char *name, bool (*wanted)(const char *line),
+                     const char *title, struct text *out)
+{
+    struct text text = {0}, lines = {0};
+    if (!records_read(records->folder, name, REPORT_FILE_MAX, &text)) return;
+    int64_t count = add_lines(text.data, wanted, &lines);
+    if (count > 0)
+        text_add(out, "<details><summary>%s: %" PRId64 "%s</summary><div class=\"scroll\"><pre>%s</pre></div>"
+                 "</details>\n", title, count, count > LISTED ? ", of which the first 100" : "", lines.data);
+    text_free(&lines);
+    text_free(&text);
+}
+
+static bool any_line(const char *line)
+{
+    return line[0] != '\0';
+}
+
+static bool is_warning(const char *line)
+{
+    const char *word = strchr(line, ' ');
+    return word && (strncmp(word, " warning:", 9) == 0 || strncmp(word, " error:", 7) == 0);
+}
+
+static void add_data(const struct run_records *records, struct text *out)
+{
+    html_section(out, "data", "Data");
+    text_add(out, "<p>%.0f training images, %.0f for validation", records_start_number(records, "train_images"),
+             records_start_number(records, "val_images"));
+    text_add(out, "</p>\n");
+    add_file(records, "bad-images.txt", any_line, "Images that could not be used", out);
+    add_file(records, "log.txt", is_warning, "Warnings and errors", out);
+}
+
+/* Memory. */
+
+static void add_bytes(const struct run_records *records, struct text *out)
+{
+    static const struct {
+        const char *key, *name;
+    } rows[] = {{"arena_bytes", "arena: activations, gradients, workspaces"},
+                {"live_bytes_bound", "largest sum of live tensors, below which no arena can be"},
+                {"store_bytes", "parameters, optimizer state, statistics"},
+                {"total_bytes", "in all, batches on the device included"}};
+    const json_t *plan = json_object_get(records->start, "plan");
+    char bytes[TEXT_BYTES];
+    text_add(out, "<table>\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t value = json_integer_value(json_object_get(plan, rows[i].key));
+        text_add(out, "<tr><td>%s</td><td class=\"n\">%s</td></tr>\n", rows[i].name,
+                 text_bytes((uint64_t)value, bytes));
+    }
+    text_add(out, "</table>\n");
+}
+
+static void add_memory(const struct run_records *records, struct text *out)
+{
+    struct text map = {0};
+    if (!json_object_get(records->start, "plan")) return;
+    html_section(out, "memory", "Memory");
+    add_bytes(records, out);
+    if (!records_read(records->folder, MEMORY_MAP_FILE, REPORT_FILE_MAX, &map)) return;
+    const char *svg = strstr(map.data, "<svg");
+    if (svg)
+        text_add(out, "<p class=\"grey\">The arena during a step: time across, addresses up; point at a box for its "
+                 "tensor.</p>\n<div class=\"scroll tall\"><div class=\"wide map\">%s</div></div>\n", svg);
+    text_free(&map);
+}
+
+/* Configuration and environment. */
+
+static void add_environment(const struct run_records *records, struct text *out)
+{
+    static const char *const keys[] = {"version", "device", "threads", "ranks", "model", "params",
+                                       "precision", "batch", "seed"};
+    html_section(out, "configuration", "Configuration and environment");
+    text_add(out, "<table>\n");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *value = json_object_get(records->start, keys[i]);
+        if (!value) continue;
+        text_add(out, "<tr><td>%s</td>", keys[i]);
+        if (json_is_string(value)) html_cell(out, json_string_value(value));
+        else text_add(out, "<td>%.15g</td>", json_number_value(value));
+        text_add(out, "</tr>\n");
+    }
+    text_add(out, "</table>\n<p class=\"grey\">%s</p>\n",
+             records->starts > 1 ? "The run was resumed; the rows are those of its last part." : "");
+    if (!records->config.data) return;
+    text_add(out, "<details><summary>config.ini</summary><div class=\"scroll\"><pre>");
+    text_html(out, records->config.data);
+    text_add(out, "</pre></div></details>\n");
+}
+
+static char *title_of(const struct run_records *records)
+{
+    const char *path = records->folder->path, *name = strrchr(path, '/');
+    return text_format("amptrain: %s", name && name[1] ? name + 1 : path);
+}
+
+static void add_page(const struct run_records *records, struct text *out)
+{
+    char *title = title_of(records);
+    html_begin(out, title);
+    add_head(records, title, out);
+    add_curves(records, out);
+    report_add_classes(records, out);
+    report_add_mistakes(records, out);
+    add_data(records, out);
+    add_memory(records, out);
+    add_environment(records, out);
+    html_end(out);
+    free(title);
+}
+
+enum status run_report_write(const struct directory *folder)
+{
+    struct run_records records;
+    struct text page = {0};
+    TRY(run_records_open(folder, &records));
+    add_page(&records, &page);
+    enum status status = atomic_file_write(folder, RUN_REPORT_FILE, page.data, page.length);
+    text_free(&page);
+    run_records_close(&records);
+    return status;
+}
+
+static enum status draw_map(const struct run *run)
+{
+    const struct forecast forecast = {.compiled = run->programs.training.compiled, .bytes = run->programs.bytes};
+    struct memory_map map = memory_map_make(&forecast);
+    enum status status = memory_map_draw(run->session, &map, &run->folder.at);
+    memory_map_free(&map);
+    return status;
+}
+
+void run_report_of(const struct run *run)
+{
+    const struct directory *folder = &run->folder.at;
+    const struct data *data = &run->session->data;
+    if (!run->session->settings->run.report) return;
+    struct watch *watch = watch_begin(WATCH_SECONDS, "%s: writing the report", folder->path);
+    enum status status = draw_map(run);
+    if (status == OK && run->evaluation.images > 0)
+        status = mistakes_write(&run->evaluation, &data->val, data->class_names, folder);
+    if (status == OK) status = run_report_write(folder);
+    watch_end(watch);
+    if (status != OK) log_warning("the report was not written; `amptrain report` writes it");
+}

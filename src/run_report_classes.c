@@ -1,0 +1,326 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "run_report_parts.h"
+#include "train/mistakes.h"
+
+#define NUMBERED 30          /* classes up to which cells have numbers, and names beside */
+#define LISTED 1000          /* classes */
+#define CONFUSIONS 50
+
+/* A matrix as confusion.csv has it. */
+struct confusion {
+    char **names;
+    int classes;
+    double *cells;           /* [classes, classes] images, of a true class in a row */
+    double *images;          /* [classes] of a row */
+};
+
+/* Takes a field and what ends it (RFC 4180). */
+static char *read_field(const char **at, char *end)
+{
+    struct text field = {0};
+    text_add(&field, "%s", "");
+    bool quoted = **at == '"';
+    const char *c = *at + quoted;
+    for (; *c; c++) {
+        if (quoted && c[0] == '"' && c[1] == '"') c++;
+        else if (quoted ? *c == '"' : *c == ',' || *c == '\n') break;
+        text_add(&field, "%c", *c);
+    }
+    c += quoted && *c == '"';
+    *end = *c;
+    *at = c + (*c != '\0');
+    return field.data;
+}
+
+static void read_header(const char **at, struct confusion *confusion)
+{
+    char end;
+    free(read_field(at, &end));
+    while (end == ',') {
+        char *name = read_field(at, &end);
+        *array_push(confusion->names, confusion->classes) = name;
+    }
+}
+
+static bool read_row(const char **at, struct confusion *confusion, int row)
+{
+    char end;
+    free(read_field(at, &end));
+    for (int i = 0; i < confusion->classes; i++) {
+        if (end != ',') return false;
+        char *cell = read_field(at, &end);
+        double images = atof(cell);
+        free(cell);
+        confusion->cells[(size_t)row * (size_t)confusion->classes + (size_t)i] = images;
+        confusion->images[row] += images;
+    }
+    return end == '\n';
+}
+
+static void confusion_free(struct confusion *confusion)
+{
+    for (int i = 0; i < confusion->classes; i++) free(confusion->names[i]);
+    free(confusion->names);
+    free(confusion->cells);
+    free(confusion->images);
+}
+
+/* False: there is none that can be read. */
+static bool confusion_read(const struct directory *folder, struct confusion *confusion)
+{
+    struct text text = {0};
+    *confusion = (struct confusion){0};
+    if (!records_read(folder, "confusion.csv", REPORT_FILE_MAX, &text)) return false;
+    const char *at = text.data;
+    read_header(&at, confusion);
+    size_t classes = (size_t)confusion->classes;
+    bool good = classes > 0 && classes * classes <= text.length;
+    if (good) confusion->cells = memory_new(classes * classes, sizeof *confusion->cells);
+    if (good) confusion->images = memory_new(classes, sizeof *confusion->images);
+    for (int i = 0; good && i < confusion->classes; i++) good = read_row(&at, confusion, i);
+    text_free(&text);
+    return good;
+}
+
+static double cell_of(const struct confusion *confusion, int row, int column)
+{
+    return confusion->cells[(size_t)row * (size_t)confusion->classes + (size_t)column];
+}
+
+/* NAN where the class has no images. */
+static double accuracy_of(const struct confusion *confusion, int class)
+{
+    return confusion->images[class] > 0 ? cell_of(confusion, class, class) / confusion->images[class] : NAN;
+}
+
+/* Classes, the worst first, those without images last. */
+
+struct ranked {
+    double key;
+    int row, column;
+};
+
+static int compare(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return x->row != y->row ? (x->row > y->row) - (x->row < y->row)
+                            : (x->column > y->column) - (x->column < y->column);
+}
+
+/* The class that this one is most often taken for; itself: none. */
+static int taken_for(const struct confusion *confusion, int class)
+{
+    int most = -1;
+    for (int i = 0; i < confusion->classes; i++)
+        if (i != class && cell_of(confusion, class, i) > (most < 0 ? 0 : cell_of(confusion, class, most))) most = i;
+    return most < 0 ? class : most;
+}
+
+static void add_class(const struct confusion *confusion, int class, double training, struct text *out)
+{
+    double accuracy = accuracy_of(confusion, class);
+    int other = taken_for(confusion, class);
+    text_add(out, "<tr>");
+    html_cell(out, confusion->names[class]);
+    html_number(out, training, 0);
+    html_number(out, confusion->images[class], 0);
+    html_number(out, 100 * accuracy, 1);
+    text_add(out, "<td class=\"bar\" style=\"--v:%.1f%%\"></td>", isnan(accuracy) ? 0 : 100 * accuracy);
+    html_cell(out, other == class ? "" : confusion->names[other]);
+    text_add(out, "</tr>\n");
+}
+
+static void add_table(const struct run_records *records, const struct confusion *confusion, struct text *out)
+{
+    const json_t *training = json_object_get(records->start, "train_per_class");
+    struct ranked *ranked = memory_new((size_t)confusion->classes, sizeof *ranked);
+    for (int i = 0; i < confusion->classes; i++) {
+        double accuracy = accuracy_of(confusion, i);
+        ranked[i] = (struct ranked){isnan(accuracy) ? 2 : accuracy, i, 0};
+    }
+    qsort(ranked, (size_t)confusion->classes, sizeof *ranked, compare);
+    text_add(out, "<div><h3>Accuracy by class, the worst first</h3>\n<div class=\"scroll\"><table><thead><tr>"
+             "<th>class</th><th class=\"n\">training images</th><th class=\"n\">validation images</th>"
+             "<th class=\"n\">accuracy, %%</th><th></th><th>most often taken for</th></tr></thead><tbody>\n");
+    for (int i = 0; i < confusion->classes && i < LISTED; i++) {
+        const json_t *count = json_array_get(training, (size_t)ranked[i].row);
+        add_class(confusion, ranked[i].row, count ? json_number_value(count) : NAN, out);
+    }
+    text_add(out, "</tbody></table></div></div>\n");
+    free(ranked);
+}
+
+/* The matrix as a picture: rows are true classes. */
+
+static void add_numbered_cell(const struct confusion *confusion, int row, int column, struct text *out)
+{
+    double images = cell_of(confusion, row, column), share = images / fmax(1, confusion->images[row]);
+    text_add(out, "<rect x=\"%d\" y=\"%d\" width=\"1\" height=\"1\" class=\"%s\" fill-opacity=\"%.3f\"><title>",
+             column, row, row == column ? "right" : "wrong", images > 0 ? 0.1 + 0.9 * share : 0);
+    text_html(out, confusion->names[row]);
+    text_add(out, " taken for ");
+    text_html(out, confusion->names[column]);
+    text_add(out, ": %.0f of %.0f (%.1f %%)</title></rect>\n", images, confusion->images[row], 100 * share);
+    if (images > 0)
+        text_add(out, "<text x=\"%.2f\" y=\"%.2f\" font-size=\".36\" fill=\"currentColor\" pointer-events=\"none\">"
+                 "%.0f</text>\n", column + 0.5, row + 0.63, images);
+}
+
+/* Cut to so many characters, of up to four bytes. */
+static void add_short_name(const char *name, int most, struct text *out)
+{
+    size_t length = 0;
+    for (int count = 0; name[length] && count < most; count++)
+        do length++; while (((unsigned char)name[length] & 0xc0) == 0x80);
+    char *cut = text_format("%.*s%s", (int)length, name, name[length] ? "." : "");
+    text_html(out, cut);
+    free(cut);
+}
+
+static void add_numbered(const struct confusion *confusion, struct text *out)
+{
+    int n = confusion->classes;
+    text_add(out, "<svg class=\"cells\" viewBox=\"-3 0 %d %d\" style=\"max-width:%dpx\" role=\"img\" "
+             "aria-label=\"confusion matrix\">\n", n + 3, n + 3, 46 * (n + 3));
+    for (int i = 0; i < n; i++) {
+        text_add(out, "<text x=\"-.15\" y=\"%.2f\" font-size=\".42\" style=\"text-anchor:end\" "
+                 "fill=\"currentColor\">", i + 0.64);
+        add_short_name(confusion->names[i], 12, out);
+        text_add(out, "</text><text font-size=\".42\" style=\"text-anchor:end\" fill=\"currentColor\" "
+                 "transform=\"translate(%.2f %.2f) rotate(-90)\">", i + 0.64, n + 0.15);
+        add_short_name(confusion->names[i], 12, out);
+        text_add(out, "</text>\n");
+        for (int j = 0; j < n; j++) add_numbered_cell(confusion, i, j, out);
+    }
+    text_add(out, "</svg>\n");
+}
+
+/* Cells with this level, in runs along their rows. */
+static void add_level(const struct confusion *confusion, bool right, double from, double to, struct text *out)
+{
+    int n = confusion->classes;
+    bool any = false;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            double share = cell_of(confusion, i, j) / fmax(1, confusion->images[i]);
+            if ((i == j) != right || share <= from || share > to) continue;
+            text_add(out, "%sM%d %d.5h1", any ? "" : "<path d=\"", j, i);
+            any = true;
+        }
+    if (any)
+        text_add(out, "\" class=\"%s\" stroke-opacity=\"%g\"/>\n", right ? "right" : "wrong",
+                 fmin(1, 0.15 + 1.2 * to));
+}
+
+static void add_dense(const struct confusion *confusion, struct text *out)
+{
+    static const double levels[] = {0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1};
+    int n = confusion->classes;
+    struct text names = {0};
+    text_add(&names, "[");
+    for (int i = 0; i < n; i++) {
+        text_add(&names, i ? "," : "");
+        text_json_string(&names, confusion->names[i]);
+    }
+    text_add(&names, "]");
+    text_add(out, "<svg class=\"cells\" viewBox=\"0 0 %d %d\" style=\"max-width:800px\" role=\"img\" "
+             "aria-label=\"confusion matrix\" shape-rendering=\"crispEdges\" data-names=\"", n, n);
+    text_html(out, names.data);
+    text_add(out, "\">\n");
+    for (int right = 0; right < 2; right++)
+        for (size_t i = 0; i + 1 < sizeof levels / sizeof *levels; i++)
+            add_level(confusion, right, levels[i], levels[i + 1], out);
+    text_add(out, "</svg><output></output>\n");
+    text_free(&names);
+}
+
+static void add_confusions(const struct confusion *confusion, struct text *out)
+{
+    struct ranked *ranked = NULL;
+    int count = 0, n = confusion->classes;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            if (i != j && cell_of(confusion, i, j) > 0)
+                *array_push(ranked, count) = (struct ranked){-cell_of(confusion, i, j), i, j};
+    if (count > 0) qsort(ranked, (size_t)count, sizeof *ranked, compare);
+    text_add(out, "<div><h3>Most frequent confusions</h3>\n<div class=\"scroll\"><table><thead><tr><th>class</th>"
+             "<th>taken for</th><th class=\"n\">images</th><th class=\"n\">of its images, %%</th></tr></thead>"
+             "<tbody>\n");
+    for (int i = 0; i < count && i < CONFUSIONS; i++) {
+        text_add(out, "<tr>");
+        html_cell(out, confusion->names[ranked[i].row]);
+        html_cell(out, confusion->names[ranked[i].column]);
+        html_number(out, -ranked[i].key, 0);
+        html_number(out, -100 * ranked[i].key / confusion->images[ranked[i].row], 1);
+        text_add(out, "</tr>\n");
+    }
+    text_add(out, "</tbody></table></div></div>\n");
+    free(ranked);
+}
+
+void report_add_classes(const struct run_records *records, struct text *out)
+{
+    struct confusion confusion;
+    if (confusion_read(records->folder, &confusion)) {
+        html_section(out, "classes", "Classes");
+        text_add(out, "<div class=\"pair\">\n");
+        add_table(records, &confusion, out);
+        add_confusions(&confusion, out);
+        text_add(out, "</div>\n<h3>Confusion matrix: true classes down, predictions across</h3>\n<div>");
+        if (confusion.classes <= NUMBERED) add_numbered(&confusion, out);
+        else add_dense(&confusion, out);
+        text_add(out, "</div>\n");
+    }
+    confusion_free(&confusion);
+}
+
+/* Mistakes. */
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    return value ? value : "";
+}
+
+static void add_mistake(const json_t *mistake, struct text *out)
+{
+    const char *picture = text_of(mistake, "picture");
+    bool is_small = json_integer_value(json_object_get(mistake, "height")) < 64;
+    text_add(out, "<figure title=\"");
+    text_html(out, text_of(mistake, "image"));
+    text_add(out, "\">");
+    /* Only what base64 is made of gets into the page. */
+    if (picture[0] && strspn(picture, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") ==
+                          strlen(picture))
+        text_add(out, "<img%s alt=\"\" src=\"data:image/jpeg;base64,%s\"/>", is_small ? " class=\"small\"" : "",
+                 picture);
+    text_html(out, text_of(mistake, "label"));
+    text_add(out, ", taken for<br/><span class=\"bad\">");
+    text_html(out, text_of(mistake, "predicted"));
+    text_add(out, " %.1f %%</span><br/><span class=\"grey\">image %.0f</span></figure>\n",
+             100 * json_number_value(json_object_get(mistake, "confidence")),
+             json_number_value(json_object_get(mistake, "index")));
+}
+
+void report_add_mistakes(const struct run_records *records, struct text *out)
+{
+    struct text text = {0};
+    size_t i;
+    const json_t *mistake;
+    if (!records_read(records->folder, MISTAKES_FILE, REPORT_FILE_MAX, &text)) return;
+    json_t *mistakes = json_loads(text.data, 0, NULL);
+    if (json_array_size(mistakes) > 0) {
+        html_section(out, "mistakes", "Most confident mistakes");
+        text_add(out, "<p class=\"grey\">Validation images: the true class, and what the network takes it for with "
+                 "which probability.</p>\n<div class=\"pictures\">\n");
+        json_array_foreach(mistakes, i, mistake) add_mistake(mistake, out);
+        text_add(out, "</div>\n");
+    }
+    json_decref(mistakes);
+    text_free(&text);
+}

@@ -1,0 +1,12 @@
+/* run_report_parts.h: what the files that write the report share. */
+#pragma once
+
+#include "html_page.h"
+#include "run_records.h"
+
+/* Larger files of a folder are left out. */
+#define REPORT_FILE_MAX ((size_t)16 << 20)
+
+/* Accuracies by class, the confusion matrix, mistakes: out of confusion.csv and mistakes.json. */
+void report_add_classes(const struct run_records *records, struct text *out);
+void report_add_mistakes(const struct run_records *records, struct text *out);

@@ -1,0 +1,129 @@
+#!/bin/sh
+# report: the page of a run: what a run leaves is on it, it needs nothing but itself, and nothing in a folder breaks
+# it.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+page=run/report.html
+
+# wellformed FILE: every element is closed where it should be.
+wellformed() {
+    if command -v xmllint >/dev/null; then xmllint --noout "$1"
+    else awk '{ opened += gsub(/<[a-z]/, ""); closed += gsub(/<\//, "") + gsub(/\/>/, "") }
+              END { print opened, closed; exit opened != closed || opened == 0 }' "$1"
+    fi
+}
+
+ok "a run writes its report" "$AMPTRAIN" -q -c run.ini -o run
+ok "... well-formed" wellformed $page
+ok "... which names nothing elsewhere" sh -c '! grep -oE "(src|href)=\"[^d#][^\"]*\"|@import|url\(" run/report.html'
+has() { grep -qF -e "$1" $page || { echo "not on the page: $1"; return 1; }; }
+for title in Loss Accuracy "Learning rate" "Loss scale" "Gradient norm" Throughput "Waiting for data"; do
+    ok "... with the curve '$title'" has "<b>$title</b>"
+done
+
+# A line has the points that metrics have: steps are few enough for all.
+points() { grep "^<polyline.*data-name=\"$1\"" $page | sed 's/.*points="//' | wc -w; }
+ok "every step is a point" [ "$(points step)" = "$(grep -c '"event":"step"' run/metrics.jsonl)" ]
+ok "every epoch is one" [ "$(points 'validation top-1')" = 4 ]
+best() { sed -n 's/.*"event":"epoch".*"val_top1":\([^,]*\),.*/\1/p' run/metrics.jsonl | sort -g | tail -n 1; }
+ok "the best accuracy" has "<b>$(best | awk '{ printf "%.2f %%", 100 * $1 }')</b>best accuracy"
+ok "skipped steps are marked" has '<path class="mark"'
+
+# The confusion matrix: its cells add up to the images.
+cells() { sed -n 's/.*taken for .*: \([0-9]*\) of [0-9]* (.*<\/title>.*/\1/p' $page; }
+ok "all cells of the confusion matrix" [ "$(cells | wc -l)" = 100 ]
+ok "... have all images" [ "$(cells | awk '{ n += $1 } END { print n }')" = 359 ]
+ok "a row for every class" [ "$(grep -c 'class="bar"' $page)" = 10 ]
+ok "mistakes have pictures" [ "$(grep -c 'src="data:image/jpeg;base64,/9j/' $page)" = 24 ]
+ok "the memory map" has '<g id="tensors">'
+ok "the configuration" has "init_scale = 16777216"
+
+# Mistakes as eval finds them by its logits: the image, its label, what it is taken for, how sure.
+"$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --logits logits.npy -o evaluated >/dev/null || exit 1
+gzip -dc "$top_srcdir/data/digits/digits.csv.gz" | awk -F , 'NR % 5 == 0 { print $NF + 0 }' >labels
+tail -c +129 logits.npy | od -An -v -t f4 -w40 | paste labels - | awk '
+    { best = 2; for (i = 3; i <= NF; i++) if ($i > $best) best = i
+      sum = 0; for (i = 2; i <= NF; i++) sum += exp($i - $best)
+      if (best - 2 != $1) printf "%.5f %d %d %d\n", 1 / sum, NR - 1, $1, best - 2 }' | sort -k 1,1gr | head -n 24 >wanted
+# the_mistakes FILE
+the_mistakes() {
+    grep -o '"index":[0-9]*,"label":"[0-9]*","predicted":"[0-9]*","confidence":[0-9.]*' "$1" | tr -d '"a-z:' |
+        awk -F , '{ printf "%.5f %d %d %d\n", $4, $1, $2, $3 }' >found
+    paste found wanted | awk '{ print } ($1 - $5) ^ 2 > 1e-9 { bad = 1 } END { exit bad || NR != 24 }' &&
+        cut -d ' ' -f 2- found | sort >found.sorted && cut -d ' ' -f 2- wanted | sort | comm -3 - found.sorted | wc -l |
+        awk '{ exit $1 > 2 }'
+}
+ok "the most confident mistakes of eval" the_mistakes evaluated/mistakes.json
+ok "... and of the run" the_mistakes run/mistakes.json
+several() {
+    "$AMPTRAIN" -q -c run.ini -o several -s parallel.gpus=2 -s train.accumulate=1 &&
+        sed 's/,"width.*//' run/mistakes.json >one && sed 's/,"width.*//' several/mistakes.json | diff one - &&
+        wellformed several/report.html
+}
+ok "several ranks find the same" several
+
+ok "the command makes the same page" sh -c '
+    cp run/report.html first && rm run/report.html && "$AMPTRAIN" report -q run && cmp first run/report.html'
+ok "run.report=no: nothing is written" sh -c '
+    "$AMPTRAIN" -q -c run.ini -o silent -s run.report=no && [ ! -e silent/report.html ] && [ ! -e silent/memory.svg ]'
+resumed() {
+    "$AMPTRAIN" -q -c run.ini -o resumed -s run.max_steps=30 && "$AMPTRAIN" -q -c run.ini -o resumed -r || return 1
+    sed 's/.*points="//; t; d' $page | head -n 3 >one
+    sed 's/.*points="//; t; d' resumed/report.html | head -n 3 | cmp - one && grep -q "was resumed" resumed/report.html
+}
+ok "a resumed run has the same curves" resumed
+
+# Folders that say little, or lies.
+bare() { mkdir -p bare && grep '"event":"step"' run/metrics.jsonl | head -n 3 >bare/metrics.jsonl &&
+    printf '{"event":"epo' >>bare/metrics.jsonl && "$AMPTRAIN" report -q bare && wellformed bare/report.html &&
+    grep -q "not ended" bare/report.html; }
+ok "a run under way" bare
+odd() {
+    rm -rf odd && cp -r run odd
+    printf '"true\\predicted","<b>&amp;","""q"", \n\001\377x"\n"<b>&amp;",1,2\n"q",0,3\n' >odd/confusion.csv
+    printf '[{"label":"</td>","predicted":"\\u0001","picture":"\\"onload=x"},7]' >odd/mistakes.json
+    printf 'val\t1\t<script>\tno\n' >odd/bad-images.txt
+    "$AMPTRAIN" report -q odd && wellformed odd/report.html && ! grep -q "onload=x" odd/report.html &&
+        grep -qF '&lt;script&gt;' odd/report.html
+}
+ok "names that look like markup" odd
+cut_off() {
+    for bytes in 1 20 30 60 150 250; do
+        rm -rf part && cp -r run part
+        for file in confusion.csv mistakes.json metrics.jsonl config.ini; do head -c $bytes run/$file >part/$file; done
+        "$AMPTRAIN" report -q part && wellformed part/report.html || return 1
+    done
+}
+ok "files that are cut off" cut_off
+ok "no run" says 3 "has no run" "$AMPTRAIN" report .
+ok "no folder" says 1 "nowhere" "$AMPTRAIN" report nowhere
+ok "no argument" says 2 "name one run folder" "$AMPTRAIN" report
+full() {
+    cp -r run full && rm full/report.html && mkdir -p full/report.html/x
+    "$AMPTRAIN" -q -c run.ini -o full -r -s train.epochs=5 2>said
+    status=$?
+    cat said
+    [ $status = 0 ] && grep -q "the report was not written; .amptrain report. writes it" said
+}
+ok "a report that cannot be written does not end the run" full
+
+# A large one: ninety epochs, and a thousand classes whose cells are runs of paths.
+large() {
+    mkdir -p large && awk 'BEGIN {
+        srand(1)
+        for (i = 1; i <= 45000; i++) printf "{\"event\":\"step\",\"step\":%d,\"epoch\":%d,\"loss\":%f,\"grad_norm\":%f}\n",
+            i * 10, 1 + int(i / 500), rand(), rand()
+    }' >large/metrics.jsonl
+    awk 'BEGIN {
+        srand(1); printf "\"\""; for (i = 0; i < 1000; i++) printf ",\"class number %d\"", i
+        for (i = 0; i < 1000; i++) {
+            printf "\n\"class number %d\"", i
+            for (j = 0; j < 1000; j++) printf ",%d", i == j ? 38 : rand() < 0.012
+        }
+        printf "\n" }' >large/confusion.csv
+    "$AMPTRAIN" report -q large && wellformed large/report.html && bytes=$(wc -c <large/report.html) &&
+        figure "$bytes bytes" && [ "$bytes" -lt 5000000 ]
+}
+ok "ninety epochs of a thousand classes stay small" large
+finish
