@@ -87,9 +87,10 @@ static void print_json(const struct evaluation *evaluation)
 static void print_results(const struct evaluation *evaluation, const struct data *data)
 {
     struct progress_row rows[RESULTS_ROWS];
-    char loss[TEXT_NUMBER];
-    printf("%" PRId64 " images, %" PRId64 " errors: top1 %.2f %%, top5 %.2f %%, loss %s\n",
-           evaluation->images, evaluation->errors, 100 * evaluation->top1, 100 * evaluation->top5,
+    char loss[TEXT_NUMBER], top5[32] = "";
+    if (data->classes > 10) snprintf(top5, sizeof top5, "top5 %.2f %%, ", 100 * evaluation->top5);
+    printf("%" PRId64 " images, %" PRId64 " error%s: top1 %.2f %%, %sloss %s\n", evaluation->images,
+           evaluation->errors, evaluation->errors == 1 ? "" : "s", 100 * evaluation->top1, top5,
            text_number(evaluation->loss, 4, NULL, loss));
     int count = results_rows(evaluation, data, rows);
     for (int i = 0; i < count; i++) printf("%s: %s\n", rows[i].name, rows[i].value);

@@ -95,7 +95,39 @@ static void test_narrow(void **state)
     progress_step(&progress, &view);
     progress_close(&progress);
     terminal_end(&terminal);
-    assert_string_equal(terminal.words, "\repoch 2/9  \033[K\r\033[K");
+    assert_string_equal(terminal.words, "\rloss 1.5000\033[K\r\033[K");
+}
+
+static int columns_of(int terminal)
+{
+    struct winsize size;
+    return ioctl(terminal, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+/* At every width, and when it changes in between. */
+static void test_resized(void **state)
+{
+    (void)state;
+    struct terminal terminal;
+    struct progress progress;
+    setenv("TERM", "xterm", 1);
+    terminal_begin(&terminal, 200);
+    progress_open(false, STDERR_FILENO, &progress);
+    for (int columns = 40; columns <= 200; columns++) {
+        struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+        ioctl(terminal.near, TIOCSWINSZ, &size);
+        int width = columns_of(STDERR_FILENO);
+        progress.drawn = 0;
+        progress_step(&progress, &view);
+        bool whole = strstr(progress.line, "loss 1.5000") && strstr(progress.line, "top1 25.00 %") &&
+                     strstr(progress.line, "left 1:02:05");
+        if (whole && width == columns && (int)strlen(progress.line) < columns) continue;
+        progress_close(&progress);
+        terminal_end(&terminal);
+        fail_msg("%d columns: '%s'", columns, progress.line);
+    }
+    progress_close(&progress);
+    terminal_end(&terminal);
 }
 
 /* A terminal that does not know its width: COLUMNS, or 80. */
@@ -137,6 +169,23 @@ static void test_not_live(void **state)
     assert_string_equal(terminal.words, "");
 }
 
+static void test_colours(void **state)
+{
+    (void)state;
+    struct terminal terminal;
+    setenv("TERM", "xterm", 1);
+    terminal_begin(&terminal, 80);
+    log_warning("one");
+    setenv("NO_COLOR", "1", 1);
+    log_warning("two");
+    unsetenv("NO_COLOR");
+    setenv("TERM", "dumb", 1);
+    log_warning("three");
+    terminal_end(&terminal);
+    assert_string_equal(terminal.words, "\033[33mamptrain: warning: \033[mone\namptrain: warning: two\n"
+                                        "amptrain: warning: three\n");
+}
+
 static void test_times(void **state)
 {
     (void)state;
@@ -152,7 +201,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_live),  cmocka_unit_test(test_narrow), cmocka_unit_test(test_width),
-        cmocka_unit_test(test_not_live), cmocka_unit_test(test_times),
+        cmocka_unit_test(test_resized),
+        cmocka_unit_test(test_not_live), cmocka_unit_test(test_colours), cmocka_unit_test(test_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,8 +5,10 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "status.h"
 #include "text.h"
@@ -25,6 +27,18 @@ static const char *const prefix[] = {
     [LOG_INFO] = "",
     [LOG_DETAIL] = "",
 };
+
+/* Of the prefix: red and yellow. */
+static const char *const colours[] = {
+    [LOG_ERROR] = "\033[31m", [LOG_WARNING] = "\033[33m", [LOG_INFO] = NULL, [LOG_DETAIL] = NULL,
+};
+
+/* no-color.org */
+static bool shows_colours(void)
+{
+    const char *type = getenv("TERM"), *none = getenv("NO_COLOR");
+    return type && strcmp(type, "dumb") != 0 && !(none && *none) && isatty(STDERR_FILENO);
+}
 
 void log_set_level(enum log_level level)
 {
@@ -85,7 +99,9 @@ static void log_write(enum log_level level, const char *format, va_list argument
     pthread_mutex_lock(&state.lock);
     if (level <= state.level) {
         if (state.wipe) state.wipe(state.wipe_context);
-        fprintf(stderr, "%s%s\n", prefix[level], line);
+        bool coloured = colours[level] && shows_colours();
+        fprintf(stderr, "%s%s%s%s\n", coloured ? colours[level] : "", prefix[level],
+                coloured ? "\033[m" : "", line);
     }
     if (state.sink.write) state.sink.write(state.sink.context, level, line);
     pthread_mutex_unlock(&state.lock);

@@ -58,18 +58,49 @@ const char *progress_time(double seconds, char text[PROGRESS_TIME])
     return text;
 }
 
-static void describe(const struct progress_view *view, char *line, size_t room)
+/* Parts of the line in the order in which they are shown; those of the highest rank give way first where they
+ * do not all fit. */
+enum { PARTS = 9 };
+struct part {
+    int rank;
+    char text[64];
+};
+
+static void fill(const struct progress_view *view, struct part parts[PARTS])
 {
-    char left[PROGRESS_TIME], loss[TEXT_NUMBER], top1[TEXT_NUMBER], scale[48] = "";
-    if (view->loss_scale != 1) snprintf(scale, sizeof scale, "  scale %.6g", view->loss_scale);
-    if (view->skipped > 0)
-        snprintf(scale + strlen(scale), sizeof scale - strlen(scale), "  skipped %" PRId64, view->skipped);
-    snprintf(line, room,
-             "epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64
-             "  loss %s  top1 %s  lr %.4g  %.0f images/s%s  left %s",
-             view->epoch, view->epochs, view->batch, view->batches, text_number(view->loss, 4, NULL, loss),
-             text_number(100 * view->top1, 2, "%", top1), view->lr, view->images_per_second, scale,
-             progress_time(view->seconds_left, left));
+    char left[PROGRESS_TIME], loss[TEXT_NUMBER], top1[TEXT_NUMBER];
+    static const int ranks[PARTS] = {3, 4, 0, 1, 6, 5, 7, 8, 2};
+    for (int i = 0; i < PARTS; i++) parts[i] = (struct part){.rank = ranks[i]};
+    size_t room = sizeof parts->text;
+    snprintf(parts[0].text, room, "epoch %" PRId64 "/%" PRId64, view->epoch, view->epochs);
+    snprintf(parts[1].text, room, "step %" PRId64 "/%" PRId64, view->batch, view->batches);
+    snprintf(parts[2].text, room, "loss %s", text_number(view->loss, 4, NULL, loss));
+    snprintf(parts[3].text, room, "top1 %s", text_number(100 * view->top1, 2, "%", top1));
+    snprintf(parts[4].text, room, "lr %.4g", view->lr);
+    snprintf(parts[5].text, room, "%.0f images/s", view->images_per_second);
+    if (view->loss_scale != 1) snprintf(parts[6].text, room, "scale %.6g", view->loss_scale);
+    if (view->skipped > 0) snprintf(parts[7].text, room, "skipped %" PRId64, view->skipped);
+    snprintf(parts[8].text, room, "left %s", progress_time(view->seconds_left, left));
+}
+
+/* Parts below a rank, with as many spaces between them. */
+static void join(const struct part parts[PARTS], int rank, int spaces, char line[PROGRESS_LINE])
+{
+    int length = 0;
+    for (int i = 0; i < PARTS; i++)
+        if (parts[i].rank < rank && *parts[i].text)
+            length += snprintf(line + length, (size_t)(PROGRESS_LINE - length), "%*s%s", length ? spaces : 0,
+                               "", parts[i].text);
+}
+
+static void describe(const struct progress_view *view, int width, char line[PROGRESS_LINE])
+{
+    struct part parts[PARTS];
+    fill(view, parts);
+    for (int rank = PARTS; rank > 0; rank--) {
+        join(parts, rank, rank > 3 ? 2 : 1, line);
+        if ((int)strlen(line) <= width) return;
+    }
 }
 
 void progress_step(struct progress *progress, const struct progress_view *view)
@@ -78,15 +109,16 @@ void progress_step(struct progress *progress, const struct progress_view *view)
     double now = clock_seconds();
     if (now - progress->drawn < 0.1) return;
     progress->drawn = now;
-    describe(view, progress->line, sizeof progress->line);
+    progress->width = terminal_width(progress->terminal);     /* which may have been resized */
+    describe(view, progress->width - 1, progress->line);
     dprintf(progress->terminal, "\r%.*s\033[K", progress->width - 1, progress->line);
     progress->visible = true;
 }
 
 void progress_status(const struct progress_view *view)
 {
-    char line[512];
-    describe(view, line, sizeof line);
+    char line[PROGRESS_LINE];
+    describe(view, PROGRESS_LINE, line);
     log_info("%s", line);
 }
 

@@ -16,6 +16,7 @@ struct progress_view {
     int64_t skipped;
 };
 
+#define PROGRESS_LINE 512
 struct progress {
     bool live;                         /* there is a terminal, and not quiet */
     int terminal;                      /* its descriptor */
@@ -23,14 +24,14 @@ struct progress {
     double drawn;                      /* when, clock_seconds */
     int width;                         /* of the terminal */
     bool visible;                      /* a live line stands on the terminal */
-    char line[512];
+    char line[PROGRESS_LINE];
 };
 
 /* The live line is drawn where the descriptor `terminal` is one: stderr, or that of a launcher of ranks. */
 void progress_open(bool quiet, int terminal, struct progress *progress);
 void progress_close(struct progress *progress);
 
-/* Draws the live line, at most ten times a second. */
+/* Draws the live line, at most ten times a second: as much as fits, loss, accuracy and time left first. */
 void progress_step(struct progress *progress, const struct progress_view *view);
 
 /* One line of text about the state: SIGUSR2, and `log.every` where there is no terminal. */

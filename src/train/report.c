@@ -158,10 +158,11 @@ enum status report_step(struct run *run, const struct report_step *step)
 static void add_scores(struct text *line, const char *of, double loss, double top1)
 {
     char number[TEXT_NUMBER], percent[TEXT_NUMBER];
-    text_add(line, "  %s loss %s  top1 %s", of, text_number(loss, 4, NULL, number),
+    text_add(line, "  %s %s %s", of, text_number(loss, 4, NULL, number),
              text_number(100 * top1, 2, "%", percent));
 }
 
+/* Below 80 columns. */
 static void say_epoch(const struct run *run, const struct evaluation *evaluation)
 {
     const struct position *position = &run->position;
@@ -171,6 +172,7 @@ static void say_epoch(const struct run *run, const struct evaluation *evaluation
                mean((double)position->correct, position->images));
     if (evaluation) add_scores(&line, "val", evaluation->loss, evaluation->top1);
     text_add(&line, "  %.0f images/s", images_per_second(run));
+    if (evaluation && position->best_epoch == position->epoch + 1) text_add(&line, "  best");
     log_info("%s", line.data);
     text_free(&line);
 }
@@ -232,8 +234,9 @@ static int fill_rows(const struct run *run, const char *reason, struct progress_
     char time[PROGRESS_TIME], memory[TEXT_BYTES], number[TEXT_NUMBER];
     int count = 0;
     rows[count] = (struct progress_row){.name = "ended"};
-    snprintf(rows[count++].value, sizeof rows->value, "%s, after %" PRId64 " epochs, %" PRId64 " steps",
-             reason, position->epoch, run->state.step);
+    snprintf(rows[count++].value, sizeof rows->value, "%s, after %" PRId64 " epoch%s, %" PRId64 " step%s",
+             reason, position->epoch, position->epoch == 1 ? "" : "s", run->state.step,
+             run->state.step == 1 ? "" : "s");
     rows[count] = (struct progress_row){.name = "time"};
     snprintf(rows[count++].value, sizeof rows->value, "%s",
              progress_time(clock_seconds() - run->began, time));
