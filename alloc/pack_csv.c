@@ -235,8 +235,7 @@ enum status pack_read_csv(const char *path, struct span **spans, char ***ids, in
         *count = table.count;
         return OK;
     }
-    for (int i = 0; i < table.count; i++) free(table.ids[i]);
-    free(table.ids);
+    text_list_free(table.ids, (size_t)table.count);
     free(table.spans);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/crc32c.h"
+#include "base/memory.h"
 #include "data/detect.h"
 
 enum status dataset_open(const struct format *format, const struct dataset_options *options,
@@ -25,8 +26,7 @@ void dataset_close(struct dataset *dataset)
 {
     if (dataset->held) return;
     if (dataset->format) dataset->format->close(dataset);
-    for (int i = 0; dataset->class_names && i < dataset->classes; i++) free(dataset->class_names[i]);
-    free(dataset->class_names);
+    text_list_free(dataset->class_names, (size_t)dataset->classes);
     *dataset = (struct dataset){0};
 }
 

@@ -56,13 +56,6 @@ static enum status check_images(const struct folder *folder)
     return status;
 }
 
-static void copy_names(struct dataset *dataset, char *const *names, int count)
-{
-    dataset->classes = count;
-    dataset->class_names = memory_new((size_t)count, sizeof *dataset->class_names);
-    for (int i = 0; i < count; i++) dataset->class_names[i] = text_copy(names[i]);
-}
-
 static enum status folder_open(const struct dataset_options *options, struct dataset *dataset)
 {
     struct folder *folder = dataset->state = memory_new(1, sizeof *folder);
@@ -74,10 +67,9 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     bool good = listing_make(folder->root, cache, listing, &reason);
     free(cache);
     if (!good) return fail(BAD_DATA, "%s", reason.text);
-    if (options->class_names)
-        copy_names(dataset, options->class_names, options->class_count);
-    else
-        copy_names(dataset, listing->classes, listing->class_count);
+    char *const *names = options->class_names ? options->class_names : listing->classes;
+    dataset->classes = options->class_names ? options->class_count : listing->class_count;
+    dataset->class_names = text_list(names, dataset->classes, dataset->classes);
     TRY(number_classes(dataset));
     TRY(check_images(folder));
     if (listing->ignored)

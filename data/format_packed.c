@@ -63,10 +63,7 @@ static enum status number_classes(const struct dataset_options *options, struct 
         return fail(BAD_DATA, "%s: label %d where there are %d classes", options->path, dataset->classes - 1,
                     known);
     if (known > 0) dataset->classes = known;
-    dataset->class_names = memory_new((size_t)dataset->classes, sizeof *dataset->class_names);
-    for (int i = 0; i < dataset->classes; i++)
-        dataset->class_names[i] =
-            options->class_names ? text_copy(options->class_names[i]) : text_format("%d", i);
+    dataset->class_names = text_list(options->class_names, options->class_names ? known : 0, dataset->classes);
     return OK;
 }
 

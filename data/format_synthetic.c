@@ -70,8 +70,7 @@ static enum status synthetic_open(const struct dataset_options *options, struct 
     dataset->c = options->c > 0 ? options->c : 3;
     make_tables(synthetic, (size_t)dataset->w * (size_t)dataset->c);
     choose_stripes(synthetic, dataset->classes, dataset->c);
-    dataset->class_names = memory_new((size_t)dataset->classes, sizeof *dataset->class_names);
-    for (int i = 0; i < dataset->classes; i++) dataset->class_names[i] = text_format("%d", i);
+    dataset->class_names = text_list(NULL, 0, dataset->classes);
     return OK;
 }
 

@@ -165,9 +165,6 @@ char **gzip_file_class_names(const char *dir, const char *name, int count)
     char **names = memory_new((size_t)count, sizeof *names);
     int found = name ? read_names(dir, name, names, count) : 0;
     if (found == count) return names;
-    for (int i = 0; i < count; i++) {
-        free(names[i]);
-        names[i] = text_format("%d", i);
-    }
-    return names;
+    text_list_free(names, (size_t)found);
+    return text_list(NULL, 0, count);
 }

@@ -23,17 +23,6 @@
 /* Shorter listings are made as quickly as they are recalled. */
 #define REMEMBERED_MIN 20000
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static void free_names(char **names, size_t count)
-{
-    for (size_t i = 0; i < count; i++) free(names[i]);
-    free(names);
-}
-
 /* The entries of a directory, sorted bytewise, hidden files left out. False: it cannot be read. The first
  * character of each name tells what it is: 'f' a file, 'd' a directory, '?' to be asked. */
 static bool list_directory(const char *path, char ***names, size_t *count)
@@ -53,7 +42,7 @@ static bool list_directory(const char *path, char ***names, size_t *count)
     int why = errno;
     closedir(directory);
     if (why == 0) return true;
-    free_names(*names, *count);
+    text_list_free(*names, *count);
     errno = why;
     return false;
 }
@@ -165,7 +154,7 @@ static bool listing_walk(const struct search *search, const char *name, int dept
         good = listing_visit(search, child, names[i][0], depth);
         free(child);
     }
-    free_names(names, count);
+    text_list_free(names, count);
     return good;
 }
 
@@ -182,10 +171,10 @@ static bool find_classes(const char *root, struct listing *listing, struct reaso
             *array_push(listing->classes, listing->class_count) = text_copy(names[i] + 1);
         free(path);
     }
-    free_names(names, count);
+    text_list_free(names, count);
     if (listing->class_count == 0)
         return because(reason, "%s: contains no class folders (images belong in %s/CLASS/)", root, root);
-    qsort(listing->classes, (size_t)listing->class_count, sizeof *listing->classes, compare_names);
+    text_list_sort(listing->classes, (size_t)listing->class_count);
     return true;
 }
 
@@ -318,7 +307,7 @@ bool listing_make(const char *root, const char *cache, struct listing *listing, 
 
 void listing_free(struct listing *listing)
 {
-    free_names(listing->classes, (size_t)listing->class_count);
+    text_list_free(listing->classes, (size_t)listing->class_count);
     free(listing->names);
     free(listing->files);
     free(listing->folders);

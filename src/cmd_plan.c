@@ -199,8 +199,7 @@ static enum status plan_spans(const struct cmd *cmd, const char *path, bool json
     if (status == OK && capacity > 0 && table.peak > capacity)
         status = fail(NO_DEVICE, "%s: needs %" PRId64 " bytes, more than the capacity of %" PRId64, path,
                       table.peak, capacity);
-    for (int i = 0; i < table.count; i++) free(table.ids[i]);
-    free(table.ids);
+    text_list_free(table.ids, (size_t)table.count);
     free(table.spans);
     return status;
 }

@@ -24,7 +24,7 @@ struct remembered {
 
 static void forget(struct remembered *remembered)
 {
-    checkpoint_free_names(remembered->names, remembered->hint.classes);
+    text_list_free(remembered->names, (size_t)remembered->hint.classes);
     free(remembered->arch);
     free(remembered->network);
     if (remembered->configured) settings_free(&remembered->then);

@@ -256,7 +256,7 @@ static void names_and_sizes(void **state)
     assert_int_equal(fixture.settings.run.threads, 0);
     checkpoint_recall_threads(&file, 3, &fixture.settings);
     assert_int_equal(fixture.settings.run.threads, 3);
-    checkpoint_free_names(names, count);
+    text_list_free(names, (size_t)count);
     safetensors_close(&file);
     close_fixture(&fixture);
     remove_all();
@@ -890,7 +890,7 @@ static void more_than_a_run_can_have(void **state)
         checkpoint_class_names(&file, &names, &count);
         assert_int_equal(count, i == 0 ? CLASSES_MAX : 0);
         assert_int_equal(checkpoint_algorithms(&file) != NULL, i == 0);
-        checkpoint_free_names(names, count);
+        text_list_free(names, (size_t)count);
         free(pairs[0].value);
         free(pairs[1].value);
     }

@@ -84,7 +84,7 @@ static void checkpoint_words(void **state)
     assert_int_equal(settings.train.batch, 256);
     assert_int_equal(settings.checkpoint.every.unit, UNIT_STEPS);
     settings_free(&settings);
-    checkpoint_free_names(names, count);
+    text_list_free(names, (size_t)count);
     safetensors_close(&file);
 }
 

@@ -63,3 +63,26 @@ char *text_format(const char *format, ...)
     va_end(arguments);
     return text;
 }
+
+char **text_list(char *const *names, int named, int count)
+{
+    char **list = memory_new((size_t)count, sizeof *list);
+    for (int i = 0; i < count; i++) list[i] = i < named ? text_copy(names[i]) : text_format("%d", i);
+    return list;
+}
+
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void text_list_sort(char **list, size_t count)
+{
+    qsort(list, count, sizeof *list, compare_texts);
+}
+
+void text_list_free(char **list, size_t count)
+{
+    for (size_t i = 0; list && i < count; i++) free(list[i]);
+    free(list);
+}

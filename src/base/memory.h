@@ -18,6 +18,11 @@ void *memory_resize(void *old, size_t count, size_t size);
 char *text_copy(const char *text);                       /* NULL stays NULL */
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* `count` strings: copies of names[named], which may be more, and behind them their numbers. Sorted bytewise. */
+char **text_list(char *const *names, int named, int count);
+void text_list_sort(char **list, size_t count);
+void text_list_free(char **list, size_t count);          /* accepts NULL */
+
 /* Appends to a growing array: `array` is a pointer to the array's pointer, `count` its length. */
 #define array_push(array, count)                                                                         \
     (((count) & ((count) - 1)) == 0                                                                      \

@@ -17,11 +17,6 @@ static bool has_suffix(const char *name)
     return length > suffix && strcmp(name + length - suffix, SUFFIX) == 0;
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 char **model_names(const char *const *folders, int *count)
 {
     struct names found = {0};
@@ -37,9 +32,8 @@ char **model_names(const char *const *folders, int *count)
         }
         closedir(folder);
     }
-    char **names = memory_new((size_t)found.count + 1, sizeof *names);
-    for (int i = 0; i < found.count; i++) names[i] = text_copy(found.name[i]);
-    qsort(names, (size_t)found.count, sizeof *names, compare_names);
+    char **names = text_list(found.name, found.count, found.count);
+    text_list_sort(names, (size_t)found.count);
     *count = found.count;
     names_free(&found);
     return names;
@@ -53,8 +47,7 @@ static enum status unknown_arch(const struct model_options *options)
     enum status status =
         near ? fail(USAGE, "there is no model '%s'; did you mean '%s'?", options->arch, near)
              : fail(USAGE, "there is no model '%s'; `amptrain models` lists them", options->arch);
-    for (int i = 0; i < count; i++) free(names[i]);
-    free(names);
+    text_list_free(names, (size_t)count);
     return status;
 }
 

@@ -325,12 +325,6 @@ void checkpoint_class_names(const struct safetensors *file, char ***names, int *
     json_decref(array);
 }
 
-void checkpoint_free_names(char **names, int count)
-{
-    for (int i = 0; i < count; i++) free(names[i]);
-    free(names);
-}
-
 const char *checkpoint_algorithms(const struct safetensors *file)
 {
     const char *text = safetensors_value(file, "engines");

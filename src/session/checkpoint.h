@@ -91,10 +91,9 @@ enum status checkpoint_match_best(const struct safetensors *file, const struct s
 enum status checkpoint_restore(const struct safetensors *file, struct store *store,
                                const struct optimizer *optimizer, struct position *position);
 
-/* The class names, for the caller to free with checkpoint_free_names; NULL and 0 when the file has none, or
+/* The class names, for the caller to free with text_list_free; NULL and 0 when the file has none, or
  * more than any data set may have. */
 void checkpoint_class_names(const struct safetensors *file, char ***names, int *count);
-void checkpoint_free_names(char **names, int count);
 
 /* The autotuner's choices on the device; NULL: none. */
 const char *checkpoint_algorithms(const struct safetensors *file);

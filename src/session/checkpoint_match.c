@@ -129,7 +129,7 @@ static enum status match_classes(const struct safetensors *file, const struct ch
         if (strcmp(names[i], now->class_names[i]) != 0)
             status = fail(BAD_DATA, "%s: class %d was '%s' when the run started, but is '%s' now; resuming "
                           "needs the same data", file->path, i, names[i], now->class_names[i]);
-    checkpoint_free_names(names, count);
+    text_list_free(names, (size_t)count);
     return status;
 }
 

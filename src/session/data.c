@@ -193,12 +193,10 @@ static enum status name_classes(const struct data_opening *o)
     if (data && classes < data->classes)
         return settings_refuse(o->settings, "model", "classes", "%d are too few; the data have %d", classes,
                                data->classes);
-    o->data->class_names = memory_new((size_t)classes, sizeof *o->data->class_names);
     o->data->classes = classes;
-    char *const *names = data ? data->class_names : hint ? hint->class_names : NULL;
-    int named = data ? data->classes : hint ? hint->classes : 0;
-    for (int i = 0; i < classes; i++)
-        o->data->class_names[i] = i < named ? text_copy(names[i]) : text_format("%d", i);
+    o->data->class_names = data   ? text_list(data->class_names, data->classes, classes)
+                           : hint ? text_list(hint->class_names, hint->classes, classes)
+                                  : text_list(NULL, 0, classes);
     return OK;
 }
 
@@ -236,19 +234,12 @@ enum status data_open(struct settings *settings, const struct data_options *opti
     return data_set_augment(&opening);
 }
 
-static void free_names(struct data *data)
-{
-    for (int i = 0; i < data->classes; i++) free(data->class_names[i]);
-    free(data->class_names);
-}
-
 void data_number_classes(struct data *data, int classes)
 {
     if (data->classes > 0) return;
-    free_names(data);
+    text_list_free(data->class_names, 0);
     data->classes = classes;
-    data->class_names = memory_new((size_t)classes, sizeof *data->class_names);
-    for (int i = 0; i < classes; i++) data->class_names[i] = text_format("%d", i);
+    data->class_names = text_list(NULL, 0, classes);
 }
 
 void data_close(struct data *data)
@@ -260,6 +251,6 @@ void data_close(struct data *data)
         dataset_close(&data->opened[i]);
     }
     bad_images_free(data->bad);
-    free_names(data);
+    text_list_free(data->class_names, (size_t)data->classes);
     *data = (struct data){0};
 }

@@ -24,8 +24,7 @@ static enum status check_arch(const struct settings *settings)
     else if (!there)
         status = settings_refuse(settings, "model", "arch", "there is no '%s'; `amptrain models` lists them",
                                  settings->model.arch);
-    for (int i = 0; i < count; i++) free(names[i]);
-    free(names);
+    text_list_free(names, (size_t)count);
     search_paths_free(&paths);
     return status;
 }

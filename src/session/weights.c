@@ -240,7 +240,7 @@ static void match_rows(struct loading *loading, const struct weights_options *op
     if (count == classes && same < classes) loading->rows = rows;
     else free(rows);
     names_free(&index);
-    checkpoint_free_names(names, count);
+    text_list_free(names, (size_t)count);
     if (!loading->rows) return;
     const char *name = loading->store->graph->nodes[loading->classifier].name;
     if (missing < 0)

@@ -1,3 +1,4 @@
+#include "base/memory.h"
 #include "fuzz_network.h"
 
 #include "fuzz.h"
@@ -71,7 +72,7 @@ void fuzz_resume(const char *path)
     char **names;
     int count, h, w, channels;
     checkpoint_class_names(&file, &names, &count);
-    checkpoint_free_names(names, count);
+    text_list_free(names, (size_t)count);
     if (!checkpoint_input(&file, &h, &w, &channels, &reason)) fuzz_check_reason(&reason);
     checkpoint_algorithms(&file);
     match(&file);

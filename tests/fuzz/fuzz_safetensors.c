@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_entries(&file, (int64_t)size);
         if (!safetensors_complete(&file, &reason)) fuzz_check_reason(&reason);
         checkpoint_class_names(&file, &names, &count);
-        checkpoint_free_names(names, count);
+        text_list_free(names, (size_t)count);
         if (!checkpoint_input(&file, &h, &w, &channels, &reason)) fuzz_check_reason(&reason);
         safetensors_close(&file);
     } else {
