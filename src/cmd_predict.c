@@ -1,8 +1,12 @@
+#include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/directory.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -20,12 +24,15 @@ struct predictor {
     void *pixels;                /* a batch of one image */
     int32_t *labels;
     bool json;
+    int top;                     /* classes told of each image */
     int printed;
     enum status worst;           /* of what is wrong with single images */
 };
 
 static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
 {
+    long top;
+    TRY(cmd_number(cmd, "top", 1, 1, &top));
     /* One image at a time: the batch that training took would be wasted. */
     settings_derive(&cmd->settings, "train", "batch", "1");
     settings_derive(&cmd->settings, "train", "accumulate", "1");
@@ -37,6 +44,7 @@ static enum status predictor_open(struct cmd *cmd, struct predictor *predictor)
     predictor->pixels = memory_new(elements, sizeof(float));
     predictor->labels = memory_new(1, sizeof *predictor->labels);
     predictor->json = cmd_value(cmd, "json") != NULL;
+    predictor->top = top < data->classes ? (int)top : data->classes;
     return OK;
 }
 
@@ -49,24 +57,66 @@ static void predictor_close(struct predictor *predictor)
     trained_close(&predictor->trained);
 }
 
-static void print_prediction(struct predictor *predictor, const char *path, int best, double probability)
+/* The classes of the largest logits, largest first. */
+static void rank(const float *logits, int classes, int count, int *best)
+{
+    bool *taken = memory_new((size_t)classes, sizeof *taken);
+    for (int place = 0; place < count; place++) {
+        best[place] = -1;
+        for (int i = 0; i < classes; i++)
+            if (!taken[i] && (best[place] < 0 || logits[i] > logits[best[place]])) best[place] = i;
+        taken[best[place]] = true;
+    }
+    free(taken);
+}
+
+static double probability(const float *logits, int classes, int best, int class)
+{
+    return exp((double)logits[class] - logits[best]) * evaluate_confidence(logits, classes, best);
+}
+
+static void add_class(const struct predictor *predictor, const float *logits, const int *best, int place,
+                      struct text *out)
 {
     const struct data *data = &predictor->trained.session.data;
-    if (!predictor->json) {
-        char shown[NAME_ROOM], class[NAME_ROOM];
-        printf("%s: %s %.4f\n", text_visible(path, shown, sizeof shown),
-               text_visible(data->class_names[best], class, sizeof class), probability);
-        return;
-    }
+    text_add(out, "\"class\":");
+    text_json_bytes(out, data->class_names[best[place]]);
+    text_add(out, ",\"index\":%d,\"probability\":", best[place]);
+    text_json_number(out, probability(logits, data->classes, best[0], best[place]));
+}
+
+static void print_json(struct predictor *predictor, const char *path, const float *logits, const int *best)
+{
     struct text out = {0};
     text_add(&out, "{\"image\":");
     text_json_bytes(&out, path);
-    text_add(&out, ",\"class\":");
-    text_json_bytes(&out, data->class_names[best]);
-    text_add(&out, ",\"index\":%d,\"probability\":", best);
-    text_json_number(&out, probability);
+    text_add(&out, ",");
+    add_class(predictor, logits, best, 0, &out);
+    for (int i = 0; predictor->top > 1 && i < predictor->top; i++) {
+        text_add(&out, i ? ",{" : ",\"top\":[{");
+        add_class(predictor, logits, best, i, &out);
+        text_add(&out, i + 1 < predictor->top ? "}" : "}]");
+    }
     printf("%s%s}", predictor->printed++ ? ",\n " : "", out.data);
     text_free(&out);
+}
+
+static void print_prediction(struct predictor *predictor, const char *path, const float *logits)
+{
+    const struct data *data = &predictor->trained.session.data;
+    int *best = memory_new((size_t)predictor->top, sizeof *best);
+    char shown[NAME_ROOM];
+    rank(logits, data->classes, predictor->top, best);
+    if (predictor->json) {
+        print_json(predictor, path, logits, best);
+    } else {
+        printf("%s:", text_visible(path, shown, sizeof shown));
+        for (int i = 0; i < predictor->top; i++)
+            printf("%s %s %.4f", i ? "," : "", text_visible(data->class_names[best[i]], shown, sizeof shown),
+                   probability(logits, data->classes, best[0], best[i]));
+        printf("\n");
+    }
+    free(best);
 }
 
 /* Notes what has been reported of an image; the others go on. */
@@ -78,11 +128,22 @@ static void note(struct predictor *predictor, enum status status)
 static void tell(struct predictor *predictor, const char *path, const float *logits)
 {
     int classes = predictor->trained.session.data.classes, best = evaluate_best(logits, classes);
-    double probability = evaluate_confidence(logits, classes, best);
-    if (isfinite(probability))
-        print_prediction(predictor, path, best, probability);
+    if (isfinite(evaluate_confidence(logits, classes, best)))
+        print_prediction(predictor, path, logits);
     else
         note(predictor, fail(FAILED, "%s: the network's output is not finite", path));
+}
+
+/* All of standard input. */
+static bool load_input(struct image_options options, struct image *image, struct reason *reason)
+{
+    size_t room = 1 << 16, length = 0, got;
+    uint8_t *data = memory_new(room, 1);
+    while (length < IMAGE_FILE_BYTES_MAX && (got = fread(data + length, 1, room - length, stdin)) > 0)
+        if ((length += got) == room) data = memory_resize(data, room *= 2, 1);
+    bool good = image_decode(data, length, options, NULL, image, reason);
+    free(data);
+    return good;
 }
 
 static enum status predict(struct predictor *predictor, const char *path)
@@ -95,7 +156,8 @@ static enum status predict(struct predictor *predictor, const char *path)
                                        predictor->pixels};
     const struct image_options options = {
         data->channels, session->settings->data.orientation == ORIENTATION_IGNORE};
-    bool good = image_load(path, options, NULL, &predictor->image, &reason) &&
+    bool good = (strcmp(path, "-") == 0 ? load_input(options, &predictor->image, &reason)
+                                        : image_load(path, options, NULL, &predictor->image, &reason)) &&
                 augment_image(&how, &predictor->image, &out, &reason);
     if (!good) {
         bool named = strncmp(reason.text, path, strlen(path)) == 0;
@@ -108,12 +170,63 @@ static enum status predict(struct predictor *predictor, const char *path)
     return OK;
 }
 
+static bool is_image(const char *path)
+{
+    uint8_t bytes[IMAGE_SNIFF_BYTES];
+    struct reason ignored;
+    FILE *file = directory_stream(&directory_working, path, "r", &ignored);
+    if (!file) return false;
+    size_t count = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    return image_sniff(bytes, count) != IMAGE_UNKNOWN;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+static int is_shown(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+/* All images in a folder and below it, by name; adds to `*count` how many there are. */
+static enum status predict_folder(struct predictor *predictor, const char *folder, int64_t *count)
+{
+    struct dirent **entries;
+    int found = scandir(folder, &entries, is_shown, alphasort);
+    if (found < 0) return fail(BAD_DATA, "%s: %s", folder, strerror(errno));
+    enum status status = OK;
+    for (int i = 0; i < found; i++) {
+        char *path = text_format("%s/%s", folder, entries[i]->d_name);
+        struct stat link;
+        bool below = lstat(path, &link) == 0 && S_ISDIR(link.st_mode);
+        if (status == OK && below) status = predict_folder(predictor, path, count);
+        else if (status == OK && is_image(path)) ++*count, status = predict(predictor, path);
+        free(path);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+static enum status predict_argument(struct predictor *predictor, const char *path)
+{
+    int64_t count = 0;
+    if (!is_folder(path)) return predict(predictor, path);
+    TRY(predict_folder(predictor, path, &count));
+    if (count == 0) note(predictor, fail(BAD_DATA, "%s: has no PNG or JPEG images", path));
+    return OK;
+}
+
 static enum status predict_all(struct cmd *cmd, struct predictor *predictor)
 {
     enum status status = OK;
     if (predictor->json) printf("[");
     for (int i = 0; i < cmd->argument_count && status == OK; i++)
-        status = predict(predictor, cmd->arguments[i]);
+        status = predict_argument(predictor, cmd->arguments[i]);
     if (predictor->json) printf("]\n");
     return status == OK ? predictor->worst : status;
 }
@@ -130,13 +243,14 @@ static enum status run(struct cmd *cmd)
 
 static const struct cmd_option options[] = {
     {"weights", "RUN|FILE", "run folder, checkpoint or weights file (safetensors)"},
+    {"top", "K", "print the K most probable classes of each image (default: 1)"},
     {"json", NULL, "print the predictions as JSON"},
     {0},
 };
 
 const struct command cmd_predict = {
     .name = "predict",
-    .usage = "--weights RUN|FILE [-c FILE] [--json] IMAGE...",
+    .usage = "--weights RUN|FILE [-c FILE] [--top K] [--json] IMAGE|FOLDER|-...",
     .help = "Classifies PNG and JPEG images.",
     .takes = TAKES_CONFIG | TAKES_ARGUMENTS,
     .options = options,

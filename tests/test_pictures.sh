@@ -16,6 +16,9 @@ arch = resnet20
 [train]
 batch = 4
 epochs = 1
+[optimizer]
+lr = 0.001
+momentum = 0
 [log]
 tensorboard = no
 END_OF_INI

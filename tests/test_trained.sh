@@ -69,6 +69,28 @@ ok "... is enough to predict" classes --weights lean.safetensors
 ok "... and with data to evaluate" figures --weights lean.safetensors -s run.seed=3 -s data.format=folder \
     -s data.train=../pictures -s data.val_fraction=0.25 -s train.batch=4
 
+# Folders, standard input, several classes.
+in_folder() {
+    "$AMPTRAIN" predict -q --weights ../run "$@" ../pictures >found &&
+        "$AMPTRAIN" predict -q --weights ../run "$@" ../pictures/*/*.png | sort >each && sort found | cmp - each
+}
+ok "predict of a folder" in_folder
+ok "... several classes of each" in_folder --top 2
+ok "... in JSON" sh -c '"$AMPTRAIN" predict -q --weights ../run --json --top 2 ../pictures | tr -d "\n" |
+    grep -q "^\[{.*,\"top\":\[{\"class\":.*}\]}\]$"'
+ok "... without images" says 3 "has no PNG or JPEG images" "$AMPTRAIN" predict -q --weights ../run .
+from_input() {
+    "$AMPTRAIN" predict -q --weights ../run - <../pictures/apple/1.png | sed 's/^-//' >one &&
+        "$AMPTRAIN" predict -q --weights ../run ../pictures/apple/1.png | sed 's/^[^:]*//' | cmp - one
+}
+ok "predict of standard input" from_input
+ok "... which is no image" says 3 "-: " sh -c 'echo nothing | "$AMPTRAIN" predict -q --weights ../run -'
+ok "eval with a batch of more than all images" "$AMPTRAIN" eval -q --weights ../run \
+    -s train.batch=4000
+(cd .. && sed 's/^file.*/&\nclasses = 12/' run.ini >twelve.ini &&
+    "$AMPTRAIN" -q -c twelve.ini -s train.epochs=1 -s amp.precision=fp32 -o twelve) || exit 1
+ok "eval of a network with more classes than the data have" "$AMPTRAIN" eval -q --weights ../twelve
+
 # A picture that Exif says to turn, and the same without its Exif, which is 36 bytes long.
 turned=$top_srcdir/tests/fuzz/corpus/jpeg/30a1fcf2
 { head -c 2 "$turned" && tail -c +39 "$turned"; } >stored.jpg

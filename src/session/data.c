@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -186,17 +187,17 @@ static enum status name_classes(const struct data_opening *o)
     const struct dataset *data = data_any(o->data);
     const struct settings *settings = o->settings;
     int wanted = (int)(settings->model.classes ? settings->model.classes : settings->data.classes);
-    const struct data_hint *hint = data ? NULL : o->hint;
-    int classes = wanted ? wanted : data ? data->classes : hint ? hint->classes : 0;
+    int in_data = data ? data->classes : 0, in_weights = o->hint ? o->hint->classes : 0;
+    int classes = wanted ? wanted : MAX(in_data, in_weights);
     if (data && settings->data.classes && settings->data.classes != data->classes)
         return settings_refuse(o->settings, "data", "classes", "the data have %d", data->classes);
     if (data && classes < data->classes)
         return settings_refuse(o->settings, "model", "classes", "%d are too few; the data have %d", classes,
                                data->classes);
     o->data->classes = classes;
-    o->data->class_names = data   ? text_list(data->class_names, data->classes, classes)
-                           : hint ? text_list(hint->class_names, hint->classes, classes)
-                                  : text_list(NULL, 0, classes);
+    o->data->class_names = in_weights > in_data ? text_list(o->hint->class_names, in_weights, classes)
+                           : data               ? text_list(data->class_names, in_data, classes)
+                                                : text_list(NULL, 0, classes);
     return OK;
 }
 

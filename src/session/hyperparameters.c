@@ -121,8 +121,8 @@ static enum status set_batch(const struct settings *settings, const struct image
                                "train.batch = %d; %d would do", hyper->ranks, hyper->micro_batches,
                                hyper->micro_batches == 1 ? "" : "es", hyper->batch,
                                (hyper->batch + parts - 1) / parts * parts);
-    hyper->steps_per_epoch = train->count / hyper->batch;
-    if (train->dataset && hyper->steps_per_epoch == 0)
+    hyper->steps_per_epoch = train ? train->count / hyper->batch : 1;
+    if (train && train->dataset && hyper->steps_per_epoch == 0)
         return settings_refuse(settings, "train", "batch", "%d is more than the %" PRId64 " training images",
                                hyper->batch, train->count);
     if (hyper->steps_per_epoch == 0) hyper->steps_per_epoch = 1;

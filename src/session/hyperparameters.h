@@ -26,7 +26,8 @@ enum status hyperparameters_check(const struct settings *settings);
  * `settings` (settings_derive). Refused with key and place, USAGE. */
 enum status hyperparameters_open(struct settings *settings, struct hyperparameters *hyper);
 
-/* The rest, once train.batch is a number. `train`: what there is to train on. */
+/* The rest, once train.batch is a number. `train`: what there is to train on;
+ * NULL: nothing is trained. */
 enum status hyperparameters_set_batch(const struct settings *settings, const struct images *train,
                                       struct hyperparameters *hyper);
 

@@ -55,11 +55,12 @@ static enum status find_batch(struct session *session)
     return OK;
 }
 
-static enum status open_numbers(struct session *session)
+static enum status open_numbers(struct session *session, bool trains)
 {
     TRY(hyperparameters_open(session->settings, &session->hyper));
     if (session->settings->train.batch == 0) TRY(find_batch(session));
-    return hyperparameters_set_batch(session->settings, &session->data.train, &session->hyper);
+    const struct images *train = trains ? &session->data.train : NULL;
+    return hyperparameters_set_batch(session->settings, train, &session->hyper);
 }
 
 static enum status open_parts(struct session *session, const struct data_options *data)
@@ -68,7 +69,7 @@ static enum status open_parts(struct session *session, const struct data_options
     TRY(data_open(session->settings, data, &session->data));
     TRY(graphs_open(&graphs, &session->graphs));
     data_number_classes(&session->data, session->graphs.training.classes);
-    return open_numbers(session);
+    return open_numbers(session, !data->hint);
 }
 
 static enum status check_preprocessing(const struct session *session)
