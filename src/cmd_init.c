@@ -240,13 +240,18 @@ add(struct text *out, const char *key, const char *comment, const char *format, 
 }
 
 /* As it reads from the folder of the configuration: as it is where that is the working folder. */
+/* As a configuration in `file` (NULL: here) has to name it; in `whole` where that is another text. */
+static const char *path_from(const char *file, const char *path, char whole[PATH_MAX])
+{
+    bool here = !file || !strchr(file, '/');
+    return !here && realpath(path, whole) ? whole : path;
+}
+
 static void add_path(struct text *out, const char *key, const char *path, const char *file,
                      const char *comment)
 {
     char whole[PATH_MAX];
-    bool here = !file || !strchr(file, '/');
-    const char *shown = !here && realpath(path, whole) ? whole : path;
-    add(out, key, comment, "%s", shown);
+    add(out, key, comment, "%s", path_from(file, path, whole));
 }
 
 static void add_numbers(struct text *out, const char *key, const double *values, int count,
@@ -327,14 +332,22 @@ static void add_training(struct text *out, const struct recipe *recipe)
         gpu ? "fp16" : "fp32");
 }
 
-/* That it can be read back: a path may have what no line can hold. */
-static enum status check_text(const struct text *text, const struct findings *found)
+static bool reads_back(const char *file, const char *path, const char *read)
+{
+    char whole[PATH_MAX];
+    return !path || (read && strcmp(read, path_from(file, path, whole)) == 0);
+}
+
+/* A path may have what a line cannot hold, or what would be lines of its own. */
+static enum status check_text(const struct text *text, const struct findings *found, const char *file)
 {
     struct settings settings;
-    TRY(settings_load_text("init", text->data, &settings));
-    bool same = !found->train || strchr(found->train, ';') == NULL;
-    settings_free(&settings);
-    return same ? OK : fail(USAGE, "init: %s: the ';' would begin a comment; rename it", found->train);
+    enum status status = settings_load_text("init", text->data, &settings);
+    bool same = status == OK && reads_back(file, found->train, settings.data.train) &&
+                reads_back(file, found->val, settings.data.val);
+    if (status == OK) settings_free(&settings);
+    if (same) return OK;
+    return fail(USAGE, "init: %s: a configuration cannot hold this path; rename it", found->train);
 }
 
 static enum status write_text(const struct text *text, const char *path)
@@ -368,7 +381,7 @@ static enum status run(struct cmd *cmd)
         add_data(&text, &found, cmd->output);
         add_augment(&text, &found, &recipe);
         add_training(&text, &recipe);
-        status = check_text(&text, &found);
+        status = check_text(&text, &found, cmd->output);
         if (status == OK) status = write_text(&text, cmd->output);
     }
     text_free(&text);

@@ -28,8 +28,10 @@ ok "... can be trained on" checks
 ok "a name that is none" says 2 "did you mean cifar10?" "$AMPTRAIN" init cifar01
 ok "a folder without images" says 3 "no class folders" "$AMPTRAIN" init configurations
 ok "nothing named" says 2 "name one folder" "$AMPTRAIN" init
-mkdir -p 'a ;b' && cp -r pictures/* 'a ;b'
-ok "a path that no line can hold" says 2 "would begin a comment" "$AMPTRAIN" init 'a ;b'
+for path in 'a ;b' 'a ' "$(printf 'a\nlimit = 5')"; do
+    cp -r pictures "$path"
+    ok "a path that no line can hold" says 2 "cannot hold this path" "$AMPTRAIN" init "$path"
+done
 
 # Data sets as torchvision, Python or an archive leaves them.
 idx() { printf '\000\000\010\003\000\000\000\001\000\000\000\002\000\000\000\002abcd'; }
