@@ -80,11 +80,11 @@ static void add_tick(const struct axis *axis, bool across, double value, struct 
 {
     double pixel = at(axis, value);
     if (across)
-        text_add(out, "<path class=\"grid\" d=\"M%.1f %gV%g\"/><text class=\"x\" x=\"%.1f\" y=\"%g\">", pixel, TOP,
-                 HEIGHT - BOTTOM, pixel, HEIGHT - BOTTOM + 14);
+        text_add(out, "<path class=\"grid\" d=\"M%.1f %gV%g\"/><text class=\"x\" x=\"%.1f\" y=\"%g\">",
+                 pixel, TOP, HEIGHT - BOTTOM, pixel, HEIGHT - BOTTOM + 14);
     else
-        text_add(out, "<path class=\"grid\" d=\"M%g %.1fH%g\"/><text class=\"y\" x=\"%g\" y=\"%.1f\">", LEFT, pixel,
-                 WIDTH - RIGHT, LEFT - 6, pixel + 4);
+        text_add(out, "<path class=\"grid\" d=\"M%g %.1fH%g\"/><text class=\"y\" x=\"%g\" y=\"%.1f\">",
+                 LEFT, pixel, WIDTH - RIGHT, LEFT - 6, pixel + 4);
     add_number(out, value);
     text_add(out, "</text>\n");
 }
@@ -184,8 +184,9 @@ void chart_add(const struct chart *chart, struct text *out)
     add_caption(chart, out);
     text_add(out, "<svg class=\"chart\" viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
     text_html(out, chart->title);
-    text_add(out, "\" data-x=\"%.9g %g %.9g %g\" data-y=\"%.9g %g %.9g %g\" data-log=\"%d\" data-name=\"%s\">\n",
-             x.least, x.from, x.most, x.to, y.least, y.from, y.most, y.to, y.log, chart->x_name);
+    text_add(out, "\" data-x=\"%.9g %g %.9g %g\" data-y=\"%.9g %g %.9g %g\" data-log=\"%d\" "
+             "data-name=\"%s\">\n", x.least, x.from, x.most, x.to, y.least, y.from, y.most, y.to, y.log,
+             chart->x_name);
     add_ticks(&x, true, out);
     add_ticks(&y, false, out);
     text_add(out, "<text class=\"x\" x=\"%g\" y=\"%g\">%s</text>\n", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 2,

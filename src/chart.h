@@ -29,6 +29,6 @@ struct chart {
     const char *mark_name;
 };
 
-/* Adds nothing where there is no point to draw. However many there are, the picture has at most a few thousand:
- * of those in one column of pixels, the first, lowest, highest and last. */
+/* Adds nothing where there is no point to draw. However many there are, the picture has at most a few
+ * thousand: of those in one column of pixels, the first, lowest, highest and last. */
 void chart_add(const struct chart *chart, struct text *out);

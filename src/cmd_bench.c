@@ -4,151 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/memory.h"
-#include "base/random.h"
-#include "bench_feed.h"
-#include "cmd.h"
-#include "compile/cost.h"
-#include "session/gpu_preprocessing.h"
-#include "session/preprocessing.h"
-#include "session/session_loader.h"
-#include "session/session_store.h"
-#include "session/step_fit.h"
-#include "session/step_queue.h"
-#include "train/ranks.h"
-
-/* A measurement under way. */
-struct bench {
-    struct session session;
-    struct store store;
-    struct step step;
-    struct loader *loader;       /* NULL: the made-up batch, again and again */
-    struct exec_batch batch;     /* that one */
-    void *images;
-    void *labels;
-    int64_t epoch;               /* of the loader; -1: none yet */
-    double wait_seconds;         /* for the loader, of the measured steps */
-    struct feed feed;            /* with a loader */
-    double *milliseconds;        /* of the measured steps */
-    int steps;
-    double start_seconds, loss, first_loss;
-    struct step_queue queue;
-};
-
-static void set_label(const struct program *program, void *labels, int64_t image, int64_t label)
-{
-    const struct value *value = &program->values[program->labels];
-    if (value->dtype == I32)
-        ((int32_t *)labels)[image] = (int32_t)label;
-    else
-        ((float *)labels)[image * value->shape.c + label] = 1;
-}
-
-static enum status make_batch(struct bench *bench)
-{
-    const struct program *program = &bench->step.compiled.program;
-    struct random random = random_open(0, PURPOSE_SYNTHETIC, 0, 0);
-    int64_t elements = program->images_bytes / (int64_t)dtype_bytes(program->storage);
-    bench->images = memory_try((size_t)program->images_bytes + 64, 1);
-    if (!bench->images) return fail(FAILED, "not enough memory for a batch of %d images", program->batch);
-    bench->labels = memory_new((size_t)program->targets_bytes, 1);
-    uint32_t classes = (uint32_t)bench->session.data.classes;
-    for (int64_t i = 0; i < elements; i++)
-        dtype_set(program->storage, bench->images, i, 2 * random_uniform(&random) - 1);
-    for (int i = 0; i < program->batch; i++)
-        set_label(program, bench->labels, i, (int64_t)random_below(&random, classes));
-    bench->batch = (struct exec_batch){.images = bench->images, .labels = bench->labels, .unchanged = true};
-    return OK;
-}
-
-static void keep_loss(struct bench *bench)
-{
-    const float *losses = exec_losses(bench->step.exec);
-    double sum = 0;
-    int images = bench->step.compiled.program.batch;
-    for (int i = 0; i < images; i++) sum += losses[i];
-    bench->loss = sum / images;
-}
-
-static enum status launch(struct bench *bench)
-{
-    int64_t updates = exec_state(bench->step.exec)->updates;
-    struct queued_step next = {.rates = step_rates(&bench->session.hyper, updates)};
-    struct exec_batch input = bench->batch;
-    if (bench->loader) {
-        TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &next.batch, &bench->wait_seconds));
-        input = gpu_preprocessing_batch(bench->session.gpu_preprocessing, next.batch);
-    }
-    return step_queue_start(&bench->queue, &next, &input);
-}
-
-static enum status collect(struct bench *bench)
-{
-    struct queued_step made;
-    TRY(step_queue_collect(&bench->queue, &made));
-    step_queue_return(&bench->queue, &made);
-    keep_loss(bench);
-    return OK;
-}
-
-/* Steps follow each other as in training; one's time is from the end of the one before it to its own. */
-static enum status measure(struct bench *bench, int warmup)
-{
-    int all = warmup + bench->steps, launched = 0;
-    double before = clock_seconds();
-    for (int i = 0; i < all; i++) {
-        if (i == warmup) bench->wait_seconds = 0;
-        while (launched < all && !step_queue_full(&bench->queue)) {
-            TRY(launch(bench));
-            launched++;
-        }
-        TRY(collect(bench));
-        double now = clock_seconds();
-        if (bench->start_seconds == 0) {
-            bench->start_seconds = clock_since_start();
-            bench->first_loss = bench->loss;
-        }
-        if (i >= warmup) bench->milliseconds[i - warmup] = 1e3 * (now - before);
-        before = now;
-    }
-    return OK;
-}
-
-static double images_per_second(const struct bench *bench)
-{
-    double milliseconds = 0;
-    for (int i = 0; i < bench->steps; i++) milliseconds += bench->milliseconds[i];
-    return 1e3 * bench->steps * bench->session.hyper.batch / milliseconds;
-}
-
-/* Measures the loader alone, the step alone, and last the combination, whose times are kept. */
-static enum status measure_feed(struct bench *bench, int warmup)
-{
-    struct feed *feed = &bench->feed;
-    struct loader *loader = bench->loader;
-    bench->loader = NULL;
-    enum status status = measure(bench, warmup);
-    feed->compute = status == OK ? images_per_second(bench) : 0;
-    bench->loader = loader;
-    TRY(status);
-    TRY(feed_measure_copy(&bench->session, &bench->step.compiled.program, loader, &bench->epoch, bench->steps,
-                          &feed->copy));
-    TRY(feed_measure_loader(&bench->session, loader, &bench->epoch, bench->steps, &feed->loader));
-    /* Batches that the loader has prepared meanwhile are used up first. */
-    TRY(measure(bench, warmup + (int)bench->session.settings->loader.prefetch));
-    feed->together = images_per_second(bench);
-    double images = (double)bench->steps * bench->session.hyper.batch;
-    feed->wait_fraction = bench->wait_seconds * feed->together / images;
-    return OK;
-}
-
-static struct step_bytes bench_bytes(const struct bench *bench)
-{
-    const struct compiled *compiled = &bench->step.compiled;
-    return step_bytes(&bench->session, &compiled->program, &compiled->plan, bench->store.layout.bytes);
-}
+#include "bench.h"
 
 /* Asked for, or a kind of data other than made-up ones is named on the command line. */
 static bool wants_data(const struct cmd *cmd)
@@ -159,38 +16,6 @@ static bool wants_data(const struct cmd *cmd)
         if (value) named = strcmp(value, "synthetic") != 0;
     }
     return named || cmd_value(cmd, "data");
-}
-
-static enum status bench_open(struct cmd *cmd, struct comm *comm, struct bench *bench)
-{
-    bool real = wants_data(cmd);
-    TRY(cmd_session(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->session));
-    TRY(session_open_device(&bench->session));
-    TRY(session_store_open(&bench->session, &bench->store));
-    TRY(session_store_weights(&bench->session, &bench->store));
-    if (real) TRY(preprocessing_open(&bench->session, true));
-    TRY(ranks_take_algorithms(comm, bench->session.device));
-    TRY(step_open(&bench->session, STEP_TRAINING, &bench->store, &bench->step));
-    TRY(ranks_give_algorithms(comm, bench->session.device));
-    struct step_bytes bytes = bench_bytes(bench);
-    TRY(step_fit_check(&bench->session, &bytes));
-    TRY(make_batch(bench));
-    if (real) TRY(session_loader_open(&bench->session, &bench->session.data.train, true, &bench->loader));
-    bench->queue =
-        (struct step_queue){.device = bench->session.device, .step = &bench->step, .loader = bench->loader};
-    return OK;
-}
-
-static void bench_close(struct bench *bench)
-{
-    step_queue_drop(&bench->queue);
-    if (bench->loader) loader_close(bench->loader);
-    step_close(&bench->step);
-    if (bench->store.memory) store_close(&bench->store);
-    session_close(&bench->session);
-    free(bench->images);
-    free(bench->labels);
-    free(bench->milliseconds);
 }
 
 static int by_size(const void *a, const void *b)
@@ -282,37 +107,10 @@ static void print_table(const struct bench *bench)
 
 /* Every instruction by itself. */
 
-#define MEASURED_RUNS 5
-
-struct timed {
-    const struct instruction *at;
-    double milliseconds;         /* the shortest of the runs */
-    double bytes;                /* that it must read and write */
-};
-
 static int by_time(const void *a, const void *b)
 {
     double x = ((const struct timed *)a)->milliseconds, y = ((const struct timed *)b)->milliseconds;
     return (x < y) - (x > y);
-}
-
-static enum status time_instructions(struct bench *bench, struct timed *rows)
-{
-    const struct program *program = &bench->step.compiled.program;
-    exec_measure(bench->step.exec, true);
-    for (int run = 0; run < MEASURED_RUNS; run++) {
-        TRY(launch(bench));
-        TRY(collect(bench));
-        for (int i = 0; i < program->count; i++) {
-            double time = 1e-6 * (double)exec_times(bench->step.exec)[i];
-            if (run == 0 || time < rows[i].milliseconds) rows[i].milliseconds = time;
-        }
-    }
-    for (int i = 0; i < program->count; i++) {
-        rows[i].at = &program->instructions[i];
-        rows[i].bytes = cost_bytes(program, rows[i].at);
-    }
-    return OK;
 }
 
 static void print_rows(const struct timed *rows, int count)
@@ -346,7 +144,7 @@ static enum status show_instructions(struct bench *bench, struct text *out)
 {
     int count = bench->step.compiled.program.count;
     struct timed *rows = memory_new((size_t)count, sizeof *rows);
-    enum status status = time_instructions(bench, rows);
+    enum status status = bench_time_instructions(bench, rows);
     if (status == OK) {
         qsort(rows, (size_t)count, sizeof *rows, by_time);
         if (out->data)
@@ -378,7 +176,7 @@ static enum status follow(const struct cmd *cmd, struct bench *bench)
 {
     if (!cmd_value(cmd, "layers")) return OK;
     struct timed *rows = memory_new((size_t)bench->step.compiled.program.count, sizeof *rows);
-    enum status status = time_instructions(bench, rows);
+    enum status status = bench_time_instructions(bench, rows);
     free(rows);
     return status;
 }
@@ -391,9 +189,9 @@ static enum status bench_rank(struct cmd *cmd, struct comm *comm)
     TRY(cmd_number(cmd, "warmup", 0, 3, &warmup));
     struct bench bench = {.steps = (int)steps, .epoch = -1};
     bench.milliseconds = memory_new((size_t)steps, sizeof *bench.milliseconds);
-    enum status status = bench_open(cmd, comm, &bench);
-    if (status == OK && bench.loader) status = measure_feed(&bench, (int)warmup);
-    else if (status == OK) status = measure(&bench, (int)warmup);
+    enum status status = bench_open(cmd, comm, wants_data(cmd), &bench);
+    if (status == OK && bench.loader) status = bench_measure_feed(&bench, (int)warmup);
+    else if (status == OK) status = bench_measure(&bench, (int)warmup);
     if (status == OK) status = comm_rank(comm) == 0 ? show(cmd, &bench) : follow(cmd, &bench);
     bench_close(&bench);
     return status;

@@ -10,7 +10,7 @@ void html_end(struct text *out);
 /* A heading, and the id by which the page's list of sections leads to it. */
 void html_section(struct text *out, const char *id, const char *title);
 
-/* Cells of a table's row, which the caller begins and ends: text, and a number with so many decimals or nothing
- * where it is not finite. */
+/* Cells of a table's row, which the caller begins and ends: text, and a number with so many decimals or
+ * nothing where it is not finite. */
 void html_cell(struct text *out, const char *value);
 void html_number(struct text *out, double value, int decimals);

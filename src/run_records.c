@@ -11,8 +11,9 @@ static const char *const step_keys[] = {
     "step", "epoch", "loss", "lr", "loss_scale", "skipped", "grad_norm", "images_per_s", NULL,
 };
 static const char *const epoch_keys[] = {
-    "step", "epoch", "train_loss", "train_top1", "val_loss", "val_top1", "val_top5", "images_per_s", "seconds",
-    "device_peak_bytes", "host_peak_bytes", "data_wait_fraction", "skipped_steps", "bad_images", NULL,
+    "step", "epoch", "train_loss", "train_top1", "val_loss", "val_top1", "val_top5", "images_per_s",
+    "seconds", "device_peak_bytes", "host_peak_bytes", "data_wait_fraction", "skipped_steps",
+    "bad_images", NULL,
 };
 
 static int key_count(const struct records_table *table)
@@ -127,6 +128,15 @@ double records_last(const struct records_table *table, const char *key)
     for (int64_t i = table->count; column && i > 0; i--)
         if (isfinite(column[i - 1])) return column[i - 1];
     return NAN;
+}
+
+double records_sum(const struct records_table *table, const char *key)
+{
+    const double *column = records_column(table, key);
+    double sum = 0;
+    for (int64_t i = 0; i < table->count; i++)
+        if (isfinite(column[i])) sum += column[i];
+    return sum;
 }
 
 double records_start_number(const struct run_records *records, const char *key)

@@ -16,8 +16,7 @@ struct records_table {
 
 struct run_records {
     const struct directory *folder;
-    json_t *start, *end;             /* the last line of each event; NULL: none. What ran before a start has no
-                                      * end */
+    json_t *start, *end;             /* the last line of each event; NULL: none */
     int starts;                      /* lines of "start": more than one where the run was resumed */
     struct records_table steps, epochs;
     struct text config;              /* config.ini; no data: there is none */
@@ -27,9 +26,11 @@ struct run_records {
 enum status run_records_open(const struct directory *folder, struct run_records *records);
 void run_records_close(struct run_records *records);     /* accepts a zeroed struct */
 
-/* A column, NULL where there is no line; its last number; a number of the last start. NAN: none. */
+/* A column, NULL where there is no line; its last number, NAN: none; the sum of its numbers; a number of the
+ * last start, NAN: none. */
 const double *records_column(const struct records_table *table, const char *key);
 double records_last(const struct records_table *table, const char *key);
+double records_sum(const struct records_table *table, const char *key);
 double records_start_number(const struct run_records *records, const char *key);
 const char *records_start_text(const struct run_records *records, const char *key);   /* "" when missing */
 

@@ -26,15 +26,6 @@ static void add_tile(struct text *out, const char *name, const char *value)
     text_add(out, "</b>%s</div>\n", name);
 }
 
-static double sum_of(const struct records_table *table, const char *key)
-{
-    const double *column = records_column(table, key);
-    double sum = 0;
-    for (int64_t i = 0; i < table->count; i++)
-        if (isfinite(column[i])) sum += column[i];
-    return sum;
-}
-
 static void add_count_tile(struct text *out, const char *name, double count)
 {
     char number[TEXT_NUMBER];
@@ -55,12 +46,12 @@ static void add_results(const struct run_records *records, struct text *out)
     }
     add_count_tile(out, "epochs", (double)epochs->count);
     add_count_tile(out, "steps", records_last(&records->steps, "step"));
-    add_tile(out, "time in epochs", progress_time(sum_of(epochs, "seconds"), time));
+    add_tile(out, "time in epochs", progress_time(records_sum(epochs, "seconds"), time));
     add_count_tile(out, "images/s", records_last(epochs, "images_per_s"));
     double peak = records_last(epochs, "device_peak_bytes");
     if (peak >= 0) add_tile(out, "device memory", text_bytes((uint64_t)peak, bytes));
-    add_count_tile(out, "skipped steps", sum_of(epochs, "skipped_steps"));
-    add_count_tile(out, "bad images", sum_of(epochs, "bad_images"));
+    add_count_tile(out, "skipped steps", records_sum(epochs, "skipped_steps"));
+    add_count_tile(out, "bad images", records_sum(epochs, "bad_images"));
 }
 
 static void add_head(const struct run_records *records, const char *title, struct text *out)
@@ -74,7 +65,8 @@ static void add_head(const struct run_records *records, const char *title, struc
     text_html(out, records_start_text(records, "precision"));
     text_add(out, " on ");
     text_html(out, records_start_text(records, "device"));
-    text_add(out, "; %s%s</p>\n<div class=\"tiles\">\n", reason ? "ended: " : "not ended", reason ? reason : "");
+    text_add(out, "; %s%s</p>\n<div class=\"tiles\">\n", reason ? "ended: " : "not ended",
+             reason ? reason : "");
     add_results(records, out);
     text_add(out, "</div>\n");
 }
@@ -124,8 +116,8 @@ static void add_curves(const struct run_records *records, struct text *out)
         {.title = "Gradient norm", .log = true, .lines = &norm, .count = 1, .marks = marks,
          .mark_count = skipped},
         {.title = "Throughput", .unit = "images/s", .from_zero = true, .lines = rates, .count = 2},
-        {.title = "Waiting for data", .unit = "% of an epoch", .scale = 100, .from_zero = true, .lines = &wait,
-         .count = 1},
+        {.title = "Waiting for data", .unit = "% of an epoch", .scale = 100, .from_zero = true,
+         .lines = &wait, .count = 1},
     };
     loss[0].faint = rates[0].faint = true;
     html_section(out, "curves", "Curves");
@@ -184,9 +176,8 @@ static bool is_warning(const char *line)
 static void add_data(const struct run_records *records, struct text *out)
 {
     html_section(out, "data", "Data");
-    text_add(out, "<p>%.0f training images, %.0f for validation", records_start_number(records, "train_images"),
-             records_start_number(records, "val_images"));
-    text_add(out, "</p>\n");
+    text_add(out, "<p>%.0f training images, %.0f for validation</p>\n",
+             records_start_number(records, "train_images"), records_start_number(records, "val_images"));
     add_file(records, "bad-images.txt", any_line, "Images that could not be used", out);
     add_file(records, "log.txt", is_warning, "Warnings and errors", out);
 }
@@ -221,8 +212,8 @@ static void add_memory(const struct run_records *records, struct text *out)
     if (!records_read(records->folder, MEMORY_MAP_FILE, REPORT_FILE_MAX, &map)) return;
     const char *svg = strstr(map.data, "<svg");
     if (svg)
-        text_add(out, "<p class=\"grey\">The arena during a step: time across, addresses up; point at a box for its "
-                 "tensor.</p>\n<div class=\"scroll tall\"><div class=\"wide map\">%s</div></div>\n", svg);
+        text_add(out, "<p class=\"grey\">The arena during a step: time across, addresses up; point at a box "
+                 "for its tensor.</p>\n<div class=\"scroll tall\"><div class=\"wide map\">%s</div></div>\n", svg);
     text_free(&map);
 }
 
@@ -285,7 +276,8 @@ enum status run_report_write(const struct directory *folder)
 
 static enum status draw_map(const struct run *run)
 {
-    const struct forecast forecast = {.compiled = run->programs.training.compiled, .bytes = run->programs.bytes};
+    const struct programs *programs = &run->programs;
+    const struct forecast forecast = {.compiled = programs->training.compiled, .bytes = programs->bytes};
     struct memory_map map = memory_map_make(&forecast);
     enum status status = memory_map_draw(run->session, &map, &run->folder.at);
     memory_map_free(&map);

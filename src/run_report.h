@@ -8,6 +8,6 @@
 /* BAD_DATA where the folder has no metrics. Files that are missing leave out their sections. */
 enum status run_report_write(const struct directory *folder);
 
-/* Of a run that has ended: its memory map and its mistakes are written first. That something cannot be written is
- * said, and no failure. */
+/* Of a run that has ended: its memory map and its mistakes are written first. That something cannot be
+ * written is said, and no failure. */
 void run_report_of(const struct run *run);

@@ -117,7 +117,8 @@ static int taken_for(const struct confusion *confusion, int class)
 {
     int most = -1;
     for (int i = 0; i < confusion->classes; i++)
-        if (i != class && cell_of(confusion, class, i) > (most < 0 ? 0 : cell_of(confusion, class, most))) most = i;
+        if (i != class && cell_of(confusion, class, i) > (most < 0 ? 0 : cell_of(confusion, class, most)))
+            most = i;
     return most < 0 ? class : most;
 }
 
@@ -160,15 +161,16 @@ static void add_table(const struct run_records *records, const struct confusion 
 static void add_numbered_cell(const struct confusion *confusion, int row, int column, struct text *out)
 {
     double images = cell_of(confusion, row, column), share = images / fmax(1, confusion->images[row]);
-    text_add(out, "<rect x=\"%d\" y=\"%d\" width=\"1\" height=\"1\" class=\"%s\" fill-opacity=\"%.3f\"><title>",
-             column, row, row == column ? "right" : "wrong", images > 0 ? 0.1 + 0.9 * share : 0);
+    text_add(out, "<rect x=\"%d\" y=\"%d\" width=\"1\" height=\"1\" class=\"%s\" "
+             "fill-opacity=\"%.3f\"><title>", column, row, row == column ? "right" : "wrong",
+             images > 0 ? 0.1 + 0.9 * share : 0);
     text_html(out, confusion->names[row]);
     text_add(out, " taken for ");
     text_html(out, confusion->names[column]);
     text_add(out, ": %.0f of %.0f (%.1f %%)</title></rect>\n", images, confusion->images[row], 100 * share);
     if (images > 0)
-        text_add(out, "<text x=\"%.2f\" y=\"%.2f\" font-size=\".36\" fill=\"currentColor\" pointer-events=\"none\">"
-                 "%.0f</text>\n", column + 0.5, row + 0.63, images);
+        text_add(out, "<text x=\"%.2f\" y=\"%.2f\" font-size=\".36\" fill=\"currentColor\" "
+                 "pointer-events=\"none\">%.0f</text>\n", column + 0.5, row + 0.63, images);
 }
 
 /* Cut to so many characters, of up to four bytes. */
@@ -248,9 +250,9 @@ static void add_confusions(const struct confusion *confusion, struct text *out)
             if (i != j && cell_of(confusion, i, j) > 0)
                 *array_push(ranked, count) = (struct ranked){-cell_of(confusion, i, j), i, j};
     if (count > 0) qsort(ranked, (size_t)count, sizeof *ranked, compare);
-    text_add(out, "<div><h3>Most frequent confusions</h3>\n<div class=\"scroll\"><table><thead><tr><th>class</th>"
-             "<th>taken for</th><th class=\"n\">images</th><th class=\"n\">of its images, %%</th></tr></thead>"
-             "<tbody>\n");
+    text_add(out, "<div><h3>Most frequent confusions</h3>\n<div class=\"scroll\"><table><thead><tr>"
+             "<th>class</th><th>taken for</th><th class=\"n\">images</th>"
+             "<th class=\"n\">of its images, %%</th></tr></thead><tbody>\n");
     for (int i = 0; i < count && i < CONFUSIONS; i++) {
         text_add(out, "<tr>");
         html_cell(out, confusion->names[ranked[i].row]);
@@ -297,8 +299,8 @@ static void add_mistake(const json_t *mistake, struct text *out)
     /* Only what base64 is made of gets into the page. */
     if (picture[0] && strspn(picture, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") ==
                           strlen(picture))
-        text_add(out, "<img%s alt=\"\" src=\"data:image/jpeg;base64,%s\"/>", is_small ? " class=\"small\"" : "",
-                 picture);
+        text_add(out, "<img%s alt=\"\" src=\"data:image/jpeg;base64,%s\"/>",
+                 is_small ? " class=\"small\"" : "", picture);
     text_html(out, text_of(mistake, "label"));
     text_add(out, ", taken for<br/><span class=\"bad\">");
     text_html(out, text_of(mistake, "predicted"));
@@ -316,8 +318,8 @@ void report_add_mistakes(const struct run_records *records, struct text *out)
     json_t *mistakes = json_loads(text.data, 0, NULL);
     if (json_array_size(mistakes) > 0) {
         html_section(out, "mistakes", "Most confident mistakes");
-        text_add(out, "<p class=\"grey\">Validation images: the true class, and what the network takes it for with "
-                 "which probability.</p>\n<div class=\"pictures\">\n");
+        text_add(out, "<p class=\"grey\">Validation images: the true class, and what the network takes it "
+                 "for with which probability.</p>\n<div class=\"pictures\">\n");
         json_array_foreach(mistakes, i, mistake) add_mistake(mistake, out);
         text_add(out, "</div>\n");
     }

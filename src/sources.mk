@@ -1,4 +1,6 @@
 amptrain_SOURCES = \
+	src/bench.c \
+	src/bench.h \
 	src/bench_feed.c \
 	src/bench_feed.h \
 	src/chart.c \
@@ -6,6 +8,7 @@ amptrain_SOURCES = \
 	src/cmd.c \
 	src/cmd.h \
 	src/cmd_bench.c \
+	src/cmd_compare.c \
 	src/cmd_devices.c \
 	src/cmd_eval.c \
 	src/cmd_export.c \

@@ -155,7 +155,9 @@ void text_json_number(struct text *text, double value)
 
 void text_html(struct text *text, const char *value)
 {
-    static const char *const entities[128] = {['<'] = "&lt;", ['>'] = "&gt;", ['&'] = "&amp;", ['"'] = "&quot;"};
+    static const char *const entities[128] = {
+        ['<'] = "&lt;", ['>'] = "&gt;", ['&'] = "&amp;", ['"'] = "&quot;",
+    };
     for (const unsigned char *s = (const unsigned char *)value; *s;) {
         int length = utf8_length(s);
         bool kept = length > 0 && (!is_control(s, length) || s[0] == '\n' || s[0] == '\t');

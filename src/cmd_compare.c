@@ -1,0 +1,317 @@
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic_file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "chart.h"
+#include "cmd.h"
+#include "conf/ini.h"
+#include "html_page.h"
+#include "run_records.h"
+#include "train/progress.h"
+
+#define NAME_WIDTH 26
+#define VALUE_WIDTH 22
+
+/* A line of the table: what it is of, and each run's. */
+struct row {
+    char *name;
+    char **values;
+};
+
+struct comparison {
+    struct directory *folders;   /* [count] */
+    struct run_records *runs;
+    struct ini *settings;        /* of config.ini */
+    int count;
+    struct row *rows;            /* what differs; then, from `results` on, what came of it */
+    int row_count, results;
+};
+
+static void row_free(const struct comparison *all, struct row *row)
+{
+    for (int i = 0; i < all->count; i++) free(row->values[i]);
+    free(row->values);
+    free(row->name);
+}
+
+static void comparison_close(struct comparison *all)
+{
+    for (int i = 0; i < all->row_count; i++) row_free(all, &all->rows[i]);
+    free(all->rows);
+    for (int i = 0; i < all->count; i++) {
+        ini_free(&all->settings[i]);
+        run_records_close(&all->runs[i]);
+        directory_close(&all->folders[i]);
+    }
+    free(all->settings);
+    free(all->runs);
+    free(all->folders);
+}
+
+static enum status open_run(const char *path, int i, struct comparison *all)
+{
+    TRY(directory_open(path, &all->folders[i]));
+    TRY(run_records_open(&all->folders[i], &all->runs[i]));
+    const char *config = all->runs[i].config.data;
+    return config ? ini_read_text("config.ini", config, &all->settings[i]) : OK;
+}
+
+static bool all_same(const struct comparison *all, const struct row *row)
+{
+    for (int i = 1; i < all->count; i++)
+        if (strcmp(row->values[0], row->values[i]) != 0) return false;
+    return true;
+}
+
+static struct row row_new(const struct comparison *all, char *name)
+{
+    return (struct row){name, memory_new((size_t)all->count, sizeof(char *))};
+}
+
+static void row_add(struct comparison *all, struct row row, bool also_same)
+{
+    if (also_same || !all_same(all, &row)) *array_push(all->rows, all->row_count) = row;
+    else row_free(all, &row);
+}
+
+/* What differs. */
+
+static const char *setting_of(const struct ini *settings, const char *section, const char *key)
+{
+    for (int i = 0; i < settings->count; i++) {
+        const struct ini_entry *entry = &settings->entries[i];
+        if (entry->key && strcmp(entry->section, section) == 0 && strcmp(entry->key, key) == 0)
+            return entry->value[0] ? entry->value : "(empty)";
+    }
+    return "-";
+}
+
+/* The settings of run `of`, but those that a run before it has, too. */
+static void add_settings(struct comparison *all, int of)
+{
+    for (int e = 0; e < all->settings[of].count; e++) {
+        const struct ini_entry *entry = &all->settings[of].entries[e];
+        bool known = !entry->key;
+        for (int i = 0; i < of && !known; i++)
+            known = strcmp(setting_of(&all->settings[i], entry->section, entry->key), "-") != 0;
+        if (known) continue;
+        struct row row = row_new(all, text_format("%s.%s", entry->section, entry->key));
+        for (int i = 0; i < all->count; i++)
+            row.values[i] = text_copy(setting_of(&all->settings[i], entry->section, entry->key));
+        row_add(all, row, false);
+    }
+}
+
+static void add_start(struct comparison *all)
+{
+    static const char *const keys[] = {"version", "device", "threads", "ranks", "model", "params",
+                                       "precision", "batch", "train_images", "val_images"};
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        struct row row = row_new(all, text_copy(keys[k]));
+        for (int i = 0; i < all->count; i++) {
+            double number = records_start_number(&all->runs[i], keys[k]);
+            row.values[i] = isfinite(number) ? text_format("%.15g", number)
+                                             : text_copy(records_start_text(&all->runs[i], keys[k]));
+        }
+        row_add(all, row, false);
+    }
+}
+
+/* What came of it. */
+
+static void describe_best(const struct run_records *run, struct text *out)
+{
+    int64_t best = records_best_epoch(run);
+    if (best >= 0)
+        text_add(out, "%.2f %% in epoch %.0f", 100 * records_column(&run->epochs, "val_top1")[best],
+                 records_column(&run->epochs, "epoch")[best]);
+}
+
+static void describe_last(const struct run_records *run, struct text *out)
+{
+    double top1 = records_last(&run->epochs, "val_top1");
+    if (isfinite(top1)) text_add(out, "%.2f %%", 100 * top1);
+}
+
+static void describe_loss(const struct run_records *run, struct text *out)
+{
+    double train = records_last(&run->epochs, "train_loss"), val = records_last(&run->epochs, "val_loss");
+    if (isfinite(train)) text_add(out, "%.4f", train);
+    if (isfinite(val)) text_add(out, " / %.4f", val);
+}
+
+static void describe_length(const struct run_records *run, struct text *out)
+{
+    text_add(out, "%lld / %.0f", (long long)run->epochs.count, fmax(0, records_last(&run->steps, "step")));
+}
+
+static void describe_time(const struct run_records *run, struct text *out)
+{
+    char time[PROGRESS_TIME];
+    text_add(out, "%s", progress_time(records_sum(&run->epochs, "seconds"), time));
+}
+
+static void describe_rate(const struct run_records *run, struct text *out)
+{
+    double rate = records_last(&run->epochs, "images_per_s");
+    if (isfinite(rate)) text_add(out, "%.1f", rate);
+}
+
+static void describe_memory(const struct run_records *run, struct text *out)
+{
+    char bytes[TEXT_BYTES];
+    double peak = records_last(&run->epochs, "device_peak_bytes");
+    if (peak >= 0) text_add(out, "%s", text_bytes((uint64_t)peak, bytes));
+}
+
+static void describe_skipped(const struct run_records *run, struct text *out)
+{
+    text_add(out, "%.0f", records_sum(&run->epochs, "skipped_steps"));
+}
+
+static void describe_end(const struct run_records *run, struct text *out)
+{
+    const char *reason = json_string_value(json_object_get(run->end, "reason"));
+    text_add(out, "%s", reason ? reason : "not ended");
+}
+
+static void add_results(struct comparison *all)
+{
+    static const struct {
+        const char *name;
+        void (*describe)(const struct run_records *run, struct text *out);
+    } results[] = {
+        {"best accuracy", describe_best}, {"last accuracy", describe_last},
+        {"last loss, train / val", describe_loss}, {"epochs / steps", describe_length},
+        {"time in epochs", describe_time}, {"images/s", describe_rate}, {"device memory", describe_memory},
+        {"skipped steps", describe_skipped}, {"end", describe_end},
+    };
+    all->results = all->row_count;
+    for (size_t r = 0; r < sizeof results / sizeof *results; r++) {
+        struct row row = row_new(all, text_copy(results[r].name));
+        for (int i = 0; i < all->count; i++) {
+            struct text value = {0};
+            results[r].describe(&all->runs[i], &value);
+            row.values[i] = value.data ? value.data : text_copy("");
+        }
+        row_add(all, row, true);
+    }
+}
+
+/* The table, as text and as a page. */
+
+static void print_value(const char *value)
+{
+    char *shown = memory_new(4 * strlen(value) + 8, 1);
+    printf("  %-*s", VALUE_WIDTH, text_visible(value, shown, 4 * strlen(value) + 8));
+    free(shown);
+}
+
+static void print_table(const struct comparison *all, char **names)
+{
+    printf("%-*s", NAME_WIDTH, "");
+    for (int i = 0; i < all->count; i++) print_value(names[i]);
+    for (int r = 0; r < all->row_count; r++) {
+        printf("%s\n%-*s", r == all->results ? "\n" : "", NAME_WIDTH, all->rows[r].name);
+        for (int i = 0; i < all->count; i++) print_value(all->rows[r].values[i]);
+    }
+    printf("\n");
+}
+
+static void add_table(const struct comparison *all, char **names, struct text *out)
+{
+    text_add(out, "<div class=\"scroll tall\"><table><thead><tr><th></th>");
+    for (int i = 0; i < all->count; i++) {
+        text_add(out, "<th class=\"c%d\">", i % CHART_LINES);
+        text_html(out, names[i]);
+        text_add(out, "</th>");
+    }
+    text_add(out, "</tr></thead><tbody>\n");
+    for (int r = 0; r < all->row_count; r++) {
+        text_add(out, "<tr>");
+        html_cell(out, all->rows[r].name);
+        for (int i = 0; i < all->count; i++) html_cell(out, all->rows[r].values[i]);
+        text_add(out, "</tr>\n");
+    }
+    text_add(out, "</tbody></table></div>\n");
+}
+
+static void add_curves(const struct comparison *all, char **names, struct text *out)
+{
+    static const struct {
+        const char *title, *key, *unit;
+        double scale;
+        bool of_steps, log, from_zero;
+    } curves[] = {
+        {.title = "Validation accuracy", .key = "val_top1", .unit = "%", .scale = 100},
+        {.title = "Validation loss", .key = "val_loss"}, {.title = "Training loss", .key = "train_loss"},
+        {.title = "Learning rate", .key = "lr", .of_steps = true, .from_zero = true},
+        {.title = "Gradient norm", .key = "grad_norm", .of_steps = true, .log = true},
+        {.title = "Throughput", .key = "images_per_s", .unit = "images/s", .from_zero = true},
+    };
+    struct chart_line lines[CHART_LINES];
+    int count = all->count < CHART_LINES ? all->count : CHART_LINES;
+    html_section(out, "curves", "Curves");
+    text_add(out, "<div class=\"charts\">\n");
+    for (size_t c = 0; c < sizeof curves / sizeof *curves; c++) {
+        for (int i = 0; i < count; i++) {
+            const struct records_table *of = curves[c].of_steps ? &all->runs[i].steps : &all->runs[i].epochs;
+            lines[i] = (struct chart_line){names[i], records_column(of, "step"),
+                                           records_column(of, curves[c].key), of->count, false};
+        }
+        const struct chart chart = {
+            .title = curves[c].title, .unit = curves[c].unit, .x_name = "step", .scale = curves[c].scale,
+            .log = curves[c].log, .from_zero = curves[c].from_zero, .lines = lines, .count = count,
+        };
+        chart_add(&chart, out);
+    }
+    text_add(out, "</div>\n");
+}
+
+static enum status write_page(const struct comparison *all, char **names, const char *path)
+{
+    struct text page = {0};
+    html_begin(&page, "amptrain: runs compared");
+    text_add(&page, "<h1>Runs compared</h1>\n");
+    add_table(all, names, &page);
+    add_curves(all, names, &page);
+    html_end(&page);
+    enum status status = atomic_file_write(&directory_working, path, page.data, page.length);
+    text_free(&page);
+    return status;
+}
+
+static enum status run(struct cmd *cmd)
+{
+    struct comparison all = {0};
+    char **names = cmd->arguments;
+    enum status status = OK;
+    if (cmd->argument_count < 2) return fail(USAGE, "compare: name two run folders or more");
+    if (cmd->output) TRY(cmd_check_output(cmd, cmd->output));
+    all.folders = memory_new((size_t)cmd->argument_count, sizeof *all.folders);
+    all.runs = memory_new((size_t)cmd->argument_count, sizeof *all.runs);
+    all.settings = memory_new((size_t)cmd->argument_count, sizeof *all.settings);
+    for (; all.count < cmd->argument_count && status == OK; all.count++)
+        status = open_run(names[all.count], all.count, &all);
+    if (status == OK) {
+        for (int i = 0; i < all.count; i++) add_settings(&all, i);
+        add_start(&all);
+        add_results(&all);
+        print_table(&all, names);
+        if (cmd->output) status = write_page(&all, names, cmd->output);
+    }
+    comparison_close(&all);
+    return status;
+}
+
+const struct command cmd_compare = {
+    .name = "compare",
+    .usage = "RUN RUN... [-o FILE.html]",
+    .help = "Shows what differs between runs, and what came of it.",
+    .takes = TAKES_ARGUMENTS | TAKES_OUTPUT,
+    .run = run,
+};

@@ -1,0 +1,29 @@
+#!/bin/sh
+# compare: what differs between runs and what came of them; the curves over one another.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+"$AMPTRAIN" -q -c run.ini -o one -s run.report=no || exit 1
+"$AMPTRAIN" -q -c run.ini -o two -s run.report=no -s optimizer.lr=0.1 -s train.epochs=2 || exit 1
+compare() { "$AMPTRAIN" compare "$@" >out 2>err; }
+row() { cat out err; grep -qxE "$1 *" out; }
+
+ok "two runs" compare one two
+ok "their names" row " +one +two"
+ok "a setting that differs" row "optimizer.lr +0.05 +0.1"
+ok "... and another" row "train.epochs +4 +2"
+ok "... and no others" sh -c '[ "$(sed "/^$/q" out | grep -c "\.")" = 2 ]'
+best() { sed -n 's/.*"event":"epoch".*"val_top1":\([^,]*\),.*/\1/p' $1/metrics.jsonl | sort -g | tail -n 1 |
+    awk '{ printf "%.2f %%", 100 * $1 }'; }
+ok "the best accuracies" row "best accuracy +$(best one) in epoch [0-9] +$(best two) in epoch [0-9]"
+ok "epochs and steps" row "epochs / steps +4 / 88 +2 / 44"
+ok "a run with itself: nothing differs" sh -c '"$AMPTRAIN" compare one one | sed "/^$/q" | grep -c . | grep -qx 1'
+ok "a page" compare one two one -o page.html
+ok "... with a curve of each" sh -c '[ "$(grep -c "^<polyline" page.html)" = 18 ]'
+if command -v xmllint >/dev/null; then ok "... well-formed" xmllint --noout page.html
+else skip "... well-formed" "xmllint is not installed"
+fi
+ok "one run is not enough" says 2 "two run folders or more" "$AMPTRAIN" compare one
+ok "no run" says 3 "has no run" "$AMPTRAIN" compare one .
+ok "no folder" says 1 "nowhere" "$AMPTRAIN" compare one nowhere
+finish
