@@ -52,8 +52,13 @@ fi
 check() { "$AMPTRAIN" --check -c run.ini "$@"; }
 by_class="images by class (training + validation)"
 ok "images are counted by class" says 0 "$by_class: apple: 24 + 24, pear: 24 + 24" check
-ok "... of a part of them" says 0 "$by_class: apple: 20 + 24, pear: 0 + 24" check -s data.limit=20
-ok "... without a class" says 0 "class 'pear' has no training images" check -s data.limit=20
+ok "... of a part of them, of all classes" says 0 "$by_class: apple: 10 + 24, pear: 10 + 24" check \
+    -s data.limit=20
+ok "... without a class" says 0 "class 'pear' has no training images" check -s data.limit=1 -s train.batch=1 \
+    -s train.accumulate=1
+cp -r pictures uneven && rm uneven/pear/1?.png uneven/pear/2?.png
+ok "a share of each class is held out" says 0 "$by_class: apple: 18 + 6, pear: 7 + 3" check \
+    -s data.train=uneven -s data.val= -s data.val_fraction=0.25
 cp -r pictures few && rm few/pear/1?.png few/pear/2?.png few/pear/[0-7].png
 ok "few images in a class" says 0 "the classes are imbalanced: 'apple' has 24 training images, 'pear' 2" \
     check -s data.train=few

@@ -98,40 +98,6 @@ static enum status open_split(const struct data_opening *o, enum split split)
     return status;
 }
 
-/* Moves a random share of the images, in file order, from train to val. */
-static void split_images(const struct data_opening *o)
-{
-    int64_t total = o->data->opened[SPLIT_TRAIN].count;
-    int64_t val = (int64_t)llround((double)total * o->settings->data.val_fraction);
-    if (val < 1) val = 1;
-    bool *chosen = memory_new((size_t)total, sizeof *chosen);
-    struct random random = random_open((uint64_t)o->settings->run.seed, PURPOSE_SPLIT, 0, 0);
-    /* Floyd's choice of `val` numbers below `total`, each set equally likely. */
-    for (int64_t top = total - val; top < total; top++) {
-        int64_t drawn = random_below(&random, (uint32_t)top + 1);
-        chosen[chosen[drawn] ? top : drawn] = true;
-    }
-    o->data->train.subset = memory_new((size_t)(total - val), sizeof(int64_t));
-    o->data->val.subset = memory_new((size_t)val, sizeof(int64_t));
-    o->data->train.count = o->data->val.count = 0;
-    for (int64_t i = 0; i < total; i++) {
-        struct images *to = chosen[i] ? &o->data->val : &o->data->train;
-        to->subset[to->count++] = i;
-    }
-    free(chosen);
-    o->data->val.dataset = o->data->train.dataset;
-}
-
-static void limit_images(struct images *images, int64_t limit)
-{
-    if (limit == 0 || limit >= images->count) return;
-    if (!images->subset) {
-        images->subset = memory_new((size_t)limit, sizeof(int64_t));
-        for (int64_t i = 0; i < limit; i++) images->subset[i] = i;
-    }
-    images->count = limit;
-}
-
 static enum status check_same_classes(const struct data_opening *o)
 {
     const struct dataset *train = &o->data->opened[SPLIT_TRAIN], *val = &o->data->opened[SPLIT_VAL];
@@ -170,8 +136,8 @@ static enum status open_splits(const struct data_opening *o)
     }
     if (split && o->data->train.count < 2)
         return settings_refuse(o->settings, "data", "val_fraction", "there are too few images to split");
-    if (split) split_images(o);
-    limit_images(&o->data->train, settings->data.limit);
+    if (split) data_split(o);
+    data_limit(o);
     return check_same_classes(o);
 }
 

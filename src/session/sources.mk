@@ -12,6 +12,7 @@ libsession_a_SOURCES = \
 	src/session/data_augment.c \
 	src/session/data_parts.h \
 	src/session/data_sizes.c \
+	src/session/data_split.c \
 	src/session/data_summary.c \
 	src/session/data_summary.h \
 	src/session/decoding.c \
