@@ -701,6 +701,42 @@ static void weights_from_averages(void **state)
     remove_all();
 }
 
+static enum status read_master(void *context, int item, void *data)
+{
+    return store_read(context, item, STORE_MASTER, data);
+}
+
+/* As torch.nn.DataParallel names them. */
+static void weights_of_a_wrapper(void **state)
+{
+    (void)state;
+    struct fixture from, to;
+    struct safetensors_item items[64];
+    float there[64], here[64];
+    char *path = file_in("wrapped.safetensors");
+    open_fixture(&from, 1);
+    open_fixture(&to, 2);
+    int count = from.graph.param_count, param = graph_find_param(&to.graph, "fc.weight");
+    assert_true(count <= 64);
+    for (int i = 0; i < count; i++) {
+        const struct parameter *parameter = &from.graph.params[i];
+        items[i] = (struct safetensors_item){text_format("module.%s", parameter->name), parameter->spec.dtype,
+                                             parameter->spec.shape};
+    }
+    const struct safetensors_content content = {items, count, NULL, 0, read_master, &from.store};
+    assert_int_equal(safetensors_write(path, &content), OK);
+    assert_int_equal(weights_load(path, &(struct weights_options){0}, &to.store), OK);
+    assert_int_equal(store_read(&from.store, param, STORE_MASTER, there), OK);
+    assert_int_equal(store_read(&to.store, param, STORE_MASTER, here), OK);
+    assert_memory_equal(there, here, 6 * sizeof(float));
+    for (int i = 0; i < count; i++) free((char *)items[i].name);
+    unlink(path);
+    free(path);
+    close_fixture(&from);
+    close_fixture(&to);
+    remove_all();
+}
+
 static enum status load_caught(const char *path, bool fresh, struct store *store, struct caught *caught)
 {
     caught_begin(caught);
@@ -970,6 +1006,7 @@ int main(void)
         cmocka_unit_test(other_names),
         cmocka_unit_test(another_model),
         cmocka_unit_test(weights_from_averages),
+        cmocka_unit_test(weights_of_a_wrapper),
         cmocka_unit_test(rows_go_by_name),
         cmocka_unit_test(other_classes),
         cmocka_unit_test(missing_and_unexpected),

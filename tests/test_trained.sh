@@ -64,6 +64,9 @@ figures_of_other() { figures --weights ../run -s model.arch=resnet20; }
 ok "another network is not used, and said" says 0 "which is used: layer 'conv1'" figures_of_other
 exits "another number of classes" 2 other -s model.classes=7
 
+printf 'PK\003\004 and so on' >network.pth
+ok "weights of PyTorch" says 5 "network.pth: is a file of PyTorch, not safetensors" "$AMPTRAIN" predict \
+    --weights network.pth ../pictures
 ok "export" "$AMPTRAIN" export -q --weights ../run -o lean.safetensors
 ok "... is enough to predict" classes --weights lean.safetensors
 ok "... and with data to evaluate" figures --weights lean.safetensors -s run.seed=3 -s data.format=folder \

@@ -263,6 +263,18 @@ static void say(const struct loading *loading)
                  (long long)loading->classes, graph->classes, graph->nodes[loading->classifier].name);
 }
 
+/* torch.nn.DataParallel puts it before every name. */
+static void strip_wrapper(struct safetensors *file)
+{
+    static const char wrapper[] = "module.";
+    for (int i = 0; i < file->count; i++)
+        if (!begins(file->entries[i].name, wrapper)) return;
+    for (int i = 0; i < file->count; i++) {
+        char *name = file->entries[i].name;
+        memmove(name, name + strlen(wrapper), strlen(name + strlen(wrapper)) + 1);
+    }
+}
+
 enum status weights_load(const char *path, const struct weights_options *options, struct store *store)
 {
     struct safetensors file;
@@ -273,6 +285,7 @@ enum status weights_load(const char *path, const struct weights_options *options
         .store = store,
         .classifier = options->fine_tuned ? classifier_of(store->graph) : -1,
     };
+    strip_wrapper(&file);
     match_rows(&loading, options);
     enum status status = load_all(&loading);
     free(loading.rows);
