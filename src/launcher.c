@@ -21,6 +21,7 @@
 #include "base/signals.h"
 #include "base/text.h"
 #include "comm/mpi_ranks.h"
+#include "comm/pmix_ranks.h"
 #include "comm/shared.h"
 #include "comm/shared_block.h"
 #include "launcher_lines.h"
@@ -463,11 +464,18 @@ static int number_of(const char *name)
     return value ? atoi(value) : -1;
 }
 
+/* Of processes that mpirun or srun started. */
+static enum status join_job(double timeout, struct comm **comm)
+{
+    TRY(pmix_ranks_open(timeout, comm));
+    return *comm ? OK : mpi_ranks_open(timeout, comm);
+}
+
 enum status launcher_join(double timeout, struct comm **comm)
 {
     *comm = NULL;
     bool launched = getenv(RANK) && getenv(BLOCK);
-    if (!launched) return mpi_ranks_count(NULL) > 1 ? mpi_ranks_open(timeout, comm) : OK;
+    if (!launched) return mpi_ranks_count(NULL) > 1 ? join_job(timeout, comm) : OK;
     int rank = number_of(RANK), block = number_of(BLOCK);
     fcntl(block, F_SETFD, FD_CLOEXEC);
     return shared_open(block, rank, 0, comm);

@@ -112,22 +112,6 @@ ok "ranks that do not divide a batch" says 2 "parallel.gpus: 3 ranks of 1 micro-
 ok "mpirun's processes without MPI" says 2 "OMPI_COMM_WORLD_SIZE is 2" \
     env OMPI_COMM_WORLD_SIZE=2 "$AMPTRAIN" -q -c run.ini -o wrong
 ok "srun's" says 2 "SLURM_STEP_NUM_TASKS is 4" env SLURM_STEP_NUM_TASKS=4 "$AMPTRAIN" -q -c run.ini -o wrong
-by_mpi() {
-    timeout 100 env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -np 2 \
-        "$AMPTRAIN" -q -c run.ini -o "$@"
-}
-equals_by_mpi() {
-    rm -rf alone several
-    ranks 1 2 alone -s run.max_steps=25 && by_mpi several -s train.accumulate=1 -s run.max_steps=25 &&
-        same alone several
-}
-if grep -q "define HAVE_MPI 1" "$top_builddir/config.h"; then
-    ok "2 ranks under mpirun are 2 micro-batches" equals_by_mpi
-    ok "mpirun started another number of ranks" says 2 "parallel.gpus: 2 ranks were started" \
-        by_mpi wrong -s parallel.gpus=3
-else
-    skip "2 ranks under mpirun are 2 micro-batches" "built without MPI"
-fi
 
 measured() {
     "$AMPTRAIN" bench -c run.ini -s parallel.gpus=2 --steps 2 --layers >bench.txt &&

@@ -10,18 +10,33 @@
 
 #include "base/memory.h"
 
-/* A rank's offer. Processes that know each other by other numbers have other files in their place. */
 struct offer {
     char host[64];
-    int32_t pid, local_rank, descriptor;      /* -1: it has none */
-    uint64_t file;
+    int32_t local_rank;
     int64_t bytes;
+    struct host_file_offer file;
 };
 
 static uint64_t file_number(int descriptor)
 {
     struct stat stat;
     return fstat(descriptor, &stat) == 0 ? stat.st_ino : 0;
+}
+
+struct host_file_offer host_file_offer(int descriptor)
+{
+    return (struct host_file_offer){getpid(), descriptor, file_number(descriptor)};
+}
+
+/* Processes that know each other by other numbers have other files in their place. */
+int host_file_take(const struct host_file_offer *offer)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", offer->pid, offer->descriptor);
+    int descriptor = offer->descriptor < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC);
+    if (descriptor < 0 || file_number(descriptor) == offer->file) return descriptor;
+    close(descriptor);
+    return -1;
 }
 
 static int file_new(int64_t bytes)
@@ -32,29 +47,19 @@ static int file_new(int64_t bytes)
     return -1;
 }
 
-static int file_of(const struct offer *offer)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", offer->pid, offer->descriptor);
-    int descriptor = offer->descriptor < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC);
-    if (descriptor < 0 || file_number(descriptor) == offer->file) return descriptor;
-    close(descriptor);
-    return -1;
-}
-
 enum status host_file_open(struct comm *comm, int64_t *bytes, int *descriptor)
 {
-    struct offer own = {.pid = getpid(), .local_rank = comm->local_rank, .descriptor = -1, .bytes = *bytes};
+    struct offer own = {.local_rank = comm->local_rank, .bytes = *bytes};
     struct offer *all = memory_new((size_t)comm->count, sizeof *all);
     int file = -1;
     gethostname(own.host, sizeof own.host - 1);
-    if (comm->local_rank == 0) file = own.descriptor = file_new(*bytes);
-    own.file = file_number(file);
+    if (comm->local_rank == 0) file = file_new(*bytes);
+    own.file = host_file_offer(file);
     enum status status = comm_all_gather(comm, &own, all, sizeof own);
     for (int rank = 0; status == OK && rank < comm->count; rank++) {
         bool first = all[rank].local_rank == 0 && strcmp(all[rank].host, own.host) == 0;
         if (!first || comm->local_rank == 0) continue;
-        file = file_of(&all[rank]);
+        file = host_file_take(&all[rank].file);
         *bytes = all[rank].bytes;
     }
     free(all);

@@ -9,6 +9,8 @@ libcomm_a_SOURCES = \
 	src/comm/mpi_ranks.h \
 	src/comm/nccl_exchange.c \
 	src/comm/nccl_exchange.h \
+	src/comm/pmix_ranks.c \
+	src/comm/pmix_ranks.h \
 	src/comm/shared.c \
 	src/comm/shared.h \
 	src/comm/shared_block.c \
