@@ -11,6 +11,8 @@ enum { CACHE_AUTO, CACHE_NONE, CACHE_HOST, CACHE_DEVICE };                  /* l
 enum { AUTO_AUGMENT_NONE, AUTO_AUGMENT_TRIVIAL, AUTO_AUGMENT_RAND };        /* augment.auto_augment */
 enum { ON_NAN_SKIP, ON_NAN_STOP };                                          /* train.on_nan */
 enum { STRATEGY_AUTO, STRATEGY_KEEP, STRATEGY_RECOMPUTE, STRATEGY_OFFLOAD };/* memory.strategy */
+enum { PIPELINE_SCHEDULE_AUTO, PIPELINE_SCHEDULE_GPIPE, PIPELINE_SCHEDULE_1F1B,
+       PIPELINE_SCHEDULE_ZERO_BUBBLE };                                    /* parallel.schedule */
 enum { BEST_VAL_TOP1, BEST_VAL_LOSS };                                      /* checkpoint.best */
 
 /* Words instead of numbers are stored as numbers: "auto" is 0 for counts and sizes, -1 for

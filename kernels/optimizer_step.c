@@ -28,13 +28,24 @@ static void optimizer_apply(const struct optimizer *optimizer, const struct opti
     if (param->low) optimizer_walk(param, copy_part, NULL, NULL);
 }
 
-void optimizer_step(const struct optimizer_options *options, const struct optimizer_param *params, int count,
-                    struct optimizer_state *state)
+double optimizer_squares(const struct optimizer_param *params, int count)
 {
-    struct optimizer_numbers numbers = {.lr = options->lr, .momentum = options->momentum};
     double squares = 0;
     for (int i = 0; i < count; i++) squares += optimizer_gradient_squares(&params[i]);
+    return squares;
+}
+
+void optimizer_step_by(const struct optimizer_options *options, double squares,
+                       const struct optimizer_param *params, int count, struct optimizer_state *state)
+{
+    struct optimizer_numbers numbers = {.lr = options->lr, .momentum = options->momentum};
     if (!optimizer_decide(options->settings, options->scaling, squares, &numbers, state)) return;
     for (int i = 0; i < count; i++)
         optimizer_apply(options->optimizer, options->settings, &params[i], &numbers);
+}
+
+void optimizer_step(const struct optimizer_options *options, const struct optimizer_param *params, int count,
+                    struct optimizer_state *state)
+{
+    optimizer_step_by(options, optimizer_squares(params, count), params, count, state);
 }

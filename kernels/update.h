@@ -28,6 +28,18 @@ struct update_average {
     int64_t count;
 };
 
+/* Elements of a parameter whose gradient's squares are added up by themselves, at most. */
+#define UPDATE_CHUNK 2048
+
+/* The squares of the gradients of a network of which each of some stages has a part: of each chunk of each
+ * parameter in order, those of other stages zero. So they add up in the order of a network that is whole. */
+struct update_squares {
+    int stages;                /* 0: the gradients are all there, and are measured by apply */
+    int64_t count;             /* of a stage's squares */
+    const double *all;         /* device: [stages][count] */
+    const int64_t *first;      /* by parameter of the update: its first chunk */
+};
+
 /* One step's update. Pointers named `device` memory are what kernels can read: on CUDA rates is pinned host
  * memory, the rest lies on the device. The arrays params and averages are host memory, of which open takes
  * what it needs. */
@@ -39,6 +51,7 @@ struct update {
     int param_count;
     const struct update_average *averages;
     int average_count;
+    struct update_squares squares;            /* `first`: host memory, as the arrays */
     int stop_at;                              /* floor_overflows from which on nothing changes any more;
                                                * 0: never */
     struct optimizer_state *state;            /* device */
@@ -59,6 +72,8 @@ struct update_code {
     enum status (*apply)(const struct update *update);
     /* After the statistics' own updates: averages follow, unless the step was skipped. */
     enum status (*average)(const struct update *update);
+    /* Before apply, of one stage of several: its squares, [squares.count] in device memory. */
+    enum status (*measure)(const struct update *update, double *squares);
 };
 
 /* Whether nothing changes any more. */

@@ -171,6 +171,16 @@ static enum status show(const struct cmd *cmd, struct bench *bench)
     return status;
 }
 
+/* The first pipeline's last stage has them. */
+static enum status share_losses(struct bench *bench)
+{
+    double losses[] = {bench->loss, bench->first_loss};
+    TRY(comm_broadcast(bench->session.comm, bench->session.hyper.stages - 1, losses, sizeof losses));
+    bench->loss = losses[0];
+    bench->first_loss = losses[1];
+    return OK;
+}
+
 /* Takes part in what the first rank shows. */
 static enum status follow(const struct cmd *cmd, struct bench *bench)
 {
@@ -192,6 +202,7 @@ static enum status bench_rank(struct cmd *cmd, struct comm *comm)
     enum status status = bench_open(cmd, comm, wants_data(cmd), &bench);
     if (status == OK && bench.loader) status = bench_measure_feed(&bench, (int)warmup);
     else if (status == OK) status = bench_measure(&bench, (int)warmup);
+    if (status == OK) status = share_losses(&bench);
     if (status == OK) status = comm_rank(comm) == 0 ? show(cmd, &bench) : follow(cmd, &bench);
     bench_close(&bench);
     return status;

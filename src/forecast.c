@@ -1,7 +1,9 @@
 #include "forecast.h"
 
 #include <math.h>
+#include <stdlib.h>
 
+#include "base/memory.h"
 #include "compile/cost.h"
 #include "compile/simulate.h"
 
@@ -54,6 +56,7 @@ static enum status forecast_alone(const struct session *session, const struct ti
     struct compile_options options = step_options(session, STEP_TRAINING);
     struct program program;
     options.lower.all_micro_batches = options.lower.micro_batches;
+    options.cut.stages = 1;
     TRY(compile(step_graph(session, STEP_TRAINING), &options, &program));
     const struct program *const programs[] = {&program};
     const struct timing timing = {.cluster = &one, .programs = programs, .times = with->times};
@@ -62,11 +65,9 @@ static enum status forecast_alone(const struct session *session, const struct ti
     return OK;
 }
 
-static enum status forecast_time(const struct session *session, const struct measured_times *times,
+static enum status forecast_time(const struct session *session, struct timing timing,
                                  struct forecast *forecast)
 {
-    const struct program *const programs[] = {&forecast->compiled.program};
-    struct timing timing = {.cluster = &forecast->cluster, .programs = programs, .times = times};
     double ms = simulated_ms(&timing);
     timing.no_exchange = true;
     forecast->exposed_ms = ms - simulated_ms(&timing);
@@ -75,11 +76,35 @@ static enum status forecast_time(const struct session *session, const struct mea
     return forecast_alone(session, &timing, &forecast->alone_ms);
 }
 
+/* With the programs of all stages. */
+static enum status forecast_stages(const struct session *session, const struct measured_times *times,
+                                   struct forecast *forecast)
+{
+    int stages = session->hyper.stages;
+    struct program *all = memory_new((size_t)stages, sizeof *all);
+    const struct program **programs = memory_new((size_t)stages, sizeof *programs);
+    enum status status = OK;
+    for (int stage = 0; status == OK && stage < stages; stage++) {
+        struct compile_options options = step_options(session, STEP_TRAINING);
+        options.cut.stage = stage;
+        bool own = stage == session->stage;
+        if (!own) status = compile(step_graph(session, STEP_TRAINING), &options, &all[stage]);
+        programs[stage] = own ? &forecast->compiled.program : &all[stage];
+    }
+    const struct timing timing = {.cluster = &forecast->cluster, .programs = programs, .times = times};
+    if (status == OK) status = forecast_time(session, timing, forecast);
+    for (int stage = 0; stage < stages; stage++)
+        if (all[stage].graph) program_free(&all[stage]);
+    free(all);
+    free(programs);
+    return status;
+}
+
 static struct cluster cluster_of(const struct session *session, const struct forecast_options *options)
 {
     int threads = session->settings->run.threads ? (int)session->settings->run.threads : 2;
     return (struct cluster){
-        .replicas = session->hyper.ranks, .stages = 1, .hosts = options->hosts,
+        .replicas = session->hyper.replicas, .stages = session->hyper.stages, .hosts = options->hosts,
         .link_bytes_per_second = options->link_bytes_per_second,
         .threads = session_device_kind(session) == DEVICE_CPU ? threads : 0,
     };
@@ -92,7 +117,7 @@ enum status forecast_make(const struct session *session, const struct forecast_o
     struct compile_options compiling = step_options(session, STEP_TRAINING);
     TRY(compile_plan(step_graph(session, STEP_TRAINING), &compiling, &made.compiled));
     made.bytes = step_bytes(session, &made.compiled.program, &made.compiled.plan, step_store_bytes(session));
-    enum status status = forecast_time(session, options->times, &made);
+    enum status status = forecast_stages(session, options->times, &made);
     if (status == OK) *forecast = made;
     else forecast_free(&made);
     return status;

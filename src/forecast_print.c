@@ -64,7 +64,7 @@ static double efficiency(const struct forecast *forecast)
 
 static void print_time(const struct session *session, const struct forecast *forecast)
 {
-    int ranks = session->hyper.ranks;
+    int ranks = cluster_ranks(&forecast->cluster);
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
     if (ranks == 1) return;
     printf("  %-28s %9.2f ms  not hidden by backward\n", "  thereof exchange", forecast->exposed_ms);
@@ -134,9 +134,10 @@ static void add_number(struct text *out, const char *key, double value)
 
 static void add_ranks(const struct session *session, const struct forecast *forecast, struct text *out)
 {
-    if (session->hyper.ranks == 1) return;
-    text_add(out, ",\"ranks\":%d,\"hosts\":%d,\"exchange_bytes\":%" PRId64, session->hyper.ranks,
-             forecast->cluster.hosts, forecast->bytes.exchange);
+    int ranks = cluster_ranks(&forecast->cluster);
+    if (ranks == 1) return;
+    text_add(out, ",\"ranks\":%d,\"hosts\":%d,\"exchange_bytes\":%" PRId64, ranks, forecast->cluster.hosts,
+             forecast->bytes.exchange);
     add_number(out, "exchange_exposed_ms", forecast->exposed_ms);
     add_number(out, "waiting_ms", forecast->jitter_ms);
     add_number(out, "images_per_s", images_per_second(session, forecast));

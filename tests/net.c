@@ -115,7 +115,7 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
              "fuse_gradient_sums");
     if (options->pass) options->pass(&net->program, options->pass_context);
     must(streams_assign(&net->program, options->streams ? options->streams : 1) == OK, "streams");
-    struct exec_options exec = {.device = net->device, .store = net->store, .comm = options->comm,
+    struct exec_options exec = {.device = net->device, .store = net->store, .replicas = options->comm,
                                 .seed = 3,
                                 .stop_at = options->stop_at, .deterministic = !options->undetermined};
     exec.optimizer = optimizer_find(options->optimizer ? options->optimizer : "sgd");

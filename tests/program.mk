@@ -36,4 +36,4 @@ tests_test_launcher_SOURCES = tests/test_launcher.c src/launcher.c src/launcher_
 tests_test_launcher_LDADD = libcomm.a libbase.a -lcmocka
 
 # Runs of several ranks.
-dist_check_SCRIPTS += tests/test_ranks_train.sh tests/test_ranks_faults.sh tests/test_ranks_torture.sh tests/test_ranks_mpi.sh
+dist_check_SCRIPTS += tests/test_ranks_stages.sh tests/test_ranks_train.sh tests/test_ranks_faults.sh tests/test_ranks_torture.sh tests/test_ranks_mpi.sh

@@ -51,6 +51,7 @@ struct dump_case {
     bool recomputes, offloads;         /* batch norm's output is recomputed; all that helps is moved to the host */
     int streams;
     int ranks;                   /* this is the first of them; 0: alone */
+    struct cut_options cut;
     struct bucket_options buckets;
 };
 
@@ -81,6 +82,9 @@ static const struct dump_case cases[] = {
            "relu = relu add\n"
            "conv2 = conv relu filters=5 kernel=1 bias=no\n"
            "pool = globalavgpool conv2\n", F16, 1, .streams = 1},
+    {"cut", "cut", TWO_CONVOLUTIONS, F16, 2, .cut = {2, 0, PIPELINE_1F1B}},
+    {"cut_last", "cut", TWO_CONVOLUTIONS, F16, 2, .cut = {2, 1, PIPELINE_ZERO_BUBBLE}},
+    {"stage_norm", "stage_norm", TWO_CONVOLUTIONS, F32, 1, .cut = {2, 0, PIPELINE_GPIPE}},
     {"buckets", "buckets", TWO_CONVOLUTIONS, F32, 1, .ranks = 4, .buckets = {.bytes = 1024}},
     {"buckets_all_reduce", "buckets", TWO_CONVOLUTIONS, F32, 1, .ranks = 2,
      .buckets = {.bytes = INT64_MAX, .all_reduce = true}},
@@ -104,6 +108,7 @@ static const struct dump_case cases[] = {
     {"streams_micro_batches", "streams",
      INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
            "pool = globalavgpool conv\n", F32, 2, .streams = 2},
+    {"streams_stages", "streams", TWO_CONVOLUTIONS, F32, 2, .streams = 2, .cut = {2, 0, PIPELINE_1F1B}},
     {"streams_ranks", "streams", TWO_CONVOLUTIONS, F32, 1, .streams = 2, .ranks = 4,
      .buckets = {.bytes = 1024}},
 };
@@ -157,7 +162,7 @@ static void run_passes(const struct dump_case *one, struct seen *seen)
     const struct compile_options options = {
         .lower = {.batch = 4, .micro_batches = one->micro_batches, .training = true, .storage = one->storage,
                   .all_micro_batches = one->ranks * one->micro_batches},
-        .buckets = one->buckets,
+        .cut = one->cut, .buckets = one->buckets,
         .kernel_plans = {.code_of = code_of}, .verify_each = true, .after = see_pass, .context = seen,
     };
     struct program program;

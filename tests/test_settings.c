@@ -171,7 +171,6 @@ static void bad_values(void **state)
 static void values_of_later_versions(void **state)
 {
     (void)state;
-    expect_refused("[parallel]\nstages = 2\n", "parallel.stages: 2 is not implemented yet", 1);
     expect_refused("[train]\nsync_bn = yes\n", "train.sync_bn: yes is not implemented yet", 1);
     struct settings settings = load_text("[loader]\ndecode=cpu\ncache=none\n[augment]\nmixup=0.0\njitter=\n"
                                          "[parallel]\ngpus=1\nbucket=25600K\n[run]\ndeterministic=yes\n"
@@ -368,6 +367,7 @@ static void differences_that_may_be(void **state)
         "loader.cache_limit=1M", "loader.timeout=1m", "memory.limit=1G", "memory.strategy=recompute",
         "data.train=x", "data.val=x", "model.arch=x", "model.file=x", "model.weights=x", "model.classes=7",
         "model.dropout=0.5", "parallel.gpus=2", "parallel.timeout=9", "parallel.bucket=1M",
+        "parallel.stages=2", "parallel.microbatches=4", "parallel.schedule=gpipe",
     };
     struct settings old = load_overrides(NULL, NULL);
     size_t count = sizeof free_to_change / sizeof *free_to_change;

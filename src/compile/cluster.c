@@ -17,7 +17,7 @@
 
 static int on_a_host(const struct cluster *cluster)
 {
-    return cluster->replicas * cluster->stages / cluster->hosts;
+    return cluster_ranks(cluster) / cluster->hosts;
 }
 
 static int at_most(int a, int b)
@@ -57,6 +57,26 @@ static double all_to_all(const struct cluster *cluster, double bytes)
     return exchange(cluster, bytes, bytes * (here > 1 ? here : 1));
 }
 
+/* From a stage to the next, which may be on another host: then over the link of one of the GPUs there. */
+static double message(const struct cluster *cluster, const struct program *program,
+                      const struct instruction *at)
+{
+    double bytes = (double)program->values[at->x[0]].bytes;
+    int here = on_a_host(cluster);
+    if (program->stage / here != at->peer / here)
+        return LINK_SECONDS + bytes * here / cluster->link_bytes_per_second;
+    return cluster->threads > 0 ? SHARED_SECONDS + bytes / SHARED_BYTES_PER_SECOND
+                                : cost_message((int64_t)bytes);
+}
+
+/* Stages gather figures of the whole step, which are few bytes. */
+static double all_gather(const struct cluster *cluster, bool among_stages, double bytes)
+{
+    const struct cluster stages = {.replicas = cluster->stages, .stages = 1, .hosts = 1,
+                                   .threads = cluster->threads};
+    return exchange(among_stages ? &stages : cluster, bytes, bytes);
+}
+
 double cluster_seconds(const struct cluster *cluster, const struct program *program,
                        const struct instruction *at)
 {
@@ -64,11 +84,14 @@ double cluster_seconds(const struct cluster *cluster, const struct program *prog
     switch (at->kind) {
     case INSTRUCTION_OP:
     case INSTRUCTION_UPDATE:
+    case INSTRUCTION_MEASURE:
         return cluster->threads > 0 ? cost_call_cpu(program, at, cluster->threads) : cost_call(program, at);
     case INSTRUCTION_COPY_TO_HOST:
     case INSTRUCTION_COPY_FROM_HOST: return cost_transfer((int64_t)bytes);
+    case INSTRUCTION_SEND: return message(cluster, program, at);
+    case INSTRUCTION_RECEIVE: return 0;
     case INSTRUCTION_ALL_TO_ALL: return all_to_all(cluster, bytes);
-    case INSTRUCTION_ALL_GATHER: return exchange(cluster, bytes, bytes);
+    case INSTRUCTION_ALL_GATHER: return all_gather(cluster, at->among_stages, bytes);
     case INSTRUCTION_ALL_REDUCE: return cluster_all_reduce(cluster, bytes);
     }
     return 0;
@@ -81,5 +104,5 @@ double cluster_exchange_share(const struct cluster *cluster)
 
 double cluster_jitter(const struct cluster *cluster, double seconds)
 {
-    return seconds * DEVIATION * sqrt(2 * log(cluster->replicas * cluster->stages));
+    return seconds * DEVIATION * sqrt(2 * log(cluster_ranks(cluster)));
 }

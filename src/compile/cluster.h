@@ -11,6 +11,11 @@ struct cluster {
     int threads;                     /* of a rank on a processor; 0: it has a GPU */
 };
 
+static inline int cluster_ranks(const struct cluster *cluster)
+{
+    return cluster->replicas * cluster->stages;
+}
+
 /* Seconds of an instruction alone on its device, of whatever kind. `program`: of a stage's rank in the first
  * replica. A message takes its time at the sender. */
 double cluster_seconds(const struct cluster *cluster, const struct program *program,

@@ -78,6 +78,11 @@ double cost_exchange(int64_t bytes, int ranks)
     return SECONDS_AN_EXCHANGE + moved / EXCHANGE_BYTES_PER_SECOND;
 }
 
+double cost_message(int64_t bytes)
+{
+    return SECONDS_AN_EXCHANGE + (double)bytes / EXCHANGE_BYTES_PER_SECOND;
+}
+
 double cost_transfer(int64_t bytes)
 {
     return SECONDS_A_TRANSFER + (double)bytes / TRANSFER_BYTES_PER_SECOND;

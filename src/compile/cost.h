@@ -24,5 +24,8 @@ double cost_fused_recompute(const struct program *program, const struct instruct
 /* Seconds for an exchange among ranks that adds so many bytes of each up. */
 double cost_exchange(int64_t bytes, int ranks);
 
+/* Seconds for so many bytes from one GPU to another. */
+double cost_message(int64_t bytes);
+
 /* Seconds for so many bytes on their way to the host or back. */
 double cost_transfer(int64_t bytes);

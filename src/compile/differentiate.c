@@ -184,17 +184,23 @@ static void backward_of(struct backward *b, const struct instruction *forward, c
 }
 
 /* The optimizer reads every gradient and the masters, and writes the masters and what ops read. */
+void optimizer_link(const struct program *program, struct instruction *update)
+{
+    update->read_count = update->write_count = 0;
+    for (int v = 0; v < program->value_count; v++) {
+        const struct value *value = &program->values[v];
+        if (value->home != HOME_PARAM || program->gradients[value->index] < 0) continue;
+        *array_push(update->reads, update->read_count) = program->gradients[value->index];
+        *array_push(update->writes, update->write_count) = v;
+    }
+}
+
 static void push_optimizer(struct program *program)
 {
     struct instruction update = instruction_new(PHASE_UPDATE, NULL, NULL, text_copy("update"));
     update.kind = INSTRUCTION_UPDATE;
     update.micro_batch = program->micro_batches - 1;
-    for (int v = 0; v < program->value_count; v++) {
-        const struct value *value = &program->values[v];
-        if (value->home != HOME_PARAM || program->gradients[value->index] < 0) continue;
-        *array_push(update.reads, update.read_count) = program->gradients[value->index];
-        *array_push(update.writes, update.write_count) = v;
-    }
+    optimizer_link(program, &update);
     build_push(program, update);
 }
 

@@ -13,8 +13,9 @@ static const char *const phase_names[PHASE_COUNT] = {
 };
 
 static const char *const kind_names[] = {
-    [INSTRUCTION_OP] = "op", [INSTRUCTION_UPDATE] = "update",
+    [INSTRUCTION_OP] = "op", [INSTRUCTION_UPDATE] = "update", [INSTRUCTION_MEASURE] = "measure",
     [INSTRUCTION_COPY_TO_HOST] = "copy_to_host", [INSTRUCTION_COPY_FROM_HOST] = "copy_from_host",
+    [INSTRUCTION_SEND] = "send", [INSTRUCTION_RECEIVE] = "receive",
     [INSTRUCTION_ALL_TO_ALL] = "all_to_all", [INSTRUCTION_ALL_GATHER] = "all_gather",
     [INSTRUCTION_ALL_REDUCE] = "all_reduce",
 };
@@ -98,6 +99,7 @@ static void add_instruction(const struct dump *dump, int i)
     text_add(dump->text, " -> ");
     add_values(dump, at->writes, at->write_count);
     if (dump->program->micro_batches > 1) text_add(dump->text, " micro-batch %d", at->micro_batch);
+    if (instruction_is_message(at)) text_add(dump->text, " stage %d", at->peer);
     text_add(dump->text, " stream %d", at->stream);
     for (int k = 0; k < at->wait_count; k++) text_add(dump->text, "%s%d", k ? "," : " waits ", at->waits[k]);
     text_add(dump->text, "\n");
@@ -111,6 +113,7 @@ void program_dump(const struct program *program, struct text *text)
              program->batch, program->micro_batches);
     if (program->all_micro_batches > program->micro_batches)
         text_add(text, " from %d of %d", program->first_micro_batch, program->all_micro_batches);
+    if (program->stages > 1) text_add(text, ", stage %d of %d", program->stage, program->stages);
     text_add(text, ", storage %s, streams %d\n", dtype_table[program->storage].name,
              program->streams > 1 ? program->streams : 1);
     for (int i = 0; i < program->count; i++) add_instruction(&dump, i);

@@ -234,7 +234,8 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
     struct program built = {.graph = graph, .training = options->training, .batch = options->batch,
                             .micro_batches = options->micro_batches,
                             .first_micro_batch = options->first_micro_batch, .all_micro_batches = all,
-                            .storage = options->storage, .streams = 1, .flags = -1, .flags_sum = -1,
+                            .storage = options->storage, .stages = 1, .streams = 1,
+                            .flags = -1, .flags_sum = -1,
                             .kernel_plan_count = graph->count + KERNEL_PLAN_MORE};
     struct lowering l = {.program = &built, .graph = graph, .options = options,
                          .images = options->batch / options->micro_batches};

@@ -50,6 +50,11 @@ static enum status run_relu_mask(const struct pass_input *input, struct program 
     return OK;
 }
 
+static enum status run_cut(const struct pass_input *input, struct program *program)
+{
+    return cut(program, &input->options->cut);
+}
+
 static enum status run_buckets(const struct pass_input *input, struct program *program)
 {
     buckets(program, &input->options->buckets);
@@ -60,6 +65,13 @@ static enum status run_rank_statistics(const struct pass_input *input, struct pr
 {
     (void)input;
     rank_statistics(program);
+    return OK;
+}
+
+static enum status run_stage_norm(const struct pass_input *input, struct program *program)
+{
+    (void)input;
+    stage_norm(program);
     return OK;
 }
 
@@ -103,6 +115,11 @@ static bool has_ranks(const struct pass_input *input)
     return lower->training && lower->all_micro_batches > lower->micro_batches;
 }
 
+static bool has_stages(const struct pass_input *input)
+{
+    return input->options->lower.training && input->options->cut.stages > 1;
+}
+
 static bool has_modes(const struct pass_input *input)
 {
     return input->choice->modes;
@@ -132,10 +149,14 @@ static const struct pass passes[] = {
     {"fuse_gradient_sums", run_fuse_gradient_sums, NULL,
      "the order of sums; sums only move into the op beside them"},
     {"relu_mask", run_relu_mask, NULL, "every bit"},
+    {"cut", run_cut, has_stages,
+     "the stage's instructions, in the order of the schedule; what crosses is sent and received"},
     {"buckets", run_buckets, has_ranks,
      "every instruction; gradients lie in buckets, which ranks exchange and add up"},
     {"rank_statistics", run_rank_statistics, has_ranks,
      "all but the updates of running statistics, which know the moments of all ranks"},
+    {"stage_norm", run_stage_norm, has_stages,
+     "every instruction; the update knows the squares of the gradients of all stages"},
     {FIRST_OF_MEMORY, run_recompute, has_modes, "every bit; forward's own instructions"},
     {"fuse_recompute", run_fuse_recompute, has_modes, "every bit; the limit of live bytes"},
     {"offload", run_offload, has_offload, "every bit; the order of what computes"},

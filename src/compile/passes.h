@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compile/buckets.h"
+#include "compile/cut.h"
 #include "compile/offload.h"
 #include "compile/program.h"
 #include "compile/recompute.h"
@@ -21,6 +22,7 @@ enum fit_mode {
 struct compile_options {
     struct lower_options lower;
     struct kernel_options kernel_plans;
+    struct cut_options cut;
     struct bucket_options buckets;
     int streams;             /* of the device: 2, or 1 for everything one after another */
     enum fit_mode fit;       /* of a training step */

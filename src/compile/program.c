@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "compile/program_parts.h"
+#include "kernels/update.h"
 
 enum dtype program_param_dtype(const struct graph *graph, int param, enum dtype storage)
 {
@@ -18,6 +19,15 @@ enum dtype program_param_dtype(const struct graph *graph, int param, enum dtype 
 bool program_param_trained(const struct parameter *param)
 {
     return param->spec.role != ROLE_STATISTIC && !param->frozen;
+}
+
+int64_t program_update_chunks(const struct graph *graph, int param)
+{
+    int64_t chunks = 0;
+    for (int p = 0; p < param; p++)
+        if (program_param_trained(&graph->params[p]))
+            chunks += (shape_count(graph->params[p].spec.shape) + UPDATE_CHUNK - 1) / UPDATE_CHUNK;
+    return chunks;
 }
 
 bool recompute_keeps_saved(const struct op *op)
@@ -241,6 +251,7 @@ void program_free(struct program *program)
     free(program->instructions);
     free(program->internals);
     free(program->gradients);
+    free(program->node_stages);
     free(program->offsets);
     if (program->fused) graph_free(program->fused);
     free(program->fused);
@@ -286,6 +297,7 @@ struct program program_copy(const struct program *program)
     for (int i = 0; i < program->count; i++)
         *array_push(copy.instructions, copy.count) = instruction_copy(&program->instructions[i]);
     copy.gradients = ids_copy(program->gradients, program->graph->param_count);
+    copy.node_stages = ids_copy_if(program->node_stages, program->graph->count);
     return copy;
 }
 

@@ -45,9 +45,15 @@ struct value {
 enum instruction_kind {
     INSTRUCTION_OP,              /* one call of one op's code */
     INSTRUCTION_UPDATE,          /* the optimizer's, of all parameters */
+    INSTRUCTION_MEASURE,         /* the squares of all gradients, to y, for an update that adds up x[0] */
     INSTRUCTION_COPY_TO_HOST,    /* of x[0] to y, in PHASE_FORWARD ... */
     INSTRUCTION_COPY_FROM_HOST,  /* ... and in PHASE_RECOMPUTE */
-    /* Collectives, of x[0] to y, in PHASE_BACKWARD: */
+    /* Of a pipeline's stages, in PHASE_FORWARD and PHASE_BACKWARD; each gets what another one sends it in
+     * the order in which it does: */
+    INSTRUCTION_SEND,            /* x[0] to stage `peer` */
+    INSTRUCTION_RECEIVE,         /* y from stage `peer` */
+    /* Collectives, of x[0] to y, in PHASE_BACKWARD, among the ranks that have a stage, or the whole
+     * network; the last also among the stages that make up a network: */
     INSTRUCTION_ALL_TO_ALL,      /* part r of x[0], of as many equal ones as there are ranks, to rank r */
     INSTRUCTION_ALL_GATHER,      /* y: all ranks' x[0], in their order */
     INSTRUCTION_ALL_REDUCE,      /* y: the sum of all ranks' x[0], by the backend; F32 */
@@ -64,6 +70,8 @@ struct instruction {
     int node;                /* of the graph; -1 for sums and casts and the update */
     char *name;              /* "layer1.0.conv1 backward data" */
     int micro_batch;         /* from 0 in each program */
+    int peer;                /* INSTRUCTION_SEND and INSTRUCTION_RECEIVE: the other stage */
+    bool among_stages;       /* INSTRUCTION_ALL_GATHER: not among ranks of one stage */
     int stream;
     int kernel_plan;         /* instructions with the same kernel plan share one op_code.prepare; -1: none */
     int x_count, param_count, saved_count;
@@ -87,6 +95,8 @@ struct program {
     bool training;
     int batch, micro_batches;          /* images a step; micro-batches */
     int first_micro_batch, all_micro_batches;   /* as in lower_options; all_micro_batches is never 0 */
+    int stages, stage;                 /* of a pipeline; this program's. 1 and 0: of none */
+    int *node_stages;                  /* by node; NULL: of none */
     enum dtype storage;                /* of activations */
     struct value *values;
     int value_count;
@@ -158,6 +168,10 @@ enum dtype program_param_dtype(const struct graph *graph, int param, enum dtype 
 /* Whether training changes it by its gradient: neither a statistic nor frozen. */
 bool program_param_trained(const struct parameter *param);
 
+/* Chunks (kernels/update.h) of the parameters before `param` that are trained, in whatever stage: of all of
+ * them where it is graph->param_count. */
+int64_t program_update_chunks(const struct graph *graph, int param);
+
 static inline bool instruction_is_copy(const struct instruction *at)
 {
     return at->kind == INSTRUCTION_COPY_TO_HOST || at->kind == INSTRUCTION_COPY_FROM_HOST;
@@ -169,10 +183,16 @@ static inline bool instruction_is_collective(const struct instruction *at)
            at->kind == INSTRUCTION_ALL_REDUCE;
 }
 
+static inline bool instruction_is_message(const struct instruction *at)
+{
+    return at->kind == INSTRUCTION_SEND || at->kind == INSTRUCTION_RECEIVE;
+}
+
 /* Whether it is an exchange among ranks, or works on what is exchanged. */
 static inline bool instruction_is_exchange(const struct program *program, const struct instruction *at)
 {
-    return instruction_is_collective(at) || (at->y >= 0 && program->values[at->y].kind == KIND_EXCHANGE);
+    return instruction_is_collective(at) || instruction_is_message(at) ||
+           (at->y >= 0 && program->values[at->y].kind == KIND_EXCHANGE);
 }
 
 /* The value that the plan places for `value`: itself, or what it is a part of. */

@@ -42,6 +42,9 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
 void lower_saved(struct program *program);
 enum status lower_check(const struct program *program);
 
+/* Sets what the update reads and writes from the program's gradients. */
+void optimizer_link(const struct program *program, struct instruction *update);
+
 /* The forward-only program with its backward: after each micro-batch's forward, in reverse. */
 void backward(struct program *program);
 

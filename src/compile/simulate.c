@@ -162,7 +162,7 @@ void simulation_free(struct simulation *simulation)
 
 static bool computes(const struct instruction *at)
 {
-    return at->kind == INSTRUCTION_OP || at->kind == INSTRUCTION_UPDATE;
+    return at->kind == INSTRUCTION_OP || at->kind == INSTRUCTION_UPDATE || at->kind == INSTRUCTION_MEASURE;
 }
 
 static int stream_count(const struct program *program)
@@ -170,22 +170,51 @@ static int stream_count(const struct program *program)
     return program->streams > 1 ? program->streams : 1;
 }
 
+/* The next message from `program`, or to it, that the other stage is `peer` of, from instruction i on; -1. */
+static int next_message(const struct program *program, enum instruction_kind kind, int peer, int i)
+{
+    for (; i < program->count; i++)
+        if (program->instructions[i].kind == kind && program->instructions[i].peer == peer) return i;
+    return -1;
+}
+
+/* What is received has been sent. */
+static void wait_for_messages(struct tasks *tasks, const struct program *const *programs, const int *first,
+                              int from, int to)
+{
+    int sent = -1, received = -1;
+    for (;;) {
+        sent = next_message(programs[from], INSTRUCTION_SEND, to, sent + 1);
+        received = next_message(programs[to], INSTRUCTION_RECEIVE, from, received + 1);
+        if (sent < 0 || received < 0) return;
+        struct task *task = &tasks->task[first[to] + received];
+        *array_push(task->waits, task->wait_count) = first[from] + sent;
+    }
+}
+
 struct tasks simulate_tasks(const struct program *const *programs, int stages, simulate_seconds *seconds,
                             const void *context)
 {
     struct tasks tasks = {.ranks = stages};
+    int *first = memory_new((size_t)stages, sizeof *first);
     for (int s = 0; s < stages; s++) {
-        int first = tasks.count;
+        int gathers = 0;
+        first[s] = tasks.count;
         for (int i = 0; i < programs[s]->count; i++) {
             const struct instruction *at = &programs[s]->instructions[i];
             struct task *task = array_push(tasks.task, tasks.count);
             *task = (struct task){.rank = s, .queue = tasks.queues + at->stream, .computes = computes(at),
                                   .seconds = seconds(context, s, i), .meeting = -1};
             for (int w = 0; w < at->wait_count; w++)
-                *array_push(task->waits, task->wait_count) = first + at->waits[w];
+                *array_push(task->waits, task->wait_count) = first[s] + at->waits[w];
+            if (at->among_stages) task->meeting = gathers++;
         }
         tasks.queues += stream_count(programs[s]);
+        tasks.meetings = gathers;
     }
+    for (int to = 0; to < stages; to++)
+        for (int from = 0; from < stages; from++) wait_for_messages(&tasks, programs, first, from, to);
+    free(first);
     return tasks;
 }
 

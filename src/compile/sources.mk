@@ -8,6 +8,8 @@ libcompile_a_SOURCES = \
 	src/compile/compile.h \
 	src/compile/cost.c \
 	src/compile/cost.h \
+	src/compile/cut.c \
+	src/compile/cut.h \
 	src/compile/differentiate.c \
 	src/compile/dump.c \
 	src/compile/dump.h \
@@ -23,6 +25,8 @@ libcompile_a_SOURCES = \
 	src/compile/lower.c \
 	src/compile/offload.c \
 	src/compile/offload.h \
+	src/compile/partition.c \
+	src/compile/partition.h \
 	src/compile/passes.c \
 	src/compile/passes.h \
 	src/compile/partition_search.c \
@@ -45,5 +49,6 @@ libcompile_a_SOURCES = \
 	src/compile/running_statistics.c \
 	src/compile/simulate.c \
 	src/compile/simulate.h \
+	src/compile/stage_norm.c \
 	src/compile/streams.c \
 	src/compile/verify.c

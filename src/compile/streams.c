@@ -111,7 +111,7 @@ void streams_wait(struct program *program)
     waits_set(program, NULL);
 }
 
-/* Exchanges among ranks take the first number that copies to the host and back leave. */
+/* Exchanges among ranks take the last number, sends and receives of stages the two before it. */
 enum stream { STREAM_MAIN, STREAM_WEIGHT_GRADIENTS, STREAM_OUT, STREAM_BACK };
 enum { STREAMS_COMPUTING = STREAM_OUT, STREAMS_ALL = STREAM_BACK + 1 };
 
@@ -143,8 +143,7 @@ static void put_late(struct program *program)
             *array_push(later.at, later.count) = i;
             continue;
         }
-        bool chain = !instruction_is_collective(&from[i]) &&
-                     (phase == PHASE_BACKWARD || phase == PHASE_BACKWARD_DATA);
+        bool chain = from[i].op && (phase == PHASE_BACKWARD || phase == PHASE_BACKWARD_DATA);
         if (!chain) push_all(program, from, &later);
         *array_push(program->instructions, program->count) = from[i];
         if (chain) behind = phase == PHASE_BACKWARD_DATA;
@@ -156,8 +155,8 @@ static void put_late(struct program *program)
 }
 
 /* For each instruction of the chain the last weight gradient but one before it; for a weight gradient, the
- * data gradient just before it in the chain; for one that brings a tensor back, the chain's before it, since
- * it takes memory that is free then. */
+ * data gradient just before it in the chain; for one that brings a tensor back or receives it, the chain's
+ * before it, since it takes memory that is free then. */
 static int *hold_back(const struct program *program)
 {
     int *behind = memory_new((size_t)program->count, sizeof *behind);
@@ -172,7 +171,7 @@ static int *hold_back(const struct program *program)
             before_last = last;
             last = i;
             if (chain >= 0 && program->instructions[chain].phase == PHASE_BACKWARD_DATA) behind[i] = chain;
-        } else if (at->stream == STREAM_BACK) {
+        } else if (at->stream == STREAM_BACK || at->kind == INSTRUCTION_RECEIVE) {
             behind[i] = chain;
         }
     }
@@ -188,9 +187,12 @@ static bool has_exchanges(const struct program *program)
 
 static int stream_of(const struct program *program, const struct instruction *at)
 {
+    int last = program->streams - 1;
     if (at->kind == INSTRUCTION_COPY_TO_HOST) return STREAM_OUT;
     if (at->kind == INSTRUCTION_COPY_FROM_HOST) return STREAM_BACK;
-    if (instruction_is_exchange(program, at)) return program->streams - 1;
+    if (at->kind == INSTRUCTION_MEASURE) return STREAM_MAIN;
+    if (instruction_is_message(at)) return at->kind == INSTRUCTION_SEND ? last - 2 : last - 1;
+    if (instruction_is_exchange(program, at)) return last;
     return is_weight_gradient(program, at) ? STREAM_WEIGHT_GRADIENTS : STREAM_MAIN;
 }
 
@@ -199,7 +201,7 @@ enum status streams_assign(struct program *program, int count)
     bool several = count >= STREAMS_COMPUTING;
     if (several) put_late(program);
     program->streams = !several ? 1 : program->host_bytes > 0 ? STREAMS_ALL : STREAMS_COMPUTING;
-    if (several && has_exchanges(program)) program->streams++;
+    if (several && has_exchanges(program)) program->streams += program->stages > 1 ? 3 : 1;
     for (int i = 0; i < program->count; i++) {
         struct instruction *at = &program->instructions[i];
         at->stream = several ? stream_of(program, at) : STREAM_MAIN;

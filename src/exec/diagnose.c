@@ -159,7 +159,8 @@ static enum status find_output(const struct exec *exec, int i, struct exec_findi
     return OK;
 }
 
-/* The last batch once more, up to the update, and without exchanges, since other ranks may not do the same.
+/* The last batch once more, up to the update, or to what another stage would have to send, and without
+ * exchanges, since other ranks may not do the same.
  * `see` is shown each instruction after it has run, until it has seen enough. */
 static enum status diagnose_replay(
     struct exec *exec, enum status (*see)(const struct exec *, int i, void *found, bool *enough), void *found)
@@ -170,7 +171,7 @@ static enum status diagnose_replay(
     exec_bind(exec, exec->last);
     for (int i = 0; i < exec->program->count && !enough; i++) {
         const struct instruction *at = &exec->program->instructions[i];
-        if (at->phase == PHASE_UPDATE) break;
+        if (at->phase == PHASE_UPDATE || at->kind == INSTRUCTION_RECEIVE) break;
         if (instruction_is_exchange(exec->program, at)) continue;
         TRY(exec_step(exec, i));
         TRY(backend->synchronize(exec->device));

@@ -203,6 +203,7 @@ void exec_close(struct exec *exec)
     free(exec->tensors);
     free(exec->inputs);
     free(exec->params);
+    free(exec->first_squares);
     free(exec->averages);
     free(exec->times);
     free(exec);

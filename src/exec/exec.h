@@ -9,7 +9,8 @@
 struct exec_options {
     struct device *device;
     struct store *store;
-    struct comm *comm;                               /* whose ranks the program exchanges with; NULL: none */
+    struct comm *replicas;                           /* the ranks that share its stage's batch; NULL: none */
+    struct comm *stages;                             /* the stages of its replica; NULL: there is one */
     const struct optimizer *optimizer;               /* training */
     struct optimizer_settings optimizer_settings;
     struct scaler_settings scaling;

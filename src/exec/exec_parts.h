@@ -63,6 +63,7 @@ struct exec {
     struct update update;
     bool updates;                        /* update is there to be closed */
     struct optimizer_param *params;      /* those that the update changes */
+    int64_t *first_squares;              /* by those: as in struct update_squares */
     int param_count;
     struct update_average *averages;
     int average_count;

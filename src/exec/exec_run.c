@@ -36,7 +36,7 @@ static enum status copy_run(struct exec *exec, const struct instruction *at)
 
 static enum status collective_run(struct exec *exec, const struct instruction *at)
 {
-    struct comm *comm = exec->options.comm;
+    struct comm *comm = at->among_stages ? exec->options.stages : exec->options.replicas;
     const struct exchange_backend *exchange = comm->exchange;
     const void *from = exec_address(exec, NULL, at->x[0]);
     void *to = exec_address(exec, NULL, at->y);
@@ -49,15 +49,31 @@ static enum status collective_run(struct exec *exec, const struct instruction *a
     case INSTRUCTION_ALL_REDUCE: return exchange->all_reduce(comm, from, to, bytes / sizeof(float), stream);
     case INSTRUCTION_OP:
     case INSTRUCTION_UPDATE:
+    case INSTRUCTION_MEASURE:
+    case INSTRUCTION_SEND:
+    case INSTRUCTION_RECEIVE:
     case INSTRUCTION_COPY_TO_HOST:
     case INSTRUCTION_COPY_FROM_HOST: break;
     }
     return FAILED;
 }
 
+static enum status message_run(struct exec *exec, const struct instruction *at)
+{
+    struct comm *comm = exec->options.stages;
+    bool sends = at->kind == INSTRUCTION_SEND;
+    int value = sends ? at->x[0] : at->y;
+    void *data = exec_address(exec, NULL, value);
+    void *stream = exec->device->backend->stream(exec->device, at->stream);
+    size_t bytes = (size_t)exec->program->values[value].bytes;
+    return sends ? comm->exchange->send(comm, at->peer, data, bytes, stream)
+                 : comm->exchange->receive(comm, at->peer, data, bytes, stream);
+}
+
 static enum status step_run(struct exec *exec, const struct step *step)
 {
     if (instruction_is_copy(step->at)) return copy_run(exec, step->at);
+    if (instruction_is_message(step->at)) return message_run(exec, step->at);
     return instruction_is_collective(step->at) ? collective_run(exec, step->at) : step->run(&step->call);
 }
 
@@ -80,6 +96,8 @@ static enum status run_instruction(struct exec *exec, int i)
 {
     const struct instruction *at = exec->steps[i].at;
     if (at->kind == INSTRUCTION_UPDATE) return exec->update_code->apply(&exec->update);
+    if (at->kind == INSTRUCTION_MEASURE)
+        return exec->update_code->measure(&exec->update, exec_address(exec, NULL, at->y));
     return exec_step(exec, i);
 }
 
@@ -242,7 +260,7 @@ enum status exec_collect(struct exec *exec)
     TRY(exec->device->backend->events.synchronize(exec->device, EVENT_DONE + index));
     exec->collected++;
     exec->last = &exec->slots[index];
-    int ranks = comm_count(exec->options.comm);
+    int ranks = comm_count(exec->options.replicas);
     if (exec->program->flags_sum < 0 || exec_flag(exec, FLAG_PRESENT) == (float)ranks) return OK;
     return fail(FAILED, "the exchange of gradients among %d ranks was broken off", ranks);
 }

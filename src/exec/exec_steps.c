@@ -132,8 +132,26 @@ static void params_open(struct exec *exec)
 {
     const struct graph *graph = exec->program->graph;
     exec->params = memory_new((size_t)graph->param_count, sizeof *exec->params);
-    for (int p = 0; p < graph->param_count; p++)
-        if (exec->program->gradients[p] >= 0) exec->params[exec->param_count++] = param_open(exec, p);
+    exec->first_squares = memory_new((size_t)graph->param_count, sizeof *exec->first_squares);
+    for (int p = 0; p < graph->param_count; p++) {
+        if (exec->program->gradients[p] < 0) continue;
+        exec->first_squares[exec->param_count] = program_update_chunks(graph, p);
+        exec->params[exec->param_count++] = param_open(exec, p);
+    }
+}
+
+static struct update_squares squares_open(const struct exec *exec)
+{
+    const struct program *program = exec->program;
+    struct update_squares squares = {.first = exec->first_squares};
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (at->kind != INSTRUCTION_UPDATE || at->x_count == 0) continue;
+        squares.stages = program->stages;
+        squares.count = program_update_chunks(program->graph, program->graph->param_count);
+        squares.all = exec_address(exec, NULL, at->x[0]);
+    }
+    return squares;
 }
 
 static void averages_open(struct exec *exec)
@@ -181,7 +199,7 @@ enum status update_open(struct exec *exec, struct text *shortage)
     exec->update = (struct update){
         .optimizer = options->optimizer, .settings = options->optimizer_settings, .scaling = options->scaling,
         .params = exec->params, .param_count = exec->param_count,
-        .averages = exec->averages, .average_count = exec->average_count,
+        .averages = exec->averages, .average_count = exec->average_count, .squares = squares_open(exec),
         .stop_at = options->stop_at, .state = state_of(exec, 0), .scale = exec->scale,
         .device = exec->device, .stream = exec->device->backend->stream(exec->device, 0),
     };

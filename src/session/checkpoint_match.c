@@ -35,17 +35,27 @@ static bool same_sums(int64_t micro_batches, int64_t gpus, int64_t other_gpus)
                                   sum_tree_divides((int)micro_batches, (int)other_gpus));
 }
 
+/* Ranks, or pipelines of them, that share a step's images; and the micro-batches of each. */
+static int64_t replicas_of(const struct settings *settings)
+{
+    return settings->parallel.gpus / settings->parallel.stages;
+}
+
+static int64_t parts_of(const struct settings *settings)
+{
+    return settings->train.accumulate * settings->parallel.microbatches;
+}
+
 /* As many micro-batches a step, added in the same order, give the same bits on however many GPUs; what does
  * not is said. */
 static void match_micro_batches(const char *path, struct settings *then, const struct settings *now)
 {
-    int64_t before = then->parallel.gpus * then->train.accumulate;
-    int64_t after = now->parallel.gpus * now->train.accumulate;
-    if (before == after && !same_sums(after, then->parallel.gpus, now->parallel.gpus))
+    int64_t before = replicas_of(then) * parts_of(then), after = replicas_of(now) * parts_of(now);
+    if (before == after && !same_sums(after, replicas_of(then), replicas_of(now)))
         log_warning("%s: %" PRId64 " GPUs add the gradients of %" PRId64 " micro-batches in another order "
                     "than %" PRId64 ": from here on the numbers differ, by rounding, from those of a "
-                    "run that was not interrupted", path, now->parallel.gpus, after, then->parallel.gpus);
-    if (before != after && then->train.accumulate == now->train.accumulate)
+                    "run that was not interrupted", path, replicas_of(now), after, replicas_of(then));
+    if (before != after && parts_of(then) == parts_of(now))
         log_warning("%s: a step was divided into %" PRId64 " micro-batch%s and is now into %" PRId64 ": from "
                     "here on the numbers differ from those of a run that was not interrupted", path, before,
                     before == 1 ? "" : "es", after);

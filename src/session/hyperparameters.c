@@ -114,11 +114,13 @@ static enum status set_batch(const struct settings *settings, const struct image
     int parts = hyperparameters_micro_batches(hyper);
     hyper->batch = (int)settings->train.batch;
     if (hyper->batch % hyper->micro_batches != 0)
-        return settings_refuse(settings, "train", "accumulate", "%d does not divide train.batch = %d",
-                               hyper->micro_batches, hyper->batch);
+        return settings_refuse(settings, settings->parallel.microbatches > 1 ? "parallel" : "train",
+                               settings->parallel.microbatches > 1 ? "microbatches" : "accumulate",
+                               "%d does not divide train.batch = %d", hyper->micro_batches, hyper->batch);
     if (hyper->batch % parts != 0)
-        return settings_refuse(settings, "parallel", "gpus", "%d ranks of %d micro-batch%s do not divide "
-                               "train.batch = %d; %d would do", hyper->ranks, hyper->micro_batches,
+        return settings_refuse(settings, "parallel", "gpus", "%d %s of %d micro-batch%s do not divide "
+                               "train.batch = %d; %d would do", hyper->replicas,
+                               hyper->stages > 1 ? "pipelines" : "ranks", hyper->micro_batches,
                                hyper->micro_batches == 1 ? "" : "es", hyper->batch,
                                (hyper->batch + parts - 1) / parts * parts);
     hyper->steps_per_epoch = train ? train->count / hyper->batch : 1;
@@ -165,6 +167,27 @@ static enum status set_schedule(const struct settings *settings, struct hyperpar
     return OK;
 }
 
+/* A pipeline is of as many ranks as it has stages. */
+static enum status set_ranks(const struct settings *settings, struct hyperparameters *hyper)
+{
+    int gpus = (int)settings->parallel.gpus, stages = (int)settings->parallel.stages;
+    int64_t micro_batches = settings->train.accumulate * settings->parallel.microbatches;
+    *hyper = (struct hyperparameters){
+        .stages = stages, .replicas = gpus / stages,
+        .micro_batches = micro_batches > INT32_MAX ? INT32_MAX : (int)micro_batches,
+    };
+    if (gpus % stages != 0)
+        return settings_refuse(settings, "parallel", "stages", "%d stages do not divide parallel.gpus = %d",
+                               stages, gpus);
+    if (stages > 1 && settings->train.batch == 0)
+        return settings_refuse(settings, "train", "batch", "auto is not for pipelines; with "
+                               "parallel.stages = %d it must be a number", stages);
+    if (stages > 1 && settings->train.sync_bn)
+        return settings_refuse(settings, "train", "sync_bn",
+                               "is not possible in a pipeline (parallel.stages)");
+    return OK;
+}
+
 enum status hyperparameters_check(const struct settings *settings)
 {
     struct hyperparameters hyper = {.precision = NULL};
@@ -176,9 +199,7 @@ enum status hyperparameters_check(const struct settings *settings)
 
 enum status hyperparameters_open(struct settings *settings, struct hyperparameters *hyper)
 {
-    *hyper = (struct hyperparameters){
-        .ranks = (int)settings->parallel.gpus, .micro_batches = (int)settings->train.accumulate,
-    };
+    TRY(set_ranks(settings, hyper));
     TRY(set_precision(settings, hyper));
     set_scaling(settings, hyper);
     TRY(check_scaling(settings, hyper));

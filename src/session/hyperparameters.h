@@ -14,8 +14,9 @@ struct hyperparameters {
     struct optimizer_settings optimizer_settings;
     struct schedule schedule;
     int batch;                        /* images a step, of all ranks */
-    int ranks;                        /* that share them */
-    int micro_batches;                /* parts in which a rank computes its share */
+    int stages;                       /* of the pipeline; 1: there is none */
+    int replicas;                     /* ranks, or pipelines of ranks, that share a step's images */
+    int micro_batches;                /* parts in which each computes its share */
     int64_t steps_per_epoch;
 };
 
@@ -34,11 +35,11 @@ enum status hyperparameters_set_batch(const struct settings *settings, const str
 /* Of all ranks. */
 static inline int hyperparameters_micro_batches(const struct hyperparameters *hyper)
 {
-    return hyper->ranks * hyper->micro_batches;
+    return hyper->replicas * hyper->micro_batches;
 }
 
-/* Images a step of one rank. */
+/* Images a step of one rank, or pipeline. */
 static inline int hyperparameters_share(const struct hyperparameters *hyper)
 {
-    return hyper->batch / hyper->ranks;
+    return hyper->batch / hyper->replicas;
 }

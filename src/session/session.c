@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/host.h"
+#include "comm/group.h"
 #include "comm/nccl_exchange.h"
 #include "compile/program.h"
 #include "session/gpu_preprocessing.h"
@@ -17,7 +18,29 @@ void session_close(struct session *session)
     device_close(session->device);
     graphs_close(&session->graphs);
     data_close(&session->data);
+    group_close(session->stages);
+    if (session->replicas != session->comm) group_close(session->replicas);
     *session = (struct session){0};
+}
+
+void session_join(struct session *session)
+{
+    const struct hyperparameters *hyper = &session->hyper;
+    struct comm *comm = session->replicas = session->comm;
+    if (!comm || hyper->stages == 1) return;
+    int stage = session->stage = comm->rank % hyper->stages;
+    session->replicas = group_open(comm, &(struct group_ranks){stage, hyper->stages, hyper->replicas});
+    session->stages = group_open(comm, &(struct group_ranks){comm->rank - stage, 1, hyper->stages});
+}
+
+int session_replica(const struct session *session)
+{
+    return comm_rank(session->comm) / session->hyper.stages;
+}
+
+bool session_has_losses(const struct session *session)
+{
+    return session->stage == session->hyper.stages - 1;
 }
 
 bool session_asks_cuda(const struct session *session)
@@ -55,6 +78,8 @@ static enum status open_device(struct session *session)
         snprintf(name, sizeof name, "cuda:%d", session->comm->local_rank);
         device = name;
     }
+    if (session->stages && means_cuda(session))
+        return settings_refuse(session->settings, "parallel", "stages", "pipelines are for the CPU so far");
     TRY(device_open(device, threads_of(session), &session->device));
     return own ? nccl_exchange_open(session->comm) : OK;
 }

@@ -15,6 +15,8 @@ struct session {
     struct graphs graphs;
     struct hyperparameters hyper;
     struct comm *comm;                /* with the other ranks, not owned; NULL: there are none */
+    struct comm *replicas, *stages;   /* ranks with this one's stage, and of its pipeline; NULL: none */
+    int stage;                        /* of the pipeline, that this rank has, or that is planned */
     struct device *device;            /* NULL until session_open_device */
     struct cache *cache;              /* of the device's memory; NULL: it has none */
     struct pinned *pinned;            /* of host memory for copies */
@@ -26,6 +28,13 @@ struct session {
 };
 
 void session_close(struct session *session);        /* accepts a zeroed or half-built struct */
+
+/* Finds this rank's groups in the comm. Ranks of one pipeline follow each other. */
+void session_join(struct session *session);
+/* The pipeline, or without stages the rank, among those that share the images of a step; and whether this
+ * rank has their losses. */
+int session_replica(const struct session *session);
+bool session_has_losses(const struct session *session);
 
 enum status session_open_device(struct session *session);      /* nothing if it is open */
 

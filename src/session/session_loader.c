@@ -37,12 +37,12 @@ static struct loader_options loader_options(const struct session *session, const
         .augment = data->augment,
         .mix = data->mix,
         .classes = data->classes,
-        .micro_batches = session->hyper.ranks * session->hyper.micro_batches,
+        .micro_batches = session->hyper.replicas * session->hyper.micro_batches,
         .training = training,
         .shuffle = training && settings->data.shuffle,
         .batch = session->hyper.batch,
-        .rank = comm_rank(session->comm),
-        .ranks = comm_count(session->comm),
+        .rank = session_replica(session),
+        .ranks = session->comm ? session->hyper.replicas : 1,
         .h = images->h,
         .w = images->w,
         .channels = data->channels,
@@ -58,6 +58,13 @@ static struct loader_options loader_options(const struct session *session, const
         .bad_image = bad_images_report,
         .bad_context = bad_images_source(data->bad, images->dataset),
     };
+    /* All stages evaluate the whole network. */
+    if (!training && session->comm) {
+        options.batch *= session->hyper.stages;
+        options.micro_batches *= session->hyper.stages;
+        options.rank = session->comm->rank;
+        options.ranks = session->comm->count;
+    }
     const struct device *device = session->device;
     if (device && device->waits) {
         options.allocate = pinned_allocate;

@@ -51,13 +51,14 @@ static enum status find_batch(struct session *session)
     if (fits && settings->memory.limit == 0) derive_number(settings, "memory", "limit", limit);
     if (fits)
         log_info("train.batch: auto is %" PRId64 ", the largest batch that fits into %s of memory%s", batch,
-                 text_bytes((uint64_t)limit, bytes), session->hyper.ranks > 1 ? " on each GPU" : "");
+                 text_bytes((uint64_t)limit, bytes), session->hyper.replicas > 1 ? " on each GPU" : "");
     return OK;
 }
 
 static enum status open_numbers(struct session *session, bool trains)
 {
     TRY(hyperparameters_open(session->settings, &session->hyper));
+    session_join(session);
     if (session->settings->train.batch == 0) TRY(find_batch(session));
     const struct images *train = trains ? &session->data.train : NULL;
     return hyperparameters_set_batch(session->settings, train, &session->hyper);

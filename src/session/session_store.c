@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/memory.h"
 #include "session/weights.h"
 
 struct store_options session_store_options(const struct session *session, bool training)
@@ -22,6 +23,33 @@ enum status session_store_weights(const struct session *session, struct store *s
     enum status status = weights_load(path, &options, store);
     free(path);
     return status;
+}
+
+/* One tensor, of which a rank has the newest. */
+static enum status share_part(struct comm *comm, int owner, struct store *store, int param,
+                              enum store_part part)
+{
+    const struct op_param *spec = &store->graph->params[param].spec;
+    size_t bytes = (size_t)shape_count(spec->shape) * dtype_bytes(spec->dtype);
+    void *host = memory_new(bytes, 1);
+    bool own = comm->rank == owner;
+    enum status status = own ? store_read(store, param, part, host) : OK;
+    if (status == OK) status = comm_broadcast(comm, owner, host, bytes);
+    if (status == OK && !own) status = store_write(store, param, part, host);
+    free(host);
+    return status;
+}
+
+enum status session_store_share(const struct session *session, const struct program *program,
+                                struct store *store)
+{
+    if (!session->stages) return OK;
+    for (int p = 0; p < store->layout.count; p++) {
+        int stage = program->node_stages[program->graph->params[p].node];
+        for (enum store_part part = STORE_MASTER; part <= STORE_SLOT2; part++)
+            if (store_has(store, p, part)) TRY(share_part(session->comm, stage, store, p, part));
+    }
+    return store_refresh(store);
 }
 
 enum status session_store_open(const struct session *session, struct store *store)

@@ -1,6 +1,7 @@
 /* session_store.h: the store of a session's network. */
 #pragma once
 
+#include "compile/program.h"
 #include "exec/store.h"
 #include "session/session.h"
 
@@ -11,3 +12,8 @@ enum status session_store_open(const struct session *session, struct store *stor
 
 /* The weights of `model.weights`, from which a run starts; OK where there are none. */
 enum status session_store_weights(const struct session *session, struct store *store);
+
+/* All stages of a pipeline, of which each updates its own parameters, have all of them. `program`: a training
+ * step. Called by all ranks after the same step; nothing without stages. */
+enum status session_store_share(const struct session *session, const struct program *program,
+                                struct store *store);

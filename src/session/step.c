@@ -47,14 +47,26 @@ static struct bucket_options bucket_options(const struct session *session)
     bool cuda = session_device_kind(session) == DEVICE_CUDA;
     return (struct bucket_options){
         .bytes = session->settings->parallel.bucket,
-        .all_reduce = cuda && (session->hyper.ranks == 2 || !session->settings->run.deterministic),
+        .all_reduce = cuda && (session->hyper.replicas == 2 || !session->settings->run.deterministic),
     };
 }
 
 static int64_t exchange_bytes(const struct session *session)
 {
     if (session_device_kind(session) == DEVICE_CPU) return 0;
-    return nccl_exchange_bytes(session->hyper.ranks, !bucket_options(session).all_reduce);
+    return nccl_exchange_bytes(session->hyper.replicas, !bucket_options(session).all_reduce);
+}
+
+static struct cut_options cut_options(const struct session *session)
+{
+    static const enum pipeline_schedule schedules[] = {
+        [PIPELINE_SCHEDULE_AUTO] = PIPELINE_1F1B,
+        [PIPELINE_SCHEDULE_GPIPE] = PIPELINE_GPIPE,
+        [PIPELINE_SCHEDULE_1F1B] = PIPELINE_1F1B,
+        [PIPELINE_SCHEDULE_ZERO_BUBBLE] = PIPELINE_ZERO_BUBBLE,
+    };
+    return (struct cut_options){session->hyper.stages, session->stage,
+                                schedules[session->settings->parallel.schedule]};
 }
 
 static enum fit_mode fit_mode(int strategy)
@@ -76,8 +88,8 @@ struct compile_options step_options(const struct session *session, enum step_kin
         .lower = {
             .batch = hyperparameters_share(hyper),
             .micro_batches = hyper->micro_batches,
-            .first_micro_batch = training ? comm_rank(session->comm) * hyper->micro_batches : 0,
-            .all_micro_batches = training ? hyper->ranks * hyper->micro_batches : 0,
+            .first_micro_batch = training ? session_replica(session) * hyper->micro_batches : 0,
+            .all_micro_batches = training ? hyper->replicas * hyper->micro_batches : 0,
             .training = training,
             .storage = session->hyper.precision->storage,
             .label_smoothing = training ? session->settings->augment.label_smoothing : 0,
@@ -85,6 +97,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .logits = !training,
         },
         .kernel_plans = kernel_options(session),
+        .cut = cut_options(session),
         .buckets = bucket_options(session),
         .streams = session_streams(session),
         .fit = fit_mode(session->settings->memory.strategy),
@@ -124,7 +137,8 @@ enum status step_prepare(const struct session *session, enum step_kind kind, str
     const struct exec_options options = {
         .device = session->device,
         .store = store,
-        .comm = session->comm,
+        .replicas = session->replicas,
+        .stages = session->stages,
         .optimizer = kind == STEP_TRAINING ? session->hyper.optimizer : NULL,
         .optimizer_settings = session->hyper.optimizer_settings,
         .scaling = session->hyper.scaling,

@@ -31,7 +31,7 @@ void ranks_open(struct comm *comm, int share, struct bad_images *bad_images, str
 {
     size_t all = (size_t)share * (size_t)comm_count(comm);
     *ranks = (struct ranks){
-        .comm = comm, .share = share, .bad_images = comm_count(comm) > 1 ? bad_images : NULL,
+        .comm = comm, .share = share, .stages = 1, .bad_images = comm_count(comm) > 1 ? bad_images : NULL,
         .progress = {.saved = -1},
         .losses = memory_new(all, sizeof(float)),
         .ranks = memory_new(all, sizeof(int32_t)),
@@ -78,16 +78,21 @@ static void write_message(struct ranks *ranks, const struct ranks_batch *batch)
         if (columns[i]) memcpy(at, columns[i], (size_t)batch->count * sizeof(int32_t));
 }
 
-static void read_message(struct ranks *ranks, int rank, uint64_t own_fingerprint)
+static struct message message_of(const struct ranks *ranks, int rank)
 {
-    const char *at = (const char *)ranks->received + (size_t)rank * message_bytes(ranks);
     struct message message;
-    memcpy(&message, at, sizeof message);
-    at += sizeof message;
-    int first = ranks->count;
+    memcpy(&message, (const char *)ranks->received + (size_t)rank * message_bytes(ranks), sizeof message);
+    return message;
+}
+
+static void read_message(struct ranks *ranks, int rank)
+{
+    const struct message message = message_of(ranks, rank), first = message_of(ranks, rank % ranks->stages);
+    const char *at = (const char *)ranks->received + (size_t)rank * message_bytes(ranks) + sizeof message;
+    int count = ranks->count;
     void *columns[COLUMNS] = {
-        ranks->losses + first, ranks->ranks + first, ranks->labels + first, ranks->predictions + first,
-        ranks->confidences + first,
+        ranks->losses + count, ranks->ranks + count, ranks->labels + count, ranks->predictions + count,
+        ranks->confidences + count,
     };
     for (int i = 0; i < COLUMNS; i++, at += column_bytes(ranks))
         memcpy(columns[i], at, (size_t)message.count * sizeof(int32_t));
@@ -95,7 +100,7 @@ static void read_message(struct ranks *ranks, int rank, uint64_t own_fingerprint
     ranks->bad += message.bad;
     if (ranks->stop == 0) ranks->stop = message.stop;
     if (ranks->comm && message.checkpoint) ranks->checkpoint = true;
-    if (message.fingerprint != own_fingerprint) ranks->unlike = true;
+    if (message.fingerprint != first.fingerprint) ranks->unlike = true;
     if (message.bad_images) ranks->bad_images_wait = true;
     if (rank > 0) return;
     ranks->out_of_time = message.out_of_time;
@@ -108,7 +113,7 @@ enum status ranks_gather(struct ranks *ranks, const struct ranks_batch *batch)
     TRY(comm_all_gather(ranks->comm, ranks->sent, ranks->received, message_bytes(ranks)));
     ranks->count = ranks->bad = 0;
     ranks->unlike = ranks->bad_images_wait = false;
-    for (int rank = 0; rank < comm_count(ranks->comm); rank++) read_message(ranks, rank, batch->fingerprint);
+    for (int rank = 0; rank < comm_count(ranks->comm); rank++) read_message(ranks, rank);
     ranks->own_lost = false;
     for (int i = 0; i < batch->count; i++)
         if (batch->labels[i] >= 0 && !isfinite(batch->losses[i])) ranks->own_lost = true;

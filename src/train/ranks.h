@@ -26,6 +26,7 @@ struct ranks_batch {
 struct ranks {
     struct comm *comm;           /* NULL: one rank by itself */
     int share;                   /* images of a batch that each rank has at most */
+    int stages;                  /* ranks of a pipeline, which follow each other; 1: there is none */
     struct bad_images *bad_images;
     /* Of the batch that was gathered last, all ranks' images in their order. */
     int count, bad;
@@ -35,7 +36,7 @@ struct ranks {
     int32_t *predictions;
     float *confidences;
     bool own_lost;               /* of them, a loss of this rank's is not finite */
-    bool unlike;                 /* not all ranks had the same fingerprint */
+    bool unlike;                 /* not all ranks, or those of one stage, had the same fingerprint */
     bool bad_images_wait;        /* a rank has lines to share */
     /* Known to all ranks since then. */
     int stop;                    /* asked to stop, by this signal; 0: not */

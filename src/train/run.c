@@ -217,6 +217,7 @@ enum status run_open(struct session *session, const struct run_options *options,
     bool first = comm_rank(session->comm) == 0;
     TRY(folder_open(first ? options->output : NULL, options->resume, &run->folder));
     ranks_open(session->comm, hyperparameters_share(&session->hyper), session->data.bad, &run->ranks);
+    run->ranks.stages = session->hyper.stages;
     ranks_tell(&run->ranks, PHASE_START, 0);           /* the folder is the run's */
     enum status status = restore_all(run, options);
     if (status == OK) return OK;

@@ -14,6 +14,7 @@
 #include "session/gpu_preprocessing.h"
 #include "session/identity.h"
 #include "train/rank_check.h"
+#include "session/session_store.h"
 #include "train/report.h"
 #include "train/results.h"
 
@@ -55,16 +56,23 @@ static enum verdict judge(const struct run *run)
 
 /* A step. */
 
+static enum status compare_ranks(const struct run *run)
+{
+    return rank_check(run->ranks.comm, run->ranks.stages, run->programs.training.exec);
+}
+
 static enum status gather_results(struct run *run, const struct batch *batch)
 {
+    bool has = session_has_losses(run->session);
     const struct ranks_batch own = {
-        .count = batch->count, .bad = batch->bad, .losses = exec_losses(run->programs.training.exec),
+        .count = has ? batch->count : 0, .bad = has ? batch->bad : 0,
+        .losses = exec_losses(run->programs.training.exec),
         .ranks = exec_ranks(run->programs.training.exec), .labels = batch->labels,
         .fingerprint = exec_fingerprint(run->programs.training.exec),
         .out_of_time = out_of_time(run), .save_due = save_due(run),
     };
     TRY(ranks_gather(&run->ranks, &own));
-    return run->ranks.unlike ? rank_check(run->ranks.comm, run->programs.training.exec) : OK;
+    return run->ranks.unlike ? compare_ranks(run) : OK;
 }
 
 /* Of all ranks. */
@@ -141,7 +149,8 @@ static enum status count_step(struct run *run, const struct queued_step *made)
     ranks_tell(&run->ranks, PHASE_STEP, run->state.step);
     const struct health_step step = {
         .state = &run->state, .position = &run->position, .batch = made->batch, .loss = report.loss,
-        .elsewhere = !isfinite(report.loss) && !run->ranks.own_lost, .steps = run->steps,
+        .elsewhere = !isfinite(report.loss) && !run->ranks.own_lost && !run->session->stages,
+        .steps = run->steps,
         .queued = run->queue.count,
     };
     TRY(health_step(&run->health, &step));
@@ -164,7 +173,13 @@ static enum status collect(struct run *run)
  * kept. */
 static enum status check_ranks(const struct run *run)
 {
-    return run->options->output ? rank_check(run->ranks.comm, run->programs.training.exec) : OK;
+    return run->options->output ? compare_ranks(run) : OK;
+}
+
+/* All ranks have all parameters: to evaluate the network, or for the first one to write a checkpoint. */
+static enum status share_store(struct run *run)
+{
+    return session_store_share(run->session, &run->programs.training.compiled.program, &run->store);
 }
 
 /* One that is written along the way may fail: the last good one is still there, and the run is
@@ -172,6 +187,7 @@ static enum status check_ranks(const struct run *run)
 static enum status save_and_go_on(struct run *run, const char *const *also)
 {
     TRY(check_ranks(run));
+    TRY(share_store(run));
     TRY(folder_check(&run->folder));
     if (run_save(run, also) == OK) return OK;
     run->saved = clock_seconds();
@@ -257,6 +273,7 @@ static enum status evaluate_run(struct run *run)
     struct evaluation evaluation;
     const struct evaluate_options options = {.lost = &run->health.evaluation_lost, .ranks = &run->ranks};
     bool averages = run->session->settings->train.ema > 0;
+    TRY(share_store(run));
     if (averages) TRY(store_swap_average(&run->store));
     const struct session *session = run->session;
     const struct step *step = &run->programs.evaluation;
@@ -348,6 +365,7 @@ static enum status finish(struct run *run, enum verdict verdict)
 {
     bool stopped = verdict == STOP || verdict == MAX_TIME;
     TRY(check_ranks(run));
+    TRY(share_store(run));
     ranks_tell(&run->ranks, PHASE_END, run->state.step);
     TRY(run_save(run, NULL));
     TRY(end_records(run, verdict_name[verdict]));
@@ -435,10 +453,10 @@ static void say_order(const struct run *run)
 {
     const struct hyperparameters *hyper = &run->session->hyper;
     int all = hyperparameters_micro_batches(hyper);
-    if (comm_rank(run->ranks.comm) > 0 || sum_tree_divides(all, hyper->ranks)) return;
+    if (comm_rank(run->ranks.comm) > 0 || sum_tree_divides(all, hyper->replicas)) return;
     log_warning("parallel.gpus: %d GPUs add the gradients of %d micro-batches in another order than one with "
                 "train.accumulate = %d: results differ in their last bits, unless the number of GPUs is a "
-                "power of two or train.accumulate is 1", hyper->ranks, all, all);
+                "power of two or train.accumulate is 1", hyper->replicas, all, all);
 }
 
 static enum status carry_out(struct run *run)

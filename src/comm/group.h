@@ -1,0 +1,14 @@
+/* group.h: some ranks of a run, for exchanges of the training step among themselves. */
+#pragma once
+
+#include "comm/comm.h"
+
+/* Ranks first, first + step, ...: `count` of them, of which this one is one. */
+struct group_ranks {
+    int first, step, count;
+};
+
+/* Its exchanges are messages of the comm, which must outlive it. Without any of a comm's other calls. NULL
+ * stays NULL. */
+struct comm *group_open(struct comm *comm, const struct group_ranks *ranks);
+void group_close(struct comm *group);        /* accepts NULL */

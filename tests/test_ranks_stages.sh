@@ -1,0 +1,70 @@
+#!/bin/sh
+# Pipelines of CPU ranks: stages end in the bits of one process that has as many micro-batches, whatever their
+# schedule, and a run goes on with any number of them.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+# stages G S K FOLDER [OPTION...]: G ranks that make pipelines of S stages, with K micro-batches each.
+stages() {
+    shape="-s parallel.gpus=$1 -s parallel.stages=$2 -s parallel.microbatches=$3"; shift 3
+    train "$@" $shape \
+        -s train.accumulate=1
+}
+
+# equals T G S K [OPTION...]: they are one rank of T micro-batches.
+equals() {
+    all=$1 gpus=$2 count=$3 each=$4; shift 4
+    rm -rf alone several
+    stages 1 1 "$all" alone -s run.max_steps=8 "$@" &&
+        stages "$gpus" "$count" "$each" several -s run.max_steps=8 "$@" && same alone several
+}
+
+# A network with a skip over several cuts, concatenation, and dropout.
+cat >skips.ini <<'END'
+[input]
+channels = 1
+size = 8
+[layers]
+conv1 = conv input filters=8 kernel=3 pad=1 bias=no
+bn1 = batchnorm conv1
+relu1 = relu bn1
+conv2 = conv relu1 filters=8 kernel=3 pad=1 bias=no
+bn2 = batchnorm conv2
+add = add bn2 relu1
+relu2 = relu add
+conv3 = conv relu2 filters=8 kernel=3 pad=1
+cat = concat conv3 relu1
+drop = dropout cat rate=0.3
+flat = flatten drop
+fc = linear flat units=$classes
+END
+
+skips="-s model.file=skips.ini"
+for schedule in gpipe 1f1b zerobubble; do
+    ok "2 stages, 4 micro-batches, $schedule" equals 4 2 2 4 -s parallel.schedule=$schedule
+    ok "3 stages, 4 micro-batches, $schedule, skips" equals 4 3 3 4 -s parallel.schedule=$schedule $skips \
+        -s amp.precision=bf16 -s optimizer.name=adamw -s optimizer.lr=0.001
+done
+ok "2 stages, 1 micro-batch" equals 1 2 2 1
+ok "4 stages, 2 micro-batches" equals 2 4 4 2 $skips -s amp.precision=fp32
+ok "2 pipelines of 2 stages" equals 4 4 2 2 $skips
+ok "... with mixed images" equals 2 4 2 1 -s augment.mixup=0.2 -s augment.cutmix=1 -s amp.precision=bf16
+ok "lamb" equals 2 2 2 2 -s optimizer.name=lamb -s optimizer.lr=0.001 -s amp.precision=fp32
+ok "little memory" equals 4 2 2 4 $skips -s memory.strategy=recompute
+
+resumed() {
+    rm -rf alone several
+    stages 1 1 4 alone -s run.max_steps=12 && stages 2 2 4 several -s run.max_steps=4 &&
+        stages 4 2 2 several -r -s run.max_steps=7 && stages 1 1 4 several -r -s run.max_steps=9 &&
+        stages 3 3 4 several -r -s run.max_steps=12 && same alone several
+}
+ok "a run goes on with any number of stages" resumed
+
+ok "stages that do not divide the ranks" says 2 "parallel.stages: 3 stages do not divide parallel.gpus = 4" \
+    stages 4 3 1 wrong
+ok "pipelines that do not divide a batch" \
+    says 2 "parallel.gpus: 2 pipelines of 5 micro-batches do not divide" stages 4 2 5 wrong -s train.batch=65
+ok "a batch that is not a number" says 2 "train.batch: auto is not for pipelines" \
+    stages 2 2 1 wrong -s train.batch=auto
+ok "more stages than layers" says 2 "a network of 7 layers cannot be cut into 8 stages" stages 8 8 1 wrong
+finish
