@@ -1,6 +1,6 @@
-#include "base/memory.h"
 #include "fuzz_network.h"
 
+#include "base/memory.h"
 #include "fuzz.h"
 #include "graph/model.h"
 
