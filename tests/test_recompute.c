@@ -421,35 +421,6 @@ static void test_cheapest(void **state)
     assert_true(met >= 4);
 }
 
-/* A program that is too long for weighing every activation by itself is cut into pieces. */
-static void test_long_chain(void **state)
-{
-    (void)state;
-    struct text text = {0};
-    text_add(&text, "[input]\nchannels = 3\nsize = 8\n[layers]\n"
-                    "relu0 = conv input filters=6 kernel=3 pad=1\n");
-    for (int i = 1; i <= 500; i++)
-        text_add(&text, "conv%d = conv relu%d filters=6 kernel=3 pad=1\nrelu%d = relu conv%d\n",
-                 i, i - 1, i, i);
-    text_add(&text, "flat = flatten relu500\nfc = linear flat units=5\n");
-    struct graph graph = net_graph(text.data, false);
-    struct program program = lower_net(&graph, 64, 1);
-    enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);
-    int64_t all = bound_of(&program, modes);
-    for (int share = 2; share <= 8; share *= 2) {
-        const struct recompute_goal goal = {.limit = all / share, .work = 1000000};
-        struct recompute_forecast forecast;
-        assert_true(recompute_choose(&program, &goal, modes, &forecast));
-        assert_true(forecast.bytes <= all / share);
-        assert_int_equal(forecast.bytes, bound_of(&program, modes));
-        assert_true(forecast.work < 1300000);
-    }
-    free(modes);
-    program_free(&program);
-    graph_free(&graph);
-    text_free(&text);
-}
-
 static struct program lower_model(const char *name, struct graph *graph)
 {
     static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
@@ -667,7 +638,7 @@ int main(void)
         cmocka_unit_test(test_forecast),   cmocka_unit_test(test_replay),
         cmocka_unit_test(test_few_micro_batches), cmocka_unit_test(test_cheapest),
         cmocka_unit_test(test_models),     cmocka_unit_test(test_work),
-        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_by_the_way),
+        cmocka_unit_test(test_by_the_way),
         cmocka_unit_test(test_by_the_way_within),
         cmocka_unit_test(test_moves_of_models),
     };

@@ -18,18 +18,13 @@
 /* Work after which the search for a cheaper choice ends: a tenth of a second. */
 #define WORK_ENOUGH 8000000
 
-/* A program is large when so many rounds of replaying it for each group are too much work. */
-#define LARGE_ROUNDS 4
-
 #define CHAIN_KEPT 1             /* activations in a row that are no longer kept at once */
-
 
 /* A choice, for the same instruction in every micro-batch. */
 struct group {
     int *at;                 /* instructions, by micro-batch */
     int count;
     bool free;               /* may be chosen */
-    bool unread;             /* by backward */
     bool heavy;              /* a product of weights */
 };
 
@@ -93,7 +88,7 @@ static void groups_make(struct choosing *c, const struct program *program)
 }
 
 /* Values that backward does not read cost nothing to free. */
-static void unread_note(struct choosing *c)
+static void give_up_unread(struct choosing *c)
 {
     const struct program *program = c->replay.program;
     bool *read = memory_new((size_t)program->value_count, sizeof *read);
@@ -103,10 +98,10 @@ static void unread_note(struct choosing *c)
         for (int k = 0; after && k < at->read_count; k++) read[at->reads[k]] = true;
     }
     for (int g = 0; g < c->group_count; g++) {
-        const struct instruction *at = &program->instructions[c->groups[g].at[0]];
+        const struct instruction *at = &program->instructions[group_at(c, g)];
         bool wanted = read[at->y];
         for (int k = 0; k < at->saved_count; k++) wanted = wanted || read[at->saved[k]];
-        c->groups[g].unread = !wanted && c->groups[g].free;
+        if (!wanted && c->groups[g].free) group_set(c, g, RECOMPUTE_ONCE);
     }
     free(read);
 }
@@ -135,7 +130,6 @@ static void choosing_open(struct choosing *c, const struct program *program,
     c->replay.limit = goal->limit;
     groups_make(c, program);
     for (int g = 0; g < c->group_count; g++) c->groups[g].free = !goal->light || !c->groups[g].heavy;
-    unread_note(c);
     c->gain = memory_new((size_t)program->count, sizeof *c->gain);
     c->score = memory_new((size_t)c->group_count, sizeof *c->score);
     c->stamp = memory_new((size_t)c->group_count, sizeof *c->stamp);
@@ -336,42 +330,6 @@ static bool choose_on(struct choosing *c)
     return true;
 }
 
-static void cut(struct choosing *c, int length, int first)
-{
-    for (int g = 0; g < c->group_count; g++)
-        if (c->groups[g].free)
-            group_set(c, g, g % length == first && !c->groups[g].unread ? RECOMPUTE_NEVER : RECOMPUTE_ONCE);
-}
-
-/* Cuts the program into pieces of one length, each recomputed from the end of the one before (Chen et al.
- * 2016), as short as they may be. It is rough, but replays the program only so many times. When nothing
- * fits, the choice is the better one of the best cut and of what was chosen before. */
-#define CUT_PHASES 3
-static bool choose_cuts(struct choosing *c)
-{
-    play(c);
-    enum recompute_mode *before = modes_copy(c);
-    double least = c->replay.excess;
-    int best_length = 0, best_first = 0;
-    for (int length = 2; length <= c->group_count; length += 1 + length / 5)
-        for (int phase = 0; phase < CUT_PHASES && phase < length; phase++) {
-            int first = phase * length / CUT_PHASES;
-            cut(c, length, first);
-            play(c);
-            if (c->replay.excess >= least) continue;
-            least = c->replay.excess;
-            best_length = length;
-            best_first = first;
-            if (least > 0) continue;
-            free(before);
-            return true;
-        }
-    modes_restore(c, before);
-    free(before);
-    if (best_length > 0) cut(c, best_length, best_first);
-    return false;
-}
-
 static int compare_costs(const void *a, const void *b)
 {
     const double *left = *(const double *const *)a, *right = *(const double *const *)b;
@@ -447,11 +405,8 @@ bool recompute_choose(const struct program *program, const struct recompute_goal
     struct choosing c;
     choosing_open(&c, program, goal);
     int *order = by_cost(&c);
-    for (int g = 0; g < c.group_count; g++)
-        if (c.groups[g].unread) group_set(&c, g, RECOMPUTE_ONCE);
-    int64_t round = (int64_t)c.group_count * (c.replay.walk.end - c.replay.begin);
-    bool large = round > goal->work / LARGE_ROUNDS;
-    bool fits = (!large && choose_on(&c)) || choose_cuts(&c);
+    give_up_unread(&c);
+    bool fits = choose_on(&c);
     if (fits) {
         prune(&c, order);
         if (!goal->any) exchange(&c, order);
