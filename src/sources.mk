@@ -7,6 +7,7 @@ amptrain_SOURCES = \
 	src/chart.h \
 	src/cmd.c \
 	src/cmd.h \
+	src/cmd_average.c \
 	src/cmd_bench.c \
 	src/cmd_compare.c \
 	src/cmd_devices.c \
@@ -24,6 +25,8 @@ amptrain_SOURCES = \
 	src/cmd_train.c \
 	src/export_onnx.c \
 	src/export_onnx.h \
+	src/export_safetensors.c \
+	src/export_safetensors.h \
 	src/forecast.c \
 	src/forecast.h \
 	src/forecast_print.c \

@@ -11,6 +11,7 @@ sed -e 's/^format.*/format = folder/' -e '/^format/a train = pictures\nval_fract
     -e 's/tiny.ini/coloured.ini/' run.ini >pictures.ini
 sed -e 's/^channels.*/channels = 3/' -e 's/^size.*/size = 32/' tiny.ini >coloured.ini
 "$AMPTRAIN" -q -c pictures.ini -o run || exit 1
+"$AMPTRAIN" -q -c run.ini -s train.epochs=1 -o grey || exit 1
 for weights in run run/checkpoint-last.safetensors; do
     "$AMPTRAIN" eval -q -c pictures.ini --weights $weights --json >"${weights##*/}.figures"
     "$AMPTRAIN" predict -q -c pictures.ini --weights $weights --json "$scratch"/pictures/*/?.png \
@@ -71,6 +72,21 @@ ok "export" "$AMPTRAIN" export -q --weights ../run -o lean.safetensors
 ok "... is enough to predict" classes --weights lean.safetensors
 ok "... and with data to evaluate" figures --weights lean.safetensors -s run.seed=3 -s data.format=folder \
     -s data.train=../pictures -s data.val_fraction=0.25 -s train.batch=4
+
+last=../run/checkpoint-last.safetensors
+ok "average of one file" "$AMPTRAIN" average -q ../run/checkpoint-best.safetensors -o one.safetensors
+"$AMPTRAIN" export -q --weights ../run -o lone.safetensors
+ok "... is its weights" same_tensors one.safetensors lone.safetensors
+ok "... of one file twice" "$AMPTRAIN" average -q lone.safetensors lone.safetensors -o two.safetensors
+ok "... is its weights, too" same_tensors two.safetensors lone.safetensors
+"$AMPTRAIN" average -q lone.safetensors lone.safetensors $last -o three.safetensors
+ok "... of others is another" sh -c '! cmp -s three.safetensors lone.safetensors'
+ok "... which evaluates" "$AMPTRAIN" eval -q --weights three.safetensors -s data.format=folder \
+    -s data.train=../pictures -s data.val_fraction=0.25
+ok "... of two networks" says 5 "has no tensor 'conv1.weight' of the shape" "$AMPTRAIN" average \
+    lone.safetensors ../grey/checkpoint-last.safetensors -o none.safetensors
+ok "... onto one of them" says 2 "is an input of this command" "$AMPTRAIN" average one.safetensors \
+    -o one.safetensors
 
 # Folders, standard input, several classes.
 in_folder() {

@@ -1,0 +1,177 @@
+#include "export_safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/atomic_file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "conf/options.h"
+#include "session/checkpoint.h"
+#include "session/weights.h"
+
+/* The weights of one file, or the mean of several, chosen for another. */
+struct export {
+    struct safetensors *from;            /* [files]; names, shapes and metadata are the first one's */
+    int files;
+    enum dtype dtype;                    /* of what is not a counter */
+    struct safetensors_item *items;
+    int *entries;                        /* by item and file, in `from` */
+    int count;
+    bool averages;
+};
+
+static bool is_number(enum dtype dtype)
+{
+    return dtype == F32 || dtype == F16 || dtype == BF16 || dtype == F64;
+}
+
+static enum status choose_entries(struct export *export, const struct safetensors_entry *wanted, int *entries)
+{
+    for (int i = 0; i < export->files; i++) {
+        const struct safetensors *from = &export->from[i];
+        entries[i] = weights_find(from, wanted->name);
+        if (entries[i] < 0 || !shape_equal(from->entries[entries[i]].shape, wanted->shape))
+            return fail(BAD_CHECKPOINT, "%s: has no tensor '%s' of the shape that it has in %s", from->path,
+                        wanted->name, export->from[0].path);
+        export->averages = export->averages || strcmp(from->entries[entries[i]].name, wanted->name) != 0;
+    }
+    return OK;
+}
+
+static enum status choose(struct export *export)
+{
+    const struct safetensors *first = &export->from[0];
+    export->items = memory_new((size_t)first->count, sizeof *export->items);
+    export->entries = memory_new((size_t)first->count * (size_t)export->files, sizeof *export->entries);
+    for (int i = 0; i < first->count; i++) {
+        const struct safetensors_entry *entry = &first->entries[i];
+        if (!weights_plain(entry)) continue;
+        TRY(choose_entries(export, entry, export->entries + export->count * export->files));
+        export->items[export->count++] = (struct safetensors_item){
+            .name = entry->name,
+            .dtype = is_number(entry->dtype) ? export->dtype : entry->dtype,
+            .shape = entry->shape,
+        };
+    }
+    return OK;
+}
+
+/* The mean over the files, in fp32. */
+static bool read_mean(const struct export *export, const int *entries, size_t count, float *mean,
+                      struct reason *reason)
+{
+    double *sum = memory_try(count, sizeof *sum);
+    bool good = sum || because(reason, "not enough host memory to read it");
+    for (int i = 0; good && i < export->files; i++) {
+        good = weights_read(&export->from[i], entries[i], mean, reason);
+        for (size_t k = 0; good && k < count; k++) sum[k] += mean[k];
+    }
+    for (size_t k = 0; good && k < count; k++) mean[k] = (float)(sum[k] / export->files);
+    free(sum);
+    return good;
+}
+
+static enum status read_item(void *context, int item, void *data)
+{
+    const struct export *export = context;
+    const int *entries = export->entries + item * export->files;
+    enum dtype to = export->items[item].dtype, from = export->from[0].entries[entries[0]].dtype;
+    size_t count = (size_t)shape_count(export->items[item].shape);
+    struct reason reason;
+    bool good;
+    if (!is_number(to) || (to == from && export->files == 1)) {
+        good = safetensors_read(&export->from[0], entries[0], data, &reason);
+    } else {
+        float *values = to == F32 ? data : memory_try(count, sizeof *values);
+        good = values ? read_mean(export, entries, count, values, &reason)
+                      : because(&reason, "not enough host memory to read it");
+        if (good && to != F32) dtype_convert(to, data, F32, values, count);
+        if (to != F32) free(values);
+    }
+    return good ? OK : fail(BAD_CHECKPOINT, "%s: %s", export->from[0].path, reason.text);
+}
+
+/* How images are brought to the network, as a configuration that others are laid over: NULL where the file
+ * does not say. */
+static enum status preprocessing_of(const struct safetensors *from, char **config)
+{
+    static const char *const keys[][2] = {
+        {"data", "orientation"}, {"augment", "val_resize"}, {"augment", "val_crop"}, {"augment", "mean"},
+        {"augment", "std"},
+    };
+    struct settings then;
+    struct text plain = {0}, escaped = {0};
+    *config = NULL;
+    if (!safetensors_value(from, "config")) return OK;
+    TRY(checkpoint_settings(from, &then));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (i == 0 || strcmp(keys[i][0], keys[i - 1][0]) != 0) text_add(&plain, "[%s]\n", keys[i][0]);
+        text_add(&plain, "%s = ", keys[i][1]);
+        field_print(&option_find(keys[i][0], keys[i][1])->field, &then, &plain);
+        text_add(&plain, "\n");
+    }
+    text_escape(&escaped, plain.data);
+    text_free(&plain);
+    settings_free(&then);
+    *config = escaped.data;
+    return OK;
+}
+
+#define PAIRS_MAX 6
+
+/* Metadata that eval and predict need. Readers of PyTorch's want the format. */
+static int describe(const struct safetensors *from, char *config, struct safetensors_pair pairs[PAIRS_MAX])
+{
+    static char *const kept[] = {"arch", "classes", "input", "graph"};
+    int count = 0;
+    pairs[count++] = (struct safetensors_pair){"format", "pt"};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        char *value = (char *)safetensors_value(from, kept[i]);
+        if (value) pairs[count++] = (struct safetensors_pair){kept[i], value};
+    }
+    if (config) pairs[count++] = (struct safetensors_pair){"config", config};
+    return count;
+}
+
+static enum status write_file(struct export *export, const char *path)
+{
+    struct safetensors_pair pairs[PAIRS_MAX];
+    char *config;
+    TRY(preprocessing_of(&export->from[0], &config));
+    struct safetensors_content content = {export->items, export->count, pairs,
+                                          describe(&export->from[0], config, pairs), read_item, export};
+    char *temporary = text_format("%s.tmp", path);
+    enum status status = safetensors_write(temporary, &content);
+    if (status == OK) status = atomic_file_rename(&directory_working, temporary, path);
+    if (status != OK) unlink(temporary);
+    free(temporary);
+    free(config);
+    return status;
+}
+
+static enum status export_all(struct export *export, const char *output)
+{
+    TRY(choose(export));
+    if (export->averages) log_info("%s: using the averaged weights (ema)", export->from[0].path);
+    TRY(write_file(export, output));
+    log_info("%s: %d tensors in %s", output, export->count, dtype_table[export->dtype].name);
+    return OK;
+}
+
+enum status export_safetensors(const char *const *paths, int count, enum dtype dtype, const char *output)
+{
+    struct export export = {.from = memory_new((size_t)count, sizeof *export.from), .dtype = dtype};
+    struct reason reason;
+    enum status status = OK;
+    for (; export.files < count && status == OK; export.files += status == OK)
+        if (!safetensors_open(paths[export.files], &export.from[export.files], &reason))
+            status = fail(BAD_CHECKPOINT, "%s: %s", paths[export.files], reason.text);
+    if (status == OK) status = export_all(&export, output);
+    for (int i = 0; i < export.files; i++) safetensors_close(&export.from[i]);
+    free(export.from);
+    free(export.items);
+    free(export.entries);
+    return status;
+}
