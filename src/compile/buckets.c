@@ -65,7 +65,7 @@ static void find_gradients(struct bucketing *b)
             *array_push(b->gradients, b->count) = written[program->gradients[p]];
     b->end = seconds;
     free(written);
-    qsort(b->gradients, (size_t)b->count, sizeof *b->gradients, gradient_compare);
+    if (b->count > 0) qsort(b->gradients, (size_t)b->count, sizeof *b->gradients, gradient_compare);
     b->before = memory_new((size_t)b->count + 1, sizeof *b->before);
     for (int g = 0; g < b->count; g++)
         b->before[g + 1] = b->before[g] + plan_bytes(&program->values[b->gradients[g].value]);

@@ -51,4 +51,6 @@ libcompile_a_SOURCES = \
 	src/compile/simulate.h \
 	src/compile/stage_norm.c \
 	src/compile/streams.c \
-	src/compile/verify.c
+	src/compile/verify.c \
+	src/compile/verify_ranks.c \
+	src/compile/verify_ranks.h

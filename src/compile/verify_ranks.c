@@ -1,0 +1,312 @@
+/* verify_ranks.c: plays the programs of all ranks together, whatever has made them.
+ *
+ * A rank's streams are queues. An instruction ends when it is at the head of its queue, what it waits for has
+ * ended, and, if it is an exchange, its partners have come to theirs. The nth message from a stage to another
+ * meets the nth that is received from there; so does the nth collective of a group. */
+#include "compile/verify_ranks.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/text.h"
+
+/* An instruction of a rank. */
+struct place {
+    int rank, i;
+};
+
+/* The state of a rank. */
+struct player {
+    const struct program *program;
+    int streams;
+    int *head;               /* by stream: the first instruction on it that has not ended; count if none */
+    bool *ended;             /* by instruction */
+    bool *come;              /* by instruction: an exchange whose turn it is, for this rank */
+};
+
+struct play {
+    const struct program *const *programs;
+    int replicas, stages, ranks;
+    bool streams;            /* there are several, and messages meet */
+    struct player *players;
+    int **partner;           /* by rank and instruction: of a message, the other's; -1 */
+    struct reason *reason;
+};
+
+static const struct instruction *instruction_at(const struct play *play, struct place at)
+{
+    return &play->programs[at.rank]->instructions[at.i];
+}
+
+static const char *name_at(const struct play *play, struct place at)
+{
+    return instruction_at(play, at)->name;
+}
+
+static int stream_at(const struct play *play, struct place at)
+{
+    return play->streams ? instruction_at(play, at)->stream : 0;
+}
+
+static bool is_exchange(const struct instruction *at)
+{
+    return instruction_is_message(at) || instruction_is_collective(at);
+}
+
+/* The next exchange of a rank behind instruction i: of a kind with a peer, or a collective among stages or
+ * replicas. -1: there is none. */
+static int next_message(const struct play *play, int rank, int i, enum instruction_kind kind, int peer)
+{
+    const struct program *program = play->programs[rank];
+    while (++i < program->count)
+        if (program->instructions[i].kind == kind && program->instructions[i].peer == peer) return i;
+    return -1;
+}
+
+static int next_collective(const struct play *play, int rank, int i, bool among_stages)
+{
+    const struct program *program = play->programs[rank];
+    while (++i < program->count) {
+        const struct instruction *at = &program->instructions[i];
+        if (instruction_is_collective(at) && at->among_stages == among_stages) return i;
+    }
+    return -1;
+}
+
+/* The value that an exchange is about. */
+static const struct value *value_at(const struct play *play, struct place at)
+{
+    const struct instruction *exchange = instruction_at(play, at);
+    int id = exchange->kind == INSTRUCTION_RECEIVE ? exchange->y : exchange->x[0];
+    return &play->programs[at.rank]->values[id];
+}
+
+/* Two exchanges that meet are about the same: of messages the value, of collectives as many bytes. */
+static bool agree(const struct play *play, struct place a, struct place b)
+{
+    const struct value *left = value_at(play, a), *right = value_at(play, b);
+    bool message = instruction_is_message(instruction_at(play, a));
+    bool same = left->bytes == right->bytes && left->dtype == right->dtype &&
+                strcmp(left->name, right->name) == 0;
+    same = same && (message || instruction_at(play, a)->kind == instruction_at(play, b)->kind);
+    same = same && instruction_at(play, a)->micro_batch == instruction_at(play, b)->micro_batch;
+    if (same) return true;
+    return because(play->reason, "rank %d '%s' (%s, %" PRId64 " bytes, micro-batch %d) meets "
+                   "rank %d '%s' (%s, %" PRId64 " bytes, micro-batch %d)",
+                   a.rank, name_at(play, a), left->name, left->bytes, instruction_at(play, a)->micro_batch,
+                   b.rank, name_at(play, b), right->name, right->bytes, instruction_at(play, b)->micro_batch);
+}
+
+/* Finds who meets whom among the messages of one rank to another. */
+static bool match_messages(struct play *play, int from, int to)
+{
+    int sent = -1, received = -1;
+    for (;;) {
+        sent = next_message(play, from, sent, INSTRUCTION_SEND, to % play->stages);
+        received = next_message(play, to, received, INSTRUCTION_RECEIVE, from % play->stages);
+        if (sent < 0 && received < 0) return true;
+        struct place lone = sent < 0 ? (struct place){to, received} : (struct place){from, sent};
+        if (sent < 0 || received < 0)
+            return because(play->reason, "rank %d '%s' has no counterpart at rank %d", lone.rank,
+                           name_at(play, lone), sent < 0 ? from : to);
+        if (!agree(play, (struct place){from, sent}, (struct place){to, received})) return false;
+        play->partner[from][sent] = received;
+        play->partner[to][received] = sent;
+    }
+}
+
+/* The other ranks of a group: `first` and every `step`th one, `count` of them. */
+struct group {
+    int first, step, count;
+};
+
+static struct group group_of(const struct play *play, int rank, bool among_stages)
+{
+    int stage = rank % play->stages;
+    return among_stages ? (struct group){rank - stage, 1, play->stages}
+                        : (struct group){stage, play->stages, play->replicas};
+}
+
+static bool match_collectives(struct play *play, int rank, bool among_stages)
+{
+    struct group group = group_of(play, rank, among_stages);
+    int own = -1, other = -1;
+    if (rank == group.first) return true;
+    for (;;) {
+        own = next_collective(play, rank, own, among_stages);
+        other = next_collective(play, group.first, other, among_stages);
+        if (own < 0 && other < 0) return true;
+        struct place lone = own < 0 ? (struct place){group.first, other} : (struct place){rank, own};
+        if (own < 0 || other < 0)
+            return because(play->reason, "rank %d '%s' has no counterpart at rank %d", lone.rank,
+                           name_at(play, lone), own < 0 ? rank : group.first);
+        if (!agree(play, (struct place){group.first, other}, (struct place){rank, own})) return false;
+    }
+}
+
+static bool match(struct play *play)
+{
+    for (int rank = 0; rank < play->ranks; rank++) {
+        int replica = rank - rank % play->stages;
+        for (int peer = replica; peer < replica + play->stages; peer++)
+            if (!match_messages(play, rank, peer)) return false;
+        for (int among = 0; among < 2; among++)
+            if (!match_collectives(play, rank, among)) return false;
+    }
+    return true;
+}
+
+/* What keeps an instruction whose turn it is on its rank: the partner that has not come; i is -1 if none. */
+static struct place missing_partner(const struct play *play, struct place at)
+{
+    const struct instruction *exchange = instruction_at(play, at);
+    struct place partner = {at.rank - at.rank % play->stages + exchange->peer, -1};
+    if (instruction_is_message(exchange)) {
+        partner.i = play->partner[at.rank][at.i];
+        const struct player *other = &play->players[partner.rank];
+        bool put_down = exchange->kind == INSTRUCTION_SEND && !play->streams;
+        if (put_down || other->ended[partner.i] || (play->streams && other->come[partner.i])) partner.i = -1;
+    } else if (instruction_is_collective(exchange)) {
+        struct group group = group_of(play, at.rank, exchange->among_stages);
+        int number = 0;
+        for (int i = -1; i != at.i; number++) i = next_collective(play, at.rank, i, exchange->among_stages);
+        for (int k = 0; k < group.count; k++) {
+            partner = (struct place){group.first + k * group.step, -1};
+            for (int n = 0; n < number; n++)
+                partner.i = next_collective(play, partner.rank, partner.i, exchange->among_stages);
+            if (!play->players[partner.rank].come[partner.i]) return partner;
+        }
+        partner.i = -1;
+    }
+    return partner;
+}
+
+/* What an instruction at the head of its stream waits for; i is -1 if nothing. */
+static struct place waits_for(const struct play *play, struct place at)
+{
+    const struct instruction *head = instruction_at(play, at);
+    const struct player *player = &play->players[at.rank];
+    for (int w = 0; play->streams && w < head->wait_count; w++)
+        if (!player->ended[head->waits[w]]) return (struct place){at.rank, head->waits[w]};
+    return is_exchange(head) ? missing_partner(play, at) : (struct place){at.rank, -1};
+}
+
+static bool own_waits_ended(const struct play *play, struct place at)
+{
+    const struct instruction *head = instruction_at(play, at);
+    for (int w = 0; play->streams && w < head->wait_count; w++)
+        if (!play->players[at.rank].ended[head->waits[w]]) return false;
+    return true;
+}
+
+/* Lets the head of a stream come, and end if nothing keeps it. */
+static bool advance(struct play *play, int rank, int stream)
+{
+    struct player *player = &play->players[rank];
+    struct place at = {rank, player->head[stream]};
+    if (at.i == player->program->count || !own_waits_ended(play, at)) return false;
+    bool moved = !player->come[at.i];
+    player->come[at.i] = true;
+    if (waits_for(play, at).i >= 0) return moved;
+    player->ended[at.i] = true;
+    do at.i++;
+    while (at.i < player->program->count && stream_at(play, at) != stream);
+    player->head[stream] = at.i;
+    return true;
+}
+
+static bool all_ended(const struct play *play, struct place *left)
+{
+    for (int rank = 0; rank < play->ranks; rank++)
+        for (int s = 0; s < play->players[rank].streams; s++)
+            if (play->players[rank].head[s] < play->programs[rank]->count) {
+                *left = (struct place){rank, play->players[rank].head[s]};
+                return false;
+            }
+    return true;
+}
+
+/* The head of the stream that an instruction stands on. */
+static struct place head_before(const struct play *play, struct place at)
+{
+    return (struct place){at.rank, play->players[at.rank].head[stream_at(play, at)]};
+}
+
+/* After as many steps as there are streams, who waits for whom goes round: from there, it is said. */
+static bool name_ring(const struct play *play, struct place at)
+{
+    struct text ring = {0};
+    for (int rank = 0; rank < play->ranks; rank++)
+        for (int s = 0; s < play->players[rank].streams; s++) at = head_before(play, waits_for(play, at));
+    const struct place start = at;
+    do {
+        struct place wanted = waits_for(play, at), head = head_before(play, wanted);
+        text_add(&ring, "%srank %d '%s' waits for rank %d '%s'", ring.data ? "; " : "", at.rank,
+                 name_at(play, at), wanted.rank, name_at(play, wanted));
+        if (head.i != wanted.i) text_add(&ring, ", behind '%s'", name_at(play, head));
+        at = head;
+    } while (at.rank != start.rank || at.i != start.i);
+    because(play->reason, "%s", ring.data);
+    text_free(&ring);
+    return false;
+}
+
+static void player_open(const struct play *play, int rank)
+{
+    struct player *player = &play->players[rank];
+    const struct program *program = player->program = play->programs[rank];
+    player->streams = play->streams ? program->streams : 1;
+    player->head = memory_new((size_t)player->streams, sizeof *player->head);
+    player->ended = memory_new((size_t)program->count, sizeof *player->ended);
+    player->come = memory_new((size_t)program->count, sizeof *player->come);
+    for (int s = 0; s < player->streams; s++) {
+        struct place at = {rank, 0};
+        while (at.i < program->count && stream_at(play, at) != s) at.i++;
+        player->head[s] = at.i;
+    }
+}
+
+static void player_close(struct player *player)
+{
+    free(player->head);
+    free(player->ended);
+    free(player->come);
+}
+
+static bool play_all(struct play *play)
+{
+    struct place left;
+    bool moved = true;
+    for (int rank = 0; rank < play->ranks; rank++) player_open(play, rank);
+    while (moved) {
+        moved = false;
+        for (int rank = 0; rank < play->ranks; rank++)
+            for (int s = 0; s < play->players[rank].streams; s++)
+                while (advance(play, rank, s)) moved = true;
+    }
+    bool ended = all_ended(play, &left) || name_ring(play, left);
+    for (int rank = 0; rank < play->ranks; rank++) player_close(&play->players[rank]);
+    return ended;
+}
+
+bool verify_ranks(const struct program *const *programs, int replicas, int stages, struct reason *reason)
+{
+    struct play play = {.programs = programs, .replicas = replicas, .stages = stages,
+                        .ranks = replicas * stages, .reason = reason};
+    play.players = memory_new((size_t)play.ranks, sizeof *play.players);
+    play.partner = memory_new((size_t)play.ranks, sizeof *play.partner);
+    bool several = true;
+    for (int rank = 0; rank < play.ranks; rank++) {
+        play.partner[rank] = memory_new((size_t)programs[rank]->count, sizeof(int));
+        several = several && programs[rank]->streams > 1;
+    }
+    bool right = match(&play) && play_all(&play);
+    play.streams = several;
+    if (several) right = right && play_all(&play);
+    for (int rank = 0; rank < play.ranks; rank++) free(play.partner[rank]);
+    free(play.partner);
+    free(play.players);
+    return right;
+}

@@ -1,0 +1,258 @@
+/* The programs of all ranks, played together: those that the compiler makes end; planted faults are named. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "compile/passes.h"
+#include "compile/program_parts.h"
+#include "compile/verify_ranks.h"
+#include "net.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+#define RANKS_MAX 8
+#define FAULTS 1000
+
+/* Programs by rank. */
+struct ranks {
+    struct program program[RANKS_MAX];
+    int replicas, stages;
+};
+
+static bool verified(const struct ranks *ranks, struct reason *reason)
+{
+    const struct program *programs[RANKS_MAX];
+    for (int r = 0; r < ranks->replicas * ranks->stages; r++) programs[r] = &ranks->program[r];
+    *reason = (struct reason){0};
+    return verify_ranks(programs, ranks->replicas, ranks->stages, reason);
+}
+
+static void assert_fault(const struct ranks *ranks, const char *words)
+{
+    struct reason reason;
+    assert_false(verified(ranks, &reason));
+    if (strcmp(reason.text, words) != 0) print_error("%s\n", reason.text);
+    assert_string_equal(reason.text, words);
+}
+
+static void ranks_free(struct ranks *ranks)
+{
+    for (int r = 0; r < ranks->replicas * ranks->stages; r++) program_free(&ranks->program[r]);
+}
+
+/* Two stages of a made-up pipeline, whose instructions follow. */
+static struct ranks ranks_new(struct graph *graph, int streams)
+{
+    struct ranks ranks = {.replicas = 1, .stages = 2};
+    for (int r = 0; r < 2; r++)
+        ranks.program[r] = (struct program){.graph = graph, .stages = 2, .stage = r, .streams = streams};
+    return ranks;
+}
+
+/* A message called `name`, of so many numbers, on a stream. */
+static void push(struct program *program, enum instruction_kind kind, const char *name, int numbers,
+                 int stream)
+{
+    struct value value = {.home = HOME_ARENA, .dtype = F32, .node = -1, .index = -1};
+    value.shape = shape_vector(numbers);
+    int id = build_value(program, value, text_copy(name));
+    const char *verb = kind == INSTRUCTION_SEND ? "send" : kind == INSTRUCTION_RECEIVE ? "receive" : "use";
+    struct instruction at = instruction_new(PHASE_FORWARD, NULL, NULL, text_format("%s %s", verb, name));
+    at.kind = kind;
+    at.peer = 1 - program->stage;
+    at.stream = stream;
+    if (kind == INSTRUCTION_SEND) {
+        *array_push(at.x, at.x_count) = id;
+        *array_push(at.reads, at.read_count) = id;
+    } else {
+        at.y = id;
+        *array_push(at.writes, at.write_count) = id;
+    }
+    *array_push(program->instructions, program->count) = at;
+}
+
+/* Both stages send and then receive: with two streams that is possible, with one only if messages are put
+ * down somewhere. */
+static struct ranks exchange_of_two(struct graph *graph, int streams, int sends)
+{
+    struct ranks ranks = ranks_new(graph, streams);
+    push(&ranks.program[0], INSTRUCTION_SEND, "y", 8, sends);
+    push(&ranks.program[0], INSTRUCTION_RECEIVE, "d y", 8, 0);
+    push(&ranks.program[1], INSTRUCTION_SEND, "d y", 8, sends);
+    push(&ranks.program[1], INSTRUCTION_RECEIVE, "y", 8, 0);
+    return ranks;
+}
+
+static void a_ring_is_named(void **state)
+{
+    (void)state;
+    struct graph graph = {0};
+    struct reason reason;
+    struct ranks ranks = exchange_of_two(&graph, 2, 1);
+    assert_true(verified(&ranks, &reason));
+    ranks_free(&ranks);
+    ranks = exchange_of_two(&graph, 1, 0);
+    assert_true(verified(&ranks, &reason));
+    ranks_free(&ranks);
+    ranks = exchange_of_two(&graph, 2, 0);
+    assert_fault(&ranks, "rank 0 'send y' waits for rank 1 'receive y', behind 'send d y'; "
+                         "rank 1 'send d y' waits for rank 0 'receive d y', behind 'send y'");
+    ranks_free(&ranks);
+}
+
+/* Both stages receive on a stream that waits for what another one sends. */
+static void waits_are_part_of_a_ring(void **state)
+{
+    (void)state;
+    struct graph graph = {0};
+    struct ranks ranks = ranks_new(&graph, 2);
+    static const char *const sent[] = {"y", "d y"};
+    for (int r = 0; r < 2; r++) {
+        struct program *program = &ranks.program[r];
+        push(program, INSTRUCTION_SEND, sent[r], 8, 1);
+        push(program, INSTRUCTION_OP, "z", 8, 0);
+        push(program, INSTRUCTION_RECEIVE, sent[1 - r], 8, 0);
+        *array_push(program->instructions[1].waits, program->instructions[1].wait_count) = 0;
+    }
+    assert_fault(&ranks, "rank 0 'use z' waits for rank 0 'send y'; "
+                         "rank 0 'send y' waits for rank 1 'receive y', behind 'use z'; "
+                         "rank 1 'use z' waits for rank 1 'send d y'; "
+                         "rank 1 'send d y' waits for rank 0 'receive d y', behind 'use z'");
+    ranks_free(&ranks);
+}
+
+static void what_differs_is_named(void **state)
+{
+    (void)state;
+    struct graph graph = {0};
+    struct ranks ranks = exchange_of_two(&graph, 2, 1);
+    push(&ranks.program[0], INSTRUCTION_SEND, "z", 8, 1);
+    assert_fault(&ranks, "rank 0 'send z' has no counterpart at rank 1");
+    push(&ranks.program[1], INSTRUCTION_RECEIVE, "z", 9, 0);
+    assert_fault(&ranks, "rank 0 'send z' (z, 32 bytes, micro-batch 0) meets "
+                         "rank 1 'receive z' (z, 36 bytes, micro-batch 0)");
+    ranks_free(&ranks);
+}
+
+/* Programs of net_mixed as the compiler makes them. */
+static struct ranks compiled(struct graph *graph, int replicas, const struct cut_options *cut,
+                             int micro_batches)
+{
+    struct ranks ranks = {.replicas = replicas, .stages = cut->stages};
+    for (int r = 0; r < replicas * cut->stages; r++) {
+        struct compile_options options = {.cut = *cut, .kernel_plans.code_of = kernel_plans_code(DEVICE_CPU)};
+        options.lower = (struct lower_options){
+            .batch = 4 * micro_batches, .micro_batches = micro_batches, .training = true, .storage = F32,
+            .first_micro_batch = r / cut->stages * micro_batches,
+            .all_micro_batches = replicas * micro_batches,
+        };
+        options.cut.stage = r % cut->stages;
+        assert_int_equal(passes_lower(graph, &options, &ranks.program[r]), OK);
+        assert_int_equal(streams_assign(&ranks.program[r], 1), OK);
+    }
+    return ranks;
+}
+
+static void compiled_programs_end(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct reason reason;
+    for (int stages = 1; stages <= 4; stages++)
+        for (int micro_batches = 1; micro_batches <= 6; micro_batches++)
+            for (enum pipeline_schedule s = PIPELINE_GPIPE; s <= PIPELINE_ZERO_BUBBLE; s++) {
+                const struct cut_options cut = {.stages = stages, .schedule = s};
+                struct ranks ranks = compiled(&graph, 2, &cut, micro_batches);
+                bool right = verified(&ranks, &reason);
+                if (!right) print_error("%d stages: %s\n", stages, reason.text);
+                assert_true(right);
+                ranks_free(&ranks);
+            }
+    graph_free(&graph);
+}
+
+static bool is_exchange(const struct instruction *at)
+{
+    return instruction_is_message(at) || instruction_is_collective(at);
+}
+
+static int random_exchange(const struct program *program, struct random *random)
+{
+    for (;;) {
+        int i = (int)random_below(random, (uint32_t)program->count);
+        if (is_exchange(&program->instructions[i])) return i;
+    }
+}
+
+static void swap(struct program *program, int a, int b)
+{
+    struct instruction first = program->instructions[a];
+    program->instructions[a] = program->instructions[b];
+    program->instructions[b] = first;
+}
+
+/* An exchange of the same kind, with the same ranks, before i; -1. */
+static int one_before(const struct program *program, int i)
+{
+    const struct instruction *at = &program->instructions[i];
+    for (int k = i - 1; k >= 0; k--) {
+        const struct instruction *other = &program->instructions[k];
+        if (other->kind == at->kind && other->peer == at->peer && other->among_stages == at->among_stages)
+            return k;
+    }
+    return -1;
+}
+
+/* In one of the programs an exchange is lost, has other bytes or another micro-batch, or changes places. */
+static bool plant(struct ranks *ranks, struct random *random)
+{
+    struct program *program = &ranks->program[random_below(random, 4)];
+    int i = random_exchange(program, random), other = one_before(program, i);
+    int fault = (int)random_below(random, 4);
+    struct instruction *at = &program->instructions[i];
+    if (fault == 0) at->kind = INSTRUCTION_OP;
+    if (fault == 1) program->values[at->kind == INSTRUCTION_RECEIVE ? at->y : at->x[0]].bytes += 4;
+    if (fault == 2) at->micro_batch++;
+    if (fault == 3 && other >= 0) swap(program, i, other);
+    return fault != 3 || other >= 0;
+}
+
+static void planted_faults_are_found(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(net_mixed, false);
+    struct random random = random_open(11, PURPOSE_TEST, 0, 0);
+    const struct cut_options cut = {.stages = 2, .schedule = PIPELINE_1F1B};
+    struct ranks whole = compiled(&graph, 2, &cut, 3);
+    for (int k = 0; k < FAULTS; k++) {
+        struct ranks ranks = {.replicas = 2, .stages = 2};
+        struct reason reason;
+        for (int r = 0; r < 4; r++) ranks.program[r] = program_copy(&whole.program[r]);
+            if (plant(&ranks, &random)) {
+            assert_false(verified(&ranks, &reason));
+            assert_non_null(strstr(reason.text, "rank "));
+        } else {
+            assert_true(verified(&ranks, &reason));
+        }
+        ranks_free(&ranks);
+    }
+    ranks_free(&whole);
+    graph_free(&graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ring_is_named),
+        cmocka_unit_test(waits_are_part_of_a_ring),
+        cmocka_unit_test(what_differs_is_named),
+        cmocka_unit_test(compiled_programs_end),
+        cmocka_unit_test(planted_faults_are_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
