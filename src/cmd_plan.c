@@ -242,14 +242,18 @@ static enum status dump_passes(const struct session *session, const char *pass)
     return OK;
 }
 
-/* The program that is run, workspaces and all. */
+/* The programs that are run, workspaces and all, by stage. */
 static enum status dump_final(const struct session *session)
 {
     struct compile_options options = step_options(session, STEP_TRAINING);
-    struct compiled compiled;
-    TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &compiled));
-    dump_print(&compiled.program);
-    compiled_free(&compiled);
+    for (int s = 0; s < session->hyper.stages; s++) {
+        struct compiled compiled;
+        options.cut.stage = s;
+        TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &compiled));
+        if (s > 0) printf("\n");
+        dump_print(&compiled.program);
+        compiled_free(&compiled);
+    }
     return OK;
 }
 

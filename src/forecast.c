@@ -1,11 +1,10 @@
 #include "forecast.h"
 
 #include <math.h>
-#include <stdlib.h>
+
 
 #include "base/memory.h"
-#include "compile/cost.h"
-#include "compile/simulate.h"
+#include "compile/verify_ranks.h"
 
 double forecast_layer_flops(const struct graph *graph, int node, int batch)
 {
@@ -15,89 +14,6 @@ double forecast_layer_flops(const struct graph *graph, int node, int batch)
         if (spec->role == ROLE_WEIGHT) weights += (double)shape_count(spec->shape);
     }
     return 2 * weights * batch * (double)(graph->nodes[node].shape.h * graph->nodes[node].shape.w);
-}
-
-/* Seconds of instructions, measured where that is known. */
-struct timing {
-    const struct cluster *cluster;
-    const struct program *const *programs;
-    const struct measured_times *times;
-    bool no_exchange;              /* exchanges take no time */
-};
-
-static double instruction_seconds(const void *context, int rank, int i)
-{
-    const struct timing *timing = context;
-    const struct program *program = timing->programs[rank];
-    const struct instruction *at = &program->instructions[i];
-    if (instruction_is_collective(at) && timing->no_exchange) return 0;
-    double seconds = NAN;
-    if (timing->times && !instruction_is_collective(at))
-        seconds = measured_times_find(timing->times, at->name, cost_bytes(program, at), COST_CALL);
-    return isnan(seconds) ? cluster_seconds(timing->cluster, program, at) : seconds;
-}
-
-static double simulated_ms(const struct timing *timing)
-{
-    const struct cluster *cluster = timing->cluster;
-    struct tasks tasks = simulate_tasks(timing->programs, cluster->stages, instruction_seconds, timing);
-    tasks.exchange_share = timing->no_exchange ? 0 : cluster_exchange_share(cluster);
-    struct simulation simulation = simulate(&tasks);
-    double ms = 1e3 * simulation.seconds;
-    simulation_free(&simulation);
-    tasks_free(&tasks);
-    return ms;
-}
-
-/* A step of as many images on one device by itself. */
-static enum status forecast_alone(const struct session *session, const struct timing *with, double *ms)
-{
-    const struct cluster one = {.replicas = 1, .stages = 1, .hosts = 1, .threads = with->cluster->threads};
-    struct compile_options options = step_options(session, STEP_TRAINING);
-    struct program program;
-    options.lower.all_micro_batches = options.lower.micro_batches;
-    options.cut.stages = 1;
-    TRY(compile(step_graph(session, STEP_TRAINING), &options, &program));
-    const struct program *const programs[] = {&program};
-    const struct timing timing = {.cluster = &one, .programs = programs, .times = with->times};
-    *ms = simulated_ms(&timing);
-    program_free(&program);
-    return OK;
-}
-
-static enum status forecast_time(const struct session *session, struct timing timing,
-                                 struct forecast *forecast)
-{
-    double ms = simulated_ms(&timing);
-    timing.no_exchange = true;
-    forecast->exposed_ms = ms - simulated_ms(&timing);
-    forecast->jitter_ms = cluster_jitter(&forecast->cluster, ms);
-    forecast->step_ms = ms + forecast->jitter_ms;
-    return forecast_alone(session, &timing, &forecast->alone_ms);
-}
-
-/* With the programs of all stages. */
-static enum status forecast_stages(const struct session *session, const struct measured_times *times,
-                                   struct forecast *forecast)
-{
-    int stages = session->hyper.stages;
-    struct program *all = memory_new((size_t)stages, sizeof *all);
-    const struct program **programs = memory_new((size_t)stages, sizeof *programs);
-    enum status status = OK;
-    for (int stage = 0; status == OK && stage < stages; stage++) {
-        struct compile_options options = step_options(session, STEP_TRAINING);
-        options.cut.stage = stage;
-        bool own = stage == session->stage;
-        if (!own) status = compile(step_graph(session, STEP_TRAINING), &options, &all[stage]);
-        programs[stage] = own ? &forecast->compiled.program : &all[stage];
-    }
-    const struct timing timing = {.cluster = &forecast->cluster, .programs = programs, .times = times};
-    if (status == OK) status = forecast_time(session, timing, forecast);
-    for (int stage = 0; stage < stages; stage++)
-        if (all[stage].graph) program_free(&all[stage]);
-    free(all);
-    free(programs);
-    return status;
 }
 
 static struct cluster cluster_of(const struct session *session, const struct forecast_options *options)
@@ -110,14 +26,106 @@ static struct cluster cluster_of(const struct session *session, const struct for
     };
 }
 
+/* Milliseconds of a step of so many images on as many ranks, each of which has the whole network. */
+static enum status whole_ms(const struct session *session, const struct forecast_options *options, int ranks,
+                            int images, double *ms)
+{
+    struct cluster cluster = cluster_of(session, options);
+    struct compile_options compiling = step_options(session, STEP_TRAINING);
+    struct program program;
+    cluster.replicas = ranks;
+    cluster.stages = 1;
+    if (ranks == 1) cluster.hosts = 1;
+    compiling.cut = (struct cut_options){0};
+    compiling.lower.batch = images / ranks;
+    if (session->hyper.stages > 1) compiling.lower.micro_batches = 1;
+    compiling.lower.all_micro_batches = ranks * compiling.lower.micro_batches;
+    TRY(compile(step_graph(session, STEP_TRAINING), &compiling, &program));
+    const struct program *const programs[] = {&program};
+    struct step_time time = step_time_simulate(programs, &cluster, options->times);
+    *ms = time.ms;
+    step_time_free(&time);
+    program_free(&program);
+    return OK;
+}
+
+static enum status compare(const struct session *session, const struct forecast_options *options,
+                           struct forecast *forecast)
+{
+    int ranks = cluster_ranks(&forecast->cluster), images = session->hyper.batch;
+    forecast->alone_ms = forecast->time.ms;
+    forecast->data_parallel_ms = NAN;
+    if (ranks == 1) return OK;
+    TRY(whole_ms(session, options, 1, images > ranks ? images / ranks : 1, &forecast->alone_ms));
+    if (forecast->cluster.stages == 1 || images % ranks != 0) return OK;
+    return whole_ms(session, options, ranks, images, &forecast->data_parallel_ms);
+}
+
+static struct forecast_stage stage_of(const struct program *program, int64_t bytes)
+{
+    const struct graph *graph = program->graph;
+    int first = 1, last = graph->count - 1;       /* the first node is the input */
+    struct forecast_stage stage = {.bytes = bytes};
+    while (program->node_stages && program->node_stages[first] != program->stage) first++;
+    while (program->node_stages && program->node_stages[last] != program->stage) last--;
+    stage.first = text_copy(graph->nodes[first].name);
+    stage.last = text_copy(graph->nodes[last].name);
+    for (int i = 0; i < program->count; i++)
+        if (program->instructions[i].kind == INSTRUCTION_SEND)
+            stage.sent_bytes += program->values[program->instructions[i].x[0]].bytes;
+    return stage;
+}
+
+/* Compiles the program of each stage. */
+static enum status compile_stages(const struct session *session, struct forecast *forecast,
+                                  struct compiled *compiled)
+{
+    int64_t store = step_store_bytes(session);
+    struct compile_options options = step_options(session, STEP_TRAINING);
+    for (int s = 0; s < forecast->cluster.stages; s++) {
+        options.cut.stage = s;
+        TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &compiled[s]));
+        struct step_bytes bytes = step_bytes(session, &compiled[s].program, &compiled[s].plan, store);
+        forecast->stages[s] = stage_of(&compiled[s].program, bytes.total);
+        if (bytes.total > forecast->bytes.total) forecast->bytes = bytes;
+    }
+    return OK;
+}
+
+static enum status play(struct forecast *forecast, const struct compiled *compiled,
+                        const struct measured_times *times)
+{
+    int stages = forecast->cluster.stages;
+    const struct program **programs = memory_new((size_t)stages, sizeof *programs);
+    struct reason reason;
+    for (int s = 0; s < stages; s++) programs[s] = &compiled[s].program;
+    bool right = verify_ranks(programs, 1, stages, &reason);
+    if (right) forecast->time = step_time_simulate(programs, &forecast->cluster, times);
+    free(programs);
+    return right ? OK : fail(FAILED, "plan: the stages would wait for ever: %s", reason.text);
+}
+
+/* Keeps the program of the stage that takes most memory. */
+static void keep_fullest(struct forecast *forecast, struct compiled *compiled)
+{
+    for (int s = 0; s < forecast->cluster.stages; s++) {
+        bool fullest = !forecast->compiled.program.graph && forecast->stages[s].bytes == forecast->bytes.total;
+        if (fullest) forecast->compiled = compiled[s];
+        else compiled_free(&compiled[s]);
+    }
+    free(compiled);
+}
+
 enum status forecast_make(const struct session *session, const struct forecast_options *options,
                           struct forecast *forecast)
 {
     struct forecast made = {.cluster = cluster_of(session, options)};
-    struct compile_options compiling = step_options(session, STEP_TRAINING);
-    TRY(compile_plan(step_graph(session, STEP_TRAINING), &compiling, &made.compiled));
-    made.bytes = step_bytes(session, &made.compiled.program, &made.compiled.plan, step_store_bytes(session));
-    enum status status = forecast_stages(session, options->times, &made);
+    struct compiled *compiled = memory_new((size_t)made.cluster.stages, sizeof *compiled);
+    made.stages = memory_new((size_t)made.cluster.stages, sizeof *made.stages);
+    enum status status = compile_stages(session, &made, compiled);
+    if (status == OK) status = play(&made, compiled, options->times);
+    keep_fullest(&made, compiled);
+    if (status == OK) status = compare(session, options, &made);
     if (status == OK) *forecast = made;
     else forecast_free(&made);
     return status;
@@ -126,5 +134,11 @@ enum status forecast_make(const struct session *session, const struct forecast_o
 void forecast_free(struct forecast *forecast)
 {
     compiled_free(&forecast->compiled);
+    step_time_free(&forecast->time);
+    for (int s = 0; forecast->stages && s < forecast->cluster.stages; s++) {
+        free(forecast->stages[s].first);
+        free(forecast->stages[s].last);
+    }
+    free(forecast->stages);
     *forecast = (struct forecast){0};
 }

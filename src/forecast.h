@@ -1,9 +1,8 @@
 /* forecast.h: the memory and time that a training step will take, worked out without a device. */
 #pragma once
 
-#include "compile/cluster.h"
-#include "measured_times.h"
 #include "session/step.h"
+#include "step_time.h"
 
 struct forecast_options {
     int hosts;                         /* that the ranks lie on */
@@ -11,15 +10,25 @@ struct forecast_options {
     const struct measured_times *times;    /* NULL: all times are modelled */
 };
 
-struct forecast {
-    struct compiled compiled;          /* of one rank */
-    struct step_bytes bytes;
-    struct cluster cluster;
-    double step_ms;                    /* simulated; until the last rank has ended */
-    double alone_ms;                   /* of a rank's images on a GPU by itself */
-    double exposed_ms, jitter_ms;      /* of step_ms: by exchanges; by ranks that take longer than others */
+/* A stage of a pipeline. */
+struct forecast_stage {
+    char *first, *last;                /* layers */
+    int64_t bytes;                     /* of a rank's memory */
+    int64_t sent_bytes;                /* by a rank in a step, to other stages */
 };
 
+struct forecast {
+    struct compiled compiled;          /* of the rank that takes most memory */
+    struct step_bytes bytes;
+    struct cluster cluster;
+    struct step_time time;
+    double alone_ms;                   /* of a rank's share of the images on a device by itself */
+    double data_parallel_ms;           /* with stages: of the same ranks without; NAN: they do not divide the
+                                        * batch */
+    struct forecast_stage *stages;     /* [cluster.stages] */
+};
+
+/* FAILED, with a message, where ranks would wait for each other for ever. */
 enum status forecast_make(const struct session *session, const struct forecast_options *options,
                           struct forecast *forecast);
 void forecast_free(struct forecast *forecast);

@@ -1,6 +1,7 @@
 #include "forecast_print.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -53,26 +54,69 @@ static void print_total(const struct session *session, int64_t total)
 
 static double images_per_second(const struct session *session, const struct forecast *forecast)
 {
-    return 1e3 * session->hyper.batch / forecast->step_ms;
+    return 1e3 * session->hyper.batch / forecast->time.ms;
 }
 
 /* Images a second, in percent of what as many devices would make, were each by itself. */
 static double efficiency(const struct forecast *forecast)
 {
-    return 100 * forecast->alone_ms / forecast->step_ms;
+    return 100 * forecast->alone_ms / forecast->time.ms;
 }
 
 static void print_time(const struct session *session, const struct forecast *forecast)
 {
     int ranks = cluster_ranks(&forecast->cluster);
-    printf("  %-28s %9.1f ms  estimated\n", "step", forecast->step_ms);
+    printf("  %-28s %9.1f ms  estimated\n", "step", forecast->time.ms);
     if (ranks == 1) return;
-    printf("  %-28s %9.2f ms  not hidden by backward\n", "  thereof exchange", forecast->exposed_ms);
+    printf("  %-28s %9.2f ms  not hidden by backward\n", "  thereof exchange", forecast->time.exposed_ms);
     printf("  %-28s %9.2f ms  by which the slowest of %d ranks is behind\n", "  thereof waiting",
-           forecast->jitter_ms, ranks);
+           forecast->time.waiting_ms, ranks);
     printf("  %-28s %12.0f  %.1f %% of %d times one GPU with %d images\n", "images/s",
-           images_per_second(session, forecast), efficiency(forecast), ranks,
-           hyperparameters_share(&session->hyper));
+           images_per_second(session, forecast), efficiency(forecast), ranks, session->hyper.batch / ranks);
+}
+
+/* The slowest stage's work beside the mean; 1 if all have as much. */
+static double balance(const struct forecast *forecast)
+{
+    double sum = 0, most = 0;
+    for (int s = 0; s < forecast->cluster.stages; s++) {
+        sum += forecast->time.busy_ms[s];
+        most = fmax(most, forecast->time.busy_ms[s]);
+    }
+    return most * forecast->cluster.stages / sum;
+}
+
+/* The part of a stage's time in which it has nothing to compute. */
+static double idle(const struct forecast *forecast, int stage)
+{
+    return 1 - forecast->time.busy_ms[stage] / forecast->time.ms;
+}
+
+static double bubble(const struct forecast *forecast)
+{
+    double sum = 0;
+    for (int s = 0; s < forecast->cluster.stages; s++) sum += idle(forecast, s);
+    return sum / forecast->cluster.stages;
+}
+
+static void print_stages(const struct session *session, const struct forecast *forecast)
+{
+    if (forecast->cluster.stages == 1) return;
+    if (!isnan(forecast->data_parallel_ms))
+        printf("  %-28s %12.0f  images/s by data parallelism, without stages\n", "instead",
+               1e3 * session->hyper.batch / forecast->data_parallel_ms);
+    printf("  %-28s %12.2f  of the mean is the work of the slowest stage\n", "balance", balance(forecast));
+    printf("  %-28s %10.1f %%  of the time a stage has nothing to compute\n", "bubble", 100 * bubble(forecast));
+    printf("\n%5s  %-44s %10s %8s %12s %12s\n", "stage", "layers", "busy, ms", "idle", "memory", "sent");
+    for (int s = 0; s < forecast->cluster.stages; s++) {
+        const struct forecast_stage *stage = &forecast->stages[s];
+        char bytes[TEXT_BYTES], sent[TEXT_BYTES], *layers = text_format("%s to %s", stage->first, stage->last);
+        printf("%5d  %-44s %10.2f %6.1f %% %12s %12s\n", s, layers, forecast->time.busy_ms[s],
+               100 * idle(forecast, s), text_bytes((uint64_t)stage->bytes, bytes),
+               text_bytes((uint64_t)stage->sent_bytes, sent));
+        free(layers);
+    }
+    printf("\n");
 }
 
 void forecast_print(const struct session *session, const struct forecast *forecast)
@@ -96,6 +140,7 @@ void forecast_print(const struct session *session, const struct forecast *foreca
     if (bytes->exchange > 0) print_bytes("exchange", bytes->exchange, "NCCL, among GPUs");
     print_total(session, bytes->total);
     print_time(session, forecast);
+    print_stages(session, forecast);
     printf("  %-28s %12s  recomputed activations: %d\n", "strategy",
            step_strategy(session, &forecast->compiled.program), recompute_count(&forecast->compiled.program));
     if (offload_bytes(&forecast->compiled.program) > 0)
@@ -132,16 +177,35 @@ static void add_number(struct text *out, const char *key, double value)
     text_json_number(out, value);
 }
 
+static void add_stages(const struct session *session, const struct forecast *forecast, struct text *out)
+{
+    add_number(out, "data_parallel_images_per_s", 1e3 * session->hyper.batch / forecast->data_parallel_ms);
+    add_number(out, "balance", balance(forecast));
+    add_number(out, "bubble", bubble(forecast));
+    for (int s = 0; s < forecast->cluster.stages; s++) {
+        const struct forecast_stage *stage = &forecast->stages[s];
+        text_add(out, "%s{\"first\":", s ? "," : ",\"stages\":[");
+        text_json_string(out, stage->first);
+        text_add(out, ",\"last\":");
+        text_json_string(out, stage->last);
+        add_number(out, "busy_ms", forecast->time.busy_ms[s]);
+        text_add(out, ",\"total_bytes\":%" PRId64 ",\"sent_bytes\":%" PRId64 "}", stage->bytes,
+                 stage->sent_bytes);
+    }
+    text_add(out, "]");
+}
+
 static void add_ranks(const struct session *session, const struct forecast *forecast, struct text *out)
 {
     int ranks = cluster_ranks(&forecast->cluster);
     if (ranks == 1) return;
     text_add(out, ",\"ranks\":%d,\"hosts\":%d,\"exchange_bytes\":%" PRId64, ranks, forecast->cluster.hosts,
              forecast->bytes.exchange);
-    add_number(out, "exchange_exposed_ms", forecast->exposed_ms);
-    add_number(out, "waiting_ms", forecast->jitter_ms);
+    add_number(out, "exchange_exposed_ms", forecast->time.exposed_ms);
+    add_number(out, "waiting_ms", forecast->time.waiting_ms);
     add_number(out, "images_per_s", images_per_second(session, forecast));
     add_number(out, "efficiency", efficiency(forecast) / 100);
+    if (forecast->cluster.stages > 1) add_stages(session, forecast, out);
 }
 
 void forecast_print_json(const struct session *session, const struct forecast *forecast)
@@ -154,7 +218,7 @@ void forecast_print_json(const struct session *session, const struct forecast *f
              ",\"batch_bytes\":%" PRId64 ",\"workspace_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64,
              bytes->arena, bytes->live_bound, bytes->store, bytes->batch, bytes->workspace, bytes->total);
     text_add(&out, ",\"step_ms\":");
-    text_json_number(&out, forecast->step_ms);
+    text_json_number(&out, forecast->time.ms);
     add_ranks(session, forecast, &out);
     text_add(&out,
              ",\"strategy\":\"%s\",\"recomputed\":%d,\"offloaded_bytes\":%" PRId64

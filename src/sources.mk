@@ -58,6 +58,8 @@ amptrain_SOURCES = \
 	src/run_report_parts.h \
 	src/shards.c \
 	src/shards.h \
+	src/step_time.c \
+	src/step_time.h \
 	src/svg.c \
 	src/svg.h \
 	src/trained.c \

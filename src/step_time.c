@@ -1,0 +1,60 @@
+#include "step_time.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "compile/cost.h"
+#include "compile/simulate.h"
+
+/* Seconds of instructions, measured where that is known. */
+struct timing {
+    const struct program *const *programs;
+    const struct cluster *cluster;
+    const struct measured_times *times;
+    bool no_exchange;              /* collectives take no time */
+};
+
+static double instruction_seconds(const void *context, int rank, int i)
+{
+    const struct timing *timing = context;
+    const struct program *program = timing->programs[rank];
+    const struct instruction *at = &program->instructions[i];
+    if (instruction_is_collective(at) && timing->no_exchange) return 0;
+    double seconds = NAN;
+    if (timing->times && !instruction_is_collective(at))
+        seconds = measured_times_find(timing->times, at->name, cost_bytes(program, at), COST_CALL);
+    return isnan(seconds) ? cluster_seconds(timing->cluster, program, at) : seconds;
+}
+
+static struct simulation run(const struct timing *timing)
+{
+    const struct cluster *cluster = timing->cluster;
+    struct tasks tasks = simulate_tasks(timing->programs, cluster->stages, instruction_seconds, timing);
+    tasks.exchange_share = timing->no_exchange ? 0 : cluster_exchange_share(cluster);
+    struct simulation simulation = simulate(&tasks);
+    tasks_free(&tasks);
+    return simulation;
+}
+
+struct step_time step_time_simulate(const struct program *const *programs, const struct cluster *cluster,
+                                    const struct measured_times *times)
+{
+    struct timing timing = {programs, cluster, times, false};
+    struct simulation with = run(&timing);
+    timing.no_exchange = true;
+    struct simulation without = run(&timing);
+    double waiting = cluster_jitter(cluster, with.seconds);
+    struct step_time time = {
+        .ms = 1e3 * (with.seconds + waiting), .exposed_ms = 1e3 * (with.seconds - without.seconds),
+        .waiting_ms = 1e3 * waiting, .busy_ms = with.busy,
+    };
+    for (int s = 0; s < cluster->stages; s++) time.busy_ms[s] *= 1e3;
+    simulation_free(&without);
+    return time;
+}
+
+void step_time_free(struct step_time *time)
+{
+    free(time->busy_ms);
+    *time = (struct step_time){0};
+}

@@ -1,0 +1,20 @@
+/* step_time.h: how long a training step of all ranks takes, simulated. */
+#ifndef STEP_TIME_H
+#define STEP_TIME_H
+
+#include "compile/cluster.h"
+#include "measured_times.h"
+
+struct step_time {
+    double ms;               /* until the last rank has ended */
+    double exposed_ms;       /* of these, by collectives of gradients and moments */
+    double waiting_ms;       /* of these, by ranks that take longer than others */
+    double *busy_ms;         /* [stages]: in which something computes */
+};
+
+/* programs[cluster->stages]: of a replica. `times` NULL: all is modelled. */
+struct step_time step_time_simulate(const struct program *const *programs, const struct cluster *cluster,
+                                    const struct measured_times *times);
+void step_time_free(struct step_time *time);
+
+#endif
