@@ -1,7 +1,7 @@
 #include "forecast.h"
 
 #include <math.h>
-
+#include <stdlib.h>
 
 #include "base/memory.h"
 #include "compile/verify_ranks.h"
@@ -109,8 +109,8 @@ static enum status play(struct forecast *forecast, const struct compiled *compil
 static void keep_fullest(struct forecast *forecast, struct compiled *compiled)
 {
     for (int s = 0; s < forecast->cluster.stages; s++) {
-        bool fullest = !forecast->compiled.program.graph && forecast->stages[s].bytes == forecast->bytes.total;
-        if (fullest) forecast->compiled = compiled[s];
+        bool found = forecast->compiled.program.graph != NULL;
+        if (!found && forecast->stages[s].bytes == forecast->bytes.total) forecast->compiled = compiled[s];
         else compiled_free(&compiled[s]);
     }
     free(compiled);

@@ -106,11 +106,13 @@ static void print_stages(const struct session *session, const struct forecast *f
         printf("  %-28s %12.0f  images/s by data parallelism, without stages\n", "instead",
                1e3 * session->hyper.batch / forecast->data_parallel_ms);
     printf("  %-28s %12.2f  of the mean is the work of the slowest stage\n", "balance", balance(forecast));
-    printf("  %-28s %10.1f %%  of the time a stage has nothing to compute\n", "bubble", 100 * bubble(forecast));
+    printf("  %-28s %10.1f %%  of the time stages have nothing to compute\n", "bubble",
+           100 * bubble(forecast));
     printf("\n%5s  %-44s %10s %8s %12s %12s\n", "stage", "layers", "busy, ms", "idle", "memory", "sent");
     for (int s = 0; s < forecast->cluster.stages; s++) {
         const struct forecast_stage *stage = &forecast->stages[s];
-        char bytes[TEXT_BYTES], sent[TEXT_BYTES], *layers = text_format("%s to %s", stage->first, stage->last);
+        char *layers = text_format("%s to %s", stage->first, stage->last);
+        char bytes[TEXT_BYTES], sent[TEXT_BYTES];
         printf("%5d  %-44s %10.2f %6.1f %% %12s %12s\n", s, layers, forecast->time.busy_ms[s],
                100 * idle(forecast, s), text_bytes((uint64_t)stage->bytes, bytes),
                text_bytes((uint64_t)stage->sent_bytes, sent));

@@ -57,16 +57,20 @@ static double all_to_all(const struct cluster *cluster, double bytes)
     return exchange(cluster, bytes, bytes * (here > 1 ? here : 1));
 }
 
-/* From a stage to the next, which may be on another host: then over the link of one of the GPUs there. */
+double cluster_message(const struct cluster *cluster, double bytes)
+{
+    return cluster->threads > 0 ? SHARED_SECONDS + bytes / SHARED_BYTES_PER_SECOND
+                                : cost_message((int64_t)bytes);
+}
+
+/* From a stage to another, which may be on another host: then over the link of one of the GPUs there. */
 static double message(const struct cluster *cluster, const struct program *program,
                       const struct instruction *at)
 {
     double bytes = (double)program->values[at->x[0]].bytes;
     int here = on_a_host(cluster);
-    if (program->stage / here != at->peer / here)
-        return LINK_SECONDS + bytes * here / cluster->link_bytes_per_second;
-    return cluster->threads > 0 ? SHARED_SECONDS + bytes / SHARED_BYTES_PER_SECOND
-                                : cost_message((int64_t)bytes);
+    if (program->stage / here == at->peer / here) return cluster_message(cluster, bytes);
+    return LINK_SECONDS + bytes * here / cluster->link_bytes_per_second;
 }
 
 /* Stages gather figures of the whole step, which are few bytes. */

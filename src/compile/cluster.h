@@ -21,6 +21,9 @@ static inline int cluster_ranks(const struct cluster *cluster)
 double cluster_seconds(const struct cluster *cluster, const struct program *program,
                        const struct instruction *at);
 
+/* Seconds for so many bytes from a rank to another one of its host. */
+double cluster_message(const struct cluster *cluster, double bytes);
+
 /* Seconds to add up so many bytes of each replica. */
 double cluster_all_reduce(const struct cluster *cluster, double bytes);
 

@@ -193,7 +193,7 @@ static void cut_at(struct program *program, const struct cut_options *options)
 
 enum status cut(struct program *program, const struct cut_options *options)
 {
-    const struct partition_options partitioning = {.stages = options->stages};
+    const struct partition_options partitioning = {options->stages, options->schedule, options->on_cpu};
     program->node_stages = memory_new((size_t)program->graph->count, sizeof *program->node_stages);
     program->stages = options->stages;
     program->stage = options->stage;

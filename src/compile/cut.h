@@ -7,6 +7,7 @@
 struct cut_options {
     int stages, stage;       /* of the pipeline; this program's; stages 0 is 1 */
     enum pipeline_schedule schedule;     /* bits do not depend on it */
+    bool on_cpu;             /* stages are processes on processors, not GPUs */
 };
 
 /* The pass: what belongs to other stages goes, and what crosses to and from them is sent and received. */

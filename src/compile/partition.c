@@ -1,89 +1,120 @@
-/* partition.c: cuts a network into stages of about equal time, by cost.h's model, at positions in the order
- * of its nodes where one tensor crosses, or at any, if there are too few of those.
- *
- * D(s, j), the time of the slowest of s stages that have the first j nodes, is the least over k < j of
- * max(D(s - 1, k), time of nodes k to j). */
+/* partition.c: what a program says about the nodes of its network, for partition_search.h: how long each
+ * takes, and what crosses the borders between them. */
 #include "compile/partition.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/cost.h"
+#include "compile/cluster.h"
+#include "compile/partition_search.h"
 
-struct partitioning {
-    const struct graph *graph;
-    double *before;          /* [count + 1]: seconds of a step for the nodes before each */
-    bool *may;               /* [count + 1]: whether a stage may end before this node */
+#define THREADS 2            /* of a processor: not how many there are, which ranks may differ in */
+
+#define MUCH 1e9             /* bytes, beside which a message's latency is nothing */
+
+/* The nodes that touch a value in the first micro-batch; last is -1 if none does. */
+struct reach {
+    int writer, first, last;
 };
 
-static void find_times(struct partitioning *p, const struct program *program)
+struct partitioning {
+    const struct program *program;
+    const struct partition_options *options;
+    struct partition_block *blocks;      /* by node */
+    struct reach *reach;                 /* by value */
+    struct cluster cluster;              /* the pipelines; of one host, since hosts are not known here */
+};
+
+/* Where an instruction belongs: sums and casts have no node of their own. -1: to no node. */
+static int node_of(const struct program *program, const struct instruction *at)
 {
-    for (int i = 0; i < program->count; i++) {
-        const struct instruction *at = &program->instructions[i];
-        if (at->op && at->node >= 0) p->before[at->node + 1] += cost_call(program, at);
+    if (at->node >= 0) return at->node;
+    return at->op && at->y >= 0 ? program->values[at->y].node : -1;
+}
+
+static void add_seconds(const struct partitioning *p, const struct instruction *at, int node)
+{
+    struct partition_block *block = &p->blocks[node];
+    double seconds = cluster_seconds(&p->cluster, p->program, at) / p->program->micro_batches;
+    if (at->phase == PHASE_FORWARD) block->forward += seconds;
+    else if (at->phase == PHASE_BACKWARD_PARAMS) block->weights += seconds;
+    else if (at->phase != PHASE_UPDATE) block->data += seconds;
+}
+
+static void touch(struct reach *reach, int node, bool writes)
+{
+    if (reach->last < 0) *reach = (struct reach){node, node, node};
+    if (writes) reach->writer = node;
+    if (node < reach->first) reach->first = node;
+    if (node > reach->last) reach->last = node;
+}
+
+static void look_at(const struct partitioning *p)
+{
+    for (int v = 0; v < p->program->value_count; v++) p->reach[v].last = -1;
+    for (int i = 0; i < p->program->count; i++) {
+        const struct instruction *at = &p->program->instructions[i];
+        int node = node_of(p->program, at);
+        if (node < 0) continue;
+        add_seconds(p, at, node);
+        if (at->micro_batch > 0 || at->phase == PHASE_UPDATE) continue;
+        for (int k = 0; k < at->read_count; k++) touch(&p->reach[at->reads[k]], node, false);
+        for (int k = 0; k < at->write_count; k++) touch(&p->reach[at->writes[k]], node, true);
     }
-    for (int node = 0; node < p->graph->count; node++) p->before[node + 1] += p->before[node];
 }
 
-/* Nodes before `cut` whose output nodes from there on read. */
-static int crossing(const struct graph *graph, int cut)
+/* Downward and upward together cost what half of both does each way. */
+static void add_crossings(const struct partitioning *p)
 {
-    bool *read = memory_new((size_t)graph->count, sizeof *read);
-    int count = 0;
-    for (int node = cut; node < graph->count; node++)
-        for (int k = 0; k < graph->nodes[node].input_count; k++) {
-            int input = graph->nodes[node].inputs[k];
-            count += input < cut && !read[input];
-            read[input] = true;
-        }
-    free(read);
-    return count;
+    for (int v = 0; v < p->program->value_count; v++) {
+        const struct value *value = &p->program->values[v];
+        if (value->home != HOME_ARENA) continue;
+        for (int node = p->reach[v].first; node < p->reach[v].last; node++)
+            p->blocks[node].crossing += value->bytes / 2;
+    }
+    const struct graph *graph = p->program->graph;
+    for (int param = 0; param < graph->param_count; param++)
+        if (p->program->gradients[param] >= 0)
+            p->blocks[graph->params[param].node].gradients +=
+                p->program->values[p->program->gradients[param]].bytes;
 }
 
-/* The first node is the input, which takes no time. */
-static void find_cuts(struct partitioning *p, int stages)
+/* The first node is the input, whose images all stages have: blocks begin behind it. */
+static void search(const struct partitioning *p, int *stage)
 {
-    int count = 0;
-    for (int cut = 2; cut < p->graph->count; cut++) count += p->may[cut] = crossing(p->graph, cut) == 1;
-    for (int cut = 2; count < stages - 1 && cut < p->graph->count; cut++) p->may[cut] = true;
-    p->may[p->graph->count] = true;
-}
-
-static void divide(const struct partitioning *p, int stages, int *stage)
-{
-    int count = p->graph->count, ends = count + 1;
-    double *slowest = memory_new((size_t)((stages + 1) * ends), sizeof *slowest);
-    int *from = memory_new((size_t)((stages + 1) * ends), sizeof *from);
-    for (int i = 0; i < (stages + 1) * ends; i++) slowest[i] = INFINITY;
-    slowest[0] = 0;
-    for (int s = 1; s <= stages; s++)
-        for (int j = 1; j <= count; j++)
-            for (int k = 0; k < j && p->may[j]; k++) {
-                double time = fmax(slowest[(s - 1) * ends + k], p->before[j] - p->before[k]);
-                if (time >= slowest[s * ends + j]) continue;
-                slowest[s * ends + j] = time;
-                from[s * ends + j] = k;
-            }
-    for (int s = stages, end = count; s > 0; end = from[s-- * ends + end])
-        for (int node = from[s * ends + end]; node < end; node++) stage[node] = s - 1;
-    free(slowest);
-    free(from);
+    int count = p->program->graph->count - 1, stages = p->options->stages;
+    const struct partition_block *blocks = p->blocks + 1;
+    struct partition_stage *found = memory_new((size_t)stages, sizeof *found);
+    double seconds, none = cluster_message(&p->cluster, 0);
+    const struct partition_link link = {none, MUCH / (cluster_message(&p->cluster, MUCH) - none)};
+    const struct partition_problem problem = {
+        .blocks = &blocks, .count = count, .replicas_max = 1, .stages = stages, .ranks = stages,
+        .side_by_side = p->cluster.replicas, .micro_batches = p->program->micro_batches,
+        .schedule = p->options->schedule, .message = link, .exchange = link,
+    };
+    partition_search(&problem, found, &seconds);
+    stage[0] = 0;
+    for (int s = 0; s < stages; s++)
+        for (int node = found[s].first; node < found[s].end; node++) stage[node + 1] = s;
+    free(found);
 }
 
 enum status partition(const struct program *program, const struct partition_options *options, int *stage)
 {
-    struct partitioning p = {.graph = program->graph};
-    size_t count = (size_t)p.graph->count + 1;
-    if (options->stages >= p.graph->count)
-        return fail(USAGE, "%s: a network of %d layers cannot be cut into %d stages", p.graph->arch,
-                    p.graph->count - 1, options->stages);
-    p.before = memory_new(count, sizeof *p.before);
-    p.may = memory_new(count, sizeof *p.may);
-    find_times(&p, program);
-    find_cuts(&p, options->stages);
-    divide(&p, options->stages, stage);
-    free(p.before);
-    free(p.may);
+    size_t nodes = (size_t)program->graph->count, values = (size_t)program->value_count;
+    if (options->stages >= program->graph->count)
+        return fail(USAGE, "%s: a network of %d layers cannot be cut into %d stages", program->graph->arch,
+                    program->graph->count - 1, options->stages);
+    struct partitioning p = {
+        .program = program, .options = options,
+        .blocks = memory_new(nodes, sizeof *p.blocks), .reach = memory_new(values, sizeof *p.reach),
+        .cluster = {.replicas = program->all_micro_batches / program->micro_batches, .hosts = 1,
+                    .stages = options->stages, .threads = options->on_cpu ? THREADS : 0},
+    };
+    look_at(&p);
+    add_crossings(&p);
+    search(&p, stage);
+    free(p.blocks);
+    free(p.reach);
     return OK;
 }

@@ -1,13 +1,16 @@
 /* partition.h: the stage of a pipeline to which each node of a network belongs. */
 #pragma once
 
+#include "compile/pipeline_schedule.h"
 #include "compile/program.h"
 
 struct partition_options {
     int stages;
+    enum pipeline_schedule schedule;
+    bool on_cpu;             /* stages are processes on processors, not GPUs */
 };
 
-/* stage[program->graph->count]: from 0 to stages - 1, never falling from a node to one after it. `program` is
- * a training step that is not cut. All ranks get the same answer: nothing is measured. USAGE when the network
- * has too few nodes. */
+/* stage[program->graph->count]: from 0 to stages - 1, never falling from a node to one after it, so that a
+ * step takes the least modelled time (partition_search.h). `program` is a training step that is not cut. All
+ * ranks get the same answer: nothing is measured. USAGE when the network has too few nodes. */
 enum status partition(const struct program *program, const struct partition_options *options, int *stage);

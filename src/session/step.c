@@ -66,7 +66,8 @@ static struct cut_options cut_options(const struct session *session)
         [PIPELINE_SCHEDULE_ZERO_BUBBLE] = PIPELINE_ZERO_BUBBLE,
     };
     return (struct cut_options){session->hyper.stages, session->stage,
-                                schedules[session->settings->parallel.schedule]};
+                                schedules[session->settings->parallel.schedule],
+                                session_device_kind(session) == DEVICE_CPU};
 }
 
 static enum fit_mode fit_mode(int strategy)
