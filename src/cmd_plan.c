@@ -90,7 +90,7 @@ static enum status plan_forecast(const struct cmd *cmd, const struct session *se
                                  struct forecast *forecast)
 {
     const char *path = cmd_value(cmd, "times");
-    struct forecast_options options = {.hosts = 1};
+    struct forecast_options options = {.hosts = 1, .compares = true};
     struct measured_times *times = NULL;
     TRY(parse_hosts(cmd, &options));
     if (path) TRY(measured_times_open(path, &times));

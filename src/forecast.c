@@ -53,12 +53,13 @@ static enum status compare(const struct session *session, const struct forecast_
                            struct forecast *forecast)
 {
     int ranks = cluster_ranks(&forecast->cluster), images = session->hyper.batch;
-    forecast->alone_ms = forecast->time.ms;
-    forecast->data_parallel_ms = NAN;
-    if (ranks == 1) return OK;
+    forecast->alone_ms = forecast->data_parallel_ms = forecast->time.ms;
+    if (ranks == 1 || !options->compares) return OK;
+    TRY(best_pipeline_find(session, &forecast->cluster, options->times, &forecast->pipeline));
     TRY(whole_ms(session, options, 1, images > ranks ? images / ranks : 1, &forecast->alone_ms));
-    if (forecast->cluster.stages == 1 || images % ranks != 0) return OK;
-    return whole_ms(session, options, ranks, images, &forecast->data_parallel_ms);
+    if (forecast->cluster.stages == 1) return OK;
+    forecast->data_parallel_ms = NAN;
+    return images % ranks != 0 ? OK : whole_ms(session, options, ranks, images, &forecast->data_parallel_ms);
 }
 
 static struct forecast_stage stage_of(const struct program *program, int64_t bytes)

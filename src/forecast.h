@@ -1,13 +1,13 @@
 /* forecast.h: the memory and time that a training step will take, worked out without a device. */
 #pragma once
 
-#include "session/step.h"
-#include "step_time.h"
+#include "best_pipeline.h"
 
 struct forecast_options {
     int hosts;                         /* that the ranks lie on */
     double link_bytes_per_second;      /* of a host, each way */
     const struct measured_times *times;    /* NULL: all times are modelled */
+    bool compares;                     /* with what else could be done */
 };
 
 /* A stage of a pipeline. */
@@ -22,9 +22,10 @@ struct forecast {
     struct step_bytes bytes;
     struct cluster cluster;
     struct step_time time;
+    /* With several ranks, if options.compares: */
+    struct best_pipeline pipeline;
     double alone_ms;                   /* of a rank's share of the images on a device by itself */
-    double data_parallel_ms;           /* with stages: of the same ranks without; NAN: they do not divide the
-                                        * batch */
+    double data_parallel_ms;           /* without stages; NAN: the ranks do not divide the batch */
     struct forecast_stage *stages;     /* [cluster.stages] */
 };
 

@@ -63,18 +63,6 @@ static double efficiency(const struct forecast *forecast)
     return 100 * forecast->alone_ms / forecast->time.ms;
 }
 
-static void print_time(const struct session *session, const struct forecast *forecast)
-{
-    int ranks = cluster_ranks(&forecast->cluster);
-    printf("  %-28s %9.1f ms  estimated\n", "step", forecast->time.ms);
-    if (ranks == 1) return;
-    printf("  %-28s %9.2f ms  not hidden by backward\n", "  thereof exchange", forecast->time.exposed_ms);
-    printf("  %-28s %9.2f ms  by which the slowest of %d ranks is behind\n", "  thereof waiting",
-           forecast->time.waiting_ms, ranks);
-    printf("  %-28s %12.0f  %.1f %% of %d times one GPU with %d images\n", "images/s",
-           images_per_second(session, forecast), efficiency(forecast), ranks, session->hyper.batch / ranks);
-}
-
 /* The slowest stage's work beside the mean; 1 if all have as much. */
 static double balance(const struct forecast *forecast)
 {
@@ -99,12 +87,36 @@ static double bubble(const struct forecast *forecast)
     return sum / forecast->cluster.stages;
 }
 
-static void print_stages(const struct session *session, const struct forecast *forecast)
+static void print_alternatives(const struct session *session, const struct forecast *forecast)
+{
+    static const char *const schedules[] = {
+        [PIPELINE_GPIPE] = "gpipe", [PIPELINE_1F1B] = "1f1b", [PIPELINE_ZERO_BUBBLE] = "zerobubble",
+    };
+    const struct best_pipeline *best = &forecast->pipeline;
+    double images = 1e3 * session->hyper.batch;
+    if (forecast->cluster.stages > 1 && !isnan(forecast->data_parallel_ms))
+        printf("  %-28s %12.0f  with parallel.stages=1\n", "  instead", images / forecast->data_parallel_ms);
+    if (best->stages > 0)
+        printf("  %-28s %12.0f  parallel.stages=%d microbatches=%d schedule=%s\n", "  best pipeline",
+               images / best->ms, best->stages, best->micro_batches, schedules[best->schedule]);
+}
+
+static void print_time(const struct session *session, const struct forecast *forecast)
+{
+    int ranks = cluster_ranks(&forecast->cluster);
+    printf("  %-28s %9.1f ms  estimated\n", "step", forecast->time.ms);
+    if (ranks == 1) return;
+    printf("  %-28s %9.2f ms  not hidden by backward\n", "  thereof exchange", forecast->time.exposed_ms);
+    printf("  %-28s %9.2f ms  by which the slowest of %d ranks is behind\n", "  thereof waiting",
+           forecast->time.waiting_ms, ranks);
+    printf("  %-28s %12.0f  %.1f %% of %d times one GPU with %d images\n", "images/s",
+           images_per_second(session, forecast), efficiency(forecast), ranks, session->hyper.batch / ranks);
+    print_alternatives(session, forecast);
+}
+
+static void print_stages(const struct forecast *forecast)
 {
     if (forecast->cluster.stages == 1) return;
-    if (!isnan(forecast->data_parallel_ms))
-        printf("  %-28s %12.0f  images/s by data parallelism, without stages\n", "instead",
-               1e3 * session->hyper.batch / forecast->data_parallel_ms);
     printf("  %-28s %12.2f  of the mean is the work of the slowest stage\n", "balance", balance(forecast));
     printf("  %-28s %10.1f %%  of the time stages have nothing to compute\n", "bubble",
            100 * bubble(forecast));
@@ -142,7 +154,7 @@ void forecast_print(const struct session *session, const struct forecast *foreca
     if (bytes->exchange > 0) print_bytes("exchange", bytes->exchange, "NCCL, among GPUs");
     print_total(session, bytes->total);
     print_time(session, forecast);
-    print_stages(session, forecast);
+    print_stages(forecast);
     printf("  %-28s %12s  recomputed activations: %d\n", "strategy",
            step_strategy(session, &forecast->compiled.program), recompute_count(&forecast->compiled.program));
     if (offload_bytes(&forecast->compiled.program) > 0)
@@ -207,6 +219,8 @@ static void add_ranks(const struct session *session, const struct forecast *fore
     add_number(out, "waiting_ms", forecast->time.waiting_ms);
     add_number(out, "images_per_s", images_per_second(session, forecast));
     add_number(out, "efficiency", efficiency(forecast) / 100);
+    if (forecast->pipeline.stages > 0)
+        add_number(out, "best_pipeline_images_per_s", 1e3 * session->hyper.batch / forecast->pipeline.ms);
     if (forecast->cluster.stages > 1) add_stages(session, forecast, out);
 }
 

@@ -3,6 +3,8 @@ amptrain_SOURCES = \
 	src/bench.h \
 	src/bench_feed.c \
 	src/bench_feed.h \
+	src/best_pipeline.c \
+	src/best_pipeline.h \
 	src/chart.c \
 	src/chart.h \
 	src/cmd.c \

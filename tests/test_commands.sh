@@ -172,6 +172,16 @@ slower() { planned --hosts 2 --link 100Gb >fast.json && planned --hosts 2 --link
 ok "plan for hosts: a slow link shows" slower
 ok "plan for ranks, in words" sh -c '"$AMPTRAIN" plan -c deep.ini -s train.batch=64 -s parallel.gpus=4 |
     grep "^ *images/s .* of 4 times one GPU with 16 images"'
+staged() { "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 -s parallel.stages=2 \
+    -s parallel.microbatches=4 "$@"; }
+pipeline() { staged --json >staged.json && among 1 1.15 "$(number balance staged.json)" &&
+    among 0.2 0.9 "$(number bubble staged.json)" && grep -q '"stages":\[{"first":"conv1",.*"last":"fc",' staged.json &&
+    grep -q '"data_parallel_images_per_s":[0-9.]*,' staged.json; }
+ok "plan for a pipeline: stages, balance, bubble" pipeline
+ok "... and in words, with what else there is" sh -c '"$0" "$@" | awk "/best pipeline .*parallel.stages=/ { a = 1 }
+    /instead .*parallel.stages=1/ { b = 1 } /^ *0 .*conv1 to / { c = 1 } / to fc / { d = 1 } END { exit !(a && b && c && d) }"' \
+    "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 -s parallel.stages=2
+ok "... and the programs of both" test "$(staged --dump | grep -c '^program training.*, stage [01] of 2')" = 2
 ok "plan for hosts that do not divide the ranks" says 2 "does not divide" planned --hosts 3 --link 1Gb
 ok "plan for hosts without a link" says 2 "go together" planned --hosts 2
 ok "plan for a link that is none" says 2 "8x400Gb" planned --hosts 2 --link fast

@@ -197,7 +197,7 @@ enum status cut(struct program *program, const struct cut_options *options)
     program->node_stages = memory_new((size_t)program->graph->count, sizeof *program->node_stages);
     program->stages = options->stages;
     program->stage = options->stage;
-    TRY(partition(program, &partitioning, program->node_stages));
+    TRY(partition(program, &partitioning, program->node_stages, NULL));
     cut_at(program, options);
     return OK;
 }

@@ -80,7 +80,7 @@ static void add_crossings(const struct partitioning *p)
 }
 
 /* The first node is the input, whose images all stages have: blocks begin behind it. */
-static void search(const struct partitioning *p, int *stage)
+static double search(const struct partitioning *p, int *stage)
 {
     int count = p->program->graph->count - 1, stages = p->options->stages;
     const struct partition_block *blocks = p->blocks + 1;
@@ -97,9 +97,11 @@ static void search(const struct partitioning *p, int *stage)
     for (int s = 0; s < stages; s++)
         for (int node = found[s].first; node < found[s].end; node++) stage[node + 1] = s;
     free(found);
+    return seconds;
 }
 
-enum status partition(const struct program *program, const struct partition_options *options, int *stage)
+enum status partition(const struct program *program, const struct partition_options *options, int *stage,
+                      double *seconds)
 {
     size_t nodes = (size_t)program->graph->count, values = (size_t)program->value_count;
     if (options->stages >= program->graph->count)
@@ -113,7 +115,8 @@ enum status partition(const struct program *program, const struct partition_opti
     };
     look_at(&p);
     add_crossings(&p);
-    search(&p, stage);
+    double found = search(&p, stage);
+    if (seconds) *seconds = found;
     free(p.blocks);
     free(p.reach);
     return OK;

@@ -1,0 +1,92 @@
+#include "best_pipeline.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/partition.h"
+
+#define STAGES_MAX 8
+#define DEEPEST 8            /* micro-batches for each stage */
+
+static struct compile_options options_of(const struct session *session, const struct best_pipeline *pipeline,
+                                         int ranks)
+{
+    struct compile_options options = step_options(session, STEP_TRAINING);
+    int replicas = ranks / pipeline->stages;
+    options.lower.batch = session->hyper.batch / replicas;
+    options.lower.micro_batches = pipeline->micro_batches;
+    options.lower.all_micro_batches = replicas * pipeline->micro_batches;
+    options.cut = (struct cut_options){0};
+    return options;
+}
+
+/* Whichever of the schedules is best by the search's model, if it is better than what was best. */
+static enum status try_schedules(const struct session *session, struct best_pipeline pipeline, int ranks,
+                                 struct best_pipeline *best)
+{
+    struct compile_options options = options_of(session, &pipeline, ranks);
+    const struct graph *graph = step_graph(session, STEP_TRAINING);
+    struct program program;
+    TRY(passes_lower(graph, &options, &program));
+    int *stage = memory_new((size_t)graph->count, sizeof *stage);
+    enum status status = OK;
+    for (enum pipeline_schedule s = PIPELINE_GPIPE; status == OK && s <= PIPELINE_ZERO_BUBBLE; s++) {
+        const struct partition_options how = {pipeline.stages, s, session_device_kind(session) == DEVICE_CPU};
+        double seconds;
+        status = partition(&program, &how, stage, &seconds);
+        if (status != OK || 1e3 * seconds >= best->ms) continue;
+        pipeline.schedule = s;
+        pipeline.ms = 1e3 * seconds;
+        *best = pipeline;
+    }
+    free(stage);
+    program_free(&program);
+    return status;
+}
+
+static enum status best_simulate(const struct session *session, const struct cluster *cluster,
+                                 const struct measured_times *times, struct best_pipeline *best)
+{
+    struct cluster pipelines = *cluster;
+    int ranks = cluster_ranks(cluster), made = 0;
+    struct compile_options options = options_of(session, best, ranks);
+    struct program *programs = memory_new((size_t)best->stages, sizeof *programs);
+    const struct program **all = memory_new((size_t)best->stages, sizeof *all);
+    enum status status = OK;
+    pipelines.stages = best->stages;
+    pipelines.replicas = ranks / best->stages;
+    options.cut = (struct cut_options){.stages = best->stages, .schedule = best->schedule,
+                                       .on_cpu = session_device_kind(session) == DEVICE_CPU};
+    for (; status == OK && made < best->stages; made += status == OK) {
+        options.cut.stage = made;
+        all[made] = &programs[made];
+        status = compile(step_graph(session, STEP_TRAINING), &options, &programs[made]);
+    }
+    if (status == OK) {
+        struct step_time time = step_time_simulate(all, &pipelines, times);
+        best->ms = time.ms;
+        step_time_free(&time);
+    }
+    for (int s = 0; s < made; s++) program_free(&programs[s]);
+    free(programs);
+    free(all);
+    return status;
+}
+
+enum status best_pipeline_find(const struct session *session, const struct cluster *cluster,
+                               const struct measured_times *times, struct best_pipeline *best)
+{
+    int ranks = cluster_ranks(cluster), batch = session->hyper.batch;
+    int nodes = step_graph(session, STEP_TRAINING)->count;
+    *best = (struct best_pipeline){.ms = INFINITY};
+    for (int stages = 2; stages <= STAGES_MAX && stages <= ranks && stages < nodes; stages++) {
+        if (ranks % stages != 0 || batch % (ranks / stages) != 0) continue;
+        int share = batch / (ranks / stages);
+        for (int m = stages; m <= DEEPEST * stages; m *= 2) {
+            const struct best_pipeline pipeline = {.stages = stages, .micro_batches = m};
+            if (share % m == 0) TRY(try_schedules(session, pipeline, ranks, best));
+        }
+    }
+    return best->stages > 0 ? best_simulate(session, cluster, times, best) : OK;
+}

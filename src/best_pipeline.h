@@ -1,0 +1,19 @@
+/* best_pipeline.h: the fastest pipeline that the ranks of a run could form instead. */
+#ifndef BEST_PIPELINE_H
+#define BEST_PIPELINE_H
+
+#include "session/step.h"
+#include "step_time.h"
+
+struct best_pipeline {
+    int stages, micro_batches;         /* stages 0: none is possible */
+    enum pipeline_schedule schedule;
+    double ms;                         /* of a step, simulated */
+};
+
+/* Stages divide the ranks, micro-batches a pipeline's share of the session's batch. `cluster`: the session's,
+ * whose replicas and stages do not matter but for their product. */
+enum status best_pipeline_find(const struct session *session, const struct cluster *cluster,
+                               const struct measured_times *times, struct best_pipeline *best);
+
+#endif
