@@ -21,7 +21,7 @@ static struct compile_options options_of(const struct session *session, const st
     return options;
 }
 
-/* Whichever of the schedules is best by the search's model, if it is better than what was best. */
+/* Whichever of the schedules is best by the search's model, if it is better than `best`. */
 static enum status try_schedules(const struct session *session, struct best_pipeline pipeline, int ranks,
                                  struct best_pipeline *best)
 {
@@ -74,19 +74,29 @@ static enum status best_simulate(const struct session *session, const struct clu
     return status;
 }
 
+/* Of so many stages, the best by the search's model. */
+static enum status find_of(const struct session *session, const struct cluster *cluster, int stages,
+                           struct best_pipeline *best)
+{
+    int ranks = cluster_ranks(cluster), replicas = ranks / stages, share = session->hyper.batch / replicas;
+    if (ranks % stages != 0 || session->hyper.batch % replicas != 0) return OK;
+    for (int m = stages; m <= DEEPEST * stages; m *= 2) {
+        const struct best_pipeline pipeline = {.stages = stages, .micro_batches = m};
+        if (share % m == 0) TRY(try_schedules(session, pipeline, ranks, best));
+    }
+    return OK;
+}
+
 enum status best_pipeline_find(const struct session *session, const struct cluster *cluster,
                                const struct measured_times *times, struct best_pipeline *best)
 {
-    int ranks = cluster_ranks(cluster), batch = session->hyper.batch;
-    int nodes = step_graph(session, STEP_TRAINING)->count;
+    int ranks = cluster_ranks(cluster), nodes = step_graph(session, STEP_TRAINING)->count;
     *best = (struct best_pipeline){.ms = INFINITY};
     for (int stages = 2; stages <= STAGES_MAX && stages <= ranks && stages < nodes; stages++) {
-        if (ranks % stages != 0 || batch % (ranks / stages) != 0) continue;
-        int share = batch / (ranks / stages);
-        for (int m = stages; m <= DEEPEST * stages; m *= 2) {
-            const struct best_pipeline pipeline = {.stages = stages, .micro_batches = m};
-            if (share % m == 0) TRY(try_schedules(session, pipeline, ranks, best));
-        }
+        struct best_pipeline of = {.ms = INFINITY};
+        TRY(find_of(session, cluster, stages, &of));
+        if (of.stages > 0) TRY(best_simulate(session, cluster, times, &of));
+        if (of.ms < best->ms) *best = of;
     }
-    return best->stages > 0 ? best_simulate(session, cluster, times, best) : OK;
+    return OK;
 }

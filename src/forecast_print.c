@@ -87,18 +87,19 @@ static double bubble(const struct forecast *forecast)
     return sum / forecast->cluster.stages;
 }
 
+static const char *const schedule_names[] = {
+    [PIPELINE_GPIPE] = "gpipe", [PIPELINE_1F1B] = "1f1b", [PIPELINE_ZERO_BUBBLE] = "zerobubble",
+};
+
 static void print_alternatives(const struct session *session, const struct forecast *forecast)
 {
-    static const char *const schedules[] = {
-        [PIPELINE_GPIPE] = "gpipe", [PIPELINE_1F1B] = "1f1b", [PIPELINE_ZERO_BUBBLE] = "zerobubble",
-    };
     const struct best_pipeline *best = &forecast->pipeline;
     double images = 1e3 * session->hyper.batch;
     if (forecast->cluster.stages > 1 && !isnan(forecast->data_parallel_ms))
         printf("  %-28s %12.0f  with parallel.stages=1\n", "  instead", images / forecast->data_parallel_ms);
     if (best->stages > 0)
         printf("  %-28s %12.0f  parallel.stages=%d microbatches=%d schedule=%s\n", "  best pipeline",
-               images / best->ms, best->stages, best->micro_batches, schedules[best->schedule]);
+               images / best->ms, best->stages, best->micro_batches, schedule_names[best->schedule]);
 }
 
 static void print_time(const struct session *session, const struct forecast *forecast)
@@ -209,6 +210,14 @@ static void add_stages(const struct session *session, const struct forecast *for
     text_add(out, "]");
 }
 
+static void add_pipeline(const struct session *session, const struct best_pipeline *best, struct text *out)
+{
+    text_add(out, ",\"best_pipeline\":{\"stages\":%d,\"microbatches\":%d,\"schedule\":\"%s\"", best->stages,
+             best->micro_batches, schedule_names[best->schedule]);
+    add_number(out, "images_per_s", 1e3 * session->hyper.batch / best->ms);
+    text_add(out, "}");
+}
+
 static void add_ranks(const struct session *session, const struct forecast *forecast, struct text *out)
 {
     int ranks = cluster_ranks(&forecast->cluster);
@@ -219,8 +228,7 @@ static void add_ranks(const struct session *session, const struct forecast *fore
     add_number(out, "waiting_ms", forecast->time.waiting_ms);
     add_number(out, "images_per_s", images_per_second(session, forecast));
     add_number(out, "efficiency", efficiency(forecast) / 100);
-    if (forecast->pipeline.stages > 0)
-        add_number(out, "best_pipeline_images_per_s", 1e3 * session->hyper.batch / forecast->pipeline.ms);
+    if (forecast->pipeline.stages > 0) add_pipeline(session, &forecast->pipeline, out);
     if (forecast->cluster.stages > 1) add_stages(session, forecast, out);
 }
 
