@@ -11,6 +11,7 @@
 #include "session/session_loader.h"
 #include "session/session_store.h"
 #include "session/step_fit.h"
+#include "session/step_ranks.h"
 #include "train/ranks.h"
 
 static void set_label(const struct program *program, void *labels, int64_t image, int64_t label)
@@ -127,6 +128,7 @@ struct step_bytes bench_bytes(const struct bench *bench)
 enum status bench_open(struct cmd *cmd, struct comm *comm, bool real, struct bench *bench)
 {
     TRY(cmd_session(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->session));
+    TRY(step_ranks_verify(&bench->session));
     TRY(session_open_device(&bench->session));
     TRY(session_store_open(&bench->session, &bench->store));
     TRY(session_store_weights(&bench->session, &bench->store));

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
-#include "compile/verify_ranks.h"
+#include "session/step_ranks.h"
 
 double forecast_layer_flops(const struct graph *graph, int node, int batch)
 {
@@ -93,17 +93,14 @@ static enum status compile_stages(const struct session *session, struct forecast
     return OK;
 }
 
-static enum status play(struct forecast *forecast, const struct compiled *compiled,
+static void play(struct forecast *forecast, const struct compiled *compiled,
                         const struct measured_times *times)
 {
     int stages = forecast->cluster.stages;
     const struct program **programs = memory_new((size_t)stages, sizeof *programs);
-    struct reason reason;
     for (int s = 0; s < stages; s++) programs[s] = &compiled[s].program;
-    bool right = verify_ranks(programs, 1, stages, &reason);
-    if (right) forecast->time = step_time_simulate(programs, &forecast->cluster, times);
+    forecast->time = step_time_simulate(programs, &forecast->cluster, times);
     free(programs);
-    return right ? OK : fail(FAILED, "plan: the stages would wait for ever: %s", reason.text);
 }
 
 /* Keeps the program of the stage that takes most memory. */
@@ -123,8 +120,9 @@ enum status forecast_make(const struct session *session, const struct forecast_o
     struct forecast made = {.cluster = cluster_of(session, options)};
     struct compiled *compiled = memory_new((size_t)made.cluster.stages, sizeof *compiled);
     made.stages = memory_new((size_t)made.cluster.stages, sizeof *made.stages);
-    enum status status = compile_stages(session, &made, compiled);
-    if (status == OK) status = play(&made, compiled, options->times);
+    enum status status = options->compares ? step_ranks_verify(session) : OK;
+    if (status == OK) status = compile_stages(session, &made, compiled);
+    if (status == OK) play(&made, compiled, options->times);
     keep_fullest(&made, compiled);
     if (status == OK) status = compare(session, options, &made);
     if (status == OK) *forecast = made;

@@ -49,5 +49,7 @@ libsession_a_SOURCES = \
 	src/session/step_fit.h \
 	src/session/step_queue.c \
 	src/session/step_queue.h \
+	src/session/step_ranks.c \
+	src/session/step_ranks.h \
 	src/session/weights.c \
 	src/session/weights.h

@@ -14,6 +14,7 @@
 #include "session/preprocessing.h"
 #include "session/session_loader.h"
 #include "session/session_store.h"
+#include "session/step_ranks.h"
 
 static struct checkpoint_source source_of(const struct run *run, const char *algorithms)
 {
@@ -194,6 +195,7 @@ static enum status open_records(struct run *run)
 static enum status restore_all(struct run *run, const struct run_options *options)
 {
     struct session *session = run->session;
+    TRY(step_ranks_verify(session));
     TRY(session_open_device(session));
     TRY(session_store_open(session, &run->store));
     TRY(store_read_state(&run->store, &run->state));
