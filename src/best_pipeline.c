@@ -32,7 +32,8 @@ static enum status try_schedules(const struct session *session, struct best_pipe
     int *stage = memory_new((size_t)graph->count, sizeof *stage);
     enum status status = OK;
     for (enum pipeline_schedule s = PIPELINE_GPIPE; status == OK && s <= PIPELINE_ZERO_BUBBLE; s++) {
-        const struct partition_options how = {pipeline.stages, s, session_device_kind(session) == DEVICE_CPU};
+        const struct partition_options how = {.stages = pipeline.stages, .schedule = s,
+                                              .on_cpu = session_device_kind(session) == DEVICE_CPU};
         double seconds;
         status = partition(&program, &how, stage, &seconds);
         if (status != OK || 1e3 * seconds >= best->ms) continue;

@@ -25,9 +25,11 @@ struct instance {
     double best;
 };
 
-static int64_t stage_bytes(void *context, const struct partition_stage *stage, int alive)
+static int64_t stage_bytes(void *context, const struct partition_stage *stage, int number)
 {
     const struct instance *of = context;
+    const struct partition_problem *problem = &of->problem;
+    int alive = pipeline_alive(problem->schedule, problem->stages, number, problem->micro_batches);
     int64_t bytes = 0;
     for (int i = stage->first; i < stage->end; i++)
         bytes += of->blocks[0][i].gradients + of->activations[i] * alive / stage->replicas;
@@ -94,8 +96,7 @@ static double division_seconds(const struct instance *of)
                        2 * (ranks - 1) / ranks * gradients / problem->exchange.bytes_per_second;
         if (gradients > 0 && ranks > 1)
             exchange = fmax(exchange, fmax(problem->exchange.seconds, whole - d - w));
-        int alive = pipeline_alive(problem->schedule, problem->stages, s, problem->micro_batches);
-        if (problem->limit > 0 && stage_bytes((void *)of, at, alive) > problem->limit) return INFINITY;
+        if (problem->limit > 0 && stage_bytes((void *)of, at, s) > problem->limit) return INFINITY;
     }
     return fill + drain + exchange;
 }

@@ -11,6 +11,7 @@
 
 #include "base/memory.h"
 #include "compile/partition.h"
+#include "compile/plan.h"
 #include "compile/program_parts.h"
 
 /* Of the update, which comes after all blocks. */
@@ -191,13 +192,38 @@ static void cut_at(struct program *program, const struct cut_options *options)
     while (program->instructions[program->first_backward].phase == PHASE_FORWARD) program->first_backward++;
 }
 
+/* The most bytes alive at once in the program of a stage. */
+static int64_t stage_bytes(const struct program *program, const struct partition_options *partitioning,
+                           const int *stage, int number)
+{
+    const struct cut_options options = {.stages = partitioning->stages, .stage = number,
+                                        .schedule = partitioning->schedule};
+    struct program copy = program_copy(program);
+    copy.node_stages = ids_copy(stage, program->graph->count);
+    copy.stages = options.stages;
+    copy.stage = number;
+    cut_at(&copy, &options);
+    int64_t *live = plan_live_bytes(&copy), most = 0;
+    for (int i = 0; i < copy.count; i++)
+        if (live[i] > most) most = live[i];
+    free(live);
+    program_free(&copy);
+    return most;
+}
+
 enum status cut(struct program *program, const struct cut_options *options)
 {
-    const struct partition_options partitioning = {options->stages, options->schedule, options->on_cpu};
-    program->node_stages = memory_new((size_t)program->graph->count, sizeof *program->node_stages);
+    const struct partition_options partitioning = {options->stages, options->schedule, options->on_cpu,
+                                                   options->limit, stage_bytes};
+    int *stage = memory_new((size_t)program->graph->count, sizeof *stage);
+    enum status status = partition(program, &partitioning, stage, NULL);
+    if (status != OK) {
+        free(stage);
+        return status;
+    }
+    program->node_stages = stage;
     program->stages = options->stages;
     program->stage = options->stage;
-    TRY(partition(program, &partitioning, program->node_stages, NULL));
     cut_at(program, options);
     return OK;
 }

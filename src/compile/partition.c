@@ -79,20 +79,37 @@ static void add_crossings(const struct partitioning *p)
                 p->program->values[p->program->gradients[param]].bytes;
 }
 
+/* Only which nodes are the stage's own matters. */
+static int64_t stage_bytes(void *context, const struct partition_stage *at, int number)
+{
+    const struct partitioning *p = context;
+    int count = p->program->graph->count;
+    int *stage = memory_new((size_t)count, sizeof *stage);
+    for (int node = 1; node < count; node++)
+        stage[node] = node - 1 < at->first ? number - 1 : node - 1 < at->end ? number : number + 1;
+    int64_t bytes = p->options->bytes(p->program, p->options, stage, number);
+    free(stage);
+    return bytes;
+}
+
 /* The first node is the input, whose images all stages have: blocks begin behind it. */
-static double search(const struct partitioning *p, int *stage)
+static double search(struct partitioning *p, int *stage)
 {
     int count = p->program->graph->count - 1, stages = p->options->stages;
     const struct partition_block *blocks = p->blocks + 1;
     struct partition_stage *found = memory_new((size_t)stages, sizeof *found);
     double seconds, none = cluster_message(&p->cluster, 0);
     const struct partition_link link = {none, MUCH / (cluster_message(&p->cluster, MUCH) - none)};
-    const struct partition_problem problem = {
+    struct partition_problem problem = {
         .blocks = &blocks, .count = count, .replicas_max = 1, .stages = stages, .ranks = stages,
         .side_by_side = p->cluster.replicas, .micro_batches = p->program->micro_batches,
         .schedule = p->options->schedule, .message = link, .exchange = link,
+        .limit = p->options->limit, .bytes = stage_bytes, .context = p,
     };
-    partition_search(&problem, found, &seconds);
+    if (!partition_search(&problem, found, &seconds)) {
+        problem.limit = 0;
+        partition_search(&problem, found, &seconds);
+    }
     stage[0] = 0;
     for (int s = 0; s < stages; s++)
         for (int node = found[s].first; node < found[s].end; node++) stage[node + 1] = s;

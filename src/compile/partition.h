@@ -8,10 +8,15 @@ struct partition_options {
     int stages;
     enum pipeline_schedule schedule;
     bool on_cpu;             /* stages are processes on processors, not GPUs */
+    int64_t limit;           /* bytes of memory of a stage; 0: none */
+    /* The bytes that stage `number` takes if nothing is recomputed, and nodes are in the stages that `stage`
+     * says. NULL where there is no limit. */
+    int64_t (*bytes)(const struct program *program, const struct partition_options *options, const int *stage,
+                     int number);
 };
 
 /* stage[program->graph->count]: from 0 to stages - 1, never falling from a node to one after it, so that a
- * step takes the least modelled time (partition_search.h). `program` is a training step that is not cut. All
+ * step takes the least modelled time (partition_search.h), of those that fit into the limit, if any does. `program` is a training step that is not cut. All
  * ranks get the same answer: nothing is measured. USAGE when the network has too few nodes. `seconds`: of
  * a step by that model; may be NULL. */
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,

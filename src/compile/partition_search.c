@@ -215,8 +215,7 @@ static bool stage_fits(struct search *search, const struct partition_stage *stag
         if (at->fits && at->number == number && at->stage.first == stage->first &&
             at->stage.end == stage->end && at->stage.replicas == stage->replicas) return true;
     }
-    int alive = pipeline_alive(problem->schedule, problem->stages, number, problem->micro_batches);
-    bool fits = problem->bytes(problem->context, stage, alive) <= problem->limit;
+    bool fits = problem->bytes(problem->context, stage, number) <= problem->limit;
     *array_push(search->known, search->known_count) = (struct known){*stage, number, fits};
     return fits;
 }

@@ -33,9 +33,8 @@ struct partition_problem {
     enum pipeline_schedule schedule;
     struct partition_link message, exchange;       /* between neighbours; among replicas */
     int64_t limit;                   /* bytes of a rank's memory; 0: none */
-    /* Bytes that a rank of a stage takes, which has activations of `alive` micro-batches at once: not less
-     * for more blocks, for more micro-batches, or for fewer replicas. */
-    int64_t (*bytes)(void *context, const struct partition_stage *stage, int alive);
+    /* Bytes that a rank of stage `number` takes: not less for more blocks or fewer replicas. */
+    int64_t (*bytes)(void *context, const struct partition_stage *stage, int number);
     void *context;
 };
 

@@ -57,6 +57,16 @@ static int64_t exchange_bytes(const struct session *session)
     return nccl_exchange_bytes(session->hyper.replicas, !bucket_options(session).all_reduce);
 }
 
+/* What memory.limit leaves for a stage's values; ranks must not differ in it, as their devices may. Where
+ * activations may be recomputed, that costs less than stages of unequal work. */
+static int64_t stage_limit(const struct session *session)
+{
+    bool keeps = session->settings->memory.strategy == STRATEGY_KEEP;
+    int64_t limit = keeps ? session->settings->memory.limit : 0;
+    int64_t left = limit - step_store_bytes(session) - session_preprocessing_bytes(session);
+    return limit > 0 && left > 0 ? left : 0;
+}
+
 static struct cut_options cut_options(const struct session *session)
 {
     static const enum pipeline_schedule schedules[] = {
@@ -65,9 +75,12 @@ static struct cut_options cut_options(const struct session *session)
         [PIPELINE_SCHEDULE_1F1B] = PIPELINE_1F1B,
         [PIPELINE_SCHEDULE_ZERO_BUBBLE] = PIPELINE_ZERO_BUBBLE,
     };
-    return (struct cut_options){session->hyper.stages, session->stage,
-                                schedules[session->settings->parallel.schedule],
-                                session_device_kind(session) == DEVICE_CPU};
+    return (struct cut_options){
+        .stages = session->hyper.stages, .stage = session->stage,
+        .schedule = schedules[session->settings->parallel.schedule],
+        .on_cpu = session_device_kind(session) == DEVICE_CPU,
+        .limit = stage_limit(session),
+    };
 }
 
 static enum fit_mode fit_mode(int strategy)
