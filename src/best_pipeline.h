@@ -1,6 +1,5 @@
 /* best_pipeline.h: the fastest pipeline that the ranks of a run could form instead. */
-#ifndef BEST_PIPELINE_H
-#define BEST_PIPELINE_H
+#pragma once
 
 #include "session/step.h"
 #include "step_time.h"
@@ -15,5 +14,3 @@ struct best_pipeline {
  * whose replicas and stages do not matter but for their product. */
 enum status best_pipeline_find(const struct session *session, const struct cluster *cluster,
                                const struct measured_times *times, struct best_pipeline *best);
-
-#endif

@@ -1,6 +1,5 @@
 /* step_time.h: how long a training step of all ranks takes, simulated. */
-#ifndef STEP_TIME_H
-#define STEP_TIME_H
+#pragma once
 
 #include "compile/cluster.h"
 #include "measured_times.h"
@@ -16,5 +15,3 @@ struct step_time {
 struct step_time step_time_simulate(const struct program *const *programs, const struct cluster *cluster,
                                     const struct measured_times *times);
 void step_time_free(struct step_time *time);
-
-#endif

@@ -1,6 +1,5 @@
 /* verify_ranks.h: whether the programs of all ranks, played together, come to an end. */
-#ifndef COMPILE_VERIFY_RANKS_H
-#define COMPILE_VERIFY_RANKS_H
+#pragma once
 
 #include "compile/program.h"
 
@@ -10,5 +9,3 @@
  * the same collectives in the same order. False: `reason` names ranks and instructions; of ranks that wait
  * for each other, the ring. */
 bool verify_ranks(const struct program *const *programs, int replicas, int stages, struct reason *reason);
-
-#endif

@@ -1,11 +1,8 @@
 /* step_ranks.h: the training steps of all ranks, looked at together. */
-#ifndef SESSION_STEP_RANKS_H
-#define SESSION_STEP_RANKS_H
+#pragma once
 
 #include "session/step.h"
 
 /* Before any memory is taken, the first rank of several plays the programs of all stages, of two replicas if there
  * are more (compile/verify_ranks.h). FAILED, with a message, where they would wait for each other for ever. */
 enum status step_ranks_verify(const struct session *session);
-
-#endif
