@@ -7,7 +7,8 @@
 #include "compile/partition.h"
 
 #define STAGES_MAX 8
-#define DEEPEST 8            /* micro-batches for each stage */
+#define DEEPEST 8            /* micro-batches for each stage ... */
+#define MICRO_BATCHES_MAX 32 /* ... and in all */
 
 static struct compile_options options_of(const struct session *session, const struct best_pipeline *pipeline,
                                          int ranks)
@@ -81,7 +82,7 @@ static enum status find_of(const struct session *session, const struct cluster *
 {
     int ranks = cluster_ranks(cluster), replicas = ranks / stages, share = session->hyper.batch / replicas;
     if (ranks % stages != 0 || session->hyper.batch % replicas != 0) return OK;
-    for (int m = stages; m <= DEEPEST * stages; m *= 2) {
+    for (int m = stages; m <= DEEPEST * stages && m <= MICRO_BATCHES_MAX; m *= 2) {
         const struct best_pipeline pipeline = {.stages = stages, .micro_batches = m};
         if (share % m == 0) TRY(try_schedules(session, pipeline, ranks, best));
     }
