@@ -1,4 +1,4 @@
-/* Divisions into stages, against all that there are. */
+/* Divisions into stages: against all that there are, and of a network that comes with the program. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,7 +7,11 @@
 #include <stdlib.h>
 
 #include "base/random.h"
+#include "compile/cost.h"
 #include "compile/partition_search.h"
+#include "compile/passes.h"
+#include "compile/plan.h"
+#include "graph/model.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
@@ -136,8 +140,60 @@ static void the_best_of_all_is_found(void **state)
     assert_true(found > INSTANCES / 3 && none > INSTANCES / 50);
 }
 
+/* The modelled time and the memory of each stage of ResNet-50, on GPUs. */
+struct measured {
+    double seconds, slowest;         /* of all stages together; of one */
+    int64_t bytes[RANKS_MAX];
+};
+
+static struct measured measure(const struct graph *graph, int stages, int64_t limit)
+{
+    struct compile_options options = {
+        .lower = {.batch = 128, .micro_batches = 4, .training = true, .storage = F16},
+        .kernel_plans = {.code_of = kernel_plans_code(DEVICE_CPU)},
+        .cut = {.stages = stages, .schedule = PIPELINE_1F1B, .limit = limit},
+    };
+    struct measured measured = {0};
+    for (int s = 0; s < stages; s++) {
+        struct program program;
+        options.cut.stage = s;
+        assert_int_equal(passes_lower(graph, &options, &program), OK);
+        double seconds = cost_program(&program);
+        measured.seconds += seconds;
+        measured.slowest = fmax(measured.slowest, seconds);
+        int64_t *live = plan_live_bytes(&program);
+        for (int i = 0; i < program.count; i++)
+            if (live[i] > measured.bytes[s]) measured.bytes[s] = live[i];
+        free(live);
+        program_free(&program);
+    }
+    return measured;
+}
+
+static void stages_of_a_network_are_balanced(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
+    const struct model_options model = {.arch = "resnet50", .folders = folders, .dropout = -1};
+    struct graph graph;
+    assert_int_equal(model_load(&model, &graph), OK);
+    struct measured two = measure(&graph, 2, 0), four = measure(&graph, 4, 0);
+    assert_true(two.slowest * 2 <= 1.06 * two.seconds);
+    assert_true(four.slowest * 4 <= 1.15 * four.seconds);
+    int64_t limit = two.bytes[0] / 10 * 8;
+    struct measured less = measure(&graph, 2, limit);
+    assert_true(two.bytes[1] < limit && less.bytes[0] <= limit && less.bytes[1] <= limit);
+    assert_true(less.slowest > two.slowest);
+    struct measured least = measure(&graph, 2, 1);       /* none fits */
+    assert_true(least.slowest == two.slowest);
+    graph_free(&graph);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_best_of_all_is_found)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_best_of_all_is_found),
+        cmocka_unit_test(stages_of_a_network_are_balanced),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
