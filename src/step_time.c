@@ -29,7 +29,9 @@ static double instruction_seconds(const void *context, int rank, int i)
 static struct simulation run(const struct timing *timing)
 {
     const struct cluster *cluster = timing->cluster;
-    struct tasks tasks = simulate_tasks(timing->programs, cluster->stages, instruction_seconds, timing);
+    double launch = cluster->threads > 0 ? 0 : COST_CALL;
+    struct tasks tasks =
+        simulate_tasks(timing->programs, cluster->stages, launch, instruction_seconds, timing);
     tasks.exchange_share = timing->no_exchange ? 0 : cluster_exchange_share(cluster);
     struct simulation simulation = simulate(&tasks);
     tasks_free(&tasks);

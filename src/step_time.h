@@ -6,7 +6,7 @@
 
 struct step_time {
     double ms;               /* until the last rank has ended */
-    double exposed_ms;       /* of these, by collectives of gradients and moments */
+    double exposed_ms;       /* of these, because of collectives of gradients and moments */
     double waiting_ms;       /* of these, by ranks that take longer than others */
     double *busy_ms;         /* [stages]: in which something computes */
 };

@@ -127,6 +127,19 @@ static void streams_share_a_device(void **state)
     assert_seconds(busy, 5);
 }
 
+/* What waits for its launch leaves the device to others: both streams end after their own time. */
+static void launches_take_no_device(void **state)
+{
+    (void)state;
+    struct tasks tasks = {.ranks = 1, .queues = 2};
+    add(&tasks, (struct task){.queue = 0, .computes = true, .seconds = 3, .meeting = -1});
+    add(&tasks, (struct task){.queue = 1, .computes = true, .delay = 4, .meeting = -1});
+    add(&tasks, (struct task){.queue = 1, .computes = true, .delay = 1, .seconds = 2, .meeting = -1});
+    double busy;
+    assert_seconds(simulated(&tasks, &busy), 4 + 1 + 2);
+    assert_seconds(busy, 7);
+}
+
 /* While an exchange of two seconds takes a quarter of the device, one and a half of work's four are done. */
 static void exchanges_take_their_share(void **state)
 {
@@ -164,6 +177,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipelines_take_what_formulas_say),
         cmocka_unit_test(streams_share_a_device),
+        cmocka_unit_test(launches_take_no_device),
         cmocka_unit_test(exchanges_take_their_share),
         cmocka_unit_test(who_meets_waits_for_the_last),
         cmocka_unit_test(a_ring_never_ends),

@@ -14,13 +14,13 @@ struct playing {
     const struct tasks *tasks;
     int *head;               /* by queue: the first task not ended; -1 */
     int *next;               /* by task: the one behind it in its queue; -1 */
-    double *left;            /* by task: seconds */
+    double *delay, *left;    /* by task: seconds before work, of work */
     bool *ended, *arrived, *begun;
     int *missing;            /* by meeting: tasks that have not arrived */
     double *longest;         /* by meeting */
     int *running, running_count;
     int *computing;          /* by rank: tasks that do so now */
-    bool *exchanging;        /* by rank */
+    bool *busy, *exchanging; /* by rank: with what computes, after its delay or not; with what does not */
 };
 
 static struct playing playing_open(const struct tasks *tasks)
@@ -29,7 +29,8 @@ static struct playing playing_open(const struct tasks *tasks)
     struct playing play = {
         .tasks = tasks,
         .head = memory_new((size_t)tasks->queues, sizeof(int)), .next = memory_new(count, sizeof(int)),
-        .left = memory_new(count, sizeof(double)), .ended = memory_new(count, sizeof(bool)),
+        .delay = memory_new(count, sizeof(double)), .left = memory_new(count, sizeof(double)),
+        .busy = memory_new(ranks, sizeof(bool)), .ended = memory_new(count, sizeof(bool)),
         .arrived = memory_new(count, sizeof(bool)), .begun = memory_new(count, sizeof(bool)),
         .missing = memory_new((size_t)tasks->meetings, sizeof(int)),
         .longest = memory_new((size_t)tasks->meetings, sizeof(double)),
@@ -41,6 +42,7 @@ static struct playing playing_open(const struct tasks *tasks)
         const struct task *at = &tasks->task[i];
         play.next[i] = play.head[at->queue];
         play.head[at->queue] = i;
+        play.delay[i] = at->delay;
         play.left[i] = at->seconds;
         if (at->meeting < 0) continue;
         play.missing[at->meeting]++;
@@ -53,7 +55,9 @@ static void playing_close(struct playing *play)
 {
     free(play->head);
     free(play->next);
+    free(play->delay);
     free(play->left);
+    free(play->busy);
     free(play->ended);
     free(play->arrived);
     free(play->begun);
@@ -96,19 +100,21 @@ static void look_at_devices(struct playing *play)
 {
     for (int r = 0; r < play->tasks->ranks; r++) {
         play->computing[r] = 0;
-        play->exchanging[r] = false;
+        play->busy[r] = play->exchanging[r] = false;
     }
     for (int k = 0; k < play->running_count; k++) {
         const struct task *at = &play->tasks->task[play->running[k]];
-        if (at->computes) play->computing[at->rank]++;
-        else play->exchanging[at->rank] = true;
+        bool *so = at->computes ? play->busy : play->exchanging;
+        so[at->rank] = true;
+        if (at->computes && play->delay[play->running[k]] == 0) play->computing[at->rank]++;
     }
 }
 
-/* Seconds until a running task ends, if nothing changes before. */
+/* Seconds until a running task ends, or its delay does, if nothing changes before. */
 static double until_end(const struct playing *play, int i)
 {
     const struct task *at = &play->tasks->task[i];
+    if (play->delay[i] > 0) return play->delay[i];
     if (!at->computes) return play->left[i];
     double free = play->exchanging[at->rank] ? 1 - play->tasks->exchange_share : 1;
     return play->left[i] * play->computing[at->rank] / free;
@@ -123,13 +129,12 @@ static double go_on(struct playing *play)
     for (int k = 0; k < play->running_count; k++) {
         int i = play->running[k];
         double end = until_end(play, i);
-        play->ended[i] = end <= step * (1 + AT_ONCE);
-        if (play->ended[i]) {
-            play->head[play->tasks->task[i].queue] = play->next[i];
-        } else {
-            play->left[i] *= 1 - step / end;
-            play->running[kept++] = i;
-        }
+        bool over = end <= step * (1 + AT_ONCE), delayed = play->delay[i] > 0;
+        double *left = delayed ? &play->delay[i] : &play->left[i];
+        play->ended[i] = over && !delayed;
+        *left = over ? 0 : *left * (1 - step / end);
+        if (play->ended[i]) play->head[play->tasks->task[i].queue] = play->next[i];
+        else play->running[kept++] = i;
     }
     play->running_count = kept;
     return step;
@@ -146,7 +151,7 @@ struct simulation simulate(const struct tasks *tasks)
         double step = go_on(&play);
         simulation.seconds += step;
         for (int r = 0; r < tasks->ranks; r++)
-            if (play.computing[r] > 0) simulation.busy[r] += step;
+            if (play.busy[r]) simulation.busy[r] += step;
     }
     for (int q = 0; q < tasks->queues; q++)
         if (play.head[q] >= 0) simulation.seconds = INFINITY;
@@ -192,8 +197,8 @@ static void wait_for_messages(struct tasks *tasks, const struct program *const *
     }
 }
 
-struct tasks simulate_tasks(const struct program *const *programs, int stages, simulate_seconds *seconds,
-                            const void *context)
+struct tasks simulate_tasks(const struct program *const *programs, int stages, double delay,
+                            simulate_seconds *seconds, const void *context)
 {
     struct tasks tasks = {.ranks = stages};
     int *first = memory_new((size_t)stages, sizeof *first);
@@ -203,8 +208,9 @@ struct tasks simulate_tasks(const struct program *const *programs, int stages, s
         for (int i = 0; i < programs[s]->count; i++) {
             const struct instruction *at = &programs[s]->instructions[i];
             struct task *task = array_push(tasks.task, tasks.count);
+            double whole = seconds(context, s, i), launch = computes(at) ? fmin(whole, delay) : 0;
             *task = (struct task){.rank = s, .queue = tasks.queues + at->stream, .computes = computes(at),
-                                  .seconds = seconds(context, s, i), .meeting = -1};
+                                  .delay = launch, .seconds = whole - launch, .meeting = -1};
             for (int w = 0; w < at->wait_count; w++)
                 *array_push(task->waits, task->wait_count) = first[s] + at->waits[w];
             if (at->among_stages) task->meeting = gathers++;

@@ -7,7 +7,8 @@
 struct task {
     int rank, queue;         /* a queue, numbered over all ranks, does one task at a time, in order */
     bool computes;           /* shares the rank's device with whatever else computes there */
-    double seconds;          /* with the device to itself */
+    double delay;            /* seconds before the work begins, in which the device is free for others */
+    double seconds;          /* of work, with the device to itself */
     int *waits, wait_count;  /* tasks that must have ended before, owned */
     int meeting;             /* tasks of one number begin together and take as long as the longest; -1 */
 };
@@ -30,6 +31,7 @@ void simulation_free(struct simulation *simulation);
 /* Seconds of instruction i of a rank's program, alone on its device. */
 typedef double simulate_seconds(const void *context, int rank, int i);
 
-/* The tasks of one replica's programs, by stage; all other replicas are as this one. */
-struct tasks simulate_tasks(const struct program *const *programs, int stages, simulate_seconds *seconds,
-                            const void *context);
+/* The tasks of one replica's programs, by stage; all other replicas are as this one. Of the seconds of what
+ * computes, `delay` are its launch. */
+struct tasks simulate_tasks(const struct program *const *programs, int stages, double delay,
+                            simulate_seconds *seconds, const void *context);
