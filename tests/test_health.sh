@@ -7,10 +7,9 @@
 # weights FILE TENSOR FLOAT: what one epoch of training left, but FLOAT (four octal bytes) all over TENSOR.
 weights() {
     header=$(head -c "$((8 + $(od -An -t u8 -N 8 trained.safetensors)))" trained.safetensors | tail -c +9)
-    header=$(echo "$header" | sed 's/"__metadata__":{[^}]*},//')
-    count=$(echo "$header" | wc -c)
-    count=$((count - 1))
-    place=$(echo "$header" | sed "s/.*\"$2\":{[^}]*\"data_offsets\":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/")
+    header=$(printf "%s\n" "$header" | sed 's/"__metadata__":{[^}]*},//')
+    count=$(printf "%s" "$header" | wc -c)
+    place=$(printf "%s\n" "$header" | sed "s/.*\"$2\":{[^}]*\"data_offsets\":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/")
     tensors trained.safetensors >data
     for at in $(seq "${place% *}" 4 $((${place#* } - 4))); do printf "$3"; done |
         dd of=data bs=1 seek="${place% *}" conv=notrunc 2>/dev/null
