@@ -61,6 +61,48 @@ static void round_trip(struct device *device)
     backend->memory.host_free(device, to, BYTES);
 }
 
+/* Queues, or captures, what fills parts of the memory between copies to it and from it. */
+static void queue_fills(struct device *device, uint8_t *memory, const uint8_t *from, uint8_t *to)
+{
+    static const struct { size_t at, bytes; } fills[] = {{512, 4}, {1024, 4096}, {8192, 3}, {9001, 1000}};
+    const struct device_transfers *transfers = &device->backend->transfers;
+    assert_int_equal(transfers->upload(device, 0, memory, from, BYTES), OK);
+    for (size_t i = 0; i < sizeof fills / sizeof *fills; i++)
+        assert_int_equal(transfers->fill_zero(device, 0, memory + fills[i].at, fills[i].bytes), OK);
+    assert_int_equal(transfers->fill_zero(device, 0, memory + BYTES / 2, BYTES / 2), OK);
+    assert_int_equal(transfers->download(device, 0, to, memory, BYTES), OK);
+}
+
+/* A captured step does what it does when queued, fills of few bytes, odd ones and large ones included. */
+static void captured_fills(struct device *device)
+{
+    const struct device_backend *backend = device->backend;
+    struct captured *captured;
+    uint8_t *from = backend->memory.host_allocate(device, BYTES);
+    uint8_t *queued = backend->memory.host_allocate(device, BYTES);
+    uint8_t *to = backend->memory.host_allocate(device, BYTES);
+    void *memory = backend->memory.allocate(device, BYTES);
+    if (backend->capture.begin) {
+        memset(from, 0xa5, BYTES);
+        queue_fills(device, memory, from, queued);
+        assert_int_equal(backend->synchronize(device), OK);
+        assert_int_equal(backend->capture.begin(device), OK);
+        queue_fills(device, memory, from, to);
+        assert_int_equal(backend->capture.end(device, &captured), OK);
+        for (int run = 0; run < 2; run++) {
+            memset(to, 0, BYTES);
+            assert_int_equal(backend->capture.launch(device, captured), OK);
+            assert_int_equal(backend->synchronize(device), OK);
+            assert_memory_equal(to, queued, BYTES);
+        }
+        backend->capture.free(captured);
+    }
+    backend->memory.free(device, memory, BYTES);
+    backend->memory.host_free(device, to, BYTES);
+    backend->memory.host_free(device, queued, BYTES);
+    backend->memory.host_free(device, from, BYTES);
+}
+
 static void test_round_trips(void **state)
 {
     (void)state;
@@ -75,6 +117,7 @@ static void test_round_trips(void **state)
             print_message("%s:%d: %s\n", (*backend)->name, index, text.data);
             assert_int_equal((*backend)->open(index, 1, &device), OK);
             round_trip(device);
+            captured_fills(device);
             device_close(device);
             text_free(&text);
         }

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/memory.h"
+#include "device/cuda_graph.h"
 #include "device/cuda_memory.h"
 #include "device/cuda_tuning.h"
 
@@ -434,9 +436,12 @@ static enum status cuda_capture_end(struct device *device, struct captured **cap
     cudaGraph_t graph;
     cudaGraphExec_t executable;
     TRY(cuda_status(device, cudaStreamEndCapture(cuda_of(device)->streams[0], &graph), "capturing a step"));
-    cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+    int filled;
+    cudaError_t error = cuda_graph_fill(graph, &filled);
+    if (error == cudaSuccess) error = cudaGraphInstantiate(&executable, graph, 0);
     cudaGraphDestroy(graph);
     TRY(cuda_status(device, error, "making a graph of a step"));
+    log_detail("cuda:%d: %d memsets of a step's graph became kernels", device->index, filled);
     struct captured *made = memory_new(1, sizeof *made);
     made->graph = executable;
     *captured = made;

@@ -5,6 +5,7 @@ cuda_device_sources = \
 	src/device/cuda_dnn.h \
 	src/device/cuda_families.c \
 	src/device/cuda_families.h \
+	src/device/cuda_graph.h \
 	src/device/cuda_memory.c \
 	src/device/cuda_memory.h \
 	src/device/cuda_tuning.c \
@@ -14,8 +15,10 @@ libdevice_a_SOURCES = \
 	src/device/device.c \
 	src/device/device.h \
 	src/device/jpeg.h
+DEVICE_CUDA_SOURCES = src/device/cuda_graph.cu
 if HAVE_CUDA
 libdevice_a_SOURCES += $(cuda_device_sources)
+libdevice_a_LIBADD = $(DEVICE_CUDA_SOURCES:.cu=_cuda.o)
 else
 EXTRA_DIST += $(cuda_device_sources)
 endif
