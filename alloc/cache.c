@@ -14,7 +14,7 @@ struct block {
     size_t bytes;
     size_t requested;
     const char *owner;               /* NULL: free */
-    bool seam;                       /* what lies right below, if anything, does so by chance: no range */
+    bool seam;                       /* it joins nothing right below it */
 };
 
 struct list {
@@ -165,6 +165,12 @@ static struct block *block_of(const struct cache *cache, const void *memory)
 
 /* Memory. */
 
+/* Blocks may lie on several pieces. */
+static bool has_joints(const struct cache *cache)
+{
+    return cache->range && cache->options.chunk > 0;
+}
+
 /* Where the least new memory makes a free block of `bytes`: the free blocks on both sides of it count.
  * False: no addresses are left for it. */
 static bool find_gap(const struct cache *cache, size_t bytes, struct piece *gap)
@@ -175,7 +181,7 @@ static bool find_gap(const struct cache *cache, size_t bytes, struct piece *gap)
     for (int i = 0; cache->range && i <= cache->all.count; i++) {
         const struct block *next = list_at(&cache->all, i);
         size_t empty = (next ? next->at : cache->range + cache->options.range) - at;
-        size_t above = next && !next->owner ? next->bytes : 0;
+        size_t above = next && !next->owner && has_joints(cache) ? next->bytes : 0;
         if (empty > 0 && below + empty + above >= bytes) {
             size_t fresh = align_up(bytes - below, granularity);
             if (fresh > empty) fresh = empty;
@@ -214,7 +220,7 @@ static bool map_piece(struct cache *cache, uintptr_t at, size_t bytes)
     void *mapped = cache->physical.map(cache->physical.context, (void *)at, bytes);
     if (!mapped) return false;
     struct block *block = memory_new(1, sizeof *block);
-    *block = (struct block){.at = (uintptr_t)mapped, .bytes = bytes, .seam = !cache->range};
+    *block = (struct block){.at = (uintptr_t)mapped, .bytes = bytes, .seam = !has_joints(cache)};
     add_piece(cache, (struct piece){block->at, bytes});
     cache->statistics.maps++;
     statistic_rise(&cache->statistics.reserved, &cache->statistics.reserved_peak, bytes);
@@ -232,7 +238,7 @@ static bool cache_grow(struct cache *cache, size_t bytes)
         gap.bytes > limit - cache->statistics.reserved)
         return false;
     while (gap.bytes > 0) {
-        size_t part = cache->range && gap.bytes > cache->options.chunk ? cache->options.chunk : gap.bytes;
+        size_t part = has_joints(cache) && gap.bytes > cache->options.chunk ? cache->options.chunk : gap.bytes;
         if (!map_piece(cache, gap.at, part)) return false;
         gap.at += part;
         gap.bytes -= part;

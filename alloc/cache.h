@@ -21,7 +21,8 @@ struct cache_options {
     size_t alignment;          /* sizes and places of blocks are multiples: a power of two, at most the
                                   device's granularity */
     size_t chunk;              /* most bytes of a piece, a multiple of the granularity (without ranges: no
-                                  limit): small pieces move freely, few pieces map fast */
+                                  limit): small pieces move freely, few pieces map fast. 0: a block lies in
+                                  one piece, as devices of other processes ask that are to reach it */
     size_t range;              /* bytes of addresses, the most that can be asked for: several devices full */
     size_t limit;              /* most bytes mapped at any time; 0: as many as the device has */
 };

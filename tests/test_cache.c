@@ -456,6 +456,27 @@ static void test_tightest_fit(void **state)
     close_both(sim, cache);
 }
 
+/* Without a size of pieces, each block has a piece to itself or shares one with others, but never lies on two,
+ * though there is free memory on both sides of it. */
+static void test_blocks_in_one_piece(void **state)
+{
+    (void)state;
+    struct sim *sim = sim_new(RANGE);
+    struct cache *cache = open_cache(sim, true, 0, 0);
+    void *memory[8];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 8; i++) {
+            size_t bytes = (size_t)(1 + (i + round) % 8) * PAGE - CELL;
+            assert_non_null(memory[i] = cache_take(cache, bytes, "x"));
+            size_t first = ((uintptr_t)memory[i] - BASE) / PAGE, piece = first;
+            while (sim->pieces[piece] == 0) piece--;
+            assert_true((uintptr_t)memory[i] + bytes <= BASE + (piece + (size_t)sim->pieces[piece]) * PAGE);
+        }
+        for (int i = 0; i < 8; i++) cache_give(cache, memory[i]);
+    }
+    close_both(sim, cache);
+}
+
 /* Every other chunk is held: whoever keeps what is free where it is has half of it left and cannot use it. */
 static void test_free_memory_moves_to_where_it_is_needed(void **state)
 {
@@ -666,6 +687,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_growth_is_exact),
         cmocka_unit_test(test_tightest_fit),
+        cmocka_unit_test(test_blocks_in_one_piece),
         cmocka_unit_test(test_free_memory_moves_to_where_it_is_needed),
         cmocka_unit_test(test_worst_case_sequence),
         cmocka_unit_test(test_table_of_who_holds_what),

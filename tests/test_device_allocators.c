@@ -127,7 +127,7 @@ static void check_memory(struct device *device, void *memory, size_t bytes, unsi
 /* Blocks of one cache, smaller and larger than its pieces; all of it goes back. */
 static void check_device(struct device *device)
 {
-    struct cache *cache = device_allocators_open(device, 0);
+    struct cache *cache = device_allocators_open(device, 0, false);
     assert_non_null(cache);
     struct physical physical;
     device->backend->memory.physical(device, &physical);
@@ -176,7 +176,7 @@ static void test_within_a_limit(void **state)
     (void)state;
     struct ranged ranged;
     ranged_open(&ranged);
-    struct cache *cache = device_allocators_open(&ranged.device, 0);
+    struct cache *cache = device_allocators_open(&ranged.device, 0, false);
     void *memory = device_allocate(&ranged.device, 3 << 20, "parameters");
     ranged.device.memory_limit = 5 << 20;
     assert_null(device_allocate_within(&ranged.device, 3 << 20, "timing"));
@@ -198,7 +198,7 @@ static void test_devices_without_ranges_serve_themselves(void **state)
     struct device *device;
     struct text holdings = {0};
     assert_int_equal(device_open("cpu", 1, &device), OK);
-    struct cache *cache = device_allocators_open(device, 0);
+    struct cache *cache = device_allocators_open(device, 0, false);
     assert_null(cache);
     void *memory = device_allocate(device, 5000, "x");
     assert_non_null(memory);
@@ -217,7 +217,7 @@ static void test_who_holds_what(void **state)
     struct text holdings = {0};
     ranged_open(&ranged);
     ranged.left = 2;
-    struct cache *cache = device_allocators_open(&ranged.device, 0);
+    struct cache *cache = device_allocators_open(&ranged.device, 0, false);
     void *memory = device_allocate(&ranged.device, 3 << 20, "parameters");
     assert_null(device_allocate(&ranged.device, (size_t)129 << 20, "working memory"));
     device_memory_in_use(&ranged.device, &holdings);
@@ -298,7 +298,7 @@ static void test_training_from_a_cache(void **state)
     (void)state;
     struct ranged ranged;
     waiting_open(&ranged);
-    struct cache *cache = device_allocators_open(&ranged.device, 0);
+    struct cache *cache = device_allocators_open(&ranged.device, 0, false);
     struct pinned *pool = device_allocators_host_open(&ranged.device);
     void *used = device_allocate(&ranged.device, 4 << 20, "used");
     memset(used, 0xff, 4 << 20);
@@ -368,7 +368,7 @@ static void test_failures_at_every_piece(void **state)
         struct caught caught;
         waiting_open(&ranged);
         ranged.left = pieces;
-        struct cache *cache = device_allocators_open(&ranged.device, 0);
+        struct cache *cache = device_allocators_open(&ranged.device, 0, false);
         caught_begin(&caught);
         status = open_and_close(&ranged.device, &graph);
         caught_end(&caught);

@@ -87,11 +87,11 @@ static const struct dump_case cases[] = {
     {"stage_norm", "stage_norm", TWO_CONVOLUTIONS, F32, 1, .cut = {2, 0, PIPELINE_GPIPE}},
     {"buckets", "buckets", TWO_CONVOLUTIONS, F32, 1, .ranks = 4, .buckets = {.bytes = 1024}},
     {"buckets_all_reduce", "buckets", TWO_CONVOLUTIONS, F32, 1, .ranks = 2,
-     .buckets = {.bytes = INT64_MAX, .all_reduce = true}},
+     .buckets = {.bytes = INT64_MAX, .all_reduce_bytes = INT64_MAX}},
     {"rank_statistics", "rank_statistics",
      INPUT "conv = conv input filters=5 kernel=3 pad=1 bias=no\n"
            "bn = batchnorm conv affine=no\n"
-           "pool = globalavgpool bn\n", F32, 1, .ranks = 2, .buckets = {.all_reduce = true}},
+           "pool = globalavgpool bn\n", F32, 1, .ranks = 2, .buckets = {.all_reduce_bytes = INT64_MAX}},
     {"recompute", "recompute",
      INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"

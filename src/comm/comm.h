@@ -42,6 +42,8 @@ struct comm_backend {
     void (*close)(struct comm *comm);
 };
 
+#define EXCHANGE_BESIDE_BYTES (1 << 20)
+
 /* Exchanges of the training step: device memory, queued on `stream`, the device's native handle (NULL on the
  * CPU, where they are done on return). `bytes` is what goes from one rank to one other. `from` and `to` lie
  * apart. On the CPU a send returns as soon as the bytes are on their way: messages from one rank to another
@@ -57,6 +59,12 @@ struct exchange_backend {
     enum status (*all_reduce)(struct comm *comm, const float *from, float *to, size_t count, void *stream);
     enum status (*send)(struct comm *comm, int peer, const void *from, size_t bytes, void *stream);
     enum status (*receive)(struct comm *comm, int peer, void *to, size_t bytes, void *stream);
+    /* The memory in which all that all_to_all and all_gather read and write lies, at the same offsets on all
+     * ranks, which call together; NULL: none from now on. Not needed (NULL) where exchanges are as fast
+     * without. */
+    enum status (*share)(struct comm *comm, void *memory, size_t bytes);
+    /* all_to_all and all_gather of so many bytes leave the multiprocessors to others; 0: they never do. */
+    int64_t beside_bytes;                 /* EXCHANGE_BESIDE_BYTES */
     /* Around sends and receives that must be under way at the same time; NULL where that does not matter. */
     enum status (*group_begin)(struct comm *comm);
     enum status (*group_end)(struct comm *comm);

@@ -31,10 +31,22 @@ int64_t nccl_exchange_bytes(int ranks, bool parts)
     X(ncclGetUniqueId) X(ncclCommInitRankConfig) X(ncclGetErrorString) X(ncclGetLastError)             \
     X(ncclAllReduce) X(ncclAllGather) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
 
+/* Without multiprocessors: since 2.28, for all-to-all and all-gather in memory that ranks of one host share.
+ * NCCL's user guide, "Zero-CTA collectives". */
+#ifdef NCCL_CTA_POLICY_ZERO
+#define FUNCTIONS_OF_WINDOWS(X) X(ncclCommWindowRegister) X(ncclCommWindowDeregister) X(ncclAlltoAll)
+#define HAVE_WINDOWS 1
+#else
+#define FUNCTIONS_OF_WINDOWS(X)
+#endif
+
 struct nccl {
     ncclComm_t comm;
+    bool has_windows;
+    void *window;
 #define MEMBER(name) __typeof__(&name) name;
     FUNCTIONS(MEMBER)
+    FUNCTIONS_OF_WINDOWS(MEMBER)
 #undef MEMBER
 };
 
@@ -101,6 +113,31 @@ static enum status nccl_all_to_all(struct comm *comm, const void *from, void *to
     return status == OK ? ended : status;
 }
 
+#ifdef HAVE_WINDOWS
+static enum status windows_all_to_all(struct comm *comm, const void *from, void *to, size_t bytes,
+                                      void *stream)
+{
+    const struct nccl *nccl = nccl_of(comm);
+    return nccl_status(nccl, nccl->ncclAlltoAll(from, to, bytes, ncclInt8, nccl->comm, stream),
+                       "an all-to-all");
+}
+
+static enum status windows_share(struct comm *comm, void *memory, size_t bytes)
+{
+    struct nccl *nccl = comm->exchange_state;
+    ncclWindow_t window = nccl->window;
+    if (window) TRY(nccl_status(nccl, nccl->ncclCommWindowDeregister(nccl->comm, window), "letting memory go"));
+    window = NULL;
+    enum status status = OK;
+    if (memory)
+        status = nccl_status(nccl, nccl->ncclCommWindowRegister(nccl->comm, memory, bytes, &window,
+                                                                NCCL_WIN_COLL_SYMMETRIC),
+                             "sharing memory");
+    nccl->window = window;
+    return status;
+}
+#endif
+
 static const struct exchange_backend nccl_backend = {
     .name = "NCCL",
     .all_to_all = nccl_all_to_all,
@@ -111,6 +148,21 @@ static const struct exchange_backend nccl_backend = {
     .group_begin = nccl_group_begin,
     .group_end = nccl_group_end,
 };
+
+#ifdef HAVE_WINDOWS
+static const struct exchange_backend windows_backend = {
+    .name = "NCCL",
+    .all_to_all = windows_all_to_all,
+    .all_gather = nccl_all_gather,
+    .all_reduce = nccl_all_reduce,
+    .send = nccl_send,
+    .receive = nccl_receive,
+    .share = windows_share,
+    .beside_bytes = EXCHANGE_BESIDE_BYTES,
+    .group_begin = nccl_group_begin,
+    .group_end = nccl_group_end,
+};
+#endif
 
 /* NULL and why when it is not there. */
 static struct nccl *nccl_load(struct reason *reason)
@@ -124,6 +176,10 @@ static struct nccl *nccl_load(struct reason *reason)
     const char *missing = NULL;
 #define FIND(name) if (!(nccl->name = (__typeof__(&name))dlsym(library, #name))) missing = #name;
     FUNCTIONS(FIND)
+#undef FIND
+    nccl->has_windows = true;
+#define FIND(name) if (!(nccl->name = (__typeof__(&name))dlsym(library, #name))) nccl->has_windows = false;
+    FUNCTIONS_OF_WINDOWS(FIND)
 #undef FIND
     if (!missing) return nccl;
     because(reason, "libnccl.so.2 is too old: it has no %s", missing);
@@ -156,6 +212,9 @@ static enum status join(struct comm *comm, struct nccl *nccl)
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = BLOCKS_MAX;
+#ifdef HAVE_WINDOWS
+    if (nccl->has_windows) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+#endif
     TRY(share_id(comm, nccl, &id));
     return nccl_status(nccl, nccl->ncclCommInitRankConfig(&nccl->comm, comm->count, id, comm->rank, &config),
                        "joining the other ranks");
@@ -167,12 +226,16 @@ enum status nccl_exchange_open(struct comm *comm)
     set_environment();
     struct nccl *nccl = nccl_load(&reason);
     if (!nccl) return fail(NO_DEVICE, "several GPUs need NCCL: %s", reason.text);
+    nccl->has_windows &= comm->local_count == comm->count;
     enum status status = join(comm, nccl);
     if (status != OK) {
         free(nccl);
         return status;
     }
     comm->exchange = &nccl_backend;
+#ifdef HAVE_WINDOWS
+    if (nccl->has_windows) comm->exchange = &windows_backend;
+#endif
     comm->exchange_state = nccl;
     return OK;
 }

@@ -231,7 +231,7 @@ static void push_exchange(struct bucketing *b, int bucket)
         int part = add_part(program, program->flags, at->own, offset);
         push_op(b, "cast", "to=fp32", text_copy("flags"), program->flags, part);
     }
-    if (b->options->all_reduce)
+    if (b->program->values[at->own].bytes < b->options->all_reduce_bytes)
         push_collective(b, INSTRUCTION_ALL_REDUCE, text_format("bucket %d all-reduce", bucket), at->own,
                         at->sum);
     else

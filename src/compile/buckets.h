@@ -6,7 +6,8 @@
 struct bucket_options {
     int64_t bytes;           /* of a bucket at most, unless a gradient alone has more; 0: as cost.h's times
                                 make it best */
-    bool all_reduce;         /* the backend adds, in whatever order; otherwise sum_ranks does */
+    int64_t all_reduce_bytes;/* buckets of fewer bytes are added by the backend, in whatever order; others
+                                by sum_ranks */
 };
 
 /* The pass, of a program of one of several ranks: gradients become parts of buckets, each of which is

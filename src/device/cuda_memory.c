@@ -56,6 +56,15 @@ static bool driver_open(struct driver *driver)
            driver_find("cuDeviceGetAttribute", &driver->attribute);
 }
 
+/* Other processes' devices may be given memory to reach, where the driver can. */
+static CUmemAllocationHandleType handle_type(const struct cuda_memory *memory)
+{
+    int supported = 0;
+    memory->driver.attribute(&supported, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                             memory->device->index);
+    return supported ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+}
+
 static bool ranges_open(struct cuda_memory *memory)
 {
     struct driver *driver = &memory->driver;
@@ -64,8 +73,9 @@ static bool ranges_open(struct cuda_memory *memory)
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = memory->device->index},
     };
-    return driver_open(driver) &&
-           driver->attribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    if (!driver_open(driver)) return false;
+    memory->properties.requestedHandleTypes = handle_type(memory);
+    return driver->attribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
                              memory->device->index) == CUDA_SUCCESS && supported &&
            driver->granularity(&memory->granularity, &memory->properties,
                                CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS;

@@ -27,7 +27,7 @@ static size_t allocators_in_use(void *cache)
     return cache_statistics(cache).allocated;
 }
 
-struct cache *device_allocators_open(struct device *device, size_t limit)
+struct cache *device_allocators_open(struct device *device, size_t limit, bool whole)
 {
     const struct device_backend *backend = device->backend;
     if (!backend->memory.physical) return NULL;
@@ -36,8 +36,9 @@ struct cache *device_allocators_open(struct device *device, size_t limit)
     backend->memory.physical(device, &physical);
     backend->memory.info(device, &left, &total);
     struct cache_options options = {.alignment = ALLOCATORS_ALIGNMENT, .limit = limit};
-    options.chunk = (ALLOCATORS_CHUNK
-                     + physical.granularity - 1) / physical.granularity * physical.granularity;
+    if (!whole)
+        options.chunk = (ALLOCATORS_CHUNK
+                         + physical.granularity - 1) / physical.granularity * physical.granularity;
     options.range = ALLOCATORS_RANGES * total;
     struct cache *cache = cache_open(&physical, &options);
     if (cache)

@@ -6,9 +6,9 @@
 #include "device/device.h"
 
 /* From now on device_allocate serves from a cache: stores, arenas, batches, results share one range. To be
- * called before anything is allocated. `limit` as in cache.h. NULL, and nothing has changed: the device has
- * only memory as it comes. */
-struct cache *device_allocators_open(struct device *device, size_t limit);
+ * called before anything is allocated. `limit` as in cache.h; `whole`: each lies in one piece. NULL, and
+ * nothing has changed: the device has only memory as it comes. */
+struct cache *device_allocators_open(struct device *device, size_t limit, bool whole);
 
 /* After everything is released. NULL is nothing. */
 void device_allocators_close(struct device *device, struct cache *cache);

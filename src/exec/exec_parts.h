@@ -50,6 +50,7 @@ struct exec {
     const struct program *program;       /* the compiled one */
     void *arena;
     int64_t arena_bytes;                 /* of its own; 0: shared */
+    bool exchanges;                      /* other ranks reach the arena */
     void *host;                          /* what is off the device for a while; NULL: nothing is */
     bool pinned;                         /* the device reaches it by itself */
     char *results;                       /* where ops write them: device memory */

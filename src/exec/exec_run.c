@@ -229,6 +229,15 @@ static enum status exec_start_slot(struct exec *exec, struct slot *slot, const s
     return exec->device->backend->events.record(exec->device, 0, EVENT_DONE + index);
 }
 
+/* By now all ranks have settled on their memory. */
+static enum status share_arena(struct exec *exec)
+{
+    struct comm *comm = exec->options.replicas;
+    if (exec->exchanges || exec->program->flags_sum < 0 || !comm->exchange->share) return OK;
+    exec->exchanges = true;
+    return comm->exchange->share(comm, exec->arena, (size_t)exec->compiled->plan.arena_bytes);
+}
+
 enum status exec_start(struct exec *exec, const struct exec_batch *batch, const struct update_rates *rates)
 {
     assert(exec->started - exec->collected < exec->depth);
@@ -237,7 +246,8 @@ enum status exec_start(struct exec *exec, const struct exec_batch *batch, const 
     slot->exchange->rates = *rates;
     memcpy(slot->exchange->flags, exec->flags, sizeof exec->flags);
     slot->exchange->fingerprint = 0;
-    enum status status = exec_start_slot(exec, slot, batch, index);
+    enum status status = share_arena(exec);
+    if (status == OK) status = exec_start_slot(exec, slot, batch, index);
     if (status == OK) exec->started++;
     else exec->device->backend->synchronize(exec->device);
     return status;

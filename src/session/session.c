@@ -81,6 +81,7 @@ static enum status open_device(struct session *session)
     if (session->stages && means_cuda(session))
         return settings_refuse(session->settings, "parallel", "stages", "pipelines are for the CPU so far");
     TRY(device_open(device, threads_of(session), &session->device));
+    session->device->exchanges = own;
     return own ? nccl_exchange_open(session->comm) : OK;
 }
 
@@ -90,7 +91,7 @@ enum status session_open_device(struct session *session)
     if (session->device) return OK;
     TRY(open_device(session));
     session->device->memory_limit = (size_t)settings->memory.limit;
-    session->cache = device_allocators_open(session->device, 0);
+    session->cache = device_allocators_open(session->device, 0, comm_count(session->comm) > 1);
     session->pinned = device_allocators_host_open(session->device);
     return OK;
 }

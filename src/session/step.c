@@ -41,20 +41,20 @@ static int batches_on_device(const struct session *session)
     return session_device_kind(session) == DEVICE_CUDA ? 2 : 1;
 }
 
-/* NCCL's sum of two ranks' gradients has the bits of the program's; of more, its order is its own. */
-static struct bucket_options bucket_options(const struct session *session)
+/* NCCL's sum of two ranks' gradients has the bits of the program's; of more, its order is its own. Before
+ * there are ranks, NCCL is taken for one that exchanges beside the step. */
+static int64_t all_reduce_bytes(const struct session *session)
 {
-    bool cuda = session_device_kind(session) == DEVICE_CUDA;
-    return (struct bucket_options){
-        .bytes = session->settings->parallel.bucket,
-        .all_reduce = cuda && (session->hyper.replicas == 2 || !session->settings->run.deterministic),
-    };
+    bool orders = session->hyper.replicas > 2 && session->settings->run.deterministic;
+    if (session_device_kind(session) != DEVICE_CUDA || orders) return 0;
+    int64_t beside = session->comm ? session->comm->exchange->beside_bytes : EXCHANGE_BESIDE_BYTES;
+    return beside > 0 ? beside : INT64_MAX;
 }
 
 static int64_t exchange_bytes(const struct session *session)
 {
     if (session_device_kind(session) == DEVICE_CPU) return 0;
-    return nccl_exchange_bytes(session->hyper.replicas, !bucket_options(session).all_reduce);
+    return nccl_exchange_bytes(session->hyper.replicas, all_reduce_bytes(session) == 0);
 }
 
 /* What memory.limit leaves for a stage's values; ranks must not differ in it, as their devices may. Where
@@ -112,7 +112,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
         },
         .kernel_plans = kernel_options(session),
         .cut = cut_options(session),
-        .buckets = bucket_options(session),
+        .buckets = {session->settings->parallel.bucket, all_reduce_bytes(session)},
         .streams = session_streams(session),
         .fit = fit_mode(session->settings->memory.strategy),
         .limit = training ? session_limit(session) : 0,
