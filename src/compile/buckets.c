@@ -18,6 +18,10 @@
 #define BUCKETS_MAX 8
 #define SECONDS_WORTH_A_BUCKET 5e-6
 
+/* An exchange shares the memory's bandwidth with backward: on two H200s 102 MB take 1.2 ms beside ResNet-50's,
+ * 0.38 ms alone. One that ends early costs nothing, one that ends late its time: hence the double. */
+#define SLOWER_BESIDE 6
+
 /* A parameter's gradient, all micro-batches of the rank included. */
 struct gradient {
     int value, sum;          /* of this rank; of all */
@@ -89,7 +93,7 @@ static void table_fill(const struct bucketing *b, struct table *table)
         for (int j = q; j <= b->count; j++)
             for (int k = q - 1; k < j; k++) {
                 double start = fmax(table->done[q - 1][k], b->gradients[j - 1].ready);
-                double done = start + cost_exchange(b->before[j] - b->before[k], b->ranks);
+                double done = start + SLOWER_BESIDE * cost_exchange(b->before[j] - b->before[k], b->ranks);
                 if (done >= table->done[q][j]) continue;
                 table->done[q][j] = done;
                 table->from[q][j] = k;
