@@ -17,6 +17,7 @@ amptrain_SOURCES = \
 	src/cmd_export.c \
 	src/cmd_formats.c \
 	src/cmd_init.c \
+	src/cmd_lr.c \
 	src/cmd_models.c \
 	src/cmd_ops.c \
 	src/cmd_pack.c \

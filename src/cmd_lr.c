@@ -1,0 +1,193 @@
+/* The learning-rate range test (Smith 2017): steps whose rate grows from one to the next until they diverge. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/directory.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "bench.h"
+#include "session/gpu_preprocessing.h"
+#include "svg.h"
+
+#define STEPS 100
+#define BELOW 1e-4         /* of the optimizer's own rate: where it begins */
+#define ABOVE 1e3          /* where it ends */
+#define MEMORY 0.9         /* of the running mean of the losses */
+#define DIVERGED 4.0       /* times the lowest */
+
+struct range {
+    int count;                 /* of steps made */
+    double *rates, *losses;    /* [count]; losses are smoothed */
+    int lowest, steepest;      /* points of the curve */
+    double suggestion;
+};
+
+static double mean_loss(const struct step *step)
+{
+    const float *losses = exec_losses(step->exec);
+    double sum = 0;
+    for (int i = 0; i < step->compiled.program.batch; i++) sum += losses[i];
+    return sum / step->compiled.program.batch;
+}
+
+static enum status make_step(struct bench *bench, double rate, double *loss)
+{
+    struct batch *batch;
+    TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &batch, &bench->wait_seconds));
+    struct exec_batch input = gpu_preprocessing_batch(bench->session.gpu_preprocessing, batch);
+    enum status status = exec_run(bench->step.exec, &input, rate, bench->session.hyper.schedule.momentum);
+    loader_return(bench->loader, batch);
+    if (status == OK) *loss = mean_loss(&bench->step);
+    return status;
+}
+
+static enum status make_steps(struct bench *bench, struct range *range)
+{
+    double usual = bench->session.hyper.optimizer->lr, running = 0, loss = 0;
+    for (int i = 0; i < bench->steps; i++) {
+        double rate = usual * BELOW * pow(ABOVE / BELOW, (double)i / (bench->steps - 1));
+        TRY(make_step(bench, rate, &loss));
+        running = MEMORY * running + (1 - MEMORY) * loss;
+        double smooth = running / (1 - pow(MEMORY, i + 1));
+        if (!isfinite(smooth)) return OK;
+        range->rates[i] = rate;
+        range->losses[i] = smooth;
+        range->count = i + 1;
+        if (smooth < range->losses[range->lowest]) range->lowest = i;
+        if (smooth > DIVERGED * range->losses[range->lowest]) return OK;
+    }
+    return OK;
+}
+
+/* Where the loss falls fastest on the way to its lowest, but at most a quarter of the rate there: the running
+ * mean lags behind by ten steps. To two digits. */
+static enum status find_suggestion(struct range *range)
+{
+    double fastest = 0;
+    for (int i = 1; i < range->lowest; i++) {
+        double slope = range->losses[i + 1] - range->losses[i - 1];
+        if (slope < fastest) fastest = slope, range->steepest = i;
+    }
+    if (range->lowest < 2 || fastest == 0)
+        return fail(FAILED, "lr: the loss falls at no learning rate; are data and network in order?");
+    double rate = fmin(range->rates[range->steepest], range->rates[range->lowest] / 4);
+    double digit = pow(10, floor(log10(rate)) - 1);
+    range->suggestion = round(rate / digit) * digit;
+    return OK;
+}
+
+static void print_json(const struct range *range)
+{
+    struct text out = {0};
+    text_add(&out, "{\"suggestion\":%.6g,\"steepest\":%.6g,\"lowest\":%.6g,\"points\":[", range->suggestion,
+             range->rates[range->steepest], range->rates[range->lowest]);
+    for (int i = 0; i < range->count; i++)
+        text_add(&out, "%s{\"lr\":%.6g,\"loss\":%.6g}", i ? "," : "", range->rates[i], range->losses[i]);
+    printf("%s]}\n", out.data);
+    text_free(&out);
+}
+
+/* The picture. */
+
+#define WIDTH 720
+#define HEIGHT 400
+#define MARGIN 60
+
+static double x_of(const struct range *range, double rate)
+{
+    double first = log(range->rates[0]), last = log(range->rates[range->count - 1]);
+    return MARGIN + (log(rate) - first) / (last - first) * (WIDTH - 2 * MARGIN);
+}
+
+/* Losses above the first one by half are cut off. */
+static double y_of(const struct range *range, double loss)
+{
+    double top = 1.5 * range->losses[0], bottom = range->losses[range->lowest];
+    return MARGIN + (top - fmin(loss, top)) / (top - bottom) * (HEIGHT - 2 * MARGIN);
+}
+
+static void draw_line(struct svg *svg, double x, uint32_t colour, const char *name)
+{
+    const struct point ends[] = {{x, MARGIN}, {x, HEIGHT - MARGIN}};
+    svg_polyline(svg, ends, 2, (struct svg_stroke){colour, 1, 1});
+    const struct svg_font font = {12, 0x404040, ANCHOR_MIDDLE, false, false};
+    svg_text(svg, (struct point){x, HEIGHT - MARGIN + 16}, font, name);
+}
+
+static enum status draw(const struct range *range, const char *path)
+{
+    struct svg svg = svg_open(WIDTH, HEIGHT, "Loss by learning rate");
+    struct point *curve = memory_new((size_t)range->count, sizeof *curve);
+    char title[96], name[32];
+    struct reason reason;
+    for (double decade = pow(10, ceil(log10(range->rates[0]))); decade <= range->rates[range->count - 1];
+         decade *= 10) {
+        snprintf(name, sizeof name, "%.0e", decade);
+        draw_line(&svg, x_of(range, decade), 0xdddddd, name);
+    }
+    draw_line(&svg, x_of(range, range->suggestion), 0x2a7f2a, "");
+    for (int i = 0; i < range->count; i++)
+        curve[i] = (struct point){x_of(range, range->rates[i]), y_of(range, range->losses[i])};
+    svg_polyline(&svg, curve, range->count, (struct svg_stroke){0x1f5fa8, 2, 1});
+    snprintf(title, sizeof title, "Loss, smoothed, by learning rate; suggested: %.3g", range->suggestion);
+    const struct svg_font font = {15, 0, ANCHOR_START, true, false};
+    svg_text(&svg, (struct point){MARGIN, MARGIN / 2.0}, font, title);
+    free(curve);
+    FILE *file = directory_stream(&directory_working, path, "w", &reason);
+    enum status status = file ? OK : directory_refuse(&directory_working, path, reason.text);
+    const struct text *text = svg_end(&svg);
+    bool written = file && fwrite(text->data, 1, text->length, file) == text->length;
+    if (file && (fclose(file) != 0 || !written))
+        status = directory_refuse(&directory_working, path, "cannot be written");
+    svg_free(&svg);
+    return status;
+}
+
+static enum status test(struct cmd *cmd, struct bench *bench, struct range *range)
+{
+    TRY(bench_open(cmd, NULL, true, bench));
+    TRY(make_steps(bench, range));
+    TRY(find_suggestion(range));
+    if (cmd->output) TRY(draw(range, cmd->output));
+    if (cmd_value(cmd, "json"))
+        print_json(range);
+    else
+        printf("optimizer.lr = %.3g is suggested: the loss fell fastest at %.3g and was lowest at %.3g, "
+               "of %d steps from %.3g to %.3g\n", range->suggestion, range->rates[range->steepest],
+               range->rates[range->lowest], range->count, range->rates[0], range->rates[range->count - 1]);
+    return OK;
+}
+
+static enum status run(struct cmd *cmd)
+{
+    long steps;
+    TRY(cmd_number(cmd, "steps", 20, STEPS, &steps));
+    if (cmd->output) TRY(cmd_check_output(cmd, cmd->output));
+    cmd_any_batch(cmd);
+    struct bench bench = {.steps = (int)steps, .epoch = -1};
+    struct range range = {.rates = memory_new((size_t)steps, sizeof *range.rates),
+                          .losses = memory_new((size_t)steps, sizeof *range.losses)};
+    bench.milliseconds = memory_new((size_t)steps, sizeof *bench.milliseconds);
+    enum status status = test(cmd, &bench, &range);
+    bench_close(&bench);
+    free(range.rates);
+    free(range.losses);
+    return status;
+}
+
+static const struct cmd_option options[] = {
+    {"steps", "N", "number of steps (default: 100)"},
+    {"json", NULL, "print the result as JSON, with every point"},
+    {0},
+};
+
+const struct command cmd_lr = {
+    .name = "lr",
+    .usage = "-c FILE [--steps N] [--json] [-o FILE.svg]",
+    .help = "Suggests a learning rate, by steps in which it grows.",
+    .takes = TAKES_CONFIG | TAKES_OUTPUT,
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,23 @@
+#!/bin/sh
+# lr: the suggestion is a rate at which the network learns, and what cannot learn is told so.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+lr() { "$AMPTRAIN" lr -q -c run.ini -s train.accumulate=1 -s amp.precision=fp32 "$@"; }
+ok "a suggestion in words" sh -c '
+    "$AMPTRAIN" lr -q -c run.ini -s amp.precision=fp32 | grep "^optimizer.lr = 0.[0-9]* is"'
+ok "... in JSON" lr --json --steps 60
+lr --json --steps 60 >told
+rate=$(sed -n 's/^{"suggestion":\([0-9.e-]*\),.*/\1/p' told)
+in_range() { awk -v rate="$1" 'BEGIN { print rate; exit !(rate > 0.001 && rate < 1) }'; }
+ok "... that is sensible" in_range "$rate"
+points() { [ "$(tr '{' '\n' <told | grep -c '^"lr"')" -ge 40 ]; }
+ok "... with every point" points
+ok "a picture" lr -o curve.svg
+ok "... of the curve" grep -q '<polyline' curve.svg
+ok "another optimizer begins elsewhere" sh -c '
+    "$AMPTRAIN" lr -q -c run.ini -s amp.precision=fp32 -s optimizer.name=adamw --json |
+        grep -q "\"points\":\[{\"lr\":1e-07,"'
+ok "a network that cannot learn" says 1 "the loss falls at no learning rate" "$AMPTRAIN" lr -q -c run.ini \
+    -s 'train.freeze=*'
+finish
