@@ -164,17 +164,6 @@ static double normalised(const struct call *call, const struct channel *c, int64
     return (tensor_get(&call->x[0], i) - c->mean) * c->invstd;
 }
 
-static void mask_set(const struct call *call, int64_t i, bool bit)
-{
-    uint8_t *byte = (uint8_t *)call->mask.data + i / 8;
-    *byte = (uint8_t)((*byte & ~(1u << i % 8)) | (unsigned)bit << i % 8);
-}
-
-static bool mask_get(const struct call *call, int64_t i)
-{
-    return ((const uint8_t *)call->mask.data)[i / 8] >> i % 8 & 1;
-}
-
 static void normalise_channel(const struct call *call, const struct channel *c)
 {
     const struct batchnorm *s = call->settings;
@@ -182,7 +171,7 @@ static void normalise_channel(const struct call *call, const struct channel *c)
         double z = normalised(call, c, i) * c->weight + c->bias;
         if (s->residual) z += tensor_get(&call->x[1], i);
         tensor_set(&call->y, i, activate(s, z));
-        if (call->mask.data) mask_set(call, i, tensor_get(&call->y, i) != 0);
+        if (call->mask.data) batchnorm_mask_set(call, i);
     }
 }
 
@@ -212,29 +201,18 @@ static enum status batchnorm_recompute(const struct call *call)
     return OK;
 }
 
-/* A number as it is read back after it was stored. */
-static double stored(enum dtype dtype, double value)
-{
-    double room;
-    dtype_set(dtype, &room, 0, value);
-    return dtype_get(dtype, &room, 0);
-}
-
 /* The number whose sign tells on which side of the activation's corner an element is. */
 static double side(const struct call *call, const struct channel *c, int64_t i)
 {
     if (!reads_y(call->settings)) return normalised(call, c, i) * c->weight + c->bias;
-    return call->mask.data ? mask_get(call, i) : tensor_get(&call->y, i);
+    return call->mask.data ? batchnorm_mask_get(call, i) : tensor_get(&call->y, i);
 }
 
-/* The gradient behind the activation. Two that are to be added are rounded as if their sum had
- * been stored. */
+/* The gradient behind the activation. */
 static double d_z(const struct call *call, const struct channel *c, int64_t i)
 {
     const struct batchnorm *s = call->settings;
-    double d_y = tensor_get(&call->d_y, i);
-    if (call->d_y_more.data) d_y = stored(call->d_y.dtype, d_y + tensor_get(&call->d_y_more, i));
-    return d_y * activation_slope(s, side(call, c, i));
+    return batchnorm_d_y(call, i) * activation_slope(s, side(call, c, i));
 }
 
 static void backward_channel(const struct call *call, const struct channel *c)

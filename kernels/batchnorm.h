@@ -29,6 +29,27 @@ static inline struct batchnorm_statistics batchnorm_statistics(const struct batc
 /* Tensors that forward saves in training. */
 enum { SAVED_MEAN, SAVED_INVSTD, SAVED_VARIANCE, SAVED_COUNT };
 
+/* An element's bit of the mask, for references. */
+static inline void batchnorm_mask_set(const struct call *call, int64_t i)
+{
+    uint8_t *byte = (uint8_t *)call->mask.data + i / 8;
+    unsigned bit = tensor_get(&call->y, i) != 0;
+    *byte = (uint8_t)((*byte & ~(1u << i % 8)) | bit << i % 8);
+}
+static inline bool batchnorm_mask_get(const struct call *call, int64_t i)
+{
+    return ((const uint8_t *)call->mask.data)[i / 8] >> i % 8 & 1;
+}
+
+/* An element of d_y; two that are to be added are rounded as if their sum had been stored. */
+static inline double batchnorm_d_y(const struct call *call, int64_t i)
+{
+    double d_y = tensor_get(&call->d_y, i), stored;
+    if (!call->d_y_more.data) return d_y;
+    dtype_set(call->d_y.dtype, &stored, 0, d_y + tensor_get(&call->d_y_more, i));
+    return dtype_get(call->d_y.dtype, &stored, 0);
+}
+
 /* Backward's call, to make its y_recomputed of x as recompute does. */
 static inline struct call batchnorm_recompute_call(const struct call *backward)
 {
@@ -38,6 +59,8 @@ static inline struct call batchnorm_recompute_call(const struct call *backward)
     recompute.y_recomputed = (struct tensor){.data = NULL};
     return recompute;
 }
+
+extern const struct op batchnorm_op;
 
 /* The update of the running statistics, for the reference and the CPU alike. */
 enum status batchnorm_update(const struct call *call);

@@ -94,6 +94,10 @@ static inline bool conv_is_small(const struct conv_problem *p)
 size_t conv_sums_workspace(int64_t rows, int width, bool squares);
 enum status conv_sums(const struct call *call, const struct tensor *y, float *to, bool squares);
 
+/* From x to those of its pixels that p's strides hit, or, in PHASE_BACKWARD_DATA, back, where others become
+ * zero. */
+enum status conv_copy_picked(const struct conv_problem *p, const struct call *call, void *picked, void *x);
+
 /* to[i] = the sum of shares[s * count + i], in an order that never changes. */
 enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count,
                             int count);

@@ -198,8 +198,7 @@ static enum status product_copy_pixels(const struct conv_problem *p, const struc
     return launched(call);
 }
 
-static enum status product_copy_picked(const struct conv_problem *p, const struct call *call, void *picked,
-                                       void *x)
+enum status conv_copy_picked(const struct conv_problem *p, const struct call *call, void *picked, void *x)
 {
     return with_word(p->c * dtype_bytes(p->dtype), [&](auto word) {
         using W = decltype(word);
@@ -231,9 +230,9 @@ static enum status product_run(const struct conv_plan *plan, const struct call *
     void *x = is_strided(p) ? call->workspace : at.x;
     if (p->phase == PHASE_BACKWARD_DATA) {
         TRY(product_multiply(plan, call, tools, at.weight, at.y, x));
-        return is_strided(p) ? product_copy_picked(p, call, x, at.x) : OK;
+        return is_strided(p) ? conv_copy_picked(p, call, x, at.x) : OK;
     }
-    if (is_strided(p)) TRY(product_copy_picked(p, call, x, at.x));
+    if (is_strided(p)) TRY(conv_copy_picked(p, call, x, at.x));
     if (p->phase == PHASE_BACKWARD_PARAMS) return product_multiply(plan, call, tools, x, at.y, at.weight);
     if (p->bias)
         cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias,

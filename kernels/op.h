@@ -207,6 +207,9 @@ struct op {
     bool (*masks)(const void *settings, const struct tensor *x);
     /* Backward of all of its codes heeds call->y_recomputed, where x is one tensor. */
     bool backward_recomputes;
+    /* Its codes may round factors to storage on the way: in 16 bits results differ by more than their own
+     * rounding. */
+    bool rounds_factors;
     /* True when the gradient of every input is d_y itself, element for element in memory order
      * (add; flatten of 1x1): lowering then passes the tensor on and backward is never called. */
     bool (*passes_gradient)(const void *settings, int x_count, const struct shape *x);

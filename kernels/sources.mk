@@ -8,6 +8,7 @@ CUDA_SOURCES += \
 	kernels/cast.cu \
 	kernels/concat.cu \
 	kernels/conv.cu \
+	kernels/conv_batchnorm.cu \
 	kernels/conv_cudnn.cu \
 	kernels/conv_depthwise.cu \
 	kernels/conv_direct.cu \
@@ -23,6 +24,7 @@ CUDA_SOURCES += \
 	kernels/leaky_relu.cu \
 	kernels/linear.cu \
 	kernels/lrn.cu \
+	kernels/matmul.cu \
 	kernels/moments.cu \
 	kernels/pool_average.cu \
 	kernels/pool_maximum.cu \
@@ -34,7 +36,7 @@ CUDA_SOURCES += \
 	kernels/topk.cu \
 	kernels/update.cu
 
-EXTRA_DIST += kernels/autotune.cuh kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cublaslt.cuh kernels/cuda.cuh kernels/elementwise.cuh kernels/pool.cuh kernels/rows.cuh
+EXTRA_DIST += kernels/autotune.cuh kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cublaslt.cuh kernels/cuda.cuh kernels/elementwise.cuh kernels/matmul.cuh kernels/pool.cuh kernels/rows.cuh kernels/sweep.cuh
 
 libkernels_a_SOURCES = \
 	kernels/adaptive_avgpool.c \
@@ -53,6 +55,8 @@ libkernels_a_SOURCES = \
 	kernels/concat.c \
 	kernels/conv.c \
 	kernels/conv.h \
+	kernels/conv_batchnorm.c \
+	kernels/conv_batchnorm.h \
 	kernels/conv_cpu.c \
 	kernels/cpu.h \
 	kernels/dropout.c \

@@ -168,20 +168,20 @@ static void assert_close(const struct tensor *expected, const struct tensor *fou
     }
 }
 
-/* tf32 keeps 10 bits of both factors: their errors add up like a random walk, as the products do. */
-static void assert_close_tf32(const struct tensor *expected, const struct tensor *found)
+/* Factors that are rounded to such a spacing: their errors add up like a random walk, as the products do. */
+static void assert_close_rounded(const struct tensor *expected, const struct tensor *found, double spacing)
 {
     double scale = root_mean_square(expected), sum = 0;
     int64_t count = shape_count(expected->shape);
     for (int64_t i = 0; i < count; i++) {
         double difference = fabs(tensor_get(expected, i) - tensor_get(found, i));
-        if (!(difference <= 1e-2 * scale))
+        if (!(difference <= 10 * spacing * scale))
             fail_msg("element %lld is %.9g, not %.9g; their root mean square is %.3g", (long long)i,
                      tensor_get(found, i), tensor_get(expected, i), scale);
         sum += difference * difference;
     }
     double off = sqrt(sum / (double)count);
-    if (!(off <= 1e-3 * scale)) fail_msg("off by %.3g where numbers are about %.3g", off, scale);
+    if (!(off <= spacing * scale)) fail_msg("off by %.3g where numbers are about %.3g", off, scale);
 }
 
 static int64_t longest(const struct copies *inputs)
@@ -355,9 +355,12 @@ static void assert_agree(const struct subject *s, const struct call *call, const
     int64_t length = longest(&inputs);
     assert_int_equal(expected->count, found->count);
     for (int i = 0; i < expected->count; i++) {
-        enum dtype stored = expected->tensor[i].dtype;
-        if (s->tf32) assert_close_tf32(&expected->tensor[i], &found->tensor[i]);
-        else assert_close(&expected->tensor[i], &found->tensor[i], rounding_of(s, call, i, stored), length);
+        enum dtype rounding = rounding_of(s, call, i, expected->tensor[i].dtype);
+        const struct tensor *a = &expected->tensor[i], *b = &found->tensor[i];
+        bool rounded = s->op->rounds_factors && dtype_bytes(rounding) == 2;
+        if (s->tf32) assert_close_rounded(a, b, relative_spacing(F16));    /* tf32 keeps 10 bits */
+        else if (rounded) assert_close_rounded(a, b, relative_spacing(rounding));
+        else assert_close(a, b, rounding, length);
     }
     copies_free(&inputs);
 }

@@ -1,0 +1,781 @@
+/* conv_batchnorm.cu: conv_batchnorm by products of cuBLASLt, and small kernels on matrices of filters x
+ * channels between them. Names are those of the formulas in conv_batchnorm.c.
+ *
+ * Forward: a a' and the sums of a; statistics; s W and the bias; y with its mask by one product.
+ * Backward: dz and its sums in one sweep; dz a'; the parameters' gradients; Q and the bias; d_a by two
+ * products, Q a + q and then (s W)' dz on top. q is Q's and (s W)'s as they were rounded: -Q m - (s W)' D. */
+#include "kernels/block.cuh"
+#include "kernels/conv_cuda.cuh"
+#include "kernels/matmul.cuh"
+#include "kernels/sweep.cuh"
+
+extern "C" {
+#include "base/memory.h"
+#include "kernels/conv_batchnorm.h"
+}
+
+using namespace batchnorm_parts;
+
+/* Entries of Q are smaller than those of d_a by about the deviation of a times the root of the channels and
+ * more; in fp16 they are stored this much larger. */
+#define SQUARE_SCALE 1024.0f
+
+/* b is shared among both factors of Q as its root, this much larger: so it may be from 1e-10 to 1e6. */
+#define ROOT_SCALE 64.0f
+
+enum product { GRAM, OUTPUT, WEIGHTS, SQUARE, CORRECTION, DATA, PRODUCTS };
+
+struct conv_batchnorm_plans {
+    struct matmul *of[PRODUCTS];
+    bool mask;                           /* the product that makes y makes its mask, too */
+};
+
+struct extents {
+    int64_t pixels;
+    int channels, filters;
+};
+
+static const struct conv_batchnorm *settings_of(const struct call *call)
+{
+    return (const struct conv_batchnorm *)call->settings;
+}
+
+static struct extents extents_of(const struct call *call)
+{
+    struct shape taken = conv_batchnorm_taken(settings_of(call), call->x[0].shape);
+    return {taken.n * taken.h * taken.w, (int)taken.c, (int)settings_of(call)->filters};
+}
+
+static bool is_strided(const struct call *call) { return settings_of(call)->stride > 1; }
+
+static enum activation activation_of(const struct call *call)
+{
+    return (enum activation)settings_of(call)->norm.activation;
+}
+
+/* Whether the phase makes statistics. */
+static bool measures(const struct call *call)
+{
+    return call->training && call->phase == PHASE_FORWARD;
+}
+
+static struct matmul_problem problem_of(const struct call *call, enum product product)
+{
+    struct extents e = extents_of(call);
+    enum dtype dtype = call->x[0].dtype;
+    struct matmul_problem p = {.factor = dtype, .result = dtype, .m = e.channels, .n = e.pixels,
+                               .k = e.filters, .deterministic = call->deterministic};
+    switch (product) {
+    case GRAM:
+        p.n = e.channels, p.k = e.pixels, p.turn_b = true, p.result = F32;
+        break;
+    case OUTPUT:
+        p.m = e.filters, p.k = e.channels, p.turn_a = true, p.bias = true;
+        p.relu = activation_of(call) != ACTIVATION_NONE;
+        p.adds = settings_of(call)->norm.residual;
+        p.mask = call->mask.shape.rank > 0 && e.filters % MATMUL_BITS == 0;
+        break;
+    case WEIGHTS:
+        p.n = e.filters, p.k = e.pixels, p.turn_b = true, p.result = F32;
+        break;
+    case SQUARE:
+        p.n = e.channels, p.turn_b = true;
+        break;
+    case CORRECTION:
+        p.k = e.channels, p.bias = true;
+        break;
+    case DATA:
+        p.adds = true;
+        break;
+    case PRODUCTS: break;
+    }
+    return p;
+}
+
+static void release(void *made)
+{
+    struct conv_batchnorm_plans *plans = (struct conv_batchnorm_plans *)made;
+    for (int i = 0; plans && i < PRODUCTS; i++) matmul_close(plans->of[i]);
+    free(plans);
+}
+
+static enum status prepare(const struct call *call, void **made)
+{
+    struct conv_batchnorm_plans *plans = (struct conv_batchnorm_plans *)memory_new(1, sizeof *plans);
+    int weight = conv_batchnorm_weight((const struct batchnorm *)call->settings);
+    bool params = call->d_params[weight].shape.rank > 0, data = call->d_x[0].shape.rank > 0;
+    const bool wanted[PRODUCTS] = {call->training, true, params || data, data, data, data};
+    enum status status = OK;
+    for (int i = 0; status == OK && i < PRODUCTS; i++) {
+        struct matmul_problem problem = problem_of(call, (enum product)i);
+        if (wanted[i]) status = matmul_open(&problem, call->device, &plans->of[i]);
+        if (i == OUTPUT) plans->mask = problem.mask;
+    }
+    if (status == OK) *made = plans;
+    else release(plans);
+    return status;
+}
+
+/* ---- The workspace ---- */
+
+/* Where things lie in it, in bytes, and all of it. Not all phases have all of them. */
+struct rooms {
+    size_t scratch, parts;               /* of products; of sums */
+    size_t square, sums, scaled, bias;   /* a a' or Q; of a, or of dz; s W; of a product */
+    size_t mask, gradient, roots, dz;    /* G not centered; W times the roots of b, and with b's signs */
+    size_t taken, d_taken;               /* pixels of a and d_a, with a stride */
+    size_t bytes;
+};
+
+static size_t room(struct rooms *rooms, size_t bytes)
+{
+    size_t at = rooms->bytes;
+    rooms->bytes += conv_align(bytes);
+    return at;
+}
+
+static struct sweep join_sweep(const struct call *call)
+{
+    return sweep_open(&call->d_y, (int)(16 / dtype_bytes(call->d_y.dtype)));
+}
+
+static struct rooms rooms_of(const struct call *call)
+{
+    const struct conv_batchnorm_plans *plans = (const struct conv_batchnorm_plans *)call->kernel_plan;
+    struct extents e = extents_of(call);
+    struct rooms r = {};
+    size_t size = dtype_bytes(call->x[0].dtype), channels = (size_t)e.channels, filters = (size_t)e.filters;
+    size_t pixels = (size_t)e.pixels, scratch = 0;
+    bool backward = call->phase == PHASE_BACKWARD;
+    for (int i = 0; i < PRODUCTS; i++)
+        if ((i == GRAM || i == OUTPUT) != backward && matmul_scratch(plans->of[i]) > scratch)
+            scratch = matmul_scratch(plans->of[i]);
+    r.scratch = room(&r, scratch);
+    r.scaled = room(&r, filters * channels * size);
+    r.bias = room(&r, (backward ? channels : filters) * size);
+    if (is_strided(call)) r.taken = room(&r, pixels * channels * size);
+    if (is_strided(call) && backward) r.d_taken = room(&r, pixels * channels * size);
+    if (measures(call) || backward) r.square = room(&r, channels * channels * sizeof(float));
+    if (measures(call)) r.sums = room(&r, channels * sizeof(float));
+    if (measures(call)) r.parts = room(&r, conv_sums_workspace(e.pixels, e.channels, false));
+    if (plans->mask && !backward && call->mask.shape.rank == 0) r.mask = room(&r, pixels * filters / 8);
+    if (!backward) return r;
+    struct sweep s = join_sweep(call);
+    r.sums = room(&r, 2 * filters * sizeof(float));
+    r.parts = room(&r, 2 * filters * sizeof(float) * (size_t)sweep_height(&s, blocks_max));
+    r.gradient = room(&r, filters * channels * sizeof(float));
+    r.roots = room(&r, 2 * filters * channels * size);
+    bool given = call->x_count > 1 && call->d_x[1].shape.rank > 0;
+    bool made = activation_of(call) != ACTIVATION_NONE || call->d_y_more.shape.rank > 0;
+    if (made && !given) r.dz = room(&r, pixels * filters * size);
+    return r;
+}
+
+static size_t workspace(const struct call *call)
+{
+    bool nothing = call->phase == PHASE_UPDATE || shape_count(call->x[0].shape) == 0;
+    return nothing ? 0 : rooms_of(call).bytes;
+}
+
+template <class T> static T *at(const struct call *call, size_t offset)
+{
+    return (T *)((char *)call->workspace + offset);
+}
+
+/* ---- Small kernels ---- */
+
+/* Channels' values of the batch norm; weight and bias may be NULL. */
+struct norm_values {
+    const float *mean, *invstd, *weight, *bias;
+};
+
+template <class T> struct matrices {
+    struct extents e;
+    const T *weight;                     /* W [filters][channels] */
+    const float *mean;                   /* of a; NULL in evaluation */
+    struct norm_values norm;
+    T *scaled;                           /* s W */
+};
+
+template <class T> static struct matrices<T> matrices_of(const struct call *call, const struct rooms &r)
+{
+    const struct batchnorm *norm = (const struct batchnorm *)call->settings;
+    struct extents e = extents_of(call);
+    struct channel_values v = values_of(call);
+    return {.e = e,
+            .weight = (const T *)call->params[conv_batchnorm_weight(norm)].data,
+            .mean = call->training ? (const float *)call->saved[SAVED_COVARIANCE].data +
+                                         (int64_t)e.filters * e.channels
+                                   : NULL,
+            .norm = {v.mean, v.spread, v.weight, v.bias},
+            .scaled = at<T>(call, r.scaled)};
+}
+
+constexpr int warps = threads / 32;
+constexpr int measuring = 512;           /* threads that measure together */
+constexpr int chunk_rows = 256;          /* of the covariance, that they go through at once */
+
+/* The greatest normal number below 0, or, of fp16, the greatest. */
+template <class T> __device__ inline T least_below();
+template <> __device__ inline float least_below<float>() { return -1.17549435e-38f; }
+template <> __device__ inline __half least_below<__half>() { return __ushort_as_half(0x8001); }
+template <> __device__ inline __nv_bfloat16 least_below<__nv_bfloat16>()
+{
+    return __ushort_as_bfloat16(0x8080);
+}
+
+template <class V> __device__ static inline V warp_sum(V value)
+{
+    return warp_reduce(value, [](V a, V b) { return a + b; });
+}
+
+/* A filter whose mean is more deviations from 0 than fp32 sums of squares allow, or a bias of 16 bits: its
+ * variance is taken from x, and so is y. That is slow, and no network that learns has many of them. */
+__device__ static inline bool is_far(float mean, float invstd) { return fabsf(mean) * invstd > 16; }
+
+/* x - mean of one pixel and filter. */
+template <class T, class Mean>
+__device__ static inline float deviation(const T *a, const T *weight, Mean mean, int channels)
+{
+    constexpr int width = pack<T>::count;
+    float sum = 0;
+    for (int c = 0; c < channels; c += width) {
+        cell<T, width> x = load<T, width>(a + c), w = load<T, width>(weight + c);
+#pragma unroll
+        for (int i = 0; i < width; i++) sum = fmaf(w.get(i), x.get(i) - mean(c + i), sum);
+    }
+    return sum;
+}
+
+/* By a whole block. Covariances that err do so along the means of a: they get the right variance. */
+template <class T>
+__device__ static inline void measure_far(const struct matrices<T> &m, const T *a, const float *sums,
+                                          int filter, double eps, const struct statistics &out,
+                                          float *covariance)
+{
+    double sum = 0, squares = 0, variance = 0, count = (double)m.e.pixels, share = 1 / count;
+    const T *weight = m.weight + (int64_t)filter * m.e.channels;
+    float *row = covariance + (int64_t)filter * m.e.channels;
+    for (int64_t p = threadIdx.x; p < m.e.pixels; p += measuring) {
+        float x = deviation(a + p * m.e.channels, weight, [&](int c) { return (float)(sums[c] * share); },
+                            m.e.channels);
+        sum += x;
+        squares += (double)x * x;
+    }
+    for (int c = threadIdx.x; c < m.e.channels; c += measuring)
+        variance += (double)to_float(weight[c]) * row[c];
+    sum = block_sum<measuring>(sum);
+    squares = fmax(block_sum<measuring>(squares) - sum * sum / count, 0.0);
+    variance = (squares / count - block_sum<measuring>(variance)) / out.mean[filter];
+    for (int c = threadIdx.x; c < m.e.channels; c += measuring) row[c] += (float)(variance * sums[c] * share);
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    out.mean[filter] = (float)(out.mean[filter] + sum / count);
+    out.invstd[filter] = (float)(1 / sqrt(squares / count + eps));
+    out.variance[filter] = count > 1 ? (float)(squares / (count - 1)) : 0;
+}
+
+/* s W and y's bias of one filter, by a warp; a far one's are as if x were its mean. Without means of a
+ * (evaluation) invstd is a variance. No bias is 0: where z is 0, the library's mask lets gradients pass. */
+template <class T, class Mean>
+__device__ static inline void scale_filter(const struct matrices<T> &m, Mean mean, int filter, double eps,
+                                           T *bias)
+{
+    int lane = threadIdx.x % 32, channels = m.e.channels;
+    double scale = m.mean ? m.norm.invstd[filter] : 1 / sqrt(m.norm.invstd[filter] + eps), middle = 0;
+    if (m.norm.weight) scale *= m.norm.weight[filter];
+    if (m.mean && is_far(m.norm.mean[filter], m.norm.invstd[filter])) scale = 0;
+    for (int c = lane; c < channels; c += 32) {
+        int64_t i = (int64_t)filter * channels + c;
+        T scaled = from_float<T>((float)(scale * to_float(m.weight[i])));
+        m.scaled[i] = scaled;
+        if (m.mean) middle += (double)to_float(scaled) * mean(c);
+    }
+    middle = m.mean ? warp_sum(middle) : scale * m.norm.mean[filter];
+    float offset = (float)((m.norm.bias ? m.norm.bias[filter] : 0) - middle);
+    T rounded = from_float<T>(offset);
+    if (lane == 0) bias[filter] = to_float(rounded) == 0 ? least_below<T>() : rounded;
+}
+
+/* A block has as many filters as warps in `threads`: first T, whose terms groups of threads share, then, a
+ * warp a filter, mean and variance, s W and the bias. The covariance of a is made in double, since means may
+ * be many deviations, and is fp32 when that is off. */
+template <class T>
+__global__ void __launch_bounds__(measuring)
+    conv_batchnorm_statistics_kernel(struct matrices<T> m, const T *a, const float *gram, const float *sums,
+                                     double eps, struct statistics out, float *covariance, T *bias)
+{
+    __shared__ float weight[chunk_rows][warps], partial[measuring][warps + 1];
+    __shared__ double mean[chunk_rows];
+    int channels = m.e.channels, first = blockIdx.x * warps, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int span = min(channels, measuring), groups = measuring / span;
+    int column = threadIdx.x % span, group = threadIdx.x / span;
+    double share = 1 / (double)m.e.pixels;
+    for (int start = 0; start < channels; start += span) {
+        int c = start + column;
+        bool here = group < groups && c < channels;
+        float sum[warps] = {};
+        double own = here ? sums[c] * share : 0;
+        for (int base = 0; base < channels; base += chunk_rows) {
+            int rows = min(chunk_rows, channels - base);
+            __syncthreads();
+            for (int i = threadIdx.x; i < rows * warps; i += measuring) {
+                int d = i % rows, k = i / rows;
+                weight[d][k] = first + k < m.e.filters
+                                   ? to_float(m.weight[(int64_t)(first + k) * channels + base + d])
+                                   : 0;
+                if (k == 0) mean[d] = sums[base + d] * share;
+            }
+            __syncthreads();
+            if (!here) continue;
+#pragma unroll 8
+            for (int d = group; d < rows; d += groups) {
+                double both = gram[(int64_t)(base + d) * channels + c] * share;
+                float centered = (float)fma(-own, mean[d], both);
+#pragma unroll
+                for (int k = 0; k < warps; k++) sum[k] = fmaf(weight[d][k], centered, sum[k]);
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < warps; k++) partial[threadIdx.x][k] = sum[k];
+        __syncthreads();
+        if (!here || group > 0) continue;
+        for (int k = 0; k < warps && first + k < m.e.filters; k++) {
+            float total = 0;
+            for (int g = 0; g < groups; g++) total += partial[g * span + column][k];
+            covariance[(int64_t)(first + k) * channels + c] = total;
+        }
+        if (blockIdx.x == 0) covariance[(int64_t)m.e.filters * channels + c] = (float)own;
+    }
+    __syncthreads();
+    int filter = first + warp;
+    bool mine = warp < warps && filter < m.e.filters;
+    double middle = 0, variance = 0, count = (double)m.e.pixels;
+    for (int c = lane; mine && c < channels; c += 32) {
+        double w = to_float(m.weight[(int64_t)filter * channels + c]);
+        middle += w * (sums[c] * share);
+        variance += w * covariance[(int64_t)filter * channels + c];
+    }
+    middle = warp_sum(middle);
+    variance = fmax(warp_sum(variance), 0.0);
+    if (lane == 0 && mine) {
+        out.mean[filter] = (float)middle;
+        out.invstd[filter] = (float)(1 / sqrt(variance + eps));
+        out.variance[filter] = count > 1 ? (float)(variance * count / (count - 1)) : 0;
+    }
+    __syncthreads();
+    for (int k = first; k < first + warps && k < m.e.filters; k++) {
+        bool far = is_far(out.mean[k], out.invstd[k]);
+        __syncthreads();
+        if (far) measure_far(m, a, sums, k, eps, out, covariance);
+    }
+    __syncthreads();
+    if (mine) scale_filter(m, [&](int c) { return (float)(sums[c] * share); }, filter, eps, bias);
+}
+
+/* s W and the bias from statistics that are there. */
+template <class T>
+__global__ void __launch_bounds__(threads)
+    conv_batchnorm_scale_kernel(struct matrices<T> m, double eps, T *bias)
+{
+    int filter = blockIdx.x * warps + threadIdx.x / 32;
+    if (filter < m.e.filters) scale_filter(m, [&](int c) { return m.mean[c]; }, filter, eps, bias);
+}
+
+/* y of far filters, and their bits of the mask, if there is one: a block has a byte's filters and some
+ * pixels. */
+#define FAR_BLOCKS 8                     /* that share the pixels */
+
+template <class T> struct outputs {
+    const T *a, *residual;               /* no residual: NULL */
+    T *y;
+    uint8_t *mask;
+    bool activates;
+    float top;
+};
+
+template <class T>
+__global__ void __launch_bounds__(threads)
+    conv_batchnorm_far_kernel(struct matrices<T> m, struct outputs<T> out)
+{
+    int first = blockIdx.x * 8;
+    unsigned far = 0;
+    for (int k = 0; k < 8; k++)
+        far |= (unsigned)is_far(m.norm.mean[first + k], m.norm.invstd[first + k]) << k;
+    if (!far) return;
+    int64_t step = (int64_t)gridDim.y * threads;
+    for (int64_t p = (int64_t)blockIdx.y * threads + threadIdx.x; p < m.e.pixels; p += step) {
+        int64_t at = p * m.e.filters + first;
+        unsigned bits = out.mask ? out.mask[at / 8] : 0;
+        for (int k = 0; k < 8; k++) {
+            if (!(far >> k & 1)) continue;
+            float x = deviation(out.a + p * m.e.channels, m.weight + (int64_t)(first + k) * m.e.channels,
+                                [&](int c) { return m.mean[c]; }, m.e.channels);
+            float scale = m.norm.invstd[first + k] * (m.norm.weight ? m.norm.weight[first + k] : 1);
+            float z = fmaf(x, scale, m.norm.bias ? m.norm.bias[first + k] : 0);
+            if (out.residual) z += to_float(out.residual[at + k]);
+            T y = from_float<T>(out.activates ? activate<ACT_OTHER>({0, out.top}, z) : z);
+            out.y[at + k] = y;
+            bits = (bits & ~(1u << k)) | (unsigned)(to_float(y) != 0) << k;
+        }
+        if (out.mask) out.mask[at / 8] = (uint8_t)bits;
+    }
+}
+
+/* y, behind relu, becomes relu6's. Few numbers are above 6. */
+template <class T>
+__global__ void __launch_bounds__(threads) conv_batchnorm_clamp_kernel(T *y, int64_t packs)
+{
+    constexpr int width = pack<T>::count;
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+#pragma unroll 4
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < packs; i += step) {
+        cell<T, width> in = load<T, width>(y + i * width);
+        float out[width];
+        bool above = false;
+#pragma unroll
+        for (int k = 0; k < width; k++) {
+            above = above || in.get(k) > 6;
+            out[k] = in.get(k) > 6 ? 6 : in.get(k);
+        }
+        if (above) store<T, width>(y + i * width, out);
+    }
+}
+
+/* A bit for each number of y: a byte a thread. */
+template <class T> __global__ void __launch_bounds__(threads)
+    conv_batchnorm_mask_kernel(uint8_t *mask, const T *y, int64_t bytes)
+{
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < bytes; i += step)
+        mask[i] = mask_of(load<T, 8>(y + 8 * i));
+}
+
+/* dz, where it is wanted, and its sums. It goes backward through memory: products, before it and after it, go
+ * forward, and the cache holds what they wrote last, or read first. */
+template <class T, int width, enum act act, enum side by, bool two>
+__global__ void __launch_bounds__(threads, 2)
+    conv_batchnorm_join_kernel(struct gradients<T> g, struct slopes slopes, struct sweep s, float *parts)
+{
+    __shared__ tally_room<width> shared;
+    sweep_position p = sweep_position_of<width>(s);
+    tally<width> t = {};
+    for (int64_t tile = s.tiles - 1 - blockIdx.x; p.here && tile >= 0; tile -= gridDim.x) {
+        tile_rows rows = rows_of(s, p, tile);
+        cell<T, width> d_y[unroll], more[unroll];
+        side_cell<T, width, by> sides[unroll];
+        load_rows(d_y, g.d_y, rows);
+        if (two) load_rows(more, g.d_y_more, rows);
+        if (act != ACT_NONE) load_sides(sides, g, rows);
+#pragma unroll
+        for (int j = 0; j < unroll; j++) {
+            if (j >= rows.count) continue;
+            float dz[width];
+#pragma unroll
+            for (int i = 0; i < width; i++) {
+                dz[i] = two ? to_float(from_float<T>(d_y[j].get(i) + more[j].get(i))) : d_y[j].get(i);
+                if (act != ACT_NONE) dz[i] = pass_back<act>(slopes, sides[j].get(i), dz[i]);
+                t.first[i] += dz[i];
+            }
+            if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
+        }
+    }
+    merge_lanes<merge_sums>(t, s.span, s.lanes, shared);
+    leave_part(s, p, t, parts);
+}
+
+/* From G, not centered, and the sums of dz: the parameters' gradients, which may be NULL, s W, and W times
+ * the roots of b, and with b's signs; a warp a filter. */
+template <class T> struct filter_gradients {
+    const float *gradient, *sums, *covariance;
+    float *d_norm_weight, *d_norm_bias, *d_weight;
+    T *roots, *signed_roots;
+    double eps;
+};
+
+template <class T>
+__global__ void __launch_bounds__(threads)
+    conv_batchnorm_params_kernel(struct matrices<T> m, struct filter_gradients<T> g)
+{
+    int filter = blockIdx.x * warps + threadIdx.x / 32, lane = threadIdx.x % 32, channels = m.e.channels;
+    if (filter >= m.e.filters) return;
+    double invstd = m.norm.invstd[filter], scale = m.norm.weight ? invstd * m.norm.weight[filter] : invstd;
+    double sum = g.sums[filter], product = 0;
+    int64_t row = (int64_t)filter * channels;
+    for (int c = lane; c < channels; c += 32)
+        product += (double)to_float(m.weight[row + c]) * (g.gradient[row + c] - sum * m.mean[c]);
+    product = warp_sum(product);
+    /* All of an x that does not vary is its rounding. */
+    if (invstd * invstd * g.eps > 1 - 1e-6) product = 0;
+    double slope = -scale * invstd * invstd * product;          /* b times the pixels */
+    float root = (float)sqrt(fabs(slope) / (double)m.e.pixels) * ROOT_SCALE;
+    for (int c = lane; c < channels; c += 32) {
+        double centered = g.gradient[row + c] - sum * m.mean[c];
+        float weight = to_float(m.weight[row + c]);
+        m.scaled[row + c] = from_float<T>((float)(scale * weight));
+        g.roots[row + c] = from_float<T>(root * weight);
+        g.signed_roots[row + c] = from_float<T>(slope < 0 ? -root * weight : root * weight);
+        if (g.d_weight)
+            g.d_weight[row + c] = (float)(scale * centered + slope * g.covariance[row + c]);
+    }
+    if (lane > 0) return;
+    if (g.d_norm_weight) g.d_norm_weight[filter] = (float)(invstd * product);
+    if (g.d_norm_bias) g.d_norm_bias[filter] = (float)sum;
+}
+
+/* q, a block for 32 channels: its warps share the rows of Q and of s W. */
+constexpr int bias_warps = 32;
+
+template <class T>
+__global__ void __launch_bounds__(32 * bias_warps)
+    conv_batchnorm_bias_kernel(struct matrices<T> m, const float *sums, const T *square, T *bias)
+{
+    __shared__ double partial[bias_warps][33];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, channels = m.e.channels;
+    int c = blockIdx.x * 32 + lane;
+    double sum = 0, share = 1 / (double)m.e.pixels;
+    if (c < channels) {
+#pragma unroll 4
+        for (int d = warp; d < channels; d += bias_warps)
+            sum += (double)(to_float(square[(int64_t)d * channels + c]) / SQUARE_SCALE) * m.mean[d];
+#pragma unroll 8
+        for (int k = warp; k < m.e.filters; k += bias_warps)
+            sum += (double)to_float(m.scaled[(int64_t)k * channels + c]) * (sums[k] * share);
+    }
+    partial[warp][lane] = sum;
+    __syncthreads();
+    sum = warp_sum(partial[lane][warp]);
+    c = blockIdx.x * 32 + warp;
+    if (lane == 0 && c < channels) bias[c] = from_float<T>((float)-sum);
+}
+
+/* ---- The phases ---- */
+
+static unsigned filter_blocks(struct extents e) { return (unsigned)div_up(e.filters, warps); }
+
+static double eps_of(const struct call *call)
+{
+    return ((const struct batchnorm *)call->settings)->eps;
+}
+
+static const struct conv_batchnorm_plans *plans_of(const struct call *call)
+{
+    return (const struct conv_batchnorm_plans *)call->kernel_plan;
+}
+
+static struct matmul_operands operands(const struct call *call, const struct rooms &r, const void *a,
+                                       const void *b, void *d)
+{
+    return {.a = a, .b = b, .c = d, .d = d, .alpha = 1, .scratch = at<char>(call, r.scratch)};
+}
+
+/* Between a or d_a and the pixels of it that are taken. */
+static enum status copy_taken(const struct call *call, const struct tensor *whole, void *taken, bool back)
+{
+    struct shape x = call->x[0].shape, y = conv_batchnorm_taken(settings_of(call), x);
+    int stride = (int)settings_of(call)->stride;
+    struct conv_problem p = {.phase = back ? PHASE_BACKWARD_DATA : PHASE_FORWARD, .dtype = whole->dtype,
+                             .n = (int)x.n, .c = (int)x.c, .in = {(int)x.h, (int)x.w},
+                             .out = {(int)y.h, (int)y.w}, .stride = {stride, stride}};
+    return conv_copy_picked(&p, call, taken, whole->data);
+}
+
+/* a's pixels that are taken, which with a stride are copied first. */
+static enum status take(const struct call *call, const struct rooms &r, struct tensor *a)
+{
+    *a = call->x[0];
+    if (!is_strided(call)) return OK;
+    a->shape = conv_batchnorm_taken(settings_of(call), a->shape);
+    a->data = at<char>(call, r.taken);
+    return copy_taken(call, &call->x[0], a->data, false);
+}
+
+template <class T> static enum status measure(const struct call *call, const struct rooms &r,
+                                              const struct tensor *a)
+{
+    struct extents e = extents_of(call);
+    float *gram = at<float>(call, r.square), *sums = at<float>(call, r.sums);
+    struct call summing = *call;
+    summing.workspace = at<char>(call, r.parts);
+    TRY(conv_sums(&summing, a, sums, false));
+    struct matmul_operands product = operands(call, r, a->data, a->data, gram);
+    TRY(matmul_run(plans_of(call)->of[GRAM], call, &product));
+    conv_batchnorm_statistics_kernel<T><<<filter_blocks(e), measuring, 0, stream_of(call)>>>(
+        matrices_of<T>(call, r), (const T *)a->data, gram, sums, eps_of(call), statistics_of(call),
+        (float *)call->saved[SAVED_COVARIANCE].data, at<T>(call, r.bias));
+    return launched(call);
+}
+
+template <class T> static enum status write_y(const struct call *call, const struct rooms &r,
+                                              const struct tensor *a)
+{
+    const struct conv_batchnorm_plans *plans = plans_of(call);
+    struct extents e = extents_of(call);
+    struct matrices<T> m = matrices_of<T>(call, r);
+    T *bias = at<T>(call, r.bias);
+    if (!measures(call))
+        conv_batchnorm_scale_kernel<T>
+            <<<filter_blocks(e), threads, 0, stream_of(call)>>>(m, eps_of(call), bias);
+    TRY(launched(call));
+    struct matmul_operands product = operands(call, r, m.scaled, a->data, call->y.data);
+    product.bias = bias;
+    if (call->x_count > 1) product.c = call->x[1].data;
+    product.mask = call->mask.data ? call->mask.data : at<char>(call, r.mask);
+    TRY(matmul_run(plans->of[OUTPUT], call, &product));
+    struct outputs<T> out = {
+        .a = (const T *)a->data,
+        .residual = call->x_count > 1 ? (const T *)call->x[1].data : NULL,
+        .y = (T *)call->y.data,
+        .mask = plans->mask ? (uint8_t *)call->mask.data : NULL,
+        .activates = activation_of(call) != ACTIVATION_NONE,
+        .top = slopes_of((const struct batchnorm *)call->settings).top,
+    };
+    if (activation_of(call) == ACTIVATION_RELU6) {
+        int64_t packs = e.pixels * e.filters / pack<T>::count;
+        conv_batchnorm_clamp_kernel<T><<<grid_of(call, packs, threads), threads, 0, stream_of(call)>>>(
+            out.y, packs);
+    }
+    dim3 grid((unsigned)(e.filters / 8), FAR_BLOCKS);
+    if (call->training) conv_batchnorm_far_kernel<T><<<grid, threads, 0, stream_of(call)>>>(m, out);
+    TRY(launched(call));
+    if (!call->mask.data || plans->mask) return OK;
+    if constexpr (sizeof(T) == 2) {
+        int64_t bytes = e.pixels * e.filters / 8;
+        conv_batchnorm_mask_kernel<T><<<grid_of(call, bytes, threads), threads, 0, stream_of(call)>>>(
+            (uint8_t *)call->mask.data, out.y, bytes);
+    }
+    return launched(call);
+}
+
+static enum status forward(const struct call *call)
+{
+    if (shape_count(call->x[0].shape) == 0) return OK;
+    struct rooms r = rooms_of(call);
+    struct tensor a;
+    TRY(take(call, r, &a));
+    return with_type(a.dtype, [&](auto type) {
+        using T = decltype(type);
+        if (measures(call)) TRY(measure<T>(call, r, &a));
+        return write_y<T>(call, r, &a);
+    });
+}
+
+template <class T, enum act act, enum side by, bool two>
+static enum status join(const struct call *call, const struct gradients<T> &g, float *parts, float *sums)
+{
+    constexpr int width = pack<T>::count;
+    struct sweep s = join_sweep(call);
+    dim3 grid = sweep_grid(call, &s, 2);
+    conv_batchnorm_join_kernel<T, width, act, by, two><<<grid, threads, 0, stream_of(call)>>>(
+        g, slopes_of((const struct batchnorm *)call->settings), s, parts);
+    TRY(launched(call));
+    return conv_sum_shares(call, sums, parts, (int)grid.x, (int)(2 * s.channels));
+}
+
+template <class T, bool two>
+static enum status join_by(const struct call *call, const struct gradients<T> &g, float *parts, float *sums)
+{
+    enum activation activation = activation_of(call);
+    if (activation == ACTIVATION_NONE) return join<T, ACT_NONE, SIDE_Y, two>(call, g, parts, sums);
+    if (activation != ACTIVATION_RELU) return join<T, ACT_OTHER, SIDE_Y, two>(call, g, parts, sums);
+    if constexpr (sizeof(T) == 2)
+        if (call->mask.data) return join<T, ACT_RELU, SIDE_MASK, two>(call, g, parts, sums);
+    return join<T, ACT_RELU, SIDE_Y, two>(call, g, parts, sums);
+}
+
+/* dz's place: the residual's gradient, else the workspace, else it is d_y. */
+template <class T> static struct gradients<T> gradients_joined(const struct call *call, const struct rooms &r)
+{
+    struct gradients<T> g = {.y = (const T *)call->y.data, .d_y = (const T *)call->d_y.data,
+                             .d_y_more = (const T *)call->d_y_more.data,
+                             .mask = (const uint8_t *)call->mask.data};
+    if (call->x_count > 1) g.d_residual = (T *)call->d_x[1].data;
+    if (!g.d_residual && r.dz > 0) g.d_residual = at<T>(call, r.dz);
+    return g;
+}
+
+static float *gradient_at(const struct call *call, int param)
+{
+    return (float *)call->d_params[param].data;
+}
+
+template <class T> static enum status write_params(const struct call *call, const struct rooms &r)
+{
+    const struct batchnorm *norm = (const struct batchnorm *)call->settings;
+    struct extents e = extents_of(call);
+    struct filter_gradients<T> g = {
+        .gradient = at<float>(call, r.gradient),
+        .sums = at<float>(call, r.sums),
+        .covariance = (const float *)call->saved[SAVED_COVARIANCE].data,
+        .d_norm_weight = norm->affine ? gradient_at(call, 0) : NULL,
+        .d_norm_bias = norm->affine ? gradient_at(call, 1) : NULL,
+        .d_weight = gradient_at(call, conv_batchnorm_weight(norm)),
+        .roots = at<T>(call, r.roots),
+        .signed_roots = at<T>(call, r.roots) + (int64_t)e.filters * e.channels,
+        .eps = norm->eps,
+    };
+    conv_batchnorm_params_kernel<T>
+        <<<filter_blocks(e), threads, 0, stream_of(call)>>>(matrices_of<T>(call, r), g);
+    return launched(call);
+}
+
+template <class T> static enum status write_d_a(const struct call *call, const struct rooms &r,
+                                                const struct tensor *a, const T *dz)
+{
+    const struct conv_batchnorm_plans *plans = plans_of(call);
+    struct matrices<T> m = matrices_of<T>(call, r);
+    T *square = at<T>(call, r.square), *bias = at<T>(call, r.bias);
+    void *d_a = is_strided(call) ? at<void>(call, r.d_taken) : call->d_x[0].data;
+    const T *roots = at<T>(call, r.roots), *signed_roots = roots + (int64_t)m.e.filters * m.e.channels;
+    struct matmul_operands product = operands(call, r, roots, signed_roots, square);
+    product.alpha = SQUARE_SCALE / (ROOT_SCALE * ROOT_SCALE);
+    TRY(matmul_run(plans->of[SQUARE], call, &product));
+    conv_batchnorm_bias_kernel<T>
+        <<<(unsigned)div_up(m.e.channels, 32), 32 * bias_warps, 0, stream_of(call)>>>(
+            m, at<float>(call, r.sums), square, bias);
+    TRY(launched(call));
+    product = operands(call, r, square, a->data, d_a);
+    product.bias = bias;
+    product.alpha = 1 / SQUARE_SCALE;
+    TRY(matmul_run(plans->of[CORRECTION], call, &product));
+    product = operands(call, r, m.scaled, dz, d_a);
+    TRY(matmul_run(plans->of[DATA], call, &product));
+    return is_strided(call) ? copy_taken(call, &call->d_x[0], d_a, true) : OK;
+}
+
+static enum status backward(const struct call *call)
+{
+    if (shape_count(call->x[0].shape) == 0) return OK;
+    struct rooms r = rooms_of(call);
+    float *parts = at<float>(call, r.parts), *sums = at<float>(call, r.sums);
+    struct tensor a;
+    TRY(take(call, r, &a));
+    return with_type(a.dtype, [&](auto type) {
+        using T = decltype(type);
+        struct gradients<T> g = gradients_joined<T>(call, r);
+        TRY((g.d_y_more ? join_by<T, true>(call, g, parts, sums) : join_by<T, false>(call, g, parts, sums)));
+        const T *dz = g.d_residual ? g.d_residual : g.d_y;
+        struct matmul_operands product = operands(call, r, a.data, dz, at<float>(call, r.gradient));
+        TRY(matmul_run(plans_of(call)->of[WEIGHTS], call, &product));
+        TRY(write_params<T>(call, r));
+        return call->d_x[0].data ? write_d_a<T>(call, r, &a, dz) : OK;
+    });
+}
+
+static enum status update(const struct call *call)
+{
+    return batchnorm_cuda.update(call);
+}
+
+const struct op_code conv_batchnorm_cuda = {
+    .adds_gradients = true,
+    .keeps_mask = true,
+    .prepare = prepare,
+    .release = release,
+    .workspace = workspace,
+    .forward = forward,
+    .backward = backward,
+    .update = update,
+    .recompute = forward,
+};

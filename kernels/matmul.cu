@@ -1,0 +1,244 @@
+#include "kernels/matmul.cuh"
+
+#include "kernels/cublaslt.cuh"
+
+extern "C" {
+#include "base/memory.h"
+}
+
+#define SCRATCH_MAX ((size_t)32 << 20)   /* bytes: what NVIDIA advises to grant on large GPUs */
+#define ALGORITHMS 8                     /* worth timing */
+
+struct matmul {
+    struct matmul_problem problem;
+    cublasLtHandle_t handle;             /* NULL: there is no device */
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t scratch;
+    bool trusted;                        /* it is known to run, so that a failure is to be reported */
+};
+
+static bool attribute_set(struct matmul *matmul, cublasLtMatmulDescAttributes_t name, const void *value,
+                          size_t bytes)
+{
+    return cublasLtMatmulDescSetAttribute(matmul->operation, name, value, bytes) == CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasLtEpilogue_t epilogue_of(const struct matmul_problem *p)
+{
+    if (p->mask) return CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+    if (p->relu) return CUBLASLT_EPILOGUE_RELU_BIAS;
+    return p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/* The library judges the mask by its address, too: any that is a multiple of 256 stands for it. */
+static bool describe_operation(struct matmul *matmul)
+{
+    const struct matmul_problem *p = &matmul->problem;
+    cublasOperation_t turn_a = p->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t turn_b = p->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = epilogue_of(p);
+    cudaDataType_t bias = cublaslt_type(p->result);
+    void *mask = (void *)256;
+    return !cublasLtMatmulDescCreate(&matmul->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
+           attribute_set(matmul, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a) &&
+           attribute_set(matmul, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b) &&
+           attribute_set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
+           attribute_set(matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias) &&
+           (!p->mask ||
+            (attribute_set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->m, sizeof p->m) &&
+             attribute_set(matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &mask, sizeof mask)));
+}
+
+static bool describe_matrix(cublasLtMatrixLayout_t *layout, enum dtype dtype, bool turned, int64_t rows,
+                            int64_t columns)
+{
+    int64_t down = turned ? columns : rows, across = turned ? rows : columns;
+    return !cublasLtMatrixLayoutCreate(layout, cublaslt_type(dtype), (uint64_t)down, (uint64_t)across, down);
+}
+
+/* All but the algorithm. */
+static bool describe(struct matmul *matmul)
+{
+    const struct matmul_problem *p = &matmul->problem;
+    return describe_operation(matmul) && describe_matrix(&matmul->a, p->factor, p->turn_a, p->m, p->k) &&
+           describe_matrix(&matmul->b, p->factor, p->turn_b, p->k, p->n) &&
+           describe_matrix(&matmul->d, p->result, false, p->m, p->n);
+}
+
+static void undescribe(struct matmul *matmul)
+{
+    if (matmul->operation) cublasLtMatmulDescDestroy(matmul->operation);
+    if (matmul->a) cublasLtMatrixLayoutDestroy(matmul->a);
+    if (matmul->b) cublasLtMatrixLayoutDestroy(matmul->b);
+    if (matmul->d) cublasLtMatrixLayoutDestroy(matmul->d);
+}
+
+void matmul_close(struct matmul *matmul)
+{
+    if (matmul) undescribe(matmul);
+    free(matmul);
+}
+
+size_t matmul_scratch(const struct matmul *matmul)
+{
+    return matmul ? matmul->scratch : 0;
+}
+
+enum status matmul_run(const struct matmul *matmul, const struct call *call,
+                       const struct matmul_operands *at)
+{
+    const struct matmul_problem *p = &matmul->problem;
+    const float beta = p->adds ? 1 : 0;
+    const void *c = p->adds ? at->c : at->d;
+    if (p->bias)
+        cublasLtMatmulDescSetAttribute(matmul->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at->bias,
+                                       sizeof at->bias);
+    if (p->mask)
+        cublasLtMatmulDescSetAttribute(matmul->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                                       &at->mask, sizeof at->mask);
+    cublasStatus_t error = cublasLtMatmul(matmul->handle, matmul->operation, &at->alpha, at->a, matmul->a,
+                                          at->b, matmul->b, &beta, c, matmul->d, at->d, matmul->d,
+                                          &matmul->algorithm, at->scratch, matmul->scratch, stream_of(call));
+    if (error == CUBLAS_STATUS_SUCCESS) return OK;
+    if (!matmul->trusted) return NO_DEVICE;
+    return fail(NO_DEVICE, "cuda:%d (%s): a product failed: %s (cuBLASLt)", call->device->index,
+                cuda_facts(call->device)->name, cublasLtGetStatusString(error));
+}
+
+/* ---- What the autotuner asks ---- */
+
+struct matmul_context {
+    struct matmul_problem problem;
+    cublasLtHandle_t handle;
+};
+
+/* Partial sums are added in fp32, in one order. */
+static int matmul_candidates(const void *self, int most, char names[][CANDIDATE_NAME])
+{
+    const struct matmul_context *context = (const struct matmul_context *)self;
+    struct matmul matmul = {.problem = context->problem};
+    cublasLtMatmulHeuristicResult_t found[ALGORITHMS];
+    cublasLtMatmulPreference_t wish = NULL;
+    uint64_t scratch = SCRATCH_MAX;
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    int count = 0;
+    if (!describe(&matmul) || cublasLtMatmulPreferenceCreate(&wish) ||
+        cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch,
+                                             sizeof scratch) ||
+        cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                                             sizeof reductions) ||
+        cublasLtMatmulAlgoGetHeuristic(context->handle, matmul.operation, matmul.a, matmul.b, matmul.d,
+                                       matmul.d, wish, most < ALGORITHMS ? most : ALGORITHMS, found, &count))
+        count = 0;
+    for (int i = 0; i < count; i++) cublaslt_print("cublaslt", &found[i].algo, names[i]);
+    if (wish) cublasLtMatmulPreferenceDestroy(wish);
+    undescribe(&matmul);
+    return count;
+}
+
+static void *matmul_plan_make(const void *self, const char *name, size_t *workspace)
+{
+    const struct matmul_context *context = (const struct matmul_context *)self;
+    cublasLtMatmulHeuristicResult_t result;
+    struct matmul *matmul = (struct matmul *)memory_new(1, sizeof *matmul);
+    *matmul = (struct matmul){.problem = context->problem, .handle = context->handle};
+    if (!describe(matmul) || !cublaslt_parse("cublaslt", name, &matmul->algorithm) ||
+        cublasLtMatmulAlgoCheck(matmul->handle, matmul->operation, matmul->a, matmul->b, matmul->d, matmul->d,
+                                &matmul->algorithm, &result)) {
+        matmul_close(matmul);
+        return NULL;
+    }
+    *workspace = matmul->scratch = result.workspaceSize;
+    return matmul;
+}
+
+static void matmul_plan_free(void *plan)
+{
+    matmul_close((struct matmul *)plan);
+}
+
+static size_t align(size_t bytes) { return div_up(bytes, (size_t)256) * 256; }
+
+/* In trials, A is x, and B, D and the mask lie in y; a D of another type is the gradient of the weights. */
+struct trial_rooms {
+    size_t d, mask, bytes;               /* of y */
+    bool apart;                          /* D is not in y */
+};
+
+static struct trial_rooms trial_rooms_of(const struct matmul_problem *p)
+{
+    struct trial_rooms rooms = {.apart = p->result != p->factor};
+    size_t size = dtype_bytes(p->factor);
+    rooms.d = align((size_t)(p->k * p->n) * size);
+    rooms.mask = rooms.d + (rooms.apart ? 0 : align((size_t)(p->m * p->n) * size));
+    rooms.bytes = rooms.mask + (p->mask ? align((size_t)(p->m * p->n / 8)) : 0);
+    return rooms;
+}
+
+static enum status matmul_plan_try(const void *self, void *plan, const struct call *call)
+{
+    const struct matmul_context *context = (const struct matmul_context *)self;
+    struct trial_rooms rooms = trial_rooms_of(&context->problem);
+    char *y = (char *)call->y.data;
+    void *d = rooms.apart ? call->d_params[0].data : y + rooms.d;
+    struct matmul_operands at = {.a = call->x[0].data, .b = y, .c = d, .bias = call->params[1].data, .d = d,
+                                 .mask = y + rooms.mask, .alpha = 1, .scratch = call->workspace};
+    return matmul_run((const struct matmul *)plan, call, &at);
+}
+
+static const struct autotune_functions functions = {
+    .candidates = matmul_candidates,
+    .fallback = "none",
+    .plan_make = matmul_plan_make,
+    .plan_free = matmul_plan_free,
+    .plan_try = matmul_plan_try,
+};
+
+/* ---- Choosing ---- */
+
+static char *matmul_key_new(const struct matmul_problem *p, const struct device *device)
+{
+    return text_format("%s, cuBLASLt %zu, matmul %s%s %s%s to %s%s%s%s%s %lld x %lld x %lld",
+                       cuda_facts(device)->name, cublasLtGetVersion(), dtype_table[p->factor].name,
+                       p->deterministic ? " deterministic" : "", p->turn_a ? "T" : "N", p->turn_b ? "T" : "N",
+                       dtype_table[p->result].name, p->adds ? " added" : "", p->bias ? " bias" : "",
+                       p->relu ? " relu" : "", p->mask ? " mask" : "", (long long)p->m, (long long)p->n,
+                       (long long)p->k);
+}
+
+static enum status matmul_choose(const struct matmul_context *context, struct device *device, void **plan)
+{
+    const struct matmul_problem *p = &context->problem;
+    struct trial_rooms rooms = trial_rooms_of(p);
+    char *key = matmul_key_new(p, device);
+    struct autotune_problem problem = {
+        .functions = &functions, .self = context, .device = device, .key = key,
+        .deterministic = p->deterministic, .workspace_limit = SCRATCH_MAX, .phase = PHASE_FORWARD,
+        .dtype = p->factor, .x = shape_vector(p->m * p->k),
+        .y = shape_vector((int64_t)(rooms.bytes / dtype_bytes(p->factor))),
+        .weight = {.rank = 2, .dim = {p->m, rooms.apart ? p->n : 1, 1, 1}}, .bias = true,
+    };
+    enum status status = autotune(&problem, plan);
+    if (status == OK && !*plan) status = fail(FAILED, "%s: no algorithm supports it", key);
+    free(key);
+    return status;
+}
+
+enum status matmul_open(const struct matmul_problem *problem, struct device *device, struct matmul **made)
+{
+    struct matmul_context context = {.problem = *problem};
+    void *plan = NULL;
+    if (device) {
+        TRY(cuda_cublaslt(device, &context.handle));
+        TRY(matmul_choose(&context, device, &plan));
+    } else {
+        plan = memory_new(1, sizeof(struct matmul));
+        ((struct matmul *)plan)->scratch = SCRATCH_MAX;
+    }
+    *made = (struct matmul *)plan;
+    (*made)->problem = *problem;
+    (*made)->trusted = true;
+    return OK;
+}
