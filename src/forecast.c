@@ -6,14 +6,19 @@
 #include "base/memory.h"
 #include "session/step_ranks.h"
 
+double forecast_flops(int64_t weights, struct shape output, int batch)
+{
+    return 2 * (double)weights * batch * (double)(output.h * output.w);
+}
+
 double forecast_layer_flops(const struct graph *graph, int node, int batch)
 {
-    double weights = 0;
+    int64_t weights = 0;
     for (int i = 0; i < graph->nodes[node].param_count; i++) {
         const struct op_param *spec = &graph->params[graph->nodes[node].param_first + i].spec;
-        if (spec->role == ROLE_WEIGHT) weights += (double)shape_count(spec->shape);
+        if (spec->role == ROLE_WEIGHT) weights += shape_count(spec->shape);
     }
-    return 2 * weights * batch * (double)(graph->nodes[node].shape.h * graph->nodes[node].shape.w);
+    return forecast_flops(weights, graph->nodes[node].shape, batch);
 }
 
 static struct cluster cluster_of(const struct session *session, const struct forecast_options *options)

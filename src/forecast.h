@@ -34,6 +34,7 @@ enum status forecast_make(const struct session *session, const struct forecast_o
                           struct forecast *forecast);
 void forecast_free(struct forecast *forecast);
 
-/* Floating-point operations of a layer's forward: every weight is used once for each output pixel; a multiply
- * and an add each. */
+/* Floating-point operations of a layer's forward: every weight is used once for each pixel of its output; a
+ * multiply and an add each. */
+double forecast_flops(int64_t weights, struct shape output, int batch);
 double forecast_layer_flops(const struct graph *graph, int node, int batch);

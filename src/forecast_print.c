@@ -35,7 +35,7 @@ static void print_layers(const struct forecast *forecast)
     for (int i = 0; i < count; i++) {
         const struct node *node = &forecast->compiled.program.graph->nodes[rows[i].node];
         char shape[SHAPE_TEXT], activation[TEXT_BYTES], saved[TEXT_BYTES];
-        printf("%-28s %-20s %-18s %12" PRId64 " %12s %12s\n", node->name, node->op ? node->op->name : "input",
+        printf("%-28s %-20s %-18s %12" PRId64 " %12s %12s\n", node->name, rows[i].op->name,
                shape_text(rows[i].shape, shape), rows[i].params,
                rows[i].in_place ? "in place" : text_bytes((uint64_t)rows[i].activation_bytes, activation),
                text_bytes((uint64_t)rows[i].saved_bytes, saved));
@@ -177,12 +177,12 @@ static void add_layer(const struct program *program, const struct plan_layer *ro
     text_json_string(out, node->name);
     text_add(out,
              ",\"op\":\"%s\",\"output\":[%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "],\"dtype\":\"%s\"",
-             node->op ? node->op->name : "input", row->shape.n, row->shape.h, row->shape.w, row->shape.c,
+             row->op->name, row->shape.n, row->shape.h, row->shape.w, row->shape.c,
              dtype_table[row->dtype].name);
     text_add(out, ",\"params\":%" PRId64 ",\"activation_bytes\":%" PRId64 ",\"saved_bytes\":%" PRId64
              ",\"in_place\":%s,\"flops\":", row->params, row->activation_bytes, row->saved_bytes,
              row->in_place ? "true" : "false");
-    text_json_number(out, forecast_layer_flops(program->graph, row->node, program->batch));
+    text_json_number(out, forecast_flops(row->weights, row->shape, program->batch));
     text_add(out, "}");
 }
 

@@ -180,12 +180,13 @@ void plan_free(struct plan *plan)
     *plan = (struct plan){0};
 }
 
-static int64_t node_params(const struct graph *graph, const struct node *node)
+static void count_params(const struct program *program, const struct instruction *at, struct plan_layer *row)
 {
-    int64_t count = 0;
-    for (int p = node->param_first; p < node->param_first + node->param_count; p++)
-        if (graph->params[p].spec.role != ROLE_STATISTIC) count += shape_count(graph->params[p].spec.shape);
-    return count;
+    for (int k = 0; k < at->param_count; k++) {
+        const struct op_param *spec = &program->graph->params[program->values[at->params[k]].index].spec;
+        if (spec->role != ROLE_STATISTIC) row->params += shape_count(spec->shape);
+        if (spec->role == ROLE_WEIGHT) row->weights += shape_count(spec->shape);
+    }
 }
 
 int plan_layers(const struct program *program, const struct plan *plan, struct plan_layer *rows)
@@ -199,9 +200,10 @@ int plan_layers(const struct program *program, const struct plan *plan, struct p
         const struct value *y = &program->values[at->y];
         if (row_of[at->node] < 0) {
             row_of[at->node] = count;
-            rows[count++] = (struct plan_layer){.node = at->node, .shape = y->shape, .dtype = y->dtype,
-                                                .params = node_params(graph, &graph->nodes[at->node]),
-                                                .in_place = plan->lifetimes[at->y].group != at->y};
+            rows[count] = (struct plan_layer){.node = at->node, .op = at->op, .shape = y->shape,
+                                              .dtype = y->dtype,
+                                              .in_place = plan->lifetimes[at->y].group != at->y};
+            count_params(program, at, &rows[count++]);
         }
         struct plan_layer *row = &rows[row_of[at->node]];
         row->activation_bytes += y->bytes;

@@ -63,7 +63,9 @@ struct plan_layer {
     enum dtype dtype;
     int64_t activation_bytes;  /* its outputs */
     int64_t saved_bytes;       /* what forward keeps for backward besides */
-    int64_t params;            /* elements of its trained or frozen parameters, without statistics */
+    const struct op *op;       /* which may be several of the graph's, fused */
+    int64_t params;            /* elements of its trained or frozen parameters, without statistics ... */
+    int64_t weights;           /* ... and of those that are weights */
     bool in_place;             /* its output lies over its input */
 };
 
