@@ -90,6 +90,10 @@ check_PROGRAMS += tests/test_verify_ranks
 tests_test_verify_ranks_SOURCES = tests/test_verify_ranks.c $(NET)
 tests_test_verify_ranks_LDADD = $(GRAPH_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_fold
+tests_test_fold_SOURCES = tests/test_fold.c $(NET)
+tests_test_fold_LDADD = $(GRAPH_LIBS) -lcmocka
+
 check_PROGRAMS += tests/test_relu_mask
 tests_test_relu_mask_SOURCES = tests/test_relu_mask.c $(NET)
 tests_test_relu_mask_LDADD = $(GRAPH_LIBS) -lcmocka

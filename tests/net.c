@@ -106,7 +106,8 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
                                      .first_micro_batch = options->first_micro_batch,
                                      .all_micro_batches = options->all_micro_batches,
                                      .training = options->training, .storage = options->storage,
-                                     .label_smoothing = 0.1, .soft_targets = options->soft_targets,
+                                     .label_smoothing = 0.1, .fold_least = options->fold_least,
+                                     .soft_targets = options->soft_targets,
                                      .logits = options->logits};
     must(lower(graph, &lowering, &net->program) == OK, "lower");
     const struct op_code *(*code_of)(const struct op *) = kernel_plans_code(net->device->backend->kind);

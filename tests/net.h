@@ -23,6 +23,7 @@ struct net_options {
     enum dtype storage;
     bool training, reference, separate, ema, logits;
     bool merged;                        /* sums in the ops that read them, where the code can */
+    int64_t fold_least;                 /* as in struct lower_options */
     bool soft_targets;                  /* labels come as targets of one class each */
     bool undetermined;                  /* runs need not repeat bit for bit */
     struct comm *comm;                  /* as in struct exec_options */

@@ -159,6 +159,10 @@ static void test_passes(void **state)
     check_passes(&options, LOWERED "recompute fuse_recompute streams ");
     options.limit = INT64_C(1) << 40;   /* tries on copies are not told of */
     check_passes(&options, LOWERED "recompute fuse_recompute streams ");
+    options.lower.fold_least = 1;
+    check_passes(&options, "lower autocast fold saved differentiate running_statistics fuse_gradient_sums "
+                 "relu_mask recompute fuse_recompute streams ");
+    options.lower.fold_least = 0;
     options.limit = 0;
     options.fit = FIT_OFFLOAD;
     options.streams = 1;

@@ -53,6 +53,7 @@ struct dump_case {
     int ranks;                   /* this is the first of them; 0: alone */
     struct cut_options cut;
     struct bucket_options buckets;
+    bool fold;
 };
 
 static const struct dump_case cases[] = {
@@ -61,6 +62,17 @@ static const struct dump_case cases[] = {
            "silu = silu conv1\n"
            "conv2 = conv silu filters=5 kernel=1\n"
            "pool = globalavgpool conv2\n", F16, 1, .full = "silu"},
+    {"fold", "fold",
+     INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+           "conv2 = conv conv1 filters=16 kernel=1 bias=no\n"
+           "bn2 = batchnorm conv2 affine=no\n"
+           "conv3 = conv conv1 filters=16 kernel=1 bias=no\n"
+           "bn3 = batchnorm conv3 affine=no\n"
+           "add = add bn3 bn2\n"
+           "relu = relu add\n"
+           "conv4 = conv relu filters=5 kernel=1 bias=no\n"
+           "bn4 = batchnorm conv4 affine=no\n"
+           "pool = globalavgpool bn4\n", F16, 1, .streams = 1, .fold = true},
     {"differentiate", "differentiate",
      INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
            "relu = relu conv\n"
@@ -161,7 +173,7 @@ static void run_passes(const struct dump_case *one, struct seen *seen)
     struct graph graph = graph_make(one, &full);
     const struct compile_options options = {
         .lower = {.batch = 4, .micro_batches = one->micro_batches, .training = true, .storage = one->storage,
-                  .all_micro_batches = one->ranks * one->micro_batches},
+                  .all_micro_batches = one->ranks * one->micro_batches, .fold_least = one->fold},
         .cut = one->cut, .buckets = one->buckets,
         .kernel_plans = {.code_of = code_of}, .verify_each = true, .after = see_pass, .context = seen,
     };

@@ -18,6 +18,12 @@ static enum status run_autocast(const struct pass_input *input, struct program *
     return autocast(program);
 }
 
+static enum status run_fold(const struct pass_input *input, struct program *program)
+{
+    fold(program, input->options->lower.fold_least);
+    return OK;
+}
+
 static enum status run_saved(const struct pass_input *input, struct program *program)
 {
     (void)input;
@@ -104,6 +110,14 @@ static bool is_training(const struct pass_input *input)
     return input->options->lower.training;
 }
 
+/* A stage has the parameters of its nodes, and a folded op those of two. */
+static bool has_fold(const struct pass_input *input)
+{
+    const struct lower_options *lower = &input->options->lower;
+    return lower->training && lower->fold_least > 0 && dtype_bytes(lower->storage) == 2 &&
+           input->options->cut.stages <= 1;
+}
+
 static bool has_micro_batches(const struct pass_input *input)
 {
     return input->options->lower.training && input->options->lower.micro_batches > 1;
@@ -142,6 +156,7 @@ static bool has_streams(const struct pass_input *input)
 static const struct pass passes[] = {
     {"lower", run_lower, NULL, "one forward call for each node, in the graph's order, for each micro-batch"},
     {"autocast", run_autocast, NULL, "what is computed; every op gets its inputs in the type of its class"},
+    {"fold", run_fold, has_fold, "what is computed, but for rounding; every op that is not folded"},
     {"saved", run_saved, NULL, "instructions; what backward reads besides outputs becomes values"},
     {"differentiate", run_differentiate, is_training, "forward, as it stands in each micro-batch"},
     {"running_statistics", run_running_statistics, has_micro_batches,

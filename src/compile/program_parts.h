@@ -40,6 +40,11 @@ int build_cast(struct program *program, int from, enum dtype dtype, int micro_ba
 enum status lower_forward(const struct graph *graph, const struct lower_options *options,
                           struct program *program);
 void lower_saved(struct program *program);
+
+/* Expanding 1x1 convolutions and the batch norms behind them, whose results have at least so many numbers,
+ * become one op each. */
+void fold(struct program *program, int64_t least);
+
 enum status lower_check(const struct program *program);
 
 /* Sets what the update reads and writes from the program's gradients. */

@@ -17,9 +17,9 @@ struct partial_moments {
 
 struct moments_value moments_of(const struct program *program, const struct instruction *update)
 {
-    struct shape x = program->values[update->x[0]].shape;
+    struct shape y = program->values[update->y].shape;
     return (struct moments_value){update->saved[update->op->moments.mean],
-                                  update->saved[update->op->moments.variance], shape_count(x) / x.c};
+                                  update->saved[update->op->moments.variance], shape_count(y) / y.c};
 }
 
 static const void *join_settings(struct program *program, int64_t a, int64_t b)

@@ -94,6 +94,9 @@ static enum fit_mode fit_mode(int strategy)
     return modes[strategy];
 }
 
+/* Below that, kernels on matrices of channels cost more than is spared; on CPUs it is slower. */
+#define FOLD_LEAST (INT64_C(1) << 24)
+
 struct compile_options step_options(const struct session *session, enum step_kind kind)
 {
     bool training = kind == STEP_TRAINING;
@@ -107,6 +110,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .training = training,
             .storage = session->hyper.precision->storage,
             .label_smoothing = training ? session->settings->augment.label_smoothing : 0,
+            .fold_least = session_device_kind(session) == DEVICE_CUDA ? FOLD_LEAST : 0,
             .soft_targets = training && mix_wanted(&session->data.mix),
             .logits = !training,
         },

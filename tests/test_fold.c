@@ -1,0 +1,186 @@
+/* test_fold: a step whose expanding convolutions are folded with their batch norms has the gradients of one
+ * whose are not, as far as 16 bits tell; and the same bits whatever is masked, made again or moved to the
+ * host. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "compile/offload.h"
+#include "compile/program_parts.h"
+#include "compile/recompute.h"
+#include "net.h"
+
+/* Behind our headers: it has a macro called fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+/* Two bottlenecks, the first with a projection: three convolutions that are folded. */
+static const char bottlenecks[] =
+    "[input]\n"
+    "channels = 3\n"
+    "size = 8\n"
+    "[layers]\n"
+    "conv1 = conv input filters=16 kernel=3 pad=1 bias=no\n"
+    "bn1 = batchnorm conv1\n"
+    "relu1 = relu bn1\n"
+    "down = conv relu1 filters=32 kernel=1 bias=no\n"
+    "downbn = batchnorm down\n"
+    "conv2 = conv relu1 filters=8 kernel=3 pad=1 bias=no\n"
+    "bn2 = batchnorm conv2\n"
+    "relu2 = relu bn2\n"
+    "conv3 = conv relu2 filters=32 kernel=1 bias=no\n"
+    "bn3 = batchnorm conv3\n"
+    "add3 = add bn3 downbn\n"
+    "relu3 = relu add3\n"
+    "conv4 = conv relu3 filters=16 kernel=1 bias=no\n"
+    "bn4 = batchnorm conv4\n"
+    "relu4 = relu bn4\n"
+    "conv5 = conv relu4 filters=32 kernel=1 bias=no\n"
+    "bn5 = batchnorm conv5\n"
+    "add5 = add bn5 relu3\n"
+    "relu5 = relu add5\n"
+    "pool = globalavgpool relu5\n"
+    "fc = linear pool units=5\n";
+#define MICRO_BATCHES 2
+#define FOLDED 3
+
+static int count_folded(const struct program *program)
+{
+    const struct op *op = op_find("conv_batchnorm");
+    int count = 0;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        count += at->op == op && at->phase == PHASE_FORWARD;
+    }
+    return count;
+}
+
+/* A forecast's rows have the parameters of the convolutions that are no longer there. */
+static int64_t count_params(const struct net *net)
+{
+    struct plan_layer *rows = memory_new((size_t)net->program.graph->count, sizeof *rows);
+    int layers = plan_layers(&net->program, exec_plan(net->exec), rows);
+    int64_t count = 0;
+    for (int i = 0; i < layers; i++) count += rows[i].params;
+    free(rows);
+    return count;
+}
+
+static struct net_options options_of(enum dtype storage, bool fold)
+{
+    return (struct net_options){.batch = 16, .micro_batches = MICRO_BATCHES, .storage = storage,
+                                .training = true, .streams = 2, .merged = true, .fold_least = fold};
+}
+
+/* The distance of a parameter's gradients, relative to b's. */
+static double distance(const struct net *a, const struct net *b, int param)
+{
+    float *x = net_gradient(a, param), *y = net_gradient(b, param);
+    double off = 0, size = 0;
+    for (int64_t i = 0; x && i < shape_count(a->graph->params[param].spec.shape); i++) {
+        off += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+        size += (double)y[i] * y[i];
+    }
+    free(x);
+    free(y);
+    return size > 0 ? sqrt(off / size) : 0;
+}
+
+/* Most of a distance comes from elements that relu lets through in one precision and not in another. */
+static void check_gradients(enum dtype storage, bool reference)
+{
+    struct graph graph = net_graph(bottlenecks, true);
+    struct net exact, apart, folded;
+    struct net_options options = options_of(F32, false);
+    options.reference = true;
+    net_open(&exact, &graph, &options);
+    options = options_of(storage, false);
+    options.reference = reference;
+    net_open(&apart, &graph, &options);
+    options.fold_least = 1;
+    net_open(&folded, &graph, &options);
+    assert_int_equal(count_folded(&apart.program), 0);
+    assert_int_equal(count_folded(&folded.program), FOLDED * MICRO_BATCHES);
+    assert_int_equal(count_params(&apart), graph_param_elements(&graph));
+    assert_int_equal(count_params(&folded), graph_param_elements(&graph));
+    assert_int_equal(net_run(&exact, 0), OK);
+    assert_int_equal(net_run(&apart, 0), OK);
+    assert_int_equal(net_run(&folded, 0), OK);
+    double floor = storage == F16 ? 0.01 : 0.08;
+    for (int p = 0; p < graph.param_count; p++) {
+        double a = distance(&apart, &exact, p), b = distance(&folded, &exact, p);
+        print_message("  %-24s apart %.1e folded %.1e\n", graph.params[p].name, a, b);
+        if (!(b <= 2 * a + floor)) fail_msg("%s: off by %.3g, not %.3g", graph.params[p].name, b, a);
+    }
+    net_close(&exact);
+    net_close(&apart);
+    net_close(&folded);
+    graph_free(&graph);
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    check_gradients(F16, true);
+    check_gradients(BF16, true);
+    check_gradients(F16, false);
+    check_gradients(BF16, false);
+}
+
+struct others {
+    const struct op_code *(*code_of)(const struct op *op);
+    uint64_t seed;
+};
+
+static void run_others(struct program *program, void *context)
+{
+    const struct others *others = context;
+    struct offload_forecast forecast;
+    enum recompute_mode *modes = memory_new((size_t)program->count, sizeof *modes);
+    struct random random = random_open(others->seed, PURPOSE_TEST, 0, 0);
+    relu_mask(program, others->code_of);
+    for (int i = 0; i < program->count; i++) modes[i] = (enum recompute_mode)random_below(&random, 3);
+    recompute(program, modes);
+    fuse_recompute(program, INT64_MAX);
+    offload(program, &(struct offload_options){.limit = 0, .least = 1}, &forecast);
+    free(modes);
+}
+
+static void check_others(enum dtype storage, bool reference, uint64_t seed)
+{
+    struct graph graph = net_graph(bottlenecks, true);
+    struct net plain, changed;
+    struct net_options options = options_of(storage, true);
+    options.reference = reference;
+    net_open(&plain, &graph, &options);
+    struct others others = {kernel_plans_code(plain.device->backend->kind), seed};
+    if (reference) others.code_of = net_reference_of;
+    options.pass = run_others;
+    options.pass_context = &others;
+    net_open(&changed, &graph, &options);
+    assert_int_equal(net_run(&plain, 0.1), OK);
+    assert_int_equal(net_run(&changed, 0.1), OK);
+    net_assert_same_gradients(&plain, &changed);
+    net_close(&plain);
+    net_close(&changed);
+    graph_free(&graph);
+}
+
+static void test_with_others(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 4; seed++) check_others(seed % 2 ? F16 : BF16, seed < 2, seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_with_others),
+    };
+    return cmocka_run_group_tests_name("fold", tests, NULL, NULL);
+}
