@@ -54,7 +54,7 @@ static const char style[] =
     "auto 6px;"
     "image-rendering:auto}.pictures .small{image-rendering:pixelated}\n"
     "pre{font-size:.82em;white-space:pre-wrap;overflow-wrap:anywhere;margin:0;padding:8px}"
-    "summary{cursor:pointer;margin:.4em 0}.wide{min-width:900px;background:#fff}\n";
+    "summary{cursor:pointer;margin:.4em 0}.map{border:0;background:#fff}\n";
 
 /* In each chart, the values at the points of its lines that are nearest to the pointer; in a large confusion
  * matrix, the classes. */
