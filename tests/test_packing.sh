@@ -67,6 +67,8 @@ exits "nowhere to write to" 2 pack
 exits "no such split" 2 pack --split test -o x.pack
 exits "no validation images" 3 pack --split val -o x.pack
 exits "more shards than images" 2 pack --shards 9999 -o x.pack
+exits "a quality above 100" 2 pack --quality 101 -o x.pack
+exits "a side above 65536" 2 pack --side 65537 -o x.pack
 exits "a folder that is not there" 1 pack -o nowhere/x.pack
 head -c 2000 all.pack >cut.pack
 exits "a file cut short" 3 "$AMPTRAIN" -q -c pictures.ini -s data.format=packed -s data.train=cut.pack

@@ -34,6 +34,8 @@ ok "... predict" classes --weights ../run/checkpoint-last.safetensors
 expected=run
 ok "... checked only" says 0 "using the averaged" "$AMPTRAIN" eval --weights ../run --check
 exits "of a folder without one" 5 "$AMPTRAIN" eval -q --weights .
+printf '\2\0\0\0\0\0\0\0{}' >bare.safetensors
+ok "of weights alone" says 2 "does not say of which network it is" "$AMPTRAIN" eval -q --weights bare.safetensors
 whole() { "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures | grep '^{"images":48,'; }
 ok "eval of other images" whole
 
