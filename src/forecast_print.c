@@ -107,7 +107,8 @@ static void print_time(const struct session *session, const struct forecast *for
     int ranks = cluster_ranks(&forecast->cluster);
     printf("  %-28s %9.1f ms  estimated\n", "step", forecast->time.ms);
     if (ranks == 1) return;
-    printf("  %-28s %9.2f ms  by which it is longer than without\n", "  thereof exchange", forecast->time.exposed_ms);
+    printf("  %-28s %9.2f ms  by which it is longer than without\n", "  thereof exchange",
+           forecast->time.exposed_ms);
     printf("  %-28s %9.2f ms  by which the slowest of %d ranks is behind\n", "  thereof waiting",
            forecast->time.waiting_ms, ranks);
     printf("  %-28s %12.0f  %.1f %% of %d times one GPU with %d images\n", "images/s",

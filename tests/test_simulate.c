@@ -1,5 +1,5 @@
-/* Steps of ranks on a model of time: pipelines of uniform stages take what their formulas say, and what shares
- * a device or meets takes its turn. */
+/* Steps of ranks on a model of time: pipelines of uniform stages take what their formulas say, and what
+ * shares a device or meets takes its turn. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

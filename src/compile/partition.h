@@ -17,7 +17,7 @@ struct partition_options {
 
 /* stage[program->graph->count]: from 0 to stages - 1, never falling from a node to one after it, so that a
  * step takes the least modelled time (partition_search.h), of those that fit into the limit, if any does.
- * `program` is a training step that is not cut. All ranks get the same answer: nothing is measured. USAGE when
- * the network has too few nodes. `seconds`: of a step by that model; may be NULL. */
+ * `program` is a training step that is not cut. All ranks get the same answer: nothing is measured. USAGE
+ * when the network has too few nodes. `seconds`: of a step by that model; may be NULL. */
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,
                       double *seconds);
