@@ -11,10 +11,10 @@
 #define MICRO_BATCHES_MAX 32 /* ... and in all */
 
 static struct compile_options options_of(const struct session *session, const struct best_pipeline *pipeline,
-                                         int ranks)
+                                         const struct cluster *cluster)
 {
-    struct compile_options options = step_options(session, STEP_TRAINING);
-    int replicas = ranks / pipeline->stages;
+    struct compile_options options = step_time_options(session, cluster);
+    int replicas = cluster_ranks(cluster) / pipeline->stages;
     options.lower.batch = session->hyper.batch / replicas;
     options.lower.micro_batches = pipeline->micro_batches;
     options.lower.all_micro_batches = replicas * pipeline->micro_batches;
@@ -23,10 +23,10 @@ static struct compile_options options_of(const struct session *session, const st
 }
 
 /* Whichever of the schedules is best by the search's model, if it is better than `best`. */
-static enum status try_schedules(const struct session *session, struct best_pipeline pipeline, int ranks,
-                                 struct best_pipeline *best)
+static enum status try_schedules(const struct session *session, struct best_pipeline pipeline,
+                                 const struct cluster *cluster, struct best_pipeline *best)
 {
-    struct compile_options options = options_of(session, &pipeline, ranks);
+    struct compile_options options = options_of(session, &pipeline, cluster);
     const struct graph *graph = step_graph(session, STEP_TRAINING);
     struct program program;
     TRY(passes_lower(graph, &options, &program));
@@ -52,7 +52,7 @@ static enum status best_simulate(const struct session *session, const struct clu
 {
     struct cluster pipelines = *cluster;
     int ranks = cluster_ranks(cluster), made = 0;
-    struct compile_options options = options_of(session, best, ranks);
+    struct compile_options options = options_of(session, best, cluster);
     struct program *programs = memory_new((size_t)best->stages, sizeof *programs);
     const struct program **all = memory_new((size_t)best->stages, sizeof *all);
     enum status status = OK;
@@ -84,7 +84,7 @@ static enum status find_of(const struct session *session, const struct cluster *
     if (ranks % stages != 0 || session->hyper.batch % replicas != 0) return OK;
     for (int m = stages; m <= DEEPEST * stages && m <= MICRO_BATCHES_MAX; m *= 2) {
         const struct best_pipeline pipeline = {.stages = stages, .micro_batches = m};
-        if (share % m == 0) TRY(try_schedules(session, pipeline, ranks, best));
+        if (share % m == 0) TRY(try_schedules(session, pipeline, cluster, best));
     }
     return OK;
 }

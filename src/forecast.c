@@ -36,7 +36,7 @@ static enum status whole_ms(const struct session *session, const struct forecast
                             int images, double *ms)
 {
     struct cluster cluster = cluster_of(session, options);
-    struct compile_options compiling = step_options(session, STEP_TRAINING);
+    struct compile_options compiling = step_time_options(session, &cluster);
     struct program program;
     cluster.replicas = ranks;
     cluster.stages = 1;
@@ -87,7 +87,7 @@ static enum status compile_stages(const struct session *session, struct forecast
                                   struct compiled *compiled)
 {
     int64_t store = step_store_bytes(session);
-    struct compile_options options = step_options(session, STEP_TRAINING);
+    struct compile_options options = step_time_options(session, &forecast->cluster);
     for (int s = 0; s < forecast->cluster.stages; s++) {
         options.cut.stage = s;
         TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &compiled[s]));

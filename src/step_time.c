@@ -38,6 +38,14 @@ static struct simulation run(const struct timing *timing)
     return simulation;
 }
 
+struct compile_options step_time_options(const struct session *session, const struct cluster *cluster)
+{
+    struct compile_options options = step_options(session, STEP_TRAINING);
+    int64_t *reduced = &options.buckets.all_reduce_bytes;
+    if (cluster->hosts > 1 && *reduced > 0) *reduced = INT64_MAX;
+    return options;
+}
+
 struct step_time step_time_simulate(const struct program *const *programs, const struct cluster *cluster,
                                     const struct measured_times *times)
 {

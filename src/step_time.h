@@ -3,6 +3,7 @@
 
 #include "compile/cluster.h"
 #include "measured_times.h"
+#include "session/step.h"
 
 struct step_time {
     double ms;               /* until the last rank has ended */
@@ -10,6 +11,10 @@ struct step_time {
     double waiting_ms;       /* of these, by ranks that take longer than others */
     double *busy_ms;         /* [stages]: in which something computes */
 };
+
+/* As step_options of a training step, on those ranks: several hosts exchange by NCCL's sums where one host's
+ * copy engines would. */
+struct compile_options step_time_options(const struct session *session, const struct cluster *cluster);
 
 /* programs[cluster->stages]: of a replica. `times` NULL: all is modelled. */
 struct step_time step_time_simulate(const struct program *const *programs, const struct cluster *cluster,

@@ -4,12 +4,14 @@
 
 #include "compile/cost.h"
 
-/* NCCL with 8 thread blocks (src/comm/nccl_exchange.c) over NVLink, as measured on H200s. What computes
- * meanwhile gains next to nothing: steps of ResNet-18 and VGG-16 take as much longer as their exchange alone
- * does. */
-#define NCCL_BYTES_PER_SECOND 190e9
-#define NCCL_SECONDS 12e-6
-#define NCCL_SHARE 0.95
+/* Over NVLink among H200s, measured: NCCL's sum with 8 thread blocks, and copy engines. What computes
+ * meanwhile gains next to nothing: steps of ResNet-18 and VGG-16 take about as much longer as their exchange
+ * alone does. */
+struct engine {
+    double seconds, bytes_per_second;
+};
+static const struct engine nccl = {12e-6, 190e9}, copy_engines = {30e-6, 325e9};
+#define EXCHANGE_SHARE 0.9
 
 #define LINK_SECONDS 25e-6           /* for a message from host to host */
 #define DEVIATION 0.004              /* of a rank's step times: the standard one, as a share */
@@ -30,7 +32,8 @@ static int at_most(int a, int b)
 
 /* Seconds of an exchange in which each of n ranks passes on the nth part of `bytes` to all others, and each
  * of n hosts the nth part of `between`. All stages do so at the same time. */
-static double exchange(const struct cluster *cluster, double bytes, double between)
+static double exchange(const struct cluster *cluster, const struct engine *by, double bytes,
+                       double between)
 {
     int here = on_a_host(cluster) / cluster->stages;      /* of a stage's replicas */
     int at_once = at_most(cluster->stages, on_a_host(cluster));
@@ -40,7 +43,7 @@ static double exchange(const struct cluster *cluster, double bytes, double betwe
     if (here > 1 && cluster->threads > 0)
         seconds += SHARED_SECONDS + bytes * (here - 1) / here / SHARED_BYTES_PER_SECOND;
     if (here > 1 && cluster->threads == 0)
-        seconds += NCCL_SECONDS + bytes * (here - 1) / here / NCCL_BYTES_PER_SECOND;
+        seconds += by->seconds + bytes * (here - 1) / here / by->bytes_per_second;
     if (hosts > 1)
         seconds += LINK_SECONDS * ceil(log2(hosts)) +
                    between * (hosts - 1) / hosts * at_once / cluster->link_bytes_per_second;
@@ -50,14 +53,14 @@ static double exchange(const struct cluster *cluster, double bytes, double betwe
 double cluster_all_reduce(const struct cluster *cluster, double bytes)
 {
     if (cluster->replicas == 1) return 0;
-    return exchange(cluster, 2 * bytes, 2 * bytes);
+    return exchange(cluster, &nccl, 2 * bytes, 2 * bytes);
 }
 
 /* Every rank sends to every other one: between hosts there is nothing to be added up before. */
 static double all_to_all(const struct cluster *cluster, double bytes)
 {
     int here = on_a_host(cluster) / cluster->stages;
-    return exchange(cluster, bytes, bytes * (here > 1 ? here : 1));
+    return exchange(cluster, &copy_engines, bytes, bytes * (here > 1 ? here : 1));
 }
 
 double cluster_message(const struct cluster *cluster, double bytes)
@@ -81,7 +84,7 @@ static double all_gather(const struct cluster *cluster, bool among_stages, doubl
 {
     const struct cluster stages = {.replicas = cluster->stages, .stages = 1, .hosts = 1,
                                    .threads = cluster->threads};
-    return exchange(among_stages ? &stages : cluster, bytes, bytes);
+    return exchange(among_stages ? &stages : cluster, &copy_engines, bytes, bytes);
 }
 
 double cluster_seconds(const struct cluster *cluster, const struct program *program,
@@ -106,7 +109,7 @@ double cluster_seconds(const struct cluster *cluster, const struct program *prog
 
 double cluster_exchange_share(const struct cluster *cluster)
 {
-    return cluster->threads > 0 ? 0 : NCCL_SHARE;
+    return cluster->threads > 0 ? 0 : EXCHANGE_SHARE;
 }
 
 double cluster_jitter(const struct cluster *cluster, double seconds)
