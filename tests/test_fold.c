@@ -7,6 +7,7 @@
 
 #include "base/memory.h"
 #include "compile/offload.h"
+#include "compile/passes.h"
 #include "compile/program_parts.h"
 #include "compile/recompute.h"
 #include "net.h"
@@ -176,11 +177,29 @@ static void test_with_others(void **state)
     for (uint64_t seed = 0; seed < 4; seed++) check_others(seed % 2 ? F16 : BF16, seed < 2, seed);
 }
 
+/* The passes for several ranks take folded programs, too. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(bottlenecks, false);
+    const struct compile_options options = {
+        .lower = {.batch = 16, .micro_batches = MICRO_BATCHES, .all_micro_batches = 2 * MICRO_BATCHES,
+                  .training = true, .storage = F16, .fold_least = 1},
+        .buckets = {.bytes = 1024}, .kernel_plans = {.code_of = net_reference_of}, .verify_each = true,
+    };
+    struct program program;
+    assert_int_equal(passes_lower(&graph, &options, &program), OK);
+    assert_int_equal(count_folded(&program), FOLDED * MICRO_BATCHES);
+    program_free(&program);
+    graph_free(&graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_with_others),
+        cmocka_unit_test(test_ranks),
     };
     return cmocka_run_group_tests_name("fold", tests, NULL, NULL);
 }
