@@ -70,6 +70,12 @@ static enum status collect(struct bench *bench)
     return OK;
 }
 
+enum status bench_step(struct bench *bench)
+{
+    TRY(launch(bench));
+    return collect(bench);
+}
+
 enum status bench_measure(struct bench *bench, int warmup)
 {
     int all = warmup + bench->steps, launched = 0;
@@ -164,8 +170,7 @@ enum status bench_time_instructions(struct bench *bench, struct timed *rows)
     const struct program *program = &bench->step.compiled.program;
     exec_measure(bench->step.exec, true);
     for (int run = 0; run < MEASURED_RUNS; run++) {
-        TRY(launch(bench));
-        TRY(collect(bench));
+        TRY(bench_step(bench));
         for (int i = 0; i < program->count; i++) {
             double time = 1e-6 * (double)exec_times(bench->step.exec)[i];
             if (run == 0 || time < rows[i].milliseconds) rows[i].milliseconds = time;

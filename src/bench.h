@@ -23,8 +23,8 @@ struct bench {
     struct step_queue queue;
 };
 
-/* With the configured data where `real`, otherwise with a made-up batch. The caller has set `steps`, `epoch` and
- * `milliseconds`, of which there are `steps`; what was opened is its to close, also after a failure. */
+/* With the configured data where `real`, otherwise with a made-up batch. The caller has set `steps`, `epoch`
+ * and `milliseconds`, of which there are `steps`; what was opened is its to close, also after a failure. */
 enum status bench_open(struct cmd *cmd, struct comm *comm, bool real, struct bench *bench);
 void bench_close(struct bench *bench);
 
@@ -36,6 +36,9 @@ enum status bench_measure(struct bench *bench, int warmup);
 
 /* Measures the loader alone, the step alone, and last the combination, whose times are kept. */
 enum status bench_measure_feed(struct bench *bench, int warmup);
+
+/* One step, started and collected. */
+enum status bench_step(struct bench *bench);
 
 /* Of each instruction, run to its end before the next one. */
 struct timed {

@@ -189,7 +189,7 @@ void chart_add(const struct chart *chart, struct text *out)
              chart->x_name);
     add_ticks(&x, true, out);
     add_ticks(&y, false, out);
-    text_add(out, "<text class=\"x\" x=\"%g\" y=\"%g\">%s</text>\n", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 2,
+    text_add(out, "<text class=\"x\" x=\"%g\" y=\"%g\">%s</text>\n", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4,
              chart->x_name);
     for (int l = 0; l < chart->count; l++) add_line(chart, l, &x, &y, out);
     add_marks(chart, &x, out);

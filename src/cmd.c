@@ -19,8 +19,8 @@
 
 const struct command *const command_table[] = {
     &cmd_train, &cmd_eval, &cmd_predict, &cmd_plan, &cmd_summary, &cmd_bench, &cmd_pack, &cmd_export,
-    &cmd_average, &cmd_init, &cmd_lr, &cmd_report, &cmd_compare, &cmd_ops, &cmd_models, &cmd_formats,
-    &cmd_devices, NULL,
+    &cmd_average, &cmd_init, &cmd_lr, &cmd_report, &cmd_compare, &cmd_profile, &cmd_ops, &cmd_models,
+    &cmd_formats, &cmd_devices, NULL,
 };
 
 /* An option that several commands share. */

@@ -45,18 +45,8 @@ static void print_version(void)
     }
 }
 
-/* Commands that the interface names and that a later version brings. */
-static bool comes_later(const char *name)
-{
-    static const char *const later[] = {"profile"};
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
-        if (strcmp(name, later[i]) == 0) return true;
-    return false;
-}
-
 static enum status refuse_command(const char *name)
 {
-    if (comes_later(name)) return fail(USAGE, "the command '%s' is not implemented yet", name);
     const char *names[32];
     int count = 0;
     for (; command_table[count] && count < 32; count++) names[count] = command_table[count]->name;

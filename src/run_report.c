@@ -259,6 +259,7 @@ static void add_page(const struct run_records *records, struct text *out)
     report_add_mistakes(records, out);
     add_data(records, out);
     add_memory(records, out);
+    report_add_profile(records, out);
     add_environment(records, out);
     html_end(out);
     free(title);

@@ -10,3 +10,6 @@
 /* Accuracies by class, the confusion matrix, mistakes: out of confusion.csv and mistakes.json. */
 void report_add_classes(const struct run_records *records, struct text *out);
 void report_add_mistakes(const struct run_records *records, struct text *out);
+
+/* The stages and layers of profile.json. */
+void report_add_profile(const struct run_records *records, struct text *out);

@@ -23,6 +23,7 @@ amptrain_SOURCES = \
 	src/cmd_pack.c \
 	src/cmd_plan.c \
 	src/cmd_predict.c \
+	src/cmd_profile.c \
 	src/cmd_report.c \
 	src/cmd_summary.c \
 	src/cmd_train.c \
@@ -53,12 +54,17 @@ amptrain_SOURCES = \
 	src/memory_map_print.c \
 	src/omp_spin.c \
 	src/omp_spin.h \
+	src/peaks.c \
+	src/peaks.h \
+	src/profile.c \
+	src/profile.h \
 	src/run_records.c \
 	src/run_records.h \
 	src/run_report.c \
 	src/run_report.h \
 	src/run_report_classes.c \
 	src/run_report_parts.h \
+	src/run_report_profile.c \
 	src/shards.c \
 	src/shards.h \
 	src/step_time.c \

@@ -7,7 +7,6 @@ run() { "$AMPTRAIN" -q -c run.ini "$@"; }
 
 # Usage and configuration: 2.
 ok "no command like it" says 2 "did you mean 'eval'?" "$AMPTRAIN" evl
-ok "a command to come" says 2 "not implemented yet" "$AMPTRAIN" profile -c run.ini
 ok "no command at all like it" says 2 "there is no command 'xyzzy'" "$AMPTRAIN" xyzzy
 ok "no option like it" says 2 "did you mean --output?" "$AMPTRAIN" train --outptu x
 ok "no option at all like it" says 2 "no such option: --xyzzy" "$AMPTRAIN" train --xyzzy

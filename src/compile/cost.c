@@ -28,8 +28,7 @@ double cost_bytes(const struct program *program, const struct instruction *at)
     return at->kind == INSTRUCTION_UPDATE ? 5 * reads + writes : reads + writes;
 }
 
-/* Multiply-adds count two. What is not a product of weights has none. */
-static double call_flops(const struct program *program, const struct instruction *at)
+double cost_flops(const struct program *program, const struct instruction *at)
 {
     double weights = 0;
     for (int k = 0; k < at->param_count; k++) {
@@ -45,14 +44,14 @@ static double call_flops(const struct program *program, const struct instruction
 double cost_call(const struct program *program, const struct instruction *at)
 {
     bool fp32 = at->y >= 0 && program->values[at->y].dtype == F32;
-    double compute = call_flops(program, at) / (fp32 ? FLOPS_FP32 : FLOPS_LOW);
+    double compute = cost_flops(program, at) / (fp32 ? FLOPS_FP32 : FLOPS_LOW);
     double memory = cost_bytes(program, at) / BYTES_PER_SECOND;
     return COST_CALL + (compute > memory ? compute : memory);
 }
 
 double cost_call_cpu(const struct program *program, const struct instruction *at, int threads)
 {
-    return call_flops(program, at) / (CORE_FLOPS * threads) +
+    return cost_flops(program, at) / (CORE_FLOPS * threads) +
            cost_bytes(program, at) / CORE_BYTES_PER_SECOND;
 }
 

@@ -1,5 +1,5 @@
-/* cost.h: how long instructions take on a GPU as it is modelled; all but cost_program, cost_bytes and
- * COST_CALL is for this folder only. */
+/* cost.h: how long instructions take on a GPU as it is modelled; all but cost_program, cost_bytes,
+ * cost_flops and COST_CALL is for this folder only. */
 #pragma once
 
 #include "compile/program.h"
@@ -9,6 +9,9 @@
 /* Bytes that an instruction reads and writes, but for its workspace; masters and state of an
  * update included. */
 double cost_bytes(const struct program *program, const struct instruction *at);
+
+/* Operations of forward or of one gradient; a multiply-add is two. What is no product of weights has none. */
+double cost_flops(const struct program *program, const struct instruction *at);
 
 /* Seconds of one that calls an op, or the optimizer. */
 double cost_call(const struct program *program, const struct instruction *at);

@@ -207,6 +207,7 @@ void exec_close(struct exec *exec)
     free(exec->first_squares);
     free(exec->averages);
     free(exec->times);
+    free(exec->begins);
     free(exec);
 }
 
@@ -321,4 +322,17 @@ void exec_measure(struct exec *exec, bool on)
 const int64_t *exec_times(const struct exec *exec)
 {
     return exec->times;
+}
+
+const int64_t *exec_begins(const struct exec *exec)
+{
+    return exec->begins;
+}
+
+const char *exec_algorithm(const struct exec *exec, int instruction)
+{
+    const struct step *step = &exec->steps[instruction];
+    const struct op *op = step->at->op;
+    const struct op_code *code = op ? exec->compiled->kernel_plans.options.code_of(op) : NULL;
+    return code && code->plan_name && step->call.kernel_plan ? code->plan_name(&step->call) : NULL;
 }

@@ -146,3 +146,8 @@ enum status exec_find_silent(struct exec *exec, struct reason *finding);
  * before it, so that on a GPU their sum is more than the run would take. */
 void exec_measure(struct exec *exec, bool on);
 const int64_t *exec_times(const struct exec *exec);
+/* When each of them began, in nanoseconds from an arbitrary moment. */
+const int64_t *exec_begins(const struct exec *exec);
+
+/* The name of the algorithm that runs an instruction; NULL: its code has but one. */
+const char *exec_algorithm(const struct exec *exec, int instruction);

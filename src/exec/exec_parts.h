@@ -73,7 +73,7 @@ struct exec {
     int64_t started, collected;
     struct slot *last;                   /* of the last run collected; NULL: none */
     bool measure;
-    int64_t *times;
+    int64_t *times, *begins;             /* of instructions, when measuring */
     struct execution_check *check;       /* of a step that is run twice; NULL: none */
     bool glimpse_next;                   /* the next run leaves a glimpse */
     float flags[FLAG_COUNT];             /* of the next run */

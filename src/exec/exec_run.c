@@ -106,11 +106,11 @@ static enum status run_to_end(struct exec *exec, int i)
 {
     const struct device_backend *backend = exec->device->backend;
     TRY(backend->synchronize(exec->device));
-    int64_t begin = nanoseconds_now();
+    exec->begins[i] = nanoseconds_now();
     TRY(run_instruction(exec, i));
     enum status status = backend->synchronize(exec->device);
     if (status != OK) return fail(status, "%s failed", exec->steps[i].at->name);
-    exec->times[i] = nanoseconds_now() - begin;
+    exec->times[i] = nanoseconds_now() - exec->begins[i];
     return OK;
 }
 

@@ -101,6 +101,7 @@ void steps_open(struct exec *exec)
     exec->tensors = memory_new(tensors, sizeof *exec->tensors);
     exec->steps = memory_new((size_t)program->count, sizeof *exec->steps);
     exec->times = memory_new((size_t)program->count, sizeof *exec->times);
+    exec->begins = memory_new((size_t)program->count, sizeof *exec->begins);
     struct call_storage *storage = memory_new(1, sizeof *storage);
     for (int i = 0; i < program->count; i++) step_open(exec, i, storage);
     free(storage);

@@ -1,0 +1,216 @@
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/atomic_file.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "cmd.h"
+#include "profile.h"
+#include "train/folder.h"
+
+#define STEPS 20
+#define LISTED 40            /* rows of the table; JSON has all */
+#define BATCHES_MAX 16
+
+/* As text. */
+
+static const char *bound_of(const struct profile *profile, const struct profile_row *row)
+{
+    if (row->flops <= 0 && row->bytes <= 0) return "";
+    return profile_computes(profile, row) ? "compute" : "memory";
+}
+
+static double share_of_peak(const struct profile *profile, const struct profile_row *row)
+{
+    return profile_least_ms(profile, row) / row->ms;
+}
+
+static void print_stages(const struct profile *profile)
+{
+    printf("\n%-10s %12s %12s %9s\n", "stage", "alone, ms", "exposed, ms", "share");
+    for (int i = 0; i < STAGES; i++)
+        printf("%-10s %12.3f %12.3f %7.1f %%\n", profile_stage_name[i], profile->stages[i].alone,
+               profile->stages[i].exposed, 100 * profile->stages[i].exposed / profile->step_ms);
+}
+
+static void print_row(const struct profile *profile, const struct profile_row *row)
+{
+    char activation[TEXT_BYTES], name[64], intensity[TEXT_NUMBER] = "", rate[TEXT_NUMBER] = "";
+    if (row->flops > 0) {
+        snprintf(intensity, sizeof intensity, "%.1f", row->flops / row->bytes);
+        snprintf(rate, sizeof rate, "%.3f", 1e-9 * row->flops / row->ms);
+    }
+    printf("%9.4f %9.4f %9s %8.1f %7.1f %9s %-8s %-28s %-15s %-14s %10s  %s\n", row->ms,
+           row->ms - profile_least_ms(profile, row), rate, 1e-6 * row->bytes / row->ms,
+           100 * share_of_peak(profile, row), intensity, bound_of(profile, row),
+           text_visible(row->name, name, sizeof name), row->phase, row->op,
+           text_bytes((uint64_t)row->activation_bytes, activation), row->algorithm);
+}
+
+static void print_profile(const struct profile *profile)
+{
+    char memory[TEXT_BYTES], card[TEXT_BYTES];
+    printf("batch %d in %s on %s: %.3f ms a step, %.1f images/s\n", profile->batch, profile->precision,
+           profile->device, profile->step_ms, 1e3 * profile->batch / profile->step_ms);
+    printf("peaks, as measured: %.3f TFLOP/s, %.1f GB/s; above %.1f operations a byte, computing binds\n",
+           profile->peaks.tflops, profile->peaks.gbps, 1e3 * profile->peaks.tflops / profile->peaks.gbps);
+    printf("memory: %s, %.1f %% of %s\n", text_bytes((uint64_t)profile->memory_bytes, memory),
+           100 * (double)profile->memory_bytes / (double)profile->card_bytes,
+           text_bytes((uint64_t)profile->card_bytes, card));
+    print_stages(profile);
+    printf("\n%9s %9s %9s %8s %7s %9s %-8s %-28s %-15s %-14s %10s  %s\n", "ms", "to win", "TFLOP/s", "GB/s",
+           "% peak", "op/byte", "bound", "layer", "phase", "op", "activation", "algorithm");
+    for (int i = 0; i < profile->count && i < LISTED; i++) print_row(profile, &profile->rows[i]);
+    if (profile->count > LISTED) printf("... %d more; --json has all\n", profile->count - LISTED);
+}
+
+/* As JSON. */
+
+static void add_number(struct text *out, const char *key, double value)
+{
+    text_add(out, "\"%s\":", key);
+    text_json_number(out, value);
+    text_add(out, ",");
+}
+
+static void add_text(struct text *out, const char *key, const char *value)
+{
+    text_add(out, "\"%s\":", key);
+    text_json_string(out, value);
+    text_add(out, ",");
+}
+
+static void add_row(const struct profile *profile, const struct profile_row *row, struct text *out)
+{
+    text_add(out, "{");
+    add_text(out, "name", row->name);
+    add_text(out, "op", row->op);
+    add_text(out, "phase", row->phase);
+    add_number(out, "ms", row->ms);
+    add_number(out, "flops", row->flops);
+    add_number(out, "bytes", row->bytes);
+    add_number(out, "tflops", 1e-9 * row->flops / row->ms);
+    add_number(out, "gbps", 1e-6 * row->bytes / row->ms);
+    add_number(out, "share_of_peak", share_of_peak(profile, row));
+    add_number(out, "intensity", row->bytes > 0 ? row->flops / row->bytes : NAN);
+    add_text(out, "bound", bound_of(profile, row));
+    add_text(out, "algorithm", row->algorithm);
+    text_add(out, "\"weight_bytes\":%" PRId64 ",\"activation_bytes\":%" PRId64
+             ",\"workspace_bytes\":%" PRId64 "}", row->weight_bytes, row->activation_bytes, row->workspace_bytes);
+}
+
+static void add_profile(const struct profile *profile, struct text *out)
+{
+    text_add(out, "{");
+    add_number(out, "step_ms", profile->step_ms);
+    add_number(out, "batch", profile->batch);
+    add_text(out, "precision", profile->precision);
+    add_text(out, "device", profile->device);
+    add_number(out, "memory_bytes", (double)profile->memory_bytes);
+    add_number(out, "card_bytes", (double)profile->card_bytes);
+    add_number(out, "serial_ms", profile->serial_ms);
+    text_add(out, "\"peaks\":{\"tflops\":%.9g,\"gbps\":%.9g},\"stages\":[", profile->peaks.tflops,
+             profile->peaks.gbps);
+    for (int i = 0; i < STAGES; i++)
+        text_add(out, "%s{\"name\":\"%s\",\"alone_ms\":%.9g,\"exposed_ms\":%.9g,\"share\":%.9g}",
+                 i ? "," : "", profile_stage_name[i], profile->stages[i].alone, profile->stages[i].exposed,
+                 profile->stages[i].exposed / profile->step_ms);
+    text_add(out, "],\"layers\":[");
+    for (int i = 0; i < profile->count; i++) {
+        text_add(out, i ? ",\n" : "");
+        add_row(profile, &profile->rows[i], out);
+    }
+    text_add(out, "]}");
+}
+
+/* The command. */
+
+/* Comma-separated numbers; none: the configuration's batch. */
+static enum status parse_batches(const struct cmd *cmd, long batches[BATCHES_MAX], int *count)
+{
+    const char *list = cmd_value(cmd, "batch");
+    for (char *end; list; list = *end == ',' ? end + 1 : NULL) {
+        long batch = strtol(list, &end, 10);
+        if (end == list || (*end != ',' && *end != '\0') || batch < 1 || *count == BATCHES_MAX)
+            return fail(USAGE, "profile: --batch must be at most %d whole numbers above 0 with commas "
+                        "between, not '%s'", BATCHES_MAX, cmd_value(cmd, "batch"));
+        batches[(*count)++] = batch;
+    }
+    return OK;
+}
+
+/* The first batch's: profile.json, which the report shows, and the timeline. */
+static enum status write_files(const char *path, const struct profile *profile)
+{
+    struct directory folder;
+    struct text json = {0}, timeline = {0};
+    TRY(folder_make(path));
+    TRY(directory_open(path, &folder));
+    add_profile(profile, &json);
+    text_add(&timeline, "{\"traceEvents\":[\n%s\n]}\n", profile->trace.data);
+    enum status status = atomic_file_write(&folder, "profile.json", json.data, json.length);
+    if (status == OK)
+        status = atomic_file_write(&folder, "profile.trace.json", timeline.data, timeline.length);
+    if (status == OK) log_info("%s/profile.json and profile.trace.json written", path);
+    text_free(&json);
+    text_free(&timeline);
+    directory_close(&folder);
+    return status;
+}
+
+static enum status profile_batch(struct cmd *cmd, bool first, struct text *json)
+{
+    struct bench bench = {.steps = STEPS, .epoch = -1};
+    struct profile profile = {0};
+    bench.milliseconds = memory_new(STEPS, sizeof *bench.milliseconds);
+    enum status status = bench_open(cmd, NULL, cmd->settings.data.format != NULL, &bench);
+    if (status == OK) status = profile_make(&bench, &profile);
+    if (status == OK && cmd_value(cmd, "json")) {
+        text_add(json, first ? "" : ",\n");
+        add_profile(&profile, json);
+    } else if (status == OK) {
+        printf(first ? "" : "\n\n");
+        print_profile(&profile);
+    }
+    if (status == OK && first && cmd->output) status = write_files(cmd->output, &profile);
+    profile_free(&profile);
+    bench_close(&bench);
+    return status;
+}
+
+static enum status run(struct cmd *cmd)
+{
+    long batches[BATCHES_MAX];
+    int count = 0;
+    struct text json = {0};
+    TRY(parse_batches(cmd, batches, &count));
+    cmd_any_batch(cmd);
+    enum status status = count == 0 ? profile_batch(cmd, true, &json) : OK;
+    for (int i = 0; i < count && status == OK; i++) {
+        char number[24];
+        snprintf(number, sizeof number, "%ld", batches[i]);
+        settings_derive(&cmd->settings, "train", "batch", number);
+        status = profile_batch(cmd, i == 0, &json);
+    }
+    if (status == OK && json.data) printf(count > 1 ? "[%s]\n" : "%s\n", json.data);
+    text_free(&json);
+    return status;
+}
+
+static const struct cmd_option options[] = {
+    {"batch", "LIST", "batches to profile, such as 16,64,256, instead of train.batch"},
+    {"json", NULL, "print the profile as JSON"},
+    {0},
+};
+
+const struct command cmd_profile = {
+    .name = "profile",
+    .usage = "-c FILE [--batch LIST] [--json] [-o DIR]",
+    .help = "Shows where the time of a training step goes, by stage and layer.",
+    .takes = TAKES_CONFIG | TAKES_OUTPUT,
+    .options = options,
+    .run = run,
+};

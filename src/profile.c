@@ -1,0 +1,299 @@
+#include "profile.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "compile/cost.h"
+
+#define WARMUP 3
+#define TRACED_STEPS 3
+
+const char *const profile_stage_name[STAGES] = {
+    [STAGE_READ] = "read", [STAGE_DECODE] = "decode", [STAGE_COPY] = "copy", [STAGE_FORWARD] = "forward",
+    [STAGE_BACKWARD] = "backward", [STAGE_UPDATE] = "update",
+};
+
+static const char *const phase_names[PHASE_COUNT] = {
+    [PHASE_FORWARD] = "forward", [PHASE_BACKWARD] = "backward", [PHASE_BACKWARD_DATA] = "data gradient",
+    [PHASE_BACKWARD_PARAMS] = "weight gradient", [PHASE_UPDATE] = "update", [PHASE_RECOMPUTE] = "recompute",
+};
+
+double profile_least_ms(const struct profile *profile, const struct profile_row *row)
+{
+    return 1e3 * fmax(row->flops / (1e12 * profile->peaks.tflops), row->bytes / (1e9 * profile->peaks.gbps));
+}
+
+bool profile_computes(const struct profile *profile, const struct profile_row *row)
+{
+    return row->flops / (1e12 * profile->peaks.tflops) > row->bytes / (1e9 * profile->peaks.gbps);
+}
+
+/* Sums of gradients, casts and the like, which belong to no layer, count to the stage in whose midst they
+ * are. */
+static enum profile_stage_id stage_of(const struct program *program, int i)
+{
+    const struct instruction *at = &program->instructions[i];
+    while (at->kind == INSTRUCTION_OP && at->node < 0 && at > program->instructions) at--;
+    if (at->kind == INSTRUCTION_UPDATE || at->phase == PHASE_UPDATE) return STAGE_UPDATE;
+    return at->phase == PHASE_FORWARD ? STAGE_FORWARD : STAGE_BACKWARD;
+}
+
+/* Rows. */
+
+static double flops_of(const struct program *program, const struct instruction *at)
+{
+    return (at->phase == PHASE_BACKWARD ? 2 : 1) * cost_flops(program, at);
+}
+
+static int64_t param_bytes(const struct program *program, const struct instruction *at)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < at->param_count; i++) bytes += program->values[at->params[i]].bytes;
+    return bytes;
+}
+
+static struct profile_row row_of(const struct bench *bench, const struct timed *timed)
+{
+    const struct program *program = &bench->step.compiled.program;
+    const struct instruction *at = timed->at;
+    const char *algorithm = exec_algorithm(bench->step.exec, (int)(at - program->instructions));
+    bool layer = at->node >= 0 && at->op;
+    return (struct profile_row){
+        .name = layer ? program->graph->nodes[at->node].name : at->name,
+        .op = at->op ? at->op->name : "",
+        .phase = phase_names[at->kind == INSTRUCTION_UPDATE ? PHASE_UPDATE : at->phase],
+        .algorithm = algorithm ? algorithm : "",
+        .ms = timed->milliseconds, .flops = flops_of(program, at), .bytes = timed->bytes,
+        .weight_bytes = param_bytes(program, at),
+        .activation_bytes = layer && at->y >= 0 ? program->values[at->y].bytes : 0,
+        .workspace_bytes = at->workspace >= 0 ? program->values[at->workspace].bytes : 0,
+    };
+}
+
+/* Micro-batches, and whatever else has the same name, make one row. */
+static void add_row(struct profile *profile, const struct profile_row *row)
+{
+    for (int i = 0; i < profile->count; i++) {
+        struct profile_row *same = &profile->rows[i];
+        if (strcmp(same->name, row->name) != 0 || strcmp(same->op, row->op) != 0 || same->phase != row->phase)
+            continue;
+        same->ms += row->ms;
+        same->flops += row->flops;
+        same->bytes += row->bytes;
+        same->activation_bytes += row->activation_bytes;
+        return;
+    }
+    *array_push(profile->rows, profile->count) = *row;
+}
+
+/* What could be won is kept in `least` meanwhile. */
+struct ranked {
+    double won;
+    struct profile_row row;
+};
+
+static int by_won(const void *a, const void *b)
+{
+    double x = ((const struct ranked *)a)->won, y = ((const struct ranked *)b)->won;
+    return (x < y) - (x > y);
+}
+
+static void sort_rows(struct profile *profile)
+{
+    struct ranked *ranked = memory_new((size_t)profile->count, sizeof *ranked);
+    for (int i = 0; i < profile->count; i++) {
+        const struct profile_row *row = &profile->rows[i];
+        ranked[i] = (struct ranked){row->ms - profile_least_ms(profile, row), *row};
+    }
+    qsort(ranked, (size_t)profile->count, sizeof *ranked, by_won);
+    for (int i = 0; i < profile->count; i++) profile->rows[i] = ranked[i].row;
+    free(ranked);
+}
+
+static enum status measure_rows(struct bench *bench, struct profile *profile)
+{
+    int count = bench->step.compiled.program.count;
+    struct timed *timed = memory_new((size_t)count, sizeof *timed);
+    enum status status = bench_time_instructions(bench, timed);
+    for (int i = 0; i < count && status == OK; i++) {
+        struct profile_row row = row_of(bench, &timed[i]);
+        add_row(profile, &row);
+        profile->serial_ms += timed[i].milliseconds;
+        profile->stages[stage_of(&bench->step.compiled.program, i)].alone += timed[i].milliseconds;
+    }
+    free(timed);
+    if (status == OK) sort_rows(profile);
+    return status;
+}
+
+/* Stages. */
+
+#define READ_SECONDS 1.0     /* the most that timing of reads takes */
+
+/* Milliseconds in which the workers read a batch's files, without decoding them; 0 where images are not
+ * files. */
+static double read_ms(const struct bench *bench)
+{
+    const struct images *images = &bench->session.data.train;
+    const struct format *format = images->dataset->format;
+    if (!format->read_file) return 0;
+    double start = clock_seconds();
+    int64_t read = 0, most = images->count < 256 ? images->count : 256;
+    for (; read < most && clock_seconds() - start < READ_SECONDS; read++) {
+        int64_t place = read * images->count / most, index = images->subset ? images->subset[place] : place;
+        uint8_t *bytes;
+        size_t count;
+        int label;
+        struct reason reason;
+        if (format->read_file(images->dataset, index, &bytes, &count, &label, &reason)) free(bytes);
+    }
+    int64_t workers = bench->session.settings->loader.workers;
+    double seconds = (clock_seconds() - start) / (double)(read > 0 ? read : 1);
+    return 1e3 * seconds * bench->session.hyper.batch / (double)(workers > 0 ? workers : 1);
+}
+
+static double sum_of(const struct profile *profile, enum profile_stage_id from, enum profile_stage_id to,
+                     bool exposed)
+{
+    double sum = 0;
+    for (enum profile_stage_id i = from; i <= to; i++)
+        sum += exposed ? profile->stages[i].exposed : profile->stages[i].alone;
+    return sum;
+}
+
+/* Parts of a time, in the proportion of the stages' own times; the last of them has what is left. */
+static void expose(struct profile *profile, enum profile_stage_id from, enum profile_stage_id to, double ms)
+{
+    double all = sum_of(profile, from, to, false);
+    for (enum profile_stage_id i = from; i <= to; i++)
+        profile->stages[i].exposed = all > 0 ? ms * profile->stages[i].alone / all : i == to ? ms : 0;
+}
+
+/* Instructions one after another take longer than in a step, where some overlap and none waits for the host:
+ * their sum is brought to what computing takes by itself. What a step takes beyond that, it waits for data:
+ * first as long as it waited for the loader, and otherwise for copies. */
+static void divide_step(const struct bench *bench, struct profile *profile)
+{
+    const struct feed *feed = &bench->feed;
+    double batch = 1e3 * profile->batch, compute = bench->loader ? batch / feed->compute : profile->step_ms;
+    for (enum profile_stage_id i = STAGE_FORWARD; i <= STAGE_UPDATE; i++)
+        profile->stages[i].alone *= compute / profile->serial_ms;
+    if (bench->loader) {
+        double loader = batch / feed->loader, read = fmin(loader, read_ms(bench));
+        profile->stages[STAGE_READ].alone = read;
+        profile->stages[STAGE_DECODE].alone = loader - read;
+        profile->stages[STAGE_COPY].alone = feed->copy > 0 ? batch / feed->copy : 0;
+    }
+    double beyond = fmax(0, profile->step_ms - compute);
+    double waited = bench->loader ? fmin(beyond, feed->wait_fraction * profile->step_ms) : 0;
+    if (!(profile->stages[STAGE_COPY].alone > 0)) waited = beyond;
+    expose(profile, STAGE_READ, STAGE_DECODE, waited);
+    profile->stages[STAGE_COPY].exposed = beyond - waited;
+    expose(profile, STAGE_FORWARD, STAGE_UPDATE, profile->step_ms - beyond);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static enum status measure_step(struct bench *bench, struct profile *profile)
+{
+    if (bench->loader) {
+        TRY(bench_measure_feed(bench, WARMUP));
+        profile->step_ms = 1e3 * profile->batch / bench->feed.together;
+        return OK;
+    }
+    TRY(bench_measure(bench, WARMUP));
+    qsort(bench->milliseconds, (size_t)bench->steps, sizeof *bench->milliseconds, by_size);
+    profile->step_ms = bench->milliseconds[bench->steps / 2];
+    return OK;
+}
+
+/* The trace: a thread for each stream, and one of the host with the steps and, within them, their stages. */
+
+#define HOST_THREAD 1000
+
+static void trace_thread(struct text *out, int thread, const char *name)
+{
+    text_add(out, "%s{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
+             out->length > 0 ? ",\n" : "", thread, name);
+}
+
+/* Times in nanoseconds; arguments follow as members of an object. */
+static void trace_span(struct text *out, int thread, const char *name, int64_t begin, int64_t end)
+{
+    text_add(out, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", thread,
+             1e-3 * (double)begin, 1e-3 * (double)(end - begin));
+    text_json_string(out, name);
+    text_add(out, "}");
+}
+
+static void trace_step(const struct bench *bench, int64_t zero, int step, struct text *out)
+{
+    const struct program *program = &bench->step.compiled.program;
+    const int64_t *begins = exec_begins(bench->step.exec), *times = exec_times(bench->step.exec);
+    int last = program->count - 1, from = 0;
+    char name[32];
+    snprintf(name, sizeof name, "step %d", step);
+    trace_span(out, HOST_THREAD, name, begins[0] - zero, begins[last] + times[last] - zero);
+    for (int i = 0; i <= last; i++) {
+        const struct instruction *at = &program->instructions[i];
+        trace_span(out, at->stream, at->name, begins[i] - zero, begins[i] + times[i] - zero);
+        enum profile_stage_id stage = stage_of(program, i);
+        if (i < last && stage_of(program, i + 1) == stage) continue;
+        trace_span(out, HOST_THREAD, profile_stage_name[stage], begins[from] - zero,
+                   begins[i] + times[i] - zero);
+        from = i + 1;
+    }
+}
+
+static enum status trace(struct bench *bench, struct text *out)
+{
+    int64_t zero = 0;
+    char name[32];
+    trace_thread(out, HOST_THREAD, "steps and stages");
+    for (int i = 0; i < bench->step.compiled.program.streams; i++) {
+        snprintf(name, sizeof name, "stream %d", i);
+        trace_thread(out, i, name);
+    }
+    for (int step = 0; step < TRACED_STEPS; step++) {
+        TRY(bench_step(bench));
+        if (step == 0) zero = exec_begins(bench->step.exec)[0];
+        trace_step(bench, zero, step + 1, out);
+    }
+    return OK;
+}
+
+enum status profile_make(struct bench *bench, struct profile *profile)
+{
+    const struct session *session = &bench->session;
+    struct text device = {0};
+    size_t left, total;
+    session->device->backend->describe(session->device->index, &device);
+    session->device->backend->memory.info(session->device, &left, &total);
+    *profile = (struct profile){
+        .batch = session->hyper.batch, .precision = session->hyper.precision->name, .device = device.data,
+        .memory_bytes = bench_bytes(bench).total, .card_bytes = (int64_t)total,
+    };
+    TRY(peaks_find(session, &profile->peaks));
+    TRY(measure_step(bench, profile));
+    TRY(measure_rows(bench, profile));
+    TRY(trace(bench, &profile->trace));
+    divide_step(bench, profile);
+    return OK;
+}
+
+void profile_free(struct profile *profile)
+{
+    free(profile->device);
+    free(profile->rows);
+    text_free(&profile->trace);
+    *profile = (struct profile){0};
+}

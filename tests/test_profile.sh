@@ -1,0 +1,74 @@
+#!/bin/sh
+# profile: stages that add up, layers whose work is known, a timeline, peaks that are remembered.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+XDG_CACHE_HOME=$scratch/cache; export XDG_CACHE_HOME
+
+ok "a profile" sh -c '"$AMPTRAIN" profile -c run.ini >out 2>err && cat out && [ ! -s err ]'
+for stage in read decode copy forward backward update; do
+    ok "... with the stage $stage" grep -qE "^$stage +[0-9.]+ +[0-9.]+ +[0-9.]+ %$" out
+done
+ok "exposed times add up to the step" awk '
+    / ms a step/ { sub(/.*: /, ""); step = $1 }
+    $1 ~ /^(read|decode|copy|forward|backward|update)$/ { sum += $3 }
+    END { print sum, step; exit !(step > 0 && sum > 0.999 * step - 0.01 && sum < 1.001 * step + 0.01) }' out
+ok "a layer, forward and both gradients" sh -c '
+    for phase in forward "data gradient" "weight gradient"; do
+        grep -qE " conv2 +$phase +conv " out || { cat out; exit 1; }
+    done'
+
+# What conv2 computes: 64 images, 4x4 positions, 16 filters of 3x3x8, a multiply and an add each.
+json() { "$AMPTRAIN" profile -c run.ini --json -o folder "$@" >json 2>err; }
+ok "--json" json
+rows() { tr '\n' ' ' <json | sed 's/},* *{/}\n{/g'; }
+ok "operations of conv2" sh -c '
+    tr "\n" " " <json | sed "s/},* *{/}\n{/g" >rows
+    [ "$(grep "\"name\":\"conv2\",\"op\":\"conv\"" rows | grep -c "\"flops\":2359296,")" = 3 ]'
+ok "... none of a ReLU" grep -q '"name":"relu2","op":"relu","phase":"forward","ms":[0-9.e-]*,"flops":0,' rows
+ok "... whose bytes are those of its tensors" grep -q \
+    '"name":"relu2","op":"relu","phase":"forward","ms":[0-9.e-]*,"flops":0,"bytes":[1-9][0-9]*,' rows
+ok "those first from which most is to win" awk '
+    /"share_of_peak"/ { match($0, /"ms":[^,]*/); ms = substr($0, RSTART + 5, RLENGTH - 5)
+        match($0, /"share_of_peak":[^,]*/); share = substr($0, RSTART + 16, RLENGTH - 16)
+        won = ms * (1 - share); if (n++ && won > before + 1e-6) bad = 1; before = won }
+    END { exit bad || n < 10 }' rows
+ok "the folder has the same" sh -c '[ "$(grep -c . folder/profile.json)" = "$(grep -c . json)" ]'
+if command -v python3 >/dev/null; then
+    cat >check.py <<'END'
+import json
+profile = json.load(open("json"))
+assert abs(sum(s["exposed_ms"] for s in profile["stages"]) - profile["step_ms"]) < 0.03 * profile["step_ms"]
+events = json.load(open("folder/profile.trace.json"))["traceEvents"]
+names = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+assert "stream 0" in names.values()
+for tid in names:
+    open_until = []
+    spans = sorted((e for e in events if e["ph"] == "X" and e["tid"] == tid), key=lambda e: (e["ts"], -e["dur"]))
+    assert spans
+    for e in spans:
+        while open_until and open_until[-1] <= e["ts"] + 0.002:
+            open_until.pop()
+        assert not open_until or e["ts"] + e["dur"] <= open_until[-1] + 0.002, e
+        open_until.append(e["ts"] + e["dur"])
+END
+    ok "stages add up, and spans of the timeline are nested" python3 check.py
+else
+    skip "stages add up, and spans of the timeline are nested" "python3 is not installed"
+fi
+ok "peaks are measured once" [ "$(wc -l <cache/amptrain/peaks)" = 1 ]
+remembered() {
+    sed -i 's/ = .*/ = 12.5 345/' cache/amptrain/peaks
+    "$AMPTRAIN" profile -c run.ini >out && grep -q "12.500 TFLOP/s, 345.0 GB/s" out
+}
+ok "... and remembered" remembered
+ok "several batches" sh -c '"$AMPTRAIN" profile -c run.ini --batch 32,128 >out &&
+    grep -q "^batch 32 " out && grep -q "^batch 128 " out'
+for list in 0 8, a -4 8,x; do
+    ok "--batch $list" says 2 "not '$list'" "$AMPTRAIN" profile -c run.ini --batch="$list"
+done
+reported() {
+    "$AMPTRAIN" -q -c run.ini -o folder -s train.epochs=1 && grep -q '<h2 id="profile">' folder/report.html &&
+        if command -v xmllint >/dev/null; then xmllint --noout folder/report.html; fi
+}
+ok "the report shows it" reported
+finish
