@@ -1,6 +1,5 @@
 /* cuda_graph.h: what is changed in a captured graph before it is made executable. */
-#ifndef DEVICE_CUDA_GRAPH_H
-#define DEVICE_CUDA_GRAPH_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -16,6 +15,4 @@ cudaError_t cuda_graph_fill(cudaGraph_t graph, int *filled);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* plausible.h: settings that name what is not there, have no effect, or cannot be meant. */
-#ifndef SESSION_PLAUSIBLE_H
-#define SESSION_PLAUSIBLE_H
+#pragma once
 
 #include "session/session.h"
 
@@ -10,5 +9,3 @@ enum status plausible_names(const struct settings *settings);
 
 /* Warnings, for whoever is about to train: of what was given, file and command line alike. */
 void plausible_warn(const struct session *session);
-
-#endif
