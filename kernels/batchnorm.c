@@ -13,6 +13,10 @@
  *     d_residual = dz,  d_bias = sum(dz),  d_weight = sum(dz * xhat)
  *     d_x = weight * invstd * (dz - mean(dz) - xhat * mean(dz * xhat))
  *
+ * With call->ranks, statistics and means are those of so many ranks, each with as many numbers: forward finds
+ * mean and invstd in saved, backward the sums of all, and finds d_x alone. The sums of one rank are what
+ * backward without d_x leaves in call->sums: F32 [2, c], sum(dz) and sum(dz * xhat).
+ *
  * Which side of the activation's corner an element is on is told by z before it is rounded to
  * storage, worked out again from x, so that y need not be kept; with a residual it is told by
  * the stored y, or a mask of it, so that the residual need not be kept. The two differ only where
@@ -180,12 +184,9 @@ static enum status batchnorm_forward(const struct call *call)
 {
     for (int64_t k = 0; k < call->x[0].shape.c; k++) {
         struct channel c = channel_open(call, k);
-        if (call->training) {
-            batchnorm_measure(call, &c);
-            use_saved(call, &c);
-        } else {
-            use_running(call, &c);
-        }
+        if (call->training && call->ranks == 0) batchnorm_measure(call, &c);
+        if (call->training) use_saved(call, &c);
+        else use_running(call, &c);
         normalise_channel(call, &c);
     }
     return OK;
@@ -215,24 +216,41 @@ static double d_z(const struct call *call, const struct channel *c, int64_t i)
     return batchnorm_d_y(call, i) * activation_slope(s, side(call, c, i));
 }
 
+struct gradient_sums {
+    double sum, product, count;
+};
+
+static struct gradient_sums gradient_sums(const struct call *call, const struct channel *c)
+{
+    struct gradient_sums sums = {0, 0, (double)c->count};
+    if (call->ranks > 0)
+        return (struct gradient_sums){tensor_get(&call->sums, c->index),
+                                      tensor_get(&call->sums, c->stride + c->index),
+                                      (double)(call->ranks * c->count)};
+    for (int64_t i = 0; i < c->count; i++) {
+        double dz = d_z(call, c, batchnorm_element(c, i));
+        sums.sum += dz;
+        sums.product += dz * normalised(call, c, batchnorm_element(c, i));
+    }
+    if (!call->sums.data) return sums;
+    tensor_set(&call->sums, c->index, sums.sum);
+    tensor_set(&call->sums, c->stride + c->index, sums.product);
+    return sums;
+}
+
 static void backward_channel(const struct call *call, const struct channel *c)
 {
     const struct batchnorm *s = call->settings;
-    double sum = 0, product = 0;
-    for (int64_t i = 0; i < c->count; i++) {
-        double dz = d_z(call, c, batchnorm_element(c, i));
-        sum += dz;
-        product += dz * normalised(call, c, batchnorm_element(c, i));
-    }
-    if (s->affine && call->d_params[0].data) tensor_set(&call->d_params[0], c->index, product);
-    if (s->affine && call->d_params[1].data) tensor_set(&call->d_params[1], c->index, sum);
+    struct gradient_sums sums = gradient_sums(call, c);
+    if (s->affine && call->d_params[0].data) tensor_set(&call->d_params[0], c->index, sums.product);
+    if (s->affine && call->d_params[1].data) tensor_set(&call->d_params[1], c->index, sums.sum);
     for (int64_t j = 0; j < c->count; j++) {
         int64_t i = batchnorm_element(c, j);
         double dz = d_z(call, c, i), xhat = normalised(call, c, i);
         if (s->residual && call->d_x[1].data) tensor_set(&call->d_x[1], i, dz);
         if (call->d_x[0].data)
             tensor_set(&call->d_x[0], i,
-                       c->weight * c->invstd * (dz - (sum + xhat * product) / (double)c->count));
+                       c->weight * c->invstd * (dz - (sums.sum + xhat * sums.product) / sums.count));
     }
 }
 

@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(merged * mergers)
     if (channel < 0) return;
     double mean = sums.first / (double)count, square = fmax(sums.second - sums.first * mean, 0.0);
     out.mean[channel] = (float)(parts.sums[channel] + mean);
-    out.invstd[channel] = (float)(1 / sqrt(square / (double)count + eps));
+    if (out.invstd) out.invstd[channel] = (float)(1 / sqrt(square / (double)count + eps));
     out.variance[channel] = count > 1 ? (float)(square / (double)(count - 1)) : 0;
 }
 
@@ -173,7 +173,7 @@ __device__ static inline bool finish_sums(const float *sums, int64_t channels, i
     double mean = sums[k] / (double)count,
            variance = fmax(sums[channels + k] / (double)count - mean * mean, 0.0);
     out.mean[k] = (float)mean;
-    out.invstd[k] = (float)(1 / sqrt(variance + eps));
+    if (out.invstd) out.invstd[k] = (float)(1 / sqrt(variance + eps));
     out.variance[k] = count > 1 ? (float)(variance * (double)count / (double)(count - 1)) : 0;
     return !isfinite(mean) || mean * mean <= cancels_from * (variance + eps);
 }
@@ -199,7 +199,7 @@ __device__ static inline void measure_channels(const T *x, int64_t channels, int
 #pragma unroll
     for (int i = 0; i < width; i++) {
         out.mean[first + i] = base.get(i) + t.first[i];
-        out.invstd[first + i] = (float)(1 / sqrt(t.second[i] / (double)count + eps));
+        if (out.invstd) out.invstd[first + i] = (float)(1 / sqrt(t.second[i] / (double)count + eps));
         out.variance[first + i] = count > 1 ? (float)(t.second[i] / (double)(count - 1)) : 0;
     }
 }
@@ -298,9 +298,9 @@ __global__ void __launch_bounds__(threads, 2)
     leave_part(s, p, t, parts);
 }
 
-/* Results of backward's first sweep, by channel; d_weight and d_bias may be NULL. */
+/* Results of backward's first sweep, by channel; all but the lines may be NULL. */
 struct gradient_sums {
-    float *d_weight, *d_bias;
+    float *d_weight, *d_bias, *sums;
     struct gradient_line *lines;
 };
 
@@ -319,8 +319,21 @@ __global__ void __launch_bounds__(merged * mergers)
     if (channel < 0) return;
     if (out.d_weight) out.d_weight[channel] = (float)(sums.second * factor);
     if (out.d_bias) out.d_bias[channel] = (float)sums.first;
+    if (out.sums) out.sums[channel] = (float)sums.first;
+    if (out.sums) out.sums[channels + channel] = (float)(sums.second * factor);
     out.lines[channel] = {(float)(-factor * factor * sums.second / (double)count),
                           (float)(-sums.first / (double)count)};
+}
+
+/* The lines by the sums of all ranks, each with as many rows. */
+__global__ void __launch_bounds__(threads)
+    batchnorm_lines_kernel(const float *sums, int64_t channels, double count, const float *invstd,
+                           struct gradient_line *lines)
+{
+    int64_t k = (int64_t)blockIdx.x * threads + threadIdx.x;
+    let_next_begin();
+    if (k < channels)
+        lines[k] = {(float)(-invstd[k] * (double)sums[channels + k] / count), (float)(-sums[k] / count)};
 }
 
 template <class T, int width, enum act act, enum side by, bool two>
@@ -447,7 +460,7 @@ static bool is_empty(const struct call *call) { return shape_count(call->x[0].sh
 static enum status batchnorm_forward(const struct call *call)
 {
     if (is_empty(call)) return OK;
-    if (!call->training) return batchnorm_normalise(call, false);
+    if (!call->training || call->ranks > 0) return batchnorm_normalise(call, false);
     TRY(call->sums.data ? batchnorm_take_sums(call) : batchnorm_measure(call));
     return batchnorm_normalise(call, true);
 }
@@ -468,13 +481,21 @@ static enum status batchnorm_backward_in_two(const struct call *call, bool secon
     struct sweep s = sweep_open(&call->x[0], width);
     struct gradients<T> g = gradients_of<T>(call);
     struct channel_values values = values_of(call);
+    float *sums = (float *)call->sums.data;
     dim3 grid = sweep_grid(call, &s, 2);
-    batchnorm_backward_sums_kernel<T, width, act, by, two>
-        <<<grid, threads, 0, stream_of(call)>>>(g, values, slopes_of(set), s, parts);
-    TRY(launched(call));
-    struct gradient_sums out = {g.d_weight, g.d_bias, lines};
-    TRY(launch_behind(call, batchnorm_merge_gradients_kernel, merging_blocks(&s), merged * mergers,
-                      partial_sums_of(&s, parts, grid.x), s.channels, s.rows, values.spread, out));
+    if (call->ranks > 0) {
+        batchnorm_lines_kernel<<<(unsigned)div_up(s.channels, (int64_t)threads), threads, 0,
+                                 stream_of(call)>>>(sums, s.channels, (double)call->ranks * (double)s.rows,
+                                                    values.spread, lines);
+        TRY(launched(call));
+    } else {
+        batchnorm_backward_sums_kernel<T, width, act, by, two>
+            <<<grid, threads, 0, stream_of(call)>>>(g, values, slopes_of(set), s, parts);
+        TRY(launched(call));
+        struct gradient_sums out = {g.d_weight, g.d_bias, sums, lines};
+        TRY(launch_behind(call, batchnorm_merge_gradients_kernel, merging_blocks(&s), merged * mergers,
+                          partial_sums_of(&s, parts, grid.x), s.channels, s.rows, values.spread, out));
+    }
     if (!g.d_x) return OK;
     auto second = batchnorm_backward_kernel<T, width, act, by, two>;
     if (second_has_dz) {
@@ -560,6 +581,28 @@ static size_t batchnorm_workspace(const struct call *call)
     return (size_t)channels * (sizeof(struct gradient_line) +
                                2 * sizeof(float) * (size_t)sweep_height(&s, blocks_max));
 }
+
+static size_t batch_moments_workspace(const struct call *call)
+{
+    struct call measured = *call;
+    measured.training = true;
+    return batchnorm_workspace(&measured);
+}
+
+static enum status batch_moments_forward(const struct call *call)
+{
+    struct batchnorm settings = {};
+    struct tensor saved[SAVED_COUNT];
+    struct call measured = batchnorm_moments_call(call, &settings, saved);
+    if (is_empty(call)) return OK;
+    return call->sums.data ? batchnorm_take_sums(&measured) : batchnorm_measure(&measured);
+}
+
+const struct op_code batch_moments_cuda = {
+    .takes_sums = true,
+    .workspace = batch_moments_workspace,
+    .forward = batch_moments_forward,
+};
 
 const struct op_code batchnorm_cuda = {
     .adds_gradients = true,

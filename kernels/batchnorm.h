@@ -62,5 +62,21 @@ static inline struct call batchnorm_recompute_call(const struct call *backward)
 
 extern const struct op batchnorm_op;
 
+/* Batch norm's call whose forward saves the moments that batch_moments' call writes. */
+static inline struct call batchnorm_moments_call(const struct call *moments, const struct batchnorm *settings,
+                                                 struct tensor saved[SAVED_COUNT])
+{
+    struct call measured = *moments;
+    struct tensor channels = moments->y;
+    channels.shape = shape_vector(moments->y.shape.c);
+    measured.training = true;
+    measured.settings = settings;
+    measured.saved = saved;
+    saved[SAVED_MEAN] = saved[SAVED_INVSTD] = saved[SAVED_VARIANCE] = channels;
+    saved[SAVED_INVSTD].data = NULL;
+    if (channels.data) saved[SAVED_VARIANCE].data = (float *)channels.data + channels.shape.dim[0];
+    return measured;
+}
+
 /* The update of the running statistics, for the reference and the CPU alike. */
 enum status batchnorm_update(const struct call *call);

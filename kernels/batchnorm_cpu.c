@@ -315,7 +315,8 @@ static void combine_statistics(const struct call *call, const struct layout *l, 
     for (int64_t k = first; k < end; k++) {
         double square = squares[k - first] < 0 ? 0 : squares[k - first];
         tensor_set(&call->saved[SAVED_MEAN], k, mean[k - first]);
-        tensor_set(&call->saved[SAVED_INVSTD], k, 1 / sqrt(square / n + s->eps));
+        if (call->saved[SAVED_INVSTD].data)
+            tensor_set(&call->saved[SAVED_INVSTD], k, 1 / sqrt(square / n + s->eps));
         tensor_set(&call->saved[SAVED_VARIANCE], k, n > 1 ? square / (n - 1) : 0);
     }
 }
@@ -350,7 +351,7 @@ static enum status batchnorm_cpu_forward(const struct call *call)
 {
     struct layout l = layout_open(call->x[0].shape);
     float *memory = call->workspace;
-    if (call->training) batchnorm_cpu_measure(call, &l, memory + FACTORS * l.width);
+    if (call->training && call->ranks == 0) batchnorm_cpu_measure(call, &l, memory + FACTORS * l.width);
     struct factors f =
         call->training ? factors_of_batch(call, &l, memory) : factors_of_running(call, &l, memory);
 #pragma omp parallel for schedule(static) if (l.count > PARALLEL)
@@ -444,9 +445,33 @@ static void combine_gradients(const struct call *call, const struct layout *l, c
         if (s->affine && call->d_params[0].data)
             tensor_set(&call->d_params[0], k, products[k - first] * invstd);
         if (s->affine && call->d_params[1].data) tensor_set(&call->d_params[1], k, sum[k - first]);
+        if (call->sums.data) tensor_set(&call->sums, k, sum[k - first]);
+        if (call->sums.data) tensor_set(&call->sums, l->channels + k, products[k - first] * invstd);
         f->tilt[k] = (float)(-f->scale[k] * products[k - first] * invstd * invstd / n);
         f->shift[k] = (float)(-f->scale[k] * sum[k - first] / n);
     }
+}
+
+/* d_x's tilt and shift by the sums of all ranks. */
+static void take_sums(const struct call *call, const struct layout *l, const struct factors *f)
+{
+    double n = (double)call->ranks * (double)(l->count / l->channels);
+    for (int64_t k = 0; k < l->channels; k++) {
+        double invstd = tensor_get(&call->saved[SAVED_INVSTD], k);
+        f->tilt[k] = (float)(-f->scale[k] * tensor_get(&call->sums, l->channels + k) * invstd / n);
+        f->shift[k] = (float)(-f->scale[k] * tensor_get(&call->sums, k) / n);
+    }
+}
+
+/* Of this rank alone. */
+static void make_sums(const struct call *call, const struct layout *l, const struct factors *f, float *parts)
+{
+#pragma omp parallel for schedule(static) if (l->count > PARALLEL)
+    for (int64_t chunk = 0; chunk < l->chunks; chunk++)
+        reduce_chunk(call, l, chunk * l->chunk, f, parts + chunk * 2 * l->width);
+#pragma omp parallel for schedule(static) if (l->chunks * l->channels > PARALLEL)
+    for (int64_t first = 0; first < l->channels; first += TILE)
+        combine_gradients(call, l, f, parts, first, min_count(first + TILE, l->channels));
 }
 
 static void spread_gradient_chunk(const struct call *call, const struct layout *l, int64_t begin,
@@ -470,13 +495,8 @@ static enum status pass_gradients(const struct call *call)
     struct layout l = layout_open(call->x[0].shape);
     float *memory = call->workspace;
     struct factors f = factors_of_batch(call, &l, memory);
-    float *parts = memory + FACTORS * l.width;
-#pragma omp parallel for schedule(static) if (l.count > PARALLEL)
-    for (int64_t chunk = 0; chunk < l.chunks; chunk++)
-        reduce_chunk(call, &l, chunk * l.chunk, &f, parts + chunk * 2 * l.width);
-#pragma omp parallel for schedule(static) if (l.chunks * l.channels > PARALLEL)
-    for (int64_t first = 0; first < l.channels; first += TILE)
-        combine_gradients(call, &l, &f, parts, first, min_count(first + TILE, l.channels));
+    if (call->ranks > 0) take_sums(call, &l, &f);
+    else make_sums(call, &l, &f, memory + FACTORS * l.width);
     if (!call->d_x[0].data) return OK;
     batchnorm_cpu_spread(&l, f.tilt);
     batchnorm_cpu_spread(&l, f.shift);
@@ -509,6 +529,28 @@ static size_t batchnorm_cpu_workspace(const struct call *call)
     }
     return (size_t)(lines * l.width) * sizeof(float);
 }
+
+static size_t batch_moments_workspace(const struct call *call)
+{
+    struct call measured = *call;
+    measured.training = true;
+    return batchnorm_cpu_workspace(&measured);
+}
+
+static enum status batch_moments_cpu_forward(const struct call *call)
+{
+    struct batchnorm settings = {0};
+    struct tensor saved[SAVED_COUNT];
+    struct call measured = batchnorm_moments_call(call, &settings, saved);
+    struct layout l = layout_open(call->x[0].shape);
+    batchnorm_cpu_measure(&measured, &l, call->workspace);
+    return OK;
+}
+
+const struct op_code batch_moments_cpu = {
+    .workspace = batch_moments_workspace,
+    .forward = batch_moments_cpu_forward,
+};
 
 const struct op_code batchnorm_cpu = {
     .workspace = batchnorm_cpu_workspace,

@@ -90,7 +90,7 @@ struct op_random {
 };
 
 /* One call of an op's code. Which members are set depends on the phase:
- *   FORWARD          reads x, params; writes y, saved
+ *   FORWARD          reads x, params; writes y, saved (with `ranks`, reads saved)
  *   BACKWARD*        reads d_y and whichever of x, y, params, saved `reads` names;
  *                    writes d_x (where data != NULL) and d_params (fp32, overwritten, never added to)
  *   UPDATE           reads the moments among saved; writes params (statistics)
@@ -115,7 +115,7 @@ struct call {
                                           wrote it; may be absent */
     struct tensor sums;                /* F32 [2, c]: sums over n, h, w and sums of squares, which forward of
                                           code that gives_sums writes of y and takes_sums reads of x[0];
-                                          may be absent */
+                                          backward of batchnorm has others; may be absent */
     struct tensor mask;                /* U8 [n, h, w, c / 8]: bit i of byte k is 0 where channel 8 k + i of y
                                           is 0; forward of code that keeps_mask writes it, and backward
                                           reads it instead of y; may be absent */
@@ -127,6 +127,9 @@ struct call {
                                           it can do; NULL: the fastest */
     const struct op_random *random;    /* forward and backward, training */
     const float *loss_scale;           /* loss ops only: backward multiplies the gradient by it ... */
+    int ranks;                         /* of batchnorm: so many share the micro-batch, and what is common to
+                                          them is there: forward's statistics, backward's sums; 0: it is
+                                          this rank's alone */
     float loss_weight;                 /* ... and by this (1 / accumulate; the op divides by n itself) */
     const int32_t *skipped;            /* UPDATE: where this is not 0 nothing changes;
                                           NULL: the caller looked */

@@ -28,6 +28,7 @@ CUDA_SOURCES += \
 	kernels/moments.cu \
 	kernels/pool_average.cu \
 	kernels/pool_maximum.cu \
+	kernels/rank_moments.cu \
 	kernels/relu.cu \
 	kernels/relu6.cu \
 	kernels/silu.cu \
@@ -44,6 +45,7 @@ libkernels_a_SOURCES = \
 	kernels/add.c \
 	kernels/add_cpu.c \
 	kernels/avgpool.c \
+	kernels/batch_moments.c \
 	kernels/batchnorm.c \
 	kernels/batchnorm.h \
 	kernels/batchnorm_cpu.c \
@@ -113,6 +115,8 @@ libkernels_a_SOURCES = \
 	kernels/pool_cpu.c \
 	kernels/product.c \
 	kernels/product.h \
+	kernels/rank_moments.c \
+	kernels/rank_moments.h \
 	kernels/relu.c \
 	kernels/relu6.c \
 	kernels/silu.c \

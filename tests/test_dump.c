@@ -51,6 +51,7 @@ struct dump_case {
     bool recomputes, offloads;         /* batch norm's output is recomputed; all that helps is moved to the host */
     int streams;
     int ranks;                   /* this is the first of them; 0: alone */
+    bool sync_bn;
     struct cut_options cut;
     struct bucket_options buckets;
     bool fold;
@@ -104,6 +105,11 @@ static const struct dump_case cases[] = {
      INPUT "conv = conv input filters=5 kernel=3 pad=1 bias=no\n"
            "bn = batchnorm conv affine=no\n"
            "pool = globalavgpool bn\n", F32, 1, .ranks = 2, .buckets = {.all_reduce_bytes = INT64_MAX}},
+    {"sync_statistics", "sync_statistics",
+     INPUT "conv = conv input filters=5 kernel=1 bias=no\n"
+           "bn = batchnorm conv affine=no\n"
+           "pool = globalavgpool bn\n", F16, 1, .ranks = 2, .sync_bn = true,
+     .buckets = {.all_reduce_bytes = INT64_MAX}},
     {"recompute", "recompute",
      INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"
@@ -173,7 +179,8 @@ static void run_passes(const struct dump_case *one, struct seen *seen)
     struct graph graph = graph_make(one, &full);
     const struct compile_options options = {
         .lower = {.batch = 4, .micro_batches = one->micro_batches, .training = true, .storage = one->storage,
-                  .all_micro_batches = one->ranks * one->micro_batches, .fold_least = one->fold},
+                  .all_micro_batches = one->ranks * one->micro_batches, .sync_bn = one->sync_bn,
+                  .fold_least = one->fold},
         .cut = one->cut, .buckets = one->buckets,
         .kernel_plans = {.code_of = code_of}, .verify_each = true, .after = see_pass, .context = seen,
     };

@@ -25,6 +25,28 @@ ok "2 ranks of 2 are 4" equals "$steps" 2 2 -s amp.precision=bf16 -s optimizer.n
 ok "with mixed images" equals 5 2 1 -s augment.mixup=0.2 -s augment.cutmix=1
 ok "a last batch that does not have images for all" equals 25 4 1 -s train.batch=256 -s amp.precision=fp32
 
+# Batch norm over all ranks: micro-batches as large as theirs together, but for the order of sums.
+synced() { # N [OPTION...]
+    number=$1; shift
+    rm -rf synced
+    ranks "$number" 1 synced -s train.sync_bn=yes -s amp.precision=fp32 -s run.max_steps=20 "$@"
+}
+losses() { sed -n 's/.*"event":"step".*"loss":\([0-9.]*\).*/\1/p' synced/metrics.jsonl; }
+close_to() { # FILE: the losses in it
+    losses | paste - "$1" | awk '{ if (($1 - $2) ^ 2 > 1e-8) far++ } END { exit far > 0 || NR != 20 }'
+}
+synced_alike() {
+    sed -i -e 's/^drop = .*/drop = flatten relu2/' -e '/^flat/d' -e 's/linear flat/linear drop/' tiny.ini
+    synced 1 && losses >one.txt && synced 2 && close_to one.txt && synced 4 && close_to one.txt
+}
+cp tiny.ini kept.ini
+ok "sync_bn: batch norm over all ranks" synced_alike
+limited() {
+    synced 2 && cp -r synced kept && synced 2 -s memory.strategy=recompute -s memory.limit=1M && same kept synced
+}
+ok "... to the bit under a limit of memory" limited
+cp kept.ini tiny.ini
+
 # Runs that something happens to. Undisturbed, they make 300 steps; they have a checkpoint every 20.
 long="-s run.max_steps=300 -s train.epochs=100"
 disturbed() {

@@ -171,10 +171,10 @@ static void bad_values(void **state)
 static void values_of_later_versions(void **state)
 {
     (void)state;
-    expect_refused("[train]\nsync_bn = yes\n", "train.sync_bn: yes is not implemented yet", 1);
+    expect_refused("[memory]\nreport = yes\n", "memory.report: yes is not implemented yet", 1);
     struct settings settings = load_text("[loader]\ndecode=cpu\ncache=none\n[augment]\nmixup=0.0\njitter=\n"
                                          "[parallel]\ngpus=1\nbucket=25600K\n[run]\ndeterministic=yes\n"
-                                         "[train]\nsync_bn=off\n");
+                                         "[memory]\nreport=off\n");
     assert_int_equal(settings.loader.decode, DECODE_CPU);
     assert_true(settings.run.deterministic);
     settings_free(&settings);
@@ -208,7 +208,7 @@ static void overrides_refused(void **state)
     expect_override_refused("optimizer.lr=x", "-s optimizer.lr=x: must be a number");
     expect_override_refused("run.name=a\nb", "control character");
     expect_override_refused("run.name=a ;b", "would begin a comment");
-    expect_override_refused("train.sync_bn=yes", "not implemented yet");
+    expect_override_refused("memory.report=yes", "not implemented yet");
 }
 
 static void given_or_not(void **state)

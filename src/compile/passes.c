@@ -81,6 +81,12 @@ static enum status run_stage_norm(const struct pass_input *input, struct program
     return OK;
 }
 
+static enum status run_sync_statistics(const struct pass_input *input, struct program *program)
+{
+    sync_statistics(program);
+    return OK;
+}
+
 static enum status run_recompute(const struct pass_input *input, struct program *program)
 {
     recompute(program, input->choice->modes);
@@ -110,12 +116,12 @@ static bool is_training(const struct pass_input *input)
     return input->options->lower.training;
 }
 
-/* A stage has the parameters of its nodes, and a folded op those of two. */
+/* A stage has the parameters of its nodes, and a folded op those of two; it knows no other rank's moments. */
 static bool has_fold(const struct pass_input *input)
 {
     const struct lower_options *lower = &input->options->lower;
     return lower->training && lower->fold_least > 0 && dtype_bytes(lower->storage) == 2 &&
-           input->options->cut.stages <= 1;
+           input->options->cut.stages <= 1 && !lower->sync_bn;
 }
 
 static bool has_micro_batches(const struct pass_input *input)
@@ -132,6 +138,16 @@ static bool has_ranks(const struct pass_input *input)
 static bool has_stages(const struct pass_input *input)
 {
     return input->options->lower.training && input->options->cut.stages > 1;
+}
+
+static bool has_sync_bn(const struct pass_input *input)
+{
+    return has_ranks(input) && input->options->lower.sync_bn;
+}
+
+static bool has_rank_statistics(const struct pass_input *input)
+{
+    return has_ranks(input) && !input->options->lower.sync_bn;
 }
 
 static bool has_modes(const struct pass_input *input)
@@ -166,9 +182,11 @@ static const struct pass passes[] = {
     {"relu_mask", run_relu_mask, NULL, "every bit"},
     {"cut", run_cut, has_stages,
      "the stage's instructions, in the order of the schedule; what crosses is sent and received"},
+    {"sync_statistics", run_sync_statistics, has_sync_bn,
+     "all but batch norm, which normalises what all ranks have in a micro-batch together"},
     {"buckets", run_buckets, has_ranks,
      "every instruction; gradients lie in buckets, which ranks exchange and add up"},
-    {"rank_statistics", run_rank_statistics, has_ranks,
+    {"rank_statistics", run_rank_statistics, has_rank_statistics,
      "all but the updates of running statistics, which know the moments of all ranks"},
     {"stage_norm", run_stage_norm, has_stages,
      "every instruction; the update knows the squares of the gradients of all stages"},

@@ -135,7 +135,8 @@ static void link_forward(struct instruction *at)
     reads_add_all(at, at->x, at->x_count);
     reads_add_all(at, at->params, at->param_count);
     writes_add(at, at->y);
-    writes_add_all(at, at->saved, at->saved_count);
+    if (at->ranks > 0) reads_add_all(at, at->saved, at->saved_count);
+    else writes_add_all(at, at->saved, at->saved_count);
     if (at->sums_given) writes_add(at, at->sums);
     else reads_add(at, at->sums);
     writes_add(at, at->mask);
@@ -165,6 +166,8 @@ static void link_backward(struct instruction *at)
     writes_add_all(at, at->d_x, at->x_count);
     writes_add_all(at, at->d_params, at->param_count);
     writes_add(at, at->y_recomputed);
+    if (at->sums_given) writes_add(at, at->sums);
+    else reads_add(at, at->sums);
 }
 
 static void link_update(const struct program *program, struct instruction *at)
@@ -263,7 +266,7 @@ static int *ids_copy_if(const int *ids, int count)
     return ids ? ids_copy(ids, count) : NULL;
 }
 
-static struct instruction instruction_copy(const struct instruction *at)
+struct instruction instruction_copy(const struct instruction *at)
 {
     struct instruction copy = *at;
     copy.name = text_copy(at->name);
@@ -347,6 +350,6 @@ struct call program_call(const struct program *program, int i, struct call_stora
         .d_y_more = gradient_of(program, at->d_y_more, at->y),
         .y_recomputed = tensor_of(program, at->y_recomputed),
         .sums = tensor_of(program, at->sums), .mask = tensor_of(program, at->mask),
-        .loss_weight = at->loss_weight,
+        .ranks = at->ranks, .loss_weight = at->loss_weight,
     };
 }

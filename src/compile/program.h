@@ -79,6 +79,7 @@ struct instruction {
     int y, d_y;
     int d_y_more, y_recomputed, sums, mask; /* as in struct call */
     bool sums_given;         /* sums are written here, not read */
+    int ranks;               /* as in struct call */
     int workspace;           /* value, or -1 */
     float loss_weight;
     int *reads, *writes;     /* value ids: what liveness goes by, workspaces and update included */
@@ -92,7 +93,7 @@ struct instruction {
 struct program {
     const struct graph *graph;         /* instructions' nodes are its nodes */
     struct graph *fused;               /* the same, where the program owns it; NULL */
-    bool training;
+    bool training, sync_bn;
     int batch, micro_batches;          /* images a step; micro-batches */
     int first_micro_batch, all_micro_batches;   /* as in lower_options; all_micro_batches is never 0 */
     int stages, stage;                 /* of a pipeline; this program's. 1 and 0: of none */
@@ -128,6 +129,7 @@ struct lower_options {
     int first_micro_batch;   /* these are numbered from here on among ... */
     int all_micro_batches;   /* ... those of all ranks, whose gradients make one step; 0: there is one rank */
     bool training;
+    bool sync_bn;            /* micro-batches of the same number on all ranks are normalised together */
     enum dtype storage;      /* amp/precision.h */
     double label_smoothing;
     int64_t fold_least;      /* training in 16 bits: fold.c folds results of so many numbers; 0: none */

@@ -19,6 +19,7 @@ struct instruction instruction_new(enum phase phase, const struct op *op, const 
 struct instruction instruction_after(const struct program *program, const struct instruction *forward,
                                      enum phase phase, const char *suffix);
 void instruction_free(struct instruction *instruction);
+struct instruction instruction_copy(const struct instruction *at);
 int *ids_copy(const int *ids, int count);
 bool ids_have(const int *ids, int count, int id);
 
@@ -70,6 +71,9 @@ void moments_set(struct instruction *update, const struct moments_value *moments
 
 /* The moments of all ranks come in as well, in a program of one of several. */
 void rank_statistics(struct program *program);
+
+/* Ranks normalise micro-batches of the same number together, in a program of one of several. */
+void sync_statistics(struct program *program);
 
 /* Gives every instruction the waits that put it behind what it depends on, streams being set. */
 void streams_wait(struct program *program);

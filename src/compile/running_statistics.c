@@ -18,8 +18,9 @@ struct partial_moments {
 struct moments_value moments_of(const struct program *program, const struct instruction *update)
 {
     struct shape y = program->values[update->y].shape;
+    int ranks = program->sync_bn ? program->all_micro_batches / program->micro_batches : 1;
     return (struct moments_value){update->saved[update->op->moments.mean],
-                                  update->saved[update->op->moments.variance], shape_count(y) / y.c};
+                                  update->saved[update->op->moments.variance], ranks * shape_count(y) / y.c};
 }
 
 static const void *join_settings(struct program *program, int64_t a, int64_t b)

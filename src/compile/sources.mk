@@ -52,6 +52,7 @@ libcompile_a_SOURCES = \
 	src/compile/simulate.h \
 	src/compile/stage_norm.c \
 	src/compile/streams.c \
+	src/compile/sync_statistics.c \
 	src/compile/verify.c \
 	src/compile/verify_ranks.c \
 	src/compile/verify_ranks.h

@@ -159,6 +159,28 @@ static enum status find_output(const struct exec *exec, int i, struct exec_findi
     return OK;
 }
 
+/* Of statistics that ranks share, this rank's stand for all. */
+static bool shares_statistics(const struct program *program, const struct instruction *at)
+{
+    return at->kind == INSTRUCTION_ALL_GATHER && !at->among_stages &&
+           program->values[at->y].kind != KIND_EXCHANGE;
+}
+
+static enum status repeat_own(struct exec *exec, const struct instruction *at)
+{
+    struct device *device = exec->device;
+    const struct device_transfers *transfers = &device->backend->transfers;
+    size_t bytes = (size_t)exec->program->values[at->x[0]].bytes;
+    char *own = memory_new(bytes, 1), *to = exec_address(exec, NULL, at->y);
+    enum status status = transfers->download(device, 0, own, exec_address(exec, NULL, at->x[0]), bytes);
+    if (status == OK) status = device->backend->synchronize(device);
+    for (int rank = 0; status == OK && rank < comm_count(exec->options.replicas); rank++)
+        status = transfers->upload(device, 0, to + (size_t)rank * bytes, own, bytes);
+    enum status done = device->backend->synchronize(device);
+    free(own);
+    return status == OK ? done : status;
+}
+
 /* The last batch once more, up to the update, or to what another stage would have to send, and without
  * exchanges, since other ranks may not do the same.
  * `see` is shown each instruction after it has run, until it has seen enough. */
@@ -172,8 +194,9 @@ static enum status diagnose_replay(
     for (int i = 0; i < exec->program->count && !enough; i++) {
         const struct instruction *at = &exec->program->instructions[i];
         if (at->phase == PHASE_UPDATE || at->kind == INSTRUCTION_RECEIVE) break;
-        if (instruction_is_exchange(exec->program, at)) continue;
-        TRY(exec_step(exec, i));
+        bool shares = shares_statistics(exec->program, at);
+        if (!shares && instruction_is_exchange(exec->program, at)) continue;
+        TRY(shares ? repeat_own(exec, at) : exec_step(exec, i));
         TRY(backend->synchronize(exec->device));
         TRY(see(exec, i, found, &enough));
     }

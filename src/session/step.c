@@ -108,6 +108,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .first_micro_batch = training ? session_replica(session) * hyper->micro_batches : 0,
             .all_micro_batches = training ? hyper->replicas * hyper->micro_batches : 0,
             .training = training,
+            .sync_bn = session->settings->train.sync_bn,
             .storage = session->hyper.precision->storage,
             .label_smoothing = training ? session->settings->augment.label_smoothing : 0,
             .fold_least = session_device_kind(session) == DEVICE_CUDA ? FOLD_LEAST : 0,
