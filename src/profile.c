@@ -127,6 +127,11 @@ static enum status measure_rows(struct bench *bench, struct profile *profile)
         profile->stages[stage_of(&bench->step.compiled.program, i)].alone += timed[i].milliseconds;
     }
     free(timed);
+    /* On a busy machine a layer may have had more of it than the large product. */
+    for (int i = 0; i < profile->count; i++) {
+        double tflops = 1e-9 * profile->rows[i].flops / profile->rows[i].ms;
+        profile->peaks.tflops = fmax(profile->peaks.tflops, tflops);
+    }
     if (status == OK) sort_rows(profile);
     return status;
 }

@@ -61,6 +61,14 @@ remembered() {
     "$AMPTRAIN" profile -c run.ini >out && grep -q "12.500 TFLOP/s, 345.0 GB/s" out
 }
 ok "... and remembered" remembered
+slow() {
+    sed -i 's/ = .*/ = 1e-9 345/' cache/amptrain/peaks
+    "$AMPTRAIN" profile -c run.ini --json >json &&
+        tr '\n' ' ' <json | sed 's/},* *{/}\n{/g' |
+        sed -n 's/.*"flops":[1-9].*"share_of_peak":\([^,]*\),.*/\1/p' |
+        awk '$1 > 1.000001 { bad = 1 } { n++ } END { exit bad || n < 5 }'
+}
+ok "no layer computes faster than the peak" slow
 ok "several batches" sh -c '"$AMPTRAIN" profile -c run.ini --batch 32,128 >out &&
     grep -q "^batch 32 " out && grep -q "^batch 128 " out'
 for list in 0 8, a -4 8,x; do
