@@ -20,6 +20,7 @@ static enum status train_rank(struct cmd *cmd, struct comm *comm)
         .quiet = cmd->quiet || comm_rank(comm) > 0,
         .terminal = comm ? launcher_terminal() : STDERR_FILENO,
         .config = cmd->config, .sets = cmd->sets, .set_count = cmd->set_count,
+        .ending = run_report_map,
         .ended = run_report_of,
     };
     run_recall(&options, &cmd->settings);

@@ -277,26 +277,23 @@ enum status run_report_write(const struct directory *folder)
     return status;
 }
 
-static enum status draw_map(const struct run *run)
+void run_report_map(const struct run *run)
 {
     const struct programs *programs = &run->programs;
+    if (!run->session->settings->run.report) return;
     const struct forecast forecast = {.compiled = programs->training.compiled, .bytes = programs->bytes};
     struct memory_map map = memory_map_make(&forecast);
-    enum status status = memory_map_draw(run->session, &map, &run->folder.at);
+    if (memory_map_draw(run->session, &map, &run->folder.at) != OK)
+        log_warning("the memory map was not drawn; `amptrain plan` draws it");
     memory_map_free(&map);
-    return status;
 }
 
-void run_report_of(const struct run *run)
+void run_report_of(const struct run *run, bool before)
 {
     const struct directory *folder = &run->folder.at;
-    const struct data *data = &run->session->data;
-    if (!run->session->settings->run.report) return;
+    if (!run->session->settings->run.report || (before && directory_has(folder, RUN_REPORT_FILE))) return;
     struct watch *watch = watch_begin(WATCH_SECONDS, "%s: writing the report", folder->path);
-    enum status status = draw_map(run);
-    if (status == OK && run->evaluation.images > 0)
-        status = mistakes_write(&run->evaluation, &data->val, data->class_names, folder);
-    if (status == OK) status = run_report_write(folder);
+    enum status status = run_report_write(folder);
     watch_end(watch);
     if (status != OK) log_warning("the report was not written; `amptrain report` writes it");
 }

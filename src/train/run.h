@@ -23,7 +23,11 @@ struct run_options {
     const char *config;          /* the configuration's file, to be read again on request; NULL: none */
     const char *const *sets;     /* and what was set over it */
     int set_count;
-    void (*ended)(const struct run *run);   /* called when the folder has all of a run's records; NULL: nobody */
+    /* Called before a run's last checkpoint and records. NULL: nobody. */
+    void (*ending)(const struct run *run);
+    /* Called when the folder has all of a run's records; `before`: they were all there when this process
+     * began, which may touch nothing but what is missing. NULL: nobody. */
+    void (*ended)(const struct run *run, bool before);
 };
 
 #define RUN_METRICS "metrics.jsonl"

@@ -13,8 +13,9 @@
 #include "comm/compare.h"
 #include "session/gpu_preprocessing.h"
 #include "session/identity.h"
-#include "train/rank_check.h"
 #include "session/session_store.h"
+#include "train/mistakes.h"
+#include "train/rank_check.h"
 #include "train/report.h"
 #include "train/results.h"
 
@@ -293,13 +294,18 @@ static bool take_best(struct run *run)
     return position_take_best(&run->position, by_loss ? evaluation->loss : evaluation->top1, by_loss);
 }
 
-/* Like a checkpoint along the way, it may fail. */
-static enum status save_confusion(struct run *run)
+/* Before the epoch's checkpoint: a run that is resumed from it finds them. Like a checkpoint along the way,
+ * they may fail. */
+static enum status save_results(struct run *run)
 {
+    const struct evaluation *evaluation = &run->evaluation;
+    const struct data *data = &run->session->data;
     if (!run->folder.at.path) return OK;
     TRY(folder_check(&run->folder));
-    if (results_write_confusion(&run->evaluation, &run->session->data, &run->folder.at) != OK)
-        log_warning("the confusion matrix was not written; the run continues");
+    enum status status = results_write_confusion(evaluation, data, &run->folder.at);
+    if (status == OK && run->session->settings->run.report)
+        status = mistakes_write(evaluation, &data->val, data->class_names, &run->folder.at);
+    if (status != OK) log_warning("the results of the evaluation were not written; the run continues");
     return OK;
 }
 
@@ -334,7 +340,7 @@ static enum status finish_epoch(struct run *run)
     run->position.bad_images += run->evaluation.bad;
     bool best = evaluated && take_best(run);
     TRY(report_epoch(run, evaluated ? &run->evaluation : NULL));
-    if (evaluated) TRY(save_confusion(run));
+    if (evaluated) TRY(save_results(run));
     next_epoch(run);
     TRY(save_epoch(run, best));
     return begin_epoch(run);
@@ -353,11 +359,16 @@ static enum status say_stopped(const struct run *run)
     return STOPPED;
 }
 
+static void tell_ended(const struct run *run, bool before)
+{
+    if (run->options->ended && run->folder.at.path) run->options->ended(run, before);
+}
+
 static enum status end_records(struct run *run, const char *reason)
 {
     TRY(report_end(run, reason));
     TRY(metrics_sync(&run->metrics));
-    if (run->options->ended && run->folder.at.path) run->options->ended(run);
+    tell_ended(run, false);
     return OK;
 }
 
@@ -367,6 +378,7 @@ static enum status finish(struct run *run, enum verdict verdict)
     TRY(check_ranks(run));
     TRY(share_store(run));
     ranks_tell(&run->ranks, PHASE_END, run->state.step);
+    if (run->options->ending && run->folder.at.path) run->options->ending(run);
     TRY(run_save(run, NULL));
     TRY(end_records(run, verdict_name[verdict]));
     return stopped ? say_stopped(run) : OK;
@@ -490,6 +502,7 @@ static enum status train_on(struct run *run, const struct run_options *options)
 {
     bool finished = comm_rank(run->ranks.comm) == 0 && is_finished(run, options);
     TRY(comm_broadcast(run->ranks.comm, 0, &finished, sizeof finished));
+    if (finished) tell_ended(run, true);
     return finished ? OK : carry_out(run);
 }
 
