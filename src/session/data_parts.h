@@ -16,7 +16,8 @@ struct data_opening {
 /* Any of the data sets that are open, for what they have in common; NULL: none is. */
 const struct dataset *data_any(const struct data *data);
 
-/* Moves data.val_fraction of the training images to validation; leaves data.limit of them. */
+/* Moves data.val_fraction of the training images to validation; leaves data.limit of them, the
+ * first ones with data.shuffle=no. */
 void data_split(const struct data_opening *o);
 void data_limit(const struct data_opening *o);
 

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "base/random.h"
@@ -82,7 +83,8 @@ void data_limit(const struct data_opening *o)
     if (limit == 0 || limit >= all.count) return;
     bool *chosen = memory_new((size_t)all.count, sizeof *chosen);
     struct random random = random_open((uint64_t)o->settings->run.seed, PURPOSE_SPLIT, 1, 0);
-    choose(&all, limit, &random, chosen);
+    if (o->settings->data.shuffle) choose(&all, limit, &random, chosen);
+    else memset(chosen, true, (size_t)limit);
     *train = part_of(&all, chosen, true, limit);
     free(all.subset);
     free(chosen);
