@@ -95,9 +95,10 @@ static const struct dump_case cases[] = {
            "relu = relu add\n"
            "conv2 = conv relu filters=5 kernel=1 bias=no\n"
            "pool = globalavgpool conv2\n", F16, 1, .streams = 1},
-    {"cut", "cut", TWO_CONVOLUTIONS, F16, 2, .cut = {2, 0, PIPELINE_1F1B}},
-    {"cut_last", "cut", TWO_CONVOLUTIONS, F16, 2, .cut = {2, 1, PIPELINE_ZERO_BUBBLE}},
-    {"stage_norm", "stage_norm", TWO_CONVOLUTIONS, F32, 1, .cut = {2, 0, PIPELINE_GPIPE}},
+    {"cut", "cut", TWO_CONVOLUTIONS, F16, 2, .cut = {.stages = 2, .schedule = PIPELINE_1F1B}},
+    {"cut_last", "cut", TWO_CONVOLUTIONS, F16, 2,
+     .cut = {.stages = 2, .stage = 1, .schedule = PIPELINE_ZERO_BUBBLE}},
+    {"stage_norm", "stage_norm", TWO_CONVOLUTIONS, F32, 1, .cut = {.stages = 2, .schedule = PIPELINE_GPIPE}},
     {"buckets", "buckets", TWO_CONVOLUTIONS, F32, 1, .ranks = 4, .buckets = {.bytes = 1024}},
     {"buckets_all_reduce", "buckets", TWO_CONVOLUTIONS, F32, 1, .ranks = 2,
      .buckets = {.bytes = INT64_MAX, .all_reduce_bytes = INT64_MAX}},
@@ -126,7 +127,8 @@ static const struct dump_case cases[] = {
     {"streams_micro_batches", "streams",
      INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
            "pool = globalavgpool conv\n", F32, 2, .streams = 2},
-    {"streams_stages", "streams", TWO_CONVOLUTIONS, F32, 2, .streams = 2, .cut = {2, 0, PIPELINE_1F1B}},
+    {"streams_stages", "streams", TWO_CONVOLUTIONS, F32, 2, .streams = 2,
+     .cut = {.stages = 2, .schedule = PIPELINE_1F1B}},
     {"streams_ranks", "streams", TWO_CONVOLUTIONS, F32, 1, .streams = 2, .ranks = 4,
      .buckets = {.bytes = 1024}},
 };
