@@ -9,7 +9,7 @@
 #define CHOICES(...) .field.choices = (const char *const[]){__VA_ARGS__, NULL}
 #define WORD(words, value) .field.word = (words), .field.word_value = (value)
 #define COUNT(numbers) .count = (numbers)
-#define LATER(values) .later = true, .works = (values)
+#define LATER .later = true
 #define RESUMABLE .resumable = true
 
 const struct option option_table[] = {
@@ -83,26 +83,15 @@ static void option_print(const struct option *option, const struct settings *set
     if (!out->data) text_add(out, "%s", "");
 }
 
-static bool listed(const char *value, const char *list)
-{
-    size_t length = strlen(value);
-    for (; *list; list += strcspn(list, ","), list += strspn(list, ", "))
-        if (strcspn(list, ",") == length && strncmp(list, value, length) == 0) return true;
-    return false;
-}
-
-/* Whether this version can do what the member now says. Defaults and lists of what works are texts,
- * so that texts are compared. */
+/* Whether this version can do what the member now says. Defaults are texts, so that texts are compared. */
 static bool option_works(const struct option *option, const struct settings *settings,
                          struct reason *reason)
 {
     if (!option->later) return true;
     struct text now = {0};
     option_print(option, settings, &now);
-    bool works = strcmp(now.data, option->field.initial) == 0 || listed(now.data, option->works);
-    if (!works && option->works[0])
-        because(reason, "%.80s is not implemented yet; only %s", now.data, option->works);
-    else if (!works)
+    bool works = strcmp(now.data, option->field.initial) == 0;
+    if (!works)
         because(reason, "%.80s is not implemented yet; only the default, '%s'", now.data,
                 option->field.initial);
     text_free(&now);

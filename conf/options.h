@@ -56,7 +56,6 @@ struct option {
     struct field field;                  /* offset is within struct settings */
     int count;                           /* of a list: exactly so many numbers, or none; 0: any */
     bool later;                          /* known, but what differs from its default is refused */
-    const char *works;                   /* later: further values that are not, "auto, cpu"; or "" */
     bool resumable;                      /* may differ when a run is resumed */
 };
 extern const struct option option_table[];          /* ended by a row whose section is NULL */

@@ -2,14 +2,6 @@
 
 #include "conf/settings.h"
 
-/* The part of an option that is not implemented yet. */
-static void option_missing(const struct option *option, struct text *out)
-{
-    if (!option->later) return;
-    if (option->works[0]) text_add(out, " Implemented so far: %s.", option->works);
-    else text_add(out, " Not implemented yet.");
-}
-
 void settings_help(struct text *out)
 {
     const char *section = "";
@@ -21,7 +13,7 @@ void settings_help(struct text *out)
         field_kind(&option->field, out);
         if (option->field.initial[0]) text_add(out, "  (%s)", option->field.initial);
         text_add(out, "\n        %s", option->field.help);
-        option_missing(option, out);
+        if (option->later) text_add(out, " Not implemented yet.");
         text_add(out, "\n");
     }
 }
@@ -42,7 +34,7 @@ static void man_option(const struct option *option, struct text *out)
     if (field->min != 0 || field->max != 0) text_add(&plain, "; ");
     field_range(field, &plain);
     text_add(&plain, ".");
-    option_missing(option, &plain);
+    if (option->later) text_add(&plain, " Not implemented yet.");
     if (option->resumable) text_add(&plain, " May change when a run is resumed.");
     text_manual(out, plain.data);
     text_add(out, "\n");

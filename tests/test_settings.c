@@ -89,7 +89,6 @@ static void table_is_whole(void **state)
         assert_non_null(field->initial);
         assert_true(strlen(field->help) > 5 && field->help[strlen(field->help) - 1] == '.');
         assert_true((field->type == FIELD_CHOICE) == (field->choices != NULL));
-        assert_int_equal(option->later, option->works != NULL);
         assert_true(field->min <= field->max);
         for (const struct option *other = option_table; other != option; other++)
             assert_false(strcmp(other->section, option->section) == 0 &&
@@ -382,10 +381,18 @@ static void differences_that_may_be(void **state)
     settings_free(&old);
 }
 
+static int count_of(const char *text, const char *words)
+{
+    int count = 0;
+    while ((text = strstr(text, words))) count++, text++;
+    return count;
+}
+
 static void help_and_manual_have_every_key(void **state)
 {
     (void)state;
     struct text help = {0}, manual = {0};
+    int later = 0;
     settings_help(&help);
     settings_manual(&manual);
     for (const struct option *option = option_table; option->section; option++) {
@@ -393,6 +400,7 @@ static void help_and_manual_have_every_key(void **state)
         char *in_manual = text_format("\n.BI \"%s = \"", option->field.name);
         assert_non_null(strstr(help.data, in_help));
         assert_non_null(strstr(manual.data, in_manual));
+        later += option->later;
         free(in_help);
         free(in_manual);
     }
@@ -401,6 +409,8 @@ static void help_and_manual_have_every_key(void **state)
         assert_non_null(strstr(manual.data, heading));
         free(heading);
     }
+    assert_int_equal(count_of(help.data, " Not implemented yet."), later);
+    assert_int_equal(count_of(manual.data, " Not implemented yet."), later);
     text_free(&help);
     text_free(&manual);
 }
