@@ -3,6 +3,7 @@ dist_check_SCRIPTS += \
 	tests/test_completion.sh \
 	tests/test_install.sh \
 	tests/test_dist.sh \
+	tests/test_quickstart.sh \
 	tests/test_readme.sh
 
 noinst_PROGRAMS += tests/make_pictures
