@@ -43,9 +43,9 @@ static const struct common common_table[] = {
     {'r', "resume", optional_argument, "[=FILE]", TAKES_RESUME,
      "resume from the newest valid checkpoint, or FILE"},
     {LETTER_CHECK, "check", no_argument, NULL, TAKES_CONFIG,
-     "check configuration, model and data, print the plan, exit"},
+     "check everything, print the plan, exit"},
     {LETTER_PRINT, "print-config", no_argument, NULL, TAKES_CONFIG,
-     "print the resolved configuration and where each value came from"},
+     "print every key, its value and its origin, exit"},
     {'q', "quiet", no_argument, NULL, 0, "print warnings and errors only"},
     {'v', "verbose", no_argument, NULL, 0, "print more details"},
     {'h', "help", no_argument, NULL, 0, "print this help"},
@@ -199,9 +199,39 @@ void cmd_free(struct cmd *cmd)
     *cmd = (struct cmd){0};
 }
 
+#define HELP_WIDTH 79      /* columns */
+#define HELP_COLUMN 31     /* of what an option does */
+
+/* As much as belongs on one line: what is in brackets stays together, and an option with its argument. */
+static int help_part(const char *words)
+{
+    int depth = 0, length = 0;
+    for (; words[length]; length++) {
+        char letter = words[length], next = words[length + 1];
+        depth += (letter == '[' || letter == '(') - (letter == ']' || letter == ')');
+        if (letter == ' ' && depth == 0 && !(next >= 'A' && next <= 'Z')) break;
+    }
+    return length;
+}
+
+/* From `column` on; the lines that follow begin at `indent`. */
+static void help_fold(const char *words, int column, int indent)
+{
+    for (int length; *words; words += length + (words[length] == ' ')) {
+        length = help_part(words);
+        if (column > indent && column + 1 + length > HELP_WIDTH)
+            column = printf("\n%*s", indent, "") - 1;
+        else if (column > indent)
+            column += printf(" ");
+        column += printf("%.*s", length, words);
+    }
+    printf("\n");
+}
+
 static void help_line(const char *left, const char *help)
 {
-    printf("  %-30s %s\n", left, help);
+    int column = printf("  %-*s ", HELP_COLUMN - 3, left);
+    help_fold(help, column, HELP_COLUMN);
 }
 
 static void help_common(const struct common *common)
@@ -218,7 +248,9 @@ static void help_common(const struct common *common)
 
 void cmd_help(const struct command *command, bool verbose)
 {
-    printf("usage: amptrain %s %s\n%s\n\n", command->name, command->usage, command->help);
+    int column = printf("usage: amptrain %s ", command->name);
+    help_fold(command->usage, column, column);
+    printf("%s\n\n", command->help);
     for (int i = 0; i < own_count(command); i++) {
         const struct cmd_option *own = &command->options[i];
         char left[64];
@@ -230,7 +262,7 @@ void cmd_help(const struct command *command, bool verbose)
         if (takes(command, &common_table[i])) help_common(&common_table[i]);
     if (!(command->takes & TAKES_CONFIG)) return;
     if (!verbose) {
-        printf("\nThe keys of the configuration are in amptrain.ini(5), and follow here with --verbose.\n");
+        printf("\nThe keys of the configuration are in amptrain.ini(5), and here with --verbose.\n");
         return;
     }
     struct text options = {0};

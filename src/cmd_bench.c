@@ -217,8 +217,8 @@ static const struct cmd_option options[] = {
     {"json", NULL, "print the results as JSON"},
     {"steps", "N", "number of measured steps (default: 20)"},
     {"warmup", "N", "number of warm-up steps (default: 3)"},
-    {"layers", NULL, "also time each instruction by itself and list them, slowest first"},
-    {"data", NULL, "train on the configured data, and also measure loader, copy and compute alone"},
+    {"layers", NULL, "also time each instruction, slowest first"},
+    {"data", NULL, "train on real data, and measure loading alone"},
     {0},
 };
 

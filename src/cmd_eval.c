@@ -199,11 +199,11 @@ static enum status run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"weights", "RUN|FILE", "run folder, checkpoint or weights file (safetensors)"},
+    {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors)"},
     {"val", "PATH", "validation data instead of data.val"},
     {"split", "train|val", "images to evaluate (default: val)"},
     {"json", NULL, "print the results as JSON"},
-    {"logits", "FILE.npy", "write the logits as a NumPy array, in data set order"},
+    {"logits", "FILE.npy", "write the logits, in data set order"},
     {0},
 };
 

@@ -45,10 +45,10 @@ static enum status run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"weights", "RUN|FILE", "run folder, checkpoint or weights file (safetensors)"},
+    {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors)"},
     {"dtype", "TYPE", "fp32 (default), fp16 or bf16 (safetensors only)"},
-    {"softmax", NULL, "ONNX: end with softmax, for probabilities instead of logits"},
-    {"keep-batchnorm", NULL, "ONNX: do not fold batch norm into the convolution before it"},
+    {"softmax", NULL, "ONNX: probabilities instead of logits"},
+    {"keep-batchnorm", NULL, "ONNX: leave batch norm a layer of its own"},
     {0},
 };
 

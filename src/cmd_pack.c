@@ -239,8 +239,8 @@ static enum status run(struct cmd *cmd)
 
 static const struct cmd_option options[] = {
     {"split", "SPLIT", "train (default) or val"},
-    {"side", "PIXELS", "shrink images to this short side and encode them as JPEG"},
-    {"quality", "NUMBER", "JPEG quality with --side, 1 to 100 (default: 90)"},
+    {"side", "PIXELS", "shrink to this short side and encode as JPEG"},
+    {"quality", "NUMBER", "JPEG quality with --side (default: 90)"},
     {"shards", "COUNT", "split the data set into COUNT files"},
     {0},
 };

@@ -306,11 +306,11 @@ static enum status run(struct cmd *cmd)
 
 static const struct cmd_option options[] = {
     {"json", NULL, "print the forecast as JSON"},
-    {"hosts", "N", "with parallel.gpus: the hosts that the GPUs are spread over"},
-    {"link", "RATE", "with --hosts: what connects each to the others, such as 8x400Gb"},
-    {"times", "FILE", "measured times of instructions, from 'bench --layers --json'"},
-    {"dump", "[=PASS]", "print the compiled program instead, or as PASS or 'all' passes leave it"},
-    {"spans", "FILE.csv", "plan the buffers of a table (id,lower,upper,size) instead"},
+    {"hosts", "N", "hosts that the GPUs of parallel.gpus are in"},
+    {"link", "RATE", "with --hosts: the links of each, such as 8x400Gb"},
+    {"times", "FILE", "measured times, of 'bench --layers --json'"},
+    {"dump", "[=PASS]", "print the program, or as PASS or all leave it"},
+    {"spans", "FILE.csv", "plan a table of buffers (id,lower,upper,size)"},
     {"capacity", "BYTES", "with --spans: fail if more is needed"},
     {0},
 };
@@ -319,7 +319,7 @@ const struct command cmd_plan = {
     .name = "plan",
     .usage = "-c FILE [--json] [-o DIR] [--hosts N --link RATE] [--times FILE] | -c FILE --dump[=PASS] | "
              "--spans FILE.csv [--capacity BYTES] [--json]",
-    .help = "Forecasts memory and time of a training step without using a device.",
+    .help = "Forecasts memory and time of a training step, without a device.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
     .run = run,

@@ -242,8 +242,8 @@ static enum status run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"weights", "RUN|FILE", "run folder, checkpoint or weights file (safetensors)"},
-    {"top", "K", "print the K most probable classes of each image (default: 1)"},
+    {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors)"},
+    {"top", "K", "print the K most probable classes (default: 1)"},
     {"json", NULL, "print the predictions as JSON"},
     {0},
 };

@@ -201,7 +201,7 @@ static enum status run(struct cmd *cmd)
 }
 
 static const struct cmd_option options[] = {
-    {"batch", "LIST", "batches to profile, such as 16,64,256, instead of train.batch"},
+    {"batch", "LIST", "batches to profile, such as 16,64,256"},
     {"json", NULL, "print the profile as JSON"},
     {0},
 };

@@ -29,8 +29,8 @@ static void print_help(void)
            "Trains convolutional image classifiers.\n\n");
     for (int i = 0; command_table[i]; i++)
         printf("  %-10s %s\n", command_table[i]->name, command_table[i]->help);
-    printf("\n`amptrain -c FILE` is short for `amptrain train -c FILE`. `amptrain COMMAND --help` lists a command's\n"
-           "options; the manual pages are amptrain(1), amptrain.ini(5) and amptrain-model(5).\n");
+    printf("\n`amptrain COMMAND --help` lists a command's options; the manual is amptrain(1),\n"
+           "amptrain.ini(5) and amptrain-model(5).\n");
 }
 
 static void print_version(void)
