@@ -197,7 +197,7 @@ static enum status which_split(const struct cmd *cmd, enum split *split)
     return OK;
 }
 
-static enum status pack(struct cmd *cmd, const struct session *session, const struct images *images)
+static enum status pack(struct cmd *cmd, const struct images *images)
 {
     long side, quality, shards;
     TRY(cmd_number(cmd, "side", 1, 0, &side));
@@ -213,7 +213,7 @@ static enum status pack(struct cmd *cmd, const struct session *session, const st
         .images = images,
         .side = (int)side,
         .quality = (int)quality,
-        .stop_on_error = session->settings->data.on_error == ON_ERROR_STOP,
+        .stop_on_error = cmd->settings.data.on_error == ON_ERROR_STOP,
     };
     double start = clock_seconds();
     TRY(pack_shards(&packing, cmd->output, (int)shards));
@@ -225,15 +225,16 @@ static enum status pack(struct cmd *cmd, const struct session *session, const st
 
 static enum status run(struct cmd *cmd)
 {
-    struct session session;
+    struct data data;
+    struct data_options options = {.file = cmd->config};
     enum split split = SPLIT_TRAIN;
     if (!cmd->output) return fail(USAGE, "pack: no output file; use -o FILE.pack");
     TRY(which_split(cmd, &split));
     TRY(cmd_check_output(cmd, cmd->output));
-    cmd_any_batch(cmd);
-    TRY(cmd_session(cmd, split == SPLIT_VAL ? DATA_VAL : DATA_TRAIN, NULL, &session));
-    enum status status = pack(cmd, &session, split == SPLIT_VAL ? &session.data.val : &session.data.train);
-    session_close(&session);
+    options.wanted = DATA_ALONE | (split == SPLIT_VAL ? DATA_VAL : DATA_TRAIN);
+    enum status status = data_open(&cmd->settings, &options, &data);
+    if (status == OK) status = pack(cmd, split == SPLIT_VAL ? &data.val : &data.train);
+    data_close(&data);
     return status;
 }
 

@@ -30,6 +30,8 @@ trains_alike() {
 
 ok "images as they are" pack -o all.pack
 ok "... train to the same losses" trains_alike all.pack from-file
+ok "without a network, or as many images as a batch has" sh -c '
+    "$AMPTRAIN" pack -q -s data.format=folder -s data.train=pictures -o alone.pack && cmp alone.pack all.pack'
 ok "in shards" sh -c 'mkdir shards && "$AMPTRAIN" pack -q -c pictures.ini --shards 3 -o shards/x.pack &&
     [ "$(ls shards)" = "$(printf "x-0000.pack\nx-0001.pack\nx-0002.pack")" ]'
 ok "... train to the same losses" trains_alike shards from-shards
@@ -55,7 +57,7 @@ ok "... train" "$AMPTRAIN" -q -c pictures.ini -s data.format=packed -s data.trai
 turned=$top_srcdir/tests/fuzz/corpus/jpeg/30a1fcf2
 mkdir -p turned/a stored/a && cp "$turned" turned/a/1.jpg || exit 1
 { head -c 2 "$turned" && tail -c +39 "$turned"; } >stored/a/1.jpg
-shrinks() { folder=$1; shift; pack -s data.train="$folder" -s train.batch=1 --side 8 "$@"; }
+shrinks() { folder=$1; shift; pack -s data.train="$folder" --side 8 "$@"; }
 ok "shrunk after it was turned" shrinks turned -o upright.pack
 ok "... and as it is stored" shrinks turned -s data.orientation=ignore -o ignored.pack
 ok "... which is as without Exif" eval 'shrinks stored -o stored.pack && cmp ignored.pack stored.pack'

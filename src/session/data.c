@@ -46,11 +46,12 @@ static enum status input_of_model(struct data_opening *o)
         options.arch = o->hint->arch;
         options.text = o->hint->network;
     }
-    if (!options.arch && !options.file && !options.text)
-        status =
-            fail(USAGE, "model.arch is not set; `amptrain models` lists the installed models");
-    else
+    if (options.arch || options.file || options.text)
         status = model_input(&options, &o->size, &o->channels);
+    else if (o->wanted & DATA_ALONE)
+        o->channels = 3;
+    else
+        status = fail(USAGE, "model.arch is not set; `amptrain models` lists the installed models");
     free(file);
     search_paths_free(&paths);
     return status;

@@ -32,6 +32,7 @@ enum data_wanted {
     DATA_TRAIN = 1,
     DATA_VAL = 2,
     DATA_OPTIONAL = 4,   /* what is not there is not missed: sizes then follow the model file */
+    DATA_ALONE = 8,      /* without a network, if none is set: images keep their channels, folders' are RGB */
 };
 
 /* A weights file's own description: its network, and what stands in for data that are not opened. */
