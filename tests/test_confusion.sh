@@ -3,7 +3,7 @@
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
-"$AMPTRAIN" -c run.ini -o run -s checkpoint.every=1 2>said || exit 1
+"$AMPTRAIN" -c run.ini -o run -s checkpoint.every=1 >results 2>said || exit 1
 "$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --logits logits.npy -o evaluated >printed || exit 1
 
 # Every fifth line of the digits is for validation; the label is the last of a line.
@@ -38,10 +38,11 @@ ok "eval prints balanced accuracy" printed "balanced accuracy: $(cat balanced)"
 ok "... the worst classes" printed "worst classes: $worst"
 ok "... and the most frequent confusions" printed "most confused: $confused"
 # told NAME VALUE: a row at the end of training.
-told() { tail -n 12 said; grep -qxF "  $(printf '%-17s' "$1")  $2" said; }
+told() { cat results; grep -qxF "  $(printf '%-17s' "$1")  $2" results; }
 ok "so does train" told "balanced accuracy" "$(cat balanced)"
 ok "... the worst classes" told "worst classes" "$worst"
 ok "... and the most frequent confusions" told "most confused" "$confused"
+ok "... on standard output, where nothing else is" sh -c '! grep -q "balanced accuracy" said && ! grep -v "^  " results'
 ok "... into its log, too" grep -q "balanced accuracy" run/log.txt
 
 ok "the results of --json are as they were" sh -c '

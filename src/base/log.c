@@ -24,13 +24,14 @@ static struct {
 static const char *const prefix[] = {
     [LOG_ERROR] = "amptrain: ",
     [LOG_WARNING] = "amptrain: warning: ",
+    [LOG_RESULT] = "",
     [LOG_INFO] = "",
     [LOG_DETAIL] = "",
 };
 
 /* Of the prefix: red and yellow. */
 static const char *const colours[] = {
-    [LOG_ERROR] = "\033[31m", [LOG_WARNING] = "\033[33m", [LOG_INFO] = NULL, [LOG_DETAIL] = NULL,
+    [LOG_ERROR] = "\033[31m", [LOG_WARNING] = "\033[33m", [LOG_DETAIL] = NULL,
 };
 
 /* no-color.org */
@@ -65,7 +66,8 @@ void log_set_curtain(void (*wipe)(void *context), void *context)
 void log_stamp(enum log_level level, char stamp[LOG_STAMP])
 {
     static const char *const names[] = {
-        [LOG_ERROR] = "error", [LOG_WARNING] = "warning", [LOG_INFO] = "info", [LOG_DETAIL] = "detail",
+        [LOG_ERROR] = "error", [LOG_WARNING] = "warning", [LOG_RESULT] = "result", [LOG_INFO] = "info",
+        [LOG_DETAIL] = "detail",
     };
     time_t now = time(NULL);
     struct tm local;
@@ -88,6 +90,16 @@ static void make_visible(char *said, char line[LINE_ROOM])
     }
 }
 
+static void show(enum log_level level, const char *line)
+{
+    if (level == LOG_RESULT) {
+        dprintf(STDOUT_FILENO, "%s\n", line);
+        return;
+    }
+    bool coloured = colours[level] && shows_colours();
+    fprintf(stderr, "%s%s%s%s\n", coloured ? colours[level] : "", prefix[level], coloured ? "\033[m" : "", line);
+}
+
 static void log_write(enum log_level level, const char *format, va_list arguments)
     __attribute__((format(printf, 2, 0)));
 
@@ -99,9 +111,7 @@ static void log_write(enum log_level level, const char *format, va_list argument
     pthread_mutex_lock(&state.lock);
     if (level <= state.level) {
         if (state.wipe) state.wipe(state.wipe_context);
-        bool coloured = colours[level] && shows_colours();
-        fprintf(stderr, "%s%s%s%s\n", coloured ? colours[level] : "", prefix[level],
-                coloured ? "\033[m" : "", line);
+        show(level, line);
     }
     if (state.sink.write) state.sink.write(state.sink.context, level, line);
     pthread_mutex_unlock(&state.lock);

@@ -128,5 +128,5 @@ void progress_table(const struct progress *progress, const struct progress_row *
     size_t width = 0;
     for (int i = 0; i < count; i++)
         if (strlen(rows[i].name) > width) width = strlen(rows[i].name);
-    for (int i = 0; i < count; i++) log_info("  %-*s  %s", (int)width, rows[i].name, rows[i].value);
+    for (int i = 0; i < count; i++) log_result("  %-*s  %s", (int)width, rows[i].name, rows[i].value);
 }

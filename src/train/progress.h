@@ -37,7 +37,7 @@ void progress_step(struct progress *progress, const struct progress_view *view);
 /* One line of text about the state: SIGUSR2, and `log.every` where there is no terminal. */
 void progress_status(const struct progress_view *view);
 
-/* The closing table: rows of a name and a value. */
+/* The closing table, to stdout: rows of a name and a value. */
 struct progress_row {
     const char *name;
     char value[512];

@@ -454,9 +454,9 @@ static bool is_finished(const struct run *run, const struct run_options *options
     enum verdict verdict = judge(run);
     bool end = verdict == DONE || verdict == EARLY_STOP || verdict == MAX_STEPS;
     if (!end || options->resume_file || !run_ended(run)) return false;
-    log_info("%s: the run is finished, after %lld epochs and %lld steps (%s); nothing to do",
-             run->folder.at.path, (long long)run->position.epoch, (long long)run->state.step,
-             verdict_name[verdict]);
+    log_info("%s: the run is finished, after %lld epoch%s and %lld step%s (%s); nothing to do",
+             run->folder.at.path, (long long)run->position.epoch, run->position.epoch == 1 ? "" : "s",
+             (long long)run->state.step, run->state.step == 1 ? "" : "s", verdict_name[verdict]);
     return true;
 }
 
