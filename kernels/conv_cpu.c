@@ -1,7 +1,17 @@
+#include <stdlib.h>
+
+#include "base/memory.h"
 #include "conv.h"
+#include "conv_gemm.h"
 #include "product.h"
 
-static enum status conv_prepare(const struct call *call, void **kernel_plan)
+/* A kernel plan: one of the two. */
+struct conv_cpu_plan {
+    struct conv_gemm *gemm;
+    void *product;
+};
+
+static enum status direct_prepare(const struct call *call, void **product)
 {
     const struct shape *x = &call->x[0].shape, *y = &call->y.shape;
     const struct shape *out = y->rank ? y : &call->d_y.shape;
@@ -19,16 +29,65 @@ static enum status conv_prepare(const struct call *call, void **kernel_plan)
         .dilation = {g.dilation[0], g.dilation[1]},
         .groups = g.groups,
     };
-    return product_prepare(call, &problem, &conv_reference, kernel_plan);
+    return product_prepare(call, &problem, &conv_reference, product);
 }
 
+static enum status conv_prepare(const struct call *call, void **kernel_plan)
+{
+    struct conv_cpu_plan *plan = memory_new(1, sizeof *plan);
+    *plan = (struct conv_cpu_plan){.gemm = conv_gemm_make(call)};
+    *kernel_plan = plan;
+    return plan->gemm ? OK : direct_prepare(call, &plan->product);
+}
+
+static void conv_release(void *kernel_plan)
+{
+    struct conv_cpu_plan *plan = kernel_plan;
+    if (!plan) return;
+    conv_gemm_free(plan->gemm);
+    product_release(plan->product);
+    free(plan);
+}
+
+static struct call direct_call(const struct call *call)
+{
+    struct call direct = *call;
+    direct.kernel_plan = ((const struct conv_cpu_plan *)call->kernel_plan)->product;
+    return direct;
+}
+
+static struct conv_gemm *gemm_of(const struct call *call)
+{
+    return ((const struct conv_cpu_plan *)call->kernel_plan)->gemm;
+}
+
+static size_t conv_workspace(const struct call *call)
+{
+    struct call direct = direct_call(call);
+    return gemm_of(call) ? conv_gemm_workspace(gemm_of(call), call) : product_workspace(&direct);
+}
+
+static enum status conv_run(const struct call *call)
+{
+    struct call direct = direct_call(call);
+    return gemm_of(call) ? conv_gemm_run(gemm_of(call), call) : product_run(&direct);
+}
+
+static const char *conv_plan_name(const struct call *call)
+{
+    struct call direct = direct_call(call);
+    return gemm_of(call) ? conv_gemm_name(gemm_of(call)) : product_plan_name(&direct);
+}
+
+static const char *const variants[] = {"native", "widened", "gemm", "gemm-per-image", NULL};
+
 const struct op_code conv_cpu = {
-    .variants = product_variants,
-    .plan_name = product_plan_name,
+    .variants = variants,
+    .plan_name = conv_plan_name,
     .prepare = conv_prepare,
-    .release = product_release,
-    .workspace = product_workspace,
-    .forward = product_run,
-    .backward_data = product_run,
-    .backward_params = product_run,
+    .release = conv_release,
+    .workspace = conv_workspace,
+    .forward = conv_run,
+    .backward_data = conv_run,
+    .backward_params = conv_run,
 };

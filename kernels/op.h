@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/field.h"
 #include "base/shape.h"
@@ -147,9 +148,9 @@ struct op_code {
     bool adds_gradients;     /* backward heeds call->d_y_more */
     bool gives_sums, takes_sums;   /* forward heeds call->sums */
     bool keeps_mask;         /* forward and backward heed call->mask, where the op masks */
-    /* The algorithms that this code chooses from, ended by NULL, and the name of the kernel plan that it has
-     * for the phase in call->phase, which begins with its variant's; call->kernel_plan is set. NULL: there is
-     * but one. */
+    /* The algorithms that this code chooses from, or that others are compared with, ended by NULL, and the name
+     * of the kernel plan that it has for the phase in call->phase, which begins with its variant's;
+     * call->kernel_plan is set. NULL: there is but one. */
     const char *const *variants;
     const char *(*plan_name)(const struct call *call);
     /* Chooses and builds what these shapes need (library primitives). May be called without a
@@ -235,6 +236,13 @@ struct op {
 /* Every op of this build, ended by NULL: the list in ops.c. */
 extern const struct op *const op_table[];
 const struct op *op_find(const char *name);       /* NULL when there is none */
+
+/* Whether the name of an algorithm or a kernel plan begins with these words. */
+static inline bool op_variant_is(const char *name, const char *words)
+{
+    size_t length = strlen(words);
+    return strncmp(name, words, length) == 0 && (name[length] == ' ' || name[length] == '\0');
+}
 
 /* The code that runs on the CPU: op->cpu, or the reference. */
 static inline const struct op_code *op_cpu(const struct op *op)

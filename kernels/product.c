@@ -1,5 +1,6 @@
 #include "product.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,8 +9,9 @@
 /* How one phase runs. */
 struct product_phase {
     bool chosen;
+    char name[96];
     struct onednn_step *step;              /* NULL: the reference */
-    bool wide;                             /* operands that are not fp32 are widened in the workspace */
+    bool fp32;                             /* operands that are not are widened in the workspace */
     size_t offset[ONEDNN_OPERANDS];        /* of the widened operands */
     size_t workspace;                      /* of widened operands; the step's lies behind it */
 };
@@ -90,12 +92,12 @@ static void product_phase_choose(struct product_phase *phase, const struct produ
     phase->chosen = true;
     if (dtype == F64) return;
     bool bf16 = dtype == BF16 && onednn_has_bf16() && !prefers_fp32(&product->problem, call->phase);
-    if ((dtype == F32 || bf16) && may_be(product, "native"))
-        phase->step = onednn_step_make(&product->problem, call->phase, dtype);
-    if (phase->step || dtype == F32 || !may_be(product, "widened")) return;
+    if (bf16 && may_be(product, "native"))
+        phase->step = onednn_step_make(&product->problem, call->phase, BF16);
+    if (phase->step || !may_be(product, dtype == F32 ? "native" : "widened")) return;
     phase->step = onednn_step_make(&product->problem, call->phase, F32);
     if (!phase->step) return;
-    phase->wide = true;
+    phase->fp32 = true;
     struct tensor tensors[ONEDNN_OPERANDS];
     operands(call, tensors);
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
@@ -110,7 +112,11 @@ static struct product_phase *product_phase_of(const struct call *call)
 {
     struct product *product = call->kernel_plan;
     struct product_phase *phase = &product->phases[call->phase];
-    if (!phase->chosen) product_phase_choose(phase, product, call);
+    if (phase->chosen) return phase;
+    product_phase_choose(phase, product, call);
+    snprintf(phase->name, sizeof phase->name, "%s%s",
+             !phase->step ? "reference" : phase->workspace > 0 ? "widened " : "native ",
+             phase->step ? onednn_step_name(phase->step) : "");
     return phase;
 }
 
@@ -179,7 +185,7 @@ enum status product_run(const struct call *call)
     operands(call, tensors);
     for (int i = 0; i < ONEDNN_OPERANDS; i++) {
         const struct tensor *t = &tensors[i];
-        widened[i] = phase->wide && is_widened(t);
+        widened[i] = phase->fp32 && is_widened(t);
         data[i] = widened[i] ? workspace + phase->offset[i] : t->data;
         if (widened[i] && !is_written(call->phase, i))
             product_convert(F32, data[i], t->dtype, t->data, shape_count(t->shape));
@@ -193,14 +199,7 @@ enum status product_run(const struct call *call)
     return OK;
 }
 
-const char *product_name(const struct call *call)
-{
-    const struct product_phase *phase = product_phase_of(call);
-    return phase->step ? onednn_step_name(phase->step) : "reference";
-}
-
 const char *product_plan_name(const struct call *call)
 {
-    const struct product_phase *phase = product_phase_of(call);
-    return !phase->step ? "reference" : phase->wide ? "widened" : "native";
+    return product_phase_of(call)->name;
 }

@@ -13,10 +13,7 @@ void product_release(void *kernel_plan);
 size_t product_workspace(const struct call *call);
 enum status product_run(const struct call *call);
 
-/* "native", in the operands' own dtype; "widened", in fp32 on copies. Where the library has neither, the
- * plan's name is "reference". */
+/* "native", in the operands' own dtype; "widened", in fp32 on copies: with the library's name for its code
+ * behind. Where the library has neither, the plan's name is "reference". */
 extern const char *const product_variants[];
 const char *product_plan_name(const struct call *call);
-
-/* The name of the code that the phase in call->phase runs: for benchmarks. */
-const char *product_name(const struct call *call);

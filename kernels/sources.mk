@@ -60,6 +60,8 @@ libkernels_a_SOURCES = \
 	kernels/conv_batchnorm.c \
 	kernels/conv_batchnorm.h \
 	kernels/conv_cpu.c \
+	kernels/conv_gemm.h \
+	kernels/conv_gemm_cpu.c \
 	kernels/cpu.h \
 	kernels/dropout.c \
 	kernels/dropout.h \

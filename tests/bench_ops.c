@@ -8,7 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels/product.h"
 #include "op_case.h"
 
 #define SECONDS 0.3
@@ -74,10 +73,9 @@ static void bench_phase(struct op_case *c, const struct op_code *code, void *ker
     call.kernel_plan = kernel_plan;
     if (!op_case_function(code, phase) || !is_variant(code, &call, c->variant)) return;
     double seconds = measure(code, &call), work = flops(c);
-    printf("  %-5s %-9s %9.3f ms %8.1f %s  %s %s\n", dtype_table[c->dtype].name, names[phase], 1e3 * seconds,
+    printf("  %-5s %-9s %9.3f ms %8.1f %s  %s\n", dtype_table[c->dtype].name, names[phase], 1e3 * seconds,
            1e-9 * (work > 0 ? work : bytes(&call)) / seconds, work > 0 ? "GFLOP/s" : "GB/s   ",
-           code->plan_name ? code->plan_name(&call) : "",
-           code->workspace == product_workspace ? product_name(&call) : "");
+           code->plan_name ? code->plan_name(&call) : "");
 }
 
 /* `variant`: NULL for what would be chosen. */

@@ -74,6 +74,13 @@ ok "several batches" sh -c '"$AMPTRAIN" profile -c run.ini --batch 32,128 >out &
 for list in 0 8, a -4 8,x; do
     ok "--batch $list" says 2 "not '$list'" "$AMPTRAIN" profile -c run.ini --batch="$list"
 done
+forced() {
+    "$AMPTRAIN" profile -c run.ini -s run.conv_algorithm="$1" --json >json &&
+        [ "$(tr '\n' ' ' <json | grep -o "\"algorithm\":\"$1\"" | wc -l)" = 5 ]
+}
+for algorithm in gemm gemm-per-image; do ok "run.conv_algorithm=$algorithm" forced $algorithm; done
+ok "... of which there are some" says 2 "there is no 'gem', only auto, native, widened, gemm, gemm-per-image" \
+    "$AMPTRAIN" profile -c run.ini -s run.conv_algorithm=gem
 reported() {
     "$AMPTRAIN" -q -c run.ini -o folder -s train.epochs=1 && grep -q '<h2 id="profile">' folder/report.html &&
         if command -v xmllint >/dev/null; then xmllint --noout folder/report.html; fi

@@ -127,7 +127,10 @@ static enum status kernel_plan_prepare(const struct preparation *p, int kernel_p
     struct call_storage *storage = memory_new(2, sizeof *storage);
     struct call call = kernel_plan_call(p->program, &p->uses[kernel_plan], &storage[0], &storage[1]);
     call_apply_options(&call, &p->kernel_plans->options);
-    const struct op_code *code = p->kernel_plans->options.code_of(p->kernel_plans->op[kernel_plan]);
+    const struct kernel_options *options = &p->kernel_plans->options;
+    const struct op *op = p->kernel_plans->op[kernel_plan];
+    const struct op_code *code = options->code_of(op);
+    if (op == options->forced) call.variant = options->variant;
     enum status status = code->prepare(&call, &p->kernel_plans->plan[kernel_plan]);
     free(storage);
     return status;

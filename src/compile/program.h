@@ -218,6 +218,8 @@ struct kernel_options {
     const struct op_code *(*code_of)(const struct op *op);   /* NULL where there is none */
     struct device *device;             /* NULL: planned for without one at hand */
     bool tf32, deterministic;          /* as in struct call */
+    const struct op *forced;           /* an op whose code uses `variant`, as in struct call; NULL: none */
+    const char *variant;
 };
 /* code_of for a kind of device. */
 const struct op_code *(*kernel_plans_code(enum device_kind kind))(const struct op *op);

@@ -105,6 +105,12 @@ enum device_kind session_device_kind(const struct session *session)
     return means_cuda(session) ? DEVICE_CUDA : DEVICE_CPU;
 }
 
+const char *session_conv_algorithm(const struct session *session)
+{
+    const char *name = session->settings->run.conv_algorithm;
+    return strcmp(name, "auto") == 0 ? NULL : name;
+}
+
 int session_streams(const struct session *session)
 {
     if (session->device) return session->device->streams;

@@ -42,6 +42,8 @@ enum status session_open_device(struct session *session);      /* nothing if it 
  * this build has code for it. */
 enum device_kind session_device_kind(const struct session *session);
 int session_streams(const struct session *session);
+/* run.conv_algorithm; NULL: auto. */
+const char *session_conv_algorithm(const struct session *session);
 bool session_asks_cuda(const struct session *session);     /* run.device names a GPU: "cuda", "cuda:1" */
 
 /* The most device memory that the run may take: memory.limit, or less where the device has less;

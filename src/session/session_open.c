@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "compile/program.h"
 #include "session/step_fit.h"
 
 static void derive_number(struct settings *settings, const char *section, const char *key, int64_t number)
@@ -85,12 +86,33 @@ static enum status check_preprocessing(const struct session *session)
     return OK;
 }
 
+/* The name of an algorithm, or its first words, which several begin with. */
+static enum status check_algorithm(const struct session *session)
+{
+    const char *name = session_conv_algorithm(session);
+    const struct op_code *code = kernel_plans_code(session_device_kind(session))(op_find("conv"));
+    if (!name || !code) return OK;
+    struct text all = {0};
+    bool found = false;
+    for (int i = 0; code->variants[i]; i++) {
+        if (op_variant_is(code->variants[i], name)) found = true;
+        text_add(&all, ", %s", code->variants[i]);
+    }
+    enum status status = OK;
+    if (!found)
+        status = settings_refuse(session->settings, "run", "conv_algorithm", "there is no '%s', only auto%s",
+                                 name, all.data);
+    text_free(&all);
+    return status;
+}
+
 enum status session_open(struct settings *settings, const struct data_options *data,
                          struct comm *comm, struct session *session)
 {
     *session = (struct session){.settings = settings, .file = data->file, .comm = comm};
     enum status status = open_parts(session, data);
     if (status == OK) status = check_preprocessing(session);
+    if (status == OK) status = check_algorithm(session);
     if (status != OK) session_close(session);
     return status;
 }

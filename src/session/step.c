@@ -27,11 +27,14 @@ struct update_rates step_rates(const struct hyperparameters *hyper, int64_t upda
 
 static struct kernel_options kernel_options(const struct session *session)
 {
+    const char *algorithm = session_conv_algorithm(session);
     return (struct kernel_options){
         .code_of = kernel_plans_code(session_device_kind(session)),
         .device = session->device,
         .tf32 = session->hyper.precision->tf32,
         .deterministic = session->settings->run.deterministic,
+        .forced = algorithm ? op_find("conv") : NULL,
+        .variant = algorithm,
     };
 }
 
@@ -97,6 +100,11 @@ static enum fit_mode fit_mode(int strategy)
 /* Below that, kernels on matrices of channels cost more than is spared; on CPUs it is slower. */
 #define FOLD_LEAST (INT64_C(1) << 24)
 
+static bool folds(const struct session *session)
+{
+    return session_device_kind(session) == DEVICE_CUDA && !session_conv_algorithm(session);
+}
+
 struct compile_options step_options(const struct session *session, enum step_kind kind)
 {
     bool training = kind == STEP_TRAINING;
@@ -111,7 +119,7 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .sync_bn = session->settings->train.sync_bn,
             .storage = session->hyper.precision->storage,
             .label_smoothing = training ? session->settings->augment.label_smoothing : 0,
-            .fold_least = session_device_kind(session) == DEVICE_CUDA ? FOLD_LEAST : 0,
+            .fold_least = folds(session) ? FOLD_LEAST : 0,
             .soft_targets = training && mix_wanted(&session->data.mix),
             .logits = !training,
         },
