@@ -6,8 +6,15 @@
 #include "cmd.h"
 #include "launcher.h"
 #include "base/log.h"
+#include "memory_report.h"
 #include "run_report.h"
 #include "train/train.h"
+
+static void write_memory(const struct run *run)
+{
+    run_report_map(run);
+    memory_report(run);
+}
 
 /* Ranks other than the first one only warn: all of them would say the same. */
 static enum status train_rank(struct cmd *cmd, struct comm *comm)
@@ -20,7 +27,7 @@ static enum status train_rank(struct cmd *cmd, struct comm *comm)
         .quiet = cmd->quiet || comm_rank(comm) > 0,
         .terminal = comm ? launcher_terminal() : STDERR_FILENO,
         .config = cmd->config, .sets = cmd->sets, .set_count = cmd->set_count,
-        .ending = run_report_map,
+        .ending = write_memory,
         .ended = run_report_of,
     };
     run_recall(&options, &cmd->settings);

@@ -52,6 +52,8 @@ amptrain_SOURCES = \
 	src/memory_map_frame.c \
 	src/memory_map_parts.h \
 	src/memory_map_print.c \
+	src/memory_report.c \
+	src/memory_report.h \
 	src/omp_spin.c \
 	src/omp_spin.h \
 	src/peaks.c \

@@ -51,6 +51,28 @@ advised=$(sed -n 's/^  train.batch=32  *\([0-9.]* [KMGi]*B\) .*/\1/p' said)
 plan --json -s train.batch=32 >json
 ok "... for what it then takes" [ "$advised" = "$(bytes "$(field total_bytes)")" ]
 
+### memory.report: what a run has used; plan only estimates its workspaces
+
+train without -s run.max_steps=1 && train used -s memory.report=yes -s run.max_steps=2 || exit 1
+report=used/memory.json
+sed -n 's/.*"plan":{\([^}]*\)}.*/\1/p' used/metrics.jsonl | tr ',' '\n' | tr -d '"' >planned
+number() { sed -n "s/^$1://p" planned; }
+has_plan() {
+    [ "$(wc -l <planned)" = 4 ] || return 1
+    for key in $(tr -d '"' <planned | sed 's/:.*//'); do
+        grep -q "\"plan\":{.*\"$key\":$(number $key)," $report || { echo "$key"; return 1; }
+    done
+}
+ok "memory.report has the run's plan" has_plan
+ok "... its peak" grep -q "\"peak\":{\"bytes\":$(number live_bytes_bound),\"instruction\":[1-9]" $report
+ok "... every tensor, in the arena" awk -F '[:,}]' -v arena="$(number arena_bytes)" '
+    /"offset":/ { for (i = 1; i < NF; i++) { if ($i == "\"offset\"") at = $(i + 1)
+                                            if ($i == "\"bytes\"") bytes = $(i + 1) }
+                  if (at + bytes > arena) exit 1; if (at + bytes > end) end = at + bytes }
+    END { exit end != arena }' $report
+ok "... and what the host had" awk -F : '/"host":/ { found = $3 + 0 > 1048576 } END { exit !found }' $report
+ok "it is not written unless it is wanted" test ! -e without/memory.json
+
 : >file
 exits "-o that is a file" 1 plan -o file
 printf 'id,lower,upper,size\na,0,1,4\n' >spans.csv

@@ -170,7 +170,7 @@ static void bad_values(void **state)
 static void values_of_later_versions(void **state)
 {
     (void)state;
-    expect_refused("[memory]\nreport = yes\n", "memory.report: yes is not implemented yet", 1);
+    expect_refused("[data]\nclass_weights = 1\n", "data.class_weights: 1 is not implemented yet", 1);
     struct settings settings = load_text("[loader]\ndecode=cpu\ncache=none\n[augment]\nmixup=0.0\njitter=\n"
                                          "[parallel]\ngpus=1\nbucket=25600K\n[run]\ndeterministic=yes\n"
                                          "[memory]\nreport=off\n");
@@ -207,7 +207,7 @@ static void overrides_refused(void **state)
     expect_override_refused("optimizer.lr=x", "-s optimizer.lr=x: must be a number");
     expect_override_refused("run.name=a\nb", "control character");
     expect_override_refused("run.name=a ;b", "would begin a comment");
-    expect_override_refused("memory.report=yes", "not implemented yet");
+    expect_override_refused("data.class_weights=1", "not implemented yet");
 }
 
 static void given_or_not(void **state)
@@ -364,7 +364,7 @@ static void differences_that_may_be(void **state)
         "log.tensorboard=no", "checkpoint.every=2", "checkpoint.keep=3", "checkpoint.best=val_loss",
         "loader.workers=3", "loader.prefetch=2", "loader.decode=cpu", "loader.cache=none",
         "loader.cache_limit=1M", "loader.timeout=1m", "memory.limit=1G", "memory.strategy=recompute",
-        "data.train=x", "data.val=x", "model.arch=x", "model.file=x", "model.weights=x", "model.classes=7",
+        "memory.report=yes", "data.train=x", "data.val=x", "model.arch=x", "model.file=x", "model.weights=x", "model.classes=7",
         "model.dropout=0.5", "parallel.gpus=2", "parallel.timeout=9", "parallel.bucket=1M",
         "parallel.stages=2", "parallel.microbatches=4", "parallel.schedule=gpipe",
     };

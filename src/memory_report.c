@@ -1,0 +1,86 @@
+#include "memory_report.h"
+
+#include <inttypes.h>
+
+#include "base/atomic_file.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "compile/offload.h"
+#include "compile/recompute.h"
+#include "memory_map.h"
+
+static void add_plan(const struct run *run, struct text *out)
+{
+    const struct step_bytes *bytes = &run->programs.bytes;
+    const struct program *program = &run->programs.training.compiled.program;
+    text_add(out, "{\"plan\":{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
+             ",\"workspace_bytes\":%" PRId64 ",\"store_bytes\":%" PRId64 ",\"batch_bytes\":%" PRId64 ",\"exchange_bytes\":%" PRId64
+             ",\"total_bytes\":%" PRId64, bytes->arena, bytes->live_bound, bytes->workspace, bytes->store,
+             bytes->batch, bytes->exchange, bytes->total);
+    text_add(out, ",\"strategy\":\"%s\",\"recomputed\":%d,\"offloaded_bytes\":%" PRId64 "}",
+             step_strategy(run->session, program), recompute_count(program), offload_bytes(program));
+}
+
+/* What allocators counted: on the CPU memory comes from the C library, which counts nothing. */
+static void add_device(const struct session *session, struct text *out)
+{
+    text_add(out, ",\n\"device\":");
+    if (!session->cache) {
+        text_add(out, "null");
+        return;
+    }
+    const struct cache_statistics used = cache_statistics(session->cache);
+    text_add(out, "{\"requested_peak_bytes\":%zu,\"allocated_peak_bytes\":%zu,\"reserved_peak_bytes\":%zu,"
+             "\"reserved_bytes\":%zu,\"largest_free_bytes\":%zu,\"fragmentation\":", used.requested_peak,
+             used.allocated_peak, used.reserved_peak, used.reserved, used.largest);
+    text_json_number(out, used.fragmentation);
+    text_add(out, ",\"refusals\":%" PRId64 "}", used.retries);
+}
+
+static void add_host(const struct session *session, struct text *out)
+{
+    text_add(out, ",\n\"host\":{\"peak_bytes\":%" PRId64, (int64_t)clock_host_peak_bytes());
+    if (session->pinned) {
+        const struct pinned_statistics used = pinned_statistics(session->pinned);
+        text_add(out, ",\"pinned_peak_bytes\":%zu,\"batches_peak_bytes\":%zu,\"unpinned\":%" PRId64,
+                 used.held_peak, used.requested_peak, used.fallbacks);
+    }
+    text_add(out, "}");
+}
+
+static void add_tensor(const struct memory_map *map, const struct map_box *box, struct text *out)
+{
+    text_add(out, "{\"name\":");
+    text_json_string(out, map->forecast->compiled.program.values[box->value].name);
+    text_add(out, ",\"kind\":\"%s\",\"offset\":%" PRId64 ",\"bytes\":%" PRId64 ",\"born\":%d,\"dead\":%d}",
+             map_kinds[box->kind].name, box->offset, box->bytes, box->born, box->dead);
+}
+
+static void add_tensors(const struct run *run, struct text *out)
+{
+    const struct programs *programs = &run->programs;
+    const struct forecast forecast = {.compiled = programs->training.compiled, .bytes = programs->bytes};
+    struct memory_map map = memory_map_make(&forecast);
+    text_add(out, ",\n\"peak\":");
+    memory_map_json(&map, out);
+    text_add(out, ",\n\"tensors\":[");
+    for (int i = 0; i < map.count; i++) {
+        text_add(out, i ? ",\n" : "\n");
+        add_tensor(&map, &map.boxes[i], out);
+    }
+    text_add(out, "]}\n");
+    memory_map_free(&map);
+}
+
+void memory_report(const struct run *run)
+{
+    struct text out = {0};
+    if (!run->session->settings->memory.report) return;
+    add_plan(run, &out);
+    add_device(run->session, &out);
+    add_host(run->session, &out);
+    add_tensors(run, &out);
+    if (atomic_file_write(&run->folder.at, MEMORY_REPORT_FILE, out.data, out.length) != OK)
+        log_warning("the memory report was not written; the run continues");
+    text_free(&out);
+}
