@@ -7,11 +7,11 @@ python=${PYTHON:-python3}
 logits() { "$python" "$top_srcdir/tests/onnx_logits.py" "$@"; }
 cd "$scratch" || exit 1
 
-# trained SIDE WEIGHTS -s ...: a network after two steps, in `run`, and its logits.
+# trained SIDE -s ...: a network after two steps, in `run`, and its logits.
 trained() {
     side=$1; shift
     rm -rf run
-    [ -d "noise$side" ] || logits pictures "noise$side" "$side" || return 1
+    [ -d "noise$side" ] || logits pictures "noise$side" "$side" 3 || return 1
     "$AMPTRAIN" -q -s run.device=cpu -s data.format=folder -s data.train="noise$side" -s data.val="noise$side" \
         -s train.batch=6 -s augment.crop="$side" -s augment.val_resize="$side" -s augment.mean=0.4,0.5,0.6 \
         -s augment.std=0.2,0.25,0.3 -s optimizer.lr=0.01 -s run.max_steps=2 -s log.tensorboard=no "$@" -o run &&
@@ -36,6 +36,10 @@ ok "... has the same logits" agrees 1e-4
 ok "... with batch norm kept" agrees 1e-4 --keep-batchnorm
 ok "... the same probabilities" agrees 1e-4 --softmax
 ok "... nearly so in fp16" agrees 1e-2 --dtype fp16
+gray=28
+ok "a network for gray images" logits pictures noise$gray $gray 1
+ok "... trained" trained $gray -s model.arch=lenet5 -s augment.mean=0.4 -s augment.std=0.2
+ok "... has the same logits" agrees 1e-4
 models='resnet20/32 mobilenet_v2/64'
 [ -z "${AMPTRAIN_TORTURE-}" ] ||
     models=$("$AMPTRAIN" models | sed -n -e /^lenet5/d -e 's/^\([a-z][a-z0-9_]*\) .*/\1/p' |
