@@ -111,6 +111,8 @@ static enum status write_line(const struct directory *folder, const struct cmd *
     text_json_bytes(&line, cmd->weights);
     text_add(&line, ",");
     add_results(evaluation, &line);
+    text_add(&line, ",\"time\":");
+    text_json_number(&line, evaluation->seconds);
     text_add(&line, "}");
     enum status status = metrics_open(folder, "metrics.jsonl", &metrics);
     if (status == OK) status = metrics_line(&metrics, line.data);

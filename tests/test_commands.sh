@@ -56,6 +56,14 @@ ok "no such device" says 4 "cuda" run -s run.device=cuda:77
 
 # A run, and what there is to do with it.
 ok "train" train run
+# lines EVERY: the steps that three epochs of 22 write lines of.
+lines() {
+    rm -rf lines
+    train lines -s train.epochs=3 -s log.every="$1" || return 1
+    sed -n 's/^{"event":"step","step":\([0-9]*\),.*/\1/p' lines/metrics.jsonl | tr '\n' ' '
+}
+ok "lines of steps" [ "$(lines 20)" = "20 40 60 " ]
+ok "... never leave an epoch without one" [ "$(lines 30) $(lines 1000)" = "22 30 60  22 44 66 " ]
 ok "the folder is refused without -r" says 2 "already contains a run" train run
 ok "-r on a finished run" train run -r
 ok "with some of it frozen" train frozen -s 'train.freeze=conv1.*' -s train.epochs=1

@@ -49,7 +49,7 @@ ok "the results of --json are as they were" sh -c '
     "$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --json |
         grep -qx "{\"images\":359,\"errors\":[0-9]*,\"top1\":[^,]*,\"top5\":[^,]*,\"loss\":[^,]*}"'
 ok "the record of eval names the weights" grep -q \
-    '^{"event":"eval","split":"val","weights":"run/checkpoint-last.safetensors","images":359,' evaluated/metrics.jsonl
+    '^{"event":"eval","split":"val","weights":"run/checkpoint-last.safetensors","images":359,.*,"time":[0-9.e-]*}$' evaluated/metrics.jsonl
 
 # per_class FOLDER: the accuracies of its last epoch, one a line.
 per_class() { sed -n 's/.*"per_class":\[\(.*\)\].*/\1/p' "$1/metrics.jsonl" | tail -n 1 | tr , '\n'; }
