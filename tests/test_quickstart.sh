@@ -25,4 +25,14 @@ ok "without a driver: no CUDA" asks --without-cuda 'NVIDIA-SMI has failed\n'
 export CUDA_ARCH=90
 ok "CUDA_ARCH names the kind where there is no GPU" asks --with-cuda-arch=90 ''
 ok "what a build is for comes last" asks '--with-cuda-arch=90 CC=clang --without-cuda' '' clang
+
+# The package is built with the same libraries.
+packaged() {
+    libraries=$(sed -n "/^needed='/,/'$/p" "$top_srcdir/quickstart" | tr "' " '\n' | grep -- '-dev$' | grep -v libc6)
+    [ -n "$libraries" ] || return 1
+    for library in $libraries; do
+        grep -q " $library,*$" "$top_srcdir/debian/control" || { echo "not in debian/control: $library"; return 1; }
+    done
+}
+ok "debian/control needs what quickstart installs" packaged
 finish
