@@ -45,6 +45,7 @@ ok "... is said once" once "step 1 (epoch 1): the loss is NaN: "
 ok "... and ends the run after an epoch" once "epoch 1 $dead the loss is NaN: parameter conv1.weight contains NaN"
 ok "... for which there is a usual cause" once "; optimizer.lr (0.05) is the usual cause"
 ok "... with a line that says so" ended 0 22
+ok "... behind one for each step" sh -c '[ $(grep -c "\"event\":\"step\"" run/metrics.jsonl) = 22 ]'
 ok "... as does its loss scale, once stuck" says 1 "gradients are not finite at the minimum loss scale, 1" \
     begin lost.safetensors -s amp.init_scale=1024
 ok "... and evaluation" says 0 "evaluation: the loss is not finite: parameter conv1.weight contains NaN" \
@@ -54,6 +55,9 @@ ok "... with a line that says so" ended 0 1
 ok "a statistic, which training never reads" says 0 "step 22: parameter bn1.running_var contains NaN" \
     begin statistics.safetensors
 ok "... but evaluation does" once "evaluation: the loss is not finite: parameter bn1.running_var contains NaN"
+
+ok "a fixed scale that is too high" says 1 "; amp.loss_scale (1e+30), which is fixed, or optimizer.lr (0.05) is" \
+    begin trained.safetensors -s amp.loss_scale=1e30 -s train.epochs=1
 
 # The learning rate grows ten thousandfold in the first epoch: the norm follows.
 ok "a norm that explodes" says 0 "exploding gradients: their norm is " begin trained.safetensors \

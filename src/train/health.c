@@ -102,6 +102,17 @@ static bool is_dead(const struct health *health, const struct health_step *step)
     return position->batch == hyper->steps_per_epoch && position->skipped == position->batch && !falls;
 }
 
+/* Whatever the data, a fixed scale can be too high for gradients of a loss that is finite. */
+static void add_usual_cause(const struct health *health, const struct health_step *step, struct text *text)
+{
+    const struct hyperparameters *hyper = health->options.hyper;
+    double scale = step->state->scaler.scale;
+    bool scaled = !hyper->scaling.dynamic && scale > 1 && isfinite(step->loss);
+    text_add(text, "; ");
+    if (scaled) text_add(text, "amp.loss_scale (%g), which is fixed, or ", scale);
+    text_add(text, "optimizer.lr (%g) is the usual cause", hyper->schedule.lr);
+}
+
 static enum status check_dead(struct health *health, const struct health_step *step)
 {
     struct exec_finding found;
@@ -114,8 +125,7 @@ static enum status check_dead(struct health *health, const struct health_step *s
     add_symptom(health, step, isfinite(step->loss), &text);
     text_add(&text, ": ");
     add_cause(health, step, &found, &text);
-    if (!found.input)
-        text_add(&text, "; optimizer.lr (%g) is the usual cause", health->options.hyper->schedule.lr);
+    if (!found.input) add_usual_cause(health, step, &text);
     health->ended = true;
     enum status status = fail(FAILED, "%s", text.data);
     text_free(&text);

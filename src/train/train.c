@@ -154,8 +154,9 @@ static enum status count_step(struct run *run, const struct queued_step *made)
         .steps = run->steps,
         .queued = run->queue.count,
     };
-    TRY(health_step(&run->health, &step));
-    return report_step(run, &report);
+    enum status status = health_step(&run->health, &step);
+    TRY(report_step(run, &report));
+    return status;
 }
 
 /* The oldest step under way. */
