@@ -91,28 +91,19 @@ static void add_row(struct profile *profile, const struct profile_row *row)
     *array_push(profile->rows, profile->count) = *row;
 }
 
-/* What could be won is kept in `least` meanwhile. */
-struct ranked {
-    double won;
-    struct profile_row row;
-};
-
 static int by_won(const void *a, const void *b)
 {
-    double x = ((const struct ranked *)a)->won, y = ((const struct ranked *)b)->won;
+    double x = ((const struct profile_row *)a)->won_ms, y = ((const struct profile_row *)b)->won_ms;
     return (x < y) - (x > y);
 }
 
 static void sort_rows(struct profile *profile)
 {
-    struct ranked *ranked = memory_new((size_t)profile->count, sizeof *ranked);
     for (int i = 0; i < profile->count; i++) {
-        const struct profile_row *row = &profile->rows[i];
-        ranked[i] = (struct ranked){row->ms - profile_least_ms(profile, row), *row};
+        struct profile_row *row = &profile->rows[i];
+        row->won_ms = row->ms - profile_least_ms(profile, row);
     }
-    qsort(ranked, (size_t)profile->count, sizeof *ranked, by_won);
-    for (int i = 0; i < profile->count; i++) profile->rows[i] = ranked[i].row;
-    free(ranked);
+    qsort(profile->rows, (size_t)profile->count, sizeof *profile->rows, by_won);
 }
 
 static enum status measure_rows(struct bench *bench, struct profile *profile)
@@ -162,19 +153,11 @@ static double read_ms(const struct bench *bench)
     return 1e3 * seconds * bench->session.hyper.batch / (double)(workers > 0 ? workers : 1);
 }
 
-static double sum_of(const struct profile *profile, enum profile_stage_id from, enum profile_stage_id to,
-                     bool exposed)
-{
-    double sum = 0;
-    for (enum profile_stage_id i = from; i <= to; i++)
-        sum += exposed ? profile->stages[i].exposed : profile->stages[i].alone;
-    return sum;
-}
-
 /* Parts of a time, in the proportion of the stages' own times; the last of them has what is left. */
 static void expose(struct profile *profile, enum profile_stage_id from, enum profile_stage_id to, double ms)
 {
-    double all = sum_of(profile, from, to, false);
+    double all = 0;
+    for (enum profile_stage_id i = from; i <= to; i++) all += profile->stages[i].alone;
     for (enum profile_stage_id i = from; i <= to; i++)
         profile->stages[i].exposed = all > 0 ? ms * profile->stages[i].alone / all : i == to ? ms : 0;
 }

@@ -17,6 +17,7 @@ struct profile_stage {
 struct profile_row {
     const char *name, *op, *phase, *algorithm;   /* op, algorithm: "" where there is none */
     double ms, flops, bytes;
+    double won_ms;                      /* most that could be won: what it takes beyond profile_least_ms */
     int64_t weight_bytes, activation_bytes, workspace_bytes;
 };
 
