@@ -49,10 +49,9 @@ static void keep_loss(struct bench *bench)
     bench->loss = sum / images;
 }
 
-static enum status launch(struct bench *bench)
+static enum status launch(struct bench *bench, const struct update_rates *rates)
 {
-    int64_t updates = exec_state(bench->step.exec)->updates;
-    struct queued_step next = {.rates = step_rates(&bench->session.hyper, updates)};
+    struct queued_step next = {.rates = *rates};
     struct exec_batch input = bench->batch;
     if (bench->loader) {
         TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &next.batch, &bench->wait_seconds));
@@ -70,9 +69,15 @@ static enum status collect(struct bench *bench)
     return OK;
 }
 
-enum status bench_step(struct bench *bench)
+static struct update_rates scheduled(const struct bench *bench)
 {
-    TRY(launch(bench));
+    return step_rates(&bench->session.hyper, exec_state(bench->step.exec)->updates);
+}
+
+enum status bench_step(struct bench *bench, const struct update_rates *rates)
+{
+    struct update_rates now = rates ? *rates : scheduled(bench);
+    TRY(launch(bench, &now));
     return collect(bench);
 }
 
@@ -83,7 +88,8 @@ enum status bench_measure(struct bench *bench, int warmup)
     for (int i = 0; i < all; i++) {
         if (i == warmup) bench->wait_seconds = 0;
         while (launched < all && !step_queue_full(&bench->queue)) {
-            TRY(launch(bench));
+            struct update_rates rates = scheduled(bench);
+            TRY(launch(bench, &rates));
             launched++;
         }
         TRY(collect(bench));
@@ -96,6 +102,18 @@ enum status bench_measure(struct bench *bench, int warmup)
         before = now;
     }
     return OK;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_percentile(const struct bench *bench, double share)
+{
+    qsort(bench->milliseconds, (size_t)bench->steps, sizeof *bench->milliseconds, by_size);
+    return bench->milliseconds[(int)(share * (bench->steps - 1) + 0.5)];
 }
 
 static double images_per_second(const struct bench *bench)
@@ -133,6 +151,8 @@ struct step_bytes bench_bytes(const struct bench *bench)
 
 enum status bench_open(struct cmd *cmd, struct comm *comm, bool real, struct bench *bench)
 {
+    bench->epoch = -1;
+    bench->milliseconds = memory_new((size_t)bench->steps, sizeof *bench->milliseconds);
     TRY(cmd_session(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->session));
     TRY(step_ranks_verify(&bench->session));
     TRY(session_open_device(&bench->session));
@@ -170,7 +190,7 @@ enum status bench_time_instructions(struct bench *bench, struct timed *rows)
     const struct program *program = &bench->step.compiled.program;
     exec_measure(bench->step.exec, true);
     for (int run = 0; run < MEASURED_RUNS; run++) {
-        TRY(bench_step(bench));
+        TRY(bench_step(bench, NULL));
         for (int i = 0; i < program->count; i++) {
             double time = 1e-6 * (double)exec_times(bench->step.exec)[i];
             if (run == 0 || time < rows[i].milliseconds) rows[i].milliseconds = time;

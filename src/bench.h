@@ -23,8 +23,8 @@ struct bench {
     struct step_queue queue;
 };
 
-/* With the configured data where `real`, otherwise with a made-up batch. The caller has set `steps`, `epoch`
- * and `milliseconds`, of which there are `steps`; what was opened is its to close, also after a failure. */
+/* With the configured data where `real`, otherwise with a made-up batch. The caller has set `steps` and zeroed
+ * the rest; what was opened is its to close, also after a failure. */
 enum status bench_open(struct cmd *cmd, struct comm *comm, bool real, struct bench *bench);
 void bench_close(struct bench *bench);
 
@@ -37,8 +37,11 @@ enum status bench_measure(struct bench *bench, int warmup);
 /* Measures the loader alone, the step alone, and last the combination, whose times are kept. */
 enum status bench_measure_feed(struct bench *bench, int warmup);
 
-/* One step, started and collected. */
-enum status bench_step(struct bench *bench);
+/* The time that this share of the measured steps does not exceed, which sorts them. */
+double bench_percentile(const struct bench *bench, double share);
+
+/* One step, started and collected; rates NULL: the schedule's. */
+enum status bench_step(struct bench *bench, const struct update_rates *rates);
 
 /* Of each instruction, run to its end before the next one. */
 struct timed {

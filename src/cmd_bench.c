@@ -18,17 +18,6 @@ static bool wants_data(const struct cmd *cmd)
     return named || cmd_value(cmd, "data");
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double percentile(const struct bench *bench, double share)
-{
-    return bench->milliseconds[(int)(share * (bench->steps - 1) + 0.5)];
-}
-
 static void add_number(struct text *out, const char *key, double value)
 {
     text_add(out, "\"%s\":", key);
@@ -51,7 +40,7 @@ static void add_figures(const struct bench *bench, struct text *out)
     const struct session *session = &bench->session;
     const struct hyperparameters *hyper = &session->hyper;
     struct step_bytes bytes = bench_bytes(bench);
-    double median = percentile(bench, 0.5);
+    double median = bench_percentile(bench, 0.5);
     struct text device = {0};
     session->device->backend->describe(session->device->index, &device);
     int64_t peak = bytes.total, reserved = bytes.total;
@@ -63,8 +52,8 @@ static void add_figures(const struct bench *bench, struct text *out)
     text_add(out, "{");
     add_number(out, "images_per_s", bench->loader ? bench->feed.together : 1e3 * hyper->batch / median);
     add_number(out, "step_ms_median", median);
-    add_number(out, "step_ms_p10", percentile(bench, 0.1));
-    add_number(out, "step_ms_p90", percentile(bench, 0.9));
+    add_number(out, "step_ms_p10", bench_percentile(bench, 0.1));
+    add_number(out, "step_ms_p90", bench_percentile(bench, 0.9));
     text_add(out, "\"steps\":%d,\"batch\":%d,\"precision\":\"%s\",\"device\":", bench->steps, hyper->batch,
              hyper->precision->name);
     text_json_string(out, device.data);
@@ -93,14 +82,14 @@ static void print_feed(const struct feed *feed)
 
 static void print_table(const struct bench *bench)
 {
-    double median = percentile(bench, 0.5);
+    double median = bench_percentile(bench, 0.5);
     const struct hyperparameters *hyper = &bench->session.hyper;
     double rate = bench->loader ? bench->feed.together : 1e3 * hyper->batch / median;
     char loss[TEXT_NUMBER], first_loss[TEXT_NUMBER];
     printf("%.1f images/s: batch %d in %.3f ms (10 %% below %.3f, 90 %% below %.3f; %d steps), %s, "
            "loss %s after %s, first step after %.2f s\n",
-           rate, hyper->batch, median, percentile(bench, 0.1), percentile(bench, 0.9), bench->steps,
-           hyper->precision->name, text_number(bench->loss, 4, NULL, loss),
+           rate, hyper->batch, median, bench_percentile(bench, 0.1), bench_percentile(bench, 0.9),
+           bench->steps, hyper->precision->name, text_number(bench->loss, 4, NULL, loss),
            text_number(bench->first_loss, 4, NULL, first_loss), bench->start_seconds);
     if (bench->loader) print_feed(&bench->feed);
 }
@@ -160,7 +149,6 @@ static enum status show(const struct cmd *cmd, struct bench *bench)
 {
     struct text json = {0};
     enum status status = OK;
-    qsort(bench->milliseconds, (size_t)bench->steps, sizeof *bench->milliseconds, by_size);
     if (cmd_value(cmd, "json"))
         add_figures(bench, &json);
     else
@@ -197,8 +185,7 @@ static enum status bench_rank(struct cmd *cmd, struct comm *comm)
     long steps, warmup;
     TRY(cmd_number(cmd, "steps", 1, 20, &steps));
     TRY(cmd_number(cmd, "warmup", 0, 3, &warmup));
-    struct bench bench = {.steps = (int)steps, .epoch = -1};
-    bench.milliseconds = memory_new((size_t)steps, sizeof *bench.milliseconds);
+    struct bench bench = {.steps = (int)steps};
     enum status status = bench_open(cmd, comm, wants_data(cmd), &bench);
     if (status == OK && bench.loader) status = bench_measure_feed(&bench, (int)warmup);
     else if (status == OK) status = bench_measure(&bench, (int)warmup);

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "bench.h"
-#include "session/gpu_preprocessing.h"
 #include "svg.h"
 
 #define STEPS 100
@@ -24,32 +23,18 @@ struct range {
     double suggestion;
 };
 
-static double mean_loss(const struct step *step)
-{
-    const float *losses = exec_losses(step->exec);
-    double sum = 0;
-    for (int i = 0; i < step->compiled.program.batch; i++) sum += losses[i];
-    return sum / step->compiled.program.batch;
-}
-
-static enum status make_step(struct bench *bench, double rate, double *loss)
-{
-    struct batch *batch;
-    TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &batch, &bench->wait_seconds));
-    struct exec_batch input = gpu_preprocessing_batch(bench->session.gpu_preprocessing, batch);
-    enum status status = exec_run(bench->step.exec, &input, rate, bench->session.hyper.schedule.momentum);
-    loader_return(bench->loader, batch);
-    if (status == OK) *loss = mean_loss(&bench->step);
-    return status;
-}
-
 static enum status make_steps(struct bench *bench, struct range *range)
 {
-    double usual = bench->session.hyper.optimizer->lr, running = 0, loss = 0;
+    double usual = bench->session.hyper.optimizer->lr, momentum = bench->session.hyper.schedule.momentum;
+    double running = 0;
     for (int i = 0; i < bench->steps; i++) {
         double rate = usual * BELOW * pow(ABOVE / BELOW, (double)i / (bench->steps - 1));
-        TRY(make_step(bench, rate, &loss));
-        running = MEMORY * running + (1 - MEMORY) * loss;
+        const struct update_rates rates = {
+            .lr = {rate, rate}, .momentum = {momentum, momentum},
+            .updates = exec_state(bench->step.exec)->updates,
+        };
+        TRY(bench_step(bench, &rates));
+        running = MEMORY * running + (1 - MEMORY) * bench->loss;
         double smooth = running / (1 - pow(MEMORY, i + 1));
         if (!isfinite(smooth)) return OK;
         range->rates[i] = rate;
@@ -166,10 +151,9 @@ static enum status run(struct cmd *cmd)
     TRY(cmd_number(cmd, "steps", 20, STEPS, &steps));
     if (cmd->output) TRY(cmd_check_output(cmd, cmd->output));
     cmd_any_batch(cmd);
-    struct bench bench = {.steps = (int)steps, .epoch = -1};
+    struct bench bench = {.steps = (int)steps};
     struct range range = {.rates = memory_new((size_t)steps, sizeof *range.rates),
                           .losses = memory_new((size_t)steps, sizeof *range.losses)};
-    bench.milliseconds = memory_new((size_t)steps, sizeof *bench.milliseconds);
     enum status status = test(cmd, &bench, &range);
     bench_close(&bench);
     free(range.rates);

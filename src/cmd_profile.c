@@ -162,9 +162,8 @@ static enum status write_files(const char *path, const struct profile *profile)
 
 static enum status profile_batch(struct cmd *cmd, bool first, struct text *json)
 {
-    struct bench bench = {.steps = STEPS, .epoch = -1};
+    struct bench bench = {.steps = STEPS};
     struct profile profile = {0};
-    bench.milliseconds = memory_new(STEPS, sizeof *bench.milliseconds);
     enum status status = bench_open(cmd, NULL, cmd->settings.data.format != NULL, &bench);
     if (status == OK) status = profile_make(&bench, &profile);
     if (status == OK && cmd_value(cmd, "json")) {

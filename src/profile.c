@@ -185,12 +185,6 @@ static void divide_step(const struct bench *bench, struct profile *profile)
     expose(profile, STAGE_FORWARD, STAGE_UPDATE, profile->step_ms - beyond);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static enum status measure_step(struct bench *bench, struct profile *profile)
 {
     if (bench->loader) {
@@ -199,8 +193,7 @@ static enum status measure_step(struct bench *bench, struct profile *profile)
         return OK;
     }
     TRY(bench_measure(bench, WARMUP));
-    qsort(bench->milliseconds, (size_t)bench->steps, sizeof *bench->milliseconds, by_size);
-    profile->step_ms = bench->milliseconds[bench->steps / 2];
+    profile->step_ms = bench_percentile(bench, 0.5);
     return OK;
 }
 
@@ -252,7 +245,7 @@ static enum status trace(struct bench *bench, struct text *out)
         trace_thread(out, i, name);
     }
     for (int step = 0; step < TRACED_STEPS; step++) {
-        TRY(bench_step(bench));
+        TRY(bench_step(bench, NULL));
         if (step == 0) zero = exec_begins(bench->step.exec)[0];
         trace_step(bench, zero, step + 1, out);
     }
