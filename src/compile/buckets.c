@@ -185,14 +185,8 @@ static void lay_out(struct bucketing *b, int bucket, int first)
 
 static void push_collective(struct bucketing *b, enum instruction_kind kind, char *name, int from, int to)
 {
-    struct instruction at = instruction_new(PHASE_BACKWARD, NULL, NULL, name);
-    at.kind = kind;
+    struct instruction at = instruction_transfer(kind, PHASE_BACKWARD, name, from, to);
     at.micro_batch = b->program->micro_batches - 1;
-    at.x = ids_copy(&from, 1);
-    at.x_count = 1;
-    at.y = to;
-    *array_push(at.reads, at.read_count) = from;
-    *array_push(at.writes, at.write_count) = to;
     build_push(b->program, at);
 }
 

@@ -89,20 +89,11 @@ static void push_message(struct cutting *c, enum instruction_kind kind, int valu
 {
     bool sends = kind == INSTRUCTION_SEND;
     bool forward = c->blocks[writer - c->from].kind == BLOCK_FORWARD;
-    struct instruction at = instruction_new(forward ? PHASE_FORWARD : PHASE_BACKWARD, NULL, NULL,
-                                            text_format("%s %s", sends ? "send" : "receive",
-                                                        c->program->values[value].name));
-    at.kind = kind;
+    char *name = text_format("%s %s", sends ? "send" : "receive", c->program->values[value].name);
+    struct instruction at = instruction_transfer(kind, forward ? PHASE_FORWARD : PHASE_BACKWARD, name,
+                                                 sends ? value : -1, sends ? -1 : value);
     at.micro_batch = writer->micro_batch;
     at.peer = peer;
-    if (sends) {
-        at.x = ids_copy(&value, 1);
-        at.x_count = 1;
-        *array_push(at.reads, at.read_count) = value;
-    } else {
-        at.y = value;
-        *array_push(at.writes, at.write_count) = value;
-    }
     build_push(c->program, at);
 }
 

@@ -273,15 +273,9 @@ static int push_copy(struct program *program, enum instruction_kind kind, int mi
 {
     bool out = kind == INSTRUCTION_COPY_TO_HOST;
     const char *name = program->values[out ? from : to].name, *way = out ? "to the host" : "from the host";
-    struct instruction at = instruction_new(out ? PHASE_FORWARD : PHASE_RECOMPUTE, NULL, NULL,
-                                            text_format("%s %s", name, way));
-    at.kind = kind;
+    struct instruction at = instruction_transfer(kind, out ? PHASE_FORWARD : PHASE_RECOMPUTE,
+                                                 text_format("%s %s", name, way), from, to);
     at.micro_batch = micro_batch;
-    at.x = ids_copy(&from, 1);
-    at.x_count = 1;
-    at.y = to;
-    *array_push(at.reads, at.read_count) = from;
-    *array_push(at.writes, at.write_count) = to;
     *array_push(program->instructions, program->count) = at;
     return program->count - 1;
 }

@@ -67,6 +67,19 @@ struct instruction instruction_new(enum phase phase, const struct op *op, const 
                                 .loss_weight = 1, .behind = -1, .in_place_from = -1, .in_place_to = -1};
 }
 
+struct instruction instruction_transfer(enum instruction_kind kind, enum phase phase, char *name, int x,
+                                        int y)
+{
+    struct instruction at = instruction_new(phase, NULL, NULL, name);
+    at.kind = kind;
+    at.x_count = x >= 0;
+    at.x = ids_copy(&x, at.x_count);
+    at.y = y;
+    if (x >= 0) *array_push(at.reads, at.read_count) = x;
+    if (y >= 0) *array_push(at.writes, at.write_count) = y;
+    return at;
+}
+
 struct instruction instruction_after(const struct program *program, const struct instruction *forward,
                                      enum phase phase, const char *suffix)
 {

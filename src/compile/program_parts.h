@@ -14,6 +14,9 @@ const void *build_settings(struct program *program, const struct op *op, const c
 
 /* An instruction with nothing in it: every id -1, weight 1. Owns `name`. */
 struct instruction instruction_new(enum phase phase, const struct op *op, const void *settings, char *name);
+/* A copy, message or collective, from x to y; of a message, one of them is -1. Owns `name`. */
+struct instruction instruction_transfer(enum instruction_kind kind, enum phase phase, char *name, int x,
+                                        int y);
 /* A call of another phase of what `forward` calls: its inputs, parameters, saved tensors, output and
  * kernel plan. */
 struct instruction instruction_after(const struct program *program, const struct instruction *forward,

@@ -85,14 +85,9 @@ static struct moments_value push_joins(struct gathering *g, const struct instruc
 
 static void push_gather(struct gathering *g)
 {
-    struct instruction at = instruction_new(PHASE_BACKWARD, NULL, NULL, text_copy("moments all-gather"));
-    at.kind = INSTRUCTION_ALL_GATHER;
+    struct instruction at = instruction_transfer(INSTRUCTION_ALL_GATHER, PHASE_BACKWARD,
+                                                 text_copy("moments all-gather"), g->own, g->all);
     at.micro_batch = g->program->micro_batches - 1;
-    at.x = ids_copy(&g->own, 1);
-    at.x_count = 1;
-    at.y = g->all;
-    *array_push(at.reads, at.read_count) = g->own;
-    *array_push(at.writes, at.write_count) = g->all;
     build_push(g->program, at);
     for (int u = 0; u < g->count; u++) g->joined[u] = push_joins(g, &g->updates[u]);
 }

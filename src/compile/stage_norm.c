@@ -14,37 +14,25 @@ static int value_squares(struct program *program, int stages, const char *name)
     return build_value(program, value, text_copy(name));
 }
 
-static struct instruction instruction_to(const struct program *program, enum instruction_kind kind,
-                                         const char *name, int y)
-{
-    struct instruction at = instruction_new(PHASE_UPDATE, NULL, NULL, text_copy(name));
-    at.kind = kind;
-    at.micro_batch = program->micro_batches - 1;
-    at.y = y;
-    *array_push(at.writes, at.write_count) = y;
-    return at;
-}
-
-static void read_value(struct instruction *at, int value)
-{
-    at->x = ids_copy(&value, 1);
-    at->x_count = 1;
-    *array_push(at->reads, at->read_count) = value;
-}
-
 static void push_norm(struct program *program, struct instruction *update)
 {
     int own = value_squares(program, 1, "squares");
     int all = value_squares(program, program->stages, "all squares");
-    struct instruction measure = instruction_to(program, INSTRUCTION_MEASURE, "squares of gradients", own);
-    struct instruction gather = instruction_to(program, INSTRUCTION_ALL_GATHER, "squares all-gather", all);
+    struct instruction measure = instruction_new(PHASE_UPDATE, NULL, NULL, text_copy("squares of gradients"));
+    struct instruction gather = instruction_transfer(INSTRUCTION_ALL_GATHER, PHASE_UPDATE,
+                                                     text_copy("squares all-gather"), own, all);
+    measure.kind = INSTRUCTION_MEASURE;
+    measure.micro_batch = gather.micro_batch = update->micro_batch;
+    measure.y = own;
+    *array_push(measure.writes, measure.write_count) = own;
     for (int k = 0; k < update->read_count; k++)
         *array_push(measure.reads, measure.read_count) = update->reads[k];
-    read_value(&gather, own);
     gather.among_stages = true;
     build_push(program, measure);
     build_push(program, gather);
-    read_value(update, all);
+    update->x = ids_copy(&all, 1);
+    update->x_count = 1;
+    *array_push(update->reads, update->read_count) = all;
 }
 
 void stage_norm(struct program *program)

@@ -31,8 +31,7 @@ static int pairs_new(const struct split *s, const char *what, int ranks)
 
 static struct instruction step_new(const struct split *s, const char *op, const void *settings, int x, int y)
 {
-    enum phase phase = op ? PHASE_FORWARD : s->from->phase;
-    struct instruction at = instruction_new(phase, op ? build_op(op) : NULL, settings,
+    struct instruction at = instruction_new(PHASE_FORWARD, build_op(op), settings,
                                             text_format("%s for all ranks", s->from->name));
     at.node = s->from->node;
     at.micro_batch = s->from->micro_batch;
@@ -45,10 +44,10 @@ static struct instruction step_new(const struct split *s, const char *op, const 
 static int push_gather(const struct split *s, const char *what, int own)
 {
     int all = pairs_new(s, what, s->ranks);
-    struct instruction at = step_new(s, NULL, NULL, own, all);
-    at.kind = INSTRUCTION_ALL_GATHER;
-    *array_push(at.reads, at.read_count) = own;
-    *array_push(at.writes, at.write_count) = all;
+    struct instruction at = instruction_transfer(INSTRUCTION_ALL_GATHER, s->from->phase,
+                                                 text_format("%s for all ranks", s->from->name), own, all);
+    at.node = s->from->node;
+    at.micro_batch = s->from->micro_batch;
     build_push(s->program, at);
     return all;
 }
