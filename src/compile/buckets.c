@@ -195,7 +195,7 @@ static void push_op(struct bucketing *b, const char *op_name, const char *settin
 {
     struct program *program = b->program;
     const struct op *op = build_op(op_name);
-    const void *parsed = settings ? build_settings(program, op, settings) : NULL;
+    const void *parsed = settings ? build_settings(program, op, text_copy(settings)) : NULL;
     struct instruction at = instruction_new(PHASE_FORWARD, op, parsed, name);
     at.micro_batch = program->micro_batches - 1;
     at.x = ids_copy(&from, 1);

@@ -36,9 +36,7 @@ static const void *settings_of(const struct folding *f, const struct instruction
         "filters=%" PRId64 " stride=%" PRId64 " eps=%.17g momentum=%.17g affine=%s activation=%s residual=%s",
         f->program->values[norm->y].shape.c, g.stride[0], s->eps, s->momentum, s->affine ? "yes" : "no",
         activations[s->activation], s->residual ? "yes" : "no");
-    const void *settings = build_settings(f->program, f->op, text);
-    free(text);
-    return settings;
+    return build_settings(f->program, f->op, text);
 }
 
 /* The convolution before the batch norm, if the two may be folded; NULL. */

@@ -133,7 +133,7 @@ static void lower_micro_batch(struct lowering *l, int micro_batch)
     lower_result(l, &loss, x, micro_batch);
     lower_result(l, &rank, x, micro_batch);
     if (program->logits >= 0) {
-        const void *settings = build_settings(program, build_op("cast"), "to=fp32");
+        const void *settings = build_settings(program, build_op("cast"), text_copy("to=fp32"));
         struct result_op logits = {"cast", settings, KERNEL_PLAN_LOGITS, 1, program->logits};
         lower_result(l, &logits, x, micro_batch);
     }
@@ -200,14 +200,6 @@ void lower_saved(struct program *program)
     program->first_backward = program->count;
 }
 
-static const void *settings_for_loss(struct program *program, double label_smoothing)
-{
-    char *text = text_format("label_smoothing=%.17g", label_smoothing);
-    const void *settings = build_settings(program, build_op("softmax_cross_entropy"), text);
-    free(text);
-    return settings;
-}
-
 /* Passes and planning add sizes up: a program beyond this, which no machine could run, is not for them. */
 #define BYTES_MAX (INT64_C(1) << 58)
 
@@ -243,7 +235,8 @@ enum status lower_forward(const struct graph *graph, const struct lower_options 
     l.shapes = memory_new((size_t)graph->count, sizeof *l.shapes);
     l.needed = memory_new((size_t)graph->count, sizeof *l.needed);
     l.param_values = memory_new((size_t)graph->param_count, sizeof *l.param_values);
-    l.loss_settings = settings_for_loss(&built, options->label_smoothing);
+    l.loss_settings = build_settings(&built, build_op("softmax_cross_entropy"),
+                                     text_format("label_smoothing=%.17g", options->label_smoothing));
     built.gradients = memory_new((size_t)graph->param_count, sizeof(int));
     for (int p = 0; p < graph->param_count; p++) built.gradients[p] = -1;
     graph_shapes(graph, l.images, l.shapes);

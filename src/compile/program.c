@@ -50,11 +50,12 @@ const struct op *build_op(const char *name)
     return op;
 }
 
-const void *build_settings(struct program *program, const struct op *op, const char *text)
+const void *build_settings(struct program *program, const struct op *op, char *text)
 {
     struct reason reason = {0};
     void *settings = op_settings_new(op, text, &reason);
     assert(settings);
+    free(text);
     *array_push(program->internals, program->internal_count) = (struct internal){op, settings};
     return settings;
 }
@@ -239,9 +240,7 @@ int build_cast(struct program *program, int from, enum dtype dtype, int micro_ba
 {
     const struct op *op = build_op("cast");
     const char *type = dtype_table[dtype].name;
-    char *text = text_format("to=%s", type);
-    const void *settings = build_settings(program, op, text);
-    free(text);
+    const void *settings = build_settings(program, op, text_format("to=%s", type));
     struct value value = program->values[from];
     const char *name = value.name;
     char *value_name = text_format("%s as %s", name, type);

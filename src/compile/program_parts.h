@@ -9,8 +9,8 @@ int build_value(struct program *program, struct value value, char *name);
 /* The op called `name`, which every build has. */
 const struct op *build_op(const char *name);
 
-/* Settings of an internal op, owned by the program. */
-const void *build_settings(struct program *program, const struct op *op, const char *text);
+/* Settings of an internal op, owned by the program. Frees `text`. */
+const void *build_settings(struct program *program, const struct op *op, char *text);
 
 /* An instruction with nothing in it: every id -1, weight 1. Owns `name`. */
 struct instruction instruction_new(enum phase phase, const struct op *op, const void *settings, char *name);

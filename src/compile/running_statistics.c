@@ -23,14 +23,6 @@ struct moments_value moments_of(const struct program *program, const struct inst
                                   update->saved[update->op->moments.variance], ranks * shape_count(y) / y.c};
 }
 
-static const void *join_settings(struct program *program, int64_t a, int64_t b)
-{
-    char *text = text_format("a=%" PRId64 " b=%" PRId64, a, b);
-    const void *settings = build_settings(program, build_op("moments"), text);
-    free(text);
-    return settings;
-}
-
 /* What the update alone reads is not worth moving to the host, from where it would come back after the
  * optimizer's update. */
 static int copy_value(struct program *program, int of)
@@ -47,8 +39,9 @@ struct moments_value moments_join(struct program *program, const struct instruct
     int x[] = {a->mean, a->variance, b->mean, b->variance};
     struct moments_value both = {copy_value(program, a->mean), copy_value(program, a->variance),
                                  a->count + b->count};
-    struct instruction join = instruction_new(PHASE_FORWARD, build_op("moments"),
-                                              join_settings(program, a->count, b->count),
+    const struct op *op = build_op("moments");
+    char *counts = text_format("a=%" PRId64 " b=%" PRId64, a->count, b->count);
+    struct instruction join = instruction_new(PHASE_FORWARD, op, build_settings(program, op, counts),
                                               text_format("moments for %s", update->name));
     join.micro_batch = program->micro_batches - 1;
     join.x = ids_copy(x, 4);

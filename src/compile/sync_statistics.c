@@ -56,10 +56,8 @@ static const void *rank_moments_settings(const struct split *s)
 {
     const struct batchnorm *set = s->from->settings;
     struct shape x = s->program->values[s->from->x[0]].shape;
-    char *text = text_format("count=%" PRId64 " eps=%.17g", shape_count(x) / x.c, set->eps);
-    const void *settings = build_settings(s->program, build_op("rank_moments"), text);
-    free(text);
-    return settings;
+    return build_settings(s->program, build_op("rank_moments"),
+                          text_format("count=%" PRId64 " eps=%.17g", shape_count(x) / x.c, set->eps));
 }
 
 static void split_forward(const struct split *s)
