@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "compile/offload.h"
+#include "compile/recompute.h"
 
 /* Behind our headers: it has a macro called fail. */
 #include <setjmp.h>
@@ -71,6 +73,19 @@ static void open_store(struct net *net, const struct net_options *options)
     if (options->training) store.optimizer = optimizer_find(options->optimizer ? options->optimizer : "sgd");
     must(store_open(net->device, net->graph, &store, &net->own) == OK, "store");
     must(store_init(&net->own, 7) == OK, "initial values");
+}
+
+int64_t net_recompute_and_offload(struct program *program, uint64_t seed)
+{
+    struct offload_forecast forecast;
+    enum recompute_mode *modes = memory_new((size_t)program->count, sizeof *modes);
+    struct random random = random_open(seed, PURPOSE_TEST, 0, 0);
+    for (int i = 0; i < program->count; i++) modes[i] = (enum recompute_mode)random_below(&random, 3);
+    recompute(program, modes);
+    fuse_recompute(program, INT64_MAX);
+    offload(program, &(struct offload_options){.limit = 0, .least = 1}, &forecast);
+    free(modes);
+    return forecast.moved;
 }
 
 const struct op_code *net_reference_of(const struct op *op)

@@ -73,5 +73,8 @@ float *net_gradient(const struct net *net, int param);
 /* Asserts that the gradients of all parameters are the same bits in both. */
 void net_assert_same_gradients(const struct net *a, const struct net *b);
 
+/* Recomputes what `seed` draws, and offloads all that helps: the bytes that are moved to the host. */
+int64_t net_recompute_and_offload(struct program *program, uint64_t seed);
+
 /* An op's reference, as kernel_plans_code gives a device's code. */
 const struct op_code *net_reference_of(const struct op *op);

@@ -6,10 +6,8 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/offload.h"
 #include "compile/passes.h"
 #include "compile/program_parts.h"
-#include "compile/recompute.h"
 #include "net.h"
 
 /* Behind our headers: it has a macro called fail. */
@@ -140,15 +138,8 @@ struct others {
 static void run_others(struct program *program, void *context)
 {
     const struct others *others = context;
-    struct offload_forecast forecast;
-    enum recompute_mode *modes = memory_new((size_t)program->count, sizeof *modes);
-    struct random random = random_open(others->seed, PURPOSE_TEST, 0, 0);
     relu_mask(program, others->code_of);
-    for (int i = 0; i < program->count; i++) modes[i] = (enum recompute_mode)random_below(&random, 3);
-    recompute(program, modes);
-    fuse_recompute(program, INT64_MAX);
-    offload(program, &(struct offload_options){.limit = 0, .least = 1}, &forecast);
-    free(modes);
+    net_recompute_and_offload(program, others->seed);
 }
 
 static void check_others(enum dtype storage, bool reference, uint64_t seed)

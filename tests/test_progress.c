@@ -24,9 +24,14 @@ struct terminal {
     char words[4096];        /* that came through */
 };
 
+static void set_columns(int terminal, int columns)
+{
+    const struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    ioctl(terminal, TIOCSWINSZ, &size);
+}
+
 static void terminal_begin(struct terminal *terminal, int columns)
 {
-    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
     struct termios raw;
     *terminal = (struct terminal){.near = posix_openpt(O_RDWR | O_NOCTTY)};
     if (terminal->near < 0 || grantpt(terminal->near) != 0 || unlockpt(terminal->near) != 0) skip();
@@ -35,7 +40,7 @@ static void terminal_begin(struct terminal *terminal, int columns)
     tcgetattr(far, &raw);
     cfmakeraw(&raw);
     tcsetattr(far, TCSANOW, &raw);
-    ioctl(far, TIOCSWINSZ, &size);
+    set_columns(far, columns);
     fflush(stderr);
     terminal->shown = dup(2);
     dup2(far, 2);
@@ -56,6 +61,14 @@ static void terminal_end(struct terminal *terminal)
     close(terminal->near);
 }
 
+/* A line on a terminal that is not dumb. */
+static void begin_live(struct terminal *terminal, int columns, struct progress *progress)
+{
+    setenv("TERM", "xterm", 1);
+    terminal_begin(terminal, columns);
+    progress_open(false, STDERR_FILENO, progress);
+}
+
 static const struct progress_view view = {
     .epoch = 2, .epochs = 9, .batch = 7, .batches = 22, .loss = 1.5, .top1 = 0.25, .lr = 0.125,
     .images_per_second = 1000, .seconds_left = 3725, .loss_scale = 1024, .skipped = 3,
@@ -69,9 +82,7 @@ static void test_live(void **state)
     (void)state;
     struct terminal terminal;
     struct progress progress;
-    setenv("TERM", "xterm", 1);
-    terminal_begin(&terminal, 200);
-    progress_open(false, STDERR_FILENO, &progress);
+    begin_live(&terminal, 200, &progress);
     bool live = progress.live;
     progress_step(&progress, &view);
     progress.drawn = INFINITY;
@@ -90,9 +101,7 @@ static void test_narrow(void **state)
     (void)state;
     struct terminal terminal;
     struct progress progress;
-    setenv("TERM", "xterm", 1);
-    terminal_begin(&terminal, 12);
-    progress_open(false, STDERR_FILENO, &progress);
+    begin_live(&terminal, 12, &progress);
     progress_step(&progress, &view);
     progress_close(&progress);
     terminal_end(&terminal);
@@ -119,12 +128,9 @@ static void test_resized(void **state)
     (void)state;
     struct terminal terminal;
     struct progress progress;
-    setenv("TERM", "xterm", 1);
-    terminal_begin(&terminal, 200);
-    progress_open(false, STDERR_FILENO, &progress);
+    begin_live(&terminal, 200, &progress);
     for (int columns = 40; columns <= 200; columns++) {
-        struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
-        ioctl(terminal.near, TIOCSWINSZ, &size);
+        set_columns(terminal.near, columns);
         int width = columns_of(STDERR_FILENO);
         progress.drawn = 0;
         progress_step(&progress, &view);
@@ -149,11 +155,9 @@ static void test_width(void **state)
     for (int i = 0; i < 3; i++) {
         struct terminal terminal;
         struct progress progress;
-        setenv("TERM", "xterm", 1);
         if (columns[i]) setenv("COLUMNS", columns[i], 1);
         else unsetenv("COLUMNS");
-        terminal_begin(&terminal, 0);
-        progress_open(false, STDERR_FILENO, &progress);
+        begin_live(&terminal, 0, &progress);
         int width = progress.width;
         progress_close(&progress);
         terminal_end(&terminal);

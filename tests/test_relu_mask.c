@@ -1,10 +1,4 @@
 /* test_relu_mask: masks that backward reads instead of activations change no bit of a step. */
-#include <stdlib.h>
-
-#include "base/memory.h"
-#include "base/random.h"
-#include "compile/offload.h"
-#include "compile/recompute.h"
 #include "net.h"
 
 /* Behind our headers: it has a macro called fail. */
@@ -50,17 +44,8 @@ struct passes {
 static void put_masks(struct program *program, void *context)
 {
     const struct passes *passes = context;
-    struct offload_forecast forecast;
     relu_mask(program, passes->code_of);
-    if (!passes->others) return;
-    enum recompute_mode *modes = memory_new((size_t)program->count, sizeof *modes);
-    struct random random = random_open(passes->seed, PURPOSE_TEST, 0, 0);
-    for (int i = 0; i < program->count; i++) modes[i] = (enum recompute_mode)random_below(&random, 3);
-    recompute(program, modes);
-    fuse_recompute(program, INT64_MAX);
-    offload(program, &(struct offload_options){.limit = 0, .least = 1}, &forecast);
-    assert_true(forecast.moved > 0);
-    free(modes);
+    if (passes->others) assert_true(net_recompute_and_offload(program, passes->seed) > 0);
 }
 
 /* Forward writes the mask, and backward reads it and no y. */
