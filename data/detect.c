@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "base/text.h"
 
 /* A file by which a data set is known, and the folder below the one named in which it is. */
 static const struct sign {
@@ -64,10 +65,8 @@ const char *detect(const char *path, char **folder)
 static bool ends_in_archive(const char *path)
 {
     static const char *const endings[] = {".tar.gz", ".tgz", ".zip", ".tar.xz", ".tar.bz2"};
-    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
-        size_t length = strlen(path), tail = strlen(endings[i]);
-        if (length > tail && strcmp(path + length - tail, endings[i]) == 0) return true;
-    }
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (text_ends_in(path, endings[i])) return true;
     return false;
 }
 

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "data/dataset.h"
 #include "data/packed.h"
 #include "data/shard.h"
@@ -67,12 +68,6 @@ static enum status number_classes(const struct dataset_options *options, struct 
     return OK;
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t length = strlen(name), tail = strlen(end);
-    return length > tail && strcmp(name + length - tail, end) == 0;
-}
-
 static int compare_paths(const void *a, const void *b)
 {
     return strcmp(((const struct shard *)a)->path, ((const struct shard *)b)->path);
@@ -90,7 +85,7 @@ static enum status find_shards(const char *path, struct packed *packed)
     }
     packed->folder = true;
     while (errno = 0, (entry = readdir(folder)))
-        if (ends_with(entry->d_name, ".pack") || ends_with(entry->d_name, ".tar"))
+        if (text_ends_in(entry->d_name, ".pack") || text_ends_in(entry->d_name, ".tar"))
             *array_push(packed->shards, packed->count) =
                 (struct shard){.path = text_format("%s/%s", path, entry->d_name), .file = -1};
     int why = errno;

@@ -44,6 +44,12 @@ void text_free(struct text *text)
     *text = (struct text){0};
 }
 
+bool text_ends_in(const char *text, const char *ending)
+{
+    size_t length = strlen(text), tail = strlen(ending);
+    return length > tail && strcmp(text + length - tail, ending) == 0;
+}
+
 /* The bytes of the UTF-8 character at `s`, or 0 where there is none: overlong forms, surrogates
  * and what lies above U+10FFFF do not count (RFC 3629). */
 static int utf8_length(const unsigned char *s)

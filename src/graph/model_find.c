@@ -11,12 +11,6 @@
 
 #define SUFFIX ".ini"
 
-static bool has_suffix(const char *name)
-{
-    size_t length = strlen(name), suffix = strlen(SUFFIX);
-    return length > suffix && strcmp(name + length - suffix, SUFFIX) == 0;
-}
-
 char **model_names(const char *const *folders, int *count)
 {
     struct names found = {0};
@@ -24,7 +18,7 @@ char **model_names(const char *const *folders, int *count)
         DIR *folder = opendir(folders[i]);
         if (!folder) continue;
         for (struct dirent *entry; (entry = readdir(folder));) {
-            if (entry->d_name[0] == '.' || !has_suffix(entry->d_name)) continue;
+            if (entry->d_name[0] == '.' || !text_ends_in(entry->d_name, SUFFIX)) continue;
             char *name = text_copy(entry->d_name);
             name[strlen(name) - strlen(SUFFIX)] = '\0';
             names_add(&found, name, 0);
@@ -74,6 +68,6 @@ char *model_base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *name = text_copy(slash ? slash + 1 : path);
-    if (has_suffix(name)) name[strlen(name) - strlen(SUFFIX)] = '\0';
+    if (text_ends_in(name, SUFFIX)) name[strlen(name) - strlen(SUFFIX)] = '\0';
     return name;
 }
