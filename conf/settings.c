@@ -2,11 +2,9 @@
 
 #include <assert.h>
 #include <ctype.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -151,16 +149,24 @@ static enum status settings_override_parts(struct settings *settings, const char
     return status;
 }
 
+/* A relative path, which is freed, made whole by the working folder. */
+static char *path_whole(char *path)
+{
+    char *here = *path == '/' ? NULL : realpath(".", NULL);
+    if (!here) return path;
+    char *whole = text_format("%s/%s", strcmp(here, "/") == 0 ? "" : here, path);
+    free(here);
+    free(path);
+    return whole;
+}
+
 /* A path as the shell means it: with `file` in another folder than the working one, it is made whole. */
 static char *override_value(const char *file, const char *section, const char *key, const char *given)
 {
     const struct option *option = option_find(section, key);
-    char *value = trimmed(given), folder[PATH_MAX];
-    bool path = option && option->field.type == FIELD_PATH && *value && *value != '/';
-    if (!path || !file || !strchr(file, '/') || !getcwd(folder, sizeof folder)) return value;
-    char *whole = text_format("%s/%s", strcmp(folder, "/") == 0 ? "" : folder, value);
-    free(value);
-    return whole;
+    char *value = trimmed(given);
+    bool path = option && option->field.type == FIELD_PATH && *value;
+    return path && file && strchr(file, '/') ? path_whole(value) : value;
 }
 
 static enum status settings_override(struct settings *settings, const char *file, const char *override)
@@ -351,11 +357,8 @@ static bool path_fits(const char *path)
 /* The value of a path, to be freed, as it reads from anywhere, `file` being where it stands. */
 static char *path_from_root(const struct settings *settings, const char *file, char *value)
 {
-    char *path = settings_path(settings, file, value), *here = *path == '/' ? NULL : realpath(".", NULL);
-    char *whole = here ? text_format("%s/%s", strcmp(here, "/") == 0 ? "" : here, path) : text_copy(path);
+    char *whole = path_whole(settings_path(settings, file, value));
     bool fits = path_fits(whole);
-    free(here);
-    free(path);
     free(fits ? value : whole);
     return fits ? whole : value;
 }
