@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/align.h"
 #include "base/memory.h"
 
 /* So many images tell how large all of them will be. */
@@ -31,16 +32,12 @@ struct image_cache {
     struct books *books;
 };
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + _Alignof(struct kept) - 1) / _Alignof(struct kept) * _Alignof(struct kept);
-}
-
 /* Only what is used takes memory. */
 struct image_cache *image_cache_open(const struct image_cache_options *options)
 {
     assert(options->dataset->count > 0);
-    size_t bytes = aligned(sizeof(struct books) + (size_t)options->dataset->count * sizeof(atomic_size_t));
+    size_t books_bytes = sizeof(struct books) + (size_t)options->dataset->count * sizeof(atomic_size_t);
+    size_t bytes = align_up(books_bytes, _Alignof(struct kept));
     bool shared = options->shared > 0;
     int flags = MAP_NORESERVE | (shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
     if (bytes >= options->limit) return NULL;
@@ -80,7 +77,7 @@ static bool too_large(const struct image_cache *cache, long long images, size_t 
 
 static size_t kept_bytes(const struct image *image)
 {
-    return aligned(sizeof(struct kept) + pixel_bytes(image));
+    return align_up(sizeof(struct kept) + pixel_bytes(image), _Alignof(struct kept));
 }
 
 /* Sets room aside, and where; 0: there is not enough. */
