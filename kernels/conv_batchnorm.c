@@ -366,7 +366,6 @@ const struct op conv_batchnorm_op = {
     .help = "1x1 convolution and batch normalisation of its result, which is not stored.",
     .settings_size = sizeof(struct conv_batchnorm),
     .fields = fields,
-    .min_inputs = 1,
     .max_inputs = 2,
     .precision = CLASS_LOW,
     .internal = true,
