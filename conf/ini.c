@@ -221,8 +221,6 @@ static int reader_handler(void *user, const char *section, const char *key, cons
 static int reader_handler(void *user, const char *section, const char *key, const char *value)
 #endif
 {
-#if INI_HANDLER_LINENO
-#endif
     return reader_report(user, section, key);
 }
 

@@ -87,8 +87,7 @@ static bool layout_make(dnnl_memory_desc_t *layout, int rank, const dnnl_dims_t 
 
 static void layouts_free(dnnl_memory_desc_t *layouts, int count)
 {
-#if DNNL_VERSION_MAJOR < 3
-#else
+#if DNNL_VERSION_MAJOR >= 3
     for (int i = 0; i < count; i++) dnnl_memory_desc_destroy(layouts[i]);
 #endif
 }
