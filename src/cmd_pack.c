@@ -32,11 +32,6 @@ struct parcel {
     struct reason reason;
 };
 
-static int64_t index_of(const struct packing *packing, int64_t i)
-{
-    return packing->images->subset ? packing->images->subset[i] : i;
-}
-
 static bool pixels_of(const struct packing *packing, int64_t index, struct image *image,
                       struct parcel *parcel)
 {
@@ -101,7 +96,7 @@ static bool make_copy(const struct packing *packing, int64_t index, struct parce
 
 static void make_parcel(const struct packing *packing, int64_t i, struct parcel *parcel)
 {
-    int64_t index = index_of(packing, i);
+    int64_t index = images_index(packing->images, i);
     bool files = packing->dataset->format->read_file && packing->dataset->h == 0;
     bool good = packing->side ? make_small(packing, index, parcel)
                 : files       ? make_copy(packing, index, parcel)

@@ -141,7 +141,7 @@ static double read_ms(const struct bench *bench)
     double start = clock_seconds();
     int64_t read = 0, most = images->count < 256 ? images->count : 256;
     for (; read < most && clock_seconds() - start < READ_SECONDS; read++) {
-        int64_t place = read * images->count / most, index = images->subset ? images->subset[place] : place;
+        int64_t index = images_index(images, read * images->count / most);
         uint8_t *bytes;
         size_t count;
         int label;

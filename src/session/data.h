@@ -15,6 +15,12 @@ struct images {
     struct image_cache *cache;       /* of the dataset's; NULL: none */
 };
 
+/* Where in the dataset the image at a place of `images` is. */
+static inline int64_t images_index(const struct images *images, int64_t place)
+{
+    return images->subset ? images->subset[place] : place;
+}
+
 struct data {
     struct dataset opened[2];         /* by enum split */
     struct image_cache *caches[2];    /* of the opened data sets, NULL: none (session/caching.h) */

@@ -7,16 +7,11 @@
 #include "base/memory.h"
 #include "base/random.h"
 
-static int64_t index_of(const struct images *images, int64_t position)
-{
-    return images->subset ? images->subset[position] : position;
-}
-
 /* All are of one class where labels are not known before images are read. */
 static int label_of(const struct images *images, int64_t position)
 {
     const struct dataset *dataset = images->dataset;
-    return dataset->format->label ? dataset->format->label(dataset, index_of(images, position)) : 0;
+    return dataset->format->label ? dataset->format->label(dataset, images_index(images, position)) : 0;
 }
 
 /* The positions of the images by class, in file order in each; those of class k begin at begins[k]. */
@@ -59,7 +54,7 @@ static struct images part_of(const struct images *images, const bool *chosen, bo
     part.subset = memory_new((size_t)count, sizeof(int64_t));
     part.count = 0;
     for (int64_t i = 0; i < images->count; i++)
-        if (chosen[i] == marked) part.subset[part.count++] = index_of(images, i);
+        if (chosen[i] == marked) part.subset[part.count++] = images_index(images, i);
     return part;
 }
 

@@ -18,7 +18,7 @@ int64_t *data_summary_counts(const struct images *images)
     if (!dataset || !dataset->format->label) return NULL;
     int64_t *counts = memory_new((size_t)dataset->classes, sizeof *counts);
     for (int64_t i = 0; i < images->count; i++)
-        counts[dataset->format->label(dataset, images->subset ? images->subset[i] : i)]++;
+        counts[dataset->format->label(dataset, images_index(images, i))]++;
     return counts;
 }
 

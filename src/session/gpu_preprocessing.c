@@ -105,7 +105,7 @@ static enum status move_images(struct moving *moving, const struct images *image
     struct kept_image **index = &moving->gpu->index[images->dataset - moving->gpu->data->opened];
     if (!*index) *index = memory_new((size_t)images->dataset->count, sizeof **index);
     for (int64_t i = 0; i < images->count; i++) {
-        int64_t at = images->subset ? images->subset[i] : i;
+        int64_t at = images_index(images, i);
         TRY(move_image(moving, images->dataset, at, &(*index)[at]));
     }
     return OK;

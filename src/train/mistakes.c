@@ -49,7 +49,7 @@ static void add_mistake(const struct mistake *mistake, const struct images *imag
                         struct text *out)
 {
     const struct dataset *dataset = images->dataset;
-    int64_t index = images->subset ? images->subset[mistake->image] : mistake->image;
+    int64_t index = images_index(images, mistake->image);
     char *path = dataset->format->image_path ? dataset->format->image_path(dataset, index) : NULL;
     text_add(out, "{\"image\":");
     if (path) text_json_bytes(out, path);
