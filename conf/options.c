@@ -2,7 +2,10 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/memory.h"
 
 #define RANGE(least, most) .field.min = (least), .field.max = (most)
 #define AT_LEAST(least) .field.min = (least), .field.max = INFINITY
@@ -77,10 +80,11 @@ void option_suggest_key(const char *section, const char *key, struct text *out)
     if (nearest) text_add(out, "; did you mean '%s'?", nearest);
 }
 
-static void option_print(const struct option *option, const struct settings *settings, struct text *out)
+char *option_value(const struct option *option, const struct settings *settings)
 {
-    field_print(&option->field, settings, out);
-    if (!out->data) text_add(out, "%s", "");
+    struct text value = {0};
+    field_print(&option->field, settings, &value);
+    return value.data ? value.data : text_copy("");
 }
 
 /* Whether this version can do what the member now says. Defaults are texts, so that texts are compared. */
@@ -88,13 +92,11 @@ static bool option_works(const struct option *option, const struct settings *set
                          struct reason *reason)
 {
     if (!option->later) return true;
-    struct text now = {0};
-    option_print(option, settings, &now);
-    bool works = strcmp(now.data, option->field.initial) == 0;
+    char *now = option_value(option, settings);
+    bool works = strcmp(now, option->field.initial) == 0;
     if (!works)
-        because(reason, "%.80s is not implemented yet; only the default, '%s'", now.data,
-                option->field.initial);
-    text_free(&now);
+        because(reason, "%.80s is not implemented yet; only the default, '%s'", now, option->field.initial);
+    free(now);
     return works;
 }
 

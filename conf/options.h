@@ -77,3 +77,6 @@ bool option_section_known(const char *section);
 bool option_set(const struct option *option, struct settings *settings, const char *value,
                 struct reason *reason);
 void option_reset(const struct option *option, struct settings *settings);
+
+/* The member's value as it can be parsed, for the caller to free. */
+char *option_value(const struct option *option, const struct settings *settings);

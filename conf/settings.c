@@ -272,13 +272,6 @@ char *settings_path(const struct settings *settings, const char *file, const cha
     return text_format("%.*s/%s", (int)(slash - file), file, path);
 }
 
-static char *option_value(const struct option *option, const struct settings *settings)
-{
-    struct text value = {0};
-    field_print(&option->field, settings, &value);
-    return value.data ? value.data : text_copy("");
-}
-
 const struct option *settings_find_file(const struct settings *settings, const char *file, const char *path)
 {
     for (const struct option *option = option_table; option->section; option++) {

@@ -89,13 +89,6 @@ enum status trained_settings(struct cmd *cmd)
 
 /* Contradictions between the configuration and the weights file. */
 
-static char *option_text(const struct settings *settings, const char *section, const char *key)
-{
-    struct text text = {0};
-    field_print(&option_find(section, key)->field, settings, &text);
-    return text.data ? text.data : text_copy("");
-}
-
 static void compare_preprocessing(const struct session *session, const struct remembered *remembered,
                                   const char *path)
 {
@@ -104,8 +97,8 @@ static void compare_preprocessing(const struct session *session, const struct re
     };
     for (size_t i = 0; remembered->configured && i < sizeof keys / sizeof *keys; i++) {
         const char *section = keys[i][0], *key = keys[i][1];
-        char *then = option_text(&remembered->then, section, key);
-        char *now = option_text(session->settings, section, key);
+        char *then = option_value(option_find(section, key), &remembered->then);
+        char *now = option_value(option_find(section, key), session->settings);
         if (strcmp(then, now) != 0)
             log_warning("%s: the weights were trained with %s.%s = %s, not %s (%s)", path, section, key,
                         *then ? then : "empty", *now ? now : "empty",

@@ -38,19 +38,12 @@ enum status plausible_names(const struct settings *settings)
     return data ? data : model ? model : hyper;
 }
 
-static char *value_of(const struct settings *settings, const char *section, const char *key)
-{
-    struct text text = {0};
-    field_print(&option_find(section, key)->field, settings, &text);
-    return text.data ? text.data : text_copy("");
-}
-
 /* Whether someone gave it another value than it has anyway: the configuration that a run writes has all. */
 static bool chosen(const struct settings *settings, const char *section, const char *key)
 {
-    char *value = value_of(settings, section, key);
-    bool other = settings_given(settings, section, key) &&
-                 strcmp(value, option_find(section, key)->field.initial) != 0;
+    const struct option *option = option_find(section, key);
+    char *value = option_value(option, settings);
+    bool other = settings_given(settings, section, key) && strcmp(value, option->field.initial) != 0;
     free(value);
     return other;
 }
@@ -95,7 +88,7 @@ static void warn_of_dependences(const struct settings *settings)
 {
     for (size_t i = 0; i < sizeof dependences / sizeof *dependences; i++) {
         const char *section = dependences[i].section, *by = dependences[i].by;
-        char *value = value_of(settings, section, by);
+        char *value = option_value(option_find(section, by), settings);
         char *why = text_format("has no effect with %s.%s = %s", section, by, value);
         if (!is_listed(value, dependences[i].values)) warn(settings, section, dependences[i].key, why);
         free(why);
