@@ -26,12 +26,18 @@ struct player {
     bool *come;              /* by instruction: an exchange whose turn it is, for this rank */
 };
 
+/* A rank's collectives of a group, in order. */
+struct collectives {
+    int *at, count;
+};
+
 struct play {
     const struct program *const *programs;
     int replicas, stages, ranks;
     bool streams;            /* there are several, and messages meet */
     struct player *players;
-    int **partner;           /* by rank and instruction: of a message, the other's; -1 */
+    int **partner;           /* by rank and instruction: of a message, the other's; of a collective, its number */
+    struct collectives (*collectives)[2];   /* by rank, and whether among stages */
     struct reason *reason;
 };
 
@@ -55,23 +61,12 @@ static bool is_exchange(const struct instruction *at)
     return instruction_is_message(at) || instruction_is_collective(at);
 }
 
-/* The next exchange of a rank behind instruction i: of a kind with a peer, or a collective among stages or
- * replicas. -1: there is none. */
+/* The next message of a rank behind instruction i of a kind with a peer; -1: there is none. */
 static int next_message(const struct play *play, int rank, int i, enum instruction_kind kind, int peer)
 {
     const struct program *program = play->programs[rank];
     while (++i < program->count)
         if (program->instructions[i].kind == kind && program->instructions[i].peer == peer) return i;
-    return -1;
-}
-
-static int next_collective(const struct play *play, int rank, int i, bool among_stages)
-{
-    const struct program *program = play->programs[rank];
-    while (++i < program->count) {
-        const struct instruction *at = &program->instructions[i];
-        if (instruction_is_collective(at) && at->among_stages == among_stages) return i;
-    }
     return -1;
 }
 
@@ -129,21 +124,30 @@ static struct group group_of(const struct play *play, int rank, bool among_stage
                         : (struct group){stage, play->stages, play->replicas};
 }
 
+static void number_collectives(struct play *play, int rank)
+{
+    const struct program *program = play->programs[rank];
+    for (int i = 0; i < program->count; i++) {
+        if (!instruction_is_collective(&program->instructions[i])) continue;
+        struct collectives *all = &play->collectives[rank][program->instructions[i].among_stages];
+        play->partner[rank][i] = all->count;
+        *array_push(all->at, all->count) = i;
+    }
+}
+
 static bool match_collectives(struct play *play, int rank, bool among_stages)
 {
-    struct group group = group_of(play, rank, among_stages);
-    int own = -1, other = -1;
-    if (rank == group.first) return true;
-    for (;;) {
-        own = next_collective(play, rank, own, among_stages);
-        other = next_collective(play, group.first, other, among_stages);
-        if (own < 0 && other < 0) return true;
-        struct place lone = own < 0 ? (struct place){group.first, other} : (struct place){rank, own};
-        if (own < 0 || other < 0)
-            return because(play->reason, "rank %d '%s' has no counterpart at rank %d", lone.rank,
-                           name_at(play, lone), own < 0 ? rank : group.first);
-        if (!agree(play, (struct place){group.first, other}, (struct place){rank, own})) return false;
-    }
+    int first = group_of(play, rank, among_stages).first;
+    const struct collectives *own = &play->collectives[rank][among_stages];
+    const struct collectives *other = &play->collectives[first][among_stages];
+    int both = own->count < other->count ? own->count : other->count;
+    for (int n = 0; n < both; n++)
+        if (!agree(play, (struct place){first, other->at[n]}, (struct place){rank, own->at[n]})) return false;
+    if (own->count == other->count) return true;
+    bool more = own->count > both;
+    struct place lone = more ? (struct place){rank, own->at[both]} : (struct place){first, other->at[both]};
+    return because(play->reason, "rank %d '%s' has no counterpart at rank %d", lone.rank,
+                   name_at(play, lone), more ? first : rank);
 }
 
 static bool match(struct play *play)
@@ -170,12 +174,10 @@ static struct place missing_partner(const struct play *play, struct place at)
         if (put_down || other->ended[partner.i] || (play->streams && other->come[partner.i])) partner.i = -1;
     } else if (instruction_is_collective(exchange)) {
         struct group group = group_of(play, at.rank, exchange->among_stages);
-        int number = 0;
-        for (int i = -1; i != at.i; number++) i = next_collective(play, at.rank, i, exchange->among_stages);
+        int number = play->partner[at.rank][at.i];
         for (int k = 0; k < group.count; k++) {
-            partner = (struct place){group.first + k * group.step, -1};
-            for (int n = 0; n < number; n++)
-                partner.i = next_collective(play, partner.rank, partner.i, exchange->among_stages);
+            int rank = group.first + k * group.step;
+            partner = (struct place){rank, play->collectives[rank][exchange->among_stages].at[number]};
             if (!play->players[partner.rank].come[partner.i]) return partner;
         }
         partner.i = -1;
@@ -297,16 +299,22 @@ bool verify_ranks(const struct program *const *programs, int replicas, int stage
                         .ranks = replicas * stages, .reason = reason};
     play.players = memory_new((size_t)play.ranks, sizeof *play.players);
     play.partner = memory_new((size_t)play.ranks, sizeof *play.partner);
+    play.collectives = memory_new((size_t)play.ranks, sizeof *play.collectives);
     bool several = true;
     for (int rank = 0; rank < play.ranks; rank++) {
         play.partner[rank] = memory_new((size_t)programs[rank]->count, sizeof(int));
+        number_collectives(&play, rank);
         several = several && programs[rank]->streams > 1;
     }
     bool right = match(&play) && play_all(&play);
     play.streams = several;
     if (several) right = right && play_all(&play);
-    for (int rank = 0; rank < play.ranks; rank++) free(play.partner[rank]);
+    for (int rank = 0; rank < play.ranks; rank++) {
+        free(play.partner[rank]);
+        for (int among = 0; among < 2; among++) free(play.collectives[rank][among].at);
+    }
     free(play.partner);
+    free(play.collectives);
     free(play.players);
     return right;
 }
