@@ -113,9 +113,9 @@ static struct fold fold_open(const struct call *call)
 
 static size_t workspace(const struct call *call)
 {
-    struct fold f = fold_open(call);
-    bool backward = call->phase == PHASE_BACKWARD;
-    int64_t count = f.channels * (f.channels + 1) + (backward ? f.filters * (f.channels + 2) : 0);
+    const struct conv_batchnorm *s = call->settings;
+    int64_t channels = call->x[0].shape.c, filters = call->phase == PHASE_BACKWARD ? s->filters : 0;
+    int64_t count = channels * (channels + 1) + filters * (channels + 2);
     return call->phase == PHASE_UPDATE ? 0 : (size_t)count * sizeof(double);
 }
 
