@@ -37,6 +37,7 @@ enum op_class { CLASS_FOLLOW, CLASS_LOW, CLASS_FULL };
 enum init {
     INIT_ZERO,
     INIT_ONE,
+    INIT_CONSTANT,           /* init_arg */
     INIT_UNIFORM_FAN_IN,     /* U(-b, b), b = 1 / sqrt(fan_in): torch's default weights and biases;
                                 `fan_in` is taken from op_param.fan_in */
     INIT_KAIMING_FAN_OUT,    /* N(0, sqrt(2 / fan_out)): He et al. 2015 */
@@ -44,6 +45,8 @@ enum init {
     INIT_NORMAL,             /* N(0, init_arg) */
     INIT_TRUNCATED_NORMAL,   /* N(0, init_arg) redrawn outside +-2 (absolute), as torch's trunc_normal_ */
     INIT_XAVIER_UNIFORM,     /* U(-b, b), b = sqrt(6 / (fan_in + fan_out)): Glorot, Bengio 2010 */
+    INIT_KAIMING_UNIFORM,    /* U(-b, b), b = sqrt(6 / fan_in) */
+    INIT_UNIFORM_FAN_OUT,    /* U(-b, b), b = 1 / sqrt(fan_out) */
 };
 
 enum role {
@@ -55,7 +58,7 @@ enum role {
 
 /* One parameter of an op, in torch's shape and order. Master values are fp32 (I64 for counters). */
 struct op_param {
-    const char *name;      /* "weight": the last part of the full name */
+    const char *name;      /* "weight": the last part of the full name; "": that is the layer's */
     struct shape shape;
     enum role role;
     enum dtype dtype;      /* of the master: F32 or I64 */

@@ -1,11 +1,13 @@
 #include "weight.h"
 
 const char *const weight_inits[] = {
-    "default", "kaiming_out", "kaiming_in", "normal", "truncated_normal", "xavier", "zero", NULL,
+    "default", "kaiming_out", "kaiming_in", "normal", "truncated_normal", "xavier",
+    "kaiming_uniform", "uniform_out", "zero", NULL,
 };
 static const enum init inits[] = {
     INIT_UNIFORM_FAN_IN, INIT_KAIMING_FAN_OUT, INIT_KAIMING_FAN_IN, INIT_NORMAL,
-    INIT_TRUNCATED_NORMAL, INIT_XAVIER_UNIFORM, INIT_ZERO,
+    INIT_TRUNCATED_NORMAL, INIT_XAVIER_UNIFORM, INIT_KAIMING_UNIFORM,
+    INIT_UNIFORM_FAN_OUT, INIT_ZERO,
 };
 
 const char *const weight_bias_inits[] = {"default", "zero", NULL};

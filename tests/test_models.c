@@ -30,6 +30,7 @@ struct expected {
 #define DEFAULT INIT_UNIFORM_FAN_IN
 #define OUT INIT_KAIMING_FAN_OUT
 #define IN INIT_KAIMING_FAN_IN
+#define UNIFORM INIT_KAIMING_UNIFORM
 #define CUT INIT_TRUNCATED_NORMAL
 
 /* Elements are those that torchvision documents (num_params); for the CIFAR networks, those of the
@@ -50,9 +51,12 @@ static const struct expected table[] = {
     {"resnet44", 658586, 3, 32, 10, IN, IN, DEFAULT, 64, false},
     {"resnet50", 25557032, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 65, true},
     {"resnet56", 853018, 3, 32, 10, IN, IN, DEFAULT, 82, false},
+    {"resnext50_32x4d", 25028904, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 65, true},
+    {"squeezenet1_1", 1235496, 3, 224, 1000, UNIFORM, INIT_NORMAL, INIT_ZERO, 0, true},
     {"vgg11_bn", 132868840, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 8, true},
     {"vgg16", 138357544, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 0, true},
     {"vgg16_bn", 138365992, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 13, true},
+    {"wide_resnet50_2", 68883240, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 65, true},
 };
 #define COUNT ((int)(sizeof table / sizeof *table))
 
@@ -193,10 +197,11 @@ static void test_cifar_sizes(void **state)
     }
 }
 
-/* Rank and role tell which kind of parameter it is. */
-static void check_init(const struct expected *e, const struct op_param *spec)
+/* Rank and role tell which kind of parameter it is; the last layer may be a convolution, too. */
+static void check_init(const struct expected *e, const struct op_param *spec, bool last)
 {
-    if (spec->role == ROLE_WEIGHT) assert_int_equal(spec->init, spec->shape.rank == 4 ? e->conv : e->linear);
+    bool conv = spec->shape.rank == 4 && !last;
+    if (spec->role == ROLE_WEIGHT) assert_int_equal(spec->init, conv ? e->conv : e->linear);
     if (spec->role == ROLE_NORM) assert_int_equal(spec->init, spec->name[0] == 'w' ? INIT_ONE : INIT_ZERO);
     if (spec->init == INIT_NORMAL || spec->init == INIT_TRUNCATED_NORMAL) assert_true(spec->init_arg == 0.01);
 }
@@ -207,7 +212,8 @@ static void test_beginnings_are_torchvisions(void **state)
     for (const struct expected *e = table; e < table + COUNT; e++) {
         struct graph graph;
         load(e->arch, &graph);
-        for (int i = 0; i < graph.param_count; i++) check_init(e, &graph.params[i].spec);
+        for (int i = 0; i < graph.param_count; i++)
+            check_init(e, &graph.params[i].spec, i + 2 >= graph.param_count);
         assert_int_equal(graph.params[graph.param_count - 1].spec.init, e->linear_bias);
         graph_free(&graph);
     }

@@ -144,6 +144,8 @@ static void test_init_uniform(void **state)
     assert_true(m.most <= 1 / sqrt(in) && m.least >= -1 / sqrt(in) && m.most > 0.999 / sqrt(in));
     m = initial_moments(INIT_XAVIER_UNIFORM, 0);
     check_moments(m, sqrt(6 / (in + out)) / sqrt(3));
+    check_moments(initial_moments(INIT_KAIMING_UNIFORM, 0), sqrt(6 / in) / sqrt(3));
+    check_moments(initial_moments(INIT_UNIFORM_FAN_OUT, 0), 1 / sqrt(out) / sqrt(3));
 }
 
 /* A normal that is cut at +-2, however wide it is: its variance is deviation^2 (1 - 2 a phi(a) / (2 Phi(a) -

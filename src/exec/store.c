@@ -143,6 +143,7 @@ static struct initial initial_of(const struct graph *graph, int param, uint64_t 
     switch (spec->init) {
     case INIT_ZERO: break;
     case INIT_ONE: break;
+    case INIT_CONSTANT: break;
     case INIT_UNIFORM_FAN_IN: initial.scale = in > 0 ? 1 / sqrt(in) : 0; break;
     case INIT_KAIMING_FAN_OUT: initial.scale = sqrt(2 / out); break;
     case INIT_KAIMING_FAN_IN: initial.scale = sqrt(2 / in); break;
@@ -152,6 +153,8 @@ static struct initial initial_of(const struct graph *graph, int param, uint64_t 
         initial.limit = 2;
         break;
     case INIT_XAVIER_UNIFORM: initial.scale = sqrt(6 / (in + out)); break;
+    case INIT_KAIMING_UNIFORM: initial.scale = sqrt(6 / in); break;
+    case INIT_UNIFORM_FAN_OUT: initial.scale = 1 / sqrt(out); break;
     }
     return initial;
 }
@@ -167,12 +170,30 @@ static void initial_words(const struct initial *initial, uint64_t attempt, int64
     random_words(&random, (uint64_t)draw, words);
 }
 
+static bool is_uniform(enum init init)
+{
+    switch (init) {
+    case INIT_UNIFORM_FAN_IN:
+    case INIT_XAVIER_UNIFORM:
+    case INIT_KAIMING_UNIFORM:
+    case INIT_UNIFORM_FAN_OUT: return true;
+    case INIT_ZERO:
+    case INIT_ONE:
+    case INIT_CONSTANT:
+    case INIT_KAIMING_FAN_OUT:
+    case INIT_KAIMING_FAN_IN:
+    case INIT_NORMAL:
+    case INIT_TRUNCATED_NORMAL: break;
+    }
+    return false;
+}
+
 /* Values 4 * draw to 4 * draw + 3, of mean 0 and deviation or half width 1. */
 static void initial_draw(const struct initial *initial, uint64_t attempt, int64_t draw, double out[4])
 {
     uint32_t words[4];
     initial_words(initial, attempt, draw, words);
-    if (initial->init == INIT_UNIFORM_FAN_IN || initial->init == INIT_XAVIER_UNIFORM) {
+    if (is_uniform(initial->init)) {
         for (int i = 0; i < 4; i++) out[i] = 2 * store_unit_draw(words[i]) - 1;
         return;
     }
@@ -239,13 +260,16 @@ static void fill_constant(enum dtype dtype, void *out, int64_t count, double val
 
 static void fill_initial(const struct graph *graph, int param, uint64_t seed, void *out)
 {
-    struct initial initial = initial_of(graph, param, seed);
+    const struct op_param *spec = param_spec(graph, param);
     int64_t count = param_count(graph, param);
-    enum dtype dtype = param_spec(graph, param)->dtype;
-    if (initial.init == INIT_ZERO || initial.init == INIT_ONE)
-        fill_constant(dtype, out, count, initial.init == INIT_ONE);
-    else
+    if (spec->init == INIT_ZERO || spec->init == INIT_ONE) {
+        fill_constant(spec->dtype, out, count, spec->init == INIT_ONE);
+    } else if (spec->init == INIT_CONSTANT) {
+        fill_constant(spec->dtype, out, count, spec->init_arg);
+    } else {
+        struct initial initial = initial_of(graph, param, seed);
         fill_random(&initial, out, count);
+    }
 }
 
 static size_t part_bytes(const struct store *store, int param)

@@ -70,7 +70,7 @@ static bool infer(const struct graph *graph, const struct node_spec *spec, struc
 static void add_param(struct graph *graph, const struct node *node, const struct op_param *spec)
 {
     *array_push(graph->params, graph->param_count) = (struct parameter){
-        .name = text_format("%s.%s", node->name, spec->name),
+        .name = text_format("%s%s%s", node->name, *spec->name ? "." : "", spec->name),
         .node = graph->count,
         .spec = *spec,
     };

@@ -13,7 +13,7 @@ import torchvision
 
 NORM = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
 NAMES = """alexnet vgg11_bn vgg16 vgg16_bn googlenet resnet18 resnet34 resnet50 resnet101 resnet152
-           mobilenet_v2 densenet121""".split()
+           mobilenet_v2 densenet121 resnext50_32x4d wide_resnet50_2 squeezenet1_1""".split()
 
 
 def layers(shapes):
