@@ -70,6 +70,9 @@ bool image_read_file(const char *path, uint8_t **bytes, size_t *count, struct re
 bool image_encode_jpeg(const struct image *image, int quality, uint8_t **bytes, size_t *count,
                        struct reason *reason);
 
+/* A PNG of a grey or RGB image, in new memory. */
+bool image_encode_png(const struct image *image, uint8_t **bytes, size_t *count, struct reason *reason);
+
 /* The two decoders behind image_decode, and what they share: `count` RGB pixels weighted to grey
  * (ITU-R BT.601 luma, as PIL rounds it); `to` may be `from`. */
 bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,

@@ -24,6 +24,7 @@ libdata_a_SOURCES = \
 	data/image_jpeg_write.c \
 	data/image_png.c \
 	data/image_png_plain.c \
+	data/image_png_write.c \
 	data/jpeg_plain.c \
 	data/jpeg_plain.h \
 	data/listing.c \

@@ -3,7 +3,7 @@
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
-"$AMPTRAIN" -c run.ini -o run -s checkpoint.every=1 >results 2>said || exit 1
+"$AMPTRAIN" -c run.ini -o run -s checkpoint.every=1 -s log.tensorboard=yes >results 2>said || exit 1
 "$AMPTRAIN" eval -q --weights run/checkpoint-last.safetensors --logits logits.npy -o evaluated >printed || exit 1
 
 # Every fifth line of the digits is for validation; the label is the last of a line.
@@ -51,6 +51,16 @@ ok "the results of --json are as they were" sh -c '
 ok "the record of eval names the weights" grep -q \
     '^{"event":"eval","split":"val","weights":"run/checkpoint-last.safetensors","images":359,.*,"time":[0-9.e-]*}$' evaluated/metrics.jsonl
 
+# TensorBoard has its rows, and an image for each epoch.
+drawn() {
+    tail -n +2 counted.csv | sed -e 's/"//g' -e 's/,/ | /g' >rows
+    [ -s rows ] && while read -r row; do
+        grep -aqF "$row" run/events.out.tfevents.* || { echo "not there: $row"; return 1; }
+    done <rows
+    [ "$(grep -ao 'PNG' run/events.out.tfevents.* | wc -l)" = "$(grep -c '"event":"epoch"' run/metrics.jsonl)" ]
+}
+ok "TensorBoard has the confusion matrix" drawn
+ok "... and the configuration" grep -aq '^    seed = ' run/events.out.tfevents.*
 # per_class FOLDER: the accuracies of its last epoch, one a line.
 per_class() { sed -n 's/.*"per_class":\[\(.*\)\].*/\1/p' "$1/metrics.jsonl" | tail -n 1 | tr , '\n'; }
 same_accuracies() {

@@ -226,6 +226,28 @@ static struct bytes jpeg_of(int channels, int space, int stored, bool progressiv
     return bytes;
 }
 
+static void png_reads_what_is_written(void **state)
+{
+    (void)state;
+    static uint8_t pixels[5 * 7 * 3];
+    for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(37 * i);
+    for (int channels = 1; channels <= 3; channels += 2) {
+        const struct image written = {.h = 5, .w = 7, .c = channels, .pixels = pixels};
+        struct image image = {0};
+        struct reason reason;
+        uint8_t *bytes;
+        size_t count;
+        assert_true(image_encode_png(&written, &bytes, &count, &reason));
+        const struct image_options options = {.channels = channels};
+        assert_true(image_decode(bytes, count, options, NULL, &image, &reason));
+        assert_int_equal(image.h, 5);
+        assert_int_equal(image.w, 7);
+        assert_memory_equal(image.pixels, pixels, 5 * 7 * (size_t)channels);
+        image_free(&image);
+        free(bytes);
+    }
+}
+
 static void jpeg_of_every_colour_space(void **state)
 {
     (void)state;
@@ -534,6 +556,7 @@ int main(void)
         cmocka_unit_test(png_interlaced_equals_plain),
         cmocka_unit_test(plain_png_equals_interlaced),
         cmocka_unit_test(png_data_in_pieces),
+        cmocka_unit_test(png_reads_what_is_written),
         cmocka_unit_test(jpeg_of_every_colour_space),
         cmocka_unit_test(jpeg_of_other_kinds_is_refused),
         cmocka_unit_test(jpeg_of_many_scans_is_refused),

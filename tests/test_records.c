@@ -300,6 +300,32 @@ static void event_frames(void **state)
     free(path);
 }
 
+static void event_values(void **state)
+{
+    (void)state;
+    struct events events = {0};
+    char bytes[4096];
+    const char *payloads[8];
+    const struct events_picture picture = {(const uint8_t *)"png", 3, 200, 7};
+    open_events(0, &events);
+    events_text(&events, "config", 0, "a | b");
+    events_image(&events, "confusion", 1, &picture);
+    char *path = event_file();
+    size_t count = read_bytes(path, bytes, sizeof bytes);
+    events_close(&events);
+    events_text(&events, "off", 1, "");
+    events_image(&events, "off", 1, &picture);
+    assert_int_equal(frames(bytes, count, payloads), 3);
+    /* summary { value { tag, tensor { dtype DT_STRING, string_val }, metadata { plugin_data { "text" } } } } */
+    assert_memory_equal(payloads[1] + 9, "\x2a\x1f" "\x0a\x1d" "\x0a\x06" "config"
+                        "\x42\x09" "\x08\x07" "\x42\x05" "a | b" "\x4a\x08" "\x0a\x06" "\x0a\x04" "text", 33);
+    /* step, summary { value { tag, image { height 7, width 200, colorspace 3, encoded_image_string } } } */
+    assert_memory_equal(payloads[2] + 9, "\x10\x01" "\x2a\x1b" "\x0a\x19" "\x0a\x09" "confusion"
+                        "\x22\x0c" "\x08\x07" "\x10\xc8\x01" "\x18\x03" "\x22\x03" "png", 31);
+    unlink(path);
+    free(path);
+}
+
 static void event_restart(void **state)
 {
     (void)state;
@@ -339,7 +365,7 @@ int main(void)
         cmocka_unit_test(not_files),
         cmocka_unit_test(torn),
         cmocka_unit_test(ended),
-        cmocka_unit_test(event_frames), cmocka_unit_test(event_restart),
+        cmocka_unit_test(event_frames), cmocka_unit_test(event_values), cmocka_unit_test(event_restart),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -39,7 +39,10 @@ static double events_now(void)
 
 /* Numbers of the members, from event.proto and summary.proto. */
 enum { EVENT_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
-enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, SESSION_START = 1 };
+enum { SUMMARY_VALUE = 1, SESSION_STATUS = 1, SESSION_START = 1 };
+enum { VALUE_TAG = 1, VALUE_SIMPLE = 2, VALUE_IMAGE = 4, VALUE_TENSOR = 8, VALUE_METADATA = 9 };
+enum { METADATA_PLUGIN = 1, PLUGIN_NAME = 1, TENSOR_DTYPE = 1, TENSOR_STRING = 8, DTYPE_STRING = 7 };
+enum { IMAGE_HEIGHT = 1, IMAGE_WIDTH = 2, IMAGE_COLOURS = 3, IMAGE_BYTES = 4, COLOURS_RGB = 3 };
 
 static struct protobuf event_begin(int64_t step)
 {
@@ -97,13 +100,51 @@ void events_close(struct events *events)
     *events = (struct events){0};
 }
 
-void events_scalar(struct events *events, const char *tag, int64_t step, double value)
+static struct protobuf value_begin(const char *tag)
 {
-    if (!events->file) return;
-    struct protobuf number = {0}, summary = {0}, event = event_begin(step);
-    protobuf_text(&number, VALUE_TAG, tag);
-    protobuf_float(&number, VALUE_SIMPLE, (float)value);
-    protobuf_nest(&summary, SUMMARY_VALUE, &number);
+    struct protobuf value = {0};
+    protobuf_text(&value, VALUE_TAG, tag);
+    return value;
+}
+
+static void write_value(struct events *events, int64_t step, struct protobuf *value)
+{
+    struct protobuf summary = {0}, event = event_begin(step);
+    protobuf_nest(&summary, SUMMARY_VALUE, value);
     protobuf_nest(&event, EVENT_SUMMARY, &summary);
     event_write(events, &event);
+}
+
+void events_scalar(struct events *events, const char *tag, int64_t step, double number)
+{
+    if (!events->file) return;
+    struct protobuf value = value_begin(tag);
+    protobuf_float(&value, VALUE_SIMPLE, (float)number);
+    write_value(events, step, &value);
+}
+
+/* A tensor of one string, for the plugin "text". */
+void events_text(struct events *events, const char *tag, int64_t step, const char *text)
+{
+    if (!events->file) return;
+    struct protobuf value = value_begin(tag), tensor = {0}, plugin = {0}, metadata = {0};
+    protobuf_int(&tensor, TENSOR_DTYPE, DTYPE_STRING);
+    protobuf_text(&tensor, TENSOR_STRING, text);
+    protobuf_nest(&value, VALUE_TENSOR, &tensor);
+    protobuf_text(&plugin, PLUGIN_NAME, "text");
+    protobuf_nest(&metadata, METADATA_PLUGIN, &plugin);
+    protobuf_nest(&value, VALUE_METADATA, &metadata);
+    write_value(events, step, &value);
+}
+
+void events_image(struct events *events, const char *tag, int64_t step, const struct events_picture *picture)
+{
+    if (!events->file) return;
+    struct protobuf value = value_begin(tag), image = {0};
+    protobuf_int(&image, IMAGE_HEIGHT, picture->height);
+    protobuf_int(&image, IMAGE_WIDTH, picture->width);
+    protobuf_int(&image, IMAGE_COLOURS, COLOURS_RGB);
+    protobuf_block(&image, IMAGE_BYTES, picture->png, picture->bytes);
+    protobuf_nest(&value, VALUE_IMAGE, &image);
+    write_value(events, step, &value);
 }

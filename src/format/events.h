@@ -21,5 +21,16 @@ void events_close(struct events *events);
 /* One number of a step, in the file when this returns. */
 void events_scalar(struct events *events, const char *tag, int64_t step, double value);
 
+/* Text, which TensorBoard takes for Markdown; UTF-8. */
+void events_text(struct events *events, const char *tag, int64_t step, const char *text);
+
+/* A picture in colours. */
+struct events_picture {
+    const uint8_t *png;
+    size_t bytes;
+    int width, height;
+};
+void events_image(struct events *events, const char *tag, int64_t step, const struct events_picture *picture);
+
 /* One framed record: length, its masked checksum, the data, theirs. False: the file took it not. */
 _Bool events_record(FILE *file, const void *data, size_t bytes);

@@ -13,6 +13,7 @@
 #include "session/data_summary.h"
 #include "session/plausible.h"
 #include "train/results.h"
+#include "train/tensorboard.h"
 
 static enum status write_line(struct run *run, struct text *line)
 {
@@ -116,6 +117,7 @@ enum status report_start(struct run *run)
     add_counts(&line, "train_per_class", &data->train);
     add_counts(&line, "val_per_class", &data->val);
     add_plan(run, &line);
+    tensorboard_settings(&run->events, run->state.step, session->settings, session->file);
     text_free(&name);
     return write_line(run, &line);
 }
@@ -195,6 +197,7 @@ static void draw_epoch(struct run *run, const struct evaluation *evaluation)
         events_scalar(&run->events, "epoch/val_loss", step, evaluation->loss);
         events_scalar(&run->events, "epoch/val_top1", step, evaluation->top1);
         events_scalar(&run->events, "epoch/val_top5", step, evaluation->top5);
+        tensorboard_confusion(&run->events, step, &run->session->data, evaluation);
     }
 }
 

@@ -25,5 +25,7 @@ libtrain_a_SOURCES = \
 	src/train/results.h \
 	src/train/run.c \
 	src/train/run.h \
+	src/train/tensorboard.c \
+	src/train/tensorboard.h \
 	src/train/train.c \
 	src/train/train.h

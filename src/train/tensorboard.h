@@ -1,0 +1,15 @@
+/* tensorboard.h: what TensorBoard shows of a run besides its curves. */
+#pragma once
+
+#include "conf/settings.h"
+#include "format/events.h"
+#include "session/data.h"
+#include "train/evaluate.h"
+
+/* The configuration as it was resolved. `file`: where it was read; NULL: the options came otherwise. */
+void tensorboard_settings(struct events *events, int64_t step, const struct settings *settings,
+                          const char *file);
+
+/* The confusion matrix, as a table of up to 50 classes and a picture of up to 1000. */
+void tensorboard_confusion(struct events *events, int64_t step, const struct data *data,
+                           const struct evaluation *evaluation);
