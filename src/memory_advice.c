@@ -86,6 +86,12 @@ static bool has_batchnorm(const struct graph *graph)
     return false;
 }
 
+/* Into equal micro-batches of an image or more, on every rank. */
+static bool batch_divides(const struct hyperparameters *hyper)
+{
+    return hyper->batch > 0 && hyper->batch % hyperparameters_micro_batches(hyper) == 0;
+}
+
 static void consider_micro_batches(struct asking *asking)
 {
     struct variant variant;
@@ -93,9 +99,9 @@ static void consider_micro_batches(struct asking *asking)
     vary(asking, &variant);
     struct hyperparameters *hyper = &variant.session.hyper;
     hyper->micro_batches *= 2;
-    if (hyper->batch % hyper->micro_batches != 0) return;
+    if (!batch_divides(hyper)) return;
     snprintf(setting, sizeof setting, "train.accumulate=%d", hyper->micro_batches);
-    snprintf(price, sizeof price, "micro-batches of %d images%s", hyper->batch / hyper->micro_batches,
+    snprintf(price, sizeof price, "micro-batches of %d images%s", hyper->batch / hyperparameters_micro_batches(hyper),
              has_batchnorm(&variant.session.graphs.training) ? ", also in batch norm" : "");
     consider(asking, &variant, setting, price);
 }
@@ -107,7 +113,7 @@ static void consider_batch(struct asking *asking)
     vary(asking, &variant);
     struct hyperparameters *hyper = &variant.session.hyper;
     hyper->batch /= 2;
-    if (hyper->batch == 0 || hyper->batch % hyper->micro_batches != 0) return;
+    if (!batch_divides(hyper)) return;
     snprintf(setting, sizeof setting, "train.batch=%d", hyper->batch);
     consider(asking, &variant, setting, "half the batch");
 }

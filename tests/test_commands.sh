@@ -179,6 +179,8 @@ planned() { "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4
 slower() { planned --hosts 2 --link 100Gb >fast.json && planned --hosts 2 --link 2x0.5Gb >slow.json &&
     among 0.3 1 "$(number efficiency fast.json)" && among 0.01 0.2 "$(number efficiency slow.json)"; }
 ok "plan for hosts: a slow link shows" slower
+ok "... advises nothing that cannot be divided among them" sh -c '
+    ! "$AMPTRAIN" plan -q -c deep.ini -s train.batch=4 -s parallel.gpus=4 2>&1 | grep -E "divide|accumulate=|batch="'
 ok "plan for ranks, in words" sh -c '"$AMPTRAIN" plan -c deep.ini -s train.batch=64 -s parallel.gpus=4 |
     grep "^ *images/s .* of 4 times one GPU with 16 images"'
 staged() { "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 -s parallel.stages=2 \
