@@ -185,12 +185,48 @@ static void test_ranks(void **state)
     graph_free(&graph);
 }
 
+/* A folded op has the parameters of two layers: both are in its stage. */
+static int count_in_stage(const struct graph *graph, int stages, int stage)
+{
+    const struct compile_options options = {
+        .lower = {.batch = 16, .micro_batches = MICRO_BATCHES, .training = true, .storage = F16,
+                  .fold_least = 1},
+        .cut = {.stages = stages, .stage = stage},
+        .kernel_plans = {.code_of = net_reference_of}, .verify_each = true,
+    };
+    struct program program;
+    assert_int_equal(passes_lower(graph, &options, &program), OK);
+    for (int i = 0; i < program.count; i++) {
+        const struct instruction *at = &program.instructions[i];
+        for (int k = 0; at->node >= 0 && k < at->param_count; k++) {
+            int param = program.values[at->params[k]].index;
+            assert_int_equal(program.node_stages[program.graph->params[param].node], stage);
+        }
+    }
+    int folded = count_folded(&program);
+    program_free(&program);
+    return folded;
+}
+
+static void test_stages(void **state)
+{
+    (void)state;
+    struct graph graph = net_graph(bottlenecks, false);
+    for (int stages = 2; stages <= 6; stages++) {
+        int folded = 0;
+        for (int stage = 0; stage < stages; stage++) folded += count_in_stage(&graph, stages, stage);
+        assert_int_equal(folded, FOLDED * MICRO_BATCHES);
+    }
+    graph_free(&graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_with_others),
         cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_stages),
     };
     return cmocka_run_group_tests_name("fold", tests, NULL, NULL);
 }

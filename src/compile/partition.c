@@ -11,6 +11,7 @@
 #define THREADS 2            /* of a processor: not how many there are, which ranks may differ in */
 
 #define MUCH 1e9             /* bytes, beside which a message's latency is nothing */
+#define NEVER (INT64_C(1) << 60)     /* bytes across a border at which no stage may end */
 
 /* The nodes that touch a value in the first micro-batch; last is -1 if none does. */
 struct reach {
@@ -41,6 +42,17 @@ static void add_seconds(const struct partitioning *p, const struct instruction *
     else if (at->phase != PHASE_UPDATE) block->data += seconds;
 }
 
+/* The first node whose parameters an instruction has: of a folded op, one before its own. */
+static int first_node(const struct program *program, const struct instruction *at)
+{
+    int first = at->node;
+    for (int k = 0; k < at->param_count; k++) {
+        int node = program->graph->params[program->values[at->params[k]].index].node;
+        if (node < first) first = node;
+    }
+    return first;
+}
+
 static void touch(struct reach *reach, int node, bool writes)
 {
     if (reach->last < 0) *reach = (struct reach){node, node, node};
@@ -57,6 +69,8 @@ static void look_at(const struct partitioning *p)
         int node = node_of(p->program, at);
         if (node < 0) continue;
         add_seconds(p, at, node);
+        for (int n = first_node(p->program, at); at->node >= 0 && n < at->node; n++)
+            p->blocks[n].crossing = NEVER;
         if (at->micro_batch > 0 || at->phase == PHASE_UPDATE) continue;
         for (int k = 0; k < at->read_count; k++) touch(&p->reach[at->reads[k]], node, false);
         for (int k = 0; k < at->write_count; k++) touch(&p->reach[at->writes[k]], node, true);
@@ -70,7 +84,7 @@ static void add_crossings(const struct partitioning *p)
         const struct value *value = &p->program->values[v];
         if (value->home != HOME_ARENA) continue;
         for (int node = p->reach[v].first; node < p->reach[v].last; node++)
-            p->blocks[node].crossing += value->bytes / 2;
+            if (p->blocks[node].crossing < NEVER) p->blocks[node].crossing += value->bytes / 2;
     }
     const struct graph *graph = p->program->graph;
     for (int param = 0; param < graph->param_count; param++)
@@ -92,13 +106,15 @@ static int64_t stage_bytes(void *context, const struct partition_stage *at, int 
     return bytes;
 }
 
-/* The first node is the input, whose images all stages have: blocks begin behind it. */
-static double search(struct partitioning *p, int *stage)
+/* The first node is the input, whose images all stages have: blocks begin behind it. False when there are too
+ * few. */
+static bool search(struct partitioning *p, int *stage, double *seconds)
 {
     int count = p->program->graph->count - 1, stages = p->options->stages;
     const struct partition_block *blocks = p->blocks + 1;
     struct partition_stage *found = memory_new((size_t)stages, sizeof *found);
-    double seconds, none = cluster_message(&p->cluster, 0);
+    bool right = true;
+    double none = cluster_message(&p->cluster, 0);
     const struct partition_link link = {none, MUCH / (cluster_message(&p->cluster, MUCH) - none)};
     struct partition_problem problem = {
         .blocks = &blocks, .count = count, .replicas_max = 1, .stages = stages, .ranks = stages,
@@ -106,24 +122,24 @@ static double search(struct partitioning *p, int *stage)
         .schedule = p->options->schedule, .message = link, .exchange = link,
         .limit = p->options->limit, .bytes = stage_bytes, .context = p,
     };
-    if (!partition_search(&problem, found, &seconds)) {
+    if (!partition_search(&problem, found, seconds)) {
         problem.limit = 0;
-        partition_search(&problem, found, &seconds);
+        partition_search(&problem, found, seconds);
     }
     stage[0] = 0;
-    for (int s = 0; s < stages; s++)
+    for (int s = 0; s < stages; s++) {
         for (int node = found[s].first; node < found[s].end; node++) stage[node + 1] = s;
+        right = right && (s == stages - 1 || blocks[found[s].end - 1].crossing < NEVER);
+    }
     free(found);
-    return seconds;
+    return right;
 }
 
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,
                       double *seconds)
 {
     size_t nodes = (size_t)program->graph->count, values = (size_t)program->value_count;
-    if (options->stages >= program->graph->count)
-        return fail(USAGE, "%s: a network of %d layers cannot be cut into %d stages", program->graph->arch,
-                    program->graph->count - 1, options->stages);
+    double found = 0;
     struct partitioning p = {
         .program = program, .options = options,
         .blocks = memory_new(nodes, sizeof *p.blocks), .reach = memory_new(values, sizeof *p.reach),
@@ -132,9 +148,11 @@ enum status partition(const struct program *program, const struct partition_opti
     };
     look_at(&p);
     add_crossings(&p);
-    double found = search(&p, stage);
+    bool right = options->stages < program->graph->count && search(&p, stage, &found);
     if (seconds) *seconds = found;
     free(p.blocks);
     free(p.reach);
-    return OK;
+    if (right) return OK;
+    return fail(USAGE, "%s: a network of %d layers cannot be cut into %d stages", program->graph->arch,
+                program->graph->count - 1, options->stages);
 }

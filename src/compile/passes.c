@@ -116,12 +116,12 @@ static bool is_training(const struct pass_input *input)
     return input->options->lower.training;
 }
 
-/* A stage has the parameters of its nodes, and a folded op those of two; it knows no other rank's moments. */
+/* A folded op knows no other rank's moments. */
 static bool has_fold(const struct pass_input *input)
 {
     const struct lower_options *lower = &input->options->lower;
     return lower->training && lower->fold_least > 0 && dtype_bytes(lower->storage) == 2 &&
-           input->options->cut.stages <= 1 && !lower->sync_bn;
+           !lower->sync_bn;
 }
 
 static bool has_micro_batches(const struct pass_input *input)
