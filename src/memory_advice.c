@@ -98,10 +98,12 @@ static void consider_micro_batches(struct asking *asking)
     char setting[64], price[96];
     vary(asking, &variant);
     struct hyperparameters *hyper = &variant.session.hyper;
+    int each = (int)variant.settings.parallel.microbatches;
     hyper->micro_batches *= 2;
     if (!batch_divides(hyper)) return;
-    snprintf(setting, sizeof setting, "train.accumulate=%d", hyper->micro_batches);
-    snprintf(price, sizeof price, "micro-batches of %d images%s", hyper->batch / hyperparameters_micro_batches(hyper),
+    snprintf(setting, sizeof setting, "train.accumulate=%d", hyper->micro_batches / each);
+    snprintf(price, sizeof price, "micro-batches of %d images%s",
+             hyper->batch / hyperparameters_micro_batches(hyper),
              has_batchnorm(&variant.session.graphs.training) ? ", also in batch norm" : "");
     consider(asking, &variant, setting, price);
 }

@@ -193,6 +193,10 @@ ok "... and in words, with what else there is" sh -c '"$0" "$@" | awk "/best pip
     /instead .*parallel.stages=1/ { b = 1 } /^ *0 .*conv1 to / { c = 1 } / to fc / { d = 1 } END { exit !(a && b && c && d) }"' \
     "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 -s parallel.stages=2
 ok "... and the programs of both" test "$(staged --dump | grep -c '^program training.*, stage [01] of 2')" = 2
+many() { "$AMPTRAIN" plan -c deep.ini -s data.format=synthetic -s train.batch=65536 -s parallel.gpus=1024 --hosts 128 \
+    --link 8x400Gb >many.txt && grep -q "of 1024 times one GPU with 64 images" many.txt &&
+    grep -q "train.accumulate=2 .* micro-batches of 32 images" many.txt; }
+ok "plan for more images a step than there are" many
 ok "plan for hosts that do not divide the ranks" says 2 "does not divide" planned --hosts 3 --link 1Gb
 ok "plan for hosts without a link" says 2 "go together" planned --hosts 2
 ok "plan for a link that is none" says 2 "8x400Gb" planned --hosts 2 --link fast

@@ -56,13 +56,15 @@ static enum status find_batch(struct session *session)
     return OK;
 }
 
-static enum status open_numbers(struct session *session, bool trains)
+/* Who can do without data can do with fewer images than a batch. */
+static enum status open_numbers(struct session *session, const struct data_options *data)
 {
     TRY(hyperparameters_open(session->settings, &session->hyper));
     session_join(session);
     if (session->settings->train.batch == 0) TRY(find_batch(session));
-    const struct images *train = trains ? &session->data.train : NULL;
-    return hyperparameters_set_batch(session->settings, train, &session->hyper);
+    const struct images *train = &session->data.train;
+    bool few = (data->wanted & DATA_OPTIONAL) && train->count < session->settings->train.batch;
+    return hyperparameters_set_batch(session->settings, few || data->hint ? NULL : train, &session->hyper);
 }
 
 static enum status open_parts(struct session *session, const struct data_options *data)
@@ -71,7 +73,7 @@ static enum status open_parts(struct session *session, const struct data_options
     TRY(data_open(session->settings, data, &session->data));
     TRY(graphs_open(&graphs, &session->graphs));
     data_number_classes(&session->data, session->graphs.training.classes);
-    return open_numbers(session, !data->hint);
+    return open_numbers(session, data);
 }
 
 static enum status check_preprocessing(const struct session *session)
