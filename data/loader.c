@@ -114,6 +114,8 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     loader->batches = (options->count + (options->training ? 0 : options->batch - 1)) / options->batch;
     loader->limit = options->training ? loader->batches * options->batch : options->count;
     loader->filling = loader->next = loader->batches;      /* nothing, until loader_start */
+    if (options->training && options->balance)
+        loader->by_class = by_class_make(options->dataset, options->subset, options->count);
     loader->chunk = loader->share.count / (2 * options->workers);
     loader->chunk = loader->chunk < 1 ? 1 : loader->chunk > CHUNK_MAX ? CHUNK_MAX : loader->chunk;
     loader->slot_count = slots_of(options->prefetch);
@@ -166,6 +168,7 @@ void loader_close(struct loader *loader)
     pthread_mutex_destroy(&loader->lock);
     free(loader->workers);
     augment_table_free(&loader->table);
+    by_class_free(&loader->by_class);
     free(loader->bad);
     free(loader);
 }

@@ -26,6 +26,8 @@ struct loader_options {
     int micro_batches;           /* of a batch: each is mixed by itself; 0: one */
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
     bool shuffle;
+    bool balance;                /* with `shuffle`: classes take turns (sampler.h) */
+    int repeats;                 /* in training: copies of an image in a batch (sampler.h); 0: one */
     int batch;                   /* images a batch, of all ranks together */
     int rank, ranks;             /* this loader's share of every batch is served (sampler.h);
                                   * ranks 0: all of it */

@@ -33,6 +33,7 @@ struct loader {
     int mixed_together;        /* images of a micro-batch */
     int pieces;                /* that mixing is divided into */
     struct share share;        /* of each batch, that is this rank's */
+    struct by_class by_class;  /* of the images, to balance them */
     int chunk;
     int64_t batches, limit;    /* in an epoch; images in it */
     int slot_count;

@@ -14,13 +14,25 @@ static int64_t index_of(const struct loader *loader, int64_t i)
     return loader->options.subset ? loader->options.subset[i] : i;
 }
 
-int64_t loader_image(const struct loader *loader, const struct batch *batch, int place)
+static struct draw draw_of(const struct loader *loader, const struct batch *batch, int place)
 {
     const struct loader_options *options = &loader->options;
-    int64_t at = batch->first + place;
+    uint64_t epoch = (uint64_t)batch->epoch;
+    int repeats = options->training && options->repeats > 0 ? options->repeats : 1;
+    struct draw draw = sampler_repeat(repeats, options->batch, batch->number, loader->share.first + place);
     if (options->training && options->shuffle)
-        at = sampler_permute(options->seed, (uint64_t)batch->epoch, options->count, at);
-    return index_of(loader, at);
+        draw.image = sampler_permute(options->seed, epoch, options->count, draw.image);
+    if (loader->by_class.classes > 0) {
+        struct draw drawn = sampler_balance(options->seed, epoch, &loader->by_class, draw.image);
+        draw = (struct draw){drawn.image, drawn.repetition * repeats + draw.repetition};
+    }
+    draw.image = index_of(loader, draw.image);
+    return draw;
+}
+
+int64_t loader_image(const struct loader *loader, const struct batch *batch, int place)
+{
+    return draw_of(loader, batch, place).image;
 }
 
 static void report_bad(struct loader *loader, int64_t index, const struct reason *reason)
@@ -176,7 +188,8 @@ void sample_none(const struct loader *loader, struct target target)
     *target_label(target) = -1;
 }
 
-/* Reads image `index` and augments it by the random numbers of image `named`. */
+/* Reads image `index` and augments it by the random numbers that `named` names: the index of the image that
+ * belongs there, or beyond them one of its repetitions. */
 static bool load_image(struct worker *worker, int64_t index, int64_t named, struct target target,
                        struct reason *reason)
 {
@@ -212,17 +225,17 @@ static int64_t draw_below(struct random *random, int64_t limit)
     return (int64_t)((high << 32 | random_next(random)) % (uint64_t)limit);
 }
 
-static bool load_replacement(struct worker *worker, int64_t index, struct target target,
+static bool load_replacement(struct worker *worker, int64_t named, struct target target,
                              struct reason *reason)
 {
     const struct loader *loader = worker->loader;
     struct random random = random_open(loader->options.seed, PURPOSE_REPLACE, (uint64_t)loader->epoch,
-                                       (uint64_t)index);
+                                       (uint64_t)named);
     target.here = true;        /* a place is filled once, whatever becomes of it elsewhere */
     for (int attempt = 0; attempt < REPLACEMENTS_MAX; attempt++) {
         if (atomic_load(&loader->drop)) return true;
         int64_t other = index_of(loader, draw_below(&random, loader->options.count));
-        if (load_image(worker, other, index, target, reason)) return true;
+        if (load_image(worker, other, named, target, reason)) return true;
     }
     struct reason last = *reason;
     return because(reason, "%d replacements in a row are unusable, too, the last one: %.160s",
@@ -251,12 +264,13 @@ void sample_fill(struct worker *worker, struct target target)
 {
     struct loader *loader = worker->loader;
     struct slot *slot = target.slot;
-    int64_t index = loader_image(loader, &slot->batch, target.place);
+    struct draw draw = draw_of(loader, &slot->batch, target.place);
+    int64_t named = draw.image + draw.repetition * loader->options.dataset->count;
     struct reason reason;
-    if (load_image(worker, index, index, target, &reason)) return;
+    if (load_image(worker, draw.image, named, target, &reason)) return;
     count_bad(loader, slot);
     bool replace = loader->options.training && !loader->options.stop_on_error;
-    if (replace && load_replacement(worker, index, target, &reason)) return;
+    if (replace && load_replacement(worker, named, target, &reason)) return;
     sample_none(loader, target);
     if (replace || loader->options.stop_on_error) stop_at(loader, slot, target.place, &reason);
 }

@@ -5,11 +5,24 @@
  * step what one alone would see, and none sees an image of another's. */
 #pragma once
 
-#include <stdint.h>
+#include "data/by_class.h"
 
 /* Element i of a pseudo-random permutation of [0, count): computed, not stored (a Feistel network with cycle
  * walking). */
 int64_t sampler_permute(uint64_t seed, uint64_t epoch, int64_t count, int64_t i);
+
+/* Which image is drawn, and how often it was before in the same epoch. */
+struct draw {
+    int64_t image, repetition;
+};
+
+/* Draw i of an epoch in which classes take turns, each in passes over its own images, shuffled. */
+struct draw sampler_balance(uint64_t seed, uint64_t epoch, const struct by_class *by, int64_t i);
+
+/* Repeated augmentation (Hoffer et al., Augment your batch, CVPR 2020), as torchvision's RASampler: a batch is
+ * of several copies of fewer images, one copy after the other, so that ranks have different ones. `image` is
+ * the place in the epoch's order. */
+struct draw sampler_repeat(int repeats, int batch, int64_t number, int place);
 
 /* The part of a batch's places that is one rank's, of `ranks`: parts follow each other, and differ by one
  * in size where ranks do not divide the batch. */

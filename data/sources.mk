@@ -1,6 +1,8 @@
 libdata_a_SOURCES = \
 	data/augment.c \
 	data/augment.h \
+	data/by_class.c \
+	data/by_class.h \
 	data/colour.c \
 	data/colour.h \
 	data/dataset.c \

@@ -154,6 +154,36 @@ static void workers_change_no_mixture(void **state)
     dataset_close(&dataset);
 }
 
+/* Copies of an image in a batch are augmented differently; so are those of balanced classes. */
+static void copies_are_augmented_anew(void **state)
+{
+    (void)state;
+    struct dataset dataset = synthetic(BATCHES * 16);
+    struct loader_options options = varied(&dataset);
+    options.mix = (struct mix_settings){0};
+    options.repeats = 2;
+    for (int balance = 0; balance < 2; balance++) {
+        options.balance = balance;
+        struct loader *loader = opened(&options);
+        struct batch *batch;
+        int64_t bytes = (int64_t)sizeof(float) * options.h * options.w * 3, same = 0;
+        assert_int_equal(loader_start(loader, 0, 0), OK);
+        assert_int_equal(loader_batches(loader), BATCHES);
+        while (loader_next(loader, &batch, NULL) == OK && batch) {
+            const char *pixels = batch->images;
+            for (int i = 0; i < 8; i++) {
+                assert_int_equal(loader_image(loader, batch, i), loader_image(loader, batch, i + 8));
+                assert_int_equal(batch->labels[i], batch->labels[i + 8]);
+                same += memcmp(pixels + i * bytes, pixels + (i + 8) * bytes, (size_t)bytes) == 0;
+            }
+            loader_return(loader, batch);
+        }
+        assert_in_range(same, 0, BATCHES);      /* both may be black, shifted out of sight */
+        loader_close(loader);
+    }
+    dataset_close(&dataset);
+}
+
 /* A target holds the shares of an image's own class and of the one before it. */
 static void targets_go_with_labels(void **state)
 {
@@ -914,6 +944,7 @@ int main(void)
         cmocka_unit_test(workers_and_prefetch_change_nothing),
         cmocka_unit_test(workers_hold_requests_but_no_crashes),
         cmocka_unit_test(workers_change_no_mixture),
+        cmocka_unit_test(copies_are_augmented_anew),
         cmocka_unit_test(targets_go_with_labels),
         cmocka_unit_test(parts_of_files_make_the_same_batches),
         cmocka_unit_test(resumed_epochs_are_the_same),

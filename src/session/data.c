@@ -168,6 +168,19 @@ static enum status name_classes(const struct data_opening *o)
     return OK;
 }
 
+static enum status check_balance(const struct data_opening *o)
+{
+    const struct settings *settings = o->settings;
+    const struct dataset *train = o->data->train.dataset;
+    if (!settings->data.balance || !train) return OK;
+    if (!settings->data.shuffle)
+        return settings_refuse(settings, "data", "balance", "cannot be combined with data.shuffle = no");
+    if (!train->format->label)
+        return settings_refuse(settings, "data", "balance", "needs labels that are known before images are "
+                               "read, which data.format = %s has not", o->format->name);
+    return OK;
+}
+
 static enum status open_sets(struct data_opening *o)
 {
     TRY(data_format(o->settings, &o->format));
@@ -196,6 +209,7 @@ enum status data_open(struct settings *settings, const struct data_options *opti
     };
     TRY(input_of_model(&opening));
     if (options->wanted & (DATA_TRAIN | DATA_VAL)) TRY(open_sets(&opening));
+    TRY(check_balance(&opening));
     data->channels = channels_of(&opening);
     data_set_sizes(&opening);
     TRY(name_classes(&opening));

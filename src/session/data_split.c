@@ -6,45 +6,24 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-
-/* All are of one class where labels are not known before images are read. */
-static int label_of(const struct images *images, int64_t position)
-{
-    const struct dataset *dataset = images->dataset;
-    return dataset->format->label ? dataset->format->label(dataset, images_index(images, position)) : 0;
-}
-
-/* The positions of the images by class, in file order in each; those of class k begin at begins[k]. */
-static int64_t *sort_by_class(const struct images *images, int64_t *begins)
-{
-    int classes = images->dataset->classes;
-    int64_t *order = memory_new((size_t)images->count, sizeof *order);
-    int64_t *next = memory_new((size_t)classes + 1, sizeof *next);
-    for (int64_t i = 0; i < images->count; i++) begins[label_of(images, i) + 1]++;
-    for (int k = 0; k < classes; k++) next[k + 1] = begins[k + 1] += begins[k];
-    for (int64_t i = 0; i < images->count; i++) order[next[label_of(images, i)]++] = i;
-    free(next);
-    return order;
-}
+#include "data/by_class.h"
 
 /* Marks `wanted` of the images: of each class its share, give or take one, each set of them equally likely
  * (Floyd's choice of so many numbers below another). */
 static void choose(const struct images *images, int64_t wanted, struct random *random, bool *chosen)
 {
-    int classes = images->dataset->classes;
-    int64_t *begins = memory_new((size_t)classes + 1, sizeof *begins), *order = sort_by_class(images, begins);
+    struct by_class by = by_class_make(images->dataset, images->subset, images->count);
     double share = (double)wanted / (double)images->count;
-    for (int k = 0; k < classes; k++) {
-        const int64_t *members = order + begins[k];
-        int64_t count = begins[k + 1] - begins[k];
-        int64_t some = llround((double)begins[k + 1] * share) - llround((double)begins[k] * share);
+    for (int k = 0; k < by.classes; k++) {
+        const int64_t *members = by.images + by.begins[k];
+        int64_t count = by.begins[k + 1] - by.begins[k];
+        int64_t some = llround((double)by.begins[k + 1] * share) - llround((double)by.begins[k] * share);
         for (int64_t top = count - some; top < count; top++) {
             int64_t drawn = members[random_below(random, (uint32_t)top + 1)];
             chosen[chosen[drawn] ? members[top] : drawn] = true;
         }
     }
-    free(order);
-    free(begins);
+    by_class_free(&by);
 }
 
 /* The images that are marked, or those that are not, in file order. */

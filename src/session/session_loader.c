@@ -40,6 +40,8 @@ static struct loader_options loader_options(const struct session *session, const
         .micro_batches = session->hyper.replicas * session->hyper.micro_batches,
         .training = training,
         .shuffle = training && settings->data.shuffle,
+        .balance = settings->data.balance,
+        .repeats = (int)settings->augment.repeats,
         .batch = session->hyper.batch,
         .rank = session_replica(session),
         .ranks = session->comm ? session->hyper.replicas : 1,

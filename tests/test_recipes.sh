@@ -1,0 +1,43 @@
+#!/bin/sh
+# Parts of recipes in whole runs: each does what it says, goes on exactly after a stop, and is the same for any
+# number of ranks and workers.
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+"$top_builddir/tests/make_pictures" pictures || exit 1
+for i in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do rm pictures/apple/$i.png; done   # 8 apples, 24 pears
+sed -e 's/^format.*/format = folder/' -e '/^format/a train = pictures' -e '/^format/a val = pictures' \
+    -e 's/^crop.*/crop = 16/' -e 's/^batch.*/batch = 8/' -e 's/^epochs.*/epochs = 2/' \
+    -e 's/^precision.*/precision = fp32/' -e '/^init_scale/d' -e '/^growth/d' -e 's/tiny.ini/coloured.ini/' \
+    -e 's/^pad.*/resize = 20/' run.ini >pictures.ini
+sed -e 's/^channels.*/channels = 3/' -e 's/^size.*/size = 16/' tiny.ini >coloured.ini
+pictures() { # FOLDER [OPTION...]
+    folder=$1; shift
+    "$AMPTRAIN" -q -c pictures.ini -o "$folder" "$@"
+}
+
+# exact OPTION...: on two ranks and several workers, and from a checkpoint on, as at once.
+exact() {
+    rm -rf once ranks again
+    pictures once "$@" && pictures ranks -s parallel.gpus=2 -s train.accumulate=1 -s loader.workers=3 "$@" &&
+        same once ranks && exits_with 75 pictures again -s run.max_time=0.0001 "$@" && pictures again -r "$@" \
+        -s run.max_time=0 && same once again
+}
+
+### data.balance
+
+differs() { ! same "$@" >same.txt; }
+pictures a && pictures b -s data.balance=yes || exit 1
+ok "balanced classes are another run" differs a b
+ok "... and exact" exact -s data.balance=yes
+ok "balance needs shuffling" says 2 "data.balance: cannot be combined with data.shuffle = no" pictures e \
+    -s data.balance=yes -s data.shuffle=no
+
+### augment.repeats
+
+pictures b3 -s augment.repeats=3 || exit 1
+ok "repeated images are another run" differs a b3
+ok "... and exact" exact -s augment.repeats=3
+ok "... with balanced classes as well" exact -s augment.repeats=3 -s data.balance=yes -s augment.mixup=0.2
+
+finish
