@@ -41,7 +41,7 @@ static const double timeout_factor[] = {
 /* Seconds in which other ranks may fail by themselves for the reason for which one did. */
 #define GRACE 0.2
 /* Seconds in which killed processes should be gone. */
-#define PATIENCE 30.0
+#define REAP_SECONDS 30.0
 
 struct child {
     pid_t pid;
@@ -412,7 +412,7 @@ static void end_all(struct launcher *launcher)
 {
     double began = clock_seconds();
     bool grace = launcher->failed > 0 && WIFEXITED(launcher->children[launcher->first].result);
-    while (any_left(launcher) && clock_seconds() - began < PATIENCE) {
+    while (any_left(launcher) && clock_seconds() - began < REAP_SECONDS) {
         if (!grace || clock_seconds() - launcher->failed > GRACE) kill_ranks(launcher);
         wait_for_something(launcher);
         take_what_came(launcher);

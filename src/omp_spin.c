@@ -1,4 +1,4 @@
-/* patience.c: begins the program anew with a short GOMP_SPINCOUNT.
+/* omp_spin.c: begins the program anew with a short GOMP_SPINCOUNT.
  *
  * At a barrier libgomp's threads spin for milliseconds before they sleep. Where threads are more than
  * free cores (loader threads, other processes), a thread that spins keeps a core from the very thread
