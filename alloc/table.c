@@ -1,6 +1,5 @@
 #include "table.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/memory.h"

@@ -1,7 +1,6 @@
 /* MNIST and sets in its files: IDX, a big-endian header, then bytes (http://yann.lecun.com/exdb/mnist). */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/memory.h"
 #include "data/dataset.h"

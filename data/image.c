@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/memory.h"
 
 /* A larger image is taken for an accident or an attack. */
 #define PIXEL_BYTES_MAX ((size_t)1 << 28)

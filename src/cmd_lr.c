@@ -1,5 +1,4 @@
 /* The learning-rate range test (Smith 2017): steps whose rate grows from one to the next until they diverge. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

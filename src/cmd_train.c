@@ -1,8 +1,6 @@
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "base/memory.h"
 #include "cmd.h"
 #include "launcher.h"
 #include "base/log.h"

@@ -1,7 +1,6 @@
 #include "launcher_lines.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

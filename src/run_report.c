@@ -12,7 +12,6 @@
 #include "chart.h"
 #include "memory_map.h"
 #include "run_report_parts.h"
-#include "train/mistakes.h"
 #include "train/progress.h"
 
 #define LISTED 100           /* bad images, warnings */

@@ -1,5 +1,4 @@
 #include <math.h>
-#include <string.h>
 
 #include "run_report_parts.h"
 

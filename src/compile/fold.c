@@ -2,7 +2,6 @@
  * and 16 bits, where nobody else reads the convolution's result: that is then never stored. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "compile/program_parts.h"

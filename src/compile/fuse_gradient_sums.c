@@ -1,7 +1,6 @@
 /* fuse_gradient_sums.c: what one instruction writes only for the next to read becomes part of either: sums of
  * gradients, and the sums of batch statistics. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "compile/program_parts.h"

@@ -1,6 +1,5 @@
 /* happens_before.c: which instructions have ended when another starts: by its stream, or by its waits. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/memory.h"
 #include "compile/program_parts.h"

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "compile/program_parts.h"
 #include "compile/cost.h"
 #include "compile/recompute_replay.h"
 

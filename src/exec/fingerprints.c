@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "exec/exec_parts.h"
 #include "kernels/fingerprint.h"
 

@@ -1,13 +1,10 @@
 /* checkpoint_newest.c: which checkpoint of a folder a run goes on from. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/memory.h"
 #include "session/checkpoint.h"
 #include "base/atomic_file.h"
 

@@ -1,13 +1,11 @@
 #include "session/data_parts.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/random.h"
 #include "base/search_paths.h"
 #include "base/watch.h"
 #include "graph/model.h"

@@ -10,7 +10,6 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "base/watch.h"
-#include "base/atomic_file.h"
 #include "session/preprocessing.h"
 #include "session/session_loader.h"
 #include "session/session_store.h"

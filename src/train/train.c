@@ -1,7 +1,6 @@
 #include "train/train.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -9,7 +8,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/sum_tree.h"
-#include "base/atomic_file.h"
 #include "comm/compare.h"
 #include "session/gpu_preprocessing.h"
 #include "session/identity.h"
