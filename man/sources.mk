@@ -1,6 +1,7 @@
 dist_man_MANS = \
 	man/amptrain.1 \
 	man/amptrain-ir.7 \
+	man/amptrain-json.5 \
 	man/amptrain-parallel.7 \
 	man/amptrain-pack.5 \
 	man/amptrain.ini.5 \

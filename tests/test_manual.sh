@@ -101,6 +101,50 @@ for pass in $(sed -n 's/^    pass \([a-z_]*\)$/\1/p' "$architecture"); do
     ok "ARCHITECTURE's example: $pass" dumped_example "$pass"
 done
 
+# amptrain-json(5) has every key that is written, and none that is not.
+json=$top_srcdir/man/amptrain-json.5
+section() { sed -n "/^\.SH $1\$/,/^\.SH /p" "$json" | sed 's/\\-/-/g'; }
+written() { # SECTION COMMAND...: the keys that it prints
+    section=$1; shift
+    "$@" >"$scratch/json" || return 1
+    grep -o '"[a-z_0-9]*":' "$scratch/json" | tr -d '":' | sort -u >"$scratch/keys"
+    section "$section" >"$scratch/section"
+    [ -s "$scratch/keys" ] || return 1
+    while read -r key; do
+        grep -qw -e "$key" "$scratch/section" || { echo "not explained: $key"; return 1; }
+    done <"$scratch/keys"
+}
+small() { command=$1; shift; "$AMPTRAIN" "$command" -q -c "$scratch/small.ini" --json "$@"; }
+{ printf '[data]\nformat = digits\n[augment]\ncrop = 8\n[model]\nfile = net.ini\n[train]\nepochs = 1\n'
+} >"$scratch/small.ini"
+sed 's/^size = .*/size = 8/' "$top_srcdir/conf/models/resnet20.ini" >"$scratch/net.ini"
+run=$scratch/jsonrun
+records() {
+    "$AMPTRAIN" -q -c "$scratch/small.ini" -o "$run" -s run.device=cpu -s run.max_steps=22 &&
+        "$AMPTRAIN" eval -q --weights "$run" -o "$run" >"$scratch/out" && cat "$run/metrics.jsonl"
+}
+image() { "$top_builddir/tests/make_pictures" "$scratch/pictures" && find "$scratch/pictures" -name 3.png | head -n 1; }
+stages="-s parallel.gpus=4 -s parallel.stages=2 -s train.batch=64 -s parallel.microbatches=4"
+ok "amptrain-json(5): metrics.jsonl" written METRICS.JSONL records
+ok "... eval" written EVAL "$AMPTRAIN" eval -q --weights "$run" --json
+ok "... predict" written PREDICT "$AMPTRAIN" predict -q --weights "$run" --json --top 2 "$(image)"
+ok "... plan" written PLAN small plan
+ok "... plan of stages" written PLAN small plan $stages
+printf 'id,lower,upper,size\na,0,2,8\n' >"$scratch/spans.csv"
+ok "... plan of a table" written PLAN "$AMPTRAIN" plan -q --spans "$scratch/spans.csv" --json
+ok "... summary" written SUMMARY small summary
+ok "... bench" written BENCH small bench --layers --data --steps 1 --warmup 1
+ok "... lr" written LR small lr --steps 20
+ok "... profile" written PROFILE small profile
+explained_keys() {
+    sed -n 's/^\([a-z_0-9, ]*\)\tT{$/\1/p' "$json" | tr -d ' ' | tr , '\n' | sort -u >"$scratch/keys"
+    [ "$(wc -l <"$scratch/keys")" -gt 90 ] || return 1
+    while read -r key; do
+        grep -qrE -e "\"$key\\\\?\"" "$top_srcdir/src" || { echo "not written: $key"; return 1; }
+    done <"$scratch/keys"
+}
+ok "... and no key that is not written" explained_keys
+
 # The configuration that amptrain.ini(5) begins with.
 sed -n '/^\.EX/,/^\.EE/{/^\./d;p;}' "$ini_page" | sed '/^import/,$d' | tr -d '\\' >"$scratch/example.ini"
 ok "amptrain.ini(5)'s example is accepted" "$AMPTRAIN" --check -c "$scratch/example.ini"
