@@ -14,6 +14,7 @@
 #include "memory_map.h"
 #include "session/data_summary.h"
 #include "session/plausible.h"
+#include "session/session_store.h"
 #include "session/step_fit.h"
 #include "train/folder.h"
 
@@ -105,11 +106,13 @@ static enum status plan(struct cmd *cmd, unsigned what, bool json)
     struct session session;
     struct forecast forecast;
     TRY(plan_open(cmd, what, &session));
+    enum status status = OK;
     if (cmd->check) {
         data_summary_log(session.settings, &session.data);
         plausible_warn(&session);
+        if (!cmd->resume) status = session_store_weights(&session, NULL);
     }
-    enum status status = plan_forecast(cmd, &session, &forecast);
+    if (status == OK) status = plan_forecast(cmd, &session, &forecast);
     if (status == OK) {
         if (json)
             forecast_print_json(&session, &forecast);

@@ -118,6 +118,9 @@ echo '^{"images":1438,' >pattern
 ok "eval --split train" json eval -q -c run.ini --weights $last --split train
 ok "weights of another model to start from" says 5 "conv1.weight" "$AMPTRAIN" -q -c run.ini -s model.file=small.ini \
     -s model.weights=$last
+ok "... --check says it, too" says 5 "conv1.weight" "$AMPTRAIN" -q -c run.ini --check -s model.file=small.ini \
+    -s model.weights=$last
+ok "--check: weights that fit" "$AMPTRAIN" -q -c run.ini --check -s model.weights=$last
 ok "weights that are none" says 5 "run.ini" "$AMPTRAIN" eval -q -c run.ini --weights run.ini
 ok "eval --split of neither" says 2 "--split must be train or val, not 'test'" "$AMPTRAIN" eval -q -c run.ini \
     --weights $last --split test

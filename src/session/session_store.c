@@ -20,7 +20,8 @@ enum status session_store_weights(const struct session *session, struct store *s
     if (!named || !*named) return OK;
     char *path = settings_path(session->settings, session->file, named);
     const struct weights_options options = {true, session->data.class_names, session->data.classes};
-    enum status status = weights_load(path, &options, store);
+    enum status status = store ? weights_load(path, &options, store)
+                               : weights_check(path, &options, &session->graphs.training);
     free(path);
     return status;
 }

@@ -119,7 +119,8 @@ static bool other_classes(const struct shape *a, const struct shape *b)
 
 struct loading {
     const struct safetensors *file;
-    struct store *store;
+    const struct graph *graph;
+    struct store *store;         /* of it; NULL: the file is only looked at */
     int classifier;              /* node that may start fresh; -1: none may */
     bool fresh;                  /* it does */
     bool averages;
@@ -130,7 +131,7 @@ struct loading {
 /* The file's entry for a parameter; -1: it keeps its initial value; -2: a problem was noted. */
 static int entry_for(struct loading *loading, int param, struct problems *problems)
 {
-    const struct parameter *parameter = &loading->store->graph->params[param];
+    const struct parameter *parameter = &loading->graph->params[param];
     int entry = weights_find(loading->file, parameter->name);
     if (entry < 0) {
         if (ends(parameter->name, "num_batches_tracked")) return -1;
@@ -157,18 +158,18 @@ static void find_unexpected(const struct loading *loading, struct problems *prob
     const struct safetensors *file = loading->file;
     for (int i = 0; i < file->count; i++)
         if (weights_plain(&file->entries[i]) &&
-            graph_find_param(loading->store->graph, file->entries[i].name) < 0)
+            graph_find_param(loading->graph, file->entries[i].name) < 0)
             listed_add(&problems->unexpected, file->entries[i].name);
 }
 
 /* The file's rows of the classifier go where their classes are now; other rows stay as they are. */
 static enum status move_rows(const struct loading *loading, int param, void *buffer, size_t bytes)
 {
-    size_t row = bytes / (size_t)loading->store->graph->classes;
+    size_t row = bytes / (size_t)loading->graph->classes;
     char *moved = memory_try(bytes, 1);
     if (!moved) return fail(FAILED, "%s: not enough host memory to read it", loading->file->path);
     enum status status = store_read(loading->store, param, STORE_MASTER, moved);
-    for (int i = 0; i < loading->store->graph->classes; i++)
+    for (int i = 0; i < loading->graph->classes; i++)
         if (loading->rows[i] >= 0)
             memcpy(moved + (size_t)i * row, (char *)buffer + (size_t)loading->rows[i] * row, row);
     memcpy(buffer, moved, bytes);
@@ -179,12 +180,12 @@ static enum status move_rows(const struct loading *loading, int param, void *buf
 static bool has_rows(const struct loading *loading, const struct parameter *parameter)
 {
     return loading->rows && parameter->node == loading->classifier && parameter->spec.shape.rank > 0 &&
-           parameter->spec.shape.dim[0] == loading->store->graph->classes;
+           parameter->spec.shape.dim[0] == loading->graph->classes;
 }
 
 static enum status load_param(const struct loading *loading, int param, int entry)
 {
-    const struct parameter *parameter = &loading->store->graph->params[param];
+    const struct parameter *parameter = &loading->graph->params[param];
     size_t bytes = (size_t)shape_count(parameter->spec.shape) * dtype_bytes(parameter->spec.dtype);
     void *buffer = memory_try(bytes, 1);
     if (!buffer) return fail(FAILED, "%s: not enough host memory to read it", loading->file->path);
@@ -202,7 +203,7 @@ static enum status load_param(const struct loading *loading, int param, int entr
 
 static enum status load_all(struct loading *loading)
 {
-    int count = loading->store->graph->param_count;
+    int count = loading->graph->param_count;
     int *entries = memory_new((size_t)count, sizeof *entries);
     struct problems problems = {0};
     for (int i = 0; i < count; i++) {
@@ -212,8 +213,8 @@ static enum status load_all(struct loading *loading)
     }
     find_unexpected(loading, &problems);
     enum status status = problems_report(loading->file->path, &problems);
-    for (int i = 0; status == OK && i < count; i++) {
-        bool fresh = loading->fresh && loading->store->graph->params[i].node == loading->classifier;
+    for (int i = 0; loading->store && status == OK && i < count; i++) {
+        bool fresh = loading->fresh && loading->graph->params[i].node == loading->classifier;
         if (entries[i] >= 0 && !fresh) status = load_param(loading, i, entries[i]);
     }
     free(entries);
@@ -224,7 +225,7 @@ static enum status load_all(struct loading *loading)
 static void match_rows(struct loading *loading, const struct weights_options *options)
 {
     char **names;
-    int count, classes = loading->store->graph->classes, same = 0, found = 0, missing = -1;
+    int count, classes = loading->graph->classes, same = 0, found = 0, missing = -1;
     if (!options->fine_tuned || options->classes != classes) return;
     checkpoint_class_names(loading->file, &names, &count);
     int *rows = memory_new((size_t)classes, sizeof *rows);
@@ -242,7 +243,7 @@ static void match_rows(struct loading *loading, const struct weights_options *op
     names_free(&index);
     text_list_free(names, (size_t)count);
     if (!loading->rows) return;
-    const char *name = loading->store->graph->nodes[loading->classifier].name;
+    const char *name = loading->graph->nodes[loading->classifier].name;
     if (missing < 0)
         log_info("%s: has the same classes in a different order: rows of the classifier '%s' are matched "
                  "by name",
@@ -255,7 +256,7 @@ static void match_rows(struct loading *loading, const struct weights_options *op
 
 static void say(const struct loading *loading)
 {
-    const struct graph *graph = loading->store->graph;
+    const struct graph *graph = loading->graph;
     if (loading->averages) log_info("%s: using the averaged weights (ema)", loading->file->path);
     if (loading->fresh)
         log_info("%s: has %lld classes, this model %d: the classifier '%s' is initialised",
@@ -275,22 +276,31 @@ static void strip_wrapper(struct safetensors *file)
     }
 }
 
-enum status weights_load(const char *path, const struct weights_options *options, struct store *store)
+static enum status open_and_load(const char *path, const struct weights_options *options, struct loading *loading)
 {
     struct safetensors file;
     struct reason reason;
     if (!safetensors_open(path, &file, &reason)) return fail(BAD_CHECKPOINT, "%s: %s", path, reason.text);
-    struct loading loading = {
-        .file = &file,
-        .store = store,
-        .classifier = options->fine_tuned ? classifier_of(store->graph) : -1,
-    };
+    loading->file = &file;
+    loading->classifier = options->fine_tuned ? classifier_of(loading->graph) : -1;
     strip_wrapper(&file);
-    match_rows(&loading, options);
-    enum status status = load_all(&loading);
-    free(loading.rows);
-    if (status == OK) say(&loading);
+    match_rows(loading, options);
+    enum status status = load_all(loading);
+    free(loading->rows);
+    if (status == OK) say(loading);
     safetensors_close(&file);
-    TRY(status);
+    return status;
+}
+
+enum status weights_load(const char *path, const struct weights_options *options, struct store *store)
+{
+    struct loading loading = {.graph = store->graph, .store = store};
+    TRY(open_and_load(path, options, &loading));
     return store_refresh(store);
+}
+
+enum status weights_check(const char *path, const struct weights_options *options, const struct graph *graph)
+{
+    struct loading loading = {.graph = graph};
+    return open_and_load(path, options, &loading);
 }

@@ -19,6 +19,8 @@ struct weights_options {
     int classes;
 };
 enum status weights_load(const char *path, const struct weights_options *options, struct store *store);
+/* Whether the file could be loaded, saying the same; its numbers are not read. */
+enum status weights_check(const char *path, const struct weights_options *options, const struct graph *graph);
 
 /* The name under which the weights of parameter `name` stand in the file: the average, if there;
  * -1: not there. */
