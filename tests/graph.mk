@@ -44,6 +44,10 @@ check_PROGRAMS += tests/test_exec
 tests_test_exec_SOURCES = tests/test_exec.c $(NET)
 tests_test_exec_LDADD = $(GRAPH_LIBS) -lcmocka
 
+check_PROGRAMS += tests/test_streams
+tests_test_streams_SOURCES = tests/test_streams.c $(NET)
+tests_test_streams_LDADD = $(GRAPH_LIBS) -lcmocka
+
 check_PROGRAMS += tests/test_micro_batches
 tests_test_micro_batches_SOURCES = tests/test_micro_batches.c $(NET)
 tests_test_micro_batches_LDADD = $(GRAPH_LIBS) -lcmocka

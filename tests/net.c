@@ -105,6 +105,7 @@ static void net_compile(struct net *net, const struct net_options *options)
     must(kernel_plans_prepare(&compiled->program, &kernels, &compiled->kernel_plans) == OK, "kernel plans");
     must(plan_make(&compiled->program, !options->separate, options->plan_seconds, &compiled->plan) == OK,
          "plan");
+    if (options->planned) options->planned(&compiled->program, options->planned_context);
     net->program = compiled->program;
 }
 
@@ -131,7 +132,8 @@ void net_open(struct net *net, struct graph *graph, const struct net_options *op
         must(fuse_gradient_sums(&net->program, options->reference ? net_reference_of : code_of) == OK,
              "fuse_gradient_sums");
     if (options->pass) options->pass(&net->program, options->pass_context);
-    must(streams_assign(&net->program, options->streams ? options->streams : 1) == OK, "streams");
+    must(streams_assign(&net->program, options->streams ? options->streams : 1, options->division) == OK,
+         "streams");
     struct exec_options exec = {.device = net->device, .store = net->store, .replicas = options->comm,
                                 .seed = 3,
                                 .stop_at = options->stop_at, .deterministic = !options->undetermined};

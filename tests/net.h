@@ -19,6 +19,7 @@ struct graph net_graph(const char *text, bool fused);
 
 struct net_options {
     int batch, micro_batches, streams;
+    enum stream_division division;      /* of the streams */
     int first_micro_batch, all_micro_batches;   /* as in struct lower_options */
     enum dtype storage;
     bool training, reference, separate, ema, logits;
@@ -36,6 +37,8 @@ struct net_options {
     bool decay_norm_bias;
     void (*pass)(struct program *program, void *context);   /* after lowering; NULL: none */
     void *pass_context;
+    void (*planned)(struct program *program, void *context);   /* after planning; NULL: none */
+    void *planned_context;
     double plan_seconds;                /* as in struct exec_options */
     struct store *store;                /* to share; NULL: own, initialised by seed 7 */
 };

@@ -343,7 +343,7 @@ static enum status open_and_close(struct device *device, struct graph *graph)
     enum status status = lower(graph, &(struct lower_options){.batch = 64, .micro_batches = 1,
                                                               .training = true,
                                                               .storage = F32}, &compiled.program);
-    if (status == OK) status = streams_assign(&compiled.program, 1);
+    if (status == OK) status = streams_assign(&compiled.program, 1, BY_MICRO_BATCH);
     if (status == OK)
         status = kernel_plans_prepare(&compiled.program, &kernels, &compiled.kernel_plans);
     if (status == OK) status = plan_make(&compiled.program, true, 0, &compiled.plan);

@@ -50,6 +50,7 @@ struct dump_case {
     const char *full;            /* a layer whose op wants fp32, as none that comes with the program does */
     bool recomputes, offloads;         /* batch norm's output is recomputed; all that helps is moved to the host */
     int streams;
+    enum stream_division division;
     int ranks;                   /* this is the first of them; 0: alone */
     bool sync_bn;
     struct cut_options cut;
@@ -127,6 +128,10 @@ static const struct dump_case cases[] = {
     {"streams_micro_batches", "streams",
      INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
            "pool = globalavgpool conv\n", F32, 2, .streams = 2},
+    {"streams_of_micro_batches", "streams",
+     INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
+           "pool = globalavgpool conv\n", F32, 2, .streams = 4},
+    {"streams_of_layers", "streams", TWO_CONVOLUTIONS, F32, 2, .streams = 4, .division = BY_LAYER},
     {"streams_stages", "streams", TWO_CONVOLUTIONS, F32, 2, .streams = 2,
      .cut = {.stages = 2, .schedule = PIPELINE_1F1B}},
     {"streams_ranks", "streams", TWO_CONVOLUTIONS, F32, 1, .streams = 2, .ranks = 4,
@@ -184,7 +189,8 @@ static void run_passes(const struct dump_case *one, struct seen *seen)
                   .all_micro_batches = one->ranks * one->micro_batches, .sync_bn = one->sync_bn,
                   .fold_least = one->fold},
         .cut = one->cut, .buckets = one->buckets,
-        .kernel_plans = {.code_of = code_of}, .verify_each = true, .after = see_pass, .context = seen,
+        .kernel_plans = {.code_of = code_of}, .stream_division = one->division, .verify_each = true,
+        .after = see_pass, .context = seen,
     };
     struct program program;
     assert_int_equal(passes_lower(&graph, &options, &program), OK);

@@ -44,7 +44,7 @@ static struct plan plan_model(const struct graph *graph, const struct lower_opti
     struct plan plan;
     assert_int_equal(lower(graph, options, &program), OK);
     if (way.cheap) recompute_cheap_values(&program);
-    assert_int_equal(streams_assign(&program, way.cheap ? 2 : 1), OK);
+    assert_int_equal(streams_assign(&program, way.cheap ? 2 : 1, BY_MICRO_BATCH), OK);
     const struct kernel_options kernel_plan = {.code_of = kernel_plans_code(DEVICE_CPU)};
     if (way.kernel_plans) assert_int_equal(kernel_plans_prepare(&program, &kernel_plan, &kernel_plans), OK);
     assert_int_equal(plan_make(&program, true, SECONDS, &plan), OK);

@@ -264,7 +264,7 @@ static void test_streams(void **state)
     (void)state;
     struct graph graph = net_graph(net_mixed, true);
     struct program program = lower_net(&graph, 4, 2, true, F32);
-    assert_int_equal(streams_assign(&program, 2), OK);
+    assert_int_equal(streams_assign(&program, 2, BY_MICRO_BATCH), OK);
     int aside = 0, waits = 0;
     for (int i = 0; i < program.count; i++) {
         const struct instruction *at = &program.instructions[i];
@@ -278,7 +278,7 @@ static void test_streams(void **state)
     struct plan plan;
     assert_int_equal(plan_make(&program, true, 1, &plan), OK);
     plan_free(&plan);
-    assert_int_equal(streams_assign(&program, 1), OK);
+    assert_int_equal(streams_assign(&program, 1, BY_MICRO_BATCH), OK);
     for (int i = 0; i < program.count; i++) assert_int_equal(program.instructions[i].wait_count, 0);
     program_free(&program);
     graph_free(&graph);
@@ -297,7 +297,7 @@ static void test_late_weight_gradients(void **state)
     (void)state;
     struct graph graph = net_graph(net_mixed, true);
     struct program program = lower_net(&graph, 4, 2, true, F32);
-    assert_int_equal(streams_assign(&program, 2), OK);
+    assert_int_equal(streams_assign(&program, 2, BY_MICRO_BATCH), OK);
     int chain = -1, waited = -1, late = 0, products = 0;
     for (int i = 0; i < program.count; i++) {
         const struct instruction *at = &program.instructions[i];

@@ -593,7 +593,7 @@ static void test_by_the_way_within(void **state)
 static int64_t bound_on_streams(struct program *program, int count)
 {
     struct plan plan;
-    assert_int_equal(streams_assign(program, count), OK);
+    assert_int_equal(streams_assign(program, count, BY_MICRO_BATCH), OK);
     assert_int_equal(plan_make(program, true, 0.01, &plan), OK);
     int64_t bound = plan.live_bytes_bound;
     plan_free(&plan);

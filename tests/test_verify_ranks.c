@@ -153,7 +153,7 @@ static struct ranks compiled(struct graph *graph, int streams, const struct cut_
         };
         options.cut.stage = r % cut->stages;
         assert_int_equal(passes_lower(graph, &options, &ranks.program[r]), OK);
-        assert_int_equal(streams_assign(&ranks.program[r], streams), OK);
+        assert_int_equal(streams_assign(&ranks.program[r], streams, BY_MICRO_BATCH), OK);
     }
     return ranks;
 }

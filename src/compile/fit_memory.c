@@ -77,15 +77,16 @@ static enum status try_streams(struct fitting *f, int stream_count, int64_t *are
     return status;
 }
 
-/* The smaller of the arenas on all streams and, where that could make it fit, on one. */
+/* The smallest of the arenas on all streams and, where that could make it fit, on fewer. */
 static enum status try_choice(struct fitting *f, int64_t *arena)
 {
-    int all = f->options->streams;
-    TRY(try_streams(f, all, arena));
-    if (*arena <= f->room || all == 1 || (double)f->room >= CLOSE * (double)*arena) return OK;
-    int64_t narrow;
-    TRY(try_streams(f, 1, &narrow));
-    if (narrow < *arena) *arena = narrow;
+    int streams = f->options->streams;
+    TRY(try_streams(f, streams, arena));
+    while (streams > 1 && (double)f->room < CLOSE * (double)*arena) {
+        int64_t narrow;
+        TRY(try_streams(f, streams /= 2, &narrow));
+        if (narrow < *arena) *arena = narrow;
+    }
     return OK;
 }
 

@@ -108,7 +108,7 @@ static enum status run_offload(const struct pass_input *input, struct program *p
 
 static enum status run_streams(const struct pass_input *input, struct program *program)
 {
-    return streams_assign(program, input->choice->streams);
+    return streams_assign(program, input->choice->streams, input->options->stream_division);
 }
 
 static bool is_training(const struct pass_input *input)

@@ -24,7 +24,8 @@ struct compile_options {
     struct kernel_options kernel_plans;
     struct cut_options cut;
     struct bucket_options buckets;
-    int streams;             /* of the device: 2, or 1 for everything one after another */
+    int streams;             /* that compute: 2 a chain, or 1 for everything one after another */
+    enum stream_division stream_division;
     enum fit_mode fit;       /* of a training step */
     int64_t limit;           /* bytes of device memory for a training step, all included; 0: no limit */
     int64_t reserved;        /* bytes of these for what the program does not know: the store, preprocessing */

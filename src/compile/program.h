@@ -150,9 +150,11 @@ struct program program_copy(const struct program *program);
 
 /* Passes: program to program, one file each. */
 enum status autocast(struct program *program);               /* dtypes by class; casts where they differ */
-/* Weight gradients beside the backward chain, and transfers either way beside both: streams of their own
- * after those that compute, where there are such. */
-enum status streams_assign(struct program *program, int count);
+/* What has streams of its own among those that compute, where there are micro-batches. */
+enum stream_division { BY_MICRO_BATCH, BY_LAYER };
+/* At most `count` streams compute, half of them weight gradients beside the chains that the other half are;
+ * transfers either way and exchanges have others after those. */
+enum status streams_assign(struct program *program, int count, enum stream_division by);
 
 /* Sums of two gradients move into the backward that reads them, where its code adds_gradients; batch
  * statistics into the op whose output they are of, where codes give and take sums (and storage is not fp32,

@@ -1,14 +1,18 @@
-/* streams.c: spreads a program over streams: weight gradients, which nobody but the update waits for,
- * beside the backward chain; transfers beside both; and the waits that keep every reader behind its writer.
+/* streams.c: spreads a program over streams, and sets the waits that keep every reader behind its writer.
+ *
+ * A chain is what runs in order; beside it are its weight gradients, which nobody but the update waits for.
+ * There is one chain, or one for each micro-batch, or for each layer: through these, micro-batches flow as
+ * through a pipeline, forward and then backward. Transfers and exchanges have streams beside all of them.
  *
  * Products are bound by arithmetic, what lies between them by memory. So a weight gradient begins when a data
  * gradient has ended, and has normalisation for company, not the data gradient of the same layer.
  *
  * What a weight gradient reads cannot be given up before it has ended. So that memory does not fill
- * with what stream 0 has long done with, it waits there for all weight gradients but the latest. */
+ * with what its chain has long done with, that waits there for all weight gradients but the latest. */
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "compile/cost.h"
 #include "compile/program_parts.h"
 
 /* Weight gradients, and the sums of those of several micro-batches. */
@@ -111,9 +115,21 @@ void streams_wait(struct program *program)
     waits_set(program, NULL);
 }
 
-/* Exchanges among ranks take the last number, sends and receives of stages the two before it. */
-enum stream { STREAM_MAIN, STREAM_WEIGHT_GRADIENTS, STREAM_OUT, STREAM_BACK };
-enum { STREAMS_COMPUTING = STREAM_OUT, STREAMS_ALL = STREAM_BACK + 1 };
+enum { MAIN };               /* the stream of the update, and of what else is not a chain's */
+
+/* Streams by number: chains, the weight gradients of each, transfers out and back; exchanges among ranks take
+ * the last number, sends and receives of stages the two before it. */
+struct division {
+    int chains;
+    bool by_layer;
+    int *layers;             /* by node of the graph, with by_layer */
+    int *chain;              /* by instruction */
+};
+
+static int stream_out(const struct division *division)
+{
+    return 2 * division->chains;
+}
 
 /* Weight gradients that are to come later. */
 struct later {
@@ -154,27 +170,140 @@ static void put_late(struct program *program)
     free(from);
 }
 
-/* For each instruction of the chain the last weight gradient but one before it; for a weight gradient, the
- * data gradient just before it in the chain; for one that brings a tensor back or receives it, the chain's
- * before it, since it takes memory that is free then. */
-static int *hold_back(const struct program *program)
+static bool is_backward(const struct instruction *at)
 {
-    int *behind = memory_new((size_t)program->count, sizeof *behind);
-    int last = -1, before_last = -1, chain = -1;
+    return at->phase == PHASE_BACKWARD || at->phase == PHASE_BACKWARD_DATA ||
+           at->phase == PHASE_BACKWARD_PARAMS;
+}
+
+/* New places of instructions: forward of all micro-batches, then all the rest; each in its order. Returns how
+ * many are forward's. */
+static int places_by_phase(const struct program *program, int *place)
+{
+    bool *begun = memory_new((size_t)program->micro_batches, sizeof *begun);
+    bool *forward = memory_new((size_t)program->count, sizeof *forward);
+    int count = 0, next = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
+        begun[at->micro_batch] = begun[at->micro_batch] || is_backward(at);
+        forward[i] = !begun[at->micro_batch] && at->phase != PHASE_UPDATE;
+        count += forward[i];
+    }
+    for (int i = 0, rest = count; i < program->count; i++) place[i] = forward[i] ? next++ : rest++;
+    free(begun);
+    free(forward);
+    return count;
+}
+
+/* A stream does its work in order: so that forward of a micro-batch does not wait on a layer's stream for
+ * backward of the one before, all forwards come first. */
+static void put_forward_first(struct program *program)
+{
+    int *place = memory_new((size_t)program->count, sizeof *place);
+    struct instruction *from = program->instructions;
+    struct instruction *to = memory_new((size_t)program->count, sizeof *to);
+    program->first_backward = places_by_phase(program, place);
+    for (int i = 0; i < program->count; i++) {
+        to[place[i]] = from[i];
+        if (from[i].behind >= 0) to[place[i]].behind = place[from[i].behind];
+    }
+    program->instructions = to;
+    free(from);
+    free(place);
+}
+
+/* A layer is a product of weights and what follows up to the next. Returns how many there are. */
+static int number_layers(const struct program *program, int *layers)
+{
+    int layer = 0;
+    bool weights = false;
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        if (at->phase != PHASE_FORWARD || at->node < 0 || at->micro_batch > 0) continue;
+        if (cost_flops(program, at) > 0) {
+            layer += weights;
+            weights = true;
+        }
+        layers[at->node] = layer;
+    }
+    return layer + 1;
+}
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Stages have an order of micro-batches of their own, on one chain. Ranks exchange in the program's order,
+ * which must not depend on how many streams each has the memory for. */
+static struct division divide(const struct program *program, int streams, enum stream_division by)
+{
+    struct division division = {.chains = 1, .chain = memory_new((size_t)program->count, sizeof(int)),
+                                .layers = memory_new((size_t)program->graph->count, sizeof(int))};
+    if (program->micro_batches == 1 || program->stages > 1 || !program->training) return division;
+    int layers = number_layers(program, division.layers);
+    bool alone = program->all_micro_batches == program->micro_batches;
+    division.by_layer = by == BY_LAYER && streams >= 2 * 2 && alone;
+    int chains = division.by_layer ? layers : program->micro_batches;
+    if (streams >= 2) division.chains = smaller(streams / 2, chains);
+    return division;
+}
+
+/* Loss, casts and sums belong to the layer whose numbers they read. */
+static int layer_of(const struct program *program, const struct division *division, int i)
+{
+    const struct instruction *at = &program->instructions[i];
+    int node = at->node >= 0 || at->x_count == 0 ? at->node : program->values[at->x[0]].node;
+    return node >= 0 ? division->layers[node] : 0;
+}
+
+static void divide_instructions(const struct program *program, struct division *division)
+{
+    for (int i = 0; i < program->count; i++) {
+        int micro_batch = program->instructions[i].micro_batch;
+        int number = division->by_layer ? layer_of(program, division, i) : micro_batch;
+        division->chain[i] = number % division->chains;
+    }
+}
+
+static void division_free(struct division *division)
+{
+    free(division->layers);
+    free(division->chain);
+}
+
+/* The latest of a chain, and its last two weight gradients; -1. */
+struct latest {
+    int chain, weights, weights_before;
+};
+
+/* For each instruction of a chain the last weight gradient but one before it; for a weight gradient, the
+ * data gradient just before it in the chain; for one that brings a tensor back or receives it, the chain's
+ * before it, since it takes memory that is free then. Sums of several chains' weight gradients hold nothing
+ * back. */
+static int *hold_back(const struct program *program, const struct division *division)
+{
+    int *behind = memory_new((size_t)program->count, sizeof *behind);
+    struct latest *latest = memory_new((size_t)division->chains, sizeof *latest);
+    for (int c = 0; c < division->chains; c++) latest[c] = (struct latest){-1, -1, -1};
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        struct latest *own = &latest[division->chain[i]];
         behind[i] = -1;
-        if (at->stream == STREAM_MAIN) {
-            behind[i] = before_last;
-            chain = i;
-        } else if (at->stream == STREAM_WEIGHT_GRADIENTS) {
-            before_last = last;
-            last = i;
-            if (chain >= 0 && program->instructions[chain].phase == PHASE_BACKWARD_DATA) behind[i] = chain;
-        } else if (at->stream == STREAM_BACK || at->kind == INSTRUCTION_RECEIVE) {
-            behind[i] = chain;
+        if (at->stream < division->chains) {
+            behind[i] = own->weights_before;
+            own->chain = i;
+        } else if (at->stream < 2 * division->chains) {
+            if (division->chains > 1 && at->phase != PHASE_BACKWARD_PARAMS) continue;
+            own->weights_before = own->weights;
+            own->weights = i;
+            if (own->chain >= 0 && program->instructions[own->chain].phase == PHASE_BACKWARD_DATA)
+                behind[i] = own->chain;
+        } else if (at->kind == INSTRUCTION_COPY_FROM_HOST || at->kind == INSTRUCTION_RECEIVE) {
+            behind[i] = own->chain;
         }
     }
+    free(latest);
     return behind;
 }
 
@@ -185,29 +314,40 @@ static bool has_exchanges(const struct program *program)
     return false;
 }
 
-static int stream_of(const struct program *program, const struct instruction *at)
+/* Updates follow each other on one stream. */
+static int stream_of(const struct program *program, const struct division *division, int i)
 {
+    const struct instruction *at = &program->instructions[i];
     int last = program->streams - 1;
-    if (at->kind == INSTRUCTION_COPY_TO_HOST) return STREAM_OUT;
-    if (at->kind == INSTRUCTION_COPY_FROM_HOST) return STREAM_BACK;
-    if (at->kind == INSTRUCTION_MEASURE) return STREAM_MAIN;
+    if (at->kind == INSTRUCTION_COPY_TO_HOST) return stream_out(division);
+    if (at->kind == INSTRUCTION_COPY_FROM_HOST) return stream_out(division) + 1;
+    if (at->kind == INSTRUCTION_MEASURE) return MAIN;
     if (instruction_is_message(at)) return at->kind == INSTRUCTION_SEND ? last - 2 : last - 1;
     if (instruction_is_exchange(program, at)) return last;
-    return is_weight_gradient(program, at) ? STREAM_WEIGHT_GRADIENTS : STREAM_MAIN;
+    if (at->phase == PHASE_UPDATE) return MAIN;
+    return division->chain[i] + (is_weight_gradient(program, at) ? division->chains : 0);
 }
 
-enum status streams_assign(struct program *program, int count)
+static int streams_needed(const struct program *program, const struct division *division)
 {
-    bool several = count >= STREAMS_COMPUTING;
+    int streams = stream_out(division) + (program->host_bytes > 0 ? 2 : 0);
+    if (has_exchanges(program)) streams += program->stages > 1 ? 3 : 1;
+    return streams;
+}
+
+enum status streams_assign(struct program *program, int count, enum stream_division by)
+{
+    struct division division = divide(program, count, by);
+    bool several = count > 1;
     if (several) put_late(program);
-    program->streams = !several ? 1 : program->host_bytes > 0 ? STREAMS_ALL : STREAMS_COMPUTING;
-    if (several && has_exchanges(program)) program->streams += program->stages > 1 ? 3 : 1;
-    for (int i = 0; i < program->count; i++) {
-        struct instruction *at = &program->instructions[i];
-        at->stream = several ? stream_of(program, at) : STREAM_MAIN;
-    }
-    int *behind = hold_back(program);
+    if (division.by_layer) put_forward_first(program);
+    divide_instructions(program, &division);
+    program->streams = several ? streams_needed(program, &division) : 1;
+    for (int i = 0; i < program->count; i++)
+        program->instructions[i].stream = several ? stream_of(program, &division, i) : MAIN;
+    int *behind = hold_back(program, &division);
     waits_set(program, behind);
     free(behind);
+    division_free(&division);
     return OK;
 }
