@@ -37,6 +37,7 @@ struct expected {
  * formula in test_cifar_sizes. */
 static const struct expected table[] = {
     {"alexnet", 61100840, 3, 224, 1000, DEFAULT, DEFAULT, DEFAULT, 0, true},
+    {"cifar10_quick", 145578, 3, 32, 10, DEFAULT, DEFAULT, DEFAULT, 0, false},
     {"densenet121", 7978856, 3, 224, 1000, IN, DEFAULT, INIT_ZERO, 121, true},
     {"googlenet", 6624904, 3, 224, 1000, CUT, CUT, DEFAULT, 57, true},
     {"lenet5", 61706, 1, 28, 10, DEFAULT, DEFAULT, DEFAULT, 0, false},
