@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "compile/cost.h"
 #include "session/gpu_preprocessing.h"
+#include "session/micro_batches.h"
 #include "session/preprocessing.h"
 #include "session/session_loader.h"
 #include "session/session_store.h"
@@ -154,6 +155,7 @@ enum status bench_open(struct cmd *cmd, struct comm *comm, bool real, struct ben
     bench->epoch = -1;
     bench->milliseconds = memory_new((size_t)bench->steps, sizeof *bench->milliseconds);
     TRY(cmd_session(cmd, real ? DATA_TRAIN : DATA_TRAIN | DATA_OPTIONAL, NULL, &bench->session));
+    TRY(micro_batches_find(&bench->session));
     TRY(step_ranks_verify(&bench->session));
     TRY(session_open_device(&bench->session));
     TRY(session_store_open(&bench->session, &bench->store));

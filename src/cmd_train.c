@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "memory_report.h"
 #include "run_report.h"
+#include "session/micro_batches.h"
 #include "train/train.h"
 
 static void write_memory(const struct run *run)
@@ -30,6 +31,7 @@ static enum status train_rank(struct cmd *cmd, struct comm *comm)
     };
     run_recall(&options, &cmd->settings);
     enum status status = cmd_session(cmd, DATA_TRAIN | DATA_VAL, NULL, &session);
+    if (status == OK) status = micro_batches_find(&session);
     if (status == OK) status = train(&session, &options);
     free(output);
     session_close(&session);

@@ -62,6 +62,10 @@ struct device_capture {
 struct device_autotuner {
     void (*save)(struct device *device, struct text *out);
     void (*load)(struct device *device, const char *lines);
+    /* Of such choices, this run's or an earlier one's, that for `key`, which the caller frees; NULL: there is
+     * none. Keys and choices are one line each, and a key holds no '='. */
+    char *(*find)(struct device *device, const char *key);
+    void (*remember)(struct device *device, const char *key, const char *choice);
 };
 
 struct device_backend {
@@ -89,7 +93,7 @@ struct device {
     const struct device_backend *backend;
     int index;
     int threads;              /* CPU: OpenMP threads */
-    int streams;              /* streams that instructions may run on: CPU 1 */
+    int streams;              /* that compute at the same time: CPU 1; more serve transfers and exchanges */
     int copy_stream;          /* for batches on their way: a stream of its own where there are several */
     size_t memory_limit;      /* bytes that device_allocate_within stays below; 0: any */
     bool waits;               /* the host must wait for an event before it reads results (CUDA) */
@@ -97,6 +101,8 @@ struct device {
     struct allocator allocator;   /* whose memory device_allocate gives out; zeroed: the back end's own */
     struct host_allocator host;   /* likewise, for device_host_allocate */
 };
+
+#define CUDA_COMPUTING_STREAMS 16     /* `streams` of a GPU */
 
 extern const struct device_backend *const device_backends[];   /* of this build, ended by NULL */
 

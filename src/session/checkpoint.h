@@ -71,6 +71,9 @@ enum status checkpoint_settings(const struct safetensors *file, struct settings 
 /* For train.batch=auto: the number that the checkpoint's run has, and the memory that it was found for. */
 void checkpoint_recall_batch(const struct safetensors *file, struct settings *now);
 
+/* For parallel.microbatches=auto: the number that the checkpoint's run has. */
+void checkpoint_recall_micro_batches(const struct safetensors *file, struct settings *now);
+
 /* For run.threads=auto: as many as the checkpoint's run has, up to `most`. */
 void checkpoint_recall_threads(const struct safetensors *file, int most, struct settings *now);
 

@@ -9,6 +9,7 @@
 #include "base/sum_tree.h"
 #include "graph/graph_text.h"
 #include "session/checkpoint.h"
+#include "session/hyperparameters.h"
 
 enum status checkpoint_settings(const struct safetensors *file, struct settings *then)
 {
@@ -35,27 +36,23 @@ static bool same_sums(int64_t micro_batches, int64_t gpus, int64_t other_gpus)
                                   sum_tree_divides((int)micro_batches, (int)other_gpus));
 }
 
-/* Ranks, or pipelines of them, that share a step's images; and the micro-batches of each. */
+/* Ranks, or pipelines of them, that share a step's images. */
 static int64_t replicas_of(const struct settings *settings)
 {
     return settings->parallel.gpus / settings->parallel.stages;
-}
-
-static int64_t parts_of(const struct settings *settings)
-{
-    return settings->train.accumulate * settings->parallel.microbatches;
 }
 
 /* As many micro-batches a step, added in the same order, give the same bits on however many GPUs; what does
  * not is said. */
 static void match_micro_batches(const char *path, struct settings *then, const struct settings *now)
 {
-    int64_t before = replicas_of(then) * parts_of(then), after = replicas_of(now) * parts_of(now);
+    int64_t before = replicas_of(then) * hyperparameters_parts(then);
+    int64_t after = replicas_of(now) * hyperparameters_parts(now);
     if (before == after && !same_sums(after, replicas_of(then), replicas_of(now)))
         log_warning("%s: %" PRId64 " GPUs add the gradients of %" PRId64 " micro-batches in another order "
                     "than %" PRId64 ": from here on the numbers differ, by rounding, from those of a "
                     "run that was not interrupted", path, replicas_of(now), after, replicas_of(then));
-    if (before != after && parts_of(then) == parts_of(now))
+    if (before != after && then->train.accumulate == now->train.accumulate)
         log_warning("%s: a step was divided into %" PRId64 " micro-batch%s and is now into %" PRId64 ": from "
                     "here on the numbers differ from those of a run that was not interrupted", path, before,
                     before == 1 ? "" : "es", after);
@@ -84,6 +81,15 @@ void checkpoint_recall_batch(const struct safetensors *file, struct settings *no
     if (then.train.batch > 0) derive_number(now, "train", "batch", then.train.batch);
     if (then.train.batch > 0 && then.memory.limit > 0 && now->memory.limit == 0)
         derive_number(now, "memory", "limit", then.memory.limit);
+    settings_free(&then);
+}
+
+void checkpoint_recall_micro_batches(const struct safetensors *file, struct settings *now)
+{
+    struct settings then;
+    if (checkpoint_settings(file, &then) != OK) return;
+    int64_t count = then.parallel.microbatches;
+    if (count > 0) derive_number(now, "parallel", "microbatches", count);
     settings_free(&then);
 }
 

@@ -167,11 +167,17 @@ static enum status set_schedule(const struct settings *settings, struct hyperpar
     return OK;
 }
 
+int64_t hyperparameters_parts(const struct settings *settings)
+{
+    int64_t streamed = settings->parallel.microbatches;
+    return settings->train.accumulate * (streamed > 0 ? streamed : 1);
+}
+
 /* A pipeline is of as many ranks as it has stages. */
 static enum status set_ranks(const struct settings *settings, struct hyperparameters *hyper)
 {
     int gpus = (int)settings->parallel.gpus, stages = (int)settings->parallel.stages;
-    int64_t micro_batches = settings->train.accumulate * settings->parallel.microbatches;
+    int64_t micro_batches = hyperparameters_parts(settings);
     *hyper = (struct hyperparameters){
         .stages = stages, .replicas = gpus / stages,
         .micro_batches = micro_batches > INT32_MAX ? INT32_MAX : (int)micro_batches,
@@ -179,6 +185,9 @@ static enum status set_ranks(const struct settings *settings, struct hyperparame
     if (gpus % stages != 0)
         return settings_refuse(settings, "parallel", "stages", "%d stages do not divide parallel.gpus = %d",
                                stages, gpus);
+    if (gpus > 1 && settings->parallel.microbatches == 0)
+        return settings_refuse(settings, "parallel", "microbatches", "auto is for one GPU; with "
+                               "parallel.gpus = %d it must be a number", gpus);
     if (stages > 1 && settings->train.batch == 0)
         return settings_refuse(settings, "train", "batch", "auto is not for pipelines; with "
                                "parallel.stages = %d it must be a number", stages);

@@ -32,6 +32,9 @@ enum status hyperparameters_open(struct settings *settings, struct hyperparamete
 enum status hyperparameters_set_batch(const struct settings *settings, const struct images *train,
                                       struct hyperparameters *hyper);
 
+/* Micro-batches of each rank, or pipeline; while parallel.microbatches is auto, as if that were 1. */
+int64_t hyperparameters_parts(const struct settings *settings);
+
 /* Of all ranks. */
 static inline int hyperparameters_micro_batches(const struct hyperparameters *hyper)
 {

@@ -114,7 +114,7 @@ const char *session_conv_algorithm(const struct session *session)
 int session_streams(const struct session *session)
 {
     if (session->device) return session->device->streams;
-    return session_device_kind(session) == DEVICE_CUDA ? 2 : 1;
+    return session_device_kind(session) == DEVICE_CUDA ? CUDA_COMPUTING_STREAMS : 1;
 }
 
 int64_t session_limit(const struct session *session)

@@ -27,6 +27,8 @@ libsession_a_SOURCES = \
 	src/session/hyperparameters.h \
 	src/session/identity.c \
 	src/session/identity.h \
+	src/session/micro_batches.c \
+	src/session/micro_batches.h \
 	src/session/plausible.c \
 	src/session/plausible.h \
 	src/session/position.c \

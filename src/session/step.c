@@ -86,6 +86,22 @@ static struct cut_options cut_options(const struct session *session)
     };
 }
 
+/* What computes beside each chain are its weight gradients. The stages of a pipeline take micro-batches in an
+ * order of their own. */
+static int streams_wanted(const struct session *session)
+{
+    int streams = session_streams(session), count = (int)session->settings->parallel.microbatches;
+    bool several = count > 1 && session->hyper.stages == 1;
+    if (streams < 2 || !several) return streams < 2 ? streams : 2;
+    bool by_layer = session->settings->parallel.streams == STREAMS_LAYERS;
+    return by_layer || count > streams / 2 ? streams : 2 * count;
+}
+
+static enum stream_division stream_division(int streams)
+{
+    return streams == STREAMS_LAYERS ? BY_LAYER : BY_MICRO_BATCH;
+}
+
 static enum fit_mode fit_mode(int strategy)
 {
     static const enum fit_mode modes[] = {
@@ -126,7 +142,8 @@ struct compile_options step_options(const struct session *session, enum step_kin
         .kernel_plans = kernel_options(session),
         .cut = cut_options(session),
         .buckets = {session->settings->parallel.bucket, all_reduce_bytes(session)},
-        .streams = session_streams(session),
+        .streams = streams_wanted(session),
+        .stream_division = stream_division((int)session->settings->parallel.streams),
         .fit = fit_mode(session->settings->memory.strategy),
         .limit = training ? session_limit(session) : 0,
         .batches = batches_on_device(session),

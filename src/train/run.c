@@ -96,6 +96,7 @@ static bool recall_from(const char *path, struct settings *settings)
     struct reason reason;
     if (!safetensors_open(path, &file, &reason)) return false;
     if (settings->train.batch == 0) checkpoint_recall_batch(&file, settings);
+    if (settings->parallel.microbatches == 0) checkpoint_recall_micro_batches(&file, settings);
     if (settings->run.threads == 0)
         checkpoint_recall_threads(&file, THREADS_PER_PROCESSOR * host_processors(), settings);
     safetensors_close(&file);
@@ -106,7 +107,8 @@ static bool recall_from(const char *path, struct settings *settings)
 void run_recall(const struct run_options *options, struct settings *settings)
 {
     static const char *const names[] = {CHECKPOINT_LAST, CHECKPOINT_PREVIOUS};
-    if (!options->resume || (settings->train.batch > 0 && settings->run.threads > 0)) return;
+    bool numbers = settings->train.batch > 0 && settings->run.threads > 0;
+    if (!options->resume || (numbers && settings->parallel.microbatches > 0)) return;
     if (options->resume_file) recall_from(options->resume_file, settings);
     bool found = options->resume_file || !options->output;
     for (int i = 0; i < 2 && !found; i++) {

@@ -1,0 +1,10 @@
+/* micro_batches.h: parallel.microbatches=auto: on how many micro-batches a device works at the same time. */
+#pragma once
+
+#include "session/session.h"
+
+/* auto becomes the fastest of 1, 2 and 4 that divide the batch and fit into memory: steps on made-up images
+ * are timed, and the choice is remembered by the device's autotuner, if it has one. 1 with run.deterministic,
+ * since what is timed may then change nothing. A number stays. The session is as session_open leaves it; its
+ * device is opened. */
+enum status micro_batches_find(struct session *session);
