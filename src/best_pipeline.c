@@ -22,9 +22,24 @@ static struct compile_options options_of(const struct session *session, const st
     return options;
 }
 
-/* Whichever of the schedules is best by the search's model, if it is better than `best`. */
+/* The best by the search's model, which is rough: they are simulated. Sorted; ms infinite: none. */
+#define SIMULATED 3
+struct shortlist {
+    struct best_pipeline best[SIMULATED];
+};
+
+static void shortlist_add(struct shortlist *list, struct best_pipeline pipeline)
+{
+    for (int i = 0; i < SIMULATED; i++) {
+        struct best_pipeline other = list->best[i];
+        if (pipeline.ms >= other.ms) continue;
+        list->best[i] = pipeline;
+        pipeline = other;
+    }
+}
+
 static enum status try_schedules(const struct session *session, struct best_pipeline pipeline,
-                                 const struct cluster *cluster, struct best_pipeline *best)
+                                 const struct cluster *cluster, struct shortlist *list)
 {
     struct compile_options options = options_of(session, &pipeline, cluster);
     const struct graph *graph = step_graph(session, STEP_TRAINING);
@@ -37,10 +52,10 @@ static enum status try_schedules(const struct session *session, struct best_pipe
                                               .on_cpu = session_device_kind(session) == DEVICE_CPU};
         double seconds;
         status = partition(&program, &how, stage, &seconds);
-        if (status != OK || 1e3 * seconds >= best->ms) continue;
+        if (status != OK) continue;
         pipeline.schedule = s;
         pipeline.ms = 1e3 * seconds;
-        *best = pipeline;
+        shortlist_add(list, pipeline);
     }
     free(stage);
     program_free(&program);
@@ -76,15 +91,15 @@ static enum status best_simulate(const struct session *session, const struct clu
     return status;
 }
 
-/* Of so many stages, the best by the search's model. */
+/* Of so many stages. */
 static enum status find_of(const struct session *session, const struct cluster *cluster, int stages,
-                           struct best_pipeline *best)
+                           struct shortlist *list)
 {
     int ranks = cluster_ranks(cluster), replicas = ranks / stages, share = session->hyper.batch / replicas;
     if (ranks % stages != 0 || session->hyper.batch % replicas != 0) return OK;
     for (int m = stages; m <= DEEPEST * stages && m <= MICRO_BATCHES_MAX; m *= 2) {
         const struct best_pipeline pipeline = {.stages = stages, .micro_batches = m};
-        if (share % m == 0) TRY(try_schedules(session, pipeline, cluster, best));
+        if (share % m == 0) TRY(try_schedules(session, pipeline, cluster, list));
     }
     return OK;
 }
@@ -95,10 +110,12 @@ enum status best_pipeline_find(const struct session *session, const struct clust
     int ranks = cluster_ranks(cluster), nodes = step_graph(session, STEP_TRAINING)->count;
     *best = (struct best_pipeline){.ms = INFINITY};
     for (int stages = 2; stages <= STAGES_MAX && stages <= ranks && stages < nodes; stages++) {
-        struct best_pipeline of = {.ms = INFINITY};
-        TRY(find_of(session, cluster, stages, &of));
-        if (of.stages > 0) TRY(best_simulate(session, cluster, times, &of));
-        if (of.ms < best->ms) *best = of;
+        struct shortlist list = {{{.ms = INFINITY}, {.ms = INFINITY}, {.ms = INFINITY}}};
+        TRY(find_of(session, cluster, stages, &list));
+        for (int i = 0; i < SIMULATED && list.best[i].stages > 0; i++) {
+            TRY(best_simulate(session, cluster, times, &list.best[i]));
+            if (list.best[i].ms < best->ms) *best = list.best[i];
+        }
     }
     return OK;
 }

@@ -119,6 +119,8 @@ static void print_time(const struct session *session, const struct forecast *for
 static void print_stages(const struct forecast *forecast)
 {
     if (forecast->cluster.stages == 1) return;
+    printf("  %-28s %12s  the order in which stages work on micro-batches\n", "schedule",
+           schedule_names[forecast->compiled.program.schedule]);
     printf("  %-28s %12.2f  of the mean is the work of the slowest stage\n", "balance", balance(forecast));
     printf("  %-28s %10.1f %%  of the time stages have nothing to compute\n", "bubble",
            100 * bubble(forecast));
@@ -196,6 +198,7 @@ static void add_number(struct text *out, const char *key, double value)
 static void add_stages(const struct session *session, const struct forecast *forecast, struct text *out)
 {
     add_number(out, "data_parallel_images_per_s", 1e3 * session->hyper.batch / forecast->data_parallel_ms);
+    text_add(out, ",\"schedule\":\"%s\"", schedule_names[forecast->compiled.program.schedule]);
     add_number(out, "balance", balance(forecast));
     add_number(out, "bubble", bubble(forecast));
     for (int s = 0; s < forecast->cluster.stages; s++) {

@@ -195,6 +195,15 @@ ok "plan for a pipeline: stages, balance, bubble" pipeline
 ok "... and in words, with what else there is" sh -c '"$0" "$@" | awk "/best pipeline .*parallel.stages=/ { a = 1 }
     /instead .*parallel.stages=1/ { b = 1 } /^ *0 .*conv1 to / { c = 1 } / to fc / { d = 1 } END { exit !(a && b && c && d) }"' \
     "$AMPTRAIN" plan -q -c deep.ini -s train.batch=64 -s parallel.gpus=4 -s parallel.stages=2
+scheduled() { for schedule in auto gpipe 1f1b zerobubble; do
+        staged --json -s parallel.schedule=$schedule >$schedule.json || return 1
+        number step_ms $schedule.json
+    done >steps.txt
+    awk 'NR == 1 { own = $1 } NR > 1 && own > 1.03 * $1 { slow = 1 } END { exit NR != 4 || slow }' steps.txt &&
+        ! cmp gpipe.json zerobubble.json; }
+ok "... parallel.schedule=auto is as fast as any" scheduled
+limited() { staged --json -s memory.limit=1G | grep -q ',"schedule":"1f1b","balance"'; }
+ok "... and 1f1b where memory is limited" limited
 ok "... and the programs of both" test "$(staged --dump | grep -c '^program training.*, stage [01] of 2')" = 2
 many() { "$AMPTRAIN" plan -c deep.ini -s data.format=synthetic -s train.batch=65536 -s parallel.gpus=1024 --hosts 128 \
     --link 8x400Gb >many.txt && grep -q "of 1024 times one GPU with 64 images" many.txt &&

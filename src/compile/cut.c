@@ -183,17 +183,23 @@ static void cut_at(struct program *program, const struct cut_options *options)
     while (program->instructions[program->first_backward].phase == PHASE_FORWARD) program->first_backward++;
 }
 
+struct program cut_stage(const struct program *program, const struct cut_options *options, const int *stage)
+{
+    struct program copy = program_copy(program);
+    copy.node_stages = ids_copy(stage, program->graph->count);
+    copy.stages = options->stages;
+    copy.stage = options->stage;
+    cut_at(&copy, options);
+    return copy;
+}
+
 /* The most bytes alive at once in the program of a stage. */
 static int64_t stage_bytes(const struct program *program, const struct partition_options *partitioning,
                            const int *stage, int number)
 {
     const struct cut_options options = {.stages = partitioning->stages, .stage = number,
                                         .schedule = partitioning->schedule};
-    struct program copy = program_copy(program);
-    copy.node_stages = ids_copy(stage, program->graph->count);
-    copy.stages = options.stages;
-    copy.stage = number;
-    cut_at(&copy, &options);
+    struct program copy = cut_stage(program, &options, stage);
     int64_t *live = plan_live_bytes(&copy), most = 0;
     for (int i = 0; i < copy.count; i++)
         if (live[i] > most) most = live[i];
@@ -215,6 +221,7 @@ enum status cut(struct program *program, const struct cut_options *options)
     program->node_stages = stage;
     program->stages = options->stages;
     program->stage = options->stage;
+    program->schedule = options->schedule;
     cut_at(program, options);
     return OK;
 }

@@ -135,6 +135,12 @@ static bool search(struct partitioning *p, int *stage, double *seconds)
     return right;
 }
 
+struct cluster partition_cluster(const struct program *program, const struct partition_options *options)
+{
+    return (struct cluster){.replicas = program->all_micro_batches / program->micro_batches, .hosts = 1,
+                            .stages = options->stages, .threads = options->on_cpu ? THREADS : 0};
+}
+
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,
                       double *seconds)
 {
@@ -143,8 +149,7 @@ enum status partition(const struct program *program, const struct partition_opti
     struct partitioning p = {
         .program = program, .options = options,
         .blocks = memory_new(nodes, sizeof *p.blocks), .reach = memory_new(values, sizeof *p.reach),
-        .cluster = {.replicas = program->all_micro_batches / program->micro_batches, .hosts = 1,
-                    .stages = options->stages, .threads = options->on_cpu ? THREADS : 0},
+        .cluster = partition_cluster(program, options),
     };
     look_at(&p);
     add_crossings(&p);

@@ -1,6 +1,7 @@
 /* partition.h: the stage of a pipeline to which each node of a network belongs. */
 #pragma once
 
+#include "compile/cluster.h"
 #include "compile/pipeline_schedule.h"
 #include "compile/program.h"
 
@@ -21,3 +22,6 @@ struct partition_options {
  * when the network has too few nodes. `seconds`: of a step by that model; may be NULL. */
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,
                       double *seconds);
+
+/* What the pipelines run on, as far as all ranks know it. */
+struct cluster partition_cluster(const struct program *program, const struct partition_options *options);

@@ -58,7 +58,9 @@ static enum status run_relu_mask(const struct pass_input *input, struct program 
 
 static enum status run_cut(const struct pass_input *input, struct program *program)
 {
-    return cut(program, &input->options->cut);
+    struct cut_options options = input->options->cut;
+    if (options.choose) TRY(cut_choose(program, &options, &options.schedule));
+    return cut(program, &options);
 }
 
 static enum status run_buckets(const struct pass_input *input, struct program *program)

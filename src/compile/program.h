@@ -1,6 +1,7 @@
 /* program.h: a training step or an evaluation as a flat array of instructions over tensors. */
 #pragma once
 
+#include "compile/pipeline_schedule.h"
 #include "device/device.h"
 #include "graph/graph.h"
 
@@ -97,6 +98,7 @@ struct program {
     int batch, micro_batches;          /* images a step; micro-batches */
     int first_micro_batch, all_micro_batches;   /* as in lower_options; all_micro_batches is never 0 */
     int stages, stage;                 /* of a pipeline; this program's. 1 and 0: of none */
+    enum pipeline_schedule schedule;
     int *node_stages;                  /* by node; NULL: of none */
     enum dtype storage;                /* of activations */
     struct value *values;

@@ -10,6 +10,7 @@ libcompile_a_SOURCES = \
 	src/compile/cost.h \
 	src/compile/cut.c \
 	src/compile/cut.h \
+	src/compile/cut_choose.c \
 	src/compile/differentiate.c \
 	src/compile/dump.c \
 	src/compile/dump.h \

@@ -78,9 +78,11 @@ static struct cut_options cut_options(const struct session *session)
         [PIPELINE_SCHEDULE_1F1B] = PIPELINE_1F1B,
         [PIPELINE_SCHEDULE_ZERO_BUBBLE] = PIPELINE_ZERO_BUBBLE,
     };
+    const struct settings *settings = session->settings;
     return (struct cut_options){
         .stages = session->hyper.stages, .stage = session->stage,
-        .schedule = schedules[session->settings->parallel.schedule],
+        .schedule = schedules[settings->parallel.schedule],
+        .choose = settings->parallel.schedule == PIPELINE_SCHEDULE_AUTO && settings->memory.limit == 0,
         .on_cpu = session_device_kind(session) == DEVICE_CPU,
         .limit = stage_limit(session),
     };
