@@ -168,6 +168,38 @@ static void test_with_others(void **state)
     for (uint64_t seed = 0; seed < 4; seed++) check_others(seed % 2 ? F16 : BF16, seed < 2, seed);
 }
 
+/* A max pooling that goes in front of a relu changes no bit. */
+static void test_pooling_first(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "[input]\n"
+        "channels = 3\n"
+        "size = 8\n"
+        "[layers]\n"
+        "conv1 = conv input filters=8 kernel=3 pad=1\n"
+        "relu1 = relu conv1\n"
+        "pool1 = maxpool relu1 kernel=3 stride=2 pad=1\n"
+        "conv2 = conv pool1 filters=8 kernel=3 pad=1\n"
+        "relu2 = relu6 conv2\n"
+        "pool2 = maxpool relu2 kernel=2\n"
+        "pool = globalavgpool pool2\n"
+        "fc = linear pool units=5\n";
+    struct graph plain_graph = net_graph(text, false), graph = net_graph(text, true);
+    struct net_options options = options_of(F16, false);
+    struct net plain, swapped;
+    net_open(&plain, &plain_graph, &options);
+    net_open(&swapped, &graph, &options);
+    assert_string_equal(swapped.graph->nodes[2].name, "pool1");
+    assert_int_equal(net_run(&plain, 0.1), OK);
+    assert_int_equal(net_run(&swapped, 0.1), OK);
+    net_assert_same_gradients(&plain, &swapped);
+    net_close(&plain);
+    net_close(&swapped);
+    graph_free(&plain_graph);
+    graph_free(&graph);
+}
+
 /* The passes for several ranks take folded programs, too. */
 static void test_ranks(void **state)
 {
@@ -225,6 +257,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_with_others),
+        cmocka_unit_test(test_pooling_first),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_stages),
     };

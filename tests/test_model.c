@@ -440,6 +440,25 @@ static void fused(const char *text, struct graph *graph, int count)
 
 #define TAIL "pool = globalavgpool last\nfc = linear pool units=$classes\n"
 
+/* A pooling goes in front of a relu that it alone reads. */
+static void test_fuse_pooling(void **state)
+{
+    (void)state;
+    struct graph graph;
+    fused(INPUT "[layers]\nr = relu input\nlast = maxpool r kernel=2\n" TAIL, &graph, 5);
+    assert_string_equal(graph.nodes[1].name, "last");
+    assert_string_equal(graph.nodes[2].name, "r");
+    assert_int_equal(graph.nodes[2].inputs[0], 1);
+    assert_true(shape_equal(graph.nodes[1].shape, graph.nodes[2].shape));
+    graph_free(&graph);
+    fused(INPUT "[layers]\nr = silu input\nlast = maxpool r kernel=2\n" TAIL, &graph, 5);
+    assert_string_equal(graph.nodes[1].name, "r");
+    graph_free(&graph);
+    fused(INPUT "[layers]\nr = relu input\nm = maxpool r kernel=1\nlast = add m r\n" TAIL, &graph, 6);
+    assert_string_equal(graph.nodes[1].name, "r");
+    graph_free(&graph);
+}
+
 static void test_fuse_activation(void **state)
 {
     (void)state;
@@ -593,6 +612,7 @@ int main(void)
         cmocka_unit_test(test_deep_expressions_end),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_fuse_activation),
+        cmocka_unit_test(test_fuse_pooling),
         cmocka_unit_test(test_fuse_residual),
         cmocka_unit_test(test_fuse_chain),
         cmocka_unit_test(test_hostile_files_do_no_harm),
