@@ -53,7 +53,7 @@ static enum status schedule_seconds(const struct program *program, const struct 
         struct cut_options own = *options;
         own.stage = made;
         pipeline.programs[made] = cut_stage(program, &own, stage);
-        status = streams_assign(&pipeline.programs[made], options->on_cpu ? 1 : 2);
+        status = streams_assign(&pipeline.programs[made], options->on_cpu ? 1 : 2, BY_MICRO_BATCH);
     }
     if (status == OK) *seconds = pipeline_seconds(&pipeline);
     for (int s = 0; s < made; s++) program_free(&pipeline.programs[s]);
