@@ -59,7 +59,7 @@ static void autocast_forward(struct program *program, struct instruction *at, st
     value_set_dtype(&program->values[at->y], out);
 }
 
-enum status autocast(struct program *program)
+void autocast(struct program *program)
 {
     struct instruction *old = program->instructions;
     int count = program->count;
@@ -76,5 +76,4 @@ enum status autocast(struct program *program)
     }
     for (int d = 0; d < DTYPE_COUNT; d++) free(casts.to[d]);
     free(old);
-    return OK;
 }

@@ -49,27 +49,6 @@ static void times_note(struct offloading *o)
     }
 }
 
-/* Values in place share the bytes of the first of them. */
-static void alive_note(struct offloading *o)
-{
-    const struct program *program = o->program;
-    struct lifetime *lives = memory_new((size_t)program->value_count, sizeof *lives);
-    struct lifetime *groups = memory_new((size_t)program->value_count, sizeof *groups);
-    liveness(program, true, lives);
-    for (int v = 0; v < program->value_count; v++) groups[v] = (struct lifetime){.born = -1};
-    for (int v = 0; v < program->value_count; v++) {
-        struct lifetime *group = lives[v].born >= 0 ? &groups[lives[v].group] : NULL;
-        if (!group) continue;
-        if (group->born < 0 || lives[v].born < group->born) group->born = lives[v].born;
-        if (lives[v].dead > group->dead) group->dead = lives[v].dead;
-    }
-    for (int v = 0; v < program->value_count; v++)
-        for (int i = groups[v].born; i >= 0 && i < groups[v].dead; i++)
-            o->alive[i] += plan_bytes(&program->values[v]);
-    free(lives);
-    free(groups);
-}
-
 /* First and last use of each value on either side of where its micro-batch's backward begins. */
 static void trips_find(struct offloading *o, int64_t least)
 {
@@ -106,11 +85,10 @@ static struct offloading offloading_open(struct program *program, int64_t least)
     struct offloading o = {.program = program};
     size_t count = (size_t)program->count + 1;
     o.begin = memory_new(count, sizeof *o.begin);
-    o.alive = memory_new(count, sizeof *o.alive);
+    o.alive = plan_live_bytes(program);
     o.now = memory_new(count, sizeof *o.now);
     o.leaves = memory_new(count, sizeof *o.leaves);
     times_note(&o);
-    alive_note(&o);
     int64_t most = 0;
     for (int i = 0; i < program->count; i++)
         if (o.alive[i] > most) most = o.alive[i];

@@ -7,41 +7,30 @@
 #include "compile/program_parts.h"
 #include "compile/plan.h"
 
+/* Passes that ask for nothing. */
+#define REWRITE(name, pass)                                                                              \
+    static enum status run_##name(const struct pass_input *input, struct program *program)               \
+    {                                                                                                    \
+        pass(program);                                                                                   \
+        return OK;                                                                                       \
+    }
+REWRITE(autocast, autocast)
+REWRITE(saved, lower_saved)
+REWRITE(differentiate, backward)
+REWRITE(running_statistics, running_statistics)
+REWRITE(rank_statistics, rank_statistics)
+REWRITE(stage_norm, stage_norm)
+REWRITE(sync_statistics, sync_statistics)
+#undef REWRITE
+
 static enum status run_lower(const struct pass_input *input, struct program *program)
 {
     return lower_forward(input->graph, &input->options->lower, program);
 }
 
-static enum status run_autocast(const struct pass_input *input, struct program *program)
-{
-    (void)input;
-    return autocast(program);
-}
-
 static enum status run_fold(const struct pass_input *input, struct program *program)
 {
     fold(program, input->options->lower.fold_least);
-    return OK;
-}
-
-static enum status run_saved(const struct pass_input *input, struct program *program)
-{
-    (void)input;
-    lower_saved(program);
-    return OK;
-}
-
-static enum status run_differentiate(const struct pass_input *input, struct program *program)
-{
-    (void)input;
-    backward(program);
-    return OK;
-}
-
-static enum status run_running_statistics(const struct pass_input *input, struct program *program)
-{
-    (void)input;
-    running_statistics(program);
     return OK;
 }
 
@@ -66,26 +55,6 @@ static enum status run_cut(const struct pass_input *input, struct program *progr
 static enum status run_buckets(const struct pass_input *input, struct program *program)
 {
     buckets(program, &input->options->buckets);
-    return OK;
-}
-
-static enum status run_rank_statistics(const struct pass_input *input, struct program *program)
-{
-    (void)input;
-    rank_statistics(program);
-    return OK;
-}
-
-static enum status run_stage_norm(const struct pass_input *input, struct program *program)
-{
-    (void)input;
-    stage_norm(program);
-    return OK;
-}
-
-static enum status run_sync_statistics(const struct pass_input *input, struct program *program)
-{
-    sync_statistics(program);
     return OK;
 }
 

@@ -146,11 +146,6 @@ static void choosing_close(struct choosing *c)
     replay_close(&c->replay);
 }
 
-static void play(struct choosing *c)
-{
-    replay_run(&c->replay);
-}
-
 static double score_of(double gain, double seconds)
 {
     return gain <= 0 ? 0 : gain / (seconds > 1e-9 ? seconds : 1e-9);
@@ -167,7 +162,7 @@ static double group_score(struct choosing *c, int g, double excess, double secon
     enum recompute_mode before = group_get(c, g);
     if (!may_change(c, g) || before == RECOMPUTE_EACH) return 0;
     group_set(c, g, before + 1);
-    play(c);
+    replay_run(&c->replay);
     group_set(c, g, before);
     double gain = excess - c->replay.excess, price = c->replay.seconds - seconds;
     return score_of(gain, price);
@@ -213,7 +208,7 @@ struct escape {
 
 static void escape_try(struct choosing *c, struct escape *e)
 {
-    play(c);
+    replay_run(&c->replay);
     if (c->replay.excess < e->excess) {
         e->excess = c->replay.excess;
         modes_note(c, e->best);
@@ -315,7 +310,7 @@ static int best_group(struct choosing *c, double excess, double seconds)
 static bool choose_on(struct choosing *c)
 {
     bool anew = true;
-    for (play(c); c->replay.excess > 0; play(c)) {
+    for (replay_run(&c->replay); c->replay.excess > 0; replay_run(&c->replay)) {
         double excess = c->replay.excess, seconds = c->replay.seconds;
         if (c->replay.work > c->work_most) return false;
         scores_bound(c, anew);
@@ -329,41 +324,41 @@ static bool choose_on(struct choosing *c)
     return true;
 }
 
+/* A group, and what a forward of its costs. */
+struct priced {
+    double cost;
+    int group;
+};
+
 static int compare_costs(const void *a, const void *b)
 {
-    const double *left = *(const double *const *)a, *right = *(const double *const *)b;
-    if (*left != *right) return *left > *right ? -1 : 1;
-    return (left > right) - (left < right);
+    const struct priced *left = a, *right = b;
+    return left->cost != right->cost ? (left->cost > right->cost ? -1 : 1) : left->group - right->group;
 }
 
-/* Groups by what a forward of theirs costs, the dearest first. */
+/* Groups by their costs, the dearest first. */
 static int *by_cost(const struct choosing *c)
 {
-    const double **costs = memory_new((size_t)c->group_count, sizeof *costs);
-    double *cost = memory_new((size_t)c->group_count, sizeof *cost);
+    struct priced *priced = memory_new((size_t)c->group_count, sizeof *priced);
     int *order = memory_new((size_t)c->group_count, sizeof *order);
-    for (int g = 0; g < c->group_count; g++) {
-        cost[g] = c->cost[c->groups[g].at[0]];
-        costs[g] = &cost[g];
-    }
-    qsort(costs, (size_t)c->group_count, sizeof *costs, compare_costs);
-    for (int g = 0; g < c->group_count; g++) order[g] = (int)(costs[g] - cost);
-    free(costs);
-    free(cost);
+    for (int g = 0; g < c->group_count; g++) priced[g] = (struct priced){c->cost[c->groups[g].at[0]], g};
+    qsort(priced, (size_t)c->group_count, sizeof *priced, compare_costs);
+    for (int g = 0; g < c->group_count; g++) order[g] = priced[g].group;
+    free(priced);
     return order;
 }
 
 /* Takes back what is not needed: it fits before and after, and costs less. */
 static void prune(struct choosing *c, const int *order)
 {
-    play(c);
+    replay_run(&c->replay);
     double seconds = c->replay.seconds;
     for (int o = 0; o < c->group_count && c->replay.work < c->work_most; o++) {
         int g = order[o];
         enum recompute_mode before = group_get(c, g);
         for (enum recompute_mode less = RECOMPUTE_NEVER; less < before; less++) {
             group_set(c, g, less);
-            play(c);
+            replay_run(&c->replay);
             if (c->replay.excess <= 0 && c->replay.seconds <= seconds) {
                 seconds = c->replay.seconds;
                 break;
@@ -377,7 +372,7 @@ static void prune(struct choosing *c, const int *order)
 static void exchange(struct choosing *c, const int *order)
 {
     enum recompute_mode *best = modes_copy(c);
-    play(c);
+    replay_run(&c->replay);
     double seconds = c->replay.seconds;
     int64_t enough = c->work_most < WORK_ENOUGH ? c->work_most : WORK_ENOUGH;
     for (int o = 0; o < c->group_count && c->replay.work < enough; o++) {
@@ -386,7 +381,7 @@ static void exchange(struct choosing *c, const int *order)
         group_set(c, order[o], RECOMPUTE_NEVER);
         bool fits = choose_on(c);
         if (fits) prune(c, order);
-        play(c);
+        replay_run(&c->replay);
         if (fits && c->replay.excess <= 0 && c->replay.seconds < seconds) {
             seconds = c->replay.seconds;
             modes_note(c, best);

@@ -243,7 +243,6 @@ static void write_batchnorm(struct writer *w, int i, struct onnx_node *out)
 
 static void write_relu6(struct writer *w, int i, struct onnx_node *out)
 {
-    (void)i;
     add_numbers(w, out, "min", (struct onnx_dims){0}, &(float){0});
     add_numbers(w, out, "max", (struct onnx_dims){0}, &(float){6});
     onnx_node(w->onnx, out);
@@ -258,7 +257,6 @@ static void write_leaky_relu(struct writer *w, int i, struct onnx_node *out)
 
 static void write_silu(struct writer *w, int i, struct onnx_node *out)
 {
-    (void)i;
     struct onnx_node sigmoid = part_of(w, out, "Sigmoid", "sigmoid");
     out->inputs[out->input_count++] = out->inputs[0];
     write_part(w, &sigmoid, out);
@@ -392,7 +390,6 @@ static void write_border(struct writer *w, int i, struct onnx_node *out)
 
 static void write_concat(struct writer *w, int i, struct onnx_node *out)
 {
-    (void)i;
     add_int(out, "axis", 1);
     onnx_node(w->onnx, out);
 }

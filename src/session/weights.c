@@ -90,12 +90,6 @@ static int classifier_of(const struct graph *graph)
     return node;
 }
 
-static bool ends(const char *text, const char *with)
-{
-    size_t length = strlen(text), tail = strlen(with);
-    return length >= tail && strcmp(text + length - tail, with) == 0;
-}
-
 /* Counters may be written as a single number or as a vector of one. */
 static bool shapes_agree(const struct shape *a, const struct shape *b)
 {
@@ -134,7 +128,7 @@ static int entry_for(struct loading *loading, int param, struct problems *proble
     const struct parameter *parameter = &loading->graph->params[param];
     int entry = weights_find(loading->file, parameter->name);
     if (entry < 0) {
-        if (ends(parameter->name, "num_batches_tracked")) return -1;
+        if (text_ends_in(parameter->name, ".num_batches_tracked")) return -1;
         listed_add(&problems->missing, parameter->name);
         return -2;
     }
