@@ -24,7 +24,7 @@ struct dataset_options {
     int64_t synthetic_count;       /* synthetic: images; 0: default */
     int h, w, c;                   /* synthetic: size; folder: c is 1 (grey) or 3; 0: default */
     uint64_t seed;
-    bool ignore_orientation;       /* JPEG files: struct image_options */
+    bool ignore_orientation;       /* image files: struct image_options */
 };
 
 struct dataset {

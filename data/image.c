@@ -57,19 +57,6 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count)
     return IMAGE_UNKNOWN;
 }
 
-bool image_decode(const uint8_t *bytes, size_t count, struct image_options options,
-                  const struct image_choice *choice, struct image *image, struct reason *reason)
-{
-    if (options.channels != 1 && options.channels != 3)
-        return because(reason, "image files have 1 or 3 channels, not the expected %d", options.channels);
-    switch (image_sniff(bytes, count)) {
-    case IMAGE_PNG: return image_decode_png(bytes, count, options.channels, choice, image, reason);
-    case IMAGE_JPEG: return image_decode_jpeg(bytes, count, options, choice, image, reason);
-    case IMAGE_UNKNOWN: break;
-    }
-    return because(reason, count ? "neither PNG nor JPEG by its first bytes" : "empty");
-}
-
 void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

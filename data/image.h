@@ -47,7 +47,7 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count);
 
 struct image_options {
     int channels;              /* 1 or 3, others are refused */
-    bool ignore_orientation;   /* a JPEG stays as it is stored; otherwise its Exif brings it upright */
+    bool ignore_orientation;   /* images stay as they are stored; otherwise their Exif brings them upright */
 };
 
 /* Decodes a PNG or JPEG in memory: grey is replicated, colour is weighted to grey, palettes, 16 bits, alpha

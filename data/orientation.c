@@ -1,6 +1,8 @@
 #include "data/orientation.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #define UPRIGHT 1
 #define TAG_ORIENTATION 0x0112
@@ -82,6 +84,28 @@ int orientation_of_jpeg(const uint8_t *bytes, size_t count)
     }
 }
 
+#define PNG_HEAD 8             /* of the file; and of a chunk: the length of its data, and its type */
+#define PNG_TYPE 4
+#define PNG_CRC 4
+
+static bool is_whole(const struct tiff *png, size_t at, uint32_t length)
+{
+    uint32_t crc;
+    if (!read_number(png, at + PNG_HEAD + length, PNG_CRC, &crc)) return false;
+    return crc == crc32(0, png->bytes + at + PNG_TYPE, (uInt)(PNG_TYPE + length));
+}
+
+int orientation_of_png(const uint8_t *bytes, size_t count)
+{
+    const struct tiff png = {bytes, count, true};
+    uint32_t length;
+    for (size_t at = PNG_HEAD; read_number(&png, at, 4, &length) && count - at >= PNG_HEAD;
+         at += PNG_HEAD + (size_t)length + PNG_CRC)
+        if (memcmp(bytes + at + PNG_TYPE, "eXIf", PNG_TYPE) == 0)
+            return is_whole(&png, at, length) ? orientation_of_tiff(bytes + at + PNG_HEAD, length) : UPRIGHT;
+    return UPRIGHT;
+}
+
 /* An orientation is up to three steps: rows in reverse, columns in reverse, then both swapped. */
 
 static bool reverses_rows(int orientation)
@@ -135,4 +159,22 @@ struct strides orientation_strides(int orientation, int h, int w, int c)
         strides.pixel = -strides.pixel;
     }
     return strides;
+}
+
+bool orientation_turn(struct image *image, int orientation, struct reason *reason)
+{
+    int h = image->h, w = image->w;
+    size_t c = (size_t)image->c;
+    if (orientation == UPRIGHT) return true;
+    struct box all = orientation_upright(orientation, (struct box){.h = h, .w = w}, h, w);
+    struct strides to = orientation_strides(orientation, h, w, image->c);
+    struct image turned = {0};
+    if (!image_resize_buffer(&turned, all.h, all.w, image->c, reason)) return false;
+    for (int y = 0; y < h; y++)
+        for (int x = 0; x < w; x++)
+            memcpy(turned.pixels + to.first + y * to.row + x * to.pixel,
+                   image->pixels + ((size_t)y * (size_t)w + (size_t)x) * c, c);
+    image_free(image);
+    *image = turned;
+    return true;
 }

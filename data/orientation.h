@@ -1,4 +1,4 @@
-/* orientation.h: how a JPEG is turned to stand upright, as the Orientation tag of its Exif says. */
+/* orientation.h: how an image is turned to stand upright, as the Orientation tag of its Exif says. */
 #pragma once
 
 #include "data/image.h"
@@ -7,8 +7,13 @@
  * of the stored pixels are. 1 is upright, 2 to 4 are mirrored or upside down, 5 to 8 have rows and columns
  * swapped. */
 
-/* 1 to 8 of a JPEG file; 1 where it says nothing, or nothing valid. Reads the header alone. */
+/* 1 to 8 of a file; 1 where it says nothing, or nothing valid. Of a JPEG the header alone is read, of a PNG
+ * the heads of its chunks: Exif may come last (PNG, third edition, eXIf). */
 int orientation_of_jpeg(const uint8_t *bytes, size_t count);
+int orientation_of_png(const uint8_t *bytes, size_t count);
+
+/* Brings an image upright that is whole, and as it is stored. False and why: no memory. */
+bool orientation_turn(struct image *image, int orientation, struct reason *reason);
 
 /* A part of the h x w stored pixels, as a part of the upright image; and the other way round, h x w being the
  * stored pixels here, too. */

@@ -22,6 +22,7 @@ libdata_a_SOURCES = \
 	data/image.h \
 	data/image_cache.c \
 	data/image_cache.h \
+	data/image_decode.c \
 	data/image_jpeg.c \
 	data/image_jpeg_write.c \
 	data/image_png.c \

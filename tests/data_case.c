@@ -135,11 +135,28 @@ struct bytes case_with_exif(struct bytes jpeg, const void *tiff, size_t count)
     return with;
 }
 
+/* A directory of one entry, from offset 18 on the orientation. */
+#define TIFF 'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, (uint8_t)orientation, 0, 0, \
+             0, 0, 0, 0
+
 struct bytes case_oriented(struct bytes jpeg, int orientation)
 {
-    const uint8_t tiff[] = {'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1,           /* a directory of one entry */
-                            1, 0x12, 0, 3, 0, 0, 0, 1, 0, (uint8_t)orientation, 0, 0, 0, 0, 0, 0};
+    const uint8_t tiff[] = {TIFF};
     return case_with_exif(jpeg, tiff, sizeof tiff);
+}
+
+struct bytes case_oriented_png(struct bytes png, int orientation, bool behind)
+{
+    uint8_t chunk[] = {0, 0, 0, 26, 'e', 'X', 'I', 'f', TIFF, 0, 0, 0, 0};
+    size_t at = behind ? png.count - 12 : 33, data = sizeof chunk - 8;     /* around IEND; behind IHDR */
+    uLong crc = crc32(0, chunk + 4, (uInt)data);
+    for (size_t i = 0; i < 4; i++) chunk[sizeof chunk - 1 - i] = (uint8_t)(crc >> 8 * i);
+    struct bytes with = {memory_new(png.count + sizeof chunk, 1), png.count + sizeof chunk};
+    memcpy(with.data, png.data, at);
+    memcpy(with.data + at, chunk, sizeof chunk);
+    memcpy(with.data + at + sizeof chunk, png.data + at, png.count - at);
+    free(png.data);
+    return with;
 }
 
 char *case_folder(void)

@@ -33,6 +33,9 @@ struct bytes case_with_exif(struct bytes jpeg, const void *tiff, size_t count);
 /* The same with an Orientation tag. */
 struct bytes case_oriented(struct bytes jpeg, int orientation);
 
+/* The PNG, which is freed, with an Orientation tag in an Exif chunk before its pixels or behind them. */
+struct bytes case_oriented_png(struct bytes png, int orientation, bool behind);
+
 /* An 8-bit RGB PNG of one colour. */
 struct bytes case_plain_png(int w, int h, uint8_t red, uint8_t green, uint8_t blue);
 

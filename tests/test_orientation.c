@@ -1,5 +1,5 @@
-/* JPEG files that are stored turned or mirrored come out upright, as Exif says, and where it is wrong, as they
- * are stored. */
+/* Image files that are stored turned or mirrored come out upright, as Exif says, and where it is wrong, as
+ * they are stored. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include <jpeglib.h>
+#include <png.h>
 
 #include "base/memory.h"
 #include "base/random.h"
@@ -222,6 +223,71 @@ static void other_segments_are_passed_over(void **state)
     free(second.data);
 }
 
+static struct bytes png(bool interlaced)
+{
+    uint8_t pixels[W * H * 3];
+    for (int i = 0; i < W * H * 3; i++) pixels[i] = (uint8_t)(i / 3 % W * 5 + i / 3 / W * 3 + i % 3 * 40);
+    return case_png(W, H, 8, PNG_COLOR_TYPE_RGB, interlaced, pixels);
+}
+
+/* A decoder asks for the size of the upright image. */
+static bool choose_upright(void *context, int h, int w, struct box *part, struct reason *reason)
+{
+    (void)reason;
+    *part = (struct box){.h = 1, .w = 1};
+    *(bool *)context = h == W && w == H;
+    return true;
+}
+
+static void pngs_come_out_upright(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 8; k++) {
+        bool interlaced = k & 1, behind = k & 2;
+        struct image_options options = {.channels = k & 4 ? 1 : 3};
+        struct image stored = decoded(png(interlaced), options);
+        for (int orientation = 1; orientation <= 8; orientation++) {
+            struct image image = decoded(case_oriented_png(png(interlaced), orientation, behind), options);
+            expect_upright(&image, &stored, orientation);
+            image_free(&image);
+        }
+        options.ignore_orientation = true;
+        struct image image = decoded(case_oriented_png(png(interlaced), 6, behind), options);
+        expect_upright(&image, &stored, 1);
+        image_free(&image);
+        image_free(&stored);
+    }
+    struct bytes file = case_oriented_png(png(false), 8, false);
+    struct image image = {0};
+    struct reason reason;
+    bool upright = false;
+    const struct image_choice choice = {choose_upright, &upright};
+    const struct image_options options = {.channels = 3};
+    assert_true(image_decode(file.data, file.count, options, &choice, &image, &reason));
+    assert_true(upright && image.h == W && image.w == H);
+    image_free(&image);
+    free(file.data);
+}
+
+/* Cut anywhere, or with a bit of the chunk turned, Exif counts as nothing. */
+static void damaged_pngs_stay_as_they_are(void **state)
+{
+    (void)state;
+    struct bytes file = case_oriented_png(png(false), 6, false);
+    for (size_t count = 0; count <= file.count; count++) {
+        uint8_t *exact = memory_new(count ? count : 1, 1);
+        memcpy(exact, file.data, count);
+        assert_int_equal(orientation_of_png(exact, count), count < 33 + 38 ? 1 : 6);
+        free(exact);
+    }
+    for (size_t bit = 33 * 8; bit < (33 + 38) * 8; bit++) {
+        file.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        assert_int_equal(orientation_of_png(file.data, file.count), 1);
+        file.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    free(file.data);
+}
+
 static void expect_dataset(const char *format, const char *path, bool ignore, int orientation)
 {
     struct dataset dataset;
@@ -275,6 +341,8 @@ int main(void)
         cmocka_unit_test(truncated_exif_counts_as_nothing),
         cmocka_unit_test(garbled_exif_does_no_harm),
         cmocka_unit_test(other_segments_are_passed_over),
+        cmocka_unit_test(pngs_come_out_upright),
+        cmocka_unit_test(damaged_pngs_stay_as_they_are),
         cmocka_unit_test(data_sets_have_them_upright),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
