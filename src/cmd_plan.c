@@ -20,15 +20,37 @@
 
 #define SPANS_SECONDS 50   /* the most that packing a table may take */
 
+static enum status draw_map(const struct session *session, const struct forecast *forecast, const char *name,
+                            const struct directory *folder)
+{
+    struct memory_map map = memory_map_make(forecast);
+    enum status status = memory_map_draw(session, &map, name, folder);
+    if (status == OK) log_info("memory map written to %s/%s", folder->path, name);
+    memory_map_free(&map);
+    return status;
+}
+
+static enum status draw_stages(const struct session *session, const struct forecast *forecast,
+                               const struct directory *folder)
+{
+    enum status status = OK;
+    for (int s = 0; status == OK && s < forecast->cluster.stages; s++) {
+        const struct forecast_stage *stage = &forecast->stages[s];
+        const struct forecast one = {.compiled = stage->compiled, .bytes = stage->bytes};
+        char *name = text_format("memory-stage%d.svg", s);
+        status = draw_map(session, &one, name, folder);
+        free(name);
+    }
+    return status;
+}
+
 static enum status draw(const struct session *session, const struct forecast *forecast, const char *path)
 {
     struct directory folder;
     TRY(folder_make(path));
     TRY(directory_open(path, &folder));
-    struct memory_map map = memory_map_make(forecast);
-    enum status status = memory_map_draw(session, &map, &folder);
-    if (status == OK) log_info("memory map written to %s/" MEMORY_MAP_FILE, path);
-    memory_map_free(&map);
+    enum status status = draw_map(session, forecast, MEMORY_MAP_FILE, &folder);
+    if (forecast->cluster.stages > 1 && status == OK) status = draw_stages(session, forecast, &folder);
     directory_close(&folder);
     return status;
 }

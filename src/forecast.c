@@ -67,68 +67,55 @@ static enum status compare(const struct session *session, const struct forecast_
     return images % ranks != 0 ? OK : whole_ms(session, options, ranks, images, &forecast->data_parallel_ms);
 }
 
-static struct forecast_stage stage_of(const struct program *program, int64_t bytes)
+static void describe(struct forecast_stage *stage)
 {
+    const struct program *program = &stage->compiled.program;
     const struct graph *graph = program->graph;
     int first = 1, last = graph->count - 1;       /* the first node is the input */
-    struct forecast_stage stage = {.bytes = bytes};
     while (program->node_stages && program->node_stages[first] != program->stage) first++;
     while (program->node_stages && program->node_stages[last] != program->stage) last--;
-    stage.first = text_copy(graph->nodes[first].name);
-    stage.last = text_copy(graph->nodes[last].name);
+    stage->first = text_copy(graph->nodes[first].name);
+    stage->last = text_copy(graph->nodes[last].name);
     for (int i = 0; i < program->count; i++)
         if (program->instructions[i].kind == INSTRUCTION_SEND)
-            stage.sent_bytes += program->values[program->instructions[i].x[0]].bytes;
-    return stage;
+            stage->sent_bytes += program->values[program->instructions[i].x[0]].bytes;
 }
 
 /* Compiles the program of each stage. */
-static enum status compile_stages(const struct session *session, struct forecast *forecast,
-                                  struct compiled *compiled)
+static enum status compile_stages(const struct session *session, struct forecast *forecast)
 {
     int64_t store = step_store_bytes(session);
     struct compile_options options = step_time_options(session, &forecast->cluster);
     for (int s = 0; s < forecast->cluster.stages; s++) {
+        struct forecast_stage *stage = &forecast->stages[s];
         options.cut.stage = s;
-        TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &compiled[s]));
-        struct step_bytes bytes = step_bytes(session, &compiled[s].program, &compiled[s].plan, store);
-        forecast->stages[s] = stage_of(&compiled[s].program, bytes.total);
-        if (bytes.total > forecast->bytes.total) forecast->bytes = bytes;
+        TRY(compile_plan(step_graph(session, STEP_TRAINING), &options, &stage->compiled));
+        stage->bytes = step_bytes(session, &stage->compiled.program, &stage->compiled.plan, store);
+        describe(stage);
+        if (stage->bytes.total <= forecast->bytes.total) continue;
+        forecast->bytes = stage->bytes;
+        forecast->compiled = stage->compiled;
     }
     return OK;
 }
 
-static void play(struct forecast *forecast, const struct compiled *compiled,
-                        const struct measured_times *times)
+static void play(struct forecast *forecast, const struct measured_times *times)
 {
     int stages = forecast->cluster.stages;
     const struct program **programs = memory_new((size_t)stages, sizeof *programs);
-    for (int s = 0; s < stages; s++) programs[s] = &compiled[s].program;
+    for (int s = 0; s < stages; s++) programs[s] = &forecast->stages[s].compiled.program;
     forecast->time = step_time_simulate(programs, &forecast->cluster, times);
     free(programs);
-}
-
-/* Keeps the program of the stage that takes most memory. */
-static void keep_fullest(struct forecast *forecast, struct compiled *compiled)
-{
-    for (int s = 0; s < forecast->cluster.stages; s++) {
-        bool found = forecast->compiled.program.graph != NULL;
-        if (!found && forecast->stages[s].bytes == forecast->bytes.total) forecast->compiled = compiled[s];
-        else compiled_free(&compiled[s]);
-    }
-    free(compiled);
 }
 
 enum status forecast_make(const struct session *session, const struct forecast_options *options,
                           struct forecast *forecast)
 {
     struct forecast made = {.cluster = cluster_of(session, options)};
-    struct compiled *compiled = memory_new((size_t)made.cluster.stages, sizeof *compiled);
     made.stages = memory_new((size_t)made.cluster.stages, sizeof *made.stages);
     enum status status = options->compares ? step_ranks_verify(session) : OK;
-    if (status == OK) status = compile_stages(session, &made, compiled);
-    if (status == OK) play(&made, compiled, options->times);
-    keep_fullest(&made, compiled);
+    if (status == OK) status = compile_stages(session, &made);
+    if (status == OK) play(&made, options->times);
     if (status == OK) status = compare(session, options, &made);
     if (status == OK) *forecast = made;
     else forecast_free(&made);
@@ -137,11 +124,11 @@ enum status forecast_make(const struct session *session, const struct forecast_o
 
 void forecast_free(struct forecast *forecast)
 {
-    compiled_free(&forecast->compiled);
     step_time_free(&forecast->time);
     for (int s = 0; forecast->stages && s < forecast->cluster.stages; s++) {
         free(forecast->stages[s].first);
         free(forecast->stages[s].last);
+        compiled_free(&forecast->stages[s].compiled);
     }
     free(forecast->stages);
     *forecast = (struct forecast){0};

@@ -13,12 +13,13 @@ struct forecast_options {
 /* A stage of a pipeline. */
 struct forecast_stage {
     char *first, *last;                /* layers */
-    int64_t bytes;                     /* of a rank's memory */
+    struct compiled compiled;
+    struct step_bytes bytes;           /* of a rank's memory */
     int64_t sent_bytes;                /* by a rank in a step, to other stages */
 };
 
 struct forecast {
-    struct compiled compiled;          /* of the rank that takes most memory */
+    struct compiled compiled;          /* of the stage that takes most memory, which owns it */
     struct step_bytes bytes;
     struct cluster cluster;
     struct step_time time;

@@ -130,7 +130,7 @@ static void print_stages(const struct forecast *forecast)
         char *layers = text_format("%s to %s", stage->first, stage->last);
         char bytes[TEXT_BYTES], sent[TEXT_BYTES];
         printf("%5d  %-44s %10.2f %6.1f %% %12s %12s\n", s, layers, forecast->time.busy_ms[s],
-               100 * idle(forecast, s), text_bytes((uint64_t)stage->bytes, bytes),
+               100 * idle(forecast, s), text_bytes((uint64_t)stage->bytes.total, bytes),
                text_bytes((uint64_t)stage->sent_bytes, sent));
         free(layers);
     }
@@ -208,7 +208,7 @@ static void add_stages(const struct session *session, const struct forecast *for
         text_add(out, ",\"last\":");
         text_json_string(out, stage->last);
         add_number(out, "busy_ms", forecast->time.busy_ms[s]);
-        text_add(out, ",\"total_bytes\":%" PRId64 ",\"sent_bytes\":%" PRId64 "}", stage->bytes,
+        text_add(out, ",\"total_bytes\":%" PRId64 ",\"sent_bytes\":%" PRId64 "}", stage->bytes.total,
                  stage->sent_bytes);
     }
     text_add(out, "]");

@@ -34,9 +34,9 @@ struct memory_map {
 struct memory_map memory_map_make(const struct forecast *forecast);
 void memory_map_free(struct memory_map *map);
 
-/* Writes memory.svg into the folder. */
+/* Writes it into a file of the folder. */
 #define MEMORY_MAP_FILE "memory.svg"
-enum status memory_map_draw(const struct session *session, const struct memory_map *map,
+enum status memory_map_draw(const struct session *session, const struct memory_map *map, const char *name,
                             const struct directory *folder);
 
 /* To stdout: where most is alive, what it is, and what would lower the total. */

@@ -141,17 +141,25 @@ static void draw_all(struct drawing *d)
     frame_draw_outlines(d, &curve, &arena);
 }
 
-enum status memory_map_draw(const struct session *session, const struct memory_map *map,
+static char *title_of(const struct session *session, const struct program *program)
+{
+    struct text title = {0};
+    text_add(&title, "%s, batch %d, %s", session->graphs.training.arch, session->hyper.batch,
+             session->hyper.precision->name);
+    if (program->stages > 1) text_add(&title, ", stage %d of %d", program->stage, program->stages);
+    return title.data;
+}
+
+enum status memory_map_draw(const struct session *session, const struct memory_map *map, const char *name,
                             const struct directory *folder)
 {
-    char *title = text_format("%s, batch %d, %s", session->graphs.training.arch, session->hyper.batch,
-                              session->hyper.precision->name);
     const struct compiled *compiled = &map->forecast->compiled;
+    char *title = title_of(session, &compiled->program);
     struct drawing d = {.map = map, .program = &compiled->program, .plan = &compiled->plan,
                         .svg = svg_open(WIDTH, HEIGHT, title), .title = title};
     draw_all(&d);
     const struct text *text = svg_end(&d.svg);
-    enum status status = atomic_file_write(folder, MEMORY_MAP_FILE, text->data, text->length);
+    enum status status = atomic_file_write(folder, name, text->data, text->length);
     svg_free(&d.svg);
     free(title);
     return status;

@@ -282,7 +282,7 @@ void run_report_map(const struct run *run)
     if (!run->session->settings->run.report) return;
     const struct forecast forecast = {.compiled = programs->training.compiled, .bytes = programs->bytes};
     struct memory_map map = memory_map_make(&forecast);
-    if (memory_map_draw(run->session, &map, &run->folder.at) != OK)
+    if (memory_map_draw(run->session, &map, MEMORY_MAP_FILE, &run->folder.at) != OK)
         log_warning("the memory map was not drawn; `amptrain plan` draws it");
     memory_map_free(&map);
 }

@@ -195,7 +195,7 @@ static void check_picture(const struct fixture *f)
     struct point from, to;
     assert_non_null(mkdtemp(folder));
     assert_int_equal(directory_open(folder, &in), OK);
-    assert_int_equal(memory_map_draw(&f->session, &f->map, &in), OK);
+    assert_int_equal(memory_map_draw(&f->session, &f->map, MEMORY_MAP_FILE, &in), OK);
     directory_close(&in);
     snprintf(path, sizeof path, "%s/memory.svg", folder);
     char *svg = read_file(path);
