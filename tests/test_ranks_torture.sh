@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs of several ranks to which anything happens at any moment: they end in time, leave nothing behind, and go
-# on, with any number of ranks, to the bits of a run to which nothing happened.
+# on, with any number of ranks and stages, to the bits of a run to which nothing happened.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
@@ -11,12 +11,14 @@ below() { echo $(($(od -An -t u4 -N 4 /dev/urandom) % $1)); }      # a number fr
 pick() { shift "$(below $#)"; echo "$1"; }
 now() { echo $(($(date +%s%N) / 1000000)); }                       # in milliseconds
 
-# begin RANKS [OPTION...]: a run of four micro-batches a step, or what is left of one.
+# begin RANKS[xSTAGES] [OPTION...]: a run of four micro-batches a step, or what is left of one.
 begin() {
-    number=$1; shift
+    number=${1%x*} stages=1 divided=train.accumulate
+    case $1 in *x*) stages=${1#*x} divided=parallel.microbatches ;; esac
+    shift
     if [ -e run ]; then set -- "$@" -r; fi
-    start run -s "checkpoint.every=20 steps" -s run.max_steps=300 -s train.epochs=100 \
-        -s "parallel.gpus=$number" -s train.accumulate=$((4 / number)) "$@"
+    start run -s "checkpoint.every=20 steps" -s run.max_steps=300 -s train.epochs=100 -s train.accumulate=1 \
+        -s "parallel.gpus=$number" -s "parallel.stages=$stages" -s $divided=$((4 * stages / number)) "$@"
 }
 began=$(now)
 begin 4
@@ -76,7 +78,7 @@ kill_launcher() { kill -KILL "$process"; }
 stop_rank() { [ -z "$ranks" ] || kill -STOP "$(pick $ranks)"; }
 ask() { kill -TERM "$process"; }
 
-numbers="2 4" moment=any_moment options= words="was killed by signal 9" once=1
+numbers="2 4 2x2 4x2" moment=any_moment options= words="was killed by signal 9" once=1
 ok "kill -9 of any rank at any moment" torment kill_rank 137 "$(rounds 4 200)" 1000
 figure "$said; $runs runs ended in the same bits"
 once=0
@@ -91,8 +93,8 @@ if [ -n "${AMPTRAIN_TORTURE-}" ]; then
 fi
 
 ls /dev/shm >before
-numbers="1 2 4" moment=any_moment options= words="stopped with a checkpoint"
-ok "stops, each resumed by any number of ranks" torment ask 75 "$(rounds 8 1000)" 2000
+numbers="1 2 4 2x2 3x3 4x2" moment=any_moment options= words="stopped with a checkpoint"
+ok "stops, each resumed by any number of ranks and stages" torment ask 75 "$(rounds 8 1000)" 2000
 figure "$said; $runs runs ended in the same bits"
 [ -z "${AMPTRAIN_TORTURE-}" ] || ok "... leave nothing behind" sh -c 'ls /dev/shm | diff before -'
 finish
