@@ -66,8 +66,14 @@ ok "... when training begins, too" says 0 "the classes are imbalanced" \
     amp train -s data.train=few -s run.max_steps=1
 ok "a class without validation images" says 0 "class 'pear' has no validation images" \
     check -s data.train=few -s data.val= -s data.val_fraction=0.05
-quiet() { check -q 2>said && cat said && [ ! -s said ]; }
+quiet() { check -q -s data.val= -s data.val_fraction=0.25 2>said && cat said && [ ! -s said ]; }
 ok "... in order, nothing is said" quiet
+cp -r pictures judged && rm judged/apple/1*.png judged/pear/*.png && cp pictures/apple/3.png judged/pear/other.png &&
+    head -c 100 pictures/pear/3.png >judged/pear/cut.png
+count=$(find judged/apple -name '*.png' | wc -l)
+ok "images of both splits, under whatever name" says 0 \
+    "$((count + 1)) of $((count + 2)) validation images are among the training images, too, such as judged/" \
+    check -s data.val=judged
 mkdir splits && cp -r pictures splits/train && cp -r pictures splits/val
 ok "splits taken for classes" says 0 "classes; for splits, set data.train = splits/train and data.val = splits/val" \
     check -s data.train=splits -s data.val= -s data.val_fraction=0.1
@@ -76,7 +82,7 @@ amp train -q -o run
 weights=run/checkpoint-last.safetensors
 cp -r pictures others
 mv others/apple others/zebra
-ok "fine-tuning: the same classes" says 0 "max_steps" amp train -s model.weights=$weights -s run.max_steps=1
+ok "fine-tuning: the same classes" says 0 "no run folder" amp train -s model.weights=$weights -s run.max_steps=1
 ok "... say nothing of rows" sh -c '! grep -q rows err'
 ok "one class is another" says 0 "has 1 of the 2 classes, but not 'zebra': the other rows of the classifier 'linear'" \
     amp train -s model.weights=$weights -s data.train=others -s data.val=others -s run.max_steps=1

@@ -69,6 +69,12 @@ ok "-r on a finished run" train run -r
 ok "with some of it frozen" train frozen -s 'train.freeze=conv1.*' -s train.epochs=1
 ok "-r with another learning rate" says 2 "optimizer.lr" train run -r -s optimizer.lr=1
 ok "-r with more epochs" train run -r -s train.epochs=5
+longer() {
+    train longer -s schedule.name=cosine -s schedule.warmup=0 -s train.epochs=1 &&
+        says 0 "train.epochs is 2, not 1: the schedule 'cosine' takes another course, and the learning rate goes on at $1" \
+            train longer -r -s schedule.name=cosine -s schedule.warmup=0 -s train.epochs=2
+}
+ok "-r with more epochs of cosine: what becomes of the rate is said" longer "0."
 ok "-r from a named file" train other -r=run/checkpoint-best.safetensors
 ok "-r from a file that is not there" says 5 "nowhere" train other2 -r=nowhere
 ok "-r with another model" says 2 "layer 'conv1' was" sh -c '

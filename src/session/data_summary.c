@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "session/duplicates.h"
 
 #define LISTED_MAX 10          /* classes that are listed one by one */
 #define IMBALANCE 10           /* of the largest class to the smallest one, from which on it is said */
@@ -108,6 +109,7 @@ void data_summary_log(const struct settings *settings, const struct data *data)
     if (train) warn_of_missing("training", dataset, train);
     if (val) warn_of_missing("validation", data->val.dataset, val);
     if (dataset && settings->data.train) warn_of_splits(settings, dataset);
+    duplicates_warn(data);
     free(train);
     free(val);
 }

@@ -19,6 +19,8 @@ libsession_a_SOURCES = \
 	src/session/decoding.h \
 	src/session/decoding_division.c \
 	src/session/decoding_division.h \
+	src/session/duplicates.c \
+	src/session/duplicates.h \
 	src/session/gpu_preprocessing.c \
 	src/session/gpu_preprocessing.h \
 	src/session/graphs.c \

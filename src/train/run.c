@@ -1,5 +1,6 @@
 #include "train/run.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,6 +71,23 @@ static void say_threads(const struct run *run, const struct safetensors *file)
                 then == 1 ? "" : "s", now);
 }
 
+/* A schedule that depends on the length of the run takes another course where that has changed. */
+static enum status say_schedule(const struct run *run, const struct safetensors *file)
+{
+    const struct schedule *now = &run->session->hyper.schedule;
+    struct schedule before = *now;
+    struct settings then;
+    TRY(checkpoint_settings(file, &then));
+    before.total = then.train.epochs * run->session->hyper.steps_per_epoch;
+    double was = schedule_at(&before, run->state.updates).lr, is = schedule_at(now, run->state.updates).lr;
+    if (was != is)
+        log_warning("train.epochs is %" PRId64 ", not %" PRId64 ": the schedule '%s' takes another course, and "
+                    "the learning rate goes on at %.4g, not at %.4g", run->session->settings->train.epochs,
+                    then.train.epochs, now->row->name, is, was);
+    settings_free(&then);
+    return OK;
+}
+
 static enum status restore(struct run *run, const struct safetensors *file)
 {
     const struct session *session = run->session;
@@ -79,6 +97,7 @@ static enum status restore(struct run *run, const struct safetensors *file)
     TRY(restore_best(run, file));
     TRY(store_read_state(&run->store, &run->state));
     say_threads(run, file);
+    TRY(say_schedule(run, file));
     const char *algorithms = checkpoint_algorithms(file);
     const struct device_backend *backend = session->device->backend;
     if (algorithms && backend->autotuner.load) backend->autotuner.load(session->device, algorithms);

@@ -1,0 +1,124 @@
+#include "session/duplicates.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+
+/* What is looked at when a run starts takes a second or two at most. */
+#define IMAGES_MAX 50000
+#define BYTES_MAX (INT64_C(256) << 20)
+#define NAME_ROOM 256
+
+struct entry {
+    bool val;
+    int64_t index, size;         /* in its dataset; bytes */
+    uint64_t hash;               /* 0: not read */
+};
+
+static int by_content(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    if (x->size != y->size) return x->size < y->size ? -1 : 1;
+    if (x->hash != y->hash) return x->hash < y->hash ? -1 : 1;
+    if (x->val != y->val) return x->val - y->val;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+static char *path_of(const struct images *images, int64_t index)
+{
+    const struct format *format = images->dataset->format;
+    return format->image_path ? format->image_path(images->dataset, index) : NULL;
+}
+
+static struct entry *add_entries(const struct images *images, bool val, struct entry *to)
+{
+    for (int64_t i = 0; i < images->count; i++) {
+        int64_t index = images_index(images, i);
+        char *path = path_of(images, index);
+        struct stat status;
+        if (path && stat(path, &status) == 0)
+            *to++ = (struct entry){.val = val, .index = index, .size = status.st_size};
+        free(path);
+    }
+    return to;
+}
+
+/* FNV-1a. */
+static uint64_t hash_bytes(const uint8_t *bytes, size_t count)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < count; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash | 1;
+}
+
+static void read_entry(const struct data *data, struct entry *entry)
+{
+    const struct dataset *dataset = (entry->val ? &data->val : &data->train)->dataset;
+    struct reason reason;
+    uint8_t *bytes;
+    size_t count;
+    int label;
+    if (!dataset->format->read_file(dataset, entry->index, &bytes, &count, &label, &reason)) return;
+    entry->hash = hash_bytes(bytes, count);
+    free(bytes);
+}
+
+/* Those of the same size, if there are some of both splits. */
+static void read_group(const struct data *data, struct entry *group, int64_t count, int64_t *bytes)
+{
+    if (group[0].val == group[count - 1].val) return;
+    for (int64_t i = 0; i < count && *bytes < BYTES_MAX; i++) {
+        read_entry(data, &group[i]);
+        *bytes += group[i].size;
+    }
+}
+
+static void warn(const struct data *data, const struct entry *train, const struct entry *val, int64_t count)
+{
+    char train_name[NAME_ROOM], val_name[NAME_ROOM];
+    char *train_path = path_of(&data->train, train->index), *val_path = path_of(&data->val, val->index);
+    log_warning("%" PRId64 " of %" PRId64 " validation images %s among the training images, too, such as %s "
+                "(%s)", count, data->val.count, count == 1 ? "is" : "are",
+                text_visible(val_path, val_name, NAME_ROOM),
+                text_visible(train_path, train_name, NAME_ROOM));
+    free(train_path);
+    free(val_path);
+}
+
+/* Among entries sorted by content, training images come before validation images of the same. */
+static void count_twins(const struct data *data, const struct entry *entries, int64_t count)
+{
+    const struct entry *train = NULL, *first_train = NULL, *first_val = NULL;
+    int64_t twins = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (entries[i].hash == 0) continue;
+        if (!entries[i].val) train = &entries[i];
+        bool twin = train && train->size == entries[i].size && train->hash == entries[i].hash;
+        if (!entries[i].val || !twin) continue;
+        if (twins++ == 0) first_train = train, first_val = &entries[i];
+    }
+    if (twins > 0) warn(data, first_train, first_val, twins);
+}
+
+void duplicates_warn(const struct data *data)
+{
+    const struct dataset *train = data->train.dataset, *val = data->val.dataset;
+    if (!train || !val || !train->format->read_file || !val->format->read_file ||
+        data->train.count + data->val.count > IMAGES_MAX)
+        return;
+    struct entry *entries = memory_new((size_t)(data->train.count + data->val.count), sizeof *entries);
+    int64_t count = add_entries(&data->val, true, add_entries(&data->train, false, entries)) - entries;
+    int64_t bytes = 0;
+    if (count > 0) qsort(entries, (size_t)count, sizeof *entries, by_content);
+    for (int64_t i = 0, next; i < count; i = next) {
+        for (next = i + 1; next < count && entries[next].size == entries[i].size;) next++;
+        read_group(data, entries + i, next - i, &bytes);
+    }
+    if (count > 0) qsort(entries, (size_t)count, sizeof *entries, by_content);
+    count_twins(data, entries, count);
+    free(entries);
+}
