@@ -21,6 +21,6 @@ static inline int conv_batchnorm_weight(const struct batchnorm *norm)
     return batchnorm_statistics(norm).batches + 1;
 }
 
-/* What forward saves behind batch norm's own: [filters + 1, channels], the covariance of each result of the
- * convolution with each of its inputs, and in the last row the inputs' means. */
+/* The value that forward saves behind batch norm's own: [filters + 1, channels], the covariance of each
+ * result of the convolution with each of its inputs, and in the last row the inputs' means. */
 enum { SAVED_COVARIANCE = SAVED_COUNT };

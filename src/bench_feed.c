@@ -44,7 +44,7 @@ enum status feed_measure_loader(const struct session *session, struct loader *lo
     return OK;
 }
 
-/* What a step does with one, again and again. */
+/* The copies that a step makes of a batch, again and again. */
 static enum status copy_batches(struct device *device, const struct program *program,
                                 const struct exec_batch *batch, char *to, int batches)
 {

@@ -78,7 +78,7 @@ static void row_add(struct comparison *all, struct row row, bool also_same)
     else row_free(all, &row);
 }
 
-/* What differs. */
+/* Differences. */
 
 static const char *setting_of(const struct ini *settings, const char *section, const char *key)
 {
@@ -121,7 +121,7 @@ static void add_start(struct comparison *all)
     }
 }
 
-/* What came of it. */
+/* Results. */
 
 static void describe_best(const struct run_records *run, struct text *out)
 {

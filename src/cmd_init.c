@@ -20,7 +20,7 @@
 #define CHANNELS 3
 #define SMALL_SIDE 48      /* smaller images are not cut at random, but shifted */
 
-/* What is known of a data set. */
+/* The facts known of a data set. */
 struct findings {
     const struct format *format;
     char *train, *val;               /* paths; NULL: the format's own place; a share of the training images */

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "forecast.h"
 
-/* What tensors are told apart by: enum kind, and recomputed values, which have no kind of their own. */
+/* Tensors are told apart by enum kind, and recomputed values, which have no kind of their own. */
 #define MAP_AGAIN (KIND_OTHER + 1)
 #define MAP_KINDS (MAP_AGAIN + 1)
 struct map_kind {

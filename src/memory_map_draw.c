@@ -16,7 +16,7 @@ static double stacked(const struct drawing *d, int instruction, int layers)
     return bytes;
 }
 
-/* What lies lower is drawn over what lies higher, which therefore reaches to the ground. */
+/* Each kind reaches to the ground, and those below it are drawn over it. */
 static void draw_curve(struct drawing *d, const struct panel *panel)
 {
     int count = d->program->count, used = 0;

@@ -1,6 +1,6 @@
 /* log.h: the log: leveled lines to stderr, results to stdout, and all of them to a file.
  *
- * What is said may hold names out of anybody's files: lines are shown as text_visible() has them. */
+ * Messages may hold names out of anybody's files: lines are shown as text_visible() has them. */
 #pragma once
 
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_RESULT, LOG_INFO, LOG_DETAIL };

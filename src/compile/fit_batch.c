@@ -13,7 +13,7 @@
 #define CLOSER 32                /* a part of the images less, where the model has promised too many */
 
 /* A search, in images a micro-batch. */
-struct quest {
+struct batch_search {
     const struct fit_batch_options *options;
     int batch;                   /* that is being tried, in images a step */
     int modelled;                /* the most micro-batches that are looked at in the place of all */
@@ -21,12 +21,12 @@ struct quest {
     struct minimum minimum;      /* of one octave; zeroed: all is kept */
 };
 
-static struct compile_options options_of(const struct quest *q, bool training)
+static struct compile_options options_of(const struct batch_search *q, bool training)
 {
     return q->options->of_batch(q->options->context, q->batch, training);
 }
 
-static enum status planned_bytes(struct quest *q, bool training, struct fit_bytes *bytes)
+static enum status planned_bytes(struct batch_search *q, bool training, struct fit_bytes *bytes)
 {
     struct compile_options options = options_of(q, training);
     struct compiled compiled;
@@ -38,24 +38,25 @@ static enum status planned_bytes(struct quest *q, bool training, struct fit_byte
 }
 
 /* Micro-batches share the arena; the step's images and results are those of all of them. */
-static enum status minimum_bytes(struct quest *q, bool packed, struct fit_bytes *bytes)
+static enum status minimum_bytes(struct batch_search *q, bool packed, struct fit_bytes *bytes)
 {
     struct compile_options whole = options_of(q, true), few = fit_memory_few(&whole, q->modelled);
     TRY(fit_memory_minimum_bytes(q->options->graph, &few, &q->minimum, packed, bytes));
     int64_t batches = bytes->total - bytes->arena - few.reserved;
     bytes->arena += q->sums;
-    bytes->total = few.reserved + batches / few.lower.micro_batches * whole.lower.micro_batches + bytes->arena;
+    batches = batches / few.lower.micro_batches * whole.lower.micro_batches;
+    bytes->total = few.reserved + batches + bytes->arena;
     return OK;
 }
 
 /* By the model, which knows live bytes only. */
-static enum status modelled(struct quest *q, struct fit_bytes *bytes)
+static enum status modelled(struct batch_search *q, struct fit_bytes *bytes)
 {
     return minimum_bytes(q, false, bytes);
 }
 
 /* The two programs share the larger one's arena. */
-static enum status with_evaluation(struct quest *q, struct fit_bytes *bytes)
+static enum status with_evaluation(struct batch_search *q, struct fit_bytes *bytes)
 {
     struct fit_bytes evaluation;
     TRY(planned_bytes(q, false, &evaluation));
@@ -66,23 +67,23 @@ static enum status with_evaluation(struct quest *q, struct fit_bytes *bytes)
 }
 
 /* Placed, with the minimum-memory choice. */
-static enum status placed(struct quest *q, struct fit_bytes *bytes)
+static enum status placed(struct batch_search *q, struct fit_bytes *bytes)
 {
     TRY(minimum_bytes(q, true, bytes));
     return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
 }
 
 /* As a run would make it, which may find a still smaller choice within just this limit. */
-static enum status applied(struct quest *q, struct fit_bytes *bytes)
+static enum status applied(struct batch_search *q, struct fit_bytes *bytes)
 {
     TRY(planned_bytes(q, true, bytes));
     return bytes->total > q->options->limit ? OK : with_evaluation(q, bytes);
 }
 
 /* Memory of a run with so many images per micro-batch, by one of the above. */
-typedef enum status measure(struct quest *q, struct fit_bytes *bytes);
+typedef enum status measure(struct batch_search *q, struct fit_bytes *bytes);
 
-static enum status at(struct quest *q, measure *measure, int images, int64_t *total)
+static enum status at(struct batch_search *q, measure *measure, int images, int64_t *total)
 {
     struct fit_bytes bytes;
     q->batch = images * q->options->micro_batches;
@@ -97,7 +98,7 @@ struct bracket {
     int64_t low_bytes, high_bytes;
 };
 
-static enum status narrow(struct quest *q, measure *measure, struct bracket *b)
+static enum status narrow(struct batch_search *q, measure *measure, struct bracket *b)
 {
     for (int tries = 0; b->high - b->low > 1; tries++) {
         double share = (double)(q->options->limit - b->low_bytes) / (double)(b->high_bytes - b->low_bytes);
@@ -113,7 +114,7 @@ static enum status narrow(struct quest *q, measure *measure, struct bracket *b)
 }
 
 /* Up from nothing. */
-static enum status search_model(struct quest *q, int *images)
+static enum status search_model(struct batch_search *q, int *images)
 {
     struct bracket b = {.high = 1};
     for (;;) {
@@ -132,7 +133,7 @@ static enum status search_model(struct quest *q, int *images)
 }
 
 /* Down from what the model thinks: placed, it is never less. */
-static enum status search_placed(struct quest *q, int *images)
+static enum status search_placed(struct batch_search *q, int *images)
 {
     struct bracket b = {.high = *images};
     if (*images == 0) return OK;
@@ -144,7 +145,7 @@ static enum status search_placed(struct quest *q, int *images)
 }
 
 /* The most with the choice of one octave, however many octaves away that is. */
-static enum status search_octave(struct quest *q, int octave, int *images)
+static enum status search_octave(struct batch_search *q, int octave, int *images)
 {
     q->batch = octave * q->options->micro_batches;
     minimum_free(&q->minimum);
@@ -154,7 +155,7 @@ static enum status search_octave(struct quest *q, int octave, int *images)
     return search_placed(q, images);
 }
 
-static int octave_of(struct quest *q, int images)
+static int octave_of(struct batch_search *q, int images)
 {
     q->batch = images * q->options->micro_batches;
     struct compile_options options = options_of(q, true);
@@ -163,7 +164,7 @@ static int octave_of(struct quest *q, int images)
 
 /* A run will take its own octave's choice: so the octave that the answer lies in is asked for it. Of two that
  * each point at the other, the lower one's last number is the answer. */
-static enum status search_octaves(struct quest *q, int *images)
+static enum status search_octaves(struct batch_search *q, int *images)
 {
     int kept, came_from = 0;
     TRY(search_model(q, &kept));
@@ -186,7 +187,7 @@ static enum status search_octaves(struct quest *q, int *images)
 
 /* Up from what surely fits, in growing steps and then back in halves:
  * for steps that are planned in no time. */
-static enum status search_applied(struct quest *q, int *images)
+static enum status search_applied(struct batch_search *q, int *images)
 {
     int over = q->options->most + 1;
     bool grow = true;
@@ -200,7 +201,7 @@ static enum status search_applied(struct quest *q, int *images)
 }
 
 /* Looks at a few micro-batches from here on. They add fewer gradients up, which one image tells. */
-static enum status model_few(struct quest *q)
+static enum status model_few(struct batch_search *q)
 {
     int64_t all, few;
     TRY(at(q, modelled, 1, &all));
@@ -212,7 +213,7 @@ static enum status model_few(struct quest *q)
 }
 
 /* Down from what a few micro-batches have promised to what all of them take. */
-static enum status check_all(struct quest *q, int *images)
+static enum status check_all(struct batch_search *q, int *images)
 {
     int64_t bytes = q->options->exact && q->modelled == MODELLED ? INT64_MAX : 0;
     while (*images > 0 && bytes > q->options->limit) {
@@ -224,7 +225,7 @@ static enum status check_all(struct quest *q, int *images)
 
 enum status fit_batch(const struct fit_batch_options *options, int *batch)
 {
-    struct quest q = {.options = options, .modelled = INT_MAX};
+    struct batch_search q = {.options = options, .modelled = INT_MAX};
     int images = 0;
     enum status status = options->most > 0 ? model_few(&q) : OK;
     if (status == OK && options->most > 0) status = search_octaves(&q, &images);

@@ -36,7 +36,7 @@ struct offloading {
     int64_t *now;            /* and with what is */
     int64_t *leaves;         /* and what leaves with each instruction, less what comes back */
     int64_t excess;          /* of `now` over the limit, in all instructions together */
-    bool patient;            /* computing may wait for copies ... */
+    bool may_wait;           /* computing may wait for copies ... */
     double waiting;          /* ... and does so at most so long for one */
 };
 
@@ -139,7 +139,7 @@ static void lay_out(struct offloading *o)
     for (int t = 0; t < o->count; t++) {
         struct trip *trip = &o->trips[t];
         if (!trip->taken) continue;
-        if (o->patient && before && before->gone > trip->written + 1)
+        if (o->may_wait && before && before->gone > trip->written + 1)
             before->gone = trip->written + 1 > before->last ? trip->written + 1 : before->last + 1;
         before = trip;
         double written = o->begin[trip->written + 1];
@@ -177,7 +177,7 @@ static void lay_back(struct offloading *o)
         free_until = trip->back_begin;
         trip->back = instruction_at(o, trip->gone, trip->back_begin);
         if (trip->back > trip->gone && o->begin[trip->back] > trip->back_begin) trip->back--;
-        if (o->patient && t + 1 < count && trip->back < order[t + 1]->next) trip->back = order[t + 1]->next;
+        if (o->may_wait && t + 1 < count && trip->back < order[t + 1]->next) trip->back = order[t + 1]->next;
         double behind = o->begin[trip->back] - trip->back_begin;
         if (behind > late) late = behind;
     }
@@ -208,16 +208,16 @@ static void lay(struct offloading *o, int64_t limit)
 }
 
 /* Takes what helps, in order. */
-static void choose(struct offloading *o, const struct offload_options *options, bool patient)
+static void choose(struct offloading *o, const struct offload_options *options, bool may_wait)
 {
-    o->patient = patient;
+    o->may_wait = may_wait;
     lay(o, options->limit);
     for (int t = 0; t < o->count && o->excess > 0; t++) {
         int64_t before = o->excess;
         if (o->trips[t].taken) continue;
         o->trips[t].taken = true;
         lay(o, options->limit);
-        if (o->excess < before && (patient || o->waiting <= 0)) continue;
+        if (o->excess < before && (may_wait || o->waiting <= 0)) continue;
         o->trips[t].taken = false;
         lay(o, options->limit);
     }
@@ -250,9 +250,9 @@ struct moving {
 static int push_copy(struct program *program, enum instruction_kind kind, int micro_batch, int from, int to)
 {
     bool out = kind == INSTRUCTION_COPY_TO_HOST;
-    const char *name = program->values[out ? from : to].name, *way = out ? "to the host" : "from the host";
+    const char *name = program->values[out ? from : to].name, *suffix = out ? "to the host" : "from the host";
     struct instruction at = instruction_transfer(kind, out ? PHASE_FORWARD : PHASE_RECOMPUTE,
-                                                 text_format("%s %s", name, way), from, to);
+                                                 text_format("%s %s", name, suffix), from, to);
     at.micro_batch = micro_batch;
     *array_push(program->instructions, program->count) = at;
     return program->count - 1;

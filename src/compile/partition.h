@@ -23,5 +23,5 @@ struct partition_options {
 enum status partition(const struct program *program, const struct partition_options *options, int *stage,
                       double *seconds);
 
-/* What the pipelines run on, as far as all ranks know it. */
+/* The devices that the pipelines run on, as far as all ranks know it. */
 struct cluster partition_cluster(const struct program *program, const struct partition_options *options);

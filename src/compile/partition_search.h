@@ -6,7 +6,7 @@
 
 #include "compile/pipeline_schedule.h"
 
-/* What stays in one stage. Seconds are of one micro-batch. */
+/* Nodes that stay in one stage. Seconds are of one micro-batch. */
 struct partition_block {
     double forward, data, weights;   /* forward, data gradients, weight gradients */
     int64_t crossing;                /* bytes of a micro-batch that a border behind it is crossed by; their

@@ -152,7 +152,7 @@ struct program program_copy(const struct program *program);
 
 /* Passes: program to program, one file each. */
 void autocast(struct program *program);                      /* dtypes by class; casts where they differ */
-/* What has streams of its own among those that compute, where there are micro-batches. */
+/* The owners of streams among those that compute, where there are micro-batches. */
 enum stream_division { BY_MICRO_BATCH, BY_LAYER };
 /* At most `count` streams compute, half of them weight gradients beside the chains that the other half are;
  * transfers either way and exchanges have others after those. */

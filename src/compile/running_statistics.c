@@ -23,8 +23,8 @@ struct moments_value moments_of(const struct program *program, const struct inst
                                   update->saved[update->op->moments.variance], ranks * shape_count(y) / y.c};
 }
 
-/* What the update alone reads is not worth moving to the host, from where it would come back after the
- * optimizer's update. */
+/* A value that the update alone reads is not worth moving to the host, from where it would come back after
+ * the optimizer's update. */
 static int copy_value(struct program *program, int of)
 {
     struct value value = program->values[of];

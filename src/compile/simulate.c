@@ -183,7 +183,7 @@ static int next_message(const struct program *program, enum instruction_kind kin
     return -1;
 }
 
-/* What is received has been sent. */
+/* Messages are sent before they are received. */
 static void wait_for_messages(struct tasks *tasks, const struct program *const *programs, const int *first,
                               int from, int to)
 {

@@ -36,7 +36,8 @@ struct play {
     int replicas, stages, ranks;
     bool streams;            /* there are several, and messages meet */
     struct player *players;
-    int **partner;           /* by rank and instruction: of a message, the other's; of a collective, its number */
+    int **partner;           /* by rank and instruction: of a message, the other's; of a collective, its
+                              * number in its group */
     struct collectives (*collectives)[2];   /* by rank, and whether among stages */
     struct reason *reason;
 };
@@ -162,7 +163,7 @@ static bool match(struct play *play)
     return true;
 }
 
-/* What keeps an instruction whose turn it is on its rank: the partner that has not come; i is -1 if none. */
+/* The partner that has not come and so keeps an instruction whose turn it is on its rank; i is -1 if none. */
 static struct place missing_partner(const struct play *play, struct place at)
 {
     const struct instruction *exchange = instruction_at(play, at);
@@ -185,7 +186,7 @@ static struct place missing_partner(const struct play *play, struct place at)
     return partner;
 }
 
-/* What an instruction at the head of its stream waits for; i is -1 if nothing. */
+/* The instruction that one at the head of its stream waits for; i is -1 if none. */
 static struct place waits_for(const struct play *play, struct place at)
 {
     const struct instruction *head = instruction_at(play, at);

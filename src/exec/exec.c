@@ -42,13 +42,13 @@ static void describe_shortage(const struct exec *exec, int64_t bytes, const char
 {
     char needs[TEXT_BYTES], has[TEXT_BYTES];
     size_t left, total;
-    struct text holdings = {0};
+    struct text in_use = {0};
     exec->device->backend->memory.info(exec->device, &left, &total);
-    device_memory_in_use(exec->device, &holdings);
+    device_memory_in_use(exec->device, &in_use);
     text_add(words, "a batch of %d needs %s of %s, but the device has only %s free; a smaller batch needs "
              "less%s%s", exec->program->batch, text_bytes((uint64_t)bytes, needs), what,
-             text_bytes(left, has), holdings.data ? "; it holds\n" : "", holdings.data ? holdings.data : "");
-    text_free(&holdings);
+             text_bytes(left, has), in_use.data ? "; it holds\n" : "", in_use.data ? in_use.data : "");
+    text_free(&in_use);
 }
 
 static enum status device_memory(struct exec *exec, int64_t bytes, const char *what, struct text *shortage,

@@ -51,7 +51,7 @@ static void derive(const struct data_opening *o, const char *key, int64_t value)
 
 #define RESIZE_MAX 65536
 
-/* What val_resize = auto comes to, for whoever evaluates or predicts: 8/7 of what is cut out, as torchvision
+/* The value of val_resize = auto, for whoever evaluates or predicts: 8/7 of what is cut out, as torchvision
  * does it; images of one size stay as they are, and one of another size is brought to that. */
 static void derive_val_resize(const struct data_opening *o)
 {

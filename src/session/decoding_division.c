@@ -101,8 +101,8 @@ static enum status measure_parts(struct session *session, double needed, int *pa
     return OK;
 }
 
-/* What the division depends on. Not loader.workers, on which no bit of a batch does: it is measured with as
- * many as there would be without. */
+/* The facts that the division depends on. Not loader.workers, on which no bit of a batch does: it is measured
+ * with as many as there would be without. */
 static char *facts_of(const struct session *session, double needed)
 {
     const struct images *train = &session->data.train;

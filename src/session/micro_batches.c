@@ -19,7 +19,7 @@
 #define SECONDS 0.3          /* of timed steps, if these are enough */
 #define GAIN 0.98            /* of the time that fewer micro-batches take: below that it is no noise */
 
-/* What steps are timed on. */
+/* The step that is timed. */
 struct trial {
     const struct session *session;
     struct store store;

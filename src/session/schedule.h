@@ -5,7 +5,7 @@
 
 #include "base/field.h"
 
-/* What a schedule is made of. Counts are updates; what a user gives in epochs is multiplied by the
+/* The numbers of a schedule. Counts are updates; what a user gives in epochs is multiplied by the
  * updates of an epoch. */
 struct schedule {
     const struct schedule_row *row;

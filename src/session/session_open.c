@@ -24,7 +24,7 @@ static enum status refuse_batch(const struct session *session, int64_t limit)
                 images == 1 ? "s" : "", text_bytes((uint64_t)limit, bytes));
 }
 
-/* What each rank has the memory for. */
+/* The largest that every rank has the memory for. */
 static enum status largest_batch(struct session *session, int64_t *limit, int64_t *batch)
 {
     int own = 0;

@@ -60,8 +60,8 @@ static int64_t exchange_bytes(const struct session *session)
     return nccl_exchange_bytes(session->hyper.replicas, all_reduce_bytes(session) == 0);
 }
 
-/* What memory.limit leaves for a stage's values; ranks must not differ in it, as their devices may. Where
- * activations may be recomputed, that costs less than stages of unequal work. */
+/* The part of memory.limit that is left for a stage's values; ranks must not differ in it, as their devices
+ * may. Where activations may be recomputed, that costs less than stages of unequal work. */
 static int64_t stage_limit(const struct session *session)
 {
     bool keeps = session->settings->memory.strategy == STRATEGY_KEEP;
@@ -88,7 +88,7 @@ static struct cut_options cut_options(const struct session *session)
     };
 }
 
-/* What computes beside each chain are its weight gradients. The stages of a pipeline take micro-batches in an
+/* Weight gradients compute beside each chain. The stages of a pipeline take micro-batches in an
  * order of their own. */
 static int streams_wanted(const struct session *session)
 {

@@ -14,7 +14,7 @@ enum status step_queue_start(struct step_queue *queue, const struct queued_step 
                              const struct exec_batch *input)
 {
     struct exec *exec = queue->step->exec;
-    enum status status = step->twice ? exec_start_redundant(exec, input, &step->rates)
+    enum status status = step->redundant ? exec_start_redundant(exec, input, &step->rates)
                                      : exec_start(exec, input, &step->rates);
     if (status == OK) queue->steps[queue->count++] = *step;
     else step_queue_return(queue, step);

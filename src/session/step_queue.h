@@ -6,7 +6,7 @@
 struct queued_step {
     struct batch *batch;         /* the loader's, lent until the results were seen; NULL: the caller's own */
     struct update_rates rates;
-    bool twice;                  /* exec_start_redundant */
+    bool redundant;              /* exec_start_redundant */
 };
 
 struct step_queue {

@@ -37,7 +37,7 @@ static enum status place(struct programs *programs, struct text *shortage)
     });
 }
 
-/* What the run could have, besides what it holds: nothing but the store and the gpu_preprocessing, now. */
+/* All that the run could have, with what it holds: nothing but the store and gpu_preprocessing, now. */
 static int64_t bytes_to_have(const struct programs *programs)
 {
     const struct session *session = programs->session;

@@ -59,7 +59,7 @@ enum status ranks_gather(struct ranks *ranks, const struct ranks_batch *batch);
  * are some. */
 enum status ranks_share_bad_images(struct ranks *ranks);
 
-/* What was asked of the run: of any rank, as all know since the last batch; of one by itself, by now. */
+/* Requests to the run: of any rank, as all know since the last batch; of one by itself, by now. */
 int ranks_stop(const struct ranks *ranks);
 bool ranks_checkpoint(struct ranks *ranks);       /* since the last call */
 bool ranks_status(struct ranks *ranks);           /* of this rank, since the last call */

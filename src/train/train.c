@@ -43,9 +43,9 @@ static enum verdict judge(const struct run *run)
     const struct settings *settings = run->session->settings;
     const struct position *position = &run->position;
     if (position->epoch >= settings->train.epochs) return DONE;
-    bool patience = settings->train.early_stop == 0 ||
-                    position->epochs_without_gain < settings->train.early_stop;
-    if (!patience && position->batch == 0) return EARLY_STOP;
+    bool gains = settings->train.early_stop == 0 ||
+                 position->epochs_without_gain < settings->train.early_stop;
+    if (!gains && position->batch == 0) return EARLY_STOP;
     if (ranks_stop(&run->ranks)) return STOP;
     if (position->batch >= run->session->hyper.steps_per_epoch) return FINISH_EPOCH;
     if (settings->run.max_steps > 0 && run->state.updates >= settings->run.max_steps) return MAX_STEPS;
@@ -110,10 +110,10 @@ static enum status queue_step(struct run *run, const struct queued_step *next)
     enum status status = step_queue_start(&run->queue, next, &input);
     if (status == OK && comm_count(run->ranks.comm) > 1 && step % RANK_CHECK_STEPS == 0)
         status = exec_take_fingerprint(run->programs.training.exec);
-    if (next->twice && status == OK) {
+    if (next->redundant && status == OK) {
         run->verified++;
         run->last_verified = step;
-    } else if (next->twice) {
+    } else if (next->redundant) {
         log_warning("the checkpoints are kept; the last step with equal results is %lld",
                     (long long)run->last_verified);
     }
@@ -123,7 +123,7 @@ static enum status queue_step(struct run *run, const struct queued_step *next)
 static enum status launch(struct run *run)
 {
     struct queued_step next = {.rates = step_rates(&run->session->hyper, run->state.updates)};
-    next.twice = next_is_verified(run);
+    next.redundant = next_is_verified(run);
     TRY(step_next(&run->programs.training, run->loader, &next.batch, &run->position.wait_seconds));
     if (!next.batch)
         return fail(FAILED, "the loader ended an epoch after %lld of %lld batches",
