@@ -24,6 +24,7 @@ struct loader_options {
     struct mix_settings mix;     /* of training batches */
     int classes;                 /* of the targets that mixing makes */
     int micro_batches;           /* of a batch: each is mixed by itself; 0: one */
+    bool mirrored;               /* in an evaluation: each batch comes again, with its images mirrored */
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
     bool shuffle;
     bool balance;                /* with `shuffle`: classes take turns (sampler.h) */
@@ -83,6 +84,7 @@ struct batch {
     int bad;                     /* images in it that could not be used, replaced ones too */
     int64_t first;               /* position in the epoch of the first image */
     int64_t epoch, number;       /* epoch as given to loader_start; batch within it, from 0 */
+    bool mirrored;               /* the images of the batch before it */
 };
 
 /* Targets: int32 labels, or fp32 probabilities of the classes. */

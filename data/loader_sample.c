@@ -18,9 +18,10 @@ static struct draw draw_of(const struct loader *loader, const struct batch *batc
 {
     const struct loader_options *options = &loader->options;
     uint64_t epoch = (uint64_t)batch->epoch;
-    int repeats = options->training && options->repeats > 0 ? options->repeats : 1;
+    if (!options->training) return (struct draw){index_of(loader, batch->first + place), 0};
+    int repeats = options->repeats > 0 ? options->repeats : 1;
     struct draw draw = sampler_repeat(repeats, options->batch, batch->number, loader->share.first + place);
-    if (options->training && options->shuffle)
+    if (options->shuffle)
         draw.image = sampler_permute(options->seed, epoch, options->count, draw.image);
     if (loader->by_class.classes > 0) {
         struct draw drawn = sampler_balance(options->seed, epoch, &loader->by_class, draw.image);
@@ -62,6 +63,7 @@ static void name_image(const struct dataset *dataset, int64_t index, struct reas
 struct view {
     const struct loader_options *options;
     struct random *random;       /* NULL: evaluation */
+    bool mirrored;
     struct cut cut;
     bool known;
 };
@@ -72,6 +74,7 @@ static bool choose_cut(void *context, int h, int w, struct box *part, struct rea
     const struct loader_options *options = view->options;
     const struct cut_sizes sizes = {h, w, options->h, options->w};
     if (!augment_cut(&options->augment, view->random, &sizes, &view->cut, reason)) return false;
+    if (view->mirrored) view->cut.flip = !view->cut.flip;
     view->known = true;
     *part = augment_needs(&view->cut);
     return true;
@@ -198,7 +201,8 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, stru
     int label;
     struct random random =
         random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named), begin = random;
-    struct view view = {.options = options, .random = options->training ? &random : NULL};
+    struct view view = {.options = options, .random = options->training ? &random : NULL,
+                        .mirrored = target.slot->batch.mirrored};
     if (put_kept(loader, index, &view, target)) return true;
     random = begin;
     if (leave_deferred(worker, index, &view, target) || atomic_load(&loader->drop)) return true;

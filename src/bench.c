@@ -167,7 +167,8 @@ enum status bench_open(struct cmd *cmd, struct comm *comm, bool real, struct ben
     struct step_bytes bytes = bench_bytes(bench);
     TRY(step_fit_check(&bench->session, &bytes));
     TRY(make_batch(bench));
-    if (real) TRY(session_loader_open(&bench->session, &bench->session.data.train, true, &bench->loader));
+    if (real) TRY(session_loader_open(&bench->session, &bench->session.data.train, LOAD_TRAINING,
+                                      &bench->loader));
     bench->queue =
         (struct step_queue){.device = bench->session.device, .step = &bench->step, .loader = bench->loader};
     return OK;

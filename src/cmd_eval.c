@@ -109,7 +109,7 @@ static enum status write_line(const struct directory *folder, const struct cmd *
     struct text line = {0};
     text_add(&line, "{\"event\":\"eval\",\"split\":\"%s\",\"weights\":", split_of(cmd));
     text_json_bytes(&line, cmd->weights);
-    text_add(&line, ",");
+    text_add(&line, cmd_value(cmd, "flip") ? ",\"flip\":true," : ",");
     add_results(evaluation, &line);
     text_add(&line, ",\"time\":");
     text_json_number(&line, evaluation->seconds);
@@ -151,7 +151,7 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
     images.h = data->val.h;
     images.w = data->val.w;
     if (!images.dataset) return fail(USAGE, "eval: there are no validation data: data.val is not set");
-    struct evaluate_options options = {0};
+    struct evaluate_options options = {.flip = cmd_value(cmd, "flip") != NULL};
     struct logits_file logits = {0};
     const char *path = cmd_value(cmd, "logits");
     if (path) {
@@ -204,6 +204,7 @@ static const struct cmd_option options[] = {
     {"weights", "RUN|FILE", "run folder, checkpoint or weights (safetensors)"},
     {"val", "PATH", "validation data instead of data.val"},
     {"split", "train|val", "images to evaluate (default: val)"},
+    {"flip", NULL, "average the logits of each image and its mirror image"},
     {"json", NULL, "print the results as JSON"},
     {"logits", "FILE.npy", "write the logits, in data set order"},
     {0},
@@ -211,8 +212,8 @@ static const struct cmd_option options[] = {
 
 const struct command cmd_eval = {
     .name = "eval",
-    .usage = "--weights RUN|FILE [-c FILE] [--val PATH] [--split train|val] [--json] [--logits FILE.npy] "
-             "[-o DIR]",
+    .usage = "--weights RUN|FILE [-c FILE] [--val PATH] [--split train|val] [--flip] [--json] "
+             "[--logits FILE.npy] [-o DIR]",
     .help = "Evaluates weights on the validation images.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,

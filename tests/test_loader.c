@@ -184,6 +184,42 @@ static void copies_are_augmented_anew(void **state)
     dataset_close(&dataset);
 }
 
+/* Each batch of an evaluation comes again with its images mirrored, the last one and shares of ranks too. */
+static void batches_come_again_mirrored(void **state)
+{
+    (void)state;
+    struct dataset dataset = synthetic(37);
+    struct loader_options options = training(&dataset);
+    options.training = false;
+    options.mirrored = true;
+    for (options.ranks = 1; options.ranks <= 2; options.ranks++)
+        for (options.rank = 0; options.rank < options.ranks; options.rank++) {
+            struct loader *loader = opened(&options);
+            struct batch *plain, *mirrored;
+            int seen = 0;
+            assert_int_equal(loader_start(loader, 0, 0), OK);
+            assert_int_equal(loader_batches(loader), 6);
+            while (loader_next(loader, &plain, NULL) == OK && plain) {
+                assert_int_equal(loader_next(loader, &mirrored, NULL), OK);
+                assert_true(!plain->mirrored && mirrored->mirrored && plain->count == mirrored->count);
+                for (int i = 0; i < plain->count; i++) {
+                    const float *a = (float *)plain->images + i * 9 * 8 * 3;
+                    const float *b = (float *)mirrored->images + i * 9 * 8 * 3;
+                    assert_int_equal(plain->labels[i], mirrored->labels[i]);
+                    assert_int_equal(loader_image(loader, plain, i), loader_image(loader, mirrored, i));
+                    for (int at = 0; at < 9 * 8 * 3; at++)
+                        assert_true(a[at] == b[at / 24 * 24 + (7 - at / 3 % 8) * 3 + at % 3]);
+                }
+                seen += plain->count;
+                loader_return(loader, plain);
+                loader_return(loader, mirrored);
+            }
+            if (options.ranks == 1) assert_int_equal(seen, 37);
+            loader_close(loader);
+        }
+    dataset_close(&dataset);
+}
+
 /* A target holds the shares of an image's own class and of the one before it. */
 static void targets_go_with_labels(void **state)
 {
@@ -945,6 +981,7 @@ int main(void)
         cmocka_unit_test(workers_hold_requests_but_no_crashes),
         cmocka_unit_test(workers_change_no_mixture),
         cmocka_unit_test(copies_are_augmented_anew),
+        cmocka_unit_test(batches_come_again_mirrored),
         cmocka_unit_test(targets_go_with_labels),
         cmocka_unit_test(parts_of_files_make_the_same_batches),
         cmocka_unit_test(resumed_epochs_are_the_same),

@@ -38,6 +38,12 @@ printf '\2\0\0\0\0\0\0\0{}' >bare.safetensors
 ok "of weights alone" says 2 "does not say of which network it is" "$AMPTRAIN" eval -q --weights bare.safetensors
 whole() { "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures | grep '^{"images":48,'; }
 ok "eval of other images" whole
+flipped() {
+    "$AMPTRAIN" eval -q --json --flip --weights ../run --val ../pictures --logits flip.npy >flip &&
+        "$AMPTRAIN" eval -q --json --weights ../run --val ../pictures --logits plain.npy >plain &&
+        grep '^{"images":48,' flip && ! cmp flip.npy plain.npy && [ "$(wc -c <flip.npy)" = "$(wc -c <plain.npy)" ]
+}
+ok "eval of images and their mirror images" flipped
 
 # The configuration that the run wrote and one that leaves out how images are brought to the network say
 # nothing else than the checkpoint.

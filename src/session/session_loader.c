@@ -25,8 +25,9 @@ static void pinned_release(void *device, void *memory, size_t bytes)
 }
 
 static struct loader_options loader_options(const struct session *session, const struct images *images,
-                                            bool training)
+                                            enum loader_use use)
 {
+    bool training = use == LOAD_TRAINING;
     const struct settings *settings = session->settings;
     const struct data *data = &session->data;
     struct loader_options options = {
@@ -39,6 +40,7 @@ static struct loader_options loader_options(const struct session *session, const
         .classes = data->classes,
         .micro_batches = session->hyper.replicas * session->hyper.micro_batches,
         .training = training,
+        .mirrored = use == LOAD_MIRRORED,
         .shuffle = training && settings->data.shuffle,
         .balance = settings->data.balance,
         .repeats = (int)settings->augment.repeats,
@@ -78,16 +80,16 @@ static struct loader_options loader_options(const struct session *session, const
     return options;
 }
 
-enum status session_loader_open(const struct session *session, const struct images *images, bool training,
-                                struct loader **loader)
+enum status session_loader_open(const struct session *session, const struct images *images,
+                                enum loader_use use, struct loader **loader)
 {
-    struct loader_options options = loader_options(session, images, training);
+    struct loader_options options = loader_options(session, images, use);
     return loader_open(&options, loader);
 }
 
 enum status session_loader_open_measured(const struct session *session, struct loader **loader)
 {
-    struct loader_options options = loader_options(session, &session->data.train, true);
+    struct loader_options options = loader_options(session, &session->data.train, LOAD_TRAINING);
     options.leaves = true;
     options.bad_image = NULL;
     options.stop_on_error = false;

@@ -3,10 +3,12 @@
 
 #include "session/session.h"
 
-/* Over images of the session's data; evaluation is in file order. Images that cannot be used are added to
- * data.bad. */
-enum status session_loader_open(const struct session *session, const struct images *images, bool training,
-                                struct loader **loader);
+enum loader_use { LOAD_TRAINING, LOAD_EVALUATION, LOAD_MIRRORED };
+
+/* Over images of the session's data; evaluation is in file order, mirrored with each batch a second time
+ * (struct loader_options). Images that cannot be used are added to data.bad. */
+enum status session_loader_open(const struct session *session, const struct images *images,
+                                enum loader_use use, struct loader **loader);
 
 /* Of training images for timing, whatever loader.workers says, which reports no bad ones. Where the device
  * decodes. */

@@ -11,6 +11,7 @@
 #include "session/session_loader.h"
 #include "session/step_queue.h"
 #include "train/finding.h"
+#include "train/mirrored.h"
 
 struct counting {
     const struct session *session;
@@ -21,6 +22,7 @@ struct counting {
     struct evaluation *sums;
     int32_t *predictions;        /* of one batch */
     float *confidences;
+    struct mirrored mirrored;    /* with options->flip */
     int64_t seen;                /* images, bad ones too */
     int64_t top1, top5;
     double loss;
@@ -43,11 +45,16 @@ double evaluate_confidence(const float *logits, int classes, int best)
     return 1 / sum;
 }
 
+static const float *logits_of(const struct counting *counting)
+{
+    return counting->options->flip ? counting->mirrored.logits : exec_logits(counting->step->exec);
+}
+
 static void predict(struct counting *counting, const struct batch *batch)
 {
     int classes = counting->session->data.classes;
     for (int i = 0; i < batch->count; i++) {
-        const float *logits = exec_logits(counting->step->exec) + (int64_t)i * classes;
+        const float *logits = logits_of(counting) + (int64_t)i * classes;
         int best = counting->predictions[i] = evaluate_best(logits, classes);
         counting->confidences[i] =
             best == batch->labels[i] ? 0 : (float)evaluate_confidence(logits, classes, best);
@@ -77,7 +84,7 @@ static int compare_cells(const void *a, const void *b)
 static enum status give_logits(const struct counting *counting, const struct batch *batch)
 {
     const struct evaluate_options *options = counting->options;
-    const float *logits = exec_logits(counting->step->exec);
+    const float *logits = logits_of(counting);
     int classes = counting->session->data.classes;
     size_t count = (size_t)batch->count * (size_t)classes;
     if (batch->bad == 0) return options->logits(options->context, logits, batch->count, classes);
@@ -90,13 +97,25 @@ static enum status give_logits(const struct counting *counting, const struct bat
     return status;
 }
 
+/* False: the mirror images are still to come. */
+static bool take_mirrored(struct counting *counting, const struct batch *batch)
+{
+    const float *logits = exec_logits(counting->step->exec);
+    if (batch->mirrored) mirrored_end(&counting->mirrored, logits, batch->labels, batch->count);
+    else mirrored_begin(&counting->mirrored, logits, batch->count);
+    return batch->mirrored;
+}
+
 static enum status count_batch(struct counting *counting, const struct batch *batch)
 {
     int64_t classes = counting->session->data.classes;
+    bool flip = counting->options->flip;
+    if (flip && !take_mirrored(counting, batch)) return OK;
     predict(counting, batch);
     const struct ranks_batch own = {
-        .count = batch->count, .bad = batch->bad, .losses = exec_losses(counting->step->exec),
-        .ranks = exec_ranks(counting->step->exec), .labels = batch->labels,
+        .count = batch->count, .bad = batch->bad, .labels = batch->labels,
+        .losses = flip ? counting->mirrored.losses : exec_losses(counting->step->exec),
+        .ranks = flip ? counting->mirrored.ranks : exec_ranks(counting->step->exec),
         .predictions = counting->predictions, .confidences = counting->confidences,
     };
     TRY(ranks_gather(counting->ranks, &own));
@@ -175,12 +194,13 @@ enum status evaluate(const struct session *session, const struct images *images,
         .session = session, .images = images, .step = step, .options = options, .sums = &sums,
     };
     struct loader *loader;
-    TRY(session_loader_open(session, images, false, &loader));
+    TRY(session_loader_open(session, images, options->flip ? LOAD_MIRRORED : LOAD_EVALUATION, &loader));
     struct ranks alone = {0};
     if (!options->ranks) ranks_open(NULL, step->compiled.program.batch, NULL, &alone);
     counting.ranks = options->ranks ? options->ranks : &alone;
     counting.predictions = memory_new((size_t)step->compiled.program.batch, sizeof *counting.predictions);
     counting.confidences = memory_new((size_t)step->compiled.program.batch, sizeof *counting.confidences);
+    if (options->flip) counting.mirrored = mirrored_open(step->compiled.program.batch, session->data.classes);
     counting.queue = (struct step_queue){.device = session->device, .step = step, .loader = loader};
     enum status status = count_all(&counting);
     step_queue_drop(&counting.queue);
@@ -188,6 +208,7 @@ enum status evaluate(const struct session *session, const struct images *images,
     ranks_close(&alone);
     free(counting.predictions);
     free(counting.confidences);
+    mirrored_close(&counting.mirrored);
     if (status == OK && sums.images == 0) status = fail(BAD_DATA, "there is no image to evaluate on");
     if (status != OK) {
         evaluation_free(&sums);

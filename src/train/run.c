@@ -278,7 +278,7 @@ enum status run_begin(struct run *run)
     TRY(ranks_give_algorithms(session->comm, session->device));
     run->state = *exec_state(run->programs.training.exec);
     TRY(caching_open(&caching, session->decoding != NULL, &session->data));
-    TRY(session_loader_open(session, &session->data.train, true, &run->loader));
+    TRY(session_loader_open(session, &session->data.train, LOAD_TRAINING, &run->loader));
     run->queue = (struct step_queue){
         .device = session->device, .step = &run->programs.training, .loader = run->loader,
     };
