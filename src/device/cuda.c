@@ -19,10 +19,10 @@
 #include "device/cuda_parts.h"
 #endif
 
-/* Computing, side work; what a step moves to the host, and back; exchanges among ranks; batches. */
-#define CUDA_STREAMS 6
-#define COMPUTE_STREAMS 2
-#define COPY_STREAM 5
+/* Streams that compute; what a step moves to the host, and back; sends, receives, exchanges among ranks;
+ * batches. */
+#define COPY_STREAM (CUDA_COMPUTING_STREAMS + 5)
+#define CUDA_STREAMS (COPY_STREAM + 1)
 #define CUDA_OLDEST_MAJOR 7
 #define CUDA_OLDEST_MINOR 5
 
@@ -170,6 +170,26 @@ static void cuda_autotuner_load(struct device *device, const char *lines)
     tuning_add(cuda_of(device)->choices, lines);
 }
 
+/* The file's, where neither this run nor the one that it resumes has one. */
+static char *cuda_autotuner_find(struct device *device, const char *key)
+{
+    char *choice = cuda_choice(device, key);
+    if (choice) return choice;
+    struct tuning *file = tuning_open();
+    const char *found = tuning_find(file, key);
+    choice = found ? text_copy(found) : NULL;
+    tuning_close(file);
+    return choice;
+}
+
+static void cuda_autotuner_remember(struct device *device, const char *key, const char *choice)
+{
+    struct tuning *file = tuning_open();
+    tuning_set(file, key, choice);
+    tuning_close(file);
+    cuda_choose(device, key, choice);
+}
+
 static void cuda_version_text(int version, char text[16])
 {
     snprintf(text, 16, "%d.%d", version / 1000, version % 1000 / 10);
@@ -278,7 +298,8 @@ static enum status cuda_open(int index, int threads, struct device **device)
 {
     struct cuda_device *cuda = memory_new(1, sizeof *cuda);
     cuda->device = (struct device){.backend = &cuda_backend, .index = index, .threads = threads,
-                                   .streams = COMPUTE_STREAMS, .copy_stream = COPY_STREAM, .waits = true};
+                                   .streams = CUDA_COMPUTING_STREAMS, .copy_stream = COPY_STREAM,
+                                   .waits = true};
     pthread_mutex_init(&cuda->lending, NULL);
     pthread_mutex_init(&cuda->timing, NULL);
     cuda->choices = tuning_new();
@@ -496,7 +517,8 @@ const struct device_backend cuda_backend = {
                .create = cuda_event_create, .retire = cuda_event_retire},
     .capture = {.begin = cuda_capture_begin, .end = cuda_capture_end, .launch = cuda_captured_launch,
                 .free = cuda_captured_free},
-    .autotuner = {.save = cuda_autotuner_save, .load = cuda_autotuner_load},
+    .autotuner = {.save = cuda_autotuner_save, .load = cuda_autotuner_load, .find = cuda_autotuner_find,
+                  .remember = cuda_autotuner_remember},
 #ifdef HAVE_NVJPEG
     .jpeg = &cuda_jpeg,
 #endif
