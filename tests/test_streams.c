@@ -101,23 +101,25 @@ static void streams_are_one(struct graph *graph, struct net_options options, con
     net_close(&net);
 }
 
-/* On one stream, on as many as chains want, and on fewer. */
+/* On one stream, on as many as chains want, and on fewer. A GPU, which makes its own order, and where each
+ * program's kernel plans take their time, does the first two. */
 static void all_are_one(const char *text, struct net_options options)
 {
-    static const int counts[] = {4, 6, 16};
+    static const int counts[] = {16, 6, 4};
     struct graph graph = net_graph(text, true);
     struct net expected;
     uint64_t seed = (uint64_t)options.micro_batches;
     net_open(&expected, &graph, &options);
     run_steps(&expected);
+    bool orders = expected.device->backend->kind == DEVICE_CPU;
     options.planned_context = &seed;
-    for (int c = 0; c < 3; c++)
+    for (int c = 0; c < (orders ? 3 : 1); c++)
         for (options.division = BY_MICRO_BATCH; options.division <= BY_LAYER; options.division++) {
             options.streams = counts[c];
             options.planned = NULL;
             streams_are_one(&graph, options, &expected);
             options.planned = shuffle;
-            for (int order = 0; order < 2; order++, seed++) streams_are_one(&graph, options, &expected);
+            for (int order = 0; orders && order < 2; order++, seed++) streams_are_one(&graph, options, &expected);
         }
     net_close(&expected);
     graph_free(&graph);
