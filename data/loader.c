@@ -81,7 +81,8 @@ static int slots_of(int prefetch)
 
 static enum status check_options(const struct loader_options *options)
 {
-    assert(options->classes >= options->dataset->classes || !mix_wanted(&options->mix));
+    assert(options->classes >= options->dataset->classes ||
+           (!mix_wanted(&options->mix) && !options->class_weights));
     assert(options->batch > 0 && options->workers > 0 && options->prefetch > 0);
     assert(options->ranks <= options->batch);
     if (options->count <= 0) return fail(BAD_DATA, "no images to load");
@@ -107,10 +108,11 @@ enum status loader_open(const struct loader_options *options, struct loader **re
         loader->batch_bytes = batch_packing_bytes(loader->share.count, options->h, options->w,
                                                   options->channels);
     loader->mixes = options->training && mix_wanted(&options->mix);
-    loader->mixed_together = options->batch / (options->micro_batches > 0 ? options->micro_batches : 1);
-    assert(!loader->mixes || loader->share.count % loader->mixed_together == 0);
-    loader->pieces = options->leaves ? 1 : MIX_PIECES;
-    loader->targets_bytes = (size_t)loader->share.count * (size_t)options->classes * sizeof(float);
+    loader->makes_targets = loader->mixes || (options->training && options->class_weights);
+    loader->together = options->batch / (options->micro_batches > 0 ? options->micro_batches : 1);
+    assert(!loader->makes_targets || loader->share.count % loader->together == 0);
+    loader->pieces = options->leaves || !loader->mixes ? 1 : MIX_PIECES;
+    loader->targets_bytes = (size_t)loader->share.count * target_numbers(options->classes) * sizeof(float);
     loader->batches = (options->count + (options->training ? 0 : options->batch - 1)) / options->batch;
     loader->limit = options->training ? loader->batches * options->batch : options->count;
     if (options->mirrored) loader->batches *= 2;

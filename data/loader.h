@@ -22,7 +22,9 @@ struct loader_options {
     int64_t count;               /* of subset, or of the dataset */
     struct augment augment;
     struct mix_settings mix;     /* of training batches */
-    int classes;                 /* of the targets that mixing makes */
+    int classes;
+    const double *class_weights; /* [classes], in training; NULL: all 1 */
+    double label_smoothing;      /* of targets (data/targets.h) */
     int micro_batches;           /* of a batch: each is mixed by itself; 0: one */
     bool mirrored;               /* in an evaluation: each batch comes again, with its images mirrored */
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
@@ -77,8 +79,9 @@ struct batch {
     void *images;                /* [share, h, w, channels] of dtype: the batch, or this rank's share of it */
     const struct batch_rest *rest;   /* NULL: none, the images are numbers */
     int32_t *labels;             /* [share]; -1: no image here */
-    float *targets;              /* [share, classes]: what mixed images are trained on instead of labels,
-                                  * which are those of their own part; NULL where nothing is mixed */
+    float *targets;              /* [share, classes + 1]: what is trained on (data/targets.h) where images are
+                                  * mixed or classes weighted; NULL otherwise. Labels are those of images' own
+                                  * part then */
     int count;                   /* less than the share only in the last one of an evaluation; the rest
                                   * is zeros, with labels -1 */
     int bad;                     /* images in it that could not be used, replaced ones too */
@@ -87,7 +90,7 @@ struct batch {
     bool mirrored;               /* the images of the batch before it */
 };
 
-/* Targets: int32 labels, or fp32 probabilities of the classes. */
+/* Targets: int32 labels, or fp32 numbers of the classes. */
 static inline const void *batch_targets(const struct batch *batch)
 {
     return batch->targets ? (const void *)batch->targets : batch->labels;

@@ -40,8 +40,8 @@ enum status slots_make(struct loader *loader)
         };
         if (options->leaves) batch->rest = &loader->slots[i].rest;
         if (options->decoder.decoder) slot_make_deferred(loader, &loader->slots[i], i);
-        if (loader->mixes) batch->targets = slot_allocate(options, loader->targets_bytes);
-        if (!batch->images || (loader->mixes && !batch->targets))
+        if (loader->makes_targets) batch->targets = slot_allocate(options, loader->targets_bytes);
+        if (!batch->images || (loader->makes_targets && !batch->targets))
             return fail(FAILED, "not enough memory for %d batches of %zu bytes", loader->slot_count,
                         loader->batch_bytes);
     }
@@ -92,16 +92,31 @@ static void decode_piece(struct worker *worker, struct slot *slot, int piece)
     }
 }
 
+static void make_targets(const struct loader *loader, const struct mix *mix, const struct batch *batch)
+{
+    const struct target_options options = {
+        .classes = loader->options.classes,
+        .weights = loader->options.class_weights,
+        .label_smoothing = loader->options.label_smoothing,
+        .together = loader->together,
+    };
+    targets_make(&options, mix, batch->labels, loader->share.count, batch->targets);
+}
+
 /* The rows of a piece, of all images of the batch. Which piece has which rows changes no bit. */
 static void mix_piece(const struct loader *loader, struct slot *slot, int piece)
 {
     const struct loader_options *options = &loader->options;
     const struct batch *batch = &slot->batch;
+    if (!loader->mixes) {
+        make_targets(loader, NULL, batch);
+        return;
+    }
     struct random random =
         random_open(options->seed, PURPOSE_MIX, (uint64_t)batch->epoch, (uint64_t)batch->number);
     struct mix mix = mix_draw(&options->mix, &random, options->h, options->w);
-    mix.together = loader->mixed_together;
-    if (piece == 0) mix_targets(&mix, batch->labels, loader->share.count, options->classes, batch->targets);
+    mix.together = loader->together;
+    if (piece == 0) make_targets(loader, &mix, batch);
     if (options->leaves) {
         slot->rest.mix = mix;
         return;
@@ -170,7 +185,7 @@ static bool has_pieces(const struct loader *loader, const struct slot *slot)
  * batch that is wanted first. */
 static bool piece_next(struct loader *loader, struct chunk *chunk)
 {
-    bool any = loader->mixes || loader->options.decoder.decoder;
+    bool any = loader->makes_targets || loader->options.decoder.decoder;
     struct slot *found = NULL;
     for (int i = 0; any && i < loader->slot_count; i++) {
         struct slot *slot = &loader->slots[i];
@@ -221,7 +236,7 @@ static void slot_end_stage(struct loader *loader, struct slot *slot)
     slot->rest.bytes = atomic_load(&slot->packing.used);
     slot->rest.shared = atomic_load(&slot->packing.shared);
     if (pieces > 0) slot_begin_stage(loader, slot, SLOT_DECODING, pieces);
-    else if (good && loader->mixes && slot->state != SLOT_MIXING)
+    else if (good && loader->makes_targets && slot->state != SLOT_MIXING)
         slot_begin_stage(loader, slot, SLOT_MIXING, loader->pieces);
     else slot->state = SLOT_READY;
 }

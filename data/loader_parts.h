@@ -8,6 +8,7 @@
 #include "data/deferred_jpeg.h"
 #include "data/loader.h"
 #include "data/sampler.h"
+#include "data/targets.h"
 
 enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_DECODING, SLOT_MIXING, SLOT_READY, SLOT_OUT };
 
@@ -29,8 +30,8 @@ struct loader {
     struct loader_options options;
     struct augment_table table;
     size_t image_bytes, batch_bytes, targets_bytes;
-    bool mixes;
-    int mixed_together;        /* images of a micro-batch */
+    bool mixes, makes_targets;
+    int together;              /* images of a micro-batch */
     int pieces;                /* that mixing is divided into */
     struct share share;        /* of each batch, that is this rank's */
     struct by_class by_class;  /* of the images, to balance them */

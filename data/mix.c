@@ -1,6 +1,5 @@
 #include "data/mix.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,16 +113,4 @@ void mix_rows(const struct mix *mix, const struct mix_batch *batch, int from, in
             mix_together(mix, batch, y, first, last);
         }
     free(last);
-}
-
-void mix_targets(const struct mix *mix, const int32_t *labels, int count, int classes, float *targets)
-{
-    memset(targets, 0, (size_t)count * (size_t)classes * sizeof *targets);
-    for (int i = 0; i < count; i++) {
-        int before = i % mix->together > 0 ? i - 1 : i + mix->together - 1;
-        int32_t own = labels[i], other = labels[before];
-        assert(own >= 0 && own < classes && other >= 0 && other < classes);
-        targets[(size_t)i * (size_t)classes + (size_t)own] += mix->share;
-        targets[(size_t)i * (size_t)classes + (size_t)other] += 1 - mix->share;
-    }
 }

@@ -1,4 +1,4 @@
-/* mix.h: mixup and cutmix: each image of a batch, and its target, is mixed from two. */
+/* mix.h: mixup and cutmix: each image of a batch is mixed from two. */
 #pragma once
 
 #include <stdbool.h>
@@ -39,9 +39,6 @@ struct mix_batch {
 
 /* Mixes rows from..from + rows of every image in place. Each row once, in any order. */
 void mix_rows(const struct mix *mix, const struct mix_batch *batch, int from, int rows);
-
-/* targets [count, classes]: what share of an image each class has; labels are in 0..classes. */
-void mix_targets(const struct mix *mix, const int32_t *labels, int count, int classes, float *targets);
 
 /* Beta(alpha, alpha). */
 double mix_beta(double alpha, struct random *random);

@@ -58,6 +58,8 @@ libdata_a_SOURCES = \
 	data/shard.h \
 	data/shard_set.c \
 	data/tar.c \
+	data/targets.c \
+	data/targets.h \
 	data/tar.h \
 	data/deferred_jpeg.c \
 	data/deferred_jpeg.h \

@@ -3,7 +3,7 @@
  *     t'[c] = (1 - label_smoothing) * t[c] + label_smoothing / classes   (Szegedy et al. 2015)
  *     y = sum over c of t'[c] * (logsumexp(x) - x[c])
  *
- * with t one at the label and zero elsewhere, or soft targets. Backward is that of the mean over the
+ * with t one at the label and zero elsewhere, or targets of any sum. Backward is that of the mean over the
  * n images of the call, times loss_weight and the loss scale; it is the root, so d_y is not read:
  *     d_x[c] = (softmax(x)[c] * sum(t') - t'[c]) * loss_weight * loss_scale / n */
 #include "softmax_cross_entropy.h"
@@ -18,7 +18,7 @@ double target_of(const struct call *call, int64_t i, int64_t c)
 {
     const struct tensor *labels = &call->x[1];
     int64_t classes = call->x[0].shape.c;
-    if (labels->dtype != I32) return tensor_get(labels, i * classes + c);
+    if (labels->dtype != I32) return tensor_get(labels, i * (classes + 1) + c);
     int32_t label = ((const int32_t *)labels->data)[i];
     if (label < 0 || label >= classes) return NAN;
     return label == c;
@@ -31,7 +31,7 @@ bool per_image_shape(const void *settings, int x_count, const struct shape *x, s
     if (x[0].h != 1 || x[0].w != 1)
         return because(reason, "the logits have shape %s, not one vector per image",
                        shape_text(x[0], logits));
-    if (x[1].n != x[0].n || x[1].h != 1 || x[1].w != 1 || (x[1].c != 1 && x[1].c != x[0].c))
+    if (x[1].n != x[0].n || x[1].h != 1 || x[1].w != 1 || (x[1].c != 1 && x[1].c != x[0].c + 1))
         return because(reason, "labels of shape %s do not match logits of shape %s", shape_text(x[1], labels),
                        shape_text(x[0], logits));
     *y = shape_nhwc(x[0].n, 1, 1, 1);
@@ -122,7 +122,7 @@ static const struct op_code reference = {
 static const struct op_example examples[] = {
     {"", 2, {SHAPE(3, 10), SHAPE(3, 1)}},
     {"label_smoothing=0.1", 2, {SHAPE(1, 24), SHAPE(1, 1)}},
-    {"label_smoothing=0.1", 2, {SHAPE(3, 5), SHAPE(3, 5)}},
+    {"label_smoothing=0.1", 2, {SHAPE(3, 5), SHAPE(3, 6)}},
     {"", 2, {SHAPE(7, 1100), SHAPE(7, 1)}},
     {0},
 };

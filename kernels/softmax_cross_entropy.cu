@@ -29,7 +29,7 @@ struct targets {
     __device__ struct target of(int64_t image) const
     {
         int32_t label = labels ? labels[image] : 0;
-        return {soft ? soft + image * classes : NULL, label, 1 - smoothing, smoothing / classes,
+        return {soft ? soft + image * (classes + 1) : NULL, label, 1 - smoothing, smoothing / classes,
                 label < 0 || label >= classes};
     }
 };

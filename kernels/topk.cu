@@ -3,17 +3,11 @@
 
 static constexpr int threads = 128;
 
-/* The first of the greatest; NaN is never greater, and nothing is greater than NaN. */
-__device__ static int soft_class(const float *soft, int classes)
+/* The true class, which targets end with; -1: it is none. */
+__device__ static int target_class(const float *targets, int classes)
 {
-    if (isnan(soft[0])) return 0;
-    float own = soft[0];
-    for (int c = threadIdx.x; c < classes; c += threads) own = fmaxf(own, soft[c]);
-    float best = block_reduce<threads>(own, [](float a, float b) { return fmaxf(a, b); });
-    int first = classes;
-    for (int c = threadIdx.x; c < classes; c += threads)
-        if (soft[c] == best && c < first) first = c;
-    return block_reduce<threads>(first, [](int a, int b) { return a < b ? a : b; });
+    float label = targets[classes];
+    return label >= 0 && label < classes ? (int)label : -1;
 }
 
 __device__ static bool beats(float value, int c, float own, int label)
@@ -23,12 +17,12 @@ __device__ static bool beats(float value, int c, float own, int label)
 }
 
 template <class T>
-static __global__ void topk_kernel(int32_t *y, const T *x, const int32_t *labels, const float *soft,
+static __global__ void topk_kernel(int32_t *y, const T *x, const int32_t *labels, const float *targets,
                                    int classes)
 {
     int64_t image = blockIdx.x;
     x += image * classes;
-    int label = labels ? labels[image] : soft_class(soft + image * classes, classes);
+    int label = labels ? labels[image] : target_class(targets + image * (classes + 1), classes);
     bool bad = label < 0 || label >= classes;
     float own = bad ? 0 : to_float(x[label]);
     int rank = 0;
@@ -41,11 +35,11 @@ static enum status topk_forward(const struct call *call)
 {
     const struct tensor *labels = &call->x[1];
     const int32_t *hard = labels->dtype == I32 ? (const int32_t *)labels->data : NULL;
-    const float *soft = hard ? NULL : (const float *)labels->data;
+    const float *targets = hard ? NULL : (const float *)labels->data;
     return with_type(call->x[0].dtype, [&](auto type) {
         using T = decltype(type);
         topk_kernel<<<(unsigned)call->x[0].shape.n, threads, 0, stream_of(call)>>>(
-            (int32_t *)call->y.data, (const T *)call->x[0].data, hard, soft, (int)call->x[0].shape.c);
+            (int32_t *)call->y.data, (const T *)call->x[0].data, hard, targets, (int)call->x[0].shape.c);
         return launched(call);
     });
 }

@@ -55,3 +55,7 @@ tests_test_deflated_SOURCES = tests/test_deflated.c
 tests_test_deflated_LDADD = libdata.a libbase.a -lcmocka
 tests_test_deflated_zlib_SOURCES = tests/test_deflated.c data/deflated_zlib.c data/deflated.h
 tests_test_deflated_zlib_LDADD = libbase.a -lcmocka
+
+check_PROGRAMS += tests/test_targets
+tests_test_targets_SOURCES = tests/test_targets.c
+tests_test_targets_LDADD = libdata.a libbase.a -lcmocka

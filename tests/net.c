@@ -168,8 +168,11 @@ void net_batch(struct net *net, uint64_t seed)
     for (int64_t i = 0; i < net->image_elements; i++)
         dtype_set(net->program.storage, net->images, i, random_normal(&random));
     for (int i = 0; i < net->program.batch; i++) net->labels[i] = (int32_t)random_below(&random, NET_CLASSES);
-    for (int i = 0; net->targets && i < net->program.batch * NET_CLASSES; i++)
-        net->targets[i] = net->labels[i / NET_CLASSES] == i % NET_CLASSES;
+    for (int i = 0; net->targets && i < net->program.batch; i++) {
+        float *target = net->targets + i * NET_TARGETS;
+        for (int c = 0; c < NET_CLASSES; c++) target[c] = net->labels[i] == c;
+        target[NET_CLASSES] = (float)net->labels[i];
+    }
 }
 
 enum status net_run(struct net *net, double lr)

@@ -12,6 +12,7 @@
 
 #include "base/memory.h"
 #include "data/loader.h"
+#include "data/targets.h"
 #include "data_case.h"
 #include "kernels/images.h"
 
@@ -184,7 +185,8 @@ static int compare_epoch(struct loader *own, struct loader *other, struct prepro
         size_t images = (size_t)gpu->options.batch;
         assert_memory_equal(got->labels, want->labels, sizeof *want->labels * images);
         assert_int_equal(!got->targets, !want->targets);
-        if (want->targets) assert_memory_equal(got->targets, want->targets, sizeof(float) * CLASSES * images);
+        size_t numbers = images * target_numbers(CLASSES);
+        if (want->targets) assert_memory_equal(got->targets, want->targets, numbers * sizeof(float));
         assert_memory_equal(gpu->out, want->images, out_numbers(&gpu->options) * sizeof(float));
         loader_return(own, want);
         loader_return(other, got);

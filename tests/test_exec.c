@@ -194,7 +194,7 @@ static void test_soft_targets(void **state)
     net_open(&hard, &graph, &options);
     options.soft_targets = true;
     net_open(&soft, &graph, &options);
-    assert_int_equal(soft.program.targets_bytes, 8 * NET_CLASSES * (int)sizeof(float));
+    assert_int_equal(soft.program.targets_bytes, 8 * NET_TARGETS * (int)sizeof(float));
     float first[8];
     assert_int_equal(net_run(&hard, 0), OK);
     assert_int_equal(net_run(&soft, 0), OK);
@@ -212,7 +212,7 @@ static void test_soft_targets(void **state)
     }
     for (int i = 0; i < 8; i++) {
         hard.labels[i] = (hard.labels[i] + 1) % NET_CLASSES;
-        float *target = soft.targets + i * NET_CLASSES;
+        float *target = soft.targets + i * NET_TARGETS;
         for (int k = 0; k < NET_CLASSES; k++) target[k] = 0.5f * (target[k] + (k == hard.labels[i]));
     }
     assert_int_equal(net_run(&hard, 0), OK);

@@ -246,7 +246,7 @@ static void test_batch(void **state)
         struct net net;
         net_open(&net, &graph, &(struct net_options){.batch = 4, .micro_batches = 2, .training = true,
                                                      .soft_targets = true});
-        net.targets[image * NET_CLASSES + 1] = NAN;
+        net.targets[image * NET_TARGETS + 1] = NAN;
         assert_int_equal(net_run(&net, 0.1), OK);
         assert_int_equal(exec_state(net.exec)->skipped, 1);
         found_is(&net, "the targets hold NaN", image, image);

@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "data/loader.h"
+#include "data/targets.h"
 #include "data/sampler.h"
 #include "data_case.h"
 #include "process.h"
@@ -68,7 +69,7 @@ static uint64_t hash_of(const struct loader_options *options, const struct batch
     size_t elements = (size_t)(options->batch * options->h * options->w * options->channels);
     uint64_t hash = mixed(0xcbf29ce484222325u, batch->images, elements * dtype_bytes(options->dtype));
     if (batch->targets)
-        hash = mixed(hash, batch->targets, (size_t)(options->batch * options->classes) * sizeof(float));
+        hash = mixed(hash, batch->targets, (size_t)options->batch * target_numbers(options->classes) * sizeof(float));
     return mixed(hash, batch->labels, (size_t)options->batch * sizeof *batch->labels);
 }
 
@@ -234,7 +235,7 @@ static void targets_go_with_labels(void **state)
         assert_ptr_equal(batch_targets(batch), batch->targets);
         float share = -1;
         for (int i = 0; i < 16; i++) {
-            const float *target = batch->targets + 9 * i;
+            const float *target = batch->targets + 10 * i;
             int32_t own = batch->labels[i], other = batch->labels[(i + 15) % 16];
             float sum = 0;
             for (int k = 0; k < 9; k++) {

@@ -47,8 +47,8 @@ static void test_label_smoothing(void **state)
 static void use_soft_targets(struct op_case *c)
 {
     free(c->x[1].data);
-    c->x[1] = (struct tensor){memory_new(8, sizeof(float)), F32, shape_nhwc(2, 1, 1, 4)};
-    SET(&c->x[1], 0.1, 0.2, 0.3, 0.4, 0, 0.5, 0, 0.5);
+    c->x[1] = (struct tensor){memory_new(10, sizeof(float)), F32, shape_nhwc(2, 1, 1, 5)};
+    SET(&c->x[1], 0.1, 0.2, 0.3, 0.4, 3, 0, 0.5, 0, 0.5, 1);
 }
 
 static void test_soft_targets(void **state)
@@ -126,6 +126,14 @@ static void test_ranks_of_soft_targets(void **state)
     EACH_CODE(code, c) {
         known_run(c, code, PHASE_FORWARD);
         EXPECT(&c->y, 3, 3);
+    }
+    const double none[] = {-1, 4, NAN};
+    for (int i = 0; i < COUNT(none); i++) {
+        tensor_set(&c->x[1], 4, none[i]);
+        EACH_CODE(code, c) {
+            known_run(c, code, PHASE_FORWARD);
+            EXPECT(&c->y, 4, 3);
+        }
     }
     op_case_close(c);
 }

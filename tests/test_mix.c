@@ -104,36 +104,22 @@ static void cutmix_pastes_a_box(void **state)
         }
 }
 
-static void targets_share_the_classes(void **state)
-{
-    (void)state;
-    struct mix mix = {.together = COUNT, .share = 0.75f};
-    float targets[COUNT][3];
-    mix_targets(&mix, (int32_t[]){2, 0, 0, 1}, COUNT, 3, targets[0]);
-    static const float want[COUNT][3] = {{0, 0.25f, 0.75f}, {0.75f, 0, 0.25f}, {1, 0, 0}, {0.25f, 0.75f, 0}};
-    assert_memory_equal(targets, want, sizeof want);
-}
-
 /* Each as it would be alone. */
 static void micro_batches_are_apart(void **state)
 {
     (void)state;
-    static const int32_t labels[COUNT] = {2, 0, 0, 1};
     struct mix mix = {.together = COUNT / 2, .share = 0.75f};
-    float images[2][COUNT][ELEMENTS], targets[2][COUNT][3];
+    float images[2][COUNT][ELEMENTS];
     for (int apart = 0; apart < 2; apart++) {
         number_images(images[apart]);
         for (int i = 0; i < COUNT; i += apart ? COUNT / 2 : COUNT) {
             struct mix_batch batch = batch_of(images[apart][i], F32);
             if (apart) batch.count = COUNT / 2;
             mix_rows(&mix, &batch, 0, H);
-            mix_targets(&mix, labels + i, batch.count, 3, targets[apart][i]);
         }
     }
     assert_true(images[0][0][0] == 0.25f * 100 && images[0][2][0] == 0.75f * 200 + 0.25f * 300);
-    assert_true(targets[0][0][2] == 0.75f && targets[0][0][0] == 0.25f);
     assert_memory_equal(images[0], images[1], sizeof images[0]);
-    assert_memory_equal(targets[0], targets[1], sizeof targets[0]);
 }
 
 /* The share of the image is 1 less the box's; before the edges cut it, that is Beta's. With alpha 1
@@ -179,7 +165,6 @@ int main(void)
         cmocka_unit_test(mixup_takes_the_image_before),
         cmocka_unit_test(cutmix_pastes_a_box),
         cmocka_unit_test(micro_batches_are_apart),
-        cmocka_unit_test(targets_share_the_classes),
         cmocka_unit_test(cutmix_boxes_fit_their_share),
         cmocka_unit_test(both_come_up_equally_often),
     };

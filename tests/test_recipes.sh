@@ -40,4 +40,24 @@ ok "repeated images are another run" differs a b3
 ok "... and exact" exact -s augment.repeats=3
 ok "... with balanced classes as well" exact -s augment.repeats=3 -s data.balance=yes -s augment.mixup=0.2
 
+### data.class_weights
+
+# 32 images: 32 / (2 * 8) and 32 / (2 * 24).
+weights_are_inverse() {
+    pictures weighted -s data.class_weights=balanced &&
+        pictures listed -s data.class_weights=2,0.66666666666666663 && same weighted listed
+}
+weights_of_one() { pictures one -s data.class_weights=1,1 && same a one; }
+ok "weights of balanced are in inverse proportion to images" weights_are_inverse
+ok "equal weights change nothing" weights_of_one
+ok "others do" differs a weighted
+ok "balanced classes are exact" exact -s data.class_weights=balanced
+ok "with mixed images and smoothed labels, too" exact -s data.class_weights=balanced -s augment.mixup=0.4 \
+    -s augment.label_smoothing=0.1
+ok "so many weights as classes" says 2 "data.class_weights: 3 numbers for 2 classes" pictures e \
+    -s data.class_weights=1,2,3
+ok "nothing but weights" says 2 "must be none, balanced, or a number for each class" pictures e \
+    -s data.class_weights=balance
+ok "one at least" says 2 "at least one must be above 0" pictures e -s data.class_weights=0,0
+
 finish

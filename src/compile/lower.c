@@ -146,7 +146,7 @@ static void lower_labels(struct lowering *l)
     bool soft = l->options->soft_targets;
     program->labels = value_batch(l, HOME_TARGETS, soft ? F32 : I32, "labels");
     struct value *labels = &program->values[program->labels];
-    if (soft) labels->shape.c = l->graph->nodes[l->graph->output].shape.c;
+    if (soft) labels->shape.c = l->graph->nodes[l->graph->output].shape.c + 1;
     labels->bytes = shape_count(labels->shape) * (int64_t)dtype_bytes(labels->dtype);
     program->targets_bytes = labels->bytes;
 }

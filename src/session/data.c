@@ -211,6 +211,7 @@ enum status data_open(struct settings *settings, const struct data_options *opti
     data->channels = channels_of(&opening);
     data_set_sizes(&opening);
     TRY(name_classes(&opening));
+    TRY(data_weigh_classes(&opening));
     return data_set_augment(&opening);
 }
 
@@ -231,6 +232,7 @@ void data_close(struct data *data)
         dataset_close(&data->opened[i]);
     }
     bad_images_free(data->bad);
+    free(data->class_weights);
     text_list_free(data->class_names, (size_t)data->classes);
     *data = (struct data){0};
 }

@@ -30,6 +30,7 @@ struct data {
     struct mix_settings mix;
     int channels, classes;
     char **class_names;               /* [classes]; the data's, or numbers */
+    double *class_weights;            /* [classes], in the training loss; NULL: all 1 */
 };
 
 /* The data that a command needs. */
@@ -61,6 +62,8 @@ struct data_options {
 enum status data_open(struct settings *settings, const struct data_options *options, struct data *data);
 /* The format that data.format names, USAGE otherwise. */
 enum status data_format(const struct settings *settings, const struct format **format);
+
+bool data_weighs_classes(const struct settings *settings);
 
 void data_close(struct data *data);           /* accepts a zeroed or half-built struct */
 

@@ -24,5 +24,8 @@ void data_limit(const struct data_opening *o);
 /* The size of images of either split, and the settings that follow from it. */
 void data_set_sizes(const struct data_opening *o);
 
+/* The weights of classes in the loss, where data.class_weights asks for them. */
+enum status data_weigh_classes(const struct data_opening *o);
+
 /* Preprocessing of the images; refused if it does not fit them. */
 enum status data_set_augment(const struct data_opening *o);

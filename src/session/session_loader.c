@@ -38,6 +38,8 @@ static struct loader_options loader_options(const struct session *session, const
         .augment = data->augment,
         .mix = data->mix,
         .classes = data->classes,
+        .class_weights = data->class_weights,
+        .label_smoothing = settings->augment.label_smoothing,
         .micro_batches = session->hyper.replicas * session->hyper.micro_batches,
         .training = training,
         .mirrored = use == LOAD_MIRRORED,

@@ -10,6 +10,7 @@ libsession_a_SOURCES = \
 	src/session/data.c \
 	src/session/data.h \
 	src/session/data_augment.c \
+	src/session/data_class_weights.c \
 	src/session/data_parts.h \
 	src/session/data_sizes.c \
 	src/session/data_split.c \

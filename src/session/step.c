@@ -123,9 +123,15 @@ static bool folds(const struct session *session)
     return session_device_kind(session) == DEVICE_CUDA && !session_conv_algorithm(session);
 }
 
+/* Targets that the loader makes are smoothed there (data/targets.h). */
+static bool has_soft_targets(const struct session *session)
+{
+    return mix_wanted(&session->data.mix) || data_weighs_classes(session->settings);
+}
+
 struct compile_options step_options(const struct session *session, enum step_kind kind)
 {
-    bool training = kind == STEP_TRAINING;
+    bool training = kind == STEP_TRAINING, soft = training && has_soft_targets(session);
     const struct hyperparameters *hyper = &session->hyper;
     struct compile_options options = {
         .lower = {
@@ -136,9 +142,9 @@ struct compile_options step_options(const struct session *session, enum step_kin
             .training = training,
             .sync_bn = session->settings->train.sync_bn,
             .storage = session->hyper.precision->storage,
-            .label_smoothing = training ? session->settings->augment.label_smoothing : 0,
+            .label_smoothing = training && !soft ? session->settings->augment.label_smoothing : 0,
             .fold_least = folds(session) ? FOLD_LEAST : 0,
-            .soft_targets = training && mix_wanted(&session->data.mix),
+            .soft_targets = soft,
             .logits = !training,
         },
         .kernel_plans = kernel_options(session),

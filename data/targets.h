@@ -1,0 +1,21 @@
+/* targets.h: what a batch is trained on where labels alone do not say it: images are mixed, or classes weigh
+ * differently. */
+#pragma once
+
+#include "data/mix.h"
+
+struct target_options {
+    int classes;
+    const double *weights;     /* [classes], of torch.nn.CrossEntropyLoss; NULL: all 1 */
+    double label_smoothing;    /* the part of an image that is divided over all classes */
+    int together;              /* images of a micro-batch, as in struct mix */
+};
+
+/* Numbers of an image: the target of every class, then the number of its true class, of the greater part. */
+static inline size_t target_numbers(int classes) { return (size_t)classes + 1; }
+
+/* Targets of `count` images, whole micro-batches of labels in 0..classes. `mix`: how they are mixed; NULL:
+ * they are not. As in PyTorch, the mean over a micro-batch of images that are not mixed is divided by the sum
+ * of their classes' weights, and that of mixed ones by their number. */
+void targets_make(const struct target_options *options, const struct mix *mix, const int32_t *labels,
+                  int count, float *targets);

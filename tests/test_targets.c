@@ -1,0 +1,105 @@
+/* Targets of mixed images and weighted classes: the losses that they give are torch.nn.CrossEntropyLoss's. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include "data/targets.h"
+
+#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+
+#define COUNT 4
+#define CLASSES 4
+#define ROW (CLASSES + 1)
+
+static const int32_t labels[COUNT] = {2, 0, 3, 0};
+static const double weights[CLASSES] = {0.5, 2, 1.5, 4};
+static const double logits[COUNT][CLASSES] = {{1, 2, 3, -1}, {0.5, -0.5, 0, 4}, {2, 0, -1, 1}, {0, 1, 0, -2}};
+
+/* The mean over images from..from + count, as the op softmax_cross_entropy and a micro-batch have it. */
+static double loss_of(const float targets[COUNT][ROW], int from, int count)
+{
+    double loss = 0;
+    for (int i = from; i < from + count; i++) {
+        double sum = 0;
+        for (int c = 0; c < CLASSES; c++) sum += exp(logits[i][c]);
+        for (int c = 0; c < CLASSES; c++) loss += targets[i][c] * (log(sum) - logits[i][c]);
+    }
+    return loss / count;
+}
+
+static void expect(double got, double want)
+{
+    if (fabs(got - want) > 1e-6 * want) fail_msg("%.9g, not %.9g", got, want);
+}
+
+static void targets_share_the_classes(void **state)
+{
+    (void)state;
+    const struct target_options options = {.classes = 3, .together = COUNT};
+    struct mix mix = {.together = COUNT, .share = 0.75f};
+    float targets[COUNT][4];
+    targets_make(&options, &mix, (int32_t[]){2, 0, 0, 1}, COUNT, targets[0]);
+    static const float want[COUNT][4] = {
+        {0, 0.25f, 0.75f, 2}, {0.75f, 0, 0.25f, 0}, {1, 0, 0, 0}, {0.25f, 0.75f, 0, 1}};
+    assert_memory_equal(targets, want, sizeof want);
+    mix.share = 0.25f;
+    targets_make(&options, &mix, (int32_t[]){2, 0, 0, 1}, COUNT, targets[0]);
+    assert_true(targets[0][2] == 0.25f && targets[0][1] == 0.75f && targets[0][3] == 1);
+}
+
+/* CrossEntropyLoss(weight, label_smoothing)(logits, labels), of all images, and of each two. */
+static void losses_are_weighted_means(void **state)
+{
+    (void)state;
+    static const struct {
+        double smoothing, whole, halves[2];
+    } cases[] = {{0, 1.37833108, {1.20426555, 1.45569353}}, {0.1, 1.52599929, {1.57847688, 1.50267591}}};
+    for (int k = 0; k < 2; k++) {
+        struct target_options options = {CLASSES, weights, cases[k].smoothing, COUNT};
+        float targets[COUNT][ROW];
+        targets_make(&options, NULL, labels, COUNT, targets[0]);
+        expect(loss_of(targets, 0, COUNT), cases[k].whole);
+        for (int i = 0; i < COUNT; i++) assert_true(targets[i][CLASSES] == (float)labels[i]);
+        options.together = 2;
+        targets_make(&options, NULL, labels, COUNT, targets[0]);
+        for (int half = 0; half < 2; half++) expect(loss_of(targets, 2 * half, 2), cases[k].halves[half]);
+    }
+}
+
+/* CrossEntropyLoss(weight, label_smoothing)(logits, probabilities). */
+static void weighted_losses_of_mixed_images(void **state)
+{
+    (void)state;
+    static const double smoothing[] = {0, 0.1}, want[] = {3.0445734, 3.20405571};
+    const struct mix mix = {.together = COUNT, .share = 0.75f};
+    for (int k = 0; k < 2; k++) {
+        const struct target_options options = {CLASSES, weights, smoothing[k], COUNT};
+        float targets[COUNT][ROW];
+        targets_make(&options, &mix, labels, COUNT, targets[0]);
+        expect(loss_of(targets, 0, COUNT), want[k]);
+    }
+}
+
+/* A micro-batch without weight is without loss; those of others stay as they are. */
+static void classes_without_weight(void **state)
+{
+    (void)state;
+    const double some[CLASSES] = {0, 0, 1, 1};
+    const struct target_options options = {CLASSES, some, 0, 2};
+    float targets[COUNT][ROW];
+    targets_make(&options, NULL, (int32_t[]){0, 1, 1, 2}, COUNT, targets[0]);
+    assert_true(loss_of(targets, 0, 2) == 0);
+    assert_true(targets[3][2] == 2 && targets[2][1] == 0 && targets[2][CLASSES] == 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(targets_share_the_classes),
+        cmocka_unit_test(losses_are_weighted_means),
+        cmocka_unit_test(weighted_losses_of_mixed_images),
+        cmocka_unit_test(classes_without_weight),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
