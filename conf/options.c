@@ -12,7 +12,6 @@
 #define CHOICES(...) .field.choices = (const char *const[]){__VA_ARGS__, NULL}
 #define WORD(words, value) .field.word = (words), .field.word_value = (value)
 #define COUNT(numbers) .count = (numbers)
-#define LATER .later = true
 #define RESUMABLE .resumable = true
 
 const struct option option_table[] = {
@@ -87,19 +86,6 @@ char *option_value(const struct option *option, const struct settings *settings)
     return value.data ? value.data : text_copy("");
 }
 
-/* Whether this version can do what the member now says. Defaults are texts, so that texts are compared. */
-static bool option_works(const struct option *option, const struct settings *settings,
-                         struct reason *reason)
-{
-    if (!option->later) return true;
-    char *now = option_value(option, settings);
-    bool works = strcmp(now, option->field.initial) == 0;
-    if (!works)
-        because(reason, "%.80s is not implemented yet; only the default, '%s'", now, option->field.initial);
-    free(now);
-    return works;
-}
-
 /* Values that an INI file cannot hold: they would read back as others. */
 static bool writable(const char *value, struct reason *reason)
 {
@@ -126,7 +112,7 @@ bool option_set(const struct option *option, struct settings *settings, const ch
                 struct reason *reason)
 {
     return writable(value, reason) && field_parse(&option->field, settings, value, reason) &&
-           count_fits(option, settings, reason) && option_works(option, settings, reason);
+           count_fits(option, settings, reason);
 }
 
 void option_reset(const struct option *option, struct settings *settings)

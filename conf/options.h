@@ -56,7 +56,6 @@ struct option {
     const char *section;
     struct field field;                  /* offset is within struct settings */
     int count;                           /* of a list: exactly so many numbers, or none; 0: any */
-    bool later;                          /* known, but what differs from its default is refused */
     bool resumable;                      /* may differ when a run is resumed */
 };
 extern const struct option option_table[];          /* ended by a row whose section is NULL */
@@ -73,8 +72,8 @@ void option_suggest_key(const char *section, const char *key, struct text *out);
 
 bool option_section_known(const char *section);
 
-/* Parses a value into the option's member; false and the reason if it is wrong or not in this
- * version. The member may have changed even then. */
+/* Parses a value into the option's member; false and the reason if it is wrong. The member may have changed
+ * even then. */
 bool option_set(const struct option *option, struct settings *settings, const char *value,
                 struct reason *reason);
 void option_reset(const struct option *option, struct settings *settings);

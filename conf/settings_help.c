@@ -13,7 +13,6 @@ void settings_help(struct text *out)
         field_kind(&option->field, out);
         if (option->field.initial[0]) text_add(out, "  (%s)", option->field.initial);
         text_add(out, "\n        %s", option->field.help);
-        if (option->later) text_add(out, " Not implemented yet.");
         text_add(out, "\n");
     }
 }
@@ -34,7 +33,6 @@ static void man_option(const struct option *option, struct text *out)
     if (field->min != 0 || field->max != 0) text_add(&plain, "; ");
     field_range(field, &plain);
     text_add(&plain, ".");
-    if (option->later) text_add(&plain, " Not implemented yet.");
     if (option->resumable) text_add(&plain, " May change when a run is resumed.");
     text_manual(out, plain.data);
     text_add(out, "\n");

@@ -167,18 +167,6 @@ static void bad_values(void **state)
     expect_refused("[run]\nname =;x\n", "would begin a comment", 1);
 }
 
-static void values_of_later_versions(void **state)
-{
-    (void)state;
-    expect_refused("[data]\nclass_weights = 1\n", "data.class_weights: 1 is not implemented yet", 1);
-    struct settings settings = load_text("[loader]\ndecode=cpu\ncache=none\n[augment]\nmixup=0.0\njitter=\n"
-                                         "[parallel]\ngpus=1\nbucket=25600K\n[run]\ndeterministic=yes\n"
-                                         "[memory]\nreport=off\n");
-    assert_int_equal(settings.loader.decode, DECODE_CPU);
-    assert_true(settings.run.deterministic);
-    settings_free(&settings);
-}
-
 static void every_mistake_is_reported(void **state)
 {
     (void)state;
@@ -207,7 +195,6 @@ static void overrides_refused(void **state)
     expect_override_refused("optimizer.lr=x", "-s optimizer.lr=x: must be a number");
     expect_override_refused("run.name=a\nb", "control character");
     expect_override_refused("run.name=a ;b", "would begin a comment");
-    expect_override_refused("data.class_weights=1", "not implemented yet");
 }
 
 static void given_or_not(void **state)
@@ -377,23 +364,15 @@ static void differences_that_may_be(void **state)
         settings_free(&now);
     }
     for (const struct option *option = option_table; option->section; option++)
-        count -= option->resumable && !option->later;
+        count -= option->resumable;
     assert_int_equal(count, 0);
     settings_free(&old);
-}
-
-static int count_of(const char *text, const char *words)
-{
-    int count = 0;
-    while ((text = strstr(text, words))) count++, text++;
-    return count;
 }
 
 static void help_and_manual_have_every_key(void **state)
 {
     (void)state;
     struct text help = {0}, manual = {0};
-    int later = 0;
     settings_help(&help);
     settings_manual(&manual);
     for (const struct option *option = option_table; option->section; option++) {
@@ -401,7 +380,6 @@ static void help_and_manual_have_every_key(void **state)
         char *in_manual = text_format("\n.BI \"%s = \"", option->field.name);
         assert_non_null(strstr(help.data, in_help));
         assert_non_null(strstr(manual.data, in_manual));
-        later += option->later;
         free(in_help);
         free(in_manual);
     }
@@ -410,8 +388,6 @@ static void help_and_manual_have_every_key(void **state)
         assert_non_null(strstr(manual.data, heading));
         free(heading);
     }
-    assert_int_equal(count_of(help.data, " Not implemented yet."), later);
-    assert_int_equal(count_of(manual.data, " Not implemented yet."), later);
     text_free(&help);
     text_free(&manual);
 }
@@ -458,7 +434,6 @@ int main(void)
         cmocka_unit_test(overrides_win),
         cmocka_unit_test(unknown_names),
         cmocka_unit_test(bad_values),
-        cmocka_unit_test(values_of_later_versions),
         cmocka_unit_test(every_mistake_is_reported),
         cmocka_unit_test(options_that_contradict),
         cmocka_unit_test(overrides_refused),
