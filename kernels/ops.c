@@ -87,7 +87,6 @@ void *op_settings_copy(const struct op *op, const void *settings)
     if (!settings) return NULL;
     void *copy = memory_new(1, op->settings_size ? op->settings_size : 1);
     memcpy(copy, settings, op->settings_size);
-    field_own(op_fields(op), copy);
     return copy;
 }
 

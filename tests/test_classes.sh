@@ -66,6 +66,10 @@ ok "... when training begins, too" says 0 "the classes are imbalanced" \
     amp train -s data.train=few -s run.max_steps=1
 ok "a class without validation images" says 0 "class 'pear' has no validation images" \
     check -s data.train=few -s data.val= -s data.val_fraction=0.05
+ok "many classes" says 0 "833 ('4') to 834 ('0') training images in a class" check -s data.format=synthetic \
+    -s data.train= -s data.val= -s data.classes=12
+ok "... some without validation images" says 0 "10 of 12 classes have no validation images, such as '0'" check \
+    -s data.format=synthetic -s data.train= -s data.val= -s data.classes=12 -s data.limit=24 -s data.val_fraction=0.1
 quiet() { check -q -s data.val= -s data.val_fraction=0.25 2>said && cat said && [ ! -s said ]; }
 ok "... in order, nothing is said" quiet
 cp -r pictures judged && rm judged/apple/1*.png judged/pear/*.png && cp pictures/apple/3.png judged/pear/other.png &&

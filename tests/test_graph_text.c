@@ -121,6 +121,8 @@ static void differences(void **state)
          "layer 'act' is missing"},
         {BEFORE "act = relu conv\npool = globalavgpool act\nfc = linear pool units=3\nlast = relu fc",
          "layer 'last' is new"},
+        {"[layers]\nact = relu input\nconv = conv act filters=4 kernel=3 pad=1\npool = globalavgpool conv\n"
+         "fc = linear pool units=3", "layer 'act' is in a different position"},
     };
     char *one = text_of(INPUT, BEFORE "act = relu conv\n" AFTER);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

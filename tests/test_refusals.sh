@@ -18,6 +18,7 @@ refused "data.val_fraction: cannot be combined with data.val" data.val_fraction=
 refused "data.classes: the data have 10" data.classes=11
 refused "model.classes: 5 are too few; the data have 10" model.classes=5
 refused "augment.mean: 2 numbers for images of 1 channels" augment.mean=0.1,0.2
+refused "augment.scale: needs augment.crop, the size to resize to" augment.scale=0.5,1 augment.crop=0
 refused "augment.jitter: takes three or four numbers" augment.jitter=0.1,0.2
 refused "augment.jitter: the fourth number, of the hue, is at most 0.5" augment.jitter=0,0,0,0.9
 refused "optimizer.name: there is no 'xyzzy', only sgd, adam" optimizer.name=xyzzy

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/memory.h"
+#include "compile/cluster.h"
 #include "compile/pipeline_schedule.h"
 #include "compile/simulate.h"
 
@@ -172,6 +173,39 @@ static void a_ring_never_ends(void **state)
     assert_true(isinf(simulated(&tasks, NULL)));
 }
 
+static double seconds_of(const struct cluster *cluster, enum instruction_kind kind, int64_t bytes)
+{
+    int x = 0;
+    struct value value = {.bytes = bytes};
+    const struct program program = {.values = &value, .value_count = 1};
+    const struct instruction at = {.kind = kind, .x = &x, .x_count = 1};
+    return cluster_seconds(cluster, &program, &at);
+}
+
+static double sum_seconds(const struct cluster *cluster, int64_t bytes)
+{
+    return seconds_of(cluster, INSTRUCTION_ALL_REDUCE, bytes);
+}
+
+static double shares_seconds(const struct cluster *cluster, int64_t bytes)
+{
+    return seconds_of(cluster, INSTRUCTION_ALL_TO_ALL, bytes) +
+           seconds_of(cluster, INSTRUCTION_ALL_GATHER, bytes);
+}
+
+/* Few bytes are added up sooner by the backend, many by copy engines. */
+static void sums_and_shares(void **state)
+{
+    (void)state;
+    const struct cluster one = {.replicas = 1, .stages = 1, .hosts = 1};
+    const struct cluster two = {.replicas = 2, .stages = 1, .hosts = 1};
+    const struct cluster apart = {.replicas = 2, .stages = 1, .hosts = 2, .link_bytes_per_second = 50e9};
+    assert_seconds(sum_seconds(&one, 1 << 20), 0);
+    assert_true(sum_seconds(&two, 1 << 20) < shares_seconds(&two, 1 << 20));
+    assert_true(sum_seconds(&two, 1 << 30) > shares_seconds(&two, 1 << 30));
+    assert_true(sum_seconds(&apart, 1 << 30) > (1 << 30) / apart.link_bytes_per_second);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +215,7 @@ int main(void)
         cmocka_unit_test(exchanges_take_their_share),
         cmocka_unit_test(who_meets_waits_for_the_last),
         cmocka_unit_test(a_ring_never_ends),
+        cmocka_unit_test(sums_and_shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -403,15 +403,6 @@ void field_release(const struct field *fields, void *object)
     }
 }
 
-void field_own(const struct field *fields, void *object)
-{
-    for (; fields->name; fields++) {
-        if (fields->type != FIELD_TEXT && fields->type != FIELD_PATH) continue;
-        char **text = field_member(fields, object);
-        if (*text) *text = text_copy(*text);
-    }
-}
-
 void field_defaults(const struct field *fields, void *object)
 {
     field_release(fields, object);

@@ -57,8 +57,6 @@ void field_print(const struct field *field, const void *object, struct text *out
  * must have been zeroed once. `fields` ends with a row whose name is NULL. */
 void field_defaults(const struct field *fields, void *object);
 void field_release(const struct field *fields, void *object);
-/* Texts that a copy of a struct shares with the original become the copy's own. */
-void field_own(const struct field *fields, void *object);
 
 /* The values that may follow '=': "N", "yes|no", "sgd|adam"; and the range: "from 0 to 1", "at least 1",
  * nothing where any number will do. For help and manuals. */

@@ -50,7 +50,7 @@ static double exchange(const struct cluster *cluster, const struct engine *by, d
     return seconds;
 }
 
-double cluster_all_reduce(const struct cluster *cluster, double bytes)
+static double all_reduce(const struct cluster *cluster, double bytes)
 {
     if (cluster->replicas == 1) return 0;
     return exchange(cluster, &nccl, 2 * bytes, 2 * bytes);
@@ -102,7 +102,7 @@ double cluster_seconds(const struct cluster *cluster, const struct program *prog
     case INSTRUCTION_RECEIVE: return 0;
     case INSTRUCTION_ALL_TO_ALL: return all_to_all(cluster, bytes);
     case INSTRUCTION_ALL_GATHER: return all_gather(cluster, at->among_stages, bytes);
-    case INSTRUCTION_ALL_REDUCE: return cluster_all_reduce(cluster, bytes);
+    case INSTRUCTION_ALL_REDUCE: return all_reduce(cluster, bytes);
     }
     return 0;
 }

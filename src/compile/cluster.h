@@ -24,9 +24,6 @@ double cluster_seconds(const struct cluster *cluster, const struct program *prog
 /* Seconds for so many bytes from a rank to another one of its host. */
 double cluster_message(const struct cluster *cluster, double bytes);
 
-/* Seconds to add up so many bytes of each replica. */
-double cluster_all_reduce(const struct cluster *cluster, double bytes);
-
 /* The part of a device's speed that an exchange takes away while it goes on. */
 double cluster_exchange_share(const struct cluster *cluster);
 
