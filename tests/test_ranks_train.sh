@@ -21,6 +21,7 @@ equals() {
 steps=$(rounds 25 88)
 ok "2 ranks are 2 micro-batches" equals "$steps" 2 1
 ok "4 ranks are 4 micro-batches" equals "$steps" 4 1 -s amp.precision=fp32
+ok "3 ranks are 3 micro-batches" equals 25 3 1 -s train.batch=66
 ok "2 ranks of 2 are 4" equals "$steps" 2 2 -s amp.precision=bf16 -s optimizer.name=adamw -s optimizer.lr=0.001
 ok "with mixed images" equals 5 2 1 -s augment.mixup=0.2 -s augment.cutmix=1
 ok "a last batch that does not have images for all" equals 25 4 1 -s train.batch=256 -s amp.precision=fp32
