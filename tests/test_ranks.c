@@ -280,7 +280,8 @@ static void test_several_micro_batches_each(void **state)
             if (counts[c] % ranks == 0)
                 assert_ranks_are_whole(&(struct sharing){
                     .network = net_mixed, .ranks = ranks, .micro_batches = counts[c],
-                    .options = {.storage = F16, .scale = 64, .streams = 2}});
+                    .options = {.storage = F16, .scale = 64, .streams = 2 * counts[c] / ranks,
+                                .division = c % 2 ? BY_LAYER : BY_MICRO_BATCH}});
 }
 
 /* One for each gradient, up to the most; of some size; all in one. */
@@ -327,7 +328,8 @@ static void test_sync_bn(void **state)
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         assert_ranks_are_whole(&(struct sharing){
             .ranks = of[i].ranks, .micro_batches = of[i].micro_batches,
-            .options = {.storage = of[i].storage, .merged = i % 2, .streams = 1 + (int)i % 2}});
+            .options = {.storage = of[i].storage, .merged = i % 2,
+                        .streams = i % 2 ? 2 * of[i].micro_batches / of[i].ranks : 1}});
 }
 
 int main(void)
