@@ -197,12 +197,47 @@ static void test_layers_have_streams(void **state)
     graph_free(&graph);
 }
 
+static struct compiled compiled_within(const struct graph *graph, int64_t limit, int streams)
+{
+    const struct compile_options options = {
+        .lower = {.batch = BATCH, .micro_batches = 4, .training = true},
+        .kernel_plans = {.code_of = kernel_plans_code(DEVICE_CPU)},
+        .streams = streams, .limit = limit, .batches = 1,
+    };
+    struct compiled compiled;
+    assert_int_equal(compile_plan(graph, &options, &compiled), OK);
+    return compiled;
+}
+
+/* Where all streams do not fit, fewer do, before anything is recomputed. */
+static void test_little_memory_has_fewer_streams(void **state)
+{
+    struct graph graph = net_graph(net_plain, true);
+    (void)state;
+    struct compiled all = compiled_within(&graph, INT64_C(1) << 40, 8);
+    struct compiled two = compiled_within(&graph, INT64_C(1) << 40, 2);
+    assert_int_equal(all.program.streams, 8);
+    assert_int_equal(two.program.streams, 2);
+    assert_true(two.plan.arena_bytes < all.plan.arena_bytes);
+    const struct program *program = &two.program;
+    int64_t beside = program->images_bytes + program->targets_bytes + program->results_bytes;
+    struct compiled fits = compiled_within(&graph, beside + two.plan.arena_bytes, 8);
+    assert_int_equal(fits.program.streams, 2);
+    assert_int_equal(recompute_count(&fits.program), 0);
+    assert_true(fits.plan.arena_bytes <= two.plan.arena_bytes);
+    compiled_free(&all);
+    compiled_free(&two);
+    compiled_free(&fits);
+    graph_free(&graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_streams_are_one),
         cmocka_unit_test(test_micro_batches_have_streams),
         cmocka_unit_test(test_layers_have_streams),
+        cmocka_unit_test(test_little_memory_has_fewer_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
