@@ -98,7 +98,7 @@ static void consider_micro_batches(struct asking *asking)
     char setting[64], price[96];
     vary(asking, &variant);
     struct hyperparameters *hyper = &variant.session.hyper;
-    int each = (int)variant.settings.parallel.microbatches;
+    int each = (int)(hyperparameters_parts(&variant.settings) / variant.settings.train.accumulate);
     hyper->micro_batches *= 2;
     if (!batch_divides(hyper)) return;
     snprintf(setting, sizeof setting, "train.accumulate=%d", hyper->micro_batches / each);

@@ -45,5 +45,6 @@ ok "... is for one GPU" says 2 "parallel.microbatches: auto is for one GPU" "$AM
     -s train.accumulate=1 -s parallel.microbatches=auto -s parallel.gpus=2
 ok "a number that does not divide" says 2 "parallel.microbatches: 5 does not divide train.batch = 64" \
     "$AMPTRAIN" -c run.ini -s train.accumulate=1 -s parallel.microbatches=5
+ok "plan counts on 1" "$AMPTRAIN" plan -c run.ini -s train.accumulate=1 -s parallel.microbatches=auto
 ok "bench" "$AMPTRAIN" bench -c run.ini -s train.accumulate=1 -s parallel.microbatches=auto --steps 2
 finish
