@@ -66,7 +66,9 @@ ok "lines of steps" [ "$(lines 20)" = "20 40 60 " ]
 ok "... never leave an epoch without one" [ "$(lines 30) $(lines 1000)" = "22 30 60  22 44 66 " ]
 ok "the folder is refused without -r" says 2 "already contains a run" train run
 ok "-r on a finished run" train run -r
-ok "with some of it frozen" train frozen -s 'train.freeze=conv1.*' -s train.epochs=1
+ok "with some of it frozen" says 0 "parameters, of which 3738 are trained" \
+    "$AMPTRAIN" -c run.ini -o frozen -s 'train.freeze=conv1.* bn1.*' -s train.epochs=1
+ok "... which metrics have" grep -q '"trained_params":3738,' frozen/metrics.jsonl
 ok "-r with another learning rate" says 2 "optimizer.lr" train run -r -s optimizer.lr=1
 ok "-r with more epochs" train run -r -s train.epochs=5
 longer() {

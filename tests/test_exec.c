@@ -563,15 +563,16 @@ static void test_frozen(void **state)
     struct graph graph = net_graph(net_mixed, true);
     int frozen = graph_find_param(&graph, "conv1.weight"), trained = graph_find_param(&graph, "conv2.weight");
     int norm = graph_find_param(&graph, "bn2.weight");
-    graph.params[frozen].frozen = graph.params[norm].frozen = true;
+    int statistic = graph_find_param(&graph, "bn2.running_mean");
+    graph.params[frozen].frozen = graph.params[norm].frozen = graph.params[statistic].frozen = true;
     struct net net;
-    float before[3][1024], after[1024];
-    int params[] = {frozen, norm, trained};
+    float before[4][1024], after[1024];
+    int params[] = {frozen, norm, statistic, trained};
     net_open(&net, &graph, &(struct net_options){.batch = 6, .training = true});
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         assert_int_equal(store_read(net.store, params[i], STORE_MASTER, before[i]), OK);
     for (int step = 0; step < 2; step++) assert_int_equal(net_run(&net, 0.1), OK);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         assert_int_equal(store_read(net.store, params[i], STORE_MASTER, after), OK);
         size_t bytes = (size_t)param_elements(&net, params[i]) * sizeof(float);
         assert_int_equal(memcmp(before[i], after, bytes) == 0, params[i] != trained);

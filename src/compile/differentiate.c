@@ -204,10 +204,20 @@ static void push_optimizer(struct program *program)
     build_push(program, update);
 }
 
+/* Whether train.freeze names statistics of the op. */
+static bool statistics_kept(const struct program *program, const struct instruction *at)
+{
+    for (int i = 0; i < at->param_count; i++) {
+        const struct parameter *parameter = &program->graph->params[program->values[at->params[i]].index];
+        if (parameter->spec.role == ROLE_STATISTIC && parameter->frozen) return true;
+    }
+    return false;
+}
+
 static void push_statistics(const struct backward *b, const struct instruction *forward, int count)
 {
     for (int i = 0; i < count; i++)
-        if (forward[i].op->reference->update)
+        if (forward[i].op->reference->update && !statistics_kept(b->program, &forward[i]))
             build_push(b->program, instruction_after(b->program, &forward[i], PHASE_UPDATE, "update"));
 }
 

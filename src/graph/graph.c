@@ -133,6 +133,15 @@ int64_t graph_param_elements(const struct graph *graph)
     return elements;
 }
 
+int64_t graph_trained_elements(const struct graph *graph)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < graph->param_count; i++)
+        if (graph->params[i].spec.role != ROLE_STATISTIC && !graph->params[i].frozen)
+            elements += shape_count(graph->params[i].spec.shape);
+    return elements;
+}
+
 void graph_free_node(struct node *node)
 {
     if (node->op) op_settings_free(node->op, node->settings);

@@ -21,7 +21,7 @@ struct parameter {
     char *name;                /* "layer1.0.conv1.weight" */
     int node;
     struct op_param spec;      /* spec.name is the op's own */
-    bool frozen;               /* train.freeze: no gradient, no update */
+    bool frozen;               /* train.freeze: no gradient, no update; a statistic stays as it is */
 };
 
 struct graph {
@@ -60,6 +60,7 @@ int graph_find_param(const struct graph *graph, const char *name);
 
 /* Elements of all trained parameters. */
 int64_t graph_param_elements(const struct graph *graph);
+int64_t graph_trained_elements(const struct graph *graph);     /* of those that are not frozen */
 void graph_free(struct graph *graph);
 struct graph graph_copy(const struct graph *graph);
 void graph_free_node(struct node *node);    /* what it owns; not its parameters */

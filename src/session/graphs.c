@@ -35,15 +35,15 @@ static enum status load_graph(const struct graphs_options *options, const struct
     return status;
 }
 
-/* Freezes what one pattern names; how many parameters that were. */
+/* Freezes what one pattern names; how many parameters that were, besides statistics. */
 static int freeze(struct graph *graph, const char *pattern)
 {
     int frozen = 0;
     for (int i = 0; i < graph->param_count; i++) {
         struct parameter *parameter = &graph->params[i];
-        if (parameter->spec.role == ROLE_STATISTIC || fnmatch(pattern, parameter->name, 0) != 0) continue;
+        if (fnmatch(pattern, parameter->name, 0) != 0) continue;
         parameter->frozen = true;
-        frozen++;
+        frozen += parameter->spec.role != ROLE_STATISTIC;
     }
     return frozen;
 }

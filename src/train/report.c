@@ -92,10 +92,12 @@ enum status report_start(struct run *run)
     const struct graph *graph = &session->graphs.training;
     const struct device *device = session->device;
     struct text name = {0}, line = {0};
-    char memory[TEXT_BYTES];
+    char memory[TEXT_BYTES], share[64] = "";
     device->backend->describe(device->index, &name);
-    log_info("%s, %" PRId64 " parameters, %s, on %s; %s of device memory", graph->arch,
-             graph_param_elements(graph), session->hyper.precision->name, name.data,
+    int64_t params = graph_param_elements(graph), trained = graph_trained_elements(graph);
+    if (trained < params) snprintf(share, sizeof share, ", of which %" PRId64 " are trained", trained);
+    log_info("%s, %" PRId64 " parameters%s, %s, on %s; %s of device memory", graph->arch, params, share,
+             session->hyper.precision->name, name.data,
              text_bytes((uint64_t)run->programs.bytes.total, memory));
     if (comm_rank(session->comm) == 0) {
         data_summary_log(session->settings, data);
@@ -111,7 +113,8 @@ enum status report_start(struct run *run)
     metrics_integer(&line, "batch", session->hyper.batch);
     metrics_integer(&line, "seed", session->settings->run.seed);
     metrics_text(&line, "precision", session->hyper.precision->name);
-    metrics_integer(&line, "params", graph_param_elements(graph));
+    metrics_integer(&line, "params", params);
+    metrics_integer(&line, "trained_params", trained);
     metrics_integer(&line, "train_images", data->train.count);
     metrics_integer(&line, "val_images", data->val.count);
     add_counts(&line, "train_per_class", &data->train);
