@@ -35,6 +35,9 @@ ok "... of a choice" offers stop -s data.on_error = s
 ok "... of a name" offers cosine -s schedule.name =
 ok "... of a precision" offers bf16 -s amp.precision = b
 ok "... of a switch" offers yes -s data.shuffle = y
+ok "... of --dtype" offers fp16 export --dtype f
+ok "data sets for init" offers cifar10 init ci
 cd "$top_srcdir" || exit 1
+ok "... and folders" offers data init da
 ok "configuration files" offers conf/digits.ini -c conf/dig
 finish
