@@ -2,7 +2,8 @@
  *
  *   y[n, u] = b[u] + sum over c of x[n, c] * w[u, c]
  *
- * x is n, 1, 1, c and y is n, 1, 1, units; w is units, c. */
+ * x is n, 1, 1, c and y is n, 1, 1, units; w is units, c. With per_pixel x is n, h, w, c and y is n, h, w, units:
+ * each pixel stands for an image, as in torch, whose last dimension that is in ConvNeXt. */
 #include "linear.h"
 
 #include "codes_cuda.h"
@@ -11,12 +12,12 @@ static bool linear_shape(const void *settings, int x_count, const struct shape *
                          struct reason *reason)
 {
     const struct linear_settings *s = settings;
-    if (x->h != 1 || x->w != 1) {
+    if (!s->per_pixel && (x->h != 1 || x->w != 1)) {
         char text[SHAPE_TEXT];
         return because(reason, "linear needs an input of 1x1, not %s; flatten it first",
                        shape_text(*x, text));
     }
-    *y = shape_nhwc(x->n, 1, 1, s->units);
+    *y = shape_nhwc(x->n, x->h, x->w, s->units);
     return true;
 }
 
@@ -38,7 +39,7 @@ static enum status linear_forward(const struct call *call)
     const struct tensor *x = &call->x[0], *w = &call->params[0];
     struct tensor y = call->y;
     int64_t channels = x->shape.c, units = y.shape.c;
-    for (int64_t n = 0; n < x->shape.n; n++)
+    for (int64_t n = 0; n < linear_rows(x->shape); n++)
         for (int64_t u = 0; u < units; u++) {
             double sum = call->param_count > 1 ? tensor_get(&call->params[1], u) : 0;
             for (int64_t c = 0; c < channels; c++)
@@ -54,7 +55,7 @@ static enum status linear_backward_data(const struct call *call)
     struct tensor d_x = call->d_x[0];
     if (!d_x.data) return OK;
     int64_t channels = d_x.shape.c, units = d_y->shape.c;
-    for (int64_t n = 0; n < d_x.shape.n; n++)
+    for (int64_t n = 0; n < linear_rows(d_x.shape); n++)
         for (int64_t c = 0; c < channels; c++) {
             double sum = 0;
             for (int64_t u = 0; u < units; u++)
@@ -72,7 +73,7 @@ static enum status linear_backward_params(const struct call *call)
     for (int64_t u = 0; u < units; u++)
         for (int64_t c = 0; c < channels; c++) {
             double sum = 0;
-            for (int64_t n = 0; n < x->shape.n; n++)
+            for (int64_t n = 0; n < linear_rows(x->shape); n++)
                 sum += tensor_get(x, n * channels + c) * tensor_get(d_y, n * units + u);
             tensor_set(&d_w, u * channels + c, sum);
         }
@@ -89,6 +90,8 @@ const struct op_code linear_reference = {
 static const struct field fields[] = {
     {.name = "units", .type = FIELD_INT, .offset = offsetof(struct linear_settings, units), .min = 1,
      .max = 1 << 24, .help = "Output features."},
+    {.name = "per_pixel", .type = FIELD_BOOL, .offset = offsetof(struct linear_settings, per_pixel),
+     .initial = "no", .help = "Apply the layer to the channels of each pixel."},
     WEIGHT_FIELDS(struct linear_settings, weight),
     {0},
 };
@@ -99,6 +102,7 @@ static const struct op_example examples[] = {
     {"units=7", 1, {{.rank = 4, .dim = {1, 1, 1, 1}}}},
     {"units=64", 1, {{.rank = 4, .dim = {16, 1, 1, 96}}}},
     {"units=31 bias=no", 1, {{.rank = 4, .dim = {5, 1, 1, 24}}}},
+    {"units=24 per_pixel=yes", 1, {{.rank = 4, .dim = {3, 5, 7, 16}}}},
     {0},
 };
 
@@ -106,6 +110,7 @@ static const struct op_example examples[] = {
 static const struct op_example large[] = {
     {"units=1000", 1, {{.rank = 4, .dim = {64, 1, 1, 512}}}},
     {"units=515", 1, {{.rank = 4, .dim = {67, 1, 1, 333}}}},
+    {"units=384 per_pixel=yes", 1, {{.rank = 4, .dim = {8, 28, 28, 96}}}},
     {0},
 };
 

@@ -39,7 +39,7 @@ static void make_late(struct linear_problem *p)
 static struct linear_problem linear_problem_of(const struct call *call, enum phase phase)
 {
     const struct tensor *x = call->x[0].shape.rank > 0 ? &call->x[0] : &call->d_x[0];
-    int64_t batch = x->shape.n, inputs = x->shape.c;
+    int64_t batch = linear_rows(x->shape), inputs = x->shape.c;
     int64_t units = ((const struct linear_settings *)call->settings)->units;
     struct linear_problem p = {.phase = phase, .factor = x->dtype, .result = x->dtype,
                         .tf32 = call->tf32 && x->dtype == F32, .deterministic = call->deterministic};
@@ -370,8 +370,8 @@ static enum status linear_plan_choose(const struct linear_context *context, cons
     struct autotune_problem problem = {
         .functions = &functions, .self = context, .device = call->device, .key = key, .only = only,
         .deterministic = p->deterministic, .workspace_limit = WORKSPACE_MAX + 256 + late_bytes(p),
-        .phase = p->phase, .dtype = p->factor, .x = shape_nhwc(x->shape.n, 1, 1, x->shape.c),
-        .y = shape_nhwc(x->shape.n, 1, 1, units), .weight = {.rank = 2, .dim = {units, x->shape.c, 1, 1}},
+        .phase = p->phase, .dtype = p->factor, .x = shape_nhwc(linear_rows(x->shape), 1, 1, x->shape.c),
+        .y = shape_nhwc(linear_rows(x->shape), 1, 1, units), .weight = {.rank = 2, .dim = {units, x->shape.c, 1, 1}},
         .bias = p->bias || p->late,
     };
     enum status status = autotune(&problem, plan);
@@ -441,10 +441,21 @@ static const struct linear_plan *linear_plan_of(const struct call *call)
     return ((const struct linear_plans *)call->kernel_plan)->of[call->phase].plan;
 }
 
+/* Sums of d_y over the pixels of each image, where those are more than one. */
+static size_t linear_sums_bytes(const struct call *call)
+{
+    struct shape d_y = call->d_y.shape;
+    bool wanted = call->phase == PHASE_BACKWARD_PARAMS && call->param_count > 1 && d_y.h * d_y.w > 1;
+    return wanted ? (size_t)(d_y.n * d_y.c) * sizeof(float) : 0;
+}
+
+/* The product's, then that of the sums. */
 static size_t linear_workspace(const struct call *call)
 {
     if (linear_phase_ready(call) != OK) return 0;
-    return ((const struct linear_plans *)call->kernel_plan)->of[call->phase].workspace;
+    size_t product = ((const struct linear_plans *)call->kernel_plan)->of[call->phase].workspace;
+    size_t sums = linear_sums_bytes(call);
+    return product > sums ? product : sums;
 }
 
 static const char *linear_plan_name(const struct call *call)
@@ -463,7 +474,7 @@ static enum status linear_backward_data(const struct call *call)
     return call->d_x[0].data ? linear_run(call) : OK;
 }
 
-/* The bias's gradient is d_y summed over the batch. */
+/* The bias's gradient is d_y summed over pixels, then over the batch. */
 static enum status linear_backward_params(const struct call *call)
 {
     struct shape d_y = call->d_y.shape;
@@ -471,8 +482,12 @@ static enum status linear_backward_params(const struct call *call)
     if (call->param_count < 2) return OK;
     return with_chunk(call->d_y.dtype, d_y.c, [&](auto type, auto wide) {
         using T = decltype(type);
-        return sum_rows<float, T, decltype(wide)::number>(call, (float *)call->d_params[1].data,
-                                                          (const T *)call->d_y.data, {1, d_y.n, d_y.c, 1});
+        constexpr int width = decltype(wide)::number;
+        float *d_bias = (float *)call->d_params[1].data, *sums = (float *)call->workspace;
+        const T *from = (const T *)call->d_y.data;
+        if (d_y.h * d_y.w == 1) return sum_rows<float, T, width>(call, d_bias, from, {1, d_y.n, d_y.c, 1});
+        TRY((sum_rows<float, T, width>(call, sums, from, {d_y.n, d_y.h * d_y.w, d_y.c, 1})));
+        return sum_rows<float, float, 1>(call, d_bias, sums, {1, d_y.n, d_y.c, 1});
     });
 }
 

@@ -6,7 +6,11 @@
 
 struct linear_settings {
     int64_t units;
+    bool per_pixel;
     struct weight_settings weight;
 };
+
+/* Vectors that are multiplied: images, or pixels. */
+static inline int64_t linear_rows(struct shape shape) { return shape.n * shape.h * shape.w; }
 
 extern const struct op_code linear_reference, linear_cpu;

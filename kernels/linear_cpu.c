@@ -7,7 +7,7 @@ static enum status linear_prepare(const struct call *call, void **kernel_plan)
     struct onednn_problem problem = {
         .inner_product = true,
         .bias = call->param_count > 1,
-        .n = call->x[0].shape.n,
+        .n = linear_rows(call->x[0].shape),
         .c = call->x[0].shape.c,
         .k = settings->units,
         .input = {1, 1},

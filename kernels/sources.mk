@@ -6,6 +6,7 @@ CUDA_SOURCES += \
 	kernels/batchnorm.cu \
 	kernels/border.cu \
 	kernels/cast.cu \
+	kernels/channel_shuffle.cu \
 	kernels/concat.cu \
 	kernels/conv.cu \
 	kernels/conv_batchnorm.cu \
@@ -16,21 +17,28 @@ CUDA_SOURCES += \
 	kernels/conv_product.cu \
 	kernels/conv_stem.cu \
 	kernels/conv_sums.cu \
+	kernels/drop_path.cu \
 	kernels/dropout.cu \
 	kernels/fingerprint.cu \
 	kernels/flatten.cu \
 	kernels/gelu.cu \
+	kernels/hardsigmoid.cu \
+	kernels/hardswish.cu \
 	kernels/images.cu \
+	kernels/layernorm.cu \
 	kernels/leaky_relu.cu \
 	kernels/linear.cu \
 	kernels/lrn.cu \
 	kernels/matmul.cu \
 	kernels/moments.cu \
+	kernels/multiply.cu \
 	kernels/pool_average.cu \
 	kernels/pool_maximum.cu \
 	kernels/rank_moments.cu \
 	kernels/relu.cu \
 	kernels/relu6.cu \
+	kernels/scale.cu \
+	kernels/sigmoid.cu \
 	kernels/silu.cu \
 	kernels/softmax_cross_entropy.cu \
 	kernels/sum_ranks.cu \
@@ -53,6 +61,8 @@ libkernels_a_SOURCES = \
 	kernels/border.h \
 	kernels/cast.c \
 	kernels/channel_pad.c \
+	kernels/channel_shuffle.c \
+	kernels/channel_shuffle.h \
 	kernels/codes_cuda.h \
 	kernels/concat.c \
 	kernels/conv.c \
@@ -63,6 +73,7 @@ libkernels_a_SOURCES = \
 	kernels/conv_gemm.h \
 	kernels/conv_gemm_cpu.c \
 	kernels/cpu.h \
+	kernels/drop_path.c \
 	kernels/dropout.c \
 	kernels/dropout.h \
 	kernels/elementwise.c \
@@ -73,8 +84,13 @@ libkernels_a_SOURCES = \
 	kernels/gelu.c \
 	kernels/gelu.h \
 	kernels/globalavgpool.c \
+	kernels/hardsigmoid.c \
+	kernels/hardswish.c \
 	kernels/images.c \
 	kernels/images.h \
+	kernels/layernorm.c \
+	kernels/layernorm.h \
+	kernels/layernorm_cpu.c \
 	kernels/leaky_relu.c \
 	kernels/leaky_relu.h \
 	kernels/linear.c \
@@ -86,6 +102,9 @@ libkernels_a_SOURCES = \
 	kernels/maxpool.c \
 	kernels/moments.c \
 	kernels/moments.h \
+	kernels/multiply.c \
+	kernels/multiply.h \
+	kernels/multiply_cpu.c \
 	kernels/onednn.c \
 	kernels/onednn.h \
 	kernels/op.h \
@@ -112,6 +131,8 @@ libkernels_a_SOURCES = \
 	kernels/optimizer_walk.c \
 	kernels/optimizer_walk.h \
 	kernels/pad.c \
+	kernels/pixels_cpu.c \
+	kernels/pixels_cpu.h \
 	kernels/pool.c \
 	kernels/pool.h \
 	kernels/pool_cpu.c \
@@ -121,7 +142,11 @@ libkernels_a_SOURCES = \
 	kernels/rank_moments.h \
 	kernels/relu.c \
 	kernels/relu6.c \
+	kernels/scale.c \
+	kernels/sigmoid.c \
 	kernels/silu.c \
+	kernels/slice.c \
+	kernels/slice.h \
 	kernels/softmax_cross_entropy.c \
 	kernels/softmax_cross_entropy.h \
 	kernels/softmax_cross_entropy_cpu.c \

@@ -1,0 +1,17 @@
+/* channel_shuffle.h: where channels of channel_shuffle come from, on every device. */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/anywhere.h"
+
+struct channel_shuffle {
+    int64_t groups;
+};
+
+/* With so many groups of `channels`: the input channel that output channel c is. The inverse has
+ * channels / groups groups. */
+ANYWHERE int64_t channel_shuffle_source(int64_t groups, int64_t channels, int64_t c)
+{
+    return c % groups * (channels / groups) + c / groups;
+}

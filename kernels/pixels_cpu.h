@@ -1,0 +1,16 @@
+/* pixels_cpu.h: work on the CPU that goes through pixels and adds up something by channel. */
+#pragma once
+
+#include "kernels/cpu.h"
+
+/* Pixels are cut into pieces by the shape alone. A piece has `lines` lines of fp32, as long as a pixel has
+ * channels; the first `sums` of them begin as zeros, and are added up in the pieces' order to `totals`, which may
+ * be absent. */
+struct pixels_work {
+    int sums, lines;
+    void (*piece)(const struct call *call, int64_t first, int64_t end, float *lines);
+    const struct tensor *totals[2];
+};
+
+size_t pixels_workspace(struct shape shape, const struct pixels_work *work);
+void pixels_run(const struct call *call, struct shape shape, const struct pixels_work *work);

@@ -1,0 +1,8 @@
+/* slice.h: settings of slice. */
+#pragma once
+
+#include <stdint.h>
+
+struct slice {
+    int64_t first, channels;
+};
