@@ -40,6 +40,8 @@ static bool batchnorm_shape(const void *settings, int x_count, const struct shap
     if (s->residual && !shape_equal(x[0], x[1]))
         return because(reason, "the residual is %s, not %s", shape_text(x[1], second),
                        shape_text(x[0], first));
+    if (s->residual && activation_is_smooth(s->activation))
+        return because(reason, "its activation cannot follow a residual");
     *y = x[0];
     return true;
 }
@@ -95,11 +97,13 @@ static double activate(const struct batchnorm *s, double z)
     case ACTIVATION_RELU: return z <= 0 ? 0 : z;
     case ACTIVATION_RELU6: return z <= 0 ? 0 : z >= 6 ? 6 : z;
     case ACTIVATION_LEAKY_RELU: return z > 0 ? z : s->slope * z;
+    case ACTIVATION_SILU: return z / (1 + exp(-z));
+    case ACTIVATION_HARDSWISH: return z <= -3 ? 0 : z >= 3 ? z : z * (z + 3) / 6;
     }
     return z;
 }
 
-/* The activation's derivative by its argument or its result: both lie on the same side. */
+/* The activation's derivative by its argument, or its result where both lie on the same side. */
 static double activation_slope(const struct batchnorm *s, double z)
 {
     switch ((enum activation)s->activation) {
@@ -107,6 +111,8 @@ static double activation_slope(const struct batchnorm *s, double z)
     case ACTIVATION_RELU: return z <= 0 ? 0 : 1;
     case ACTIVATION_RELU6: return z <= 0 || z >= 6 ? 0 : 1;
     case ACTIVATION_LEAKY_RELU: return z > 0 ? 1 : s->slope;
+    case ACTIVATION_SILU: return (1 + z / (1 + exp(z))) / (1 + exp(-z));
+    case ACTIVATION_HARDSWISH: return z <= -3 ? 0 : z >= 3 ? 1 : (2 * z + 3) / 6;
     }
     return 1;
 }
@@ -202,7 +208,7 @@ static enum status batchnorm_recompute(const struct call *call)
     return OK;
 }
 
-/* The number whose sign tells on which side of the activation's corner an element is. */
+/* The number whose sign tells on which side of the activation's corner an element is; z if it is smooth. */
 static double side(const struct call *call, const struct channel *c, int64_t i)
 {
     if (!reads_y(call->settings)) return normalised(call, c, i) * c->weight + c->bias;
@@ -283,7 +289,8 @@ enum status batchnorm_update(const struct call *call)
     return OK;
 }
 
-static const char *const activations[] = {"none", "relu", "relu6", "leaky_relu", NULL};
+static const char *const activations[] = {"none", "relu", "relu6", "leaky_relu", "silu",
+                                          "hardswish", NULL};
 static const struct field fields[] = {
     {.name = "eps", .type = FIELD_REAL, .offset = offsetof(struct batchnorm, eps), .initial = "1e-5",
      .min = 0, .max = 1, .help = "Added to the variance for numerical stability."},
@@ -316,6 +323,9 @@ static const struct op_example examples[] = {
     {"activation=relu", 1, {SHAPE(3, 7, 7, 24)}},
     {"activation=relu6", 1, {SHAPE(1, 31, 7, 3)}},
     {"activation=leaky_relu slope=0.2", 1, {SHAPE(3, 31, 31, 1)}},
+    {"activation=silu", 1, {SHAPE(3, 7, 7, 24)}},
+    {"activation=silu", 1, {SHAPE(2, 5, 7, 3)}},
+    {"activation=hardswish", 1, {SHAPE(3, 7, 7, 16)}},
     {"residual=yes", 2, {SHAPE(3, 7, 1, 5), SHAPE(3, 7, 1, 5)}},
     {"residual=yes activation=relu", 2, {SHAPE(3, 7, 7, 24), SHAPE(3, 7, 7, 24)}},
     {"residual=yes activation=relu6", 2, {SHAPE(3, 7, 7, 1), SHAPE(3, 7, 7, 1)}},
@@ -329,6 +339,7 @@ static const struct op_example examples[] = {
 static const struct op_example large[] = {
     {"activation=relu", 1, {SHAPE(16, 112, 112, 16)}},
     {"residual=yes activation=relu", 2, {SHAPE(16, 28, 28, 256), SHAPE(16, 28, 28, 256)}},
+    {"activation=silu", 1, {SHAPE(16, 112, 112, 16)}},
     {"", 1, {SHAPE(64, 61, 61, 5)}},
     {0},
 };

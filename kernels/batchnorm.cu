@@ -404,7 +404,7 @@ static enum status batchnorm_normalise(const struct call *call, bool behind)
             .y = (T *)call->y.data,
             .mask = call->phase == PHASE_FORWARD ? (uint8_t *)call->mask.data : NULL,
         };
-        auto kernel = n.residual ? batchnorm_normalise_kernel<T, width.value, kind, true>
+        auto kernel = n.residual ? batchnorm_normalise_kernel<T, width.value, kind, kind != ACT_SMOOTH>
                                  : batchnorm_normalise_kernel<T, width.value, kind, false>;
         dim3 grid = sweep_grid(call, &s, n.residual ? 2 : 3);
         struct channel_values values = values_of(call);
@@ -514,15 +514,16 @@ static enum status batchnorm_pass_gradients(const struct call *call)
     return with_kind(call, [&](auto type, auto width, auto act) {
         using T = decltype(type);
         constexpr enum act kind = (enum act)act.value;
+        constexpr enum side by = kind == ACT_SMOOTH ? SIDE_X : SIDE_Y;
         if constexpr (can_mask<width.value, kind>)
             if (call->mask.data)
                 return call->d_y_more.data
                            ? batchnorm_backward_in_two<T, width.value, kind, SIDE_MASK, true>(call, has_dz)
                            : batchnorm_backward_in_two<T, width.value, kind, SIDE_MASK, false>(call, has_dz);
         if (call->d_y_more.data)
-            return set->residual ? batchnorm_backward_in_two<T, width.value, kind, SIDE_Y, true>(call, has_dz)
+            return set->residual ? batchnorm_backward_in_two<T, width.value, kind, by, true>(call, has_dz)
                                  : batchnorm_backward_in_two<T, width.value, kind, SIDE_X, true>(call, false);
-        return set->residual ? batchnorm_backward_in_two<T, width.value, kind, SIDE_Y, false>(call, has_dz)
+        return set->residual ? batchnorm_backward_in_two<T, width.value, kind, by, false>(call, has_dz)
                              : batchnorm_backward_in_two<T, width.value, kind, SIDE_X, false>(call, false);
     });
 }

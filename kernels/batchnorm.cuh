@@ -90,9 +90,10 @@ template <class T> __device__ inline uint8_t mask_of(const cell<T, 8> &y)
     return (uint8_t)bits;
 }
 
-/* An activation: below 0 a line or zero, constant from `top` on. */
+/* An activation: below 0 a line or zero, constant from `top` on; of the smooth ones, whether it is hardswish. */
 struct slopes {
     float negative, top;
+    bool hard;
 };
 
 static inline struct slopes slopes_of(const struct batchnorm *s)
@@ -102,17 +103,21 @@ static inline struct slopes slopes_of(const struct batchnorm *s)
     case ACTIVATION_RELU: return {0, INFINITY};
     case ACTIVATION_RELU6: return {0, 6};
     case ACTIVATION_LEAKY_RELU: return {(float)s->slope, INFINITY};
+    case ACTIVATION_SILU: return {1, INFINITY, false};
+    case ACTIVATION_HARDSWISH: return {1, INFINITY, true};
     }
     return {1, INFINITY};
 }
 
 /* Activations that kernels are specialised for: nearly every layer has none or relu. */
-enum act { ACT_NONE, ACT_RELU, ACT_OTHER };
+enum act { ACT_NONE, ACT_RELU, ACT_SMOOTH, ACT_OTHER };
 
 template <enum act act> __device__ inline float activate(const struct slopes &b, float z)
 {
     if (act == ACT_NONE) return z;
     if (act == ACT_RELU) return z <= 0 ? 0 : z;
+    if (act == ACT_SMOOTH)
+        return !b.hard ? __fdividef(z, 1 + __expf(-z)) : z <= -3 ? 0 : z >= 3 ? z : z * (z + 3) * (1 / 6.0f);
     return z <= 0 ? (b.negative == 0 ? 0 : b.negative * z) : z >= b.top ? b.top : z;
 }
 
@@ -120,6 +125,12 @@ template <enum act act> __device__ inline float pass_back(const struct slopes &b
 {
     if (act == ACT_NONE) return d_y;
     if (act == ACT_RELU) return side <= 0 ? 0 : d_y;
+    if (act == ACT_SMOOTH && b.hard)
+        return side <= -3 ? 0 : side >= 3 ? d_y : d_y * (2 * side + 3) * (1 / 6.0f);
+    if (act == ACT_SMOOTH) {
+        float sigmoid = __fdividef(1, 1 + __expf(-side));
+        return d_y * (sigmoid * (1 + side * (1 - sigmoid)));
+    }
     return side <= 0 ? (b.negative == 0 ? 0 : b.negative * d_y) : side >= b.top ? 0 : d_y;
 }
 
@@ -402,6 +413,7 @@ template <int n> struct number {
 template <bool relu, class Work> static enum status with_act(const struct batchnorm *s, Work work)
 {
     if (s->activation == ACTIVATION_NONE) return work(number<ACT_NONE>());
+    if (activation_is_smooth(s->activation)) return work(number<ACT_SMOOTH>());
     if (relu && s->activation == ACTIVATION_RELU) return work(number<ACT_RELU>());
     return work(number<ACT_OTHER>());
 }

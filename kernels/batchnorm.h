@@ -5,7 +5,14 @@
 
 #include "kernels/op.h"
 
-enum activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_RELU6, ACTIVATION_LEAKY_RELU };
+enum activation {
+    ACTIVATION_NONE,
+    ACTIVATION_RELU,
+    ACTIVATION_RELU6,
+    ACTIVATION_LEAKY_RELU,
+    ACTIVATION_SILU,        /* from here on: slopes are told by z, not by the side of a corner */
+    ACTIVATION_HARDSWISH,
+};
 
 struct batchnorm {
     double eps;
@@ -59,6 +66,9 @@ static inline struct call batchnorm_recompute_call(const struct call *backward)
     recompute.y_recomputed = (struct tensor){.data = NULL};
     return recompute;
 }
+
+/* Backward needs z itself, of which x alone can tell: there is no residual. */
+static inline bool activation_is_smooth(int activation) { return activation >= ACTIVATION_SILU; }
 
 extern const struct op batchnorm_op;
 

@@ -87,6 +87,8 @@ INLINE float activate(float z, enum activation activation, float slope)
     case ACTIVATION_RELU: return z <= 0 ? 0 : z;
     case ACTIVATION_RELU6: return z <= 0 ? 0 : z >= 6 ? 6 : z;
     case ACTIVATION_LEAKY_RELU: return z > 0 ? z : slope * z;
+    case ACTIVATION_SILU: return z / (1 + expf(-z));
+    case ACTIVATION_HARDSWISH: return z <= -3 ? 0 : z >= 3 ? z : z * (z + 3) / 6;
     }
     return z;
 }
@@ -99,6 +101,8 @@ INLINE float pass_back(float side, float d_y, enum activation activation, float 
     case ACTIVATION_RELU: return side <= 0 ? 0 : d_y;
     case ACTIVATION_RELU6: return side <= 0 || side >= 6 ? 0 : d_y;
     case ACTIVATION_LEAKY_RELU: return side > 0 ? d_y : slope * d_y;
+    case ACTIVATION_SILU: return d_y * (1 + side / (1 + expf(side))) / (1 + expf(-side));
+    case ACTIVATION_HARDSWISH: return side <= -3 ? 0 : side >= 3 ? d_y : d_y * (2 * side + 3) / 6;
     }
     return d_y;
 }
@@ -169,6 +173,8 @@ EVERY_MACHINE static void normalise_block(const float *x, const float *residual,
     case ACTIVATION_RELU: normalise_lines(x, residual, y, e, ACTIVATION_RELU); return;
     case ACTIVATION_RELU6: normalise_lines(x, residual, y, e, ACTIVATION_RELU6); return;
     case ACTIVATION_LEAKY_RELU: normalise_lines(x, residual, y, e, ACTIVATION_LEAKY_RELU); return;
+    case ACTIVATION_SILU: normalise_lines(x, residual, y, e, ACTIVATION_SILU); return;
+    case ACTIVATION_HARDSWISH: normalise_lines(x, residual, y, e, ACTIVATION_HARDSWISH); return;
     }
 }
 
@@ -201,6 +207,8 @@ EVERY_MACHINE static void d_z_block(const float *x, const float *y, const float 
     case ACTIVATION_RELU: d_z_lines(x, y, d_y, dz, e, ACTIVATION_RELU); return;
     case ACTIVATION_RELU6: d_z_lines(x, y, d_y, dz, e, ACTIVATION_RELU6); return;
     case ACTIVATION_LEAKY_RELU: d_z_lines(x, y, d_y, dz, e, ACTIVATION_LEAKY_RELU); return;
+    case ACTIVATION_SILU: d_z_lines(x, y, d_y, dz, e, ACTIVATION_SILU); return;
+    case ACTIVATION_HARDSWISH: d_z_lines(x, y, d_y, dz, e, ACTIVATION_HARDSWISH); return;
     }
 }
 

@@ -43,7 +43,7 @@ static struct instruction *conv_of(const struct folding *f, const struct instruc
 {
     if (norm->op != f->batchnorm || f->writer[norm->x[0]] < 0 || f->readers[norm->x[0]] != 1) return NULL;
     enum activation activation = ((const struct batchnorm *)norm->settings)->activation;
-    if (activation == ACTIVATION_LEAKY_RELU) return NULL;
+    if (activation == ACTIVATION_LEAKY_RELU || activation_is_smooth(activation)) return NULL;
     if (shape_count(f->program->values[norm->y].shape) < f->least) return NULL;
     struct instruction *conv = &f->program->instructions[f->writer[norm->x[0]]];
     const struct value *a = &f->program->values[conv->x[0]];

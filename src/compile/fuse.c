@@ -29,6 +29,8 @@ static enum activation node_activation(const struct node *node)
     if (node_is(node, "relu")) return ACTIVATION_RELU;
     if (node_is(node, "relu6")) return ACTIVATION_RELU6;
     if (node_is(node, "leaky_relu")) return ACTIVATION_LEAKY_RELU;
+    if (node_is(node, "silu")) return ACTIVATION_SILU;
+    if (node_is(node, "hardswish")) return ACTIVATION_HARDSWISH;
     return ACTIVATION_NONE;
 }
 
@@ -66,6 +68,7 @@ static void fuse_across_add(struct fusion *fusion, int activation, int add)
 {
     const struct node *node = &fusion->graph->nodes[add];
     if (node->input_count != 2 || fusion->readers[add] != 1) return;
+    if (activation_is_smooth(node_activation(&fusion->graph->nodes[activation]))) return;
     int first = fusion->stands_for[node->inputs[0]], second = fusion->stands_for[node->inputs[1]];
     int norm = first > second ? first : second, residual = first > second ? second : first;
     if (!is_plain_norm(fusion, norm)) return;
