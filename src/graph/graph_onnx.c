@@ -9,11 +9,15 @@
 #include "base/memory.h"
 #include "kernels/batchnorm.h"
 #include "kernels/border.h"
+#include "kernels/channel_shuffle.h"
 #include "kernels/conv.h"
 #include "kernels/gelu.h"
+#include "kernels/layernorm.h"
 #include "kernels/leaky_relu.h"
+#include "kernels/linear.h"
 #include "kernels/lrn.h"
 #include "kernels/pool.h"
+#include "kernels/slice.h"
 
 struct writer {
     const struct graph *graph;
@@ -38,6 +42,7 @@ struct rule {
     struct border (*border)(const struct call *call);
 };
 static const struct rule *rule_of(const struct op *op);
+static const char *input_of(struct writer *w, const struct node *reader, int k, int rank);
 
 static const char *name_new(struct writer *w, const char *of, const char *part)
 {
@@ -186,7 +191,8 @@ static void add_weights(struct writer *w, const struct node *node, const struct 
         bias[k] = bias[k] * affine.scale[k] + affine.shift[k];
         for (int64_t i = k * length; i < (k + 1) * length; i++) weight[i] *= affine.scale[k];
     }
-    struct onnx_dims dims = {shape.rank, {shape.dim[0], shape.dim[1], shape.dim[2], shape.dim[3]}};
+    struct onnx_dims dims = {strcmp(out->op, "Conv") == 0 ? 4 : shape.rank,
+                             {shape.dim[0], shape.dim[1], shape.dim[2], shape.dim[3]}};
     add_numbers(w, out, "weight", dims, weight);
     if (biased || norm) add_numbers(w, out, "bias", (struct onnx_dims){1, {filters}}, bias);
     free(affine.scale);
@@ -208,10 +214,16 @@ static void write_conv(struct writer *w, int i, struct onnx_node *out)
     onnx_node(w->onnx, out);
 }
 
+/* By pixel it is a convolution of 1x1. */
 static void write_linear(struct writer *w, int i, struct onnx_node *out)
 {
-    add_weights(w, &w->graph->nodes[i], NULL, out);
-    add_int(out, "transB", 1);
+    const struct node *node = &w->graph->nodes[i];
+    bool per_pixel = ((const struct linear_settings *)node->settings)->per_pixel;
+    w->ranks[i] = per_pixel ? 4 : 2;
+    out->inputs[0] = input_of(w, node, 0, w->ranks[i]);
+    out->op = per_pixel ? "Conv" : "Gemm";
+    add_weights(w, node, NULL, out);
+    if (!per_pixel) add_int(out, "transB", 1);
     onnx_node(w->onnx, out);
 }
 
@@ -239,7 +251,51 @@ static void write_batchnorm(struct writer *w, int i, struct onnx_node *out)
     onnx_node(w->onnx, out);
 }
 
+static void add_order(struct onnx_node *out, const int64_t order[4])
+{
+    add(out, (struct onnx_attribute){.name = "perm", .type = ONNX_INT_LIST, .count = 4,
+                                     .ints = {order[0], order[1], order[2], order[3]}});
+}
+
+static void write_layernorm(struct writer *w, int i, struct onnx_node *out)
+{
+    static const char *const names[] = {"weight", "bias"};
+    const struct node *node = &w->graph->nodes[i];
+    const struct layernorm *s = node->settings;
+    struct onnx_node channels_last = part_of(w, out, "Transpose", "channels_last");
+    struct onnx_node norm = part_of(w, out, "LayerNormalization", "norm");
+    add_order(&channels_last, (const int64_t[]){0, 2, 3, 1});
+    write_part(w, &channels_last, &norm);
+    for (int k = 0; k < 2; k++) {
+        float *values = param_read(w, node, k);
+        add_numbers(w, &norm, names[k], (struct onnx_dims){1, {node->shape.c}}, values);
+        free(values);
+    }
+    add_int(&norm, "axis", -1);
+    add_float(&norm, "epsilon", s->eps);
+    write_part(w, &norm, out);
+    add_order(out, (const int64_t[]){0, 3, 1, 2});
+    onnx_node(w->onnx, out);
+}
+
+static void write_scale(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct node *node = &w->graph->nodes[i];
+    float *values = param_read(w, node, 0);
+    add_numbers(w, out, "weight", (struct onnx_dims){4, {1, node->shape.c, 1, 1}}, values);
+    free(values);
+    onnx_node(w->onnx, out);
+}
+
 /* Activations. */
+
+static void write_hardsigmoid(struct writer *w, int i, struct onnx_node *out)
+{
+    (void)i;
+    add_float(out, "alpha", 1 / 6.0);
+    add_float(out, "beta", 0.5);
+    onnx_node(w->onnx, out);
+}
 
 static void write_relu6(struct writer *w, int i, struct onnx_node *out)
 {
@@ -388,6 +444,29 @@ static void write_border(struct writer *w, int i, struct onnx_node *out)
     write_pad(w, before, after, out);
 }
 
+static void write_slice(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct slice *s = w->graph->nodes[i].settings;
+    add_indices(w, out, "starts", 1, (const int64_t[]){s->first});
+    add_indices(w, out, "ends", 1, (const int64_t[]){s->first + s->channels});
+    add_indices(w, out, "axes", 1, (const int64_t[]){1});
+    onnx_node(w->onnx, out);
+}
+
+/* groups x channels of each, transposed. */
+static void write_channel_shuffle(struct writer *w, int i, struct onnx_node *out)
+{
+    const struct node *node = &w->graph->nodes[i];
+    const struct channel_shuffle *s = node->settings;
+    struct onnx_node split = part_of(w, out, "Reshape", "split"), swap = part_of(w, out, "Transpose", "swap");
+    add_indices(w, &split, "shape", 4, (const int64_t[]){0, s->groups, node->shape.c / s->groups, -1});
+    write_part(w, &split, &swap);
+    add_order(&swap, (const int64_t[]){0, 2, 1, 3});
+    write_part(w, &swap, out);
+    add_indices(w, out, "shape", 4, (const int64_t[]){0, node->shape.c, node->shape.h, node->shape.w});
+    onnx_node(w->onnx, out);
+}
+
 static void write_concat(struct writer *w, int i, struct onnx_node *out)
 {
     add_int(out, "axis", 1);
@@ -410,21 +489,30 @@ static void write_nothing(struct writer *w, int i, struct onnx_node *out)
 #define RULE(op_, onnx_, ...) {.op = #op_, .onnx = #onnx_, __VA_ARGS__}
 static const struct rule rules[] = {
     RULE(conv, Conv, .rank = 4, .write = write_conv),
-    RULE(linear, Gemm, .rank = 2, .write = write_linear),
+    RULE(linear, Gemm, .write = write_linear),
     RULE(batchnorm, BatchNormalization, .write = write_batchnorm),
+    RULE(layernorm, Transpose, .rank = 4, .write = write_layernorm),
+    RULE(scale, Mul, .rank = 4, .write = write_scale),
     RULE(relu, Relu),
     RULE(relu6, Clip, .write = write_relu6),
     RULE(leaky_relu, LeakyRelu, .write = write_leaky_relu),
     RULE(silu, Mul, .write = write_silu),
     RULE(gelu, Gelu, .write = write_gelu),
+    RULE(sigmoid, Sigmoid),
+    RULE(hardsigmoid, HardSigmoid, .write = write_hardsigmoid),
+    RULE(hardswish, HardSwish),
     RULE(maxpool, MaxPool, .rank = 4, .write = write_pool, .plane = pool_sliding),
     RULE(avgpool, AveragePool, .rank = 4, .write = write_pool, .plane = pool_sliding),
     RULE(globalavgpool, GlobalAveragePool, .rank = 4),
     RULE(adaptive_avgpool, AveragePool, .rank = 4, .write = write_pool, .plane = pool_bins),
     RULE(adaptive_maxpool, MaxPool, .rank = 4, .write = write_pool, .plane = pool_bins),
     RULE(add, Sum),
+    RULE(multiply, Mul),
     RULE(concat, Concat, .write = write_concat),
+    RULE(slice, Slice, .rank = 4, .write = write_slice),
+    RULE(channel_shuffle, Reshape, .rank = 4, .write = write_channel_shuffle),
     RULE(dropout, Identity, .write = write_nothing),
+    RULE(drop_path, Identity, .write = write_nothing),
     RULE(flatten, Flatten, .write = write_flatten),
     RULE(pad, Pad, .rank = 4, .write = write_border, .border = pad_border),
     RULE(channel_pad, Pad, .rank = 4, .write = write_border, .border = channel_pad_border),
