@@ -38,10 +38,15 @@ struct expected {
 static const struct expected table[] = {
     {"alexnet", 61100840, 3, 224, 1000, DEFAULT, DEFAULT, DEFAULT, 0, true},
     {"cifar10_quick", 145578, 3, 32, 10, DEFAULT, DEFAULT, DEFAULT, 0, false},
+    {"convnext_tiny", 28589128, 3, 224, 1000, CUT, CUT, INIT_ZERO, 0, true},
     {"densenet121", 7978856, 3, 224, 1000, IN, DEFAULT, INIT_ZERO, 121, true},
+    {"efficientnet_b0", 5288548, 3, 224, 1000, OUT, INIT_UNIFORM_FAN_OUT, INIT_ZERO, 33, true},
     {"googlenet", 6624904, 3, 224, 1000, CUT, CUT, DEFAULT, 57, true},
     {"lenet5", 61706, 1, 28, 10, DEFAULT, DEFAULT, DEFAULT, 0, false},
     {"mobilenet_v2", 3504872, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 35, true},
+    {"mobilenet_v3_large", 5483032, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 31, true},
+    {"mobilenet_v3_small", 2542856, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 23, true},
+    {"regnet_y_400mf", 4344144, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 65, true},
     {"resnet101", 44549160, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 133, true},
     {"resnet152", 60192808, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 201, true},
     {"resnet18", 11689512, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 25, true},
@@ -53,6 +58,7 @@ static const struct expected table[] = {
     {"resnet50", 25557032, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 65, true},
     {"resnet56", 853018, 3, 32, 10, IN, IN, DEFAULT, 82, false},
     {"resnext50_32x4d", 25028904, 3, 224, 1000, OUT, DEFAULT, DEFAULT, 65, true},
+    {"shufflenet_v2_x1_0", 2278604, 3, 224, 1000, DEFAULT, DEFAULT, DEFAULT, 37, true},
     {"squeezenet1_1", 1235496, 3, 224, 1000, UNIFORM, INIT_NORMAL, INIT_ZERO, 0, true},
     {"vgg11_bn", 132868840, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 8, true},
     {"vgg16", 138357544, 3, 224, 1000, OUT, INIT_NORMAL, INIT_ZERO, 0, true},
@@ -106,7 +112,7 @@ struct list {
 static void next_param(struct list *list, const char *layer, const char *name, struct shape shape)
 {
     char full[256], expected[SHAPE_TEXT], found[SHAPE_TEXT];
-    snprintf(full, sizeof full, "%s.%s", layer, name);
+    snprintf(full, sizeof full, "%s%s%s", layer, name ? "." : "", name ? name : "");
     if (list->next >= list->graph->param_count) fail_msg("%s lacks %s", list->arch, full);
     const struct parameter *param = &list->graph->params[list->next++];
     assert_string_equal(param->name, full);
@@ -122,9 +128,13 @@ static void next_layer(struct list *list, const char *layer, const char *text)
         shape.dim[shape.rank++] = strtoll(text, &end, 10);
         text = end + 1;
     } while (*end == 'x' && shape.rank < 4);
+    if (shape.rank == 3) {
+        next_param(list, layer, NULL, shape);
+        return;
+    }
     next_param(list, layer, "weight", shape);
     if (shape.rank == 1 || *end == '+') next_param(list, layer, "bias", shape_vector(shape.dim[0]));
-    if (shape.rank > 1) return;
+    if (shape.rank > 1 || *end == '+') return;
     next_param(list, layer, "running_mean", shape);
     next_param(list, layer, "running_var", shape);
     next_param(list, layer, "num_batches_tracked", scalar);
@@ -203,8 +213,12 @@ static void check_init(const struct expected *e, const struct op_param *spec, bo
 {
     bool conv = spec->shape.rank == 4 && !last;
     if (spec->role == ROLE_WEIGHT) assert_int_equal(spec->init, conv ? e->conv : e->linear);
-    if (spec->role == ROLE_NORM) assert_int_equal(spec->init, spec->name[0] == 'w' ? INIT_ONE : INIT_ZERO);
-    if (spec->init == INIT_NORMAL || spec->init == INIT_TRUNCATED_NORMAL) assert_true(spec->init_arg == 0.01);
+    bool factor = spec->name[0] == '\0';        /* layer scale */
+    enum init norm = spec->name[0] == 'w' ? INIT_ONE : factor ? INIT_CONSTANT : INIT_ZERO;
+    if (spec->role == ROLE_NORM) assert_int_equal(spec->init, norm);
+    if (factor) assert_true(spec->init_arg == 1e-6);
+    if (spec->init == INIT_NORMAL || spec->init == INIT_TRUNCATED_NORMAL)
+        assert_true(spec->init_arg == (strcmp(e->arch, "convnext_tiny") == 0 ? 0.02 : 0.01));
 }
 
 static void test_beginnings_are_torchvisions(void **state)

@@ -1,7 +1,8 @@
 """Writes the lists in this folder: one layer with parameters a line, in torchvision's order.
 
 NAME SHAPE, where a shape of rank 4 is a convolution, of rank 2 a linear layer (a final + says that
-it has a bias), and of rank 1 a batch norm. Needs torchvision; resnet20 comes from a weights file.
+it has a bias), of rank 1 a batch norm or, with a final +, a layer norm, and of rank 3 a parameter
+of that name, which comes behind those of the layers that its module has. Needs torchvision; resnet20 comes from a weights file.
 
     python3 list.py [resnet20.safetensors]
 """
@@ -13,18 +14,28 @@ import torchvision
 
 NORM = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
 NAMES = """alexnet vgg11_bn vgg16 vgg16_bn googlenet resnet18 resnet34 resnet50 resnet101 resnet152
-           mobilenet_v2 densenet121 resnext50_32x4d wide_resnet50_2 squeezenet1_1""".split()
+           mobilenet_v2 densenet121 resnext50_32x4d wide_resnet50_2 squeezenet1_1
+           mobilenet_v3_small mobilenet_v3_large efficientnet_b0 regnet_y_400mf shufflenet_v2_x1_0 convnext_tiny""".split()
 
 
 def layers(shapes):
     """Groups (name, shape) by layer, and checks that what is left out follows from what is written."""
-    groups = {}
+    groups, own = {}, []
     for name, shape in shapes:
         layer, last = name.rsplit(".", 1)
+        if own and not layer.startswith(own[-1][1]):
+            groups.update([own.pop()[0]])
+        if len(shape) == 3:
+            own.append(((name, [("", shape)]), layer + "."))
+            continue
         groups.setdefault(layer, []).append((last, shape))
     for layer, params in groups.items():
         names, first = [last for last, _ in params], list(params[0][1])
-        if len(first) == 1:
+        if names == [""]:
+            pass
+        elif len(first) == 1 and len(names) == 2:
+            assert names == NORM[:2] and list(params[1][1]) == first, layer
+        elif len(first) == 1:
             assert names == NORM and all(list(s) == first for _, s in params[:4]), layer
         else:
             assert names in (["weight"], ["weight", "bias"]), layer
