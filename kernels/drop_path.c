@@ -1,5 +1,5 @@
-/* drop_path: in training each image is zero with probability `rate`, else divided by 1 - rate (stochastic depth:
- * Huang et al. 2016; torchvision's in mode "row"); in evaluation y = x.
+/* drop_path: in training each image is zero with probability `rate`, else divided by 1 - rate (stochastic
+ * depth: Huang et al. 2016; torchvision's in mode "row"); in evaluation y = x.
  *
  * Whether an image stays is told as dropout tells it of elements: by seed, step, layer and its place in the
  * whole batch. */

@@ -1,5 +1,5 @@
-/* hardsigmoid: y = min(max(x + 3, 0), 6) / 6 (Courbariaux, Bengio, David 2015, in torch's form). A NaN passes.
- * The gradient is 0 at both corners. */
+/* hardsigmoid: y = min(max(x + 3, 0), 6) / 6 (Courbariaux, Bengio, David 2015, in torch's form). A NaN
+ * passes. The gradient is 0 at both corners. */
 #include "kernels/elementwise.h"
 
 #define FORWARD(x) ((x) <= -3 ? 0 : (x) >= 3 ? 1 : ((x) + 3) / 6)

@@ -1,5 +1,5 @@
-/* hardswish: y = x * min(max(x + 3, 0), 6) / 6 (Howard et al. 2019, MobileNetV3). A NaN passes. The gradient is
- * torch's: 0 up to -3, and 1 from 3 on. */
+/* hardswish: y = x * min(max(x + 3, 0), 6) / 6 (Howard et al. 2019, MobileNetV3). A NaN passes. The gradient
+ * is torch's: 0 up to -3, and 1 from 3 on. */
 #include "kernels/elementwise.h"
 
 #define FORWARD(x) ((x) <= -3 ? 0 : (x) >= 3 ? (x) : (x) * ((x) + 3) / 6)

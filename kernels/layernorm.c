@@ -1,5 +1,5 @@
-/* layernorm: normalises the channels of every pixel (Ba, Kiros, Hinton 2016), as torch.nn.LayerNorm over the last
- * dimension of n, h, w, c:
+/* layernorm: normalises the channels of every pixel (Ba, Kiros, Hinton 2016), as torch.nn.LayerNorm over the
+ * last dimension of n, h, w, c:
  *
  *     xhat = (x - mean) * invstd,   invstd = 1 / sqrt(variance + eps),   y = xhat * weight + bias
  *

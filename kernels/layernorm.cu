@@ -1,6 +1,6 @@
 /* layernorm.cu: some lanes of a warp have a pixel, as many as it has chunks but at most 32, and keep it in
- * registers. Blocks leave their sums for the gradients of weight and bias in the workspace. Pixels that do not
- * fit into registers, or are no whole chunks, are read again for each step. */
+ * registers. Blocks leave their sums for the gradients of weight and bias in the workspace. Pixels that
+ * do not fit into registers, or are no whole chunks, are read again for each step. */
 #include "kernels/block.cuh"
 #include "kernels/rows.cuh"
 
@@ -103,7 +103,7 @@ layernorm_kernel(struct layernorm_forward_tensors<T> t, struct layernorm_layout 
     float weight[per][width], bias[per][width], x[per][width];
     load_channels(weight, t.weight, lane);
     load_channels(bias, t.bias, lane);
-    int64_t first = place.pixel - threadIdx.x % 32 / l.lanes;        /* the warp's, so that it stays together */
+    int64_t first = place.pixel - threadIdx.x % 32 / l.lanes;        /* the warp's: it stays together */
     for (; first < l.pixels; first += place.step, place.pixel += place.step) {
         bool here = place.pixel < l.pixels;
         load_pixel(x, t.x + place.pixel * l.channels, here, lane);
@@ -265,7 +265,8 @@ layernorm_any_sums_kernel(struct layernorm_gradients<T> g, struct layernorm_layo
 #pragma unroll 4
     for (int64_t pixel = blockIdx.y; pixel < l.pixels; pixel += gridDim.y) {
         float d_y = to_float(g.d_y[pixel * l.channels + c]);
-        d_weight = fmaf(d_y, (to_float(g.x[pixel * l.channels + c]) - g.mean[pixel]) * g.invstd[pixel], d_weight);
+        float xhat = (to_float(g.x[pixel * l.channels + c]) - g.mean[pixel]) * g.invstd[pixel];
+        d_weight = fmaf(d_y, xhat, d_weight);
         d_bias += d_y;
     }
     g.parts[(int64_t)blockIdx.y * l.channels + c] = d_weight;

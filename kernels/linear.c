@@ -2,8 +2,8 @@
  *
  *   y[n, u] = b[u] + sum over c of x[n, c] * w[u, c]
  *
- * x is n, 1, 1, c and y is n, 1, 1, units; w is units, c. With per_pixel x is n, h, w, c and y is n, h, w, units:
- * each pixel stands for an image, as in torch, whose last dimension that is in ConvNeXt. */
+ * x is n, 1, 1, c and y is n, 1, 1, units; w is units, c. With per_pixel x is n, h, w, c and y is n, h, w,
+ * units: each pixel stands for an image, as in torch, whose last dimension that is in ConvNeXt. */
 #include "linear.h"
 
 #include "codes_cuda.h"

@@ -371,7 +371,8 @@ static enum status linear_plan_choose(const struct linear_context *context, cons
         .functions = &functions, .self = context, .device = call->device, .key = key, .only = only,
         .deterministic = p->deterministic, .workspace_limit = WORKSPACE_MAX + 256 + late_bytes(p),
         .phase = p->phase, .dtype = p->factor, .x = shape_nhwc(linear_rows(x->shape), 1, 1, x->shape.c),
-        .y = shape_nhwc(linear_rows(x->shape), 1, 1, units), .weight = {.rank = 2, .dim = {units, x->shape.c, 1, 1}},
+        .y = shape_nhwc(linear_rows(x->shape), 1, 1, units),
+        .weight = {.rank = 2, .dim = {units, x->shape.c, 1, 1}},
         .bias = p->bias || p->late,
     };
     enum status status = autotune(&problem, plan);

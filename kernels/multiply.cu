@@ -27,7 +27,8 @@ multiply_rows_kernel(T *y, const T *x, const T *factor, struct rows_layout l, un
         int64_t row = first + (int64_t)i * l.down;
         if (row >= l.rows) return;
 #pragma unroll
-        for (int e = 0; e < width; e++) in[i].at[e] = from_float<T>(to_float(in[i].at[e]) * to_float(by.at[e]));
+        for (int e = 0; e < width; e++)
+            in[i].at[e] = from_float<T>(to_float(in[i].at[e]) * to_float(by.at[e]));
         *(chunk<T, width> *)(y + start + row * l.columns) = in[i];
     }
 }

@@ -3,8 +3,8 @@
 
 #include "kernels/op.h"
 
-/* The first input as `images` matrices of rows x columns, each multiplied by a row of the second: tensors of one
- * shape are a single row. */
+/* The first input as `images` matrices of rows x columns, each multiplied by a row of the second: tensors of
+ * one shape are a single row. */
 struct multiply_extent {
     int64_t images, rows, columns;
 };

@@ -2,7 +2,8 @@
  *
  *   d_x = d_y * weight,   d_weight = sum over n, h, w of d_y * x
  *
- * The parameter has torchvision's shape, c, 1, 1, and the layer's name. Like batch norm's it is not decayed. */
+ * The parameter has torchvision's shape, c, 1, 1, and the layer's name. Like batch norm's it is not
+ * decayed. */
 #include <stddef.h>
 
 #include "kernels/codes_cuda.h"
@@ -88,7 +89,8 @@ static void backward_piece(const struct call *call, int64_t first, int64_t end, 
 static struct pixels_work work_of(const struct call *call)
 {
     if (call->phase == PHASE_FORWARD) return (struct pixels_work){.lines = 2, .piece = forward_piece};
-    return (struct pixels_work){.sums = 1, .lines = 3, .piece = backward_piece, .totals = {&call->d_params[0]}};
+    return (struct pixels_work){.sums = 1, .lines = 3, .piece = backward_piece,
+                                .totals = {&call->d_params[0]}};
 }
 
 static size_t scale_cpu_workspace(const struct call *call)

@@ -44,6 +44,9 @@ static void test_smooth_activations(void **state)
         {"gelu", "", {-0.0455002785, -0.154268771, 0.841344714}},
         {"gelu", "approximate=tanh", {-0.0454022884, -0.154285997, 0.841192007}},
         {"silu", "", {-0.238405839, -0.188770339, 0.731058598}},
+        {"sigmoid", "", {0.119202919, 0.377540678, 0.731058598}},
+        {"hardsigmoid", "", {0.166666672, 0.416666657, 0.666666687}},
+        {"hardswish", "", {-0.333333343, -0.208333328, 0.666666687}},
     };
     for (int i = 0; i < COUNT(rows); i++) {
         struct op_case *c =
@@ -55,6 +58,95 @@ static void test_smooth_activations(void **state)
         }
         op_case_close(c);
     }
+}
+
+static void test_hard_activations_at_corners(void **state)
+{
+    (void)state;
+    struct op_case *c = known_open("hardsigmoid", (struct op_example){"", 1, {SHAPE(1, 1, 1, 4)}}, true);
+    SET(&c->x[0], -3, 3, -0.5, 4);
+    SET(&c->d_y, 1, 1, 1, 1);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        known_run(c, code, PHASE_BACKWARD);
+        EXPECT(&c->y, 0, 1, 0.416666657, 1);
+        EXPECT(&c->d_x[0], 0, 0, 0.166666672, 0);
+    }
+    op_case_close(c);
+    c = known_open("hardswish", (struct op_example){"", 1, {SHAPE(1, 1, 1, 5)}}, true);
+    SET(&c->x[0], -3, 3, -0.5, 4, NAN);
+    SET(&c->d_y, 1, 1, 1, 1, 1);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        known_run(c, code, PHASE_BACKWARD);
+        EXPECT(&c->y, 0, 3, -0.208333328, 4, NAN);
+        EXPECT(&c->d_x[0], 0, 1, 0.333333313, 1, NAN);
+    }
+    op_case_close(c);
+}
+
+static void test_layernorm(void **state)
+{
+    (void)state;
+    struct op_case *c = known_open("layernorm", (struct op_example){"eps=0.1", 1, {SHAPE(1, 1, 2, 3)}}, true);
+    SET(&c->x[0], 1, 2, 4, 0, -1, 3);
+    SET(&c->params[0], 1, 2, 0.5);
+    SET(&c->params[1], 0, 1, -1);
+    SET(&c->d_y, 1, -1, 2, 0.5, 3, 1);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        known_run(c, code, PHASE_BACKWARD);
+        EXPECT(&c->y, -1.03625536, 0.48187238, -0.352340341, -0.385614932, -0.928074718, -0.325173795);
+        EXPECT(&c->d_x[0], 0.985833585, -1.50222266, 0.516389072, -1.45465708, 1.13534224, 0.319315076);
+        EXPECT(&c->d_params[0], -1.2290628, -2.63304806, 3.94029093);
+        EXPECT(&c->d_params[1], 1.5, 2, 3);
+    }
+    op_case_close(c);
+}
+
+/* Two images of two pixels and two channels. */
+static void test_multiply_by_channel(void **state)
+{
+    (void)state;
+    struct op_example example = {"", 2, {SHAPE(2, 1, 2, 2), SHAPE(2, 1, 1, 2)}};
+    struct op_case *c = known_open("multiply", example, true);
+    SET(&c->x[0], 1, 2, 3, 4, 5, 6, 7, 8);
+    SET(&c->x[1], 1, 10, 100, 1000);
+    SET(&c->d_y, 1, 1, 1, 2, 1, 1, 0, 1);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        known_run(c, code, PHASE_BACKWARD);
+        EXPECT(&c->y, 1, 20, 3, 40, 500, 6000, 700, 8000);
+        EXPECT(&c->d_x[0], 1, 10, 1, 20, 100, 1000, 0, 1000);
+        EXPECT(&c->d_x[1], 4, 10, 5, 14);
+    }
+    op_case_close(c);
+}
+
+static void test_channels_are_sliced_and_shuffled(void **state)
+{
+    (void)state;
+    struct op_case *c =
+        known_open("slice", (struct op_example){"first=1 channels=2", 1, {SHAPE(1, 1, 2, 4)}}, true);
+    SET(&c->x[0], 1, 2, 3, 4, 5, 6, 7, 8);
+    SET(&c->d_y, 1, 2, 3, 4);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        known_run(c, code, PHASE_BACKWARD);
+        EXPECT(&c->y, 2, 3, 6, 7);
+        EXPECT(&c->d_x[0], 0, 1, 2, 0, 0, 3, 4, 0);
+    }
+    op_case_close(c);
+    c = known_open("channel_shuffle", (struct op_example){"groups=2", 1, {SHAPE(1, 1, 1, 6)}}, true);
+    SET(&c->x[0], 0, 1, 2, 3, 4, 5);
+    SET(&c->d_y, 0, 3, 1, 4, 2, 5);
+    EACH_CODE(code, c) {
+        known_run(c, code, PHASE_FORWARD);
+        known_run(c, code, PHASE_BACKWARD);
+        EXPECT(&c->y, 0, 3, 1, 4, 2, 5);
+        EXPECT(&c->d_x[0], 0, 1, 2, 3, 4, 5);
+    }
+    op_case_close(c);
 }
 
 /* Two channels of a batch of three. */
@@ -375,12 +467,69 @@ static void test_dropout_differs_by_step_and_layer(void **state)
     op_case_close(b);
 }
 
+static struct op_case *drop_path_open(int64_t n, bool training)
+{
+    struct op_example example = {"rate=0.2", 1, {SHAPE(n, 1, 1, 3)}};
+    struct op_case *c = known_open("drop_path", example, training);
+    for (int64_t i = 0; i < n * 3; i++) {
+        tensor_set(&c->x[0], i, 1);
+        tensor_set(&c->d_y, i, 1);
+    }
+    return c;
+}
+
+static void test_drop_path_takes_whole_images(void **state)
+{
+    (void)state;
+    struct op_case *c = drop_path_open(10000, true), *evaluated = drop_path_open(5, false);
+    EACH_CODE(code, c) {
+        int64_t dropped = 0;
+        known_run(c, code, PHASE_FORWARD);
+        for (int64_t i = 0; i < 30000; i++) {
+            double y = tensor_get(&c->y, i);
+            assert_true(y == tensor_get(&c->y, i - i % 3));
+            if (y == 0) dropped++;
+            else assert_float_equal(y, 1.25, 1e-6);
+        }
+        assert_in_range(dropped / 3, 2000 - 160, 2000 + 160);
+        known_run(c, code, PHASE_BACKWARD);
+        assert_memory_equal(c->d_x[0].data, c->y.data, tensor_bytes(&c->y));
+    }
+    EACH_CODE(code, evaluated) {
+        known_run(evaluated, code, PHASE_FORWARD);
+        assert_memory_equal(evaluated->x[0].data, evaluated->y.data, tensor_bytes(&evaluated->y));
+    }
+    op_case_close(c);
+    op_case_close(evaluated);
+}
+
+static void test_drop_path_micro_batches_make_up_the_batch(void **state)
+{
+    (void)state;
+    struct op_case *whole = drop_path_open(90, true), *part = drop_path_open(30, true);
+    known_run(whole, op_cpu(whole->op), PHASE_FORWARD);
+    for (uint32_t micro_batch = 0; micro_batch < 3; micro_batch++) {
+        part->random.micro_batch = micro_batch;
+        EACH_CODE(code, part) {
+            known_run(part, code, PHASE_FORWARD);
+            assert_memory_equal(part->y.data, (char *)whole->y.data + micro_batch * tensor_bytes(&part->y),
+                                tensor_bytes(&part->y));
+        }
+    }
+    op_case_close(whole);
+    op_case_close(part);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_relus_pass_nan),
         cmocka_unit_test(test_relu6_gradient_is_zero_at_corners),
         cmocka_unit_test(test_smooth_activations),
+        cmocka_unit_test(test_hard_activations_at_corners),
+        cmocka_unit_test(test_layernorm),
+        cmocka_unit_test(test_multiply_by_channel),
+        cmocka_unit_test(test_channels_are_sliced_and_shuffled),
         cmocka_unit_test(test_batchnorm_training),
         cmocka_unit_test(test_batchnorm_evaluation),
         cmocka_unit_test(test_batchnorm_variance_far_from_zero),
@@ -399,6 +548,8 @@ int main(void)
         cmocka_unit_test(test_dropout_is_identity_in_evaluation),
         cmocka_unit_test(test_dropout_micro_batches_make_up_the_batch),
         cmocka_unit_test(test_dropout_differs_by_step_and_layer),
+        cmocka_unit_test(test_drop_path_takes_whole_images),
+        cmocka_unit_test(test_drop_path_micro_batches_make_up_the_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

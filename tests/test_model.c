@@ -468,7 +468,14 @@ static void test_fuse_activation(void **state)
     assert_int_equal(graph.nodes[2].inputs[0], 1);
     assert_int_equal(graph.output, 3);
     graph_free(&graph);
-    fused(INPUT "[layers]\nbn = batchnorm input\nlast = silu bn\n" TAIL, &graph, 5);
+    fused(INPUT "[layers]\nbn = batchnorm input\nlast = silu bn\n" TAIL, &graph, 4);
+    graph_free(&graph);
+    fused(INPUT "[layers]\nbn = batchnorm input\nlast = hardswish bn\n" TAIL, &graph, 4);
+    graph_free(&graph);
+    fused(INPUT "[layers]\nbn = batchnorm input\nlast = gelu bn\n" TAIL, &graph, 5);
+    graph_free(&graph);
+    /* A smooth one's slope is not told by the sum. */
+    fused(INPUT "[layers]\nbn = batchnorm input\nadd = add bn input\nlast = silu add\n" TAIL, &graph, 6);
     graph_free(&graph);
     /* Two readers: the value before the activation is wanted. */
     fused(INPUT "[layers]\nbn = batchnorm input\nr = relu bn\nlast = add r bn\n" TAIL, &graph, 6);
