@@ -31,60 +31,75 @@ static bool fill_words(const cudaMemsetParams *fill, uint32_t *value, int64_t *c
 #define PLAIN_EDGES
 #endif
 
-/* The nodes that `node` waits for, or that wait for it; the caller frees them. */
-static cudaError_t neighbours(cudaGraphNode_t node, bool before, cudaGraphNode_t **found, size_t *count)
+/* The nodes that a node waits for, and those that wait for it. */
+struct edges {
+    cudaGraphNode_t *before, *after;
+    size_t before_count, after_count;
+};
+
+/* False where edges are of a kind that cannot be made again. */
+static bool edges_find(cudaGraphNode_t node, struct edges *edges)
 {
-    *count = 0;
-    cudaError_t error = before ? cudaGraphNodeGetDependencies(node, NULL, PLAIN_EDGES count)
-                               : cudaGraphNodeGetDependentNodes(node, NULL, PLAIN_EDGES count);
-    *found = (cudaGraphNode_t *)calloc(*count + 1, sizeof **found);
-    if (!*found) return cudaErrorMemoryAllocation;
-    if (error != cudaSuccess || *count == 0) return error;
-    return before ? cudaGraphNodeGetDependencies(node, *found, PLAIN_EDGES count)
-                  : cudaGraphNodeGetDependentNodes(node, *found, PLAIN_EDGES count);
+    size_t *before = &edges->before_count, *after = &edges->after_count;
+    bool found = cudaGraphNodeGetDependencies(node, NULL, PLAIN_EDGES before) == cudaSuccess &&
+                 cudaGraphNodeGetDependentNodes(node, NULL, PLAIN_EDGES after) == cudaSuccess;
+    edges->before = (cudaGraphNode_t *)calloc(*before + 1, sizeof *edges->before);
+    edges->after = (cudaGraphNode_t *)calloc(*after + 1, sizeof *edges->after);
+    found = found && edges->before && edges->after &&
+            (*before == 0 ||
+             cudaGraphNodeGetDependencies(node, edges->before, PLAIN_EDGES before) == cudaSuccess) &&
+            (*after == 0 ||
+             cudaGraphNodeGetDependentNodes(node, edges->after, PLAIN_EDGES after) == cudaSuccess);
+    cudaGetLastError();
+    return found;
 }
 
-static cudaError_t follow(cudaGraph_t graph, cudaGraphNode_t node, cudaGraphNode_t kernel)
+static void edges_free(struct edges *edges)
 {
-    cudaGraphNode_t *after;
-    size_t count;
-    cudaError_t error = neighbours(node, false, &after, &count);
-    for (size_t i = 0; error == cudaSuccess && i < count; i++)
-        error = cudaGraphAddDependencies(graph, &kernel, &after[i], PLAIN_EDGES 1);
-    free(after);
-    return error;
+    free(edges->before);
+    free(edges->after);
 }
 
-static cudaError_t replace(cudaGraph_t graph, cudaGraphNode_t node, uint32_t *to, uint32_t value,
-                           int64_t count)
+/* The runtime does not know all nodes that libraries make by the driver: those stay as they are. */
+static bool is_memset(cudaGraphNode_t node, cudaMemsetParams *fill)
 {
-    void *arguments[] = {&to, &value, &count};
-    cudaKernelNodeParams params = {};
-    cudaGraphNode_t *before, kernel;
-    size_t waits;
-    params.func = (void *)fill_kernel;
-    params.gridDim = dim3((unsigned)((count + THREADS - 1) / THREADS));
-    params.blockDim = dim3(THREADS);
-    params.kernelParams = arguments;
-    cudaError_t error = neighbours(node, true, &before, &waits);
-    if (error == cudaSuccess) error = cudaGraphAddKernelNode(&kernel, graph, before, waits, &params);
-    if (error == cudaSuccess) error = follow(graph, node, kernel);
-    free(before);
+    enum cudaGraphNodeType type;
+    bool is = cudaGraphNodeGetType(node, &type) == cudaSuccess && type == cudaGraphNodeTypeMemset &&
+              cudaGraphMemsetNodeGetParams(node, fill) == cudaSuccess;
+    cudaGetLastError();
+    return is;
+}
+
+/* Puts a kernel in the place of a node, between `before` and `after`. */
+static cudaError_t replace(cudaGraph_t graph, cudaGraphNode_t node, const struct edges *edges,
+                           cudaKernelNodeParams *params)
+{
+    cudaGraphNode_t kernel;
+    cudaError_t error = cudaGraphAddKernelNode(&kernel, graph, edges->before, edges->before_count, params);
+    for (size_t i = 0; error == cudaSuccess && i < edges->after_count; i++)
+        error = cudaGraphAddDependencies(graph, &kernel, &edges->after[i], PLAIN_EDGES 1);
     return error == cudaSuccess ? cudaGraphDestroyNode(node) : error;
 }
 
 static cudaError_t fill_node(cudaGraph_t graph, cudaGraphNode_t node, int *filled)
 {
-    enum cudaGraphNodeType type;
     cudaMemsetParams fill;
+    struct edges edges = {};
     uint32_t value;
     int64_t count;
-    cudaError_t error = cudaGraphNodeGetType(node, &type);
-    if (error != cudaSuccess || type != cudaGraphNodeTypeMemset) return error;
-    error = cudaGraphMemsetNodeGetParams(node, &fill);
-    if (error != cudaSuccess || !fill_words(&fill, &value, &count)) return error;
-    ++*filled;
-    return replace(graph, node, (uint32_t *)fill.dst, value, count);
+    cudaError_t error = cudaSuccess;
+    if (is_memset(node, &fill) && fill_words(&fill, &value, &count) && edges_find(node, &edges)) {
+        void *arguments[] = {&fill.dst, &value, &count};
+        cudaKernelNodeParams params = {};
+        params.func = (void *)fill_kernel;
+        params.gridDim = dim3((unsigned)((count + THREADS - 1) / THREADS));
+        params.blockDim = dim3(THREADS);
+        params.kernelParams = arguments;
+        error = replace(graph, node, &edges, &params);
+        ++*filled;
+    }
+    edges_free(&edges);
+    return error;
 }
 
 cudaError_t cuda_graph_fill(cudaGraph_t graph, int *filled)

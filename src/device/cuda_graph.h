@@ -7,9 +7,7 @@
 extern "C" {
 #endif
 
-/* For a graph whose nodes the runtime knows: NCCL's exchanges by copy engines are none of them.
- *
- * Memory that libraries clear before their kernels: nodes that fill a little memory become kernels, which
+/* Memory that libraries clear before their kernels: nodes that fill a little memory become kernels, which
  * start within a microsecond of what they wait for, memset nodes after several. `filled`: how many. */
 cudaError_t cuda_graph_fill(cudaGraph_t graph, int *filled);
 

@@ -97,7 +97,6 @@ struct device {
     int copy_stream;          /* for batches on their way: a stream of its own where there are several */
     size_t memory_limit;      /* bytes that device_allocate_within stays below; 0: any */
     bool waits;               /* the host must wait for an event before it reads results (CUDA) */
-    bool exchanges;           /* captured steps hold exchanges: nodes of a library, left as they are */
     struct allocator allocator;   /* whose memory device_allocate gives out; zeroed: the back end's own */
     struct host_allocator host;   /* likewise, for device_host_allocate */
 };

@@ -84,7 +84,6 @@ static enum status open_device(struct session *session)
         return settings_refuse(session->settings, "train", "sync_bn", "batch norm over several GPUs is for the "
                                "CPU's ranks so far");
     TRY(device_open(device, threads_of(session), &session->device));
-    session->device->exchanges = own;
     return own ? nccl_exchange_open(session->comm) : OK;
 }
 
