@@ -41,6 +41,7 @@ int64_t nccl_exchange_bytes(int ranks, bool parts)
 #endif
 
 struct nccl {
+    struct exchange_backend exchange;
     ncclComm_t comm;
     bool has_windows;
     void *window;
@@ -149,20 +150,18 @@ static const struct exchange_backend nccl_backend = {
     .group_end = nccl_group_end,
 };
 
+static struct exchange_backend backend_of(const struct nccl *nccl)
+{
+    struct exchange_backend exchange = nccl_backend;
 #ifdef HAVE_WINDOWS
-static const struct exchange_backend windows_backend = {
-    .name = "NCCL",
-    .all_to_all = windows_all_to_all,
-    .all_gather = nccl_all_gather,
-    .all_reduce = nccl_all_reduce,
-    .send = nccl_send,
-    .receive = nccl_receive,
-    .share = windows_share,
-    .beside_bytes = EXCHANGE_BESIDE_BYTES,
-    .group_begin = nccl_group_begin,
-    .group_end = nccl_group_end,
-};
+    if (nccl->has_windows) {
+        exchange.all_to_all = windows_all_to_all;
+        exchange.share = windows_share;
+        exchange.beside_bytes = EXCHANGE_BESIDE_BYTES;
+    }
 #endif
+    return exchange;
+}
 
 /* NULL and why when it is not there. */
 static struct nccl *nccl_load(struct reason *reason)
@@ -232,10 +231,8 @@ enum status nccl_exchange_open(struct comm *comm)
         free(nccl);
         return status;
     }
-    comm->exchange = &nccl_backend;
-#ifdef HAVE_WINDOWS
-    if (nccl->has_windows) comm->exchange = &windows_backend;
-#endif
+    nccl->exchange = backend_of(nccl);
+    comm->exchange = &nccl->exchange;
     comm->exchange_state = nccl;
     return OK;
 }
