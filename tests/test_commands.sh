@@ -166,8 +166,6 @@ faster() { modelled >cpu.ms; modelled -s run.device=cuda >gpu.ms; cat cpu.ms gpu
     awk 'NR == 1 { cpu = $1 } END { exit !(NR == 2 && $1 > 0 && $1 < cpu / 20) }' cpu.ms gpu.ms; }
 if "$AMPTRAIN" -V | grep -q cuDNN; then
     ok "plan for a GPU, which is faster" faster
-    ok "sync_bn among GPUs" says 2 "train.sync_bn: batch norm over several GPUs" "$AMPTRAIN" -q -c deep.ini \
-        -s run.device=cuda -s parallel.gpus=2 -s train.sync_bn=yes
     # 526 MiB, and for deterministic exchanges of four 350 more.
     nccl() { "$AMPTRAIN" plan -q -c deep.ini --json -s run.device=cuda -s "$@" | grep -q "\"exchange_bytes\":$bytes,"; }
     bytes=551550976

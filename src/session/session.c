@@ -80,9 +80,6 @@ static enum status open_device(struct session *session)
     }
     if (session->stages && means_cuda(session))
         return settings_refuse(session->settings, "parallel", "stages", "pipelines are for the CPU so far");
-    if (own && session->settings->train.sync_bn)
-        return settings_refuse(session->settings, "train", "sync_bn", "batch norm over several GPUs is for the "
-                               "CPU's ranks so far");
     TRY(device_open(device, threads_of(session), &session->device));
     return own ? nccl_exchange_open(session->comm) : OK;
 }
