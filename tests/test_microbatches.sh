@@ -45,6 +45,8 @@ ok "... is for one GPU" says 2 "parallel.microbatches: auto is for one GPU" "$AM
     -s train.accumulate=1 -s parallel.microbatches=auto -s parallel.gpus=2
 ok "a number that does not divide" says 2 "parallel.microbatches: 5 does not divide train.batch = 64" \
     "$AMPTRAIN" -c run.ini -s train.accumulate=1 -s parallel.microbatches=5
+ok "layers alone have no streams" says 0 "parallel.streams has no effect without parallel.microbatches" \
+    "$AMPTRAIN" -q -c run.ini -s parallel.streams=layers -s run.max_steps=1
 ok "plan counts on 1" "$AMPTRAIN" plan -c run.ini -s train.accumulate=1 -s parallel.microbatches=auto
 ok "bench" "$AMPTRAIN" bench -c run.ini -s train.accumulate=1 -s parallel.microbatches=auto --steps 2
 finish

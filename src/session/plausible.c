@@ -134,6 +134,14 @@ static void warn_of_images(const struct settings *settings)
         warn(settings, "augment", "pad", "has no effect with augment.scale");
 }
 
+static void warn_of_streams(const struct settings *settings)
+{
+    if (settings->parallel.microbatches == 1)
+        warn(settings, "parallel", "streams", "has no effect without parallel.microbatches");
+    else if (settings->parallel.gpus > 1)
+        warn(settings, "parallel", "streams", "has no effect with several GPUs");
+}
+
 static bool has_op(const struct graph *graph, const char *name)
 {
     for (int i = 1; i < graph->count; i++)
@@ -159,5 +167,6 @@ void plausible_warn(const struct session *session)
     warn_of_dependences(session->settings);
     warn_of_schedule(session->settings);
     warn_of_images(session->settings);
+    warn_of_streams(session->settings);
     warn_of_network(session->settings, &session->graphs.training);
 }
