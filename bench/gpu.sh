@@ -14,6 +14,8 @@
 #   ranks [MODEL:BATCH...]  on 2 GPUs, or $RANKS of them: the bits of one with as many micro-batches; the step,
 #                       BATCH images a GPU, against one GPU's, and with other numbers of thread blocks for
 #                       exchanges; not among the parts that run by default
+#   streams [MODEL:BATCH...]  1, 2, 4 and 8 micro-batches at the same time, fp32, micro-batches and layers on
+#                       streams, convolution by image and as usual; not among those that run by default
 #   exact               errors of the supplied ResNet-20 on CIFAR-10's test images      (needs AMPTRAIN_DATA)
 #   cifar [PRECISION...]  conf/cifar10.ini: accuracy, seconds; must be the last part    (needs AMPTRAIN_DATA)
 #   table               only the table
@@ -311,6 +313,21 @@ part_largest() {
     done
 }
 
+part_streams() {
+    for network in ${*:-cifar10_quick:128 lenet5:128}; do
+        model=${network%:*} size=32
+        [ "$model" = lenet5 ] && size=28
+        config "$model" "${network#*:}" fp32 $size 10 0.01 >"$work/bench.ini"
+        for algorithm in gemm-per-image auto; do
+            for streams in 1,microbatches 2,microbatches 4,microbatches 8,microbatches 2,layers 4,layers 8,layers; do
+                figure "streams/$network/$algorithm/" "$streams" "$amptrain" bench -c "$work/bench.ini" --json \
+                    --steps 20 --warmup 5 -s run.conv_algorithm=$algorithm \
+                    -s parallel.microbatches="${streams%,*}" -s parallel.streams="${streams#*,}"
+            done
+        done
+    done
+}
+
 # Bits and names of a safetensors file's tensors, without the header's metadata.
 tensors() {
     length=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
@@ -469,6 +486,13 @@ print_table() {
                     part[2], ours, value(k, "amptrain", "images_per_s"), theirs,
                     value(k, "eager", "images_per_s"), ratio(ours, theirs)
             }
+            if (part[1] == "streams") {
+                n = split(rows[k], who, " "); ms = value(k, who[1], "step_ms_median")
+                for (m = 1; m <= n; m++)
+                    printf "%s, %s, %s: %.3f ms, %s times as fast; %.0f MiB\n", part[2], part[3], who[m],
+                        value(k, who[m], "step_ms_median"), ratio(ms, value(k, who[m], "step_ms_median")),
+                        value(k, who[m], "device_peak_bytes") / 1048576
+            }
             if (part[1] == "exact")
                 printf "ResNet-20 on CIFAR-10, %s: %s errors\n", part[2], value(k, "amptrain", "errors")
             if (part[1] == "cifar")
@@ -504,7 +528,7 @@ heading() {
 while [ $# -gt 0 ]; do
     part=$1; shift
     case $part in
-        tests|cifar|limits|largest|ranks)
+        tests|cifar|limits|largest|ranks|streams)
             case ${1:-} in
                 test_*|fp*|bf16|tf32|*:*) "part_$part" "$@"; set -- ;;
                 *) "part_$part" ;;
