@@ -220,12 +220,16 @@ static void nearest_finds_slips(void **state)
     assert_string_equal(near("acumulate"), "accumulate");
     assert_string_equal(near("lrr"), "lr");
     assert_string_equal(near("mom"), "momentum");
+    assert_string_equal(near("batch_size"), "batch");
+    assert_string_equal(near("num_epochs"), "epochs");
 }
 
 static void nearest_leaves_strangers(void **state)
 {
     (void)state;
     assert_null(near("xyz"));
+    assert_null(near("batches_size"));
+    assert_null(near("set_lr_now"));
     assert_null(near(""));
     assert_null(near("a-very-long-word-that-is-not-near-to-any-name-and-longer-than-any-name-is"));
     assert_null(text_nearest("lr", NULL, 0));

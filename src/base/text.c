@@ -248,12 +248,23 @@ static int edit_distance(const char *a, const char *b)
     return cost[rows % 3][columns];
 }
 
+/* Whether underscores divide `word` into `name` and others: batch_size has batch. */
+static bool has_part(const char *word, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = word; length >= 4 && (at = strstr(at, name)); at++) {
+        bool begins = at == word || at[-1] == '_', ends = at[length] == '_' || at[length] == '\0';
+        if (begins && ends) return true;
+    }
+    return false;
+}
+
 static int name_distance(const char *word, const char *name)
 {
     size_t length = strlen(word);
     int distance = edit_distance(word, name);
     bool begins = length >= 2 && strncmp(word, name, length) == 0;
-    return begins ? text_smaller(distance, 1) : distance;
+    return begins || has_part(word, name) ? text_smaller(distance, 1) : distance;
 }
 
 const char *text_nearest(const char *word, const char *const *names, int count)
