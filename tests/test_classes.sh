@@ -51,6 +51,7 @@ fi
 
 check() { "$AMPTRAIN" --check -c run.ini "$@"; }
 by_class="images by class (training + validation)"
+ok "sizes of images are said" says 0 "short sides of 56 to 64 pixels, half of them up to 60 (25 looked at)" check
 ok "images are counted by class" says 0 "$by_class: apple: 24 + 24, pear: 24 + 24" check
 ok "... of a part of them, of all classes" says 0 "$by_class: apple: 10 + 24, pear: 10 + 24" check \
     -s data.limit=20

@@ -98,12 +98,58 @@ static void warn_of_splits(const struct settings *settings, const struct dataset
                 settings->data.train, train, settings->data.train, val);
 }
 
+/* Of images in files, whose sizes may differ: the short sides of some. */
+
+#define SIZED 25
+
+struct sides {
+    int count, side[SIZED];
+};
+
+/* A decoder asks for the part of an image that is wanted: none, the size was all. */
+static bool note_side(void *context, int h, int w, struct box *part, struct reason *reason)
+{
+    struct sides *sides = context;
+    if (sides->count < SIZED) sides->side[sides->count++] = h < w ? h : w;
+    return because(reason, "only its size was wanted");
+}
+
+static int compare_sides(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+static void log_sides(const struct images *images)
+{
+    const struct dataset *dataset = images->dataset;
+    struct sides sides = {0};
+    const struct image_choice choice = {note_side, &sides};
+    int64_t some = images->count < SIZED ? images->count : SIZED;
+    for (int64_t i = 0; i < some; i++) {
+        int64_t index = images_index(images, i * images->count / some);
+        struct image image = {0};
+        struct reason reason;
+        int label;
+        dataset->format->read(dataset, index, &choice, &image, &label, &reason);
+        image_free(&image);
+    }
+    if (sides.count == 0) return;
+    qsort(sides.side, (size_t)sides.count, sizeof *sides.side, compare_sides);
+    int least = sides.side[0], most = sides.side[sides.count - 1], middle = sides.side[sides.count / 2];
+    if (least == most)
+        log_info("files of images: short sides of %d pixels (%d looked at)", least, sides.count);
+    else
+        log_info("files of images: short sides of %d to %d pixels, half of them up to %d (%d looked at)", least,
+                 most, middle, sides.count);
+}
+
 void data_summary_log(const struct settings *settings, const struct data *data)
 {
     const struct dataset *dataset = data->train.dataset;
     int64_t *train = data_summary_counts(&data->train), *val = data_summary_counts(&data->val);
     log_info("%" PRId64 " training images of %dx%dx%d in %d classes, %" PRId64 " for validation",
              data->train.count, data->train.h, data->train.w, data->channels, data->classes, data->val.count);
+    if (dataset && dataset->h == 0 && dataset->format->read_file) log_sides(&data->train);
     if (train && dataset->classes <= LISTED_MAX) log_classes(dataset, train, val);
     if (train) log_extremes(dataset, train);
     if (train) warn_of_missing("training", dataset, train);
