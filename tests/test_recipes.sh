@@ -40,6 +40,28 @@ ok "repeated images are another run" differs a b3
 ok "... and exact" exact -s augment.repeats=3
 ok "... with balanced classes as well" exact -s augment.repeats=3 -s data.balance=yes -s augment.mixup=0.2
 
+### train.freeze_epochs
+
+# Of 4 steps each: the first one is that of a run in which they stay frozen, the second one is not.
+first() { grep '"epoch":1,' "$1/lines"; }
+freezes() {
+    set -- -s train.freeze='conv*,bn1.*' -s schedule.name=constant -s schedule.warmup=0
+    pictures frozen "$@" && pictures thawed "$@" -s train.freeze_epochs=1 || return 1
+    for run in frozen thawed; do lines $run >$run/lines; done
+    [ "$(first frozen | wc -l)" = 5 ] && [ "$(first frozen)" = "$(first thawed)" ] &&
+        ! cmp -s frozen/lines thawed/lines
+}
+goes_on() { # STEPS: a run that ended after so many
+    rm -rf again
+    pictures again -s train.freeze='conv*' -s train.freeze_epochs=1 -s run.max_steps="$1" &&
+        pictures again -r -s train.freeze='conv*' -s train.freeze_epochs=1 -s run.max_steps=0 && same once again
+}
+ok "frozen in the first epoch only" freezes
+ok "... which is said" grep -q 'from now on all parameters are trained' thawed/log.txt
+ok "... and exact" exact -s train.freeze='conv*' -s train.freeze_epochs=1
+ok "... stopped between both" goes_on 4
+ok "... or when nothing is frozen any more" goes_on 5
+
 ### data.class_weights
 
 # 32 images: 32 / (2 * 8) and 32 / (2 * 24).

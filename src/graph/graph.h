@@ -22,6 +22,7 @@ struct parameter {
     int node;
     struct op_param spec;      /* spec.name is the op's own */
     bool frozen;               /* train.freeze: no gradient, no update; a statistic stays as it is */
+    bool frozen_first;         /* ... in the first epochs only (train.freeze_epochs) */
 };
 
 struct graph {

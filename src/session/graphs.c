@@ -36,13 +36,14 @@ static enum status load_graph(const struct graphs_options *options, const struct
 }
 
 /* Freezes what one pattern names; how many parameters that were, besides statistics. */
-static int freeze(struct graph *graph, const char *pattern)
+static int freeze(struct graph *graph, const char *pattern, bool first)
 {
     int frozen = 0;
     for (int i = 0; i < graph->param_count; i++) {
         struct parameter *parameter = &graph->params[i];
         if (fnmatch(pattern, parameter->name, 0) != 0) continue;
-        parameter->frozen = true;
+        parameter->frozen = !first;
+        parameter->frozen_first = first;
         frozen += parameter->spec.role != ROLE_STATISTIC;
     }
     return frozen;
@@ -51,14 +52,23 @@ static int freeze(struct graph *graph, const char *pattern)
 static enum status freeze_all(const struct settings *settings, struct graph *graph)
 {
     char *patterns = text_copy(settings->train.freeze);
+    bool first = settings->train.freeze_epochs > 0;
     enum status status = OK;
     char *rest = NULL;
     char *pattern = patterns ? strtok_r(patterns, ", ", &rest) : NULL;
     for (; pattern && status == OK; pattern = strtok_r(NULL, ", ", &rest))
-        if (freeze(graph, pattern) == 0)
+        if (freeze(graph, pattern, first) == 0)
             status = settings_refuse(settings, "train", "freeze", "no parameter matches '%s'", pattern);
     free(patterns);
     return status;
+}
+
+void graphs_freeze_first(struct graphs *graphs, bool frozen)
+{
+    for (int i = 0; i < graphs->training.param_count; i++) {
+        struct parameter *parameter = &graphs->training.params[i];
+        if (parameter->frozen_first) parameter->frozen = frozen;
+    }
 }
 
 static enum status check_shapes(const struct graphs_options *options, const struct graphs *graphs)

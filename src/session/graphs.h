@@ -19,4 +19,7 @@ struct graphs_options {
 
 /* Refused with key and place, USAGE. */
 enum status graphs_open(const struct graphs_options *options, struct graphs *graphs);
+/* Freezes what train.freeze names for the first epochs alone, or does so no longer; programs are to be made
+ * anew. Until it is called they are those of all parameters, which need most. */
+void graphs_freeze_first(struct graphs *graphs, bool frozen);
 void graphs_close(struct graphs *graphs);     /* accepts a zeroed or half-built struct */

@@ -191,6 +191,9 @@ static enum status set_ranks(const struct settings *settings, struct hyperparame
     if (stages > 1 && settings->train.batch == 0)
         return settings_refuse(settings, "train", "batch", "auto is not for pipelines; with "
                                "parallel.stages = %d it must be a number", stages);
+    if (stages > 1 && settings->train.freeze_epochs > 0)
+        return settings_refuse(settings, "train", "freeze_epochs",
+                               "is not possible in a pipeline (parallel.stages)");
     if (stages > 1 && settings->train.sync_bn)
         return settings_refuse(settings, "train", "sync_bn",
                                "is not possible in a pipeline (parallel.stages)");

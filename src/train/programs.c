@@ -148,14 +148,18 @@ enum status programs_open(struct session *session, struct store *store, struct p
     return open_all(programs);
 }
 
+enum status programs_reopen(struct programs *programs)
+{
+    programs_close(programs);
+    if (programs->session->cache) cache_trim(programs->session->cache, 0);
+    return open_all(programs);
+}
+
 static enum status reopen(struct programs *programs, int64_t limit)
 {
-    struct session *session = programs->session;
-    programs_close(programs);
-    if (session->cache) cache_trim(session->cache, 0);
-    session->settings->memory.limit = limit;
-    session->device->memory_limit = (size_t)limit;
-    return open_all(programs);
+    programs->session->settings->memory.limit = limit;
+    programs->session->device->memory_limit = (size_t)limit;
+    return programs_reopen(programs);
 }
 
 static void say_limit(const struct programs *programs, int64_t limit)

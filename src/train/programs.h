@@ -18,6 +18,9 @@ struct programs {
 enum status programs_open(struct session *session, struct store *store, struct programs *programs);
 void programs_close(struct programs *programs);     /* accepts a zeroed or half-built struct */
 
+/* Plans and takes memory anew after the graph has changed, while no step is under way. */
+enum status programs_reopen(struct programs *programs);
+
 /* Plans and takes memory anew for another memory.limit, while no step is under way. When that fails, the
  * programs keep to what they had; only if that is gone meanwhile, it is an error. */
 enum status programs_set_limit(struct programs *programs, int64_t limit);

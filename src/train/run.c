@@ -267,6 +267,22 @@ static void open_health(struct run *run)
     health_open(&options, &run->health);
 }
 
+enum status run_freeze(struct run *run)
+{
+    struct session *session = run->session;
+    int64_t epochs = session->settings->train.freeze_epochs;
+    bool frozen = run->position.epoch < epochs;
+    if (epochs == 0 || frozen == run->frozen) return OK;
+    graphs_freeze_first(&session->graphs, frozen);
+    run->frozen = frozen;
+    if (!frozen) log_info("from now on all parameters are trained (train.freeze_epochs)");
+    TRY(ranks_take_algorithms(session->comm, session->device));
+    TRY(programs_reopen(&run->programs));
+    TRY(ranks_give_algorithms(session->comm, session->device));
+    run->state = *exec_state(run->programs.training.exec);
+    return OK;
+}
+
 enum status run_begin(struct run *run)
 {
     struct session *session = run->session;
@@ -277,6 +293,7 @@ enum status run_begin(struct run *run)
     TRY(programs_open(session, &run->store, &run->programs));
     TRY(ranks_give_algorithms(session->comm, session->device));
     run->state = *exec_state(run->programs.training.exec);
+    TRY(run_freeze(run));
     TRY(caching_open(&caching, session->decoding != NULL, &session->data));
     TRY(session_loader_open(session, &session->data.train, LOAD_TRAINING, &run->loader));
     run->queue = (struct step_queue){

@@ -49,6 +49,7 @@ struct run {
     struct health health;
     struct optimizer_state state;       /* after the last step collected */
     struct step_queue queue;            /* of training steps */
+    bool frozen;                        /* train.freeze_epochs are not over */
     double began;                       /* all times by clock_seconds */
     int64_t steps;                      /* that this process made */
     int64_t verified, last_verified;    /* of those, steps that were run twice; the number of the last */
@@ -73,6 +74,9 @@ bool run_ended(const struct run *run);
 /* Everything ready for the first step, metrics cut. */
 enum status run_begin(struct run *run);
 void run_close(struct run *run);        /* accepts a half-built struct */
+
+/* Before each epoch, while no step is under way: what train.freeze_epochs freezes, and no longer does. */
+enum status run_freeze(struct run *run);
 
 /* Takes the memory.limit that the configuration file has by now, while no step is under way
  * (programs_set_limit). */

@@ -324,6 +324,7 @@ static enum status begin_epoch(struct run *run)
     run->images_since_told = 0;
     if (run->position.batch == 0) forget_epoch(run);
     if (run->position.epoch >= run->session->settings->train.epochs) return OK;
+    TRY(run_freeze(run));
     return loader_start(run->loader, run->position.epoch, run->position.batch);
 }
 
