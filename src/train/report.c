@@ -149,23 +149,22 @@ static enum status tell_step(struct run *run, const struct report_step *step)
     return write_line(run, &line);
 }
 
-/* Every log.every steps; and at the end of an epoch that would have no line otherwise. */
-static bool line_due(const struct run *run)
+/* Whether this is the end of an epoch that has had no line. */
+static bool line_missing(const struct run *run)
 {
     int64_t every = run->session->settings->log.every, step = run->state.step, batch = run->position.batch;
-    bool last = batch == run->session->hyper.steps_per_epoch;
-    return step % every == 0 || (last && step / every == (step - batch) / every);
+    return batch == run->session->hyper.steps_per_epoch && step / every == (step - batch) / every;
 }
 
 enum status report_step(struct run *run, const struct report_step *step)
 {
     struct progress_view view = view_of(run, step);
-    bool due = line_due(run);
+    bool due = run->state.step % run->session->settings->log.every == 0;
     if (run->progress.live)
         progress_step(&run->progress, &view);
     else if (due)
         progress_status(&view);
-    return due ? tell_step(run, step) : OK;
+    return due || line_missing(run) ? tell_step(run, step) : OK;
 }
 
 static void add_scores(struct text *line, const char *of, double loss, double top1)
