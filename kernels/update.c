@@ -1,41 +1,18 @@
 /* update.c: a step's update on the CPU. */
 #include "update.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/memory.h"
 #include "kernels/optimizer_step.h"
 #include "kernels/optimizer_walk.h"
 
-struct update_tables {
-    struct optimizer_param *params;
-    int64_t *first;            /* of struct update_squares */
-    struct update_average *averages;
-};
-
 static enum status update_open(struct update *update)
 {
-    struct update_tables *tables = update->tables = memory_new(1, sizeof *tables);
-    tables->params = memory_new((size_t)update->param_count, sizeof *tables->params);
-    tables->averages = memory_new((size_t)update->average_count, sizeof *tables->averages);
-    tables->first = memory_new((size_t)update->param_count, sizeof *tables->first);
-    for (int i = 0; i < update->param_count; i++) tables->params[i] = update->params[i];
-    for (int i = 0; update->squares.stages > 0 && i < update->param_count; i++)
-        tables->first[i] = update->squares.first[i];
-    for (int i = 0; i < update->average_count; i++) tables->averages[i] = update->averages[i];
     return OK;
 }
 
 static void update_close(struct update *update)
 {
-    struct update_tables *tables = update->tables;
-    if (!tables) return;
-    free(tables->params);
-    free(tables->first);
-    free(tables->averages);
-    free(tables);
-    update->tables = NULL;
 }
 
 static enum status update_count(const struct update *update)
@@ -48,10 +25,9 @@ static enum status update_count(const struct update *update)
 /* Of each parameter as a whole, which is its first chunk here. */
 static enum status update_measure(const struct update *update, double *squares)
 {
-    const struct update_tables *tables = update->tables;
     memset(squares, 0, (size_t)update->squares.count * sizeof *squares);
     for (int i = 0; i < update->param_count; i++)
-        squares[tables->first[i]] = optimizer_gradient_squares(&tables->params[i]);
+        squares[update->squares.first[i]] = optimizer_gradient_squares(&update->params[i]);
     return OK;
 }
 
@@ -67,7 +43,6 @@ static double squares_of(const struct update *update)
 
 static enum status update_apply(const struct update *update)
 {
-    const struct update_tables *tables = update->tables;
     if (update_stopped(update->stop_at, update->state)) {
         update->state->skipped = 1;
         return OK;
@@ -79,8 +54,8 @@ static enum status update_apply(const struct update *update)
                                               .lr = update->rates->lr[k],
                                               .momentum = update->rates->momentum[k]};
     double squares = update->squares.stages > 0 ? squares_of(update)
-                                                : optimizer_squares(tables->params, update->param_count);
-    optimizer_step_by(&options, squares, tables->params, update->param_count, update->state);
+                                                : optimizer_squares(update->params, update->param_count);
+    optimizer_step_by(&options, squares, update->params, update->param_count, update->state);
     return OK;
 }
 
@@ -91,10 +66,9 @@ static void average_floats(float *average, const float *now, int64_t count, doub
 
 static enum status update_average(const struct update *update)
 {
-    const struct update_tables *tables = update->tables;
     if (update->state->skipped) return OK;
     for (int i = 0; i < update->average_count; i++) {
-        const struct update_average *a = &tables->averages[i];
+        const struct update_average *a = &update->averages[i];
         if (a->dtype == F32) average_floats(a->average, a->now, a->count, update->settings.ema);
         else memcpy(a->average, a->now, (size_t)a->count * dtype_bytes(a->dtype));
     }

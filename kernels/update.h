@@ -41,8 +41,7 @@ struct update_squares {
 };
 
 /* One step's update. Pointers named `device` memory are what kernels can read: on CUDA rates is pinned host
- * memory, the rest lies on the device. The arrays params and averages are host memory, of which open takes
- * what it needs. */
+ * memory, the rest lies on the device. The arrays params and averages are host memory, there until close. */
 struct update {
     const struct optimizer *optimizer;
     struct optimizer_settings settings;
