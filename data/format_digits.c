@@ -2,8 +2,8 @@
  * (digits/README says whose they are). Every fifth image is for validation. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "base/directory.h"
 #include "base/memory.h"
 #include "data/dataset.h"
 #include "data/gzip_file.h"
@@ -65,9 +65,8 @@ static bool read_lines(const char *text, const char *path, enum split split, str
 
 static char *find_file(const struct dataset_options *options)
 {
-    struct stat stat_of;
     if (!options->path) return text_format("%s/digits/digits.csv.gz", options->installed);
-    if (stat(options->path, &stat_of) == 0 && S_ISDIR(stat_of.st_mode))
+    if (directory_is(options->path))
         return text_format("%s/digits.csv.gz", options->path);
     return text_copy(options->path);
 }

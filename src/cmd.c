@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/directory.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -314,10 +315,9 @@ static char *checkpoint_of(const char *folder)
 enum status cmd_weights(struct cmd *cmd, const char **path)
 {
     const char *named = NULL;
-    struct stat status;
     TRY(cmd_required(cmd, "weights", &named));
     if (!cmd->weights) {
-        bool folder = stat(named, &status) == 0 && S_ISDIR(status.st_mode);
+        bool folder = directory_is(named);
         cmd->weights = folder ? checkpoint_of(named) : text_copy(named);
         if (!cmd->weights) return fail(BAD_CHECKPOINT, "%s: there is no checkpoint in this folder", named);
         if (folder) log_info("%s: the weights of this run", cmd->weights);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/directory.h"
 #include "base/log.h"
@@ -118,18 +118,12 @@ static enum status look(struct findings *found)
     return status;
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat status;
-    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
-}
-
 /* PATH/NAME of the first name that is a folder; NULL: none is. */
 static char *folder_in(const char *path, const char *const *names)
 {
     for (int i = 0; names[i]; i++) {
         char *folder = text_format("%s/%s", path, names[i]);
-        if (is_folder(folder)) return folder;
+        if (directory_is(folder)) return folder;
         free(folder);
     }
     return NULL;
@@ -169,12 +163,11 @@ static enum status find_named(const char *name, struct findings *found)
 
 static enum status find(const char *path, struct findings *found)
 {
-    struct stat status;
-    if (stat(path, &status) != 0) return find_named(path, found);
+    if (access(path, F_OK) != 0) return find_named(path, found);
     const char *name = detect(path, &found->train);
     if (name)
         found->format = format_find(name), found->val = text_copy(found->train);
-    else if (S_ISDIR(status.st_mode))
+    else if (directory_is(path))
         find_splits(path, found);
     else
         found->format = format_find("packed"), found->train = text_copy(path);
@@ -239,7 +232,6 @@ add(struct text *out, const char *key, const char *comment, const char *format, 
     text_add(out, "%*s ; %s\n", width < 27 ? 27 - width : 0, "", comment);
 }
 
-/* As it reads from the folder of the configuration: as it is where that is the working folder. */
 /* As a configuration in `file` (NULL: here) has to name it; in `whole` where that is another text. */
 static const char *path_from(const char *file, const char *path, char whole[PATH_MAX])
 {

@@ -181,12 +181,6 @@ static bool is_image(const char *path)
     return image_sniff(bytes, count) != IMAGE_UNKNOWN;
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat status;
-    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
-}
-
 static int is_shown(const struct dirent *entry)
 {
     return entry->d_name[0] != '.';
@@ -215,7 +209,7 @@ static enum status predict_folder(struct predictor *predictor, const char *folde
 static enum status predict_argument(struct predictor *predictor, const char *path)
 {
     int64_t count = 0;
-    if (!is_folder(path)) return predict(predictor, path);
+    if (!directory_is(path)) return predict(predictor, path);
     TRY(predict_folder(predictor, path, &count));
     if (count == 0) note(predictor, fail(BAD_DATA, "%s: has no PNG or JPEG images", path));
     return OK;

@@ -10,6 +10,12 @@
 
 #include "base/memory.h"
 
+bool directory_is(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
 const struct directory directory_working = {.file = AT_FDCWD};
 
 bool directory_make(const char *path, mode_t mode, struct reason *reason)

@@ -14,6 +14,9 @@ struct directory {
 /* Makes a folder and those above it, where there is none: `mode` is mkdir's. False, and why. */
 _Bool directory_make(const char *path, mode_t mode, struct reason *reason);
 
+/* Whether there is a folder at this path. */
+_Bool directory_is(const char *path);
+
 /* Names count from the working directory, and may be whole paths. */
 extern const struct directory directory_working;
 
