@@ -35,12 +35,12 @@ struct network {
     struct update update;
 };
 
-/* Room for `bytes`: the next multiple of 256, as in a store. */
+/* Room for `bytes`: the next multiple of 256, as in a store; NULL while it is only counted. */
 static void *room(struct network *n, size_t bytes)
 {
-    char *at = n->memory + n->bytes;
+    size_t at = n->bytes;
     n->bytes += (bytes + 255) / 256 * 256;
-    return at;
+    return n->memory ? n->memory + at : NULL;
 }
 
 static void network_place(struct network *n, bool low, bool average)
