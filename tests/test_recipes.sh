@@ -62,6 +62,18 @@ ok "... and exact" exact -s train.freeze='conv*' -s train.freeze_epochs=1
 ok "... stopped between both" goes_on 4
 ok "... or when nothing is frozen any more" goes_on 5
 
+### train.ema of a run that had none
+
+steps_of() { lines "$1" | grep '"event":"step"'; }
+averages() {
+    pictures plain -s train.ema=0 && pictures begun -s train.ema=0 -s run.max_steps=5 || return 1
+    says 0 'has no averaged weights: they begin with its weights' "$AMPTRAIN" -c pictures.ini -o begun -r \
+        -s run.max_steps=0 -s train.ema=0.5 && [ "$(steps_of plain)" = "$(steps_of begun)" ] &&
+        grep -aq average/fc.weight begun/checkpoint-last.safetensors && pictures begun -r -s train.ema=0.5
+}
+ok "averages begin where a run is resumed" averages
+ok "... but do not end there" says 2 "train.ema: 0.5, now 0" pictures begun -r -s train.ema=0
+
 ### data.class_weights
 
 # 32 images: 32 / (2 * 8) and 32 / (2 * 24).

@@ -228,11 +228,26 @@ bool checkpoint_open(const struct directory *in, const char *name, struct safete
     return true;
 }
 
+static bool has_averages(const struct safetensors *file)
+{
+    for (int i = 0; i < file->count; i++)
+        if (strncmp(file->entries[i].name, CHECKPOINT_AVERAGE, strlen(CHECKPOINT_AVERAGE)) == 0) return true;
+    return false;
+}
+
+/* Averages of a run that had none begin with the weights. */
+static int find_part(const struct safetensors *file, const struct store *store, const struct part *part)
+{
+    int entry = safetensors_find(file, part->name);
+    bool begins = entry < 0 && part->part == STORE_AVERAGE && !has_averages(file);
+    return begins ? safetensors_find(file, store->graph->params[part->param].name) : entry;
+}
+
 static enum status match_part(const struct safetensors *file, const struct store *store,
                               const struct part *part)
 {
     struct safetensors_item item = part_item(store, part);
-    int entry = safetensors_find(file, item.name);
+    int entry = find_part(file, store, part);
     if (entry < 0)
         return fail(BAD_CHECKPOINT,
                     "%s: tensor '%s' is missing: the checkpoint belongs to another model or optimizer",
@@ -275,7 +290,7 @@ enum status checkpoint_match(const struct safetensors *file, const struct store 
 
 static enum status restore_part(const struct safetensors *file, struct store *store, const struct part *part)
 {
-    int entry = safetensors_find(file, part->name);
+    int entry = find_part(file, store, part);
     size_t bytes = (size_t)(file->entries[entry].end - file->entries[entry].begin);
     void *buffer = memory_try(bytes, 1);
     if (!buffer) return fail(FAILED, "%s: not enough host memory to read it", file->path);

@@ -59,12 +59,21 @@ static void match_micro_batches(const char *path, struct settings *then, const s
     if (before == after) then->train.accumulate = now->train.accumulate;
 }
 
+/* Averages may begin when a run is resumed; what they were before cannot be made up. */
+static void match_averages(const char *path, struct settings *then, const struct settings *now)
+{
+    if (then->train.ema > 0 || now->train.ema == 0) return;
+    log_info("%s: has no averaged weights: they begin with its weights (train.ema)", path);
+    then->train.ema = now->train.ema;
+}
+
 enum status checkpoint_match_settings(const struct safetensors *file, const struct settings *now)
 {
     struct settings then;
     struct text differences = {0};
     TRY(checkpoint_settings(file, &then));
     match_micro_batches(file->path, &then, now);
+    match_averages(file->path, &then, now);
     if (settings_differ(&then, now, &differences))
         fail(USAGE, "%s: the configuration differs from that of the run; amptrain.ini(5) lists the keys "
              "that may change when a run is resumed:\n%s", file->path, differences.data);
