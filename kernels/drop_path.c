@@ -33,18 +33,6 @@ static void drop(const struct call *call, const struct tensor *to, const struct 
     }
 }
 
-static enum status drop_path_forward(const struct call *call)
-{
-    drop(call, &call->y, &call->x[0]);
-    return OK;
-}
-
-static enum status drop_path_backward(const struct call *call)
-{
-    if (call->d_x[0].data) drop(call, &call->d_x[0], &call->d_y);
-    return OK;
-}
-
 static void drop_block(const struct tensor *to, const struct tensor *from, float factor, int64_t first,
                        int64_t count)
 {
@@ -67,26 +55,14 @@ static void drop_cpu(const struct call *call, const struct tensor *to, const str
     }
 }
 
-static enum status drop_path_forward_cpu(const struct call *call)
-{
-    drop_cpu(call, &call->y, &call->x[0]);
-    return OK;
-}
-
-static enum status drop_path_backward_cpu(const struct call *call)
-{
-    if (call->d_x[0].data) drop_cpu(call, &call->d_x[0], &call->d_y);
-    return OK;
-}
-
 static const struct field fields[] = {
     {.name = "rate", .type = FIELD_REAL, .offset = offsetof(struct dropout, rate), .min = 0, .max = 1,
      .help = "Probability of zeroing an image."},
     {0},
 };
 
-static const struct op_code reference = {.forward = drop_path_forward, .backward = drop_path_backward};
-static const struct op_code cpu = {.forward = drop_path_forward_cpu, .backward = drop_path_backward_cpu};
+DROPOUT_CODE(reference, drop)
+DROPOUT_CODE(cpu, drop_cpu)
 
 static const struct op_example examples[] = {
     {"rate=0.5", 1, {{.rank = 4, .n = 9, .h = 7, .w = 7, .c = 5}}},

@@ -53,19 +53,6 @@ static void drop(const struct call *call, const struct tensor *to, const struct 
     }
 }
 
-static enum status dropout_forward(const struct call *call)
-{
-    drop(call, &call->y, &call->x[0]);
-    return OK;
-}
-
-static enum status dropout_backward(const struct call *call)
-{
-    if (!call->d_x[0].data) return OK;
-    drop(call, &call->d_x[0], &call->d_y);
-    return OK;
-}
-
 static void drop_block(const struct dropout *s, struct mask *mask, const struct tensor *to,
                        const struct tensor *from, int64_t first, int64_t count)
 {
@@ -91,27 +78,14 @@ static void drop_cpu(const struct call *call, const struct tensor *to, const str
     }
 }
 
-static enum status dropout_forward_cpu(const struct call *call)
-{
-    drop_cpu(call, &call->y, &call->x[0]);
-    return OK;
-}
-
-static enum status dropout_backward_cpu(const struct call *call)
-{
-    if (!call->d_x[0].data) return OK;
-    drop_cpu(call, &call->d_x[0], &call->d_y);
-    return OK;
-}
-
 static const struct field fields[] = {
     {.name = "rate", .type = FIELD_REAL, .offset = offsetof(struct dropout, rate), .initial = "0.5",
      .min = 0, .max = 1, .help = "Probability of zeroing an element."},
     {0},
 };
 
-static const struct op_code reference = {.forward = dropout_forward, .backward = dropout_backward};
-static const struct op_code cpu = {.forward = dropout_forward_cpu, .backward = dropout_backward_cpu};
+DROPOUT_CODE(reference, drop)
+DROPOUT_CODE(cpu, drop_cpu)
 
 static const struct op_example examples[] = {
     {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},

@@ -30,3 +30,17 @@ ANYWHERE uint64_t dropout_first(const struct op_random *random, int64_t count)
 {
     return (uint64_t)random->micro_batch * (uint64_t)count;
 }
+
+/* An op's code of a file's function that drops: y is made of x, and d_x of d_y. */
+#define DROPOUT_CODE(name, drop)                                                                         \
+    static enum status name##_forward(const struct call *call)                                           \
+    {                                                                                                    \
+        drop(call, &call->y, &call->x[0]);                                                               \
+        return OK;                                                                                       \
+    }                                                                                                    \
+    static enum status name##_backward(const struct call *call)                                          \
+    {                                                                                                    \
+        if (call->d_x[0].data) drop(call, &call->d_x[0], &call->d_y);                                    \
+        return OK;                                                                                       \
+    }                                                                                                    \
+    static const struct op_code name = {.forward = name##_forward, .backward = name##_backward};

@@ -3,18 +3,7 @@
 
 #include "kernels/cpu.h"
 #include "kernels/multiply.h"
-
-EVERY_MACHINE static void multiply_block(const float *a, const float *b, float *y, int64_t count)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) y[i] = a[i] * b[i];
-}
-
-EVERY_MACHINE static void add_products(const float *a, const float *b, float *sum, int64_t count)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) sum[i] += a[i] * b[i];
-}
+#include "kernels/pixels_cpu.h"
 
 /* Columns first .. first + count - 1 of an image: to = from * factor, all rows. */
 static void multiply_stripe(const struct tensor *to, const struct tensor *from, const float *factor,
@@ -24,7 +13,7 @@ static void multiply_stripe(const struct tensor *to, const struct tensor *from, 
     for (int64_t row = 0; row < e->rows; row++) {
         int64_t at = begin + row * e->columns;
         float *y = block_open(to, at, out);
-        multiply_block(block_load(from, at, count, in), factor, y, count);
+        pixels_multiply(block_load(from, at, count, in), factor, y, count);
         block_store(to, at, count, y);
     }
 }
@@ -37,7 +26,8 @@ static void sum_stripe(const struct call *call, const struct multiply_extent *e,
     memset(sum, 0, sizeof sum);
     for (int64_t row = 0; row < e->rows; row++) {
         int64_t at = begin + row * e->columns;
-        add_products(block_load(&call->x[0], at, count, a), block_load(&call->d_y, at, count, b), sum, count);
+        pixels_add_products(block_load(&call->x[0], at, count, a), block_load(&call->d_y, at, count, b), sum,
+                            count);
     }
     dtype_convert(call->d_x[1].dtype, block_address(&call->d_x[1], factor), F32, sum, (size_t)count);
 }

@@ -12,5 +12,9 @@ struct pixels_work {
     const struct tensor *totals[2];
 };
 
+/* y = a * b, and sum += a * b. */
+void pixels_multiply(const float *a, const float *b, float *y, int64_t count);
+void pixels_add_products(const float *a, const float *b, float *sum, int64_t count);
+
 size_t pixels_workspace(struct shape shape, const struct pixels_work *work);
 void pixels_run(const struct call *call, struct shape shape, const struct pixels_work *work);

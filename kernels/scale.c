@@ -50,24 +50,12 @@ static enum status scale_backward(const struct call *call)
     return OK;
 }
 
-EVERY_MACHINE static void multiply_line(const float *x, const float *weight, float *y, int64_t count)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) y[i] = x[i] * weight[i];
-}
-
-EVERY_MACHINE static void add_products(const float *d_y, const float *x, float *sum, int64_t count)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < count; i++) sum[i] += d_y[i] * x[i];
-}
-
 static void forward_piece(const struct call *call, int64_t first, int64_t end, float *lines)
 {
     int64_t channels = call->y.shape.c;
     for (int64_t at = first * channels; at < end * channels; at += channels) {
         float *y = block_open(&call->y, at, lines + channels);
-        multiply_line(block_load(&call->x[0], at, channels, lines), call->params[0].data, y, channels);
+        pixels_multiply(block_load(&call->x[0], at, channels, lines), call->params[0].data, y, channels);
         block_store(&call->y, at, channels, y);
     }
 }
@@ -78,10 +66,10 @@ static void backward_piece(const struct call *call, int64_t first, int64_t end, 
     float *lines = sums + channels;
     for (int64_t at = first * channels; at < end * channels; at += channels) {
         const float *d_y = block_load(&call->d_y, at, channels, lines);
-        add_products(d_y, block_load(&call->x[0], at, channels, lines + channels), sums, channels);
+        pixels_add_products(d_y, block_load(&call->x[0], at, channels, lines + channels), sums, channels);
         if (!call->d_x[0].data) continue;
         float *d_x = block_open(&call->d_x[0], at, lines + channels);
-        multiply_line(d_y, call->params[0].data, d_x, channels);
+        pixels_multiply(d_y, call->params[0].data, d_x, channels);
         block_store(&call->d_x[0], at, channels, d_x);
     }
 }
