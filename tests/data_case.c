@@ -246,7 +246,6 @@ static struct text collected;
 
 static void collect(void *context, enum log_level level, const char *line)
 {
-    (void)context;
     (void)level;
     text_add(&collected, "%s\n", line);
 }

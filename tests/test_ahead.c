@@ -54,7 +54,6 @@ static void assert_same_params(const struct net *a, const struct net *b)
 /* Eight steps on two batches: one at a time, and with one always under way. */
 static void test_two_under_way(void **state)
 {
-    (void)state;
     struct late late;
     late_open(&late);
     struct graph graph = net_graph(net_mixed, true);
@@ -96,7 +95,6 @@ static void test_two_under_way(void **state)
  * and changes what it would have. */
 static void test_skipped_before(void **state)
 {
-    (void)state;
     struct late late;
     late_open(&late);
     struct graph graph = net_graph(net_plain, true);
@@ -143,7 +141,6 @@ void loader_return(struct loader *loader, struct batch *batch)
 /* The oldest is collected first; what is dropped gives its batches back, and the next step can follow. */
 static void test_queue(void **state)
 {
-    (void)state;
     struct late late;
     late_open(&late);
     struct graph graph = net_graph(net_plain, true);
@@ -185,7 +182,6 @@ static void test_queue(void **state)
 /* Once steps at the lowest scale overflow too often, what is queued behind changes nothing. */
 static void test_stops(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_plain, true);
     struct net_options options = {.batch = 4, .storage = F32, .training = true, .stop_at = 1};
     struct net net, untouched;
@@ -218,7 +214,6 @@ static void fill_param(struct net *net, const char *name, float value)
 /* A glimpse is of its own run, though the one behind it has begun; a run that was not asked leaves none. */
 static void test_glimpse(void **state)
 {
-    (void)state;
     struct late late;
     late_open(&late);
     struct graph graph = net_graph(net_mixed, true);

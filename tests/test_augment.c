@@ -59,7 +59,6 @@ static void expect_bytes(const float *got, int count, const uint8_t *want)
 
 static void normalises_in_every_type(void **state)
 {
-    (void)state;
     struct augment augment = plain(3);
     for (int k = 0; k < 3; k++) {
         augment.mean[k] = 0.4f + 0.05f * (float)k;
@@ -84,7 +83,6 @@ static void normalises_in_every_type(void **state)
 
 static void centre_crop_rounds_as_torchvision(void **state)
 {
-    (void)state;
     struct augment augment = plain(1);
     augment.val_crop = 2;
     float out[16];
@@ -108,7 +106,6 @@ static void centre_crop_rounds_as_torchvision(void **state)
  * place and the mirroring can be read. */
 static void padded_crops_are_uniform(void **state)
 {
-    (void)state;
     struct augment augment = plain(1);
     augment.pad = 2;
     augment.random_crop = true;
@@ -133,7 +130,6 @@ static void padded_crops_are_uniform(void **state)
 
 static void flips_as_often_as_asked(void **state)
 {
-    (void)state;
     struct augment augment = plain(3);
     struct image image = noise(2, 5, 3, 9);
     for (int percent = 0; percent <= 100; percent += 25) {
@@ -157,7 +153,6 @@ static void flips_as_often_as_asked(void **state)
 
 static void sizes_that_do_not_fit_are_refused(void **state)
 {
-    (void)state;
     struct augment augment = plain(1);
     struct image image = map(4, 4);
     struct scratch scratch = {0};
@@ -183,7 +178,6 @@ static void sizes_that_do_not_fit_are_refused(void **state)
  * logarithms of ratios are uniform and independent, and so is the place. */
 static void random_boxes_have_the_right_distribution(void **state)
 {
-    (void)state;
     struct augment augment = plain(3);
     augment.scale[1] = 0.7;
     int trials = 40000, seen[4][4] = {{0}}, left = 0, above = 0;
@@ -206,7 +200,6 @@ static void random_boxes_have_the_right_distribution(void **state)
 /* All of a square, where most boxes are too long: what is drawn again must still lie inside. */
 static void refused_boxes_are_drawn_again(void **state)
 {
-    (void)state;
     struct augment augment = plain(3);
     augment.scale[0] = 0.9;
     for (int i = 0; i < 2000; i++) {
@@ -219,7 +212,6 @@ static void refused_boxes_are_drawn_again(void **state)
 
 static void impossible_boxes_fall_back_to_the_centre(void **state)
 {
-    (void)state;
     struct augment augment = plain(3);
     augment.scale[0] = 1;
     struct random random = random_open(6, PURPOSE_TEST, 0, 0);
@@ -262,7 +254,6 @@ static double reference(const struct image *image, const struct resizing *r, int
 
 static void resize_agrees_with_the_definition(void **state)
 {
-    (void)state;
     static const struct {
         int c;
         struct box box;
@@ -295,7 +286,6 @@ static void resize_agrees_with_the_definition(void **state)
 
 static void short_side_is_resized_then_cropped(void **state)
 {
-    (void)state;
     struct augment augment = plain(3);
     augment.val_resize = 16;
     augment.val_crop = 12;
@@ -313,7 +303,6 @@ static void short_side_is_resized_then_cropped(void **state)
 
 static void small_images_resized_get_a_border(void **state)
 {
-    (void)state;
     struct augment augment = plain(1);
     augment.val_resize = 2;
     augment.val_crop = 4;

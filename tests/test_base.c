@@ -15,7 +15,6 @@
 
 static void numbers_for_people(void **state)
 {
-    (void)state;
     static const struct {
         double value;
         int decimals;
@@ -33,7 +32,6 @@ static void numbers_for_people(void **state)
 
 static void text_grows(void **state)
 {
-    (void)state;
     struct text text = {0};
     for (int i = 0; i < 1000; i++) text_add(&text, "%d,", i % 10);
     assert_int_equal(text.length, 2000);
@@ -48,7 +46,6 @@ static void text_grows(void **state)
  * under a sanitizer. */
 static void text_grows_at_every_length(void **state)
 {
-    (void)state;
     for (size_t first = 0; first < 300; first++) {
         struct text text = {0};
         text_add(&text, "%*s", (int)first, "");
@@ -70,7 +67,6 @@ static void expect_json(const char *value, const char *json)
 
 static void json_escapes(void **state)
 {
-    (void)state;
     expect_json("", "\"\"");
     expect_json("plain/ text", "\"plain/ text\"");
     expect_json("a\"b\\c\n\t\x01\x7f", "\"a\\\"b\\\\c\\n\\t\\u0001\\u007f\"");
@@ -78,7 +74,6 @@ static void json_escapes(void **state)
 
 static void html_escapes(void **state)
 {
-    (void)state;
     struct text text = {0};
     text_html(&text, "a<b> & \"c\"\n\x01\xff\xc3\xa9");
     assert_string_equal(text.data, "a&lt;b&gt; &amp; &quot;c&quot;\n\xef\xbf\xbd\xef\xbf\xbd\xc3\xa9");
@@ -88,7 +83,6 @@ static void html_escapes(void **state)
 /* The vectors of RFC 4648, section 10. */
 static void base64(void **state)
 {
-    (void)state;
     static const char *const coded[] = {"", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"};
     for (size_t i = 1; i < 7; i++) {
         struct text text = {0};
@@ -100,13 +94,11 @@ static void base64(void **state)
 
 static void json_keeps_utf8(void **state)
 {
-    (void)state;
     expect_json("\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\x88", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\x88\"");
 }
 
 static void json_replaces_what_is_not_utf8(void **state)
 {
-    (void)state;
     expect_json("a\xff""b", "\"a\\ufffdb\"");
     expect_json("\xc3", "\"\\ufffd\"");                            /* cut off */
     expect_json("\xc0\xaf", "\"\\ufffd\\ufffd\"");                 /* overlong */
@@ -117,7 +109,6 @@ static void json_replaces_what_is_not_utf8(void **state)
 /* Names from files are shown, not obeyed. */
 static void terminals_are_not_steered(void **state)
 {
-    (void)state;
     char out[64], small[8];
     assert_string_equal(text_visible("plain \xc3\xa9\t\xf0\x9f\x90\x88", out, sizeof out),
                         "plain \xc3\xa9\t\xf0\x9f\x90\x88");
@@ -131,7 +122,6 @@ static void terminals_are_not_steered(void **state)
 
 static void json_marks(void **state)
 {
-    (void)state;
     static const char json[] = "{\"a,[\":[1,{}],\"b\\\",\":2}";
     assert_int_equal(text_json_marks(json, strlen(json)), 5);
     assert_int_equal(text_json_marks("\"\\", 2), 0);
@@ -146,7 +136,6 @@ static void heard(void *context, enum log_level level, const char *line)
 
 static void log_lines_are_what_they_seem(void **state)
 {
-    (void)state;
     struct text text = {0};
     log_set_sink((struct log_sink){heard, &text});
     log_detail("a '%s' b", "x\namptrain: \x1b[31mall is well\r");
@@ -159,7 +148,6 @@ static void log_lines_are_what_they_seem(void **state)
 /* Bytes come back, whatever they are, and what is shown is UTF-8. */
 static void bytes_are_escaped_and_come_back(void **state)
 {
-    (void)state;
     static const char *const cases[][2] = {
         {"", ""},
         {"caf\xc3\xa9", "caf\xc3\xa9"},
@@ -184,7 +172,6 @@ static void bytes_are_escaped_and_come_back(void **state)
 
 static void json_numbers_read_back(void **state)
 {
-    (void)state;
     const float numbers[] = {0.1f, 1.0f / 3, 16777217.0f, 1e-38f, 3.4e38f, -0.0f, 65504};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         struct text text = {0};
@@ -196,7 +183,6 @@ static void json_numbers_read_back(void **state)
 
 static void json_has_no_infinity(void **state)
 {
-    (void)state;
     struct text text = {0};
     text_json_number(&text, INFINITY);
     text_add(&text, ",");
@@ -213,7 +199,6 @@ static const char *near(const char *word)
 
 static void nearest_finds_slips(void **state)
 {
-    (void)state;
     assert_string_equal(near("epoch"), "epochs");
     assert_string_equal(near("epcohs"), "epochs");
     assert_string_equal(near("Batch"), "batch");
@@ -226,7 +211,6 @@ static void nearest_finds_slips(void **state)
 
 static void nearest_leaves_strangers(void **state)
 {
-    (void)state;
     assert_null(near("xyz"));
     assert_null(near("batches_size"));
     assert_null(near("set_lr_now"));
@@ -237,7 +221,6 @@ static void nearest_leaves_strangers(void **state)
 
 static void bytes_for_people(void **state)
 {
-    (void)state;
     char text[TEXT_BYTES];
     assert_string_equal(text_bytes(0, text), "0 B");
     assert_string_equal(text_bytes(1023, text), "1023 B");
@@ -249,7 +232,6 @@ static void bytes_for_people(void **state)
 
 static void manual_text_is_no_command(void **state)
 {
-    (void)state;
     struct text text = {0};
     text_manual(&text, ".a -b \\c");
     assert_string_equal(text.data, "\\&.a \\-b \\ec");
@@ -265,7 +247,6 @@ static void manual_text_is_no_command(void **state)
 
 static void reasons_keep_the_end_of_a_path(void **state)
 {
-    (void)state;
     struct reason reason;
     char path[400], why[400];
     assert_false(because_of(&reason, "a/b.png", "empty"));
@@ -288,7 +269,6 @@ static void reasons_keep_the_end_of_a_path(void **state)
 
 static void array_push_grows(void **state)
 {
-    (void)state;
     int *numbers = NULL, count = 0;
     for (int i = 0; i < 1000; i++) *array_push(numbers, count) = i;
     assert_int_equal(count, 1000);
@@ -299,7 +279,6 @@ static void array_push_grows(void **state)
 /* The examples of RFC 3720, appendix B.4, and the check value of every catalogue of CRCs. */
 static void crc32c_examples(void **state)
 {
-    (void)state;
     unsigned char bytes[32];
     assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
     memset(bytes, 0, 32);
@@ -313,7 +292,6 @@ static void crc32c_examples(void **state)
 
 static void crc32c_by_table_is_the_same(void **state)
 {
-    (void)state;
     unsigned char bytes[300];
     for (int i = 0; i < 300; i++) bytes[i] = (unsigned char)(i * 37 + i / 7);
     for (size_t start = 0; start < 9; start++)
@@ -324,7 +302,6 @@ static void crc32c_by_table_is_the_same(void **state)
 
 static void crc32c_goes_on(void **state)
 {
-    (void)state;
     const char *digits = "123456789";
     for (size_t cut = 0; cut <= 9; cut++)
         assert_int_equal(crc32c(crc32c(0, digits, cut), digits + cut, 9 - cut), 0xe3069283);

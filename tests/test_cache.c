@@ -351,7 +351,6 @@ static uint64_t run_play(const struct play *play, uint64_t seed)
 
 static void test_a_million_operations(void **state)
 {
-    (void)state;
     long actions = rounds(1000000, 20000000);
     run_play(&(struct play){(int)actions, true, 4 * PAGE, 200 * PAGE, 0}, 1);
     figure("%ld operations: no block touched by two, books balanced", actions);
@@ -359,25 +358,21 @@ static void test_a_million_operations(void **state)
 
 static void test_a_limit(void **state)
 {
-    (void)state;
     run_play(&(struct play){200000, true, 8 * PAGE, 300 * PAGE, 150 * PAGE}, 2);
 }
 
 static void test_without_ranges(void **state)
 {
-    (void)state;
     run_play(&(struct play){200000, false, 4 * PAGE, 200 * PAGE, 0}, 3);
 }
 
 static void test_plenty_of_memory(void **state)
 {
-    (void)state;
     run_play(&(struct play){200000, true, 64 * PAGE, RANGE, 0}, 4);
 }
 
 static void test_replay(void **state)
 {
-    (void)state;
     const struct play play = {50000, true, 4 * PAGE, 200 * PAGE, 0};
     assert_true(run_play(&play, 5) == run_play(&play, 5));
     assert_true(run_play(&play, 5) != run_play(&play, 6));
@@ -398,7 +393,6 @@ static int run_user(bool late)
 
 static void test_planted_faults_are_seen(void **state)
 {
-    (void)state;
     assert_int_equal(run_user(false), 0);
     assert_true(run_user(true) > 0);
 }
@@ -407,7 +401,6 @@ static void test_planted_faults_are_seen(void **state)
 
 static void test_growth_is_exact(void **state)
 {
-    (void)state;
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
     void *a = cache_take(cache, 10 * PAGE - 5, "a");
@@ -437,7 +430,6 @@ static void test_growth_is_exact(void **state)
 
 static void test_tightest_fit(void **state)
 {
-    (void)state;
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
     static const size_t cells[] = {9, 1, 5, 1, 7, 1, 5, 1, 12, 1};
@@ -460,7 +452,6 @@ static void test_tightest_fit(void **state)
  * though there is free memory on both sides of it. */
 static void test_blocks_in_one_piece(void **state)
 {
-    (void)state;
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, 0, 0);
     void *memory[8];
@@ -480,7 +471,6 @@ static void test_blocks_in_one_piece(void **state)
 /* Every other chunk is held: whoever keeps what is free where it is has half of it left and cannot use it. */
 static void test_free_memory_moves_to_where_it_is_needed(void **state)
 {
-    (void)state;
     enum { CHUNKS = 64 };
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, 2 * PAGE, CHUNKS * 2 * PAGE);
@@ -520,7 +510,6 @@ static size_t pages_in_use(struct cache *cache)
  * and all that the limit leaves beside them can be had in one block. */
 static void test_worst_case_sequence(void **state)
 {
-    (void)state;
     enum { MOST = 4096, SPARE = 500 };
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, PAGE, 0);
@@ -551,7 +540,6 @@ static void test_worst_case_sequence(void **state)
 
 static void test_table_of_who_holds_what(void **state)
 {
-    (void)state;
     struct sim *sim = sim_new(16 * PAGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 12 * PAGE);
     void *a = cache_take(cache, 2 * PAGE, "images"), *b = cache_take(cache, 7 * PAGE, "working memory");
@@ -574,7 +562,6 @@ static void test_table_of_who_holds_what(void **state)
 
 static void test_absurd_requests(void **state)
 {
-    (void)state;
     struct sim *sim = sim_new(16 * PAGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
     assert_null(cache_take(cache, SIZE_MAX, "x"));
@@ -596,7 +583,6 @@ static void test_absurd_requests(void **state)
 
 static void test_a_lower_limit(void **state)
 {
-    (void)state;
     struct sim *sim = sim_new(RANGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
     void *a = cache_take(cache, 20 * PAGE, "a"), *b = cache_take(cache, 20 * PAGE, "b");
@@ -635,7 +621,6 @@ static int64_t run_failing(int64_t at, int64_t count)
 
 static void test_failures_at_every_call(void **state)
 {
-    (void)state;
     int64_t calls = run_failing(0, 0);
     assert_true(calls > 100);
     for (int64_t k = 1; k <= calls; k++) {
@@ -669,7 +654,6 @@ static void *worker(void *context)
 
 static void test_threads(void **state)
 {
-    (void)state;
     struct sim *sim = sim_new(100 * PAGE);
     struct cache *cache = open_cache(sim, true, 4 * PAGE, 0);
     pthread_t threads[4];

@@ -154,7 +154,6 @@ static void assert_stores_equal(const struct store *a, const struct store *b)
 
 static void round_trip(void **state)
 {
-    (void)state;
     struct fixture from, to;
     struct safetensors file;
     struct position position;
@@ -191,7 +190,6 @@ static int64_t best_of(const double *values, int count, bool lower, int64_t *wit
 
 static void best(void **state)
 {
-    (void)state;
     static const double lost[] = {NAN, INFINITY, -INFINITY}, then[] = {2, 1, NAN, 3};
     int64_t without;
     assert_int_equal(best_of(lost, 3, true, &without), 0);
@@ -212,7 +210,6 @@ static void best(void **state)
 /* Older versions took what is not finite for the best if it was the first. */
 static void best_that_was_lost(void **state)
 {
-    (void)state;
     static const double lost[] = {NAN, -NAN, INFINITY, -INFINITY};
     struct fixture fixture;
     struct safetensors file;
@@ -235,7 +232,6 @@ static void best_that_was_lost(void **state)
 
 static void names_and_sizes(void **state)
 {
-    (void)state;
     struct fixture fixture;
     struct safetensors file;
     char **names;
@@ -265,7 +261,6 @@ static void names_and_sizes(void **state)
 /* Data and measure that are others than when the run began. */
 static void another_run(void **state)
 {
-    (void)state;
     static char *names[] = {"one", "two \"2\"", "drei \xc3\xa4"}, *others[] = {"one", "drei", "two"};
     struct fixture fixture;
     struct safetensors file;
@@ -310,7 +305,6 @@ static void another_run(void **state)
 /* The previous one is there until it is overwritten by the next but one, and is what it was. */
 static void previous(void **state)
 {
-    (void)state;
     struct fixture fixture;
     struct safetensors file;
     struct reason reason;
@@ -444,7 +438,6 @@ static void assert_previous_taken(struct damage *damage, const char *said)
 
 static void bits_flipped(void **state)
 {
-    (void)state;
     struct damage damage;
     struct random random = random_open(1, PURPOSE_TEST, 0, 0);
     long flips = rounds(1000, 10000);
@@ -469,7 +462,6 @@ static void bits_flipped(void **state)
 /* Sectors that are those of another place, or nothing. */
 static void sectors_lost(void **state)
 {
-    (void)state;
     struct damage damage;
     struct random random = random_open(2, PURPOSE_TEST, 0, 0);
     long tries = rounds(200, 5000);
@@ -492,7 +484,6 @@ static void sectors_lost(void **state)
 
 static void cut_off(void **state)
 {
-    (void)state;
     struct damage damage;
     begin_damage(&damage);
     int cuts = 0;
@@ -509,7 +500,6 @@ static void cut_off(void **state)
 /* A file in the last one's place, the message on it, and that the previous one is taken. */
 static void damage_is_named(void **state)
 {
-    (void)state;
     struct damage damage;
     begin_damage(&damage);
 
@@ -548,7 +538,6 @@ static void damage_is_named(void **state)
 /* A checkpoint that was moved and is linked to is as good as one in its place. */
 static void linked(void **state)
 {
-    (void)state;
     struct damage damage;
     struct safetensors file;
     begin_damage(&damage);
@@ -570,7 +559,6 @@ static void linked(void **state)
 
 static void none_is_good(void **state)
 {
-    (void)state;
     struct damage damage;
     struct safetensors file;
     struct caught caught;
@@ -589,7 +577,6 @@ static void none_is_good(void **state)
 /* The one that was written last is taken, whatever it is called, and outlives the next one's writing. */
 static void swapped(void **state)
 {
-    (void)state;
     struct damage damage;
     struct safetensors file;
     struct caught caught;
@@ -621,7 +608,6 @@ static void swapped(void **state)
 /* Other names come with a checkpoint, and do not lose their content when later ones are written. */
 static void other_names(void **state)
 {
-    (void)state;
     struct damage damage;
     struct safetensors file;
     begin_damage(&damage);
@@ -644,7 +630,6 @@ static void other_names(void **state)
 
 static void another_model(void **state)
 {
-    (void)state;
     struct fixture fixture;
     struct safetensors file;
     struct caught caught;
@@ -677,7 +662,6 @@ static void another_model(void **state)
 
 static void weights_from_averages(void **state)
 {
-    (void)state;
     struct fixture from, to;
     struct caught caught;
     float average[64], master[64];
@@ -709,7 +693,6 @@ static enum status read_master(void *context, int item, void *data)
 /* As torch.nn.DataParallel names them. */
 static void weights_of_a_wrapper(void **state)
 {
-    (void)state;
     struct fixture from, to;
     struct safetensors_item items[64];
     float there[64], here[64];
@@ -790,7 +773,6 @@ static void check_rows(const struct renamed *renamed)
 /* The checkpoint's classes are those of save_as. Rows of the classifier go to the class of their name. */
 static void rows_go_by_name(void **state)
 {
-    (void)state;
     check_rows(&(struct renamed){{"drei \xc3\xa4", "four", "one"}, {2, -1, 0},
                                  "has 2 of the 3 classes, but not 'four'"});
     check_rows(&(struct renamed){{"two \"2\"", "drei \xc3\xa4", "one"}, {1, 2, 0},
@@ -799,7 +781,6 @@ static void rows_go_by_name(void **state)
 
 static void other_classes(void **state)
 {
-    (void)state;
     struct fixture from;
     struct caught caught;
     struct store to = {0};
@@ -824,7 +805,6 @@ static void other_classes(void **state)
 
 static void missing_and_unexpected(void **state)
 {
-    (void)state;
     static const char other[] =
         "[input]\nchannels = 1\nsize = 4\n[layers]\nconv = conv input filters=2 kernel=3 pad=1\n"
         "relu = relu conv\navg = globalavgpool relu\nfc = linear avg units=$classes\n";
@@ -851,7 +831,6 @@ static void missing_and_unexpected(void **state)
 /* Whoever writes a file can write anything into its header, checksums and all. */
 static void positions_that_cannot_be(void **state)
 {
-    (void)state;
     static const struct {
         const char *key, *value, *words;
     } cases[] = {
@@ -901,7 +880,6 @@ static void positions_that_cannot_be(void **state)
 
 static void none_at_all(void **state)
 {
-    (void)state;
     struct safetensors file;
     struct caught caught;
     caught_begin(&caught);
@@ -925,7 +903,6 @@ static char *repeated(const char *piece, int count, bool list)
 /* Of a header of up to a hundred megabytes no more is read than a run can have written. */
 static void more_than_a_run_can_have(void **state)
 {
-    (void)state;
     static const struct {
         int algorithms, classes;
     } cases[] = {{1 << 16, CLASSES_MAX}, {(1 << 16) + 1, CLASSES_MAX + 1}};
@@ -949,7 +926,6 @@ static void more_than_a_run_can_have(void **state)
 /* Serials are counted up: one at the end of the numbers would overflow. */
 static void serials_that_cannot_be(void **state)
 {
-    (void)state;
     static const char *const bad[] = {"9223372036854775807", "1099511627777", "0", "-1", "1x", ""};
     struct safetensors_pair pair = {(char *)"serial", NULL};
     struct safetensors file = {.metadata = &pair, .metadata_count = 1};
@@ -966,7 +942,6 @@ static void serials_that_cannot_be(void **state)
 /* Sizes that no run writes are refused before anything is made of them. */
 static void inputs_that_cannot_be(void **state)
 {
-    (void)state;
     static const char *const texts[] = {
         "8 8 257", "8 8 100000000000000000000", "8 8 -1", "0 8 3", "65537 8 3", "8 8", "8 8 3 1", "8x8x3", "",
     };
@@ -985,13 +960,11 @@ static void inputs_that_cannot_be(void **state)
 
 static int make_folder(void **state)
 {
-    (void)state;
     return mkdtemp(folder) == NULL || directory_open(folder, &directory) != OK;
 }
 
 static int remove_folder(void **state)
 {
-    (void)state;
     directory_close(&directory);
     return rmdir(folder);
 }

@@ -137,7 +137,6 @@ static bool all_collectives(struct comm *comm)
 
 static void collectives_bring_every_byte(void **state)
 {
-    (void)state;
     all_are_right(all_collectives);
 }
 
@@ -150,7 +149,6 @@ static bool small_ones_in_haste(struct comm *comm)
 
 static void many_in_a_row_keep_apart(void **state)
 {
-    (void)state;
     all_are_right(small_ones_in_haste);
 }
 
@@ -178,7 +176,6 @@ static bool send_round(struct comm *comm)
 
 static void messages_arrive_in_their_order(void **state)
 {
-    (void)state;
     all_are_right(send_round);
 }
 
@@ -197,7 +194,6 @@ static bool send_many(struct comm *comm)
 
 static void a_full_mailbox_is_waited_for(void **state)
 {
-    (void)state;
     all_are_right(send_many);
 }
 
@@ -249,7 +245,6 @@ static void others_go_on_without(part play)
 
 static void a_rank_that_is_killed_ends_all_waits(void **state)
 {
-    (void)state;
     others_go_on_without(one_dies);
     others_go_on_without(one_dies_who_should_send);
 }
@@ -264,7 +259,6 @@ static bool one_stays_away(struct comm *comm)
 
 static void a_wait_ends_after_its_timeout(void **state)
 {
-    (void)state;
     int ended[RANKS_MAX];
     play_ranks(2, 0.2, one_stays_away, ended);
     assert_int_equal(ended[0], 0);
@@ -291,7 +285,6 @@ static bool message_of_another_size(struct comm *comm)
 
 static void different_calls_are_an_error(void **state)
 {
-    (void)state;
     static const part parts[] = {ask_for_different_things, ask_for_different_sizes, message_of_another_size};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         int ended[RANKS_MAX];
@@ -316,7 +309,6 @@ static bool share_a_file(struct comm *comm)
 
 static void ranks_of_a_host_share_a_file(void **state)
 {
-    (void)state;
     all_are_right(share_a_file);
 }
 
@@ -340,14 +332,12 @@ static bool have_different_texts(struct comm *comm)
 
 static void different_texts_are_named(void **state)
 {
-    (void)state;
     all_are_right(have_the_same_text);
     all_are_right(have_different_texts);
 }
 
 static void one_rank_alone_needs_no_comm(void **state)
 {
-    (void)state;
     int from = 5, to = 0;
     assert_int_equal(comm_count(NULL), 1);
     assert_int_equal(comm_rank(NULL), 0);
@@ -359,7 +349,6 @@ static void one_rank_alone_needs_no_comm(void **state)
 
 static void another_file_is_no_block(void **state)
 {
-    (void)state;
     struct comm *comm;
     struct caught caught;
     int pipes[2];

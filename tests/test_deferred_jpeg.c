@@ -226,7 +226,6 @@ static int compare(int workers, double share, size_t batch_bytes, struct stand_i
 
 static void batches_are_the_same(void **state)
 {
-    (void)state;
     static const int workers[] = {1, 2, 5, 16};
     struct stand_in stand_in;
     int first = 0;
@@ -240,7 +239,6 @@ static void batches_are_the_same(void **state)
 
 static void oriented_files_are_left_only_as_they_are_stored(void **state)
 {
-    (void)state;
     struct stand_in stand_in;
     int some = compare(3, 1, 1 << 20, &stand_in);
     dataset.ignore_orientation = true;
@@ -251,7 +249,6 @@ static void oriented_files_are_left_only_as_they_are_stored(void **state)
 
 static void a_share_is_drawn(void **state)
 {
-    (void)state;
     struct stand_in stand_in;
     int all = compare(3, 1, 1 << 20, &stand_in), half = compare(3, 0.5, 1 << 20, &stand_in);
     assert_in_range(half, all / 4, all * 3 / 4);
@@ -262,7 +259,6 @@ static void a_share_is_drawn(void **state)
 
 static void what_has_no_room_stays_here(void **state)
 {
-    (void)state;
     struct stand_in stand_in;
     int all = compare(3, 1, 1 << 20, &stand_in), some = compare(3, 1, 12000, &stand_in);
     assert_true(some > 0 && some < all);
@@ -273,7 +269,6 @@ static void what_has_no_room_stays_here(void **state)
 /* Another epoch begins, or all ends, while batches are at any stage. */
 static void stops_at_any_moment(void **state)
 {
-    (void)state;
     struct stand_in stand_in = {.most_callers = 2};
     const struct decoder decoder = {.context = &stand_in, .callers = 2, .images = 3, .h = 100, .w = 100,
                                     .decode = decode};
@@ -300,14 +295,12 @@ static void stops_at_any_moment(void **state)
 
 static int make_files(void **state)
 {
-    (void)state;
     for (int i = 0; i < FILES; i++) make_file(i);
     return 0;
 }
 
 static int free_files(void **state)
 {
-    (void)state;
     for (int i = 0; i < FILES; i++) free(files[i].data);
     return 0;
 }

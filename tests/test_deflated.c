@@ -43,7 +43,6 @@ static bool read_exactly(const struct stream *stream, size_t count, size_t size,
 
 static void whole_streams_are_read(void **state)
 {
-    (void)state;
     struct stream stream;
     for (int level = 0; level <= 9; level++) {
         bool equal;
@@ -55,7 +54,6 @@ static void whole_streams_are_read(void **state)
 
 static void other_sizes_are_refused(void **state)
 {
-    (void)state;
     struct stream stream;
     for (int level = 0; level <= 9; level += 3) {
         stream_make(level, &stream);
@@ -68,7 +66,6 @@ static void other_sizes_are_refused(void **state)
 
 static void beginnings_are_refused(void **state)
 {
-    (void)state;
     struct stream stream;
     stream_make(6, &stream);
     for (size_t count = 0; count < stream.count; count += count < 50 || count + 50 > stream.count ? 1 : 37)
@@ -77,7 +74,6 @@ static void beginnings_are_refused(void **state)
 
 static void bytes_after_the_end_are_refused(void **state)
 {
-    (void)state;
     struct stream stream;
     stream_make(6, &stream);
     stream.bytes[stream.count] = 0;
@@ -87,7 +83,6 @@ static void bytes_after_the_end_are_refused(void **state)
 /* Of the first 400 bytes, and of the checksum, each bit. */
 static void damage_is_refused(void **state)
 {
-    (void)state;
     struct stream stream;
     stream_make(6, &stream);
     for (size_t i = 0; i < stream.count; i = i == 400 ? stream.count - 4 : i + 1) {
@@ -104,7 +99,6 @@ static void damage_is_refused(void **state)
 /* It would have to be known. */
 static void preset_dictionaries_are_refused(void **state)
 {
-    (void)state;
     struct stream stream;
     stream_make(6, &stream);
     z_stream with = {.next_in = stream.plain, .avail_in = SIZE, .next_out = stream.bytes,
@@ -119,7 +113,6 @@ static void preset_dictionaries_are_refused(void **state)
 /* ISO 3309's own example of a checksum, and zlib's of longer ones. */
 static void checksums(void **state)
 {
-    (void)state;
     assert_int_equal(deflated_crc((const uint8_t *)"123456789", 9), 0xcbf43926);
     struct stream stream;
     stream_make(6, &stream);

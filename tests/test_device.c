@@ -105,7 +105,6 @@ static void captured_fills(struct device *device)
 
 static void test_round_trips(void **state)
 {
-    (void)state;
     for (const struct device_backend *const *backend = device_backends; *backend; backend++) {
         struct reason reason;
         int count = (*backend)->count(&reason);
@@ -136,14 +135,12 @@ static void refuses_absurd_sizes(struct device *device)
 
 static void test_absurd_sizes_are_refused(void **state)
 {
-    (void)state;
     on_devices(NULL, refuses_absurd_sizes);
 }
 
 /* Which the kernel would promise all the same. */
 static void test_all_of_the_memory_is_refused(void **state)
 {
-    (void)state;
     struct device *device;
     size_t available, total;
     host_memory(&available, &total);
@@ -158,7 +155,6 @@ static void test_all_of_the_memory_is_refused(void **state)
 
 static void test_names(void **state)
 {
-    (void)state;
     char said[512] = "";
     struct device *device;
     assert_int_equal(device_open("cpu", 1, &device), OK);

@@ -31,14 +31,12 @@ struct ranged {
 
 static void *ranged_reserve(void *context, size_t bytes)
 {
-    (void)context;
     void *range = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return range == MAP_FAILED ? NULL : range;
 }
 
 static void ranged_unreserve(void *context, void *range, size_t bytes)
 {
-    (void)context;
     munmap(range, bytes);
 }
 
@@ -61,13 +59,11 @@ static void ranged_unmap(void *context, void *at, size_t bytes)
 
 static size_t ranged_free_bytes(void *context)
 {
-    (void)context;
     return 0;
 }
 
 static bool ranged_finish(void *context)
 {
-    (void)context;
     return true;
 }
 
@@ -151,7 +147,6 @@ static void check_device(struct device *device)
 
 static void test_made_up_device(void **state)
 {
-    (void)state;
     struct ranged ranged;
     ranged_open(&ranged);
     check_device(&ranged.device);
@@ -166,14 +161,12 @@ static bool has_ranges(const struct device_backend *backend)
 
 static void test_every_device_that_can(void **state)
 {
-    (void)state;
     on_devices(has_ranges, check_device);
 }
 
 /* Memory in use counts. */
 static void test_within_a_limit(void **state)
 {
-    (void)state;
     struct ranged ranged;
     ranged_open(&ranged);
     struct cache *cache = device_allocators_open(&ranged.device, 0, false);
@@ -194,7 +187,6 @@ static void test_within_a_limit(void **state)
 
 static void test_devices_without_ranges_serve_themselves(void **state)
 {
-    (void)state;
     struct device *device;
     struct text holdings = {0};
     assert_int_equal(device_open("cpu", 1, &device), OK);
@@ -212,7 +204,6 @@ static void test_devices_without_ranges_serve_themselves(void **state)
 
 static void test_who_holds_what(void **state)
 {
-    (void)state;
     struct ranged ranged;
     struct text holdings = {0};
     ranged_open(&ranged);
@@ -281,7 +272,6 @@ static void check_host(struct device *device)
 
 static void test_pinned_memory_of_every_device(void **state)
 {
-    (void)state;
     on_devices(NULL, check_host);
 }
 
@@ -295,7 +285,6 @@ static void waiting_open(struct ranged *ranged)
 /* Memory that comes from a cache or a pool, and is full of what others left there, changes nothing. */
 static void test_training_from_a_cache(void **state)
 {
-    (void)state;
     struct ranged ranged;
     waiting_open(&ranged);
     struct cache *cache = device_allocators_open(&ranged.device, 0, false);
@@ -359,7 +348,6 @@ static enum status open_and_close(struct device *device, struct graph *graph)
 /* The device says no at the k-th piece: exit 4 with a table, and nothing is left behind. */
 static void test_failures_at_every_piece(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, true);
     enum status status = NO_DEVICE;
     int pieces;

@@ -69,7 +69,6 @@ static const enum dtype storages[] = {F32, F16, BF16};
 
 static void test_shared_is_separate(void **state)
 {
-    (void)state;
     for (int s = 0; s < 3; s++)
         for (int fused = 0; fused < 2; fused++)
             shared_is_separate(net_mixed, fused,
@@ -78,7 +77,6 @@ static void test_shared_is_separate(void **state)
 
 static void test_shared_is_separate_micro_batches(void **state)
 {
-    (void)state;
     for (int s = 0; s < 3; s++)
         for (int fused = 0; fused < 2; fused++)
             shared_is_separate(net_mixed, fused,
@@ -87,7 +85,6 @@ static void test_shared_is_separate_micro_batches(void **state)
 
 static void test_shared_is_separate_streams(void **state)
 {
-    (void)state;
     for (int s = 0; s < 3; s++)
         shared_is_separate(net_mixed, true, (struct net_options){.batch = 6, .micro_batches = 2, .streams = 2,
                                                                  .storage = storages[s], .ema = true});
@@ -95,7 +92,6 @@ static void test_shared_is_separate_streams(void **state)
 
 static void test_shared_is_separate_reference(void **state)
 {
-    (void)state;
     for (int s = 0; s < 3; s++)
         shared_is_separate(net_mixed, false,
                            (struct net_options){.batch = 2, .storage = storages[s], .reference = true});
@@ -135,14 +131,12 @@ static void reference_agrees(bool fused, enum dtype storage, double tolerance)
 
 static void test_reference_agrees(void **state)
 {
-    (void)state;
     reference_agrees(false, F32, 1e-4);
     reference_agrees(true, F32, 1e-4);
 }
 
 static void test_reference_agrees_low(void **state)
 {
-    (void)state;
     reference_agrees(false, F16, 2e-2);
     reference_agrees(true, F16, 2e-2);
     reference_agrees(false, BF16, 1.5e-1);
@@ -187,7 +181,6 @@ static void accumulated_is_mean(enum dtype storage)
 /* Targets of one class each are labels, in micro-batches too; halves of two classes are the mean of both. */
 static void test_soft_targets(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_plain, false);
     struct net hard, soft;
     struct net_options options = {.batch = 8, .micro_batches = 2, .storage = F32, .training = true};
@@ -226,7 +219,6 @@ static void test_soft_targets(void **state)
 
 static void test_accumulated_is_mean(void **state)
 {
-    (void)state;
     accumulated_is_mean(F32);
     accumulated_is_mean(BF16);
 }
@@ -234,7 +226,6 @@ static void test_accumulated_is_mean(void **state)
 /* The loss scale changes no gradient as long as nothing over- or underflows. */
 static void test_scale_cancels(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, true);
     struct net one, scaled;
     net_open(&one, &graph, &(struct net_options){.batch = 4, .training = true});
@@ -256,7 +247,6 @@ static double mean_loss(const struct net *net)
 
 static void test_learns(void **state)
 {
-    (void)state;
     for (int s = 0; s < 3; s++) {
         struct graph graph = net_graph(net_mixed, true);
         struct net net;
@@ -289,7 +279,6 @@ static void set_image(struct net *net, int image, float value)
 
 static void test_skipped_step(void **state)
 {
-    (void)state;
     for (int s = 0; s < 3; s++) {
         struct graph graph = net_graph(net_mixed, true);
         struct net net;
@@ -319,7 +308,6 @@ static void test_skipped_step(void **state)
  * the step's number, so the network here has none. */
 static void test_skipped_step_leaves_no_trace(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_plain, true);
     struct net with, without;
     struct net_options options = {.batch = 4, .training = true, .ema = true};
@@ -370,7 +358,6 @@ static void finding_is(const char *param, float value, enum dtype storage, const
 
 static void test_diagnose(void **state)
 {
-    (void)state;
     finding_is(NULL, 0, F32, "");
     finding_is("conv2.weight", NAN, F32, "parameter conv2.weight contains NaN");
     finding_is("conv2.weight", 1e6f, F16, "parameter conv2.weight contains Inf as fp16");
@@ -391,7 +378,6 @@ static enum status read_back_or_fail(struct device *device, int stream, void *to
 /* How many reads it takes to see that all is finite and no gradient zero; each that fails is passed on. */
 static void test_diagnose_failed_reads(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct net net;
     struct exec_finding finding;
@@ -427,7 +413,6 @@ static void test_diagnose_failed_reads(void **state)
 /* A gradient that overflows is named with the layer whose backward made it. */
 static void test_diagnose_backward(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct net net;
     struct exec_finding finding;
@@ -443,7 +428,6 @@ static void test_diagnose_backward(void **state)
 /* Logits are fp32 whatever the precision; rank and loss follow from them. */
 static void test_evaluation(void **state)
 {
-    (void)state;
     for (int s = 0; s < 3; s++) {
         struct graph graph = net_graph(net_mixed, true);
         struct net net;
@@ -470,7 +454,6 @@ static void test_evaluation(void **state)
 /* Evaluation in training's arena and on its store, in turn with it, changes nothing. */
 static void test_evaluation_shares(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, true);
     struct net train, alone, eval;
     struct net_options options = {.batch = 6, .training = true};
@@ -498,7 +481,6 @@ static void test_evaluation_shares(void **state)
 /* With decay 1/2 the average after a step is half way from where it was to where things are. */
 static void test_averages(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, true);
     struct net net;
     net_open(&net, &graph, &(struct net_options){.batch = 6, .training = true, .ema = true});
@@ -552,14 +534,12 @@ static double norm_step(bool decay_norm_bias)
 /* As timm has it by always_adapt: what is decayed has its own trust ratio, here 10 times 0.001. */
 static void test_decay_comes_with_trust_ratios(void **state)
 {
-    (void)state;
     assert_float_equal(norm_step(true), 10 * 0.001, 1e-5);
     assert_true(fabs(norm_step(false) - 10 * 0.001) > 1e-3);
 }
 
 static void test_frozen(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, true);
     int frozen = graph_find_param(&graph, "conv1.weight"), trained = graph_find_param(&graph, "conv2.weight");
     int norm = graph_find_param(&graph, "bn2.weight");
@@ -583,7 +563,6 @@ static void test_frozen(void **state)
 
 static void test_values_and_times(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_plain, false);
     struct net net;
     net_open(&net, &graph, &(struct net_options){.batch = 3, .separate = true, .logits = true});

@@ -16,7 +16,6 @@ static void learn(struct families *families, const char *name, enum family_resul
 
 static void test_far_three_times(void **state)
 {
-    (void)state;
     struct families *families = families_new();
     assert_false(families_hopeless(families, "0 fp32 cudnn plain 37"));
     learn(families, "0 fp32 cudnn plain 37", FAMILY_FAR, 2);
@@ -31,7 +30,6 @@ static void test_far_three_times(void **state)
 
 static void test_near_once(void **state)
 {
-    (void)state;
     struct families *families = families_new();
     learn(families, "2 fp16 cudnn plain 5", FAMILY_FAR, 3);
     assert_true(families_hopeless(families, "2 fp16 cudnn plain 5"));

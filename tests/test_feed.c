@@ -19,7 +19,6 @@ static void expect(struct feed feed, const char *limit, const char *sentence)
 
 static void the_slowest_limits(void **state)
 {
-    (void)state;
     expect((struct feed){.loader = 500, .compute = 100, .together = 99}, "compute",
            "The bottleneck is computing: the loader alone is 5.0 times as fast.");
     expect((struct feed){.loader = 40, .copy = 900, .compute = 100, .together = 39}, "loader",
@@ -30,7 +29,6 @@ static void the_slowest_limits(void **state)
 
 static void less_than_the_slowest_is_said(void **state)
 {
-    (void)state;
     expect((struct feed){.loader = 300, .compute = 100, .together = 75}, "compute",
            "The bottleneck is computing: the loader alone is 3.0 times as fast, and the combination reaches "
            "75 % of computing alone, because they share the processors.");

@@ -112,7 +112,6 @@ static void defaults(void **state)
 
 static void find(void **state)
 {
-    (void)state;
     assert_ptr_equal(field_find(fields, "rate"), &fields[RATE]);
     assert_null(field_find(fields, "rat"));
 }

@@ -47,7 +47,6 @@ static int read_image(const struct dataset *dataset, int64_t index, struct image
 
 static void table_has_the_promised_formats(void **state)
 {
-    (void)state;
     static const char *const names[] = {"mnist", "cifar10", "cifar100", "folder", "digits", "synthetic"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) assert_non_null(format_find(names[i]));
     assert_null(format_find("minst"));
@@ -75,7 +74,6 @@ static char *mnist_folder(void)
 
 static void mnist_reads_raw_and_gz(void **state)
 {
-    (void)state;
     char *folder = mnist_folder();
     for (int split = SPLIT_TRAIN; split <= SPLIT_VAL; split++) {
         struct dataset_options options = options_of(folder, (enum split)split);
@@ -96,7 +94,6 @@ static void mnist_reads_raw_and_gz(void **state)
 
 static void mnist_refuses_what_is_wrong(void **state)
 {
-    (void)state;
     static const struct {
         const char *name, *data;
         size_t count;
@@ -128,7 +125,6 @@ static void mnist_refuses_what_is_wrong(void **state)
 
 static void mnist_refuses_broken_gz(void **state)
 {
-    (void)state;
     char *folder = mnist_folder(), *path = text_format("%s/t10k-images.idx3-ubyte.gz", folder);
     struct dataset_options options = options_of(folder, SPLIT_VAL);
     struct bytes gz = case_read(path);
@@ -171,7 +167,6 @@ static void write_cifar(const char *folder, const char *name, int count, const u
 
 static void cifar10_reads_planes(void **state)
 {
-    (void)state;
     char *folder = case_folder();
     struct dataset_options options = options_of(folder, SPLIT_TRAIN);
     for (int i = 1; i <= 5; i++) {
@@ -204,7 +199,6 @@ static void cifar10_reads_planes(void **state)
 
 static void cifar100_takes_fine_labels(void **state)
 {
-    (void)state;
     char *folder = case_folder();
     struct dataset_options options = options_of(folder, SPLIT_VAL);
     write_cifar(folder, "test.bin", 3, (uint8_t[]){1, 99, 2, 55, 3, 0}, 2);
@@ -224,7 +218,6 @@ static void cifar100_takes_fine_labels(void **state)
 
 static void digits_come_with_the_program(void **state)
 {
-    (void)state;
     struct dataset_options options = {.installed = SOURCEDIR "/data"};
     struct dataset train = opened("digits", &options);
     options.split = SPLIT_VAL;
@@ -245,7 +238,6 @@ static void digits_come_with_the_program(void **state)
 
 static void digits_name_the_line_that_is_wrong(void **state)
 {
-    (void)state;
     char *folder = case_folder();
     struct text good = {0};
     for (int i = 0; i < 64; i++) text_add(&good, "%d,", i % 17);
@@ -288,7 +280,6 @@ static void digits_name_the_line_that_is_wrong(void **state)
 
 static void folder_finds_images_by_first_bytes(void **state)
 {
-    (void)state;
     char *folder = case_folder();
     case_write_bytes(folder, "zebra/b.txt", case_plain_png(3, 2, 1, 2, 3));
     case_write_bytes(folder, "zebra/a/deep", case_plain_png(3, 2, 4, 5, 6));
@@ -317,7 +308,6 @@ static void folder_finds_images_by_first_bytes(void **state)
 
 static void folder_numbers_by_given_names(void **state)
 {
-    (void)state;
     char *folder = case_folder();
     case_write_bytes(folder, "b/1", case_plain_png(1, 1, 1, 1, 1));
     char *names[] = {"a", "b", "c"};
@@ -337,7 +327,6 @@ static void folder_numbers_by_given_names(void **state)
 
 static void folder_says_what_is_missing(void **state)
 {
-    (void)state;
     char *folder = case_folder();
     struct dataset_options options = options_of(folder, SPLIT_TRAIN);
     expect_refused("folder", &options, "contains no class folders");
@@ -353,7 +342,6 @@ static void folder_says_what_is_missing(void **state)
 
 static void folder_reports_unreadable_images(void **state)
 {
-    (void)state;
     char *folder = case_folder();
     struct bytes png = case_plain_png(9, 9, 1, 2, 3);
     case_write(folder, "a/broken", png.data, png.count - 20);
@@ -376,7 +364,6 @@ static void folder_reports_unreadable_images(void **state)
 
 static void folder_does_not_follow_links_for_ever(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *link = text_format("%s/a/back", folder);
     struct dataset_options options = options_of(folder, SPLIT_TRAIN);
     case_write_bytes(folder, "a/x", case_plain_png(1, 1, 1, 1, 1));
@@ -390,7 +377,6 @@ static void folder_does_not_follow_links_for_ever(void **state)
 
 static void synthetic_is_repeatable(void **state)
 {
-    (void)state;
     struct dataset_options options = {.seed = 5, .h = 9, .w = 7, .c = 3, .classes = 4, .synthetic_count = 20};
     struct dataset a = opened("synthetic", &options), b = opened("synthetic", &options);
     struct image one = {0}, two = {0};
@@ -429,14 +415,12 @@ static void expect_set(const char *format, const char *name, enum split split, i
 
 static void mnist_as_published(void **state)
 {
-    (void)state;
     expect_set("mnist", "mnist", SPLIT_TRAIN, 60000, (int[]){5, 0, 4, 1, 9});
     expect_set("mnist", "mnist", SPLIT_VAL, 10000, (int[]){7, 2, 1, 0, 4});
 }
 
 static void cifar10_as_published(void **state)
 {
-    (void)state;
     expect_set("cifar10", "cifar10", SPLIT_TRAIN, 50000, (int[]){6, 9, 9, 4, 1});
     expect_set("cifar10", "cifar10", SPLIT_VAL, 10000, (int[]){3, 8, 8, 0, 6});
 }

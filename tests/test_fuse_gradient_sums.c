@@ -70,13 +70,11 @@ static void merged_is_plain(bool reference)
 
 static void test_sums(void **state)
 {
-    (void)state;
     merged_is_plain(true);
 }
 
 static void test_sums_on_device(void **state)
 {
-    (void)state;
     merged_is_plain(false);
 }
 

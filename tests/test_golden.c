@@ -41,7 +41,6 @@ static void read_checkpoint(const char *name, struct safetensors *file)
 
 static void checkpoint_position(void **state)
 {
-    (void)state;
     struct safetensors file;
     struct position position;
     struct optimizer_state optimizer;
@@ -65,7 +64,6 @@ static void checkpoint_position(void **state)
 
 static void checkpoint_words(void **state)
 {
-    (void)state;
     struct safetensors file;
     struct settings settings;
     char **names;
@@ -103,7 +101,6 @@ static void first_values(const struct safetensors *file, const char *name, struc
 
 static void checkpoint_tensors(void **state)
 {
-    (void)state;
     struct safetensors file;
     struct reason reason;
     int64_t batches;
@@ -148,7 +145,6 @@ static void write_version(struct safetensors *file, char *version, const char *p
 
 static void newer_checkpoint(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *last = text_format("%s/" CHECKPOINT_LAST, folder);
     struct safetensors file, copy;
     struct reason reason;
@@ -197,7 +193,6 @@ static int lines_of(const char *path)
 
 static void metrics(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/metrics.jsonl", folder);
     case_write_bytes(folder, "metrics.jsonl", golden("metrics.jsonl"));
     assert_int_equal(metrics_cut(&directory_working, path, 8, 1), OK);
@@ -212,7 +207,6 @@ static void metrics(void **state)
 
 static void newer_metrics(void **state)
 {
-    (void)state;
     static const char lines[] = "{\"event\":\"start\",\"format\":1}\n{\"event\":\"step\",\"step\":1}\n"
                                 "{\"event\":\"start\",\"format\":2}\n{\"event\":\"step\",\"step\":2}\n";
     char *folder = case_folder(), *path = text_format("%s/metrics.jsonl", folder);
@@ -240,7 +234,6 @@ static enum status open_pack(const char *path, struct dataset *dataset)
 
 static void pack(void **state)
 {
-    (void)state;
     static const int labels[] = {0, 1, 2};
     static const uint32_t pixels[] = {0x2d2dc9c7, 0x218d5c0d, 0x8cc4685f};
     struct dataset dataset;
@@ -263,7 +256,6 @@ static void pack(void **state)
 
 static void newer_pack(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
     struct bytes bytes = golden("images.pack");
     struct dataset dataset;

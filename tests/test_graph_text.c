@@ -32,7 +32,6 @@ static void assert_same_graphs(const struct graph *a, const struct graph *b)
 
 static void installed_models_read_back(void **state)
 {
-    (void)state;
     int count;
     char **names = model_names(folders, &count);
     assert_true(count > 10);
@@ -78,7 +77,6 @@ static char *text_of(const char *input, const char *layers)
 
 static void the_words(void **state)
 {
-    (void)state;
     char *text = text_of(INPUT, BEFORE "act = leaky_relu conv slope=0.25\n" AFTER);
     assert_string_equal(text, "[input]\nchannels = 1\nclasses = 3\nsize = 8\n[layers]\n"
                               "conv = conv input filters=4 kernel=3 pad=1\nact = leaky_relu conv slope=0.25\n"
@@ -89,7 +87,6 @@ static void the_words(void **state)
 /* Blocks written out, comments, defaults that are named, the size of images: all that is the same network. */
 static void what_does_not_count(void **state)
 {
-    (void)state;
     static const char *const others[][2] = {
         {"channels = 1\nsize = 16", BEFORE "act = relu conv\n" AFTER},
         {INPUT, "; a comment\n[layers]\nconv = conv input stride=1 kernel=3 pad=1 filters=4 bias=yes\n"
@@ -109,7 +106,6 @@ static void what_does_not_count(void **state)
 
 static void differences(void **state)
 {
-    (void)state;
     static const struct {
         const char *layers, *said;
     } cases[] = {
@@ -139,7 +135,6 @@ static void differences(void **state)
 /* Texts that a damaged or foreign checkpoint may hold. */
 static void any_text(void **state)
 {
-    (void)state;
     static const char *const texts[] = {"", "\n", "[layers]", "[layers]\n", "[layers]\na", "[layers]\na = ",
                                         "[layers]\n = \n", "[layers]\na\n = b\n", " = \n[layers]\n\n"};
     struct reason reason;

@@ -57,7 +57,6 @@ static void expect(files files, size_t available, size_t total)
 
 static void test_machine(void **state)
 {
-    (void)state;
     expect((files){MEMINFO}, 512 * MIB, 1024 * MIB);
     expect((files){"/proc/version", "", NULL}, 0, 0);
 }
@@ -65,7 +64,6 @@ static void test_machine(void **state)
 /* Of 200 MiB the group uses 150, of which 30 can be given up. */
 static void test_version_2(void **state)
 {
-    (void)state;
     expect((files){MEMINFO, "/proc/self/cgroup", "0::/a/job\n",
                    "/sys/fs/cgroup/a/job/memory.max", "209715200\n",
                    "/sys/fs/cgroup/a/job/memory.current", "157286400\n",
@@ -75,7 +73,6 @@ static void test_version_2(void **state)
 
 static void test_version_1(void **state)
 {
-    (void)state;
     expect((files){MEMINFO, "/proc/self/cgroup", "5:cpu:/job\n4:memory:/job\n",
                    "/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "209715200\n",
                    "/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "157286400\n",
@@ -87,7 +84,6 @@ static void test_version_1(void **state)
 /* A group without a limit of its own is within those above it, the root as a container sees it included. */
 static void test_groups_above(void **state)
 {
-    (void)state;
     expect((files){MEMINFO, "/proc/self/cgroup", "0::/a/job\n",
                    "/sys/fs/cgroup/a/job/memory.max", "max\n",
                    "/sys/fs/cgroup/a/job/memory.current", "1048576\n",
@@ -102,7 +98,6 @@ static void test_groups_above(void **state)
 /* Use beyond the limit leaves nothing; no group gives more than the machine has. */
 static void test_bounds(void **state)
 {
-    (void)state;
     expect((files){MEMINFO, "/proc/self/cgroup", "0::/\n",
                    "/sys/fs/cgroup/memory.max", "1048576\n", "/sys/fs/cgroup/memory.current", "2097152\n"},
            1, MIB);

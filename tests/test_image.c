@@ -42,7 +42,6 @@ static void expect_pixel(const struct image *image, int i, int red, int green, i
 
 static void sniffs_by_first_bytes(void **state)
 {
-    (void)state;
     struct bytes png = case_plain_png(1, 1, 1, 2, 3);
     assert_int_equal(image_sniff(png.data, png.count), IMAGE_PNG);
     assert_int_equal(image_sniff(png.data, 7), IMAGE_UNKNOWN);
@@ -54,7 +53,6 @@ static void sniffs_by_first_bytes(void **state)
 
 static void png_grey_of_every_depth(void **state)
 {
-    (void)state;
     static const struct {
         int depth;
         uint8_t rows[8];       /* two pixels: dark, bright */
@@ -77,7 +75,6 @@ static void png_grey_of_every_depth(void **state)
 
 static void png_palette_of_every_depth(void **state)
 {
-    (void)state;
     static const uint8_t rows[][2] = {{0x40}, {0x10}, {0x01}, {0, 1}};
     for (int i = 0; i < 4; i++) {
         struct image image = decoded(case_png(2, 1, 1 << i, PNG_COLOR_TYPE_PALETTE, false, rows[i]), 3);
@@ -89,7 +86,6 @@ static void png_palette_of_every_depth(void **state)
 
 static void png_colour_and_alpha(void **state)
 {
-    (void)state;
     struct image image = decoded(case_png(1, 1, 8, PNG_COLOR_TYPE_RGB, false, (uint8_t[]){1, 2, 3}), 3);
     expect_pixel(&image, 0, 1, 2, 3, 0);
     image_free(&image);
@@ -109,7 +105,6 @@ static void png_colour_and_alpha(void **state)
 
 static void png_interlaced_equals_plain(void **state)
 {
-    (void)state;
     uint8_t pixels[13 * 11 * 3];
     for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(i * 37);
     struct image image = decoded(case_png(13, 11, 8, PNG_COLOR_TYPE_RGB, true, pixels), 3);
@@ -122,7 +117,6 @@ static void png_interlaced_equals_plain(void **state)
 /* The same picture, not interlaced, goes another way; smooth ones make the encoder use every filter. */
 static void plain_png_equals_interlaced(void **state)
 {
-    (void)state;
     static const int types[] = {PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA, PNG_COLOR_TYPE_RGB,
                                 PNG_COLOR_TYPE_RGB_ALPHA};
     struct random random = random_open(1, PURPOSE_TEST, 3, 0);
@@ -192,7 +186,6 @@ static struct bytes in_pieces(struct bytes whole, uint32_t most, const char *bet
 
 static void png_data_in_pieces(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t most;
         const char *between;
@@ -228,7 +221,6 @@ static struct bytes jpeg_of(int channels, int space, int stored, bool progressiv
 
 static void png_reads_what_is_written(void **state)
 {
-    (void)state;
     static uint8_t pixels[5 * 7 * 3];
     for (size_t i = 0; i < sizeof pixels; i++) pixels[i] = (uint8_t)(37 * i);
     for (int channels = 1; channels <= 3; channels += 2) {
@@ -250,7 +242,6 @@ static void png_reads_what_is_written(void **state)
 
 static void jpeg_of_every_colour_space(void **state)
 {
-    (void)state;
     /* libjpeg marks CMYK files as Adobe's, which are stored inverted: 255 is no ink. */
     static const struct {
         int channels, space, stored;
@@ -293,7 +284,6 @@ static void expect_not_decoded(struct bytes bytes, const char *words)
 
 static void jpeg_of_other_kinds_is_refused(void **state)
 {
-    (void)state;
     static const uint8_t colour[4] = {200, 60, 20, 0}, frame[] = {0xff, 0xc0};
     expect_not_decoded(jpeg_of(2, JCS_UNKNOWN, JCS_UNKNOWN, false, colour),
                        "unsupported colour space of 2 components");
@@ -338,7 +328,6 @@ static struct bytes jpeg_in_scans(int each)
 /* Every scan is a pass over all of the image: a small file could ask for days of them. */
 static void jpeg_of_many_scans_is_refused(void **state)
 {
-    (void)state;
     struct image image = decoded(jpeg_in_scans(3), 1);
     assert_in_range(image.pixels[4], 195, 205);
     image_free(&image);
@@ -371,7 +360,6 @@ static uint8_t *noise(size_t count)
 
 static void truncated_png_is_refused(void **state)
 {
-    (void)state;
     uint8_t *pixels = noise(9 * 9 * 3);
     expect_beginnings_refused(case_png(9, 9, 8, PNG_COLOR_TYPE_RGB, false, pixels));
     expect_beginnings_refused(case_png(9, 9, 8, PNG_COLOR_TYPE_RGB, true, pixels));
@@ -380,7 +368,6 @@ static void truncated_png_is_refused(void **state)
 
 static void truncated_jpeg_is_refused(void **state)
 {
-    (void)state;
     uint8_t *pixels = noise(24 * 17 * 3);
     expect_beginnings_refused(case_jpeg(24, 17, JCS_RGB, JCS_YCbCr, false, pixels));
     expect_beginnings_refused(case_jpeg(24, 17, JCS_RGB, JCS_YCbCr, true, pixels));
@@ -390,7 +377,6 @@ static void truncated_jpeg_is_refused(void **state)
 /* Bytes changed at random: anything may come out, but it must come out. */
 static void garbled_files_do_no_harm(void **state)
 {
-    (void)state;
     uint8_t *pixels = noise(33 * 17 * 3);
     struct bytes files[] = {
         case_png(33, 17, 8, PNG_COLOR_TYPE_RGB, true, pixels),
@@ -417,7 +403,6 @@ static void garbled_files_do_no_harm(void **state)
 
 static void absurd_sizes_are_refused_before_memory(void **state)
 {
-    (void)state;
     struct image image = {0};
     struct reason reason;
     struct bytes png = case_plain_png(1, 1, 0, 0, 0);
@@ -439,7 +424,6 @@ static void absurd_sizes_are_refused_before_memory(void **state)
 
 static void missing_and_odd_files_are_named(void **state)
 {
-    (void)state;
     struct image image = {0};
     struct reason reason;
     char *folder = case_folder(), *path = text_format("%s/none.png", folder);
@@ -519,7 +503,6 @@ static void check_suite_file(const char *folder, const char *name)
 
 static void pngsuite_decodes_as_it_should(void **state)
 {
-    (void)state;
     char *path = case_data("pngsuite/pngsuite/png");
     assert_true(for_each_file(path, check_suite_file) > 150);
     free(path);
@@ -537,7 +520,6 @@ static void check_hard_file(const char *folder, const char *name)
 
 static void hard_files_do_no_harm(void **state)
 {
-    (void)state;
     char *path = case_data("jpeg-hard");
     assert_true(for_each_file(path, check_hard_file) > 200);
     free(path);

@@ -52,7 +52,6 @@ static void expect_refused(const char *text, const char *words, int errors)
 /* Whatever a file is full of, what is said stays short, and what is kept small. */
 static void long_files_cost_little(void **state)
 {
-    (void)state;
     struct text mistakes = {0}, doubles = {0}, entries = {0};
     text_add(&doubles, "[a]\n");
     text_add(&entries, "[a]\n");
@@ -69,7 +68,6 @@ static void long_files_cost_little(void **state)
 
 static void sections_keys_and_lines(void **state)
 {
-    (void)state;
     struct ini ini = read_good("\n[run]\nname = a b c\n\n[block:basic]\nbn1=batchnorm conv1 eps=1e-5\n");
     assert_int_equal(ini.count, 4);
     expect_entry(&ini, 0, "run", NULL, NULL, 2);
@@ -82,7 +80,6 @@ static void sections_keys_and_lines(void **state)
 
 static void empty_texts(void **state)
 {
-    (void)state;
     static const char *const texts[] = {"", "\n", "   \n\t\n", "; x", "# x\n ; y\n", "\xef\xbb\xbf"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct ini ini = read_good(texts[i]);
@@ -93,7 +90,6 @@ static void empty_texts(void **state)
 
 static void comments(void **state)
 {
-    (void)state;
     struct ini ini = read_good("; one\n# two\n  ; three\n[a] ; four\nb = c ; five ; six\nd = e;f\n"
                                "g = h # i\nj = ;k\nl =;m\n");
     expect_entry(&ini, 0, "a", NULL, NULL, 4);
@@ -107,7 +103,6 @@ static void comments(void **state)
 
 static void line_ends_and_byte_order_mark(void **state)
 {
-    (void)state;
     struct ini ini = read_good("\xef\xbb\xbf[a]\r\nb = c\r\n\r\nd = e");
     expect_entry(&ini, 1, "a", "b", "c", 2);
     expect_entry(&ini, 2, "a", "d", "e", 4);
@@ -117,7 +112,6 @@ static void line_ends_and_byte_order_mark(void **state)
 /* inih joins an indented line to the value above it. */
 static void indented_lines_stand_alone(void **state)
 {
-    (void)state;
     struct ini ini = read_good("[a]\nb = 1\n  c = 2\n\t[d]\n\te = 3\n");
     assert_int_equal(ini.count, 5);
     expect_entry(&ini, 2, "a", "c", "2", 3);
@@ -130,7 +124,6 @@ static void indented_lines_stand_alone(void **state)
 /* inih cuts lines at 200 bytes. */
 static void values_of_every_length(void **state)
 {
-    (void)state;
     for (int length = 1; length < 3990; length += length < 420 ? 1 : 97) {
         char *value = memory_new((size_t)length + 1, 1);
         memset(value, 'v', (size_t)length);
@@ -148,7 +141,6 @@ static void values_of_every_length(void **state)
 /* "[", a name of `length` letters, "]", a key of `length` letters likewise: read whole or refused. */
 static void names_of_every_length(void **state)
 {
-    (void)state;
     for (int length = 1; length < 300; length++) {
         char name[301];
         memset(name, 'n', 300);
@@ -176,7 +168,6 @@ static void names_of_every_length(void **state)
 
 static void long_lines_are_refused(void **state)
 {
-    (void)state;
     char *value = memory_new(5001, 1);
     memset(value, 'v', 5000);
     char *text = text_format("[a]\nb = 1\nkey = %s\nc = [\n[d\ne\n", value);
@@ -187,7 +178,6 @@ static void long_lines_are_refused(void **state)
 
 static void malformed_lines_are_refused(void **state)
 {
-    (void)state;
     expect_refused("[a]\njust words\n", "f.ini:2: not a [section]", 1);
     expect_refused("[a]\nb: c\n", "f.ini:2: not a [section]", 1);
     expect_refused("[a]\n= c\n", "f.ini:2: there is no key", 1);
@@ -205,7 +195,6 @@ static void malformed_lines_are_refused(void **state)
 
 static void every_mistake_is_reported(void **state)
 {
-    (void)state;
     expect_refused("x\n[a]\ny\nb=1\nb=2\n", "f.ini:1:", 3);
     expect_refused("x\n[a]\ny\nb=1\nb=2\n", "f.ini:3:", 3);
     expect_refused("x\n[a]\ny\nb=1\nb=2\n", "f.ini:5:", 3);
@@ -213,7 +202,6 @@ static void every_mistake_is_reported(void **state)
 
 static void keys_stand_once(void **state)
 {
-    (void)state;
     expect_refused("[a]\nb=1\nc=2\nb=3\n", "f.ini:4: duplicate key 'b' in [a]; first set in line 2", 1);
     expect_refused("[a]\nb=1\n[c]\n[a]\nb=3\n", "f.ini:5: duplicate key 'b'", 1);
     struct ini ini = read_good("[a]\nb=1\n[c]\nb=1\n[a]\nd=1\n");
@@ -223,7 +211,6 @@ static void keys_stand_once(void **state)
 
 static void control_characters_are_refused(void **state)
 {
-    (void)state;
     expect_refused("[a]\nb = \x01\n", "f.ini:2: a control character", 1);
     expect_refused("[a]\nb = c\rd\n", "f.ini:2: a control character", 1);
     expect_refused("[a]\n\x1b\n\x1b\n\x1b\n", "f.ini:2: a control character", 1);
@@ -244,7 +231,6 @@ static enum status read_bytes(const char *bytes, size_t length, struct ini *ini)
 
 static void files(void **state)
 {
-    (void)state;
     struct ini ini;
     assert_int_equal(read_bytes("[a]\nb=c", 7, &ini), OK);
     expect_entry(&ini, 1, "a", "b", "c", 2);
@@ -256,7 +242,6 @@ static void files(void **state)
 /* A regular file, of comments: as long as may be, and longer. */
 static void large_files(void **state)
 {
-    (void)state;
     enum { MOST = 16 << 20 };
     struct ini ini;
     struct caught caught;
@@ -278,7 +263,6 @@ static void large_files(void **state)
 
 static void files_that_cannot_be_read(void **state)
 {
-    (void)state;
     struct ini ini;
     struct caught caught;
     caught_begin(&caught);
@@ -320,7 +304,6 @@ static void expect_stable(const struct ini *ini)
 
 static void noise(void **state)
 {
-    (void)state;
     static const char *const pieces[] = {"[a]", "[", "]", "=", "\n", "\n", "\n", " ", "\t", ";", "#", "b",
                                          "k1", "k2=", "\r", "\xef\xbb\xbf", "\xff", "[c:d]\n", "e = f\n",
                                          ":"};
@@ -353,7 +336,6 @@ static void noise(void **state)
 /* Any bytes at all, NUL among them: never taken for more than they are, never a crash. */
 static void noise_of_bytes(void **state)
 {
-    (void)state;
     uint32_t random = 4;
     for (int round = 0; round < 2000; round++) {
         char bytes[200];

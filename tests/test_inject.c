@@ -168,7 +168,6 @@ static void inject_everywhere(struct net_options options, bool fused, int stride
 
 static int needs_host_memory(void **state)
 {
-    (void)state;
     if (!place_is_cpu()) skip();
     return 0;
 }
@@ -220,7 +219,6 @@ static void inject_param(struct net *net, struct net *evaluation, int p)
 
 static void test_params(void **state)
 {
-    (void)state;
     struct graph graph = resnet20(true);
     struct net net, evaluation;
     net_open(&net, &graph, &(struct net_options){.batch = 2, .training = true});
@@ -240,7 +238,6 @@ static void test_params(void **state)
 
 static void test_batch(void **state)
 {
-    (void)state;
     struct graph graph = resnet20(true);
     for (int image = 0; image < 4; image++) {
         struct net net;

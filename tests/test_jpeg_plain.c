@@ -47,7 +47,6 @@ static void expect(struct bytes file, bool taken)
 
 static void takes_the_usual_ones(void **state)
 {
-    (void)state;
     for (int down = 1; down <= 2; down++) {
         for (int across = 1; across <= 2; across++) {
             struct jpeg_plain plain = {0};
@@ -66,7 +65,6 @@ static void takes_the_usual_ones(void **state)
 
 static void leaves_out_what_follows_the_image(void **state)
 {
-    (void)state;
     struct bytes file = case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 2, 0, false}, noise(3));
     size_t count = file.count;
     file.data = memory_resize(file.data, count + 5, 1);
@@ -80,7 +78,6 @@ static void leaves_out_what_follows_the_image(void **state)
 
 static void refuses_other_kinds(void **state)
 {
-    (void)state;
     /* Progressive; with restarts; 4:1:1. */
     expect(case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 2, 0, true}, noise(3)), false);
     expect(case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 2, 4, false}, noise(3)), false);
@@ -93,7 +90,6 @@ static void refuses_other_kinds(void **state)
 
 static void refuses_every_beginning(void **state)
 {
-    (void)state;
     struct bytes file = case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 2, 0, false}, noise(3));
     for (size_t count = 0; count < file.count; count++)
         assert_false(is_plain((struct bytes){file.data, count}));
@@ -125,7 +121,6 @@ static void expect_refused_with(uint8_t marker, size_t offset, uint8_t value)
 
 static void refuses_tables_that_make_no_sense(void **state)
 {
-    (void)state;
     expect_refused_with(0xdb, 4, 7);           /* number of a quantization table */
     expect_refused_with(0xdb, 4, 0x10);        /* 16 bits */
     expect_refused_with(0xdb, 20, 0);          /* division by nothing */
@@ -146,7 +141,6 @@ static void refuses_tables_that_make_no_sense(void **state)
 
 static void refuses_markers_in_the_scan(void **state)
 {
-    (void)state;
     struct bytes file = case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 2, 0, false}, noise(3));
     size_t scan = (size_t)(segment_of(file, 0xda) - file.data) + 14, middle = (scan + file.count) / 2;
     for (int marker = 1; marker < 256; marker++) {
@@ -167,7 +161,6 @@ static void refuses_markers_in_the_scan(void **state)
 /* For the sanitizers: every byte of the head replaced by many others. */
 static void survives_any_byte(void **state)
 {
-    (void)state;
     struct bytes file = case_jpeg_sampled(W, H, (struct jpeg_sampling){2, 1, 0, false}, noise(3));
     size_t head = (size_t)(segment_of(file, 0xda) - file.data) + 14;
     for (size_t i = 0; i < head; i++) {
@@ -183,7 +176,6 @@ static void survives_any_byte(void **state)
 
 static void takes_photographs(void **state)
 {
-    (void)state;
     char *path = case_data("imagenet-sample");
     DIR *folder = opendir(path);
     assert_non_null(folder);

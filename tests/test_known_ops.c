@@ -7,7 +7,6 @@
 
 static void test_relus_pass_nan(void **state)
 {
-    (void)state;
     const char *const names[] = {"relu", "relu6", "leaky_relu"};
     for (int i = 0; i < COUNT(names); i++) {
         struct op_case *c = known_open(names[i], (struct op_example){"", 1, {SHAPE(1, 1, 1, 4)}}, true);
@@ -22,7 +21,6 @@ static void test_relus_pass_nan(void **state)
 
 static void test_relu6_gradient_is_zero_at_corners(void **state)
 {
-    (void)state;
     struct op_case *c = known_open("relu6", (struct op_example){"", 1, {SHAPE(1, 1, 1, 4)}}, true);
     SET(&c->x[0], 0, 6, 3, 9);
     SET(&c->d_y, 1, 1, 1, 1);
@@ -36,7 +34,6 @@ static void test_relu6_gradient_is_zero_at_corners(void **state)
 
 static void test_smooth_activations(void **state)
 {
-    (void)state;
     static const struct {
         const char *name, *settings;
         double y[3];
@@ -62,7 +59,6 @@ static void test_smooth_activations(void **state)
 
 static void test_hard_activations_at_corners(void **state)
 {
-    (void)state;
     struct op_case *c = known_open("hardsigmoid", (struct op_example){"", 1, {SHAPE(1, 1, 1, 4)}}, true);
     SET(&c->x[0], -3, 3, -0.5, 4);
     SET(&c->d_y, 1, 1, 1, 1);
@@ -87,7 +83,6 @@ static void test_hard_activations_at_corners(void **state)
 
 static void test_layernorm(void **state)
 {
-    (void)state;
     struct op_case *c = known_open("layernorm", (struct op_example){"eps=0.1", 1, {SHAPE(1, 1, 2, 3)}}, true);
     SET(&c->x[0], 1, 2, 4, 0, -1, 3);
     SET(&c->params[0], 1, 2, 0.5);
@@ -107,7 +102,6 @@ static void test_layernorm(void **state)
 /* Two images of two pixels and two channels. */
 static void test_multiply_by_channel(void **state)
 {
-    (void)state;
     struct op_example example = {"", 2, {SHAPE(2, 1, 2, 2), SHAPE(2, 1, 1, 2)}};
     struct op_case *c = known_open("multiply", example, true);
     SET(&c->x[0], 1, 2, 3, 4, 5, 6, 7, 8);
@@ -125,7 +119,6 @@ static void test_multiply_by_channel(void **state)
 
 static void test_channels_are_sliced_and_shuffled(void **state)
 {
-    (void)state;
     struct op_case *c =
         known_open("slice", (struct op_example){"first=1 channels=2", 1, {SHAPE(1, 1, 2, 4)}}, true);
     SET(&c->x[0], 1, 2, 3, 4, 5, 6, 7, 8);
@@ -164,7 +157,6 @@ static struct op_case *batchnorm_open(bool training)
 
 static void test_batchnorm_training(void **state)
 {
-    (void)state;
     for (int i = 0; i < KNOWN_CODES; i++) {
         const struct op_code *code = known_code(op_find("batchnorm"), i);
         if (!code) continue;
@@ -182,7 +174,6 @@ static void test_batchnorm_training(void **state)
 
 static void test_batchnorm_evaluation(void **state)
 {
-    (void)state;
     struct op_case *c = batchnorm_open(false);
     SET(&c->params[2], 0.266666681, 0.300000012);
     SET(&c->params[3], 1.13333333, 3);
@@ -196,7 +187,6 @@ static void test_batchnorm_evaluation(void **state)
 /* Values far from zero and close together: a sum of squares would lose them. */
 static void test_batchnorm_variance_far_from_zero(void **state)
 {
-    (void)state;
     struct op_case *c = known_open("batchnorm", (struct op_example){"", 1, {SHAPE(8, 32, 32, 3)}}, true);
     int64_t count = shape_count(c->x[0].shape);
     for (int64_t i = 0; i < count; i++) tensor_set(&c->x[0], i, 10000 + (i / 3 % 2 ? 0.25 : -0.25));
@@ -210,7 +200,6 @@ static void test_batchnorm_variance_far_from_zero(void **state)
 
 static void test_batchnorm_one_value_a_channel(void **state)
 {
-    (void)state;
     struct op_case *c = known_open("batchnorm", (struct op_example){"", 1, {SHAPE(1, 1, 1, 2)}}, true);
     SET(&c->params[1], 3, 4);
     EACH_CODE(code, c) {
@@ -225,7 +214,6 @@ static void test_batchnorm_one_value_a_channel(void **state)
 
 static void test_batchnorm_hands_nan_on(void **state)
 {
-    (void)state;
     struct op_case *c = known_open("batchnorm", (struct op_example){"", 1, {SHAPE(3, 1, 1, 1)}}, true);
     SET(&c->x[0], 1, NAN, 2);
     EACH_CODE(code, c) {
@@ -238,7 +226,6 @@ static void test_batchnorm_hands_nan_on(void **state)
 /* Chunks are cut by the shape alone. */
 static void test_batchnorm_same_bits_on_any_number_of_threads(void **state)
 {
-    (void)state;
 #ifdef _OPENMP
     int most = omp_get_max_threads();
     struct op_case *c[2];
@@ -269,7 +256,6 @@ static struct op_case *pool_open(const char *op, const char *settings)
 
 static void test_pooling_windows(void **state)
 {
-    (void)state;
     static const struct {
         const char *op, *settings;
         int count;
@@ -296,7 +282,6 @@ static void test_pooling_windows(void **state)
 
 static void test_maxpool_takes_first_of_equals_and_nan(void **state)
 {
-    (void)state;
     struct op_case *c = known_open("maxpool", (struct op_example){"kernel=2", 1, {SHAPE(2, 2, 2, 1)}}, true);
     SET(&c->x[0], 3, 5, 5, 1, 1, NAN, 5, 2);
     SET(&c->d_y, 1, 2);
@@ -311,7 +296,6 @@ static void test_maxpool_takes_first_of_equals_and_nan(void **state)
 
 static void test_pooling_refuses_windows_that_do_not_fit(void **state)
 {
-    (void)state;
     struct reason reason;
     struct op_example large = {"kernel=5", 1, {SHAPE(1, 4, 4, 1)}};
     struct op_example border = {"kernel=2 pad=2", 1, {SHAPE(1, 4, 4, 1)}};
@@ -321,7 +305,6 @@ static void test_pooling_refuses_windows_that_do_not_fit(void **state)
 
 static void test_lrn_windows(void **state)
 {
-    (void)state;
     static const struct {
         const char *settings;
         double y[4];
@@ -343,7 +326,6 @@ static void test_lrn_windows(void **state)
 
 static void test_flatten_is_in_torch_order(void **state)
 {
-    (void)state;
     struct op_case *c = known_open("flatten", (struct op_example){"", 1, {SHAPE(1, 2, 1, 3)}}, true);
     SET(&c->x[0], 0, 10, 20, 1, 11, 21);
     EACH_CODE(code, c) {
@@ -355,7 +337,6 @@ static void test_flatten_is_in_torch_order(void **state)
 
 static void test_channel_pad_strides_and_pads_both_ends(void **state)
 {
-    (void)state;
     struct op_case *c =
         known_open("channel_pad", (struct op_example){"channels=4", 1, {SHAPE(1, 1, 3, 2)}}, true);
     SET(&c->x[0], 1, 2, 3, 4, 5, 6);
@@ -368,7 +349,6 @@ static void test_channel_pad_strides_and_pads_both_ends(void **state)
 
 static void test_pad_sides(void **state)
 {
-    (void)state;
     struct op_case *c = known_open("pad", (struct op_example){"top=1 right=2", 1, {SHAPE(1, 1, 1, 1)}}, true);
     SET(&c->x[0], 9);
     EACH_CODE(code, c) {
@@ -380,7 +360,6 @@ static void test_pad_sides(void **state)
 
 static void test_concat_is_by_pixel(void **state)
 {
-    (void)state;
     struct op_case *c =
         known_open("concat", (struct op_example){"", 2, {SHAPE(1, 1, 2, 1), SHAPE(1, 1, 2, 2)}}, true);
     SET(&c->x[0], 1, 2);
@@ -405,7 +384,6 @@ static struct op_case *dropout_open(const char *settings, bool training, int64_t
 
 static void test_dropout_rate_and_scale(void **state)
 {
-    (void)state;
     struct op_case *c = dropout_open("rate=0.2", true, 10);
     EACH_CODE(code, c) {
         int64_t dropped = 0;
@@ -424,7 +402,6 @@ static void test_dropout_rate_and_scale(void **state)
 
 static void test_dropout_is_identity_in_evaluation(void **state)
 {
-    (void)state;
     struct op_case *c = dropout_open("", false, 1);
     EACH_CODE(code, c) {
         known_run(c, code, PHASE_FORWARD);
@@ -436,7 +413,6 @@ static void test_dropout_is_identity_in_evaluation(void **state)
 /* The masks of a batch's micro-batches, one after the other, are the mask of the batch. */
 static void test_dropout_micro_batches_make_up_the_batch(void **state)
 {
-    (void)state;
     struct op_case *whole = dropout_open("", true, 2), *half = dropout_open("", true, 1);
     known_run(whole, op_cpu(whole->op), PHASE_FORWARD);
     for (uint32_t micro_batch = 0; micro_batch < 2; micro_batch++) {
@@ -453,7 +429,6 @@ static void test_dropout_micro_batches_make_up_the_batch(void **state)
 
 static void test_dropout_differs_by_step_and_layer(void **state)
 {
-    (void)state;
     struct op_case *a = dropout_open("", true, 1), *b = dropout_open("", true, 1);
     known_run(a, op_cpu(a->op), PHASE_FORWARD);
     b->random.step++;
@@ -480,7 +455,6 @@ static struct op_case *drop_path_open(int64_t n, bool training)
 
 static void test_drop_path_takes_whole_images(void **state)
 {
-    (void)state;
     struct op_case *c = drop_path_open(10000, true), *evaluated = drop_path_open(5, false);
     EACH_CODE(code, c) {
         int64_t dropped = 0;
@@ -505,7 +479,6 @@ static void test_drop_path_takes_whole_images(void **state)
 
 static void test_drop_path_micro_batches_make_up_the_batch(void **state)
 {
-    (void)state;
     struct op_case *whole = drop_path_open(90, true), *part = drop_path_open(30, true);
     known_run(whole, op_cpu(whole->op), PHASE_FORWARD);
     for (uint32_t micro_batch = 0; micro_batch < 3; micro_batch++) {

@@ -176,7 +176,6 @@ static struct outcome outcome_of(const char *name, double timeout)
 
 static void good_ends_are_passed_on(void **state)
 {
-    (void)state;
     struct outcome outcome = outcome_of("well", 0);
     assert_string_equal(outcome.said, "");
     assert_int_equal(outcome.status, OK);
@@ -185,7 +184,6 @@ static void good_ends_are_passed_on(void **state)
 
 static void what_several_say_is_said_once(void **state)
 {
-    (void)state;
     struct outcome outcome = outcome_of("talking", 0);
     assert_int_equal(outcome.status, OK);
     assert_string_equal(outcome.said, "all say this\n"
@@ -195,7 +193,6 @@ static void what_several_say_is_said_once(void **state)
 
 static void a_killed_rank_ends_all(void **state)
 {
-    (void)state;
     struct outcome outcome = outcome_of("killed", 0);
     assert_int_equal(outcome.status, 128 + SIGKILL);
     assert_string_equal(outcome.said,
@@ -206,7 +203,6 @@ static void a_killed_rank_ends_all(void **state)
 
 static void the_first_failure_is_the_run_s(void **state)
 {
-    (void)state;
     struct outcome outcome = outcome_of("one_fails", 0);
     assert_string_equal(outcome.said, "rank 2: amptrain: a file is gone\n");
     assert_int_equal(outcome.status, BAD_DATA);
@@ -222,7 +218,6 @@ static void the_first_failure_is_the_run_s(void **state)
 
 static void ranks_that_stand_still_are_ended(void **state)
 {
-    (void)state;
     struct outcome outcome = outcome_of("one_hangs", 0.5);
     assert_non_null(strstr(outcome.said, "amptrain: rank 2 has stood still for "));
     assert_non_null(strstr(outcome.said, "in training after step 9; the last checkpoint is of step 8"));
@@ -265,7 +260,6 @@ static int wait_for_all(pid_t pid, int lives)
 
 static void signals_reach_the_ranks(void **state)
 {
-    (void)state;
     int lives;
     pid_t pid = launch_apart("until_asked", &lives);
     kill(pid, SIGHUP);
@@ -278,7 +272,6 @@ static void signals_reach_the_ranks(void **state)
 
 static void ranks_end_with_their_launcher(void **state)
 {
-    (void)state;
     int lives;
     pid_t pid = launch_apart("until_asked", &lives);
     kill(pid, SIGKILL);
@@ -289,7 +282,6 @@ static void ranks_end_with_their_launcher(void **state)
 /* A launcher adds to the first rank's log what that one does not know. */
 static void the_log_has_all(void **state)
 {
-    (void)state;
     char path[] = "/tmp/test_launcher.XXXXXX", log[4096] = "";
     close(mkstemp(path));
     log_file = path;
@@ -326,7 +318,6 @@ static int entries_of(const char *folder)
 
 static void nothing_is_left_behind(void **state)
 {
-    (void)state;
     static const struct {
         const char *part;
         int status;

@@ -49,7 +49,6 @@ static struct listing listed(const char *root)
 
 static void finds_images_in_order(void **state)
 {
-    (void)state;
     char *root = make_tree();
     struct listing listing = listed(root);
     assert_int_equal(listing.class_count, CLASSES);
@@ -99,7 +98,6 @@ static char *remembered_tree(const char *cache, struct listing *listing)
 
 static void a_listing_is_remembered(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *cache = text_format("%s/some/where", folder);
     struct listing listing, recalled;
     char *root = remembered_tree(cache, &listing);
@@ -118,7 +116,6 @@ static void a_listing_is_remembered(void **state)
 
 static void a_changed_folder_is_listed_again(void **state)
 {
-    (void)state;
     static const char *const changes[] = {"class07/deep/er/new.png", "class30/new.png", "new"};
     for (int i = 0; i < 3; i++) {
         char *cache = case_folder();
@@ -135,7 +132,6 @@ static void a_changed_folder_is_listed_again(void **state)
 /* Another folder in the old one's place, and a change whose time was set back. */
 static void times_that_were_set_back_are_noticed(void **state)
 {
-    (void)state;
     static const char *const changes[] = {
         "cp -a class07 new && rm -r class07 && mv new class07 && touch -r class08 .",
         "touch class07/new.png && touch -d @1000000000 class07",
@@ -162,7 +158,6 @@ static void times_that_were_set_back_are_noticed(void **state)
 
 static void what_has_just_changed_is_not_remembered(void **state)
 {
-    (void)state;
     char *cache = case_folder(), *root = make_tree();
     struct listing listing = listed(root), recalled;
     listing_remember(root, cache, &listing);
@@ -193,7 +188,6 @@ static void replace_memory(const char *root, const char *cache, const struct lis
 
 static void a_pipe_is_no_memory(void **state)
 {
-    (void)state;
     char *cache = case_folder();
     struct listing listing, recalled;
     char *root = remembered_tree(cache, &listing);
@@ -215,7 +209,6 @@ static void a_pipe_is_no_memory(void **state)
 
 static void a_garbled_memory_is_no_memory(void **state)
 {
-    (void)state;
     char *cache = case_folder();
     struct listing listing, recalled;
     char *root = remembered_tree(cache, &listing), *path = only_file(cache);
@@ -235,7 +228,6 @@ static void a_garbled_memory_is_no_memory(void **state)
 /* Counts of folders, files and bytes of names that no file can hold. */
 static void a_memory_that_promises_too_much_is_no_memory(void **state)
 {
-    (void)state;
     static const uint64_t claims[] = {UINT64_C(1) << 60, INT64_MAX, UINT64_MAX, UINT64_MAX / 8};
     char *cache = case_folder();
     struct listing listing, recalled;
@@ -262,7 +254,6 @@ static void a_memory_that_promises_too_much_is_no_memory(void **state)
 /* Anybody can compute a checksum. */
 static void a_memory_that_leads_elsewhere_is_no_memory(void **state)
 {
-    (void)state;
     static const char *const elsewhere[] = {"../x", "/etc/passwd", "class05/../../x", "class05/..", ""};
     char *cache = case_folder();
     struct listing listing, recalled;
@@ -288,7 +279,6 @@ static void a_memory_that_leads_elsewhere_is_no_memory(void **state)
 
 static void long_listings_are_remembered_by_themselves(void **state)
 {
-    (void)state;
     char *cache = case_folder(), *root = case_folder();
     struct listing listing, recalled;
     struct reason reason;
@@ -318,7 +308,6 @@ static void write_many(const char *root, long count)
 
 static void many_files_take_little(void **state)
 {
-    (void)state;
     long count = rounds(3000, 1000000), before = 0;
     char *root = case_folder(), *cache = case_folder();
     struct listing listing, recalled;

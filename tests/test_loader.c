@@ -100,7 +100,6 @@ static int read_epoch(struct loader *loader, const struct loader_options *option
 
 static void workers_and_prefetch_change_nothing(void **state)
 {
-    (void)state;
     static const int workers[] = {1, 2, 5, 16}, prefetch[] = {1, 3, 8};
     struct dataset dataset = synthetic(BATCHES * 16 + 5);
     uint64_t want[2][BATCHES], got[BATCHES];
@@ -136,7 +135,6 @@ static struct loader_options varied(struct dataset *dataset)
 
 static void workers_change_no_mixture(void **state)
 {
-    (void)state;
     static const int workers[] = {1, 2, 5, 16};
     struct dataset dataset = synthetic(BATCHES * 16 + 5);
     struct loader_options options = varied(&dataset);
@@ -158,7 +156,6 @@ static void workers_change_no_mixture(void **state)
 /* Copies of an image in a batch are augmented differently; so are those of balanced classes. */
 static void copies_are_augmented_anew(void **state)
 {
-    (void)state;
     struct dataset dataset = synthetic(BATCHES * 16);
     struct loader_options options = varied(&dataset);
     options.mix = (struct mix_settings){0};
@@ -188,7 +185,6 @@ static void copies_are_augmented_anew(void **state)
 /* Each batch of an evaluation comes again with its images mirrored, the last one and shares of ranks too. */
 static void batches_come_again_mirrored(void **state)
 {
-    (void)state;
     struct dataset dataset = synthetic(37);
     struct loader_options options = training(&dataset);
     options.training = false;
@@ -224,7 +220,6 @@ static void batches_come_again_mirrored(void **state)
 /* A target holds the shares of an image's own class and of the one before it. */
 static void targets_go_with_labels(void **state)
 {
-    (void)state;
     struct dataset dataset = synthetic(BATCHES * 16);
     struct loader_options options = varied(&dataset);
     options.workers = 3;
@@ -262,7 +257,6 @@ static void targets_go_with_labels(void **state)
 
 static void resumed_epochs_are_the_same(void **state)
 {
-    (void)state;
     struct dataset dataset = synthetic(BATCHES * 16);
     struct loader_options options = varied(&dataset);
     uint64_t want[BATCHES], got[BATCHES];
@@ -311,7 +305,6 @@ static bool gzip_file_read(const struct dataset *dataset, int64_t index, const s
 
 static void parts_of_files_make_the_same_batches(void **state)
 {
-    (void)state;
     static const int workers[] = {1, 2, 5, 16};
     char *root = case_folder();
     struct dataset dataset;
@@ -407,7 +400,6 @@ static const struct format masked_format = {.name = "masked", .read = masked_rea
 /* A crash in a worker that blocks its signal would end the process without a word, a sanitizer's too. */
 static void workers_hold_requests_but_no_crashes(void **state)
 {
-    (void)state;
     struct dataset dataset;
     struct masked masked = {0};
     struct loader_options options = counted(&dataset, &masked.counting, 64);
@@ -424,7 +416,6 @@ static void workers_hold_requests_but_no_crashes(void **state)
 
 static void training_sees_each_image_once(void **state)
 {
-    (void)state;
     struct dataset dataset;
     struct counting counting = {0};
     struct loader_options options = counted(&dataset, &counting, 1000);
@@ -452,7 +443,6 @@ static void training_sees_each_image_once(void **state)
 
 static void evaluation_is_in_file_order_and_complete(void **state)
 {
-    (void)state;
     struct dataset dataset;
     struct counting counting = {0};
     struct loader_options options = counted(&dataset, &counting, 100);
@@ -482,7 +472,6 @@ static void evaluation_is_in_file_order_and_complete(void **state)
 
 static void without_shuffling_training_is_in_order(void **state)
 {
-    (void)state;
     struct dataset dataset;
     struct counting counting = {0};
     struct loader_options options = counted(&dataset, &counting, 64);
@@ -529,7 +518,6 @@ static int count_reads(struct watched *watched, int *most)
 
 static void a_cache_changes_nothing(void **state)
 {
-    (void)state;
     static const size_t limits[] = {(size_t)1 << 30, 1 << 20, 1 << 12};
     char *root = case_folder();
     struct dataset folder;
@@ -589,7 +577,6 @@ static bool choose_top(void *context, int h, int w, struct box *part, struct rea
 
 static void what_is_broken_elsewhere_is_not_kept(void **state)
 {
-    (void)state;
     char *root = case_folder();
     struct bytes jpeg = {0};
     uint8_t *pixels = memory_new(256 * 256, 3);
@@ -633,7 +620,6 @@ static void what_is_broken_elsewhere_is_not_kept(void **state)
 /* Unasked, a cache that could hold but a part of the images holds only those by which that is found out. */
 static void all_or_a_few_are_kept(void **state)
 {
-    (void)state;
     struct counting counting = {0};
     struct dataset dataset;
     counted(&dataset, &counting, 1000);
@@ -663,7 +649,6 @@ static void all_or_a_few_are_kept(void **state)
 /* What one process has decoded, others have. */
 static void processes_share_what_is_kept(void **state)
 {
-    (void)state;
     struct counting counting = {0};
     struct dataset dataset;
     counted(&dataset, &counting, 100);
@@ -707,7 +692,6 @@ static void hear(void *context, int64_t index, const char *why)
 
 static void bad_images_are_replaced_alike(void **state)
 {
-    (void)state;
     struct dataset dataset;
     struct counting counting = {.bad = 10};
     struct loader_options options = counted(&dataset, &counting, 160);
@@ -730,7 +714,6 @@ static void bad_images_are_replaced_alike(void **state)
 
 static void bad_images_are_left_out_of_evaluation(void **state)
 {
-    (void)state;
     struct dataset dataset;
     struct counting counting = {.bad = 10};
     struct loader_options options = counted(&dataset, &counting, 32);
@@ -752,7 +735,6 @@ static void bad_images_are_left_out_of_evaluation(void **state)
 
 static void bad_images_stop_a_run_at_their_batch(void **state)
 {
-    (void)state;
     struct dataset dataset;
     struct counting counting = {.bad = 50};
     struct loader_options options = counted(&dataset, &counting, 160);
@@ -776,7 +758,6 @@ static void bad_images_stop_a_run_at_their_batch(void **state)
 
 static void nothing_usable_is_said(void **state)
 {
-    (void)state;
     struct dataset dataset;
     struct counting counting = {.bad = 10};
     struct loader_options options = counted(&dataset, &counting, 160);
@@ -795,7 +776,6 @@ static void nothing_usable_is_said(void **state)
 
 static void a_batch_larger_than_the_data_is_refused(void **state)
 {
-    (void)state;
     struct dataset dataset;
     struct counting counting = {0};
     struct loader_options options = counted(&dataset, &counting, 15);
@@ -809,7 +789,6 @@ static void a_batch_larger_than_the_data_is_refused(void **state)
 
 static void several_batches_can_be_out(void **state)
 {
-    (void)state;
     struct dataset dataset = synthetic(BATCHES * 16);
     struct loader_options options = training(&dataset);
     uint64_t want[BATCHES];
@@ -833,7 +812,6 @@ static void several_batches_can_be_out(void **state)
 /* Opened, begun, perhaps read from, and closed, at every stage of filling: no thread stays, and no memory. */
 static void stops_at_any_moment(void **state)
 {
-    (void)state;
     struct dataset dataset = synthetic(BATCHES * 16);
     struct loader_options options = training(&dataset);
     long cycles = rounds(300, 10000), settled = 0, threads = process_status("Threads:");
@@ -879,7 +857,6 @@ static void count_release(void *context, void *memory, size_t bytes)
 
 static void batch_memory_comes_from_the_caller(void **state)
 {
-    (void)state;
     struct dataset dataset = synthetic(64);
     struct loader_options options = training(&dataset);
     int live = 0;
@@ -919,7 +896,6 @@ static void gather(const struct loader_options *options, float *images, int32_t 
 
 static void ranks_cover_the_epoch(void **state)
 {
-    (void)state;
     struct counting counting = {.bad = 13};
     for (int count = 12; count < 61; count += 7) {
         for (int training = 0; training < 2; training++) {
@@ -952,7 +928,6 @@ static void ranks_cover_the_epoch(void **state)
 /* Each of the four micro-batches is mixed by itself, whoever has it. */
 static void ranks_change_no_mixture(void **state)
 {
-    (void)state;
     struct counting counting = {.bad = 13};
     struct dataset dataset;
     struct loader_options options = counted(&dataset, &counting, 40);

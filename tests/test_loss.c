@@ -20,7 +20,6 @@ static void run_loss(struct op_case *c, const struct op_code *code)
 
 static void test_labels(void **state)
 {
-    (void)state;
     struct op_case *c = loss_open("softmax_cross_entropy", "", 2, 0);
     EACH_CODE(code, c) {
         run_loss(c, code);
@@ -33,7 +32,6 @@ static void test_labels(void **state)
 
 static void test_label_smoothing(void **state)
 {
-    (void)state;
     struct op_case *c = loss_open("softmax_cross_entropy", "label_smoothing=0.1", 2, 0);
     EACH_CODE(code, c) {
         run_loss(c, code);
@@ -53,7 +51,6 @@ static void use_soft_targets(struct op_case *c)
 
 static void test_soft_targets(void **state)
 {
-    (void)state;
     struct op_case *c = loss_open("softmax_cross_entropy", "label_smoothing=0.1", 0, 0);
     use_soft_targets(c);
     EACH_CODE(code, c) {
@@ -67,7 +64,6 @@ static void test_soft_targets(void **state)
 
 static void test_large_logits_do_not_overflow(void **state)
 {
-    (void)state;
     struct op_case *c = loss_open("softmax_cross_entropy", "", 0, 1);
     SET(&c->x[0], 1e30, -1e30, 0, 0, 3000, 3001, 2000, -3000);
     EACH_CODE(code, c) {
@@ -80,7 +76,6 @@ static void test_large_logits_do_not_overflow(void **state)
 
 static void test_bad_labels_give_nan_for_their_image_only(void **state)
 {
-    (void)state;
     const int32_t bad[] = {-1, 4, INT32_MIN, INT32_MAX};
     for (int i = 0; i < COUNT(bad); i++) {
         struct op_case *c = loss_open("softmax_cross_entropy", "", bad[i], 0);
@@ -106,7 +101,6 @@ static void expect_ranks(const char *why, const double *logits, int32_t label, i
 
 static void test_ranks(void **state)
 {
-    (void)state;
     expect_ranks("best", (double[]){1, 5, 2, 3}, 1, 0);
     expect_ranks("last", (double[]){1, 5, 2, 3}, 0, 3);
     expect_ranks("tie, lower index", (double[]){5, 5, 2, 3}, 0, 0);
@@ -120,7 +114,6 @@ static void test_ranks(void **state)
 
 static void test_ranks_of_soft_targets(void **state)
 {
-    (void)state;
     struct op_case *c = loss_open("topk", "", 0, 0);
     use_soft_targets(c);
     EACH_CODE(code, c) {

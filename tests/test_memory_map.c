@@ -80,7 +80,6 @@ static void check_count(const struct fixture *f)
 
 static void each_tensor_has_one_box(void **state)
 {
-    (void)state;
     every_run(check_count);
 }
 
@@ -96,7 +95,6 @@ static void check_inside(const struct fixture *f)
 
 static void no_box_leaves_the_arena(void **state)
 {
-    (void)state;
     every_run(check_inside);
 }
 
@@ -115,7 +113,6 @@ static void check_apart(const struct fixture *f)
 
 static void no_boxes_overlap(void **state)
 {
-    (void)state;
     every_run(check_apart);
 }
 
@@ -139,13 +136,11 @@ static void check_sums(const struct fixture *f)
 
 static void the_curve_peaks_at_the_bound(void **state)
 {
-    (void)state;
     every_run(check_sums);
 }
 
 static void what_is_made_again_is_told_apart(void **state)
 {
-    (void)state;
     for (int r = 2; r < 4; r++) {
         struct fixture f;
         open_run(&f, runs[r]);
@@ -209,13 +204,11 @@ static void check_picture(const struct fixture *f)
 
 static void the_picture_has_every_box(void **state)
 {
-    (void)state;
     every_run(check_picture);
 }
 
 static void advice_holds(void **state)
 {
-    (void)state;
     struct fixture f, other;
     struct advice advice[ADVICE_MAX];
     open_run(&f, runs[1]);
@@ -234,7 +227,6 @@ static void advice_holds(void **state)
 
 static void words_are_escaped(void **state)
 {
-    (void)state;
     struct svg svg = svg_open(10, 10, "a<b");
     svg_rect(&svg, (struct rect){1, 1, 2, 2}, 0, (struct svg_stroke){0}, "c>d");
     svg_text(&svg, (struct point){1, 5}, (struct svg_font){.size = 5}, "\"1 & 2\" > \x01\xff");

@@ -271,7 +271,6 @@ static void test_statistics_follow_the_batch(void **state)
 
 static void test_who_has_a_subtree(void **state)
 {
-    (void)state;
     assert_true(sum_tree_divides(1, 1) && sum_tree_divides(6, 1) && sum_tree_divides(6, 2) &&
                 sum_tree_divides(6, 6) && sum_tree_divides(8, 4) && sum_tree_divides(24, 8));
     assert_false(sum_tree_divides(6, 3) || sum_tree_divides(12, 6) || sum_tree_divides(8, 3) ||

@@ -10,7 +10,6 @@
 
 static void logits_are_averaged(void **state)
 {
-    (void)state;
     struct mirrored mirrored = mirrored_open(4, 3);
     mirrored_begin(&mirrored, (float[]){1, 2, 3, 0, 0, 0, 1, NAN, 1, 7, 7, 7}, 4);
     mirrored_end(&mirrored, (float[]){3, 2, 1, 4, 2, 1, 1, 1, 3, 7, 7, 7}, (int32_t[]){1, 2, 1, -1}, 4);

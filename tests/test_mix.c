@@ -17,7 +17,6 @@ static struct random stream(int i) { return random_open(5, PURPOSE_MIX, 1, (uint
 /* Beta(a, a): mean 1/2, variance 1 / (4 (2a + 1)), symmetric; and its known shares below 1/10. */
 static void beta_has_the_right_distribution(void **state)
 {
-    (void)state;
     static const struct {
         double alpha, below;   /* the distribution's value at 0.1 */
     } cases[] = {{0.2, 0.3493}, {0.5, 0.2048}, {1, 0.1}, {2, 0.028}, {8, 0.00003}};
@@ -41,7 +40,6 @@ static void beta_has_the_right_distribution(void **state)
 
 static void tiny_parameters_give_whole_images(void **state)
 {
-    (void)state;
     for (int i = 0; i < 1000; i++) {
         struct random random = stream(i);
         double x = mix_beta(1e-7, &random);
@@ -68,7 +66,6 @@ static struct mix_batch batch_of(void *images, enum dtype dtype)
 
 static void mixup_takes_the_image_before(void **state)
 {
-    (void)state;
     struct mix mix = {.together = COUNT, .share = 0.75f};
     for (enum dtype dtype = F32; dtype <= BF16; dtype++) {
         float images[COUNT][ELEMENTS];
@@ -89,7 +86,6 @@ static void mixup_takes_the_image_before(void **state)
 
 static void cutmix_pastes_a_box(void **state)
 {
-    (void)state;
     struct mix mix = {.together = COUNT, .pasted = true, .box = {.y = 1, .x = 2, .h = 3, .w = 4}};
     float images[COUNT][ELEMENTS];
     number_images(images);
@@ -107,7 +103,6 @@ static void cutmix_pastes_a_box(void **state)
 /* Each as it would be alone. */
 static void micro_batches_are_apart(void **state)
 {
-    (void)state;
     struct mix mix = {.together = COUNT / 2, .share = 0.75f};
     float images[2][COUNT][ELEMENTS];
     for (int apart = 0; apart < 2; apart++) {
@@ -126,7 +121,6 @@ static void micro_batches_are_apart(void **state)
  * a box's centre is any pixel: its mean row and column are the middle. */
 static void cutmix_boxes_fit_their_share(void **state)
 {
-    (void)state;
     struct mix_settings settings = {.cutmix = 1};
     double share = 0, middle = 0;
     for (int i = 0; i < TRIALS; i++) {
@@ -146,7 +140,6 @@ static void cutmix_boxes_fit_their_share(void **state)
 
 static void both_come_up_equally_often(void **state)
 {
-    (void)state;
     struct mix_settings settings = {.mixup = 0.2, .cutmix = 1};
     int pasted = 0;
     for (int i = 0; i < TRIALS; i++) {

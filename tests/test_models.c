@@ -75,7 +75,6 @@ static void load(const char *arch, struct graph *graph)
 
 static void test_every_model_is_expected(void **state)
 {
-    (void)state;
     int count;
     char **names = model_names(folders, &count);
     assert_int_equal(count, COUNT);
@@ -88,7 +87,6 @@ static void test_every_model_is_expected(void **state)
 
 static void test_sizes(void **state)
 {
-    (void)state;
     for (const struct expected *e = table; e < table + COUNT; e++) {
         struct graph graph;
         load(e->arch, &graph);
@@ -153,7 +151,6 @@ static void compare_list(const char *arch, const struct graph *graph)
 
 static void test_names_and_shapes_are_torchvisions(void **state)
 {
-    (void)state;
     for (const struct expected *e = table; e < table + COUNT; e++) {
         if (!e->listed) continue;
         struct graph graph;
@@ -167,7 +164,6 @@ static void test_names_and_shapes_are_torchvisions(void **state)
  * have ResNet-20's layers, and more of the same. */
 static void test_relatives(void **state)
 {
-    (void)state;
     struct graph small, large;
     load("resnet18_cifar", &small);
     load("resnet18", &large);
@@ -193,7 +189,6 @@ static void test_relatives(void **state)
 /* ResNet-(6n + 2): stem, three stages of n blocks, classifier; shortcuts have no parameters. */
 static void test_cifar_sizes(void **state)
 {
-    (void)state;
     static const char *const archs[] = {"resnet20", "resnet32", "resnet44", "resnet56"};
     for (int i = 0; i < 4; i++) {
         int64_t n = 3 + 2 * i, elements = 27 * 16 + 2 * 16 + 64 * 10 + 10, before = 16;
@@ -223,7 +218,6 @@ static void check_init(const struct expected *e, const struct op_param *spec, bo
 
 static void test_beginnings_are_torchvisions(void **state)
 {
-    (void)state;
     for (const struct expected *e = table; e < table + COUNT; e++) {
         struct graph graph;
         load(e->arch, &graph);
@@ -236,7 +230,6 @@ static void test_beginnings_are_torchvisions(void **state)
 
 static void test_fusion_takes_nodes_away_and_no_parameters(void **state)
 {
-    (void)state;
     for (const struct expected *e = table; e < table + COUNT; e++) {
         struct graph graph, whole;
         load(e->arch, &whole);
@@ -258,7 +251,6 @@ static void test_fusion_takes_nodes_away_and_no_parameters(void **state)
 /* The data's classes and size reach every model. */
 static void test_small_images(void **state)
 {
-    (void)state;
     for (const struct expected *e = table; e < table + COUNT; e++) {
         struct model_options options = {.arch = e->arch, .folders = folders, .classes = 7, .dropout = 0};
         struct graph graph;
@@ -334,7 +326,6 @@ static void try_message(const char *text, const char *model, int *messages)
 
 static void test_manual(void **state)
 {
-    (void)state;
     FILE *page = fopen(SOURCEDIR "/man/amptrain-model.5.in", "r");
     assert_non_null(page);
     log_set_sink((struct log_sink){hear, NULL});

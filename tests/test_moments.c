@@ -180,7 +180,6 @@ static void check_all_parts(const struct op_code *code)
 
 static void test_cpu(void **state)
 {
-    (void)state;
     check_all_parts(op_find("batchnorm")->reference);
     check_all_parts(op_find("batchnorm")->cpu);
     check_all(op_find("batchnorm")->cpu, F32);
@@ -190,7 +189,6 @@ static void test_cpu(void **state)
 
 static void test_device(void **state)
 {
-    (void)state;
     const char *which = getenv("AMPTRAIN_DEVICE");
     const struct op_code *code = op_find("batchnorm")->cuda;
     if (!which || strncmp(which, "cuda", 4) != 0) skip();

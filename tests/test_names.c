@@ -13,7 +13,6 @@
 /* Of so many, each wants the slot of a few others. */
 static void names_that_want_one_slot(void **state)
 {
-    (void)state;
     struct names names = {0};
     char name[24];
     assert_int_equal(names_find(&names, "layer0"), -1);
@@ -37,7 +36,6 @@ static void names_that_want_one_slot(void **state)
 /* Names that collide in one table are no trouble in another: nobody knows a key before it is used. */
 static void no_two_tables_have_one_key(void **state)
 {
-    (void)state;
     struct names one = {0}, two = {0};
     int alike = 0;
     assert_true(names_add(&one, "", 0));

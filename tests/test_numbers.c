@@ -31,7 +31,6 @@ static bool same(double a, double b)
 
 static void every_half_widens(void **state)
 {
-    (void)state;
     for (uint32_t bits = 0; bits < 65536; bits++) {
         assert_true(same(f16_to_float((uint16_t)bits), half_value((uint16_t)bits, 10, 15)));
         assert_true(same(bf16_to_float((uint16_t)bits), half_value((uint16_t)bits, 7, 127)));
@@ -40,7 +39,6 @@ static void every_half_widens(void **state)
 
 static void every_half_comes_back(void **state)
 {
-    (void)state;
     for (uint32_t bits = 0; bits < 65536; bits++) {
         float f16 = f16_to_float((uint16_t)bits), bf16 = bf16_to_float((uint16_t)bits);
         if (isnan(f16)) assert_true(isnan(f16_to_float(f16_from_float(f16))));
@@ -66,14 +64,12 @@ static void check_rounding(uint16_t (*round)(float), float (*widen)(uint16_t), u
 
 static void halves_round_to_nearest_even(void **state)
 {
-    (void)state;
     check_rounding(f16_from_float, f16_to_float, 0x7c00);
     check_rounding(bf16_from_float, bf16_to_float, 0x7f80);
 }
 
 static void halves_overflow_to_infinity(void **state)
 {
-    (void)state;
     assert_int_equal(f16_from_float(65504), 0x7bff);
     assert_int_equal(f16_from_float(65519.996f), 0x7bff);
     assert_int_equal(f16_from_float(65520), 0x7c00);
@@ -85,7 +81,6 @@ static void halves_overflow_to_infinity(void **state)
 
 static void conversions_of_arrays(void **state)
 {
-    (void)state;
     static const enum dtype types[] = {F32, F16, BF16};
     enum { COUNT = 1003 };
     uint64_t source[COUNT], target[COUNT];
@@ -104,7 +99,6 @@ static void conversions_of_arrays(void **state)
 
 static void elements_of_every_type(void **state)
 {
-    (void)state;
     for (enum dtype dtype = 0; dtype < DTYPE_COUNT; dtype++) {
         int64_t memory[4] = {0};
         for (int i = 0; i < 4; i++) dtype_set(dtype, memory, i, 3 * i + 1);
@@ -115,7 +109,6 @@ static void elements_of_every_type(void **state)
 
 static void shapes(void **state)
 {
-    (void)state;
     char text[SHAPE_TEXT];
     struct shape shape = shape_nhwc(64, 7, 5, 3);
     assert_string_equal(shape_text(shape, text), "64x7x5x3");
@@ -135,7 +128,6 @@ static void shapes(void **state)
 /* Known answers of Random123 (kat_vectors, philox4x32 10). */
 static void philox_known_answers(void **state)
 {
-    (void)state;
     static const struct {
         struct random random;
         uint64_t draw;
@@ -156,7 +148,6 @@ static void philox_known_answers(void **state)
 
 static void draws_follow_the_blocks(void **state)
 {
-    (void)state;
     struct random random = random_open(7, PURPOSE_TEST, 1, 2);
     for (uint64_t block = 0; block < 5; block++) {
         uint32_t words[4];
@@ -168,7 +159,6 @@ static void draws_follow_the_blocks(void **state)
 /* Each part of a stream's name matters. */
 static void names_make_different_streams(void **state)
 {
-    (void)state;
     const struct random base = random_open(1, PURPOSE_TEST, 2, 3);
     const struct random others[] = {
         random_open(2, PURPOSE_TEST, 2, 3),           random_open(1, PURPOSE_SPLIT, 2, 3),
@@ -189,7 +179,6 @@ static void names_make_different_streams(void **state)
 /* Chi-squared with 9 degrees of freedom is above 33.7 once in 10,000 fair samples. */
 static void below_is_fair(void **state)
 {
-    (void)state;
     struct random random = random_open(5, PURPOSE_TEST, 0, 0);
     int counts[10] = {0}, draws = 100000;
     for (int i = 0; i < draws; i++) counts[random_below(&random, 10)]++;
@@ -202,7 +191,6 @@ static void below_is_fair(void **state)
 
 static void uniform_and_normal_moments(void **state)
 {
-    (void)state;
     struct random random = random_open(6, PURPOSE_TEST, 0, 0);
     int draws = 200000;
     double sum = 0, squares = 0, fourth = 0, uniform = 0;

@@ -191,7 +191,6 @@ static struct graph layers(const char *text)
 
 static void every_op_of_model_files_can_be_exported(void **state)
 {
-    (void)state;
     struct graph graph = every_op();
     for (int i = 0; op_table[i]; i++) {
         bool there = false;
@@ -206,7 +205,6 @@ static void every_op_of_model_files_can_be_exported(void **state)
 
 static void graphs_are_whole(void **state)
 {
-    (void)state;
     struct graph graph = every_op();
     assert_int_equal(write_model(&graph, (struct graph_onnx_options){.dtype = F32}), OK);
     struct model model = read_model();
@@ -227,7 +225,6 @@ static void graphs_are_whole(void **state)
 
 static void opset_is_the_oldest_that_does(void **state)
 {
-    (void)state;
     struct graph graph = layers(INPUT "a = relu input\nb = globalavgpool a\nc = linear b units=$classes\n");
     assert_int_equal(write_model(&graph, (struct graph_onnx_options){.dtype = F32}), OK);
     assert_int_equal(read_model().opset, 17);
@@ -236,7 +233,6 @@ static void opset_is_the_oldest_that_does(void **state)
 
 static void inexpressible_is_refused(void **state)
 {
-    (void)state;
     static const char *const texts[] = {
         INPUT "a = lrn input size=4\nb = globalavgpool a\nc = linear b units=$classes\n",
         INPUT "a = adaptive_maxpool input size=2\nb = flatten a\nc = linear b units=$classes\n",

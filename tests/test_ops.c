@@ -753,7 +753,6 @@ static void test_gradient(void **state)
 
 static void test_table(void **state)
 {
-    (void)state;
     for (const struct op *const *op = op_table; *op; op++) {
         assert_ptr_equal(op_find((*op)->name), *op);
         assert_non_null((*op)->help);
@@ -776,7 +775,6 @@ static void assert_refused(const char *op, const char *settings, const char *why
 
 static void test_settings(void **state)
 {
-    (void)state;
     assert_refused("conv", "kernel=3", "filters=");
     assert_refused("conv", "filters=8 kernal=3", "did you mean 'kernel'");
     assert_refused("conv", "filters=8 kernel=3 kernel=5", "twice");
@@ -799,7 +797,6 @@ static void assert_misfit(const char *name, const char *settings, struct shape x
 
 static void test_shapes(void **state)
 {
-    (void)state;
     assert_misfit("conv", "filters=8", shape_nhwc(1, 8, 8, 3), "kernel=");
     assert_misfit("conv", "filters=8 kernel=5", shape_nhwc(1, 4, 4, 3), "does not fit");
     assert_misfit("conv", "filters=8 kernel=3 groups=2", shape_nhwc(1, 8, 8, 3), "groups=2");
@@ -1026,7 +1023,6 @@ static void list_free(struct list *list, int own)
 
 static void test_no_device(void **state)
 {
-    (void)state;
     skip();
 }
 

@@ -89,13 +89,11 @@ static void check_all_known(const struct known *rows, int count, const double *m
 
 static void test_known_values(void **state)
 {
-    (void)state;
     check_all_known(known, COUNT(known), NULL);
 }
 
 static void test_known_values_of_a_moving_momentum(void **state)
 {
-    (void)state;
     check_all_known(known_moved, COUNT(known_moved), moved);
 }
 
@@ -108,7 +106,6 @@ static struct optimizer_settings layerwise_settings(void)
 /* |w| = 5, |g| = 10: ratio 0.01 * 5 / (10 + 0.5 * 5) = 0.004. */
 static void test_lars_by_hand(void **state)
 {
-    (void)state;
     struct optimizer_settings settings = layerwise_settings();
     for (int i = 0; i < 2; i++) {
         float w[2] = {3, 4}, g[2] = {6, -8}, buffer[2] = {0};
@@ -125,7 +122,6 @@ static void test_lars_by_hand(void **state)
  * two steps of ratio 0.004, between which w, and with it the second ratio, moves. */
 static void test_lars_with_nesterov_by_hand(void **state)
 {
-    (void)state;
     struct optimizer_settings settings = layerwise_settings();
     settings.nesterov = true;
     settings.weight_decay = 0;
@@ -146,7 +142,6 @@ static void test_lars_with_nesterov_by_hand(void **state)
  * (2.5, 1), |r| = sqrt(7.25), |w| = 5. */
 static void test_lamb_by_hand(void **state)
 {
-    (void)state;
     struct optimizer_settings settings = layerwise_settings();
     for (int i = 0; i < 2; i++) {
         float w[2] = {3, 4}, g[2] = {6, -8}, mean[2] = {0}, square[2] = {0};
@@ -162,7 +157,6 @@ static void test_lamb_by_hand(void **state)
 /* Without adaptation the trust ratio is 1: norms and biases; so it is for weights that are zero. */
 static void test_trust_ratio_is_one_for_norms_and_zeros(void **state)
 {
-    (void)state;
     struct optimizer_settings settings = layerwise_settings();
     const struct optimizer *lars = optimizer_find("lars");
     float w[2] = {3, 0}, g[2] = {6, 2}, buffer[2] = {0};
@@ -229,7 +223,6 @@ static struct optimizer_settings settings_of(const struct optimizer *optimizer)
 
 static void test_update_agrees_with_reference(void **state)
 {
-    (void)state;
     for (const struct optimizer *const *o = optimizer_table; *o; o++) {
         struct network a = network_open(1), b = network_open(1);
         struct optimizer_settings settings = settings_of(*o);
@@ -249,7 +242,6 @@ static void test_update_agrees_with_reference(void **state)
 
 static void test_any_number_of_threads_gives_the_same_bits(void **state)
 {
-    (void)state;
 #ifdef _OPENMP
     int most = omp_get_max_threads();
     for (const struct optimizer *const *o = optimizer_table; *o; o++) {
@@ -276,7 +268,6 @@ static void test_any_number_of_threads_gives_the_same_bits(void **state)
 
 static void test_overflow_leaves_everything_untouched(void **state)
 {
-    (void)state;
     const float bad[] = {INFINITY, -INFINITY, NAN};
     for (const struct optimizer *const *o = optimizer_table; *o; o++)
         for (int k = 0; k < COUNT(bad); k++) {
@@ -300,7 +291,6 @@ static void test_overflow_leaves_everything_untouched(void **state)
 
 static void test_sequence(void **state)
 {
-    (void)state;
     float w[2] = {1, -1}, g[2] = {3 * 8, 4 * 8}, buffer[2] = {0}, average[2] = {1, -1};
     uint16_t low[2] = {0};
     struct optimizer_param param = {.count = 2, .master = w, .gradient = g, .slots = {buffer},
@@ -325,7 +315,6 @@ static void test_sequence(void **state)
 
 static void test_small_gradients_are_not_clipped(void **state)
 {
-    (void)state;
     float w[1] = {1}, g[1] = {0.5f}, buffer[1] = {0};
     struct optimizer_param param = {.count = 1, .master = w, .gradient = g, .slots = {buffer}};
     struct optimizer_settings settings = {.clip_norm = 1};
@@ -337,7 +326,6 @@ static void test_small_gradients_are_not_clipped(void **state)
 
 static void test_weight_decay_spares_norms(void **state)
 {
-    (void)state;
     for (const struct optimizer *const *o = optimizer_table; *o; o++) {
         float w[1] = {1}, g[1] = {0}, slots[3][1] = {{0}};
         struct optimizer_param param = {.count = 1, .master = w, .gradient = g,
@@ -353,7 +341,6 @@ static void test_weight_decay_spares_norms(void **state)
 
 static void test_no_such_optimizer(void **state)
 {
-    (void)state;
     assert_null(optimizer_find("sdg"));
     assert_null(optimizer_find(""));
 }

@@ -80,7 +80,6 @@ static void expect_upright(const struct image *image, const struct image *stored
 
 static void images_come_out_upright(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < KINDS; kind++)
         for (int channels = 1; channels <= 3; channels += 2)
             for (int orientation = 1; orientation <= 8; orientation++) {
@@ -99,7 +98,6 @@ static void images_come_out_upright(void **state)
 
 static void parts_go_there_and_back(void **state)
 {
-    (void)state;
     for (int orientation = 1; orientation <= 8; orientation++) {
         struct box part = {.y = 3, .x = 11, .h = 5, .w = 20}, all = {.h = H, .w = W};
         struct box turned = orientation_upright(orientation, part, H, W);
@@ -141,14 +139,12 @@ static int orientation_with(const void *tiff, size_t count)
 
 static void either_byte_order_is_read(void **state)
 {
-    (void)state;
     assert_int_equal(orientation_with(LITTLE, sizeof LITTLE - 1), 6);
     assert_int_equal(orientation_with(BIG, sizeof BIG - 1), 6);
 }
 
 static void wrong_values_count_as_nothing(void **state)
 {
-    (void)state;
     static const struct {
         size_t at, count;
         const char *bytes;
@@ -171,7 +167,6 @@ static void wrong_values_count_as_nothing(void **state)
 
 static void truncated_exif_counts_as_nothing(void **state)
 {
-    (void)state;
     for (size_t count = 0; count < sizeof LITTLE - 1; count++) {
         int expected = count < ENTRY + 10 ? 1 : 6;
         assert_int_equal(orientation_with(LITTLE, count), expected);
@@ -185,7 +180,6 @@ static void truncated_exif_counts_as_nothing(void **state)
 
 static void garbled_exif_does_no_harm(void **state)
 {
-    (void)state;
     struct random random = random_open(8, PURPOSE_TEST, 0, 0);
     struct image_options options = {.channels = 3};
     for (int i = 0; i < 3000; i++) {
@@ -202,7 +196,6 @@ static void garbled_exif_does_no_harm(void **state)
 
 static void other_segments_are_passed_over(void **state)
 {
-    (void)state;
     static const char head[] = "\xff\xd8\xff\xe1\0\x09http:/\1\xff\x01junk\xff\xff\xff\xfe\0\3!";
     struct bytes exif = case_oriented(picture(0), 5);
     char *file = memory_new(sizeof head - 1 + exif.count - 2, 1);
@@ -241,7 +234,6 @@ static bool choose_upright(void *context, int h, int w, struct box *part, struct
 
 static void pngs_come_out_upright(void **state)
 {
-    (void)state;
     for (int k = 0; k < 8; k++) {
         bool interlaced = k & 1, behind = k & 2;
         struct image_options options = {.channels = k & 4 ? 1 : 3};
@@ -272,7 +264,6 @@ static void pngs_come_out_upright(void **state)
 /* Cut anywhere, or with a bit of the chunk turned, Exif counts as nothing. */
 static void damaged_pngs_stay_as_they_are(void **state)
 {
-    (void)state;
     struct bytes file = case_oriented_png(png(false), 6, false);
     for (size_t count = 0; count <= file.count; count++) {
         uint8_t *exact = memory_new(count ? count : 1, 1);
@@ -317,7 +308,6 @@ static void pack(const char *path, struct bytes file)
 
 static void data_sets_have_them_upright(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *images = text_format("%s/images", folder);
     char *packed = text_format("%s/images.pack", folder);
     case_write_bytes(folder, "images/a/1.jpg", case_oriented(picture(0), 6));

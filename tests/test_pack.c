@@ -36,14 +36,12 @@ static int64_t pack_checked(struct span *spans, int count, int64_t alignment, do
 
 static void nothing_to_pack(void **state)
 {
-    (void)state;
     assert_int_equal(pack_bound(NULL, 0, 256), 0);
     assert_int_equal(pack_spans(NULL, 0, 256, 0, 1), 0);
 }
 
 static void one_block(void **state)
 {
-    (void)state;
     struct span span = {5, 6, 100, -1};
     assert_int_equal(pack_bound(&span, 1, 1), 100);
     assert_int_equal(pack_bound(&span, 1, 256), 256);
@@ -53,7 +51,6 @@ static void one_block(void **state)
 
 static void half_open_lifetimes_share(void **state)
 {
-    (void)state;
     struct span spans[] = {{0, 3, 7, 0}, {3, 5, 7, 0}, {5, 9, 7, 0}};
     assert_int_equal(pack_checked(spans, 3, 1, 1), 7);
 }
@@ -61,7 +58,6 @@ static void half_open_lifetimes_share(void **state)
 /* Lives times sizes, by which blocks are put in order, are over 2^64. */
 static void long_lives_of_large_blocks(void **state)
 {
-    (void)state;
     struct random random = random_open(31, PURPOSE_TEST, 0, 0);
     int exact = 0;
     for (int round = 0; round < 60; round++) {
@@ -79,7 +75,6 @@ static void long_lives_of_large_blocks(void **state)
 
 static void blocks_that_never_live(void **state)
 {
-    (void)state;
     struct span spans[] = {{0, 3, 7, 0}, {2, 2, 100, 5}, {3, 1, 50, 5}, {0, 9, 0, 5}};
     assert_int_equal(pack_bound(spans, 4, 1), 7);
     assert_int_equal(pack_checked(spans, 4, 1, 1), 7);
@@ -87,7 +82,6 @@ static void blocks_that_never_live(void **state)
 
 static void far_times_and_large_sizes(void **state)
 {
-    (void)state;
     int64_t far = (int64_t)1 << 62, large = (int64_t)1 << 50;
     struct span spans[] = {{-far, far, large, 0}, {-far, -far + 1, large, 0}, {far - 1, far, 3, 0}};
     assert_int_equal(pack_checked(spans, 3, 1, 1), 2 * large);
@@ -96,7 +90,6 @@ static void far_times_and_large_sizes(void **state)
 /* Greedy orders alone fail here: every block must be put where a search finds it. */
 static void small_puzzle(void **state)
 {
-    (void)state;
     struct span spans[] = {{0, 3, 4, 0}, {3, 9, 4, 0}, {0, 9, 4, 0}, {9, 21, 4, 0}, {0, 21, 4, 0}};
     assert_int_equal(pack_checked(spans, 5, 1, 1), 12);
 }
@@ -113,7 +106,6 @@ static void random_spans(struct span *spans, int count, uint64_t seed, uint32_t 
 
 static void small_tables(void **state)
 {
-    (void)state;
     struct span spans[12];
     for (uint64_t seed = 0; seed < 2000; seed++) {
         int count = 1 + (int)(seed % 12);
@@ -124,7 +116,6 @@ static void small_tables(void **state)
 
 static void random_tables(void **state)
 {
-    (void)state;
     struct span *spans = memory_new(3000, sizeof *spans);
     for (int count = 30; count <= 3000; count *= 10) {
         random_spans(spans, count, (uint64_t)count, 400, 1 << 20);
@@ -137,7 +128,6 @@ static void random_tables(void **state)
 
 static void time_may_be_up_at_once(void **state)
 {
-    (void)state;
     struct span spans[500];
     random_spans(spans, 500, 3, 200, 1000);
     pack_checked(spans, 500, 1, 0);
@@ -145,7 +135,6 @@ static void time_may_be_up_at_once(void **state)
 
 static void same_input_same_answer(void **state)
 {
-    (void)state;
     struct span first[200], second[200];
     random_spans(first, 200, 11, 100, 1000);
     memcpy(second, first, sizeof first);
@@ -156,7 +145,6 @@ static void same_input_same_answer(void **state)
 
 static void stops_at_the_capacity(void **state)
 {
-    (void)state;
     struct span spans[300];
     random_spans(spans, 300, 12, 100, 1000);
     int64_t bound = pack_bound(spans, 300, 1);
@@ -167,7 +155,6 @@ static void stops_at_the_capacity(void **state)
  * than in no time. */
 static void capacities_out_of_reach(void **state)
 {
-    (void)state;
     struct span spans[600], at_once[600];
     struct reason reason = {0};
     for (uint64_t seed = 0; seed < 4; seed++) {
@@ -204,7 +191,6 @@ static int network_spans(struct span *spans, int layers)
 
 static void network_tables(void **state)
 {
-    (void)state;
     static const int layers[] = {5, 18, 50, 152};
     struct span spans[1000];
     for (int i = 0; i < 4; i++) {
@@ -216,7 +202,6 @@ static void network_tables(void **state)
 
 static void sixty_thousand_blocks(void **state)
 {
-    (void)state;
     struct span *spans = memory_new(70000, sizeof *spans);
     int count = network_spans(spans, 11000);
     assert_true(count > 58000);
@@ -289,7 +274,6 @@ static void place_slowly(const struct table *table, const int32_t *rank, int64_t
 
 static void skylines_are_filled_from_the_lowest_valley(void **state)
 {
-    (void)state;
     struct random random = random_open(6, PURPOSE_TEST, 0, 0);
     for (int round = 0; round < 600; round++) {
         int32_t rank[60];
@@ -312,7 +296,6 @@ static void skylines_are_filled_from_the_lowest_valley(void **state)
 
 static void first_fit_leaves_no_gap_below(void **state)
 {
-    (void)state;
     struct random random = random_open(7, PURPOSE_TEST, 0, 0);
     for (int round = 0; round < 400; round++) {
         int64_t offsets[60], visits = 0;
@@ -379,7 +362,6 @@ static struct table full_table(struct random *random, int64_t bytes, int times)
 /* Finds a placement wherever there is one, and nowhere else; one search serves several capacities. */
 static void the_search_is_exact(void **state)
 {
-    (void)state;
     struct random random = random_open(14, PURPOSE_TEST, 0, 0);
     int above = 0, tried = 0;
     while (tried < 600) {
@@ -411,7 +393,6 @@ static void the_search_is_exact(void **state)
 
 static void maxima_of_every_range(void **state)
 {
-    (void)state;
     struct random random = random_open(9, PURPOSE_TEST, 0, 0);
     for (int count = 1; count <= 40; count++) {
         int64_t values[40];
@@ -447,7 +428,6 @@ static bool overlap_somewhere(const struct span *spans, int count)
 
 static void judge_agrees_with_the_definition(void **state)
 {
-    (void)state;
     struct random random = random_open(2, PURPOSE_TEST, 1, 0);
     int wrong = 0;
     for (int round = 0; round < 20000; round++) {
@@ -466,7 +446,6 @@ static void judge_agrees_with_the_definition(void **state)
 
 static void judge_finds_planted_faults(void **state)
 {
-    (void)state;
     struct span spans[400];
     struct reason reason;
     random_spans(spans, 400, 21, 150, 5000);
@@ -491,7 +470,6 @@ static void expect_fault(struct span span, int64_t alignment, int64_t limit, con
 
 static void judge_checks_places(void **state)
 {
-    (void)state;
     expect_fault((struct span){0, 1, 10, 3}, 4, 100, "multiple of 4");
     expect_fault((struct span){0, 1, 10, -4}, 4, 100, "multiple of 4");
     expect_fault((struct span){0, 1, 10, 92}, 4, 100, "exceeds the limit");
@@ -551,7 +529,6 @@ static void expect_csv_refused(const char *text, const char *words, int errors)
 
 static void tables_are_read(void **state)
 {
-    (void)state;
     static const char *const texts[] = {
         "id,lower,upper,size\nb1,0,3,4\nb2,-3,9,5\n",
         "\xef\xbb\xbfsize, id ,upper,lower\r\n4,b1,3,0\r\n\r\n5 , b2,9,-3",
@@ -573,7 +550,6 @@ static void tables_are_read(void **state)
 
 static void empty_table(void **state)
 {
-    (void)state;
     struct csv table = read_good("id,lower,upper,size\n");
     assert_int_equal(table.count, 0);
     csv_free(&table);
@@ -584,7 +560,6 @@ static void empty_table(void **state)
 
 static void malformed_tables(void **state)
 {
-    (void)state;
     expect_csv_refused("id,lower,upper\n", ":1: fewer than 4 columns", 1);
     expect_csv_refused("id,lower,upper,size,x\n", ":1: more than 4 columns", 1);
     expect_csv_refused("id,lower,upper,bytes\n", ":1: unknown column 'bytes'", 1);
@@ -607,7 +582,6 @@ static void malformed_tables(void **state)
 
 static void every_mistake_in_a_table(void **state)
 {
-    (void)state;
     struct text text = {0};
     text_add(&text, HEADER "a\nb,0,1,1\nc,1,1,1\n");
     expect_csv_refused(text.data, ":4: the lifetime", 2);
@@ -618,7 +592,6 @@ static void every_mistake_in_a_table(void **state)
 
 static void binary_table(void **state)
 {
-    (void)state;
     struct csv table;
     struct caught caught;
     assert_int_equal(read_csv("id\0,lower\n\0\n\0\n", 14, &table, &caught), BAD_DATA);
@@ -628,7 +601,6 @@ static void binary_table(void **state)
 
 static void tables_that_are_not_there(void **state)
 {
-    (void)state;
     struct csv table;
     struct caught caught;
     caught_begin(&caught);
@@ -643,7 +615,6 @@ static void tables_that_are_not_there(void **state)
 
 static void noise_in_tables(void **state)
 {
-    (void)state;
     static const char *const pieces[] = {"a", "b", ",", ",", ",", "1", "20", "\n", "\n", "-", " ", "\xff",
                                          "x1,2,30,4\n", "y,0,5,6\n", "\"", "9999999999999999999"};
     struct random random = random_open(3, PURPOSE_TEST, 0, 0);
@@ -680,7 +651,6 @@ static struct csv published_table(char name)
 /* The published tables that need a real search. */
 static void published_tables(void **state)
 {
-    (void)state;
     const char *data = getenv("AMPTRAIN_DATA");
     if (!data || !*data) skip();
     for (char name = 'A'; name <= 'E'; name++) {

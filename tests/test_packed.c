@@ -69,7 +69,6 @@ static void expect_raw(const struct dataset *dataset, int count)
 
 static void raw_images_come_back(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
     struct dataset dataset;
     write_raw(path, 0, 40);
@@ -94,7 +93,6 @@ static void write_set(const char *folder, const char *prefix, const int *counts,
 
 static void shards_are_one_data_set(void **state)
 {
-    (void)state;
     char *folder = case_folder();
     static const int counts[] = {7, 1, 20, 5};
     struct dataset dataset;
@@ -125,7 +123,6 @@ static void run_in(const char *folder, const char *command)
 
 static void shards_of_one_set_alone(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *first = text_format("%s/x-0.pack", folder);
     static const int three[] = {8, 7, 7}, two[] = {8, 8};
     struct dataset dataset;
@@ -156,7 +153,6 @@ static void shards_of_one_set_alone(void **state)
 /* Version 1 had zeros where the set is. */
 static void version_1_is_read(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
     struct dataset dataset;
     write_raw(path, 0, 12);
@@ -177,7 +173,6 @@ static void version_1_is_read(void **state)
 
 static void files_come_back_as_they_are(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
     struct bytes png = case_plain_png(6, 3, 10, 20, 30);
     struct packed_writer *writer;
@@ -216,7 +211,6 @@ static void files_come_back_as_they_are(void **state)
  * when they are read. */
 static void changed_bytes_are_noticed(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
     write_raw(path, 0, 3);
     struct bytes file = case_read(path);
@@ -251,7 +245,6 @@ static void changed_bytes_are_noticed(void **state)
 /* A set of images of no pixels, all of one size, would be one of images of any size. */
 static void empty_images_are_refused(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
     struct packed_writer *writer;
     struct dataset dataset;
@@ -269,7 +262,6 @@ static void empty_images_are_refused(void **state)
 /* Numbers that no file can hold, in headers whose checksums are right, cost no memory. */
 static void headers_that_promise_too_much(void **state)
 {
-    (void)state;
     static const uint64_t claims[] = {UINT64_C(1) << 60, INT64_MAX, UINT64_MAX, UINT64_MAX - 127};
     static const size_t fields[] = {
         offsetof(struct packed_header, count),    offsetof(struct packed_header, index_at),
@@ -313,7 +305,6 @@ static void headers_that_promise_too_much(void **state)
 /* Nor do numbers that only do not go together. */
 static void headers_that_make_no_sense(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
     struct dataset dataset;
     write_raw(path, 0, 3);
@@ -353,7 +344,6 @@ static void headers_that_make_no_sense(void **state)
 
 static void files_that_become_shorter_are_noticed(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/x.pack", folder);
     struct dataset dataset;
     struct image image = {0};
@@ -373,7 +363,6 @@ static void files_that_become_shorter_are_noticed(void **state)
 
 static void shards_must_agree(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/b.pack", folder);
     struct packed_writer *writer;
     struct dataset dataset;
@@ -447,7 +436,6 @@ static void write_other(const char *path, int channels, const char *last_class)
 
 static void shards_that_differ_are_refused(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *first = text_format("%s/a.pack", folder);
     char *second = text_format("%s/b.pack", folder);
     struct dataset dataset;
@@ -470,7 +458,6 @@ static void shards_that_differ_are_refused(void **state)
 /* A tar archive's labels are numbers alone: how many classes there are may be known from elsewhere. */
 static void tar_archives_of_known_classes(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
     struct dataset dataset;
     struct dataset_options options = {.path = path, .classes = 7};
@@ -495,7 +482,6 @@ static void tar_archives_of_known_classes(void **state)
 
 static void tar_archives_of_every_kind(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
     make_samples(folder);
     static const char *const kinds[] = {"ustar", "gnu", "pax"};
@@ -517,7 +503,6 @@ static void tar_archives_of_every_kind(void **state)
 
 static void tar_names_can_be_long(void **state)
 {
-    (void)state;
     static const char *const kinds[] = {"gnu", "pax"};
     char *folder = case_folder(), *path = text_format("%s/x.tar", folder), key[181];
     memset(key, 'k', 180), key[180] = '\0';
@@ -564,7 +549,6 @@ static void put_header(uint8_t header[512], const char *name, char type, const c
 /* A member over 8 GiB between two images, as pax and GNU tar write its size; a hole in the file. */
 static void tar_members_can_be_large(void **state)
 {
-    (void)state;
     static const uint64_t large = UINT64_C(9) << 30;
     static const char record[] = "19 size=9663676416\n";
     char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
@@ -602,7 +586,6 @@ static void tar_members_can_be_large(void **state)
 
 static void sparse_members_are_refused(void **state)
 {
-    (void)state;
     static const char *const kinds[] = {"gnu", "pax --sparse-version=1.0", "pax --sparse-version=0.1"};
     char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
     struct dataset dataset;
@@ -622,7 +605,6 @@ static void sparse_members_are_refused(void **state)
 /* The key of a WebDataset sample: it ends at the first dot, capitals are no matter. */
 static void samples_as_webdataset_has_them(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
     struct dataset dataset;
     make_samples(folder);
@@ -651,7 +633,6 @@ static void samples_as_webdataset_has_them(void **state)
 
 static void broken_tar_archives_are_refused(void **state)
 {
-    (void)state;
     char *folder = case_folder(), *path = text_format("%s/x.tar", folder);
     struct dataset dataset;
     make_samples(folder);
@@ -686,7 +667,6 @@ static void broken_tar_archives_are_refused(void **state)
 
 static void archives_that_promise_too_much(void **state)
 {
-    (void)state;
     static const uint8_t sizes[][12] = {
         "77777777777",
         {0x80, 0, 0, 0, 0x10},

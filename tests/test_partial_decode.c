@@ -100,7 +100,6 @@ static uint8_t *picture(int w, int h)
 
 static void every_sampling_of_chroma(void **state)
 {
-    (void)state;
     static const int sizes[][2] = {{97, 61}, {64, 48}, {7, 90}, {131, 3}};
     for (int i = 0; i < 4; i++) {
         int w = sizes[i][0], h = sizes[i][1];
@@ -126,7 +125,6 @@ static void every_sampling_of_chroma(void **state)
 
 static void every_orientation(void **state)
 {
-    (void)state;
     uint8_t *pixels = picture(97, 61);
     for (int orientation = 1; orientation <= 8; orientation++)
         for (int progressive = 0; progressive < 2; progressive++) {
@@ -139,7 +137,6 @@ static void every_orientation(void **state)
 
 static void every_colour_space(void **state)
 {
-    (void)state;
     static const int kinds[][2] = {
         {JCS_RGB, JCS_YCbCr}, {JCS_RGB, JCS_RGB},    {JCS_GRAYSCALE, JCS_GRAYSCALE},
         {JCS_CMYK, JCS_CMYK}, {JCS_CMYK, JCS_YCCK},
@@ -168,7 +165,6 @@ static struct bytes without_scans(struct bytes bytes, int scans)
 
 static void what_scans_left_out_does_not_depend_on_the_part(void **state)
 {
-    (void)state;
     uint8_t *pixels = picture(97, 61);
     struct jpeg_sampling sampling = {2, 2, 0, true};
     for (int scans = 1; scans < 8; scans++)
@@ -181,7 +177,6 @@ static void what_scans_left_out_does_not_depend_on_the_part(void **state)
 /* The end is not decoded for a part at the top, but it must be there. */
 static void truncated_files_are_noticed(void **state)
 {
-    (void)state;
     uint8_t *pixels = picture(64, 200);
     struct image image = {0};
     for (int progressive = 0; progressive < 2; progressive++) {
@@ -209,7 +204,6 @@ static bool refuse(void *context, int h, int w, struct box *part, struct reason 
 
 static void a_refusal_ends_it(void **state)
 {
-    (void)state;
     struct image image = {0};
     struct image_choice choice = {.choose = refuse};
     uint8_t *pixels = picture(20, 10);
@@ -245,7 +239,6 @@ static int check_folder(const char *folder, int parts)
 
 static void photographs(void **state)
 {
-    (void)state;
     char *path = case_data("imagenet-sample");
     assert_int_equal(check_folder(path, 3), 200);
     free(path);
@@ -253,7 +246,6 @@ static void photographs(void **state)
 
 static void hard_files(void **state)
 {
-    (void)state;
     char *path = case_data("jpeg-hard");
     assert_true(check_folder(path, 4) > 20);
     free(path);

@@ -122,7 +122,6 @@ static void try_all(struct instance *of, int s, int first, int ranks)
 
 static void the_best_of_all_is_found(void **state)
 {
-    (void)state;
     struct random random = random_open(5, PURPOSE_TEST, 0, 0);
     int found = 0, none = 0;
     for (int k = 0; k < INSTANCES; k++) {
@@ -172,7 +171,6 @@ static struct measured measure(const struct graph *graph, int stages, int64_t li
 
 static void stages_of_a_network_are_balanced(void **state)
 {
-    (void)state;
     static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
     const struct model_options model = {.arch = "resnet50", .folders = folders, .dropout = -1};
     struct graph graph;

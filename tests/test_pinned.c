@@ -198,7 +198,6 @@ static void close_both(struct sim *sim, struct pinned *pool)
 
 static void test_blocks_lie_apart_and_come_again(void **state)
 {
-    (void)state;
     struct sim sim = {0};
     struct pinned *pool = open_pool(&sim, 0);
     static const size_t bytes[] = {0, 1, 200, 4096, 4097, 100000, MIB, 5 * MIB + 7, 32 * MIB, 33 * MIB};
@@ -228,7 +227,6 @@ static void test_blocks_lie_apart_and_come_again(void **state)
 
 static void test_large_blocks_are_exact(void **state)
 {
-    (void)state;
     struct sim sim = {0};
     struct pinned *pool = open_pool(&sim, 0);
     void *large = pinned_take(pool, 65 * MIB + 3, "x", NULL);
@@ -240,7 +238,6 @@ static void test_large_blocks_are_exact(void **state)
 
 static void test_blocks_come_again_when_their_copy_is_done(void **state)
 {
-    (void)state;
     struct sim sim = {0};
     struct pinned *pool = open_pool(&sim, 0);
     uint8_t *first = pinned_take(pool, MIB, "x", NULL);
@@ -274,7 +271,6 @@ static int count_words(const char *text, const char *words)
 
 static void test_a_cap(void **state)
 {
-    (void)state;
     struct sim sim = {0};
     struct caught caught;
     struct pinned *pool = open_pool(&sim, 100 * MIB);
@@ -306,7 +302,6 @@ static void test_a_cap(void **state)
 /* Copies that are under way are waited for before ordinary memory stands in. */
 static void test_waiting_is_better_than_ordinary_memory(void **state)
 {
-    (void)state;
     struct sim sim = {0};
     struct pinned *pool = open_pool(&sim, 50 * MIB);
     bool pinned;
@@ -416,7 +411,6 @@ static void give_all(struct user *user)
 
 static void test_random_operations(void **state)
 {
-    (void)state;
     long count = rounds(30000, 2000000);
     struct sim sim = {0};
     struct user user = user_open(&sim, 1, 0);
@@ -438,7 +432,6 @@ static void test_random_operations(void **state)
 
 static void test_random_operations_under_a_cap(void **state)
 {
-    (void)state;
     long count = rounds(5000, 300000);
     struct sim sim = {0};
     struct caught caught;
@@ -458,7 +451,6 @@ static void test_random_operations_under_a_cap(void **state)
  * then. */
 static void test_a_planted_fault_is_seen(void **state)
 {
-    (void)state;
     if (!SHARES) skip();
     struct sim sim = {0};
     struct user user = user_open(&sim, 3, 0);
@@ -495,7 +487,6 @@ static int64_t run_failing(int64_t at, int64_t count)
 
 static void test_failures_at_every_call(void **state)
 {
-    (void)state;
     int64_t pins = run_failing(0, 0), step = SHARES ? 1 : 10;
     assert_true(pins > 5);
     for (int64_t k = 1; k <= pins; k += step) {
@@ -508,7 +499,6 @@ static void test_failures_at_every_call(void **state)
 /* Allocations of a run: batches, labels, what steps exchange; again and again. */
 static void test_the_blocks_of_runs(void **state)
 {
-    (void)state;
     struct sim sim = {0};
     struct pinned *pool = open_pool(&sim, 0);
     static const size_t bytes[] = {9633792, 19267584, 2408448, 9633792};
@@ -559,7 +549,6 @@ static void *worker(void *context)
 
 static void test_threads(void **state)
 {
-    (void)state;
     struct sim sim = {0};
     struct pinned *pool = open_pool(&sim, 0);
     pthread_t threads[4];
@@ -576,7 +565,6 @@ static void test_threads(void **state)
 /* Pools come and go; jemalloc has room for some thousands of arenas, ever. */
 static void test_many_pools(void **state)
 {
-    (void)state;
     for (int i = 0; i < 5000; i++) {
         struct sim sim = {0};
         struct pinned *pool = open_pool(&sim, 0);

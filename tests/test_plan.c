@@ -188,7 +188,6 @@ static bool play(const struct program *program, const struct plan *plan, struct 
 
 static void test_random_programs(void **state)
 {
-    (void)state;
     long programs = rounds(PROGRAMS, 1000000), in_place = 0, tensors = 0, tight = 0;
     double worst = 1;
     for (uint64_t seed = 0; seed < (uint64_t)programs; seed++) {
@@ -214,7 +213,6 @@ static void test_random_programs(void **state)
 
 static void test_separate(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 50; seed++) {
         struct program program = random_program(seed);
         struct plan plan;
@@ -234,7 +232,6 @@ static void test_separate(void **state)
 /* The same program gives the same plan. */
 static void test_repeatable(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < (uint64_t)rounds(50, 10000); seed++) {
         struct program program = random_program(seed);
         struct plan first, second;
@@ -250,7 +247,6 @@ static void test_repeatable(void **state)
 /* Every wait that streams_wait() gives is needed: without any one of them the checker objects. */
 static void test_wait_removed(void **state)
 {
-    (void)state;
     long removed = 0, programs = rounds(300, 100000);
     for (uint64_t seed = 0; seed < (uint64_t)programs; seed++) {
         struct program program = random_program(seed);
@@ -289,7 +285,6 @@ static int born_at(const struct program *program, int i, int not)
  * the span checker must both object. */
 static void test_lifetime_cut(void **state)
 {
-    (void)state;
     long planted = 0, programs = rounds(500, 100000);
     for (uint64_t seed = 0; seed < (uint64_t)programs; seed++) {
         struct program program = random_program(seed);
@@ -323,7 +318,6 @@ static void test_lifetime_cut(void **state)
 /* Two values that lie over one another without the right to. */
 static void test_in_place_refused(void **state)
 {
-    (void)state;
     int planted = 0;
     for (uint64_t seed = 0; seed < 300; seed++) {
         struct program program = random_program(seed);

@@ -91,7 +91,6 @@ static bool check_model(const char *name)
 
 static void test_waste(void **state)
 {
-    (void)state;
     int count;
     bool right = true;
     char **names = model_names(folders, &count);
@@ -107,7 +106,6 @@ static void test_waste(void **state)
 /* Processor time, so that a busy machine does not fail it. */
 static void test_time(void **state)
 {
-    (void)state;
     struct model_options model = {.arch = "resnet152", .folders = folders, .dropout = -1};
     struct lower_options options = {.batch = 256, .micro_batches = 1, .training = true, .storage = F16};
     struct graph graph;

@@ -39,7 +39,6 @@ static uint64_t sum_of(const struct image *image)
 
 static void warps_are_those_of_torchvision(void **state)
 {
-    (void)state;
     const struct {
         struct warp warp;
         uint64_t sum;          /* of torchvision 0.29's picture */
@@ -73,7 +72,6 @@ static void sharpen(struct image *image, double factor)
 
 static void colours_are_those_of_torchvision(void **state)
 {
-    (void)state;
     static const struct {
         void (*change)(struct image *image, double strength);
         double strength;
@@ -98,7 +96,6 @@ static void colours_are_those_of_torchvision(void **state)
 
 static void plain_images_survive(void **state)
 {
-    (void)state;
     for (int c = 1; c <= 3; c += 2) {
         for (int side = 1; side < 4; side++) {
             struct image image = blank(side, side, c, 90);
@@ -140,7 +137,6 @@ static void expect_share(int count, int trials, double share)
  * of them and solarize at those whose threshold is above the picture's brightest, 230: 0, 1, 2. */
 static void trivial_augment_is_drawn_evenly(void **state)
 {
-    (void)state;
     expect_share(count_unchanged(POLICY_TRIVIAL, 20000), 20000, (1 + 9 / 31.0 + 3 / 31.0 + 3 / 31.0) / 14);
     assert_int_equal(count_unchanged(POLICY_NONE, 3), 3);
 }
@@ -148,7 +144,6 @@ static void trivial_augment_is_drawn_evenly(void **state)
 /* Twice in a row identity; or the same change in opposite directions, which seldom gives all back. */
 static void rand_augment_changes_twice(void **state)
 {
-    (void)state;
     int unchanged = count_unchanged(POLICY_RAND, 20000);
     assert_true(unchanged > 20000 / 196 - 50 && unchanged < 20000 / 196 + 120);
 }
@@ -177,7 +172,6 @@ static void expect_uniform(double *values, int count, double low, double high)
 /* Grey has no saturation and, where it is all alike, no contrast: what is left is brightness. */
 static void jitter_changes_brightness_evenly(void **state)
 {
-    (void)state;
     double values[TRIALS];
     struct image image = blank(2, 2, 3, 0);
     for (int i = 0; i < TRIALS; i++) {
@@ -192,7 +186,6 @@ static void jitter_changes_brightness_evenly(void **state)
 
 static void jitter_changes_contrast_evenly(void **state)
 {
-    (void)state;
     double values[TRIALS];
     struct image image = blank(1, 2, 1, 0);
     for (int i = 0; i < TRIALS; i++) {
@@ -207,7 +200,6 @@ static void jitter_changes_contrast_evenly(void **state)
 
 static void erased_boxes_have_the_right_distribution(void **state)
 {
-    (void)state;
     static double areas[TRIALS], ratios[TRIALS], left[TRIALS];
     int count = 0;
     for (int i = 0; count < TRIALS; i++) {
@@ -229,7 +221,6 @@ static void erased_boxes_have_the_right_distribution(void **state)
 
 static void erasing_blanks_as_often_as_asked(void **state)
 {
-    (void)state;
     struct augment augment = {.channels = 3, .erase = 0.3, .mean = {0.5, 0.5, 0.5}, .std = {1, 1, 1}};
     struct image image = blank(16, 16, 3, 200);
     struct scratch scratch = {0};
@@ -253,7 +244,6 @@ static void erasing_blanks_as_often_as_asked(void **state)
 /* The crop comes first: a flipped padded crop is jittered as a whole, black and all. */
 static void variation_follows_the_cut(void **state)
 {
-    (void)state;
     struct augment augment = {.channels = 1, .crop = 8, .pad = 3, .random_crop = true, .flip = 1,
                               .policy = POLICY_TRIVIAL, .std = {1}};
     struct image image = blank(8, 8, 1, 100), copy = {0}, whole = {0};

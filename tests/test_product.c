@@ -42,7 +42,6 @@ static void assert_in_library(const char *op, enum dtype dtype)
 
 static void test_conv_in_library(void **state)
 {
-    (void)state;
     assert_in_library("conv", F32);
     assert_in_library("conv", BF16);
     assert_in_library("conv", F16);
@@ -50,7 +49,6 @@ static void test_conv_in_library(void **state)
 
 static void test_linear_in_library(void **state)
 {
-    (void)state;
     assert_in_library("linear", F32);
     assert_in_library("linear", BF16);
     assert_in_library("linear", F16);
@@ -60,7 +58,6 @@ static const struct op_example small = {"filters=4 kernel=3 pad=1", 1, {{.rank =
 
 static void test_f64_runs_as_reference(void **state)
 {
-    (void)state;
     struct op_case *a = open_case("conv", &small, F64), *b = open_case("conv", &small, F64);
     void *kernel_plan;
     assert_int_equal(op_case_prepare(b, b->op->cpu, &kernel_plan), OK);
@@ -84,7 +81,6 @@ static void test_f64_runs_as_reference(void **state)
 /* Only arithmetic happens before the first run: sizes are known without any memory. */
 static void test_workspace_before_memory(void **state)
 {
-    (void)state;
     const struct op_example large = {"filters=512 kernel=3 pad=1", 1, {{.rank = 4, .dim = {1, 7, 7, 512}}}};
     struct op_case *c = open_case("conv", &large, F16);
     struct op_case_storage storage;
@@ -100,7 +96,6 @@ static void test_workspace_before_memory(void **state)
 /* Two kernel plans for one shape: what one run computes, any run computes. */
 static void test_kernel_plans_agree(void **state)
 {
-    (void)state;
     const struct op_example example = {"filters=64 kernel=3 pad=1", 1, {{.rank = 4, .dim = {8, 14, 14, 32}}}};
     struct op_case *a = open_case("conv", &example, F32), *b = open_case("conv", &example, F32);
     struct op_case *cases[] = {a, b};
@@ -123,7 +118,6 @@ static void test_kernel_plans_agree(void **state)
 
 static void test_version(void **state)
 {
-    (void)state;
     char text[ONEDNN_VERSION_TEXT];
     assert_ptr_equal(strstr(onednn_version(text), "oneDNN "), text);
 }

@@ -63,7 +63,6 @@ static void check_form(const struct program *program)
 
 static void test_evaluation(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct program program = lower_net(&graph, 4, 1, false, F32);
     check_form(&program);
@@ -79,7 +78,6 @@ static void test_evaluation(void **state)
 
 static void test_training(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct program program = lower_net(&graph, 4, 1, true, F32);
     check_form(&program);
@@ -105,7 +103,6 @@ static void test_training(void **state)
 /* relu1 is read by conv2 and the residual, relu2 by two convolutions: one sum each. */
 static void test_fan_in(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct program program = lower_net(&graph, 4, 1, true, F32);
     assert_int_equal(count_op(&program, "sum", PHASE_FORWARD), 2);
@@ -123,7 +120,6 @@ static void test_fan_in(void **state)
 /* The sum may take the place of the one of its inputs that dies there. */
 static void test_sum_in_place(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct program program = lower_net(&graph, 4, 1, true, F32);
     struct plan plan;
@@ -140,7 +136,6 @@ static void test_sum_in_place(void **state)
 /* Below the first trained parameter there is no backward at all. */
 static void test_frozen(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     for (int p = 0; p < graph.param_count; p++)
         if (strncmp(graph.params[p].name, "conv1.", 6) == 0 || strncmp(graph.params[p].name, "bn", 2) == 0 ||
@@ -161,7 +156,6 @@ static void test_frozen(void **state)
 /* A frozen batch norm between trained layers passes gradients without giving its own to the update. */
 static void test_frozen_norm(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     int weight = graph_find_param(&graph, "bn2.weight"), bias = graph_find_param(&graph, "bn2.bias");
     graph.params[weight].frozen = graph.params[bias].frozen = true;
@@ -177,7 +171,6 @@ static void test_frozen_norm(void **state)
 
 static void test_micro_batches(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct program program = lower_net(&graph, 6, 3, true, F16);
     check_form(&program);
@@ -202,7 +195,6 @@ static void test_micro_batches(void **state)
 
 static void test_micro_batches_refused(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_plain, false);
     struct lower_options options = {.batch = 7, .micro_batches = 2, .training = true};
     struct program program;
@@ -212,7 +204,6 @@ static void test_micro_batches_refused(void **state)
 
 static void test_dtypes(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct program program = lower_net(&graph, 4, 1, true, BF16);
     const struct instruction *conv = find(&program, "conv2 forward", 0);
@@ -238,7 +229,6 @@ static void test_dtypes(void **state)
  * gradients cast back. */
 static void test_casts(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_plain, false);
     struct op full = *op_find("relu");
     full.precision = CLASS_FULL;
@@ -262,7 +252,6 @@ static void test_casts(void **state)
 
 static void test_streams(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, true);
     struct program program = lower_net(&graph, 4, 2, true, F32);
     assert_int_equal(streams_assign(&program, 2, BY_MICRO_BATCH), OK);
@@ -295,7 +284,6 @@ static bool waits_for(const struct instruction *at, int i)
 /* Weight gradients begin when a data gradient has ended, wherever the chain goes on to one. */
 static void test_late_weight_gradients(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, true);
     struct program program = lower_net(&graph, 4, 2, true, F32);
     assert_int_equal(streams_assign(&program, 2, BY_MICRO_BATCH), OK);
@@ -324,7 +312,6 @@ static void test_late_weight_gradients(void **state)
 /* Nodes that do not lead to the output are left out. */
 static void test_dead_nodes(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     graph.output = graph_find(&graph, "avg");
     struct program program = lower_net(&graph, 4, 1, true, F32);
@@ -336,7 +323,6 @@ static void test_dead_nodes(void **state)
 
 static void test_layers(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct program program = lower_net(&graph, 4, 2, true, F32);
     struct plan plan;
@@ -360,7 +346,6 @@ static void test_layers(void **state)
 /* Each tensor can be counted, and their sum could not. */
 static void test_absurd_sums_are_refused(void **state)
 {
-    (void)state;
     struct graph graph;
     struct program program;
     struct model_options images = {.classes = NET_CLASSES, .dropout = -1};

@@ -79,7 +79,6 @@ static const struct progress_view view = {
 
 static void test_live(void **state)
 {
-    (void)state;
     struct terminal terminal;
     struct progress progress;
     begin_live(&terminal, 200, &progress);
@@ -98,7 +97,6 @@ static void test_live(void **state)
 
 static void test_narrow(void **state)
 {
-    (void)state;
     struct terminal terminal;
     struct progress progress;
     begin_live(&terminal, 12, &progress);
@@ -125,7 +123,6 @@ static void terminal_drain(const struct terminal *terminal)
 /* At every width, and when it changes in between. */
 static void test_resized(void **state)
 {
-    (void)state;
     struct terminal terminal;
     struct progress progress;
     begin_live(&terminal, 200, &progress);
@@ -149,7 +146,6 @@ static void test_resized(void **state)
 /* A terminal that does not know its width: COLUMNS, or 80. */
 static void test_width(void **state)
 {
-    (void)state;
     static const char *const columns[] = {"31", "nonsense", NULL};
     static const int widths[] = {31, 80, 80};
     for (int i = 0; i < 3; i++) {
@@ -167,7 +163,6 @@ static void test_width(void **state)
 
 static void test_not_live(void **state)
 {
-    (void)state;
     struct terminal terminal;
     struct progress dumb, quiet;
     setenv("TERM", "dumb", 1);
@@ -185,7 +180,6 @@ static void test_not_live(void **state)
 
 static void test_colours(void **state)
 {
-    (void)state;
     struct terminal terminal;
     setenv("TERM", "xterm", 1);
     terminal_begin(&terminal, 80);
@@ -202,7 +196,6 @@ static void test_colours(void **state)
 
 static void test_times(void **state)
 {
-    (void)state;
     char text[PROGRESS_TIME];
     assert_string_equal(progress_time(0, text), "0:00");
     assert_string_equal(progress_time(245.4, text), "4:05");

@@ -261,7 +261,6 @@ static void assert_ranks_are_whole(const struct sharing *sharing)
 
 static void test_one_micro_batch_each(void **state)
 {
-    (void)state;
     static const enum dtype storages[] = {F32, F16, BF16};
     static const int ranks[] = {2, 3, 4, 6};
     for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++)
@@ -273,7 +272,6 @@ static void test_one_micro_batch_each(void **state)
 
 static void test_several_micro_batches_each(void **state)
 {
-    (void)state;
     static const int counts[] = {4, 6, 12};
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
         for (int ranks = 2; ranks <= counts[c] && counts[c] / ranks > 1 && ranks <= 4; ranks += 2)
@@ -287,7 +285,6 @@ static void test_several_micro_batches_each(void **state)
 /* One for each gradient, up to the most; of some size; all in one. */
 static void test_buckets(void **state)
 {
-    (void)state;
     static const int64_t bytes[] = {1, 2500, INT64_MAX};
     for (size_t b = 0; b < sizeof bytes / sizeof *bytes; b++)
         assert_ranks_are_whole(&(struct sharing){.network = net_mixed, .ranks = 2, .micro_batches = 2,
@@ -297,7 +294,6 @@ static void test_buckets(void **state)
 /* Those that look at all parameters together, and at each one's norm. */
 static void test_optimizers(void **state)
 {
-    (void)state;
     static const char *const optimizers[] = {"adamw", "lars", "lamb"};
     for (size_t o = 0; o < sizeof optimizers / sizeof *optimizers; o++)
         assert_ranks_are_whole(&(struct sharing){.network = net_plain, .ranks = 2, .micro_batches = 2,
@@ -306,21 +302,18 @@ static void test_optimizers(void **state)
 
 static void test_skipped_together(void **state)
 {
-    (void)state;
     assert_ranks_are_whole(&(struct sharing){.network = net_plain, .ranks = 3, .micro_batches = 3,
                                              .lost = true, .options = {.storage = F16, .scale = 64}});
 }
 
 static void test_run_twice(void **state)
 {
-    (void)state;
     assert_ranks_are_whole(&(struct sharing){.network = net_mixed, .ranks = 2, .micro_batches = 2,
                                              .twice = true, .options = {.storage = F16, .streams = 2}});
 }
 
 static void test_sync_bn(void **state)
 {
-    (void)state;
     static const struct {
         int ranks, micro_batches;
         enum dtype storage;

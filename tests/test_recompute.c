@@ -185,31 +185,26 @@ static void check_nets(struct net_options options)
 
 static void test_bits(void **state)
 {
-    (void)state;
     check_nets((struct net_options){.batch = 4, .storage = F32});
 }
 
 static void test_bits_bf16(void **state)
 {
-    (void)state;
     check_nets((struct net_options){.batch = 4, .storage = BF16});
 }
 
 static void test_bits_micro_batches(void **state)
 {
-    (void)state;
     check_nets((struct net_options){.batch = 6, .micro_batches = 3, .storage = F32});
 }
 
 static void test_bits_streams(void **state)
 {
-    (void)state;
     check_nets((struct net_options){.batch = 4, .micro_batches = 2, .streams = 2, .storage = F32});
 }
 
 static void test_bits_reference(void **state)
 {
-    (void)state;
     check_nets((struct net_options){.batch = 2, .storage = F16, .reference = true});
 }
 
@@ -237,7 +232,6 @@ static int64_t bound_of(const struct program *program, const enum recompute_mode
 /* The memory of a choice is known without applying it. */
 static void test_forecast(void **state)
 {
-    (void)state;
     const char *const texts[] = {net_mixed, net_plain, net_pooled};
     struct random random = random_open(5, PURPOSE_TEST, 0, 0);
     for (int t = 0; t < 3; t++) {
@@ -314,7 +308,6 @@ static void check_replay(const struct program *program, struct random *random)
 
 static void test_replay(void **state)
 {
-    (void)state;
     const char *const texts[] = {net_mixed, net_plain, net_pooled};
     struct random random = random_open(6, PURPOSE_TEST, 0, 0);
     for (int t = 0; t < 6; t++) {
@@ -334,7 +327,6 @@ static void test_replay(void **state)
  * partial sums of gradients, is little. */
 static void test_few_micro_batches(void **state)
 {
-    (void)state;
     const char *const texts[] = {net_mixed, net_plain, net_pooled};
     struct random random = random_open(7, PURPOSE_TEST, 0, 0);
     for (int t = 0; t < 9; t++) {
@@ -391,7 +383,6 @@ static double cheapest(const struct recompute_forecast *all, int count, int64_t 
 
 static void test_cheapest(void **state)
 {
-    (void)state;
     const char *const texts[] = {net_mixed, net_plain};
     int met = 0;
     for (int t = 0; t < 2; t++) {
@@ -454,7 +445,6 @@ static void check_model(const char *name, const double shares[4], const double m
 
 static void test_models(void **state)
 {
-    (void)state;
     check_model("resnet50", (double[]){0.85, 0.65, 0.5, 0.35}, (double[]){0.45, 1.3, 2.2, 3.7});
     check_model("mobilenet_v2", (double[]){0.8, 0.6, 0.5, 0.3}, (double[]){0.45, 0.9, 1.1, 1.8});
     check_model("densenet121", (double[]){0.8, 0.5, 0.35, 0.2}, (double[]){0.9, 2.6, 4.2, 6.4});
@@ -464,7 +454,6 @@ static void test_models(void **state)
  * more than was allowed where there is none, and less where the cheapest is not asked for. */
 static void test_work(void **state)
 {
-    (void)state;
     struct graph graph;
     struct program program = lower_model("resnet152", &graph);
     enum recompute_mode *modes = memory_new((size_t)program.count, sizeof *modes);
@@ -508,7 +497,6 @@ static void assert_in_order(const struct program *program)
  * that. */
 static void test_by_the_way(void **state)
 {
-    (void)state;
     const char *const names[] = {"resnet50", "mobilenet_v2", "densenet121"};
     const int counts[] = {32, 41, 119};
     for (int m = 0; m < 3; m++) {
@@ -561,7 +549,6 @@ static int made_by_the_way(const struct program *program, const enum recompute_m
 /* Gradients that wait take memory: where there is none left for that, they do not, and elsewhere they do. */
 static void test_by_the_way_within(void **state)
 {
-    (void)state;
     const char *const names[] = {"vgg16_bn", "mobilenet_v2"};
     const double shares[] = {0.4, 0.25};
     for (int m = 0; m < 2; m++) {
@@ -604,7 +591,6 @@ static int64_t bound_on_streams(struct program *program, int count)
  * memory than was forecast. */
 static void test_moves_of_models(void **state)
 {
-    (void)state;
     static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
     const char *const names[] = {"resnet50", "densenet121"};
     for (int m = 0; m < 2; m++)

@@ -64,7 +64,6 @@ static void cut(const char *before, int64_t step, int64_t epoch, const char *aft
 
 static void cut_beyond(void **state)
 {
-    (void)state;
     cut(START STEP(1) STEP(2) STEP(3), 3, 0, START STEP(1) STEP(2) STEP(3));
     cut(START STEP(1) STEP(2) STEP(3), 2, 0, START STEP(1) STEP(2));
     cut(START STEP(1) STEP(2) EPOCH(1) STEP(3), 2, 1, START STEP(1) STEP(2) EPOCH(1));
@@ -77,14 +76,12 @@ static void cut_beyond(void **state)
  * later one. */
 static void cut_all_that_follows(void **state)
 {
-    (void)state;
     cut(START STEP(1) STEP(2) START STEP(3) END, 1, 0, START STEP(1));
     cut(START STEP(1) END START STEP(2), 1, 0, START STEP(1) END START);
 }
 
 static void cut_torn(void **state)
 {
-    (void)state;
     cut(START STEP(1) "{\"event\":\"st", 1, 0, START STEP(1));
     cut(START STEP(1) "{\"event\":\"step\",\"step\":2}", 2, 0, START STEP(1));
     cut(START "\n" STEP(1), 1, 0, START STEP(1));
@@ -95,7 +92,6 @@ static void cut_torn(void **state)
 /* Lines that nobody wrote, longer than all that is. */
 static void cut_long(void **state)
 {
-    (void)state;
     struct text text = {0};
     text_add(&text, START "{\"event\":\"start\",\"x\":\"%0*d\"}\n", 1 << 24, 0);
     text_add(&text, STEP(1) "%0*d\n" STEP(2), 1 << 25, 0);
@@ -105,7 +101,6 @@ static void cut_long(void **state)
 
 static void cut_nothing(void **state)
 {
-    (void)state;
     char *path = in_folder("none.jsonl");
     assert_int_equal(metrics_cut(&directory_working, path, 1, 1), OK);
     assert_int_equal(access(path, F_OK), -1);
@@ -114,7 +109,6 @@ static void cut_nothing(void **state)
 
 static void lines(void **state)
 {
-    (void)state;
     struct metrics metrics = {0};
     struct text line = {0};
     char *path = in_folder("lines.jsonl"), read[1024];
@@ -149,7 +143,6 @@ static void limit_files(rlim_t bytes)
 /* Lines for which there is no room wait: the file has whole lines at any time, and all of them at last. */
 static void disk_full(void **state)
 {
-    (void)state;
     struct metrics metrics = {0};
     char *path = in_folder("full.jsonl"), read[64];
     signal(SIGXFSZ, SIG_IGN);
@@ -172,7 +165,6 @@ static void disk_full(void **state)
 /* No pipe is waited for, and no device taken for a file. */
 static void not_files(void **state)
 {
-    (void)state;
     struct metrics metrics = {0};
     char *path = in_folder("pipe");
     assert_int_equal(mkfifo(path, 0666), 0);
@@ -188,7 +180,6 @@ static void not_files(void **state)
 /* Lines after a torn one would be lost with it when the run is resumed. */
 static void torn(void **state)
 {
-    (void)state;
     struct text text = {0};
     struct metrics metrics = {0};
     char *path = in_folder("torn.jsonl"), *read = memory_new(1 << 14, 1);
@@ -211,7 +202,6 @@ static void torn(void **state)
 
 static void ended(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         bool is;
@@ -280,7 +270,6 @@ static void open_events(int64_t step, struct events *events)
 
 static void event_frames(void **state)
 {
-    (void)state;
     struct events events = {0};
     char bytes[4096];
     const char *payloads[8];
@@ -302,7 +291,6 @@ static void event_frames(void **state)
 
 static void event_values(void **state)
 {
-    (void)state;
     struct events events = {0};
     char bytes[4096];
     const char *payloads[8];
@@ -328,7 +316,6 @@ static void event_values(void **state)
 
 static void event_restart(void **state)
 {
-    (void)state;
     struct events events = {0};
     char bytes[4096];
     const char *payloads[8];
@@ -345,13 +332,11 @@ static void event_restart(void **state)
 
 static int make_folder(void **state)
 {
-    (void)state;
     return mkdtemp(folder) == NULL;
 }
 
 static int remove_folder(void **state)
 {
-    (void)state;
     return rmdir(folder);
 }
 

@@ -54,7 +54,6 @@ static void once_is_twice(struct net_options options)
 static void test_once_is_twice(void **state)
 {
     static const enum dtype storages[] = {F32, F16, BF16};
-    (void)state;
     for (const struct optimizer *const *o = optimizer_table; *o; o++)
         for (int s = 0; s < 3; s++)
             once_is_twice((struct net_options){.storage = storages[s], .micro_batches = 1 + s % 2,
@@ -134,7 +133,6 @@ static void turn_in_write(struct net *net, int i, int k)
 
 static void test_tensors(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct net net;
     net_open(&net, &graph, &(struct net_options){.batch = 4, .micro_batches = 2, .training = true,
@@ -163,7 +161,6 @@ static void turn_in_store(struct net *net, int64_t at, const char *words)
 
 static void test_store(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, true);
     struct net net;
     net_open(&net, &graph, &(struct net_options){.batch = 4, .storage = BF16, .training = true, .ema = true,

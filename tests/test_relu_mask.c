@@ -95,7 +95,6 @@ static struct net_options options_of(enum dtype storage, int stream_count)
 
 static void test_reference(void **state)
 {
-    (void)state;
     masked_is_plain(true, options_of(F16, 1), (struct passes){0}, MASKED);
     masked_is_plain(true, options_of(BF16, 2), (struct passes){0}, MASKED);
     masked_is_plain(true, options_of(F32, 1), (struct passes){0}, 0);
@@ -103,7 +102,6 @@ static void test_reference(void **state)
 
 static void test_on_device(void **state)
 {
-    (void)state;
     masked_is_plain(false, options_of(BF16, 1), (struct passes){0}, MASKED);
     masked_is_plain(false, options_of(F16, 2), (struct passes){0}, MASKED);
 }
@@ -111,7 +109,6 @@ static void test_on_device(void **state)
 /* Beside what is made again and what waits on the host. */
 static void test_with_others(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 6; seed++) {
         struct passes passes = {.others = true, .seed = seed};
         masked_is_plain(true, options_of(F16, 1 + (int)seed % 2), passes, MASKED);

@@ -22,7 +22,6 @@ static const struct evaluation evaluation = {.images = 7, .errors = 3, .cells = 
 
 static void accuracies(void **state)
 {
-    (void)state;
     double *accuracy = results_per_class(&evaluation, 4);
     assert_true(accuracy[0] == 2.0 / 3 && accuracy[1] == 1.0 / 3 && isnan(accuracy[2]) && accuracy[3] == 1);
     free(accuracy);
@@ -30,7 +29,6 @@ static void accuracies(void **state)
 
 static void rows(void **state)
 {
-    (void)state;
     struct progress_row row[RESULTS_ROWS];
     assert_int_equal(results_rows(&evaluation, &data, row), 3);
     assert_string_equal(row[0].name, "balanced accuracy");
@@ -41,7 +39,6 @@ static void rows(void **state)
 
 static void no_errors(void **state)
 {
-    (void)state;
     struct progress_row row[RESULTS_ROWS];
     int64_t right[] = {0, 5, 5};
     const struct evaluation all = {.images = 3, .cells = right};
@@ -70,7 +67,6 @@ static size_t confusion(const struct evaluation *of, const struct data *in, char
 
 static void matrix(void **state)
 {
-    (void)state;
     char bytes[1024];
     confusion(&evaluation, &data, bytes, sizeof bytes);
     assert_string_equal(bytes, "true\\predicted,\"a\",\"the \"\"b\"\"\",\"c\nd\",\"e\"\n"
@@ -80,7 +76,6 @@ static void matrix(void **state)
 /* A table of a hundred million cells helps nobody. */
 static void too_many(void **state)
 {
-    (void)state;
     char bytes[16];
     assert_int_equal(confusion(&evaluation, &(struct data){.classes = 10001}, bytes, sizeof bytes), 0);
 }
@@ -88,7 +83,6 @@ static void too_many(void **state)
 /* As kernels/topk.c ranks them: NaN last, of equal ones the first. */
 static void best(void **state)
 {
-    (void)state;
     assert_int_equal(evaluate_best((float[]){1, 3, 2, 3}, 4), 1);
     assert_int_equal(evaluate_best((float[]){NAN, -INFINITY, 2}, 3), 2);
     assert_int_equal(evaluate_best((float[]){NAN, -INFINITY, NAN}, 3), 1);

@@ -59,7 +59,6 @@ static void accepted(const char *header, size_t data, int count)
 
 static void good_headers(void **state)
 {
-    (void)state;
     accepted("{}", 0, 0);
     accepted("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}   ", 8, 1);
     accepted(A "[2],\"data_offsets\":[0,8],\"more\":[{}]}}", 8, 1);
@@ -73,7 +72,6 @@ static void good_headers(void **state)
 
 static void bad_headers(void **state)
 {
-    (void)state;
     refused("", 0, "header claims");
     refused("x{}", 0, "begin with");
     refused("{", 0, "header");
@@ -107,7 +105,6 @@ static void bad_headers(void **state)
 /* Whose JSON would take far more memory than they are long. */
 static void headers_of_brackets(void **state)
 {
-    (void)state;
     struct text header = {0};
     text_add(&header, "{\"a, [\\\"{{\":[[]");
     for (int i = 0; i < 800000; i++) text_add(&header, ",[]");
@@ -118,7 +115,6 @@ static void headers_of_brackets(void **state)
 
 static void bad_lengths(void **state)
 {
-    (void)state;
     static const uint64_t claims[] = {0, 1, 3, 100000001, (uint64_t)1 << 60, UINT64_MAX};
     struct safetensors file = {0};
     struct reason reason;
@@ -145,7 +141,6 @@ static const struct safetensors_item items[] = {
 
 static enum status fill(void *context, int item, void *data)
 {
-    (void)context;
     size_t bytes = (size_t)shape_count(items[item].shape) * dtype_bytes(items[item].dtype);
     for (size_t i = 0; i < bytes; i++) ((uint8_t *)data)[i] = (uint8_t)(item * 16 + (int)i);
     return OK;
@@ -185,7 +180,6 @@ static bool opens_whole(void)
 
 static void round_trip(void **state)
 {
-    (void)state;
     struct safetensors file = {0};
     struct reason reason;
     char read[64], wanted[64];
@@ -212,7 +206,6 @@ static void round_trip(void **state)
 /* By type, the largest first, then by name: as the format's own library writes. */
 static void order_in_file(void **state)
 {
-    (void)state;
     static const char *const order[] = {"count", "empty", "weight", "brain", "half", "a \"name\" \\"};
     struct safetensors file = {0};
     struct reason reason;
@@ -229,7 +222,6 @@ static void order_in_file(void **state)
 
 static void every_bit_is_watched(void **state)
 {
-    (void)state;
     size_t count;
     write_ours();
     assert_true(opens_whole());
@@ -245,7 +237,6 @@ static void every_bit_is_watched(void **state)
 
 static void every_length_is_watched(void **state)
 {
-    (void)state;
     size_t count;
     write_ours();
     char *bytes = read_all(&count);
@@ -262,7 +253,6 @@ static void every_length_is_watched(void **state)
 /* Random damage to a file without checksums: any answer is right, a crash is not. */
 static void random_damage(void **state)
 {
-    (void)state;
     static const char header[] =
         "{\"__metadata__\":{\"k\":\"v\"},\"b\":{\"dtype\":\"F16\",\"shape\":[1,2],\"data_offsets\":[4,8]},"
         "\"a\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[0,4]}}";
@@ -283,7 +273,6 @@ static void random_damage(void **state)
 
 static void write_failures(void **state)
 {
-    (void)state;
     struct safetensors_content content = {items, ITEMS, NULL, 0, fill, NULL};
     assert_int_equal(safetensors_write("/nowhere/at/all", &content), FAILED);
     assert_int_equal(safetensors_write("/dev/full", &content), FAILED);
@@ -291,7 +280,6 @@ static void write_failures(void **state)
 
 static int make_path(void **state)
 {
-    (void)state;
     int file = mkstemp(path);
     if (file >= 0) close(file);
     return file < 0;
@@ -299,7 +287,6 @@ static int make_path(void **state)
 
 static int remove_path(void **state)
 {
-    (void)state;
     return unlink(path);
 }
 

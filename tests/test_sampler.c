@@ -12,7 +12,6 @@
 
 static void permutations_are_bijections(void **state)
 {
-    (void)state;
     for (int64_t count = 1; count < 5000; count = count < 70 ? count + 1 : count * 2 - 59) {
         bool *seen = memory_new((size_t)count, sizeof *seen);
         for (int64_t i = 0; i < count; i++) {
@@ -30,7 +29,6 @@ static void permutations_are_bijections(void **state)
 /* Over many epochs every element comes to every place, and every pair of places is filled in every way. */
 static void permutations_are_uniform(void **state)
 {
-    (void)state;
     int epochs = 20000, place[10][10] = {{0}}, pair[10][10] = {{0}};
     for (int epoch = 0; epoch < epochs; epoch++) {
         int64_t to[10];
@@ -56,7 +54,6 @@ static int label(const struct dataset *dataset, int64_t index)
 /* Classes come equally often, give or take one, and so do the images of each, with a count of how often. */
 static void classes_take_turns(void **state)
 {
-    (void)state;
     const struct format format = {.label = label};
     const struct dataset dataset = {.format = &format, .classes = 5};
     struct by_class by = by_class_make(&dataset, NULL, 100);
@@ -91,7 +88,6 @@ static void classes_take_turns(void **state)
 /* A batch holds each of its images `repeats` times, or once less where it has no room; no other batch does. */
 static void batches_repeat_images(void **state)
 {
-    (void)state;
     for (int repeats = 1; repeats < 6; repeats++) {
         int times[60] = {0}, images = (10 + repeats - 1) / repeats;
         for (int number = 0; number < 5; number++)
@@ -108,7 +104,6 @@ static void batches_repeat_images(void **state)
 /* Of any batch for any number of ranks: one after the other, to the last place, as even as can be. */
 static void shares_cover_a_batch(void **state)
 {
-    (void)state;
     for (int batch = 0; batch < 70; batch++) {
         for (int ranks = 1; ranks < 40; ranks++) {
             int next = 0;

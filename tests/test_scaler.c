@@ -25,7 +25,6 @@ static struct scaler after(const struct scaler_settings *settings, const char *s
 
 static void starts(void **state)
 {
-    (void)state;
     struct scaler scaler = scaler_start(&torch_defaults);
     assert_true(scaler.scale == 65536);
     assert_int_equal(scaler.good_steps, 0);
@@ -34,7 +33,6 @@ static void starts(void **state)
 
 static void grows_after_the_interval(void **state)
 {
-    (void)state;
     struct scaler scaler = scaler_start(&torch_defaults);
     for (int i = 0; i < 1999; i++) scaler_update(&torch_defaults, &scaler, false);
     assert_true(scaler.scale == 65536);
@@ -46,7 +44,6 @@ static void grows_after_the_interval(void **state)
 
 static void backs_off_at_once(void **state)
 {
-    (void)state;
     struct scaler scaler = after(&torch_defaults, "...x");
     assert_true(scaler.scale == 32768);
     assert_int_equal(scaler.good_steps, 0);
@@ -54,7 +51,6 @@ static void backs_off_at_once(void **state)
 
 static void overflow_restarts_the_interval(void **state)
 {
-    (void)state;
     struct scaler_settings settings = torch_defaults;
     settings.growth_interval = 3;
     assert_true(after(&settings, "..x..").scale == 32768);
@@ -64,7 +60,6 @@ static void overflow_restarts_the_interval(void **state)
 
 static void other_factors(void **state)
 {
-    (void)state;
     struct scaler_settings settings = torch_defaults;
     settings.growth = 1.5;
     settings.backoff = 0.3;
@@ -76,7 +71,6 @@ static void other_factors(void **state)
 
 static void stops_at_the_floor(void **state)
 {
-    (void)state;
     struct scaler scaler = after(&torch_defaults, "xxxxxxxxxxxxxxxx");
     assert_true(scaler.scale == 1);
     assert_int_equal(scaler.floor_overflows, 0);
@@ -90,7 +84,6 @@ static void stops_at_the_floor(void **state)
 
 static void floor_between_powers(void **state)
 {
-    (void)state;
     struct scaler_settings settings = torch_defaults;
     settings.min_scale = 40000;
     assert_true(after(&settings, "x").scale == 40000);
@@ -99,7 +92,6 @@ static void floor_between_powers(void **state)
 
 static void stops_at_the_ceiling(void **state)
 {
-    (void)state;
     struct scaler_settings settings = torch_defaults;
     settings.growth_interval = 1;
     assert_true(after(&settings, "........").scale == 16777216);
@@ -110,7 +102,6 @@ static void stops_at_the_ceiling(void **state)
 
 static void start_is_within_limits(void **state)
 {
-    (void)state;
     struct scaler_settings settings = torch_defaults;
     settings.init_scale = 1e30;
     assert_true(scaler_start(&settings).scale == 16777216);
@@ -120,7 +111,6 @@ static void start_is_within_limits(void **state)
 
 static void static_never_moves(void **state)
 {
-    (void)state;
     struct scaler_settings settings = torch_defaults;
     settings.dynamic = false;
     settings.scale = 128;
@@ -133,7 +123,6 @@ static void static_never_moves(void **state)
 /* Whatever happens, the scale is finite and within its limits. */
 static void never_leaves_its_limits(void **state)
 {
-    (void)state;
     struct scaler_settings settings = torch_defaults;
     settings.growth_interval = 2;
     settings.growth = 65536;
@@ -149,7 +138,6 @@ static void never_leaves_its_limits(void **state)
 
 static void precisions(void **state)
 {
-    (void)state;
     for (int i = 0; i < PRECISION_COUNT; i++) {
         const struct precision_row *row = &precision_table[i];
         assert_non_null(row->name);

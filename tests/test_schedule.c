@@ -27,7 +27,6 @@ static void follows(const struct schedule *schedule, const double *wanted, int c
 
 static void constant(void **state)
 {
-    (void)state;
     struct schedule constant = schedule("constant", 0.25, 4);
     follows(&constant, (double[]){0.25, 0.25, 0.25, 0.25, 0.25}, 5);
     assert_true(schedule_at(&constant, 2).momentum == 0.9);
@@ -36,7 +35,6 @@ static void constant(void **state)
 /* MultiStepLR(milestones=[2, 5], gamma=0.1). */
 static void step(void **state)
 {
-    (void)state;
     struct schedule step = schedule("step", 1, 8);
     step.milestones = (struct field_reals){.count = 2, .value = {2, 5}};
     follows(&step, (double[]){1, 1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01}, 8);
@@ -45,7 +43,6 @@ static void step(void **state)
 /* CosineAnnealingLR(T_max=8, eta_min=0.001), by torch's recursion. */
 static void cosine(void **state)
 {
-    (void)state;
     struct schedule cosine = schedule("cosine", 0.1, 8);
     cosine.min_lr = 0.001;
     follows(&cosine,
@@ -57,7 +54,6 @@ static void cosine(void **state)
 /* PolynomialLR(total_iters=5, power=0.9). */
 static void poly(void **state)
 {
-    (void)state;
     struct schedule poly = schedule("poly", 1, 5);
     poly.power = 0.9;
     follows(&poly, (double[]){1, 0.8180521460508584, 0.6314458674893553, 0.438383290554087,
@@ -67,7 +63,6 @@ static void poly(void **state)
 /* OneCycleLR(max_lr=0.1, total_steps=10). */
 static void onecycle(void **state)
 {
-    (void)state;
     static const double momentum[] = {
         0.95, 0.9, 0.85, 0.854951556604879, 0.8688255099070633, 0.8888739533021842, 0.9111260466978157,
         0.9311744900929366, 0.945048443395121, 0.95,
@@ -81,7 +76,6 @@ static void onecycle(void **state)
 
 static void onecycle_of_few(void **state)
 {
-    (void)state;
     for (int64_t total = 1; total < 6; total++) {
         struct schedule onecycle = schedule("onecycle", 0.1, total);
         for (int64_t i = 0; i < total + 2; i++) {
@@ -94,7 +88,6 @@ static void onecycle_of_few(void **state)
 /* A line up to the base, then the cosine over what is left. */
 static void warmup(void **state)
 {
-    (void)state;
     struct schedule warm = schedule("cosine", 0.8, 8);
     warm.warmup = 4;
     follows(&warm, (double[]){0.2, 0.4, 0.6, 0.8, 0.8, 0.6828427124746190, 0.4, 0.1171572875253810, 0}, 9);
@@ -103,7 +96,6 @@ static void warmup(void **state)
 /* Milestones count from the beginning of the run, not from the end of warm-up. */
 static void warmup_and_steps(void **state)
 {
-    (void)state;
     struct schedule warm = schedule("step", 1, 8);
     warm.warmup = 2;
     warm.milestones = (struct field_reals){.count = 1, .value = {4}};
@@ -112,7 +104,6 @@ static void warmup_and_steps(void **state)
 
 static void names(void **state)
 {
-    (void)state;
     assert_null(schedule_find("cosinus"));
     assert_non_null(schedule_find("poly"));
 }

@@ -55,7 +55,6 @@ static void expect_override_refused(const char *override, const char *words)
 
 static void defaults(void **state)
 {
-    (void)state;
     struct settings settings = load_overrides(NULL, NULL);
     assert_int_equal(settings.train.batch, 128);
     assert_int_equal(settings.run.threads, 0);
@@ -80,7 +79,6 @@ static void defaults(void **state)
 
 static void table_is_whole(void **state)
 {
-    (void)state;
     const struct option_section *section = option_sections;
     for (const struct option *option = option_table; option->section; option++) {
         const struct field *field = &option->field;
@@ -98,7 +96,6 @@ static void table_is_whole(void **state)
 
 static void file_values(void **state)
 {
-    (void)state;
     struct settings settings = load_text("[train]\nepochs = 90 ; comment\nbatch = auto\n"
                                          "[augment]\nmean = 0.485,0.456,0.406\n[data]\nval = a dir/x\n"
                                          "[memory]\nlimit = 8G\nstrategy=keep\n"
@@ -119,7 +116,6 @@ static void file_values(void **state)
 
 static void overrides_win(void **state)
 {
-    (void)state;
     char path[] = "/tmp/test_settings.XXXXXX";
     int descriptor = mkstemp(path);
     assert_true(descriptor >= 0 && write(descriptor, "[train]\nepochs=5\nbatch=7\n", 24) == 24);
@@ -143,7 +139,6 @@ static void overrides_win(void **state)
 
 static void unknown_names(void **state)
 {
-    (void)state;
     expect_refused("[trian]\nepochs=1\nx=2\n",
                    "t.ini:1: there is no section [trian]; did you mean [train]?", 1);
     expect_refused("[zzz]\n", "t.ini:1: there is no section [zzz]\n", 1);
@@ -157,7 +152,6 @@ static void unknown_names(void **state)
 
 static void bad_values(void **state)
 {
-    (void)state;
     expect_refused("[train]\nepochs = 0\n", "t.ini:2: train.epochs: must be between 1 and 1000000, not 0", 1);
     expect_refused("[train]\nepochs =\n", "train.epochs: must be a whole number", 1);
     expect_refused("[train]\non_nan = stopp\n", "did you mean 'stop'?", 1);
@@ -169,13 +163,11 @@ static void bad_values(void **state)
 
 static void every_mistake_is_reported(void **state)
 {
-    (void)state;
     expect_refused("[train]\nepochs=0\nepoch=1\n[lader]\n[loader]\nworkers=x\n", "t.ini:6", 4);
 }
 
 static void options_that_contradict(void **state)
 {
-    (void)state;
     expect_refused("[amp]\nmin_scale=100\nmax_scale=10\n", "t.ini:2: amp.min_scale is above", 1);
     expect_refused("[augment]\nmean=1,2,3\nstd=1\n", "t.ini:2: augment.mean has 3 numbers, augment.std 1", 1);
     expect_refused("[augment]\nscale=1,0.5\n", "the smaller number must come first", 1);
@@ -184,7 +176,6 @@ static void options_that_contradict(void **state)
 
 static void overrides_refused(void **state)
 {
-    (void)state;
     expect_override_refused("lr=1", "-s lr=1: must be SECTION.KEY=VALUE; did you mean optimizer.lr?");
     expect_override_refused("optimizer.lr", "must be SECTION.KEY=VALUE");
     expect_override_refused("", "must be SECTION.KEY=VALUE");
@@ -199,7 +190,6 @@ static void overrides_refused(void **state)
 
 static void given_or_not(void **state)
 {
-    (void)state;
     struct settings settings = load_text("[optimizer]\nlr=0.001\neps=auto\nmomentum=0\n"
                                          "[amp]\nloss_scale=auto\n[train]\nbatch=auto\n");
     assert_true(settings_given(&settings, "optimizer", "lr"));
@@ -215,7 +205,6 @@ static void given_or_not(void **state)
 
 static void derived_values(void **state)
 {
-    (void)state;
     struct settings settings = load_text("[amp]\nprecision=fp16\n");
     settings_derive(&settings, "amp", "loss_scale", "dynamic");
     settings_derive(&settings, "run", "output", "somewhere");
@@ -238,7 +227,6 @@ static void paths(void **state)
         {"/a.ini", "data", "/data"},         {NULL, "data", "data"},
         {"x/y/a.ini", "../d", "x/y/../d"},
     };
-    (void)state;
     struct settings settings = load_overrides(NULL, NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *path = settings_path(&settings, cases[i][0], cases[i][1]);
@@ -269,7 +257,6 @@ static void expect_round_trip(const struct settings *settings)
 
 static void round_trips(void **state)
 {
-    (void)state;
     static const char *const texts[] = {
         "",
         "[optimizer]\nlr=0.30000000000000004\nbetas=0.8 0.95\neps=1e-10\n",
@@ -286,7 +273,6 @@ static void round_trips(void **state)
 /* A record of a run asks for what the run was asked for: what followed from other keys stands beside it. */
 static void derived(void **state)
 {
-    (void)state;
     struct settings settings = load_overrides("train.batch=auto", "augment.crop=8");
     struct text text = {0};
     settings_derive(&settings, "amp", "loss_scale", "1");
@@ -309,7 +295,6 @@ static void derived(void **state)
 
 static void differences(void **state)
 {
-    (void)state;
     struct text one = {0}, both = {0};
     struct settings old = load_overrides("optimizer.lr=0.1", NULL);
     struct settings now = load_overrides("optimizer.lr=0.2", "train.epochs=3");
@@ -327,7 +312,6 @@ static void differences(void **state)
 
 static void paths_from_the_root(void **state)
 {
-    (void)state;
     struct settings settings = load_overrides("data.train=pics", "data.val=/v");
     char *here = realpath(".", NULL), *wanted = text_format("\ntrain = %s/x/pics\nval = /v\n", here);
     struct text text = {0};
@@ -342,7 +326,6 @@ static void paths_from_the_root(void **state)
 
 static void differences_that_may_be(void **state)
 {
-    (void)state;
     struct text none = {0};
     static const char *const free_to_change[] = {
         "run.max_time=1h", "run.max_steps=5", "run.verify_every=9", "run.name=x", "run.output=x",
@@ -371,7 +354,6 @@ static void differences_that_may_be(void **state)
 
 static void help_and_manual_have_every_key(void **state)
 {
-    (void)state;
     struct text help = {0}, manual = {0};
     settings_help(&help);
     settings_manual(&manual);
@@ -395,7 +377,6 @@ static void help_and_manual_have_every_key(void **state)
 /* Random values for random keys: whatever is taken must survive the round trip. */
 static void noise(void **state)
 {
-    (void)state;
     static const char *const values[] = {
         "0", "1", "2.5", "-1", "auto", "dynamic", "yes", "x y", "1,2", "0.5,0.25", "1e-7",
         "3K", "10 steps", "2h", "", "none", "cpu", ";", "a;", "0.999", "64",

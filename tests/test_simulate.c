@@ -96,7 +96,6 @@ static void check_formulas(int stages, int micro_batches, double forward, double
 
 static void pipelines_take_what_formulas_say(void **state)
 {
-    (void)state;
     for (int stages = 2; stages <= 8; stages *= 2)
         for (int micro_batches = stages; micro_batches <= 8 * stages; micro_batches *= 2) {
             check_formulas(stages, micro_batches, 1, 1, 1);
@@ -117,7 +116,6 @@ static double simulated(struct tasks *tasks, double *busy)
 /* Three seconds of work on one queue and one on another: the second ends after two, the first after four. */
 static void streams_share_a_device(void **state)
 {
-    (void)state;
     double busy;
     struct tasks tasks = {.ranks = 1, .queues = 3};
     add(&tasks, (struct task){.queue = 0, .computes = true, .seconds = 3, .meeting = -1});
@@ -131,7 +129,6 @@ static void streams_share_a_device(void **state)
 /* What waits for its launch leaves the device to others: both streams end after their own time. */
 static void launches_take_no_device(void **state)
 {
-    (void)state;
     struct tasks tasks = {.ranks = 1, .queues = 2};
     add(&tasks, (struct task){.queue = 0, .computes = true, .seconds = 3, .meeting = -1});
     add(&tasks, (struct task){.queue = 1, .computes = true, .delay = 4, .meeting = -1});
@@ -144,7 +141,6 @@ static void launches_take_no_device(void **state)
 /* While an exchange of two seconds takes a quarter of the device, one and a half of work's four are done. */
 static void exchanges_take_their_share(void **state)
 {
-    (void)state;
     struct tasks tasks = {.ranks = 1, .queues = 2, .exchange_share = 0.25};
     add(&tasks, (struct task){.queue = 0, .computes = true, .seconds = 4, .meeting = -1});
     add(&tasks, (struct task){.queue = 1, .seconds = 2, .meeting = -1});
@@ -153,7 +149,6 @@ static void exchanges_take_their_share(void **state)
 
 static void who_meets_waits_for_the_last(void **state)
 {
-    (void)state;
     struct tasks tasks = {.ranks = 2, .queues = 2, .meetings = 1};
     add(&tasks, (struct task){.rank = 0, .queue = 0, .computes = true, .seconds = 1, .meeting = -1});
     add(&tasks, (struct task){.rank = 0, .queue = 0, .seconds = 2, .meeting = 0});
@@ -164,7 +159,6 @@ static void who_meets_waits_for_the_last(void **state)
 
 static void a_ring_never_ends(void **state)
 {
-    (void)state;
     struct tasks tasks = {.ranks = 2, .queues = 2};
     add(&tasks, (struct task){.rank = 0, .queue = 0, .seconds = 1, .meeting = -1});
     add(&tasks, (struct task){.rank = 1, .queue = 1, .seconds = 1, .meeting = -1});
@@ -196,7 +190,6 @@ static double shares_seconds(const struct cluster *cluster, int64_t bytes)
 /* Few bytes are added up sooner by the backend, many by copy engines. */
 static void sums_and_shares(void **state)
 {
-    (void)state;
     const struct cluster one = {.replicas = 1, .stages = 1, .hosts = 1};
     const struct cluster two = {.replicas = 2, .stages = 1, .hosts = 1};
     const struct cluster apart = {.replicas = 2, .stages = 1, .hosts = 2, .link_bytes_per_second = 50e9};

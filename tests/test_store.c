@@ -36,7 +36,6 @@ static void mark(char *block, int64_t limit, int64_t offset, int64_t bytes)
 /* No two parts share a byte, and all are aligned. */
 static void test_layout(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct store_options options = {.low = BF16, .optimizer = optimizer_find("adam"), .ema = true};
     struct store_layout layout;
@@ -59,7 +58,6 @@ static void test_layout(void **state)
 
 static void test_layout_parts(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     int conv = graph_find_param(&graph, "conv2.weight"), norm = graph_find_param(&graph, "bn1.weight");
     int mean = graph_find_param(&graph, "bn1.running_mean");
@@ -129,7 +127,6 @@ static void check_moments(struct moments m, double deviation)
 
 static void test_init_normal(void **state)
 {
-    (void)state;
     check_moments(initial_moments(INIT_KAIMING_FAN_OUT, 0), sqrt(2.0 / (128 * 9)));
     check_moments(initial_moments(INIT_KAIMING_FAN_IN, 0), sqrt(2.0 / (64 * 9)));
     check_moments(initial_moments(INIT_NORMAL, 0.01), 0.01);
@@ -137,7 +134,6 @@ static void test_init_normal(void **state)
 
 static void test_init_uniform(void **state)
 {
-    (void)state;
     double in = 64 * 9, out = 128 * 9;
     struct moments m = initial_moments(INIT_UNIFORM_FAN_IN, 0);
     check_moments(m, 1 / sqrt(in) / sqrt(3));
@@ -152,7 +148,6 @@ static void test_init_uniform(void **state)
  * 1)) with a = 2 / deviation; far out nothing but a uniform is left. */
 static void test_init_truncated(void **state)
 {
-    (void)state;
     static const double deviations[] = {0.1, 1, 2, 2.5, 10, 100, 1e6};
     for (size_t i = 0; i < sizeof deviations / sizeof *deviations; i++) {
         double a = 2 / deviations[i], phi = exp(-a * a / 2) / sqrt(2 * 3.14159265358979);
@@ -165,7 +160,6 @@ static void test_init_truncated(void **state)
 
 static void test_init_constant(void **state)
 {
-    (void)state;
     struct moments zero = initial_moments(INIT_ZERO, 0), one = initial_moments(INIT_ONE, 0);
     assert_true(zero.least == 0 && zero.most == 0 && one.least == 1 && one.most == 1);
 }
@@ -183,7 +177,6 @@ static struct store open_mixed(struct device *device, const struct graph *graph,
 /* The same seed gives the same bits whatever the number of threads; another seed others. */
 static void test_init_repeats(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(wide, false);
     struct device *one, *three;
     one = place_open(1);
@@ -225,7 +218,6 @@ static float *low_copy(const struct store *store, int param)
 /* Parameters that are written are read back, and the copy that ops read follows on refresh. */
 static void test_write_and_refresh(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct device *device;
     device = place_open(0);
@@ -253,7 +245,6 @@ static void test_write_and_refresh(void **state)
 
 static void test_swap_average(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_mixed, false);
     struct device *device;
     device = place_open(0);
@@ -285,7 +276,6 @@ static void test_swap_average(void **state)
 
 static void test_state(void **state)
 {
-    (void)state;
     struct graph graph = net_graph(net_plain, false);
     struct device *device;
     device = place_open(0);

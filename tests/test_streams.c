@@ -128,7 +128,6 @@ static void all_are_one(const char *text, struct net_options options)
 static void test_streams_are_one(void **state)
 {
     static const int counts[] = {1, 2, 3, 4, 8};
-    (void)state;
     for (int k = 0; k < 5; k++) {
         const struct net_options options = {.batch = BATCH, .micro_batches = counts[k], .training = true,
                                             .merged = k % 2, .ema = true, .storage = k == 3 ? F16 : F32,
@@ -161,7 +160,6 @@ static bool is_free(const struct program *program, int i)
 static void test_micro_batches_have_streams(void **state)
 {
     struct graph graph = net_graph(net_plain, true);
-    (void)state;
     for (int k = 1; k <= 8; k *= 2) {
         struct net net;
         net_open(&net, &graph, &(struct net_options){.batch = BATCH, .micro_batches = k, .training = true,
@@ -180,7 +178,6 @@ static void test_layers_have_streams(void **state)
 {
     struct graph graph = net_graph(net_plain, true);
     struct net net;
-    (void)state;
     net_open(&net, &graph, &(struct net_options){.batch = BATCH, .micro_batches = 4, .training = true,
                                                  .streams = 16, .division = BY_LAYER});
     for (int i = 0; i < net.program.count; i++) {
@@ -213,7 +210,6 @@ static struct compiled compiled_within(const struct graph *graph, int64_t limit,
 static void test_little_memory_has_fewer_streams(void **state)
 {
     struct graph graph = net_graph(net_plain, true);
-    (void)state;
     struct compiled all = compiled_within(&graph, INT64_C(1) << 40, 8);
     struct compiled two = compiled_within(&graph, INT64_C(1) << 40, 2);
     assert_int_equal(all.program.streams, 8);

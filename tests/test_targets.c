@@ -35,7 +35,6 @@ static void expect(double got, double want)
 
 static void targets_share_the_classes(void **state)
 {
-    (void)state;
     const struct target_options options = {.classes = 3, .together = COUNT};
     struct mix mix = {.together = COUNT, .share = 0.75f};
     float targets[COUNT][4];
@@ -51,7 +50,6 @@ static void targets_share_the_classes(void **state)
 /* CrossEntropyLoss(weight, label_smoothing)(logits, labels), of all images, and of each two. */
 static void losses_are_weighted_means(void **state)
 {
-    (void)state;
     static const struct {
         double smoothing, whole, halves[2];
     } cases[] = {{0, 1.37833108, {1.20426555, 1.45569353}}, {0.1, 1.52599929, {1.57847688, 1.50267591}}};
@@ -70,7 +68,6 @@ static void losses_are_weighted_means(void **state)
 /* CrossEntropyLoss(weight, label_smoothing)(logits, probabilities). */
 static void weighted_losses_of_mixed_images(void **state)
 {
-    (void)state;
     static const double smoothing[] = {0, 0.1}, want[] = {3.0445734, 3.20405571};
     const struct mix mix = {.together = COUNT, .share = 0.75f};
     for (int k = 0; k < 2; k++) {
@@ -84,7 +81,6 @@ static void weighted_losses_of_mixed_images(void **state)
 /* A micro-batch without weight is without loss; those of others stay as they are. */
 static void classes_without_weight(void **state)
 {
-    (void)state;
     const double some[CLASSES] = {0, 0, 1, 1};
     const struct target_options options = {CLASSES, some, 0, 2};
     float targets[COUNT][ROW];

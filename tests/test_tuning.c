@@ -72,7 +72,6 @@ static void assert_remembered(const char *key, const char *choice)
 
 static void test_found_again(void **state)
 {
-    (void)state;
     assert_remembered("conv a", NULL);
     remember("conv a", "37 2=5");
     remember("conv ab", "direct");
@@ -86,7 +85,6 @@ static void test_found_again(void **state)
 /* A choice that is set is found before the file is written. */
 static void test_found_at_once(void **state)
 {
-    (void)state;
     struct tuning *tuning = tuning_open();
     tuning_set(tuning, "b", "1");
     assert_string_equal(tuning_find(tuning, "b"), "1");
@@ -157,7 +155,6 @@ static void test_pipes(void **state)
 /* From one to another as text, in which a damaged line is as if it were not there; what was set wins. */
 static void test_as_text(void **state)
 {
-    (void)state;
     struct tuning *from = tuning_new(), *to = tuning_new();
     struct text text = {0};
     tuning_print(from, &text);
@@ -183,7 +180,6 @@ static void test_as_text(void **state)
 /* Nothing can be written where a file stands in the folder's place. */
 static void test_no_place(void **state)
 {
-    (void)state;
     char path[] = "/dev/null/cache";
     setenv("XDG_CACHE_HOME", path, 1);
     remember("a", "one");
@@ -199,7 +195,6 @@ static void test_no_place(void **state)
 
 static void test_writers_side_by_side(void **state)
 {
-    (void)state;
     char key[32], choice[32];
     for (int writer = 0; writer < WRITERS; writer++) {
         if (fork() != 0) continue;

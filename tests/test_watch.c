@@ -22,7 +22,6 @@ static void count_line(void *context, enum log_level level, const char *line)
 
 static void it_is_said_again_and_again(void **state)
 {
-    (void)state;
     atomic_int lines = 0;
     log_set_sink((struct log_sink){count_line, &lines});
     struct watch *watch = watch_begin(0.001, "%sing", "wait");
@@ -35,7 +34,6 @@ static void it_is_said_again_and_again(void **state)
 
 static void what_is_soon_over_is_not_worth_a_word(void **state)
 {
-    (void)state;
     atomic_int lines = 0;
     log_set_sink((struct log_sink){count_line, &lines});
     for (int i = 0; i < 100; i++) watch_end(watch_begin(1000, "waiting"));

@@ -291,7 +291,6 @@ static void write_scale(struct writer *w, int i, struct onnx_node *out)
 
 static void write_hardsigmoid(struct writer *w, int i, struct onnx_node *out)
 {
-    (void)i;
     add_float(out, "alpha", 1 / 6.0);
     add_float(out, "beta", 0.5);
     onnx_node(w->onnx, out);

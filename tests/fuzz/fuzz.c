@@ -31,7 +31,6 @@ _Noreturn void fuzz_broken(const char *promise, const char *file, int line)
 
 static void hear(void *context, enum log_level level, const char *line)
 {
-    (void)context;
     for (const char *c = line; *c; c++) fuzz_must((unsigned char)*c >= ' ' || *c == '\t' || *c == '\n');
     fuzz_must(strchr(line, 0x7f) == NULL);
     size_t length = strlen(fuzz.said);
