@@ -73,7 +73,7 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     TRY(number_classes(dataset));
     TRY(check_images(folder));
     if (listing->ignored)
-        log_warning("%s: skipping %lld files that are neither PNG nor JPEG, such as %s", folder->root,
+        log_warning("%s: skipping %lld files that are neither PNG, JPEG nor WebP, such as %s", folder->root,
                     (long long)listing->ignored, listing->example);
     dataset->count = (int64_t)listing->count;
     dataset->c = options->c == 1 ? 1 : 3;

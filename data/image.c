@@ -54,6 +54,7 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count)
     static const uint8_t jpeg[3] = {0xff, 0xd8, 0xff};
     if (count >= sizeof png && memcmp(bytes, png, sizeof png) == 0) return IMAGE_PNG;
     if (count >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0) return IMAGE_JPEG;
+    if (count >= 12 && memcmp(bytes, "RIFF", 4) == 0 && memcmp(bytes + 8, "WEBP", 4) == 0) return IMAGE_WEBP;
     return IMAGE_UNKNOWN;
 }
 

@@ -1,4 +1,4 @@
-/* image.h: an image as bytes, and from files: PNG and JPEG known by their first bytes. */
+/* image.h: an image as bytes, and from files: PNG, JPEG and WebP known by their first bytes. */
 #pragma once
 
 #include <stdbool.h>
@@ -41,8 +41,8 @@ struct image_choice {
 /* A larger file is taken for an accident or an attack. */
 #define IMAGE_FILE_BYTES_MAX (UINT32_C(1) << 30)
 
-enum image_kind { IMAGE_UNKNOWN, IMAGE_PNG, IMAGE_JPEG };
-#define IMAGE_SNIFF_BYTES 8
+enum image_kind { IMAGE_UNKNOWN, IMAGE_PNG, IMAGE_JPEG, IMAGE_WEBP };
+#define IMAGE_SNIFF_BYTES 12
 enum image_kind image_sniff(const uint8_t *bytes, size_t count);
 
 struct image_options {
@@ -50,7 +50,7 @@ struct image_options {
     bool ignore_orientation;   /* images stay as they are stored; otherwise their Exif brings them upright */
 };
 
-/* Decodes a PNG or JPEG in memory: grey is replicated, colour is weighted to grey, palettes, 16 bits, alpha
+/* Decodes a PNG, JPEG or WebP in memory: grey is replicated, colour is weighted to grey, palettes, 16 bits, alpha
  * (dropped), CMYK and YCCK are converted. False and why when it is corrupt, truncated or absurd; never
  * crashes. Gamma and colour profiles are not applied. Sizes and parts are those of the upright image.
  *
@@ -73,13 +73,16 @@ bool image_encode_jpeg(const struct image *image, int quality, uint8_t **bytes, 
 /* A PNG of a grey or RGB image, in new memory. */
 bool image_encode_png(const struct image *image, uint8_t **bytes, size_t *count, struct reason *reason);
 
-/* The two decoders behind image_decode, and what they share: `count` RGB pixels weighted to grey
+/* The decoders behind image_decode, and what they share: `count` RGB pixels weighted to grey
  * (ITU-R BT.601 luma, as PIL rounds it); `to` may be `from`. */
 bool image_decode_png(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
                       struct image *image, struct reason *reason);
 /* Plain files alone, and without choice: 8 bits, grey or RGB, with or without alpha; left as decoded. False:
  * it is another kind, or broken, and image_decode_png will say how. */
 bool image_decode_png_plain(const uint8_t *bytes, size_t count, int channels, struct image *image);
+/* False and why where the build is without libwebp. */
+bool image_decode_webp(const uint8_t *bytes, size_t count, int channels, const struct image_choice *choice,
+                       struct image *image, struct reason *reason);
 bool image_decode_jpeg(const uint8_t *bytes, size_t count, struct image_options options,
                        const struct image_choice *choice, struct image *image, struct reason *reason);
 void image_grey_from_rgb(uint8_t *to, const uint8_t *from, size_t count);

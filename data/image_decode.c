@@ -36,7 +36,10 @@ bool image_decode(const uint8_t *bytes, size_t count, struct image_options optio
         if (!options.ignore_orientation) turned.orientation = orientation_of_png(bytes, count);
         return decode_turned(image_decode_png, bytes, count, options.channels, &turned, image, reason);
     case IMAGE_JPEG: return image_decode_jpeg(bytes, count, options, choice, image, reason);
+    case IMAGE_WEBP:
+        if (!options.ignore_orientation) turned.orientation = orientation_of_webp(bytes, count);
+        return decode_turned(image_decode_webp, bytes, count, options.channels, &turned, image, reason);
     case IMAGE_UNKNOWN: break;
     }
-    return because(reason, count ? "neither PNG nor JPEG by its first bytes" : "empty");
+    return because(reason, count ? "neither PNG, JPEG nor WebP by its first bytes" : "empty");
 }

@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "data/listing.h"
 
-#define MAGIC "AMPLIST2"
+#define MAGIC "AMPLIST3"
 /* A folder that changed so shortly before it was listed may change again without its time moving. */
 #define SETTLED_NANOSECONDS 2000000000
 

@@ -106,6 +106,24 @@ int orientation_of_png(const uint8_t *bytes, size_t count)
     return UPRIGHT;
 }
 
+#define WEBP_HEAD 12           /* of the file */
+#define CHUNK_HEAD 8           /* type, and the length of the data, which are padded to an even number */
+
+int orientation_of_webp(const uint8_t *bytes, size_t count)
+{
+    const struct tiff webp = {bytes, count, false};
+    uint32_t length;
+    for (size_t at = WEBP_HEAD; read_number(&webp, at + 4, 4, &length) && length <= count - at - CHUNK_HEAD;
+         at += CHUNK_HEAD + (size_t)length + length % 2) {
+        const uint8_t *data = bytes + at + CHUNK_HEAD;
+        if (memcmp(bytes + at, "EXIF", 4) != 0) continue;
+        /* Some writers put JPEG's marker before it. */
+        size_t marker = length >= 6 && memcmp(data, "Exif\0", 6) == 0 ? 6 : 0;
+        return orientation_of_tiff(data + marker, length - marker);
+    }
+    return UPRIGHT;
+}
+
 /* An orientation is up to three steps: rows in reverse, columns in reverse, then both swapped. */
 
 static bool reverses_rows(int orientation)

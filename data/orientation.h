@@ -8,9 +8,10 @@
  * swapped. */
 
 /* 1 to 8 of a file; 1 where it says nothing, or nothing valid. Of a JPEG the header alone is read, of a PNG
- * the heads of its chunks: Exif may come last (PNG, third edition, eXIf). */
+ * and of a WebP the heads of its chunks: Exif may come last (PNG, third edition, eXIf; RFC 9649). */
 int orientation_of_jpeg(const uint8_t *bytes, size_t count);
 int orientation_of_png(const uint8_t *bytes, size_t count);
+int orientation_of_webp(const uint8_t *bytes, size_t count);
 
 /* Brings an image upright that is whole, and as it is stored. False and why: no memory. */
 bool orientation_turn(struct image *image, int orientation, struct reason *reason);

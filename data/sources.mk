@@ -74,3 +74,9 @@ libdata_a_SOURCES += data/deflated_libdeflate.c
 else
 libdata_a_SOURCES += data/deflated_zlib.c
 endif
+
+if HAVE_LIBWEBP
+libdata_a_SOURCES += data/image_webp.c
+else
+libdata_a_SOURCES += data/image_webp_none.c
+endif

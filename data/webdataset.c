@@ -1,5 +1,5 @@
-/* webdataset.c: a tar archive of samples as WebDataset reads them: an image KEY.jpg, KEY.jpeg or KEY.png and
- * its label KEY.cls. KEY is the path up to the first dot of the file's name; what follows may be in capitals. */
+/* webdataset.c: a tar archive of samples as WebDataset reads them: an image KEY.jpg, KEY.jpeg, KEY.png or
+ * KEY.webp and its label KEY.cls. KEY is the path up to the first dot of the file's name; what follows may be in capitals. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -36,7 +36,7 @@ static size_t key_length(const char *name)
 static bool is_image(const char *extension)
 {
     return strcasecmp(extension, "jpg") == 0 || strcasecmp(extension, "jpeg") == 0 ||
-           strcasecmp(extension, "png") == 0;
+           strcasecmp(extension, "png") == 0 || strcasecmp(extension, "webp") == 0;
 }
 
 /* A label of seven digits and what ends it. */
@@ -167,7 +167,7 @@ static void tell_incomplete(const struct samples *samples)
         log_warning("%s: skipping %ld images without exactly one label (KEY.cls), such as %.100s",
                     samples->shard->path, images, image);
     if (labels)
-        log_warning("%s: %ld labels do not have exactly one image (KEY.jpg, KEY.jpeg or KEY.png), such as "
+        log_warning("%s: %ld labels do not have exactly one image (KEY.jpg, KEY.png or KEY.webp), such as "
                     "%.100s",
                     samples->shard->path, labels, label);
 }

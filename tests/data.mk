@@ -59,3 +59,10 @@ tests_test_deflated_zlib_LDADD = libbase.a -lcmocka
 check_PROGRAMS += tests/test_targets
 tests_test_targets_SOURCES = tests/test_targets.c
 tests_test_targets_LDADD = libdata.a libbase.a -lcmocka
+
+EXTRA_DIST += tests/test_webp.c
+if HAVE_LIBWEBP
+check_PROGRAMS += tests/test_webp
+tests_test_webp_SOURCES = tests/test_webp.c
+tests_test_webp_LDADD = libdata.a libbase.a -lcmocka
+endif

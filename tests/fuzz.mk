@@ -20,7 +20,8 @@ FUZZ_TARGETS = \
 	tests/fuzz/fuzz_shards \
 	tests/fuzz/fuzz_spans \
 	tests/fuzz/fuzz_tar \
-	tests/fuzz/fuzz_tuning
+	tests/fuzz/fuzz_tuning \
+	tests/fuzz/fuzz_webp
 
 EXTRA_PROGRAMS = $(FUZZ_TARGETS)
 check_DATA = $(FUZZ_TARGETS)
@@ -91,6 +92,9 @@ tests_fuzz_fuzz_tar_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
 
 tests_fuzz_fuzz_tuning_SOURCES = tests/fuzz/fuzz_tuning.c src/device/cuda_tuning.c $(FUZZ_MAIN)
 tests_fuzz_fuzz_tuning_LDADD = libbase.a $(FUZZ_LDFLAGS)
+
+tests_fuzz_fuzz_webp_SOURCES = tests/fuzz/fuzz_webp.c $(FUZZ_IMAGES)
+tests_fuzz_fuzz_webp_LDADD = libdata.a libbase.a $(FUZZ_LDFLAGS)
 
 SECONDS = 60
 JOBS = 1

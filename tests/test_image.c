@@ -433,7 +433,7 @@ static void missing_and_odd_files_are_named(void **state)
     assert_non_null(strstr(reason.text, "not a regular file"));
     case_write(folder, "none.png", "hello", 5);
     assert_false(image_load(path, rgb, NULL, &image, &reason));
-    assert_non_null(strstr(reason.text, "neither PNG nor JPEG"));
+    assert_non_null(strstr(reason.text, "neither PNG, JPEG nor WebP"));
     case_write(folder, "none.png", "", 0);
     assert_false(image_load(path, rgb, NULL, &image, &reason));
     assert_non_null(strstr(reason.text, "empty"));

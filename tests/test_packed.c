@@ -198,7 +198,7 @@ static void files_come_back_as_they_are(void **state)
     assert_memory_equal(copy.data, png.data, png.count);
     assert_int_equal(label, 1);
     assert_false(dataset.format->read(&dataset, 1, NULL, &image, &label, &reason));
-    assert_non_null(strstr(reason.text, "image 1: neither PNG nor JPEG"));
+    assert_non_null(strstr(reason.text, "image 1: neither PNG, JPEG nor WebP"));
     dataset_close(&dataset);
     image_free(&image);
     free(copy.data);
