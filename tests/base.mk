@@ -1,3 +1,6 @@
+# Of every test, so that it is in no list of sources.
+EXTRA_DIST += tests/unit.h
+
 check_PROGRAMS += tests/test_base tests/test_field tests/test_numbers tests/test_scaler
 tests_test_base_SOURCES = tests/test_base.c
 tests_test_base_LDADD = libbase.a -lcmocka

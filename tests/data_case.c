@@ -1,8 +1,6 @@
 #include "data_case.h"
 
 #include <png.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +13,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 static void png_append(png_structp png, png_bytep data, size_t count)
 {

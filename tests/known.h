@@ -9,13 +9,7 @@
 #include "base/memory.h"
 #include "op_case.h"
 #include "place.h"
-
-/* Behind our headers: it has a macro called fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 

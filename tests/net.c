@@ -7,13 +7,7 @@
 #include "base/memory.h"
 #include "compile/offload.h"
 #include "compile/recompute.h"
-
-/* Behind our headers: it has a macro called fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 const char net_mixed[] =
     "[input]\n"

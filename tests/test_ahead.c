@@ -6,13 +6,7 @@
 
 #include "net.h"
 #include "session/step_queue.h"
-
-/* Behind our headers: it has a macro called fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* A device that the host must wait for: batches are copied, results fetched. The CPU can pass as one. */
 struct late {

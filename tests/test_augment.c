@@ -1,15 +1,11 @@
 /* test_augment: crops of images, and how they are resized, mirrored and normalised. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "data/augment.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 /* Normalisation that leaves x / 255 alone. */
 static struct augment plain(int channels)

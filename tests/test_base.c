@@ -1,7 +1,5 @@
 /* Texts, JSON, names that are near, memory sizes, CRC-32C. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +8,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/text.h"
-
-#include <cmocka.h>      /* last: its fail() is not ours */
+#include "tests/unit.h"
 
 static void numbers_for_people(void **state)
 {

@@ -1,9 +1,5 @@
 /* The caching allocator on a made-up device, which notices work on memory that is not there or another's. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +7,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "tests/rounds.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 #define CELL ((size_t)256)
 #define PAGE ((size_t)16384)

@@ -1,9 +1,5 @@
 /* Checkpoints: what goes in comes out to the bit; damage of every kind is found and named. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +16,7 @@
 #include "session/checkpoint.h"
 #include "base/atomic_file.h"
 #include "session/weights.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static char folder[] = "/tmp/test_checkpoint.XXXXXX";
 static struct directory directory;        /* the same, held open */

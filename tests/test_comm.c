@@ -1,10 +1,6 @@
 /* Ranks of one host are processes; what they exchange through shared memory arrives, whatever its size. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -16,8 +12,7 @@
 #include "comm/shared.h"
 #include "comm/shared_block.h"
 #include "caught.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS_MAX 4
 

@@ -17,11 +17,7 @@
 #include "kernels/images.h"
 
 /* After the others. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define FILES 60
 #define SIDE 24

@@ -1,12 +1,8 @@
 /* Bytes in zlib's format, by the library that the build has, and by zlib (test_deflated_zlib). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 #include <zlib.h>
 
 #include "base/memory.h"

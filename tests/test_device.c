@@ -4,15 +4,11 @@
 #include "base/log.h"
 #include "device/device.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #include "tests/devices.h"   /* its checks are cmocka's */
 

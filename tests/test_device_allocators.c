@@ -1,9 +1,5 @@
 /* Devices whose memory comes from a cache, and pinned host memory from a pool: one made up of the CPU, and
  * every real one that can. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,8 +10,7 @@
 #include "exec/device_allocators.h"
 #include "net.h"
 #include "tests/rounds.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 #include "tests/devices.h"   /* its checks are cmocka's */
 

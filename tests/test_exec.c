@@ -2,18 +2,13 @@
  * against their average, skipped steps, evaluation, diagnosis. The arena is filled with NaN before
  * every run. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "net.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 static int64_t param_elements(const struct net *net, int param)
 {

@@ -1,13 +1,7 @@
 /* test_families: a family of ways is hopeless once members were far from the best three times, unless one
  * came near it. */
 #include "device/cuda_families.h"
-
-/* Behind our headers: it has a macro called fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static void learn(struct families *families, const char *name, enum family_result result, int times)
 {

@@ -1,12 +1,8 @@
 /* Which part of what feeds a step limits it, and how that is said. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "bench_feed.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 static void expect(struct feed feed, const char *limit, const char *sentence)
 {

@@ -1,13 +1,10 @@
 /* Fields: what each type accepts, refuses and prints. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/field.h"
-
-#include <cmocka.h>      /* last: its fail() is not ours */
+#include "tests/unit.h"
 
 struct thing {
     char *text;

@@ -1,7 +1,4 @@
 /* The data formats: what they read, and what they say about files that are not right. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,8 +7,7 @@
 #include "base/text.h"
 #include "data/dataset.h"
 #include "data_case.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 static struct dataset_options options_of(const char *path, enum split split)
 {

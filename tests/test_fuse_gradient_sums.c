@@ -4,13 +4,7 @@
 #include <stdlib.h>
 
 #include "net.h"
-
-/* Behind our headers: it has a macro called fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* Two paths meet behind each batch norm with its residual, so that its gradient is a sum. */
 static const char residual[] =

@@ -3,10 +3,6 @@
  *
  * golden/VERSION holds a run that golden/run.ini has begun, and three images packed. They are never written
  * again: a new version of a format adds a folder. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,8 +16,7 @@
 #include "data_case.h"
 #include "session/checkpoint.h"
 #include "train/metrics.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 static struct bytes golden(const char *name)
 {

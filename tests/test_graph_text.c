@@ -3,14 +3,10 @@
 #include "graph/graph_text.h"
 #include "graph/model.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
 

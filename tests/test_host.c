@@ -1,8 +1,4 @@
 /* Host memory as a system's files tell it: the machine's, and what control groups of both versions leave. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +7,7 @@
 
 #include "base/host.h"
 #include "base/memory.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define MIB ((size_t)1 << 20)
 #define MEMINFO "/proc/meminfo", "MemTotal:  1048576 kB\nMemFree:  1 kB\nMemAvailable:  524288 kB\n"

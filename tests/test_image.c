@@ -1,9 +1,6 @@
 /* Decoding of PNG and JPEG: every kind of file, and every kind of broken file. */
 #include <dirent.h>
 #include <png.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +13,7 @@
 #include "base/random.h"
 #include "data/image.h"
 #include "data_case.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 static const struct image_options rgb = {.channels = 3};
 

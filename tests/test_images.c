@@ -9,13 +9,7 @@
 #include "kernels/images.h"
 #include "place.h"
 #include "rounds.h"
-
-/* Behind our headers: it has a macro called fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 

@@ -1,6 +1,4 @@
 /* INI files: what is read, what is refused and where, and the traps of inih. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +6,7 @@
 #include "base/memory.h"
 #include "conf/ini.h"
 #include "tests/caught.h"
-
-#include <cmocka.h>      /* last: its fail() is not ours */
+#include "tests/unit.h"
 
 static struct ini read_good(const char *text)
 {

@@ -1,10 +1,6 @@
 /* A NaN or an Inf put into every tensor that an instruction of a training step of resnet20 writes, into every
  * parameter and into the batch, is found by exec_diagnose: by layer, tensor and image. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +9,7 @@
 #include "exec/exec_parts.h"
 #include "net.h"
 #include "rounds.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 /* The number that an instruction is made to leave in a tensor that it wrote. */
 struct injection {

@@ -1,10 +1,6 @@
 /* JPEG images decoded by every device that does so: the pixels of libjpeg-turbo up to how chroma is spread,
  * the same in any company, and what is left to others. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +14,7 @@
 #include "data_case.h"
 #include "device/jpeg.h"
 #include "rounds.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const struct image_options rgb = {.channels = 3};
 

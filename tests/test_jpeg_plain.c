@@ -1,8 +1,4 @@
 /* Which JPEG files are of the usual kind: what is taken must be whole and sound, nothing else may be. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +10,7 @@
 #include "base/text.h"
 #include "data/jpeg_plain.h"
 #include "data_case.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define W 45
 #define H 31

@@ -2,12 +2,8 @@
  * code. The ranks are this program, started anew with the name of a part. */
 #include <dirent.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +17,7 @@
 #include "launcher.h"
 #include "process.h"
 #include "rounds.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define RANKS_MAX 4
 

@@ -1,8 +1,5 @@
 /* Listing folders of class folders: what is found, and when what is remembered may be taken. */
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,8 +11,7 @@
 #include "data_case.h"
 #include "process.h"
 #include "rounds.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 #define CLASSES 21
 #define IMAGES 8

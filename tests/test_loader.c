@@ -1,10 +1,7 @@
 /* The loader: the same batches for any number of threads, every image once, a clean stop at any moment. */
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,8 +16,7 @@
 #include "data_case.h"
 #include "process.h"
 #include "rounds.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 static struct dataset synthetic(int64_t count)
 {

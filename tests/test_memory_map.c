@@ -1,8 +1,4 @@
 /* The memory map: its boxes are the plan's tensors, its sums the plan's bytes, its picture can be read. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +8,7 @@
 #include "memory_advice.h"
 #include "memory_map_parts.h"
 #include "session/session_open.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 #define MODEL(name) "model.file=" SOURCEDIR "/conf/models/" name ".ini"
 

@@ -1,10 +1,6 @@
 /* R ranks are R micro-batches: programs that share the micro-batches of one, added up in the tree of ranks,
  * give every bit of it. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +8,7 @@
 #include "base/sum_tree.h"
 #include "kernels/batchnorm.h"
 #include "net.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 #define BATCH 24
 

@@ -1,12 +1,8 @@
 /* The mean of logits, with its loss and rank. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
 #include "train/mirrored.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static void logits_are_averaged(void **state)
 {

@@ -1,14 +1,10 @@
 /* Mixup and cutmix: what is mixed with what, in which shares, and how often. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/mix.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 #define TRIALS 20000
 

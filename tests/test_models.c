@@ -4,15 +4,11 @@
 #include "base/memory.h"
 #include "graph/model.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const char *const folders[] = {SOURCEDIR "/conf/models", NULL};
 

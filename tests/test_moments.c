@@ -11,13 +11,7 @@
 #include "kernels/batchnorm.h"
 #include "op_case.h"
 #include "place.h"
-
-/* Behind our headers: it has a macro called fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define SEED 11
 #define RATIOS 6

@@ -1,12 +1,8 @@
 /* Tables of names: as many as a model may have, in order, whatever a stranger calls them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 
 #include "graph/names.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define MANY 100000
 

@@ -1,7 +1,5 @@
 /* Number types and random numbers: every half there is, rounding, published Philox blocks, fairness. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +7,7 @@
 #include "base/random.h"
 #include "base/shape.h"
 #include "base/tensor.h"
-
-#include <cmocka.h>      /* last: its fail() is not ours */
+#include "tests/unit.h"
 
 /* A 16-bit float's value by its definition: `mantissa` bits of fraction, the given exponent bias. */
 static double half_value(uint16_t bits, int mantissa, int bias)

@@ -1,8 +1,4 @@
 /* ONNX files: all that the format asks of a graph, read back without a library. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +7,7 @@
 #include "base/memory.h"
 #include "graph/graph_onnx.h"
 #include "graph/model.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 static const char path[] = "test_onnx.onnx";
 

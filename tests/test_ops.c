@@ -13,13 +13,7 @@
 #include "device/device.h"
 #include "op_case.h"
 #include "op_variants.h"
-
-/* Behind our headers: it has a macro called fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* Wide enough for what a phase writes: gradients of inputs and parameters, or output and saved. */
 #define OUTPUTS_MAX (OP_MAX_INPUTS + OP_MAX_PARAMS)

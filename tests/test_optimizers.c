@@ -10,13 +10,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "kernels/optimizer_step.h"
-
-/* Behind our headers: it has a macro called fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 

@@ -1,8 +1,5 @@
 /* Image files that are stored turned or mirrored come out upright, as Exif says, and where it is wrong, as
  * they are stored. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +14,7 @@
 #include "data/orientation.h"
 #include "data/packed.h"
 #include "data_case.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 #define W 45
 #define H 31

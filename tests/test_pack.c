@@ -1,6 +1,4 @@
 /* The packer and its judge: on tables made by rule, at random, with planted faults, and real ones. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +14,7 @@
 #include "base/random.h"
 #include "tests/caught.h"
 #include "tests/rounds.h"
-
-#include <cmocka.h>      /* last: its fail() is not ours */
+#include "tests/unit.h"
 
 /* Packs and has the result judged; returns the peak. */
 static int64_t pack_checked(struct span *spans, int count, int64_t alignment, double seconds)

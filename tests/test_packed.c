@@ -1,7 +1,4 @@
 /* Packed data sets and tar archives: what was put in comes out, and what is broken is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +10,7 @@
 #include "data/packed.h"
 #include "data/tar.h"
 #include "data_case.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 static char *const names[] = {"cat", "dog", "eel"};
 

@@ -1,8 +1,5 @@
 /* Decoding a part of an image gives the same pixels as decoding all of it. */
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +10,7 @@
 #include "base/random.h"
 #include "data/image.h"
 #include "data_case.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 static const struct image_options rgb = {.channels = 3};
 

@@ -1,9 +1,5 @@
 /* Divisions into stages: against all that there are, and of a network that comes with the program. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #include "base/random.h"
@@ -12,8 +8,7 @@
 #include "compile/passes.h"
 #include "compile/plan.h"
 #include "graph/model.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 #define INSTANCES 10000
 #define BLOCKS_MAX 10

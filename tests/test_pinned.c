@@ -1,9 +1,5 @@
 /* Pinned host memory from a made-up device, which copies late. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,8 +13,7 @@
 #include "base/random.h"
 #include "caught.h"
 #include "tests/rounds.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 #define STREAMS 4
 #define LIVE 200

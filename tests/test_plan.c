@@ -1,9 +1,5 @@
 /* Plans of random programs on one to three streams: bound, checker, and play in random legal orders.
  * Planted faults must be caught. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #include "alloc/check.h"
@@ -13,8 +9,7 @@
 #include "compile/program_parts.h"
 #include "compile/plan.h"
 #include "tests/rounds.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 #define PROGRAMS 3000
 #define SECONDS 0.02

@@ -1,8 +1,4 @@
 /* Plans of every model that comes with amptrain: how close to the bound, and how long it takes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,8 +8,7 @@
 #include "graph/model.h"
 #include "compile/plan.h"
 #include "compile/recompute.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 /* How far above the bound an arena may be: of the tensors alone, which are the same everywhere; and with
  * the workspaces of this processor's kernel plans, which differ from one to the next. */

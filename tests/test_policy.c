@@ -1,16 +1,12 @@
 /* Random changes of training images: each as torchvision has it, drawn as often as it should be. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "data/augment.h"
 #include "data/colour.h"
 #include "data/warp.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 static struct image blank(int h, int w, int c, int value)
 {

@@ -4,13 +4,7 @@
 
 #include "kernels/product.h"
 #include "op_case.h"
-
-/* Behind our headers: it has a macro called fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static const enum phase phases[] = {PHASE_FORWARD, PHASE_BACKWARD_DATA, PHASE_BACKWARD_PARAMS};
 

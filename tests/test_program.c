@@ -1,8 +1,4 @@
 /* test_program: the programs that lowering and the passes make of small graphs. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +6,7 @@
 #include "compile/program_parts.h"
 #include "compile/plan.h"
 #include "net.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 static struct program lower_net(const struct graph *graph, int batch, int micro_batches, bool training,
                                 enum dtype storage)

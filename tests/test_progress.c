@@ -3,10 +3,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +12,7 @@
 
 #include "base/log.h"
 #include "train/progress.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 struct terminal {
     int near, shown;         /* our end; what stderr was */

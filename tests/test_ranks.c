@@ -1,10 +1,6 @@
 /* Ranks that share a batch, each a process with a program of its own, exchange their gradients and end with
  * the bits of one program that has all the micro-batches. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +13,7 @@
 #include "compile/buckets.h"
 #include "compile/program_parts.h"
 #include "net.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 #define BATCH 24
 #define STEPS 4

@@ -1,9 +1,5 @@
 /* Activations made again, or moved to the host: the same bits as when they are kept, whatever is chosen;
  * smaller arenas. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +8,7 @@
 #include "compile/offload.h"
 #include "compile/recompute_replay.h"
 #include "net.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 /* How an activation is chosen for being made again. */
 enum choice { CHOOSE_NONE, CHOOSE_CHEAP, CHOOSE_ALL_ONCE, CHOOSE_ALL_EACH, CHOOSE_RANDOM };

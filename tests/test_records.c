@@ -1,11 +1,7 @@
 /* metrics.jsonl and TensorBoard events: what is written, and what a resumed run cuts off. */
 #include <dirent.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +13,7 @@
 #include "base/memory.h"
 #include "format/events.h"
 #include "train/metrics.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static char folder[] = "/tmp/test_records.XXXXXX";
 

@@ -1,9 +1,5 @@
 /* A step that is run twice comes to the same as one that is run once, with every optimizer and precision; and
  * a single bit that differs in one of the runs, in any tensor that is written, is found and named. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +8,7 @@
 #include "caught.h"
 #include "exec/exec_parts.h"
 #include "net.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 static enum status run_twice(struct net *net, double lr)
 {

@@ -1,12 +1,6 @@
 /* test_relu_mask: masks that backward reads instead of activations change no bit of a step. */
 #include "net.h"
-
-/* Behind our headers: it has a macro called fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* Two batch norms with a residual and relu, and one whose channels are no whole bytes of bits. */
 static const char residuals[] =

@@ -1,17 +1,12 @@
 /* Results by class of evaluations made by hand: what confusion.csv, the accuracies and the rows for people are. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "train/results.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static char *names[] = {"a", "the \"b\"", "c\nd", "e"};
 static const struct data data = {.classes = 4, .class_names = names};

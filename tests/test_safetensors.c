@@ -1,8 +1,4 @@
 /* The safetensors reader and writer: what is right goes through, whatever is wrong is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +8,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "format/safetensors.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static char path[] = "/tmp/test_safetensors.XXXXXX";
 

@@ -1,14 +1,10 @@
 /* Permutations hold every number once and favour none; the ranks' shares cover a batch. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
 #include "data/sampler.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static void permutations_are_bijections(void **state)
 {

@@ -1,15 +1,11 @@
 /* The loss scale, step by step, as torch's GradScaler would move it. */
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "amp/precision.h"
 #include "amp/scaler.h"
-
-#include <cmocka.h>      /* last: its fail() is not ours */
+#include "tests/unit.h"
 
 static const struct scaler_settings torch_defaults = {
     .dynamic = true, .init_scale = 65536, .growth = 2, .backoff = 0.5,

@@ -1,13 +1,8 @@
 /* Schedules against what torch's give for the same numbers. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "session/schedule.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 static struct schedule schedule(const char *name, double lr, int64_t total)
 {

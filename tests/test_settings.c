@@ -1,6 +1,4 @@
 /* Settings: defaults, files, overrides, refusals, and the round trip through config.ini. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +6,7 @@
 #include "base/memory.h"
 #include "conf/settings.h"
 #include "tests/caught.h"
-
-#include <cmocka.h>      /* last: its fail() is not ours */
+#include "tests/unit.h"
 
 static struct settings load_text(const char *text)
 {

@@ -1,18 +1,13 @@
 /* Steps of ranks on a model of time: pipelines of uniform stages take what their formulas say, and what
  * shares a device or meets takes its turn. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #include "base/memory.h"
 #include "compile/cluster.h"
 #include "compile/pipeline_schedule.h"
 #include "compile/simulate.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 static void assert_seconds(double seconds, double expected)
 {

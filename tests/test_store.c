@@ -1,9 +1,5 @@
 /* The store: its layout, initial values, parts, copies and averages. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef _OPENMP
@@ -13,8 +9,7 @@
 #include "base/memory.h"
 #include "exec/store.h"
 #include "net.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 static int64_t part_bytes(const struct graph *graph, int param)
 {

@@ -1,16 +1,11 @@
 /* Micro-batches and layers on streams of their own: every bit is that of one stream, whatever their number,
  * in the program's order and in others that streams and waits allow. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/memory.h"
 #include "net.h"
-
-#include <cmocka.h>   /* after ours: its fail() is a macro */
+#include "tests/unit.h"
 
 #define BATCH 24
 #define STEPS 2

@@ -1,12 +1,8 @@
 /* Targets of mixed images and weighted classes: the losses that they give are torch.nn.CrossEntropyLoss's. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
 #include "data/targets.h"
-
-#include <cmocka.h>            /* last: its macro fail() would hide base/status.h's function */
+#include "tests/unit.h"
 
 #define COUNT 4
 #define CLASSES 4

@@ -10,13 +10,7 @@
 
 #include "base/text.h"
 #include "device/cuda_tuning.h"
-
-/* Behind our headers: it has a macro called fail. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/unit.h"
 
 #define PATH_BYTES 256
 #define WRITERS 8

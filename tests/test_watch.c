@@ -1,17 +1,12 @@
 /* test_watch: work that takes long reports so while it runs. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/watch.h"
-
-#include <cmocka.h>
+#include "tests/unit.h"
 
 /* From the thread that watches, one line at a time. */
 static void count_line(void *context, enum log_level level, const char *line)
