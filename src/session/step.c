@@ -89,11 +89,11 @@ static struct cut_options cut_options(const struct session *session)
 }
 
 /* Weight gradients compute beside each chain. The stages of a pipeline take micro-batches in an
- * order of their own. */
+ * order of their own; GPUs that share a batch take theirs one after another so far. */
 static int streams_wanted(const struct session *session)
 {
     int streams = session_streams(session), count = (int)session->settings->parallel.microbatches;
-    bool several = count > 1 && session->hyper.stages == 1;
+    bool several = count > 1 && session->hyper.stages == 1 && session->hyper.replicas == 1;
     if (streams < 2 || !several) return streams < 2 ? streams : 2;
     bool by_layer = session->settings->parallel.streams == STREAMS_LAYERS;
     return by_layer || count > streams / 2 ? streams : 2 * count;
