@@ -1,5 +1,6 @@
 /* linear.cu: products by the algorithm of cuBLASLt that the autotuner chooses for their shapes, and by a
  * plain kernel where the library has none. */
+#include "kernels/conv_cuda.cuh"
 #include "kernels/cublaslt.cuh"
 #include "kernels/rows.cuh"
 
@@ -442,12 +443,12 @@ static const struct linear_plan *linear_plan_of(const struct call *call)
     return ((const struct linear_plans *)call->kernel_plan)->of[call->phase].plan;
 }
 
-/* Sums of d_y over the pixels of each image, where those are more than one. */
+/* For the bias's gradient by pixel. */
 static size_t linear_sums_bytes(const struct call *call)
 {
     struct shape d_y = call->d_y.shape;
     bool wanted = call->phase == PHASE_BACKWARD_PARAMS && call->param_count > 1 && d_y.h * d_y.w > 1;
-    return wanted ? (size_t)(d_y.n * d_y.c) * sizeof(float) : 0;
+    return wanted ? conv_sums_workspace(linear_rows(d_y), (int)d_y.c, false) : 0;
 }
 
 /* The product's, then that of the sums. */
@@ -475,20 +476,17 @@ static enum status linear_backward_data(const struct call *call)
     return call->d_x[0].data ? linear_run(call) : OK;
 }
 
-/* The bias's gradient is d_y summed over pixels, then over the batch. */
+/* The bias's gradient is d_y summed over the batch, or over all pixels. */
 static enum status linear_backward_params(const struct call *call)
 {
     struct shape d_y = call->d_y.shape;
     TRY(linear_run(call));
     if (call->param_count < 2) return OK;
+    if (d_y.h * d_y.w > 1) return conv_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
     return with_chunk(call->d_y.dtype, d_y.c, [&](auto type, auto wide) {
         using T = decltype(type);
-        constexpr int width = decltype(wide)::number;
-        float *d_bias = (float *)call->d_params[1].data, *sums = (float *)call->workspace;
-        const T *from = (const T *)call->d_y.data;
-        if (d_y.h * d_y.w == 1) return sum_rows<float, T, width>(call, d_bias, from, {1, d_y.n, d_y.c, 1});
-        TRY((sum_rows<float, T, width>(call, sums, from, {d_y.n, d_y.h * d_y.w, d_y.c, 1})));
-        return sum_rows<float, float, 1>(call, d_bias, sums, {1, d_y.n, d_y.c, 1});
+        return sum_rows<float, T, decltype(wide)::number>(call, (float *)call->d_params[1].data,
+                                                          (const T *)call->d_y.data, {1, d_y.n, d_y.c, 1});
     });
 }
 
