@@ -8,7 +8,7 @@ extern "C" {
 /* In the order in which they are preferred where nothing is timed: what is made for a problem, then
  * libraries. */
 static const struct conv_algorithm *const algorithms[] = {
-    &conv_by_depthwise, &conv_by_stem, &conv_by_cudnn, &conv_by_product, &conv_by_direct,
+    &conv_by_depthwise, &conv_by_pairs, &conv_by_stem, &conv_by_cudnn, &conv_by_product, &conv_by_direct,
 };
 #define PROBLEM_TEXT 256
 
@@ -293,7 +293,7 @@ static const char *conv_plan_name(const struct call *call)
     "cudnn " name, "cudnn " name "+late", "cudnn " name "+bias", "cudnn " name "+sums", \
     "cudnn " name "+narrow"
 static const char *const variants[] = {
-    "depthwise", "stem", "product", "direct", IN_LAYOUT("plain"), IN_LAYOUT("padded4"),
+    "depthwise", "pairs", "stem", "product", "direct", IN_LAYOUT("plain"), IN_LAYOUT("padded4"),
     IN_LAYOUT("padded8"), IN_LAYOUT("folded1x2"), IN_LAYOUT("folded2x2"), "cudnn planar",
     "cudnn planar+late", "cudnn planar+bias", NULL,
 };

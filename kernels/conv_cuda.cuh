@@ -80,7 +80,7 @@ static inline size_t conv_align(size_t bytes)
     return div_up(bytes, (size_t)256) * 256;
 }
 
-extern const struct conv_algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_stem,
+extern const struct conv_algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_pairs, conv_by_stem,
     conv_by_direct;
 
 /* Small enough for tests and toys, where digits are worth more than speed: gradients of weights are not

@@ -14,6 +14,7 @@ CUDA_SOURCES += \
 	kernels/conv_depthwise.cu \
 	kernels/conv_direct.cu \
 	kernels/conv_layout.cu \
+	kernels/conv_pairs.cu \
 	kernels/conv_product.cu \
 	kernels/conv_stem.cu \
 	kernels/conv_sums.cu \
