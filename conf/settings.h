@@ -6,9 +6,9 @@
 #include "base/status.h"
 #include "conf/options.h"
 
-/* Defaults, then the file (may be NULL), then "section.key=value" overrides. Unknown sections and
- * keys, bad values: refused with file:line (or "-s"), the reason and the nearest name, USAGE; every such mistake in the file is reported, not the first alone. Relative
- * data paths are left as written: see settings_path. */
+/* Defaults, then the file (may be NULL), then "section.key=value" overrides. Unknown sections and keys, bad
+ * values: refused with file:line (or "-s"), the reason and the nearest name, USAGE; every such mistake in the
+ * file is reported, not the first alone. Relative data paths are left as written: see settings_path. */
 enum status settings_load(const char *file, const char *const *overrides, int override_count,
                           struct settings *settings);
 

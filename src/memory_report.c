@@ -15,8 +15,8 @@ static void add_plan(const struct run *run, struct text *out)
     const struct program *program = &run->programs.training.compiled.program;
     text_add(out, "{\"plan\":{\"arena_bytes\":%" PRId64 ",\"live_bytes_bound\":%" PRId64
              ",\"workspace_bytes\":%" PRId64 ",\"store_bytes\":%" PRId64 ",\"batch_bytes\":%" PRId64
-             ",\"exchange_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64, bytes->arena, bytes->live_bound, bytes->workspace, bytes->store,
-             bytes->batch, bytes->exchange, bytes->total);
+             ",\"exchange_bytes\":%" PRId64 ",\"total_bytes\":%" PRId64, bytes->arena,
+             bytes->live_bound, bytes->workspace, bytes->store, bytes->batch, bytes->exchange, bytes->total);
     text_add(out, ",\"strategy\":\"%s\",\"recomputed\":%d,\"offloaded_bytes\":%" PRId64 "}",
              step_strategy(run->session, program), recompute_count(program), offload_bytes(program));
 }

@@ -63,7 +63,8 @@ static void every_run(void (*check)(const struct fixture *f))
 static void check_count(const struct fixture *f)
 {
     int held = 0;
-    for (int v = 0; v < f->forecast.compiled.plan.value_count; v++) held += f->forecast.compiled.plan.lifetimes[v].born >= 0;
+    const struct plan *plan = &f->forecast.compiled.plan;
+    for (int v = 0; v < plan->value_count; v++) held += plan->lifetimes[v].born >= 0;
     assert_int_equal(f->map.count, held);
     bool *seen = memory_new((size_t)f->forecast.compiled.program.value_count, sizeof *seen);
     for (int b = 0; b < f->map.count; b++) {
