@@ -100,6 +100,7 @@ struct chunk {
     enum dtype low_dtype;
     int count;
     int first, chunks;         /* those of the same parameter */
+    int layers_behind;
     bool decay, adapt;
 };
 
@@ -306,20 +307,37 @@ __device__ static void update_one(const struct chunk *chunk, const typename Rule
     if (chunk->low) store_low_one(chunk, i, w);
 }
 
+template <class Rule> __device__ static struct optimizer_numbers chunk_numbers(const struct update_job *job,
+                                                                              const struct chunk *chunk)
+{
+    struct optimizer_numbers numbers = board_of<Rule>(job)->numbers;
+    numbers.lr *= optimizer_rate(&job->settings, chunk->layers_behind);
+    numbers.decay = chunk->decay ? job->settings.weight_decay : 0;
+    return numbers;
+}
+
 /* The factors of the chunk's parameter; every block of the parameter works its lr out for itself. */
 template <class Rule> __device__ static typename Rule::factors chunk_factors(const struct update_job *job,
                                                                              const struct chunk *chunk)
 {
     const struct board<Rule> *board = board_of<Rule>(job);
     typename Rule::factors f = board->factors[chunk->decay];
+    if (chunk->layers_behind > 0) {
+        __shared__ typename Rule::factors own;
+        if (threadIdx.x == 0) {
+            const struct optimizer_numbers numbers = chunk_numbers<Rule>(job, chunk);
+            own = Rule::factors_of(&job->settings, &numbers);
+        }
+        __syncthreads();
+        f = own;
+    }
     if constexpr (Rule::adapts) {
         if (!chunk->adapt) return f;
         __shared__ float lr;
         double sums[2];
         add_up(job->sums + chunk->first, chunk->chunks, sums);
         if (threadIdx.x == 0) {
-            struct optimizer_numbers numbers = board->numbers;
-            numbers.decay = chunk->decay ? job->settings.weight_decay : 0;
+            const struct optimizer_numbers numbers = chunk_numbers<Rule>(job, chunk);
             lr = Rule::lr(&job->settings, &numbers, sums);
         }
         __syncthreads();
@@ -460,6 +478,7 @@ static struct chunk chunk_of(const struct update *update, const struct optimizer
         .count = (int)(left < chunk_elements ? left : chunk_elements),
         .first = 0,
         .chunks = (int)div_up(param->count, (int64_t)chunk_elements),
+        .layers_behind = param->layers_behind,
         .decay = param->decay,
         .adapt = param->adapt,
     };

@@ -596,6 +596,26 @@ static void test_text_that_multiplies_is_refused(void **state)
     text_free(&text);
 }
 
+/* Batch norm counts with its convolution, a short cut as the longer way beside it. */
+static void test_layers_behind(void **state)
+{
+    (void)state;
+    struct graph graph;
+    accepts("[input]\nchannels=3\nsize=8\n[layers]\nconv1 = conv input filters=8 kernel=1\n"
+            "bn1 = batchnorm conv1\na = conv bn1 filters=8 kernel=1\nb = conv a filters=8 kernel=1\n"
+            "short = conv bn1 filters=8 kernel=1\nadd = add b short\nrelu = relu add\n"
+            "pool = globalavgpool relu\nfc = linear pool units=$classes\n", &graph);
+    static const struct {
+        const char *node;
+        int layers;
+    } cases[] = {{"conv1", 3}, {"bn1", 3}, {"a", 2}, {"b", 1}, {"short", 1}, {"relu", 1}, {"fc", 0}};
+    int layers[32];
+    graph_layers_behind(&graph, layers);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(layers[node_of(&graph, cases[i].node) - graph.nodes], cases[i].layers);
+    graph_free(&graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -603,6 +623,7 @@ int main(void)
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_faults_in_blocks_name_both_lines),
         cmocka_unit_test(test_several_inputs),
+        cmocka_unit_test(test_layers_behind),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_parameter_of_op),
         cmocka_unit_test(test_options),

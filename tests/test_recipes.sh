@@ -94,4 +94,10 @@ ok "nothing but weights" says 2 "must be none, balanced, or a number for each cl
     -s data.class_weights=balance
 ok "one at least" says 2 "at least one must be above 0" pictures e -s data.class_weights=0,0
 
+### optimizer.layer_decay
+
+pictures decayed -s optimizer.layer_decay=0.5 || exit 1
+ok "layers that learn slower are another run" differs a decayed
+ok "... and exact" exact -s optimizer.layer_decay=0.5
+
 finish

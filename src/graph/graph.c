@@ -110,6 +110,25 @@ void graph_shapes(const struct graph *graph, int64_t n, struct shape *shapes)
     }
 }
 
+static bool has_weights(const struct graph *graph, int node)
+{
+    const struct node *at = &graph->nodes[node];
+    for (int p = at->param_first; p < at->param_first + at->param_count; p++)
+        if (graph->params[p].spec.role == ROLE_WEIGHT) return true;
+    return false;
+}
+
+void graph_layers_behind(const struct graph *graph, int *layers)
+{
+    for (int i = 0; i < graph->count; i++) layers[i] = 0;
+    for (int i = graph->output; i > 0; i--) {
+        const struct node *node = &graph->nodes[i];
+        int behind = layers[i] + has_weights(graph, i);
+        for (int k = 0; k < node->input_count; k++)
+            if (layers[node->inputs[k]] < behind) layers[node->inputs[k]] = behind;
+    }
+}
+
 int graph_find(const struct graph *graph, const char *name)
 {
     for (int i = 0; i < graph->count; i++)

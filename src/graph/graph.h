@@ -55,6 +55,9 @@ bool graph_add(struct graph *graph, const struct node_spec *spec, struct reason 
 /* The shape of every node for a batch of n, into shapes[graph->count]. */
 void graph_shapes(const struct graph *graph, int64_t n, struct shape *shapes);
 
+/* By node: the layers with weights behind it, on the longest way to the output; into layers[graph->count]. */
+void graph_layers_behind(const struct graph *graph, int *layers);
+
 /* Node or parameter by name; -1 when there is none. */
 int graph_find(const struct graph *graph, const char *name);
 int graph_find_param(const struct graph *graph, const char *name);
