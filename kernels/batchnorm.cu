@@ -457,11 +457,16 @@ static enum status batchnorm_take_sums(const struct call *call)
 
 static bool is_empty(const struct call *call) { return shape_count(call->x[0].shape) == 0; }
 
+enum status batchnorm_statistics_cuda(const struct call *call)
+{
+    return call->sums.data ? batchnorm_take_sums(call) : batchnorm_measure(call);
+}
+
 static enum status batchnorm_forward(const struct call *call)
 {
     if (is_empty(call)) return OK;
     if (!call->training || call->ranks > 0) return batchnorm_normalise(call, false);
-    TRY(call->sums.data ? batchnorm_take_sums(call) : batchnorm_measure(call));
+    TRY(batchnorm_statistics_cuda(call));
     return batchnorm_normalise(call, true);
 }
 
@@ -596,7 +601,7 @@ static enum status batch_moments_forward(const struct call *call)
     struct tensor saved[SAVED_COUNT];
     struct call measured = batchnorm_moments_call(call, &settings, saved);
     if (is_empty(call)) return OK;
-    return call->sums.data ? batchnorm_take_sums(&measured) : batchnorm_measure(&measured);
+    return batchnorm_statistics_cuda(&measured);
 }
 
 const struct op_code batch_moments_cuda = {

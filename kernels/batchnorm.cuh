@@ -380,6 +380,11 @@ static inline struct statistics statistics_of(const struct call *call)
             (float *)call->saved[SAVED_VARIANCE].data};
 }
 
+/* Forward's statistics of x, which has elements, in training; with the workspace of forward. */
+}
+enum status batchnorm_statistics_cuda(const struct call *call);
+namespace batchnorm_parts {
+
 /* Everything backward's kernels read and write. y and mask, as sides are told; d_y_more, d_residual, d_x,
  * y_recomputed and the parameters' gradients may be NULL. */
 template <class T> struct gradients {

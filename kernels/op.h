@@ -26,7 +26,7 @@ struct device;
 
 #define OP_MAX_INPUTS 64
 #define OP_MAX_PARAMS 8
-#define OP_MAX_SAVED 4
+#define OP_MAX_SAVED 5
 
 /* How autocast treats an op. LOW: inputs, output and weights are stored in the run's precision,
  * products accumulate in fp32. FULL: fp32 in, fp32 out. FOLLOW: stored as its input is;

@@ -4,6 +4,7 @@ CUDA_SOURCES += \
 	kernels/add.cu \
 	kernels/autotune.cu \
 	kernels/batchnorm.cu \
+	kernels/batchnorm_maxpool.cu \
 	kernels/border.cu \
 	kernels/cast.cu \
 	kernels/channel_shuffle.cu \
@@ -46,7 +47,7 @@ CUDA_SOURCES += \
 	kernels/topk.cu \
 	kernels/update.cu
 
-EXTRA_DIST += kernels/autotune.cuh kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cublaslt.cuh kernels/cuda.cuh kernels/elementwise.cuh kernels/matmul.cuh kernels/pool.cuh kernels/rows.cuh kernels/sweep.cuh
+EXTRA_DIST += kernels/autotune.cuh kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cublaslt.cuh kernels/cuda.cuh kernels/elementwise.cuh kernels/matmul.cuh kernels/pool.cuh kernels/pool_maxima.cuh kernels/rows.cuh kernels/sweep.cuh
 
 libkernels_a_SOURCES = \
 	kernels/adaptive_avgpool.c \
@@ -58,6 +59,8 @@ libkernels_a_SOURCES = \
 	kernels/batchnorm.c \
 	kernels/batchnorm.h \
 	kernels/batchnorm_cpu.c \
+	kernels/batchnorm_maxpool.c \
+	kernels/batchnorm_maxpool.h \
 	kernels/border.c \
 	kernels/border.h \
 	kernels/cast.c \

@@ -1,0 +1,21 @@
+/* batchnorm_maxpool.h: settings of batchnorm_maxpool, and what it saves behind batch norm's own. */
+#pragma once
+
+#include "kernels/batchnorm.h"
+#include "kernels/pool.h"
+
+/* Batch norm's update reads this as its own settings. */
+struct batchnorm_maxpool {
+    struct batchnorm norm;
+    struct pool pool;
+};
+
+/* By output: the x that is normalised, and its number in the window, or 255 where no gradient passes. */
+enum { SAVED_EXTREME = SAVED_COUNT, SAVED_NUMBER, SAVED_POOL_COUNT };
+
+static inline struct pool_plane batchnorm_maxpool_plane(const struct call *call)
+{
+    struct call pool = *call;
+    pool.settings = &((const struct batchnorm_maxpool *)call->settings)->pool;
+    return pool_sliding(&pool);
+}
