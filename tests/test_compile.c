@@ -160,8 +160,8 @@ static void test_passes(void **state)
     options.limit = INT64_C(1) << 40;   /* tries on copies are not told of */
     check_passes(&options, LOWERED "recompute fuse_recompute streams ");
     options.lower.fold_least = 1;
-    check_passes(&options, "lower autocast fold saved differentiate running_statistics fuse_gradient_sums "
-                 "relu_mask recompute fuse_recompute streams ");
+    check_passes(&options, "lower autocast fold fold_maxpool saved differentiate running_statistics "
+                 "fuse_gradient_sums relu_mask recompute fuse_recompute streams ");
     options.lower.fold_least = 0;
     options.limit = 0;
     options.fit = FIT_OFFLOAD;

@@ -75,6 +75,13 @@ static const struct dump_case cases[] = {
            "conv4 = conv relu filters=5 kernel=1 bias=no\n"
            "bn4 = batchnorm conv4 affine=no\n"
            "pool = globalavgpool bn4\n", F16, 1, .streams = 1, .fold = true},
+    {"fold_maxpool", "fold_maxpool",
+     INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+           "bn1 = batchnorm conv1 affine=no\n"
+           "relu1 = relu bn1\n"
+           "pool1 = maxpool relu1 kernel=3 stride=2 pad=1\n"
+           "conv2 = conv pool1 filters=5 kernel=1 bias=no\n"
+           "pool = globalavgpool conv2\n", F16, 1, .streams = 1, .fold = true},
     {"differentiate", "differentiate",
      INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
            "relu = relu conv\n"

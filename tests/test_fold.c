@@ -1,6 +1,6 @@
-/* test_fold: a step whose expanding convolutions are folded with their batch norms has the gradients of one
- * whose are not, as far as 16 bits tell; and the same bits whatever is masked, made again or moved to the
- * host. */
+/* test_fold: a step whose expanding convolutions and max pooling are folded with their batch norms has the
+ * gradients of one whose are not, as far as 16 bits tell; and the same bits whatever is masked, made again or
+ * moved to the host. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,18 +17,19 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* Two bottlenecks, the first with a projection: three convolutions that are folded. */
+/* A stem and two bottlenecks, the first with a projection: a pooling and three convolutions are folded. */
 static const char bottlenecks[] =
     "[input]\n"
     "channels = 3\n"
-    "size = 8\n"
+    "size = 16\n"
     "[layers]\n"
     "conv1 = conv input filters=16 kernel=3 pad=1 bias=no\n"
     "bn1 = batchnorm conv1\n"
     "relu1 = relu bn1\n"
-    "down = conv relu1 filters=32 kernel=1 bias=no\n"
+    "pool1 = maxpool relu1 kernel=3 stride=2 pad=1\n"
+    "down = conv pool1 filters=32 kernel=1 bias=no\n"
     "downbn = batchnorm down\n"
-    "conv2 = conv relu1 filters=8 kernel=3 pad=1 bias=no\n"
+    "conv2 = conv pool1 filters=8 kernel=3 pad=1 bias=no\n"
     "bn2 = batchnorm conv2\n"
     "relu2 = relu bn2\n"
     "conv3 = conv relu2 filters=32 kernel=1 bias=no\n"
@@ -47,9 +48,9 @@ static const char bottlenecks[] =
 #define MICRO_BATCHES 2
 #define FOLDED 3
 
-static int count_folded(const struct program *program)
+static int count_folded(const struct program *program, const char *name)
 {
-    const struct op *op = op_find("conv_batchnorm");
+    const struct op *op = op_find(name);
     int count = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
@@ -102,8 +103,10 @@ static void check_gradients(enum dtype storage, bool reference)
     net_open(&apart, &graph, &options);
     options.fold_least = 1;
     net_open(&folded, &graph, &options);
-    assert_int_equal(count_folded(&apart.program), 0);
-    assert_int_equal(count_folded(&folded.program), FOLDED * MICRO_BATCHES);
+    assert_int_equal(count_folded(&apart.program, "conv_batchnorm"), 0);
+    assert_int_equal(count_folded(&apart.program, "batchnorm_maxpool"), 0);
+    assert_int_equal(count_folded(&folded.program, "conv_batchnorm"), FOLDED * MICRO_BATCHES);
+    assert_int_equal(count_folded(&folded.program, "batchnorm_maxpool"), MICRO_BATCHES);
     assert_int_equal(count_params(&apart), graph_param_elements(&graph));
     assert_int_equal(count_params(&folded), graph_param_elements(&graph));
     assert_int_equal(net_run(&exact, 0), OK);
@@ -212,7 +215,8 @@ static void test_ranks(void **state)
     };
     struct program program;
     assert_int_equal(passes_lower(&graph, &options, &program), OK);
-    assert_int_equal(count_folded(&program), FOLDED * MICRO_BATCHES);
+    assert_int_equal(count_folded(&program, "conv_batchnorm"), FOLDED * MICRO_BATCHES);
+    assert_int_equal(count_folded(&program, "batchnorm_maxpool"), MICRO_BATCHES);
     program_free(&program);
     graph_free(&graph);
 }
@@ -235,7 +239,7 @@ static int count_in_stage(const struct graph *graph, int stages, int stage)
             assert_int_equal(program.node_stages[program.graph->params[param].node], stage);
         }
     }
-    int folded = count_folded(&program);
+    int folded = count_folded(&program, "conv_batchnorm");
     program_free(&program);
     return folded;
 }

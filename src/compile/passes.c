@@ -15,6 +15,7 @@
         return OK;                                                                                       \
     }
 REWRITE(autocast, autocast)
+REWRITE(fold_maxpool, fold_maxpool)
 REWRITE(saved, lower_saved)
 REWRITE(differentiate, backward)
 REWRITE(running_statistics, running_statistics)
@@ -144,6 +145,7 @@ static const struct pass passes[] = {
     {"lower", run_lower, NULL, "one forward call for each node, in the graph's order, for each micro-batch"},
     {"autocast", run_autocast, NULL, "what is computed; every op gets its inputs in the type of its class"},
     {"fold", run_fold, has_fold, "what is computed, but for rounding; every op that is not folded"},
+    {"fold_maxpool", run_fold_maxpool, has_fold, "what is computed, but for rounding; all other ops"},
     {"saved", run_saved, NULL, "instructions; what backward reads besides outputs becomes values"},
     {"differentiate", run_differentiate, is_training, "forward, as it stands in each micro-batch"},
     {"running_statistics", run_running_statistics, has_micro_batches,

@@ -48,6 +48,8 @@ void lower_saved(struct program *program);
 /* Expanding 1x1 convolutions and the batch norms behind them, whose results have at least so many numbers,
  * become one op each. */
 void fold(struct program *program, int64_t least);
+/* Puts batchnorm_maxpool in the place of batch norms and max poolings. */
+void fold_maxpool(struct program *program);
 
 enum status lower_check(const struct program *program);
 

@@ -20,6 +20,7 @@ libcompile_a_SOURCES = \
 	src/compile/fit_memory.c \
 	src/compile/fit_memory.h \
 	src/compile/fold.c \
+	src/compile/fold_maxpool.c \
 	src/compile/fuse.c \
 	src/compile/fuse_gradient_sums.c \
 	src/compile/happens_before.c \
