@@ -51,7 +51,7 @@ static struct layout plain_layout(const struct conv_problem *p, const char *name
 
 static struct layout padded_layout(const struct conv_problem *p, int channels, int filters)
 {
-    struct layout layout = plain_layout(p, "padded", 8);
+    struct layout layout = plain_layout(p, "padded", 4);
     snprintf(layout.name, sizeof layout.name, "padded%d", channels);
     layout.c = p->groups * round_up(p->c / p->groups, channels);
     layout.k = p->groups * round_up(p->k / p->groups, filters);
@@ -70,7 +70,6 @@ static struct layout folded_layout(const struct conv_problem *p, int down, int a
 {
     struct layout layout = padded_layout(p, 1, whole_packs(p));
     snprintf(layout.name, sizeof layout.name, "folded%dx%d", down, across);
-    layout.most = 8;
     layout.fold[0] = down;
     layout.fold[1] = across;
     layout.c = round_up(p->c * down * across, whole_packs(p));
@@ -115,7 +114,7 @@ static int image_layouts(const struct conv_problem *p, struct layout out[LAYOUTS
     int count = 0, packs = whole_packs(p), channels = p->c / p->groups, filters = p->k / p->groups;
     bool even = channels % packs == 0 && filters % packs == 0;
     bool exact = p->dtype == F32 && !p->tf32;
-    out[count++] = plain_layout(p, "plain", even ? 12 : 4);
+    out[count++] = plain_layout(p, "plain", even ? 8 : 4);
     if (!even && !exact && (p->groups == 1 || channels > 2)) out[count++] = padded_layout(p, packs, packs);
     if (p->groups == 1 && channels < 4 && packs == 8) out[count++] = padded_layout(p, 4, packs);
     if (can_fold(p)) {
@@ -224,11 +223,13 @@ static struct dnn_graph *describe(const struct conv_problem *p, const struct lay
     return NULL;
 }
 
-/* Sums in the order of arrival pay in large fp32 problems alone, and in 16 bits they lose digits. */
-static struct dnn_rules rules_of(const struct conv_problem *p)
+/* Sums in the order of arrival pay in large fp32 problems alone, and in 16 bits they lose digits. Engines that
+ * write fp32 from 16 bits must be compiled, and take up to 30 times as long: for small problems only. */
+static struct dnn_rules rules_of(const struct conv_problem *p, const struct layout *l)
 {
-    return {.tensor_cores = p->tf32,
-            .deterministic = p->deterministic || p->dtype != F32 || conv_is_small(p)};
+    bool small = conv_is_small(p), widens = p->dtype != F32 && l->weight_type == F32;
+    return {.tensor_cores = p->tf32, .deterministic = p->deterministic || p->dtype != F32 || small,
+            .ready = widens && !small};
 }
 
 static int cudnn_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
@@ -236,7 +237,6 @@ static int cudnn_candidates(const struct conv_problem *p, const struct conv_tool
 {
     struct layout layouts[LAYOUTS];
     char engines[ENGINES][DNN_ENGINE_TEXT];
-    struct dnn_rules rules = rules_of(p);
     int count = 0, layout_count = all_layouts(p, layouts);
     for (int i = 0; i < layout_count; i++) {
         char name[LAYOUT_NAME + 8];
@@ -244,6 +244,7 @@ static int cudnn_candidates(const struct conv_problem *p, const struct conv_tool
         struct dnn_graph *graph =
             candidate_is(name, tools->only) ? describe(p, &layouts[i], tools->cudnn) : NULL;
         if (!graph) continue;
+        struct dnn_rules rules = rules_of(p, &layouts[i]);
         int found = dnn_graph_engines(graph, &rules, conv_is_small(p) ? 2 : layouts[i].most, engines);
         for (int e = 0; e < found && count < most; e++)
             snprintf(names[count++], CANDIDATE_NAME, "%s %.191s", name, engines[e]);

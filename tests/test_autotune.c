@@ -184,12 +184,31 @@ static void test_deterministic(void **state)
     check_deterministic("linear", &linear, "plain");
 }
 
+/* Weights' gradients of a large problem: the first candidate is none of those that write fp32, have to be
+ * compiled, and take up to 30 times as long. */
+static void test_weights_are_not_compiled(void **state)
+{
+    (void)state;
+    static const struct op_example large = {"filters=64 kernel=3 pad=1", 1,
+                                            {{.rank = 4, .dim = {16, 28, 28, 64}}}};
+    if (place_is_cpu()) skip();
+    struct chosen chosen = choose("conv", &large, true, NULL, 0);
+    const char *line = strstr(chosen.choices.data, " weights ");
+    assert_non_null(line);
+    size_t length = strcspn(line, "\n");
+    const char *name = strstr(line, " bytes cudnn ");
+    const char *narrow = strstr(line, "+narrow ");
+    if (name && name < line + length) assert_true(narrow && narrow < line + length);
+    chosen_free(&chosen);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_timed_and_remembered, folder_open, folder_close),
         cmocka_unit_test_setup_teardown(test_without_memory, folder_open, folder_close),
         cmocka_unit_test_setup_teardown(test_deterministic, folder_open, folder_close),
+        cmocka_unit_test_setup_teardown(test_weights_are_not_compiled, folder_open, folder_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

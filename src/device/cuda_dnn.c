@@ -290,6 +290,18 @@ static bool engine_keeps(const struct dnn_graph *graph, descriptor engine, const
     return true;
 }
 
+static bool engine_is_ready(descriptor engine)
+{
+    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    int64_t count = 0;
+    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                 CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count, notes) != CUDNN_STATUS_SUCCESS)
+        return true;
+    for (int64_t i = 0; i < count; i++)
+        if (notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) return false;
+    return true;
+}
+
 static bool knob_print(descriptor knob, char text[DNN_ENGINE_TEXT], int *length)
 {
     cudnnBackendKnobType_t type;
@@ -329,7 +341,7 @@ static bool config_print(const struct dnn_graph *graph, descriptor config, const
     int64_t index = 0, count = 0;
     bool good = cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count,
                                          &index) == CUDNN_STATUS_SUCCESS &&
-                engine_keeps(graph, engine, rules);
+                engine_keeps(graph, engine, rules) && (!rules->ready || engine_is_ready(engine));
     if (good) good = knobs_print(config, text, snprintf(text, DNN_ENGINE_TEXT, "%" PRId64, index));
     descriptor_free(engine);
     return good;
@@ -370,13 +382,22 @@ static int engines_by(const struct dnn_graph *graph, cudnnBackendHeurMode_t mode
     return count;
 }
 
-int dnn_graph_engines(struct dnn_graph *graph, const struct dnn_rules *rules, int most,
-                      char engines[][DNN_ENGINE_TEXT])
+static int engines_all(const struct dnn_graph *graph, const struct dnn_rules *rules, int most,
+                       char engines[][DNN_ENGINE_TEXT])
 {
     /* The second opinion comes last, and the fallbacks only where there is room. */
     int count = engines_by(graph, CUDNN_HEUR_MODE_A, rules, 0, most - most / 4, engines);
     count = engines_by(graph, CUDNN_HEUR_MODE_B, rules, count, most, engines);
     return engines_by(graph, CUDNN_HEUR_MODE_FALLBACK, rules, count, most, engines);
+}
+
+int dnn_graph_engines(struct dnn_graph *graph, const struct dnn_rules *rules, int most,
+                      char engines[][DNN_ENGINE_TEXT])
+{
+    struct dnn_rules ready = *rules;
+    ready.ready = true;
+    int count = engines_all(graph, &ready, most, engines);
+    return count > 0 || rules->ready ? count : engines_all(graph, rules, most, engines);
 }
 
 /* Reads " 2=5 12=0"; how many, or -1 for anything else. */
