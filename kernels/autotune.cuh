@@ -29,7 +29,7 @@ struct autotune_functions {
     /* NULL if there is no such plan; *workspace is what its calls need, in bytes. */
     void *(*plan_make)(const void *problem, const char *name, size_t *workspace);
     void (*plan_free)(void *plan);
-    /* Queues a call on stream 0. A library that refuses is not reported. */
+    /* Queues a call on call->stream. A library that refuses is not reported. */
     enum status (*plan_try)(const void *problem, void *plan, const struct call *call);
 };
 

@@ -144,6 +144,10 @@ static void conv_plan_free(void *made)
 static enum status conv_plan_try(const void *self, void *plan, const struct call *call)
 {
     const struct conv_context *context = (const struct conv_context *)self;
+    cudaStream_t current;
+    if ((cudnnGetStream(context->tools.cudnn, &current) || current != stream_of(call)) &&
+        cudnnSetStream(context->tools.cudnn, stream_of(call)))
+        return NO_DEVICE;
     return conv_plan_run((const struct conv_plan *)plan, call, &context->tools);
 }
 
@@ -177,9 +181,6 @@ static enum status conv_plan_choose(const struct conv_context *context, void **p
 {
     const struct conv_problem *p = context->problem;
     struct device *device = context->tools.device;
-    TRY(cuda_cudnn_status(device, cudnnSetStream(context->tools.cudnn,
-                                                 (cudaStream_t)device->backend->stream(device, 0)),
-                          "giving cuDNN its stream"));
     char *key = conv_key_new(p, device);
     struct autotune_problem problem = {
         .functions = &functions, .self = context, .device = device, .key = key,

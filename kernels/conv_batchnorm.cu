@@ -769,6 +769,7 @@ static enum status update(const struct call *call)
 }
 
 const struct op_code conv_batchnorm_cuda = {
+    .prepare_together = true,
     .adds_gradients = true,
     .keeps_mask = true,
     .prepare = prepare,

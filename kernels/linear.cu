@@ -493,6 +493,7 @@ static enum status linear_backward_params(const struct call *call)
 static const char *const variants[] = {"cublaslt", "plain", NULL};
 
 const struct op_code linear_cuda = {
+    .prepare_together = true,
     .variants = variants,
     .plan_name = linear_plan_name,
     .prepare = linear_prepare,

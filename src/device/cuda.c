@@ -123,6 +123,7 @@ void cuda_cudnn_return(struct device *device, cudnnHandle_t handle)
 enum status cuda_cublaslt(struct device *device, cublasLtHandle_t *handle)
 {
     struct cuda_device *cuda = cuda_of(device);
+    TRY(cuda_status(device, cudaSetDevice(device->index), "selecting the device"));
     pthread_mutex_lock(&cuda->lending);
     if (!cuda->cublaslt && cublasLtCreate(&cuda->cublaslt) != CUBLAS_STATUS_SUCCESS) cuda->cublaslt = NULL;
     *handle = cuda->cublaslt;

@@ -22,7 +22,8 @@ const struct cuda_facts *cuda_facts(const struct device *device);
 /* The library's handle whose work goes to this stream (call->stream). They belong to the device and are for
  * the thread that opened it. NO_DEVICE, reported, when the library does not open. */
 enum status cuda_cudnn(struct device *device, void *stream, cudnnHandle_t *handle);
-enum status cuda_cublaslt(struct device *device, cublasLtHandle_t *handle);   /* for any thread */
+/* For any thread, which also becomes one of this device. */
+enum status cuda_cublaslt(struct device *device, cublasLtHandle_t *handle);
 
 /* A handle of cuDNN for any thread that makes plans, which also becomes a thread of this device; give it back
  * for others to use. */
