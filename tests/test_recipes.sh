@@ -1,6 +1,6 @@
 #!/bin/sh
-# Parts of recipes in whole runs: each does what it says, goes on exactly after a stop, and is the same for any
-# number of ranks and workers.
+# Parts of recipes in whole runs: each does what it says, goes on exactly after a stop, and is the same for
+# any number of ranks and workers.
 . "$top_srcdir/tests/tap.sh"
 . "$top_srcdir/tests/tiny.sh"
 
@@ -20,8 +20,8 @@ pictures() { # FOLDER [OPTION...]
 exact() {
     rm -rf once ranks again
     pictures once "$@" && pictures ranks -s parallel.gpus=2 -s train.accumulate=1 -s loader.workers=3 "$@" &&
-        same once ranks && exits_with 75 pictures again -s run.max_time=0.0001 "$@" && pictures again -r "$@" \
-        -s run.max_time=0 && same once again
+        same once ranks && exits_with 75 pictures again -s run.max_time=0.0001 "$@" &&
+        pictures again -r "$@" -s run.max_time=0 && same once again
 }
 
 ### data.balance
@@ -54,7 +54,8 @@ freezes() {
 goes_on() { # STEPS: a run that ended after so many
     rm -rf again
     pictures again -s train.freeze='conv*' -s train.freeze_epochs=1 -s run.max_steps="$1" &&
-        pictures again -r -s train.freeze='conv*' -s train.freeze_epochs=1 -s run.max_steps=0 && same once again
+        pictures again -r -s train.freeze='conv*' -s train.freeze_epochs=1 -s run.max_steps=0 &&
+        same once again
 }
 ok "frozen in the first epoch only" freezes
 ok "... which is said" grep -q 'from now on all parameters are trained' thawed/log.txt
@@ -99,5 +100,24 @@ ok "one at least" says 2 "at least one must be above 0" pictures e -s data.class
 pictures decayed -s optimizer.layer_decay=0.5 || exit 1
 ok "layers that learn slower are another run" differs a decayed
 ok "... and exact" exact -s optimizer.layer_decay=0.5
+
+### conf/*.ini
+
+# recipe FILE OPTION...: two steps of it on small images.
+recipe() {
+    file=$1; shift
+    rm -rf recipe
+    "$AMPTRAIN" -q -c "$top_srcdir/conf/$file.ini" -o recipe -s data.train=pictures -s run.device=cpu \
+        -s augment.crop=32 -s augment.val_resize=36 -s augment.val_crop=32 -s train.batch=4 \
+        -s run.max_steps=2 -s run.report=no "$@" 2>warned || { cat warned; return 1; }
+    cat warned
+    ! grep warning warned && [ -f recipe/checkpoint-last.safetensors ]
+}
+weights() { "$AMPTRAIN" -q -c "$top_srcdir/conf/finetune.ini" -o before -s data.train=pictures \
+    -s run.device=cpu -s augment.crop=32 -s augment.val_crop=32 -s train.batch=4 -s run.max_steps=1 -s run.report=no; }
+ok "the recipe for fine-tuning has weights" weights
+ok "the recipe for fine-tuning" recipe finetune -s model.weights=before/checkpoint-last.safetensors
+ok "the long recipe for ImageNet" recipe imagenet_long -s data.val= -s data.val_fraction=0.2 \
+    -s model.arch=resnet18 -s model.classes=2
 
 finish
