@@ -19,7 +19,7 @@ extern "C" {
 #include <string.h>
 
 static constexpr int threads = 256;
-static constexpr int chunk_elements = 2048;
+static constexpr int chunk_elements = UPDATE_CHUNK;
 static constexpr int norm_threads = 1024;      /* of a multiprocessor, in the norm's pass */
 
 /* ---- Rules: what this file must know of an optimizer ---- */
@@ -100,6 +100,7 @@ struct chunk {
     enum dtype low_dtype;
     int count;
     int first, chunks;         /* those of the same parameter */
+    int square;                /* its place among all stages' chunks */
     int layers_behind;
     bool decay, adapt;
 };
@@ -130,6 +131,7 @@ struct update_job {
     const struct update_rates *rates;        /* set by apply: they may lie elsewhere each time */
     const struct chunk *chunks;
     const struct piece *pieces;
+    struct update_squares squares;
     double (*sums)[2];                       /* of each chunk */
     double *block_sums;                      /* of each block of the norm's pass */
     void *board;
@@ -193,6 +195,36 @@ __device__ static void decide(const struct update_job *job, struct board<Rule> *
     board->applies = true;
 }
 
+/* Of a chunk, in lane 0; noted for rules that want them chunk by chunk. */
+template <class Rule> __device__ static double measure_chunk(const struct update_job *job, int c, int lane)
+{
+    const struct chunk *chunk = &job->chunks[c];
+    double g = squares_of(chunk->gradient, chunk->count, lane);
+    if (!Rule::measures_chunks) return g;
+    double w = squares_of(chunk->master, chunk->count, lane);
+    if (lane == 0) *(double2 *)job->sums[c] = make_double2(g, w);
+    return g;
+}
+
+/* All stages' chunks are added up as those of a network that is whole. */
+__device__ static double staged_squares(const struct update_squares *squares, int64_t c)
+{
+    double sum = 0;
+    for (int stage = 0; stage < squares->stages; stage++) sum += squares->all[stage * squares->count + c];
+    return sum;
+}
+
+static __global__ void __launch_bounds__(threads)
+update_measure_kernel(const struct update_job job, double *squares)
+{
+    constexpr int warps = threads / 32;
+    int lane = threadIdx.x % 32, c = blockIdx.x * warps + threadIdx.x / 32;
+    if (c >= job.chunk_count) return;
+    const struct chunk *chunk = &job.chunks[c];
+    double g = squares_of(chunk->gradient, chunk->count, lane);
+    if (lane == 0) squares[chunk->square] = g;
+}
+
 /* A warp a chunk. The rates lie in the host's memory, far away: one warp that has the least to do
  * fetches them. */
 template <class Rule> static __global__ void __launch_bounds__(threads)
@@ -206,14 +238,13 @@ update_norm_kernel(const struct update_job job)
     if (fetches) rate = __ldcv((const long long *)job.rates + lane);
 
     double squares = 0;
-    for (int c = blockIdx.x * warps + threadIdx.x / 32; c < job.chunk_count; c += gridDim.x * warps) {
-        const struct chunk *chunk = &job.chunks[c];
-        double g = squares_of(chunk->gradient, chunk->count, lane);
-        squares += g;
-        if (!Rule::measures_chunks) continue;
-        double w = squares_of(chunk->master, chunk->count, lane);
-        if (lane == 0) *(double2 *)job.sums[c] = make_double2(g, w);
-    }
+    int first = blockIdx.x * warps + threadIdx.x / 32, step = gridDim.x * warps;
+    bool staged = job.squares.stages > 0;
+    for (int c = first; c < job.chunk_count && (!staged || Rule::measures_chunks); c += step)
+        squares += measure_chunk<Rule>(&job, c, lane);
+    if (staged) squares = 0;
+    for (int64_t c = first; staged && c < job.squares.count; c += step)
+        squares += staged_squares(&job.squares, c);
     if (fetches) ((int64_t *)&board->rates)[lane] = rate;
     squares = block_sum<threads>(lane == 0 ? squares : 0);
     if (threadIdx.x == 0) job.block_sums[blockIdx.x] = squares;
@@ -478,6 +509,7 @@ static struct chunk chunk_of(const struct update *update, const struct optimizer
         .count = (int)(left < chunk_elements ? left : chunk_elements),
         .first = 0,
         .chunks = (int)div_up(param->count, (int64_t)chunk_elements),
+        .square = 0,
         .layers_behind = param->layers_behind,
         .decay = param->decay,
         .adapt = param->adapt,
@@ -495,6 +527,8 @@ static struct chunk *chunks_make(const struct update *update, int *count)
         for (int64_t at = 0; at < update->params[i].count; at += chunk_elements) {
             struct chunk chunk = chunk_of(update, &update->params[i], at);
             chunk.first = first;
+            if (update->squares.stages > 0)
+                chunk.square = (int)(update->squares.first[i] + at / chunk_elements);
             chunks = (struct chunk *)memory_resize(chunks, (size_t)*count + 1, sizeof *chunks);
             chunks[(*count)++] = chunk;
         }
@@ -559,7 +593,10 @@ static enum status lists_open(struct update *update, struct update_tables *table
 {
     struct chunk *chunks = chunks_make(update, &tables->job.chunk_count);
     struct piece *pieces = pieces_make(update, &tables->job.piece_count);
-    tables->job.block_count = norm_blocks(update->device, tables->job.chunk_count);
+    tables->job.squares = update->squares;
+    bool staged = update->squares.stages > 0;
+    tables->job.block_count = norm_blocks(update->device, staged ? (int)update->squares.count
+                                                                 : tables->job.chunk_count);
     enum status status = lists_upload(update, tables, chunks, pieces);
     free(chunks);
     free(pieces);
@@ -613,6 +650,17 @@ static enum status update_average(const struct update *update)
     return cuda_status(update->device, cudaGetLastError(), "starting averages");
 }
 
+static enum status update_measure(const struct update *update, double *squares)
+{
+    const struct update_job *job = &((const struct update_tables *)update->tables)->job;
+    cudaStream_t stream = (cudaStream_t)update->stream;
+    int blocks = div_up(job->chunk_count, threads / 32);
+    TRY(cuda_status(update->device, cudaMemsetAsync(squares, 0, (size_t)job->squares.count * sizeof *squares,
+                                                    stream), "clearing squares"));
+    if (blocks > 0) update_measure_kernel<<<blocks, threads, 0, stream>>>(*job, squares);
+    return cuda_status(update->device, cudaGetLastError(), "measuring gradients");
+}
+
 const struct update_code update_cuda = {
-    update_open, update_close, update_count, update_apply, update_average,
+    update_open, update_close, update_count, update_apply, update_average, update_measure,
 };

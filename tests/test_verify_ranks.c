@@ -152,6 +152,7 @@ static struct ranks compiled(struct graph *graph, int streams, const struct cut_
             .all_micro_batches = replicas * micro_batches,
         };
         options.cut.stage = r % cut->stages;
+        options.cut.on_cpu = streams == 1;
         assert_int_equal(passes_lower(graph, &options, &ranks.program[r]), OK);
         assert_int_equal(streams_assign(&ranks.program[r], streams, BY_MICRO_BATCH), OK);
     }

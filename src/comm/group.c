@@ -51,6 +51,18 @@ static enum status group_all_gather(struct comm *comm, const void *from, void *t
     return exchange(comm, from, 0, to, bytes, stream);
 }
 
+static enum status group_broadcast(struct comm *comm, int root, void *data, size_t bytes)
+{
+    struct group *group = (struct group *)comm;
+    char *all = memory_new((size_t)group->of->count, bytes);
+    enum status status = comm_all_gather(group->of, data, all, bytes);
+    if (status == OK) memcpy(data, all + (size_t)rank_of(group, root) * bytes, bytes);
+    free(all);
+    return status;
+}
+
+static const struct comm_backend group_backend = {.name = "group", .broadcast = group_broadcast};
+
 static const struct exchange_backend group_exchange = {
     .name = "messages",
     .all_to_all = group_all_to_all,
@@ -63,8 +75,8 @@ struct comm *group_open(struct comm *comm, const struct group_ranks *ranks)
 {
     if (!comm) return NULL;
     struct group *group = memory_new(1, sizeof *group);
-    group->comm = (struct comm){.exchange = &group_exchange, .count = ranks->count,
-                                .rank = (comm->rank - ranks->first) / ranks->step};
+    group->comm = (struct comm){.backend = &group_backend, .exchange = &group_exchange,
+                                .count = ranks->count, .rank = (comm->rank - ranks->first) / ranks->step};
     group->of = comm;
     group->ranks = *ranks;
     return &group->comm;

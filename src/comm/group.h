@@ -8,7 +8,7 @@ struct group_ranks {
     int first, step, count;
 };
 
-/* Its exchanges are messages of the comm, which must outlive it. Without any of a comm's other calls. NULL
- * stays NULL. */
+/* Its exchanges are messages of the comm, which must outlive it. Of a comm's other calls it has a broadcast
+ * alone, which all ranks of the comm call at the same time, each in a group. NULL stays NULL. */
 struct comm *group_open(struct comm *comm, const struct group_ranks *ranks);
 void group_close(struct comm *group);        /* accepts NULL */

@@ -13,6 +13,7 @@
 /* Thread blocks that an exchange has at most, and takes from the backward pass beside it. NCCL_MAX_CTAS in
  * the environment wins over it. */
 #define BLOCKS_MAX 8
+#define BLOCKS_OF_STAGES 32      /* a stage often has nothing to compute until its message is there */
 
 /* On 2 and 4 H200s, with 1 and 8 blocks: code, and buffers of each block for all-reduce and all-gather; then
  * for each rank that parts are sent to. */
@@ -21,6 +22,12 @@ int64_t nccl_exchange_bytes(int ranks, bool parts)
     int64_t mebibytes = 382 + 18 * BLOCKS_MAX;
     if (parts) mebibytes += 62 + 12 * BLOCKS_MAX * (ranks - 1);
     return ranks > 1 ? mebibytes << 20 : 0;
+}
+
+/* Two communicators on 2 H200s, which have exchanged messages and gathered squares. */
+int64_t nccl_stages_bytes(void)
+{
+    return INT64_C(1403) << 20;
 }
 
 #ifdef HAVE_NCCL
@@ -45,6 +52,7 @@ struct nccl {
     ncclComm_t comm;
     bool has_windows;
     void *window;
+    ncclComm_t back;         /* of messages to lower ranks; NULL: the same */
 #define MEMBER(name) __typeof__(&name) name;
     FUNCTIONS(MEMBER)
     FUNCTIONS_OF_WINDOWS(MEMBER)
@@ -79,16 +87,24 @@ static enum status nccl_all_reduce(struct comm *comm, const float *from, float *
                        "an all-reduce");
 }
 
+/* What a communicator does comes one after another, whatever the streams. */
+static ncclComm_t comm_to(const struct nccl *nccl, int from, int to)
+{
+    return nccl->back && to < from ? nccl->back : nccl->comm;
+}
+
 static enum status nccl_send(struct comm *comm, int peer, const void *from, size_t bytes, void *stream)
 {
     const struct nccl *nccl = nccl_of(comm);
-    return nccl_status(nccl, nccl->ncclSend(from, bytes, ncclInt8, peer, nccl->comm, stream), "a send");
+    return nccl_status(nccl, nccl->ncclSend(from, bytes, ncclInt8, peer, comm_to(nccl, comm->rank, peer),
+                                            stream), "a send");
 }
 
 static enum status nccl_receive(struct comm *comm, int peer, void *to, size_t bytes, void *stream)
 {
     const struct nccl *nccl = nccl_of(comm);
-    return nccl_status(nccl, nccl->ncclRecv(to, bytes, ncclInt8, peer, nccl->comm, stream), "a receive");
+    return nccl_status(nccl, nccl->ncclRecv(to, bytes, ncclInt8, peer, comm_to(nccl, peer, comm->rank),
+                                            stream), "a receive");
 }
 
 static enum status nccl_group_begin(struct comm *comm)
@@ -206,27 +222,29 @@ static enum status share_id(struct comm *comm, const struct nccl *nccl, ncclUniq
     return nccl_status(nccl, message.result, "making an id for the ranks");
 }
 
-static enum status join(struct comm *comm, struct nccl *nccl)
+static enum status join(struct comm *comm, const struct nccl *nccl, int blocks, ncclComm_t *joined)
 {
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.maxCTAs = BLOCKS_MAX;
+    config.maxCTAs = blocks;
 #ifdef HAVE_WINDOWS
     if (nccl->has_windows) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
 #endif
     TRY(share_id(comm, nccl, &id));
-    return nccl_status(nccl, nccl->ncclCommInitRankConfig(&nccl->comm, comm->count, id, comm->rank, &config),
+    return nccl_status(nccl, nccl->ncclCommInitRankConfig(joined, comm->count, id, comm->rank, &config),
                        "joining the other ranks");
 }
 
-enum status nccl_exchange_open(struct comm *comm)
+enum status nccl_exchange_open(struct comm *comm, bool both_ways)
 {
     struct reason reason;
     set_environment();
     struct nccl *nccl = nccl_load(&reason);
     if (!nccl) return fail(NO_DEVICE, "several GPUs need NCCL: %s", reason.text);
     nccl->has_windows &= comm->local_count == comm->count;
-    enum status status = join(comm, nccl);
+    int blocks = both_ways ? BLOCKS_OF_STAGES : BLOCKS_MAX;
+    enum status status = join(comm, nccl, blocks, &nccl->comm);
+    if (status == OK && both_ways) status = join(comm, nccl, blocks, &nccl->back);
     if (status != OK) {
         free(nccl);
         return status;
@@ -239,7 +257,7 @@ enum status nccl_exchange_open(struct comm *comm)
 
 #else
 
-enum status nccl_exchange_open(struct comm *comm)
+enum status nccl_exchange_open(struct comm *comm, bool both_ways)
 {
     return fail(USAGE, "several GPUs need NCCL, and this build has none (Debian's package is libnccl-dev)");
 }

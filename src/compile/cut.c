@@ -2,8 +2,9 @@
  * from the other stages. A node's instructions go where partition.h puts the node.
  *
  * A micro-batch's forward is a block of instructions, its backward another one, from which the weight
- * gradients may be apart. A block begins with what it receives; what it sends is sent as soon as it is written. Forward
- * blocks are worked on in the order of micro-batches, and so are backward blocks: between two stages, messages
+ * gradients may be apart. What it sends is sent as soon as it is written. A processor receives what a block reads
+ * when the block begins; a GPU, whose streams wait for messages by themselves, while the block before it is
+ * worked on. Forward blocks are worked on in the order of micro-batches, and so are backward blocks: between two stages, messages
  * arrive in the order in which they are awaited. */
 #include "compile/cut.h"
 
@@ -118,12 +119,16 @@ static bool is_in(const struct cutting *c, int i, const struct pipeline_block *b
     return c->blocks[i].kind == block->kind && c->blocks[i].micro_batch == block->micro_batch;
 }
 
+static void push_receives(struct cutting *c, const struct pipeline_block *block)
+{
+    for (int i = 0; i < c->count; i++)
+        if (is_in(c, i, block) && c->stages[i] != c->options->stage && c->stages[i] >= 0)
+            push_messages(c, i, INSTRUCTION_RECEIVE);
+}
+
 static void push_block(struct cutting *c, const struct pipeline_block *block)
 {
     int own = c->options->stage;
-    for (int i = 0; i < c->count; i++)
-        if (is_in(c, i, block) && c->stages[i] != own && c->stages[i] >= 0)
-            push_messages(c, i, INSTRUCTION_RECEIVE);
     for (int i = 0; i < c->count; i++) {
         if (!is_in(c, i, block) || (c->stages[i] >= 0 && c->stages[i] != own)) continue;
         *array_push(c->program->instructions, c->program->count) = c->from[i];
@@ -137,7 +142,12 @@ static void push_blocks(struct cutting *c)
     int micro_batches = c->program->micro_batches;
     struct pipeline_block *blocks = memory_new((size_t)(3 * micro_batches), sizeof *blocks);
     int count = pipeline_blocks(options->schedule, options->stages, options->stage, micro_batches, blocks);
-    for (int k = 0; k < count; k++) push_block(c, &blocks[k]);
+    int ahead = options->on_cpu ? 0 : 1;
+    for (int k = 0; k < ahead && k < count; k++) push_receives(c, &blocks[k]);
+    for (int k = 0; k < count; k++) {
+        if (k + ahead < count) push_receives(c, &blocks[k + ahead]);
+        push_block(c, &blocks[k]);
+    }
     push_block(c, &no_block);
     free(blocks);
 }

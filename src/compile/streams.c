@@ -118,7 +118,8 @@ void streams_wait(struct program *program)
 enum { MAIN };               /* the stream of the update, and of what else is not a chain's */
 
 /* Streams by number: chains, the weight gradients of each, transfers out and back; exchanges among ranks take
- * the last number, sends and receives of stages the two before it. */
+ * the last number, messages to higher stages and to lower ones the two before it: what goes the same way is
+ * exchanged one after another. */
 struct division {
     int chains;
     bool by_layer;
@@ -314,6 +315,12 @@ static bool has_exchanges(const struct program *program)
     return false;
 }
 
+/* Whether it goes to a higher stage. */
+static bool message_rises(const struct program *program, const struct instruction *at)
+{
+    return at->kind == INSTRUCTION_SEND ? at->peer > program->stage : at->peer < program->stage;
+}
+
 /* Updates follow each other on one stream. */
 static int stream_of(const struct program *program, const struct division *division, int i)
 {
@@ -322,7 +329,7 @@ static int stream_of(const struct program *program, const struct division *divis
     if (at->kind == INSTRUCTION_COPY_TO_HOST) return stream_out(division);
     if (at->kind == INSTRUCTION_COPY_FROM_HOST) return stream_out(division) + 1;
     if (at->kind == INSTRUCTION_MEASURE) return MAIN;
-    if (instruction_is_message(at)) return at->kind == INSTRUCTION_SEND ? last - 2 : last - 1;
+    if (instruction_is_message(at)) return message_rises(program, at) ? last - 2 : last - 1;
     if (instruction_is_exchange(program, at)) return last;
     if (at->phase == PHASE_UPDATE) return MAIN;
     return division->chain[i] + (is_weight_gradient(program, at) ? division->chains : 0);

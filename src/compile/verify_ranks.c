@@ -307,9 +307,8 @@ bool verify_ranks(const struct program *const *programs, int replicas, int stage
         number_collectives(&play, rank);
         several = several && programs[rank]->streams > 1;
     }
-    bool right = match(&play) && play_all(&play);
     play.streams = several;
-    if (several) right = right && play_all(&play);
+    bool right = match(&play) && play_all(&play);
     for (int rank = 0; rank < play.ranks; rank++) {
         free(play.partner[rank]);
         for (int among = 0; among < 2; among++) free(play.collectives[rank][among].at);

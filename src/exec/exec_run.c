@@ -101,15 +101,26 @@ static enum status run_instruction(struct exec *exec, int i)
     return exec_step(exec, i);
 }
 
+/* A stage waits for others, and for its own messages only when it needs them: what they wait for may be queued
+ * later. */
+static enum status reach_end(struct exec *exec, const struct instruction *at)
+{
+    const struct device_backend *backend = exec->device->backend;
+    if (exec->program->stages == 1 || !exec->device->waits) return backend->synchronize(exec->device);
+    if (instruction_is_message(at)) return OK;
+    TRY(backend->events.record(exec->device, at->stream, EVENT_JOIN));
+    return backend->events.synchronize(exec->device, EVENT_JOIN);
+}
+
 /* To its end, so that its time is known, and a failure on the device is its own. */
 static enum status run_to_end(struct exec *exec, int i)
 {
-    const struct device_backend *backend = exec->device->backend;
-    TRY(backend->synchronize(exec->device));
+    const struct instruction *at = exec->steps[i].at;
+    TRY(reach_end(exec, at));
     exec->begins[i] = nanoseconds_now();
     TRY(run_instruction(exec, i));
-    enum status status = backend->synchronize(exec->device);
-    if (status != OK) return fail(status, "%s failed", exec->steps[i].at->name);
+    enum status status = reach_end(exec, at);
+    if (status != OK) return fail(status, "%s failed", at->name);
     exec->times[i] = nanoseconds_now() - exec->begins[i];
     return OK;
 }

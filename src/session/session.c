@@ -68,6 +68,43 @@ static int threads_of(const struct session *session)
     return threads > 0 ? threads : 1;
 }
 
+/* What all stages send the same way, at once; the first bytes of `memory` are sent. */
+static enum status greet(struct comm *comm, bool up, char *memory, void *stream)
+{
+    const struct exchange_backend *exchange = comm->exchange;
+    enum status status = exchange->group_begin(comm);
+    for (int peer = 0; status == OK && peer < comm->count; peer++) {
+        if (peer == comm->rank) continue;
+        status = (peer > comm->rank) == up ? exchange->send(comm, peer, memory, 1, stream)
+                                           : exchange->receive(comm, peer, memory + 1 + peer, 1, stream);
+    }
+    enum status ended = exchange->group_end(comm);
+    return status == OK ? ended : status;
+}
+
+/* Ranks connect when they first exchange, and the host waits for it: here, where all do so at once. */
+static enum status connect_stages(const struct session *session)
+{
+    struct device *device = session->device;
+    size_t bytes = (size_t)session->stages->count + 1;
+    void *stream = device->backend->stream(device, 0);
+    char *memory = device->backend->memory.allocate(device, bytes);
+    if (!memory) return fail(NO_DEVICE, "no device memory for messages of stages");
+    enum status status = greet(session->stages, true, memory, stream);
+    if (status == OK) status = greet(session->stages, false, memory, stream);
+    if (status == OK) status = device->backend->synchronize(device);
+    device->backend->memory.free(device, memory, bytes);
+    return status;
+}
+
+static enum status open_exchanges(const struct session *session)
+{
+    if (comm_count(session->replicas) > 1) TRY(nccl_exchange_open(session->replicas, false));
+    if (!session->stages) return OK;
+    TRY(nccl_exchange_open(session->stages, true));
+    return connect_stages(session);
+}
+
 /* Each rank of a host has the GPU of its number there. */
 static enum status open_device(struct session *session)
 {
@@ -78,10 +115,8 @@ static enum status open_device(struct session *session)
         snprintf(name, sizeof name, "cuda:%d", session->comm->local_rank);
         device = name;
     }
-    if (session->stages && means_cuda(session))
-        return settings_refuse(session->settings, "parallel", "stages", "pipelines are for the CPU so far");
     TRY(device_open(device, threads_of(session), &session->device));
-    return own ? nccl_exchange_open(session->comm) : OK;
+    return own ? open_exchanges(session) : OK;
 }
 
 enum status session_open_device(struct session *session)

@@ -50,14 +50,16 @@ static int64_t all_reduce_bytes(const struct session *session)
 {
     bool orders = session->hyper.replicas > 2 && session->settings->run.deterministic;
     if (session_device_kind(session) != DEVICE_CUDA || orders) return 0;
-    int64_t beside = session->comm ? session->comm->exchange->beside_bytes : EXCHANGE_BESIDE_BYTES;
+    const struct comm *comm = session->replicas;
+    int64_t beside = comm ? comm->exchange->beside_bytes : EXCHANGE_BESIDE_BYTES;
     return beside > 0 ? beside : INT64_MAX;
 }
 
 static int64_t exchange_bytes(const struct session *session)
 {
     if (session_device_kind(session) == DEVICE_CPU) return 0;
-    return nccl_exchange_bytes(session->hyper.replicas, all_reduce_bytes(session) == 0);
+    return nccl_exchange_bytes(session->hyper.replicas, all_reduce_bytes(session) == 0) +
+           (session->hyper.stages > 1 ? nccl_stages_bytes() : 0);
 }
 
 /* The part of memory.limit that is left for a stage's values; ranks must not differ in it, as their devices

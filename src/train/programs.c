@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "session/session_store.h"
 #include "session/step_fit.h"
 
 #define RUNGS 8              /* plans that are tried, each smaller than the last */
@@ -148,8 +149,11 @@ enum status programs_open(struct session *session, struct store *store, struct p
     return open_all(programs);
 }
 
+/* Stages may begin at other layers then: all ranks get what the owners of layers have made of them. */
 enum status programs_reopen(struct programs *programs)
 {
+    const struct program *training = &programs->training.compiled.program;
+    if (training->node_stages) TRY(session_store_share(programs->session, training, programs->store));
     programs_close(programs);
     if (programs->session->cache) cache_trim(programs->session->cache, 0);
     return open_all(programs);

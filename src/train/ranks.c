@@ -177,38 +177,44 @@ void ranks_tell(struct ranks *ranks, enum comm_phase phase, int64_t step)
     comm_tell(ranks->comm, &ranks->progress);
 }
 
-enum status ranks_share_text(struct comm *comm, const char *text, char **shared)
+enum status ranks_share_text(struct comm *comm, int root, const char *text, char **shared)
 {
     int64_t length = text ? (int64_t)strlen(text) : -1;
     *shared = NULL;
-    TRY(comm_broadcast(comm, 0, &length, sizeof length));
+    TRY(comm_broadcast(comm, root, &length, sizeof length));
     if (length < 0) return OK;
     char *copy = memory_new((size_t)length + 1, 1);
-    if (text && comm_rank(comm) == 0) memcpy(copy, text, (size_t)length);
-    enum status status = comm_broadcast(comm, 0, copy, (size_t)length);
+    if (text && comm_rank(comm) == root) memcpy(copy, text, (size_t)length);
+    enum status status = comm_broadcast(comm, root, copy, (size_t)length);
     if (status == OK) *shared = copy;
     else free(copy);
     return status;
 }
 
-enum status ranks_take_algorithms(struct comm *comm, struct device *device)
+/* As chosen at rank `root`. */
+static enum status share_algorithms(struct comm *comm, int root, struct device *device)
 {
-    char *algorithms;
-    if (comm_rank(comm) == 0 || !device->backend->autotuner.load) return OK;
-    TRY(ranks_share_text(comm, NULL, &algorithms));
-    if (algorithms) device->backend->autotuner.load(device, algorithms);
-    free(algorithms);
+    struct text own = {0};
+    char *shared;
+    if (comm_rank(comm) == root) device->backend->autotuner.save(device, &own);
+    enum status status = ranks_share_text(comm, root, own.data, &shared);
+    if (status == OK && shared && comm_rank(comm) != root) device->backend->autotuner.load(device, shared);
+    text_free(&own);
+    free(shared);
+    return status;
+}
+
+enum status ranks_take_algorithms(struct comm *comm, int stages, struct device *device)
+{
+    int taken = comm_rank(comm) < stages ? comm_rank(comm) : stages;
+    if (!device->backend->autotuner.load) return OK;
+    for (int root = 0; root < taken; root++) TRY(share_algorithms(comm, root, device));
     return OK;
 }
 
-enum status ranks_give_algorithms(struct comm *comm, struct device *device)
+enum status ranks_give_algorithms(struct comm *comm, int stages, struct device *device)
 {
-    struct text algorithms = {0};
-    char *shared = NULL;
-    if (comm_count(comm) == 1 || comm_rank(comm) > 0 || !device->backend->autotuner.save) return OK;
-    device->backend->autotuner.save(device, &algorithms);
-    enum status status = ranks_share_text(comm, algorithms.data, &shared);
-    text_free(&algorithms);
-    free(shared);
-    return status;
+    if (comm_count(comm) == 1 || !device->backend->autotuner.save) return OK;
+    for (int root = comm_rank(comm); root < stages; root++) TRY(share_algorithms(comm, root, device));
+    return OK;
 }

@@ -67,10 +67,11 @@ bool ranks_status(struct ranks *ranks);           /* of this rank, since the las
 /* Tells the launcher that the run gets on, with what; `step`: steps made. */
 void ranks_tell(struct ranks *ranks, enum comm_phase phase, int64_t step);
 
-/* The first rank's text, on all ranks: the caller frees it. NULL stays NULL. */
-enum status ranks_share_text(struct comm *comm, const char *text, char **shared);
+/* The text of rank `root`, on all ranks: the caller frees it. NULL stays NULL. */
+enum status ranks_share_text(struct comm *comm, int root, const char *text, char **shared);
 
 /* The first rank's autotuner chooses for all, so that they have the same bits: the others take its choices
- * before they prepare programs, which wait until it has prepared its own and given them. */
-enum status ranks_take_algorithms(struct comm *comm, struct device *device);
-enum status ranks_give_algorithms(struct comm *comm, struct device *device);
+ * before they prepare programs, which wait until it has prepared its own and given them. Of stages, those of the
+ * first pipeline do so one after another. */
+enum status ranks_take_algorithms(struct comm *comm, int stages, struct device *device);
+enum status ranks_give_algorithms(struct comm *comm, int stages, struct device *device);

@@ -191,7 +191,7 @@ static enum status resume(struct run *run, const struct run_options *options)
     char *found = NULL, *path = NULL;
     bool first = comm_rank(comm) == 0;
     enum status status = first ? resume_first(run, options, &found) : OK;
-    if (status == OK) status = ranks_share_text(comm, found, &path);
+    if (status == OK) status = ranks_share_text(comm, 0, found, &path);
     if (status == OK && !first && path) status = resume_from(run, path);
     if (status == OK && path) run->ranks.progress.saved = run->state.step;
     if (status == OK && !path) status = session_store_weights(run->session, &run->store);
@@ -276,9 +276,9 @@ enum status run_freeze(struct run *run)
     graphs_freeze_first(&session->graphs, frozen);
     run->frozen = frozen;
     if (!frozen) log_info("from now on all parameters are trained (train.freeze_epochs)");
-    TRY(ranks_take_algorithms(session->comm, session->device));
+    TRY(ranks_take_algorithms(session->comm, session->hyper.stages, session->device));
     TRY(programs_reopen(&run->programs));
-    TRY(ranks_give_algorithms(session->comm, session->device));
+    TRY(ranks_give_algorithms(session->comm, session->hyper.stages, session->device));
     run->state = *exec_state(run->programs.training.exec);
     return OK;
 }
@@ -289,9 +289,9 @@ enum status run_begin(struct run *run)
     const struct caching_options caching = session_caching_options(session);
     TRY(folder_log(&run->folder));
     TRY(preprocessing_open(session, true));
-    TRY(ranks_take_algorithms(session->comm, session->device));
+    TRY(ranks_take_algorithms(session->comm, session->hyper.stages, session->device));
     TRY(programs_open(session, &run->store, &run->programs));
-    TRY(ranks_give_algorithms(session->comm, session->device));
+    TRY(ranks_give_algorithms(session->comm, session->hyper.stages, session->device));
     run->state = *exec_state(run->programs.training.exec);
     TRY(run_freeze(run));
     TRY(caching_open(&caching, session->decoding != NULL, &session->data));

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Runs on two GPUs: ranks and stages end in the bits of one GPU that has as many micro-batches; batch norm over
+# both repeats itself; what happens to one of them ends all, and the run goes on with any number.
+if [ "$("$AMPTRAIN" devices | grep -c '^cuda.*capability')" -lt 2 ]; then
+    echo "1..0 # SKIP there are not two GPUs"
+    exit 0
+fi
+. "$top_srcdir/tests/tap.sh"
+. "$top_srcdir/tests/tiny.sh"
+
+export XDG_CACHE_HOME="$scratch/cache"
+sed -i "s/^device = .*/device = cuda\ndeterministic = yes/; s/^every = 3 steps/every = 10 steps/" run.ini
+printf '[parallel]\ntimeout = 20\n' >>run.ini
+
+# equals FOLDER [OPTION...]: a run of four micro-batches ends as the one on a GPU by itself.
+equals() {
+    folder=$1; shift
+    train "$folder" -s run.max_steps=12 -s train.accumulate=1 -s parallel.gpus=2 "$@" && same alone "$folder"
+}
+pipeline="-s parallel.stages=2 -s parallel.microbatches=4"
+for precision in fp32 fp16; do
+    rm -rf alone
+    ok "$precision, one GPU" train alone -s run.max_steps=12 -s train.accumulate=4 -s amp.precision=$precision
+    ok "... two" equals ranks.$precision -s train.accumulate=2 -s amp.precision=$precision
+    for schedule in gpipe 1f1b zerobubble; do
+        ok "... two stages, $schedule" equals $schedule.$precision $pipeline -s parallel.schedule=$schedule \
+            -s amp.precision=$precision
+    done
+done
+mv alone done
+ok "a run is stopped" train alone -s run.max_steps=5 -s train.accumulate=1 -s parallel.gpus=2 $pipeline
+ok "... goes on with two ranks" train alone -r -s run.max_steps=9 -s train.accumulate=2 -s parallel.gpus=2
+ok "... and on one GPU" train alone -r -s run.max_steps=12 -s train.accumulate=4
+ok "... to the same bits" same done alone
+
+synced() { train "$1" -s run.max_steps=12 -s train.accumulate=1 -s parallel.gpus=2 -s train.sync_bn=yes; }
+twice() { synced once && synced again && same once again; }
+ok "batch norm over both GPUs repeats itself" twice
+
+killed() {
+    start killed -s run.max_steps=100000 -s train.epochs=10000 -s parallel.gpus=2 "$@"
+    wait_for [ -e killed/checkpoint-last.safetensors ]
+    rank=$(cut -d ' ' -f 1 "/proc/$process/task/$process/children")
+    kill -KILL "$rank"
+    wait "$process"
+    [ $? = 137 ] && grep "was killed by signal 9" killed.log
+}
+ok "a rank that is killed ends the run" killed -s train.accumulate=2
+rm -rf killed
+ok "... and a stage, too" killed $pipeline -s train.accumulate=1
+finish
