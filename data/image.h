@@ -47,11 +47,11 @@ enum image_kind image_sniff(const uint8_t *bytes, size_t count);
 
 struct image_options {
     int channels;              /* 1 or 3, others are refused */
-    bool ignore_orientation;   /* images stay as they are stored; otherwise their Exif brings them upright */
+    bool ignore_orientation;   /* images stay as they are stored; else their Exif brings them upright */
 };
 
-/* Decodes a PNG, JPEG or WebP in memory: grey is replicated, colour is weighted to grey, palettes, 16 bits, alpha
- * (dropped), CMYK and YCCK are converted. False and why when it is corrupt, truncated or absurd; never
+/* Decodes a PNG, JPEG or WebP in memory: grey is replicated, colour is weighted to grey, palettes, 16 bits,
+ * alpha (dropped), CMYK and YCCK are converted. False and why when it is corrupt, truncated or absurd; never
  * crashes. Gamma and colour profiles are not applied. Sizes and parts are those of the upright image.
  *
  * `choice` NULL: all of it. Otherwise at least the part chosen, with the same pixels; what is broken

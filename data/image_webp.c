@@ -40,7 +40,8 @@ bool image_decode_webp(const uint8_t *bytes, size_t count, int channels, const s
     VP8StatusCode status = WebPGetFeatures(bytes, count, &features);
     if (status != VP8_STATUS_OK) return because(reason, "WebP: %s", webp_reason(status));
     if (features.has_animation) return because(reason, "WebP: it is an animation");
-    if (choice && !choice->choose(choice->context, features.height, features.width, &part, reason)) return false;
+    if (choice && !choice->choose(choice->context, features.height, features.width, &part, reason))
+        return false;
     if (!image_resize_buffer(image, features.height, features.width, 3, reason)) return false;
     status = decode_pixels(bytes, count, image);
     if (status != VP8_STATUS_OK) return because(reason, "WebP: %s", webp_reason(status));

@@ -114,9 +114,10 @@ recipe() {
     ! grep warning warned && [ -f recipe/checkpoint-last.safetensors ]
 }
 weights() { "$AMPTRAIN" -q -c "$top_srcdir/conf/finetune.ini" -o before -s data.train=pictures \
-    -s run.device=cpu -s augment.crop=32 -s augment.val_crop=32 -s train.batch=4 -s run.max_steps=1 -s run.report=no; }
-ok "the recipe for fine-tuning has weights" weights
-ok "the recipe for fine-tuning" recipe finetune -s model.weights=before/checkpoint-last.safetensors
+    -s run.device=cpu -s augment.crop=32 -s augment.val_crop=32 -s train.batch=4 -s run.max_steps=1 \
+    -s run.report=no; }
+ok "the recipe for fine-tuning" weights
+ok "... begins with weights" recipe finetune -s model.weights=before/checkpoint-last.safetensors
 ok "the long recipe for ImageNet" recipe imagenet_long -s data.val= -s data.val_fraction=0.2 \
     -s model.arch=resnet18 -s model.classes=2
 

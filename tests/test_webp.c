@@ -157,7 +157,8 @@ static void damage_does_no_harm(void **state)
     for (int i = 0; i < 3000; i++) {
         uint8_t *other = memory_new(count, 1);
         memcpy(other, file, count);
-        for (int k = 0; k < 3; k++) other[random_below(&random, (uint32_t)count)] = (uint8_t)random_next(&random);
+        for (int k = 0; k < 3; k++)
+            other[random_below(&random, (uint32_t)count)] = (uint8_t)random_next(&random);
         if (image_decode(other, count, colour, NULL, &image, &reason)) assert_int_equal(image.c, 3);
         free(other);
     }

@@ -1,4 +1,4 @@
-/* mirrored.h: a batch that is evaluated as it is and mirrored: the logits of an image are the mean of both. */
+/* mirrored.h: a batch that is evaluated as it is and mirrored: an image's logits are the mean of both. */
 #pragma once
 
 #include <stdint.h>
