@@ -400,11 +400,16 @@ static struct candidate *candidates_first(struct candidates *list)
     return failed;
 }
 
+static bool takes_first(const struct autotune_problem *p)
+{
+    return p->deterministic || (p->only && !p->timed);
+}
+
 static enum status candidates_time_on(struct candidates *list, cudaStream_t stream)
 {
     struct trial t;
     const struct autotune_problem *p = list->problem;
-    bool timed = !p->deterministic && !p->only;
+    bool timed = !takes_first(p);
     if (timed) candidates_load(list, stream);
     struct families *families = cuda_timing_begin(p->device);
     enum status status = trial_open(&t, list, stream);

@@ -8,17 +8,15 @@
  * the order in which candidates are listed. */
 #pragma once
 
-#include <string.h>
-
 #include "kernels/cuda.cuh"
+#include "kernels/op.h"
 
 #define CANDIDATE_NAME 240               /* bytes */
 
-/* Whether a name begins with these words. NULL is none. */
+/* As op_variant_is; NULL is no words. */
 static inline bool candidate_is(const char *name, const char *words)
 {
-    size_t length = words ? strlen(words) : 0;
-    return length == 0 || (strncmp(name, words, length) == 0 && (name[length] == ' ' || name[length] == 0));
+    return !words || op_variant_is(name, words);
 }
 
 /* An op's functions for the autotuner. `problem` is the op's own. */
@@ -39,6 +37,7 @@ struct autotune_problem {
     struct device *device;
     const char *key;                     /* GPU, libraries and problem, one line without '=' */
     const char *only;                    /* candidates whose name begins with these words; NULL: all */
+    bool timed;                          /* of those the fastest; else the first that works */
     bool deterministic;
     /* Bytes that every candidate may ask for. Where none asks for as little, the least that one does. */
     size_t workspace_limit;

@@ -8,7 +8,8 @@ extern "C" {
 /* In the order in which they are preferred where nothing is timed: what is made for a problem, then
  * libraries. */
 static const struct conv_algorithm *const algorithms[] = {
-    &conv_by_depthwise, &conv_by_pairs, &conv_by_stem, &conv_by_cudnn, &conv_by_product, &conv_by_direct,
+    &conv_by_depthwise, &conv_by_pairs, &conv_by_stem, &conv_by_cudnn,
+    &conv_by_product, &conv_by_direct, &conv_by_gemm, &conv_by_gemm_per_image,
 };
 #define PROBLEM_TEXT 256
 
@@ -184,7 +185,7 @@ static enum status conv_plan_choose(const struct conv_context *context, void **p
     char *key = conv_key_new(p, device);
     struct autotune_problem problem = {
         .functions = &functions, .self = context, .device = device, .key = key,
-        .only = context->tools.only,
+        .only = context->tools.only, .timed = context->tools.timed,
         .deterministic = p->deterministic,
         .workspace_limit = WORKSPACE_FREELY + (p->dtype == F32 ? operands_bytes(p) : 0),
         .phase = p->phase, .dtype = p->dtype, .x = shape_nhwc(p->n, p->in[0], p->in[1], p->c),
@@ -202,8 +203,10 @@ static enum status conv_plan_choose(const struct conv_context *context, void **p
 static enum status conv_plan_open(const struct conv_problem *p, const struct call *call,
                                   struct conv_plan **plan)
 {
-    struct conv_context context = {.problem = p, .tools = {.device = call->device, .only = call->variant}};
+    struct conv_context context = {.problem = p, .tools = {.device = call->device}};
     void *made = NULL;
+    context.tools.only = call->variant;
+    context.tools.timed = call->timed;
     TRY(cuda_cudnn_borrow(call->device, &context.tools.cudnn));
     enum status status = cuda_cublaslt(call->device, &context.tools.cublaslt);
     if (status == OK && context.tools.only) status = conv_plan_choose(&context, &made);
@@ -294,7 +297,8 @@ static const char *conv_plan_name(const struct call *call)
     "cudnn " name, "cudnn " name "+late", "cudnn " name "+bias", "cudnn " name "+sums", \
     "cudnn " name "+narrow"
 static const char *const variants[] = {
-    "depthwise", "pairs", "stem", "product", "direct", IN_LAYOUT("plain"), IN_LAYOUT("padded4"),
+    "depthwise", "pairs", "stem", "product", "direct", "gemm", "gemm-per-image", IN_LAYOUT("plain"),
+    IN_LAYOUT("padded4"),
     IN_LAYOUT("padded8"), IN_LAYOUT("folded1x2"), IN_LAYOUT("folded2x2"), "cudnn planar",
     "cudnn planar+late", "cudnn planar+bias", NULL,
 };

@@ -60,6 +60,7 @@ struct conv_tools {
     cudnnHandle_t cudnn;
     cublasLtHandle_t cublaslt;
     const char *only;            /* of candidates: those whose names begin with these words; NULL: all */
+    bool timed;                  /* of those the fastest; else the first that works */
 };
 
 struct conv_algorithm {
@@ -80,8 +81,8 @@ static inline size_t conv_align(size_t bytes)
     return div_up(bytes, (size_t)256) * 256;
 }
 
-extern const struct conv_algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_pairs, conv_by_stem,
-    conv_by_direct;
+extern const struct conv_algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_pairs,
+    conv_by_stem, conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
 
 /* Small enough for tests and toys, where digits are worth more than speed: gradients of weights are not
  * rounded to 16 bits on the way, and sums are those of the y that was stored. */
@@ -97,6 +98,13 @@ enum status conv_sums(const struct call *call, const struct tensor *y, float *to
 /* From x to those of its pixels that p's strides hit, or, in PHASE_BACKWARD_DATA, back, where others become
  * zero. */
 enum status conv_copy_picked(const struct conv_problem *p, const struct call *call, void *picked, void *x);
+
+/* columns[n, out, kernel, c]: what each pixel of y reads of x, zeros outside the image; and, as p's d_x, the
+ * sums of such columns of type `columns_type` over what reads each pixel of x. One group. */
+enum status conv_columns_make(const struct conv_problem *p, const struct call *call, void *columns,
+                              const void *x);
+enum status conv_columns_add(const struct conv_problem *p, const struct call *call, enum dtype columns_type,
+                             const void *columns, void *x);
 
 /* to[i] = the sum of shares[s * count + i], in an order that never changes. */
 enum status conv_sum_shares(const struct call *call, float *to, const float *shares, int share_count,

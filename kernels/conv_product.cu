@@ -1,5 +1,11 @@
-/* conv_product.cu: 1x1 convolutions as products of matrices by cuBLASLt: pixels are rows, channels columns.
- * With a stride, the pixels that count are picked into the workspace first, or spread from it last.
+/* conv_product.cu: convolutions as products of matrices by cuBLASLt.
+ *
+ * "product": 1x1 convolutions: pixels are rows, channels columns. With a stride, the pixels that count are
+ * picked into the workspace first, or spread from it last.
+ *
+ * "gemm", "gemm-per-image": any convolution of one group, of all images at once or one after another: a row
+ * has all that a pixel of y reads (kernels/conv_columns.cu), in the workspace. They are there to be compared
+ * with, and only taken by name.
  *
  * cuBLASLt's matrices are column-major: an image is its channels x pixels, weights are c x k. */
 #include "kernels/chunk.cuh"
@@ -19,7 +25,9 @@ struct conv_product {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
-    size_t scratch; /* where the algorithm's own workspace begins, behind picked pixels */
+    int images;     /* in one product */
+    bool copies;    /* rows are made in the workspace */
+    size_t scratch; /* where the algorithm's own workspace begins, behind the rows */
     size_t scratch_bytes;
 };
 
@@ -38,9 +46,11 @@ static int64_t pixels(const struct conv_problem *p)
     return (int64_t)p->n * p->out[0] * p->out[1];
 }
 
-static size_t picked_bytes(const struct conv_problem *p)
+/* The columns that are added up to a gradient are fp32 where digits count. */
+static enum dtype column_type(const struct conv_product *product, const struct conv_problem *p)
 {
-    return is_strided(p) ? conv_align((size_t)pixels(p) * p->c * dtype_bytes(p->dtype)) : 0;
+    bool sums = product->copies && p->kernel[0] * p->kernel[1] > 1 && p->phase == PHASE_BACKWARD_DATA;
+    return sums && conv_is_small(p) ? F32 : p->dtype;
 }
 
 static bool matrix_make(cublasLtMatrixLayout_t *matrix, enum dtype dtype, int64_t rows, int64_t columns)
@@ -63,19 +73,28 @@ static bool transposed(struct conv_product *product, cublasLtMatmulDescAttribute
 
 static bool matrices_make(struct conv_product *product, const struct conv_problem *p)
 {
-    int64_t rows = pixels(p);
+    int64_t rows = (int64_t)product->images * p->out[0] * p->out[1];
+    int64_t depth = (int64_t)p->c * p->kernel[0] * p->kernel[1];
     if (p->phase == PHASE_FORWARD)
         return transposed(product, CUBLASLT_MATMUL_DESC_TRANSA) &&
-               matrix_make(&product->a, p->dtype, p->c, p->k) &&
-               matrix_make(&product->b, p->dtype, p->c, rows) &&
+               matrix_make(&product->a, p->dtype, depth, p->k) &&
+               matrix_make(&product->b, p->dtype, depth, rows) &&
                matrix_make(&product->d, p->dtype, p->k, rows);
     if (p->phase == PHASE_BACKWARD_DATA)
-        return matrix_make(&product->a, p->dtype, p->c, p->k) &&
+        return matrix_make(&product->a, p->dtype, depth, p->k) &&
                matrix_make(&product->b, p->dtype, p->k, rows) &&
-               matrix_make(&product->d, p->dtype, p->c, rows);
+               matrix_make(&product->d, column_type(product, p), depth, rows);
     return transposed(product, CUBLASLT_MATMUL_DESC_TRANSB) &&
-           matrix_make(&product->a, p->dtype, p->c, rows) && matrix_make(&product->b, p->dtype, p->k, rows) &&
-           matrix_make(&product->d, F32, p->c, p->k);
+           matrix_make(&product->a, p->dtype, depth, rows) &&
+           matrix_make(&product->b, p->dtype, p->k, rows) && matrix_make(&product->d, F32, depth, p->k);
+}
+
+static size_t rows_bytes(const struct conv_product *product, const struct conv_problem *p)
+{
+    if (!product->copies) return 0;
+    size_t depth = (size_t)p->c * p->kernel[0] * p->kernel[1];
+    return conv_align((size_t)product->images * p->out[0] * p->out[1] * depth *
+                      dtype_bytes(column_type(product, p)));
 }
 
 static void product_free(struct conv_product *product)
@@ -87,11 +106,14 @@ static void product_free(struct conv_product *product)
 }
 
 /* All but the algorithm. */
-static bool product_describe(struct conv_product *product, const struct conv_problem *p)
+static bool product_describe(struct conv_product *product, const struct conv_problem *p,
+                             const struct conv_algorithm *algorithm)
 {
-    bool tf32 = p->dtype == F32 && p->tf32;
+    bool tf32 = p->dtype == F32 && p->tf32, plain = is_product(p) && !is_strided(p);
     cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     *product = (struct conv_product){};
+    product->images = algorithm == &conv_by_gemm_per_image ? 1 : p->n;
+    product->copies = !plain;
     bool good = cublasLtMatmulDescCreate(&product->operation, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
                 matrices_make(product, p);
     if (good && p->bias) {
@@ -102,8 +124,14 @@ static bool product_describe(struct conv_product *product, const struct conv_pro
     return good;
 }
 
-static int product_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
-                              char names[][CANDIDATE_NAME])
+/* For the columns' kernels, which count words in 32 bits. */
+static bool fits(const struct conv_problem *p)
+{
+    return p->groups == 1 && (double)pixels(p) * p->kernel[0] * p->kernel[1] < 2e9;
+}
+
+static int matmul_candidates(const struct conv_algorithm *algorithm, const struct conv_problem *p,
+                             const struct conv_tools *tools, int most, char names[][CANDIDATE_NAME])
 {
     struct conv_product product;
     cublasLtMatmulPreference_t wish;
@@ -114,7 +142,7 @@ static int product_candidates(const struct conv_problem *p, const struct conv_to
     uint32_t reductions =
         free_order ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     size_t scratch = SCRATCH_MAX;
-    if (!is_product(p) || !product_describe(&product, p)) return 0;
+    if (!product_describe(&product, p, algorithm)) return 0;
     if (cublasLtMatmulPreferenceCreate(&wish) == CUBLAS_STATUS_SUCCESS) {
         cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &scratch,
                                              sizeof scratch);
@@ -126,23 +154,44 @@ static int product_candidates(const struct conv_problem *p, const struct conv_to
             count = 0;
         cublasLtMatmulPreferenceDestroy(wish);
     }
-    for (int i = 0; i < count; i++) cublaslt_print("product", &found[i].algo, names[i]);
+    for (int i = 0; i < count; i++) cublaslt_print(algorithm->name, &found[i].algo, names[i]);
     product_free(&product);
     return count;
+}
+
+static int product_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
+                              char names[][CANDIDATE_NAME])
+{
+    return is_product(p) ? matmul_candidates(&conv_by_product, p, tools, most, names) : 0;
+}
+
+static int gemm_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
+                           char names[][CANDIDATE_NAME])
+{
+    if (!tools->only || !fits(p)) return 0;
+    return matmul_candidates(&conv_by_gemm, p, tools, most, names);
+}
+
+static int gemm_per_image_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
+                                     char names[][CANDIDATE_NAME])
+{
+    if (!tools->only || !fits(p)) return 0;
+    return matmul_candidates(&conv_by_gemm_per_image, p, tools, most, names);
 }
 
 static bool product_make(struct conv_plan *plan, const struct conv_tools *tools)
 {
     struct conv_product made;
     cublasLtMatmulHeuristicResult_t result;
-    if (!is_product(&plan->problem) || !product_describe(&made, &plan->problem)) return false;
-    if (!cublaslt_parse("product", plan->name, &made.algorithm) ||
+    bool can = plan->algorithm == &conv_by_product ? is_product(&plan->problem) : fits(&plan->problem);
+    if (!can || !product_describe(&made, &plan->problem, plan->algorithm)) return false;
+    if (!cublaslt_parse(plan->algorithm->name, plan->name, &made.algorithm) ||
         cublasLtMatmulAlgoCheck(tools->cublaslt, made.operation, made.a, made.b, made.d, made.d,
                                 &made.algorithm, &result) != CUBLAS_STATUS_SUCCESS) {
         product_free(&made);
         return false;
     }
-    made.scratch = picked_bytes(&plan->problem);
+    made.scratch = rows_bytes(&made, &plan->problem);
     made.scratch_bytes = result.workspaceSize;
     plan->workspace = made.scratch + made.scratch_bytes;
     struct conv_product *state = (struct conv_product *)memory_new(1, sizeof *state);
@@ -206,19 +255,55 @@ enum status conv_copy_picked(const struct conv_problem *p, const struct call *ca
     });
 }
 
-static enum status product_multiply(const struct conv_plan *plan, const struct call *call,
-                            const struct conv_tools *tools, const void *a, const void *b, void *d)
+/* Between the rows of some images and their x. */
+static enum status copy_rows(const struct conv_plan *plan, const struct call *call, void *rows, void *x)
 {
     const struct conv_product *product = (const struct conv_product *)plan->state;
-    float one = 1, zero = 0;
+    struct conv_problem some = plan->problem;
+    some.n = product->images;
+    if (is_product(&some)) return conv_copy_picked(&some, call, rows, x);
+    if (some.phase != PHASE_BACKWARD_DATA) return conv_columns_make(&some, call, rows, x);
+    return conv_columns_add(&some, call, column_type(product, &plan->problem), rows, x);
+}
+
+static enum status product_multiply(const struct conv_plan *plan, const struct call *call,
+                                    const struct conv_tools *tools, const void *a, const void *b, void *d,
+                                    float beta = 0)
+{
+    const struct conv_product *product = (const struct conv_product *)plan->state;
+    float one = 1;
     cublasStatus_t error =
-        cublasLtMatmul(tools->cublaslt, product->operation, &one, a, product->a, b, product->b, &zero, d,
+        cublasLtMatmul(tools->cublaslt, product->operation, &one, a, product->a, b, product->b, &beta, d,
                        product->d, d, product->d, &product->algorithm,
                        (char *)call->workspace + product->scratch, product->scratch_bytes, stream_of(call));
     if (error == CUBLAS_STATUS_SUCCESS) return OK;
     if (!plan->trusted) return NO_DEVICE;
-    return fail(NO_DEVICE, "cuda:%d (%s): a 1x1 convolution failed: %s", call->device->index,
+    return fail(NO_DEVICE, "cuda:%d (%s): a convolution's product failed: %s", call->device->index,
                 cuda_facts(call->device)->name, cublasLtGetStatusString(error));
+}
+
+static void *image_at(const struct conv_problem *p, const void *images, int image, const int size[2],
+                      int width)
+{
+    return (char *)images + (size_t)image * size[0] * size[1] * width * dtype_bytes(p->dtype);
+}
+
+/* The images from `image` on that one product takes. */
+static enum status run_images(const struct conv_plan *plan, const struct call *call,
+                              const struct conv_tools *tools, int image)
+{
+    const struct conv_problem *p = &plan->problem;
+    bool copies = ((const struct conv_product *)plan->state)->copies;
+    struct conv_operands at = conv_operands(call);
+    void *x = image_at(p, at.x, image, p->in, p->c), *y = image_at(p, at.y, image, p->out, p->k);
+    void *rows = copies ? call->workspace : x;
+    if (p->phase == PHASE_BACKWARD_DATA) {
+        TRY(product_multiply(plan, call, tools, at.weight, y, rows));
+        return copies ? copy_rows(plan, call, rows, x) : OK;
+    }
+    if (copies) TRY(copy_rows(plan, call, rows, x));
+    if (p->phase == PHASE_FORWARD) return product_multiply(plan, call, tools, at.weight, rows, y);
+    return product_multiply(plan, call, tools, rows, y, at.weight, image > 0 ? 1 : 0);
 }
 
 static enum status product_run(const struct conv_plan *plan, const struct call *call,
@@ -226,23 +311,34 @@ static enum status product_run(const struct conv_plan *plan, const struct call *
 {
     const struct conv_problem *p = &plan->problem;
     const struct conv_product *product = (const struct conv_product *)plan->state;
-    struct conv_operands at = conv_operands(call);
-    void *x = is_strided(p) ? call->workspace : at.x;
-    if (p->phase == PHASE_BACKWARD_DATA) {
-        TRY(product_multiply(plan, call, tools, at.weight, at.y, x));
-        return is_strided(p) ? conv_copy_picked(p, call, x, at.x) : OK;
-    }
-    if (is_strided(p)) TRY(conv_copy_picked(p, call, x, at.x));
-    if (p->phase == PHASE_BACKWARD_PARAMS) return product_multiply(plan, call, tools, x, at.y, at.weight);
+    void *bias = conv_operands(call).bias;
     if (p->bias)
-        cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &at.bias,
-                                       sizeof at.bias);
-    return product_multiply(plan, call, tools, at.weight, x, at.y);
+        cublasLtMatmulDescSetAttribute(product->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                       sizeof bias);
+    for (int image = 0; image < p->n; image += product->images)
+        TRY(run_images(plan, call, tools, image));
+    return OK;
 }
 
 const struct conv_algorithm conv_by_product = {
     .name = "product",
     .candidates = product_candidates,
+    .make = product_make,
+    .release = product_release,
+    .run = product_run,
+};
+
+const struct conv_algorithm conv_by_gemm = {
+    .name = "gemm",
+    .candidates = gemm_candidates,
+    .make = product_make,
+    .release = product_release,
+    .run = product_run,
+};
+
+const struct conv_algorithm conv_by_gemm_per_image = {
+    .name = "gemm-per-image",
+    .candidates = gemm_per_image_candidates,
     .make = product_make,
     .release = product_release,
     .run = product_run,

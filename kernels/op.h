@@ -129,6 +129,7 @@ struct call {
     void *kernel_plan;                 /* what op_code.prepare made, or NULL */
     const char *variant;               /* prepare: one of op_code.variants, which is taken for the phases that
                                           it can do; NULL: the fastest */
+    bool timed;                        /* prepare: the fastest that is so named; else the first that works */
     const struct op_random *random;    /* forward and backward, training */
     const float *loss_scale;           /* loss ops only: backward multiplies the gradient by it ... */
     int ranks;                         /* of batchnorm: so many share the micro-batch, and what is common to

@@ -11,6 +11,7 @@ CUDA_SOURCES += \
 	kernels/concat.cu \
 	kernels/conv.cu \
 	kernels/conv_batchnorm.cu \
+	kernels/conv_columns.cu \
 	kernels/conv_cudnn.cu \
 	kernels/conv_depthwise.cu \
 	kernels/conv_direct.cu \

@@ -130,7 +130,10 @@ static enum status kernel_plan_prepare(const struct preparation *p, int kernel_p
     const struct kernel_options *options = &p->kernel_plans->options;
     const struct op *op = p->kernel_plans->op[kernel_plan];
     const struct op_code *code = options->code_of(op);
-    if (op == options->forced) call.variant = options->variant;
+    if (op == options->forced) {
+        call.variant = options->variant;
+        call.timed = true;
+    }
     enum status status = code->prepare(&call, &p->kernel_plans->plan[kernel_plan]);
     free(storage);
     return status;
