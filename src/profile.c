@@ -9,9 +9,9 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "compile/cost.h"
+#include "timeline.h"
 
 #define WARMUP 3
-#define TRACED_STEPS 3
 
 const char *const profile_stage_name[STAGES] = {
     [STAGE_READ] = "read", [STAGE_DECODE] = "decode", [STAGE_COPY] = "copy", [STAGE_FORWARD] = "forward",
@@ -35,7 +35,7 @@ bool profile_computes(const struct profile *profile, const struct profile_row *r
 
 /* Sums of gradients, casts and the like, which belong to no layer, count to the stage in whose midst they
  * are. */
-static enum profile_stage_id stage_of(const struct program *program, int i)
+static int stage_of(const struct program *program, int i)
 {
     const struct instruction *at = &program->instructions[i];
     while (at->kind == INSTRUCTION_OP && at->node < 0 && at > program->instructions) at--;
@@ -106,14 +106,26 @@ static void sort_rows(struct profile *profile)
     qsort(profile->rows, (size_t)profile->count, sizeof *profile->rows, by_won);
 }
 
-static enum status measure_rows(struct bench *bench, struct profile *profile)
+/* On the device's own clock, where it has one: by the host's, each has what starting it takes, too. */
+static enum status time_rows(struct bench *bench, const struct timeline *timeline, struct timed *timed)
+{
+    const struct program *program = &bench->step.compiled.program;
+    if (!timeline->measured) return bench_time_instructions(bench, timed);
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        timed[i] = (struct timed){at, timeline_ms(timeline, i), cost_bytes(program, at)};
+    }
+    return OK;
+}
+
+static enum status measure_rows(struct bench *bench, const struct timeline *timeline, struct profile *profile)
 {
     int count = bench->step.compiled.program.count;
     struct timed *timed = memory_new((size_t)count, sizeof *timed);
-    enum status status = bench_time_instructions(bench, timed);
+    enum status status = time_rows(bench, timeline, timed);
     for (int i = 0; i < count && status == OK; i++) {
         struct profile_row row = row_of(bench, &timed[i]);
-        add_row(profile, &row);
+        if (row.ms > 0) add_row(profile, &row);
         profile->serial_ms += timed[i].milliseconds;
         profile->stages[stage_of(&bench->step.compiled.program, i)].alone += timed[i].milliseconds;
     }
@@ -197,61 +209,6 @@ static enum status measure_step(struct bench *bench, struct profile *profile)
     return OK;
 }
 
-/* The trace: a thread for each stream, and one of the host with the steps and, within them, their stages. */
-
-#define HOST_THREAD 1000
-
-static void trace_thread(struct text *out, int thread, const char *name)
-{
-    text_add(out, "%s{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"%s\"}}",
-             out->length > 0 ? ",\n" : "", thread, name);
-}
-
-/* Times in nanoseconds; arguments follow as members of an object. */
-static void trace_span(struct text *out, int thread, const char *name, int64_t begin, int64_t end)
-{
-    text_add(out, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", thread,
-             1e-3 * (double)begin, 1e-3 * (double)(end - begin));
-    text_json_string(out, name);
-    text_add(out, "}");
-}
-
-static void trace_step(const struct bench *bench, int64_t zero, int step, struct text *out)
-{
-    const struct program *program = &bench->step.compiled.program;
-    const int64_t *begins = exec_begins(bench->step.exec), *times = exec_times(bench->step.exec);
-    int last = program->count - 1, from = 0;
-    char name[32];
-    snprintf(name, sizeof name, "step %d", step);
-    trace_span(out, HOST_THREAD, name, begins[0] - zero, begins[last] + times[last] - zero);
-    for (int i = 0; i <= last; i++) {
-        const struct instruction *at = &program->instructions[i];
-        trace_span(out, at->stream, at->name, begins[i] - zero, begins[i] + times[i] - zero);
-        enum profile_stage_id stage = stage_of(program, i);
-        if (i < last && stage_of(program, i + 1) == stage) continue;
-        trace_span(out, HOST_THREAD, profile_stage_name[stage], begins[from] - zero,
-                   begins[i] + times[i] - zero);
-        from = i + 1;
-    }
-}
-
-static enum status trace(struct bench *bench, struct text *out)
-{
-    int64_t zero = 0;
-    char name[32];
-    trace_thread(out, HOST_THREAD, "steps and stages");
-    for (int i = 0; i < bench->step.compiled.program.streams; i++) {
-        snprintf(name, sizeof name, "stream %d", i);
-        trace_thread(out, i, name);
-    }
-    for (int step = 0; step < TRACED_STEPS; step++) {
-        TRY(bench_step(bench, NULL));
-        if (step == 0) zero = exec_begins(bench->step.exec)[0];
-        trace_step(bench, zero, step + 1, out);
-    }
-    return OK;
-}
-
 enum status profile_make(struct bench *bench, struct profile *profile)
 {
     const struct session *session = &bench->session;
@@ -265,10 +222,14 @@ enum status profile_make(struct bench *bench, struct profile *profile)
     };
     TRY(peaks_find(session, &profile->peaks));
     TRY(measure_step(bench, profile));
-    TRY(measure_rows(bench, profile));
-    TRY(trace(bench, &profile->trace));
-    divide_step(bench, profile);
-    return OK;
+    struct timeline timeline = {0};
+    enum status status = timeline_take(bench, &timeline);
+    if (status == OK) status = measure_rows(bench, &timeline, profile);
+    if (status == OK) divide_step(bench, profile);
+    const struct timeline_stages stages = {profile_stage_name, stage_of};
+    timeline_print(&timeline, &bench->step.compiled.program, &stages, &profile->trace);
+    timeline_free(&timeline);
+    return status;
 }
 
 void profile_free(struct profile *profile)

@@ -73,5 +73,7 @@ amptrain_SOURCES = \
 	src/step_time.h \
 	src/svg.c \
 	src/svg.h \
+	src/timeline.c \
+	src/timeline.h \
 	src/trained.c \
 	src/trained.h

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "device/cuda_graph.h"
 #include "device/cuda_memory.h"
+#include "device/cuda_timeline.h"
 #include "device/cuda_tuning.h"
 
 #ifdef HAVE_CONFIG_H
@@ -520,6 +521,7 @@ const struct device_backend cuda_backend = {
                 .free = cuda_captured_free},
     .autotuner = {.save = cuda_autotuner_save, .load = cuda_autotuner_load, .find = cuda_autotuner_find,
                   .remember = cuda_autotuner_remember},
+    .timeline = &cuda_timeline,
 #ifdef HAVE_NVJPEG
     .jpeg = &cuda_jpeg,
 #endif

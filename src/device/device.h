@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/physical.h"
 #include "base/status.h"
@@ -68,6 +69,27 @@ struct device_autotuner {
     void (*remember)(struct device *device, const char *key, const char *choice);
 };
 
+/* Something that a device did: a kernel, a copy. */
+struct device_activity {
+    char *name;                  /* the caller of device_timeline.end frees it */
+    int tag;                     /* as device_timeline.tag gave it, of work in a captured step; else -1 */
+    bool copy;
+    uint32_t run;                /* equal in one launch of a captured step */
+    int64_t begin, end, bytes;   /* nanoseconds from an arbitrary moment; bytes of copies */
+};
+
+/* When a device does what. NULL where work is done when it is asked for. */
+struct device_timeline {
+    /* Activities are kept from now on, and steps to be captured know their tags; false and why if not. Ends
+     * before anything else begins it; there is one in a process. */
+    bool (*begin)(struct device *device, struct reason *why);
+    /* Waits for the device. The array is the caller's to free. */
+    void (*end)(struct device *device, struct device_activity **activities, int *count);
+    /* What this thread queues from now on is instruction `tag`, called `name`, of the program; -1 and NULL: no
+     * longer. For profilers from elsewhere, too. */
+    void (*tag)(struct device *device, int tag, const char *name);
+};
+
 struct device_backend {
     const char *name;                                   /* "cpu", "cuda" */
     enum device_kind kind;
@@ -85,6 +107,7 @@ struct device_backend {
     struct device_events events;
     struct device_capture capture;
     struct device_autotuner autotuner;
+    const struct device_timeline *timeline;
     const struct jpeg_backend *jpeg;      /* jpeg.h; NULL where the device decodes no images */
 };
 

@@ -8,6 +8,8 @@ cuda_device_sources = \
 	src/device/cuda_graph.h \
 	src/device/cuda_memory.c \
 	src/device/cuda_memory.h \
+	src/device/cuda_timeline.c \
+	src/device/cuda_timeline.h \
 	src/device/cuda_tuning.c \
 	src/device/cuda_tuning.h
 libdevice_a_SOURCES = \

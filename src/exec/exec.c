@@ -175,11 +175,21 @@ enum status exec_open(const struct compiled *compiled, const struct exec_options
     return status;
 }
 
+static void captured_close(struct exec *exec, struct slot *slot)
+{
+    if (slot->captured) exec->device->backend->capture.free(slot->captured);
+    slot->captured = NULL;
+}
+
+void exec_capture_anew(struct exec *exec)
+{
+    for (int s = 0; s < exec->depth; s++) captured_close(exec, &exec->slots[s]);
+}
+
 static void slot_close(struct exec *exec, struct slot *slot)
 {
-    const struct device_backend *backend = exec->device->backend;
     const struct program *program = exec->program;
-    if (slot->captured) backend->capture.free(slot->captured);
+    captured_close(exec, slot);
     if (slot->borrowed) slot->images = slot->labels = NULL;
     if (slot->images) device_release(exec->device, slot->images, (size_t)program->images_bytes);
     if (slot->labels) device_release(exec->device, slot->labels, (size_t)program->targets_bytes);

@@ -146,6 +146,8 @@ enum status exec_find_silent(struct exec *exec, struct reason *finding);
  * before it, so that on a GPU their sum is more than the run would take. */
 void exec_measure(struct exec *exec, bool on);
 const int64_t *exec_times(const struct exec *exec);
+/* Steps are captured anew, by the next runs; nothing may be under way. */
+void exec_capture_anew(struct exec *exec);
 /* When each of them began, in nanoseconds from an arbitrary moment. */
 const int64_t *exec_begins(const struct exec *exec);
 

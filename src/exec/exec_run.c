@@ -131,7 +131,11 @@ static enum status queue_instruction(struct exec *exec, int i)
     const struct instruction *at = exec->steps[i].at;
     for (int k = 0; k < at->wait_count; k++)
         TRY(backend->events.stream_wait(exec->device, at->stream, EVENT_STEPS + at->waits[k]));
-    TRY(exec->measure || exec->started == 0 ? run_to_end(exec, i) : run_instruction(exec, i));
+    const struct device_timeline *timeline = backend->timeline;
+    if (timeline) timeline->tag(exec->device, i, at->name);
+    enum status status = exec->measure || exec->started == 0 ? run_to_end(exec, i) : run_instruction(exec, i);
+    if (timeline) timeline->tag(exec->device, -1, NULL);
+    TRY(status);
     if (exec->check) TRY(check_instruction(exec, i));
     return exec->steps[i].waited ? backend->events.record(exec->device, at->stream, EVENT_STEPS + i) : OK;
 }

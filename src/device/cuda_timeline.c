@@ -1,0 +1,231 @@
+/* cuda_timeline.c: CUPTI is loaded when it is first asked for, so that the program runs without it. A kernel
+ * of a captured graph is known by its node: the number that is tagged when the node is captured goes to its
+ * copy in the graph that is launched, whose activities name that. */
+#include "device/cuda_timeline.h"
+
+#include <cuda_runtime.h>
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+static void range_push(const char *name) { nvtxRangePushA(name); }
+static void range_pop(void) { nvtxRangePop(); }
+#else
+static void range_push(const char *name) { (void)name; }
+static void range_pop(void) {}
+#endif
+
+#if __has_include(<cupti.h>)
+#include <cupti.h>
+
+#define BUFFER_BYTES (4u << 20)
+
+/* The functions of CUPTI that are used here. */
+#define FUNCTIONS(X) \
+    X(cuptiSubscribe) X(cuptiUnsubscribe) X(cuptiEnableCallback) X(cuptiGetGraphNodeId) \
+    X(cuptiActivityRegisterCallbacks) X(cuptiActivityEnable) X(cuptiActivityDisable) \
+    X(cuptiActivityFlushAll) X(cuptiActivityGetNextRecord) X(cuptiGetResultString)
+
+struct node {
+    uint64_t id;
+    int tag;
+};
+
+struct timeline {
+#define MEMBER(name) __typeof__(&name) name;
+    FUNCTIONS(MEMBER)
+    CUpti_SubscriberHandle subscriber;
+    struct node *nodes;
+    int node_count;
+    struct device_activity *activities;
+    int count;
+};
+
+/* CUPTI knows one user of activities in a process, and calls back without a place for what is ours. */
+static struct timeline timeline;
+static _Thread_local int tag_now = -1;
+
+static const CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
+                                           CUPTI_ACTIVITY_KIND_MEMSET};
+#define KINDS ((int)(sizeof kinds / sizeof *kinds))
+
+static bool load(struct timeline *t, struct reason *why)
+{
+    char name[32];
+    snprintf(name, sizeof name, "libcupti.so.%d", CUDART_VERSION / 1000);
+    void *library = dlopen(name, RTLD_NOW);
+    if (!library) library = dlopen("libcupti.so", RTLD_NOW);
+    if (!library) return because(why, "%s", dlerror());
+#define LOAD(name) \
+    t->name = (__typeof__(t->name))dlsym(library, #name); \
+    if (!t->name) return because(why, "CUPTI has no " #name);
+    FUNCTIONS(LOAD)
+    return true;
+}
+
+static bool good(const struct timeline *t, CUptiResult result, struct reason *why)
+{
+    const char *words = "unknown";
+    if (result == CUPTI_SUCCESS) return true;
+    t->cuptiGetResultString(result, &words);
+    return because(why, "CUPTI: %s", words);
+}
+
+static int tag_of(const struct timeline *t, uint64_t id)
+{
+    for (int i = t->node_count - 1; id != 0 && i >= 0; i--)
+        if (t->nodes[i].id == id) return t->nodes[i].tag;
+    return -1;
+}
+
+static void node_add(struct timeline *t, CUgraphNode node, int tag)
+{
+    uint64_t id;
+    if (t->cuptiGetGraphNodeId(node, &id) == CUPTI_SUCCESS)
+        *array_push(t->nodes, t->node_count) = (struct node){id, tag};
+}
+
+static void CUPTIAPI resource_changed(void *context, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+                                      const void *data)
+{
+    struct timeline *t = context;
+    if (domain != CUPTI_CB_DOMAIN_RESOURCE) return;
+    const CUpti_GraphData *graph = ((const CUpti_ResourceData *)data)->resourceDescriptor;
+    uint64_t original;
+    if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) node_add(t, graph->node, tag_now);
+    if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED &&
+        t->cuptiGetGraphNodeId(graph->originalNode, &original) == CUPTI_SUCCESS)
+        node_add(t, graph->node, tag_of(t, original));
+}
+
+static void CUPTIAPI buffer_wanted(uint8_t **buffer, size_t *bytes, size_t *records)
+{
+    *buffer = aligned_alloc(8, BUFFER_BYTES);
+    *bytes = *buffer ? BUFFER_BYTES : 0;
+    *records = 0;
+}
+
+/* "void name<parameters>(arguments)" becomes "name<parameters>". */
+char *__cxa_demangle(const char *mangled, char *buffer, size_t *length, int *status);
+static char *kernel_name(const char *mangled)
+{
+    int status;
+    char *name = mangled ? __cxa_demangle(mangled, NULL, NULL, &status) : NULL;
+    if (!name) return text_copy(mangled ? mangled : "kernel");
+    char *begin = strncmp(name, "void ", 5) == 0 ? name + 5 : name, *end = strrchr(begin, '(');
+    if (end && end > begin) *end = '\0';
+    char *copy = text_copy(begin);
+    free(name);
+    return copy;
+}
+
+static void activity_add(struct timeline *t, struct device_activity activity, uint64_t node)
+{
+    activity.tag = tag_of(t, node);
+    *array_push(t->activities, t->count) = activity;
+}
+
+static void record_add(struct timeline *t, const CUpti_Activity *record)
+{
+    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+        const CUpti_ActivityKernel9 *at = (const void *)record;
+        activity_add(t, (struct device_activity){.name = kernel_name(at->name), .run = at->correlationId,
+                                                 .begin = (int64_t)at->start, .end = (int64_t)at->end},
+                     at->graphNodeId);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+        const CUpti_ActivityMemcpy5 *at = (const void *)record;
+        bool up = at->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
+        bool down = at->copyKind == CUPTI_ACTIVITY_MEMCPY_KIND_DTOH;
+        activity_add(t, (struct device_activity){
+                            .name = text_copy(up ? "copy to device" : down ? "copy to host" : "copy"),
+                            .copy = true, .run = at->correlationId, .bytes = (int64_t)at->bytes,
+                            .begin = (int64_t)at->start, .end = (int64_t)at->end},
+                     at->graphNodeId);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+        const CUpti_ActivityMemset4 *at = (const void *)record;
+        activity_add(t, (struct device_activity){.name = text_copy("fill"), .run = at->correlationId,
+                                                 .begin = (int64_t)at->start, .end = (int64_t)at->end},
+                     at->graphNodeId);
+    }
+}
+
+static void CUPTIAPI buffer_full(CUcontext context, uint32_t stream, uint8_t *buffer, size_t bytes,
+                                 size_t valid)
+{
+    (void)context, (void)stream, (void)bytes;
+    CUpti_Activity *record = NULL;
+    while (timeline.cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS)
+        record_add(&timeline, record);
+    free(buffer);
+}
+
+static bool enable(struct timeline *t, struct reason *why)
+{
+    static const CUpti_CallbackId changes[] = {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
+                                               CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED};
+    if (!good(t, t->cuptiSubscribe(&t->subscriber, resource_changed, t), why)) return false;
+    bool done = true;
+    for (int i = 0; i < 2 && done; i++)
+        done = good(t, t->cuptiEnableCallback(1, t->subscriber, CUPTI_CB_DOMAIN_RESOURCE, changes[i]), why);
+    done = done && good(t, t->cuptiActivityRegisterCallbacks(buffer_wanted, buffer_full), why);
+    for (int i = 0; i < KINDS && done; i++) done = good(t, t->cuptiActivityEnable(kinds[i]), why);
+    if (!done) t->cuptiUnsubscribe(t->subscriber);
+    return done;
+}
+
+static bool timeline_begin(struct device *device, struct reason *why)
+{
+    (void)device;
+    return (timeline.cuptiSubscribe || load(&timeline, why)) && enable(&timeline, why);
+}
+
+static void timeline_end(struct device *device, struct device_activity **activities, int *count)
+{
+    struct timeline *t = &timeline;
+    (void)device;
+    cudaDeviceSynchronize();
+    t->cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    for (int i = 0; i < KINDS; i++) t->cuptiActivityDisable(kinds[i]);
+    t->cuptiUnsubscribe(t->subscriber);
+    *activities = t->activities;
+    *count = t->count;
+    free(t->nodes);
+    t->activities = NULL;
+    t->nodes = NULL;
+    t->count = t->node_count = 0;
+}
+
+static void tag_set(int tag) { tag_now = tag; }
+#else
+static bool timeline_begin(struct device *device, struct reason *why)
+{
+    (void)device;
+    return because(why, "this build has no CUPTI");
+}
+
+static void timeline_end(struct device *device, struct device_activity **activities, int *count)
+{
+    (void)device;
+    *activities = NULL;
+    *count = 0;
+}
+
+static void tag_set(int tag) { (void)tag; }
+#endif
+
+static void timeline_tag(struct device *device, int tag, const char *name)
+{
+    (void)device;
+    tag_set(tag);
+    if (name) range_push(name);
+    else range_pop();
+}
+
+const struct device_timeline cuda_timeline = {
+    .begin = timeline_begin, .end = timeline_end, .tag = timeline_tag,
+};

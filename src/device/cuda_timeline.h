@@ -1,0 +1,6 @@
+/* cuda_timeline.h: what a GPU does when, by CUPTI; and ranges that Nsight Systems shows, by NVTX. */
+#pragma once
+
+#include "device/device.h"
+
+extern const struct device_timeline cuda_timeline;
