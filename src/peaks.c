@@ -19,7 +19,7 @@ struct peak_call {
     const struct session *session;
     const struct op_code *code;
     struct call call;
-    struct tensor x, weight;
+    struct tensor x, weight, none;
     void *settings;
 };
 
@@ -31,17 +31,21 @@ static enum status allocate(struct device *device, struct tensor *tensor)
     return tensor->data ? OK : fail(NO_DEVICE, "profile: not enough device memory to measure its peaks");
 }
 
+#define REPEATED ((size_t)4 << 20)   /* bytes that are random, again and again */
+
 /* What the numbers are matters: zeros cost less power, so that the clock is higher. */
 static enum status fill(struct device *device, const struct tensor *tensor)
 {
     if (!tensor->data) return OK;
     struct random random = random_open(0, PURPOSE_SYNTHETIC, 1, 0);
-    void *host = memory_new((size_t)shape_count(tensor->shape), dtype_bytes(tensor->dtype));
-    for (int64_t i = 0; i < shape_count(tensor->shape); i++)
-        dtype_set(tensor->dtype, host, i, i < 1 << 20 ? random_uniform(&random) - 0.5
-                                                      : dtype_get(tensor->dtype, host, i - (1 << 20)));
+    size_t bytes = tensor_bytes(tensor), filled = bytes < REPEATED ? bytes : REPEATED;
+    char *host = memory_new(1, bytes);
+    for (size_t i = 0; i < filled / dtype_bytes(tensor->dtype); i++)
+        dtype_set(tensor->dtype, host, (int64_t)i, random_uniform(&random) - 0.5);
+    for (size_t i = filled; i < bytes; i += filled)
+        memcpy(host + i, host, bytes - i < filled ? bytes - i : filled);
     const struct device_backend *backend = device->backend;
-    enum status status = backend->transfers.upload(device, 0, tensor->data, host, tensor_bytes(tensor));
+    enum status status = backend->transfers.upload(device, 0, tensor->data, host, bytes);
     if (status == OK) status = backend->synchronize(device);
     free(host);
     return status;
@@ -95,8 +99,9 @@ static enum status measure(const struct session *session, const char *name, cons
     peak->settings = op_settings_new(op, settings, &reason);
     if (!peak->settings) return fail(FAILED, "%s: %s", name, reason.text);
     peak->call = (struct call){
-        .settings = peak->settings, .phase = PHASE_FORWARD, .x_count = 1, .x = &peak->x,
-        .param_count = peak->weight.shape.rank > 0, .params = &peak->weight, .y = {.dtype = peak->x.dtype},
+        .settings = peak->settings, .phase = PHASE_FORWARD, .x_count = 1, .x = &peak->x, .d_x = &peak->none,
+        .param_count = peak->weight.shape.rank > 0, .params = &peak->weight, .d_params = &peak->none,
+        .y = {.dtype = peak->x.dtype},
         .tf32 = session->hyper.precision->tf32, .device = device,
         .stream = device->backend->stream(device, 0),
     };
