@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "cmd.h"
+#include "libraries.h"
 #include "profile.h"
 #include "train/folder.h"
 
@@ -178,19 +179,41 @@ static enum status profile_batch(struct cmd *cmd, bool first, struct text *json)
     return status;
 }
 
+/* The layers alone, without a step: no memory for all of them at once is needed. */
+static enum status compare_libraries(struct cmd *cmd, bool first, struct text *json)
+{
+    struct session session = {0};
+    struct libraries libraries = {0};
+    TRY(cmd_session(cmd, DATA_TRAIN | DATA_OPTIONAL, NULL, &session));
+    enum status status = session_open_device(&session);
+    if (status == OK) status = libraries_measure(&session, session.hyper.batch, &libraries);
+    if (status == OK && cmd_value(cmd, "json")) {
+        text_add(json, first ? "" : ",\n");
+        libraries_json(&libraries, json);
+    } else if (status == OK) {
+        printf(first ? "" : "\n\n");
+        libraries_print(&libraries);
+    }
+    libraries_free(&libraries);
+    session_close(&session);
+    return status;
+}
+
 static enum status run(struct cmd *cmd)
 {
+    enum status (*one)(struct cmd *, bool, struct text *) =
+        cmd_value(cmd, "libraries") ? compare_libraries : profile_batch;
     long batches[BATCHES_MAX];
     int count = 0;
     struct text json = {0};
     TRY(parse_batches(cmd, batches, &count));
     cmd_any_batch(cmd);
-    enum status status = count == 0 ? profile_batch(cmd, true, &json) : OK;
+    enum status status = count == 0 ? one(cmd, true, &json) : OK;
     for (int i = 0; i < count && status == OK; i++) {
         char number[24];
         snprintf(number, sizeof number, "%ld", batches[i]);
         settings_derive(&cmd->settings, "train", "batch", number);
-        status = profile_batch(cmd, i == 0, &json);
+        status = one(cmd, i == 0, &json);
     }
     if (status == OK && json.data) printf(count > 1 ? "[%s]\n" : "%s\n", json.data);
     text_free(&json);
@@ -199,13 +222,14 @@ static enum status run(struct cmd *cmd)
 
 static const struct cmd_option options[] = {
     {"batch", "LIST", "batches to profile, such as 16,64,256"},
+    {"libraries", NULL, "compare the libraries' code for convolutions, layer by layer, instead"},
     {"json", NULL, "print the profile as JSON"},
     {0},
 };
 
 const struct command cmd_profile = {
     .name = "profile",
-    .usage = "-c FILE [--batch LIST] [--json] [-o DIR]",
+    .usage = "-c FILE [--batch LIST] [--libraries] [--json] [-o DIR]",
     .help = "Shows where the time of a training step goes, by stage and layer.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,

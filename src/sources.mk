@@ -41,6 +41,9 @@ amptrain_SOURCES = \
 	src/launcher.h \
 	src/launcher_lines.c \
 	src/launcher_lines.h \
+	src/libraries.c \
+	src/libraries.h \
+	src/libraries_print.c \
 	src/main.c \
 	src/measured_times.c \
 	src/measured_times.h \
@@ -56,6 +59,8 @@ amptrain_SOURCES = \
 	src/memory_report.h \
 	src/omp_spin.c \
 	src/omp_spin.h \
+	src/op_time.c \
+	src/op_time.h \
 	src/peaks.c \
 	src/peaks.h \
 	src/profile.c \

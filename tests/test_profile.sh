@@ -81,6 +81,19 @@ forced() {
 for algorithm in gemm gemm-per-image; do ok "run.conv_algorithm=$algorithm" forced $algorithm; done
 ok "... of which there are some" says 2 "there is no 'gem', only auto, native, widened, gemm, gemm-per-image" \
     "$AMPTRAIN" profile -c run.ini -s run.conv_algorithm=gem
+compared() {
+    "$AMPTRAIN" profile -c run.ini --libraries --batch 8,32 >out && cat out && [ "$(grep -c '^batch ' out)" = 2 ] &&
+        [ "$(grep -cE '^conv1 +1 (forward|weight gradient) ' out)" = 4 ] && ! grep -q '^conv1 .*data gradient' out &&
+        [ "$(grep -cE '^fc +1 .* - +- +- +- +[0-9.]+ +[0-9.]+ ' out)" = 6 ] &&
+        grep -qE '^conv +by gemm +[0-9.]+ ms, .* in 5 of its phases' out &&
+        grep -qE '^oneDNN is [0-9.]+ times as fast as gemm' out
+}
+ok "libraries, layer by layer" compared
+compared_json() {
+    "$AMPTRAIN" profile -c run.ini --libraries --json >json && tr '\n' ' ' <json |
+        grep -qE '"name":"conv2","layers":1,"op":"conv","phase":"forward","flops":2359296,.*"gemm":\{"ms":[0-9.e-]+,'
+}
+ok "... as JSON, with what each computes" compared_json
 reported() {
     "$AMPTRAIN" -q -c run.ini -o folder -s train.epochs=1 && grep -q '<h2 id="profile">' folder/report.html &&
         if command -v xmllint >/dev/null; then xmllint --noout folder/report.html; fi

@@ -1,0 +1,49 @@
+/* libraries.h: what convolutions take by each library's code, and the layers with weights by their own. */
+#pragma once
+
+#include "op_time.h"
+#include "peaks.h"
+
+#define LIBRARIES_MAX 4
+
+/* One library's code for a layer in one phase. */
+struct library_time {
+    double ms;               /* NAN: it has none, or not the memory */
+    char algorithm[64];
+    int64_t workspace_bytes;
+};
+
+/* A convolution or linear layer, all those of the same shape together, in one phase. */
+struct library_row {
+    const char *name, *op, *phase;       /* the first layer's */
+    int layers;
+    double flops;                        /* of one */
+    int64_t weight_bytes, activation_bytes;
+    struct library_time of[LIBRARIES_MAX];
+};
+
+struct libraries {
+    int batch;
+    const char *precision;
+    char *device;
+    int64_t card_bytes;
+    struct peaks peaks;
+    const char *names[LIBRARIES_MAX];    /* the last is "chosen": the code that training takes */
+    int count;
+    struct library_row *rows;
+    int row_count;
+};
+
+/* Of the session's network, whose device is open, with that batch. Rows point into the session. */
+enum status libraries_measure(const struct session *session, int batch, struct libraries *libraries);
+void libraries_free(struct libraries *libraries);
+
+/* Sums over the rows of an op that a library has code for; `both`: and another has. */
+struct library_sum {
+    double ms, flops;
+    int rows;
+};
+struct library_sum libraries_sum(const struct libraries *libraries, const char *op, int library, int both);
+
+void libraries_print(const struct libraries *libraries);
+void libraries_json(const struct libraries *libraries, struct text *out);

@@ -1,0 +1,25 @@
+/* op_time.h: how long an op of one input takes by itself, on random numbers. */
+#pragma once
+
+#include "session/session.h"
+
+struct op_problem {
+    const struct session *session;       /* whose device is open */
+    const struct op *op;
+    const void *settings;
+    struct shape x;
+    const char *variant;                 /* as in struct call; NULL: the fastest */
+};
+
+/* Of a phase. */
+struct op_time {
+    bool there;              /* the op has the phase, and the variant can do it */
+    double seconds;          /* of the fastest of some calls */
+    size_t workspace;
+    char algorithm[64];      /* the beginning of the kernel plan's name; "" where there is but one */
+};
+
+/* Times of the phases forward, backward_data and backward_params where `wanted` has their bits (1 << phase);
+ * others are not there. *fits says whether the device had the memory; if not, nothing is there. */
+enum status op_time_measure(const struct op_problem *problem, unsigned wanted,
+                            struct op_time times[PHASE_COUNT], bool *fits);
