@@ -138,6 +138,7 @@ ok "... summary" written SUMMARY small summary
 ok "... bench" written BENCH small bench --layers --data --steps 1 --warmup 1
 ok "... lr" written LR small lr --steps 20
 ok "... profile" written PROFILE small profile
+ok "... profile --libraries" written PROFILE small profile --libraries
 explained_keys() {
     sed -n 's/^\([a-z_0-9, ]*\)\tT{$/\1/p' "$json" | tr -d ' ' | tr , '\n' | sort -u >"$scratch/keys"
     [ "$(wc -l <"$scratch/keys")" -gt 90 ] || return 1
