@@ -127,7 +127,8 @@ struct unit {
     int tag;
 };
 
-/* A thread of the text: spans that overlap without one being in the other are apart, in two of them. */
+/* A thread of the text: spans that overlap without one being in the other are apart, in two of them. Their
+ * numbers begin at 1: to Perfetto, 0 is no thread of the process. */
 struct track {
     int group;
     int64_t end;
@@ -159,7 +160,7 @@ static void name_track(struct text *out, const struct track *track, int thread, 
              thread, name, more ? ", at the same time" : "");
 }
 
-/* The track on which a span that begins then is free to lie. */
+/* The thread on which a span may lie from then to then. */
 static int track_of(struct printing *p, int group, int64_t begin, int64_t end)
 {
     bool more = false;
@@ -169,11 +170,11 @@ static int track_of(struct printing *p, int group, int64_t begin, int64_t end)
         more = true;
         if (track->end > begin) continue;
         track->end = end;
-        return i;
+        return i + 1;
     }
     *array_push(p->tracks, p->track_count) = (struct track){group, end};
-    name_track(p->out, &p->tracks[p->track_count - 1], p->track_count - 1, more);
-    return p->track_count - 1;
+    name_track(p->out, &p->tracks[p->track_count - 1], p->track_count, more);
+    return p->track_count;
 }
 
 static void print_span(struct printing *p, int thread, const char *name, int64_t begin, int64_t end)
