@@ -80,5 +80,6 @@ amptrain_SOURCES = \
 	src/svg.h \
 	src/timeline.c \
 	src/timeline.h \
+	src/timeline_print.c \
 	src/trained.c \
 	src/trained.h

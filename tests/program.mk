@@ -13,6 +13,10 @@ tests_test_memory_map_SOURCES = tests/test_memory_map.c \
 	src/memory_advice.c src/memory_map.c src/memory_map_draw.c src/memory_map_frame.c src/memory_map_print.c
 tests_test_memory_map_LDADD = $(LDADD) -lcmocka
 
+check_PROGRAMS += tests/test_timeline
+tests_test_timeline_SOURCES = tests/test_timeline.c src/timeline_print.c
+tests_test_timeline_LDADD = libbase.a -ljansson -lcmocka -lm
+
 check_PROGRAMS += tests/test_feed
 tests_test_feed_SOURCES = tests/test_feed.c src/bench_feed.c
 tests_test_feed_LDADD = $(LDADD) -lcmocka

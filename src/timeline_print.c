@@ -1,0 +1,174 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/memory.h"
+#include "timeline.h"
+
+enum { GROUP_STEPS = 1000, GROUP_COPIES, GROUP_OTHERS };   /* beside the streams, groups by number */
+
+/* What is shown as one span, with its activities in it: an instruction in a step, or one of the others. */
+struct unit {
+    const char *name;
+    int group;
+    int64_t begin, end;
+    int first, last;             /* of its activities; others may lie between them */
+    int tag;
+};
+
+/* A thread of the text: spans that overlap without one being in the other are apart, in two of them. Their
+ * numbers begin at 1: to Perfetto, 0 is no thread of the process. */
+struct track {
+    int group;
+    int64_t end;
+};
+
+struct printing {
+    const struct timeline *timeline;
+    const struct program *program;
+    struct text *out;
+    struct track *tracks;
+    int track_count;
+    int64_t zero;
+};
+
+static void print_separator(struct text *out)
+{
+    text_add(out, out->length > 0 ? ",\n" : "");
+}
+
+static void name_track(struct text *out, const struct track *track, int thread, bool more)
+{
+    char name[48];
+    if (track->group < GROUP_STEPS) snprintf(name, sizeof name, "stream %d", track->group);
+    else snprintf(name, sizeof name, "%s", track->group == GROUP_STEPS    ? "steps and stages"
+                                           : track->group == GROUP_COPIES ? "copies"
+                                                                          : "other kernels");
+    print_separator(out);
+    text_add(out, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"%s%s\"}}",
+             thread, name, more ? ", at the same time" : "");
+}
+
+/* The thread on which a span may lie from then to then. */
+static int track_of(struct printing *p, int group, int64_t begin, int64_t end)
+{
+    bool more = false;
+    for (int i = 0; i < p->track_count; i++) {
+        struct track *track = &p->tracks[i];
+        if (track->group != group) continue;
+        more = true;
+        if (track->end > begin) continue;
+        track->end = end;
+        return i + 1;
+    }
+    *array_push(p->tracks, p->track_count) = (struct track){group, end};
+    name_track(p->out, &p->tracks[p->track_count - 1], p->track_count, more);
+    return p->track_count;
+}
+
+static void print_span(struct printing *p, int thread, const char *name, int64_t begin, int64_t end)
+{
+    print_separator(p->out);
+    text_add(p->out, "{\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"name\":", thread,
+             1e-3 * (double)(begin - p->zero), 1e-3 * (double)(end - begin));
+    text_json_string(p->out, name);
+    text_add(p->out, "}");
+}
+
+/* The instruction's kernels are in it, unless there is but the one that it is named after. */
+static void print_unit(struct printing *p, const struct unit *unit)
+{
+    const struct device_activity *activities = p->timeline->activities;
+    int thread = track_of(p, unit->group, unit->begin, unit->end);
+    print_span(p, thread, unit->name, unit->begin, unit->end);
+    for (int i = unit->first; i <= unit->last && unit->tag >= 0; i++) {
+        const struct device_activity *at = &activities[i];
+        if (at->tag != unit->tag || at->run != activities[unit->first].run) continue;
+        if (strcmp(at->name, unit->name) != 0) print_span(p, thread, at->name, at->begin, at->end);
+    }
+}
+
+static struct unit unit_of(const struct printing *p, int i)
+{
+    const struct device_activity *at = &p->timeline->activities[i];
+    const struct instruction *instruction = at->tag >= 0 ? &p->program->instructions[at->tag] : NULL;
+    return (struct unit){
+        .name = instruction ? instruction->name : at->name,
+        .group = instruction ? instruction->stream : at->copy ? GROUP_COPIES : GROUP_OTHERS,
+        .begin = at->begin, .end = at->end, .first = i, .last = i, .tag = at->tag,
+    };
+}
+
+/* Activities by their begin; the units come in that order, too. */
+static struct unit *units_new(const struct printing *p, int *count)
+{
+    struct unit *units = NULL;
+    int *open = memory_new((size_t)p->program->count, sizeof *open);   /* the newest unit of a tag */
+    *count = 0;
+    for (int i = 0; i < p->program->count; i++) open[i] = -1;
+    for (int i = 0; i < p->timeline->count; i++) {
+        const struct device_activity *at = &p->timeline->activities[i];
+        struct unit *same = at->tag >= 0 && open[at->tag] >= 0 ? &units[open[at->tag]] : NULL;
+        if (same && p->timeline->activities[same->first].run == at->run) {
+            same->last = i;
+            if (at->end > same->end) same->end = at->end;
+            continue;
+        }
+        if (at->tag >= 0) open[at->tag] = *count;
+        *array_push(units, *count) = unit_of(p, i);
+    }
+    free(open);
+    return units;
+}
+
+/* From the first begin to the last end of instructions `from` to `to`. */
+static struct unit units_span(const struct timeline *timeline, uint32_t run, const struct unit *units,
+                              int count, int from, int to)
+{
+    struct unit span = {.begin = INT64_MAX, .end = INT64_MIN};
+    for (int i = 0; i < count; i++) {
+        const struct unit *unit = &units[i];
+        if (unit->tag < from || unit->tag > to || timeline->activities[unit->first].run != run) continue;
+        if (unit->begin < span.begin) span.begin = unit->begin;
+        if (unit->end > span.end) span.end = unit->end;
+    }
+    return span;
+}
+
+/* A stage begins where the one before it has ended; on another stream some of its work may be earlier. */
+static void print_step(struct printing *p, const struct timeline_stages *stages, int step,
+                       const struct unit *units, int count)
+{
+    uint32_t run = p->timeline->runs[step];
+    int last = p->program->count - 1, from = 0;
+    struct unit whole = units_span(p->timeline, run, units, count, 0, last);
+    char name[32];
+    snprintf(name, sizeof name, "step %d", step + 1);
+    int thread = track_of(p, GROUP_STEPS, whole.begin, whole.end);
+    int64_t ended = whole.begin;
+    print_span(p, thread, name, whole.begin, whole.end);
+    for (int i = 0; i <= last; i++) {
+        int stage = stages->stage_of(p->program, i);
+        if (i < last && stages->stage_of(p->program, i + 1) == stage) continue;
+        struct unit span = units_span(p->timeline, run, units, count, from, i);
+        from = i + 1;
+        if (span.begin < ended) span.begin = ended;
+        if (span.begin >= span.end) continue;
+        print_span(p, thread, stages->names[stage], span.begin, span.end);
+        ended = span.end;
+    }
+}
+
+void timeline_print(const struct timeline *timeline, const struct program *program,
+                    const struct timeline_stages *stages, struct text *out)
+{
+    struct printing printing = {.timeline = timeline, .program = program, .out = out};
+    if (timeline->count == 0) return;
+    int count;
+    struct unit *units = units_new(&printing, &count);
+    printing.zero = timeline->activities[0].begin;
+    for (int i = 0; i < timeline->run_count; i++) print_step(&printing, stages, i, units, count);
+    for (int i = 0; i < count; i++) print_unit(&printing, &units[i]);
+    free(units);
+    free(printing.tracks);
+}

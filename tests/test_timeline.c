@@ -1,0 +1,169 @@
+/* The timeline's text: spans of instructions, kernels, copies and stages, on the threads where they belong. */
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "timeline.h"
+
+#include <cmocka.h>   /* after ours: its fail() is a macro */
+
+/* Two streams; the weight gradient runs beside the data gradient. */
+static struct instruction instructions[] = {
+    {.name = "conv forward", .stream = 0}, {.name = "conv backward data", .stream = 0},
+    {.name = "conv backward params", .stream = 1}, {.name = "update", .stream = 0},
+};
+static const struct program program = {.instructions = instructions, .count = 4};
+
+static int stage_of(const struct program *of, int instruction)
+{
+    (void)of;
+    return instruction == 0 ? 0 : instruction == 3 ? 2 : 1;
+}
+static const char *const stage_names[] = {"forward", "backward", "update"};
+static const struct timeline_stages stages = {stage_names, stage_of};
+
+#define KERNEL(text, of, in, from, to) {.name = text, .tag = of, .run = in, .begin = from, .end = to}
+
+/* By their begin, in nanoseconds: two steps, a copy beside the first, kernels that belong to no instruction. */
+static struct device_activity activities[] = {
+    KERNEL("implicit_gemm", 0, 7, 1000, 2000),
+    {.name = "copy to device", .tag = -1, .copy = true, .run = 5, .begin = 1500, .end = 6000},
+    KERNEL("fill", -1, 7, 1600, 1700),
+    KERNEL("sums", 0, 7, 2000, 2500),
+    KERNEL("dgrad", 1, 7, 2500, 4000),
+    KERNEL("wgrad", 2, 7, 2600, 3000),
+    KERNEL("count", -1, 7, 2650, 2950),
+    KERNEL("twice", -1, 7, 2700, 2800),
+    KERNEL("reduce", 2, 7, 3000, 4500),
+    KERNEL("update", 3, 7, 4500, 5000),
+    KERNEL("implicit_gemm", 0, 9, 7000, 8000),
+    KERNEL("update", 3, 9, 8000, 9000),
+};
+static uint32_t runs[] = {7, 9};
+static const struct timeline timeline = {
+    .activities = activities, .count = sizeof activities / sizeof *activities, .runs = runs, .run_count = 2,
+};
+
+static int setup(void **state)
+{
+    struct text out = {0};
+    text_add(&out, "[");
+    struct text events = {0};
+    timeline_print(&timeline, &program, &stages, &events);
+    text_add(&out, "%s]", events.data);
+    json_error_t error;
+    json_t *root = json_loads(out.data, 0, &error);
+    if (!root) fail_msg("%s: %s", error.text, out.data);
+    text_free(&out);
+    text_free(&events);
+    *state = root;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    json_decref(*state);
+    return 0;
+}
+
+static const char *text_of(const json_t *event, const char *key)
+{
+    return json_string_value(json_object_get(event, key));
+}
+
+static double number_of(const json_t *event, const char *key)
+{
+    return json_number_value(json_object_get(event, key));
+}
+
+static const char *thread_name(const json_t *events, int tid)
+{
+    const json_t *event;
+    size_t i;
+    json_array_foreach(events, i, event)
+        if (strcmp(text_of(event, "ph"), "M") == 0 && (int)number_of(event, "tid") == tid)
+            return text_of(json_object_get(event, "args"), "name");
+    fail_msg("thread %d has no name", tid);
+    return NULL;
+}
+
+/* On that thread there is such a span; microseconds. */
+static void assert_span(const json_t *events, const char *name, const char *thread, double begin, double lasts)
+{
+    const json_t *event;
+    size_t i;
+    json_array_foreach(events, i, event)
+        if (strcmp(text_of(event, "ph"), "X") == 0 && strcmp(text_of(event, "name"), name) == 0 &&
+            number_of(event, "ts") == begin && number_of(event, "dur") == lasts &&
+            strcmp(thread_name(events, (int)number_of(event, "tid")), thread) == 0)
+            return;
+    fail_msg("no span %s on %s at %g for %g", name, thread, begin, lasts);
+}
+
+static void test_instructions_hold_their_kernels(void **state)
+{
+    assert_span(*state, "conv forward", "stream 0", 0, 1.5);
+    assert_span(*state, "implicit_gemm", "stream 0", 0, 1);
+    assert_span(*state, "sums", "stream 0", 1, 0.5);
+    assert_span(*state, "conv backward params", "stream 1", 1.6, 1.9);
+    assert_span(*state, "reduce", "stream 1", 2, 1.5);
+    assert_span(*state, "conv forward", "stream 0", 6, 1);
+}
+
+static void test_one_kernel_of_the_same_name_is_not_repeated(void **state)
+{
+    const json_t *event;
+    size_t i;
+    int count = 0;
+    json_array_foreach((const json_t *)*state, i, event)
+        count += text_of(event, "name") && strcmp(text_of(event, "name"), "update") == 0;
+    assert_int_equal(count, 4);   /* of each step the instruction and the stage */
+}
+
+static void test_others_are_apart(void **state)
+{
+    assert_span(*state, "copy to device", "copies", 0.5, 4.5);
+    assert_span(*state, "fill", "other kernels", 0.6, 0.1);
+    assert_span(*state, "count", "other kernels", 1.65, 0.3);
+    assert_span(*state, "twice", "other kernels, at the same time", 1.7, 0.1);
+}
+
+static void test_steps_hold_stages_in_their_order(void **state)
+{
+    assert_span(*state, "step 1", "steps and stages", 0, 4);
+    assert_span(*state, "forward", "steps and stages", 0, 1.5);
+    assert_span(*state, "backward", "steps and stages", 1.5, 2);
+    assert_span(*state, "update", "steps and stages", 3.5, 0.5);
+    assert_span(*state, "step 2", "steps and stages", 6, 2);
+}
+
+static void test_spans_are_nested(void **state)
+{
+    const json_t *a, *b;
+    size_t i, k;
+    json_array_foreach((const json_t *)*state, i, a)
+        json_array_foreach((const json_t *)*state, k, b) {
+            if (strcmp(text_of(a, "ph"), "X") != 0 || strcmp(text_of(b, "ph"), "X") != 0) continue;
+            if (number_of(a, "tid") != number_of(b, "tid")) continue;
+            double begin = number_of(a, "ts"), end = begin + number_of(a, "dur");
+            double other = number_of(b, "ts"), last = other + number_of(b, "dur");
+            if (begin < other && other < end - 1e-9 && last > end + 1e-9)
+                fail_msg("%s and %s overlap", text_of(a, "name"), text_of(b, "name"));
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_instructions_hold_their_kernels),
+        cmocka_unit_test(test_one_kernel_of_the_same_name_is_not_repeated),
+        cmocka_unit_test(test_others_are_apart),
+        cmocka_unit_test(test_steps_hold_stages_in_their_order),
+        cmocka_unit_test(test_spans_are_nested),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
