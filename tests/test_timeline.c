@@ -1,4 +1,4 @@
-/* The timeline's text: spans of instructions, kernels, copies and stages, on the threads where they belong. */
+/* The timeline as text: spans of instructions, kernels, copies and stages, on the threads they belong to. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static const struct timeline_stages stages = {stage_names, stage_of};
 
 #define KERNEL(text, of, in, from, to) {.name = text, .tag = of, .run = in, .begin = from, .end = to}
 
-/* By their begin, in nanoseconds: two steps, a copy beside the first, kernels that belong to no instruction. */
+/* By their begin, nanoseconds: two steps, a copy beside the first, kernels that belong to no instruction. */
 static struct device_activity activities[] = {
     KERNEL("implicit_gemm", 0, 7, 1000, 2000),
     {.name = "copy to device", .tag = -1, .copy = true, .run = 5, .begin = 1500, .end = 6000},
@@ -92,7 +92,8 @@ static const char *thread_name(const json_t *events, int tid)
 }
 
 /* On that thread there is such a span; microseconds. */
-static void assert_span(const json_t *events, const char *name, const char *thread, double begin, double lasts)
+static void assert_span(const json_t *events, const char *name, const char *thread, double begin,
+                        double lasts)
 {
     const json_t *event;
     size_t i;
