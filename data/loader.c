@@ -20,6 +20,10 @@
  * one where only targets are mixed. */
 #define MIX_PIECES 16
 
+static const char *const slot_work[] = {
+    [SLOT_FILLING] = "load images", [SLOT_DECODING] = "decode by the device", [SLOT_MIXING] = "mix images",
+};
+
 /* A thread; takes the lock itself. */
 static void *worker_run(void *context)
 {
@@ -32,10 +36,13 @@ static void *worker_run(void *context)
             pthread_cond_wait(&loader->work, &loader->lock);
             continue;
         }
+        const char *work = slot_work[chunk.slot->state];
+        int64_t begin = clock_nanoseconds();
         loader->busy++;
         pthread_mutex_unlock(&loader->lock);
         chunk_do(worker, chunk);
         pthread_mutex_lock(&loader->lock);
+        time_spans_add(loader->spans, work, (int)(worker - loader->workers), begin);
         chunk_end(loader, chunk);
     }
     pthread_mutex_unlock(&loader->lock);
@@ -293,4 +300,11 @@ int64_t loader_bad_images(struct loader *loader)
     int64_t count = loader->bad_count;
     pthread_mutex_unlock(&loader->lock);
     return count;
+}
+
+void loader_observe(struct loader *loader, struct time_spans *spans)
+{
+    pthread_mutex_lock(&loader->lock);
+    loader->spans = spans;
+    pthread_mutex_unlock(&loader->lock);
 }

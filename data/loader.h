@@ -6,6 +6,7 @@
 
 #include "base/decoder.h"
 #include "base/dtype.h"
+#include "base/time_spans.h"
 #include "base/status.h"
 #include "data/augment.h"
 #include "data/dataset.h"
@@ -122,6 +123,9 @@ void loader_return(struct loader *loader, struct batch *batch);
 
 /* Waits for `most` seconds at most; true when loader_next need not wait. */
 bool loader_wait(struct loader *loader, double most);
+
+/* From now on workers add what they do to the spans, by their numbers; NULL: no longer. */
+void loader_observe(struct loader *loader, struct time_spans *spans);
 
 /* The dataset's index of the image that belongs at a place of a batch that is out. */
 int64_t loader_image(const struct loader *loader, const struct batch *batch, int place);

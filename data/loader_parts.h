@@ -45,6 +45,7 @@ struct loader {
     pthread_mutex_t lock;      /* over all that follows and the slots' states */
     pthread_cond_t work;       /* for workers: a slot is free, an epoch began, or it is over */
     pthread_cond_t done;       /* for the caller: a batch is ready, or a worker let go */
+    struct time_spans *spans;       /* what workers do; NULL: nobody asks */
     bool closing;
     int busy;                  /* workers with a chunk in hand */
     int decoding;              /* ... that have a device decode it */

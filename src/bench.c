@@ -55,16 +55,23 @@ static enum status launch(struct bench *bench, const struct update_rates *rates)
     struct queued_step next = {.rates = *rates};
     struct exec_batch input = bench->batch;
     if (bench->loader) {
+        int64_t waits = clock_nanoseconds();
         TRY(feed_next(&bench->step, bench->loader, &bench->epoch, &next.batch, &bench->wait_seconds));
+        time_spans_add(bench->spans, "take a batch", 0, waits);
         input = gpu_preprocessing_batch(bench->session.gpu_preprocessing, next.batch);
     }
-    return step_queue_start(&bench->queue, &next, &input);
+    int64_t begin = clock_nanoseconds();
+    TRY(step_queue_start(&bench->queue, &next, &input));
+    time_spans_add(bench->spans, "start a step", 0, begin);
+    return OK;
 }
 
 static enum status collect(struct bench *bench)
 {
     struct queued_step made;
+    int64_t begin = clock_nanoseconds();
     TRY(step_queue_collect(&bench->queue, &made));
+    time_spans_add(bench->spans, "wait for a step", 0, begin);
     step_queue_return(&bench->queue, &made);
     keep_loss(bench);
     return OK;

@@ -21,6 +21,7 @@ struct bench {
     int steps;
     double start_seconds, loss, first_loss;
     struct step_queue queue;
+    struct time_spans *spans;         /* what the host does in steps; NULL: not kept */
 };
 
 /* With the configured data where `real`, otherwise with a made-up batch. The caller has set `steps` and zeroed

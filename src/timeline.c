@@ -42,6 +42,12 @@ static void settle(struct timeline *timeline, int steps)
     memmove(timeline->runs, timeline->runs + steps, (size_t)timeline->run_count * sizeof *timeline->runs);
 }
 
+static void observe(struct bench *bench, struct timeline *timeline, bool on)
+{
+    bench->spans = on ? &timeline->host : NULL;
+    if (bench->loader) loader_observe(bench->loader, on ? &timeline->workers : NULL);
+}
+
 static enum status take_steps(struct bench *bench)
 {
     int steps = bench->steps;
@@ -56,7 +62,9 @@ static enum status take_steps(struct bench *bench)
 static enum status take_measured(struct bench *bench, const struct device_timeline *device,
                                  struct timeline *timeline)
 {
+    observe(bench, timeline, true);
     enum status status = take_steps(bench);
+    observe(bench, timeline, false);
     device->end(bench->session.device, &timeline->activities, &timeline->count);
     qsort(timeline->activities, (size_t)timeline->count, sizeof *timeline->activities, by_begin);
     find_runs(timeline);
@@ -66,10 +74,9 @@ static enum status take_measured(struct bench *bench, const struct device_timeli
 }
 
 /* Instruction by instruction, by the host's clock. */
-static enum status take_timed(struct bench *bench, struct timeline *timeline)
+static enum status run_timed(struct bench *bench, struct timeline *timeline)
 {
     const struct program *program = &bench->step.compiled.program;
-    exec_measure(bench->step.exec, true);
     for (int run = 0; run < STEPS - SETTLING; run++) {
         TRY(bench_step(bench, NULL));
         const int64_t *begins = exec_begins(bench->step.exec), *times = exec_times(bench->step.exec);
@@ -81,6 +88,15 @@ static enum status take_timed(struct bench *bench, struct timeline *timeline)
         *array_push(timeline->runs, timeline->run_count) = (uint32_t)run;
     }
     return OK;
+}
+
+static enum status take_timed(struct bench *bench, struct timeline *timeline)
+{
+    exec_measure(bench->step.exec, true);
+    observe(bench, timeline, true);
+    enum status status = run_timed(bench, timeline);
+    observe(bench, timeline, false);
+    return status;
 }
 
 enum status timeline_take(struct bench *bench, struct timeline *timeline)
@@ -101,6 +117,8 @@ void timeline_free(struct timeline *timeline)
     for (int i = 0; i < timeline->count; i++) free(timeline->activities[i].name);
     free(timeline->activities);
     free(timeline->runs);
+    free(timeline->host.at);
+    free(timeline->workers.at);
     *timeline = (struct timeline){0};
 }
 

@@ -9,6 +9,7 @@ struct timeline {
     int count;
     uint32_t *runs;                       /* the steps, in their order */
     int run_count;
+    struct time_spans host, workers;           /* meanwhile, of the main thread and of the loader's */
     bool measured;                        /* by the device, in steps as they are in training; else each
                                            * instruction ran to its end before the next one */
 };

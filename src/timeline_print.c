@@ -5,7 +5,8 @@
 #include "base/memory.h"
 #include "timeline.h"
 
-enum { GROUP_STEPS = 1000, GROUP_COPIES, GROUP_OTHERS };   /* beside the streams, groups by number */
+/* Beside the streams, groups by number; the loader's workers follow. */
+enum { GROUP_STEPS = 1000, GROUP_COPIES, GROUP_OTHERS, GROUP_HOST, GROUP_WORKERS };
 
 /* What is shown as one span, with its activities in it: an instruction in a step, or one of the others. */
 struct unit {
@@ -40,10 +41,11 @@ static void print_separator(struct text *out)
 static void name_track(struct text *out, const struct track *track, int thread, bool more)
 {
     char name[48];
+    static const char *const names[] = {"steps and stages", "copies", "other kernels", "host"};
     if (track->group < GROUP_STEPS) snprintf(name, sizeof name, "stream %d", track->group);
-    else snprintf(name, sizeof name, "%s", track->group == GROUP_STEPS    ? "steps and stages"
-                                           : track->group == GROUP_COPIES ? "copies"
-                                                                          : "other kernels");
+    else if (track->group < GROUP_WORKERS)
+        snprintf(name, sizeof name, "%s", names[track->group - GROUP_STEPS]);
+    else snprintf(name, sizeof name, "loader %d", track->group - GROUP_WORKERS);
     print_separator(out);
     text_add(out, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":%d,\"args\":{\"name\":\"%s%s\"}}",
              thread, name, more ? ", at the same time" : "");
@@ -159,6 +161,17 @@ static void print_step(struct printing *p, const struct timeline_stages *stages,
     }
 }
 
+/* What began before the first step is not shown. */
+static void print_host(struct printing *p, const struct time_spans *spans, int group)
+{
+    for (int i = 0; i < spans->count; i++) {
+        const struct time_span *span = &spans->at[i];
+        if (span->begin < p->zero) continue;
+        print_span(p, track_of(p, group + span->thread, span->begin, span->end), span->name, span->begin,
+                   span->end);
+    }
+}
+
 void timeline_print(const struct timeline *timeline, const struct program *program,
                     const struct timeline_stages *stages, struct text *out)
 {
@@ -169,6 +182,8 @@ void timeline_print(const struct timeline *timeline, const struct program *progr
     printing.zero = timeline->activities[0].begin;
     for (int i = 0; i < timeline->run_count; i++) print_step(&printing, stages, i, units, count);
     for (int i = 0; i < count; i++) print_unit(&printing, &units[i]);
+    print_host(&printing, &timeline->host, GROUP_HOST);
+    print_host(&printing, &timeline->workers, GROUP_WORKERS);
     free(units);
     free(printing.tracks);
 }

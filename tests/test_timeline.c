@@ -44,7 +44,11 @@ static struct device_activity activities[] = {
     KERNEL("update", 3, 9, 8000, 9000),
 };
 static uint32_t runs[] = {7, 9};
+static struct time_span host[] = {{"start a step", 0, 500, 900}, {"start a step", 0, 1200, 1300},
+                             {"wait for a step", 0, 1300, 5100}};
+static struct time_span workers[] = {{"load images", 1, 1400, 1900}, {"load images", 0, 1450, 1800}};
 static const struct timeline timeline = {
+    .host = {host, 3}, .workers = {workers, 2},
     .activities = activities, .count = sizeof activities / sizeof *activities, .runs = runs, .run_count = 2,
 };
 
@@ -142,6 +146,18 @@ static void test_steps_hold_stages_in_their_order(void **state)
     assert_span(*state, "step 2", "steps and stages", 6, 2);
 }
 
+static void test_the_host_and_its_loader(void **state)
+{
+    assert_span(*state, "start a step", "host", 0.2, 0.1);
+    assert_span(*state, "wait for a step", "host", 0.3, 3.8);
+    assert_span(*state, "load images", "loader 1", 0.4, 0.5);
+    assert_span(*state, "load images", "loader 0", 0.45, 0.35);
+    const json_t *event;
+    size_t i;
+    json_array_foreach((const json_t *)*state, i, event)
+        assert_true(number_of(event, "ts") >= 0);   /* what was before the first step is not there */
+}
+
 static void test_spans_are_nested(void **state)
 {
     const json_t *a, *b;
@@ -164,6 +180,7 @@ int main(void)
         cmocka_unit_test(test_one_kernel_of_the_same_name_is_not_repeated),
         cmocka_unit_test(test_others_are_apart),
         cmocka_unit_test(test_steps_hold_stages_in_their_order),
+        cmocka_unit_test(test_the_host_and_its_loader),
         cmocka_unit_test(test_spans_are_nested),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -18,6 +18,13 @@ double clock_seconds(void)
     return seconds_of(CLOCK_MONOTONIC);
 }
 
+int64_t clock_nanoseconds(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
 double clock_since_start(void)
 {
     char line[1024] = "";

@@ -39,5 +39,7 @@ libbase_a_SOURCES = \
 	src/base/tensor.h \
 	src/base/text.c \
 	src/base/text.h \
+	src/base/time_spans.c \
+	src/base/time_spans.h \
 	src/base/watch.c \
 	src/base/watch.h

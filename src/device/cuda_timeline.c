@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 
 #if __has_include(<nvtx3/nvToolsExt.h>)
@@ -29,7 +30,7 @@ static void range_pop(void) {}
 #define FUNCTIONS(X) \
     X(cuptiSubscribe) X(cuptiUnsubscribe) X(cuptiEnableCallback) X(cuptiGetGraphNodeId) \
     X(cuptiActivityRegisterCallbacks) X(cuptiActivityEnable) X(cuptiActivityDisable) \
-    X(cuptiActivityFlushAll) X(cuptiActivityGetNextRecord) X(cuptiGetResultString)
+    X(cuptiActivityFlushAll) X(cuptiActivityGetNextRecord) X(cuptiGetResultString) X(cuptiGetTimestamp)
 
 struct node {
     uint64_t id;
@@ -44,6 +45,7 @@ struct timeline {
     int node_count;
     struct device_activity *activities;
     int count;
+    int64_t ahead;                   /* of CUPTI's clock, that of clock_nanoseconds */
 };
 
 /* CUPTI knows one user of activities in a process, and calls back without a place for what is ours. */
@@ -127,6 +129,8 @@ static char *kernel_name(const char *mangled)
 static void activity_add(struct timeline *t, struct device_activity activity, uint64_t node)
 {
     activity.tag = tag_of(t, node);
+    activity.begin += t->ahead;
+    activity.end += t->ahead;
     *array_push(t->activities, t->count) = activity;
 }
 
@@ -181,7 +185,11 @@ static bool enable(struct timeline *t, struct reason *why)
 static bool timeline_begin(struct device *device, struct reason *why)
 {
     (void)device;
-    return (timeline.cuptiSubscribe || load(&timeline, why)) && enable(&timeline, why);
+    uint64_t now;
+    if (!timeline.cuptiSubscribe && !load(&timeline, why)) return false;
+    if (!good(&timeline, timeline.cuptiGetTimestamp(&now), why)) return false;
+    timeline.ahead = clock_nanoseconds() - (int64_t)now;
+    return enable(&timeline, why);
 }
 
 static void timeline_end(struct device *device, struct device_activity **activities, int *count)

@@ -75,7 +75,7 @@ struct device_activity {
     int tag;                     /* as device_timeline.tag gave it, of work in a captured step; else -1 */
     bool copy;
     uint32_t run;                /* equal in one launch of a captured step */
-    int64_t begin, end, bytes;   /* nanoseconds from an arbitrary moment; bytes of copies */
+    int64_t begin, end, bytes;   /* as clock_nanoseconds; bytes of copies */
 };
 
 /* When a device does what. NULL where work is done when it is asked for. */

@@ -148,7 +148,7 @@ void exec_measure(struct exec *exec, bool on);
 const int64_t *exec_times(const struct exec *exec);
 /* Steps are captured anew, by the next runs; nothing may be under way. */
 void exec_capture_anew(struct exec *exec);
-/* When each of them began, in nanoseconds from an arbitrary moment. */
+/* When each of them began, as clock_nanoseconds. */
 const int64_t *exec_begins(const struct exec *exec);
 
 /* The name of the algorithm that runs an instruction; NULL: its code has but one. */

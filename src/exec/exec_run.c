@@ -2,8 +2,8 @@
  * collects the results. */
 #include <assert.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "exec/exec_parts.h"
 
 /* Events of a slot, and of a run's begin and end on other streams; then one for each instruction. */
@@ -85,13 +85,6 @@ enum status exec_step(struct exec *exec, int i)
     return OK;
 }
 
-static int64_t nanoseconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static enum status run_instruction(struct exec *exec, int i)
 {
     const struct instruction *at = exec->steps[i].at;
@@ -117,11 +110,11 @@ static enum status run_to_end(struct exec *exec, int i)
 {
     const struct instruction *at = exec->steps[i].at;
     TRY(reach_end(exec, at));
-    exec->begins[i] = nanoseconds_now();
+    exec->begins[i] = clock_nanoseconds();
     TRY(run_instruction(exec, i));
     enum status status = reach_end(exec, at);
     if (status != OK) return fail(status, "%s failed", at->name);
-    exec->times[i] = nanoseconds_now() - exec->begins[i];
+    exec->times[i] = clock_nanoseconds() - exec->begins[i];
     return OK;
 }
 

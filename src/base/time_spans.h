@@ -1,0 +1,19 @@
+/* time_spans.h: what threads of the host did, and when. */
+#pragma once
+
+#include <stdint.h>
+
+struct time_span {
+    const char *name;        /* that lives on */
+    int thread;              /* a number of the caller's */
+    int64_t begin, end;      /* as clock_nanoseconds */
+};
+
+/* By their end. Zeroed: none yet; the caller frees `at`. */
+struct time_spans {
+    struct time_span *at;
+    int count;
+};
+
+/* One that ends now. `spans` NULL: it is not kept. */
+void time_spans_add(struct time_spans *spans, const char *name, int thread, int64_t begin);
