@@ -46,11 +46,11 @@ static int64_t pixels(const struct conv_problem *p)
     return (int64_t)p->n * p->out[0] * p->out[1];
 }
 
-/* The columns that are added up to a gradient are fp32 where digits count. */
+/* Columns that are added up to a gradient are fp32, so that it is as exact as others'. */
 static enum dtype column_type(const struct conv_product *product, const struct conv_problem *p)
 {
     bool sums = product->copies && p->kernel[0] * p->kernel[1] > 1 && p->phase == PHASE_BACKWARD_DATA;
-    return sums && conv_is_small(p) ? F32 : p->dtype;
+    return sums ? F32 : p->dtype;
 }
 
 static bool matrix_make(cublasLtMatrixLayout_t *matrix, enum dtype dtype, int64_t rows, int64_t columns)

@@ -43,7 +43,7 @@ static void print_row(const struct profile *profile, const struct profile_row *r
         snprintf(intensity, sizeof intensity, "%.1f", row->flops / row->bytes);
         snprintf(rate, sizeof rate, "%.3f", 1e-9 * row->flops / row->ms);
     }
-    printf("%9.4f %9.4f %9s %8.1f %7.1f %9s %-8s %-28s %-15s %-14s %10s  %s\n", row->ms, row->won_ms, rate,
+    printf("%9.4f %9.4f %9s %8.1f %7.1f %9s %-8s %-28s %-15s %-14s %10s  %.40s\n", row->ms, row->won_ms, rate,
            1e-6 * row->bytes / row->ms, 100 * share_of_peak(profile, row), intensity, bound_of(profile, row),
            text_visible(row->name, name, sizeof name), row->phase, row->op,
            text_bytes((uint64_t)row->activation_bytes, activation), row->algorithm);

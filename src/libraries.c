@@ -62,9 +62,11 @@ static bool counted(const struct graph *graph, struct libraries *made, const str
     return found;
 }
 
+#define DIRECT_MOST 2e8      /* operations, of which kernels/conv_direct.cu is no candidate any more */
+
 /* The fastest of the library's variants, by phase. */
 static enum status measure_library(const struct op_problem *layer, const struct library *library,
-                                   unsigned wanted, struct library_time of[PHASES])
+                                   double flops, unsigned wanted, struct library_time of[PHASES])
 {
     struct op_problem problem = *layer;
     for (int p = 0; p < PHASES; p++) of[p] = (struct library_time){.ms = NAN};
@@ -72,6 +74,7 @@ static enum status measure_library(const struct op_problem *layer, const struct 
         struct op_time times[PHASE_COUNT];
         bool fits;
         problem.variant = library->variants[v];
+        if (flops > DIRECT_MOST && problem.variant && strcmp(problem.variant, "direct") == 0) continue;
         TRY(op_time_measure(&problem, wanted, times, &fits));
         for (int p = 0; p < PHASES; p++) {
             const struct op_time *time = &times[phases[p]];
@@ -95,17 +98,18 @@ static enum status measure_layer(const struct session *session, int index, struc
     struct library_time times[LIBRARIES_MAX][PHASES];
     if (!first) wanted |= 1u << PHASE_BACKWARD_DATA;
     problem.x.n = made->batch;
+    double flops = forecast_layer_flops(graph, index, made->batch);
     for (int l = 0; l < made->count; l++) {
         const struct library *library = &libraries_of(session)[l];
         for (int p = 0; p < PHASES; p++) times[l][p] = (struct library_time){.ms = NAN};
-        if (conv || !library->variants[0]) TRY(measure_library(&problem, library, wanted, times[l]));
+        if (conv || !library->variants[0]) TRY(measure_library(&problem, library, flops, wanted, times[l]));
     }
     enum dtype dtype = session->hyper.precision->storage;
     for (int p = 0; p < PHASES; p++) {
         if (!(wanted & 1u << phases[p])) continue;
         struct library_row row = {
             .name = node->name, .op = node->op->name, .phase = phase_names[p], .layers = 1,
-            .flops = forecast_layer_flops(graph, index, made->batch),
+            .flops = flops,
             .weight_bytes = weight_bytes(graph, node, dtype),
             .activation_bytes = made->batch * shape_count(node->shape) * (int64_t)dtype_bytes(dtype),
         };

@@ -7,6 +7,7 @@
 #include "base/memory.h"
 
 #define STEPS 6
+#define KNOWN_LEAST 0.9      /* of the time, that must be known by instruction */
 #define SETTLING 2           /* of those, in which steps are captured */
 
 static int by_begin(const void *a, const void *b)
@@ -42,6 +43,19 @@ static void settle(struct timeline *timeline, int steps)
     memmove(timeline->runs, timeline->runs + steps, (size_t)timeline->run_count * sizeof *timeline->runs);
 }
 
+/* Of the time of all that steps did, what is known by instruction. */
+static double known_share(const struct timeline *timeline)
+{
+    double known = 0, all = 0;
+    for (int i = 0; i < timeline->count; i++) {
+        const struct device_activity *at = &timeline->activities[i];
+        if (at->copy) continue;
+        all += (double)(at->end - at->begin);
+        if (at->tag >= 0) known += (double)(at->end - at->begin);
+    }
+    return timeline->run_count > 0 && all > 0 ? known / all : 0;
+}
+
 static void observe(struct bench *bench, struct timeline *timeline, bool on)
 {
     bench->spans = on ? &timeline->host : NULL;
@@ -69,7 +83,12 @@ static enum status take_measured(struct bench *bench, const struct device_timeli
     qsort(timeline->activities, (size_t)timeline->count, sizeof *timeline->activities, by_begin);
     find_runs(timeline);
     settle(timeline, SETTLING);
-    timeline->measured = timeline->run_count > 0;
+    double known = known_share(timeline);
+    log_detail("profile: %d activities of the GPU in %d steps, %.1f %% of their time in known instructions",
+               timeline->count, timeline->run_count, 100 * known);
+    timeline->measured = known > KNOWN_LEAST;
+    if (!timeline->measured)
+        log_info("profile: kernels are not shown, and times are the host's: CUPTI does not say whose they are");
     return status;
 }
 

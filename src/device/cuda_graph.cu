@@ -1,4 +1,5 @@
 #include "device/cuda_graph.h"
+#include "device/cuda_timeline.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -78,7 +79,9 @@ static cudaError_t replace(cudaGraph_t graph, cudaGraphNode_t node, const struct
     cudaError_t error = cudaGraphAddKernelNode(&kernel, graph, edges->before, edges->before_count, params);
     for (size_t i = 0; error == cudaSuccess && i < edges->after_count; i++)
         error = cudaGraphAddDependencies(graph, &kernel, &edges->after[i], PLAIN_EDGES 1);
-    return error == cudaSuccess ? cudaGraphDestroyNode(node) : error;
+    if (error != cudaSuccess) return error;
+    cuda_timeline_replace(node, kernel);
+    return cudaGraphDestroyNode(node);
 }
 
 static cudaError_t fill_node(cudaGraph_t graph, cudaGraphNode_t node, int *filled)

@@ -3,7 +3,6 @@
  * copy in the graph that is launched, whose activities name that. */
 #include "device/cuda_timeline.h"
 
-#include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -32,7 +31,10 @@ static void range_pop(void) {}
     X(cuptiActivityRegisterCallbacks) X(cuptiActivityEnable) X(cuptiActivityDisable) \
     X(cuptiActivityFlushAll) X(cuptiActivityGetNextRecord) X(cuptiGetResultString) X(cuptiGetTimestamp)
 
+/* Of a graph. Numbers of others change when one is taken out of the graph, but those of a launched graph
+ * stay. */
 struct node {
+    CUgraphNode node;
     uint64_t id;
     int tag;
 };
@@ -85,11 +87,24 @@ static int tag_of(const struct timeline *t, uint64_t id)
     return -1;
 }
 
+/* The newest with this address. */
+static int tag_of_node(const struct timeline *t, CUgraphNode node)
+{
+    for (int i = t->node_count - 1; i >= 0; i--)
+        if (t->nodes[i].node == node) return t->nodes[i].tag;
+    return -1;
+}
+
 static void node_add(struct timeline *t, CUgraphNode node, int tag)
 {
     uint64_t id;
     if (t->cuptiGetGraphNodeId(node, &id) == CUPTI_SUCCESS)
-        *array_push(t->nodes, t->node_count) = (struct node){id, tag};
+        *array_push(t->nodes, t->node_count) = (struct node){node, id, tag};
+}
+
+void cuda_timeline_replace(CUgraphNode node, CUgraphNode by)
+{
+    if (timeline.subscriber) node_add(&timeline, by, tag_of_node(&timeline, node));
 }
 
 static void CUPTIAPI resource_changed(void *context, CUpti_CallbackDomain domain, CUpti_CallbackId id,
@@ -98,11 +113,9 @@ static void CUPTIAPI resource_changed(void *context, CUpti_CallbackDomain domain
     struct timeline *t = context;
     if (domain != CUPTI_CB_DOMAIN_RESOURCE) return;
     const CUpti_GraphData *graph = ((const CUpti_ResourceData *)data)->resourceDescriptor;
-    uint64_t original;
     if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED) node_add(t, graph->node, tag_now);
-    if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED &&
-        t->cuptiGetGraphNodeId(graph->originalNode, &original) == CUPTI_SUCCESS)
-        node_add(t, graph->node, tag_of(t, original));
+    if (id == CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED)
+        node_add(t, graph->node, tag_of_node(t, graph->originalNode));
 }
 
 static void CUPTIAPI buffer_wanted(uint8_t **buffer, size_t *bytes, size_t *records)
@@ -168,6 +181,12 @@ static void CUPTIAPI buffer_full(CUcontext context, uint32_t stream, uint8_t *bu
     free(buffer);
 }
 
+static void unsubscribe(struct timeline *t)
+{
+    t->cuptiUnsubscribe(t->subscriber);
+    t->subscriber = NULL;
+}
+
 static bool enable(struct timeline *t, struct reason *why)
 {
     static const CUpti_CallbackId changes[] = {CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED,
@@ -178,7 +197,7 @@ static bool enable(struct timeline *t, struct reason *why)
         done = good(t, t->cuptiEnableCallback(1, t->subscriber, CUPTI_CB_DOMAIN_RESOURCE, changes[i]), why);
     done = done && good(t, t->cuptiActivityRegisterCallbacks(buffer_wanted, buffer_full), why);
     for (int i = 0; i < KINDS && done; i++) done = good(t, t->cuptiActivityEnable(kinds[i]), why);
-    if (!done) t->cuptiUnsubscribe(t->subscriber);
+    if (!done) unsubscribe(t);
     return done;
 }
 
@@ -199,7 +218,7 @@ static void timeline_end(struct device *device, struct device_activity **activit
     cudaDeviceSynchronize();
     t->cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     for (int i = 0; i < KINDS; i++) t->cuptiActivityDisable(kinds[i]);
-    t->cuptiUnsubscribe(t->subscriber);
+    unsubscribe(t);
     *activities = t->activities;
     *count = t->count;
     free(t->nodes);
@@ -224,6 +243,7 @@ static void timeline_end(struct device *device, struct device_activity **activit
 }
 
 static void tag_set(int tag) { (void)tag; }
+void cuda_timeline_replace(cudaGraphNode_t node, cudaGraphNode_t by) { (void)node, (void)by; }
 #endif
 
 static void timeline_tag(struct device *device, int tag, const char *name)
