@@ -207,6 +207,8 @@ static enum status run(struct cmd *cmd)
     int count = 0;
     struct text json = {0};
     TRY(parse_batches(cmd, batches, &count));
+    if (cmd_value(cmd, "libraries") && cmd->output)
+        return fail(USAGE, "profile: --libraries writes no files: leave -o out, and see --json");
     cmd_any_batch(cmd);
     enum status status = count == 0 ? one(cmd, true, &json) : OK;
     for (int i = 0; i < count && status == OK; i++) {

@@ -95,6 +95,7 @@ compared_json() {
         grep -qE '"name":"conv2","layers":1,"op":"conv","phase":"forward","flops":2359296,.*"gemm":\{"ms":[0-9.e-]+,'
 }
 ok "... as JSON, with what each computes" compared_json
+ok "... not in a folder" says 2 "--libraries writes no files" "$AMPTRAIN" profile -c run.ini --libraries -o x
 reported() {
     "$AMPTRAIN" -q -c run.ini -o folder -s train.epochs=1 && grep -q '<h2 id="profile">' folder/report.html &&
         if command -v xmllint >/dev/null; then xmllint --noout folder/report.html; fi
