@@ -88,7 +88,8 @@ static enum status take_measured(struct bench *bench, const struct device_timeli
                timeline->count, timeline->run_count, 100 * known);
     timeline->measured = known > KNOWN_LEAST;
     if (!timeline->measured)
-        log_info("profile: kernels are not shown, and times are the host's: CUPTI does not say whose they are");
+        log_info("profile: kernels are not shown, and times are the host's: CUPTI does not say whose "
+                 "they are");
     return status;
 }
 
@@ -143,9 +144,12 @@ void timeline_free(struct timeline *timeline)
 
 double timeline_ms(const struct timeline *timeline, int instruction)
 {
-    int64_t sum = 0;
-    for (int i = 0; i < timeline->count; i++)
-        if (timeline->activities[i].tag == instruction)
-            sum += timeline->activities[i].end - timeline->activities[i].begin;
+    int64_t sum = 0, until = INT64_MIN;
+    for (int i = 0; i < timeline->count; i++) {
+        const struct device_activity *at = &timeline->activities[i];
+        if (at->tag != instruction || at->end <= until) continue;
+        sum += at->end - (at->begin > until ? at->begin : until);
+        until = at->end;
+    }
     return 1e-6 * (double)sum / timeline->run_count;
 }

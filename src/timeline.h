@@ -17,7 +17,7 @@ struct timeline {
 enum status timeline_take(struct bench *bench, struct timeline *timeline);
 void timeline_free(struct timeline *timeline);       /* accepts a zeroed struct */
 
-/* Milliseconds of an instruction in a step, on average. */
+/* Milliseconds of an instruction in a step, on average, in which any of its kernels ran. */
 double timeline_ms(const struct timeline *timeline, int instruction);
 
 /* A part of a step: `stage_of` says of which stage an instruction is, by number. */

@@ -77,16 +77,22 @@ static void print_span(struct printing *p, int thread, const char *name, int64_t
     text_add(p->out, "}");
 }
 
-/* The instruction's kernels are in it, unless there is but the one that it is named after. */
+/* The instruction's kernels are in it, unless there is but the one that it is named after. One that begins
+ * before the one before it has ended is apart. */
 static void print_unit(struct printing *p, const struct unit *unit)
 {
     const struct device_activity *activities = p->timeline->activities;
     int thread = track_of(p, unit->group, unit->begin, unit->end);
+    int64_t ended = unit->begin;
     print_span(p, thread, unit->name, unit->begin, unit->end);
     for (int i = unit->first; i <= unit->last && unit->tag >= 0; i++) {
         const struct device_activity *at = &activities[i];
         if (at->tag != unit->tag || at->run != activities[unit->first].run) continue;
-        if (strcmp(at->name, unit->name) != 0) print_span(p, thread, at->name, at->begin, at->end);
+        if (strcmp(at->name, unit->name) == 0) continue;
+        bool free = at->begin >= ended;
+        int to = free ? thread : track_of(p, unit->group, at->begin, at->end);
+        print_span(p, to, at->name, at->begin, at->end);
+        if (free) ended = at->end;
     }
 }
 

@@ -31,6 +31,7 @@ double cost_bytes(const struct program *program, const struct instruction *at)
 double cost_flops(const struct program *program, const struct instruction *at)
 {
     double weights = 0;
+    if (at->phase == PHASE_UPDATE) return 0;
     for (int k = 0; k < at->param_count; k++) {
         const struct value *param = &program->values[at->params[k]];
         if (program->graph->params[param->index].spec.role == ROLE_WEIGHT)

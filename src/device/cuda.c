@@ -460,7 +460,7 @@ static enum status cuda_capture_end(struct device *device, struct captured **cap
     cudaGraphExec_t executable;
     TRY(cuda_status(device, cudaStreamEndCapture(cuda_of(device)->streams[0], &graph), "capturing a step"));
     int filled = 0;
-    cudaError_t error = cuda_graph_fill(graph, &filled);
+    cudaError_t error = cuda_timeline_on() ? cudaSuccess : cuda_graph_fill(graph, &filled);
     if (error == cudaSuccess) error = cudaGraphInstantiate(&executable, graph, 0);
     cudaGraphDestroy(graph);
     TRY(cuda_status(device, error, "making a graph of a step"));

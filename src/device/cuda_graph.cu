@@ -1,5 +1,4 @@
 #include "device/cuda_graph.h"
-#include "device/cuda_timeline.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -79,9 +78,7 @@ static cudaError_t replace(cudaGraph_t graph, cudaGraphNode_t node, const struct
     cudaError_t error = cudaGraphAddKernelNode(&kernel, graph, edges->before, edges->before_count, params);
     for (size_t i = 0; error == cudaSuccess && i < edges->after_count; i++)
         error = cudaGraphAddDependencies(graph, &kernel, &edges->after[i], PLAIN_EDGES 1);
-    if (error != cudaSuccess) return error;
-    cuda_timeline_replace(node, kernel);
-    return cudaGraphDestroyNode(node);
+    return error == cudaSuccess ? cudaGraphDestroyNode(node) : error;
 }
 
 static cudaError_t fill_node(cudaGraph_t graph, cudaGraphNode_t node, int *filled)

@@ -3,6 +3,7 @@
  * copy in the graph that is launched, whose activities name that. */
 #include "device/cuda_timeline.h"
 
+#include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -31,8 +32,7 @@ static void range_pop(void) {}
     X(cuptiActivityRegisterCallbacks) X(cuptiActivityEnable) X(cuptiActivityDisable) \
     X(cuptiActivityFlushAll) X(cuptiActivityGetNextRecord) X(cuptiGetResultString) X(cuptiGetTimestamp)
 
-/* Of a graph. Numbers of others change when one is taken out of the graph, but those of a launched graph
- * stay. */
+/* Of a graph. */
 struct node {
     CUgraphNode node;
     uint64_t id;
@@ -102,10 +102,7 @@ static void node_add(struct timeline *t, CUgraphNode node, int tag)
         *array_push(t->nodes, t->node_count) = (struct node){node, id, tag};
 }
 
-void cuda_timeline_replace(CUgraphNode node, CUgraphNode by)
-{
-    if (timeline.subscriber) node_add(&timeline, by, tag_of_node(&timeline, node));
-}
+bool cuda_timeline_on(void) { return timeline.subscriber; }
 
 static void CUPTIAPI resource_changed(void *context, CUpti_CallbackDomain domain, CUpti_CallbackId id,
                                       const void *data)
@@ -243,7 +240,7 @@ static void timeline_end(struct device *device, struct device_activity **activit
 }
 
 static void tag_set(int tag) { (void)tag; }
-void cuda_timeline_replace(cudaGraphNode_t node, cudaGraphNode_t by) { (void)node, (void)by; }
+bool cuda_timeline_on(void) { return false; }
 #endif
 
 static void timeline_tag(struct device *device, int tag, const char *name)
