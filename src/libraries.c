@@ -10,11 +10,11 @@
 /* A library, and the variants of conv that are its code, ended by NULL. Of "chosen" there is one, any. */
 struct library {
     const char *name;
-    const char *variants[4];
+    const char *variants[5];
 };
 
 static const struct library on_cuda[] = {
-    {"cuDNN", {"cudnn"}}, {"gemm", {"gemm"}}, {"own", {"direct", "stem", "depthwise"}}, {"chosen", {NULL}},
+    {"cuDNN", {"cudnn"}}, {"gemm", {"gemm"}}, {"own", {"direct", "stem", "depthwise", "pairs"}}, {"chosen", {NULL}},
     {NULL, {NULL}},
 };
 static const struct library on_cpu[] = {
