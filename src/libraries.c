@@ -14,8 +14,8 @@ struct library {
 };
 
 static const struct library on_cuda[] = {
-    {"cuDNN", {"cudnn"}}, {"gemm", {"gemm"}}, {"own", {"direct", "stem", "depthwise", "pairs"}}, {"chosen", {NULL}},
-    {NULL, {NULL}},
+    {"cuDNN", {"cudnn"}}, {"gemm", {"gemm"}}, {"own", {"direct", "stem", "depthwise", "pairs"}},
+    {"chosen", {NULL}}, {NULL, {NULL}},
 };
 static const struct library on_cpu[] = {
     {"oneDNN", {"native", "widened"}}, {"gemm", {"gemm"}}, {"chosen", {NULL}}, {NULL, {NULL}},
