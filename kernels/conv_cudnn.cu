@@ -224,12 +224,13 @@ static struct dnn_graph *describe(const struct conv_problem *p, const struct lay
 }
 
 /* Sums in the order of arrival pay in large fp32 problems alone, and in 16 bits they lose digits. Engines that
- * write fp32 from 16 bits must be compiled, and take up to 30 times as long: for small problems only. */
+ * write fp32 from 16 bits must be compiled, and take up to 30 times as long: for small problems, and for
+ * groups, of which others take longer still. */
 static struct dnn_rules rules_of(const struct conv_problem *p, const struct layout *l)
 {
     bool small = conv_is_small(p), widens = p->dtype != F32 && l->weight_type == F32;
     return {.tensor_cores = p->tf32, .deterministic = p->deterministic || p->dtype != F32 || small,
-            .ready = widens && !small};
+            .ready = widens && !small && p->groups == 1};
 }
 
 static int cudnn_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
