@@ -121,15 +121,16 @@ template <enum act act> __device__ inline float activate(const struct slopes &b,
     return z <= 0 ? (b.negative == 0 ? 0 : b.negative * z) : z >= b.top ? b.top : z;
 }
 
+/* Products are rounded by themselves, so that both sweeps see the same gradient. */
 template <enum act act> __device__ inline float pass_back(const struct slopes &b, float side, float d_y)
 {
     if (act == ACT_NONE) return d_y;
     if (act == ACT_RELU) return side <= 0 ? 0 : d_y;
     if (act == ACT_SMOOTH && b.hard)
-        return side <= -3 ? 0 : side >= 3 ? d_y : d_y * (2 * side + 3) * (1 / 6.0f);
+        return side <= -3 ? 0 : side >= 3 ? d_y : __fmul_rn(d_y, (2 * side + 3) * (1 / 6.0f));
     if (act == ACT_SMOOTH) {
         float sigmoid = __fdividef(1, 1 + __expf(-side));
-        return d_y * (sigmoid * (1 + side * (1 - sigmoid)));
+        return __fmul_rn(d_y, sigmoid * (1 + side * (1 - sigmoid)));
     }
     return side <= 0 ? (b.negative == 0 ? 0 : b.negative * d_y) : side >= b.top ? 0 : d_y;
 }
