@@ -111,8 +111,9 @@ static bool count_fits(const struct option *option, const struct settings *setti
 bool option_set(const struct option *option, struct settings *settings, const char *value,
                 struct reason *reason)
 {
-    return writable(value, reason) && field_parse(&option->field, settings, value, reason) &&
-           count_fits(option, settings, reason);
+    if (!writable(value, reason) || !field_parse(&option->field, settings, value, reason)) return false;
+    if (option->field.type == FIELD_TEXT && !*value) option_reset(option, settings);
+    return count_fits(option, settings, reason);
 }
 
 void option_reset(const struct option *option, struct settings *settings)

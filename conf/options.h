@@ -73,7 +73,7 @@ void option_suggest_key(const char *section, const char *key, struct text *out);
 bool option_section_known(const char *section);
 
 /* Parses a value into the option's member; false and the reason if it is wrong. The member may have changed
- * even then. */
+ * even then. A text that is empty is the default. */
 bool option_set(const struct option *option, struct settings *settings, const char *value,
                 struct reason *reason);
 void option_reset(const struct option *option, struct settings *settings);

@@ -290,7 +290,7 @@ ok "the weights that a run started from are gone" fine_tuned
 
 other_best() {
     train best -s run.max_steps=30 &&
-        "$AMPTRAIN" -c run.ini -o best -r -s checkpoint.best=val_loss 2>said || return 1
+        "$AMPTRAIN" -c run.ini -o best -r -s checkpoint.best=val_loss >said 2>&1 || return 1
     cat said
     grep -q "the best epoch so far, 1, no longer counts" said &&
         grep -q "best validation loss .* in epoch" said

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "base/watch.h"
 #include "session/duplicates.h"
 
 #define LISTED_MAX 10          /* classes that are listed one by one */
@@ -149,7 +150,11 @@ void data_summary_log(const struct settings *settings, const struct data *data)
     int64_t *train = data_summary_counts(&data->train), *val = data_summary_counts(&data->val);
     log_info("%" PRId64 " training images of %dx%dx%d in %d classes, %" PRId64 " for validation",
              data->train.count, data->train.h, data->train.w, data->channels, data->classes, data->val.count);
-    if (dataset && dataset->h == 0 && dataset->format->read_file) log_sides(&data->train);
+    if (dataset && dataset->h == 0 && dataset->format->read_file) {
+        struct watch *watch = watch_begin(WATCH_SECONDS, "%s: reading images", settings->data.train);
+        log_sides(&data->train);
+        watch_end(watch);
+    }
     if (train && dataset->classes <= LISTED_MAX) log_classes(dataset, train, val);
     if (train) log_extremes(dataset, train);
     if (train) warn_of_missing("training", dataset, train);
