@@ -90,7 +90,7 @@ static unsigned batchnorm_reads(const void *settings, enum phase phase)
     return READS_FIRST_X | READS_PARAMS | READS_SAVED | (reads_y(settings) ? READS_Y : 0);
 }
 
-static double activate(const struct batchnorm *s, double z)
+double batchnorm_activate(const struct batchnorm *s, double z)
 {
     switch ((enum activation)s->activation) {
     case ACTIVATION_NONE: return z;
@@ -103,8 +103,7 @@ static double activate(const struct batchnorm *s, double z)
     return z;
 }
 
-/* The activation's derivative by its argument, or its result where both lie on the same side. */
-static double activation_slope(const struct batchnorm *s, double z)
+double batchnorm_slope(const struct batchnorm *s, double z)
 {
     switch ((enum activation)s->activation) {
     case ACTIVATION_NONE: return 1;
@@ -117,156 +116,114 @@ static double activation_slope(const struct batchnorm *s, double z)
     return 1;
 }
 
-/* One channel: what its elements are normalised by. */
-struct channel {
-    int64_t index, count;   /* elements are index, index + stride, ... */
-    int64_t stride;
-    double mean, invstd, weight, bias;
-};
-
-static struct channel channel_open(const struct call *call, int64_t index)
+/* In two passes: mean, then squared deviations from it. */
+void batchnorm_measure(const struct call *call, int64_t k)
 {
     const struct batchnorm *s = call->settings;
-    int64_t stride = call->x[0].shape.c;
-    return (struct channel){
-        .index = index,
-        .count = shape_count(call->x[0].shape) / stride,
-        .stride = stride,
-        .weight = s->affine ? tensor_get(&call->params[0], index) : 1,
-        .bias = s->affine ? tensor_get(&call->params[1], index) : 0,
-    };
-}
-
-static int64_t batchnorm_element(const struct channel *c, int64_t i) { return c->index + i * c->stride; }
-
-/* The batch's statistics, in two passes: mean, then squared deviations from it. */
-static void batchnorm_measure(const struct call *call, struct channel *c)
-{
-    const struct batchnorm *s = call->settings;
-    double sum = 0, squares = 0;
-    for (int64_t i = 0; i < c->count; i++) sum += tensor_get(&call->x[0], batchnorm_element(c, i));
-    c->mean = sum / (double)c->count;
-    for (int64_t i = 0; i < c->count; i++) {
-        double deviation = tensor_get(&call->x[0], batchnorm_element(c, i)) - c->mean;
+    int64_t channels = call->x[0].shape.c, numbers = shape_count(call->x[0].shape);
+    double count = (double)(numbers / channels), sum = 0, squares = 0;
+    for (int64_t i = k; i < numbers; i += channels) sum += tensor_get(&call->x[0], i);
+    double mean = sum / count;
+    for (int64_t i = k; i < numbers; i += channels) {
+        double deviation = tensor_get(&call->x[0], i) - mean;
         squares += deviation * deviation;
     }
-    tensor_set(&call->saved[SAVED_MEAN], c->index, c->mean);
-    tensor_set(&call->saved[SAVED_INVSTD], c->index, 1 / sqrt(squares / (double)c->count + s->eps));
-    tensor_set(&call->saved[SAVED_VARIANCE], c->index, c->count > 1 ? squares / (double)(c->count - 1) : 0);
+    tensor_set(&call->saved[SAVED_MEAN], k, mean);
+    tensor_set(&call->saved[SAVED_INVSTD], k, 1 / sqrt(squares / count + s->eps));
+    tensor_set(&call->saved[SAVED_VARIANCE], k, count > 1 ? squares / (count - 1) : 0);
 }
 
-static void use_saved(const struct call *call, struct channel *c)
-{
-    c->mean = tensor_get(&call->saved[SAVED_MEAN], c->index);
-    c->invstd = tensor_get(&call->saved[SAVED_INVSTD], c->index);
-}
-
-static void use_running(const struct call *call, struct channel *c)
+struct batchnorm_channel batchnorm_channel(const struct call *call, int64_t k)
 {
     const struct batchnorm *s = call->settings;
     struct batchnorm_statistics at = batchnorm_statistics(s);
-    c->mean = tensor_get(&call->params[at.mean], c->index);
-    c->invstd = 1 / sqrt(tensor_get(&call->params[at.variance], c->index) + s->eps);
-}
-
-static double normalised(const struct call *call, const struct channel *c, int64_t i)
-{
-    return (tensor_get(&call->x[0], i) - c->mean) * c->invstd;
-}
-
-static void normalise_channel(const struct call *call, const struct channel *c)
-{
-    const struct batchnorm *s = call->settings;
-    for (int64_t i = batchnorm_element(c, 0); i < shape_count(call->y.shape); i += c->stride) {
-        double z = normalised(call, c, i) * c->weight + c->bias;
-        if (s->residual) z += tensor_get(&call->x[1], i);
-        tensor_set(&call->y, i, activate(s, z));
-        if (call->mask.data) batchnorm_mask_set(call, i);
-    }
-}
-
-/* In training by the statistics as they are saved, rounded, so that y can be made again of them. */
-static enum status batchnorm_forward(const struct call *call)
-{
-    for (int64_t k = 0; k < call->x[0].shape.c; k++) {
-        struct channel c = channel_open(call, k);
-        if (call->training && call->ranks == 0) batchnorm_measure(call, &c);
-        if (call->training) use_saved(call, &c);
-        else use_running(call, &c);
-        normalise_channel(call, &c);
-    }
-    return OK;
+    return (struct batchnorm_channel){
+        .mean = tensor_get(call->training ? &call->saved[SAVED_MEAN] : &call->params[at.mean], k),
+        .invstd = call->training ? tensor_get(&call->saved[SAVED_INVSTD], k)
+                                 : 1 / sqrt(tensor_get(&call->params[at.variance], k) + s->eps),
+        .weight = s->affine ? tensor_get(&call->params[0], k) : 1,
+        .bias = s->affine ? tensor_get(&call->params[1], k) : 0,
+    };
 }
 
 static enum status batchnorm_recompute(const struct call *call)
 {
-    for (int64_t k = 0; k < call->x[0].shape.c; k++) {
-        struct channel c = channel_open(call, k);
-        use_saved(call, &c);
-        normalise_channel(call, &c);
+    const struct batchnorm *s = call->settings;
+    int64_t channels = call->x[0].shape.c, numbers = shape_count(call->x[0].shape);
+    for (int64_t k = 0; k < channels; k++) {
+        struct batchnorm_channel c = batchnorm_channel(call, k);
+        for (int64_t i = k; i < numbers; i += channels) {
+            double z = batchnorm_z(&c, tensor_get(&call->x[0], i));
+            if (s->residual) z += tensor_get(&call->x[1], i);
+            tensor_set(&call->y, i, batchnorm_activate(s, z));
+            if (call->mask.data) batchnorm_mask_set(call, i);
+        }
     }
     return OK;
 }
 
-/* The number whose sign tells on which side of the activation's corner an element is; z if it is smooth. */
-static double side(const struct call *call, const struct channel *c, int64_t i)
+static enum status batchnorm_forward(const struct call *call)
 {
-    if (!reads_y(call->settings)) return normalised(call, c, i) * c->weight + c->bias;
+    if (call->training && call->ranks == 0)
+        for (int64_t k = 0; k < call->x[0].shape.c; k++) batchnorm_measure(call, k);
+    return batchnorm_recompute(call);
+}
+
+/* The number whose sign tells on which side of the activation's corner an element is; z if it is smooth. */
+static double side(const struct call *call, const struct batchnorm_channel *c, int64_t i)
+{
+    if (!reads_y(call->settings)) return batchnorm_z(c, tensor_get(&call->x[0], i));
     return call->mask.data ? batchnorm_mask_get(call, i) : tensor_get(&call->y, i);
 }
 
 /* The gradient behind the activation. */
-static double d_z(const struct call *call, const struct channel *c, int64_t i)
+static double d_z(const struct call *call, const struct batchnorm_channel *c, int64_t i)
 {
-    const struct batchnorm *s = call->settings;
-    return batchnorm_d_y(call, i) * activation_slope(s, side(call, c, i));
+    return batchnorm_d_y(call, i) * batchnorm_slope(call->settings, side(call, c, i));
 }
 
 struct gradient_sums {
     double sum, product, count;
 };
 
-static struct gradient_sums gradient_sums(const struct call *call, const struct channel *c)
+static struct gradient_sums gradient_sums(const struct call *call, const struct batchnorm_channel *c,
+                                          int64_t k)
 {
-    struct gradient_sums sums = {0, 0, (double)c->count};
+    int64_t channels = call->x[0].shape.c, numbers = shape_count(call->x[0].shape);
+    struct gradient_sums sums = {0, 0, (double)(numbers / channels)};
     if (call->ranks > 0)
-        return (struct gradient_sums){tensor_get(&call->sums, c->index),
-                                      tensor_get(&call->sums, c->stride + c->index),
-                                      (double)(call->ranks * c->count)};
-    for (int64_t i = 0; i < c->count; i++) {
-        double dz = d_z(call, c, batchnorm_element(c, i));
+        return (struct gradient_sums){tensor_get(&call->sums, k), tensor_get(&call->sums, channels + k),
+                                      (double)(call->ranks * (numbers / channels))};
+    for (int64_t i = k; i < numbers; i += channels) {
+        double dz = d_z(call, c, i);
         sums.sum += dz;
-        sums.product += dz * normalised(call, c, batchnorm_element(c, i));
+        sums.product += dz * batchnorm_xhat(c, tensor_get(&call->x[0], i));
     }
     if (!call->sums.data) return sums;
-    tensor_set(&call->sums, c->index, sums.sum);
-    tensor_set(&call->sums, c->stride + c->index, sums.product);
+    tensor_set(&call->sums, k, sums.sum);
+    tensor_set(&call->sums, channels + k, sums.product);
     return sums;
 }
 
-static void backward_channel(const struct call *call, const struct channel *c)
+static void backward_channel(const struct call *call, int64_t k)
 {
     const struct batchnorm *s = call->settings;
-    struct gradient_sums sums = gradient_sums(call, c);
-    if (s->affine && call->d_params[0].data) tensor_set(&call->d_params[0], c->index, sums.product);
-    if (s->affine && call->d_params[1].data) tensor_set(&call->d_params[1], c->index, sums.sum);
-    for (int64_t j = 0; j < c->count; j++) {
-        int64_t i = batchnorm_element(c, j);
-        double dz = d_z(call, c, i), xhat = normalised(call, c, i);
+    struct batchnorm_channel c = batchnorm_channel(call, k);
+    struct gradient_sums sums = gradient_sums(call, &c, k);
+    if (s->affine && call->d_params[0].data) tensor_set(&call->d_params[0], k, sums.product);
+    if (s->affine && call->d_params[1].data) tensor_set(&call->d_params[1], k, sums.sum);
+    for (int64_t i = k; i < shape_count(call->x[0].shape); i += call->x[0].shape.c) {
+        double dz = d_z(call, &c, i), xhat = batchnorm_xhat(&c, tensor_get(&call->x[0], i));
         if (s->residual && call->d_x[1].data) tensor_set(&call->d_x[1], i, dz);
         if (call->d_x[0].data)
             tensor_set(&call->d_x[0], i,
-                       c->weight * c->invstd * (dz - (sums.sum + xhat * sums.product) / sums.count));
+                       c.weight * c.invstd * (dz - (sums.sum + xhat * sums.product) / sums.count));
     }
 }
 
 static enum status batchnorm_backward(const struct call *call)
 {
-    for (int64_t k = 0; k < call->x[0].shape.c; k++) {
-        struct channel c = channel_open(call, k);
-        use_saved(call, &c);
-        backward_channel(call, &c);
-    }
+    for (int64_t k = 0; k < call->x[0].shape.c; k++) backward_channel(call, k);
     if (!call->y_recomputed.data) return OK;
     struct call recompute = batchnorm_recompute_call(call);
     return batchnorm_recompute(&recompute);
@@ -292,12 +249,7 @@ enum status batchnorm_update(const struct call *call)
 static const char *const activations[] = {"none", "relu", "relu6", "leaky_relu", "silu",
                                           "hardswish", NULL};
 static const struct field fields[] = {
-    {.name = "eps", .type = FIELD_REAL, .offset = offsetof(struct batchnorm, eps), .initial = "1e-5",
-     .min = 0, .max = 1, .help = "Added to the variance for numerical stability."},
-    {.name = "momentum", .type = FIELD_REAL, .offset = offsetof(struct batchnorm, momentum),
-     .initial = "0.1", .min = 0, .max = 1, .help = "Weight of the batch in the running statistics."},
-    {.name = "affine", .type = FIELD_BOOL, .offset = offsetof(struct batchnorm, affine), .initial = "yes",
-     .help = "Learn a weight and a bias for each channel."},
+    BATCHNORM_FIELDS(0),
     {.name = "activation", .type = FIELD_CHOICE, .offset = offsetof(struct batchnorm, activation),
      .initial = "none", .choices = activations, .help = "Activation function applied to the result."},
     {.name = "slope", .type = FIELD_REAL, .offset = offsetof(struct batchnorm, slope), .initial = "0.01",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "kernels/op.h"
 
@@ -87,6 +88,36 @@ static inline struct call batchnorm_moments_call(const struct call *moments, con
     if (channels.data) saved[SAVED_VARIANCE].data = (float *)channels.data + channels.shape.dim[0];
     return measured;
 }
+
+/* For references, whose settings are or begin with struct batchnorm: the activation of z; its derivative by
+ * z, or by its result where both lie on the same side. */
+double batchnorm_activate(const struct batchnorm *s, double z);
+double batchnorm_slope(const struct batchnorm *s, double z);
+
+/* Likewise: saves the statistics of channel k of the batch; gives those that it is normalised by (in
+ * training as they are saved, rounded, so that y can be recomputed from them), and its weight and bias. */
+struct batchnorm_channel {
+    double mean, invstd, weight, bias;
+};
+void batchnorm_measure(const struct call *call, int64_t k);
+struct batchnorm_channel batchnorm_channel(const struct call *call, int64_t k);
+static inline double batchnorm_xhat(const struct batchnorm_channel *c, double x)
+{
+    return (x - c->mean) * c->invstd;
+}
+static inline double batchnorm_z(const struct batchnorm_channel *c, double x)
+{
+    return batchnorm_xhat(c, x) * c->weight + c->bias;
+}
+
+/* The settings that every op with a batch norm in it has; `norm` is where in its own it lies. */
+#define BATCHNORM_FIELDS(norm)                                                                            \
+    {.name = "eps", .type = FIELD_REAL, .offset = (norm) + offsetof(struct batchnorm, eps),               \
+     .initial = "1e-5", .min = 0, .max = 1, .help = "Added to the variance for numerical stability."},    \
+    {.name = "momentum", .type = FIELD_REAL, .offset = (norm) + offsetof(struct batchnorm, momentum),     \
+     .initial = "0.1", .min = 0, .max = 1, .help = "Weight of the batch in the running statistics."},     \
+    {.name = "affine", .type = FIELD_BOOL, .offset = (norm) + offsetof(struct batchnorm, affine),         \
+     .initial = "yes", .help = "Learn a weight and a bias for each channel."}
 
 /* The update of the running statistics, for the reference and the CPU alike. */
 enum status batchnorm_update(const struct call *call);

@@ -5,8 +5,8 @@
  *
  * In a channel that is a function of x which never falls, or with a weight below 0 never rises. So y is the
  * function of one x, the greatest or the least of the window, which is saved with its number, of equals the
- * first, or with 255 where the activation is constant. Among different x that give the same y a max pooling of
- * stored results takes the first, so that the gradient goes to another of them.
+ * first, or with 255 where the activation is constant. Among different x that give the same y a max pooling
+ * of stored results takes the first, so that the gradient goes to another of them.
  *
  * Backward, with dz = d_y * activation'(z) of the outputs: the sums of dz and of dz * xhat over an image are
  * those over its outputs, xhat being that of the saved x. So
@@ -55,64 +55,20 @@ static unsigned batchnorm_maxpool_reads(const void *settings, enum phase phase)
     return READS_FIRST_X | READS_PARAMS | READS_SAVED;
 }
 
-/* A channel's function of x. */
-struct curve {
-    double mean, scale, bias;
-    enum activation activation;
-};
-
-static struct curve curve_of(const struct call *call, int64_t k)
+static double curve_y(const struct call *call, const struct batchnorm_channel *c, double x)
 {
-    const struct batchnorm *s = call->settings;
-    struct batchnorm_statistics at = batchnorm_statistics(s);
-    struct curve curve = {.activation = (enum activation)s->activation};
-    curve.mean = tensor_get(call->training ? &call->saved[SAVED_MEAN] : &call->params[at.mean], k);
-    curve.scale = call->training ? tensor_get(&call->saved[SAVED_INVSTD], k)
-                                 : 1 / sqrt(tensor_get(&call->params[at.variance], k) + s->eps);
-    if (s->affine) curve.scale *= tensor_get(&call->params[0], k);
-    if (s->affine) curve.bias = tensor_get(&call->params[1], k);
-    return curve;
+    return batchnorm_activate(call->settings, batchnorm_z(c, x));
 }
 
-static double curve_z(const struct curve *curve, double x)
+static bool curve_is_flat(const struct call *call, const struct batchnorm_channel *c, double x)
 {
-    return (x - curve->mean) * curve->scale + curve->bias;
-}
-
-static double curve_y(const struct curve *curve, double x)
-{
-    double z = curve_z(curve, x);
-    if (curve->activation != ACTIVATION_NONE && z <= 0) return 0;
-    return curve->activation == ACTIVATION_RELU6 && z >= 6 ? 6 : z;
-}
-
-static bool curve_is_flat(const struct curve *curve, double x)
-{
-    double z = curve_z(curve, x);
-    return (curve->activation != ACTIVATION_NONE && z <= 0) ||
-           (curve->activation == ACTIVATION_RELU6 && z >= 6);
+    return batchnorm_slope(call->settings, batchnorm_z(c, x)) == 0;
 }
 
 /* The gradient of z at output `at`, where x was taken. */
-static double d_z(const struct call *call, const struct curve *curve, double x, int64_t at)
+static double d_z(const struct call *call, const struct batchnorm_channel *c, double x, int64_t at)
 {
-    return curve_is_flat(curve, x) ? 0 : batchnorm_d_y(call, at);
-}
-
-/* As batchnorm does it. */
-static void measure(const struct call *call, int64_t k)
-{
-    const struct batchnorm *s = call->settings;
-    int64_t channels = call->x[0].shape.c, numbers = shape_count(call->x[0].shape);
-    double count = (double)(numbers / channels), sum = 0, squares = 0;
-    for (int64_t i = k; i < numbers; i += channels) sum += tensor_get(&call->x[0], i);
-    for (int64_t i = k; i < numbers; i += channels) {
-        double deviation = tensor_get(&call->x[0], i) - sum / count;
-        squares += deviation * deviation;
-    }
-    tensor_set(&call->saved[SAVED_MEAN], k, sum / count);
-    tensor_set(&call->saved[SAVED_INVSTD], k, 1 / sqrt(squares / count + s->eps));
-    tensor_set(&call->saved[SAVED_VARIANCE], k, count > 1 ? squares / (count - 1) : 0);
+    return curve_is_flat(call, c, x) ? 0 : batchnorm_d_y(call, at);
 }
 
 /* An output's extreme x, and its number in the window. */
@@ -141,25 +97,25 @@ static struct extreme extreme_of(const struct call *call, const struct pool_plan
 static void pool_channel(const struct call *call, int64_t k)
 {
     struct pool_plane plane = batchnorm_maxpool_plane(call);
-    struct curve curve = curve_of(call, k);
+    struct batchnorm_channel c = batchnorm_channel(call, k);
     struct shape y = call->y.shape;
     for (int64_t n = 0; n < y.n; n++)
     for (int64_t h = 0; h < y.h; h++)
     for (int64_t w = 0; w < y.w; w++) {
         struct extreme extreme = extreme_of(call, &plane, n, h, w, k);
         int64_t at = tensor_at(&call->y, n, h, w, k);
-        tensor_set(&call->y, at, curve_y(&curve, extreme.x));
+        tensor_set(&call->y, at, curve_y(call, &c, extreme.x));
         if (!call->training) continue;
         tensor_set(&call->saved[SAVED_EXTREME], at, extreme.x);
         tensor_set(&call->saved[SAVED_NUMBER], at,
-                   curve_is_flat(&curve, extreme.x) ? 255 : (double)extreme.number);
+                   curve_is_flat(call, &c, extreme.x) ? 255 : (double)extreme.number);
     }
 }
 
 static enum status batchnorm_maxpool_forward(const struct call *call)
 {
     for (int64_t k = 0; k < call->x[0].shape.c; k++) {
-        if (call->training) measure(call, k);
+        if (call->training) batchnorm_measure(call, k);
         pool_channel(call, k);
     }
     return OK;
@@ -168,8 +124,8 @@ static enum status batchnorm_maxpool_forward(const struct call *call)
 static enum status batchnorm_maxpool_recompute(const struct call *call)
 {
     for (int64_t i = 0; i < shape_count(call->y.shape); i++) {
-        struct curve curve = curve_of(call, i % call->y.shape.c);
-        tensor_set(&call->y, i, curve_y(&curve, tensor_get(&call->saved[SAVED_EXTREME], i)));
+        struct batchnorm_channel c = batchnorm_channel(call, i % call->y.shape.c);
+        tensor_set(&call->y, i, curve_y(call, &c, tensor_get(&call->saved[SAVED_EXTREME], i)));
     }
     return OK;
 }
@@ -179,22 +135,21 @@ struct sums {
     double bias, weight, count;
 };
 
-static struct sums sums_of(const struct call *call, const struct curve *curve, int64_t k)
+static struct sums sums_of(const struct call *call, const struct batchnorm_channel *c, int64_t k)
 {
     int64_t channels = call->x[0].shape.c;
-    double invstd = tensor_get(&call->saved[SAVED_INVSTD], k);
     struct sums sums = {.count = (double)(shape_count(call->x[0].shape) / channels)};
     for (int64_t i = k; i < shape_count(call->d_y.shape); i += channels) {
-        double x = tensor_get(&call->saved[SAVED_EXTREME], i), dz = d_z(call, curve, x, i);
+        double x = tensor_get(&call->saved[SAVED_EXTREME], i), dz = d_z(call, c, x, i);
         sums.bias += dz;
-        sums.weight += dz * (x - curve->mean) * invstd;
+        sums.weight += dz * batchnorm_xhat(c, x);
     }
     return sums;
 }
 
 /* The gradients that the windows which took an input give it. */
-static double taken_d_z(const struct call *call, const struct pool_plane *plane, const struct curve *curve,
-                        const int64_t at[4])
+static double taken_d_z(const struct call *call, const struct pool_plane *plane,
+                        const struct batchnorm_channel *c, const int64_t at[4])
 {
     struct pool_span rows = pool_outputs(&plane->h, at[1]), columns = pool_outputs(&plane->w, at[2]);
     double sum = 0;
@@ -202,23 +157,24 @@ static double taken_d_z(const struct call *call, const struct pool_plane *plane,
         for (int64_t j = columns.first; j < columns.end; j++) {
             int64_t y = tensor_at(&call->d_y, at[0], i, j, at[3]);
             if ((int64_t)tensor_get(&call->saved[SAVED_NUMBER], y) == pool_number(plane, i, j, at[1], at[2]))
-                sum += d_z(call, curve, tensor_get(&call->saved[SAVED_EXTREME], y), y);
+                sum += d_z(call, c, tensor_get(&call->saved[SAVED_EXTREME], y), y);
         }
     return sum;
 }
 
-static void write_d_x(const struct call *call, const struct curve *curve, const struct sums *sums, int64_t k)
+static void write_d_x(const struct call *call, const struct batchnorm_channel *c, const struct sums *sums,
+                      int64_t k)
 {
     struct pool_plane plane = batchnorm_maxpool_plane(call);
-    double invstd = tensor_get(&call->saved[SAVED_INVSTD], k);
     struct shape x = call->x[0].shape;
     for (int64_t n = 0; n < x.n; n++)
     for (int64_t h = 0; h < x.h; h++)
     for (int64_t w = 0; w < x.w; w++) {
         int64_t i = tensor_at(&call->x[0], n, h, w, k);
-        double xhat = (tensor_get(&call->x[0], i) - curve->mean) * invstd;
-        double dz = taken_d_z(call, &plane, curve, (int64_t[]){n, h, w, k});
-        tensor_set(&call->d_x[0], i, curve->scale * (dz - (sums->bias + xhat * sums->weight) / sums->count));
+        double xhat = batchnorm_xhat(c, tensor_get(&call->x[0], i));
+        double dz = taken_d_z(call, &plane, c, (int64_t[]){n, h, w, k});
+        tensor_set(&call->d_x[0], i,
+                   c->weight * c->invstd * (dz - (sums->bias + xhat * sums->weight) / sums->count));
     }
 }
 
@@ -226,11 +182,11 @@ static enum status batchnorm_maxpool_backward(const struct call *call)
 {
     const struct batchnorm *s = call->settings;
     for (int64_t k = 0; k < call->x[0].shape.c; k++) {
-        struct curve curve = curve_of(call, k);
-        struct sums sums = sums_of(call, &curve, k);
+        struct batchnorm_channel c = batchnorm_channel(call, k);
+        struct sums sums = sums_of(call, &c, k);
         if (s->affine && call->d_params[0].data) tensor_set(&call->d_params[0], k, sums.weight);
         if (s->affine && call->d_params[1].data) tensor_set(&call->d_params[1], k, sums.bias);
-        if (call->d_x[0].data) write_d_x(call, &curve, &sums, k);
+        if (call->d_x[0].data) write_d_x(call, &c, &sums, k);
     }
     return OK;
 }
@@ -238,12 +194,7 @@ static enum status batchnorm_maxpool_backward(const struct call *call)
 #define AT(member) offsetof(struct batchnorm_maxpool, member)
 static const char *const activations[] = {"none", "relu", "relu6", NULL};
 static const struct field fields[] = {
-    {.name = "eps", .type = FIELD_REAL, .offset = AT(norm.eps), .initial = "1e-5", .min = 0, .max = 1,
-     .help = "Added to the variance for numerical stability."},
-    {.name = "momentum", .type = FIELD_REAL, .offset = AT(norm.momentum), .initial = "0.1", .min = 0,
-     .max = 1, .help = "Weight of the batch in the running statistics."},
-    {.name = "affine", .type = FIELD_BOOL, .offset = AT(norm.affine), .initial = "yes",
-     .help = "Learn a weight and a bias for each channel."},
+    BATCHNORM_FIELDS(AT(norm)),
     {.name = "activation", .type = FIELD_CHOICE, .offset = AT(norm.activation), .initial = "none",
      .choices = activations, .help = "Activation function applied before pooling."},
     {.name = "kernel", .type = FIELD_INT, .offset = AT(pool.kernel), .min = 2, .max = 3,

@@ -4,7 +4,7 @@
 #include "kernels/batchnorm.h"
 #include "kernels/pool.h"
 
-/* Batch norm's update reads this as its own settings. */
+/* Batch norm's functions read this as their own settings. */
 struct batchnorm_maxpool {
     struct batchnorm norm;
     struct pool pool;

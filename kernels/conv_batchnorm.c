@@ -181,14 +181,8 @@ struct line {
 
 static struct line line_of(const struct call *call, int64_t k)
 {
-    const struct conv_batchnorm *s = call->settings;
-    struct batchnorm_statistics at = batchnorm_statistics(&s->norm);
-    double mean = call->training ? tensor_get(&call->saved[SAVED_MEAN], k)
-                                 : tensor_get(&call->params[at.mean], k);
-    double scale = call->training ? tensor_get(&call->saved[SAVED_INVSTD], k)
-                                  : 1 / sqrt(tensor_get(&call->params[at.variance], k) + s->norm.eps);
-    if (s->norm.affine) scale *= tensor_get(&call->params[0], k);
-    return (struct line){scale, (s->norm.affine ? tensor_get(&call->params[1], k) : 0) - scale * mean};
+    struct batchnorm_channel c = batchnorm_channel(call, k);
+    return (struct line){c.weight * c.invstd, c.bias - c.weight * c.invstd * c.mean};
 }
 
 static void write_y(const struct fold *f, int64_t k)
@@ -201,9 +195,7 @@ static void write_y(const struct fold *f, int64_t k)
         double x = 0;
         for (int64_t c = 0; c < f->channels; c++) x += weight_at(f, k, c) * a_at(f, p, c);
         double z = line.scale * x + line.offset + (norm->residual ? tensor_get(&call->x[1], i) : 0);
-        if (norm->activation != ACTIVATION_NONE && z <= 0) z = 0;
-        if (norm->activation == ACTIVATION_RELU6 && z >= 6) z = 6;
-        tensor_set(&call->y, i, z);
+        tensor_set(&call->y, i, batchnorm_activate(norm, z));
         if (call->mask.data) batchnorm_mask_set(call, i);
     }
 }
@@ -232,8 +224,7 @@ static double d_z(const struct call *call, int64_t i)
     const struct conv_batchnorm *s = call->settings;
     if (s->norm.activation == ACTIVATION_NONE) return batchnorm_d_y(call, i);
     double side = call->mask.data ? batchnorm_mask_get(call, i) : tensor_get(&call->y, i);
-    bool passes = side > 0 && (s->norm.activation != ACTIVATION_RELU6 || side < 6);
-    return passes ? batchnorm_d_y(call, i) : 0;
+    return batchnorm_slope(&s->norm, side) == 0 ? 0 : batchnorm_d_y(call, i);
 }
 
 /* D, G and the residual's gradient. */
@@ -317,12 +308,7 @@ static const struct field fields[] = {
      .help = "Output channels."},
     {.name = "stride", .type = FIELD_INT, .offset = AT(stride), .initial = "1", .min = 1, .max = 1 << 12,
      .help = "Stride of the convolution."},
-    {.name = "eps", .type = FIELD_REAL, .offset = AT(norm.eps), .initial = "1e-5", .min = 0, .max = 1,
-     .help = "Added to the variance for numerical stability."},
-    {.name = "momentum", .type = FIELD_REAL, .offset = AT(norm.momentum), .initial = "0.1", .min = 0,
-     .max = 1, .help = "Weight of the batch in the running statistics."},
-    {.name = "affine", .type = FIELD_BOOL, .offset = AT(norm.affine), .initial = "yes",
-     .help = "Learn a weight and a bias for each channel."},
+    BATCHNORM_FIELDS(AT(norm)),
     {.name = "activation", .type = FIELD_CHOICE, .offset = AT(norm.activation), .initial = "none",
      .choices = activations, .help = "Activation function applied to the result."},
     {.name = "residual", .type = FIELD_BOOL, .offset = AT(norm.residual), .initial = "no",
