@@ -92,9 +92,9 @@ static void add_tick(const struct axis *axis, bool across, double value, struct 
 static void add_ticks(const struct axis *axis, bool across, struct text *out)
 {
     double range = axis->most - axis->least;
-    double step = axis->log ? fmax(1, ceil(range / 6)) : nice_step(range, across ? 6 : 5);
+    double step = axis->log ? fmax(1, ceil(range / 6)) : nice_step(range, 6);
     for (double tick = ceil(axis->least / step); tick * step <= axis->most; tick++) {
-        double value = tick * step;
+        double value = tick * step + 0.0;                      /* -0 becomes 0 */
         if (!axis->log) add_tick(axis, across, value, out);
         else add_tick(axis, across, pow(10, value), out);
     }

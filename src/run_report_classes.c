@@ -7,6 +7,7 @@
 #include "train/mistakes.h"
 
 #define NUMBERED 30          /* classes up to which cells have numbers, and names beside */
+#define TINY 300             /* classes above which a cell may be smaller than a pixel, and is shown as one */
 #define LISTED 1000          /* classes */
 #define CONFUSIONS 50
 
@@ -128,11 +129,11 @@ static void add_class(const struct confusion *confusion, int class, double train
     int other = taken_for(confusion, class);
     text_add(out, "<tr>");
     html_cell(out, confusion->names[class]);
-    html_number(out, training, 0);
-    html_number(out, confusion->images[class], 0);
     html_number(out, 100 * accuracy, 1);
     text_add(out, "<td class=\"bar\" style=\"--v:%.1f%%\"></td>", isnan(accuracy) ? 0 : 100 * accuracy);
     html_cell(out, other == class ? "" : confusion->names[other]);
+    html_number(out, confusion->images[class], 0);
+    html_number(out, training, 0);
     text_add(out, "</tr>\n");
 }
 
@@ -146,8 +147,9 @@ static void add_table(const struct run_records *records, const struct confusion 
     }
     qsort(ranked, (size_t)confusion->classes, sizeof *ranked, compare);
     text_add(out, "<div><h3>Accuracy by class, the worst first</h3>\n<div class=\"scroll\"><table><thead><tr>"
-             "<th>class</th><th class=\"n\">training images</th><th class=\"n\">validation images</th>"
-             "<th class=\"n\">accuracy, %%</th><th></th><th>most often taken for</th></tr></thead><tbody>\n");
+             "<th>class</th><th class=\"n\">accuracy, %%</th><th></th><th>taken for</th>"
+             "<th class=\"n\">validation images</th><th class=\"n\">training images</th></tr></thead>"
+             "<tbody>\n");
     for (int i = 0; i < confusion->classes && i < LISTED; i++) {
         const json_t *count = json_array_get(training, (size_t)ranked[i].row);
         add_class(confusion, ranked[i].row, count ? json_number_value(count) : NAN, out);
@@ -169,33 +171,55 @@ static void add_numbered_cell(const struct confusion *confusion, int row, int co
     text_html(out, confusion->names[column]);
     text_add(out, ": %.0f of %.0f (%.1f %%)</title></rect>\n", images, confusion->images[row], 100 * share);
     if (images > 0)
-        text_add(out, "<text x=\"%.2f\" y=\"%.2f\" font-size=\".36\" fill=\"currentColor\" "
-                 "pointer-events=\"none\">%.0f</text>\n", column + 0.5, row + 0.63, images);
+        text_add(out, "<text x=\"%.2f\" y=\"%.2f\" font-size=\".36\" fill=\"%s\" "
+                 "pointer-events=\"none\">%.0f</text>\n", column + 0.5, row + 0.63,
+                 share > 0.5 ? "var(--ground)" : "currentColor", images);
 }
 
-/* Cut to so many characters, of up to four bytes. */
-static void add_short_name(const char *name, int most, struct text *out)
+#define SHORT 12             /* characters of a name beside the cells */
+
+/* Bytes of the first characters, of up to four bytes each; `count` becomes their number. */
+static size_t short_length(const char *name, int *count)
 {
     size_t length = 0;
-    for (int count = 0; name[length] && count < most; count++)
+    for (*count = 0; name[length] && *count < SHORT; ++*count)
         do length++; while (((unsigned char)name[length] & 0xc0) == 0x80);
+    return length;
+}
+
+static void add_short_name(const char *name, struct text *out)
+{
+    int count;
+    size_t length = short_length(name, &count);
     char *cut = text_format("%.*s%s", (int)length, name, name[length] ? "." : "");
     text_html(out, cut);
     free(cut);
 }
 
+/* Room for the longest name, in cells. */
+static double names_width(const struct confusion *confusion)
+{
+    int longest = 1, count;
+    for (int i = 0; i < confusion->classes; i++) {
+        short_length(confusion->names[i], &count);
+        if (count > longest) longest = count;
+    }
+    return 0.3 + 0.26 * longest;
+}
+
 static void add_numbered(const struct confusion *confusion, struct text *out)
 {
     int n = confusion->classes;
-    text_add(out, "<svg class=\"cells\" viewBox=\"-3 0 %d %d\" style=\"max-width:%dpx\" role=\"img\" "
-             "aria-label=\"confusion matrix\">\n", n + 3, n + 3, 46 * (n + 3));
+    double names = names_width(confusion), side = n + names;
+    text_add(out, "<svg class=\"cells\" viewBox=\"%.2f 0 %.2f %.2f\" style=\"max-width:%.0fpx\" role=\"img\" "
+             "aria-label=\"confusion matrix\">\n", -names, side, side, 46 * side);
     for (int i = 0; i < n; i++) {
         text_add(out, "<text x=\"-.15\" y=\"%.2f\" font-size=\".42\" style=\"text-anchor:end\" "
                  "fill=\"currentColor\">", i + 0.64);
-        add_short_name(confusion->names[i], 12, out);
+        add_short_name(confusion->names[i], out);
         text_add(out, "</text><text font-size=\".42\" style=\"text-anchor:end\" fill=\"currentColor\" "
                  "transform=\"translate(%.2f %.2f) rotate(-90)\">", i + 0.64, n + 0.15);
-        add_short_name(confusion->names[i], 12, out);
+        add_short_name(confusion->names[i], out);
         text_add(out, "</text>\n");
         for (int j = 0; j < n; j++) add_numbered_cell(confusion, i, j, out);
     }
@@ -216,7 +240,7 @@ static void add_level(const struct confusion *confusion, bool right, double from
         }
     if (any)
         text_add(out, "\" class=\"%s\" stroke-opacity=\"%g\"/>\n", right ? "right" : "wrong",
-                 fmin(1, 0.15 + 1.2 * to));
+                 fmin(1, 0.3 + to));
 }
 
 static void add_dense(const struct confusion *confusion, struct text *out)
@@ -230,8 +254,9 @@ static void add_dense(const struct confusion *confusion, struct text *out)
         text_json_string(&names, confusion->names[i]);
     }
     text_add(&names, "]");
-    text_add(out, "<svg class=\"cells\" viewBox=\"0 0 %d %d\" style=\"max-width:800px\" role=\"img\" "
-             "aria-label=\"confusion matrix\" shape-rendering=\"crispEdges\" data-names=\"", n, n);
+    text_add(out, "<svg class=\"cells%s\" viewBox=\"0 0 %d %d\" style=\"max-width:800px\" role=\"img\" "
+             "aria-label=\"confusion matrix\" shape-rendering=\"crispEdges\" data-names=\"",
+             n > TINY ? " tiny" : "", n, n);
     text_html(out, names.data);
     text_add(out, "\">\n");
     for (int right = 0; right < 2; right++)

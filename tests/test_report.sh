@@ -34,6 +34,9 @@ ok "skipped steps are marked" has '<path class="mark"'
 cells() { sed -n 's/.*taken for .*: \([0-9]*\) of [0-9]* (.*<\/title>.*/\1/p' $page; }
 ok "all cells of the confusion matrix" [ "$(cells | wc -l)" = 100 ]
 ok "... have all images" [ "$(cells | awk '{ n += $1 } END { print n }')" = 359 ]
+ok "no room is left below names of one letter" sh -c '
+    grep -q "class=.cells. viewBox=\"-0.56 0 10.56 10.56\"" run/report.html'
+ok "no tick is at -0" sh -c '! grep -q ">-0<" run/report.html && grep -q ">0</text>" run/report.html'
 ok "a row for every class" [ "$(grep -c 'class="bar"' $page)" = 10 ]
 ok "mistakes have pictures" [ "$(grep -c 'src="data:image/jpeg;base64,/9j/' $page)" = 24 ]
 the_map() { sed -n 's/.*sandbox="" .*svg+xml;base64,\([^"]*\)".*/\1/p' $page | base64 -d | cmp - run/memory.svg; }
@@ -124,7 +127,7 @@ large() {
         }
         printf "\n" }' >large/confusion.csv
     "$AMPTRAIN" report -q large && wellformed large/report.html && bytes=$(wc -c <large/report.html) &&
-        figure "$bytes bytes" && [ "$bytes" -lt 5000000 ]
+        figure "$bytes bytes" && [ "$bytes" -lt 5000000 ] && grep -q 'class="cells tiny"' large/report.html
 }
 ok "ninety epochs of a thousand classes stay small" large
 finish
