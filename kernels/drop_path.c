@@ -61,9 +61,6 @@ static const struct field fields[] = {
     {0},
 };
 
-DROPOUT_CODE(reference, drop)
-DROPOUT_CODE(cpu, drop_cpu)
-
 static const struct op_example examples[] = {
     {"rate=0.5", 1, {{.rank = 4, .n = 9, .h = 7, .w = 7, .c = 5}}},
     {"rate=0.2", 1, {{.rank = 4, .n = 7, .h = 31, .w = 7, .c = 24}}},
@@ -72,15 +69,4 @@ static const struct op_example examples[] = {
     {0},
 };
 
-const struct op drop_path_op = {
-    .name = "drop_path",
-    .help = "Stochastic depth: zeroes whole images.",
-    .settings_size = sizeof(struct dropout),
-    .fields = fields,
-    .shape = elementwise_shape,
-    .in_place = elementwise_in_place,
-    .reference = &reference,
-    .cpu = &cpu,
-    .cuda = ON_CUDA(drop_path_cuda),
-    .examples = examples,
-};
+DROPOUT_OP(drop_path, "Stochastic depth: zeroes whole images.");

@@ -84,9 +84,6 @@ static const struct field fields[] = {
     {0},
 };
 
-DROPOUT_CODE(reference, drop)
-DROPOUT_CODE(cpu, drop_cpu)
-
 static const struct op_example examples[] = {
     {"", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 5}}},
     {"rate=0.2", 1, {{.rank = 4, .n = 1, .h = 31, .w = 7, .c = 24}}},
@@ -95,15 +92,4 @@ static const struct op_example examples[] = {
     {0},
 };
 
-const struct op dropout_op = {
-    .name = "dropout",
-    .help = "Dropout.",
-    .settings_size = sizeof(struct dropout),
-    .fields = fields,
-    .shape = elementwise_shape,
-    .in_place = elementwise_in_place,
-    .reference = &reference,
-    .cpu = &cpu,
-    .cuda = ON_CUDA(dropout_cuda),
-    .examples = examples,
-};
+DROPOUT_OP(dropout, "Dropout.");

@@ -44,3 +44,13 @@ ANYWHERE uint64_t dropout_first(const struct op_random *random, int64_t count)
         return OK;                                                                                       \
     }                                                                                                    \
     static const struct op_code name = {.forward = name##_forward, .backward = name##_backward};
+
+/* The op, of a file's fields, examples, and functions for reference and CPU. */
+#define DROPOUT_OP(op_, help_)                                                                           \
+    DROPOUT_CODE(reference, drop)                                                                        \
+    DROPOUT_CODE(cpu, drop_cpu)                                                                          \
+    const struct op op_##_op = {                                                                         \
+        .name = #op_, .help = help_, .settings_size = sizeof(struct dropout), .fields = fields,          \
+        .shape = elementwise_shape, .in_place = elementwise_in_place, .reference = &reference,           \
+        .cpu = &cpu, .cuda = ON_CUDA(op_##_cuda), .examples = examples,                                  \
+    }
