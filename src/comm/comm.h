@@ -60,9 +60,9 @@ struct exchange_backend {
     enum status (*send)(struct comm *comm, int peer, const void *from, size_t bytes, void *stream);
     enum status (*receive)(struct comm *comm, int peer, void *to, size_t bytes, void *stream);
     /* The memory in which all that all_to_all and all_gather read and write lies, at the same offsets on all
-     * ranks, which call together; NULL: none from now on. Not needed (NULL) where exchanges are as fast
-     * without. */
-    enum status (*share)(struct comm *comm, void *memory, size_t bytes);
+     * ranks, which call together; NULL: none from now on. What lies in it is lost, in the order of `stream`.
+     * Not needed (NULL) where exchanges are as fast without. */
+    enum status (*share)(struct comm *comm, void *memory, size_t bytes, void *stream);
     /* all_to_all and all_gather of so many bytes leave the multiprocessors to others; 0: they never do. */
     int64_t beside_bytes;                 /* EXCHANGE_BESIDE_BYTES */
     /* Around sends and receives that must be under way at the same time; NULL where that does not matter. */

@@ -139,7 +139,19 @@ static enum status windows_all_to_all(struct comm *comm, const void *from, void 
                        "an all-to-all");
 }
 
-static enum status windows_share(struct comm *comm, void *memory, size_t bytes)
+/* Copy engines let each other begin by the number of the exchange, and in captured graphs by the number 1,
+ * which a first exchange outside of graphs leaves behind: then the first launch does not wait, and none after
+ * it (NCCL 2.28 to 2.30). Two leave another number. */
+static enum status windows_leave_number(struct comm *comm, void *memory, void *stream)
+{
+    char *to = memory;
+    size_t bytes = sizeof(float);
+    for (int exchange = 0; exchange < 2; exchange++)
+        TRY(nccl_all_gather(comm, to + (size_t)comm->rank * bytes, to, bytes, stream));
+    return OK;
+}
+
+static enum status windows_share(struct comm *comm, void *memory, size_t bytes, void *stream)
 {
     struct nccl *nccl = comm->exchange_state;
     ncclWindow_t window = nccl->window;
@@ -151,7 +163,7 @@ static enum status windows_share(struct comm *comm, void *memory, size_t bytes)
                                                                 NCCL_WIN_COLL_SYMMETRIC),
                              "sharing memory");
     nccl->window = window;
-    return status;
+    return status == OK && window ? windows_leave_number(comm, memory, stream) : status;
 }
 #endif
 

@@ -243,7 +243,8 @@ static enum status share_arena(struct exec *exec)
     struct comm *comm = exec->options.replicas;
     if (exec->exchanges || exec->program->flags_sum < 0 || !comm->exchange->share) return OK;
     exec->exchanges = true;
-    return comm->exchange->share(comm, exec->arena, (size_t)exec->compiled->plan.arena_bytes);
+    return comm->exchange->share(comm, exec->arena, (size_t)exec->compiled->plan.arena_bytes,
+                                 exec->device->backend->stream(exec->device, 0));
 }
 
 enum status exec_start(struct exec *exec, const struct exec_batch *batch, const struct update_rates *rates)
