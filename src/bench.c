@@ -24,6 +24,19 @@ static void set_label(const struct program *program, void *labels, int64_t image
         ((float *)labels)[image * value->shape.c + label] = 1;
 }
 
+/* Numbers from -1 to 1; leaves the draws behind them. */
+static void make_images(enum dtype storage, struct random *random, void *images, int64_t elements)
+{
+#pragma omp parallel for schedule(static)
+    for (int64_t draw = 0; draw < (elements + 3) / 4; draw++) {
+        uint32_t words[4];
+        random_words(random, (uint64_t)draw, words);
+        for (int k = 0; k < 4 && 4 * draw + k < elements; k++)
+            dtype_set(storage, images, 4 * draw + k, 2 * (words[k] * 0x1p-32) - 1);
+    }
+    random->next = (uint64_t)elements;
+}
+
 static enum status make_batch(struct bench *bench)
 {
     const struct program *program = &bench->step.compiled.program;
@@ -33,8 +46,7 @@ static enum status make_batch(struct bench *bench)
     if (!bench->images) return fail(FAILED, "not enough memory for a batch of %d images", program->batch);
     bench->labels = memory_new((size_t)program->targets_bytes, 1);
     uint32_t classes = (uint32_t)bench->session.data.classes;
-    for (int64_t i = 0; i < elements; i++)
-        dtype_set(program->storage, bench->images, i, 2 * random_uniform(&random) - 1);
+    make_images(program->storage, &random, bench->images, elements);
     for (int i = 0; i < program->batch; i++)
         set_label(program, bench->labels, i, (int64_t)random_below(&random, classes));
     bench->batch = (struct exec_batch){.images = bench->images, .labels = bench->labels, .unchanged = true};
