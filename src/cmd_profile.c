@@ -28,6 +28,12 @@ static double share_of_peak(const struct profile *profile, const struct profile_
     return profile_least_ms(profile, row) / row->ms;
 }
 
+static double share_of_card(const struct profile *profile, const struct profile_row *row)
+{
+    return (double)(row->weight_bytes + row->activation_bytes + row->workspace_bytes) /
+           (double)profile->card_bytes;
+}
+
 static void print_stages(const struct profile *profile)
 {
     printf("\n%-10s %12s %12s %9s\n", "stage", "alone, ms", "exposed, ms", "share");
@@ -38,15 +44,19 @@ static void print_stages(const struct profile *profile)
 
 static void print_row(const struct profile *profile, const struct profile_row *row)
 {
-    char activation[TEXT_BYTES], name[64], intensity[TEXT_NUMBER] = "", rate[TEXT_NUMBER] = "";
+    char weights[TEXT_BYTES], activation[TEXT_BYTES], workspace[TEXT_BYTES], name[64];
+    char intensity[TEXT_NUMBER] = "", rate[TEXT_NUMBER] = "";
     if (row->flops > 0) {
         snprintf(intensity, sizeof intensity, "%.1f", row->flops / row->bytes);
         snprintf(rate, sizeof rate, "%.3f", 1e-9 * row->flops / row->ms);
     }
-    printf("%9.4f %9.4f %9s %8.1f %7.1f %9s %-8s %-28s %-15s %-14s %10s  %.40s\n", row->ms, row->won_ms, rate,
-           1e-6 * row->bytes / row->ms, 100 * share_of_peak(profile, row), intensity, bound_of(profile, row),
-           text_visible(row->name, name, sizeof name), row->phase, row->op,
-           text_bytes((uint64_t)row->activation_bytes, activation), row->algorithm);
+    printf("%9.4f %9.4f %9s %8.1f %7.1f %9s %-8s %-28s %-15s %-14s %10s %10s %10s %6.2f  %.40s\n",
+           row->ms, row->won_ms, rate, 1e-6 * row->bytes / row->ms, 100 * share_of_peak(profile, row),
+           intensity, bound_of(profile, row), text_visible(row->name, name, sizeof name), row->phase, row->op,
+           text_bytes((uint64_t)row->weight_bytes, weights),
+           text_bytes((uint64_t)row->activation_bytes, activation),
+           text_bytes((uint64_t)row->workspace_bytes, workspace), 100 * share_of_card(profile, row),
+           row->algorithm);
 }
 
 static void print_profile(const struct profile *profile)
@@ -54,14 +64,19 @@ static void print_profile(const struct profile *profile)
     char memory[TEXT_BYTES], card[TEXT_BYTES];
     printf("batch %d in %s on %s: %.3f ms a step, %.1f images/s\n", profile->batch, profile->precision,
            profile->device, profile->step_ms, 1e3 * profile->batch / profile->step_ms);
-    printf("peaks, as measured: %.3f TFLOP/s, %.1f GB/s; above %.1f operations a byte, computing binds\n",
-           profile->peaks.tflops, profile->peaks.gbps, 1e3 * profile->peaks.tflops / profile->peaks.gbps);
+    const struct peaks *peaks = &profile->peaks;
+    printf("peaks, as measured: %.3f TFLOP/s", peaks->tflops);
+    if (peaks->tflops > profile->product_tflops)
+        printf(" (a layer's; %.3f of a large product)", profile->product_tflops);
+    printf(", %.1f GB/s; above %.1f operations a byte, computing binds\n", peaks->gbps,
+           1e3 * peaks->tflops / peaks->gbps);
     printf("memory: %s, %.1f %% of %s\n", text_bytes((uint64_t)profile->memory_bytes, memory),
            100 * (double)profile->memory_bytes / (double)profile->card_bytes,
            text_bytes((uint64_t)profile->card_bytes, card));
     print_stages(profile);
-    printf("\n%9s %9s %9s %8s %7s %9s %-8s %-28s %-15s %-14s %10s  %s\n", "ms", "to win", "TFLOP/s", "GB/s",
-           "% peak", "op/byte", "bound", "layer", "phase", "op", "activation", "algorithm");
+    printf("\n%9s %9s %9s %8s %7s %9s %-8s %-28s %-15s %-14s %10s %10s %10s %6s  %s\n", "ms", "to win",
+           "TFLOP/s", "GB/s", "% peak", "op/byte", "bound", "layer", "phase", "op", "weights", "activation",
+           "workspace", "% card", "algorithm");
     for (int i = 0; i < profile->count && i < LISTED; i++) print_row(profile, &profile->rows[i]);
     if (profile->count > LISTED) printf("... %d more; --json has all\n", profile->count - LISTED);
 }
@@ -89,6 +104,7 @@ static void add_row(const struct profile *profile, const struct profile_row *row
     add_text(out, "op", row->op);
     add_text(out, "phase", row->phase);
     add_number(out, "ms", row->ms);
+    add_number(out, "won_ms", row->won_ms);
     add_number(out, "flops", row->flops);
     add_number(out, "bytes", row->bytes);
     add_number(out, "tflops", 1e-9 * row->flops / row->ms);
@@ -97,8 +113,10 @@ static void add_row(const struct profile *profile, const struct profile_row *row
     add_number(out, "intensity", row->bytes > 0 ? row->flops / row->bytes : NAN);
     add_text(out, "bound", bound_of(profile, row));
     add_text(out, "algorithm", row->algorithm);
+    add_number(out, "share_of_card", share_of_card(profile, row));
     text_add(out, "\"weight_bytes\":%" PRId64 ",\"activation_bytes\":%" PRId64
-             ",\"workspace_bytes\":%" PRId64 "}", row->weight_bytes, row->activation_bytes, row->workspace_bytes);
+             ",\"workspace_bytes\":%" PRId64 "}", row->weight_bytes, row->activation_bytes,
+             row->workspace_bytes);
 }
 
 static void add_profile(const struct profile *profile, struct text *out)
@@ -111,8 +129,8 @@ static void add_profile(const struct profile *profile, struct text *out)
     add_number(out, "memory_bytes", (double)profile->memory_bytes);
     add_number(out, "card_bytes", (double)profile->card_bytes);
     add_number(out, "serial_ms", profile->serial_ms);
-    text_add(out, "\"peaks\":{\"tflops\":%.9g,\"gbps\":%.9g},\"stages\":[", profile->peaks.tflops,
-             profile->peaks.gbps);
+    text_add(out, "\"peaks\":{\"tflops\":%.9g,\"gbps\":%.9g,\"product_tflops\":%.9g},\"stages\":[",
+             profile->peaks.tflops, profile->peaks.gbps, profile->product_tflops);
     for (int i = 0; i < STAGES; i++)
         text_add(out, "%s{\"name\":\"%s\",\"alone_ms\":%.9g,\"exposed_ms\":%.9g,\"share\":%.9g}",
                  i ? "," : "", profile_stage_name[i], profile->stages[i].alone, profile->stages[i].exposed,

@@ -43,6 +43,8 @@ static int stage_of(const struct program *program, int i)
     return at->phase == PHASE_FORWARD ? STAGE_FORWARD : STAGE_BACKWARD;
 }
 
+static const struct timeline_stages stages = {profile_stage_name, stage_of};
+
 /* Rows. */
 
 static double flops_of(const struct program *program, const struct instruction *at)
@@ -61,12 +63,13 @@ static struct profile_row row_of(const struct bench *bench, const struct timed *
 {
     const struct program *program = &bench->step.compiled.program;
     const struct instruction *at = timed->at;
-    const char *algorithm = exec_algorithm(bench->step.exec, (int)(at - program->instructions));
-    bool layer = at->node >= 0 && at->op;
+    int i = (int)(at - program->instructions);
+    const char *algorithm = exec_algorithm(bench->step.exec, i);
+    bool layer = at->node >= 0 && at->op, in_layer = at->node >= 0 && at->kind == INSTRUCTION_OP;
     return (struct profile_row){
         .name = layer ? program->graph->nodes[at->node].name : at->name,
         .op = at->op ? at->op->name : "",
-        .phase = phase_names[at->kind == INSTRUCTION_UPDATE ? PHASE_UPDATE : at->phase],
+        .phase = in_layer ? phase_names[at->phase] : profile_stage_name[stage_of(program, i)],
         .algorithm = algorithm ? algorithm : "",
         .ms = timed->milliseconds, .flops = flops_of(program, at), .bytes = timed->bytes,
         .weight_bytes = param_bytes(program, at),
@@ -130,6 +133,9 @@ static enum status measure_rows(struct bench *bench, const struct timeline *time
         profile->stages[stage_of(&bench->step.compiled.program, i)].alone += timed[i].milliseconds;
     }
     free(timed);
+    for (int i = 0; i < STAGES; i++) profile->stages[i].exposed = profile->stages[i].alone;
+    if (timeline->measured)
+        stage_times(timeline, &bench->step.compiled.program, &stages, STAGES, profile->stages);
     /* On a busy machine a layer may have had more of it than the large product. */
     for (int i = 0; i < profile->count; i++) {
         double tflops = 1e-9 * profile->rows[i].flops / profile->rows[i].ms;
@@ -165,28 +171,32 @@ static double read_ms(const struct bench *bench)
     return 1e3 * seconds * bench->session.hyper.batch / (double)(workers > 0 ? workers : 1);
 }
 
-/* Parts of a time, in the proportion of the stages' own times; the last of them has what is left. */
+/* Parts of a time, in the proportion of the stages' exposed times so far; if there are none, it is the last
+ * one's. */
 static void expose(struct profile *profile, enum profile_stage_id from, enum profile_stage_id to, double ms)
 {
     double all = 0;
-    for (enum profile_stage_id i = from; i <= to; i++) all += profile->stages[i].alone;
+    for (enum profile_stage_id i = from; i <= to; i++) all += profile->stages[i].exposed;
     for (enum profile_stage_id i = from; i <= to; i++)
-        profile->stages[i].exposed = all > 0 ? ms * profile->stages[i].alone / all : i == to ? ms : 0;
+        profile->stages[i].exposed = all > 0 ? ms * profile->stages[i].exposed / all : i == to ? ms : 0;
 }
 
-/* Instructions one after another take longer than in a step, where some overlap and none waits for the host:
- * their sum is brought to what computing takes by itself. What a step takes beyond that, it waits for data:
+/* Instructions one after another take longer than in a step, where some overlap and none waits for the host;
+ * and between the kernels of a measured step are gaps, longer ones than in training: the sum of stages is
+ * brought to what computing takes by itself. What a step takes beyond that, it waits for data:
  * first as long as it waited for the loader, and otherwise for copies. */
 static void divide_step(const struct bench *bench, struct profile *profile)
 {
     const struct feed *feed = &bench->feed;
     double batch = 1e3 * profile->batch, compute = bench->loader ? batch / feed->compute : profile->step_ms;
+    double ran = 0;
+    for (enum profile_stage_id i = STAGE_FORWARD; i <= STAGE_UPDATE; i++) ran += profile->stages[i].exposed;
     for (enum profile_stage_id i = STAGE_FORWARD; i <= STAGE_UPDATE; i++)
-        profile->stages[i].alone *= compute / profile->serial_ms;
+        profile->stages[i].alone *= compute / ran;
     if (bench->loader) {
         double loader = batch / feed->loader, read = fmin(loader, read_ms(bench));
-        profile->stages[STAGE_READ].alone = read;
-        profile->stages[STAGE_DECODE].alone = loader - read;
+        profile->stages[STAGE_READ] = (struct stage_time){read, read};
+        profile->stages[STAGE_DECODE] = (struct stage_time){loader - read, loader - read};
         profile->stages[STAGE_COPY].alone = feed->copy > 0 ? batch / feed->copy : 0;
     }
     double beyond = fmax(0, profile->step_ms - compute);
@@ -221,12 +231,12 @@ enum status profile_make(struct bench *bench, struct profile *profile)
         .memory_bytes = bench_bytes(bench).total, .card_bytes = (int64_t)total,
     };
     TRY(peaks_find(session, &profile->peaks));
+    profile->product_tflops = profile->peaks.tflops;
     TRY(measure_step(bench, profile));
     struct timeline timeline = {0};
     enum status status = timeline_take(bench, &timeline);
     if (status == OK) status = measure_rows(bench, &timeline, profile);
     if (status == OK) divide_step(bench, profile);
-    const struct timeline_stages stages = {profile_stage_name, stage_of};
     timeline_print(&timeline, &bench->step.compiled.program, &stages, &profile->trace);
     timeline_free(&timeline);
     return status;

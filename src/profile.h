@@ -3,14 +3,10 @@
 
 #include "bench.h"
 #include "peaks.h"
+#include "stage_times.h"
 
 enum profile_stage_id {
     STAGE_READ, STAGE_DECODE, STAGE_COPY, STAGE_FORWARD, STAGE_BACKWARD, STAGE_UPDATE, STAGES
-};
-
-/* Milliseconds of a step: of the stage by itself; and of those, what the step takes longer for it. */
-struct profile_stage {
-    double alone, exposed;
 };
 
 /* A layer in one phase, all micro-batches together; or what belongs to no layer, such as the optimizer. */
@@ -27,8 +23,9 @@ struct profile {
     char *device;
     double step_ms, serial_ms;          /* as in training; the sum of rows, each run to its end */
     int64_t memory_bytes, card_bytes;   /* that the step takes; that the device has */
-    struct peaks peaks;
-    struct profile_stage stages[STAGES];
+    struct peaks peaks;                 /* tflops: a layer's, if one computes faster than a large product */
+    double product_tflops;
+    struct stage_time stages[STAGES];   /* exposed: what the step takes longer for it */
     struct profile_row *rows;           /* those first in which most time could be won */
     int count;
     struct text trace;                  /* of a few steps, in Chrome's trace format */

@@ -210,9 +210,10 @@ static void add_memory(const struct run_records *records, struct text *out)
     add_bytes(records, out);
     if (!records_read(records->folder, MEMORY_MAP_FILE, REPORT_FILE_MAX, &map)) return;
     /* In a frame that runs no scripts: who made the folder made this file. */
-    text_add(out, "<p class=\"grey\">The arena during a step: time across, addresses up; point at a box for "
-             "its tensor.</p>\n<div class=\"scroll tall\"><iframe class=\"map\" sandbox=\"\" loading=\"lazy\" "
-             "width=\"1440\" height=\"936\" title=\"memory map\" src=\"data:image/svg+xml;base64,");
+    text_add(out, "<p class=\"grey\">The arena during a step: time across, addresses up; point at a box "
+             "for its tensor.</p>\n<div class=\"scroll tall\"><iframe class=\"map\" sandbox=\"\" "
+             "loading=\"lazy\" width=\"1440\" height=\"936\" title=\"memory map\" "
+             "src=\"data:image/svg+xml;base64,");
     text_base64(out, (const uint8_t *)map.data, map.length);
     text_add(out, "\"></iframe></div>\n");
     text_free(&map);

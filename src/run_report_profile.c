@@ -2,6 +2,8 @@
 
 #include "run_report_parts.h"
 
+#define MIB (1.0 / (1 << 20))
+
 struct column {
     const char *key, *title;
     double scale;            /* 0: it is text */
@@ -14,8 +16,11 @@ static const struct column stage_columns[] = {
 };
 static const struct column layer_columns[] = {
     {"name", "layer", 0, 0}, {"phase", "phase", 0, 0}, {"op", "op", 0, 0}, {"ms", "ms", 1, 4},
+    {"won_ms", "to win, ms", 1, 4},
     {"tflops", "TFLOP/s", 1, 3}, {"gbps", "GB/s", 1, 1}, {"share_of_peak", "of the peak, %", 100, 1},
-    {"bound", "bound", 0, 0}, {"algorithm", "algorithm", 0, 0}, {NULL, NULL, 0, 0},
+    {"bound", "bound", 0, 0}, {"weight_bytes", "weights, MiB", MIB, 1},
+    {"activation_bytes", "activation, MiB", MIB, 1}, {"workspace_bytes", "workspace, MiB", MIB, 1},
+    {"share_of_card", "of the card, %", 100, 2}, {"algorithm", "algorithm", 0, 0}, {NULL, NULL, 0, 0},
 };
 
 static void add_rows(const json_t *rows, const struct column *columns, struct text *out)

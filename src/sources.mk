@@ -74,6 +74,8 @@ amptrain_SOURCES = \
 	src/run_report_profile.c \
 	src/shards.c \
 	src/shards.h \
+	src/stage_times.c \
+	src/stage_times.h \
 	src/step_time.c \
 	src/step_time.h \
 	src/svg.c \

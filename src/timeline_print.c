@@ -183,6 +183,7 @@ void timeline_print(const struct timeline *timeline, const struct program *progr
 {
     struct printing printing = {.timeline = timeline, .program = program, .out = out};
     if (timeline->count == 0) return;
+    text_add(out, "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"args\":{\"name\":\"amptrain\"}}");
     int count;
     struct unit *units = units_new(&printing, &count);
     printing.zero = timeline->activities[0].begin;

@@ -14,7 +14,7 @@ tests_test_memory_map_SOURCES = tests/test_memory_map.c \
 tests_test_memory_map_LDADD = $(LDADD) -lcmocka
 
 check_PROGRAMS += tests/test_timeline
-tests_test_timeline_SOURCES = tests/test_timeline.c src/timeline_print.c
+tests_test_timeline_SOURCES = tests/test_timeline.c src/stage_times.c src/timeline_print.c
 tests_test_timeline_LDADD = libbase.a -ljansson -lcmocka -lm
 
 check_PROGRAMS += tests/test_feed

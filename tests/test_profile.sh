@@ -16,6 +16,9 @@ ok "a layer, forward and both gradients" sh -c '
     for phase in forward "data gradient" "weight gradient"; do
         grep -qE " conv2 +$phase +conv " out || { cat out; exit 1; }
     done'
+ok "... with the memory of weights, output and workspace, and its share of the card" sh -c '
+    grep -E " ms +to win .* weights +activation +workspace +% card " out &&
+        grep -qE " conv2 +forward +conv +2.3 KiB +32.0 KiB +[0-9.]+ [KM]?i?B +[0-9]+\.[0-9]{2} " out || { cat out; exit 1; }'
 
 # What conv2 computes: 64 images, 4x4 positions, 16 filters of 3x3x8, a multiply and an add each.
 json() { "$AMPTRAIN" profile -c run.ini --json -o folder "$@" >json 2>err; }
@@ -24,9 +27,18 @@ rows() { tr '\n' ' ' <json | sed 's/},* *{/}\n{/g'; }
 ok "operations of conv2" sh -c '
     tr "\n" " " <json | sed "s/},* *{/}\n{/g" >rows
     [ "$(grep "\"name\":\"conv2\",\"op\":\"conv\"" rows | grep -c "\"flops\":2359296,")" = 3 ]'
-ok "... none of a ReLU" grep -q '"name":"relu2","op":"relu","phase":"forward","ms":[0-9.e-]*,"flops":0,' rows
+ok "... none of a ReLU" grep -q '"name":"relu2","op":"relu","phase":"forward",.*"flops":0,' rows
 ok "... whose bytes are those of its tensors" grep -q \
-    '"name":"relu2","op":"relu","phase":"forward","ms":[0-9.e-]*,"flops":0,"bytes":[1-9][0-9]*,' rows
+    '"name":"relu2","op":"relu","phase":"forward",.*"flops":0,"bytes":[1-9][0-9]*,' rows
+ok "... the memory of conv2 as a share of all" awk '
+    /"name":"conv2".*"phase":"forward"/ { n++
+        match($0, /"share_of_card":[^,]*/); share = substr($0, RSTART + 16, RLENGTH - 16)
+        match($0, /"weight_bytes":.*/); split(substr($0, RSTART), part, /[:,}]/)
+        sum = part[2] + part[4] + part[6]; if (share * all < 0.99 * sum || share * all > 1.01 * sum) bad = 1 }
+    match($0, /"card_bytes":[^,]*/) { all = substr($0, RSTART + 13, RLENGTH - 13) }
+    END { exit bad || n != 1 }' rows
+ok "sums of gradients count as backward" sh -c '
+    grep -q "\"name\":\"sum of d conv2.weight\",\"op\":\"sum\",\"phase\":\"backward\"," rows'
 ok "those first from which most is to win" awk '
     /"share_of_peak"/ { match($0, /"ms":[^,]*/); ms = substr($0, RSTART + 5, RLENGTH - 5)
         match($0, /"share_of_peak":[^,]*/); share = substr($0, RSTART + 16, RLENGTH - 16)
@@ -39,9 +51,9 @@ import json
 profile = json.load(open("json"))
 assert abs(sum(s["exposed_ms"] for s in profile["stages"]) - profile["step_ms"]) < 0.03 * profile["step_ms"]
 events = json.load(open("folder/profile.trace.json"))["traceEvents"]
-names = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
 assert {"stream 0", "steps and stages", "host", "loader 0"} <= set(names.values()) and 0 not in names
-assert all(e["tid"] in names for e in events)
+assert all(e["tid"] in names for e in events if e["name"] != "process_name")
 for tid in names:
     open_until = []
     spans = sorted((e for e in events if e["ph"] == "X" and e["tid"] == tid), key=lambda e: (e["ts"], -e["dur"]))
@@ -64,7 +76,8 @@ remembered() {
 ok "... and remembered" remembered
 slow() {
     sed -i 's/ = .*/ = 1e-9 345/' cache/amptrain/peaks
-    "$AMPTRAIN" profile -c run.ini --json >json &&
+    "$AMPTRAIN" profile -c run.ini >out && grep -qE "^peaks, as measured: [0-9.]+ TFLOP/s \(a layer's; 0.000 of a \
+large product\), 345.0 GB/s;" out && "$AMPTRAIN" profile -c run.ini --json >json &&
         tr '\n' ' ' <json | sed 's/},* *{/}\n{/g' |
         sed -n 's/.*"flops":[1-9].*"share_of_peak":\([^,]*\),.*/\1/p' |
         awk '$1 > 1.000001 { bad = 1 } { n++ } END { exit bad || n < 5 }'

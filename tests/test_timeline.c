@@ -1,5 +1,6 @@
 /* The timeline as text: spans of instructions, kernels, copies and stages, on the threads they belong to. */
 #include <jansson.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "timeline.h"
+#include "stage_times.h"
 
 #include <cmocka.h>   /* after ours: its fail() is a macro */
 
@@ -89,7 +90,7 @@ static const char *thread_name(const json_t *events, int tid)
     const json_t *event;
     size_t i;
     json_array_foreach(events, i, event)
-        if (strcmp(text_of(event, "ph"), "M") == 0 && (int)number_of(event, "tid") == tid)
+        if (strcmp(text_of(event, "name"), "thread_name") == 0 && (int)number_of(event, "tid") == tid)
             return text_of(json_object_get(event, "args"), "name");
     fail_msg("thread %d has no name", tid);
     return NULL;
@@ -147,6 +148,37 @@ static void test_steps_hold_stages_in_their_order(void **state)
     assert_span(*state, "step 2", "steps and stages", 6, 2);
 }
 
+static void assert_stage(const struct stage_time *time, double alone, double exposed)
+{
+    assert_true(fabs(time->alone - 1e-3 * alone) < 1e-9 && fabs(time->exposed - 1e-3 * exposed) < 1e-9);
+}
+
+static void test_stages_have_the_time_of_their_kernels(void **state)
+{
+    struct stage_time times[3];
+    (void)state;
+    stage_times(&timeline, &program, &stages, 3, times);   /* of both steps, microseconds: the mean */
+    assert_stage(&times[0], 1.25, 1.25);
+    assert_stage(&times[1], 1, 1);                          /* the streams at the same time count once */
+    assert_stage(&times[2], 0.75, 0.75);
+}
+
+static void test_a_stage_hides_behind_an_earlier_one(void **state)
+{
+    struct device_activity some[] = {
+        KERNEL("dgrad", 1, 7, 1000, 5000), KERNEL("update", 3, 7, 4000, 7000),
+        KERNEL("implicit_gemm", 0, 7, 4500, 4700),
+    };
+    uint32_t run = 7;
+    const struct timeline overlapping = {.activities = some, .count = 3, .runs = &run, .run_count = 1};
+    struct stage_time times[3];
+    (void)state;
+    stage_times(&overlapping, &program, &stages, 3, times);
+    assert_stage(&times[0], 0.2, 0.2);
+    assert_stage(&times[1], 4, 3.8);
+    assert_stage(&times[2], 3, 2);
+}
+
 static void test_the_host_and_its_loader(void **state)
 {
     assert_span(*state, "start a step", "host", 0.2, 0.1);
@@ -181,6 +213,8 @@ int main(void)
         cmocka_unit_test(test_one_kernel_of_the_same_name_is_not_repeated),
         cmocka_unit_test(test_others_are_apart),
         cmocka_unit_test(test_steps_hold_stages_in_their_order),
+        cmocka_unit_test(test_stages_have_the_time_of_their_kernels),
+        cmocka_unit_test(test_a_stage_hides_behind_an_earlier_one),
         cmocka_unit_test(test_the_host_and_its_loader),
         cmocka_unit_test(test_spans_are_nested),
     };

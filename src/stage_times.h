@@ -1,0 +1,14 @@
+/* stage_times.h: how long the stages of a step ran on the device, from a timeline of steps. */
+#pragma once
+
+#include "timeline.h"
+
+/* Milliseconds of a step, on average: while any kernel of the stage ran; and of those, while none of an
+ * earlier stage did. */
+struct stage_time {
+    double alone, exposed;
+};
+
+/* `times` has room for `count` stages. */
+void stage_times(const struct timeline *timeline, const struct program *program,
+                 const struct timeline_stages *stages, int count, struct stage_time *times);
