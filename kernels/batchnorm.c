@@ -26,6 +26,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "base/memory.h"
 #include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
 #include "kernels/elementwise.h"
@@ -267,6 +268,12 @@ static const struct op_code reference = {
     .update = batchnorm_update,
     .recompute = batchnorm_recompute,
 };
+
+char *batchnorm_folded_settings(const struct batchnorm *s)
+{
+    return text_format("eps=%.17g momentum=%.17g affine=%s activation=%s", s->eps, s->momentum,
+                       s->affine ? "yes" : "no", activations[s->activation]);
+}
 
 #define SHAPE(n_, h_, w_, c_) {.rank = 4, .n = n_, .h = h_, .w = w_, .c = c_}
 static const struct op_example examples[] = {

@@ -71,6 +71,11 @@ static inline struct call batchnorm_recompute_call(const struct call *backward)
 /* Backward needs z itself, of which x alone can tell: there is no residual. */
 static inline bool activation_is_smooth(int activation) { return activation >= ACTIVATION_SILU; }
 
+/* None, or one that is flat or passes all on: those that ops know with which a batch norm is folded, and the
+ * settings that these share with it, as text that is the caller's to free. */
+static inline bool activation_folds(int activation) { return activation <= ACTIVATION_RELU6; }
+char *batchnorm_folded_settings(const struct batchnorm *s);
+
 extern const struct op batchnorm_op;
 
 /* Batch norm's call whose forward saves the moments that batch_moments' call writes. */

@@ -203,6 +203,39 @@ static void test_pooling_first(void **state)
     graph_free(&graph);
 }
 
+/* Folded ops know relu, and none of the activations that need z itself or have a slope below 0. */
+static void check_folded(const char *activation)
+{
+    char *text = text_format("[input]\nchannels = 3\nsize = 16\n[layers]\n"
+                             "conv1 = conv input filters=8 kernel=3 pad=1\nbn1 = batchnorm conv1\n"
+                             "act1 = %s bn1\npool1 = maxpool act1 kernel=3 stride=2 pad=1\n"
+                             "conv2 = conv pool1 filters=32 kernel=1 bias=no\nbn2 = batchnorm conv2\n"
+                             "act2 = %s bn2\npool = globalavgpool act2\nfc = linear pool units=5\n",
+                             activation, activation);
+    struct graph graph = net_graph(text, true);
+    const struct compile_options options = {
+        .lower = {.batch = 16, .micro_batches = 1, .training = true, .storage = F16, .fold_least = 1},
+        .kernel_plans = {.code_of = net_reference_of}, .verify_each = true,
+    };
+    struct program program;
+    assert_int_equal(passes_lower(&graph, &options, &program), OK);
+    bool known = strcmp(activation, "relu") == 0;
+    assert_int_equal(count_folded(&program, "batchnorm_maxpool"), known);
+    assert_int_equal(count_folded(&program, "conv_batchnorm"), known);
+    program_free(&program);
+    graph_free(&graph);
+    free(text);
+}
+
+static void test_activations(void **state)
+{
+    (void)state;
+    check_folded("relu");
+    check_folded("leaky_relu");
+    check_folded("silu");
+    check_folded("hardswish");
+}
+
 /* The passes for several ranks take folded programs, too. */
 static void test_ranks(void **state)
 {
@@ -262,6 +295,7 @@ int main(void)
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_with_others),
         cmocka_unit_test(test_pooling_first),
+        cmocka_unit_test(test_activations),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_stages),
     };

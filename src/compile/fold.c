@@ -10,8 +10,8 @@
 
 struct folding {
     struct program *program;
-    int *readers;                /* by value: how many instructions read it */
-    int *writer;                 /* by value: the convolution that writes it; -1 */
+    struct value_uses *uses;     /* by value */
+    bool *gone;                  /* by instruction */
     const struct op *conv, *batchnorm, *op;
     int64_t least;               /* numbers of a result */
 };
@@ -27,27 +27,28 @@ static bool is_product(const struct instruction *conv, int64_t channels)
 static const void *settings_of(const struct folding *f, const struct instruction *conv,
                                const struct instruction *norm)
 {
-    static const char *const activations[] = {[ACTIVATION_NONE] = "none", [ACTIVATION_RELU] = "relu",
-                                              [ACTIVATION_RELU6] = "relu6"};
     const struct batchnorm *s = norm->settings;
     struct conv_geometry g = conv_geometry(conv->settings, f->program->values[conv->x[0]].shape.c);
-    char *text = text_format(
-        "filters=%" PRId64 " stride=%" PRId64 " eps=%.17g momentum=%.17g affine=%s activation=%s residual=%s",
-        f->program->values[norm->y].shape.c, g.stride[0], s->eps, s->momentum, s->affine ? "yes" : "no",
-        activations[s->activation], s->residual ? "yes" : "no");
+    char *own = batchnorm_folded_settings(s);
+    char *text = text_format("filters=%" PRId64 " stride=%" PRId64 " residual=%s %s",
+                             f->program->values[norm->y].shape.c, g.stride[0], s->residual ? "yes" : "no",
+                             own);
+    free(own);
     return build_settings(f->program, f->op, text);
 }
 
-/* The convolution before the batch norm, if the two may be folded; NULL. */
-static struct instruction *conv_of(const struct folding *f, const struct instruction *norm)
+/* The convolution before the batch norm, if the two may be folded; -1. */
+static int conv_of(const struct folding *f, int i)
 {
-    if (norm->op != f->batchnorm || f->writer[norm->x[0]] < 0 || f->readers[norm->x[0]] != 1) return NULL;
-    enum activation activation = ((const struct batchnorm *)norm->settings)->activation;
-    if (activation == ACTIVATION_LEAKY_RELU || activation_is_smooth(activation)) return NULL;
-    if (shape_count(f->program->values[norm->y].shape) < f->least) return NULL;
-    struct instruction *conv = &f->program->instructions[f->writer[norm->x[0]]];
+    const struct instruction *norm = &f->program->instructions[i];
+    if (norm->op != f->batchnorm || f->uses[norm->x[0]].reader != i) return -1;
+    if (!activation_folds(((const struct batchnorm *)norm->settings)->activation)) return -1;
+    if (shape_count(f->program->values[norm->y].shape) < f->least) return -1;
+    int writer = f->uses[norm->x[0]].writer;
+    if (writer < 0) return -1;
+    const struct instruction *conv = &f->program->instructions[writer];
     const struct value *a = &f->program->values[conv->x[0]];
-    return is_product(conv, a->shape.c) && dtype_bytes(a->dtype) == 2 ? conv : NULL;
+    return conv->op == f->conv && is_product(conv, a->shape.c) && dtype_bytes(a->dtype) == 2 ? writer : -1;
 }
 
 /* The op says for which sizes it pays. */
@@ -60,8 +61,9 @@ static bool fits(const struct folding *f, const void *settings, const struct ins
     return f->op->shape(settings, norm->x_count, x, &y, &reason);
 }
 
-static void fold_pair(const struct folding *f, struct instruction *conv, struct instruction *norm)
+static void fold_pair(const struct folding *f, int at, struct instruction *norm)
 {
+    const struct instruction *conv = &f->program->instructions[at];
     const void *settings = settings_of(f, conv, norm);
     if (!fits(f, settings, conv, norm)) return;
     norm->settings = settings;
@@ -70,31 +72,19 @@ static void fold_pair(const struct folding *f, struct instruction *conv, struct 
     norm->params = memory_resize(norm->params, (size_t)norm->param_count + 1, sizeof *norm->params);
     norm->params[norm->param_count++] = conv->params[0];
     instruction_link(f->program, norm);
-    instruction_free(conv);
-    conv->op = NULL;
+    f->gone[at] = true;
 }
 
 void fold(struct program *program, int64_t least)
 {
-    size_t values = (size_t)program->value_count;
     struct folding f = {.program = program, .conv = build_op("conv"), .batchnorm = build_op("batchnorm"),
-                        .op = build_op("conv_batchnorm"), .least = least,
-                        .readers = memory_new(values, sizeof *f.readers),
-                        .writer = memory_new(values, sizeof *f.writer)};
-    for (size_t v = 0; v < values; v++) f.writer[v] = -1;
+                        .op = build_op("conv_batchnorm"), .least = least, .uses = value_uses(program),
+                        .gone = memory_new((size_t)program->count, sizeof *f.gone)};
     for (int i = 0; i < program->count; i++) {
-        const struct instruction *at = &program->instructions[i];
-        for (int k = 0; k < at->read_count; k++) f.readers[at->reads[k]]++;
-        if (at->op == f.conv) f.writer[at->y] = i;
+        int conv = conv_of(&f, i);
+        if (conv >= 0) fold_pair(&f, conv, &program->instructions[i]);
     }
-    for (int i = 0; i < program->count; i++) {
-        struct instruction *conv = conv_of(&f, &program->instructions[i]);
-        if (conv) fold_pair(&f, conv, &program->instructions[i]);
-    }
-    int count = 0;
-    for (int i = 0; i < program->count; i++)
-        if (program->instructions[i].op) program->instructions[count++] = program->instructions[i];
-    program->count = count;
-    free(f.readers);
-    free(f.writer);
+    build_remove(program, f.gone);
+    free(f.uses);
+    free(f.gone);
 }

@@ -1,5 +1,5 @@
-/* fold_maxpool.c: a batch norm and the max pooling behind it become batchnorm_maxpool, in training and 16 bits,
- * where nobody else reads the batch norm's result: that is then never stored. */
+/* fold_maxpool.c: a batch norm and the max pooling behind it become batchnorm_maxpool, in training and 16
+ * bits, where nobody else reads the batch norm's result: that is then never stored. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -7,34 +7,13 @@
 #include "compile/program_parts.h"
 #include "kernels/batchnorm_maxpool.h"
 
-/* By value: how many instructions read it, and the batch norm that writes it; -1. */
-struct uses {
-    int readers, norm;
-};
-
-static struct uses *uses_new(const struct program *program)
-{
-    const struct op *batchnorm = build_op("batchnorm");
-    struct uses *uses = memory_new((size_t)program->value_count, sizeof *uses);
-    for (int v = 0; v < program->value_count; v++) uses[v].norm = -1;
-    for (int i = 0; i < program->count; i++) {
-        const struct instruction *at = &program->instructions[i];
-        for (int k = 0; k < at->read_count; k++) uses[at->reads[k]].readers++;
-        if (at->op == batchnorm) uses[at->y].norm = i;
-    }
-    return uses;
-}
-
 static const void *settings_of(struct program *program, const struct op *op, const struct batchnorm *norm,
                                const struct pool *pool)
 {
-    static const char *const activations[] = {[ACTIVATION_NONE] = "none", [ACTIVATION_RELU] = "relu",
-                                              [ACTIVATION_RELU6] = "relu6"};
-    char *text = text_format("eps=%.17g momentum=%.17g affine=%s activation=%s kernel=%" PRId64
-                             " pad=%" PRId64 " ceil_mode=%s",
-                             norm->eps, norm->momentum, norm->affine ? "yes" : "no",
-                             activations[norm->activation], pool->kernel, pool->pad,
-                             pool->ceil_mode ? "yes" : "no");
+    char *own = batchnorm_folded_settings(norm);
+    char *text = text_format("%s kernel=%" PRId64 " pad=%" PRId64 " ceil_mode=%s", own, pool->kernel,
+                             pool->pad, pool->ceil_mode ? "yes" : "no");
+    free(own);
     return build_settings(program, op, text);
 }
 
@@ -42,39 +21,36 @@ static const void *settings_of(struct program *program, const struct op *op, con
 static bool is_foldable(const struct batchnorm *norm, const struct pool *pool)
 {
     int64_t stride = pool->stride ? pool->stride : pool->kernel;
-    return !norm->residual && norm->activation != ACTIVATION_LEAKY_RELU && pool->dilation <= 1 &&
+    return !norm->residual && activation_folds(norm->activation) && pool->dilation <= 1 &&
            stride == 2 && (pool->kernel == 2 || pool->kernel == 3);
 }
 
-static void fold_pair(struct program *program, const struct op *op, struct instruction *norm,
-                      struct instruction *pool)
+/* Makes a max pooling part of the batch norm before it; whether it is. */
+static bool fold_pair(struct program *program, const struct value_uses *uses, int i)
 {
+    const struct op *op = build_op("batchnorm_maxpool");
+    const struct instruction *pool = &program->instructions[i];
+    int x = pool->op == build_op("maxpool") && uses[pool->x[0]].reader == i ? pool->x[0] : -1;
     struct shape y;
     struct reason reason;
-    if (!is_foldable(norm->settings, pool->settings)) return;
+    if (x < 0 || uses[x].writer < 0 || dtype_bytes(program->values[x].dtype) != 2) return false;
+    struct instruction *norm = &program->instructions[uses[x].writer];
+    if (norm->op != build_op("batchnorm") || !is_foldable(norm->settings, pool->settings)) return false;
     const void *settings = settings_of(program, op, norm->settings, pool->settings);
-    if (!op->shape(settings, 1, &program->values[norm->x[0]].shape, &y, &reason)) return;
+    if (!op->shape(settings, 1, &program->values[norm->x[0]].shape, &y, &reason)) return false;
     norm->settings = settings;
     norm->op = op;
     norm->y = pool->y;
     instruction_link(program, norm);
-    instruction_free(pool);
-    pool->op = NULL;
+    return true;
 }
 
 void fold_maxpool(struct program *program)
 {
-    const struct op *maxpool = build_op("maxpool"), *op = build_op("batchnorm_maxpool");
-    struct uses *uses = uses_new(program);
-    int count = 0;
-    for (int i = 0; i < program->count; i++) {
-        struct instruction *pool = &program->instructions[i];
-        if (pool->op != maxpool || uses[pool->x[0]].norm < 0 || uses[pool->x[0]].readers != 1) continue;
-        if (dtype_bytes(program->values[pool->x[0]].dtype) != 2) continue;
-        fold_pair(program, op, &program->instructions[uses[pool->x[0]].norm], pool);
-    }
-    for (int i = 0; i < program->count; i++)
-        if (program->instructions[i].op) program->instructions[count++] = program->instructions[i];
-    program->count = count;
+    struct value_uses *uses = value_uses(program);
+    bool *gone = memory_new((size_t)program->count, sizeof *gone);
+    for (int i = 0; i < program->count; i++) gone[i] = fold_pair(program, uses, i);
+    build_remove(program, gone);
     free(uses);
+    free(gone);
 }

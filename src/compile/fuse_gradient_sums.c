@@ -8,10 +8,9 @@
 struct merging {
     struct program *program;
     const struct op_code *(*code_of)(const struct op *op);
-    int *writer, *reader;        /* by value: the instruction; -1: none; MANY */
+    struct value_uses *uses;     /* by value */
     bool *gone;                  /* by instruction */
 };
-#define MANY (-2)
 
 static const struct op_code *code_at(const struct merging *m, const struct instruction *at)
 {
@@ -20,27 +19,13 @@ static const struct op_code *code_at(const struct merging *m, const struct instr
     return code ? code : &none;
 }
 
-static void note(int *who, int i)
-{
-    *who = *who == -1 || *who == i ? i : MANY;
-}
-
-static void note_all(struct merging *m)
-{
-    for (int v = 0; v < m->program->value_count; v++) m->writer[v] = m->reader[v] = -1;
-    for (int i = 0; i < m->program->count; i++) {
-        const struct instruction *at = &m->program->instructions[i];
-        for (int k = 0; k < at->write_count; k++) note(&m->writer[at->writes[k]], i);
-        for (int k = 0; k < at->read_count; k++) note(&m->reader[at->reads[k]], i);
-    }
-}
-
 /* d = a + b, read by one backward as its d_y, whose code can add. */
 static void merge_sum(struct merging *m, int i)
 {
     struct instruction *sum = &m->program->instructions[i];
-    if (sum->op != build_op("sum") || m->writer[sum->y] != i || m->reader[sum->y] < 0) return;
-    struct instruction *into = &m->program->instructions[m->reader[sum->y]];
+    const struct value_uses *uses = &m->uses[sum->y];
+    if (sum->op != build_op("sum") || uses->writer != i || uses->reader < 0) return;
+    struct instruction *into = &m->program->instructions[uses->reader];
     if (into->phase != PHASE_BACKWARD || into->d_y != sum->y || into->d_y_more >= 0) return;
     if (!code_at(m, into)->adds_gradients) return;
     into->d_y = sum->x[0];
@@ -56,8 +41,8 @@ static void merge_statistics(struct merging *m, int i)
     struct instruction *taker = &program->instructions[i];
     if (taker->phase != PHASE_FORWARD || !code_at(m, taker)->takes_sums) return;
     int x = taker->x[0];
-    if (m->writer[x] < 0) return;
-    struct instruction *giver = &program->instructions[m->writer[x]];
+    if (m->uses[x].writer < 0) return;
+    struct instruction *giver = &program->instructions[m->uses[x].writer];
     if (giver->phase != PHASE_FORWARD || giver->y != x || giver->sums >= 0) return;
     if (!code_at(m, giver)->gives_sums) return;
     struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = taker->node,
@@ -68,32 +53,15 @@ static void merge_statistics(struct merging *m, int i)
     instruction_link(program, taker);
 }
 
-/* Closes the gaps. */
-static void compact(struct merging *m)
-{
-    struct program *program = m->program;
-    int count = 0, first_backward = program->first_backward;
-    for (int i = 0; i < program->count; i++) {
-        if (m->gone[i]) instruction_free(&program->instructions[i]);
-        else program->instructions[count++] = program->instructions[i];
-        if (m->gone[i] && i < first_backward) program->first_backward--;
-    }
-    program->count = count;
-}
-
 enum status fuse_gradient_sums(struct program *program, const struct op_code *(*code_of)(const struct op *op))
 {
-    struct merging m = {.program = program, .code_of = code_of};
-    m.writer = memory_new((size_t)program->value_count, sizeof(int));
-    m.reader = memory_new((size_t)program->value_count, sizeof(int));
-    m.gone = memory_new((size_t)program->count, sizeof *m.gone);
-    note_all(&m);
+    struct merging m = {.program = program, .code_of = code_of, .uses = value_uses(program),
+                        .gone = memory_new((size_t)program->count, sizeof *m.gone)};
     for (int i = 0; i < program->count; i++) merge_sum(&m, i);
     bool low = program->training && program->storage != F32;
     for (int i = 0; low && i < program->count; i++) merge_statistics(&m, i);
-    compact(&m);
-    free(m.writer);
-    free(m.reader);
+    build_remove(program, m.gone);
+    free(m.uses);
     free(m.gone);
     return OK;
 }

@@ -236,6 +236,34 @@ void build_push(struct program *program, struct instruction instruction)
     *array_push(program->instructions, program->count) = instruction;
 }
 
+void build_remove(struct program *program, const bool *gone)
+{
+    int count = 0, first_backward = program->first_backward;
+    for (int i = 0; i < program->count; i++) {
+        if (gone[i]) instruction_free(&program->instructions[i]);
+        else program->instructions[count++] = program->instructions[i];
+        if (gone[i] && i < first_backward) program->first_backward--;
+    }
+    program->count = count;
+}
+
+static void use_note(int *who, int i)
+{
+    *who = *who == NO_USE || *who == i ? i : SEVERAL_USES;
+}
+
+struct value_uses *value_uses(const struct program *program)
+{
+    struct value_uses *uses = memory_new((size_t)program->value_count, sizeof *uses);
+    for (int v = 0; v < program->value_count; v++) uses[v] = (struct value_uses){NO_USE, NO_USE};
+    for (int i = 0; i < program->count; i++) {
+        const struct instruction *at = &program->instructions[i];
+        for (int k = 0; k < at->write_count; k++) use_note(&uses[at->writes[k]].writer, i);
+        for (int k = 0; k < at->read_count; k++) use_note(&uses[at->reads[k]].reader, i);
+    }
+    return uses;
+}
+
 int build_cast(struct program *program, int from, enum dtype dtype, int micro_batch)
 {
     const struct op *op = build_op("cast");

@@ -36,6 +36,16 @@ void instruction_link(const struct program *program, struct instruction *instruc
 /* Links and appends. The program owns what the instruction owns. */
 void build_push(struct program *program, struct instruction instruction);
 
+/* Removes and frees the instructions that are gone. */
+void build_remove(struct program *program, const bool *gone);
+
+/* By value: the instruction that writes it, and the one that reads it. The caller frees them. */
+enum { NO_USE = -1, SEVERAL_USES = -2 };
+struct value_uses {
+    int writer, reader;
+};
+struct value_uses *value_uses(const struct program *program);
+
 /* `from` as `dtype`: a cast instruction, appended. Returns the new value. */
 int build_cast(struct program *program, int from, enum dtype dtype, int micro_batch);
 
