@@ -14,7 +14,7 @@
 #include "train/progress.h"
 
 #define NAME_WIDTH 26
-#define VALUE_WIDTH 22
+#define VALUE_WIDTH 22       /* at least */
 
 /* A line of the table: what it is of, and each run's. */
 struct row {
@@ -204,22 +204,49 @@ static void add_results(struct comparison *all)
 
 /* The table, as text and as a page. */
 
-static void print_value(const char *value)
+/* For text_visible, which makes up to four characters of a byte. */
+static size_t visible_bytes(const char *value) { return 4 * strlen(value) + 8; }
+
+static void print_value(const char *value, int width)
 {
-    char *shown = memory_new(4 * strlen(value) + 8, 1);
-    printf("  %-*s", VALUE_WIDTH, text_visible(value, shown, 4 * strlen(value) + 8));
+    char *shown = memory_new(visible_bytes(value), 1);
+    printf("  %-*s", width, text_visible(value, shown, visible_bytes(value)));
     free(shown);
+}
+
+static int value_width(const char *value)
+{
+    char *shown = memory_new(visible_bytes(value), 1);
+    int width = (int)strlen(text_visible(value, shown, visible_bytes(value)));
+    free(shown);
+    return width;
+}
+
+/* Of a run's column. */
+static int column_width(const struct comparison *all, const char *name, int run)
+{
+    int widest = value_width(name);
+    for (int r = 0; r < all->row_count; r++) {
+        int width = value_width(all->rows[r].values[run]);
+        if (width > widest) widest = width;
+    }
+    return widest > VALUE_WIDTH ? widest : VALUE_WIDTH;
 }
 
 static void print_table(const struct comparison *all, char **names)
 {
+    int *widths = memory_new((size_t)all->count, sizeof *widths);
     printf("%-*s", NAME_WIDTH, "");
-    for (int i = 0; i < all->count; i++) print_value(names[i]);
+    for (int i = 0; i < all->count; i++) {
+        widths[i] = column_width(all, names[i], i);
+        print_value(names[i], widths[i]);
+    }
     for (int r = 0; r < all->row_count; r++) {
         printf("%s\n%-*s", r == all->results ? "\n" : "", NAME_WIDTH, all->rows[r].name);
-        for (int i = 0; i < all->count; i++) print_value(all->rows[r].values[i]);
+        for (int i = 0; i < all->count; i++) print_value(all->rows[r].values[i], widths[i]);
     }
     printf("\n");
+    free(widths);
 }
 
 static void add_table(const struct comparison *all, char **names, struct text *out)

@@ -17,6 +17,13 @@ best() { sed -n 's/.*"event":"epoch".*"val_top1":\([^,]*\),.*/\1/p' $1/metrics.j
     awk '{ printf "%.2f %%", 100 * $1 }'; }
 ok "the best accuracies" row "best accuracy +$(best one) in epoch [0-9] +$(best two) in epoch [0-9]"
 ok "epochs and steps" row "epochs / steps +4 / 88 +2 / 44"
+aligned() {
+    rm -rf long && cp -r two long && sed -i "s|^train =.*|train = /a/folder/whose/name/is/longer/than/a/column|" long/config.ini &&
+        compare one long two && awk '
+        NR == 1 { at = index($0, " two") } / long +two/ && !at { exit 1 }
+        $1 == "optimizer.lr" { found = substr($0, at, 5) == " 0.1 " || substr($0, at) == " 0.1" } END { exit !found }' out
+}
+ok "columns are as wide as their longest value" aligned
 ok "a run with itself: nothing differs" sh -c '"$AMPTRAIN" compare one one | sed "/^$/q" | grep -c . | grep -qx 1'
 ok "a page" compare one two one -o page.html
 ok "... with a curve of each" sh -c '[ "$(grep -c "^<polyline" page.html)" = 18 ]'
