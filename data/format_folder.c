@@ -1,4 +1,4 @@
-/* A folder of class folders: PNG and JPEG files at any depth in them, known by their first bytes. */
+/* A folder of class folders: PNG, JPEG and WebP files at any depth in them, known by their first bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +73,7 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     TRY(number_classes(dataset));
     TRY(check_images(folder));
     if (listing->ignored)
-        log_warning("%s: skipping %lld files that are neither PNG, JPEG nor WebP, such as %s", folder->root,
+        log_warning("%s: files that are neither PNG, JPEG nor WebP are skipped: %lld, such as %s", folder->root,
                     (long long)listing->ignored, listing->example);
     dataset->count = (int64_t)listing->count;
     dataset->c = options->c == 1 ? 1 : 3;
@@ -132,7 +132,7 @@ static void folder_close(struct dataset *dataset)
 
 const struct format format_folder = {
     .name = "folder",
-    .help = "a folder of class folders with PNG and JPEG images",
+    .help = "class folders of PNG, JPEG and WebP images",
     .open = folder_open,
     .read = folder_read,
     .label = folder_label,

@@ -30,7 +30,7 @@ struct listing {
     size_t count;
     struct listed_folder *folders;
     size_t folder_count;
-    int64_t ignored;           /* files that are neither PNG nor JPEG, */
+    int64_t ignored;           /* files that are neither PNG, JPEG nor WebP, */
     char *example;             /* and one of them */
 };
 

@@ -165,7 +165,7 @@ static void tell_incomplete(const struct samples *samples)
         if (part->labels) label = part->key;
     }
     if (images)
-        log_warning("%s: skipping %ld images without exactly one label (KEY.cls), such as %.100s",
+        log_warning("%s: images without exactly one label (KEY.cls) are skipped: %ld, such as %.100s",
                     samples->shard->path, images, image);
     if (labels)
         log_warning("%s: %ld labels do not have exactly one image (KEY.jpg, KEY.png or KEY.webp), such as "

@@ -273,7 +273,7 @@ static void add_data(struct text *out, const struct findings *found, const char 
     if (found->train) add_path(out, "train", found->train, file, "what to learn from");
     if (found->val) add_path(out, "val", found->val, file, "what to be judged by");
     else if (found->train)
-        add(out, "val_fraction", "share of the images that is kept aside to judge by, not trained on", "%s",
+        add(out, "val_fraction", "share of the images kept aside to judge by", "%s",
             found->images < 10000 ? "0.2" : "0.1");
 }
 
@@ -284,12 +284,12 @@ static void add_augment(struct text *out, const struct findings *found, const st
     if (recipe->small && found->one_size) {
         add(out, "pad", "images are shifted by up to so many pixels", "%d", (recipe->crop + 4) / 8);
     } else {
-        add(out, "scale", "it is cut out of 25 to 100 % of the image, anew each time", "0.25 1");
-        add(out, "val_crop", "to judge: the middle, a little larger, as things look larger in training", "%d",
+        add(out, "scale", "cut out of 25 to 100 % of the image each time", "0.25 1");
+        add(out, "val_crop", "side of the middle that is judged by", "%d",
             (recipe->crop * 6 / 5 + 16) / 32 * 32);
     }
     if (found->channels == CHANNELS)
-        add(out, "flip", "half are mirrored, left to right; 0 where that is another class", "0.5");
+        add(out, "flip", "half are mirrored; 0 where that is another class", "0.5");
     if (!recipe->small) {
         add(out, "auto_augment", "turned, sheared, or changed in colour or contrast", "trivial");
         add(out, "random_erasing", "and in one of ten a rectangle is blanked", "0.1");
@@ -304,19 +304,19 @@ static void add_training(struct text *out, const struct recipe *recipe)
     text_add(out, "\n[model]\n");
     add(out, "arch", "`amptrain models` lists the others", "%s", recipe->arch);
     if (!recipe->small)
-        text_add(out, "; weights = resnet18.safetensors    pretrained: helps most where images are few\n");
+        text_add(out, "; weights = resnet18.safetensors    pretrained: helps where images are few\n");
     text_add(out, "\n[train]\n");
-    add(out, "epochs", "times through the training images; fewer to try, more for the last percent", "%d",
+    add(out, "epochs", "times through the training images", "%d",
         recipe->epochs);
     add(out, "batch", "images a step", "%d", recipe->batch);
     text_add(out, "\n[optimizer]\n");
     add(out, "name", "stochastic gradient descent", "sgd");
-    add(out, "lr", "the highest learning rate; half of it if the loss does not fall", "%.3g", recipe->lr);
+    add(out, "lr", "the highest; half of it if the loss does not fall", "%.3g", recipe->lr);
     add(out, "momentum", "how much of the last step's direction is kept", "0.9");
     add(out, "nesterov", "look ahead along it", "yes");
-    add(out, "weight_decay", "pull weights towards zero, against learning by heart", "5e-4");
+    add(out, "weight_decay", "pulls weights to zero, against learning by heart", "5e-4");
     text_add(out, "\n[schedule]\n");
-    add(out, "name", "the learning rate rises, then falls to almost nothing", "onecycle");
+    add(out, "name", "the rate rises, then falls to almost nothing", "onecycle");
     add(out, "pct_start", "the first fifth of the run is the rise", "0.2");
     text_add(out, "\n[amp]\n");
     bool gpu = has_gpu();

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/memory.h"
 #include "compile/offload.h"
@@ -30,12 +31,17 @@ static void print_layers(const struct forecast *forecast)
 {
     struct plan_layer *rows = memory_new((size_t)forecast->compiled.program.graph->count, sizeof *rows);
     int count = plan_layers(&forecast->compiled.program, &forecast->compiled.plan, rows);
-    printf("\n%-28s %-20s %-18s %12s %12s %12s\n", "layer", "op", "output", "parameters", "activation",
+    int width = 5;
+    for (int i = 0; i < count; i++) {
+        int length = (int)strlen(forecast->compiled.program.graph->nodes[rows[i].node].name);
+        if (length > width) width = length;
+    }
+    printf("\n%-*s %-13s %-14s %8s %10s %9s\n", width, "layer", "op", "output", "params", "activation",
            "kept");
     for (int i = 0; i < count; i++) {
         const struct node *node = &forecast->compiled.program.graph->nodes[rows[i].node];
         char shape[SHAPE_TEXT], activation[TEXT_BYTES], saved[TEXT_BYTES];
-        printf("%-28s %-20s %-18s %12" PRId64 " %12s %12s\n", node->name, rows[i].op->name,
+        printf("%-*s %-13s %-14s %8" PRId64 " %10s %9s\n", width, node->name, rows[i].op->name,
                shape_text(rows[i].shape, shape), rows[i].params,
                rows[i].in_place ? "in place" : text_bytes((uint64_t)rows[i].activation_bytes, activation),
                text_bytes((uint64_t)rows[i].saved_bytes, saved));
@@ -147,11 +153,11 @@ void forecast_print(const struct session *session, const struct forecast *foreca
     printf("%s, %" PRId64 " parameters, batch %d of %dx%dx%d in %s\n\n", graph->arch,
            graph_param_elements(graph), session->hyper.batch, data->train.h, data->train.w, data->channels,
            session->hyper.precision->name);
-    snprintf(note, sizeof note, "activations, gradients, workspaces; lower bound %s",
+    snprintf(note, sizeof note, "step tensors; lower bound %s",
              text_bytes((uint64_t)bytes->live_bound, bound));
     print_bytes("arena", bytes->arena, note);
     print_bytes("  thereof workspaces", bytes->workspace, "");
-    print_bytes("store", bytes->store, "parameters, averages, optimizer state");
+    print_bytes("store", bytes->store, "parameters, optimizer state");
     print_bytes("batch", bytes->batch, "images, labels, results");
     if (caching_device_bytes(&caching) > 0)
         print_bytes("  thereof cached images", caching_device_bytes(&caching), "loader.cache");

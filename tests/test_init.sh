@@ -10,8 +10,10 @@ checks() { "$AMPTRAIN" -q -c "${1:-out.ini}" --check >/dev/null; }
 
 "$top_builddir/tests/make_pictures" pictures || exit 1
 ok "a folder of images" init pictures
+fits() { ! grep -E '.{81}' "$@"; }
 ok "... can be trained on" checks
 ok "... with a share for validation" has '^val_fraction = 0.2 '
+ok "... in lines of 80 characters" fits out.ini
 ok "... normalised by what is in it" has '^mean = 0\.[0-9]* 0\.[0-9]* 0\.[0-9]* '
 mkdir -p parted && cp -r pictures parted/train && cp -r pictures parted/valid
 ok "a folder of training and one of validation images" init parted
