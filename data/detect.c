@@ -8,15 +8,13 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* A file by which a data set is known, and the folder below the one named in which it is. */
+/* A file by which a data set is known, there or with .gz, and the folder below the one named in which it is. */
 static const struct sign {
     const char *format, *below, *file;
 } signs[] = {
     {"mnist", ".", "train-images-idx3-ubyte"},
-    {"mnist", ".", "train-images-idx3-ubyte.gz"},
     {"mnist", ".", "train-images.idx3-ubyte"},
     {"mnist", ".", "t10k-images-idx3-ubyte"},
-    {"mnist", ".", "t10k-images-idx3-ubyte.gz"},
     {"mnist", "raw", "train-images-idx3-ubyte"},
     {"mnist", "MNIST/raw", "train-images-idx3-ubyte"},
     {"mnist", "FashionMNIST/raw", "train-images-idx3-ubyte"},
@@ -34,13 +32,18 @@ static const char *const pickles[] = {
     "data_batch_1", "cifar-10-batches-py/data_batch_1", "train", "cifar-100-python/train", NULL,
 };
 
-static bool has_file(const char *folder, const char *below, const char *file)
+static bool has_named(const char *folder, const char *below, const char *file, const char *ending)
 {
-    char *path = text_format("%s/%s/%s", folder, below, file);
+    char *path = text_format("%s/%s/%s%s", folder, below, file, ending);
     struct stat status;
     bool has = stat(path, &status) == 0 && S_ISREG(status.st_mode);
     free(path);
     return has;
+}
+
+static bool has_file(const char *folder, const char *below, const char *file)
+{
+    return has_named(folder, below, file, "") || has_named(folder, below, file, ".gz");
 }
 
 static const struct sign *find_sign(const char *path, const char *format)

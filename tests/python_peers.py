@@ -1,0 +1,74 @@
+"""python_peers.py weights NET FOLDER IMAGES.npy: torchvision's NET with random weights and statistics that fit IMAGES, in
+FOLDER: its weights, NET.safetensors, its logits in fp32, NET.fp32.npy, and under autocast to bf16, NET.bf16.npy.
+python_peers.py near LOGITS.npy FOLDER NET TOLERANCE: ours beside torchvision's in fp32. Without a TOLERANCE: bf16, and
+twice what autocast is off by.
+python_peers.py files RUN: reads what a run has left through the packages safetensors and tensorboard."""
+import glob
+import json
+import sys
+
+import numpy
+
+
+def weights(name, folder, images):
+    import torch
+    import torchvision
+    from safetensors.torch import save_file
+
+    torch.manual_seed(1)
+    net = torchvision.models.get_model(name, weights=None)
+    pixels = torch.from_numpy(numpy.load(images).transpose(0, 3, 1, 2)) / 255
+    mean, std = (torch.tensor(three).view(1, 3, 1, 1) for three in ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3)))
+    pixels = (pixels - mean) / std
+    with torch.no_grad():
+        for key, value in net.state_dict().items():
+            if key.endswith("layer_scale"):
+                value.uniform_()
+            elif value.dim() == 1 and "running" not in key:
+                value.add_(0.1 * torch.randn(value.shape))
+        for module in net.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.momentum = 0.9
+        net.train()(pixels)
+        net.eval()
+        save_file({key: value.contiguous() for key, value in net.state_dict().items()}, f"{folder}/{name}.safetensors")
+        numpy.save(f"{folder}/{name}.fp32.npy", net(pixels).numpy())
+        with torch.autocast("cpu", torch.bfloat16):
+            numpy.save(f"{folder}/{name}.bf16.npy", net(pixels).float().numpy())
+
+
+def near(logits, folder, name, tolerance=None):
+    ours, theirs, rounded = (numpy.load(file) for file in
+                             (logits, f"{folder}/{name}.fp32.npy", f"{folder}/{name}.bf16.npy"))
+    largest = numpy.abs(theirs).max()
+    worst, theirs_worst = (numpy.abs(other - theirs).max() / largest for other in (ours, rounded))
+    allowed = float(tolerance) if tolerance else 2 * theirs_worst
+    print(f"{name}: {worst:.2g} of the largest logit, {largest:.3g}; torch's bf16 is off by {theirs_worst:.2g}")
+    if not worst <= allowed:
+        sys.exit("too large")
+
+
+def files(run):
+    from safetensors import safe_open
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for path in sorted(glob.glob(f"{run}/*.safetensors")):
+        with safe_open(path, "numpy") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}
+            print(f"{path}: {len(tensors)} tensors, {len(file.metadata())} texts")
+            assert len(tensors) > 50 and all(numpy.isfinite(value).all() for value in tensors.values())
+    lines = [json.loads(line) for line in open(f"{run}/metrics.jsonl")]
+    epochs = [line for line in lines if line["event"] == "epoch"]
+    events = EventAccumulator(run, {"tensors": 0, "images": 0, "scalars": 0}).Reload()
+    tags = events.Tags()
+    print(tags)
+    said = [scalar.value for scalar in events.Scalars("val/top1")]
+    assert len(said) == len(epochs)
+    assert numpy.allclose(said, [epoch["val_top1"] for epoch in epochs])
+    assert tags["images"] and tags["tensors"]
+    text = events.Tensors(tags["tensors"][0])[0].tensor_proto.string_val[0].decode()
+    assert "arch" in text, text
+    assert events.Images(tags["images"][0])[0].encoded_image_string.startswith(b"\x89PNG")
+
+
+{"weights": weights, "near": near, "files": files}[sys.argv[1]](*sys.argv[2:])

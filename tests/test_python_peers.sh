@@ -1,0 +1,42 @@
+#!/bin/sh
+# Logits with torchvision's weights are torchvision's; the packages safetensors and tensorboard read what a run
+# leaves. Under `make torture` every network that torchvision has.
+. "$top_srcdir/tests/tap.sh"
+
+python=${PYTHON:-python3}
+peers() { "$python" "$top_srcdir/tests/python_peers.py" "$@"; }
+cd "$scratch" || exit 1
+
+if ! "$python" -c 'import safetensors, tensorboard' 2>/dev/null; then
+    skip "files read by packages" "python has no safetensors and tensorboard"
+else
+    ok "a run" "$AMPTRAIN" -q -s data.format=digits -s model.arch=resnet20 -s data.limit=200 -s train.epochs=2 \
+        -s train.ema=0.9 -s run.device=cpu -o run
+    ok "... is read by safetensors and tensorboard" peers files run
+    ok "exported weights" "$AMPTRAIN" export -q --weights run -o run/exported.safetensors
+    ok "... are read, too" peers files run
+fi
+
+# near PRECISION [TOLERANCE]: of $net
+near() {
+    "$AMPTRAIN" eval -q --weights "$net.safetensors" --logits logits.npy -s run.device=cpu \
+        -s data.format=folder -s data.val=noise -s augment.crop=224 -s augment.val_resize=224 \
+        -s augment.mean=0.4,0.5,0.6 -s augment.std=0.2,0.25,0.3 -s model.arch="$net" -s model.classes=1000 \
+        -s train.batch=6 -s amp.precision="$1" && peers near logits.npy . "$net" ${2:-}
+}
+nets='resnet18 shufflenet_v2_x1_0'
+[ -z "${AMPTRAIN_TORTURE-}" ] || nets='alexnet convnext_tiny densenet121 efficientnet_b0 googlenet mobilenet_v2
+    mobilenet_v3_large mobilenet_v3_small regnet_y_400mf resnet18 resnet34 resnet50 resnet101 resnet152
+    resnext50_32x4d shufflenet_v2_x1_0 squeezenet1_1 vgg11_bn vgg16 vgg16_bn wide_resnet50_2'
+if ! "$python" -c 'import safetensors, torchvision' 2>/dev/null; then
+    skip "logits of torchvision" "python has no torchvision"
+else
+    "$python" "$top_srcdir/tests/onnx_logits.py" pictures noise 224 3 || exit 1
+    for net in $nets; do
+        ok "torchvision's weights of $net" peers weights "$net" . noise.npy
+        ok "... give its logits" near fp32 1e-4
+        ok "... in bf16 as well as torch" near bf16
+        rm -f "$net".*
+    done
+fi
+finish
