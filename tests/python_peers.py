@@ -62,7 +62,7 @@ def files(run):
     events = EventAccumulator(run, {"tensors": 0, "images": 0, "scalars": 0}).Reload()
     tags = events.Tags()
     print(tags)
-    said = [scalar.value for scalar in events.Scalars("val/top1")]
+    said = [scalar.value for scalar in events.Scalars("epoch/val_top1")]
     assert len(said) == len(epochs)
     assert numpy.allclose(said, [epoch["val_top1"] for epoch in epochs])
     assert tags["images"] and tags["tensors"]

@@ -47,8 +47,8 @@ train() { "$AMPTRAIN" train -s model.arch=lenet5 -s data.format="$1" -s data.tra
 ok "torchvision's folder of MNIST" says 3 "root: the mnist files are in its folder MNIST/raw" train mnist root
 ok "... init finds them" init root
 ok "... where they are" has '^train = root/MNIST/raw '
-mkdir -p root/MNIST/raw && : >root/MNIST/raw/train-images-idx3-ubyte.gz
-ok "torchvision's folder of compressed files" says 3 "are in its folder MNIST/raw" train mnist root
+mkdir -p zipped/MNIST/raw && touch zipped/MNIST/raw/train-images-idx3-ubyte.gz
+ok "torchvision's folder of compressed files" says 3 "are in its folder MNIST/raw" train mnist zipped
 ok "CIFAR for Python" says 3 'get the "binary version"' train cifar10 python
 ok "an archive" says 3 "cifar.tar.gz: a compressed archive: unpack it" train cifar10 cifar.tar.gz
 
