@@ -56,7 +56,9 @@ static int conv_params(const void *settings, int x_count, const struct shape *x,
     struct conv_geometry g = conv_geometry(s, x->c);
     int64_t area = g.kernel[0] * g.kernel[1], channels = x->c / g.groups;
     struct shape weight = {.rank = 4, .dim = {s->filters, channels, g.kernel[0], g.kernel[1]}};
-    return weight_params(&s->weight, weight, channels * area, s->filters * area, out);
+    int count = weight_params(&s->weight, weight, channels * area, s->filters * area, out);
+    if (out[0].init == INIT_DIRAC) out[0].init_arg = (double)g.groups;
+    return count;
 }
 
 static unsigned conv_reads(const void *settings, enum phase phase)

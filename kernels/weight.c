@@ -2,12 +2,12 @@
 
 const char *const weight_inits[] = {
     "default", "kaiming_out", "kaiming_in", "normal", "truncated_normal", "xavier",
-    "kaiming_uniform", "uniform_out", "zero", NULL,
+    "kaiming_uniform", "uniform_out", "zero", "dirac", "whiten", NULL,
 };
 static const enum init inits[] = {
     INIT_UNIFORM_FAN_IN, INIT_KAIMING_FAN_OUT, INIT_KAIMING_FAN_IN, INIT_NORMAL,
     INIT_TRUNCATED_NORMAL, INIT_XAVIER_UNIFORM, INIT_KAIMING_UNIFORM,
-    INIT_UNIFORM_FAN_OUT, INIT_ZERO,
+    INIT_UNIFORM_FAN_OUT, INIT_ZERO, INIT_DIRAC, INIT_WHITEN,
 };
 
 const char *const weight_bias_inits[] = {"default", "zero", NULL};
@@ -16,9 +16,10 @@ static const enum init bias_inits[] = {INIT_UNIFORM_FAN_IN, INIT_ZERO};
 int weight_params(const struct weight_settings *settings, struct shape weight, int64_t fan_in,
                   int64_t fan_out, struct op_param out[OP_MAX_PARAMS])
 {
+    enum init init = inits[settings->init];
     out[0] = (struct op_param){
         .name = "weight", .shape = weight, .role = ROLE_WEIGHT, .dtype = F32,
-        .init = inits[settings->init], .init_arg = settings->init_std,
+        .init = init, .init_arg = init == INIT_DIRAC ? 1 : settings->init_std,
         .fan_in = fan_in, .fan_out = fan_out,
     };
     if (!settings->bias) return 1;

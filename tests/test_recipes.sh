@@ -101,6 +101,37 @@ pictures decayed -s optimizer.layer_decay=0.5 || exit 1
 ok "layers that learn slower are another run" differs a decayed
 ok "... and exact" exact -s optimizer.layer_decay=0.5
 
+### init=whiten
+
+# tensor FILE NAME: its numbers.
+tensor() {
+    length=$(od -An -t u8 -N 8 "$1" | tr -d ' ')
+    ends=$(head -c $((length + 8)) "$1" | tr '}' '\n' |
+        sed -n 's/.*"'"$2"'":{.*"data_offsets":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/p')
+    [ -n "$ends" ] && od -An -t f4 -j $((length + 8 + ${ends% *})) -N $((${ends#* } - ${ends% *})) "$1"
+}
+# Filters of one number: of pixels twice as large they are half as large; the second one is the negative.
+sed -e 's/^conv1.*/conv1 = conv input filters=2 kernel=1 bias=no init=whiten/' tiny.ini >white.ini
+white() { # FOLDER STD
+    train "$1" -s model.file=white.ini -s augment.std="$2" -s augment.pad=0 -s augment.flip=0 \
+        -s train.freeze='conv1.*' -s run.max_steps=1 -s amp.precision=fp32 &&
+        tensor "$1/checkpoint-last.safetensors" conv1.weight >"$1.txt"
+}
+whitens() {
+    white w1 1 && white w2 0.5 && cat w1.txt w2.txt && paste w1.txt w2.txt | awk '
+        { good = NF == 4 && ($1 + $2) ^ 2 < 1e-9 && ($1 / $3 - 2) ^ 2 < 1e-2 && $1 ^ 2 > 1 }
+        END { exit !good }'
+}
+ok "filters are scaled by what they see" whitens
+sed -e 's/^conv1.*/conv1 = conv input filters=8 kernel=2 pad=1 stride=2 init=whiten/' coloured.ini >white.ini
+ok "whitened runs are exact" exact -s model.file=white.ini
+sed -i 's/filters=8/filters=25/' white.ini
+ok "so many filters as a patch has" says 2 "conv1: init=whiten makes 24 filters" pictures e \
+    -s model.file=white.ini
+sed -e 's/^conv2.*/conv2 = conv relu1 filters=8 kernel=2 init=whiten/' coloured.ini >white.ini
+ok "of the input" says 2 "conv2: init=whiten is for a convolution of the input" pictures e \
+    -s model.file=white.ini
+
 ### conf/*.ini
 
 # recipe FILE OPTION...: two steps of it on small images.

@@ -153,6 +153,38 @@ static void test_init_truncated(void **state)
     }
 }
 
+/* As torch.nn.init.dirac_, in groups: one filter for each channel, and others as they would be anyway. */
+static void check_dirac(int groups)
+{
+    struct graph graph = net_graph(wide, false);
+    int weight = graph_find_param(&graph, "conv.weight"), filters = 128 / groups, ones = 0;
+    graph.params[weight].spec.init = INIT_DIRAC;
+    graph.params[weight].spec.init_arg = groups;
+    struct device *device = place_open(0);
+    struct store store;
+    assert_int_equal(store_open(device, &graph, &(struct store_options){F32, NULL, false}, &store), OK);
+    assert_int_equal(store_init(&store, 1), OK);
+    float *values = memory_new((size_t)128 * 64 * 9, sizeof *values);
+    assert_int_equal(store_read(&store, weight, STORE_MASTER, values), OK);
+    for (int i = 0; i < 128 * 64 * 9; i++) {
+        int k = i / (64 * 9) % filters, c = i / 9 % 64;
+        if (k >= 64) assert_true(fabsf(values[i]) <= 1 / sqrtf(64 * 9));
+        else assert_true(values[i] == (k == c && i % 9 == 4));
+        ones += values[i] == 1;
+    }
+    assert_int_equal(ones, 64 * groups);
+    free(values);
+    store_close(&store);
+    device_close(device);
+    graph_free(&graph);
+}
+
+static void test_init_dirac(void **state)
+{
+    check_dirac(1);
+    check_dirac(2);
+}
+
 static void test_init_constant(void **state)
 {
     struct moments zero = initial_moments(INIT_ZERO, 0), one = initial_moments(INIT_ONE, 0);
@@ -293,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_layout),         cmocka_unit_test(test_layout_parts),
         cmocka_unit_test(test_init_normal),    cmocka_unit_test(test_init_uniform),
         cmocka_unit_test(test_init_truncated), cmocka_unit_test(test_init_constant),
+        cmocka_unit_test(test_init_dirac),
         cmocka_unit_test(test_init_repeats),   cmocka_unit_test(test_write_and_refresh),
         cmocka_unit_test(test_swap_average),   cmocka_unit_test(test_state),
     };

@@ -30,6 +30,10 @@ check_PROGRAMS += tests/test_results
 tests_test_results_SOURCES = tests/test_results.c
 tests_test_results_LDADD = $(LDADD) -lcmocka
 
+check_PROGRAMS += tests/test_whiten
+tests_test_whiten_SOURCES = tests/test_whiten.c
+tests_test_whiten_LDADD = $(LDADD) -lcmocka
+
 check_PROGRAMS += tests/test_mirrored
 tests_test_mirrored_SOURCES = tests/test_mirrored.c
 tests_test_mirrored_LDADD = libtrain.a libbase.a -lm -lcmocka

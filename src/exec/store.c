@@ -144,6 +144,8 @@ static struct initial initial_of(const struct graph *graph, int param, uint64_t 
     case INIT_ZERO: break;
     case INIT_ONE: break;
     case INIT_CONSTANT: break;
+    case INIT_DIRAC:
+    case INIT_WHITEN:
     case INIT_UNIFORM_FAN_IN: initial.scale = in > 0 ? 1 / sqrt(in) : 0; break;
     case INIT_KAIMING_FAN_OUT: initial.scale = sqrt(2 / out); break;
     case INIT_KAIMING_FAN_IN: initial.scale = sqrt(2 / in); break;
@@ -176,7 +178,9 @@ static bool is_uniform(enum init init)
     case INIT_UNIFORM_FAN_IN:
     case INIT_XAVIER_UNIFORM:
     case INIT_KAIMING_UNIFORM:
-    case INIT_UNIFORM_FAN_OUT: return true;
+    case INIT_UNIFORM_FAN_OUT:
+    case INIT_DIRAC:
+    case INIT_WHITEN: return true;
     case INIT_ZERO:
     case INIT_ONE:
     case INIT_CONSTANT:
@@ -258,6 +262,23 @@ static void fill_constant(enum dtype dtype, void *out, int64_t count, double val
     for (int64_t i = 0; i < count; i++) dtype_set(dtype, out, i, value);
 }
 
+/* Of k, c, r, s: filter k of its group has a one in the middle of channel k, and zeros. */
+static void fill_dirac(const struct op_param *spec, float *out)
+{
+    int64_t channels = spec->shape.dim[1], filters = spec->shape.dim[0] / (int64_t)spec->init_arg;
+    int64_t rows = 1, columns = 1;
+    if (spec->shape.rank == 4) {
+        rows = spec->shape.dim[2];
+        columns = spec->shape.dim[3];
+    }
+    for (int64_t k = 0; k < spec->shape.dim[0]; k++) {
+        float *filter = out + k * channels * rows * columns;
+        if (k % filters >= channels) continue;
+        memset(filter, 0, (size_t)(channels * rows * columns) * sizeof *filter);
+        filter[(k % filters * rows + rows / 2) * columns + columns / 2] = 1;
+    }
+}
+
 static void fill_initial(const struct graph *graph, int param, uint64_t seed, void *out)
 {
     const struct op_param *spec = param_spec(graph, param);
@@ -269,6 +290,7 @@ static void fill_initial(const struct graph *graph, int param, uint64_t seed, vo
     } else {
         struct initial initial = initial_of(graph, param, seed);
         fill_random(&initial, out, count);
+        if (spec->init == INIT_DIRAC) fill_dirac(spec, out);
     }
 }
 

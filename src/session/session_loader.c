@@ -89,6 +89,25 @@ enum status session_loader_open(const struct session *session, const struct imag
     return loader_open(&options, loader);
 }
 
+#define NUMBERS_BATCH 64
+
+enum status session_loader_open_numbers(const struct session *session, struct loader **loader)
+{
+    struct loader_options options = loader_options(session, &session->data.train, LOAD_TRAINING);
+    options.dtype = F32;
+    options.leaves = false;
+    options.kept = NULL;
+    options.decoder = (struct loader_decoder){0};
+    options.allocate = NULL;
+    options.release = NULL;
+    options.bad_image = NULL;
+    options.stop_on_error = false;
+    options.rank = 0;
+    options.ranks = options.micro_batches = options.repeats = 1;
+    options.batch = options.count < NUMBERS_BATCH ? (int)options.count : NUMBERS_BATCH;
+    return loader_open(&options, loader);
+}
+
 enum status session_loader_open_measured(const struct session *session, struct loader **loader)
 {
     struct loader_options options = loader_options(session, &session->data.train, LOAD_TRAINING);

@@ -10,6 +10,10 @@ enum loader_use { LOAD_TRAINING, LOAD_EVALUATION, LOAD_MIRRORED };
 enum status session_loader_open(const struct session *session, const struct images *images,
                                 enum loader_use use, struct loader **loader);
 
+/* Of training images as fp32 numbers in host memory, all of them whatever the ranks, in small batches, which
+ * reports no bad ones. */
+enum status session_loader_open_numbers(const struct session *session, struct loader **loader);
+
 /* Of training images for timing, whatever loader.workers says, which reports no bad ones. Where the device
  * decodes. */
 enum status session_loader_open_measured(const struct session *session, struct loader **loader);

@@ -57,4 +57,6 @@ libsession_a_SOURCES = \
 	src/session/step_ranks.c \
 	src/session/step_ranks.h \
 	src/session/weights.c \
-	src/session/weights.h
+	src/session/weights.h \
+	src/session/whiten.c \
+	src/session/whiten.h

@@ -15,6 +15,7 @@
 #include "session/session_loader.h"
 #include "session/session_store.h"
 #include "session/step_ranks.h"
+#include "session/whiten.h"
 
 static struct checkpoint_source source_of(const struct run *run, const char *algorithms)
 {
@@ -194,6 +195,7 @@ static enum status resume(struct run *run, const struct run_options *options)
     if (status == OK) status = ranks_share_text(comm, 0, found, &path);
     if (status == OK && !first && path) status = resume_from(run, path);
     if (status == OK && path) run->ranks.progress.saved = run->state.step;
+    if (status == OK && !path) status = whiten_store(run->session, &run->store);
     if (status == OK && !path) status = session_store_weights(run->session, &run->store);
     free(found);
     free(path);
