@@ -28,6 +28,7 @@ struct loader_options {
     double label_smoothing;      /* of targets (data/targets.h) */
     int micro_batches;           /* of a batch: each is mixed by itself; 0: one */
     bool mirrored;               /* in an evaluation: each batch comes again, with its images mirrored */
+    bool alternate;              /* in training: each image is mirrored in every second epoch */
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
     bool shuffle;
     bool balance;                /* with `shuffle`: classes take turns (sampler.h) */

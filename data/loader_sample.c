@@ -191,6 +191,17 @@ void sample_none(const struct loader *loader, struct target target)
     *target_label(target) = -1;
 }
 
+/* Half of the images are mirrored in epochs 0, 2, ..., the others in between; the repetitions of an image
+ * within an epoch take turns, too. */
+static bool is_mirrored(const struct loader *loader, const struct batch *batch, int64_t index, int64_t named)
+{
+    const struct loader_options *options = &loader->options;
+    if (!options->alternate) return batch->mirrored;
+    struct random random = random_open(options->seed, PURPOSE_FLIP, 0, (uint64_t)index);
+    int64_t turn = batch->epoch + named / options->dataset->count;
+    return (random_next(&random) + (uint64_t)turn) % 2 == 1;
+}
+
 /* Reads image `index` and augments it by the random numbers that `named` names: the index of the image that
  * belongs there, or beyond them one of its repetitions. */
 static bool load_image(struct worker *worker, int64_t index, int64_t named, struct target target,
@@ -202,7 +213,7 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, stru
     struct random random =
         random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named), begin = random;
     struct view view = {.options = options, .random = options->training ? &random : NULL,
-                        .mirrored = target.slot->batch.mirrored};
+                        .mirrored = is_mirrored(loader, &target.slot->batch, index, named)};
     if (put_kept(loader, index, &view, target)) return true;
     random = begin;
     if (leave_deferred(worker, index, &view, target) || atomic_load(&loader->drop)) return true;

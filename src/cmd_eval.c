@@ -102,6 +102,11 @@ static const char *split_of(const struct cmd *cmd)
     return split ? split : "val";
 }
 
+static bool flips(const struct cmd *cmd)
+{
+    return cmd_value(cmd, "flip") || cmd->settings.augment.val_flip;
+}
+
 static enum status write_line(const struct directory *folder, const struct cmd *cmd,
                               const struct evaluation *evaluation)
 {
@@ -109,7 +114,7 @@ static enum status write_line(const struct directory *folder, const struct cmd *
     struct text line = {0};
     text_add(&line, "{\"event\":\"eval\",\"split\":\"%s\",\"weights\":", split_of(cmd));
     text_json_bytes(&line, cmd->weights);
-    text_add(&line, cmd_value(cmd, "flip") ? ",\"flip\":true," : ",");
+    text_add(&line, flips(cmd) ? ",\"flip\":true," : ",");
     add_results(evaluation, &line);
     text_add(&line, ",\"time\":");
     text_json_number(&line, evaluation->seconds);
@@ -151,7 +156,7 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
     images.h = data->val.h;
     images.w = data->val.w;
     if (!images.dataset) return fail(USAGE, "eval: there are no validation data: data.val is not set");
-    struct evaluate_options options = {.flip = cmd_value(cmd, "flip") != NULL};
+    struct evaluate_options options = {.flip = flips(cmd)};
     struct logits_file logits = {0};
     const char *path = cmd_value(cmd, "logits");
     if (path) {

@@ -1,4 +1,5 @@
 /* The loader: the same batches for any number of threads, every image once, a clean stop at any moment. */
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -210,6 +211,47 @@ static void batches_come_again_mirrored(void **state)
             if (options.ranks == 1) assert_int_equal(seen, 37);
             loader_close(loader);
         }
+    dataset_close(&dataset);
+}
+
+/* Sums that tell an image from its mirror image. */
+static void take_sides(struct loader *loader, int64_t epoch, double *sides)
+{
+    struct batch *batch;
+    assert_int_equal(loader_start(loader, epoch, 0), OK);
+    while (loader_next(loader, &batch, NULL) == OK && batch) {
+        for (int i = 0; i < batch->count; i++) {
+            const float *pixels = (float *)batch->images + i * 9 * 8 * 3;
+            double *side = &sides[loader_image(loader, batch, i)];
+            *side = 0;
+            for (int at = 0; at < 9 * 8 * 3; at++) *side += pixels[at] * (at / 3 % 8 - 3.5);
+        }
+        loader_return(loader, batch);
+    }
+}
+
+static void images_are_mirrored_in_every_second_epoch(void **state)
+{
+    enum { COUNT = 320 };
+    struct dataset dataset = synthetic(COUNT);
+    struct loader_options options = training(&dataset);
+    double plain[COUNT], sides[3][COUNT];
+    options.augment.flip = options.augment.pad = options.augment.random_crop = 0;
+    struct loader *loader = opened(&options);
+    take_sides(loader, 0, plain);
+    loader_close(loader);
+    options.alternate = true;
+    loader = opened(&options);
+    for (int epoch = 0; epoch < 3; epoch++) take_sides(loader, epoch, sides[epoch]);
+    loader_close(loader);
+    int mirrored = 0;
+    for (int i = 0; i < COUNT; i++) {
+        assert_true(fabs(plain[i]) > 1e-3);
+        assert_true(sides[0][i] * sides[1][i] < 0 && sides[0][i] == sides[2][i]);
+        assert_true(fabs(fabs(sides[0][i]) - fabs(plain[i])) < 1e-3);
+        mirrored += sides[0][i] * plain[i] < 0;
+    }
+    assert_in_range(mirrored, COUNT / 2 - 40, COUNT / 2 + 40);
     dataset_close(&dataset);
 }
 
@@ -954,6 +996,7 @@ int main(void)
         cmocka_unit_test(workers_change_no_mixture),
         cmocka_unit_test(copies_are_augmented_anew),
         cmocka_unit_test(batches_come_again_mirrored),
+        cmocka_unit_test(images_are_mirrored_in_every_second_epoch),
         cmocka_unit_test(targets_go_with_labels),
         cmocka_unit_test(parts_of_files_make_the_same_batches),
         cmocka_unit_test(resumed_epochs_are_the_same),

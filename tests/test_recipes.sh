@@ -101,6 +101,29 @@ pictures decayed -s optimizer.layer_decay=0.5 || exit 1
 ok "layers that learn slower are another run" differs a decayed
 ok "... and exact" exact -s optimizer.layer_decay=0.5
 
+### augment.flip=alternate, augment.val_flip, train.eval_every
+
+pictures turns -s augment.flip=alternate || exit 1
+ok "alternating flips are another run" differs a turns
+ok "... and exact" exact -s augment.flip=alternate -s augment.repeats=3
+score() { sed -n 's/.*"val_loss":\([^,]*\),.*/\1/p' "$1/metrics.jsonl" | tail -1; }
+mirrored() {
+    pictures mirrored -s augment.val_flip=yes && [ "$(score mirrored)" != "$(score a)" ] &&
+        same_tensors mirrored/checkpoint-last.safetensors a/checkpoint-last.safetensors &&
+        "$AMPTRAIN" eval -q --json --weights mirrored/checkpoint-last.safetensors >mirrored.json &&
+        grep "\"loss\":$(score mirrored)" mirrored.json &&
+        "$AMPTRAIN" eval -q --json --weights a/checkpoint-last.safetensors --flip | cmp - mirrored.json
+}
+ok "evaluation of images and their mirror images" mirrored
+sparse() { # EVERY EVALUATIONS
+    pictures sparse"$1" -s train.eval_every="$1" &&
+        [ "$(grep -c '"event":"epoch".*"val_loss":[0-9]' sparse"$1"/metrics.jsonl)" = "$2" ] &&
+        [ "$(score sparse"$1")" = "$(score a)" ]
+}
+ok "every second epoch is evaluated" sparse 2 1
+ok "... the last one, too, though it is not a third" sparse 3 1
+ok "... the last one only" sparse 0 1
+
 ### init=whiten
 
 # tensor FILE NAME: its numbers.

@@ -19,6 +19,7 @@ enum purpose {
     PURPOSE_MIX = 9,      /* mixup, cutmix: a = epoch, b = batch */
     PURPOSE_DECODE = 10,  /* who decodes: a = epoch, b = index of the image */
     PURPOSE_BALANCE = 11, /* order of a class's images: a = epoch, b = pass over them << 20 | class */
+    PURPOSE_FLIP = 12,    /* epochs in which it is mirrored: b = index of the image */
 };
 
 /* A stream named by (seed, purpose, a, b); draws are numbered from 0 and can be had in any order. */

@@ -78,7 +78,7 @@ enum status data_set_augment(const struct data_opening *o)
         .random_resized = part,
         .pad = (int)settings->augment.pad,
         .random_crop = !part && (settings->augment.pad > 0 || (settings->augment.crop > 0 && cut)),
-        .flip = settings->augment.flip,
+        .flip = settings->augment.flip > 0 ? settings->augment.flip : 0,
         .policy = policy_of(settings),
         .erase = settings->augment.random_erasing,
         .resize = (int)settings->augment.resize,

@@ -43,6 +43,7 @@ static struct loader_options loader_options(const struct session *session, const
         .micro_batches = session->hyper.replicas * session->hyper.micro_batches,
         .training = training,
         .mirrored = use == LOAD_MIRRORED,
+        .alternate = training && settings->augment.flip < 0,
         .shuffle = training && settings->data.shuffle,
         .balance = settings->data.balance,
         .repeats = (int)settings->augment.repeats,

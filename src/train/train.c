@@ -271,8 +271,11 @@ static enum status save_epoch(struct run *run, bool best)
 static enum status evaluate_run(struct run *run)
 {
     struct evaluation evaluation;
-    const struct evaluate_options options = {.lost = &run->health.evaluation_lost, .ranks = &run->ranks};
-    bool averages = run->session->settings->train.ema > 0;
+    const struct settings *settings = run->session->settings;
+    const struct evaluate_options options = {
+        .lost = &run->health.evaluation_lost, .ranks = &run->ranks, .flip = settings->augment.val_flip,
+    };
+    bool averages = settings->train.ema > 0;
     TRY(share_store(run));
     if (averages) TRY(store_swap_average(&run->store));
     const struct session *session = run->session;
@@ -328,16 +331,23 @@ static enum status begin_epoch(struct run *run)
     return loader_start(run->loader, run->position.epoch, run->position.batch);
 }
 
+static bool is_evaluated(const struct run *run)
+{
+    int64_t every = run->session->settings->train.eval_every, epoch = run->position.epoch + 1;
+    bool due = epoch >= run->session->settings->train.epochs || (every > 0 && epoch % every == 0);
+    return due && run->programs.evaluation.exec != NULL;
+}
+
 static enum status finish_epoch(struct run *run)
 {
-    bool evaluated = run->programs.evaluation.exec != NULL;
+    bool evaluated = is_evaluated(run);
     if (evaluated) {
         enum status status = evaluate_run(run);
         /* Asked to stop in its midst: the epoch is finished when the run is resumed. */
         if (status == STOPPED) return OK;
         TRY(status);
     }
-    run->position.bad_images += run->evaluation.bad;
+    if (evaluated) run->position.bad_images += run->evaluation.bad;
     bool best = evaluated && take_best(run);
     TRY(report_epoch(run, evaluated ? &run->evaluation : NULL));
     if (evaluated) TRY(save_results(run));
