@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -336,6 +337,13 @@ void settings_derive(struct settings *settings, const char *section, const char 
     if (!origin->asked) origin->asked = option_value(option, settings);
     bool good = settings_set(settings, option, value, FROM_DERIVED, NULL, &reason);
     assert(good && "a derived value that its own row refuses");
+}
+
+void settings_derive_number(struct settings *settings, const char *section, const char *key, int64_t number)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, number);
+    settings_derive(settings, section, key, text);
 }
 
 /* Whether a line of a configuration can hold it: no comment begins in it, and it is not too long. */

@@ -47,6 +47,7 @@ enum status settings_refuse(const struct settings *settings, const char *section
                             const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* Sets a value that follows from others; --print-config says so. */
 void settings_derive(struct settings *settings, const char *section, const char *key, const char *value);
+void settings_derive_number(struct settings *settings, const char *section, const char *key, int64_t number);
 
 /* As an INI file that reads back the same (config.ini); with origins as comments when `origins`. */
 void settings_print(const struct settings *settings, bool origins, struct text *out);

@@ -115,11 +115,6 @@ static int centre(int size, int crop)
     return size >= crop ? (int)nearbyint((size - crop) / 2.0) : -((crop - size) / 2);
 }
 
-static double between(struct random *random, double low, double high)
-{
-    return low + (high - low) * random_uniform(random);
-}
-
 /* RandomResizedCrop's way out when ten boxes did not fit: as much as the ratios allow, centred. */
 static struct box central_box(const struct augment *augment, int h, int w)
 {
@@ -138,8 +133,8 @@ struct box augment_random_box(const struct augment *augment, int h, int w, struc
 {
     double low = log(augment->ratio[0]), high = log(augment->ratio[1]);
     for (int attempt = 0; attempt < 10; attempt++) {
-        double area = (double)h * w * between(random, augment->scale[0], augment->scale[1]);
-        double ratio = exp(between(random, low, high));
+        double area = (double)h * w * random_between(random, augment->scale[0], augment->scale[1]);
+        double ratio = exp(random_between(random, low, high));
         double box_w = nearbyint(sqrt(area * ratio)), box_h = nearbyint(sqrt(area / ratio));
         if (box_w < 1 || box_w > w || box_h < 1 || box_h > h) continue;
         struct box box = {.h = (int)box_h, .w = (int)box_w};
@@ -247,8 +242,8 @@ struct box augment_needs(const struct cut *cut)
 bool augment_erased_box(int h, int w, struct random *random, struct box *box)
 {
     for (int attempt = 0; attempt < 10; attempt++) {
-        double area = (double)h * w * between(random, ERASED_MIN, ERASED_MAX);
-        double ratio = exp(between(random, log(ERASED_RATIO_MIN), log(ERASED_RATIO_MAX)));
+        double area = (double)h * w * random_between(random, ERASED_MIN, ERASED_MAX);
+        double ratio = exp(random_between(random, log(ERASED_RATIO_MIN), log(ERASED_RATIO_MAX)));
         double box_h = nearbyint(sqrt(area * ratio)), box_w = nearbyint(sqrt(area / ratio));
         if (box_h >= h || box_w >= w) continue;
         box->h = (int)box_h;

@@ -30,6 +30,11 @@ void dataset_close(struct dataset *dataset)
     *dataset = (struct dataset){0};
 }
 
+char *dataset_image_path(const struct dataset *dataset, int64_t index)
+{
+    return dataset->format->image_path ? dataset->format->image_path(dataset, index) : NULL;
+}
+
 struct image_options dataset_image_options(const struct dataset *dataset)
 {
     return (struct image_options){dataset->c, dataset->ignore_orientation};

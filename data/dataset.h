@@ -56,8 +56,7 @@ struct format {
      * files. */
     bool (*read_file)(const struct dataset *dataset, int64_t index, uint8_t **bytes, size_t *count,
                       int *label, struct reason *reason);
-    /* The path of image `index`, for messages; the caller frees it. NULL: images have no files of
-     * their own. */
+    /* As dataset_image_path; NULL: no image has one. */
     char *(*image_path)(const struct dataset *dataset, int64_t index);
     void (*close)(struct dataset *dataset);
 };
@@ -68,6 +67,9 @@ const struct format *format_find(const char *name);
 enum status dataset_open(const struct format *format, const struct dataset_options *options,
                          struct dataset *dataset);
 void dataset_close(struct dataset *dataset);           /* accepts a zeroed struct */
+
+/* The path of an image, for messages; the caller frees it. NULL: it has no file of its own. */
+char *dataset_image_path(const struct dataset *dataset, int64_t index);
 
 /* How its image files are decoded. */
 struct image_options dataset_image_options(const struct dataset *dataset);

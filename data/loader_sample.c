@@ -53,9 +53,8 @@ static void report_bad(struct loader *loader, int64_t index, const struct reason
 /* Augmentation's reasons say "the image"; this puts the file's name in. */
 static void name_image(const struct dataset *dataset, int64_t index, struct reason *reason)
 {
-    if (!dataset->format->image_path) return;
-    char *path = dataset->format->image_path(dataset, index);
-    because_of(reason, path, reason->text);
+    char *path = dataset_image_path(dataset, index);
+    if (path) because_of(reason, path, reason->text);
     free(path);
 }
 

@@ -43,8 +43,8 @@ static void describe_wait(const struct loader *loader, double now, struct reason
         because(what, "%d loader threads are overloaded", loader->worker_count);
         return;
     }
-    char *path = dataset->format->image_path ? dataset->format->image_path(dataset, index)
-                                             : text_format("image %lld", (long long)index);
+    char *path = dataset_image_path(dataset, index);
+    if (!path) path = text_format("image %lld", (long long)index);
     struct reason why;
     because(&why, "it has been read for %.0f s", now - atomic_load(&worker->since));
     because_of(what, path, why.text);

@@ -91,14 +91,9 @@ bool policy_apply(enum policy policy, struct image *image, struct random *random
     return true;
 }
 
-static double between(double low, double high, struct random *random)
-{
-    return low + (high - low) * random_uniform(random);
-}
-
 static double policy_factor(double amount, struct random *random)
 {
-    return between(fmax(0, 1 - amount), 1 + amount, random);
+    return random_between(random, fmax(0, 1 - amount), 1 + amount);
 }
 
 bool policy_jitters(const double amount[4])
@@ -122,6 +117,7 @@ void policy_jitter(const double amount[4], struct image *image, struct random *r
     for (int i = 0; i < 4; i++) {
         double most = amount[order[i]];
         if (most <= 0) continue;
-        adjust[order[i]](image, order[i] < 3 ? policy_factor(most, random) : between(-most, most, random));
+        adjust[order[i]](image, order[i] < 3 ? policy_factor(most, random)
+                                             : random_between(random, -most, most));
     }
 }

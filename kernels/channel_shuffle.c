@@ -5,6 +5,7 @@
 
 #include "kernels/codes_cuda.h"
 #include "kernels/cpu.h"
+#include "kernels/elementwise.h"
 
 static bool channel_shuffle_shape(const void *settings, int x_count, const struct shape *x, struct shape *y,
                                   struct reason *reason)
@@ -17,27 +18,20 @@ static bool channel_shuffle_shape(const void *settings, int x_count, const struc
     return true;
 }
 
-static void shuffle(const struct tensor *to, const struct tensor *from, int64_t groups)
+/* Backward puts the channels back. */
+static int64_t groups_of(const struct call *call)
 {
-    int64_t channels = to->shape.c;
+    int64_t groups = ((const struct channel_shuffle *)call->settings)->groups;
+    return call->phase == PHASE_BACKWARD ? call->d_y.shape.c / groups : groups;
+}
+
+static void shuffle(const struct call *call, const struct tensor *to, const struct tensor *from)
+{
+    int64_t channels = to->shape.c, groups = groups_of(call);
     for (int64_t i = 0; i < shape_count(to->shape); i++) {
         int64_t c = i % channels;
         tensor_set(to, i, tensor_get(from, i - c + channel_shuffle_source(groups, channels, c)));
     }
-}
-
-static enum status channel_shuffle_forward(const struct call *call)
-{
-    shuffle(&call->y, &call->x[0], ((const struct channel_shuffle *)call->settings)->groups);
-    return OK;
-}
-
-static enum status channel_shuffle_backward(const struct call *call)
-{
-    if (!call->d_x[0].data) return OK;
-    int64_t groups = ((const struct channel_shuffle *)call->settings)->groups;
-    shuffle(&call->d_x[0], &call->d_y, call->d_y.shape.c / groups);
-    return OK;
 }
 
 /* One pixel, in words of 2 or 4 bytes. */
@@ -57,25 +51,11 @@ static void shuffle_pixel(const struct tensor *to, const struct tensor *from, in
     }
 }
 
-static void shuffle_cpu(const struct tensor *to, const struct tensor *from, int64_t groups)
+static void shuffle_cpu(const struct call *call, const struct tensor *to, const struct tensor *from)
 {
-    int64_t channels = to->shape.c, count = shape_count(to->shape);
+    int64_t channels = to->shape.c, count = shape_count(to->shape), groups = groups_of(call);
 #pragma omp parallel for schedule(static) if (count > PARALLEL)
     for (int64_t first = 0; first < count; first += channels) shuffle_pixel(to, from, groups, first);
-}
-
-static enum status channel_shuffle_forward_cpu(const struct call *call)
-{
-    shuffle_cpu(&call->y, &call->x[0], ((const struct channel_shuffle *)call->settings)->groups);
-    return OK;
-}
-
-static enum status channel_shuffle_backward_cpu(const struct call *call)
-{
-    if (!call->d_x[0].data) return OK;
-    int64_t groups = ((const struct channel_shuffle *)call->settings)->groups;
-    shuffle_cpu(&call->d_x[0], &call->d_y, call->d_y.shape.c / groups);
-    return OK;
 }
 
 static const struct field fields[] = {
@@ -84,14 +64,8 @@ static const struct field fields[] = {
     {0},
 };
 
-static const struct op_code reference = {
-    .forward = channel_shuffle_forward,
-    .backward = channel_shuffle_backward,
-};
-static const struct op_code cpu = {
-    .forward = channel_shuffle_forward_cpu,
-    .backward = channel_shuffle_backward_cpu,
-};
+MAP_CODE(reference, shuffle)
+MAP_CODE(cpu, shuffle_cpu)
 
 static const struct op_example examples[] = {
     {"groups=2", 1, {{.rank = 4, .n = 3, .h = 7, .w = 7, .c = 24}}},

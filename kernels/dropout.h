@@ -31,24 +31,10 @@ ANYWHERE uint64_t dropout_first(const struct op_random *random, int64_t count)
     return (uint64_t)random->micro_batch * (uint64_t)count;
 }
 
-/* An op's code of a file's function that drops: y is made of x, and d_x of d_y. */
-#define DROPOUT_CODE(name, drop)                                                                         \
-    static enum status name##_forward(const struct call *call)                                           \
-    {                                                                                                    \
-        drop(call, &call->y, &call->x[0]);                                                               \
-        return OK;                                                                                       \
-    }                                                                                                    \
-    static enum status name##_backward(const struct call *call)                                          \
-    {                                                                                                    \
-        if (call->d_x[0].data) drop(call, &call->d_x[0], &call->d_y);                                    \
-        return OK;                                                                                       \
-    }                                                                                                    \
-    static const struct op_code name = {.forward = name##_forward, .backward = name##_backward};
-
 /* The op, of a file's fields, examples, and functions for reference and CPU. */
 #define DROPOUT_OP(op_, help_)                                                                           \
-    DROPOUT_CODE(reference, drop)                                                                        \
-    DROPOUT_CODE(cpu, drop_cpu)                                                                          \
+    MAP_CODE(reference, drop)                                                                            \
+    MAP_CODE(cpu, drop_cpu)                                                                              \
     const struct op op_##_op = {                                                                         \
         .name = #op_, .help = help_, .settings_size = sizeof(struct dropout), .fields = fields,          \
         .shape = elementwise_shape, .in_place = elementwise_in_place, .reference = &reference,           \

@@ -27,6 +27,20 @@ enum status elementwise_forward_cpu(const struct call *call, elementwise_block *
 enum status elementwise_backward_cpu(const struct call *call, const struct tensor *value,
                                      elementwise_gradient_block *block);
 
+/* Defines op_code `name` of a function (call, to, from) that makes y of x as well as d_x of d_y. */
+#define MAP_CODE(name, map)                                                                                 \
+    static enum status name##_forward(const struct call *call)                                              \
+    {                                                                                                       \
+        map(call, &call->y, &call->x[0]);                                                                   \
+        return OK;                                                                                          \
+    }                                                                                                       \
+    static enum status name##_backward(const struct call *call)                                             \
+    {                                                                                                       \
+        if (call->d_x[0].data) map(call, &call->d_x[0], &call->d_y);                                        \
+        return OK;                                                                                          \
+    }                                                                                                       \
+    static const struct op_code name = {.forward = name##_forward, .backward = name##_backward};
+
 /* Defines op_op: y = FORWARD(x), d_x = BACKWARD(d_y, value). The op's file defines both as macros, which fit
  * float and double (<tgmath.h>); `s` in them are the settings, of type `type`. `value` is x or y. What
  * follows `example`, settings to test, is for struct op. */

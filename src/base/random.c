@@ -27,6 +27,11 @@ double random_uniform(struct random *random)
 }
 
 /* Lemire's multiplication, redrawn where it would favour small results. */
+double random_between(struct random *random, double low, double high)
+{
+    return low + (high - low) * random_uniform(random);
+}
+
 uint32_t random_below(struct random *random, uint32_t limit)
 {
     uint64_t product = (uint64_t)random_next(random) * limit;

@@ -15,5 +15,6 @@ void random_words(const struct random *random, uint64_t draw, uint32_t words[4])
 /* Draws in order: each call takes one 32-bit word. */
 uint32_t random_next(struct random *random);
 double random_uniform(struct random *random);                  /* [0, 1), 32 bits */
+double random_between(struct random *random, double low, double high);
 uint32_t random_below(struct random *random, uint32_t limit);  /* [0, limit), without bias */
 double random_normal(struct random *random);                   /* mean 0, deviation 1 (Box-Muller) */

@@ -195,6 +195,18 @@ static inline bool instruction_is_message(const struct instruction *at)
     return at->kind == INSTRUCTION_SEND || at->kind == INSTRUCTION_RECEIVE;
 }
 
+static inline bool instruction_is_backward(const struct instruction *at)
+{
+    return at->phase == PHASE_BACKWARD || at->phase == PHASE_BACKWARD_DATA ||
+           at->phase == PHASE_BACKWARD_PARAMS;
+}
+
+/* Whether it is an op's update, of running statistics; not the optimizer's. */
+static inline bool instruction_is_op_update(const struct instruction *at)
+{
+    return at->op && at->phase == PHASE_UPDATE;
+}
+
 /* Whether it is an exchange among ranks, or works on what is exchanged. */
 static inline bool instruction_is_exchange(const struct program *program, const struct instruction *at)
 {

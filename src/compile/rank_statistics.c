@@ -18,11 +18,6 @@ struct gathering {
     struct moments_value *joined;    /* by update */
 };
 
-static bool is_update(const struct instruction *at)
-{
-    return at->phase == PHASE_UPDATE && at->op;
-}
-
 /* A value becomes the next part of this rank's moments. */
 static void add_part(struct gathering *g, int id)
 {
@@ -113,7 +108,7 @@ static void rebuild(struct gathering *g)
     program->instructions = NULL;
     program->count = 0;
     for (int i = 0; i < count; i++) {
-        if (is_update(&from[i])) moments_set(&from[i], &g->joined[update++]);
+        if (instruction_is_op_update(&from[i])) moments_set(&from[i], &g->joined[update++]);
         build_push(program, from[i]);
         if (i == after) push_gather(g);
     }
@@ -125,7 +120,8 @@ void rank_statistics(struct program *program)
     struct gathering g = {.program = program,
                           .ranks = program->all_micro_batches / program->micro_batches};
     for (int i = 0; i < program->count; i++)
-        if (is_update(&program->instructions[i])) *array_push(g.updates, g.count) = program->instructions[i];
+        if (instruction_is_op_update(&program->instructions[i]))
+            *array_push(g.updates, g.count) = program->instructions[i];
     if (g.count > 0) {
         g.joined = memory_new((size_t)g.count, sizeof *g.joined);
         lay_out(&g);

@@ -6,20 +6,6 @@
 #include "base/memory.h"
 #include "compile/program_parts.h"
 
-static bool is_backward(const struct instruction *at)
-{
-    switch (at->phase) {
-    case PHASE_BACKWARD:
-    case PHASE_BACKWARD_DATA:
-    case PHASE_BACKWARD_PARAMS: return true;
-    case PHASE_FORWARD:
-    case PHASE_UPDATE:
-    case PHASE_RECOMPUTE:
-    case PHASE_COUNT: break;
-    }
-    return false;
-}
-
 static bool can_recompute(const struct program *program, const struct instruction *at)
 {
     return at->phase == PHASE_FORWARD && at->op && program->values[at->y].kind == KIND_ACTIVATION &&
@@ -56,7 +42,7 @@ static void wanted_note(struct recompute_walk *walk)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         walk->wanted_first[i] = count;
-        for (int k = 0; is_backward(at) && k < at->read_count; k++)
+        for (int k = 0; instruction_is_backward(at) && k < at->read_count; k++)
             if (walk->producer[at->reads[k]] >= 0) *array_push(walk->wanted, count) = at->reads[k];
     }
     walk->wanted_first[program->count] = count;
@@ -159,7 +145,7 @@ static struct readers readers_open(const struct program *program)
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
         bool *by = at->phase == PHASE_BACKWARD_PARAMS ? readers.by_weights : readers.by_others;
-        for (int k = 0; is_backward(at) && k < at->read_count; k++) by[at->reads[k]] = true;
+        for (int k = 0; instruction_is_backward(at) && k < at->read_count; k++) by[at->reads[k]] = true;
     }
     return readers;
 }
@@ -195,7 +181,7 @@ static void ids_replace(const struct recompute_walk *walk, int *ids, int count)
 static void move_as_is(struct pass *pass, int i)
 {
     struct instruction at = pass->from[i];
-    if (is_backward(&at)) {
+    if (instruction_is_backward(&at)) {
         ids_replace(&pass->walk, at.x, at.x_count);
         ids_replace(&pass->walk, at.saved, at.saved_count);
         ids_replace(&pass->walk, &at.y, 1);
@@ -242,7 +228,7 @@ static int first_backward(const struct program *program)
 {
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        if (at->phase == PHASE_RECOMPUTE || is_backward(at)) return i;
+        if (at->phase == PHASE_RECOMPUTE || instruction_is_backward(at)) return i;
     }
     return program->count;
 }

@@ -83,11 +83,6 @@ static int find_last_backward(const struct program *program)
     return (int)(at - program->instructions);
 }
 
-static bool is_update(const struct instruction *at)
-{
-    return at->op && at->phase == PHASE_UPDATE;
-}
-
 /* Moments are joined as soon as the last micro-batch has its own, so that backward hides their exchange among
  * ranks; not after the optimizer's update, where what is written may take the place of gradients, which are
  * looked at after the step. */
@@ -100,13 +95,13 @@ void running_statistics(struct program *program)
     program->count = 0;
     for (int i = 0; i < backward; i++) build_push(program, from[i]);
     for (int i = backward; i < count; i++)
-        if (is_update(&from[i])) moments_arrive(program, &partial[from[i].node], &from[i]);
+        if (instruction_is_op_update(&from[i])) moments_arrive(program, &partial[from[i].node], &from[i]);
     for (int i = backward; i < count; i++) {
-        if (is_update(&from[i]) && !is_last(program, &from[i])) {
+        if (instruction_is_op_update(&from[i]) && !is_last(program, &from[i])) {
             instruction_free(&from[i]);
             continue;
         }
-        if (is_update(&from[i])) moments_set(&from[i], &partial[from[i].node].of[0]);
+        if (instruction_is_op_update(&from[i])) moments_set(&from[i], &partial[from[i].node].of[0]);
         build_push(program, from[i]);
     }
     free(partial);

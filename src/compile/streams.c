@@ -171,12 +171,6 @@ static void put_late(struct program *program)
     free(from);
 }
 
-static bool is_backward(const struct instruction *at)
-{
-    return at->phase == PHASE_BACKWARD || at->phase == PHASE_BACKWARD_DATA ||
-           at->phase == PHASE_BACKWARD_PARAMS;
-}
-
 /* New places of instructions: forward of all micro-batches, then all the rest; each in its order. Returns how
  * many are forward's. */
 static int places_by_phase(const struct program *program, int *place)
@@ -186,7 +180,7 @@ static int places_by_phase(const struct program *program, int *place)
     int count = 0, next = 0;
     for (int i = 0; i < program->count; i++) {
         const struct instruction *at = &program->instructions[i];
-        begun[at->micro_batch] = begun[at->micro_batch] || is_backward(at);
+        begun[at->micro_batch] = begun[at->micro_batch] || instruction_is_backward(at);
         forward[i] = !begun[at->micro_batch] && at->phase != PHASE_UPDATE;
         count += forward[i];
     }

@@ -68,8 +68,8 @@ static bool note(struct bad_source *source, int64_t index)
 
 static char *path_of(const struct bad_source *source, int64_t index)
 {
-    const struct dataset *dataset = source->dataset;
-    return dataset->format->image_path ? dataset->format->image_path(dataset, index) : text_copy("");
+    char *path = dataset_image_path(source->dataset, index);
+    return path ? path : text_copy("");
 }
 
 /* Tabs and newlines, which paths may have, would be taken for those between fields and lines. */

@@ -1,6 +1,5 @@
 /* checkpoint_match.c: whether a run that goes on is the one that wrote the checkpoint. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,13 +19,6 @@ enum status checkpoint_settings(const struct safetensors *file, struct settings 
     enum status status = settings_load_text(file->path, config, then);
     free(config);
     return status == OK ? OK : fail(BAD_CHECKPOINT, "%s: its configuration is invalid", file->path);
-}
-
-static void derive_number(struct settings *settings, const char *section, const char *key, int64_t number)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%" PRId64, number);
-    settings_derive(settings, section, key, text);
 }
 
 /* Whether as many micro-batches are added up in the same order, on however many GPUs. */
@@ -87,9 +79,9 @@ void checkpoint_recall_batch(const struct safetensors *file, struct settings *no
 {
     struct settings then;
     if (checkpoint_settings(file, &then) != OK) return;
-    if (then.train.batch > 0) derive_number(now, "train", "batch", then.train.batch);
+    if (then.train.batch > 0) settings_derive_number(now, "train", "batch", then.train.batch);
     if (then.train.batch > 0 && then.memory.limit > 0 && now->memory.limit == 0)
-        derive_number(now, "memory", "limit", then.memory.limit);
+        settings_derive_number(now, "memory", "limit", then.memory.limit);
     settings_free(&then);
 }
 
@@ -98,14 +90,14 @@ void checkpoint_recall_micro_batches(const struct safetensors *file, struct sett
     struct settings then;
     if (checkpoint_settings(file, &then) != OK) return;
     int64_t count = then.parallel.microbatches;
-    if (count > 0) derive_number(now, "parallel", "microbatches", count);
+    if (count > 0) settings_derive_number(now, "parallel", "microbatches", count);
     settings_free(&then);
 }
 
 void checkpoint_recall_threads(const struct safetensors *file, int most, struct settings *now)
 {
     int threads = checkpoint_threads(file);
-    if (threads > 0 && threads <= most) derive_number(now, "run", "threads", threads);
+    if (threads > 0 && threads <= most) settings_derive_number(now, "run", "threads", threads);
 }
 
 enum status checkpoint_match_best(const struct safetensors *file, const struct settings *now, bool *same)

@@ -28,17 +28,11 @@ static int by_content(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-static char *path_of(const struct images *images, int64_t index)
-{
-    const struct format *format = images->dataset->format;
-    return format->image_path ? format->image_path(images->dataset, index) : NULL;
-}
-
 static struct entry *add_entries(const struct images *images, bool val, struct entry *to)
 {
     for (int64_t i = 0; i < images->count; i++) {
         int64_t index = images_index(images, i);
-        char *path = path_of(images, index);
+        char *path = dataset_image_path(images->dataset, index);
         struct stat status;
         if (path && stat(path, &status) == 0)
             *to++ = (struct entry){.val = val, .index = index, .size = status.st_size};
@@ -80,7 +74,8 @@ static void read_group(const struct data *data, struct entry *group, int64_t cou
 static void warn(const struct data *data, const struct entry *train, const struct entry *val, int64_t count)
 {
     char train_name[NAME_ROOM], val_name[NAME_ROOM];
-    char *train_path = path_of(&data->train, train->index), *val_path = path_of(&data->val, val->index);
+    char *train_path = dataset_image_path(data->train.dataset, train->index);
+    char *val_path = dataset_image_path(data->val.dataset, val->index);
     log_warning("%" PRId64 " of %" PRId64 " validation images %s among the training images, too, such as %s "
                 "(%s)", count, data->val.count, count == 1 ? "is" : "are",
                 text_visible(val_path, val_name, NAME_ROOM),

@@ -1,19 +1,11 @@
 #include "session/session_open.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "compile/program.h"
 #include "session/step_fit.h"
-
-static void derive_number(struct settings *settings, const char *section, const char *key, int64_t number)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%" PRId64, number);
-    settings_derive(settings, section, key, text);
-}
 
 static enum status refuse_batch(const struct session *session, int64_t limit)
 {
@@ -47,9 +39,9 @@ static enum status find_batch(struct session *session)
     bool fits = batch > 0;
     if (!fits && train->dataset && train->count < least) batch = least;
     if (batch == 0) return refuse_batch(session, limit);
-    derive_number(settings, "train", "batch", batch);
+    settings_derive_number(settings, "train", "batch", batch);
     if (fits) session->fitted_limit = limit;
-    if (fits && settings->memory.limit == 0) derive_number(settings, "memory", "limit", limit);
+    if (fits && settings->memory.limit == 0) settings_derive_number(settings, "memory", "limit", limit);
     if (fits)
         log_info("train.batch: auto is %" PRId64 ", the largest batch that fits into %s of memory%s", batch,
                  text_bytes((uint64_t)limit, bytes), session->hyper.replicas > 1 ? " on each GPU" : "");

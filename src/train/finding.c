@@ -6,7 +6,7 @@
 /* "image 17 (photos/a.jpg)": an image of the batch by its index in the data. */
 static void add_image(const struct dataset *dataset, int64_t index, struct text *text)
 {
-    char *path = dataset->format->image_path ? dataset->format->image_path(dataset, index) : NULL;
+    char *path = dataset_image_path(dataset, index);
     text_add(text, "image %" PRId64, index);
     if (path) text_add(text, " (%s)", path);
     free(path);

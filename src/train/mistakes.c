@@ -50,7 +50,7 @@ static void add_mistake(const struct mistake *mistake, const struct images *imag
 {
     const struct dataset *dataset = images->dataset;
     int64_t index = images_index(images, mistake->image);
-    char *path = dataset->format->image_path ? dataset->format->image_path(dataset, index) : NULL;
+    char *path = dataset_image_path(dataset, index);
     text_add(out, "{\"image\":");
     if (path) text_json_bytes(out, path);
     else text_add(out, "null");
