@@ -47,18 +47,19 @@ void dnn_graph_statistics(struct dnn_graph *graph, int x, int sum, int squares);
 /* False if the library does not know what was described. */
 bool dnn_graph_finish(struct dnn_graph *graph, cudnnHandle_t handle);
 
-/* Numerical properties that an engine may have. */
+/* Whether engines that are compiled at run time, in 50 ms and more, are given. */
+enum dnn_compiled { DNN_COMPILED_FOR_WANT_OF_OTHERS, DNN_COMPILED_NEVER, DNN_COMPILED_TOO };
+
 struct dnn_rules {
     bool tensor_cores;     /* for fp32 data that means: factors rounded to tf32 */
     bool deterministic;    /* the same bits every time: no sums in the order of arrival */
-    bool ready;            /* its code comes with the library: to compile one takes 50 ms and more */
+    enum dnn_compiled compiled;
 };
 
 /* An engine and its settings as text: "37 2=5 12=0". */
 #define DNN_ENGINE_TEXT 192
 
-/* Engines that keep the rules, in the library's order of preference; how many. Those that are to be compiled
- * are given where there are no others. */
+/* Engines that keep the rules, in the library's order of preference; how many. */
 int dnn_graph_engines(struct dnn_graph *graph, const struct dnn_rules *rules, int most,
                       char engines[][DNN_ENGINE_TEXT]);
 
