@@ -1,7 +1,7 @@
-"""python_peers.py weights NET FOLDER IMAGES.npy: torchvision's NET with random weights and statistics that fit IMAGES, in
-FOLDER: its weights, NET.safetensors, its logits in fp32, NET.fp32.npy, and under autocast to bf16, NET.bf16.npy.
-python_peers.py near LOGITS.npy FOLDER NET TOLERANCE: ours beside torchvision's in fp32. Without a TOLERANCE: bf16, and
-twice what autocast is off by.
+"""python_peers.py weights NET FOLDER IMAGES.npy: makes torchvision's NET with random weights and with statistics
+that fit IMAGES, and in FOLDER NET.safetensors and its logits, NET.fp32.npy and (autocast) NET.bf16.npy.
+python_peers.py near LOGITS.npy FOLDER NET [TOLERANCE]: ours beside torchvision's in fp32. Without a TOLERANCE ours
+are of bf16, and may be off by twice as much as those of autocast.
 python_peers.py files RUN: reads what a run has left through the packages safetensors and tensorboard."""
 import glob
 import json
@@ -31,7 +31,8 @@ def weights(name, folder, images):
                 module.momentum = 0.9
         net.train()(pixels)
         net.eval()
-        save_file({key: value.contiguous() for key, value in net.state_dict().items()}, f"{folder}/{name}.safetensors")
+        save_file({key: value.contiguous() for key, value in net.state_dict().items()},
+                  f"{folder}/{name}.safetensors")
         numpy.save(f"{folder}/{name}.fp32.npy", net(pixels).numpy())
         with torch.autocast("cpu", torch.bfloat16):
             numpy.save(f"{folder}/{name}.bf16.npy", net(pixels).float().numpy())
@@ -43,7 +44,7 @@ def near(logits, folder, name, tolerance=None):
     largest = numpy.abs(theirs).max()
     worst, theirs_worst = (numpy.abs(other - theirs).max() / largest for other in (ours, rounded))
     allowed = float(tolerance) if tolerance else 2 * theirs_worst
-    print(f"{name}: {worst:.2g} of the largest logit, {largest:.3g}; torch's bf16 is off by {theirs_worst:.2g}")
+    print(f"{name}: off by {worst:.2g} of the largest logit, {largest:.3g}; torch's bf16 by {theirs_worst:.2g}")
     if not worst <= allowed:
         sys.exit("too large")
 

@@ -152,6 +152,34 @@ ok "... and no key that is not written" explained_keys
 sed -n '/^\.EX/,/^\.EE/{/^\./d;p;}' "$ini_page" | sed '/^import/,$d' | tr -d '\\' >"$scratch/example.ini"
 ok "amptrain.ini(5)'s example is accepted" "$AMPTRAIN" --check -c "$scratch/example.ini"
 
+# The examples in amptrain-model(5): networks, of which two begin with [layers] or a block, and what two mistakes
+# in them are answered with.
+model_page=$top_builddir/man/amptrain-model.5
+[ -f "$model_page" ] || model_page=$top_srcdir/man/amptrain-model.5
+tr -d '\\' <"$model_page" | awk -v to="$scratch/example" '
+    /^\.EE/ { shown = 0 }
+    shown { print >(to count ".ini") }
+    /^\.EX/ { shown = 1; count++; getline first; print first >(to count ".ini") }'
+understood() { # FILE
+    grep -q '^\[input\]' "$1" || printf '[input]\nchannels = 3\nsize = 32\nclasses = 10\n' >>"$1"
+    "$AMPTRAIN" summary -s data.format=synthetic -s augment.crop=32 -s model.file="$1"
+}
+# answered FILE NAME FROM TO LINE: the FILE with FROM in place of TO is answered with LINE, as NAME.
+answered() {
+    sed "s/$3/$4/" "$1" >"$scratch/$2"
+    (cd "$scratch" && says 2 "$(cat "$5")" "$AMPTRAIN" summary -s data.format=synthetic -s augment.crop=32 \
+        -s model.file="$2")
+}
+for example in "$scratch"/example[0-9]*.ini; do
+    case $(head -c 1 "$example") in
+        '[') ok "amptrain-model(5)'s network $(basename "$example" .ini)" understood "$example" ;;
+    esac
+done
+ok "amptrain-model(5)'s first message" answered "$scratch/example1.ini" small.ini 'conv input filters' \
+    'conv input filter' "$scratch/example2.ini"
+ok "amptrain-model(5)'s second message" answered "$scratch/example4.ini" net.ini 'conv2 = conv' 'conv2 = cov' \
+    "$scratch/example5.ini"
+
 # Every example configuration, as far as it goes without its data.
 for file in "$top_srcdir"/conf/*.ini; do
     ok "$(basename "$file") is accepted" "$AMPTRAIN" --print-config -c "$file"

@@ -32,6 +32,16 @@ if ! "$python" -c 'import safetensors, torchvision' 2>/dev/null; then
     skip "logits of torchvision" "python has no torchvision"
 else
     "$python" "$top_srcdir/tests/onnx_logits.py" pictures noise 224 3 || exit 1
+    converts() { # amptrain.ini(5)'s recipe, with weights that need no network
+        sed -n '/^import torchvision/,/^\.EE/p' "$ini_page" | sed -e '$d' -e 's/\\-/-/g' \
+            -e 's/weights="DEFAULT"/weights=None/' >convert.py && "$python" convert.py &&
+            "$AMPTRAIN" eval -q --weights resnet18.safetensors -s run.device=cpu -s data.format=folder \
+                -s data.val=noise -s augment.crop=224 -s model.arch=resnet18 -s model.classes=1000 \
+                -s train.batch=6
+    }
+    ini_page=$top_builddir/man/amptrain.ini.5
+    [ -f "$ini_page" ] || ini_page=$top_srcdir/man/amptrain.ini.5
+    ok "weights converted as amptrain.ini(5) says" converts
     for net in $nets; do
         ok "torchvision's weights of $net" peers weights "$net" . noise.npy
         ok "... give its logits" near fp32 1e-4
