@@ -8,7 +8,8 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* A file by which a data set is known, there or with .gz, and the folder below the one named in which it is. */
+/* A file by which a data set is known, as it is or with .gz, and the folder below the one named in which it
+ * is. */
 static const struct sign {
     const char *format, *below, *file;
 } signs[] = {

@@ -73,8 +73,8 @@ static enum status folder_open(const struct dataset_options *options, struct dat
     TRY(number_classes(dataset));
     TRY(check_images(folder));
     if (listing->ignored)
-        log_warning("%s: files that are neither PNG, JPEG nor WebP are skipped: %lld, such as %s", folder->root,
-                    (long long)listing->ignored, listing->example);
+        log_warning("%s: files that are neither PNG, JPEG nor WebP are skipped: %lld, such as %s",
+                    folder->root, (long long)listing->ignored, listing->example);
     dataset->count = (int64_t)listing->count;
     dataset->c = options->c == 1 ? 1 : 3;
     dataset->decoded = true;
