@@ -230,10 +230,9 @@ static enum status batchnorm_backward(const struct call *call)
     return batchnorm_recompute(&recompute);
 }
 
-enum status batchnorm_update(const struct call *call)
+static void running_follow(const struct call *call)
 {
     const struct batchnorm *s = call->settings;
-    if (call->skipped && *call->skipped) return OK;
     struct batchnorm_statistics at = batchnorm_statistics(s);
     const struct tensor *mean = &call->params[at.mean], *variance = &call->params[at.variance];
     for (int64_t k = 0; k < shape_count(mean->shape); k++) {
@@ -244,6 +243,12 @@ enum status batchnorm_update(const struct call *call)
     }
     const struct tensor *batches = &call->params[at.batches];
     tensor_set(batches, 0, tensor_get(batches, 0) + 1);
+}
+
+enum status batchnorm_update(const struct call *call)
+{
+    if (call->skipped && *call->skipped) return OK;
+    for (; call; call = call->also) running_follow(call);
     return OK;
 }
 

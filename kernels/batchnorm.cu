@@ -544,37 +544,63 @@ static enum status batchnorm_backward(const struct call *call)
     return batchnorm_normalise(&recompute, false);
 }
 
-struct running_statistics {
+/* A layer's running statistics, and the batch's, which they follow. */
+struct running_layer {
+    const float *batch_mean, *batch_variance;
     float *mean, *variance;
     int64_t *batches;
+    double momentum;
+    int channels;
 };
 
-/* Running statistics follow the batch's, unless the step was skipped. */
-__global__ void batchnorm_running_kernel(struct statistics batch, struct running_statistics running,
-                                         int64_t channels, double momentum, const int32_t *skipped)
+/* As many as fit into the parameters of a kernel, which are at most 4 KiB. */
+struct running_layers {
+    struct running_layer at[64];
+};
+
+/* Block x is a layer's. Nothing changes where the step was skipped. */
+__global__ void __launch_bounds__(threads)
+    batchnorm_running_kernel(const __grid_constant__ struct running_layers layers, const int32_t *skipped)
 {
-    int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const struct running_layer &layer = layers.at[blockIdx.x];
+    int k = blockIdx.y * threads + threadIdx.x;
     if (skipped && *skipped) return;
-    if (k == 0) ++*running.batches;
-    if (k >= channels) return;
-    running.mean[k] = (float)((1 - momentum) * running.mean[k] + momentum * batch.mean[k]);
-    running.variance[k] = (float)((1 - momentum) * running.variance[k] + momentum * batch.variance[k]);
+    if (k == 0) ++*layer.batches;
+    if (k >= layer.channels) return;
+    double keep = 1 - layer.momentum, take = layer.momentum;
+    layer.mean[k] = (float)(keep * layer.mean[k] + take * layer.batch_mean[k]);
+    layer.variance[k] = (float)(keep * layer.variance[k] + take * layer.batch_variance[k]);
 }
 
-static enum status batchnorm_follow(const struct call *call)
+static struct running_layer running_layer_of(const struct call *call)
 {
     const struct batchnorm *s = (const struct batchnorm *)call->settings;
     struct batchnorm_statistics at = batchnorm_statistics(s);
-    int64_t channels = shape_count(call->params[at.mean].shape);
-    struct statistics batch = {(float *)call->saved[SAVED_MEAN].data, NULL,
-                               (float *)call->saved[SAVED_VARIANCE].data};
-    unsigned blocks = (unsigned)div_up(channels > 0 ? channels : 1, (int64_t)threads);
-    struct running_statistics running = {(float *)call->params[at.mean].data,
-                                         (float *)call->params[at.variance].data,
-                                         (int64_t *)call->params[at.batches].data};
-    batchnorm_running_kernel<<<blocks, threads, 0, stream_of(call)>>>(batch, running, channels, s->momentum,
-                                                                      call->skipped);
-    return launched(call);
+    return {(const float *)call->saved[SAVED_MEAN].data,
+            (const float *)call->saved[SAVED_VARIANCE].data,
+            (float *)call->params[at.mean].data,
+            (float *)call->params[at.variance].data,
+            (int64_t *)call->params[at.batches].data,
+            s->momentum,
+            (int)shape_count(call->params[at.mean].shape)};
+}
+
+enum status batchnorm_update_cuda(const struct call *call)
+{
+    constexpr int most = sizeof(struct running_layers) / sizeof(struct running_layer);
+    for (const struct call *next = call; next;) {
+        struct running_layers layers;
+        int count = 0, channels = 1;
+        for (; next && count < most; next = next->also) {
+            layers.at[count] = running_layer_of(next);
+            if (layers.at[count].channels > channels) channels = layers.at[count].channels;
+            count++;
+        }
+        dim3 grid(count, div_up(channels, threads));
+        batchnorm_running_kernel<<<grid, threads, 0, stream_of(call)>>>(layers, call->skipped);
+        TRY(launched(call));
+    }
+    return OK;
 }
 
 static size_t batchnorm_workspace(const struct call *call)
@@ -617,6 +643,6 @@ const struct op_code batchnorm_cuda = {
     .workspace = batchnorm_workspace,
     .forward = batchnorm_forward,
     .backward = batchnorm_backward,
-    .update = batchnorm_follow,
+    .update = batchnorm_update_cuda,
     .recompute = batchnorm_recompute,
 };

@@ -384,6 +384,8 @@ static inline struct statistics statistics_of(const struct call *call)
 /* Forward's statistics of x, which has elements, in training; with the workspace of forward. */
 }
 enum status batchnorm_statistics_cuda(const struct call *call);
+/* op_code.update of batch norm and of the ops that it is a part of. */
+enum status batchnorm_update_cuda(const struct call *call);
 namespace batchnorm_parts {
 
 /* Everything backward's kernels read and write. y and mask, as sides are told; d_y_more, d_residual, d_x,

@@ -390,17 +390,12 @@ static enum status batchnorm_maxpool_backward(const struct call *call)
     return call->d_x[0].data ? pass_to_x(call, (const float *)call->workspace) : OK;
 }
 
-static enum status batchnorm_maxpool_follow(const struct call *call)
-{
-    return batchnorm_cuda.update(call);
-}
-
 const struct op_code batchnorm_maxpool_cuda = {
     .adds_gradients = true,
     .takes_sums = true,
     .workspace = batchnorm_maxpool_workspace,
     .forward = batchnorm_maxpool_forward,
     .backward = batchnorm_maxpool_backward,
-    .update = batchnorm_maxpool_follow,
+    .update = batchnorm_update_cuda,
     .recompute = batchnorm_maxpool_recompute,
 };

@@ -763,11 +763,6 @@ static enum status backward(const struct call *call)
     });
 }
 
-static enum status update(const struct call *call)
-{
-    return batchnorm_cuda.update(call);
-}
-
 const struct op_code conv_batchnorm_cuda = {
     .prepare_together = true,
     .adds_gradients = true,
@@ -777,6 +772,6 @@ const struct op_code conv_batchnorm_cuda = {
     .workspace = workspace,
     .forward = forward,
     .backward = backward,
-    .update = update,
+    .update = batchnorm_update_cuda,
     .recompute = forward,
 };

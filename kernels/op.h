@@ -100,7 +100,7 @@ struct op_random {
  *   FORWARD          reads x, params; writes y, saved (with `ranks`, reads saved)
  *   BACKWARD*        reads d_y and whichever of x, y, params, saved `reads` names;
  *                    writes d_x (where data != NULL) and d_params (fp32, overwritten, never added to)
- *   UPDATE           reads the moments among saved; writes params (statistics)
+ *   UPDATE           reads the moments among saved; writes params (statistics); so do those of `also`
  *   RECOMPUTE        reads x, params, saved; writes y
  * params[i].dtype is the compute type: the run's precision for weights and biases of LOW ops,
  * fp32 otherwise. Before memory exists (prepare, workspace) every tensor has its shape and dtype
@@ -141,6 +141,8 @@ struct call {
     float loss_weight;                 /* ... and by this (1 / accumulate; the op divides by n itself) */
     const int32_t *skipped;            /* UPDATE: where this is not 0 nothing changes;
                                           NULL: the caller looked */
+    const struct call *also;           /* UPDATE: a further one by the same code, of the same step, which is done
+                                          as well; NULL: none */
     bool tf32;                         /* fp32 products may round their factors to tf32 */
     bool deterministic;                /* the same bits every time, on the same device and libraries */
     struct device *device;             /* NULL in prepare and workspace: planned for without one at hand */

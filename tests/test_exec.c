@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "base/text.h"
+#include "kernels/batchnorm.h"
 #include "net.h"
 #include "tests/unit.h"
 
@@ -533,6 +535,75 @@ static void test_decay_comes_with_trust_ratios(void **state)
     assert_true(fabs(norm_step(false) - 10 * 0.001) > 1e-3);
 }
 
+/* Many layers' running statistics, more than one kernel follows; each by its own momentum and channels. */
+#define MANY_LAYERS 70
+
+static char *many_layers(void)
+{
+    struct text text = {0};
+    text_add(&text, "[input]\nchannels = 3\nsize = 8\n[layers]\nc0 = conv input filters=3 kernel=1 stride=4\n");
+    for (int i = 0; i < MANY_LAYERS; i++)
+        text_add(&text, "b%d = batchnorm c%d momentum=%g\nc%d = conv b%d filters=%d kernel=1\n", i, i,
+                 0.01 * (i + 1), i + 1, i, i % 9 == 0 ? 300 : 1 + i % 5);
+    text_add(&text, "pool = globalavgpool c%d\nfc = linear pool units=5\n", MANY_LAYERS);
+    return text.data;
+}
+
+static float *fetch(const struct net *net, int value)
+{
+    float *host = memory_new((size_t)shape_count(net->program.values[value].shape), sizeof *host);
+    assert_int_equal(exec_value(net->exec, value, host), OK);
+    return host;
+}
+
+static void check_running(const struct net *net, const char *before, const char *after,
+                          const struct instruction *update, int step)
+{
+    const struct batchnorm *s = update->settings;
+    for (int k = 0; k < 2; k++) {
+        int param = net->program.values[update->params[2 + k]].index;
+        float *batch = fetch(net, update->saved[k ? SAVED_VARIANCE : SAVED_MEAN]);
+        int64_t at = net->store->layout.params[param].master;
+        const float *old = (const float *)(before + at), *now = (const float *)(after + at);
+        for (int64_t c = 0; c < param_elements(net, param); c++) {
+            double expected = (1 - s->momentum) * old[c] + s->momentum * batch[c];
+            assert_true(fabs(now[c] - expected) <= 1e-7 * (fabs(expected) + fabs(batch[c])));
+        }
+        free(batch);
+    }
+    int counter = net->program.values[update->params[4]].index;
+    assert_int_equal(*(const int64_t *)(after + net->store->layout.params[counter].master), step);
+}
+
+static void test_running_statistics(void **state)
+{
+    char *text = many_layers();
+    struct graph graph = net_graph(text, false);
+    struct net net;
+    net_open(&net, &graph, &(struct net_options){.batch = 2, .training = true, .separate = true});
+    int64_t bytes = net.store->layout.bytes;
+    for (int step = 1; step <= 3; step++) {
+        net_batch(&net, (uint64_t)step);
+        char *before = net_store(&net, bytes);
+        assert_int_equal(net_run(&net, 1e-6), OK);
+        assert_int_equal(exec_state(net.exec)->skipped, 0);
+        char *after = net_store(&net, bytes);
+        int updates = 0;
+        for (int i = 0; i < net.program.count; i++) {
+            const struct instruction *at = &net.program.instructions[i];
+            if (!at->op || at->phase != PHASE_UPDATE) continue;
+            check_running(&net, before, after, at, step);
+            updates++;
+        }
+        assert_int_equal(updates, MANY_LAYERS);
+        free(before);
+        free(after);
+    }
+    net_close(&net);
+    graph_free(&graph);
+    free(text);
+}
+
 static void test_frozen(void **state)
 {
     struct graph graph = net_graph(net_mixed, true);
@@ -598,6 +669,7 @@ int main(void)
         cmocka_unit_test(test_evaluation_shares),
         cmocka_unit_test(test_averages),
         cmocka_unit_test(test_decay_comes_with_trust_ratios),
+        cmocka_unit_test(test_running_statistics),
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_values_and_times),
     };

@@ -10,6 +10,7 @@ struct step {
     const struct instruction *at;
     enum status (*run)(const struct call *call);
     bool waited;                         /* an instruction on another stream waits for it */
+    bool with_next;                      /* an update that the next step's call does as well */
     struct call call;
     struct op_random random;
 };

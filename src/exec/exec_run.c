@@ -70,11 +70,20 @@ static enum status message_run(struct exec *exec, const struct instruction *at)
                  : comm->exchange->receive(comm, at->peer, data, bytes, stream);
 }
 
+/* Where the results of each instruction are checked, each update runs by itself. */
+static enum status op_run(const struct exec *exec, const struct step *step)
+{
+    if (!exec->check) return step->with_next ? OK : step->run(&step->call);
+    struct call alone = step->call;
+    alone.also = NULL;
+    return step->run(&alone);
+}
+
 static enum status step_run(struct exec *exec, const struct step *step)
 {
     if (instruction_is_copy(step->at)) return copy_run(exec, step->at);
     if (instruction_is_message(step->at)) return message_run(exec, step->at);
-    return instruction_is_collective(step->at) ? collective_run(exec, step->at) : step->run(&step->call);
+    return instruction_is_collective(step->at) ? collective_run(exec, step->at) : op_run(exec, step);
 }
 
 enum status exec_step(struct exec *exec, int i)

@@ -90,6 +90,18 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     call->random = &step->random;
 }
 
+/* Updates of running statistics that follow one another are done at once, in the place of the last. */
+static void join_updates(struct exec *exec)
+{
+    for (int i = 1; i < exec->program->count; i++) {
+        struct step *last = &exec->steps[i - 1], *step = &exec->steps[i];
+        if (!instruction_is_op_update(step->at) || step->run != last->run) continue;
+        if (last->waited || last->at->stream != step->at->stream) continue;
+        last->with_next = true;
+        step->call.also = &last->call;
+    }
+}
+
 void steps_open(struct exec *exec)
 {
     const struct program *program = exec->program;
@@ -105,6 +117,7 @@ void steps_open(struct exec *exec)
     struct call_storage *storage = memory_new(1, sizeof *storage);
     for (int i = 0; i < program->count; i++) step_open(exec, i, storage);
     free(storage);
+    join_updates(exec);
 }
 
 static struct optimizer_param param_open(const struct exec *exec, int p)
