@@ -268,10 +268,10 @@ static void add_head(struct text *out, const struct findings *found, const char 
 
 static void add_data(struct text *out, const struct findings *found, const char *file)
 {
-    text_add(out, "[run]\nseed = 1                    ; another one makes another run\n\n[data]\n");
+    text_add(out, "[run]\nseed = 1                    ; another seed gives another run\n\n[data]\n");
     add(out, "format", found->format->help, "%s", found->format->name);
-    if (found->train) add_path(out, "train", found->train, file, "what to learn from");
-    if (found->val) add_path(out, "val", found->val, file, "what to be judged by");
+    if (found->train) add_path(out, "train", found->train, file, "training images");
+    if (found->val) add_path(out, "val", found->val, file, "validation images");
     else if (found->train)
         add(out, "val_fraction", "share of the images kept aside to judge by", "%s",
             found->images < 10000 ? "0.2" : "0.1");
@@ -280,9 +280,10 @@ static void add_data(struct text *out, const struct findings *found, const char 
 static void add_augment(struct text *out, const struct findings *found, const struct recipe *recipe)
 {
     text_add(out, "\n[augment]\n");
-    add(out, "crop", "side of what the network sees in training", "%d", recipe->crop);
+    add(out, "crop", "side of the network's input in training", "%d", recipe->crop);
     if (recipe->small && found->one_size) {
-        add(out, "pad", "images are shifted by up to so many pixels", "%d", (recipe->crop + 4) / 8);
+        add(out, "pad", "images are shifted by up to this many pixels", "%d",
+            (recipe->crop + 4) / 8);
     } else {
         add(out, "scale", "cut out of 25 to 100 % of the image each time", "0.25 1");
         add(out, "val_crop", "side of the middle that is judged by", "%d",
@@ -291,9 +292,9 @@ static void add_augment(struct text *out, const struct findings *found, const st
     if (found->channels == CHANNELS)
         add(out, "flip", "half are mirrored; 0 where that is another class", "0.5");
     if (!recipe->small) {
-        add(out, "auto_augment", "turned, sheared, or changed in colour or contrast", "trivial");
-        add(out, "random_erasing", "and in one of ten a rectangle is blanked", "0.1");
-        add(out, "label_smoothing", "less certainty, better judgement", "0.1");
+        add(out, "auto_augment", "one random change of geometry or colour", "trivial");
+        add(out, "random_erasing", "a random rectangle is erased in one image of ten", "0.1");
+        add(out, "label_smoothing", "less overconfidence", "0.1");
     }
     add_numbers(out, "mean", found->mean, found->channels, "of the images by channel, from 0 to 1");
     add_numbers(out, "std", found->std, found->channels, "their standard deviations");
@@ -306,21 +307,21 @@ static void add_training(struct text *out, const struct recipe *recipe)
     if (!recipe->small)
         text_add(out, "; weights = resnet18.safetensors    pretrained: helps where images are few\n");
     text_add(out, "\n[train]\n");
-    add(out, "epochs", "times through the training images", "%d",
+    add(out, "epochs", "passes over the training images", "%d",
         recipe->epochs);
-    add(out, "batch", "images a step", "%d", recipe->batch);
+    add(out, "batch", "images per step", "%d", recipe->batch);
     text_add(out, "\n[optimizer]\n");
     add(out, "name", "stochastic gradient descent", "sgd");
     add(out, "lr", "the highest; half of it if the loss does not fall", "%.3g", recipe->lr);
-    add(out, "momentum", "how much of the last step's direction is kept", "0.9");
-    add(out, "nesterov", "look ahead along it", "yes");
+    add(out, "momentum", "fraction of the previous update that is kept", "0.9");
+    add(out, "nesterov", "Nesterov's variant of momentum", "yes");
     add(out, "weight_decay", "pulls weights to zero, against learning by heart", "5e-4");
     text_add(out, "\n[schedule]\n");
     add(out, "name", "the rate rises, then falls to almost nothing", "onecycle");
-    add(out, "pct_start", "the first fifth of the run is the rise", "0.2");
+    add(out, "pct_start", "it rises during the first fifth of the run", "0.2");
     text_add(out, "\n[amp]\n");
     bool gpu = has_gpu();
-    add(out, "precision", gpu ? "16 bits where that does no harm" : "fp16 on a GPU: faster, as accurate",
+    add(out, "precision", gpu ? "mixed precision" : "fp16 on a GPU: faster, as accurate",
         gpu ? "fp16" : "fp32");
 }
 
