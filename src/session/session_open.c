@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "compile/program.h"
 #include "session/step_fit.h"
+#include "session/whiten.h"
 
 static enum status refuse_batch(const struct session *session, int64_t limit)
 {
@@ -64,6 +65,7 @@ static enum status open_parts(struct session *session, const struct data_options
     const struct graphs_options graphs = {session->settings, session->file, &session->data, data->hint};
     TRY(data_open(session->settings, data, &session->data));
     TRY(graphs_open(&graphs, &session->graphs));
+    TRY(whiten_check(&session->graphs.training));
     data_number_classes(&session->data, session->graphs.training.classes);
     return open_numbers(session, data);
 }

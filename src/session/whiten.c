@@ -182,7 +182,6 @@ static enum status whiten_layer(const struct session *session, const struct node
         .size = (int)(weight.dim[1] * weight.dim[2] * weight.dim[3]),
         .shape = node->shape,
     };
-    TRY(check_layer(store->graph, node));
     size_t size = (size_t)patches.size;
     patches.values = memory_new(IMAGE_PATCHES * size, sizeof *patches.values);
     patches.moments = memory_new(size * size, sizeof *patches.moments);
@@ -200,14 +199,25 @@ static enum status whiten_layer(const struct session *session, const struct node
     return status;
 }
 
+static bool is_whitened(const struct graph *graph, const struct node *node)
+{
+    return node->param_count > 0 && graph->params[node->param_first].spec.init == INIT_WHITEN;
+}
+
+enum status whiten_check(const struct graph *graph)
+{
+    for (int i = 0; i < graph->count; i++)
+        if (is_whitened(graph, &graph->nodes[i])) TRY(check_layer(graph, &graph->nodes[i]));
+    return OK;
+}
+
 enum status whiten_store(const struct session *session, struct store *store)
 {
-    const struct graph *graph = store->graph;
     bool any = false;
-    for (int i = 0; i < graph->count; i++) {
-        const struct node *node = &graph->nodes[i];
-        if (node->param_count == 0 || graph->params[node->param_first].spec.init != INIT_WHITEN) continue;
-        if (!session->data.train.dataset) continue;
+    if (!session->data.train.dataset) return OK;
+    for (int i = 0; i < store->graph->count; i++) {
+        const struct node *node = &store->graph->nodes[i];
+        if (!is_whitened(store->graph, node)) continue;
         TRY(whiten_layer(session, node, store));
         any = true;
     }

@@ -4,11 +4,14 @@
 #include "exec/store.h"
 #include "session/session.h"
 
+/* USAGE where a layer cannot begin like that. */
+enum status whiten_check(const struct graph *graph);
+
 /* Sets the weights of every convolution with init=whiten: filter i is eigenvector i of the second moments of
  * patches of training images, largest eigenvalue first, over the root of its eigenvalue; filters beyond the
  * numbers of a patch are the negatives of the first ones. So what such filters make of an image is uncorrelated,
  * and of variance 1 (Page 2018; Jordan 2024). Images are the first ones of the first epoch, augmented as in
- * training. USAGE where a layer has no such filters; nothing without training images. */
+ * training; without any, nothing is set. */
 enum status whiten_store(const struct session *session, struct store *store);
 
 /* Of the symmetric `a`, [n][n], which is destroyed: eigenvalues, the largest first, and eigenvectors, rows of
