@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
@@ -14,8 +15,8 @@
 #define NAME_ROOM 256
 
 struct entry {
-    bool val;
-    int64_t index, size;         /* in its dataset; bytes */
+    bool val, wanted;            /* to be read */
+    int64_t index, size;         /* in its dataset; bytes, -1: there is no such file */
     uint64_t hash;               /* 0: not read */
 };
 
@@ -28,24 +29,29 @@ static int by_content(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-static struct entry *add_entries(const struct images *images, bool val, struct entry *to)
+static void add_entries(const struct images *images, bool val, struct entry *to)
 {
+#pragma omp parallel for schedule(dynamic, 64)
     for (int64_t i = 0; i < images->count; i++) {
         int64_t index = images_index(images, i);
         char *path = dataset_image_path(images->dataset, index);
         struct stat status;
-        if (path && stat(path, &status) == 0)
-            *to++ = (struct entry){.val = val, .index = index, .size = status.st_size};
+        bool found = path && stat(path, &status) == 0;
+        to[i] = (struct entry){.val = val, .index = index, .size = found ? status.st_size : -1};
         free(path);
     }
-    return to;
 }
 
-/* FNV-1a. */
+/* FNV-1a by eight bytes, whose upper bits are mixed into the lower ones. */
 static uint64_t hash_bytes(const uint8_t *bytes, size_t count)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < count; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    for (size_t at = 0; at < count; at += 8) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + at, count - at < 8 ? count - at : 8);
+        hash = (hash ^ word) * UINT64_C(0x100000001b3);
+        hash ^= hash >> 29;
+    }
     return hash | 1;
 }
 
@@ -61,14 +67,21 @@ static void read_entry(const struct data *data, struct entry *entry)
     free(bytes);
 }
 
-/* Those of the same size, if there are some of both splits. */
-static void read_group(const struct data *data, struct entry *group, int64_t count, int64_t *bytes)
+/* Wants those of the same size, if there are some of both splits. */
+static void choose_group(struct entry *group, int64_t count, int64_t *bytes)
 {
-    if (group[0].val == group[count - 1].val) return;
+    if (group[0].size < 0 || group[0].val == group[count - 1].val) return;
     for (int64_t i = 0; i < count && *bytes < BYTES_MAX; i++) {
-        read_entry(data, &group[i]);
+        group[i].wanted = true;
         *bytes += group[i].size;
     }
+}
+
+static void read_wanted(const struct data *data, struct entry *entries, int64_t count)
+{
+#pragma omp parallel for schedule(dynamic, 16)
+    for (int64_t i = 0; i < count; i++)
+        if (entries[i].wanted) read_entry(data, &entries[i]);
 }
 
 static void warn(const struct data *data, const struct entry *train, const struct entry *val, int64_t count)
@@ -105,14 +118,16 @@ void duplicates_warn(const struct data *data)
     if (!train || !val || !train->format->read_file || !val->format->read_file ||
         data->train.count + data->val.count > IMAGES_MAX)
         return;
-    struct entry *entries = memory_new((size_t)(data->train.count + data->val.count), sizeof *entries);
-    int64_t count = add_entries(&data->val, true, add_entries(&data->train, false, entries)) - entries;
-    int64_t bytes = 0;
+    int64_t count = data->train.count + data->val.count, bytes = 0;
+    struct entry *entries = memory_new((size_t)count, sizeof *entries);
+    add_entries(&data->train, false, entries);
+    add_entries(&data->val, true, entries + data->train.count);
     if (count > 0) qsort(entries, (size_t)count, sizeof *entries, by_content);
     for (int64_t i = 0, next; i < count; i = next) {
         for (next = i + 1; next < count && entries[next].size == entries[i].size;) next++;
-        read_group(data, entries + i, next - i, &bytes);
+        choose_group(entries + i, next - i, &bytes);
     }
+    read_wanted(data, entries, count);
     if (count > 0) qsort(entries, (size_t)count, sizeof *entries, by_content);
     count_twins(data, entries, count);
     free(entries);
