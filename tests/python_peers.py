@@ -16,7 +16,8 @@ def weights(name, folder, images):
     from safetensors.torch import save_file
 
     torch.manual_seed(1)
-    net = torchvision.models.get_model(name, weights=None)
+    apart = {"aux_logits": False} if name == "googlenet" else {}
+    net = torchvision.models.get_model(name, weights=None, **apart)
     pixels = torch.from_numpy(numpy.load(images).transpose(0, 3, 1, 2)) / 255
     mean, std = (torch.tensor(three).view(1, 3, 1, 1) for three in ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3)))
     pixels = (pixels - mean) / std
