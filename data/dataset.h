@@ -34,7 +34,7 @@ struct dataset {
     char **class_names;            /* [classes] */
     int h, w, c;                   /* h == w == 0: images may differ in size; c is always known */
     bool ignore_orientation;       /* struct image_options */
-    bool decoded;                  /* images come out of PNG or JPEG files, which takes time */
+    bool decoded;                  /* images come out of PNG, JPEG or WebP files, which takes time */
     void *state;                   /* the format's */
     bool held;                     /* a thread is still reading from it: closing leaves all of it as it is */
 };

@@ -41,7 +41,7 @@ static enum status check_images(const struct folder *folder)
 {
     const struct listing *listing = &folder->listing;
     if (listing->count == 0)
-        return fail(BAD_DATA, "%s: no PNG or JPEG image in its class folders", folder->root);
+        return fail(BAD_DATA, "%s: no PNG, JPEG or WebP image in its class folders", folder->root);
     struct text empty = {0};
     size_t next = 0;
     for (int i = 0; i < listing->class_count; i++) {

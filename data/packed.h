@@ -36,7 +36,7 @@ struct packed_header {
 
 enum packed_kind {
     PACKED_RAW,                /* h x w x channels bytes */
-    PACKED_FILE,               /* a PNG or JPEG file */
+    PACKED_FILE,               /* a PNG, JPEG or WebP file */
 };
 
 struct packed_entry {

@@ -328,7 +328,7 @@ static void folder_says_what_is_missing(void **state)
     expect_refused("folder", &options, "contains no class folders");
     case_write(folder, "a/notes", "no image", 8);
     case_write(folder, "b/c/notes", "no image", 8);
-    expect_refused("folder", &options, "no PNG or JPEG image");
+    expect_refused("folder", &options, "no PNG, JPEG or WebP image");
     case_write_bytes(folder, "d/x", case_plain_png(1, 1, 1, 1, 1));
     expect_refused("folder", &options, "class folders without images: a, b");
     case_remove(folder);

@@ -105,7 +105,7 @@ ok "predict of a folder" in_folder
 ok "... several classes of each" in_folder --top 2
 ok "... in JSON" sh -c '"$AMPTRAIN" predict -q --weights ../run --json --top 2 ../pictures | tr -d "\n" |
     grep -q "^\[{.*,\"top\":\[{\"class\":.*}\]}\]$"'
-ok "... without images" says 3 "has no PNG or JPEG images" "$AMPTRAIN" predict -q --weights ../run .
+ok "... without images" says 3 "has no PNG, JPEG or WebP images" "$AMPTRAIN" predict -q --weights ../run .
 from_input() {
     "$AMPTRAIN" predict -q --weights ../run - <../pictures/apple/1.png | sed 's/^-//' >one &&
         "$AMPTRAIN" predict -q --weights ../run ../pictures/apple/1.png | sed 's/^[^:]*//' | cmp - one
