@@ -8,6 +8,8 @@
 #   start               seconds to the first step of ResNet-50, without and with remembered choices
 #   resnet50-fp16 resnet50-bf16 resnet50-tf32 resnet50-fp32 (resnet50: all four)
 #   resnet18 mobilenet vgg16 densenet lenet5 (others: these five)
+#   networks [MODEL:BATCH...]  the step of torchvision's newer networks in fp16 (nine of them, 128 images); not
+#                       among the parts that run by default: compiling PyTorch's takes minutes
 #   limits [MODEL:BATCH...]  the step under less and less device memory, fp16 (resnet50:256)
 #   largest [MODEL:GIB...]  the largest batch within so much device memory, fp16, planned and run
 #                       (resnet50 and resnet152 within 8, 16 and 24)
@@ -313,6 +315,13 @@ part_largest() {
     done
 }
 
+part_networks() {
+    for network in ${*:-mobilenet_v3_small:128 mobilenet_v3_large:128 efficientnet_b0:128 convnext_tiny:128 \
+        squeezenet1_1:128 shufflenet_v2_x1_0:128 regnet_y_400mf:128 resnext50_32x4d:128 wide_resnet50_2:128}; do
+        compare "${network%:*}" "${network#*:}" fp16 224 1000 0.01 12
+    done
+}
+
 part_streams() {
     for network in ${*:-cifar10_quick:128 lenet5:128}; do
         model=${network%:*} size=32
@@ -528,7 +537,7 @@ heading() {
 while [ $# -gt 0 ]; do
     part=$1; shift
     case $part in
-        tests|cifar|limits|largest|ranks|streams)
+        tests|cifar|networks|limits|largest|ranks|streams)
             case ${1:-} in
                 test_*|fp*|bf16|tf32|*:*) "part_$part" "$@"; set -- ;;
                 *) "part_$part" ;;
