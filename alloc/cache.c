@@ -238,7 +238,8 @@ static bool cache_grow(struct cache *cache, size_t bytes)
         gap.bytes > limit - cache->statistics.reserved)
         return false;
     while (gap.bytes > 0) {
-        size_t part = has_joints(cache) && gap.bytes > cache->options.chunk ? cache->options.chunk : gap.bytes;
+        size_t part = gap.bytes;
+        if (has_joints(cache) && part > cache->options.chunk) part = cache->options.chunk;
         if (!map_piece(cache, gap.at, part)) return false;
         gap.at += part;
         gap.bytes -= part;

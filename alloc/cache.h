@@ -6,7 +6,8 @@
  * request fails only if it and the pieces that hold a live block exceed the limit or the device.
  *
  * A block is given back when nothing queued on the device touches it any more, so that it can be given out
- * again at once, for any stream. What comes and goes within a step has its place in the step's plan, not here.
+ * again at once, for any stream. What comes and goes within a step has its place in the step's plan, not
+ * here.
  *
  * Calls may come from any thread, and take turns; not while a device records. The same calls give the same
  * places in the range. */

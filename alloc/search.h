@@ -5,8 +5,8 @@
  * idea, the decomposition in time and most of the pruning follow Moffitt, MiniMalloc: A
  * Lightweight Memory Allocator for Hardware-Accelerated Machine Learning (ASPLOS 2023).
  *
- * Without it, MiniMalloc's tables A to E are packed 5 to 17 % above their capacity, and 21 of 305 tables that are
- * packed while bench/plans.sh plans higher, by up to 8 %. */
+ * Without it, MiniMalloc's tables A to E are packed 5 to 17 % above their capacity, and 21 of 305 tables
+ * that are packed while bench/plans.sh plans higher, by up to 8 %. */
 #pragma once
 
 #include <stdbool.h>

@@ -17,8 +17,8 @@ enum { STREAMS_MICROBATCHES, STREAMS_LAYERS };                              /* p
 enum { BEST_VAL_TOP1, BEST_VAL_LOSS };                                      /* checkpoint.best */
 
 /* Words instead of numbers are stored as numbers: "auto" is 0 for counts and sizes, -1 for
- * model.dropout, augment.val_resize, amp.loss_scale (where "dynamic" is 0) and the numbers of [optimizer] whose
- * default depends on the optimizer. settings_given tells them from what the user asked for.
+ * model.dropout, augment.val_resize, amp.loss_scale (where "dynamic" is 0) and the numbers of [optimizer]
+ * whose default depends on the optimizer. settings_given tells them from what the user asked for.
  *
  * options.def has one OPTION(section, name, TYPE, ...) row a key between SECTION and END lines;
  * here each becomes a member: settings.train.epochs. */

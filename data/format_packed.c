@@ -64,7 +64,8 @@ static enum status number_classes(const struct dataset_options *options, struct 
         return fail(BAD_DATA, "%s: label %d where there are %d classes", options->path, dataset->classes - 1,
                     known);
     if (known > 0) dataset->classes = known;
-    dataset->class_names = text_list(options->class_names, options->class_names ? known : 0, dataset->classes);
+    dataset->class_names =
+        text_list(options->class_names, options->class_names ? known : 0, dataset->classes);
     return OK;
 }
 

@@ -51,8 +51,8 @@ static void *worker_run(void *context)
     return NULL;
 }
 
-/* Requests are the main thread's business; a crash is not held back. Which batches are made does not depend on how many threads there
- * are: some are enough. */
+/* Requests are the main thread's business; a crash is not held back. Which batches are made does not depend
+ * on how many threads there are: some are enough. */
 static enum status start_threads(struct loader *loader)
 {
     sigset_t requests, before;

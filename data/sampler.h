@@ -19,9 +19,9 @@ struct draw {
 /* Draw i of an epoch in which classes take turns, each in passes over its own images, shuffled. */
 struct draw sampler_balance(uint64_t seed, uint64_t epoch, const struct by_class *by, int64_t i);
 
-/* Repeated augmentation (Hoffer et al., Augment your batch, CVPR 2020), as torchvision's RASampler: a batch is
- * of several copies of fewer images, one copy after the other, so that ranks have different ones. `image` is
- * the place in the epoch's order. */
+/* Repeated augmentation (Hoffer et al., Augment your batch, CVPR 2020), as torchvision's RASampler: a batch
+ * is of several copies of fewer images, one copy after the other, so that ranks have different ones.
+ * `image` is the place in the epoch's order. */
 struct draw sampler_repeat(int repeats, int batch, int64_t number, int place);
 
 /* The part of a batch's places that is one rank's, of `ranks`: parts follow each other, and differ by one

@@ -26,8 +26,8 @@ enum status border_backward_cpu(const struct call *call, const struct border *bo
 enum status border_forward_cuda(const struct call *call, const struct border *border);
 enum status border_backward_cuda(const struct call *call, const struct border *border);
 
-/* An op's plain code, border_reference, that for threads, border_cpu, and that for CUDA, border_cuda, by its border
- * of a call. */
+/* An op's plain code, border_reference, that for threads, border_cpu, and that for CUDA, border_cuda, by
+ * its border of a call. */
 #define BORDER_CODE(name, on, border_of)                                                                 \
     static enum status name##_forward(const struct call *call)                                           \
     {                                                                                                    \

@@ -41,7 +41,7 @@ static char *place(const struct call *call, size_t bytes, size_t *offset)
     return at;
 }
 
-/* Columns, the weights or their gradient as k, (r, s, c), the bias's gradient, then what the product needs. */
+/* Columns, the weights or their gradient as k, (r, s, c), the bias's gradient, the product's workspace. */
 static void part_make(const struct conv_gemm *gemm, const struct call *call, int64_t image,
                       struct part *part)
 {

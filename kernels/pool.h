@@ -93,8 +93,8 @@ enum status pool_maximum_backward_cpu(const struct call *call, const struct pool
 enum status pool_maximum_cuda(const struct call *call, const struct pool_plane *plane);
 enum status pool_maximum_backward_cuda(const struct call *call, const struct pool_plane *plane);
 
-/* An op's plain code, pool_reference, that for threads, pool_cpu, and that for CUDA, pool_cuda. kind: average or
- * maximum; plane: of the call, one of the functions above. */
+/* An op's plain code, pool_reference, that for threads, pool_cpu, and that for CUDA, pool_cuda. kind:
+ * average or maximum; plane: of the call, one of the functions above. */
 #define POOL_CODE(name, kind, on, plane)                                                                 \
     static enum status name##_forward(const struct call *call)                                           \
     {                                                                                                    \

@@ -24,8 +24,8 @@ struct bench {
     struct time_spans *spans;         /* what the host does in steps; NULL: not kept */
 };
 
-/* With the configured data where `real`, otherwise with a made-up batch. The caller has set `steps` and zeroed
- * the rest; what was opened is its to close, also after a failure. */
+/* With the configured data where `real`, otherwise with a made-up batch. The caller has set `steps` and
+ * zeroed the rest; what was opened is its to close, also after a failure. */
 enum status bench_open(struct cmd *cmd, struct comm *comm, bool real, struct bench *bench);
 void bench_close(struct bench *bench);
 

@@ -365,7 +365,8 @@ void cmd_any_batch(struct cmd *cmd)
     const struct settings *settings = &cmd->settings;
     if (settings->parallel.gpus > 1) settings_derive(&cmd->settings, "parallel", "gpus", "1");
     if (settings->parallel.stages > 1) settings_derive(&cmd->settings, "parallel", "stages", "1");
-    if (settings->parallel.microbatches != 1) settings_derive(&cmd->settings, "parallel", "microbatches", "1");
+    if (settings->parallel.microbatches != 1)
+        settings_derive(&cmd->settings, "parallel", "microbatches", "1");
     if (cmd->settings.train.batch > 0) return;
     settings_derive(&cmd->settings, "train", "batch", "128");
     settings_derive(&cmd->settings, "train", "accumulate", "1");

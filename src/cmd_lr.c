@@ -1,4 +1,5 @@
-/* The learning-rate range test (Smith 2017): steps whose rate grows from one to the next until they diverge. */
+/* The learning-rate range test (Smith 2017): steps whose rate grows from one to the next until they
+ * diverge. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

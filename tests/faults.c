@@ -19,12 +19,12 @@
  *   FAULT_TRACE=yes         and the stack, on standard error
  *
  * malloc and its relatives are defined here, so that libraries call these too; pthread_create is wrapped by
- * the linker, and so are device_open, which is given a table of functions that ask here first, store_open, and
- * exec_collect, which ends a batch. All other kinds are system calls: the kernel sends SIGSYS instead of
- * making them (seccomp), where the C library makes them. So what stdio, zlib or malloc itself ask the kernel
- * for fails too. What dynamic linker and sanitizers ask for by themselves does not, nor what libraries do
- * before main. On processors other than x86-64, whose registers are meant, and under ThreadSanitizer, which
- * keeps signals back, the program ends at once, with 77. */
+ * the linker, and so are device_open, which is given a table of functions that ask here first, store_open,
+ * and exec_collect, which ends a batch. All other kinds are system calls: the kernel sends SIGSYS instead
+ * of making them (seccomp), where the C library makes them. So what stdio, zlib or malloc itself ask the
+ * kernel for fails too. What dynamic linker and sanitizers ask for by themselves does not, nor what
+ * libraries do before main. On processors other than x86-64, whose registers are meant, and under
+ * ThreadSanitizer, which keeps signals back, the program ends at once, with 77. */
 #include "config.h"
 
 #include <dlfcn.h>

@@ -443,8 +443,8 @@ static void test_tightest_fit(void **state)
     close_both(sim, cache);
 }
 
-/* Without a size of pieces, each block has a piece to itself or shares one with others, but never lies on two,
- * though there is free memory on both sides of it. */
+/* Without a size of pieces, each block has a piece to itself or shares one with others, but never lies on
+ * two, though there is free memory on both sides of it. */
 static void test_blocks_in_one_piece(void **state)
 {
     struct sim *sim = sim_new(RANGE);

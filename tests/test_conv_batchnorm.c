@@ -1,9 +1,10 @@
 /* test_conv_batchnorm: a convolution and its batch norm folded into one op, against double and beside the two
- * apart, as the CPU or the device of AMPTRAIN_DEVICE computes them: the error of a result may exceed storage's
- * spacing or some times that of the two ops, but not both. It prints them.
+ * apart, as the CPU or the device of AMPTRAIN_DEVICE computes them: the error of a result may exceed
+ * storage's spacing or some times that of the two ops, but not both. It prints them.
  *
- * Tensor cores truncate their fp32 sums, which are then wrong by some 3e-6: that shows where sums are hundreds
- * of times what is left when means have been subtracted, in the gradient of the weights most of all. */
+ * Tensor cores truncate their fp32 sums, which are then wrong by some 3e-6: that shows where sums are
+ * hundreds of times what is left when means have been subtracted, in the gradient of the weights most of
+ * all. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

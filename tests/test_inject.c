@@ -96,8 +96,8 @@ static void params_are_finite(const struct net *net)
     }
 }
 
-/* A batch's variance, and the moments of all micro-batches, are read by nothing but the running ones. Which of
- * these; NULL: another value. */
+/* A batch's variance, and the moments of all micro-batches, are read by nothing but the running ones. Which
+ * of these; NULL: another value. */
 static const char *followed_by(const struct instruction *at, const struct value *value)
 {
     bool joined = strcmp(at->op->name, "moments") == 0, saved = value->kind == KIND_SAVED || joined;

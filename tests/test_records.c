@@ -299,7 +299,8 @@ static void event_values(void **state)
     events_text(&events, "off", 1, "");
     events_image(&events, "off", 1, &picture);
     assert_int_equal(frames(bytes, count, payloads), 3);
-    /* summary { value { tag, tensor { dtype DT_STRING, string_val }, metadata { plugin_data { "text" } } } } */
+    /* summary { value { tag, tensor { dtype DT_STRING, string_val }, metadata { plugin_data { "text" } } }
+     * } */
     assert_memory_equal(payloads[1] + 9, "\x2a\x1f" "\x0a\x1d" "\x0a\x06" "config"
                         "\x42\x09" "\x08\x07" "\x42\x05" "a | b" "\x4a\x08" "\x0a\x06" "\x0a\x04" "text", 33);
     /* step, summary { value { tag, image { height 7, width 200, colorspace 3, encoded_image_string } } } */

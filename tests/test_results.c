@@ -1,4 +1,5 @@
-/* Results by class of evaluations made by hand: what confusion.csv, the accuracies and the rows for people are. */
+/* Results by class of evaluations made by hand: what confusion.csv, the accuracies and the rows for people
+ * are. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -97,7 +97,8 @@ static void show(enum log_level level, const char *line)
         return;
     }
     bool coloured = colours[level] && shows_colours();
-    fprintf(stderr, "%s%s%s%s\n", coloured ? colours[level] : "", prefix[level], coloured ? "\033[m" : "", line);
+    fprintf(stderr, "%s%s%s%s\n", coloured ? colours[level] : "", prefix[level],
+            coloured ? "\033[m" : "", line);
 }
 
 static void log_write(enum log_level level, const char *format, va_list arguments)

@@ -18,7 +18,8 @@ void *memory_resize(void *old, size_t count, size_t size);
 char *text_copy(const char *text);                       /* NULL stays NULL */
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* `count` strings: copies of names[named], which may be more, and behind them their numbers. Sorted bytewise. */
+/* `count` strings: copies of names[named], which may be more, and behind them their numbers. Sorted
+ * bytewise. */
 char **text_list(char *const *names, int named, int count);
 void text_list_sort(char **list, size_t count);
 void text_list_free(char **list, size_t count);          /* accepts NULL */

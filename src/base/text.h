@@ -24,8 +24,8 @@ void text_json_number(struct text *text, double value);
 /* A string of any bytes, such as a file's name: as text_escape has it. */
 void text_json_bytes(struct text *text, const char *value);
 
-/* Appends `value` as UTF-8 that text_unescape makes the same bytes of: those that are not UTF-8 become \xNN, and
- * a backslash before an x \x5c. */
+/* Appends `value` as UTF-8 that text_unescape makes the same bytes of: those that are not UTF-8 become
+ * \xNN, and a backslash before an x \x5c. */
 void text_escape(struct text *text, const char *value);
 /* In place. What text_escape cannot have written stays. */
 void text_unescape(char *text);

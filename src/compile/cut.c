@@ -2,10 +2,10 @@
  * from the other stages. A node's instructions go where partition.h puts the node.
  *
  * A micro-batch's forward is a block of instructions, its backward another one, from which the weight
- * gradients may be apart. What it sends is sent as soon as it is written. A processor receives what a block reads
- * when the block begins; a GPU, whose streams wait for messages by themselves, while the block before it is
- * worked on. Forward blocks are worked on in the order of micro-batches, and so are backward blocks: between two stages, messages
- * arrive in the order in which they are awaited. */
+ * gradients may be apart. What it sends is sent as soon as it is written. A processor receives what a block
+ * reads when the block begins; a GPU, whose streams wait for messages by themselves, while the block before
+ * it is worked on. Forward blocks are worked on in the order of micro-batches, and so are backward blocks:
+ * between two stages, messages arrive in the order in which they are awaited. */
 #include "compile/cut.h"
 
 #include <stdlib.h>

@@ -15,11 +15,12 @@ struct cut_options {
 /* The pass: what belongs to other stages goes, and what crosses to and from them is sent and received. */
 enum status cut(struct program *program, const struct cut_options *options);
 
-/* The program of a stage, where a whole one's nodes belong to the stages that `stage` says; as program_copy. */
+/* The program of a stage, where a whole one's nodes belong to the stages that `stage` says; as
+ * program_copy. */
 struct program cut_stage(const struct program *program, const struct cut_options *options, const int *stage);
 
-/* The schedule in which a step takes the least simulated time; 1f1b, which takes the least memory, if no other
- * is 2 % faster. All ranks get the same answer. USAGE as partition. */
+/* The schedule in which a step takes the least simulated time; 1f1b, which takes the least memory, if no
+ * other is 2 % faster. All ranks get the same answer. USAGE as partition. */
 enum status cut_choose(const struct program *program, const struct cut_options *options,
                        enum pipeline_schedule *schedule);
 

@@ -16,8 +16,8 @@
 #define MINIMUM_WORK 24000000           /* of recompute_choose, for the minimum-memory choice ... */
 #define MINIMUM_TRIES 2                 /* ... in which no try takes more than one part */
 #define MINIMUM_MISSED 0.85             /* of the smallest so far: a limit that is surely missed */
-#define MINIMUM_SECONDS 1.0             /* of recomputation, at most, for each second of the step without it: a
-                                         * larger batch that takes longer than that is no gain */
+#define MINIMUM_SECONDS 1.0             /* of recomputation, at most, for each second of the step without it:
+                                         * a larger batch that takes longer than that gains nothing */
 #define MINIMUM_NEAR 1.02               /* and which is over when there is no more to be had */
 #define MINIMUM_MICRO_BATCHES 2         /* looked at: the others are like them */
 

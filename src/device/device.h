@@ -85,8 +85,8 @@ struct device_timeline {
     bool (*begin)(struct device *device, struct reason *why);
     /* Waits for the device. The array is the caller's to free. */
     void (*end)(struct device *device, struct device_activity **activities, int *count);
-    /* What this thread queues from now on is instruction `tag`, called `name`, of the program; -1 and NULL: no
-     * longer. For profilers from elsewhere, too. */
+    /* What this thread queues from now on is instruction `tag`, called `name`, of the program; -1 and NULL:
+     * no longer. For profilers from elsewhere, too. */
     void (*tag)(struct device *device, int tag, const char *name);
 };
 

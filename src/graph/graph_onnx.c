@@ -572,7 +572,8 @@ static void find_folded(struct writer *w)
     for (int i = 1; i < graph->count && !w->options->keep_batchnorm; i++) {
         int from = graph->nodes[i].inputs[0];
         const struct op *op = graph->nodes[from].op;
-        if (strcmp(graph->nodes[i].op->name, "batchnorm") != 0 || !op || strcmp(op->name, "conv") != 0) continue;
+        if (strcmp(graph->nodes[i].op->name, "batchnorm") != 0) continue;
+        if (!op || strcmp(op->name, "conv") != 0) continue;
         if (readers[from] == 1) w->folded[from] = i;
     }
     free(readers);
@@ -582,7 +583,8 @@ static void find_folded(struct writer *w)
 static void write_cast(struct writer *w, const char *from, const char *to, enum dtype dtype)
 {
     bool half = w->options->dtype == F16;
-    struct onnx_node cast = {.op = half ? "Cast" : "Identity", .name = to, .input_count = 1, .inputs = {from}};
+    struct onnx_node cast = {.op = half ? "Cast" : "Identity", .name = to, .input_count = 1,
+                             .inputs = {from}};
     if (half) add_int(&cast, "to", dtype == F16 ? 10 : 1);
     onnx_node(w->onnx, &cast);
 }

@@ -13,9 +13,9 @@ struct bad_images;
 struct bad_images *bad_images_new(const struct dataset datasets[2], bool warn);
 void bad_images_free(struct bad_images *bad);              /* accepts NULL */
 
-/* From now on they are listed in a file of a directory that outlives this, made when there is one to list: lines
- * of which data (train, val), index there, path, reason, with tabs between them. Those that the file lists
- * already, from before a run was resumed, are neither listed nor reported again. */
+/* From now on they are listed in a file of a directory that outlives this, made when there is one to list:
+ * lines of which data (train, val), index there, path, reason, with tabs between them. Those that the file
+ * lists already, from before a run was resumed, are neither listed nor reported again. */
 void bad_images_list(struct bad_images *bad, const struct directory *in, const char *name);
 
 /* Several ranks tell each other: the lines of images that this one met since the last call, or that its file

@@ -140,8 +140,8 @@ static void log_sides(const struct images *images)
     if (least == most)
         log_info("files of images: short sides of %d pixels (%d looked at)", least, sides.count);
     else
-        log_info("files of images: short sides of %d to %d pixels, half of them up to %d (%d looked at)", least,
-                 most, middle, sides.count);
+        log_info("files of images: short sides of %d to %d pixels, half of them up to %d (%d looked at)",
+                 least, most, middle, sides.count);
 }
 
 void data_summary_log(const struct settings *settings, const struct data *data)

@@ -7,6 +7,6 @@
  * splits were taken for classes. */
 void data_summary_log(const struct settings *settings, const struct data *data);
 
-/* Images of each class, [dataset->classes], for the caller to free; NULL: there are none, or labels are not known
- * before images are read. */
+/* Images of each class, [dataset->classes], for the caller to free; NULL: there are none, or labels are not
+ * known before images are read. */
 int64_t *data_summary_counts(const struct images *images);

@@ -10,8 +10,8 @@ struct store_options session_store_options(const struct session *session, bool t
 /* For training, initialised. */
 enum status session_store_open(const struct session *session, struct store *store);
 
-/* The weights of `model.weights`, from which a run starts; OK where there are none. `store` NULL: whether they
- * could be loaded. */
+/* The weights of `model.weights`, from which a run starts; OK where there are none. `store` NULL: whether
+ * they could be loaded. */
 enum status session_store_weights(const struct session *session, struct store *store);
 
 /* All stages of a pipeline, of which each updates its own parameters, have all of them. `program`: a training

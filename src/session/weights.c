@@ -270,7 +270,8 @@ static void strip_wrapper(struct safetensors *file)
     }
 }
 
-static enum status open_and_load(const char *path, const struct weights_options *options, struct loading *loading)
+static enum status open_and_load(const char *path, const struct weights_options *options,
+                                 struct loading *loading)
 {
     struct safetensors file;
     struct reason reason;

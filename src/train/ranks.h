@@ -71,7 +71,7 @@ void ranks_tell(struct ranks *ranks, enum comm_phase phase, int64_t step);
 enum status ranks_share_text(struct comm *comm, int root, const char *text, char **shared);
 
 /* The first rank's autotuner chooses for all, so that they have the same bits: the others take its choices
- * before they prepare programs, which wait until it has prepared its own and given them. Of stages, those of the
- * first pipeline do so one after another. */
+ * before they prepare programs, which wait until it has prepared its own and given them. Of stages, those
+ * of the first pipeline do so one after another. */
 enum status ranks_take_algorithms(struct comm *comm, int stages, struct device *device);
 enum status ranks_give_algorithms(struct comm *comm, int stages, struct device *device);
