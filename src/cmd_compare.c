@@ -108,8 +108,8 @@ static void add_settings(struct comparison *all, int of)
 
 static void add_start(struct comparison *all)
 {
-    static const char *const keys[] = {"version", "device", "threads", "ranks", "model", "params",
-                                       "precision", "batch", "train_images", "val_images"};
+    static const char *const keys[] = {"version", "device", "libraries", "threads", "ranks", "model",
+                                       "params", "precision", "batch", "train_images", "val_images"};
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         struct row row = row_new(all, text_copy(keys[k]));
         for (int i = 0; i < all->count; i++) {

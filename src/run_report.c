@@ -223,8 +223,8 @@ static void add_memory(const struct run_records *records, struct text *out)
 
 static void add_environment(const struct run_records *records, struct text *out)
 {
-    static const char *const keys[] = {"version", "device", "threads", "ranks", "model", "params",
-                                       "precision", "batch", "seed"};
+    static const char *const keys[] = {"version", "device", "libraries", "threads", "ranks", "model",
+                                       "params", "precision", "batch", "seed"};
     html_section(out, "configuration", "Configuration and environment");
     text_add(out, "<table>\n");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {

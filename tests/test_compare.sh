@@ -23,7 +23,12 @@ aligned() {
         NR == 1 { at = index($0, " two") } / long +two/ && !at { exit 1 }
         $1 == "optimizer.lr" { found = substr($0, at, 5) == " 0.1 " || substr($0, at) == " 0.1" } END { exit !found }' out
 }
+versions() {
+    sed -i 's/"libraries":"oneDNN [0-9.]*/"libraries":"oneDNN 9.8.7/' long/metrics.jsonl &&
+        compare one long && row "libraries +oneDNN [0-9.]*.* oneDNN 9.8.7.*"
+}
 ok "columns are as wide as their longest value" aligned
+ok "versions of libraries" versions
 ok "a run with itself: nothing differs" sh -c '"$AMPTRAIN" compare one one | sed "/^$/q" | grep -c . | grep -qx 1'
 ok "a page" compare one two one -o page.html
 ok "... with a curve of each" sh -c '[ "$(grep -c "^<polyline" page.html)" = 18 ]'

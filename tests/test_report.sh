@@ -41,6 +41,7 @@ ok "a row for every class" [ "$(grep -c 'class="bar"' $page)" = 10 ]
 ok "mistakes have pictures" [ "$(grep -c 'src="data:image/jpeg;base64,/9j/' $page)" = 24 ]
 the_map() { sed -n 's/.*sandbox="" .*svg+xml;base64,\([^"]*\)".*/\1/p' $page | base64 -d | cmp - run/memory.svg; }
 ok "the memory map, in a frame that runs no scripts" the_map
+ok "versions of libraries" sh -c 'grep -q "<td>libraries</td><td>oneDNN [0-9.]*" run/report.html'
 ok "the configuration" has "init_scale = 16777216"
 
 # Mistakes as eval finds them by its logits: the image, its label, what it is taken for, how sure.

@@ -91,9 +91,10 @@ enum status report_start(struct run *run)
     const struct data *data = &session->data;
     const struct graph *graph = &session->graphs.training;
     const struct device *device = session->device;
-    struct text name = {0}, line = {0};
+    struct text name = {0}, libraries = {0}, line = {0};
     char memory[TEXT_BYTES], share[64] = "";
     device->backend->describe(device->index, &name);
+    device->backend->libraries(&libraries);
     int64_t params = graph_param_elements(graph), trained = graph_trained_elements(graph);
     if (trained < params) snprintf(share, sizeof share, ", of which %" PRId64 " are trained", trained);
     log_info("%s, %" PRId64 " parameters%s, %s, on %s; %s of device memory", graph->arch, params, share,
@@ -107,6 +108,7 @@ enum status report_start(struct run *run)
     metrics_integer(&line, "format", METRICS_VERSION);
     metrics_text(&line, "version", PACKAGE_VERSION);
     metrics_text(&line, "device", name.data);
+    metrics_text(&line, "libraries", libraries.data);
     if (session_device_kind(session) == DEVICE_CPU) metrics_integer(&line, "threads", device->threads);
     metrics_integer(&line, "ranks", comm_count(session->comm));
     metrics_text(&line, "model", graph->arch);
@@ -122,6 +124,7 @@ enum status report_start(struct run *run)
     add_plan(run, &line);
     tensorboard_settings(&run->events, run->state.step, session->settings, session->file);
     text_free(&name);
+    text_free(&libraries);
     return write_line(run, &line);
 }
 
