@@ -34,12 +34,18 @@ static double share_of_card(const struct profile *profile, const struct profile_
            (double)profile->card_bytes;
 }
 
+static bool has_stage(const struct profile *profile, int stage)
+{
+    return stage != STAGE_EXCHANGE || profile->ranks > 1;
+}
+
 static void print_stages(const struct profile *profile)
 {
     printf("\n%-10s %12s %12s %9s\n", "stage", "alone, ms", "exposed, ms", "share");
     for (int i = 0; i < STAGES; i++)
-        printf("%-10s %12.3f %12.3f %7.1f %%\n", profile_stage_name[i], profile->stages[i].alone,
-               profile->stages[i].exposed, 100 * profile->stages[i].exposed / profile->step_ms);
+        if (has_stage(profile, i))
+            printf("%-10s %12.3f %12.3f %7.1f %%\n", profile_stage_name[i], profile->stages[i].alone,
+                   profile->stages[i].exposed, 100 * profile->stages[i].exposed / profile->step_ms);
 }
 
 static void print_row(const struct profile *profile, const struct profile_row *row)
@@ -62,8 +68,9 @@ static void print_row(const struct profile *profile, const struct profile_row *r
 static void print_profile(const struct profile *profile)
 {
     char memory[TEXT_BYTES], card[TEXT_BYTES];
-    printf("batch %d in %s on %s: %.3f ms a step, %.1f images/s\n", profile->batch, profile->precision,
-           profile->device, profile->step_ms, 1e3 * profile->batch / profile->step_ms);
+    printf("batch %d in %s on %s", profile->batch, profile->precision, profile->device);
+    if (profile->ranks > 1) printf(", the first of %d ranks", profile->ranks);
+    printf(": %.3f ms a step, %.1f images/s\n", profile->step_ms, 1e3 * profile->batch / profile->step_ms);
     const struct peaks *peaks = &profile->peaks;
     printf("peaks, as measured: %.3f TFLOP/s", peaks->tflops);
     if (peaks->tflops > profile->product_tflops)
@@ -124,6 +131,7 @@ static void add_profile(const struct profile *profile, struct text *out)
     text_add(out, "{");
     add_number(out, "step_ms", profile->step_ms);
     add_number(out, "batch", profile->batch);
+    add_number(out, "ranks", profile->ranks);
     add_text(out, "precision", profile->precision);
     add_text(out, "device", profile->device);
     add_number(out, "memory_bytes", (double)profile->memory_bytes);
@@ -132,9 +140,10 @@ static void add_profile(const struct profile *profile, struct text *out)
     text_add(out, "\"peaks\":{\"tflops\":%.9g,\"gbps\":%.9g,\"product_tflops\":%.9g},\"stages\":[",
              profile->peaks.tflops, profile->peaks.gbps, profile->product_tflops);
     for (int i = 0; i < STAGES; i++)
-        text_add(out, "%s{\"name\":\"%s\",\"alone_ms\":%.9g,\"exposed_ms\":%.9g,\"share\":%.9g}",
-                 i ? "," : "", profile_stage_name[i], profile->stages[i].alone, profile->stages[i].exposed,
-                 profile->stages[i].exposed / profile->step_ms);
+        if (has_stage(profile, i))
+            text_add(out, "%s{\"name\":\"%s\",\"alone_ms\":%.9g,\"exposed_ms\":%.9g,\"share\":%.9g}",
+                     i ? "," : "", profile_stage_name[i], profile->stages[i].alone,
+                     profile->stages[i].exposed, profile->stages[i].exposed / profile->step_ms);
     text_add(out, "],\"layers\":[");
     for (int i = 0; i < profile->count; i++) {
         text_add(out, i ? ",\n" : "");
@@ -178,20 +187,27 @@ static enum status write_files(const char *path, const struct profile *profile)
     return status;
 }
 
+/* Of several ranks, the first one speaks. */
+static enum status show(const struct cmd *cmd, bool first, const struct profile *profile, struct text *json)
+{
+    if (comm_rank(cmd->comm) > 0) return OK;
+    if (cmd_value(cmd, "json")) {
+        text_add(json, first ? "" : ",\n");
+        add_profile(profile, json);
+    } else {
+        printf(first ? "" : "\n\n");
+        print_profile(profile);
+    }
+    return first && cmd->output ? write_files(cmd->output, profile) : OK;
+}
+
 static enum status profile_batch(struct cmd *cmd, bool first, struct text *json)
 {
     struct bench bench = {.steps = STEPS};
     struct profile profile = {0};
-    enum status status = bench_open(cmd, NULL, cmd->settings.data.format != NULL, &bench);
+    enum status status = bench_open(cmd, cmd->comm, cmd->settings.data.format != NULL, &bench);
     if (status == OK) status = profile_make(&bench, &profile);
-    if (status == OK && cmd_value(cmd, "json")) {
-        text_add(json, first ? "" : ",\n");
-        add_profile(&profile, json);
-    } else if (status == OK) {
-        printf(first ? "" : "\n\n");
-        print_profile(&profile);
-    }
-    if (status == OK && first && cmd->output) status = write_files(cmd->output, &profile);
+    if (status == OK) status = show(cmd, first, &profile, json);
     profile_free(&profile);
     bench_close(&bench);
     return status;
@@ -217,17 +233,12 @@ static enum status compare_libraries(struct cmd *cmd, bool first, struct text *j
     return status;
 }
 
-static enum status run(struct cmd *cmd)
+static enum status each_batch(struct cmd *cmd, enum status (*one)(struct cmd *, bool, struct text *))
 {
-    enum status (*one)(struct cmd *, bool, struct text *) =
-        cmd_value(cmd, "libraries") ? compare_libraries : profile_batch;
     long batches[BATCHES_MAX];
     int count = 0;
     struct text json = {0};
     TRY(parse_batches(cmd, batches, &count));
-    if (cmd_value(cmd, "libraries") && cmd->output)
-        return fail(USAGE, "profile: --libraries writes no files: leave -o out, and see --json");
-    cmd_any_batch(cmd);
     enum status status = count == 0 ? one(cmd, true, &json) : OK;
     for (int i = 0; i < count && status == OK; i++) {
         char number[24];
@@ -238,6 +249,24 @@ static enum status run(struct cmd *cmd)
     if (status == OK && json.data) printf(count > 1 ? "[%s]\n" : "%s\n", json.data);
     text_free(&json);
     return status;
+}
+
+static enum status profile_rank(struct cmd *cmd, struct comm *comm)
+{
+    (void)comm;
+    return each_batch(cmd, profile_batch);
+}
+
+static enum status run(struct cmd *cmd)
+{
+    long batches[BATCHES_MAX];
+    int count = 0;
+    TRY(parse_batches(cmd, batches, &count));
+    if (!cmd_value(cmd, "libraries")) return cmd_ranks(cmd, profile_rank);
+    if (cmd->output)
+        return fail(USAGE, "profile: --libraries writes no files: leave -o out, and see --json");
+    cmd_any_batch(cmd);
+    return each_batch(cmd, compare_libraries);
 }
 
 static const struct cmd_option options[] = {

@@ -15,7 +15,7 @@
 
 const char *const profile_stage_name[STAGES] = {
     [STAGE_READ] = "read", [STAGE_DECODE] = "decode", [STAGE_COPY] = "copy", [STAGE_FORWARD] = "forward",
-    [STAGE_BACKWARD] = "backward", [STAGE_UPDATE] = "update",
+    [STAGE_BACKWARD] = "backward", [STAGE_EXCHANGE] = "exchange", [STAGE_UPDATE] = "update",
 };
 
 static const char *const phase_names[PHASE_COUNT] = {
@@ -39,6 +39,7 @@ static int stage_of(const struct program *program, int i)
 {
     const struct instruction *at = &program->instructions[i];
     while (at->kind == INSTRUCTION_OP && at->node < 0 && at > program->instructions) at--;
+    if (instruction_is_exchange(program, at)) return STAGE_EXCHANGE;
     if (at->kind == INSTRUCTION_UPDATE || at->phase == PHASE_UPDATE) return STAGE_UPDATE;
     return at->phase == PHASE_FORWARD ? STAGE_FORWARD : STAGE_BACKWARD;
 }
@@ -227,10 +228,12 @@ enum status profile_make(struct bench *bench, struct profile *profile)
     session->device->backend->describe(session->device->index, &device);
     session->device->backend->memory.info(session->device, &left, &total);
     *profile = (struct profile){
-        .batch = session->hyper.batch, .precision = session->hyper.precision->name, .device = device.data,
+        .batch = session->hyper.batch, .ranks = comm_count(session->comm),
+        .precision = session->hyper.precision->name, .device = device.data,
         .memory_bytes = bench_bytes(bench).total, .card_bytes = (int64_t)total,
     };
-    TRY(peaks_find(session, &profile->peaks));
+    if (comm_rank(session->comm) == 0) TRY(peaks_find(session, &profile->peaks));
+    TRY(comm_broadcast(session->comm, 0, &profile->peaks, sizeof profile->peaks));
     profile->product_tflops = profile->peaks.tflops;
     TRY(measure_step(bench, profile));
     struct timeline timeline = {0};

@@ -6,7 +6,7 @@
 #include "stage_times.h"
 
 enum profile_stage_id {
-    STAGE_READ, STAGE_DECODE, STAGE_COPY, STAGE_FORWARD, STAGE_BACKWARD, STAGE_UPDATE, STAGES
+    STAGE_READ, STAGE_DECODE, STAGE_COPY, STAGE_FORWARD, STAGE_BACKWARD, STAGE_EXCHANGE, STAGE_UPDATE, STAGES
 };
 
 /* A layer in one phase, all micro-batches together; or what belongs to no layer, such as the optimizer. */
@@ -18,7 +18,7 @@ struct profile_row {
 };
 
 struct profile {
-    int batch;
+    int batch, ranks;                   /* of all ranks; times and memory are this one's */
     const char *precision;
     char *device;
     double step_ms, serial_ms;          /* as in training; the sum of rows, each run to its end */
@@ -36,6 +36,7 @@ extern const char *const profile_stage_name[STAGES];
 double profile_least_ms(const struct profile *profile, const struct profile_row *row);
 bool profile_computes(const struct profile *profile, const struct profile_row *row);
 
-/* Measures with the bench's data, if it has any. Rows point into the bench, which outlives the profile. */
+/* Measures with the bench's data, if it has any; all ranks do it together. Rows point into the bench, which
+ * outlives the profile. */
 enum status profile_make(struct bench *bench, struct profile *profile);
 void profile_free(struct profile *profile);          /* accepts a zeroed struct */

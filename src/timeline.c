@@ -119,14 +119,25 @@ static enum status take_timed(struct bench *bench, struct timeline *timeline)
     return status;
 }
 
+/* Of several ranks the first one is measured; the others only take the same steps. */
+static enum status take_together(struct bench *bench, const struct device_timeline *device,
+                                 struct timeline *timeline)
+{
+    struct comm *comm = bench->session.comm;
+    struct reason why;
+    bool is_first = comm_rank(comm) == 0, begun = is_first && device->begin(bench->session.device, &why);
+    if (is_first && !begun)
+        log_info("profile: kernels are not shown, and times are the host's: %s", why.text);
+    TRY(comm_broadcast(comm, 0, &begun, sizeof begun));
+    if (begun) TRY(is_first ? take_measured(bench, device, timeline) : take_steps(bench));
+    return comm_broadcast(comm, 0, &timeline->measured, sizeof timeline->measured);
+}
+
 enum status timeline_take(struct bench *bench, struct timeline *timeline)
 {
     const struct device_timeline *device = bench->session.device->backend->timeline;
-    struct reason why;
     *timeline = (struct timeline){.measured = false};
-    if (!device) return take_timed(bench, timeline);
-    if (device->begin(bench->session.device, &why)) TRY(take_measured(bench, device, timeline));
-    else log_info("profile: kernels are not shown, and times are the host's: %s", why.text);
+    if (device) TRY(take_together(bench, device, timeline));
     if (timeline->measured) return OK;
     timeline_free(timeline);
     return take_timed(bench, timeline);

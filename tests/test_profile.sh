@@ -85,6 +85,17 @@ large product\), 345.0 GB/s;" out && "$AMPTRAIN" profile -c run.ini --json >json
 ok "no layer computes faster than the peak" slow
 ok "several batches" sh -c '"$AMPTRAIN" profile -c run.ini --batch 32,128 >out &&
     grep -q "^batch 32 " out && grep -q "^batch 128 " out'
+ranks() {
+    "$AMPTRAIN" profile -c run.ini -s parallel.gpus=2 -s train.accumulate=1 --batch 64,32 -o two >out 2>err && cat out err &&
+        [ "$(grep -c ', the first of 2 ranks: ' out)" = 2 ] && grep -qE '^exchange +[0-9.]+ +[0-9.]+ +[0-9.]+ %$' out &&
+        grep -q '"ranks":2,' two/profile.json && grep -q '"name":"exchange"' two/profile.trace.json
+}
+ok "ranks, and what they exchange" ranks
+micro_batches() {
+    "$AMPTRAIN" profile -c run.ini -s train.accumulate=1 -s parallel.microbatches=4 --json >json &&
+        tr '\n' ' ' <json | sed 's/},* *{/}\n{/g' | grep -q '"name":"conv2","op":"conv","phase":"forward",.*"flops":2359296,'
+}
+ok "micro-batches of one device are rows of their layers" micro_batches
 for list in 0 8, a -4 8,x; do
     ok "--batch $list" says 2 "not '$list'" "$AMPTRAIN" profile -c run.ini --batch="$list"
 done
