@@ -91,7 +91,9 @@ static enum status collect(struct bench *bench)
 
 static struct update_rates scheduled(const struct bench *bench)
 {
-    return step_rates(&bench->session.hyper, exec_state(bench->step.exec)->updates);
+    struct update_rates rates = step_rates(&bench->session.hyper, exec_state(bench->step.exec)->updates);
+    if (bench->still) rates.lr[0] = rates.lr[1] = 0;
+    return rates;
 }
 
 enum status bench_step(struct bench *bench, const struct update_rates *rates)

@@ -20,6 +20,8 @@ struct bench {
     double *milliseconds;        /* of the measured steps */
     int steps;
     double start_seconds, loss, first_loss;
+    bool still;                  /* learning rates are 0: no number of steps makes the loss diverge, after
+                                  * which updates, skipped, would have nothing to do */
     struct step_queue queue;
     struct time_spans *spans;         /* what the host does in steps; NULL: not kept */
 };

@@ -203,7 +203,7 @@ static enum status show(const struct cmd *cmd, bool first, const struct profile 
 
 static enum status profile_batch(struct cmd *cmd, bool first, struct text *json)
 {
-    struct bench bench = {.steps = STEPS};
+    struct bench bench = {.steps = STEPS, .still = true};
     struct profile profile = {0};
     enum status status = bench_open(cmd, cmd->comm, cmd->settings.data.format != NULL, &bench);
     if (status == OK) status = profile_make(&bench, &profile);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "compile/cost.h"
 #include "timeline.h"
@@ -238,6 +239,8 @@ enum status profile_make(struct bench *bench, struct profile *profile)
     TRY(measure_step(bench, profile));
     struct timeline timeline = {0};
     enum status status = timeline_take(bench, &timeline);
+    if (exec_state(bench->step.exec)->skipped)
+        log_warning("profile: gradients overflow, and a skipped update takes less time than one in training");
     if (status == OK) status = measure_rows(bench, &timeline, profile);
     if (status == OK) divide_step(bench, profile);
     timeline_print(&timeline, &bench->step.compiled.program, &stages, &profile->trace);

@@ -4,7 +4,7 @@
 . "$top_srcdir/tests/tiny.sh"
 XDG_CACHE_HOME=$scratch/cache; export XDG_CACHE_HOME
 
-ok "a profile" sh -c '"$AMPTRAIN" profile -c run.ini >out 2>err && cat out && [ ! -s err ]'
+ok "a profile" sh -c '"$AMPTRAIN" profile -c run.ini -s amp.growth_interval=2000 >out 2>err && cat out && [ ! -s err ]'
 for stage in read decode copy forward backward update; do
     ok "... with the stage $stage" grep -qE "^$stage +[0-9.]+ +[0-9.]+ +[0-9.]+ %$" out
 done
@@ -85,6 +85,12 @@ large product\), 345.0 GB/s;" out && "$AMPTRAIN" profile -c run.ini --json >json
 ok "no layer computes faster than the peak" slow
 ok "several batches" sh -c '"$AMPTRAIN" profile -c run.ini --batch 32,128 >out &&
     grep -q "^batch 32 " out && grep -q "^batch 128 " out'
+ok "no learning rate makes it diverge" sh -c '"$AMPTRAIN" profile -c run.ini -s optimizer.lr=1e9 -s amp.growth_interval=2000 >out 2>err; cat err && [ ! -s err ]'
+overflowing() {
+    "$AMPTRAIN" profile -c run.ini -s amp.loss_scale=1e30 -s optimizer.lr=1e9 >out 2>err; cat err
+    grep -q "gradients overflow, and a skipped update takes less time" err
+}
+ok "updates that are skipped are told" overflowing
 ranks() {
     "$AMPTRAIN" profile -c run.ini -s parallel.gpus=2 -s train.accumulate=1 --batch 64,32 -o two >out 2>err && cat out err &&
         [ "$(grep -c ', the first of 2 ranks: ' out)" = 2 ] && grep -qE '^exchange +[0-9.]+ +[0-9.]+ +[0-9.]+ %$' out &&
