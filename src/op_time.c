@@ -94,20 +94,27 @@ static enum status prepare(struct trial *trial, unsigned wanted, struct op_time 
 /* Bytes that are random, again and again. */
 #define REPEATED ((size_t)4 << 20)
 
+static enum status upload_repeated(struct device *device, const struct tensor *tensor, const char *pattern)
+{
+    const struct device_backend *backend = device->backend;
+    size_t bytes = tensor_bytes(tensor);
+    for (size_t i = 0; i < bytes; i += REPEATED) {
+        size_t count = bytes - i < REPEATED ? bytes - i : REPEATED;
+        TRY(backend->transfers.upload(device, 0, (char *)tensor->data + i, pattern, count));
+    }
+    return backend->synchronize(device);
+}
+
 /* What the numbers are matters: zeros cost less power, so that the clock is higher. */
 static enum status fill(struct device *device, const struct tensor *tensor)
 {
     struct random random = random_open(0, PURPOSE_SYNTHETIC, 1, 0);
     size_t bytes = tensor_bytes(tensor), filled = bytes < REPEATED ? bytes : REPEATED;
-    char *host = memory_new(1, bytes);
+    char *pattern = memory_new(1, filled);
     for (size_t i = 0; i < filled / dtype_bytes(tensor->dtype); i++)
-        dtype_set(tensor->dtype, host, (int64_t)i, random_uniform(&random) - 0.5);
-    for (size_t i = filled; i < bytes; i += filled)
-        memcpy(host + i, host, bytes - i < filled ? bytes - i : filled);
-    const struct device_backend *backend = device->backend;
-    enum status status = backend->transfers.upload(device, 0, tensor->data, host, bytes);
-    if (status == OK) status = backend->synchronize(device);
-    free(host);
+        dtype_set(tensor->dtype, pattern, (int64_t)i, random_uniform(&random) - 0.5);
+    enum status status = upload_repeated(device, tensor, pattern);
+    free(pattern);
     return status;
 }
 
