@@ -41,6 +41,21 @@ ok "a row for every class" [ "$(grep -c 'class="bar"' $page)" = 10 ]
 ok "mistakes have pictures" [ "$(grep -c 'src="data:image/jpeg;base64,/9j/' $page)" = 24 ]
 the_map() { sed -n 's/.*sandbox="" .*svg+xml;base64,\([^"]*\)".*/\1/p' $page | base64 -d | cmp - run/memory.svg; }
 ok "the memory map, in a frame that runs no scripts" the_map
+# In a browser, where there is one that starts.
+browser=$(command -v chromium || command -v google-chrome)
+browse() {
+    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$scratch/browser" \
+        --enable-logging=stderr --dump-dom "file://$PWD/$1" >dom 2>said
+}
+if [ -n "$browser" ] && browse $page; then
+    ok "a browser shows it and has no complaint" sh -c 'grep CONSOLE said; ! grep -q CONSOLE said && grep -q "<output>" dom'
+    sed 's/function nearest/function nearest nearest/' $page >broken.html
+    browse broken.html
+    ok "... which it has where the script is wrong" grep -q CONSOLE said
+else
+    skip "a browser shows it and has no complaint" "there is none that starts"
+    skip "... which it has where the script is wrong" "there is none that starts"
+fi
 ok "versions of libraries" sh -c 'grep -q "<td>libraries</td><td>oneDNN [0-9.]*" run/report.html'
 ok "the configuration" has "init_scale = 16777216"
 
