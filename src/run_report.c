@@ -172,11 +172,30 @@ static bool is_warning(const char *line)
     return word && (strncmp(word, " warning:", 9) == 0 || strncmp(word, " error:", 7) == 0);
 }
 
+/* Of the fewest and of the most images in a class. */
+static void add_class_sizes(const struct run_records *records, const char *key, struct text *out)
+{
+    const json_t *counts = json_object_get(records->start, key), *count;
+    double least = INFINITY, most = 0;
+    size_t i;
+    json_array_foreach(counts, i, count) {
+        least = fmin(least, json_number_value(count));
+        most = fmax(most, json_number_value(count));
+    }
+    if (json_array_size(counts) == 0) return;
+    text_add(out, ", %.0f", least);
+    if (most > least) text_add(out, " to %.0f", most);
+    text_add(out, " in a class");
+}
+
 static void add_data(const struct run_records *records, struct text *out)
 {
     html_section(out, "data", "Data");
-    text_add(out, "<p>%.0f training images, %.0f for validation</p>\n",
-             records_start_number(records, "train_images"), records_start_number(records, "val_images"));
+    text_add(out, "<p>%.0f training images", records_start_number(records, "train_images"));
+    add_class_sizes(records, "train_per_class", out);
+    text_add(out, "; %.0f for validation", records_start_number(records, "val_images"));
+    add_class_sizes(records, "val_per_class", out);
+    text_add(out, "</p>\n");
     add_file(records, "bad-images.txt", any_line, "Images that could not be used", out);
     add_file(records, "log.txt", is_warning, "Warnings and errors", out);
 }

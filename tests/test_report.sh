@@ -41,6 +41,10 @@ ok "a row for every class" [ "$(grep -c 'class="bar"' $page)" = 10 ]
 ok "mistakes have pictures" [ "$(grep -c 'src="data:image/jpeg;base64,/9j/' $page)" = 24 ]
 the_map() { sed -n 's/.*sandbox="" .*svg+xml;base64,\([^"]*\)".*/\1/p' $page | base64 -d | cmp - run/memory.svg; }
 ok "the memory map, in a frame that runs no scripts" the_map
+class_sizes() { sed -n "s/.*\"$1\":\[\([0-9,]*\)\].*/\1/p" run/metrics.jsonl | tr , '\n' | sort -n | sed -n '1p;$p' | paste -s -d - |
+    sed 's/-/ to /'; }
+ok "how many images classes have" has "<p>1438 training images, $(class_sizes train_per_class) in a class; 359 for \
+validation, $(class_sizes val_per_class) in a class</p>"
 # In a browser, where there is one that starts.
 browser=$(command -v chromium || command -v google-chrome)
 browse() {
