@@ -3,43 +3,10 @@
  * since what the first one read last is still in the cache.
  *
  * Whatever has statistics already (evaluation, recomputation) needs the second sweep only. */
+#include "kernels/dependent_launch.cuh"
 #include "kernels/sweep.cuh"
 
 using namespace batchnorm_parts;
-
-/* From capability 9.0 on, a kernel may begin before the one in front of it has ended, and waits where it
- * first needs that one's results. */
-__device__ static inline void let_next_begin(void)
-{
-#if __CUDA_ARCH__ >= 900
-    cudaTriggerProgrammaticLaunchCompletion();
-#endif
-}
-
-__device__ static inline void wait_for_last(void)
-{
-#if __CUDA_ARCH__ >= 900
-    cudaGridDependencySynchronize();
-#endif
-}
-
-/* Queues a kernel that calls wait_for_last, behind one that calls let_next_begin. */
-template <class... Parameters, class... Arguments>
-static enum status launch_behind(const struct call *call, void (*kernel)(Parameters...), dim3 grid,
-                                 dim3 block, Arguments... arguments)
-{
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.stream = stream_of(call);
-    config.attrs = &early;
-    config.numAttrs = cuda_facts(call->device)->capability >= 90;
-    cudaError_t error = cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...);
-    return cuda_status(call->device, error, "starting a kernel");
-}
 
 /* The parts that a first sweep leaves: how many rows each block took. */
 struct partial_sums {
@@ -205,13 +172,15 @@ __device__ static inline void measure_channels(const T *x, int64_t channels, int
 }
 
 /* A block a cell's channels. Where the sums do not do for one of them, the block measures x: that is slow,
- * and no network that learns has many such channels. */
+ * and no network that learns has many such channels. The kernel behind this one reads x at once, so it is let
+ * begin when the kernel that wrote x has ended. */
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
     batchnorm_use_sums_kernel(const float *sums, const T *x, int64_t channels, int64_t count, double eps,
                               struct statistics out)
 {
     int64_t first = (int64_t)blockIdx.x * width;
+    wait_for_last();
     let_next_begin();
     bool good = threadIdx.x >= width ||
                 finish_sums(sums, channels, first + threadIdx.x, count, eps, out);
@@ -449,9 +418,8 @@ static enum status batchnorm_take_sums(const struct call *call)
         constexpr int width = pack<T>::count;
         bool packs = channels % width == 0;
         auto kernel = packs ? batchnorm_use_sums_kernel<T, width> : batchnorm_use_sums_kernel<T, 1>;
-        kernel<<<(unsigned)(packs ? channels / width : channels), threads, 0, stream_of(call)>>>(
-            sums, (const T *)call->x[0].data, channels, count, set->eps, statistics_of(call));
-        return launched(call);
+        return launch_behind(call, kernel, (unsigned)(packs ? channels / width : channels), threads, sums,
+                             (const T *)call->x[0].data, channels, count, set->eps, statistics_of(call));
     });
 }
 

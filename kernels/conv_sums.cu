@@ -3,6 +3,7 @@
  * then the shares are summed, in an order that never changes. */
 #include "kernels/chunk.cuh"
 #include "kernels/conv_cuda.cuh"
+#include "kernels/dependent_launch.cuh"
 
 #define THREADS 256
 #define SHARES 512
@@ -27,6 +28,7 @@ __global__ void conv_shares_kernel(float *shares, const T *y, int64_t rows, int 
     __shared__ float sums[kinds][THREADS * width];
     int lane = threadIdx.x % across, down = THREADS / across, first = (blockIdx.x * across + lane) * width;
     float sum[kinds][width] = {};
+    let_next_begin();
     if (first < channels)
         for (int64_t row = (int64_t)blockIdx.y * down + threadIdx.x / across; row < rows;
              row += (int64_t)gridDim.y * down) {
@@ -58,6 +60,8 @@ __global__ static void conv_sum_shares_kernel(float *to, const float *shares, in
     __shared__ float sums[32][33];
     int i = blockIdx.x * 32 + threadIdx.x;
     float sum = 0;
+    wait_for_last();
+    let_next_begin();
     if (i < count)
         for (int share = threadIdx.y; share < share_count; share += 32)
             sum += shares[(int64_t)share * count + i];
@@ -73,8 +77,7 @@ enum status conv_sum_shares(const struct call *call, float *to, const float *sha
                             int count)
 {
     unsigned blocks = (unsigned)div_up(count, 32);
-    conv_sum_shares_kernel<<<blocks, dim3(32, 32), 0, stream_of(call)>>>(to, shares, share_count, count);
-    return launched(call);
+    return launch_behind(call, conv_sum_shares_kernel, blocks, dim3(32, 32), to, shares, share_count, count);
 }
 
 template <class T, int width, bool squares>
