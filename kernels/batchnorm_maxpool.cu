@@ -6,6 +6,8 @@
 #include "kernels/pool_maxima.cuh"
 #include "kernels/sweep.cuh"
 
+#include <type_traits>
+
 extern "C" {
 #include "kernels/batchnorm_maxpool.h"
 }
@@ -38,20 +40,42 @@ __device__ static inline struct window window_at(const struct grid_of_windows &g
     return {n, rest - n * g.rows, index - rest * g.columns};
 }
 
-/* Bits that turn the signs of falling channels around, in the words of 16 bytes. */
-template <int width> struct flips {
-    uint32_t word[4];
-    __device__ flips(const struct channel_values &values, int channel)
+/* Three numbers of each channel of a block's, which a thread makes for all: a window's work is short. */
+template <class T> struct channel_room {
+    static constexpr int count = segment / sizeof(T);
+    alignas(16) float first[count], second[count], third[count];
+
+    /* Calls make(this room's place for a channel, the channel) for those of the block. */
+    template <class Make> __device__ void fill(const struct sweep &s, Make make)
     {
-        constexpr int each = width / 4;
-        float weight[width];
-        if (values.weight) load_channels(weight, values.weight, channel);
+        int width = (int)(s.channels / s.columns), k = threadIdx.x;
+        int64_t channel = (int64_t)blockIdx.y * s.span * width + k;
+        if (k < s.span * width && channel < s.channels) make(k, (int)channel);
+        __syncthreads();
+    }
+};
+
+/* Where a thread's channels are in that room. */
+template <int width> __device__ static inline int place_in_room(const struct sweep &s)
+{
+    return threadIdx.x % s.span * width;
+}
+
+/* Of a channel that falls the sign bit of T, of others nothing. */
+template <class T> using sign = typename std::conditional<sizeof(T) == 2, uint16_t, uint32_t>::type;
+template <class T> __device__ static inline sign<T> sign_of(float scale)
+{
+    return scale < 0 ? (sign<T>)(1u << (8 * sizeof(T) - 1)) : 0;
+}
+
+/* Bits that turn the signs of falling channels around, in the words of 16 bytes. */
+struct flips {
+    uint32_t word[4];
+    __device__ flips(const void *signs)
+    {
+        chunk<uint32_t, 4> words = *(const chunk<uint32_t, 4> *)signs;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            word[i] = 0;
-            if (values.weight && weight[i * each + each - 1] < 0) word[i] = 0x80000000u;
-            if (values.weight && each == 2 && weight[i * each] < 0) word[i] |= 0x8000u;
-        }
+        for (int i = 0; i < 4; i++) word[i] = words.at[i];
     }
     __device__ void apply(chunk<uint32_t, 4> &x) const
     {
@@ -67,7 +91,7 @@ template <int width> struct flips {
 
 /* The extremes of neighbouring channels, and a byte for each: its number, or NUMBER_NONE where it is lost. */
 template <class T> struct extremes : paired_maxima<T> {
-    __device__ cell<T, 8> turned(const flips<8> &flip) const
+    __device__ cell<T, 8> turned(const flips &flip) const
     {
         chunk<uint32_t, 4> x = this->value;
         flip.apply(x);
@@ -87,7 +111,7 @@ template <class T> struct extremes : paired_maxima<T> {
     }
 };
 template <> struct extremes<float> : maxima<float, uint8_t, 4> {
-    __device__ cell<float, 4> turned(const flips<4> &flip) const
+    __device__ cell<float, 4> turned(const flips &flip) const
     {
         float x[4];
 #pragma unroll
@@ -128,21 +152,29 @@ __device__ static inline void store_window(const struct pooled<T> &to, int64_t a
     best.store_numbers(to.number + at, lost);
 }
 
-/* A window a thread, so that many loads are under way. Outside of the image is minus infinity, which is turned
- * around twice. */
+/* A window a thread, so that many loads are under way. Outside of the image is minus infinity, which is
+ * turned around twice. */
 template <class T, int width, int kernel, enum act act>
 __global__ void __launch_bounds__(threads, 4)
     batchnorm_maxpool_kernel(struct pooled<T> to, struct channel_values values, struct slopes slopes,
                              const __grid_constant__ struct grid_of_windows g, struct sweep s)
 {
     using Best = extremes<T>;
+    __shared__ channel_room<T> room;
+    __shared__ alignas(16) sign<T> signs[channel_room<T>::count];
     sweep_position p = sweep_position_of<width>(s);
     int64_t i = (int64_t)blockIdx.x * s.lanes + p.lane, pitch = g.plane.w.in * s.channels;
+    room.fill(s, [&](int k, int channel) {
+        factors<1> f = factors_at<1>(values, channel);
+        room.first[k] = f.mean[0], room.second[k] = f.scale[0], room.third[k] = f.bias[0];
+        signs[k] = sign_of<T>(f.scale[0]);
+    });
     if (!p.here || i >= s.rows) return;
+    int mine = place_in_room<width>(s);
     struct window at = window_at(g, (int)i);
     int top = at.row * STRIDE - g.plane.h.pad, left = at.column * STRIDE - g.plane.w.pad;
     const T *corner = to.x + ((int64_t)at.n * g.plane.h.in + top) * pitch + left * s.channels + p.channel;
-    flips<width> flip(values, p.channel);
+    struct flips flip(signs + mine);
     typename Best::input got[kernel * kernel];
 #pragma unroll
     for (int k = 0; k < kernel * kernel; k++) {
@@ -158,8 +190,11 @@ __global__ void __launch_bounds__(threads, 4)
         flip.apply(got[k]);
         best.take(got[k], k);
     }
-    store_window<act>(to, i * s.channels + p.channel, best, best.turned(flip),
-                      factors_at<width>(values, p.channel), slopes);
+    factors<width> f;
+    load_channels(f.mean, room.first, mine);
+    load_channels(f.scale, room.second, mine);
+    load_channels(f.bias, room.third, mine);
+    store_window<act>(to, i * s.channels + p.channel, best, best.turned(flip), f, slopes);
 }
 
 template <class T> struct pooled_gradients {
@@ -171,53 +206,53 @@ template <class T> struct pooled_gradients {
 /* A window's gradients for neighbouring channels, and the numbers of the inputs that get them. */
 template <class T, int width> struct given {
     positions<uint8_t, width> place;
-    cell<T, width> d_y, more;
+    cell<T, width> d_y;
 
     template <bool two> __device__ void load_at(const pooled_gradients<T> &g, int64_t at)
     {
         place.load(g.number + at);
         d_y = load<T, width>(g.d_y + at);
-        if (two) more = load<T, width>(g.d_y_more + at);
-    }
-    template <bool two> __device__ float get(int e) const
-    {
-        return two ? to_float(from_float<T>(d_y.get(e) + more.get(e))) : d_y.get(e);
+        if constexpr (two) {
+            cell<T, width> more = load<T, width>(g.d_y_more + at);
+            float sum[width];
+#pragma unroll
+            for (int e = 0; e < width; e++) sum[e] = d_y.get(e) + more.get(e);
+            d_y = cell_of<T>(sum);
+        }
     }
 };
 
-/* d_x = scale * dz + slope * x + rest: by channel, from batch norm's sums. */
-template <int width> struct backward_line {
-    float scale[width], slope[width], rest[width];
+/* d_x = scale * dz + slope * x + rest: of a channel, from batch norm's sums. */
+struct backward_line {
+    float scale, slope, rest;
     __device__ backward_line(const struct channel_values &values, const float *sums, int64_t channels,
                              int channel, float count)
     {
-        factors<width> f = factors_at<width>(values, channel);
-        float invstd[width];
-        load_channels(invstd, values.spread, channel);
-        load_channels(rest, sums, channel);
-        load_channels(slope, sums + channels, channel);
-#pragma unroll
-        for (int e = 0; e < width; e++) {
-            scale[e] = f.scale[e];
-            slope[e] *= -scale[e] * invstd[e] / count;
-            rest[e] = -scale[e] * rest[e] / count - slope[e] * f.mean[e];
-        }
+        factors<1> f = factors_at<1>(values, channel);
+        scale = f.scale[0];
+        slope = sums[channels + channel] * (-scale * values.spread[channel] / count);
+        rest = -scale * sums[channel] / count - slope * f.mean[0];
     }
 };
 
 /* A cell a thread. The first of its inputs is where a window begins; the windows over it are that one and,
  * with 3x3, those before it. */
 template <class T, int width, int kernel, bool two>
-__global__ void __launch_bounds__(threads, kernel == 3 ? 2 : 3)
+__global__ void __launch_bounds__(threads, 3)
     batchnorm_maxpool_backward_kernel(struct pooled_gradients<T> g, struct channel_values values,
                                       const __grid_constant__ struct grid_of_windows cells, struct sweep s,
                                       const float *sums, float count)
 {
     constexpr int back = (kernel + STRIDE - 1) / STRIDE;
+    __shared__ channel_room<T> room;
     sweep_position p = sweep_position_of<width>(s);
     const struct plane &plane = cells.plane;
     int64_t i = (int64_t)blockIdx.x * s.lanes + p.lane;
     int64_t out_pitch = plane.w.out * s.channels, in_pitch = plane.w.in * s.channels;
+    room.fill(s, [&](int k, int channel) {
+        backward_line line(values, sums, s.channels, channel, count);
+        room.first[k] = line.scale, room.second[k] = line.slope, room.third[k] = line.rest;
+    });
     if (!p.here || i >= s.rows) return;
     struct window at = window_at(cells, (int)i);
     given<T, width> from[back][back];
@@ -239,7 +274,11 @@ __global__ void __launch_bounds__(threads, kernel == 3 ? 2 : 3)
         for (int b = 0; b < STRIDE; b++)
             if (within(top + a, plane.h.in) && within(left + b, plane.w.in))
                 x[a][b] = load<T, width>(g.x + corner + a * in_pitch + b * s.channels);
-    backward_line<width> line(values, sums, s.channels, p.channel, count);
+    float scale[width], slope[width], rest[width];
+    int mine = place_in_room<width>(s);
+    load_channels(scale, room.first, mine);
+    load_channels(slope, room.second, mine);
+    load_channels(rest, room.third, mine);
 #pragma unroll
     for (int a = 0; a < STRIDE; a++)
 #pragma unroll
@@ -254,11 +293,11 @@ __global__ void __launch_bounds__(threads, kernel == 3 ? 2 : 3)
 #pragma unroll
                     for (int e = 0; e < width; e++)
                         if (from[u][v].place.is(e, (a + u * STRIDE) * kernel + b + v * STRIDE))
-                            d_x[e] += from[u][v].template get<two>(e);
+                            d_x[e] += from[u][v].d_y.get(e);
                 }
 #pragma unroll
             for (int e = 0; e < width; e++)
-                d_x[e] = fmaf(line.scale[e], d_x[e], fmaf(line.slope[e], x[a][b].get(e), line.rest[e]));
+                d_x[e] = fmaf(scale[e], d_x[e], fmaf(slope[e], x[a][b].get(e), rest[e]));
             store<T, width>(g.d_x + corner + a * in_pitch + b * s.channels, d_x);
         }
 }
