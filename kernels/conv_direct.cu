@@ -143,6 +143,21 @@ struct column {
     int h, w, channel;
 };
 
+/* An output pixel. */
+struct spot {
+    int64_t n;
+    int p, q;
+};
+
+__device__ static inline void spot_move(struct spot &at, int pixels, const int out[2])
+{
+    at.q += pixels;
+    while (at.q >= out[1]) {
+        at.q -= out[1];
+        if (++at.p == out[0]) at.p = 0, at.n++;
+    }
+}
+
 template <class T>
 __global__ void direct_backward_params_kernel(struct conv_problem g, struct tiles tiles, float *shares,
                                               const T *x, const T *d_y)
@@ -165,23 +180,28 @@ __global__ void direct_backward_params_kernel(struct conv_problem g, struct tile
     int64_t begin = tiles.pixels * blockIdx.y / tiles.shares;
     int64_t end = tiles.pixels * (blockIdx.y + 1) / tiles.shares;
     int most = BROUGHT / max(wide, high);
-    const T *gradient = d_y + group * filters + first_filter;
+    /* A thread brings every so many rows of one filter, and of one column. */
+    int y_step = THREADS / high, y_row = (int)threadIdx.x / high, x_step = THREADS / wide,
+        x_row = (int)threadIdx.x / wide, mine = (int)threadIdx.x % wide;
+    const T *gradient = d_y + group * filters + first_filter + threadIdx.x % high;
+    int pixel_first = (int)begin + x_row, line = pixel_first / g.out[1];    /* conv_is_small */
+    struct spot next = {line / g.out[0], line % g.out[0], pixel_first % g.out[1]};
     float sum = 0;
     for (int64_t first = begin; first < end; first += most) {
         int count = (int)min((int64_t)most, end - first);
-        int64_t first_line = first / g.out[1], n = first_line / g.out[0];
-        int first_q = (int)(first - first_line * g.out[1]), first_p = (int)(first_line - n * g.out[0]);
         __syncthreads();
-        for (int i = (int)threadIdx.x; i < count * high; i += THREADS)
-            from_y[i] = to_float(gradient[(first + i / high) * g.k + i % high]);
-        for (int i = (int)threadIdx.x; i < count * wide; i += THREADS) {
-            const struct column at = columns[i % wide];
-            int q = first_q + i / wide, p = first_p + q / g.out[1];
-            int h = p % g.out[0] * g.stride[0] + at.h, w = q % g.out[1] * g.stride[1] + at.w;
+        for (int row = y_row; row < count && y_row < y_step; row += y_step)
+            from_y[row * high + threadIdx.x % high] = to_float(gradient[(first + row) * g.k]);
+        const struct column at = columns[mine];
+        struct spot spot = next;
+        for (int row = x_row; row < count && x_row < x_step; row += x_step) {
+            int h = spot.p * g.stride[0] + at.h, w = spot.q * g.stride[1] + at.w;
             bool inside = h >= 0 && h < g.in[0] && w >= 0 && w < g.in[1];
-            int64_t from = pixel(n + p / g.out[0], h, w, g.in) * g.c + at.channel;
-            from_x[i] = inside ? to_float(x[from]) : 0.0f;
+            int64_t from = pixel(spot.n, h, w, g.in) * g.c + at.channel;
+            from_x[row * wide + mine] = inside ? to_float(x[from]) : 0.0f;
+            spot_move(spot, x_step, g.out);
         }
+        spot_move(next, most, g.out);
         __syncthreads();
         if (team < teams)
             for (int i = team; i < count; i += teams)
