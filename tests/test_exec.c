@@ -541,7 +541,8 @@ static void test_decay_comes_with_trust_ratios(void **state)
 static char *many_layers(void)
 {
     struct text text = {0};
-    text_add(&text, "[input]\nchannels = 3\nsize = 8\n[layers]\nc0 = conv input filters=3 kernel=1 stride=4\n");
+    text_add(&text, "[input]\nchannels = 3\nsize = 8\n[layers]\n");
+    text_add(&text, "c0 = conv input filters=3 kernel=1 stride=4\n");
     for (int i = 0; i < MANY_LAYERS; i++)
         text_add(&text, "b%d = batchnorm c%d momentum=%g\nc%d = conv b%d filters=%d kernel=1\n", i, i,
                  0.01 * (i + 1), i + 1, i, i % 9 == 0 ? 300 : 1 + i % 5);
