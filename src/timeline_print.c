@@ -143,28 +143,34 @@ static struct unit units_span(const struct timeline *timeline, uint32_t run, con
     return span;
 }
 
-/* A stage begins where the one before it has ended; on another stream some of its work may be earlier. */
+/* A stage begins where the one before it has ended; on another stream some of its work may be earlier. Parts
+ * of a stage are one span where nothing of another is seen between them. */
 static void print_step(struct printing *p, const struct timeline_stages *stages, int step,
                        const struct unit *units, int count)
 {
     uint32_t run = p->timeline->runs[step];
-    int last = p->program->count - 1, from = 0;
-    struct unit whole = units_span(p->timeline, run, units, count, 0, last);
+    int last = p->program->count - 1, from = 0, shown = -1;
+    struct unit whole = units_span(p->timeline, run, units, count, 0, last), now = {0};
     char name[32];
     snprintf(name, sizeof name, "step %d", step + 1);
     int thread = track_of(p, GROUP_STEPS, whole.begin, whole.end);
-    int64_t ended = whole.begin;
     print_span(p, thread, name, whole.begin, whole.end);
+    now.end = whole.begin;
     for (int i = 0; i <= last; i++) {
         int stage = stages->stage_of(p->program, i);
         if (i < last && stages->stage_of(p->program, i + 1) == stage) continue;
         struct unit span = units_span(p->timeline, run, units, count, from, i);
         from = i + 1;
-        if (span.begin < ended) span.begin = ended;
+        if (span.begin < now.end) span.begin = now.end;
         if (span.begin >= span.end) continue;
-        print_span(p, thread, stages->names[stage], span.begin, span.end);
-        ended = span.end;
+        if (stage != shown) {
+            if (shown >= 0) print_span(p, thread, stages->names[shown], now.begin, now.end);
+            now.begin = span.begin;
+            shown = stage;
+        }
+        now.end = span.end;
     }
+    if (shown >= 0) print_span(p, thread, stages->names[shown], now.begin, now.end);
 }
 
 /* What began before the first step is not shown. */

@@ -148,6 +148,26 @@ static void test_steps_hold_stages_in_their_order(void **state)
     assert_span(*state, "step 2", "steps and stages", 6, 2);
 }
 
+static void test_parts_of_a_stage_are_one_span(void **state)
+{
+    struct device_activity some[] = {
+        KERNEL("implicit_gemm", 0, 7, 1000, 2000), KERNEL("dgrad", 1, 7, 2000, 4000),
+        KERNEL("wgrad", 2, 7, 2500, 3000), KERNEL("update", 3, 7, 2600, 2700),
+        KERNEL("dgrad", 4, 7, 4000, 5000),
+    };
+    struct instruction more[] = {instructions[0], instructions[1], instructions[2], instructions[3],
+                                 {.name = "another backward", .stream = 0}};
+    const struct program longer = {.instructions = more, .count = 5};
+    uint32_t run = 7;
+    const struct timeline one = {.activities = some, .count = 5, .runs = &run, .run_count = 1};
+    struct text events = {0};
+    (void)state;
+    timeline_print(&one, &longer, &stages, &events);
+    assert_non_null(strstr(events.data, "\"ts\":1.000,\"dur\":3.000,\"name\":\"backward\""));
+    assert_null(strstr(events.data, "\"ts\":4.000,\"dur\":1.000,\"name\":\"backward\""));
+    text_free(&events);
+}
+
 static void assert_stage(const struct stage_time *time, double alone, double exposed)
 {
     assert_true(fabs(time->alone - 1e-3 * alone) < 1e-9 && fabs(time->exposed - 1e-3 * exposed) < 1e-9);
@@ -213,6 +233,7 @@ int main(void)
         cmocka_unit_test(test_one_kernel_of_the_same_name_is_not_repeated),
         cmocka_unit_test(test_others_are_apart),
         cmocka_unit_test(test_steps_hold_stages_in_their_order),
+        cmocka_unit_test(test_parts_of_a_stage_are_one_span),
         cmocka_unit_test(test_stages_have_the_time_of_their_kernels),
         cmocka_unit_test(test_a_stage_hides_behind_an_earlier_one),
         cmocka_unit_test(test_the_host_and_its_loader),
