@@ -24,6 +24,26 @@ near() {
         -s augment.mean=0.4,0.5,0.6 -s augment.std=0.2,0.25,0.3 -s model.arch="$net" -s model.classes=1000 \
         -s train.batch=6 -s amp.precision="$1" && peers near logits.npy . "$net" ${2:-}
 }
+# Weights of ResNet-20 on CIFAR-10 and their logits of the first test images in fp64, as published.
+published() {
+    "$AMPTRAIN" eval --weights "$AMPTRAIN_DATA/weights/resnet20-12fca82f.safetensors" --logits logits.npy \
+        -s run.device=cpu -s data.format=cifar10 -s data.val="$AMPTRAIN_DATA/cifar10" -s model.arch=resnet20 \
+        -s augment.mean=0.485,0.456,0.406 -s augment.std=0.229,0.224,0.225 >said 2>err || { cat err; return 1; }
+    grep '^10000 images, 827 errors' said
+}
+published_logits() {
+    "$python" -c 'import sys, numpy
+ours, theirs = (numpy.load(name) for name in sys.argv[1:])
+sys.exit(int(numpy.abs(ours[:len(theirs)] - theirs).max() > 1e-4))' logits.npy \
+        "$AMPTRAIN_DATA/weights/logits64_resnet20-12fca82f_test0-255.npy"
+}
+if [ -d "${AMPTRAIN_DATA-}/weights" ] && "$python" -c 'import numpy' 2>/dev/null; then
+    ok "published weights make as many errors as published" published
+    ok "... and have the same logits" published_logits
+else
+    skip "published weights" "there is no AMPTRAIN_DATA, or python has no numpy"
+fi
+
 nets='resnet18 shufflenet_v2_x1_0'
 [ -z "${AMPTRAIN_TORTURE-}" ] || nets='alexnet convnext_tiny densenet121 efficientnet_b0 googlenet mobilenet_v2
     mobilenet_v3_large mobilenet_v3_small regnet_y_400mf resnet18 resnet34 resnet50 resnet101 resnet152
