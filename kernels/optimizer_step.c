@@ -36,17 +36,11 @@ double optimizer_squares(const struct optimizer_param *params, int count)
     return squares;
 }
 
-void optimizer_step_by(const struct optimizer_options *options, double squares,
-                       const struct optimizer_param *params, int count, struct optimizer_state *state)
+void optimizer_step(const struct optimizer_options *options, double squares,
+                    const struct optimizer_param *params, int count, struct optimizer_state *state)
 {
     struct optimizer_numbers numbers = {.lr = options->lr, .momentum = options->momentum};
     if (!optimizer_decide(options->settings, options->scaling, squares, &numbers, state)) return;
     for (int i = 0; i < count; i++)
         optimizer_apply(options->optimizer, options->settings, &params[i], &numbers);
-}
-
-void optimizer_step(const struct optimizer_options *options, const struct optimizer_param *params, int count,
-                    struct optimizer_state *state)
-{
-    optimizer_step_by(options, optimizer_squares(params, count), params, count, state);
 }

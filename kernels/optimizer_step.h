@@ -24,9 +24,7 @@ struct optimizer_options {
 /* The sum of the squares of all gradients, as they are. */
 double optimizer_squares(const struct optimizer_param *params, int count);
 
-/* The whole sequence above on the CPU; given those squares, all after them. state->step is the caller's to
- * count. Bit-equal for any number of threads. */
-void optimizer_step(const struct optimizer_options *options, const struct optimizer_param *params, int count,
-                    struct optimizer_state *state);
-void optimizer_step_by(const struct optimizer_options *options, double squares,
-                       const struct optimizer_param *params, int count, struct optimizer_state *state);
+/* The sequence above on the CPU, given those squares. state->step is the caller's to count. Bit-equal for any
+ * number of threads. */
+void optimizer_step(const struct optimizer_options *options, double squares,
+                    const struct optimizer_param *params, int count, struct optimizer_state *state);

@@ -55,7 +55,7 @@ static enum status update_apply(const struct update *update)
                                               .momentum = update->rates->momentum[k]};
     double squares = update->squares.stages > 0 ? squares_of(update)
                                                 : optimizer_squares(update->params, update->param_count);
-    optimizer_step_by(&options, squares, update->params, update->param_count, update->state);
+    optimizer_step(&options, squares, update->params, update->param_count, update->state);
     return OK;
 }
 

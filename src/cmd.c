@@ -291,16 +291,6 @@ enum status cmd_number(const struct cmd *cmd, const char *option, long least, lo
     return OK;
 }
 
-enum status cmd_required(const struct cmd *cmd, const char *option, const char **value)
-{
-    const char *found = cmd_value(cmd, option);
-    if (!found)
-        return fail(USAGE, "%s: --%s is missing; see `amptrain %s --help`", cmd->command->name, option,
-                    cmd->command->name);
-    *value = found;
-    return OK;
-}
-
 static char *checkpoint_of(const char *folder)
 {
     static const char *const names[] = {CHECKPOINT_BEST, CHECKPOINT_LAST, CHECKPOINT_PREVIOUS};
@@ -314,8 +304,10 @@ static char *checkpoint_of(const char *folder)
 
 enum status cmd_weights(struct cmd *cmd, const char **path)
 {
-    const char *named = NULL;
-    TRY(cmd_required(cmd, "weights", &named));
+    const char *named = cmd_value(cmd, "weights");
+    if (!named)
+        return fail(USAGE, "%s: --weights is missing; see `amptrain %s --help`", cmd->command->name,
+                    cmd->command->name);
     if (!cmd->weights) {
         bool folder = directory_is(named);
         cmd->weights = folder ? checkpoint_of(named) : text_copy(named);

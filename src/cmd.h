@@ -68,9 +68,6 @@ const char *cmd_value(const struct cmd *cmd, const char *option);
 /* The same as a whole number from `least` on; `otherwise` when not given. */
 enum status cmd_number(const struct cmd *cmd, const char *option, long least, long otherwise, long *value);
 
-/* An own option that must be there, USAGE otherwise. */
-enum status cmd_required(const struct cmd *cmd, const char *option, const char **value);
-
 /* The file that --weights names, or the best checkpoint of the run folder that it names; of a run without
  * validation the last one. */
 enum status cmd_weights(struct cmd *cmd, const char **path);

@@ -246,9 +246,9 @@ static void test_any_number_of_threads_gives_the_same_bits(void **state)
         const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9};
         for (int t = 0; t < 2; t++) {
             omp_set_num_threads(1);
-            optimizer_step(&options, a.params, PARAMS, &a.state);
+            optimizer_step(&options, optimizer_squares(a.params, PARAMS), a.params, PARAMS, &a.state);
             omp_set_num_threads(3);
-            optimizer_step(&options, b.params, PARAMS, &b.state);
+            optimizer_step(&options, optimizer_squares(b.params, PARAMS), b.params, PARAMS, &b.state);
         }
         assert_memory_equal(a.memory, b.memory, (size_t)(6 * a.total) * sizeof(float));
         assert_memory_equal(a.low, b.low, (size_t)a.total * sizeof *a.low);
@@ -270,7 +270,7 @@ static void test_overflow_leaves_everything_untouched(void **state)
             settings.ema = 0.5;
             const struct optimizer_options options = {*o, &settings, &scaling, 0.1, 0.9};
             ((float *)a.params[3].gradient)[4095] = ((float *)b.params[3].gradient)[4095] = bad[k];
-            optimizer_step(&options, a.params, PARAMS, &a.state);
+            optimizer_step(&options, optimizer_squares(a.params, PARAMS), a.params, PARAMS, &a.state);
             assert_memory_equal(a.memory, b.memory, (size_t)(6 * a.total) * sizeof(float));
             assert_memory_equal(a.low, b.low, (size_t)a.total * sizeof *a.low);
             assert_int_equal(a.state.skipped, 1);
@@ -292,7 +292,7 @@ static void test_sequence(void **state)
     struct optimizer_settings settings = {.clip_norm = 1, .ema = 0.75};
     struct optimizer_state s = {.scaler = {.scale = 8}};
     const struct optimizer_options options = {optimizer_find("sgd"), &settings, &scaling, .lr = 0.5};
-    optimizer_step(&options, &param, 1, &s);
+    optimizer_step(&options, optimizer_squares(&param, 1), &param, 1, &s);
     assert_float_equal(s.grad_norm, 5, 1e-6);
     assert_float_equal(w[0], 1 - 0.5 * 0.6, 1e-6);
     assert_float_equal(w[1], -1 - 0.5 * 0.8, 1e-6);
@@ -303,7 +303,7 @@ static void test_sequence(void **state)
     assert_int_equal(s.skipped, 0);
     assert_true(s.lr == 0.5f);
     assert_int_equal(s.scaler.good_steps, 1);
-    optimizer_step(&options, &param, 1, &s);
+    optimizer_step(&options, optimizer_squares(&param, 1), &param, 1, &s);
     assert_true(s.scaler.scale == 16);
 }
 
@@ -314,7 +314,7 @@ static void test_small_gradients_are_not_clipped(void **state)
     struct optimizer_settings settings = {.clip_norm = 1};
     struct optimizer_state s = {.scaler = {.scale = 1}};
     const struct optimizer_options options = {optimizer_find("sgd"), &settings, &scaling, .lr = 1};
-    optimizer_step(&options, &param, 1, &s);
+    optimizer_step(&options, optimizer_squares(&param, 1), &param, 1, &s);
     assert_true(w[0] == 0.5f);
 }
 

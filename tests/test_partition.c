@@ -12,6 +12,7 @@
 
 #define INSTANCES 10000
 #define BLOCKS_MAX 10
+#define MICRO_BATCHES_MAX 9
 #define RANKS_MAX 6
 
 /* A random problem, its memory, and the least time of all divisions. */
@@ -24,11 +25,25 @@ struct instance {
     double best;
 };
 
+/* Of how many micro-batches the stage has activations at once. */
+static int count_alive(const struct partition_problem *problem, int number)
+{
+    struct pipeline_block blocks[3 * MICRO_BATCHES_MAX];
+    enum block_kind last = problem->schedule == PIPELINE_ZERO_BUBBLE ? BLOCK_WEIGHTS : BLOCK_BACKWARD;
+    int alive = 0, most = 0;
+    int count = pipeline_blocks(problem->schedule, problem->stages, number, problem->micro_batches, blocks);
+    for (int i = 0; i < count; i++) {
+        alive += (blocks[i].kind == BLOCK_FORWARD) - (blocks[i].kind == last);
+        if (alive > most) most = alive;
+    }
+    return most;
+}
+
 static int64_t stage_bytes(void *context, const struct partition_stage *stage, int number)
 {
     const struct instance *of = context;
     const struct partition_problem *problem = &of->problem;
-    int alive = pipeline_alive(problem->schedule, problem->stages, number, problem->micro_batches);
+    int alive = count_alive(problem, number);
     int64_t bytes = 0;
     for (int i = stage->first; i < stage->end; i++)
         bytes += of->blocks[0][i].gradients + of->activations[i] * alive / stage->replicas;
@@ -60,7 +75,7 @@ static void make(struct instance *of, struct random *random)
     of->problem = (struct partition_problem){
         .blocks = of->by_replicas, .count = count, .replicas_max = 1 + (int)below(random, (uint32_t)ranks),
         .stages = 1 + (int)below(random, (uint32_t)most), .ranks = ranks,
-        .side_by_side = 1 + (int)below(random, 2), .micro_batches = 1 + (int)below(random, 9),
+        .side_by_side = 1 + (int)below(random, 2), .micro_batches = 1 + (int)below(random, MICRO_BATCHES_MAX),
         .schedule = (enum pipeline_schedule)below(random, 3),
         .message = {below(random, 3), 1 + below(random, 30)},
         .exchange = {below(random, 3), 1 + below(random, 100)},

@@ -38,10 +38,3 @@ int pipeline_blocks(enum pipeline_schedule schedule, int stages, int stage, int 
         put(&order, BLOCK_WEIGHTS);
     return order.count;
 }
-
-int pipeline_alive(enum pipeline_schedule schedule, int stages, int stage, int micro_batches)
-{
-    int late = schedule == PIPELINE_ZERO_BUBBLE ? stage : 0;
-    int most = warm_up(schedule, stages, stage, micro_batches) + 1 + late;
-    return most < micro_batches ? most : micro_batches;
-}

@@ -20,6 +20,3 @@ struct pipeline_block {
 /* The work of a stage in its order; blocks[3 * micro_batches] is filled. Returns how many there are. */
 int pipeline_blocks(enum pipeline_schedule schedule, int stages, int stage, int micro_batches,
                     struct pipeline_block *blocks);
-
-/* Of how many micro-batches the stage has activations at once. */
-int pipeline_alive(enum pipeline_schedule schedule, int stages, int stage, int micro_batches);

@@ -12,7 +12,7 @@ enum home {
     HOME_IMAGES,     /* the batch: images, at byte offset `offset` (micro-batches) */
     HOME_TARGETS,    /* the batch: labels */
     HOME_RESULT,     /* read by the host after the run: per-image loss, rank, logits; byte `offset` */
-    HOME_FLAGS,      /* enum rank_flag, which the host writes before each run */
+    HOME_FLAGS,      /* enum rank_flag, which the host has written */
     HOME_HOST,       /* host memory, out of the device's way; byte `offset` */
 };
 
@@ -20,10 +20,9 @@ enum home {
 enum kind { KIND_ACTIVATION, KIND_SAVED, KIND_GRADIENT, KIND_PARAM_GRADIENT, KIND_WORKSPACE, KIND_EXCHANGE,
             KIND_OTHER };
 
-/* Numbers that ranks exchange and sum in each step. */
+/* Numbers that ranks exchange and sum in each step; as many as keep what follows aligned. */
 enum rank_flag {
     FLAG_PRESENT,            /* 1: the sum is the number of ranks, or the exchange was broken off */
-    FLAG_STOP, FLAG_SAVE, FLAG_REREAD, FLAG_BAD_IMAGES,
     FLAG_COUNT = 16
 };
 

@@ -109,7 +109,7 @@ static enum status slot_open(struct exec *exec, int index, const struct exec_mem
     struct slot *slot = &exec->slots[index];
     struct text *shortage = memory->shortage;
     TRY(exchange_memory(exec, sizeof *slot->exchange, shortage, &slot->exchange));
-    *slot->exchange = (struct exchange){.scale = 1};
+    *slot->exchange = (struct exchange){.scale = 1, .flags[FLAG_PRESENT] = 1};
     if (!exec->device->waits) {
         slot->results = exec->results;
         return OK;
@@ -154,7 +154,6 @@ struct exec *exec_prepare(const struct compiled *compiled, const struct exec_opt
     made->compiled = compiled;
     made->program = &compiled->program;
     made->depth = options->device->waits ? EXEC_SLOTS : 1;
-    made->flags[FLAG_PRESENT] = 1;
     return made;
 }
 
@@ -267,17 +266,6 @@ const float *exec_logits(const struct exec *exec)
 static const struct exchange *exchange_of(const struct exec *exec)
 {
     return (exec->last ? exec->last : &exec->slots[0])->exchange;
-}
-
-void exec_set_flag(struct exec *exec, enum rank_flag flag, float value)
-{
-    exec->flags[flag] = value;
-}
-
-float exec_flag(const struct exec *exec, enum rank_flag flag)
-{
-    const struct exchange *exchange = exchange_of(exec);
-    return exec->program->flags < 0 ? exchange->flags[flag] : exchange->flags_sum[flag];
 }
 
 const struct optimizer_state *exec_state(const struct exec *exec)

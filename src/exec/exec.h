@@ -89,11 +89,6 @@ int exec_store_tensors(const struct exec *exec);
 enum status exec_store_fingerprints(const struct exec *exec, uint64_t *fingerprints);
 void exec_store_tensor_name(const struct exec *exec, int index, struct reason *name);
 
-/* Flags that this rank sends to the others with each run from the next on, and the sum of all ranks' flags in
- * the last one. Without exchanges it is alone. FLAG_PRESENT is not for callers. */
-void exec_set_flag(struct exec *exec, enum rank_flag flag, float value);
-float exec_flag(const struct exec *exec, enum rank_flag flag);
-
 /* Results of the last run, host memory, valid until exec_depth() more are started: loss and rank (how many
  * classes beat the true one) per image; logits [batch, classes] as fp32, or NULL. */
 const float *exec_losses(const struct exec *exec);

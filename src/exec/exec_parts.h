@@ -77,7 +77,6 @@ struct exec {
     int64_t *times, *begins;             /* of instructions, when measuring */
     struct execution_check *check;       /* of a step that is run twice; NULL: none */
     bool glimpse_next;                   /* the next run leaves a glimpse */
-    float flags[FLAG_COUNT];             /* of the next run */
 };
 
 /* Queues a glimpse (exec.h) behind the run that is being started; without memory for it there is none. */

@@ -262,7 +262,6 @@ enum status exec_start(struct exec *exec, const struct exec_batch *batch, const 
     int index = (int)(exec->started % exec->depth);
     struct slot *slot = &exec->slots[index];
     slot->exchange->rates = *rates;
-    memcpy(slot->exchange->flags, exec->flags, sizeof exec->flags);
     slot->exchange->fingerprint = 0;
     enum status status = share_arena(exec);
     if (status == OK) status = exec_start_slot(exec, slot, batch, index);
@@ -289,7 +288,8 @@ enum status exec_collect(struct exec *exec)
     exec->collected++;
     exec->last = &exec->slots[index];
     int ranks = comm_count(exec->options.replicas);
-    if (exec->program->flags_sum < 0 || exec_flag(exec, FLAG_PRESENT) == (float)ranks) return OK;
+    if (exec->program->flags_sum < 0) return OK;
+    if (exec->last->exchange->flags_sum[FLAG_PRESENT] == (float)ranks) return OK;
     return fail(FAILED, "the exchange of gradients among %d ranks was broken off", ranks);
 }
 
