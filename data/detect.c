@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/directory.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -63,6 +64,12 @@ const char *detect(const char *path, char **folder)
     bool here = strcmp(sign->below, ".") == 0;
     *folder = here ? text_copy(path) : text_format("%s/%s", path, sign->below);
     return sign->format;
+}
+
+const char *detect_format(const char *path)
+{
+    const struct sign *sign = find_sign(path, NULL);
+    return sign ? sign->format : directory_is(path) ? "folder" : "packed";
 }
 
 static bool ends_in_archive(const char *path)

@@ -9,5 +9,8 @@
  * below it, as torchvision and archives make it. NULL where they are of none. */
 const char *detect(const char *path, char **folder);
 
+/* The name of the format that `path` is likely in: what detect finds, a folder of images, or a packed file. */
+const char *detect_format(const char *path);
+
 /* Why the files of `format` are not in `path`, where that can be told: false, with a reason. */
 bool detect_check(const char *format, const char *path, struct reason *reason);

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "data/detect.h"
 #include "trained.h"
 #include "base/atomic_file.h"
 #include "train/evaluate.h"
@@ -186,6 +187,7 @@ static void take_val(struct cmd *cmd)
     char *path = realpath(named, NULL);
     settings_derive(&cmd->settings, "data", "val", path ? path : named);
     settings_derive(&cmd->settings, "data", "val_fraction", "0");
+    if (!cmd->settings.data.format) settings_derive(&cmd->settings, "data", "format", detect_format(named));
     free(path);
 }
 

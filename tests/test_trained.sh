@@ -80,6 +80,10 @@ ok "export" "$AMPTRAIN" export -q --weights ../run -o lean.safetensors
 ok "... is enough to predict" classes --weights lean.safetensors
 ok "... and with data to evaluate" figures --weights lean.safetensors -s run.seed=3 -s data.format=folder \
     -s data.train=../pictures -s data.val_fraction=0.25 -s train.batch=4
+whole_exported() {
+    "$AMPTRAIN" eval -q --json --weights lean.safetensors --val ../pictures | grep '^{"images":48,'
+}
+ok "... a folder of them is recognised" whole_exported
 
 last=../run/checkpoint-last.safetensors
 ok "average of one file" "$AMPTRAIN" average -q ../run/checkpoint-best.safetensors -o one.safetensors
