@@ -23,7 +23,7 @@ struct conv_gemm {
 };
 
 /* A call of the product on some of the images, and where it lies in the workspace. */
-struct part {
+struct gemm_part {
     struct call call;
     struct tensor x, params[2], d_params[2];
     size_t workspace;                    /* where the product's begins */
@@ -43,7 +43,7 @@ static char *place(const struct call *call, size_t bytes, size_t *offset)
 
 /* Columns, the weights or their gradient as k, (r, s, c), the bias's gradient, the product's workspace. */
 static void part_make(const struct conv_gemm *gemm, const struct call *call, int64_t image,
-                      struct part *part)
+                      struct gemm_part *part)
 {
     const struct shape *y = &gemm->y;
     int64_t rows = gemm->images * y->h * y->w, depth = taps(gemm) * gemm->x.c;
@@ -160,7 +160,7 @@ static void weights_arrange(const struct conv_gemm *gemm, const struct tensor *f
 }
 
 /* The first part's gradient, arranged as k, c, r, s, or added to that of the parts before. */
-static void gradients_add(const struct conv_gemm *gemm, const struct part *part, const struct call *call,
+static void gradients_add(const struct conv_gemm *gemm, const struct gemm_part *part, const struct call *call,
                           bool first)
 {
     int64_t count = taps(gemm), channels = gemm->x.c;
@@ -196,7 +196,7 @@ struct conv_gemm *conv_gemm_make(const struct call *call)
         .c = taps(gemm) * gemm->x.c, .k = gemm->y.c, .input = {1, 1}, .output = {1, 1}, .kernel = {1, 1},
         .stride = {1, 1}, .dilation = {1, 1}, .groups = 1,
     };
-    struct part part;
+    struct gemm_part part;
     struct call shapes = *call;
     shapes.workspace = NULL;
     part_make(gemm, &shapes, 0, &part);
@@ -218,14 +218,14 @@ const char *conv_gemm_name(const struct conv_gemm *gemm)
 
 size_t conv_gemm_workspace(struct conv_gemm *gemm, const struct call *call)
 {
-    struct part part;
+    struct gemm_part part;
     part_make(gemm, call, 0, &part);
     return part.workspace + product_workspace(&part.call);
 }
 
 enum status conv_gemm_run(struct conv_gemm *gemm, const struct call *call)
 {
-    struct part part;
+    struct gemm_part part;
     if (call->phase == PHASE_BACKWARD_DATA && !call->d_x[0].data) return OK;
     part_make(gemm, call, 0, &part);
     if (call->phase != PHASE_BACKWARD_PARAMS) weights_arrange(gemm, &call->params[0], &part.params[0]);

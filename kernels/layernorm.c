@@ -43,7 +43,7 @@ struct statistics {
 };
 
 /* In two passes; rounded as they are saved, so that y can be made again of them. */
-static struct statistics measure(const struct call *call, int64_t pixel)
+static struct statistics layernorm_measure(const struct call *call, int64_t pixel)
 {
     const struct layernorm *s = call->settings;
     int64_t channels = call->x[0].shape.c;
@@ -73,7 +73,7 @@ static enum status layernorm_normalise(const struct call *call)
     int64_t channels = call->x[0].shape.c;
     for (int64_t pixel = 0; pixel < pixel_count(call->x[0].shape); pixel++) {
         struct statistics of =
-            call->phase == PHASE_FORWARD ? measure(call, pixel) : saved_statistics(call, pixel);
+            call->phase == PHASE_FORWARD ? layernorm_measure(call, pixel) : saved_statistics(call, pixel);
         for (int64_t c = 0; c < channels; c++) {
             double xhat = (tensor_get(&call->x[0], pixel * channels + c) - of.mean) * of.invstd;
             tensor_set(&call->y, pixel * channels + c,

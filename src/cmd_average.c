@@ -2,7 +2,7 @@
 #include "cmd.h"
 #include "export_safetensors.h"
 
-static enum status run(struct cmd *cmd)
+static enum status average_run(struct cmd *cmd)
 {
     if (cmd->argument_count == 0) return fail(USAGE, "average: name the checkpoints whose mean is wanted");
     if (!cmd->output) return fail(USAGE, "average: no output file; use -o FILE.safetensors");
@@ -19,5 +19,5 @@ const struct command cmd_average = {
     .usage = "CHECKPOINT... -o FILE.safetensors",
     .help = "Writes the mean of the weights of several checkpoints.",
     .takes = TAKES_OUTPUT | TAKES_ARGUMENTS,
-    .run = run,
+    .run = average_run,
 };

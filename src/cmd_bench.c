@@ -195,7 +195,7 @@ static enum status bench_rank(struct cmd *cmd, struct comm *comm)
     return status;
 }
 
-static enum status run(struct cmd *cmd)
+static enum status bench_run(struct cmd *cmd)
 {
     return cmd_ranks(cmd, bench_rank);
 }
@@ -215,5 +215,5 @@ const struct command cmd_bench = {
     .help = "Measures training throughput and finds the bottleneck.",
     .takes = TAKES_CONFIG,
     .options = options,
-    .run = run,
+    .run = bench_run,
 };

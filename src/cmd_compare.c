@@ -312,7 +312,7 @@ static enum status write_page(const struct comparison *all, char **names, const 
     return status;
 }
 
-static enum status run(struct cmd *cmd)
+static enum status compare_run(struct cmd *cmd)
 {
     struct comparison all = {0};
     char **names = cmd->arguments;
@@ -340,5 +340,5 @@ const struct command cmd_compare = {
     .usage = "RUN RUN... [-o FILE.html]",
     .help = "Shows what differs between runs, and what came of it.",
     .takes = TAKES_ARGUMENTS | TAKES_OUTPUT,
-    .run = run,
+    .run = compare_run,
 };

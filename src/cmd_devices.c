@@ -14,7 +14,7 @@ static void print_device(const struct device_backend *backend, int index, int co
     text_free(&line);
 }
 
-static enum status run(struct cmd *cmd)
+static enum status devices_run(struct cmd *cmd)
 {
     for (int i = 0; device_backends[i]; i++) {
         struct reason reason = {0};
@@ -29,5 +29,5 @@ const struct command cmd_devices = {
     .name = "devices",
     .usage = "",
     .help = "Lists the devices.",
-    .run = run,
+    .run = devices_run,
 };

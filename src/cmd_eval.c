@@ -191,7 +191,7 @@ static void take_val(struct cmd *cmd)
     free(path);
 }
 
-static enum status run(struct cmd *cmd)
+static enum status eval_run(struct cmd *cmd)
 {
     const char *split = split_of(cmd);
     bool train = strcmp(split, "train") == 0;
@@ -224,5 +224,5 @@ const struct command cmd_eval = {
     .help = "Evaluates weights on the validation images.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
-    .run = run,
+    .run = eval_run,
 };

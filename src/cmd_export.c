@@ -33,7 +33,7 @@ static enum status check_output(const struct cmd *cmd)
     return cmd_check_output(cmd, cmd->output);
 }
 
-static enum status run(struct cmd *cmd)
+static enum status export_run(struct cmd *cmd)
 {
     const char *weights;
     enum dtype dtype = F32;
@@ -58,5 +58,5 @@ const struct command cmd_export = {
     .help = "Exports weights under torchvision's names, or the network as ONNX.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
-    .run = run,
+    .run = export_run,
 };

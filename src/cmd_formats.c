@@ -2,7 +2,7 @@
 
 #include "cmd.h"
 
-static enum status run(struct cmd *cmd)
+static enum status formats_run(struct cmd *cmd)
 {
     for (int i = 0; format_table[i]; i++) printf("%-12s %s\n", format_table[i]->name, format_table[i]->help);
     return OK;
@@ -12,5 +12,5 @@ const struct command cmd_formats = {
     .name = "formats",
     .usage = "",
     .help = "Lists the data formats.",
-    .run = run,
+    .run = formats_run,
 };

@@ -61,7 +61,7 @@ static void add_image(const struct image *image, double sum[CHANNELS], double sq
     }
 }
 
-static enum status measure(const struct dataset *dataset, struct findings *found)
+static enum status images_measure(const struct dataset *dataset, struct findings *found)
 {
     int64_t wanted = dataset->count < SAMPLE ? dataset->count : SAMPLE;
     double sum[CHANNELS] = {0}, squares[CHANNELS] = {0};
@@ -113,7 +113,7 @@ static enum status look(struct findings *found)
     count_classes(&dataset, found);
     if (dataset.c > CHANNELS)
         status = fail(BAD_DATA, "%s: init knows images of 1 or 3 channels, not %d", found->train, dataset.c);
-    if (status == OK) status = measure(&dataset, found);
+    if (status == OK) status = images_measure(&dataset, found);
     dataset_close(&dataset);
     return status;
 }
@@ -360,7 +360,7 @@ static enum status write_text(const struct text *text, const char *path)
     return OK;
 }
 
-static enum status run(struct cmd *cmd)
+static enum status init_run(struct cmd *cmd)
 {
     struct findings found = {0};
     struct text text = {0};
@@ -388,5 +388,5 @@ const struct command cmd_init = {
     .usage = "FOLDER|DATASET [-o FILE.ini]",
     .help = "Looks at images and writes a configuration for them.",
     .takes = TAKES_OUTPUT | TAKES_ARGUMENTS,
-    .run = run,
+    .run = init_run,
 };

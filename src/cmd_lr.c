@@ -145,7 +145,7 @@ static enum status test(struct cmd *cmd, struct bench *bench, struct range *rang
     return OK;
 }
 
-static enum status run(struct cmd *cmd)
+static enum status lr_run(struct cmd *cmd)
 {
     long steps;
     TRY(cmd_number(cmd, "steps", 20, STEPS, &steps));
@@ -173,5 +173,5 @@ const struct command cmd_lr = {
     .help = "Suggests a learning rate, by steps in which it grows.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
-    .run = run,
+    .run = lr_run,
 };

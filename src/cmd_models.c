@@ -36,7 +36,7 @@ static void print_model(const struct search_paths *paths, const char *name)
     free(title);
 }
 
-static enum status run(struct cmd *cmd)
+static enum status models_run(struct cmd *cmd)
 {
     struct search_paths paths = search_paths_find();
     int count = 0;
@@ -55,5 +55,5 @@ const struct command cmd_models = {
     .name = "models",
     .usage = "",
     .help = "Lists the installed models.",
-    .run = run,
+    .run = models_run,
 };

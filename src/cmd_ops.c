@@ -3,7 +3,7 @@
 #include "cmd.h"
 #include "kernels/op.h"
 
-static enum status run(struct cmd *cmd)
+static enum status ops_run(struct cmd *cmd)
 {
     for (int i = 0; op_table[i]; i++)
         if (!op_table[i]->internal) printf("%-18s %s\n", op_table[i]->name, op_table[i]->help);
@@ -14,5 +14,5 @@ const struct command cmd_ops = {
     .name = "ops",
     .usage = "",
     .help = "Lists the ops that model files can use.",
-    .run = run,
+    .run = ops_run,
 };

@@ -218,7 +218,7 @@ static enum status pack(struct cmd *cmd, const struct images *images)
     return OK;
 }
 
-static enum status run(struct cmd *cmd)
+static enum status pack_run(struct cmd *cmd)
 {
     struct data data;
     struct data_options options = {.file = cmd->config};
@@ -247,5 +247,5 @@ const struct command cmd_pack = {
     .help = "Packs a data set into one file, which is faster to read.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
-    .run = run,
+    .run = pack_run,
 };

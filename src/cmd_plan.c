@@ -316,7 +316,7 @@ static enum status plan_dump(struct cmd *cmd, const char *pass)
     return status;
 }
 
-static enum status run(struct cmd *cmd)
+static enum status plan_run(struct cmd *cmd)
 {
     const char *spans = cmd_value(cmd, "spans"), *dump = cmd_value(cmd, "dump");
     bool json = cmd_value(cmd, "json") != NULL;
@@ -347,5 +347,5 @@ const struct command cmd_plan = {
     .help = "Forecasts memory and time of a training step, without a device.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
-    .run = run,
+    .run = plan_run,
 };

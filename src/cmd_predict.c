@@ -225,7 +225,7 @@ static enum status predict_all(struct cmd *cmd, struct predictor *predictor)
     return status == OK ? predictor->worst : status;
 }
 
-static enum status run(struct cmd *cmd)
+static enum status predict_run(struct cmd *cmd)
 {
     if (cmd->argument_count == 0) return fail(USAGE, "predict: no image given");
     struct predictor predictor = {0};
@@ -248,5 +248,5 @@ const struct command cmd_predict = {
     .help = "Classifies images.",
     .takes = TAKES_CONFIG | TAKES_ARGUMENTS,
     .options = options,
-    .run = run,
+    .run = predict_run,
 };

@@ -257,7 +257,7 @@ static enum status profile_rank(struct cmd *cmd, struct comm *comm)
     return each_batch(cmd, profile_batch);
 }
 
-static enum status run(struct cmd *cmd)
+static enum status profile_run(struct cmd *cmd)
 {
     long batches[BATCHES_MAX];
     int count = 0;
@@ -282,5 +282,5 @@ const struct command cmd_profile = {
     .help = "Shows where the time of a training step goes, by stage and layer.",
     .takes = TAKES_CONFIG | TAKES_OUTPUT,
     .options = options,
-    .run = run,
+    .run = profile_run,
 };

@@ -2,7 +2,7 @@
 #include "cmd.h"
 #include "run_report.h"
 
-static enum status run(struct cmd *cmd)
+static enum status report_run(struct cmd *cmd)
 {
     struct directory folder;
     if (cmd->argument_count != 1) return fail(USAGE, "report: name one run folder");
@@ -18,5 +18,5 @@ const struct command cmd_report = {
     .usage = "DIR",
     .help = "Writes DIR/report.html: a run on one page.",
     .takes = TAKES_ARGUMENTS,
-    .run = run,
+    .run = report_run,
 };

@@ -90,7 +90,7 @@ static void print_json(const struct graph *graph)
 
 /* Without a session, so that settings for another machine do not matter. Data that are there tell the images'
  * size and the classes. */
-static enum status run(struct cmd *cmd)
+static enum status summary_run(struct cmd *cmd)
 {
     const struct data_options options = {
         .file = cmd->config, .wanted = cmd->settings.data.format ? DATA_TRAIN | DATA_OPTIONAL : DATA_NONE,
@@ -118,5 +118,5 @@ const struct command cmd_summary = {
     .help = "Lists a network's layers: shapes, parameters, multiply-adds, bytes.",
     .takes = TAKES_CONFIG,
     .options = options,
-    .run = run,
+    .run = summary_run,
 };

@@ -38,7 +38,7 @@ static enum status train_rank(struct cmd *cmd, struct comm *comm)
     return status;
 }
 
-static enum status run(struct cmd *cmd)
+static enum status train_run(struct cmd *cmd)
 {
     return cmd_ranks(cmd, train_rank);
 }
@@ -48,5 +48,5 @@ const struct command cmd_train = {
     .usage = "-c FILE [-s SECTION.KEY=VALUE]... [-o DIR] [-r[=FILE]]",
     .help = "Trains a network (the default command).",
     .takes = TAKES_CONFIG | TAKES_OUTPUT | TAKES_RESUME | TAKES_SIGNALS,
-    .run = run,
+    .run = train_run,
 };

@@ -167,7 +167,7 @@ static void take_other(struct lines *lines, int rank, const char *line, int held
     lines->held[held].said[rank] = true;
 }
 
-static void take(struct lines *lines, int rank)
+static void lines_take(struct lines *lines, int rank)
 {
     struct text *begun = &lines->begun[rank];
     int held = find_held(lines, begun->data);
@@ -183,7 +183,7 @@ static void take_bytes(struct lines *lines, int rank, char *bytes)
     char *rest = bytes, *part;
     while ((part = strsep(&rest, "\n"))) {
         text_add(&lines->begun[rank], "%s", part);
-        if (rest || strlen(lines->begun[rank].data) > LINE_MAX_BYTES) take(lines, rank);
+        if (rest || strlen(lines->begun[rank].data) > LINE_MAX_BYTES) lines_take(lines, rank);
     }
 }
 
@@ -198,6 +198,6 @@ bool lines_read(struct lines *lines, int rank, int descriptor)
         take_bytes(lines, rank, bytes);
     }
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-    if (lines->begun[rank].length > 0) take(lines, rank);
+    if (lines->begun[rank].length > 0) lines_take(lines, rank);
     return false;
 }

@@ -10,7 +10,7 @@
 #include "base/search_paths.h"
 #include "op_time.h"
 
-static enum status measure(const struct session *session, const char *name, const char *settings,
+static enum status peak_measure(const struct session *session, const char *name, const char *settings,
                            struct shape x, double *seconds)
 {
     struct reason reason;
@@ -37,9 +37,9 @@ static enum status measure_both(const struct session *session, struct peaks *pea
     double seconds;
     struct shape matrix = shape_nhwc(side, 1, 1, side), large = shape_nhwc(64, 32, 32, elements >> 16);
     snprintf(settings, sizeof settings, "units=%lld bias=no", (long long)side);
-    TRY(measure(session, "linear", settings, matrix, &seconds));
+    TRY(peak_measure(session, "linear", settings, matrix, &seconds));
     peaks->tflops = 2e-12 * pow((double)side, 3) / seconds;
-    TRY(measure(session, "relu", "", large, &seconds));
+    TRY(peak_measure(session, "relu", "", large, &seconds));
     peaks->gbps = 2e-9 * (double)shape_count(large) * (double)dtype_bytes(dtype) / seconds;
     return OK;
 }

@@ -51,7 +51,7 @@ static void table_add(struct records_table *table, const json_t *line)
     table->count++;
 }
 
-static void take(json_t **kept, json_t *line)
+static void record_take(json_t **kept, json_t *line)
 {
     json_decref(*kept);
     *kept = json_incref(line);
@@ -63,10 +63,10 @@ static void add_line(struct run_records *records, json_t *line)
     if (!event) return;
     if (strcmp(event, "step") == 0) table_add(&records->steps, line);
     else if (strcmp(event, "epoch") == 0) table_add(&records->epochs, line);
-    else if (strcmp(event, "end") == 0) take(&records->end, line);
+    else if (strcmp(event, "end") == 0) record_take(&records->end, line);
     else if (strcmp(event, "start") == 0) {
-        take(&records->start, line);
-        take(&records->end, NULL);
+        record_take(&records->start, line);
+        record_take(&records->end, NULL);
         records->starts++;
     }
 }

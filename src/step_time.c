@@ -26,7 +26,7 @@ static double instruction_seconds(const void *context, int rank, int i)
     return isnan(seconds) ? cluster_seconds(timing->cluster, program, at) : seconds;
 }
 
-static struct simulation run(const struct timing *timing)
+static struct simulation timing_run(const struct timing *timing)
 {
     const struct cluster *cluster = timing->cluster;
     double launch = cluster->threads > 0 ? 0 : COST_CALL;
@@ -50,9 +50,9 @@ struct step_time step_time_simulate(const struct program *const *programs, const
                                     const struct measured_times *times)
 {
     struct timing timing = {programs, cluster, times, false};
-    struct simulation with = run(&timing);
+    struct simulation with = timing_run(&timing);
     timing.no_exchange = true;
-    struct simulation without = run(&timing);
+    struct simulation without = timing_run(&timing);
     double waiting = cluster_jitter(cluster, with.seconds);
     struct step_time time = {
         .ms = 1e3 * (with.seconds + waiting), .exposed_ms = 1e3 * (with.seconds - without.seconds),

@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 
-struct offer {
+struct host_offer {
     char host[64];
     int32_t local_rank;
     int64_t bytes;
@@ -49,8 +49,8 @@ static int file_new(int64_t bytes)
 
 enum status host_file_open(struct comm *comm, int64_t *bytes, int *descriptor)
 {
-    struct offer own = {.local_rank = comm->local_rank, .bytes = *bytes};
-    struct offer *all = memory_new((size_t)comm->count, sizeof *all);
+    struct host_offer own = {.local_rank = comm->local_rank, .bytes = *bytes};
+    struct host_offer *all = memory_new((size_t)comm->count, sizeof *all);
     int file = -1;
     gethostname(own.host, sizeof own.host - 1);
     if (comm->local_rank == 0) file = file_new(*bytes);

@@ -194,7 +194,7 @@ static enum status verify(const struct pass *pass, const struct program *program
 }
 
 /* Takes the program through the passes from `first` up to `end`. */
-static enum status run(const struct pass_input *input, int first, int end, struct program *program)
+static enum status passes_run(const struct pass_input *input, int first, int end, struct program *program)
 {
     const struct compile_options *options = input->options;
     for (const struct pass *pass = &passes[first]; pass < &passes[end]; pass++) {
@@ -212,7 +212,7 @@ static enum status run_through(const struct pass_input *input, const char *last,
     int end = 0;
     while (strcmp(passes[end++].name, last) != 0) {}
     struct program made = {0};
-    enum status status = run(input, 0, end, &made);
+    enum status status = passes_run(input, 0, end, &made);
     if (status == OK) status = lower_check(&made);
     if (status == OK) *program = made;
     else if (made.graph) program_free(&made);
@@ -247,5 +247,5 @@ enum status passes_memory(const struct compile_options *options, const struct me
                           struct program *program)
 {
     const struct pass_input input = {.options = options, .choice = choice};
-    return run(&input, first_of_memory(), PASS_COUNT, program);
+    return passes_run(&input, first_of_memory(), PASS_COUNT, program);
 }

@@ -19,7 +19,7 @@
 /* The file's lines: "0123abcd KEY=CHOICE", where the number is the CRC-32C of what follows the blank. */
 #define CHECK_DIGITS 8
 
-struct choice {
+struct tuning_choice {
     char *line;              /* "KEY=CHOICE" */
     size_t key_length;
     bool fresh;              /* not yet in the file */
@@ -28,11 +28,11 @@ struct choice {
 struct tuning {
     bool in_memory;
     char *folder, *file;     /* NULL: there is no place for it */
-    struct choice *choices;
+    struct tuning_choice *choices;
     int count;
 };
 
-static struct choice *choice_find(const struct tuning *tuning, const char *key, size_t length)
+static struct tuning_choice *choice_find(const struct tuning *tuning, const char *key, size_t length)
 {
     for (int i = 0; i < tuning->count; i++)
         if (tuning->choices[i].key_length == length && memcmp(tuning->choices[i].line, key, length) == 0)
@@ -44,14 +44,14 @@ static struct choice *choice_find(const struct tuning *tuning, const char *key, 
 static void choice_put(struct tuning *tuning, char *line, bool fresh)
 {
     size_t length = strcspn(line, "=");
-    struct choice *old = choice_find(tuning, line, length);
+    struct tuning_choice *old = choice_find(tuning, line, length);
     if (old && old->fresh && !fresh) {
         free(line);
         return;
     }
     if (old) free(old->line);
     else old = array_push(tuning->choices, tuning->count);
-    *old = (struct choice){.line = line, .key_length = length, .fresh = fresh};
+    *old = (struct tuning_choice){.line = line, .key_length = length, .fresh = fresh};
 }
 
 /* One line of the file, without its end. */
@@ -103,7 +103,7 @@ struct tuning *tuning_new(void)
 
 const char *tuning_find(const struct tuning *tuning, const char *key)
 {
-    const struct choice *found = choice_find(tuning, key, strlen(key));
+    const struct tuning_choice *found = choice_find(tuning, key, strlen(key));
     return found ? found->line + found->key_length + 1 : NULL;
 }
 
@@ -121,7 +121,7 @@ static bool has_news(const struct tuning *tuning)
 
 static int compare_choices(const void *a, const void *b)
 {
-    return strcmp(((const struct choice *)a)->line, ((const struct choice *)b)->line);
+    return strcmp(((const struct tuning_choice *)a)->line, ((const struct tuning_choice *)b)->line);
 }
 
 void tuning_print(struct tuning *tuning, struct text *out)

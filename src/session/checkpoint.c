@@ -25,14 +25,14 @@
 static const char format_name[] = "amptrain-checkpoint";
 
 /* One tensor of a checkpoint and the part of the store that it is. */
-struct part {
+struct checkpoint_part {
     char *name;
     int param;
     enum store_part part;
 };
 
 struct parts {
-    struct part *list;
+    struct checkpoint_part *list;
     int count;
 };
 
@@ -40,7 +40,7 @@ static void add_part(struct parts *parts, const struct store *store, int param, 
                      char *name)
 {
     if (store_has(store, param, part))
-        *array_push(parts->list, parts->count) = (struct part){name, param, part};
+        *array_push(parts->list, parts->count) = (struct checkpoint_part){name, param, part};
     else
         free(name);
 }
@@ -66,7 +66,7 @@ static void parts_free(struct parts *parts)
     free(parts->list);
 }
 
-static struct safetensors_item part_item(const struct store *store, const struct part *part)
+static struct safetensors_item part_item(const struct store *store, const struct checkpoint_part *part)
 {
     const struct op_param *spec = &store->graph->params[part->param].spec;
     return (struct safetensors_item){part->name, spec->dtype, spec->shape};
@@ -82,7 +82,7 @@ struct reading {
 static enum status read_part(void *context, int item, void *data)
 {
     const struct reading *reading = context;
-    const struct part *part = &reading->parts->list[item];
+    const struct checkpoint_part *part = &reading->parts->list[item];
     return store_read(reading->store, part->param, part->part, data);
 }
 
@@ -236,7 +236,8 @@ static bool has_averages(const struct safetensors *file)
 }
 
 /* Averages of a run that had none begin with the weights. */
-static int find_part(const struct safetensors *file, const struct store *store, const struct part *part)
+static int find_part(const struct safetensors *file, const struct store *store,
+                     const struct checkpoint_part *part)
 {
     int entry = safetensors_find(file, part->name);
     bool begins = entry < 0 && part->part == STORE_AVERAGE && !has_averages(file);
@@ -244,7 +245,7 @@ static int find_part(const struct safetensors *file, const struct store *store, 
 }
 
 static enum status match_part(const struct safetensors *file, const struct store *store,
-                              const struct part *part)
+                              const struct checkpoint_part *part)
 {
     struct safetensors_item item = part_item(store, part);
     int entry = find_part(file, store, part);
@@ -288,7 +289,8 @@ enum status checkpoint_match(const struct safetensors *file, const struct store 
     return status;
 }
 
-static enum status restore_part(const struct safetensors *file, struct store *store, const struct part *part)
+static enum status restore_part(const struct safetensors *file, struct store *store,
+                                const struct checkpoint_part *part)
 {
     int entry = find_part(file, store, part);
     size_t bytes = (size_t)(file->entries[entry].end - file->entries[entry].begin);

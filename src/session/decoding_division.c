@@ -61,7 +61,7 @@ static enum status keep_pace(struct session *session, struct loader *loader, str
     return OK;
 }
 
-static enum status measure(struct session *session, int parts, struct pace *pace)
+static enum status division_measure(struct session *session, int parts, struct pace *pace)
 {
     struct loader *loader;
     decoding_divide(session->decoding, parts);
@@ -87,10 +87,10 @@ static enum status step_most(const struct session *session, double *images_per_s
 static enum status measure_parts(struct session *session, double needed, int *parts)
 {
     struct pace cold = {.batches = INT32_MAX}, workers, engines;
-    TRY(measure(session, DECODING_PARTS, &cold));
+    TRY(division_measure(session, DECODING_PARTS, &cold));
     engines = workers = (struct pace){.batches = cold.batches};
-    TRY(measure(session, DECODING_PARTS, &engines));
-    TRY(measure(session, 0, &workers));
+    TRY(division_measure(session, DECODING_PARTS, &engines));
+    TRY(division_measure(session, 0, &workers));
     double device = engines.images_per_s / BESIDE_A_STEP;
     double share = device / (engines.decoded * device + workers.images_per_s);
     *parts = (int)(DECODING_PARTS * (share < 1 ? share : 1) + 0.5);

@@ -129,7 +129,7 @@ static enum status keep_images(struct gpu_preprocessing *gpu)
     return status;
 }
 
-static enum status take(struct device *device, size_t bytes, const char *what, void *memory)
+static enum status gpu_take(struct device *device, size_t bytes, const char *what, void *memory)
 {
     void *taken = device_allocate(device, bytes, what);
     char needs[TEXT_BYTES];
@@ -149,14 +149,14 @@ static enum status upload_table(struct gpu_preprocessing *gpu)
     return status;
 }
 
-static enum status make(struct gpu_preprocessing *gpu)
+static enum status gpu_make(struct gpu_preprocessing *gpu)
 {
     struct device *device = gpu->device;
-    TRY(take(device, augment_table_bytes(gpu->channels), "a table of numbers", &gpu->table));
+    TRY(gpu_take(device, augment_table_bytes(gpu->channels), "a table of numbers", &gpu->table));
     TRY(upload_table(gpu));
-    TRY(take(device, gpu->sent_bytes, "images on their way", &gpu->sent));
+    TRY(gpu_take(device, gpu->sent_bytes, "images on their way", &gpu->sent));
     if (gpu->kept_bytes == 0) return OK;
-    TRY(take(device, gpu->kept_bytes, "images that are kept", &gpu->kept));
+    TRY(gpu_take(device, gpu->kept_bytes, "images that are kept", &gpu->kept));
     return keep_images(gpu);
 }
 
@@ -174,7 +174,7 @@ enum status gpu_preprocessing_open(const struct gpu_preprocessing_options *optio
         .kept_bytes = options->kept_bytes,
         .decoded = options->decoded,
     };
-    enum status status = make(made);
+    enum status status = gpu_make(made);
     if (status != OK) gpu_preprocessing_close(made);
     else *gpu = made;
     return status;

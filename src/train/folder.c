@@ -60,7 +60,7 @@ static void release(struct folder *folder)
 }
 
 /* The lock goes with the process, however that ends. `flags`: of open, besides O_RDWR. */
-static enum status take(struct folder *folder, int flags)
+static enum status folder_take(struct folder *folder, int flags)
 {
     struct reason reason;
     folder->lock = directory_file(&folder->at, LOCK, O_RDWR | flags, &reason);
@@ -93,7 +93,7 @@ enum status folder_check(struct folder *folder)
     if (directory_has(&folder->at, LOCK))
         return lost(folder->at.path, "another process has taken the run folder, since its lock was removed");
     release(folder);
-    return take(folder, O_CREAT | O_EXCL);
+    return folder_take(folder, O_CREAT | O_EXCL);
 }
 
 static void write_log(void *context, enum log_level level, const char *line)
@@ -128,7 +128,7 @@ static enum status open_in(const char *path, bool resume, struct folder *folder)
 {
     TRY(folder_make(path));
     TRY(directory_open(path, &folder->at));
-    TRY(take(folder, O_CREAT));
+    TRY(folder_take(folder, O_CREAT));
     if (!resume && checkpoint_exists(&folder->at))
         return fail(USAGE, "%s: already contains a run; use -r to resume it or another -o to start a new one",
                     path);
@@ -149,7 +149,7 @@ enum status folder_visit(const char *path, struct folder *folder)
     *folder = (struct folder){.lock = -1};
     TRY(folder_make(path));
     TRY(directory_open(path, &folder->at));
-    enum status status = take(folder, 0);
+    enum status status = folder_take(folder, 0);
     if (status != OK) folder_close(folder);
     return status;
 }

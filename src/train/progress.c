@@ -61,16 +61,16 @@ const char *progress_time(double seconds, char text[PROGRESS_TIME])
 /* Parts of the line in the order in which they are shown; those of the highest rank give way first where they
  * do not all fit. */
 enum { PARTS = 9 };
-struct part {
+struct line_part {
     int rank;
     char text[64];
 };
 
-static void fill(const struct progress_view *view, struct part parts[PARTS])
+static void fill(const struct progress_view *view, struct line_part parts[PARTS])
 {
     char left[PROGRESS_TIME], loss[TEXT_NUMBER], top1[TEXT_NUMBER];
     static const int ranks[PARTS] = {3, 4, 0, 1, 6, 5, 7, 8, 2};
-    for (int i = 0; i < PARTS; i++) parts[i] = (struct part){.rank = ranks[i]};
+    for (int i = 0; i < PARTS; i++) parts[i] = (struct line_part){.rank = ranks[i]};
     size_t room = sizeof parts->text;
     snprintf(parts[0].text, room, "epoch %" PRId64 "/%" PRId64, view->epoch, view->epochs);
     snprintf(parts[1].text, room, "step %" PRId64 "/%" PRId64, view->batch, view->batches);
@@ -84,7 +84,7 @@ static void fill(const struct progress_view *view, struct part parts[PARTS])
 }
 
 /* Parts below a rank, with as many spaces between them. */
-static void join(const struct part parts[PARTS], int rank, int spaces, char line[PROGRESS_LINE])
+static void join(const struct line_part parts[PARTS], int rank, int spaces, char line[PROGRESS_LINE])
 {
     int length = 0;
     for (int i = 0; i < PARTS; i++)
@@ -95,7 +95,7 @@ static void join(const struct part parts[PARTS], int rank, int spaces, char line
 
 static void describe(const struct progress_view *view, int width, char line[PROGRESS_LINE])
 {
-    struct part parts[PARTS];
+    struct line_part parts[PARTS];
     fill(view, parts);
     for (int rank = PARTS; rank > 0; rank--) {
         join(parts, rank, rank > 3 ? 2 : 1, line);
