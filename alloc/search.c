@@ -16,8 +16,8 @@ enum measure { BY_LOAD, BY_AREA, BY_LIFE, BY_BIRTH, BY_RANK_AREA, BY_RANK_LIFE, 
 struct node {
     int64_t size;
     int first, last;          /* sections [first, last) */
-    int *beside;              /* blocks alive at some common time */
-    int beside_count;
+    int *neighbours;          /* blocks alive at some common time */
+    int neighbour_count;
     int64_t at;               /* offset, or -1 while unplaced */
     int64_t rest;             /* the lowest offset free of the placed blocks beside it */
     int rank;                 /* blocks of lower rank are preferred */
@@ -59,10 +59,10 @@ static bool section_place(struct search *search, int which)
     block->at = block->rest;
     int64_t top = block->at + block->size;
     for (int s = block->first; s < block->last; s++) search->load[s] -= block->size;
-    for (int i = 0; i < block->beside_count; i++) {
-        struct node *other = &search->nodes[block->beside[i]];
+    for (int i = 0; i < block->neighbour_count; i++) {
+        struct node *other = &search->nodes[block->neighbours[i]];
         if (other->at >= 0 || other->rest >= top) continue;
-        *array_push(search->trail, search->trail_count) = (struct change){block->beside[i], other->rest};
+        *array_push(search->trail, search->trail_count) = (struct change){block->neighbours[i], other->rest};
         other->rest = top;
         room = room && top + other->size <= search->capacity;
     }
@@ -94,8 +94,8 @@ static int64_t lowest_of(const struct search *search, int which, int64_t floor, 
     const struct node *block = &search->nodes[which];
     if (block->rest > floor || (block->rest == floor && block->rank > after)) return block->rest;
     int64_t lowest = INT64_MAX;
-    for (int i = 0; i < block->beside_count; i++) {
-        const struct node *other = &search->nodes[block->beside[i]];
+    for (int i = 0; i < block->neighbour_count; i++) {
+        const struct node *other = &search->nodes[block->neighbours[i]];
         if (other->at >= 0) continue;
         int64_t top = (other->rest > floor ? other->rest : floor) + other->size;
         if (top < lowest) lowest = top;
@@ -284,8 +284,8 @@ static enum outcome section_solve(struct search *search, const int *list, int co
         const struct node *block = &search->nodes[which];
         bool room = section_place(search, which);
         bool alone = search->trail_count == trail;
-        for (int j = 0; alone && j < block->beside_count; j++)
-            alone = search->nodes[block->beside[j]].at >= 0;
+        for (int j = 0; alone && j < block->neighbour_count; j++)
+            alone = search->nodes[block->neighbours[j]].at >= 0;
         if (room) outcome = section_solve_parts(search, list, count, block->at, block->rank);
         if (outcome != SOLVED) {
             section_unplace(search, which, trail);
@@ -331,7 +331,7 @@ static void nodes_make(struct search *search, const struct table *table)
             struct node *a = &search->nodes[i];
             const struct node *b = &search->nodes[j];
             if (i != j && a->first < b->last && b->first < a->last)
-                *array_push(a->beside, a->beside_count) = j;
+                *array_push(a->neighbours, a->neighbour_count) = j;
         }
 }
 
@@ -375,7 +375,7 @@ struct search *search_open(const struct table *table)
 void search_close(struct search *search)
 {
     if (!search) return;
-    for (int i = 0; i < search->count; i++) free(search->nodes[i].beside);
+    for (int i = 0; i < search->count; i++) free(search->nodes[i].neighbours);
     free(search->nodes);
     free(search->by_birth);
     free(search->members);

@@ -11,7 +11,7 @@
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 
-/* What an image is multiplied by. */
+/* The factor of an image. */
 static double image_factor(const struct call *call, int64_t images, int64_t image)
 {
     const struct dropout *s = call->settings;

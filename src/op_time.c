@@ -105,7 +105,7 @@ static enum status upload_repeated(struct device *device, const struct tensor *t
     return backend->synchronize(device);
 }
 
-/* What the numbers are matters: zeros cost less power, so that the clock is higher. */
+/* The values matter: zeros take less power, so that the clock is higher. */
 static enum status fill(struct device *device, const struct tensor *tensor)
 {
     struct random random = random_open(0, PURPOSE_SYNTHETIC, 1, 0);

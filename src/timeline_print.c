@@ -8,7 +8,7 @@
 /* Beside the streams, groups by number; the loader's workers follow. */
 enum { GROUP_STEPS = 1000, GROUP_COPIES, GROUP_OTHERS, GROUP_HOST, GROUP_WORKERS };
 
-/* What is shown as one span, with its activities in it: an instruction in a step, or one of the others. */
+/* A span that is shown, with its activities in it: an instruction in a step, or one of the others. */
 struct unit {
     const char *name;
     int group;
@@ -173,7 +173,7 @@ static void print_step(struct printing *p, const struct timeline_stages *stages,
     if (shown >= 0) print_span(p, thread, stages->names[shown], now.begin, now.end);
 }
 
-/* What began before the first step is not shown. */
+/* Activities that began before the first step are not shown. */
 static void print_host(struct printing *p, const struct time_spans *spans, int group)
 {
     for (int i = 0; i < spans->count; i++) {

@@ -44,7 +44,7 @@ static enum status pmix_status(const struct pmix *pmix, pmix_status_t result, co
     return fail(FAILED, "PMIx: %s failed: %s", trying, pmix->PMIx_Error_string(result));
 }
 
-/* What PMIx knows of a rank or, as PMIX_RANK_WILDCARD, of the job; 0: nothing. */
+/* A number that PMIx knows of a rank or, as PMIX_RANK_WILDCARD, of the job; 0: nothing. */
 static uint32_t number_of(const struct pmix *pmix, pmix_rank_t rank, const char *key)
 {
     pmix_proc_t of = pmix->own;

@@ -98,7 +98,7 @@ static void push_message(struct cutting *c, enum instruction_kind kind, int valu
     build_push(c->program, at);
 }
 
-/* What instruction i writes goes from its stage to all others that read it; in this stage's program. */
+/* The values that instruction i writes go to all other stages that read them; in this stage's program. */
 static void push_messages(struct cutting *c, int i, enum instruction_kind kind)
 {
     const struct instruction *at = &c->from[i];

@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-/* What is looked at when a run starts takes a second or two at most. */
+/* Images that are looked at when a run starts: a second or two of work at most. */
 #define IMAGES_MAX 50000
 #define BYTES_MAX (INT64_C(256) << 20)
 #define NAME_ROOM 256

@@ -68,7 +68,7 @@ static int threads_of(const struct session *session)
     return threads > 0 ? threads : 1;
 }
 
-/* What all stages send the same way, at once; the first bytes of `memory` are sent. */
+/* One message from each stage, all the same way at once; the first bytes of `memory` are sent. */
 static enum status greet(struct comm *comm, bool up, char *memory, void *stream)
 {
     const struct exchange_backend *exchange = comm->exchange;
