@@ -66,7 +66,7 @@ static void candidates_free(struct candidates *list, const struct candidate *kep
 /* A call on a stream and memory of its own. */
 struct trial {
     const struct autotune_problem *problem;
-    struct tensor x, y, sums, params[2], d_params[2];
+    struct tensor x, y, sums, mask, more, params[2], d_params[2];
     struct call call;
     cudaStream_t stream;
     cudaEvent_t begin, end;
@@ -110,6 +110,8 @@ static size_t trial_place(struct trial *t, char *memory)
     size_t bytes = tensor_place(&t->x, memory, 0);
     bytes = tensor_place(&t->y, memory, bytes);
     bytes = tensor_place(&t->sums, memory, bytes);
+    bytes = tensor_place(&t->mask, memory, bytes);
+    bytes = tensor_place(&t->more, memory, bytes);
     for (int i = 0; i < 2; i++) {
         bytes = tensor_place(&t->params[i], memory, bytes);
         bytes = tensor_place(&t->d_params[i], memory, bytes);
@@ -145,6 +147,8 @@ static enum status trial_allocate(struct trial *t, const struct candidates *list
     t->call.workspace = t->memory + operands;
     TRY(trial_fill(&t->call, &t->x));
     TRY(trial_fill(&t->call, &t->y));
+    if (t->problem->joins) TRY(trial_fill(&t->call, &t->mask));
+    if (t->problem->joins) TRY(trial_fill(&t->call, &t->more));
     for (int i = 0; i < 2; i++) TRY(trial_fill(&t->call, &t->params[i]));
     return OK;
 }
@@ -152,11 +156,15 @@ static enum status trial_allocate(struct trial *t, const struct candidates *list
 static void trial_describe(struct trial *t)
 {
     const struct autotune_problem *p = t->problem;
-    int64_t filters = p->weight.dim[0];
+    int64_t filters = p->weight.dim[0], most = p->joins && p->x.c > filters ? p->x.c : filters;
     struct shape shapes[2] = {p->weight, shape_vector(filters)};
     t->x = {.dtype = p->dtype, .shape = p->x};
     t->y = {.dtype = p->dtype, .shape = p->y};
-    t->sums = {.dtype = F32, .shape = {.rank = 2, .dim = {2, filters, 1, 1}}};
+    t->sums = {.dtype = F32, .shape = {.rank = 2, .dim = {2, most, 1, 1}}};
+    if (p->joins) {
+        t->mask = {.dtype = F16, .shape = shape_vector(div_up(shape_count(p->x), (int64_t)16))};
+        t->more = t->x;
+    }
     for (int i = 0; i < 2; i++) {
         t->params[i] = (struct tensor){.dtype = p->dtype, .shape = shapes[i]};
         t->d_params[i] = (struct tensor){.dtype = F32, .shape = shapes[i]};
@@ -174,6 +182,8 @@ static void trial_fill_in(struct trial *t)
     t->call.x = t->call.d_x = &t->x;
     t->call.y = t->call.d_y = t->y;
     t->call.sums = t->sums;
+    t->call.mask = t->mask;
+    t->call.d_x_more = t->more;
     t->call.params = t->params;
     t->call.d_params = t->d_params;
 }

@@ -45,7 +45,7 @@ struct autotune_problem {
     enum phase phase;
     enum dtype dtype;
     struct shape x, y, weight;           /* weight.dim[0] is the bias's length */
-    bool bias, sums;
+    bool bias, sums, joins;
 };
 
 /* The plan that was chosen; NULL where `only` leaves none. What timing needs comes from

@@ -7,6 +7,7 @@
  * x and y are n, h, w, c; w is k, c, r, s. */
 #include "conv.h"
 
+#include "kernels/batchnorm.h"
 #include "kernels/codes_cuda.h"
 
 static int64_t conv_resolve(int64_t value, int64_t shorthand)
@@ -141,6 +142,22 @@ static double conv_d_x(const struct call *call, const struct conv_geometry *g, i
     return sum;
 }
 
+/* d_x[0] with what joins it, and its sums. */
+static void conv_join(const struct call *call)
+{
+    const struct tensor *d_x = &call->d_x[0];
+    int64_t channels = d_x->shape.c, count = shape_count(d_x->shape);
+    for (int64_t c = 0; c < channels; c++) {
+        double sum = 0;
+        for (int64_t i = c; i < count; i += channels) {
+            double joined = tensor_get(d_x, i) + tensor_get(&call->d_x_more, i);
+            tensor_set(d_x, i, batchnorm_mask_get(call, i) ? joined : 0);
+            sum += tensor_get(d_x, i);
+        }
+        tensor_set(&call->sums, c, sum);
+    }
+}
+
 static enum status conv_backward_data(const struct call *call)
 {
     struct conv_geometry g = conv_geometry(call->settings, call->x[0].shape.c);
@@ -151,6 +168,7 @@ static enum status conv_backward_data(const struct call *call)
             for (int64_t w = 0; w < d_x.shape.w; w++)
                 for (int64_t c = 0; c < d_x.shape.c; c++)
                     tensor_set(&d_x, tensor_at(&d_x, n, h, w, c), conv_d_x(call, &g, n, h, w, c));
+    if (call->d_x_more.data) conv_join(call);
     return OK;
 }
 
@@ -189,6 +207,7 @@ static enum status conv_backward_params(const struct call *call)
 }
 
 const struct op_code conv_reference = {
+    .joins_gradients = true,
     .forward = conv_forward,
     .backward_data = conv_backward_data,
     .backward_params = conv_backward_params,

@@ -1,5 +1,6 @@
 /* conv.cu: convolution on CUDA: every phase by the kernel plan that the autotuner chooses for its shapes. */
 #include "kernels/conv_cuda.cuh"
+#include "kernels/join.cuh"
 
 extern "C" {
 #include "base/memory.h"
@@ -8,7 +9,7 @@ extern "C" {
 /* In the order in which they are preferred where nothing is timed: what is made for a problem, then
  * libraries. */
 static const struct conv_algorithm *const algorithms[] = {
-    &conv_by_depthwise, &conv_by_pairs, &conv_by_stem, &conv_by_cudnn,
+    &conv_by_depthwise, &conv_by_pairs, &conv_by_stem, &conv_by_joined, &conv_by_cudnn,
     &conv_by_product, &conv_by_direct, &conv_by_gemm, &conv_by_gemm_per_image,
 };
 #define PROBLEM_TEXT 256
@@ -33,6 +34,7 @@ static struct conv_problem conv_problem_of(const struct call *call, enum phase p
     struct conv_problem p = {
         .phase = phase, .dtype = x->dtype, .bias = phase == PHASE_FORWARD && call->param_count > 1,
         .sums = phase == PHASE_FORWARD && call->sums.shape.rank > 0,
+        .joins = phase == PHASE_BACKWARD_DATA && call->d_x_more.shape.rank > 0,
         .tf32 = call->tf32, .deterministic = call->deterministic,
         .n = (int)x->shape.n, .c = (int)x->shape.c, .k = (int)y->c, .groups = (int)g.groups,
         .in = {(int)x->shape.h, (int)x->shape.w}, .out = {(int)y->h, (int)y->w},
@@ -65,10 +67,10 @@ static void conv_problem_print(const struct conv_problem *p, char text[PROBLEM_T
 {
     snprintf(
         text, PROBLEM_TEXT,
-        "conv %s %s%s%s%s%s %dx%dx%dx%d to %d, kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d groups %d",
+        "conv %s %s%s%s%s%s%s %dx%dx%dx%d to %d, kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d groups %d",
         conv_phase_name(p->phase), dtype_table[p->dtype].name, p->tf32 && p->dtype == F32 ? " tf32" : "",
-        p->deterministic ? " deterministic" : "", p->bias ? " bias" : "", p->sums ? " sums" : "", p->n,
-        p->in[0], p->in[1], p->c, p->k, p->kernel[0], p->kernel[1], p->stride[0], p->stride[1], p->pad[0],
+        p->deterministic ? " deterministic" : "", p->bias ? " bias" : "", p->sums ? " sums" : "",
+        p->joins ? " joined" : "", p->n, p->in[0], p->in[1], p->c, p->k, p->kernel[0], p->kernel[1], p->stride[0], p->stride[1], p->pad[0],
         p->pad[1], p->dilation[0], p->dilation[1], p->groups);
 }
 
@@ -76,8 +78,20 @@ static void conv_problem_print(const struct conv_problem *p, char text[PROBLEM_T
 static size_t extra_workspace(const struct conv_plan *plan)
 {
     const struct conv_problem *p = &plan->problem;
+    struct tensor x = {.dtype = p->dtype, .shape = shape_nhwc(p->n, p->in[0], p->in[1], p->c)};
+    if (p->joins) return plan->joins ? 0 : join_workspace(&x);
     bool biases = p->phase == PHASE_BACKWARD_PARAMS, sums = p->sums && !plan->gives_sums;
     return biases || sums ? conv_sums_workspace((int64_t)p->n * p->out[0] * p->out[1], p->k, sums) : 0;
+}
+
+/* d_x[0] as the algorithm left it, and call->d_x_more. */
+static enum status conv_join(const struct call *call)
+{
+    static const struct batchnorm relu = {.activation = ACTIVATION_RELU};
+    struct join join = {.d_y = call->d_x[0], .d_y_more = call->d_x_more.data,
+                        .mask = (const uint8_t *)call->mask.data, .dz = call->d_x[0].data,
+                        .sums = (float *)call->sums.data};
+    return join_run(call, &relu, &join, (float *)call->workspace);
 }
 
 /* The algorithm's part of the work, and what it leaves to us. */
@@ -85,6 +99,7 @@ static enum status conv_plan_run(const struct conv_plan *plan, const struct call
                                  const struct conv_tools *tools)
 {
     TRY(plan->algorithm->run(plan, call, tools));
+    if (plan->problem.joins) return plan->joins ? OK : conv_join(call);
     if (plan->problem.phase == PHASE_BACKWARD_PARAMS && call->param_count > 1)
         return conv_sums(call, &call->d_y, (float *)call->d_params[1].data, false);
     if (!plan->problem.sums || plan->gives_sums) return OK;
@@ -191,7 +206,7 @@ static enum status conv_plan_choose(const struct conv_context *context, void **p
         .phase = p->phase, .dtype = p->dtype, .x = shape_nhwc(p->n, p->in[0], p->in[1], p->c),
         .y = shape_nhwc(p->n, p->out[0], p->out[1], p->k),
         .weight = {.rank = 4, .dim = {p->k, p->c / p->groups, p->kernel[0], p->kernel[1]}},
-        .bias = p->bias, .sums = p->sums,
+        .bias = p->bias, .sums = p->sums, .joins = p->joins,
     };
     enum status status = autotune(&problem, plan);
     if (status == OK && !*plan && !context->tools.only)
@@ -297,7 +312,7 @@ static const char *conv_plan_name(const struct call *call)
     "cudnn " name, "cudnn " name "+late", "cudnn " name "+bias", "cudnn " name "+sums", \
     "cudnn " name "+narrow"
 static const char *const variants[] = {
-    "depthwise", "pairs", "stem", "product", "direct", "gemm", "gemm-per-image", IN_LAYOUT("plain"),
+    "depthwise", "pairs", "stem", "joined", "product", "direct", "gemm", "gemm-per-image", IN_LAYOUT("plain"),
     IN_LAYOUT("padded4"),
     IN_LAYOUT("padded8"), IN_LAYOUT("folded1x2"), IN_LAYOUT("folded2x2"), "cudnn planar",
     "cudnn planar+late", "cudnn planar+bias", NULL,
@@ -307,6 +322,7 @@ const struct op_code conv_cuda = {
     .channels_last = true,
     .prepare_together = true,
     .gives_sums = true,
+    .joins_gradients = true,
     .variants = variants,
     .plan_name = conv_plan_name,
     .prepare = conv_prepare,

@@ -222,7 +222,7 @@ static enum status forward(const struct call *call)
 static double d_z(const struct call *call, int64_t i)
 {
     const struct conv_batchnorm *s = call->settings;
-    if (s->norm.activation == ACTIVATION_NONE) return batchnorm_d_y(call, i);
+    if (s->norm.activation == ACTIVATION_NONE || call->sums.data) return batchnorm_d_y(call, i);
     double side = call->mask.data ? batchnorm_mask_get(call, i) : tensor_get(&call->y, i);
     return batchnorm_slope(&s->norm, side) == 0 ? 0 : batchnorm_d_y(call, i);
 }
@@ -319,6 +319,7 @@ static const struct field fields[] = {
 static const struct op_code reference = {
     .adds_gradients = true,
     .keeps_mask = true,
+    .takes_joined = true,
     .workspace = workspace,
     .forward = forward,
     .backward = backward,

@@ -6,8 +6,9 @@
  * products, Q a + q and then (s W)' dz on top. q is Q's and (s W)'s as they were rounded: -Q m - (s W)' D. */
 #include "kernels/block.cuh"
 #include "kernels/conv_cuda.cuh"
+#include "kernels/batchnorm.cuh"
+#include "kernels/join.cuh"
 #include "kernels/matmul.cuh"
-#include "kernels/sweep.cuh"
 
 extern "C" {
 #include "base/memory.h"
@@ -134,11 +135,6 @@ static size_t room(struct rooms *rooms, size_t bytes)
     return at;
 }
 
-static struct sweep join_sweep(const struct call *call)
-{
-    return sweep_open(&call->d_y, (int)(16 / dtype_bytes(call->d_y.dtype)));
-}
-
 static struct rooms rooms_of(const struct call *call)
 {
     const struct conv_batchnorm_plans *plans = (const struct conv_batchnorm_plans *)call->kernel_plan;
@@ -160,11 +156,11 @@ static struct rooms rooms_of(const struct call *call)
     if (measures(call)) r.parts = room(&r, conv_sums_workspace(e.pixels, e.channels, false));
     if (plans->mask && !backward && call->mask.shape.rank == 0) r.mask = room(&r, pixels * filters / 8);
     if (!backward) return r;
-    struct sweep s = join_sweep(call);
-    r.sums = room(&r, 2 * filters * sizeof(float));
-    r.parts = room(&r, 2 * filters * sizeof(float) * (size_t)sweep_height(&s, blocks_max));
     r.gradient = room(&r, filters * channels * sizeof(float));
     r.roots = room(&r, 2 * filters * channels * size);
+    if (call->sums.shape.rank > 0) return r;
+    r.sums = room(&r, filters * sizeof(float));
+    r.parts = room(&r, join_workspace(&call->d_y));
     bool given = call->x_count > 1 && call->d_x[1].shape.rank > 0;
     bool made = activation_of(call) != ACTIVATION_NONE || call->d_y_more.shape.rank > 0;
     if (made && !given) r.dz = room(&r, pixels * filters * size);
@@ -452,39 +448,6 @@ template <class T> __global__ void __launch_bounds__(threads)
         mask[i] = mask_of(load<T, 8>(y + 8 * i));
 }
 
-/* dz, where it is wanted, and its sums. It goes backward through memory: products, before it and after it, go
- * forward, and the cache holds what they wrote last, or read first. */
-template <class T, int width, enum act act, enum side by, bool two>
-__global__ void __launch_bounds__(threads, 2)
-    conv_batchnorm_join_kernel(struct gradients<T> g, struct slopes slopes, struct sweep s, float *parts)
-{
-    __shared__ tally_room<width> shared;
-    sweep_position p = sweep_position_of<width>(s);
-    tally<width> t = {};
-    for (int64_t tile = s.tiles - 1 - blockIdx.x; p.here && tile >= 0; tile -= gridDim.x) {
-        tile_rows rows = rows_of(s, p, tile);
-        cell<T, width> d_y[unroll], more[unroll];
-        side_cell<T, width, by> sides[unroll];
-        load_rows(d_y, g.d_y, rows);
-        if (two) load_rows(more, g.d_y_more, rows);
-        if (act != ACT_NONE) load_sides(sides, g, rows);
-#pragma unroll
-        for (int j = 0; j < unroll; j++) {
-            if (j >= rows.count) continue;
-            float dz[width];
-#pragma unroll
-            for (int i = 0; i < width; i++) {
-                dz[i] = two ? to_float(from_float<T>(d_y[j].get(i) + more[j].get(i))) : d_y[j].get(i);
-                if (act != ACT_NONE) dz[i] = pass_back<act>(slopes, sides[j].get(i), dz[i]);
-                t.first[i] += dz[i];
-            }
-            if (g.d_residual) store<T, width>(g.d_residual + rows[j], dz);
-        }
-    }
-    merge_lanes<merge_sums>(t, s.span, s.lanes, shared);
-    leave_part(s, p, t, parts);
-}
-
 /* From G, not centered, and the sums of dz: the parameters' gradients, which may be NULL, s W, and W times
  * the roots of b, and with b's signs; a warp a filter. */
 template <class T> struct filter_gradients {
@@ -661,38 +624,23 @@ static enum status forward(const struct call *call)
     });
 }
 
-template <class T, enum act act, enum side by, bool two>
-static enum status join(const struct call *call, const struct gradients<T> &g, float *parts, float *sums)
+/* dz and the sums of it, which may be there already. Its place is the residual's gradient, else the workspace,
+ * else it is d_y. */
+static enum status join(const struct call *call, const struct rooms &r, const void **dz)
 {
-    constexpr int width = pack<T>::count;
-    struct sweep s = join_sweep(call);
-    dim3 grid = sweep_grid(call, &s, 2);
-    conv_batchnorm_join_kernel<T, width, act, by, two><<<grid, threads, 0, stream_of(call)>>>(
-        g, slopes_of((const struct batchnorm *)call->settings), s, parts);
-    TRY(launched(call));
-    return conv_sum_shares(call, sums, parts, (int)grid.x, (int)(2 * s.channels));
+    struct join join = {.d_y = call->d_y, .d_y_more = call->d_y_more.data, .y = call->y.data,
+                        .mask = (const uint8_t *)call->mask.data, .sums = at<float>(call, r.sums)};
+    *dz = call->d_y.data;
+    if (call->sums.data) return OK;
+    if (call->x_count > 1) join.dz = call->d_x[1].data;
+    if (!join.dz && r.dz > 0) join.dz = at<void>(call, r.dz);
+    if (join.dz) *dz = join.dz;
+    return join_run(call, (const struct batchnorm *)call->settings, &join, at<float>(call, r.parts));
 }
 
-template <class T, bool two>
-static enum status join_by(const struct call *call, const struct gradients<T> &g, float *parts, float *sums)
+static const float *sums_of(const struct call *call, const struct rooms &r)
 {
-    enum activation activation = activation_of(call);
-    if (activation == ACTIVATION_NONE) return join<T, ACT_NONE, SIDE_Y, two>(call, g, parts, sums);
-    if (activation != ACTIVATION_RELU) return join<T, ACT_OTHER, SIDE_Y, two>(call, g, parts, sums);
-    if constexpr (sizeof(T) == 2)
-        if (call->mask.data) return join<T, ACT_RELU, SIDE_MASK, two>(call, g, parts, sums);
-    return join<T, ACT_RELU, SIDE_Y, two>(call, g, parts, sums);
-}
-
-/* dz's place: the residual's gradient, else the workspace, else it is d_y. */
-template <class T> static struct gradients<T> gradients_joined(const struct call *call, const struct rooms &r)
-{
-    struct gradients<T> g = {.y = (const T *)call->y.data, .d_y = (const T *)call->d_y.data,
-                             .d_y_more = (const T *)call->d_y_more.data,
-                             .mask = (const uint8_t *)call->mask.data};
-    if (call->x_count > 1) g.d_residual = (T *)call->d_x[1].data;
-    if (!g.d_residual && r.dz > 0) g.d_residual = at<T>(call, r.dz);
-    return g;
+    return call->sums.data ? (const float *)call->sums.data : at<float>(call, r.sums);
 }
 
 static float *gradient_at(const struct call *call, int param)
@@ -706,7 +654,7 @@ template <class T> static enum status write_params(const struct call *call, cons
     struct extents e = extents_of(call);
     struct filter_gradients<T> g = {
         .gradient = at<float>(call, r.gradient),
-        .sums = at<float>(call, r.sums),
+        .sums = sums_of(call, r),
         .covariance = (const float *)call->saved[SAVED_COVARIANCE].data,
         .d_norm_weight = norm->affine ? gradient_at(call, 0) : NULL,
         .d_norm_bias = norm->affine ? gradient_at(call, 1) : NULL,
@@ -733,7 +681,7 @@ template <class T> static enum status write_d_a(const struct call *call, const s
     TRY(matmul_run(plans->of[SQUARE], call, &product));
     conv_batchnorm_bias_kernel<T>
         <<<(unsigned)div_up(m.e.channels, 32), 32 * bias_warps, 0, stream_of(call)>>>(
-            m, at<float>(call, r.sums), square, bias);
+            m, sums_of(call, r), square, bias);
     TRY(launched(call));
     product = operands(call, r, square, a->data, d_a);
     product.bias = bias;
@@ -748,18 +696,16 @@ static enum status backward(const struct call *call)
 {
     if (shape_count(call->x[0].shape) == 0) return OK;
     struct rooms r = rooms_of(call);
-    float *parts = at<float>(call, r.parts), *sums = at<float>(call, r.sums);
     struct tensor a;
+    const void *dz;
     TRY(take(call, r, &a));
+    TRY(join(call, r, &dz));
+    struct matmul_operands product = operands(call, r, a.data, dz, at<float>(call, r.gradient));
+    TRY(matmul_run(plans_of(call)->of[WEIGHTS], call, &product));
     return with_type(a.dtype, [&](auto type) {
         using T = decltype(type);
-        struct gradients<T> g = gradients_joined<T>(call, r);
-        TRY((g.d_y_more ? join_by<T, true>(call, g, parts, sums) : join_by<T, false>(call, g, parts, sums)));
-        const T *dz = g.d_residual ? g.d_residual : g.d_y;
-        struct matmul_operands product = operands(call, r, a.data, dz, at<float>(call, r.gradient));
-        TRY(matmul_run(plans_of(call)->of[WEIGHTS], call, &product));
         TRY(write_params<T>(call, r));
-        return call->d_x[0].data ? write_d_a<T>(call, r, &a, dz) : OK;
+        return call->d_x[0].data ? write_d_a<T>(call, r, &a, (const T *)dz) : OK;
     });
 }
 
@@ -767,6 +713,7 @@ const struct op_code conv_batchnorm_cuda = {
     .prepare_together = true,
     .adds_gradients = true,
     .keeps_mask = true,
+    .takes_joined = true,
     .prepare = prepare,
     .release = release,
     .workspace = workspace,

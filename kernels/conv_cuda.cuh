@@ -15,6 +15,7 @@ struct conv_problem {
     enum dtype dtype;                        /* of x, y, and the weights and bias that forward reads */
     bool bias;                               /* forward adds one */
     bool sums;                               /* forward is asked for call->sums */
+    bool joins;                              /* the gradient of x has call->d_x_more to join it */
     bool tf32, deterministic;
     int n, c, k, groups;
     int in[2], out[2], kernel[2], stride[2], pad[2], dilation[2];
@@ -50,6 +51,7 @@ struct conv_plan {
     char name[CANDIDATE_NAME];
     size_t workspace;            /* bytes */
     bool gives_sums;             /* it writes call->sums; else they are taken from y */
+    bool joins;                  /* it heeds call->d_x_more; else that is added to what it made */
     bool trusted;                /* it is known to run, so that a failure is to be reported */
     void *state;                 /* the algorithm's own */
 };
@@ -82,7 +84,7 @@ static inline size_t conv_align(size_t bytes)
 }
 
 extern const struct conv_algorithm conv_by_cudnn, conv_by_product, conv_by_depthwise, conv_by_pairs,
-    conv_by_stem, conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
+    conv_by_stem, conv_by_joined, conv_by_direct, conv_by_gemm, conv_by_gemm_per_image;
 
 /* Small enough for tests and toys, where digits are worth more than speed: gradients of weights are not
  * rounded to 16 bits on the way, and sums are those of the y that was stored. */

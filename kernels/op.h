@@ -118,11 +118,16 @@ struct call {
     struct tensor y, d_y;
     struct tensor d_y_more;            /* backward of code that adds_gradients: to be added to d_y;
                                           may be absent */
+    struct tensor d_x_more;            /* backward_data of code that joins_gradients: another gradient of x[0], to
+                                          be added to d_x[0]; which is 0 where the mask, then x[0]'s, is 0, and
+                                          whose sums over n, h, w are written; may be absent */
     struct tensor y_recomputed;        /* with backward_recomputes (struct op): y, to be written as forward
                                           wrote it; may be absent */
     struct tensor sums;                /* F32 [2, c]: sums over n, h, w and sums of squares, which forward of
                                           code that gives_sums writes of y and takes_sums reads of x[0];
-                                          backward of batchnorm has others; may be absent */
+                                          backward of batchnorm has others; backward of code that takes_joined
+                                          reads [1, c], those of d_y, which then is behind the activation, and
+                                          the residual's gradient, too; may be absent */
     struct tensor mask;                /* U8 [n, h, w, c / 8]: bit i of byte k is 0 where channel 8 k + i of y
                                           is 0; forward of code that keeps_mask writes it, and backward
                                           reads it instead of y; may be absent */
@@ -157,6 +162,8 @@ struct op_code {
     bool adds_gradients;     /* backward heeds call->d_y_more */
     bool gives_sums, takes_sums;   /* forward heeds call->sums */
     bool keeps_mask;         /* forward and backward heed call->mask, where the op masks */
+    bool joins_gradients;    /* backward_data heeds call->d_x_more, with mask and sums */
+    bool takes_joined;       /* backward heeds call->sums */
     /* The algorithms that this code chooses from, or that others are compared with, ended by NULL, and the name
      * of the kernel plan that it has for the phase in call->phase, which begins with its variant's;
      * call->kernel_plan is set. NULL: there is but one. */

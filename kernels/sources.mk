@@ -15,6 +15,7 @@ CUDA_SOURCES += \
 	kernels/conv_cudnn.cu \
 	kernels/conv_depthwise.cu \
 	kernels/conv_direct.cu \
+	kernels/conv_joined.cu \
 	kernels/conv_layout.cu \
 	kernels/conv_pairs.cu \
 	kernels/conv_product.cu \
@@ -28,6 +29,7 @@ CUDA_SOURCES += \
 	kernels/hardsigmoid.cu \
 	kernels/hardswish.cu \
 	kernels/images.cu \
+	kernels/join.cu \
 	kernels/layernorm.cu \
 	kernels/leaky_relu.cu \
 	kernels/linear.cu \
@@ -48,7 +50,7 @@ CUDA_SOURCES += \
 	kernels/topk.cu \
 	kernels/update.cu
 
-EXTRA_DIST += kernels/autotune.cuh kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cublaslt.cuh kernels/cuda.cuh kernels/dependent_launch.cuh kernels/elementwise.cuh kernels/matmul.cuh kernels/pool.cuh kernels/pool_maxima.cuh kernels/rows.cuh kernels/sweep.cuh
+EXTRA_DIST += kernels/autotune.cuh kernels/batchnorm.cuh kernels/block.cuh kernels/chunk.cuh kernels/conv_cuda.cuh kernels/conv_layout.cuh kernels/cublaslt.cuh kernels/cuda.cuh kernels/dependent_launch.cuh kernels/elementwise.cuh kernels/join.cuh kernels/matmul.cuh kernels/pool.cuh kernels/pool_maxima.cuh kernels/rows.cuh kernels/sweep.cuh
 
 libkernels_a_SOURCES = \
 	kernels/adaptive_avgpool.c \

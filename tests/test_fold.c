@@ -90,8 +90,39 @@ static double distance(const struct net *a, const struct net *b, int param)
     return size > 0 ? sqrt(off / size) : 0;
 }
 
+/* What a pass of the tests below knows. */
+struct others {
+    const struct op_code *(*code_of)(const struct op *op);
+    uint64_t seed;
+    bool moves;                          /* recomputes and offloads */
+};
+
+static struct others others_of(const struct net_options *options, uint64_t seed)
+{
+    struct device *device = options->reference ? NULL : place_open(0);
+    struct others others = {.code_of = net_reference_of, .seed = seed};
+    if (device) others.code_of = kernel_plans_code(device->backend->kind);
+    if (device) device_close(device);
+    return others;
+}
+
+static int count_joined(const struct program *program)
+{
+    int count = 0;
+    for (int i = 0; i < program->count; i++) count += program->instructions[i].d_x_more >= 0;
+    return count;
+}
+
+static void run_others(struct program *program, void *context)
+{
+    const struct others *others = context;
+    relu_mask(program, others->code_of);
+    join_gradients(program, others->code_of);
+    if (others->moves) net_recompute_and_offload(program, others->seed);
+}
+
 /* Most of a distance comes from elements that relu lets through in one precision and not in another. */
-static void check_gradients(enum dtype storage, bool reference)
+static void check_gradients(enum dtype storage, bool reference, bool joins)
 {
     struct graph graph = net_graph(bottlenecks, true);
     struct net exact, apart, folded;
@@ -102,7 +133,14 @@ static void check_gradients(enum dtype storage, bool reference)
     options.reference = reference;
     net_open(&apart, &graph, &options);
     options.fold_least = 1;
+    struct others others = others_of(&options, 0);
+    if (joins) {
+        options.pass = run_others;
+        options.pass_context = &others;
+    }
     net_open(&folded, &graph, &options);
+    bool can = others.code_of(op_find("conv"))->joins_gradients;
+    assert_int_equal(count_joined(&folded.program), joins && can ? MICRO_BATCHES : 0);
     assert_int_equal(count_folded(&apart.program, "conv_batchnorm"), 0);
     assert_int_equal(count_folded(&apart.program, "batchnorm_maxpool"), 0);
     assert_int_equal(count_folded(&folded.program, "conv_batchnorm"), FOLDED * MICRO_BATCHES);
@@ -127,22 +165,12 @@ static void check_gradients(enum dtype storage, bool reference)
 static void test_gradients(void **state)
 {
     (void)state;
-    check_gradients(F16, true);
-    check_gradients(BF16, true);
-    check_gradients(F16, false);
-    check_gradients(BF16, false);
-}
-
-struct others {
-    const struct op_code *(*code_of)(const struct op *op);
-    uint64_t seed;
-};
-
-static void run_others(struct program *program, void *context)
-{
-    const struct others *others = context;
-    relu_mask(program, others->code_of);
-    net_recompute_and_offload(program, others->seed);
+    for (int reference = 0; reference < 2; reference++) {
+        check_gradients(F16, reference, false);
+        check_gradients(BF16, reference, false);
+        check_gradients(F16, reference, true);
+        check_gradients(BF16, reference, true);
+    }
 }
 
 static void check_others(enum dtype storage, bool reference, uint64_t seed)
@@ -151,11 +179,12 @@ static void check_others(enum dtype storage, bool reference, uint64_t seed)
     struct net plain, changed;
     struct net_options options = options_of(storage, true);
     options.reference = reference;
-    net_open(&plain, &graph, &options);
-    struct others others = {kernel_plans_code(plain.device->backend->kind), seed};
-    if (reference) others.code_of = net_reference_of;
+    struct others joined = others_of(&options, seed), moved = joined;
+    moved.moves = true;
     options.pass = run_others;
-    options.pass_context = &others;
+    options.pass_context = &joined;
+    net_open(&plain, &graph, &options);
+    options.pass_context = &moved;
     net_open(&changed, &graph, &options);
     assert_int_equal(net_run(&plain, 0.1), OK);
     assert_int_equal(net_run(&changed, 0.1), OK);

@@ -35,6 +35,7 @@ static struct call kernel_plan_call(const struct program *program, const struct 
         struct call back = program_call(program, use->at[phases[p]], scratch);
         call.d_y = back.d_y;
         call.d_y_more = back.d_y_more;
+        if (back.d_x_more.shape.rank > 0) call.d_x_more = back.d_x_more;
         for (int i = 0; i < call.x_count; i++)
             if (back.d_x[i].shape.rank > 0) call.d_x[i] = back.d_x[i];
         for (int i = 0; i < call.param_count; i++)
@@ -58,6 +59,7 @@ static bool calls_equal(const struct call *a, const struct call *b)
            tensors_equal(a->d_params, b->d_params, a->param_count) &&
            tensors_equal(a->saved, b->saved, a->saved_count) && tensors_equal(&a->y, &b->y, 1) &&
            tensors_equal(&a->d_y, &b->d_y, 1) && tensors_equal(&a->d_y_more, &b->d_y_more, 1) &&
+           tensors_equal(&a->d_x_more, &b->d_x_more, 1) &&
            tensors_equal(&a->sums, &b->sums, 1) && tensors_equal(&a->mask, &b->mask, 1);
 }
 

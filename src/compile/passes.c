@@ -46,6 +46,12 @@ static enum status run_relu_mask(const struct pass_input *input, struct program 
     return OK;
 }
 
+static enum status run_join_gradients(const struct pass_input *input, struct program *program)
+{
+    join_gradients(program, input->options->kernel_plans.code_of);
+    return OK;
+}
+
 static enum status run_cut(const struct pass_input *input, struct program *program)
 {
     struct cut_options options = input->options->cut;
@@ -163,6 +169,8 @@ static const struct pass passes[] = {
      "all but the updates of running statistics, which know the moments of all ranks"},
     {"stage_norm", run_stage_norm, has_stages,
      "every instruction; the update knows the squares of the gradients of all stages"},
+    {"join_gradients", run_join_gradients, NULL,
+     "what is computed, but for rounding; sums only move into the op before them"},
     {FIRST_OF_MEMORY, run_recompute, has_modes, "every bit; forward's own instructions"},
     {"fuse_recompute", run_fuse_recompute, has_modes, "every bit; the limit of live bytes"},
     {"offload", run_offload, has_offload, "every bit; the order of what computes"},

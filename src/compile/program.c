@@ -64,7 +64,7 @@ struct instruction instruction_new(enum phase phase, const struct op *op, const 
 {
     return (struct instruction){.phase = phase, .op = op, .settings = settings, .name = name,
                                 .node = -1, .kernel_plan = -1, .y = -1, .d_y = -1, .d_y_more = -1,
-                                .y_recomputed = -1, .sums = -1, .mask = -1, .workspace = -1,
+                                .d_x_more = -1, .y_recomputed = -1, .sums = -1, .mask = -1, .workspace = -1,
                                 .loss_weight = 1, .behind = -1, .in_place_from = -1, .in_place_to = -1};
 }
 
@@ -172,6 +172,8 @@ static void link_backward(struct instruction *at)
     unsigned reads = at->op->reads ? at->op->reads(at->settings, at->phase) : READS_NOTHING;
     reads_add(at, at->d_y);
     reads_add(at, at->d_y_more);
+    reads_add(at, at->d_x_more);
+    if (at->d_x_more >= 0) reads_add(at, at->mask);
     if (reads & READS_X) reads_add_all(at, at->x, at->x_count);
     if (reads & READS_FIRST_X) reads_add(at, at->x[0]);
     if (reads & READS_Y) reads_add(at, at->mask >= 0 ? at->mask : at->y);
@@ -388,6 +390,7 @@ struct call program_call(const struct program *program, int i, struct call_stora
         .d_params = storage->d_params, .saved = storage->saved,
         .y = tensor_of(program, at->y), .d_y = gradient_of(program, at->d_y, at->y),
         .d_y_more = gradient_of(program, at->d_y_more, at->y),
+        .d_x_more = at->x_count > 0 ? gradient_of(program, at->d_x_more, at->x[0]) : (struct tensor){0},
         .y_recomputed = tensor_of(program, at->y_recomputed),
         .sums = tensor_of(program, at->sums), .mask = tensor_of(program, at->mask),
         .ranks = at->ranks, .loss_weight = at->loss_weight,

@@ -77,7 +77,7 @@ struct instruction {
     int x_count, param_count, saved_count;
     int *x, *d_x, *params, *d_params, *saved;
     int y, d_y;
-    int d_y_more, y_recomputed, sums, mask; /* as in struct call */
+    int d_y_more, d_x_more, y_recomputed, sums, mask; /* as in struct call */
     bool sums_given;         /* sums are written here, not read */
     int ranks;               /* as in struct call */
     int workspace;           /* value, or -1 */
@@ -166,6 +166,11 @@ enum status fuse_gradient_sums(struct program *program,
 /* Backward reads a mask of y instead of y where it can (struct op) and its code keeps one. Bits do not
  * change. After fuse_gradient_sums, before streams. */
 void relu_mask(struct program *program, const struct op_code *(*code_of)(const struct op *op));
+
+/* Sums of two gradients that backward of code that takes_joined reads, and what its activation makes of them,
+ * move into the backward_data that writes the second of them, where its code joins_gradients. After
+ * relu_mask, before streams. */
+void join_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op));
 
 /* The type in which ops read a parameter in a run that stores activations as `storage`: weights and
  * biases of LOW ops in that type, all else as its master is. */

@@ -14,6 +14,7 @@ libcompile_a_SOURCES = \
 	src/compile/differentiate.c \
 	src/compile/dump.c \
 	src/compile/dump.h \
+	src/compile/join_gradients.c \
 	src/compile/kernel_plans.c \
 	src/compile/fit_batch.c \
 	src/compile/fit_batch.h \

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "device/cuda.h"
 
 #define USUAL_GRANULARITY ((size_t)2 << 20)
 
@@ -32,17 +33,22 @@ struct cuda_memory {
     CUmemAllocationProp properties;
 };
 
-static bool driver_find(const char *name, void *function)
+bool cuda_driver_function(const char *name, int version, void *function)
 {
     enum cudaDriverEntryPointQueryResult result;
 #if CUDART_VERSION >= 12050
-    cudaError_t error = cudaGetDriverEntryPointByVersion(name, function, 10020, cudaEnableDefault, &result);
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, function, (unsigned)version, cudaEnableDefault, &result);
 #else
     cudaError_t error = cudaGetDriverEntryPoint(name, function, cudaEnableDefault, &result);
 #endif
     if (error == cudaSuccess && result == cudaDriverEntryPointSuccess) return true;
     cudaGetLastError();
     return false;
+}
+
+static bool driver_find(const char *name, void *function)
+{
+    return cuda_driver_function(name, 10020, function);
 }
 
 static bool driver_open(struct driver *driver)

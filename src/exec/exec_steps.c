@@ -70,6 +70,7 @@ static void step_open(struct exec *exec, int i, struct call_storage *storage)
     exec_resolve(exec, at, at->y, &call->y);
     exec_resolve(exec, at, at->d_y, &call->d_y);
     exec_resolve(exec, at, at->d_y_more, &call->d_y_more);
+    exec_resolve(exec, at, at->d_x_more, &call->d_x_more);
     exec_resolve(exec, at, at->y_recomputed, &call->y_recomputed);
     exec_resolve(exec, at, at->sums, &call->sums);
     exec_resolve(exec, at, at->mask, &call->mask);

@@ -1,0 +1,100 @@
+/* join_gradients.c: a block's output is read by the next block's convolution and residual, so that its gradient
+ * is a sum, of which a folded batch norm's backward (kernels/conv_batchnorm.c) wants what its activation lets
+ * through, and its sums by channel. The convolution's data gradient, if it is the second that is there,
+ * makes all this as it writes; batch norm needs no sweep, and its residual's gradient is the same tensor. */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "compile/program_parts.h"
+
+struct joining {
+    struct program *program;
+    const struct op_code *(*code_of)(const struct op *op);
+    int *writer, *readers;       /* by value: the last instruction that writes it, or -1; how many read it */
+};
+
+static const struct op_code *code_at(const struct joining *j, const struct instruction *at)
+{
+    static const struct op_code none = {.forward = NULL};
+    const struct op_code *code = at->op ? j->code_of(at->op) : NULL;
+    return code ? code : &none;
+}
+
+static void note(struct joining *j)
+{
+    for (int v = 0; v < j->program->value_count; v++) j->writer[v] = -1;
+    for (int i = 0; i < j->program->count; i++) {
+        const struct instruction *at = &j->program->instructions[i];
+        for (int k = 0; k < at->write_count; k++) j->writer[at->writes[k]] = i;
+        for (int k = 0; k < at->read_count; k++) j->readers[at->reads[k]]++;
+    }
+}
+
+/* The data gradient that alone gives the taker `gradient`, when `other` is there; NULL. */
+static struct instruction *giver_of(const struct joining *j, const struct instruction *taker, int gradient,
+                                    int other)
+{
+    int writer = j->writer[gradient];
+    if (writer < 0 || j->readers[gradient] != 1 || j->writer[other] >= writer) return NULL;
+    struct instruction *giver = &j->program->instructions[writer];
+    bool gives = giver->phase == PHASE_BACKWARD_DATA && code_at(j, giver)->joins_gradients &&
+                 giver->d_x[0] == gradient && giver->x[0] == taker->y && giver->d_x_more < 0;
+    return gives ? giver : NULL;
+}
+
+static int sums_new(struct program *program, const struct instruction *taker)
+{
+    const struct value *y = &program->values[taker->y];
+    struct value value = {.home = HOME_ARENA, .kind = KIND_OTHER, .dtype = F32, .node = taker->node,
+                          .index = -1, .shape = {.rank = 2, .dim = {1, y->shape.c, 1, 1}}};
+    return build_value(program, value, text_format("d %s sums", y->name));
+}
+
+/* Others that read the joined gradient as it is: a projection beside the block. */
+static void share_sums(const struct joining *j, int from, int gradient, int sums)
+{
+    for (int i = from; i < j->program->count; i++) {
+        struct instruction *at = &j->program->instructions[i];
+        bool takes = at->phase == PHASE_BACKWARD && at->d_y == gradient && at->d_y_more < 0 &&
+                     at->sums < 0 && code_at(j, at)->takes_joined &&
+                     !(at->op->reads(at->settings, PHASE_BACKWARD) & READS_Y);
+        if (!takes) continue;
+        at->sums = sums;
+        instruction_link(j->program, at);
+    }
+}
+
+static void join(const struct joining *j, int i)
+{
+    struct instruction *taker = &j->program->instructions[i];
+    bool takes = taker->phase == PHASE_BACKWARD && taker->mask >= 0 && taker->d_y_more >= 0 &&
+                 code_at(j, taker)->takes_joined && taker->x_count > 1 && taker->d_x[1] >= 0;
+    if (!takes) return;
+    int d_y = taker->d_y, more = taker->d_y_more, joined = taker->d_x[1];
+    struct instruction *giver = giver_of(j, taker, d_y, more);
+    if (!giver) {
+        giver = giver_of(j, taker, more, d_y);
+        more = d_y;
+    }
+    if (!giver) return;
+    giver->d_x[0] = taker->d_y = joined;
+    giver->d_x_more = more;
+    giver->mask = taker->mask;
+    giver->sums = taker->sums = sums_new(j->program, taker);
+    giver->sums_given = true;
+    taker->d_y_more = taker->d_x[1] = -1;
+    instruction_link(j->program, giver);
+    instruction_link(j->program, taker);
+    share_sums(j, i + 1, joined, taker->sums);
+}
+
+void join_gradients(struct program *program, const struct op_code *(*code_of)(const struct op *op))
+{
+    struct joining j = {.program = program, .code_of = code_of};
+    j.writer = memory_new((size_t)program->value_count, sizeof *j.writer);
+    j.readers = memory_new((size_t)program->value_count, sizeof *j.readers);
+    note(&j);
+    for (int i = 0; i < program->count; i++) join(&j, i);
+    free(j.writer);
+    free(j.readers);
+}
