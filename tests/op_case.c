@@ -188,6 +188,20 @@ void op_case_mask(struct op_case *c)
     c->mask = tensor_new(U8, shape);
 }
 
+void op_case_join(struct op_case *c)
+{
+    struct random random = random_open(c->random.seed, PURPOSE_TEST, 2, 0);
+    struct shape shape = c->x[0].shape;
+    c->d_x_more = tensor_new(c->d_x[0].dtype, shape);
+    fill_normal(&c->d_x_more, &random, 0, 1);
+    c->sums = tensor_new(F32, (struct shape){.rank = 2, .dim = {1, shape.c, 1, 1}});
+    op_case_poison(&c->sums);
+    shape.c /= 8;
+    c->mask = tensor_new(U8, shape);
+    for (int64_t i = 0; i < shape_count(shape); i++)
+        ((uint8_t *)c->mask.data)[i] = (uint8_t)random_next(&random);
+}
+
 static void tensors_free(struct tensor *tensors, int count)
 {
     for (int i = 0; i < count; i++) free(tensors[i].data);
@@ -201,6 +215,7 @@ void op_case_close(struct op_case *c)
     tensors_free(&c->y, 1);
     tensors_free(&c->d_y, 1);
     tensors_free(&c->d_y_more, 1);
+    tensors_free(&c->d_x_more, 1);
     tensors_free(&c->y_recomputed, 1);
     tensors_free(&c->sums, 1);
     tensors_free(&c->mask, 1);
@@ -264,8 +279,11 @@ struct call op_case_call(const struct op_case *c, enum phase phase, struct op_ca
     copy_gradients(&call.d_y, &c->d_y, 1, backward);
     copy_gradients(&call.d_y_more, &c->d_y_more, 1, phase == PHASE_BACKWARD);
     copy_gradients(&call.y_recomputed, &c->y_recomputed, 1, phase == PHASE_BACKWARD);
-    copy_gradients(&call.sums, &c->sums, 1, phase == PHASE_FORWARD);
-    copy_gradients(&call.mask, &c->mask, 1, phase == PHASE_FORWARD || (reads & READS_Y));
+    bool joins = c->d_x_more.data && phase == PHASE_BACKWARD_DATA;
+    bool first = !c->d_x_more.data && phase == PHASE_FORWARD;
+    copy_gradients(&call.d_x_more, &c->d_x_more, 1, joins);
+    copy_gradients(&call.sums, &c->sums, 1, joins || first);
+    copy_gradients(&call.mask, &c->mask, 1, joins || first || (reads & READS_Y));
     return call;
 }
 
@@ -284,6 +302,7 @@ enum status op_case_prepare(const struct op_case *c, const struct op_code *code,
     copy_gradients(call.d_params, c->d_params, c->param_count, c->training);
     copy_gradients(&call.d_y, &c->d_y, 1, c->training);
     copy_gradients(&call.d_y_more, &c->d_y_more, 1, c->training);
+    copy_gradients(&call.d_x_more, &c->d_x_more, 1, c->training);
     forget(call.x, call.x_count);
     forget(call.d_x, call.x_count);
     forget(call.params, call.param_count);
@@ -292,6 +311,7 @@ enum status op_case_prepare(const struct op_case *c, const struct op_code *code,
     forget(&call.y, 1);
     forget(&call.d_y, 1);
     forget(&call.d_y_more, 1);
+    forget(&call.d_x_more, 1);
     forget(&call.sums, 1);
     return code->prepare(&call, kernel_plan);
 }

@@ -542,6 +542,90 @@ static void test_variants(void **state)
     assert_true(compared > 0);
 }
 
+/* A relu's mask is of eights of channels in 16 bits. */
+static bool can_join(const struct subject *s)
+{
+    return code_of(s)->joins_gradients && dtype_bytes(s->dtype) == 2 && s->example.x[0].c % 8 == 0;
+}
+
+static struct op_case *open_joining(const struct subject *s, const char *variant)
+{
+    struct op_case *c = open_variant(s, variant, false);
+    c->deterministic = !variant;
+    op_case_join(c);
+    return c;
+}
+
+/* Both may have rounded the convolution's gradient before the other was added. */
+static void assert_joined(const struct op_case *expected, const struct op_case *found)
+{
+    const struct tensor *a = &expected->d_x[0], *b = &found->d_x[0];
+    double step = relative_spacing(b->dtype), size = root_mean_square(a);
+    int64_t channels = b->shape.c, count = shape_count(b->shape);
+    struct tensor sums = {.dtype = F32, .shape = {.rank = 2, .dim = {2, channels, 1, 1}}};
+    for (int64_t i = 0; i < count; i++) {
+        double wanted = tensor_get(a, i), got = tensor_get(b, i);
+        bool passes = ((const uint8_t *)found->mask.data)[i / 8] >> i % 8 & 1;
+        if (passes ? !(fabs(wanted - got) <= step * (fabs(wanted) + 4 * size)) : got != 0)
+            fail_msg("d_x[%lld] is %.9g, not %.9g", (long long)i, got, wanted);
+    }
+    sums.data = memory_new(1, tensor_bytes(&sums));
+    op_case_sum(b, &sums);
+    for (int64_t c = 0; c < channels; c++) {
+        double wanted = tensor_get(&sums, c), got = tensor_get(&found->sums, c);
+        if (!(fabs(wanted - got) <= 0x1p-20 * (double)(count / channels) * size + 1e-6))
+            fail_msg("sum %lld is %.9g, not %.9g", (long long)c, got, wanted);
+    }
+    free(sums.data);
+}
+
+/* Whether the variant can do it; NULL: the code's own choice, twice. */
+static bool joins(const struct subject *s, const struct op_case *expected, const char *variant)
+{
+    const struct op_code *code = code_of(s);
+    struct op_case *c = open_joining(s, variant);
+    struct op_case_storage storage;
+    void *kernel_plan;
+    assert_int_equal(op_case_prepare(c, code, &kernel_plan), OK);
+    struct call call = op_case_call(c, PHASE_BACKWARD_DATA, &storage);
+    call.kernel_plan = kernel_plan;
+    bool takes = !variant || is_variant(code, &call, variant);
+    if (takes && expected) {
+        poison_outputs(&call);
+        assert_int_equal((variant ? op_case_run : op_case_run_captured)(code, kernel_plan, &call), OK);
+        if (code->plan_name) print_message("%s\n", code->plan_name(&call));
+        assert_joined(expected, c);
+    }
+    if (takes && expected && !variant) {
+        struct copies first = {0};
+        copies_add(&first, &c->d_x[0]);
+        copies_add(&first, &c->sums);
+        assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
+        assert_memory_equal(first.tensor[0].data, c->d_x[0].data, tensor_bytes(&c->d_x[0]));
+        assert_memory_equal(first.tensor[1].data, c->sums.data, tensor_bytes(&c->sums));
+        copies_free(&first);
+    }
+    if (code->release) code->release(kernel_plan);
+    op_case_close(c);
+    return takes;
+}
+
+/* A data gradient that another joins, by every algorithm. */
+static void test_joins(void **state)
+{
+    const struct subject *s = *state;
+    const char *const *variants = code_of(s)->variants;
+    struct subject plain = *s;
+    plain.device = NULL;
+    struct op_case *expected = open_joining(&plain, NULL);
+    struct op_case_storage storage;
+    struct call call = op_case_call(expected, PHASE_BACKWARD_DATA, &storage);
+    assert_int_equal(op_case_run(s->op->reference, NULL, &call), OK);
+    assert_true(joins(s, expected, NULL));
+    for (int i = 0; variants && variants[i]; i++) joins(s, expected, variants[i]);
+    op_case_close(expected);
+}
+
 static bool takes_variant(const struct subject *s, const char *variant, bool sums)
 {
     const struct op_code *code = code_of(s);
@@ -568,6 +652,9 @@ static bool any_takes(struct subject s, const struct op_example *examples, const
             s.example = *examples;
             s.dtype = dtypes[i];
             if (takes_variant(&s, variant, code_of(&s)->gives_sums)) return true;
+            struct subject training = s;
+            training.training = true;
+            if (can_join(&training) && joins(&training, NULL, variant)) return true;
         }
     return false;
 }
@@ -892,6 +979,17 @@ static void list_merged(struct list *list, struct subject subject)
     }
 }
 
+static const char *const joined[] = {"fp32 joined", "bf16 joined", "fp16 joined"};
+
+static void list_joined(struct list *list, struct subject subject)
+{
+    subject.training = true;
+    for (int i = 0; i < precision_count(subject.op, NULL); i++) {
+        subject.dtype = precisions[i].dtype;
+        if (can_join(&subject)) list_add(list, test_joins, subject, joined[i]);
+    }
+}
+
 static const char *const undetermined[] = {"fp32 not deterministic", "bf16 not deterministic",
                                            "fp16 not deterministic"};
 
@@ -914,6 +1012,7 @@ static void list_large(struct list *list, struct subject subject)
     for (int i = 0; subject.op->large && subject.op->large[i].settings; i++) {
         subject.example = subject.op->large[i];
         list_by_variant(list, subject);
+        list_joined(list, subject);
         if (code_of(&subject)->variants) continue;
         for (int k = 0; k < precision_count(subject.op, subject.device); k++)
             list_precision(list, subject, &precisions[k]);
@@ -928,6 +1027,7 @@ static void list_example(struct list *list, struct subject subject)
     list_by_variant(list, subject);
     list_merged(list, subject);
     list_masked(list, subject);
+    list_joined(list, subject);
     subject.dtype = F32;
     list_add(list, test_code, subject, "evaluation");
     if (subject.device) {
