@@ -150,7 +150,7 @@ static void check_passes(const struct compile_options *options, const char *expe
     graph_free(&graph);
 }
 
-#define LOWERED "lower autocast saved differentiate running_statistics fuse_gradient_sums relu_mask "
+#define LOWERED "lower autocast saved differentiate running_statistics fuse_gradient_sums relu_mask join_gradients "
 
 static void test_passes(void **state)
 {
@@ -161,7 +161,7 @@ static void test_passes(void **state)
     check_passes(&options, LOWERED "recompute fuse_recompute streams ");
     options.lower.fold_least = 1;
     check_passes(&options, "lower autocast fold fold_maxpool saved differentiate running_statistics "
-                 "fuse_gradient_sums relu_mask recompute fuse_recompute streams ");
+                 "fuse_gradient_sums relu_mask join_gradients recompute fuse_recompute streams ");
     options.lower.fold_least = 0;
     options.limit = 0;
     options.fit = FIT_OFFLOAD;

@@ -35,9 +35,11 @@
 /* The capabilities of an op's CUDA code, which are all that the passes ask of it. */
 static const struct op_code *code_of(const struct op *op)
 {
-    static const struct op_code conv = {.gives_sums = true},
-        batchnorm = {.takes_sums = true, .adds_gradients = true, .keeps_mask = true};
+    static const struct op_code conv = {.gives_sums = true, .joins_gradients = true},
+        batchnorm = {.takes_sums = true, .adds_gradients = true, .keeps_mask = true},
+        conv_batchnorm = {.adds_gradients = true, .keeps_mask = true, .takes_joined = true};
     if (strcmp(op->name, "conv") == 0) return &conv;
+    if (strcmp(op->name, "conv_batchnorm") == 0) return &conv_batchnorm;
     return strcmp(op->name, "batchnorm") == 0 ? &batchnorm : NULL;
 }
 
@@ -119,6 +121,20 @@ static const struct dump_case cases[] = {
            "bn = batchnorm conv affine=no\n"
            "pool = globalavgpool bn\n", F16, 1, .ranks = 2, .sync_bn = true,
      .buckets = {.all_reduce_bytes = INT64_MAX}},
+    {"join_gradients", "join_gradients",
+     INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
+           "conv2 = conv conv1 filters=16 kernel=1 bias=no\n"
+           "bn2 = batchnorm conv2 affine=no\n"
+           "conv3 = conv conv1 filters=16 kernel=1 bias=no\n"
+           "bn3 = batchnorm conv3 affine=no\n"
+           "add3 = add bn3 bn2\n"
+           "relu3 = relu add3\n"
+           "conv4 = conv relu3 filters=8 kernel=1 bias=no\n"
+           "conv5 = conv conv4 filters=16 kernel=1 bias=no\n"
+           "bn5 = batchnorm conv5 affine=no\n"
+           "add5 = add bn5 relu3\n"
+           "conv6 = conv add5 filters=5 kernel=1 bias=no\n"
+           "pool = globalavgpool conv6\n", F16, 1, .streams = 1, .fold = true},
     {"recompute", "recompute",
      INPUT "conv1 = conv input filters=8 kernel=3 pad=1 bias=no\n"
            "bn1 = batchnorm conv1 affine=no\n"

@@ -169,7 +169,7 @@ static const struct pass passes[] = {
      "all but the updates of running statistics, which know the moments of all ranks"},
     {"stage_norm", run_stage_norm, has_stages,
      "every instruction; the update knows the squares of the gradients of all stages"},
-    {"join_gradients", run_join_gradients, NULL,
+    {"join_gradients", run_join_gradients, is_training,
      "what is computed, but for rounding; sums only move into the op before them"},
     {FIRST_OF_MEMORY, run_recompute, has_modes, "every bit; forward's own instructions"},
     {"fuse_recompute", run_fuse_recompute, has_modes, "every bit; the limit of live bytes"},
