@@ -485,9 +485,10 @@ static bool joined_make(struct conv_plan *plan, const struct conv_tools *tools)
         (made.groups != 2 && made.groups != 3) || made.tiles < 1 || made.tiles > ring_max ||
         !plan_fit(p, facts, &made))
         return false;
+    /* All plans share the kernel, and what it is granted. */
     bool granted = with_kernel(p->dtype, made.groups, [&](auto kernel, auto) {
         return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    (int)made.shared) == cudaSuccess;
+                                    (int)facts->shared_bytes) == cudaSuccess;
     });
     if (!granted) {
         cudaGetLastError();
