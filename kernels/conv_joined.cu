@@ -464,7 +464,7 @@ static bool plan_fit(const struct conv_problem *p, const struct cuda_facts *fact
 static int joined_candidates(const struct conv_problem *p, const struct conv_tools *tools, int most,
                              char names[][CANDIDATE_NAME])
 {
-    static const int sizes[][2] = {{3, 1}, {3, 2}, {2, 2}, {2, 1}};   /* groups, tiles */
+    static const int sizes[][2] = {{2, 2}, {3, 1}, {2, 1}};   /* groups, tiles */
     const struct cuda_facts *facts = cuda_facts(tools->device);
     int count = 0;
     if (!can_join(p, facts)) return 0;

@@ -592,7 +592,7 @@ static bool joins(const struct subject *s, const struct op_case *expected, const
     bool takes = !variant || is_variant(code, &call, variant);
     if (takes && expected) {
         poison_outputs(&call);
-        assert_int_equal((variant ? op_case_run : op_case_run_captured)(code, kernel_plan, &call), OK);
+        assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
         if (code->plan_name) print_message("%s\n", code->plan_name(&call));
         assert_joined(expected, c);
     }
@@ -600,7 +600,8 @@ static bool joins(const struct subject *s, const struct op_case *expected, const
         struct copies first = {0};
         copies_add(&first, &c->d_x[0]);
         copies_add(&first, &c->sums);
-        assert_int_equal(op_case_run(code, kernel_plan, &call), OK);
+        poison_outputs(&call);
+        assert_int_equal(op_case_run_captured(code, kernel_plan, &call), OK);
         assert_memory_equal(first.tensor[0].data, c->d_x[0].data, tensor_bytes(&c->d_x[0]));
         assert_memory_equal(first.tensor[1].data, c->sums.data, tensor_bytes(&c->sums));
         copies_free(&first);
@@ -610,7 +611,7 @@ static bool joins(const struct subject *s, const struct op_case *expected, const
     return takes;
 }
 
-/* A data gradient that another joins, by every algorithm. */
+/* A data gradient that another joins: by every algorithm where that is quick, else by the code's choice. */
 static void test_joins(void **state)
 {
     const struct subject *s = *state;
@@ -622,7 +623,8 @@ static void test_joins(void **state)
     struct call call = op_case_call(expected, PHASE_BACKWARD_DATA, &storage);
     assert_int_equal(op_case_run(s->op->reference, NULL, &call), OK);
     assert_true(joins(s, expected, NULL));
-    for (int i = 0; variants && variants[i]; i++) joins(s, expected, variants[i]);
+    bool quick = shape_count(s->example.x[0]) < 100000;
+    for (int i = 0; quick && variants && variants[i]; i++) joins(s, expected, variants[i]);
     op_case_close(expected);
 }
 
