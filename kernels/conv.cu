@@ -67,11 +67,12 @@ static void conv_problem_print(const struct conv_problem *p, char text[PROBLEM_T
 {
     snprintf(
         text, PROBLEM_TEXT,
-        "conv %s %s%s%s%s%s%s %dx%dx%dx%d to %d, kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d groups %d",
+        "conv %s %s%s%s%s%s%s %dx%dx%dx%d to %d, "
+        "kernel %dx%d stride %dx%d pad %dx%d dilation %dx%d groups %d",
         conv_phase_name(p->phase), dtype_table[p->dtype].name, p->tf32 && p->dtype == F32 ? " tf32" : "",
         p->deterministic ? " deterministic" : "", p->bias ? " bias" : "", p->sums ? " sums" : "",
-        p->joins ? " joined" : "", p->n, p->in[0], p->in[1], p->c, p->k, p->kernel[0], p->kernel[1], p->stride[0], p->stride[1], p->pad[0],
-        p->pad[1], p->dilation[0], p->dilation[1], p->groups);
+        p->joins ? " joined" : "", p->n, p->in[0], p->in[1], p->c, p->k, p->kernel[0], p->kernel[1],
+        p->stride[0], p->stride[1], p->pad[0], p->pad[1], p->dilation[0], p->dilation[1], p->groups);
 }
 
 /* For sums that are taken when the algorithm has done its work: the same bytes again. */

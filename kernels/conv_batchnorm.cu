@@ -624,8 +624,8 @@ static enum status forward(const struct call *call)
     });
 }
 
-/* dz and the sums of it, which may be there already. Its place is the residual's gradient, else the workspace,
- * else it is d_y. */
+/* dz and the sums of it, which may be there already. Its place is the residual's gradient, else the
+ * workspace, else it is d_y. */
 static enum status join(const struct call *call, const struct rooms &r, const void **dz)
 {
     struct join join = {.d_y = call->d_y, .d_y_more = call->d_y_more.data, .y = call->y.data,

@@ -1,14 +1,15 @@
 /* conv_joined.cu: the data gradient of a 1x1 convolution with what joins it, as one product on Hopper
- * (capability 9.0): D = mask * (A B + C) and the sums of D's columns. A is d_y, pixels x filters; B the weight,
- * filters x channels; C is d_x_more and D d_x, pixels x channels. Memory sees C once and D once.
+ * (capability 9.0): D = mask * (A B + C) and the sums of D's columns. A is d_y, pixels x filters; B the
+ * weight, filters x channels; C is d_x_more and D d_x, pixels x channels. Memory sees C and D once.
  *
- * Blocks stay: each has 128 channels, B's part of which stays in its shared memory, and every so many tiles of
- * 64 pixels. `groups` warpgroups multiply, each on tiles of its own, so that one waits for memory while others
- * work. Two warps of one thread serve a group: one brings chunks of 64 columns of A, the other C, in place
- * of which D is made, and takes D away. Rings of so many chunks and tiles, and mbarriers, are between them.
+ * Blocks stay: each has 128 channels, B's part of which stays in its shared memory, and every so many tiles
+ * of 64 pixels. `groups` warpgroups multiply, each on tiles of its own, so that one waits for memory while
+ * others work. Two warps of one thread serve a group: one brings chunks of 64 columns of A, the other C, in
+ * place of which D is made, and takes D away. Rings of so many chunks and tiles, and mbarriers, are between
+ * them.
  *
- * Matrices are in shared memory as the tensor memory accelerator writes them with its 128-byte swizzle: rows of
- * 64 numbers, whose 16-byte parts are exchanged by the row's lowest three bits. */
+ * Matrices are in shared memory as the tensor memory accelerator writes them with its 128-byte swizzle: rows
+ * of 64 numbers, whose 16-byte parts are exchanged by the row's lowest three bits. */
 #include <cuda.h>
 
 #include "kernels/conv_cuda.cuh"
@@ -214,7 +215,8 @@ template <int groups> __device__ static void barriers_init(const block<groups> &
 }
 
 template <int groups>
-__device__ static void load_factors(const block<groups> &b, const CUtensorMap *rows, const CUtensorMap *weight)
+__device__ static void load_factors(const block<groups> &b, const CUtensorMap *rows,
+                                    const CUtensorMap *weight)
 {
     if (b.g == 0) {
         barrier_expect(&b.barrier->weight, b.p.chunks * weight_bytes);

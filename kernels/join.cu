@@ -5,8 +5,8 @@
 
 using namespace batchnorm_parts;
 
-/* It goes backward through memory: products, before it and after it, go forward, and the cache holds what they
- * wrote last, or read first. */
+/* It goes backward through memory: products, before it and after it, go forward, and the cache holds what
+ * they wrote last, or read first. */
 template <class T, int width, enum act act, enum side by, bool two>
 __global__ void __launch_bounds__(threads, 2)
     join_kernel(struct gradients<T> g, struct slopes slopes, struct sweep s, float *parts)

@@ -1,5 +1,5 @@
-/* join.cuh: the gradient behind an activation, of one or two gradients of its output, and its sums by channel, in
- * one sweep. */
+/* join.cuh: the gradient behind an activation, of one or two gradients of its output, and its sums by
+ * channel, in one sweep. */
 #pragma once
 
 #include "kernels/cuda.cuh"

@@ -118,9 +118,9 @@ struct call {
     struct tensor y, d_y;
     struct tensor d_y_more;            /* backward of code that adds_gradients: to be added to d_y;
                                           may be absent */
-    struct tensor d_x_more;            /* backward_data of code that joins_gradients: another gradient of x[0], to
-                                          be added to d_x[0]; which is 0 where the mask, then x[0]'s, is 0, and
-                                          whose sums over n, h, w are written; may be absent */
+    struct tensor d_x_more;            /* backward_data of code that joins_gradients: another gradient of
+                                          x[0], to be added to d_x[0]; which is 0 where the mask, then x[0]'s,
+                                          is 0, and whose sums over n, h, w are written; may be absent */
     struct tensor y_recomputed;        /* with backward_recomputes (struct op): y, to be written as forward
                                           wrote it; may be absent */
     struct tensor sums;                /* F32 [2, c]: sums over n, h, w and sums of squares, which forward of

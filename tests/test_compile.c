@@ -150,7 +150,8 @@ static void check_passes(const struct compile_options *options, const char *expe
     graph_free(&graph);
 }
 
-#define LOWERED "lower autocast saved differentiate running_statistics fuse_gradient_sums relu_mask join_gradients "
+#define LOWERED \
+    "lower autocast saved differentiate running_statistics fuse_gradient_sums relu_mask join_gradients "
 
 static void test_passes(void **state)
 {

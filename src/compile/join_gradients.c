@@ -1,7 +1,8 @@
-/* join_gradients.c: a block's output is read by the next block's convolution and residual, so that its gradient
- * is a sum, of which a folded batch norm's backward (kernels/conv_batchnorm.c) wants what its activation lets
- * through, and its sums by channel. The convolution's data gradient, if it is the second that is there,
- * makes all this as it writes; batch norm needs no sweep, and its residual's gradient is the same tensor. */
+/* join_gradients.c: a block's output is read by the next block's convolution and residual, so that its
+ * gradient is a sum, of which a folded batch norm's backward (kernels/conv_batchnorm.c) wants what its
+ * activation lets through, and the sums of that by channel. The convolution's data gradient, if it is the
+ * second that is there, makes all this as it writes; batch norm needs no sweep, and its residual's gradient
+ * is the same tensor. */
 #include <stdlib.h>
 
 #include "base/memory.h"

@@ -37,7 +37,8 @@ bool cuda_driver_function(const char *name, int version, void *function)
 {
     enum cudaDriverEntryPointQueryResult result;
 #if CUDART_VERSION >= 12050
-    cudaError_t error = cudaGetDriverEntryPointByVersion(name, function, (unsigned)version, cudaEnableDefault, &result);
+    cudaError_t error =
+        cudaGetDriverEntryPointByVersion(name, function, (unsigned)version, cudaEnableDefault, &result);
 #else
     cudaError_t error = cudaGetDriverEntryPoint(name, function, cudaEnableDefault, &result);
 #endif
