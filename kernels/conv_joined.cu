@@ -433,7 +433,7 @@ template <class Work> static auto with_kernel(enum dtype dtype, int groups, Work
 }
 
 /* Code for this capability and no other was compiled, and is what runs. */
-static bool is_compiled(enum dtype dtype)
+static bool joined_is_compiled(enum dtype dtype)
 {
     return with_kernel(dtype, 2, [](auto kernel, auto) {
         struct cudaFuncAttributes found;
@@ -449,10 +449,11 @@ static bool can_join(const struct conv_problem *p, const struct cuda_facts *fact
                    p->stride[1] == 1 && p->pad[0] == 0 && p->pad[1] == 0;
     return p->joins && product && dtype_bytes(p->dtype) == 2 && p->c % tile_columns == 0 &&
            p->c / tile_columns <= facts->multiprocessors && p->k % chunk == 0 &&
-           (double)p->n * p->in[0] * p->in[1] < 2e9 && facts->capability == 90 && is_compiled(p->dtype);
+           (double)p->n * p->in[0] * p->in[1] < 2e9 && facts->capability == 90 &&
+           joined_is_compiled(p->dtype);
 }
 
-static bool plan_fit(const struct conv_problem *p, const struct cuda_facts *facts, struct joined_plan *made)
+static bool joined_fit(const struct conv_problem *p, const struct cuda_facts *facts, struct joined_plan *made)
 {
     for (made->stages = ring_max; made->stages >= 2; made->stages--) {
         joined_problem problem = joined_problem_of(p, made);
@@ -472,7 +473,7 @@ static int joined_candidates(const struct conv_problem *p, const struct conv_too
     if (!can_join(p, facts)) return 0;
     for (const int *size : sizes) {
         struct joined_plan made = {.groups = size[0], .tiles = size[1]};
-        if (count < most && plan_fit(p, facts, &made))
+        if (count < most && joined_fit(p, facts, &made))
             snprintf(names[count++], CANDIDATE_NAME, "joined %d %d", made.groups, made.tiles);
     }
     return count;
@@ -485,7 +486,7 @@ static bool joined_make(struct conv_plan *plan, const struct conv_tools *tools)
     struct joined_plan made = {};
     if (!can_join(p, facts) || sscanf(plan->name, "joined %d %d", &made.groups, &made.tiles) != 2 ||
         (made.groups != 2 && made.groups != 3) || made.tiles < 1 || made.tiles > ring_max ||
-        !plan_fit(p, facts, &made))
+        !joined_fit(p, facts, &made))
         return false;
     /* All plans share the kernel, and what it is granted. */
     bool granted = with_kernel(p->dtype, made.groups, [&](auto kernel, auto) {
@@ -509,7 +510,7 @@ static void joined_release(struct conv_plan *plan)
 }
 
 /* A matrix of rows of `columns` numbers, in boxes of 64 x 64. */
-static bool map_make(CUtensorMap *map, enum dtype dtype, void *data, int64_t rows, int columns)
+static bool joined_map(CUtensorMap *map, enum dtype dtype, void *data, int64_t rows, int columns)
 {
     encode_function encode;
     cuuint64_t size[2] = {(cuuint64_t)columns, (cuuint64_t)rows}, pitch[1] = {(cuuint64_t)columns * 2};
@@ -532,10 +533,10 @@ static enum status joined_run(const struct conv_plan *plan, const struct call *c
     problem.parts = (float *)call->workspace;
     CUtensorMap d_y, weight, more, d_x;
     if (problem.rows == 0) return OK;
-    if (!map_make(&d_y, p->dtype, at.y, problem.rows, p->k) ||
-        !map_make(&weight, p->dtype, at.weight, p->k, p->c) ||
-        !map_make(&more, p->dtype, call->d_x_more.data, problem.rows, p->c) ||
-        !map_make(&d_x, p->dtype, at.x, problem.rows, p->c))
+    if (!joined_map(&d_y, p->dtype, at.y, problem.rows, p->k) ||
+        !joined_map(&weight, p->dtype, at.weight, p->k, p->c) ||
+        !joined_map(&more, p->dtype, call->d_x_more.data, problem.rows, p->c) ||
+        !joined_map(&d_x, p->dtype, at.x, problem.rows, p->c))
         return plan->trusted ? fail(NO_DEVICE, "the driver does not describe a convolution's tensors")
                              : NO_DEVICE;
     unsigned blocks = (unsigned)(made->lines * (p->c / tile_columns));

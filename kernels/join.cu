@@ -48,7 +48,8 @@ struct joining {
     float *parts;
 };
 
-template <class T, enum act act, enum side by, bool two> static enum status run(const struct joining &j)
+template <class T, enum act act, enum side by, bool two>
+static enum status join_sweep(const struct joining &j)
 {
     constexpr int width = pack<T>::count;
     struct sweep s = sweep_open(&j.join->d_y, width);
@@ -61,13 +62,13 @@ template <class T, enum act act, enum side by, bool two> static enum status run(
     return conv_sum_shares(j.call, j.join->sums, j.parts, (int)grid.x, (int)s.channels);
 }
 
-template <class T, bool two> static enum status run_by(const struct joining &j, int activation)
+template <class T, bool two> static enum status join_by(const struct joining &j, int activation)
 {
-    if (activation == ACTIVATION_NONE) return run<T, ACT_NONE, SIDE_Y, two>(j);
-    if (activation != ACTIVATION_RELU) return run<T, ACT_OTHER, SIDE_Y, two>(j);
+    if (activation == ACTIVATION_NONE) return join_sweep<T, ACT_NONE, SIDE_Y, two>(j);
+    if (activation != ACTIVATION_RELU) return join_sweep<T, ACT_OTHER, SIDE_Y, two>(j);
     if constexpr (sizeof(T) == 2)
-        if (j.join->mask) return run<T, ACT_RELU, SIDE_MASK, two>(j);
-    return run<T, ACT_RELU, SIDE_Y, two>(j);
+        if (j.join->mask) return join_sweep<T, ACT_RELU, SIDE_MASK, two>(j);
+    return join_sweep<T, ACT_RELU, SIDE_Y, two>(j);
 }
 
 size_t join_workspace(const struct tensor *d_y)
@@ -82,7 +83,7 @@ enum status join_run(const struct call *call, const struct batchnorm *activation
     struct joining j = {call, join, slopes_of(activation), parts};
     return with_type(join->d_y.dtype, [&](auto type) {
         using T = decltype(type);
-        return join->d_y_more ? run_by<T, true>(j, activation->activation)
-                              : run_by<T, false>(j, activation->activation);
+        return join->d_y_more ? join_by<T, true>(j, activation->activation)
+                              : join_by<T, false>(j, activation->activation);
     });
 }

@@ -14,14 +14,14 @@ struct joining {
     int *writer, *readers;       /* by value: the last instruction that writes it, or -1; how many read it */
 };
 
-static const struct op_code *code_at(const struct joining *j, const struct instruction *at)
+static const struct op_code *joining_code(const struct joining *j, const struct instruction *at)
 {
     static const struct op_code none = {.forward = NULL};
     const struct op_code *code = at->op ? j->code_of(at->op) : NULL;
     return code ? code : &none;
 }
 
-static void note(struct joining *j)
+static void joining_note(struct joining *j)
 {
     for (int v = 0; v < j->program->value_count; v++) j->writer[v] = -1;
     for (int i = 0; i < j->program->count; i++) {
@@ -38,7 +38,7 @@ static struct instruction *giver_of(const struct joining *j, const struct instru
     int writer = j->writer[gradient];
     if (writer < 0 || j->readers[gradient] != 1 || j->writer[other] >= writer) return NULL;
     struct instruction *giver = &j->program->instructions[writer];
-    bool gives = giver->phase == PHASE_BACKWARD_DATA && code_at(j, giver)->joins_gradients &&
+    bool gives = giver->phase == PHASE_BACKWARD_DATA && joining_code(j, giver)->joins_gradients &&
                  giver->d_x[0] == gradient && giver->x[0] == taker->y && giver->d_x_more < 0;
     return gives ? giver : NULL;
 }
@@ -57,7 +57,7 @@ static void share_sums(const struct joining *j, int from, int gradient, int sums
     for (int i = from; i < j->program->count; i++) {
         struct instruction *at = &j->program->instructions[i];
         bool takes = at->phase == PHASE_BACKWARD && at->d_y == gradient && at->d_y_more < 0 &&
-                     at->sums < 0 && code_at(j, at)->takes_joined &&
+                     at->sums < 0 && joining_code(j, at)->takes_joined &&
                      !(at->op->reads(at->settings, PHASE_BACKWARD) & READS_Y);
         if (!takes) continue;
         at->sums = sums;
@@ -65,11 +65,11 @@ static void share_sums(const struct joining *j, int from, int gradient, int sums
     }
 }
 
-static void join(const struct joining *j, int i)
+static void join_at(const struct joining *j, int i)
 {
     struct instruction *taker = &j->program->instructions[i];
     bool takes = taker->phase == PHASE_BACKWARD && taker->mask >= 0 && taker->d_y_more >= 0 &&
-                 code_at(j, taker)->takes_joined && taker->x_count > 1 && taker->d_x[1] >= 0;
+                 joining_code(j, taker)->takes_joined && taker->x_count > 1 && taker->d_x[1] >= 0;
     if (!takes) return;
     int d_y = taker->d_y, more = taker->d_y_more, joined = taker->d_x[1];
     struct instruction *giver = giver_of(j, taker, d_y, more);
@@ -94,8 +94,8 @@ void join_gradients(struct program *program, const struct op_code *(*code_of)(co
     struct joining j = {.program = program, .code_of = code_of};
     j.writer = memory_new((size_t)program->value_count, sizeof *j.writer);
     j.readers = memory_new((size_t)program->value_count, sizeof *j.readers);
-    note(&j);
-    for (int i = 0; i < program->count; i++) join(&j, i);
+    joining_note(&j);
+    for (int i = 0; i < program->count; i++) join_at(&j, i);
     free(j.writer);
     free(j.readers);
 }
