@@ -1,4 +1,4 @@
-/* conv_stem.cu: the first layer of networks for photographs: 3 channels, kernel 3 or 7, stride 2, in 16 bits.
+/* conv_stem.cu: the first layer of networks: 3 channels, kernel 3, or 7 with a stride of 2, in 16 bits.
  *
  * With so few channels the images are read at a pixel's two or six bytes a step, which engines made for many
  * channels do badly. Here a block copies the patch of x under 16 x 16 outputs into shared memory. There the
@@ -9,19 +9,20 @@
 #define THREADS 256
 #define WARPS (THREADS / 32)
 #define CHANNELS 3
-#define STRIDE 2
 #define TILE 16                          /* outputs along h and w of a block's tile */
-#define SHIFT (CHANNELS * STRIDE)        /* elements of x between neighbouring outputs */
 
-/* Sizes for one kernel size. */
-template <int kernel> struct geometry {
-    static constexpr int row_chunks = (kernel * CHANNELS + 7) / 8;     /* chunks of one kernel row */
+/* Sizes for one kernel size and stride. */
+template <int kernel_size, int pixels> struct geometry {
+    static constexpr int kernel = kernel_size, stride = pixels;
+    static constexpr int row = kernel * CHANNELS;                      /* products of a kernel row */
+    static constexpr int shift = stride * CHANNELS;                    /* elements of x between outputs */
+    static constexpr int row_chunks = (row + 7) / 8;                   /* chunks of them */
     static constexpr int chunks = (row_chunks * kernel + 1) / 2 * 2;   /* of all rows, in pairs */
     static constexpr int steps = chunks / 2;                           /* of 16 products */
-    static constexpr int side = (TILE - 1) * STRIDE + kernel;          /* pixels along h and w of a patch */
+    static constexpr int side = (TILE - 1) * stride + kernel;          /* pixels along h and w of a patch */
     static constexpr int line = side * CHANNELS;                       /* elements in one row of a patch */
     static constexpr int pitch =
-        (SHIFT * (TILE - 1) + row_chunks * 8 + 1) / 2 * 2; /* with what chunks read beyond */
+        (shift * (TILE - 1) + row_chunks * 8 + 1) / 2 * 2; /* with what chunks read beyond */
     /* Where a chunk's products begin in the patch of the first output. What pads the last pair reads the
      * first chunk again, for weights of zero. */
     static __host__ __device__ constexpr int offset(int chunk)
@@ -49,19 +50,19 @@ static int tile_count(const struct conv_problem *p)
 
 /* A warp reads every eighth row of a tile's patch; outside the image elements are zero. All of it is asked
  * for before the first is waited for. */
-template <class T, int kernel> struct patch_part {
-    static constexpr int rows = (geometry<kernel>::side + WARPS - 1) / WARPS;
-    static constexpr int steps = (geometry<kernel>::pitch + 31) / 32;
+template <class T, class size> struct patch_part {
+    static constexpr int rows = (size::side + WARPS - 1) / WARPS;
+    static constexpr int steps = (size::pitch + 31) / 32;
     T value[rows][steps];
 };
 
-template <class T, int kernel>
-__device__ static inline patch_part<T, kernel> read_patch(const struct conv_problem &g, const struct tile &t,
+template <class T, class size>
+__device__ static inline patch_part<T, size> read_patch(const struct conv_problem &g, const struct tile &t,
                                                           const T *x)
 {
-    using size = geometry<kernel>;
-    patch_part<T, kernel> part;
-    int top = t.p * STRIDE - g.pad[0], left = (t.q * STRIDE - g.pad[1]) * CHANNELS, wide = g.in[1] * CHANNELS;
+    patch_part<T, size> part;
+    int top = t.p * size::stride - g.pad[0], left = t.q * size::shift - g.pad[1] * CHANNELS;
+    int wide = g.in[1] * CHANNELS;
 #pragma unroll
     for (int k = 0; k < part.rows; k++) {
         int h = top + k * WARPS + threadIdx.x / 32;
@@ -78,10 +79,9 @@ __device__ static inline patch_part<T, kernel> read_patch(const struct conv_prob
 }
 
 /* Calls put(row, place in the row, element) for what the warp has read. */
-template <class T, int kernel, class F>
-__device__ static inline void write_patch(const patch_part<T, kernel> &part, F put)
+template <class T, class size, class F>
+__device__ static inline void write_patch(const patch_part<T, size> &part, F put)
 {
-    using size = geometry<kernel>;
 #pragma unroll
     for (int k = 0; k < part.rows; k++) {
         int row = k * WARPS + threadIdx.x / 32;
@@ -127,33 +127,33 @@ template <class T> __device__ static inline uint32_t both(T low, T high)
 }
 
 /* Product `k` of filter `f`, as chunks count products. */
-template <class T, int kernel> __device__ static inline T weight_of(const T *weight, int f, int k)
+template <class T, class size> __device__ static inline T weight_of(const T *weight, int f, int k)
 {
-    using size = geometry<kernel>;
     int r = k / (8 * size::row_chunks), at = k % (8 * size::row_chunks);
-    bool real = r < kernel && at < kernel * CHANNELS;
-    return real ? weight[(f * kernel + r) * kernel * CHANNELS + at] : from_float<T>(0.0f);
+    bool real = r < size::kernel && at < size::row;
+    return real ? weight[(f * size::kernel + r) * size::row + at] : from_float<T>(0.0f);
 }
 
 /* Shared memory of the forward kernel: weights as tensor cores take them, [step][two groups of 8
- * filters][lane]; the patch; a staging place for 16 outputs of each warp, with lines that spread over the
- * banks. */
-template <class T, int kernel, int filters> struct forward_memory {
-    uint4 weight[geometry<kernel>::steps][filters / 16][32];
-    T patch[(geometry<kernel>::side * geometry<kernel>::pitch + 7) / 8 * 8];
+ * filters][lane]; the patch, and where outputs are an odd number of elements apart, once more from its second
+ * element on, so that pairs of elements are read at multiples of four bytes; a staging place for 16 outputs of
+ * each warp, with lines that spread over the banks. */
+template <class T, class size, int filters> struct forward_memory {
+    uint4 weight[size::steps][filters / 16][32];
+    T patch[size::shift % 2 + 1][(size::side * size::pitch + 7) / 8 * 8];
     T staged[WARPS][TILE][filters + 8];
 };
 
-template <class T, int kernel, int filters>
-__device__ static inline void load_weights(forward_memory<T, kernel, filters> *memory, const T *weight)
+template <class T, class size, int filters>
+__device__ static inline void load_weights(forward_memory<T, size, filters> *memory, const T *weight)
 {
-    constexpr int groups = filters / 16, count = geometry<kernel>::steps * groups * 32;
+    constexpr int groups = filters / 16, count = size::steps * groups * 32;
     for (int i = threadIdx.x; i < count; i += THREADS) {
         int lane = i % 32, group = i / 32 % groups, step = i / 32 / groups;
         int k = step * 16 + lane % 4 * 2, f = group * 16 + lane / 4;
         auto pair = [&](int filter, int at) {
-            return both(weight_of<T, kernel>(weight, filter, at),
-                        weight_of<T, kernel>(weight, filter, at + 1));
+            return both(weight_of<T, size>(weight, filter, at),
+                        weight_of<T, size>(weight, filter, at + 1));
         };
         memory->weight[step][group][lane] =
             make_uint4(pair(f, k), pair(f, k + 8), pair(f + 8, k), pair(f + 8, k + 8));
@@ -161,13 +161,14 @@ __device__ static inline void load_weights(forward_memory<T, kernel, filters> *m
 }
 
 /* A warp multiplies two rows of 16 outputs with all the block's filters. */
-template <class T, int kernel, int filters>
-__device__ static inline void multiply_rows(const forward_memory<T, kernel, filters> *memory,
+template <class T, class size, int filters>
+__device__ static inline void multiply_rows(const forward_memory<T, size, filters> *memory,
                                             float sum[2][filters / 8][4])
 {
-    using size = geometry<kernel>;
     int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 2;
-    const T *patch = memory->patch + row * STRIDE * size::pitch + lane / 4 * SHIFT + lane % 4 * 2;
+    int odd = lane / 4 * size::shift % 2;
+    const T *patch = memory->patch[odd] + row * size::stride * size::pitch + lane / 4 * size::shift - odd +
+                     lane % 4 * 2;
 #pragma unroll
     for (int step = 0; step < size::steps; step++) {
         uint32_t a[2][4];
@@ -175,7 +176,8 @@ __device__ static inline void multiply_rows(const forward_memory<T, kernel, filt
         for (int i = 0; i < 2; i++)
 #pragma unroll
             for (int part = 0; part < 4; part++)
-                a[i][part] = *(const uint32_t *)(patch + i * STRIDE * size::pitch + part % 2 * 8 * SHIFT +
+                a[i][part] = *(const uint32_t *)(patch + i * size::stride * size::pitch +
+                                                 part % 2 * 8 * size::shift +
                                                  size::offset(2 * step + part / 2));
 #pragma unroll
         for (int group = 0; group < filters / 16; group++) {
@@ -242,24 +244,26 @@ template <class T> struct stem_operands {
 };
 
 /* Blocks take `filters` filters from blockIdx.y * filters on, and tiles in turn. */
-template <class T, int kernel, int filters>
+template <class T, class size, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
     stem_forward_kernel(struct conv_problem g, stem_operands<T> o)
 {
-    using size = geometry<kernel>;
     extern __shared__ uint4 shared[];
-    auto *memory = (forward_memory<T, kernel, filters> *)shared;
+    auto *memory = (forward_memory<T, size, filters> *)shared;
     int first = blockIdx.y * filters, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     float total[2][filters / 32] = {};
-    load_weights(memory, o.weight + (int64_t)first * kernel * kernel * CHANNELS);
+    load_weights<T, size, filters>(memory, o.weight + (int64_t)first * size::kernel * size::row);
     for (int index = blockIdx.x; index < o.tiles; index += gridDim.x) {
         struct tile t = tile_at(g, index);
-        auto part = read_patch<T, kernel>(g, t, o.x);
+        auto part = read_patch<T, size>(g, t, o.x);
         __syncthreads();
-        write_patch(part, [&](int row, int at, T value) { memory->patch[row * size::pitch + at] = value; });
+        write_patch<T, size>(part, [&](int row, int at, T value) {
+            memory->patch[0][row * size::pitch + at] = value;
+            if (size::shift % 2 && at > 0) memory->patch[size::shift % 2][row * size::pitch + at - 1] = value;
+        });
         __syncthreads();
         float sum[2][filters / 8][4] = {};
-        multiply_rows(memory, sum);
+        multiply_rows<T, size, filters>(memory, sum);
         int count = g.out[1] - t.q < TILE ? g.out[1] - t.q : TILE;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -286,10 +290,10 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-/* Shared memory of the weights' gradient: pairs[i] is the patch's elements i and i + SHIFT, which two
+/* Shared memory of the weights' gradient: pairs[i] is the patch's elements i and i + size::shift, which two
  * neighbouring outputs multiply with the same weight; and d_y of the tile. */
-template <class T, int kernel, int filters> struct params_memory {
-    uint32_t pairs[(geometry<kernel>::side * geometry<kernel>::pitch + 3) / 4 * 4];
+template <class T, class size, int filters> struct params_memory {
+    uint32_t pairs[(size::side * size::pitch + 3) / 4 * 4];
     T d_y[TILE * TILE][filters + 8];
 };
 
@@ -340,28 +344,27 @@ __device__ static inline void load_transposed(uint32_t to[4], const void *line)
  * 2, and each goes over all outputs of a tile, a row of 16 at a step. Which output is which index of the sum
  * does not matter as long as both sides agree: lane quarter j takes outputs 4j .. 4j + 3, so that the lanes'
  * addresses in `pairs` fall into different banks. shares[blockIdx.x][k][kernel][kernel][channel]. */
-template <class T, int kernel, int filters>
+template <class T, class size, int filters>
 __global__ void __launch_bounds__(THREADS, 2)
     stem_params_kernel(struct conv_problem g, float *shares, const T *x, const T *d_y, int tiles)
 {
-    using size = geometry<kernel>;
     constexpr int parts = (size::steps + 3) / 4, groups = filters / 16;
     extern __shared__ uint4 shared[];
-    auto *memory = (params_memory<T, kernel, filters> *)shared;
+    auto *memory = (params_memory<T, size, filters> *)shared;
     int first = blockIdx.y * filters, lane = threadIdx.x % 32, split = threadIdx.x / 32 % 4,
         half = threadIdx.x / 128;
     float sum[parts][groups][4] = {};
     for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
         struct tile t = tile_at(g, index);
-        auto part = read_patch<T, kernel>(g, t, x);
+        auto part = read_patch<T, size>(g, t, x);
         auto rows = read_d_y<T, filters>(g, t, d_y + first);
         __syncthreads();
         T *patch = (T *)memory->pairs;
-        write_patch(part, [&](int row, int at, T value) {
+        write_patch<T, size>(part, [&](int row, int at, T value) {
             T *line = patch + 2 * row * size::pitch;
             line[2 * at] = value;
-            if (at >= SHIFT) line[2 * (at - SHIFT) + 1] = value;
-            else line[2 * (size::pitch - SHIFT + at) + 1] = from_float<T>(0.0f);
+            if (at >= size::shift) line[2 * (at - size::shift) + 1] = value;
+            else line[2 * (size::pitch - size::shift + at) + 1] = from_float<T>(0.0f);
         });
         write_d_y<T, filters>(rows, memory->d_y);
         __syncthreads();
@@ -382,19 +385,20 @@ __global__ void __launch_bounds__(THREADS, 2)
                 b[group + 1][1] = got[3];
             }
             const uint32_t *line =
-                memory->pairs + row * STRIDE * size::pitch + lane / 4 + lane % 4 * 4 * SHIFT;
+                memory->pairs + row * size::stride * size::pitch + lane / 4 + lane % 4 * 4 * size::shift;
 #pragma unroll
             for (int part = 0; part < parts; part++) {
                 int step = split * parts + part;
                 if (step >= size::steps) continue;
                 int low = size::offset(2 * step), high = size::offset(2 * step + 1);
-                uint32_t a[4] = {line[low], line[high], line[low + 2 * SHIFT], line[high + 2 * SHIFT]};
+                uint32_t a[4] = {line[low], line[high], line[low + 2 * size::shift],
+                                 line[high + 2 * size::shift]};
 #pragma unroll
                 for (int group = 0; group < groups; group++) multiply<T>(sum[part][group], a, b[group]);
             }
         }
     }
-    float *to = shares + ((int64_t)blockIdx.x * g.k + first) * kernel * kernel * CHANNELS;
+    float *to = shares + ((int64_t)blockIdx.x * g.k + first) * size::kernel * size::row;
 #pragma unroll
     for (int part = 0; part < parts; part++)
 #pragma unroll
@@ -402,20 +406,20 @@ __global__ void __launch_bounds__(THREADS, 2)
             int product = (split * parts + part) * 16 + lane / 4 + i % 4 / 2 * 8;
             int f = half * (filters / 2) + i / 4 * 8 + lane % 4 * 2 + i % 2;
             int r = product / (8 * size::row_chunks), at = product % (8 * size::row_chunks);
-            if (r < kernel && at < kernel * CHANNELS)
-                to[((int64_t)f * kernel + r) * kernel * CHANNELS + at] = sum[part][i / 4][i % 4];
+            if (r < size::kernel && at < size::row)
+                to[((int64_t)f * size::kernel + r) * size::row + at] = sum[part][i / 4][i % 4];
         }
 }
 
 static bool is_ours(const struct conv_problem *p)
 {
-    int kernel = p->kernel[0];
+    int kernel = p->kernel[0], stride = p->stride[0];
     if (p->dtype == F32 || p->c != CHANNELS || p->groups != 1 || p->k % 32 != 0 ||
         p->phase == PHASE_BACKWARD_DATA)
         return false;
-    if (kernel != 3 && kernel != 7) return false;
+    if (kernel == 3 ? stride != 1 && stride != 2 : kernel != 7 || stride != 2) return false;
     for (int i = 0; i < 2; i++)
-        if (p->kernel[i] != kernel || p->stride[i] != STRIDE || p->dilation[i] != 1) return false;
+        if (p->kernel[i] != kernel || p->stride[i] != stride || p->dilation[i] != 1) return false;
     return true;
 }
 
@@ -446,13 +450,13 @@ template <class Kernel> static enum status allow_memory(const struct call *call,
                        "asking for shared memory");
 }
 
-template <class T, int kernel, int filters>
+template <class T, class size, int filters>
 static enum status stem_run_forward(const struct conv_problem *p, const struct call *call, dim3 grid)
 {
     struct conv_operands at = conv_operands(call);
-    size_t bytes = sizeof(forward_memory<T, kernel, filters>);
+    size_t bytes = sizeof(forward_memory<T, size, filters>);
     float *shares = p->sums ? (float *)call->workspace : NULL;
-    auto code = stem_forward_kernel<T, kernel, filters>;
+    auto code = stem_forward_kernel<T, size, filters>;
     TRY(allow_memory(call, code, bytes));
     stem_operands<T> operands = {(T *)at.y, (const T *)at.x, (const T *)at.weight,
                                  p->bias ? (const T *)at.bias : NULL, tile_count(p), shares};
@@ -461,30 +465,37 @@ static enum status stem_run_forward(const struct conv_problem *p, const struct c
     return p->sums ? conv_sum_shares(call, (float *)call->sums.data, shares, (int)grid.x, 2 * p->k) : OK;
 }
 
-template <class T, int kernel, int filters>
+template <class T, class size, int filters>
 static enum status stem_run_params(const struct conv_problem *p, const struct call *call, dim3 grid)
 {
     struct conv_operands at = conv_operands(call);
-    size_t bytes = sizeof(params_memory<T, kernel, filters>);
+    size_t bytes = sizeof(params_memory<T, size, filters>);
     float *shares = (float *)call->workspace;
-    auto code = stem_params_kernel<T, kernel, filters>;
+    auto code = stem_params_kernel<T, size, filters>;
     TRY(allow_memory(call, code, bytes));
     code<<<grid, THREADS, bytes, stream_of(call)>>>(*p, shares, (const T *)at.x, (const T *)at.y,
                                                     tile_count(p));
     TRY(launched(call));
-    return conv_sum_shares(call, (float *)at.weight, shares, (int)grid.x, p->k * kernel * kernel * CHANNELS);
+    return conv_sum_shares(call, (float *)at.weight, shares, (int)grid.x, p->k * size::kernel * size::row);
 }
 
-template <class T, int kernel>
+template <class T, class size>
 static enum status stem_run_phase(const struct conv_problem *p, const struct call *call)
 {
     int filters = block_filters(p);
     dim3 grid(blocks_across(p, cuda_facts(call->device)->multiprocessors), (unsigned)(p->k / filters));
     if (p->phase == PHASE_FORWARD)
-        return filters == 64 ? stem_run_forward<T, kernel, 64>(p, call, grid)
-                             : stem_run_forward<T, kernel, 32>(p, call, grid);
-    return filters == 64 ? stem_run_params<T, kernel, 64>(p, call, grid)
-                         : stem_run_params<T, kernel, 32>(p, call, grid);
+        return filters == 64 ? stem_run_forward<T, size, 64>(p, call, grid)
+                             : stem_run_forward<T, size, 32>(p, call, grid);
+    return filters == 64 ? stem_run_params<T, size, 64>(p, call, grid)
+                         : stem_run_params<T, size, 32>(p, call, grid);
+}
+
+template <class T> static enum status stem_run_type(const struct conv_problem *p, const struct call *call)
+{
+    if (p->kernel[0] == 7) return stem_run_phase<T, geometry<7, 2>>(p, call);
+    return p->stride[0] == 1 ? stem_run_phase<T, geometry<3, 1>>(p, call)
+                             : stem_run_phase<T, geometry<3, 2>>(p, call);
 }
 
 static enum status stem_run(const struct conv_plan *plan, const struct call *call,
@@ -492,10 +503,7 @@ static enum status stem_run(const struct conv_plan *plan, const struct call *cal
 {
     (void)tools;
     const struct conv_problem *p = &plan->problem;
-    if (p->dtype == F16)
-        return p->kernel[0] == 3 ? stem_run_phase<__half, 3>(p, call) : stem_run_phase<__half, 7>(p, call);
-    return p->kernel[0] == 3 ? stem_run_phase<__nv_bfloat16, 3>(p, call)
-                             : stem_run_phase<__nv_bfloat16, 7>(p, call);
+    return p->dtype == F16 ? stem_run_type<__half>(p, call) : stem_run_type<__nv_bfloat16>(p, call);
 }
 
 #define CAPABILITY 80                    /* that these products take */
