@@ -15,6 +15,7 @@ struct optimizer_settings {
     double momentum;
     bool nesterov;
     double weight_decay;
+    bool decoupled_weight_decay;   /* of the weights themselves, not added to the gradient */
     double beta1, beta2;
     double alpha;              /* rmsprop's smoothing */
     double eps;

@@ -1,5 +1,7 @@
-/* adam: adaptive moments (Kingma, Ba 2015), as torch.optim.Adam, weight decay added to the gradient:
- *     g += decay * w;  m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2
+/* adam: adaptive moments (Kingma, Ba 2015), as torch.optim.Adam, weight decay added to the gradient; adamw:
+ * with decoupled weight decay (Loshchilov, Hutter 2019), as torch.optim.AdamW:
+ *     adam: g += decay * w;  adamw: w -= lr * decay * w
+ *     m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g^2
  *     w -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps) */
 #include "optimizer_adam.h"
 
@@ -16,7 +18,8 @@ static void adam_reference(const struct optimizer_settings *s, const struct opti
     float *square = param->slots[1];
     for (int64_t i = 0; i < param->count; i++) {
         double w = param->master[i], g = (double)param->gradient[i] * factor;
-        g += decay * w;
+        if (s->decoupled_weight_decay) w -= lr * decay * w;
+        else g += decay * w;
         double m = beta1 * mean[i] + (1 - beta1) * g, v = s->beta2 * square[i] + (1 - s->beta2) * g * g;
         w -= step * m / (sqrt(v) / root + s->eps);
         mean[i] = (float)m;
@@ -33,6 +36,19 @@ const struct optimizer adam_optimizer = {
     .slot_names = {"exp_avg", "exp_avg_sq"},
     .lr = 0.001,
     .initial = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8},
+    .update = adam_update,
+    .reference = adam_reference,
+};
+
+const struct optimizer adamw_optimizer = {
+    .name = "adamw",
+    .momentum_is_beta1 = true,
+    .help = "AdamW: Adam with decoupled weight decay.",
+    .slots = 2,
+    .slot_names = {"exp_avg", "exp_avg_sq"},
+    .lr = 0.001,
+    .initial = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01,
+                .decoupled_weight_decay = true},
     .update = adam_update,
     .reference = adam_reference,
 };

@@ -122,8 +122,6 @@ libkernels_a_SOURCES = \
 	kernels/optimizer_adagrad.h \
 	kernels/optimizer_adam.c \
 	kernels/optimizer_adam.h \
-	kernels/optimizer_adamw.c \
-	kernels/optimizer_adamw.h \
 	kernels/optimizer_lamb.c \
 	kernels/optimizer_lamb.h \
 	kernels/optimizer_lars.c \

@@ -7,7 +7,6 @@ extern "C" {
 #include "base/memory.h"
 #include "kernels/optimizer_adagrad.h"
 #include "kernels/optimizer_adam.h"
-#include "kernels/optimizer_adamw.h"
 #include "kernels/optimizer_lamb.h"
 #include "kernels/optimizer_lars.h"
 #include "kernels/optimizer_rmsprop.h"
@@ -46,7 +45,6 @@ template <class Factors, int slot_count, auto make, auto element> struct plain_r
 
 struct sgd_rule : plain_rule<struct sgd_factors, 1, sgd_factors, sgd_element> {};
 struct adam_rule : plain_rule<struct adam_factors, 2, adam_factors, adam_element> {};
-struct adamw_rule : plain_rule<struct adamw_factors, 2, adamw_factors, adamw_element> {};
 struct adagrad_rule : plain_rule<struct adagrad_factors, 1, adagrad_factors, adagrad_element> {};
 struct rmsprop_rule : plain_rule<struct rmsprop_factors, 2, rmsprop_factors, rmsprop_element> {};
 
@@ -455,7 +453,7 @@ static const struct {
 } rules[] = {
     {"sgd", update_run<sgd_rule>},
     {"adam", update_run<adam_rule>},
-    {"adamw", update_run<adamw_rule>},
+    {"adamw", update_run<adam_rule>},
     {"adagrad", update_run<adagrad_rule>},
     {"rmsprop", update_run<rmsprop_rule>},
     {"lars", update_run<lars_rule>},

@@ -92,6 +92,7 @@ static enum status set_optimizer(struct settings *settings, struct hyperparamete
         .momentum = given_or(settings->optimizer.momentum, initial->momentum),
         .nesterov = settings->optimizer.nesterov,
         .weight_decay = given_or(settings->optimizer.weight_decay, initial->weight_decay),
+        .decoupled_weight_decay = initial->decoupled_weight_decay,
         .beta1 = betas ? settings->optimizer.betas.value[0] : initial->beta1,
         .beta2 = betas ? settings->optimizer.betas.value[1] : initial->beta2,
         .alpha = settings->optimizer.alpha,
