@@ -21,7 +21,6 @@ struct optimizer_settings {
     double eps;
     double trust;              /* lars' coefficient */
     double clip_norm;          /* 0: none */
-    double layer_decay;        /* of the learning rate, for each of layers_behind; 0: none */
     double ema;                /* decay; 0: none */
 };
 
@@ -36,7 +35,7 @@ struct optimizer_param {
     enum dtype low_dtype;
     bool decay;                          /* weight decay applies to it */
     bool adapt;                          /* LARS/LAMB trust ratio applies */
-    int layers_behind;                   /* that its learning rate decays by; 0: it does not */
+    double lr_scale;                     /* times the update's learning rate; 1: as it is */
 };
 
 /* State that goes from step to step, in the store, so that a device can keep it. */

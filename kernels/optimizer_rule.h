@@ -16,12 +16,6 @@ struct optimizer_numbers {
     int64_t t;                 /* number of this update, from 1 */
 };
 
-/* The part of the learning rate that a parameter has. */
-ANYWHERE double optimizer_rate(const struct optimizer_settings *settings, int layers_behind)
-{
-    return layers_behind > 0 ? pow(settings->layer_decay, layers_behind) : 1;
-}
-
 /* The optimizer's sequence up to the update, and its end: moves the state, given the sum of the squares
  * of all gradients, and gives factor and t to `numbers`, whose lr and momentum are set. False: the
  * step is skipped. Squares of floats, however many, do not overflow a double, so that their sum

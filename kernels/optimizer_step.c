@@ -23,8 +23,7 @@ static void copy_part(const struct optimizer_param *part, const void *factors, d
 static void optimizer_apply(const struct optimizer *optimizer, const struct optimizer_settings *settings,
                             const struct optimizer_param *param, const struct optimizer_numbers *n)
 {
-    double lr = n->lr * optimizer_rate(settings, param->layers_behind);
-    optimizer->update(settings, param, lr, n->momentum, n->factor, n->t);
+    optimizer->update(settings, param, n->lr * param->lr_scale, n->momentum, n->factor, n->t);
     if (param->average && settings->ema > 0) optimizer_walk(param, average_part, &settings->ema, NULL);
     if (param->low) optimizer_walk(param, copy_part, NULL, NULL);
 }

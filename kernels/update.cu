@@ -99,7 +99,7 @@ struct chunk {
     int count;
     int first, chunks;         /* those of the same parameter */
     int square;                /* its place among all stages' chunks */
-    int layers_behind;
+    double lr_scale;
     bool decay, adapt;
 };
 
@@ -340,7 +340,7 @@ template <class Rule> __device__ static struct optimizer_numbers chunk_numbers(c
                                                                               const struct chunk *chunk)
 {
     struct optimizer_numbers numbers = board_of<Rule>(job)->numbers;
-    numbers.lr *= optimizer_rate(&job->settings, chunk->layers_behind);
+    numbers.lr *= chunk->lr_scale;
     numbers.decay = chunk->decay ? job->settings.weight_decay : 0;
     return numbers;
 }
@@ -351,7 +351,7 @@ template <class Rule> __device__ static typename Rule::factors chunk_factors(con
 {
     const struct board<Rule> *board = board_of<Rule>(job);
     typename Rule::factors f = board->factors[chunk->decay];
-    if (chunk->layers_behind > 0) {
+    if (chunk->lr_scale != 1) {
         __shared__ typename Rule::factors own;
         if (threadIdx.x == 0) {
             const struct optimizer_numbers numbers = chunk_numbers<Rule>(job, chunk);
@@ -508,7 +508,7 @@ static struct chunk chunk_of(const struct update *update, const struct optimizer
         .first = 0,
         .chunks = (int)div_up(param->count, (int64_t)chunk_elements),
         .square = 0,
-        .layers_behind = param->layers_behind,
+        .lr_scale = param->lr_scale,
         .decay = param->decay,
         .adapt = param->adapt,
     };

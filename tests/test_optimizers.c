@@ -191,7 +191,7 @@ static struct network network_open(double gradient_scale)
             .count = sizes[i], .master = at, .gradient = at + n.total,
             .slots = {at + 2 * n.total, at + 3 * n.total, at + 4 * n.total},
             .average = at + 5 * n.total, .low = n.low + (at - n.memory), .low_dtype = BF16,
-            .decay = i != 1, .adapt = i != 1,
+            .decay = i != 1, .adapt = i != 1, .lr_scale = 1,
         };
     }
     n.state.scaler.scale = 1024;
@@ -288,7 +288,8 @@ static void test_sequence(void **state)
     float w[2] = {1, -1}, g[2] = {3 * 8, 4 * 8}, buffer[2] = {0}, average[2] = {1, -1};
     uint16_t low[2] = {0};
     struct optimizer_param param = {.count = 2, .master = w, .gradient = g, .slots = {buffer},
-                                    .average = average, .low = low, .low_dtype = F16, .decay = true};
+                                    .average = average, .low = low, .low_dtype = F16, .decay = true,
+                                    .lr_scale = 1};
     struct optimizer_settings settings = {.clip_norm = 1, .ema = 0.75};
     struct optimizer_state s = {.scaler = {.scale = 8}};
     const struct optimizer_options options = {optimizer_find("sgd"), &settings, &scaling, .lr = 0.5};
@@ -310,7 +311,7 @@ static void test_sequence(void **state)
 static void test_small_gradients_are_not_clipped(void **state)
 {
     float w[1] = {1}, g[1] = {0.5f}, buffer[1] = {0};
-    struct optimizer_param param = {.count = 1, .master = w, .gradient = g, .slots = {buffer}};
+    struct optimizer_param param = {.count = 1, .master = w, .gradient = g, .slots = {buffer}, .lr_scale = 1};
     struct optimizer_settings settings = {.clip_norm = 1};
     struct optimizer_state s = {.scaler = {.scale = 1}};
     const struct optimizer_options options = {optimizer_find("sgd"), &settings, &scaling, .lr = 1};

@@ -101,6 +101,17 @@ pictures decayed -s optimizer.layer_decay=0.5 || exit 1
 ok "layers that learn slower are another run" differs a decayed
 ok "... and exact" exact -s optimizer.layer_decay=0.5
 
+### optimizer.lr_scale
+
+pictures scaled -s optimizer.lr_scale='*:0.5, conv1.*:0.25 *1.*:2,bn1.*:0.25 fc.*:2 conv1.*:1' || exit 1
+ok "factors of rates are those of layers by name" same decayed scaled
+ok "a factor is a number" says 2 "optimizer.lr_scale: conv1.*:" pictures e \
+    -s optimizer.lr_scale='conv1.*:fast'
+ok "... after a colon" says 2 "'conv1.*' must be a pattern, a colon and a factor" pictures e \
+    -s optimizer.lr_scale='conv1.*'
+ok "factors of nothing" says 2 "optimizer.lr_scale: no parameter matches 'no'" pictures e \
+    -s optimizer.lr_scale='no:2'
+
 ### augment.flip=alternate, augment.val_flip, train.eval_every
 
 pictures turns -s augment.flip=alternate || exit 1

@@ -52,7 +52,7 @@ static void network_place(struct network *n, bool low, bool average)
         size_t bytes = (size_t)sizes[i] * sizeof(float);
         struct optimizer_param *p = &n->params[i];
         *p = (struct optimizer_param){.count = sizes[i], .decay = i % 3 != 1, .adapt = i % 3 != 1,
-                                      .layers_behind = i / 2 % 3};
+                                      .lr_scale = (double[]){1, 0.5, 4}[i / 2 % 3]};
         p->master = room(n, bytes);
         p->gradient = room(n, bytes);
         for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++) p->slots[s] = room(n, bytes);
@@ -122,7 +122,6 @@ static struct optimizer_settings settings_of(const struct optimizer *optimizer)
 {
     struct optimizer_settings settings = optimizer->initial;
     settings.weight_decay = 0.01;
-    settings.layer_decay = 0.5;
     settings.momentum = 0.9;
     if (settings.eps > 0) settings.eps = 1e-3;
     return settings;
@@ -281,8 +280,7 @@ static void expect_step(struct network *n)
     double clip = settings->clip_norm > 0 ? fmin(1, settings->clip_norm / (norm + 1e-6)) : 1;
     for (int i = 0; i < PARAMS; i++) {
         struct optimizer_param p = host_param(n, i);
-        double lr = p.layers_behind == 2 ? 0.25 : p.layers_behind == 1 ? 0.5 : 1;
-        n->update.optimizer->reference(settings, &p, lr * n->rates->lr[0], n->rates->momentum[0],
+        n->update.optimizer->reference(settings, &p, p.lr_scale * n->rates->lr[0], n->rates->momentum[0],
                                        (float)(clip / scale), s->updates);
         expect_average(n, &p);
         if (p.low) dtype_convert(p.low_dtype, p.low, F32, p.master, (size_t)p.count);

@@ -137,6 +137,7 @@ static struct optimizer_param param_open(const struct exec *exec, int p)
         .low_dtype = store->layout.low,
         .decay = scaled,
         .adapt = scaled,
+        .lr_scale = param->lr_scale,
     };
     for (int s = 0; s < OPTIMIZER_MAX_SLOTS; s++)
         out.slots[s] = slot->slots[s] == STORE_NONE ? NULL : (float *)(memory + slot->slots[s]);
@@ -146,19 +147,13 @@ static struct optimizer_param param_open(const struct exec *exec, int p)
 static void params_open(struct exec *exec)
 {
     const struct graph *graph = exec->program->graph;
-    double decay = exec->options.optimizer_settings.layer_decay;
-    bool decays = decay > 0 && decay < 1;
-    int *layers = memory_new((size_t)graph->count, sizeof *layers);
-    graph_layers_behind(graph, layers);
     exec->params = memory_new((size_t)graph->param_count, sizeof *exec->params);
     exec->first_squares = memory_new((size_t)graph->param_count, sizeof *exec->first_squares);
     for (int p = 0; p < graph->param_count; p++) {
         if (exec->program->gradients[p] < 0) continue;
         exec->first_squares[exec->param_count] = program_update_chunks(graph, p);
-        exec->params[exec->param_count] = param_open(exec, p);
-        exec->params[exec->param_count++].layers_behind = decays ? layers[graph->params[p].node] : 0;
+        exec->params[exec->param_count++] = param_open(exec, p);
     }
-    free(layers);
 }
 
 static struct update_squares squares_open(const struct exec *exec)

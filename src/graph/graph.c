@@ -73,6 +73,7 @@ static void add_param(struct graph *graph, const struct node *node, const struct
         .name = text_format("%s%s%s", node->name, *spec->name ? "." : "", spec->name),
         .node = graph->count,
         .spec = *spec,
+        .lr_scale = 1,
     };
 }
 

@@ -23,6 +23,7 @@ struct parameter {
     struct op_param spec;      /* spec.name is the op's own */
     bool frozen;               /* train.freeze: no gradient, no update; a statistic stays as it is */
     bool frozen_first;         /* ... in the first epochs only (train.freeze_epochs) */
+    double lr_scale;           /* times the learning rate (optimizer.layer_decay, optimizer.lr_scale) */
 };
 
 struct graph {

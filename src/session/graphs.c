@@ -1,6 +1,7 @@
 #include "session/graphs.h"
 
 #include <fnmatch.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,32 +36,97 @@ static enum status load_graph(const struct graphs_options *options, const struct
     return status;
 }
 
-/* Freezes what one pattern names; how many parameters that were, besides statistics. */
-static int freeze(struct graph *graph, const char *pattern, bool first)
+/* What a word of an option does to the parameters that it names. */
+typedef void change(struct parameter *parameter, double number);
+
+static void freeze(struct parameter *parameter, double first)
 {
-    int frozen = 0;
+    parameter->frozen = first == 0;
+    parameter->frozen_first = first != 0;
+}
+
+static void scale_rate(struct parameter *parameter, double factor)
+{
+    parameter->lr_scale *= factor;
+}
+
+/* How many parameters that were, besides statistics. */
+static int change_named(struct graph *graph, const char *pattern, change *change, double number)
+{
+    int named = 0;
     for (int i = 0; i < graph->param_count; i++) {
         struct parameter *parameter = &graph->params[i];
         if (fnmatch(pattern, parameter->name, 0) != 0) continue;
-        parameter->frozen = !first;
-        parameter->frozen_first = first;
-        frozen += parameter->spec.role != ROLE_STATISTIC;
+        change(parameter, number);
+        named += parameter->spec.role != ROLE_STATISTIC;
     }
-    return frozen;
+    return named;
 }
 
-static enum status freeze_all(const struct settings *settings, struct graph *graph)
+/* An option that is a list of patterns, with `number`, or with numbers of their own. */
+struct named_changes {
+    const struct settings *settings;
+    const char *section, *key, *words;
+    bool numbered;
+    double number;
+    change *change;
+};
+
+/* "conv*:0.1" becomes "conv*" and 0.1. */
+static enum status take_number(const struct named_changes *changes, char *word, double *number)
 {
-    char *patterns = text_copy(settings->train.freeze);
-    bool first = settings->train.freeze_epochs > 0;
+    static const struct field factor = {.name = "factor", .type = FIELD_REAL, .max = 1e6};
+    struct reason reason;
+    char *colon = strrchr(word, ':');
+    if (!colon)
+        return settings_refuse(changes->settings, changes->section, changes->key,
+                               "'%s' must be a pattern, a colon and a factor", word);
+    *colon = '\0';
+    if (field_parse(&factor, number, colon + 1, &reason)) return OK;
+    return settings_refuse(changes->settings, changes->section, changes->key, "%s: %s", word, reason.text);
+}
+
+static enum status make_change(const struct named_changes *changes, struct graph *graph, char *word)
+{
+    double number = changes->number;
+    if (changes->numbered) TRY(take_number(changes, word, &number));
+    if (change_named(graph, word, changes->change, number) > 0) return OK;
+    return settings_refuse(changes->settings, changes->section, changes->key, "no parameter matches '%s'",
+                           word);
+}
+
+static enum status make_changes(const struct named_changes *changes, struct graph *graph)
+{
+    char *words = text_copy(changes->words), *rest = NULL;
     enum status status = OK;
-    char *rest = NULL;
-    char *pattern = patterns ? strtok_r(patterns, ", ", &rest) : NULL;
-    for (; pattern && status == OK; pattern = strtok_r(NULL, ", ", &rest))
-        if (freeze(graph, pattern, first) == 0)
-            status = settings_refuse(settings, "train", "freeze", "no parameter matches '%s'", pattern);
-    free(patterns);
+    char *word = words ? strtok_r(words, ", ", &rest) : NULL;
+    for (; word && status == OK; word = strtok_r(NULL, ", ", &rest))
+        status = make_change(changes, graph, word);
+    free(words);
     return status;
+}
+
+static enum status freeze_named(const struct settings *settings, struct graph *graph)
+{
+    const struct named_changes changes = {
+        .settings = settings, .section = "train", .key = "freeze", .words = settings->train.freeze,
+        .number = settings->train.freeze_epochs > 0, .change = freeze,
+    };
+    return make_changes(&changes, graph);
+}
+
+static enum status set_rates(const struct settings *settings, struct graph *graph)
+{
+    const struct named_changes changes = {
+        .settings = settings, .section = "optimizer", .key = "lr_scale",
+        .words = settings->optimizer.lr_scale, .numbered = true, .change = scale_rate,
+    };
+    int *layers = memory_new((size_t)graph->count, sizeof *layers);
+    graph_layers_behind(graph, layers);
+    for (int i = 0; i < graph->param_count; i++)
+        graph->params[i].lr_scale = pow(settings->optimizer.layer_decay, layers[graph->params[i].node]);
+    free(layers);
+    return make_changes(&changes, graph);
 }
 
 void graphs_freeze_first(struct graphs *graphs, bool frozen)
@@ -87,7 +153,8 @@ enum status graphs_open(const struct graphs_options *options, struct graphs *gra
     const struct images *train = &options->data->train, *val = &options->data->val;
     *graphs = (struct graphs){0};
     TRY(load_graph(options, train, &graphs->training));
-    TRY(freeze_all(options->settings, &graphs->training));
+    TRY(freeze_named(options->settings, &graphs->training));
+    TRY(set_rates(options->settings, &graphs->training));
     graphs->evaluation = graphs->training;
     if (val->h == train->h && val->w == train->w) return OK;
     TRY(load_graph(options, val, &graphs->evaluation));

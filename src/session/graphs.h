@@ -5,7 +5,8 @@
 #include "session/data.h"
 
 struct graphs {
-    struct graph training;            /* as the model file has it, with what train.freeze names frozen */
+    struct graph training;            /* as the model file has it, with what train.freeze names frozen,
+                                       * and each parameter's part of the learning rate */
     struct graph evaluation;          /* its own when evaluation images are of another size */
     bool own_evaluation;
 };

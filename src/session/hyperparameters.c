@@ -99,7 +99,6 @@ static enum status set_optimizer(struct settings *settings, struct hyperparamete
         .eps = given_or(settings->optimizer.eps, initial->eps),
         .trust = settings->optimizer.trust,
         .clip_norm = settings->train.clip_norm,
-        .layer_decay = settings->optimizer.layer_decay,
         .ema = settings->train.ema,
     };
     if (settings->optimizer.nesterov && !hyper->optimizer->has_nesterov)
