@@ -41,7 +41,8 @@ int64_t nccl_stages_bytes(void)
 /* Without multiprocessors: since 2.28, for all-to-all and all-gather in memory that ranks of one host share.
  * NCCL's user guide, "Zero-CTA collectives". */
 #ifdef NCCL_CTA_POLICY_ZERO
-#define FUNCTIONS_OF_WINDOWS(X) X(ncclCommWindowRegister) X(ncclCommWindowDeregister) X(ncclAlltoAll)
+#define FUNCTIONS_OF_WINDOWS(X) X(ncclCommWindowRegister) X(ncclCommWindowDeregister) X(ncclAlltoAll) \
+                                X(ncclCommSplit)
 #define HAVE_WINDOWS 1
 #else
 #define FUNCTIONS_OF_WINDOWS(X)
@@ -51,7 +52,8 @@ struct nccl {
     struct exchange_backend exchange;
     ncclComm_t comm;
     bool has_windows;
-    void *window;
+    ncclComm_t few;          /* of all-gathers of few bytes, by a kernel */
+    void *window, *window_few;
     ncclComm_t back;         /* of messages to lower ranks; NULL: the same */
 #define MEMBER(name) __typeof__(&name) name;
     FUNCTIONS(MEMBER)
@@ -151,19 +153,47 @@ static enum status windows_leave_number(struct comm *comm, void *memory, void *s
     return OK;
 }
 
+/* Copy engines take 50 us for a few bytes, and a kernel of one thread block 5. */
+static enum status windows_all_gather(struct comm *comm, const void *from, void *to, size_t bytes,
+                                      void *stream)
+{
+    const struct nccl *nccl = nccl_of(comm);
+    if (bytes * (size_t)comm->count >= EXCHANGE_BESIDE_BYTES)
+        return nccl_all_gather(comm, from, to, bytes, stream);
+    return nccl_status(nccl, nccl->ncclAllGather(from, to, bytes, ncclInt8, nccl->few, stream),
+                       "an all-gather");
+}
+
+static enum status window_change(const struct nccl *nccl, ncclComm_t in, void *memory, size_t bytes,
+                                 void **window)
+{
+    ncclWindow_t of = *window;
+    *window = NULL;
+    if (of) TRY(nccl_status(nccl, nccl->ncclCommWindowDeregister(in, of), "letting memory go"));
+    if (!memory) return OK;
+    of = NULL;
+    TRY(nccl_status(nccl, nccl->ncclCommWindowRegister(in, memory, bytes, &of, NCCL_WIN_COLL_SYMMETRIC),
+                    "sharing memory"));
+    *window = of;
+    return OK;
+}
+
 static enum status windows_share(struct comm *comm, void *memory, size_t bytes, void *stream)
 {
     struct nccl *nccl = comm->exchange_state;
-    ncclWindow_t window = nccl->window;
-    if (window) TRY(nccl_status(nccl, nccl->ncclCommWindowDeregister(nccl->comm, window), "letting memory go"));
-    window = NULL;
-    enum status status = OK;
-    if (memory)
-        status = nccl_status(nccl, nccl->ncclCommWindowRegister(nccl->comm, memory, bytes, &window,
-                                                                NCCL_WIN_COLL_SYMMETRIC),
-                             "sharing memory");
-    nccl->window = window;
-    return status == OK && window ? windows_leave_number(comm, memory, stream) : status;
+    TRY(window_change(nccl, nccl->few, memory, bytes, &nccl->window_few));
+    TRY(window_change(nccl, nccl->comm, memory, bytes, &nccl->window));
+    return memory ? windows_leave_number(comm, memory, stream) : OK;
+}
+
+static enum status windows_open(const struct comm *comm, struct nccl *nccl)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = BLOCKS_MAX;
+    config.CTAPolicy = NCCL_CTA_POLICY_DEFAULT;
+    config.splitShare = 1;
+    return nccl_status(nccl, nccl->ncclCommSplit(nccl->comm, 0, comm->rank, &nccl->few, &config),
+                       "joining the other ranks");
 }
 #endif
 
@@ -184,6 +214,7 @@ static struct exchange_backend backend_of(const struct nccl *nccl)
 #ifdef HAVE_WINDOWS
     if (nccl->has_windows) {
         exchange.all_to_all = windows_all_to_all;
+        exchange.all_gather = windows_all_gather;
         exchange.share = windows_share;
         exchange.beside_bytes = EXCHANGE_BESIDE_BYTES;
     }
@@ -253,10 +284,13 @@ enum status nccl_exchange_open(struct comm *comm, bool both_ways)
     set_environment();
     struct nccl *nccl = nccl_load(&reason);
     if (!nccl) return fail(NO_DEVICE, "several GPUs need NCCL: %s", reason.text);
-    nccl->has_windows &= comm->local_count == comm->count;
+    nccl->has_windows &= !both_ways && comm->local_count == comm->count;
     int blocks = both_ways ? BLOCKS_OF_STAGES : BLOCKS_MAX;
     enum status status = join(comm, nccl, blocks, &nccl->comm);
     if (status == OK && both_ways) status = join(comm, nccl, blocks, &nccl->back);
+#ifdef HAVE_WINDOWS
+    if (status == OK && nccl->has_windows) status = windows_open(comm, nccl);
+#endif
     if (status != OK) {
         free(nccl);
         return status;
