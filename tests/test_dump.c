@@ -159,6 +159,11 @@ static const struct dump_case cases[] = {
      .cut = {.stages = 2, .schedule = PIPELINE_1F1B}},
     {"streams_ranks", "streams", TWO_CONVOLUTIONS, F32, 1, .streams = 2, .ranks = 4,
      .buckets = {.bytes = 1024}},
+    {"streams_sync_statistics", "streams",
+     INPUT "conv = conv input filters=5 kernel=1\n"
+           "bn = batchnorm conv affine=no\n"
+           "pool = globalavgpool bn\n", F32, 1, .streams = 2, .ranks = 2, .sync_bn = true,
+     .buckets = {.bytes = 1024}},
 };
 
 /* The dumps of the passes of a program. */

@@ -191,7 +191,6 @@ static enum status windows_open(const struct comm *comm, struct nccl *nccl)
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = BLOCKS_MAX;
     config.CTAPolicy = NCCL_CTA_POLICY_DEFAULT;
-    config.splitShare = 1;
     return nccl_status(nccl, nccl->ncclCommSplit(nccl->comm, 0, comm->rank, &nccl->few, &config),
                        "joining the other ranks");
 }

@@ -315,6 +315,12 @@ static bool message_rises(const struct program *program, const struct instructio
     return at->kind == INSTRUCTION_SEND ? at->peer > program->stage : at->peer < program->stage;
 }
 
+/* Whether a layer waits for it: a collective of one, between two of its ops. */
+static bool is_of_chain(const struct instruction *at)
+{
+    return instruction_is_collective(at) && at->node >= 0;
+}
+
 /* Updates follow each other on one stream. */
 static int stream_of(const struct program *program, const struct division *division, int i)
 {
@@ -324,7 +330,7 @@ static int stream_of(const struct program *program, const struct division *divis
     if (at->kind == INSTRUCTION_COPY_FROM_HOST) return stream_out(division) + 1;
     if (at->kind == INSTRUCTION_MEASURE) return MAIN;
     if (instruction_is_message(at)) return message_rises(program, at) ? last - 2 : last - 1;
-    if (instruction_is_exchange(program, at)) return last;
+    if (instruction_is_exchange(program, at) && !is_of_chain(at)) return last;
     if (at->phase == PHASE_UPDATE) return MAIN;
     return division->chain[i] + (is_weight_gradient(program, at) ? division->chains : 0);
 }
