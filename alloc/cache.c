@@ -285,12 +285,23 @@ static size_t cache_trim_to(struct cache *cache, size_t most)
     return before - cache->statistics.reserved;
 }
 
-/* A free block, from the cheapest source. Once the device has said no, what is free in other places goes
- * back, so that it can be mapped where it is needed; if that does not do, nothing is kept that others
- * could use. */
-static struct block *make_room(struct cache *cache, size_t bytes)
+/* A free block that is a piece of so many bytes; NULL: there is none. */
+static struct block *idle_piece(const struct cache *cache, size_t bytes)
 {
-    struct block *block = best_fit(cache, bytes);
+    for (int i = 0; i < cache->piece_count; i++) {
+        struct block *block = cache->pieces[i].bytes == bytes ? idle_block(cache, &cache->pieces[i]) : NULL;
+        if (block) return block;
+    }
+    return NULL;
+}
+
+/* A free block, as `find` has it, from the cheapest source. Once the device has said no, what is free in other
+ * places goes back, so that it can be mapped where it is needed; if that does not do, nothing is kept that
+ * others could use. */
+static struct block *make_room(struct cache *cache, size_t bytes,
+                               struct block *(*find)(const struct cache *cache, size_t bytes))
+{
+    struct block *block = find(cache, bytes);
     if (block) return block;
     if (!cache_grow(cache, bytes)) {
         cache->statistics.retries++;
@@ -300,7 +311,7 @@ static struct block *make_room(struct cache *cache, size_t bytes)
             return NULL;
         }
     }
-    return best_fit(cache, bytes);
+    return find(cache, bytes);
 }
 
 /* Public functions. */
@@ -339,11 +350,12 @@ void cache_close(struct cache *cache)
     free(cache);
 }
 
-static void *block_take(struct cache *cache, size_t bytes, const char *owner)
+static void *block_take(struct cache *cache, size_t bytes, const char *owner, bool piece)
 {
-    size_t rounded = align_up(bytes ? bytes : 1, cache->options.alignment);
+    size_t unit = piece ? cache->physical.granularity : cache->options.alignment;
+    size_t rounded = align_up(bytes ? bytes : 1, unit);
     if (bytes > cache->options.range) return NULL;
-    struct block *block = make_room(cache, rounded);
+    struct block *block = make_room(cache, rounded, piece ? idle_piece : best_fit);
     if (!block) return NULL;
     drop_free(cache, block);
     if (block->bytes > rounded) add_free(cache, block_cut(cache, block, rounded));
@@ -355,13 +367,24 @@ static void *block_take(struct cache *cache, size_t bytes, const char *owner)
     return (void *)block->at;
 }
 
-void *cache_take(struct cache *cache, size_t bytes, const char *owner)
+static void *take(struct cache *cache, size_t bytes, const char *owner, bool piece)
 {
     assert(owner);
     pthread_mutex_lock(&cache->lock);
-    void *memory = block_take(cache, bytes, owner);
+    void *memory = block_take(cache, bytes, owner, piece);
     pthread_mutex_unlock(&cache->lock);
     return memory;
+}
+
+void *cache_take(struct cache *cache, size_t bytes, const char *owner)
+{
+    return take(cache, bytes, owner, false);
+}
+
+void *cache_take_piece(struct cache *cache, size_t bytes, const char *owner)
+{
+    assert(!has_joints(cache));
+    return take(cache, bytes, owner, true);
 }
 
 static void block_give(struct cache *cache, struct block *block)

@@ -39,6 +39,10 @@ void cache_close(struct cache *cache);       /* waits for the device; blocks nev
  * says who holds what. */
 void *cache_take(struct cache *cache, size_t bytes, const char *owner);
 
+/* Likewise, but the block lies by itself in a piece of as many bytes, rounded up to the device's granularity,
+ * as do those of other processes that are to find it. Not in a cache with chunks. */
+void *cache_take_piece(struct cache *cache, size_t bytes, const char *owner);
+
 /* Nothing queued touches it any more. NULL is nothing. */
 void cache_give(struct cache *cache, void *memory);
 

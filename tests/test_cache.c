@@ -463,6 +463,33 @@ static void test_blocks_in_one_piece(void **state)
     close_both(sim, cache);
 }
 
+/* Where a block of its own piece lies depends on nothing that was taken before. */
+static void test_block_of_its_own_piece(void **state)
+{
+    struct sim *sim = sim_new(12 * PAGE);
+    struct cache *cache = open_cache(sim, true, 0, 0);
+    void *below = cache_take(cache, CELL, "below");
+    cache_give(cache, cache_take(cache, 8 * PAGE, "before"));
+    void *own = cache_take_piece(cache, 2 * PAGE - CELL, "own");
+    assert_non_null(own);
+    assert_int_equal(sim->pieces[((uintptr_t)own - BASE) / PAGE], 2);
+    /* Nothing else is on it, though there is room, and it is taken again. */
+    void *beside = cache_take(cache, CELL, "beside");
+    assert_true((uintptr_t)beside < (uintptr_t)own || (uintptr_t)beside >= (uintptr_t)own + 2 * PAGE);
+    cache_give(cache, own);
+    assert_ptr_equal(cache_take_piece(cache, 2 * PAGE, "again"), own);
+    cache_give(cache, own);
+    /* What is free makes room for it. */
+    void *large = cache_take_piece(cache, 12 * PAGE, "large");
+    assert_null(large);
+    cache_give(cache, beside);
+    cache_give(cache, below);
+    large = cache_take_piece(cache, 12 * PAGE, "large");
+    assert_int_equal(sim->pieces[((uintptr_t)large - BASE) / PAGE], 12);
+    cache_give(cache, large);
+    close_both(sim, cache);
+}
+
 /* Every other chunk is held: whoever keeps what is free where it is has half of it left and cannot use it. */
 static void test_free_memory_moves_to_where_it_is_needed(void **state)
 {
@@ -667,6 +694,7 @@ int main(void)
         cmocka_unit_test(test_growth_is_exact),
         cmocka_unit_test(test_tightest_fit),
         cmocka_unit_test(test_blocks_in_one_piece),
+        cmocka_unit_test(test_block_of_its_own_piece),
         cmocka_unit_test(test_free_memory_moves_to_where_it_is_needed),
         cmocka_unit_test(test_worst_case_sequence),
         cmocka_unit_test(test_table_of_who_holds_what),

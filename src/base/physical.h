@@ -42,6 +42,7 @@ struct pinning {
 struct allocator {
     void *context;
     void *(*allocate)(void *context, size_t bytes, const char *owner); /* NULL: no memory is left */
+    void *(*allocate_piece)(void *context, size_t bytes, const char *owner);   /* for device_allocate_shared */
     void (*free)(void *context, void *memory);
     void (*table)(void *context, struct text *out);                  /* who holds what, in lines */
     size_t (*in_use)(void *context);                                 /* bytes that are taken now */

@@ -86,6 +86,13 @@ void *device_allocate(struct device *device, size_t bytes, const char *owner)
     return device->backend->memory.allocate(device, bytes);
 }
 
+void *device_allocate_shared(struct device *device, size_t bytes, const char *owner)
+{
+    const struct allocator *allocator = &device->allocator;
+    if (allocator->allocate_piece) return allocator->allocate_piece(allocator->context, bytes, owner);
+    return device->backend->memory.allocate(device, bytes);
+}
+
 void *device_allocate_within(struct device *device, size_t bytes, const char *owner)
 {
     const struct allocator *allocator = &device->allocator;

@@ -139,6 +139,8 @@ void device_close(struct device *device);
  * rest, nothing where that is not known. Nothing queued still touches what is released. */
 void *device_allocate(struct device *device, size_t bytes, const char *owner);
 void device_release(struct device *device, void *memory, size_t bytes);
+/* Likewise, for memory that other processes reach, which have theirs at the same place of an allocation. */
+void *device_allocate_shared(struct device *device, size_t bytes, const char *owner);
 /* For what can do without: NULL also where device->memory_limit leaves less beside what is in use. */
 void *device_allocate_within(struct device *device, size_t bytes, const char *owner);
 void device_memory_in_use(const struct device *device, struct text *out);

@@ -12,6 +12,11 @@ static void *allocators_allocate(void *cache, size_t bytes, const char *owner)
     return cache_take(cache, bytes, owner);
 }
 
+static void *allocators_allocate_piece(void *cache, size_t bytes, const char *owner)
+{
+    return cache_take_piece(cache, bytes, owner);
+}
+
 static void allocators_free(void *cache, void *memory)
 {
     cache_give(cache, memory);
@@ -42,8 +47,8 @@ struct cache *device_allocators_open(struct device *device, size_t limit, bool w
     options.range = ALLOCATORS_RANGES * total;
     struct cache *cache = cache_open(&physical, &options);
     if (cache)
-        device->allocator = (struct allocator){cache, allocators_allocate, allocators_free, allocators_table,
-                                                       allocators_in_use};
+        device->allocator = (struct allocator){cache, allocators_allocate, allocators_allocate_piece,
+                                               allocators_free, allocators_table, allocators_in_use};
     return cache;
 }
 

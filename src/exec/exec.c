@@ -51,10 +51,9 @@ static void describe_shortage(const struct exec *exec, int64_t bytes, const char
     text_free(&in_use);
 }
 
-static enum status device_memory(struct exec *exec, int64_t bytes, const char *what, struct text *shortage,
-                                 void *memory)
+static enum status memory_taken(struct exec *exec, void *taken, int64_t bytes, const char *what,
+                                struct text *shortage, void *memory)
 {
-    void *taken = device_allocate(exec->device, (size_t)bytes, what);
     if (taken) {
         *(void **)memory = taken;
         return OK;
@@ -64,6 +63,13 @@ static enum status device_memory(struct exec *exec, int64_t bytes, const char *w
     if (words.data) fail(NO_DEVICE, "%s", words.data);
     text_free(&words);
     return NO_DEVICE;
+}
+
+static enum status device_memory(struct exec *exec, int64_t bytes, const char *what, struct text *shortage,
+                                 void *memory)
+{
+    void *taken = device_allocate(exec->device, (size_t)bytes, what);
+    return memory_taken(exec, taken, bytes, what, shortage, memory);
 }
 
 static enum status exchange_memory(struct exec *exec, int64_t bytes, struct text *shortage, void *memory)
@@ -120,6 +126,11 @@ static enum status slot_open(struct exec *exec, int index, const struct exec_mem
     return device_memory(exec, program->targets_bytes, "labels", shortage, &slot->labels);
 }
 
+bool exec_shares_arena(const struct exec *exec)
+{
+    return exec->program->flags_sum >= 0 && exec->options.replicas->exchange->share;
+}
+
 static enum status arena_open(struct exec *exec, const struct exec_memory *memory)
 {
     int64_t bytes = exec->compiled->plan.arena_bytes;
@@ -128,7 +139,10 @@ static enum status arena_open(struct exec *exec, const struct exec_memory *memor
         return OK;
     }
     if (bytes < memory->arena_least) bytes = memory->arena_least;
-    TRY(device_memory(exec, bytes, "working memory", memory->shortage, &exec->arena));
+    const char *what = "working memory";
+    void *taken = exec_shares_arena(exec) ? device_allocate_shared(exec->device, (size_t)bytes, what)
+                                          : device_allocate(exec->device, (size_t)bytes, what);
+    TRY(memory_taken(exec, taken, bytes, what, memory->shortage, &exec->arena));
     exec->arena_bytes = bytes;
     return OK;
 }

@@ -115,6 +115,9 @@ const char *slot_input(const struct slot *slot, enum home home);
 /* Points the calls at the slot's batch, and what the update reads at its exchange. */
 void exec_bind(struct exec *exec, const struct slot *slot);
 
+/* Whether other ranks are to reach the arena. */
+bool exec_shares_arena(const struct exec *exec);
+
 /* One instruction that is not an update. */
 enum status exec_step(struct exec *exec, int i);
 

@@ -1,9 +1,12 @@
 /* exec_run.c: runs a step: copies a batch in, queues the instructions or launches their captured graph, and
  * collects the results. */
 #include <assert.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/text.h"
+#include "comm/compare.h"
 #include "exec/exec_parts.h"
 
 /* Events of a slot, and of a run's begin and end on other streams; then one for each instruction. */
@@ -246,11 +249,27 @@ static enum status exec_start_slot(struct exec *exec, struct slot *slot, const s
     return exec->device->backend->events.record(exec->device, 0, EVENT_DONE + index);
 }
 
+/* What ranks write into each other's arenas lies at the same places in all. */
+static enum status compare_places(const struct exec *exec)
+{
+    struct text places = {0};
+    text_add(&places, "working memory of %" PRId64 " bytes\n", exec->arena_bytes);
+    for (int i = 0; i < exec->program->count; i++) {
+        const struct instruction *at = &exec->program->instructions[i];
+        if (instruction_is_collective(at))
+            text_add(&places, "%s at %" PRId64 "\n", at->name, exec->compiled->plan.offsets[at->y]);
+    }
+    enum status status = compare_texts(exec->options.replicas, places.data);
+    text_free(&places);
+    return status;
+}
+
 /* By now all ranks have settled on their memory. */
 static enum status share_arena(struct exec *exec)
 {
+    if (exec->exchanges || !exec_shares_arena(exec)) return OK;
     struct comm *comm = exec->options.replicas;
-    if (exec->exchanges || exec->program->flags_sum < 0 || !comm->exchange->share) return OK;
+    TRY(compare_places(exec));
     exec->exchanges = true;
     return comm->exchange->share(comm, exec->arena, (size_t)exec->compiled->plan.arena_bytes,
                                  exec->device->backend->stream(exec->device, 0));
