@@ -16,11 +16,11 @@
 #define BLOCKS_OF_STAGES 32      /* a stage often has nothing to compute until its message is there */
 
 /* On 2 and 4 H200s, with 1 and 8 blocks: code, and buffers of each block for all-reduce and all-gather; then
- * for each rank that parts are sent to. */
-int64_t nccl_exchange_bytes(int ranks, bool parts)
+ * for each rank that parts are sent to. On 2, a second communicator. */
+int64_t nccl_exchange_bytes(int ranks, struct nccl_use use)
 {
-    int64_t mebibytes = 382 + 18 * BLOCKS_MAX;
-    if (parts) mebibytes += 62 + 12 * BLOCKS_MAX * (ranks - 1);
+    int64_t mebibytes = 382 + 18 * BLOCKS_MAX + (use.often ? 82 : 0);
+    if (use.parts) mebibytes += 62 + 12 * BLOCKS_MAX * (ranks - 1);
     return ranks > 1 ? mebibytes << 20 : 0;
 }
 
@@ -52,7 +52,7 @@ struct nccl {
     struct exchange_backend exchange;
     ncclComm_t comm;
     bool has_windows;
-    ncclComm_t few;          /* of all-gathers of few bytes, by a kernel */
+    ncclComm_t few;          /* of all-gathers of few bytes, by a kernel; NULL: they are rare */
     void *window, *window_few;
     ncclComm_t back;         /* of messages to lower ranks; NULL: the same */
 #define MEMBER(name) __typeof__(&name) name;
@@ -158,7 +158,7 @@ static enum status windows_all_gather(struct comm *comm, const void *from, void 
                                       void *stream)
 {
     const struct nccl *nccl = nccl_of(comm);
-    if (bytes * (size_t)comm->count >= EXCHANGE_BESIDE_BYTES)
+    if (!nccl->few || bytes * (size_t)comm->count >= EXCHANGE_BESIDE_BYTES)
         return nccl_all_gather(comm, from, to, bytes, stream);
     return nccl_status(nccl, nccl->ncclAllGather(from, to, bytes, ncclInt8, nccl->few, stream),
                        "an all-gather");
@@ -181,7 +181,7 @@ static enum status window_change(const struct nccl *nccl, ncclComm_t in, void *m
 static enum status windows_share(struct comm *comm, void *memory, size_t bytes, void *stream)
 {
     struct nccl *nccl = comm->exchange_state;
-    TRY(window_change(nccl, nccl->few, memory, bytes, &nccl->window_few));
+    if (nccl->few) TRY(window_change(nccl, nccl->few, memory, bytes, &nccl->window_few));
     TRY(window_change(nccl, nccl->comm, memory, bytes, &nccl->window));
     return memory ? windows_leave_number(comm, memory, stream) : OK;
 }
@@ -277,18 +277,18 @@ static enum status join(struct comm *comm, const struct nccl *nccl, int blocks, 
                        "joining the other ranks");
 }
 
-enum status nccl_exchange_open(struct comm *comm, bool both_ways)
+enum status nccl_exchange_open(struct comm *comm, struct nccl_use use)
 {
     struct reason reason;
     set_environment();
     struct nccl *nccl = nccl_load(&reason);
     if (!nccl) return fail(NO_DEVICE, "several GPUs need NCCL: %s", reason.text);
-    nccl->has_windows &= !both_ways && comm->local_count == comm->count;
-    int blocks = both_ways ? BLOCKS_OF_STAGES : BLOCKS_MAX;
+    nccl->has_windows &= !use.both_ways && comm->local_count == comm->count;
+    int blocks = use.both_ways ? BLOCKS_OF_STAGES : BLOCKS_MAX;
     enum status status = join(comm, nccl, blocks, &nccl->comm);
-    if (status == OK && both_ways) status = join(comm, nccl, blocks, &nccl->back);
+    if (status == OK && use.both_ways) status = join(comm, nccl, blocks, &nccl->back);
 #ifdef HAVE_WINDOWS
-    if (status == OK && nccl->has_windows) status = windows_open(comm, nccl);
+    if (status == OK && nccl->has_windows && use.often) status = windows_open(comm, nccl);
 #endif
     if (status != OK) {
         free(nccl);
@@ -302,7 +302,7 @@ enum status nccl_exchange_open(struct comm *comm, bool both_ways)
 
 #else
 
-enum status nccl_exchange_open(struct comm *comm, bool both_ways)
+enum status nccl_exchange_open(struct comm *comm, struct nccl_use use)
 {
     return fail(USAGE, "several GPUs need NCCL, and this build has none (Debian's package is libnccl-dev)");
 }

@@ -99,9 +99,10 @@ static enum status connect_stages(const struct session *session)
 
 static enum status open_exchanges(const struct session *session)
 {
-    if (comm_count(session->replicas) > 1) TRY(nccl_exchange_open(session->replicas, false));
+    const struct nccl_use gradients = {.often = session->settings->train.sync_bn};
+    if (comm_count(session->replicas) > 1) TRY(nccl_exchange_open(session->replicas, gradients));
     if (!session->stages) return OK;
-    TRY(nccl_exchange_open(session->stages, true));
+    TRY(nccl_exchange_open(session->stages, (struct nccl_use){.both_ways = true}));
     return connect_stages(session);
 }
 
