@@ -60,16 +60,28 @@ static void round_trip(struct device *device)
 /* Queues, or captures, what fills parts of the memory between copies to it and from it. */
 static void queue_fills(struct device *device, uint8_t *memory, const uint8_t *from, uint8_t *to)
 {
-    static const struct { size_t at, bytes; } fills[] = {{512, 4}, {1024, 4096}, {8192, 3}, {9001, 1000}};
+    static const struct { size_t at, bytes; } fills[] = {
+        {512, 4}, {1024, 4096}, {8192, 3}, {9001, 1000},
+        /* More words in a row than a kernel fills, and some twice. */
+        {12288, 64}, {12320, 64}, {12800, 4}, {13312, 2048}, {16384, 12}, {17408, 4000},
+        {24576, 8}, {25600, 1028}, {28672, 4}, {29696, 16}, {30720, 512}, {31744, 4},
+    };
     const struct device_transfers *transfers = &device->backend->transfers;
     assert_int_equal(transfers->upload(device, 0, memory, from, BYTES), OK);
     for (size_t i = 0; i < sizeof fills / sizeof *fills; i++)
         assert_int_equal(transfers->fill_zero(device, 0, memory + fills[i].at, fills[i].bytes), OK);
     assert_int_equal(transfers->fill_zero(device, 0, memory + BYTES / 2, BYTES / 2), OK);
     assert_int_equal(transfers->download(device, 0, to, memory, BYTES), OK);
+    /* Of what was filled, to places of what was not; of places that take each other's. */
+    assert_int_equal(transfers->download(device, 0, to, memory + 1024, 64), OK);
+    assert_int_equal(transfers->download(device, 0, to + 64, memory, 400), OK);
+    assert_int_equal(transfers->download(device, 0, to + 128, memory + 8192, 3), OK);
+    assert_int_equal(transfers->download(device, 0, to + 256, memory + 1024, 4), OK);
+    assert_int_equal(transfers->download(device, 0, to + 260, memory + 1024, 8), OK);
 }
 
-/* A captured step does what it does when queued, fills of few bytes, odd ones and large ones included. */
+/* A captured step does what it does when queued, fills and copies of few bytes, odd ones and large ones
+ * included. */
 static void captured_fills(struct device *device)
 {
     const struct device_backend *backend = device->backend;

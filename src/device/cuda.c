@@ -464,7 +464,7 @@ static enum status cuda_capture_end(struct device *device, struct captured **cap
     if (error == cudaSuccess) error = cudaGraphInstantiate(&executable, graph, 0);
     cudaGraphDestroy(graph);
     TRY(cuda_status(device, error, "making a graph of a step"));
-    log_detail("cuda:%d: %d memsets of a step's graph became kernels", device->index, filled);
+    log_detail("cuda:%d: %d memsets and copies of a step's graph became kernels", device->index, filled);
     struct captured *made = memory_new(1, sizeof *made);
     made->graph = executable;
     *captured = made;

@@ -7,8 +7,9 @@
 extern "C" {
 #endif
 
-/* Memory that libraries clear before their kernels: nodes that fill a little memory become kernels, which
- * start within a microsecond of what they wait for, memset nodes after several. `filled`: how many. */
+/* Nodes that fill a little memory, which libraries clear before their kernels, or copy a little of it to the
+ * host become kernels, which start within a microsecond of what they wait for, other nodes after several;
+ * those that follow one another become one. `filled`: how many. */
 cudaError_t cuda_graph_fill(cudaGraph_t graph, int *filled);
 
 #ifdef __cplusplus
