@@ -19,7 +19,7 @@ extern "C" {
 
 static constexpr int threads = 256;
 static constexpr int chunk_elements = UPDATE_CHUNK;
-static constexpr int norm_threads = 1024;      /* of a multiprocessor, in the norm's pass */
+static constexpr int norm_threads = 1536;      /* of a multiprocessor, in the norm's pass */
 
 /* ---- Rules: what this file must know of an optimizer ---- */
 
