@@ -16,6 +16,7 @@
 
 extern "C" {
 #include "base/memory.h"
+#include "device/cuda_driver.h"
 }
 
 constexpr int tile_rows = 64, tile_columns = 128, chunk = 64;
@@ -515,7 +516,7 @@ static bool joined_map(CUtensorMap *map, enum dtype dtype, void *data, int64_t r
     encode_function encode;
     cuuint64_t size[2] = {(cuuint64_t)columns, (cuuint64_t)rows}, pitch[1] = {(cuuint64_t)columns * 2};
     cuuint32_t box[2] = {64, 64}, steps[2] = {1, 1};
-    return cuda_driver_function("cuTensorMapEncodeTiled", 12000, &encode) &&
+    return cuda_driver_find("cuTensorMapEncodeTiled", 12000, &encode) &&
            !encode(map, dtype == F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
                    data, size, pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                    CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,

@@ -30,10 +30,6 @@ enum status cuda_cublaslt(struct device *device, cublasLtHandle_t *handle);
 enum status cuda_cudnn_borrow(struct device *device, cudnnHandle_t *handle);
 void cuda_cudnn_return(struct device *device, cudnnHandle_t handle);
 
-/* Writes the driver's function of that name, as it is since `version` (12000 is CUDA 12.0), to *function.
- * False: it has none. */
-bool cuda_driver_function(const char *name, int version, void *function);
-
 /* The autotuner's choice for `key`, in this process or the one that this run resumes; NULL: none. The
  * caller frees it. Any thread; keys and choices as in cuda_tuning.h. */
 char *cuda_choice(struct device *device, const char *key);

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "device/cuda.h"
+#include "device/cuda_driver.h"
 
 #define USUAL_GRANULARITY ((size_t)2 << 20)
 
@@ -33,23 +33,9 @@ struct cuda_memory {
     CUmemAllocationProp properties;
 };
 
-bool cuda_driver_function(const char *name, int version, void *function)
-{
-    enum cudaDriverEntryPointQueryResult result;
-#if CUDART_VERSION >= 12050
-    cudaError_t error =
-        cudaGetDriverEntryPointByVersion(name, function, (unsigned)version, cudaEnableDefault, &result);
-#else
-    cudaError_t error = cudaGetDriverEntryPoint(name, function, cudaEnableDefault, &result);
-#endif
-    if (error == cudaSuccess && result == cudaDriverEntryPointSuccess) return true;
-    cudaGetLastError();
-    return false;
-}
-
 static bool driver_find(const char *name, void *function)
 {
-    return cuda_driver_function(name, 10020, function);
+    return cuda_driver_find(name, 10020, function);
 }
 
 static bool driver_open(struct driver *driver)

@@ -3,6 +3,8 @@ cuda_device_sources = \
 	src/device/cuda.h \
 	src/device/cuda_dnn.c \
 	src/device/cuda_dnn.h \
+	src/device/cuda_driver.c \
+	src/device/cuda_driver.h \
 	src/device/cuda_families.c \
 	src/device/cuda_families.h \
 	src/device/cuda_graph.h \

@@ -1,0 +1,8 @@
+/* cuda_driver.h: functions of the CUDA driver, looked up at run time: programs then start without one, too. */
+#pragma once
+
+#include <stdbool.h>
+
+/* Writes the driver's function of that name, as it is since `version` (12000 is CUDA 12.0), to *function.
+ * False: it has none. */
+bool cuda_driver_find(const char *name, int version, void *function);
