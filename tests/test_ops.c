@@ -162,14 +162,15 @@ static void assert_close(const struct tensor *expected, const struct tensor *fou
     }
 }
 
-/* Factors that are rounded to such a spacing: their errors add up like a random walk, as the products do. */
+/* Factors that are rounded to such a spacing: their errors add up like a random walk, as the products do. A sum
+ * of few products may be far larger than most, and off by as much of itself as both of its factors. */
 static void assert_close_rounded(const struct tensor *expected, const struct tensor *found, double spacing)
 {
     double scale = root_mean_square(expected), sum = 0;
     int64_t count = shape_count(expected->shape);
     for (int64_t i = 0; i < count; i++) {
         double difference = fabs(tensor_get(expected, i) - tensor_get(found, i));
-        if (!(difference <= 10 * spacing * scale))
+        if (!(difference <= spacing * (10 * scale + 2 * fabs(tensor_get(expected, i)))))
             fail_msg("element %lld is %.9g, not %.9g; their root mean square is %.3g", (long long)i,
                      tensor_get(found, i), tensor_get(expected, i), scale);
         sum += difference * difference;
