@@ -53,6 +53,7 @@ strike() {
     took=$(($(now) - struck))
     case $got in
     0) same whole run && rm -rf run && runs=$((runs + 1)) ;;
+    143) [ "$1" = ask ] ;;      # before the program was there to be asked
     "$2") met=$((met + 1)) && echo $took >>times && [ "$(grep -c "$words" run.log)" = "$once" ] ;;
     *) false ;;
     esac || { tail -n 9 run.log; echo "exit status $got"; return 1; }
