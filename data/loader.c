@@ -122,7 +122,7 @@ enum status loader_open(const struct loader_options *options, struct loader **re
     loader->targets_bytes = (size_t)loader->share.count * target_numbers(options->classes) * sizeof(float);
     loader->batches = (options->count + (options->training ? 0 : options->batch - 1)) / options->batch;
     loader->limit = options->training ? loader->batches * options->batch : options->count;
-    if (options->mirrored) loader->batches *= 2;
+    loader->batches *= views_count(&options->views);
     loader->filling = loader->next = loader->batches;      /* nothing, until loader_start */
     if (options->training && options->balance)
         loader->by_class = by_class_make(options->dataset, options->subset, options->count);

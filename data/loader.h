@@ -14,6 +14,12 @@
 #include "data/mix.h"
 #include "data/batch_packing.h"
 
+/* The views of images in an evaluation: each batch comes as it is, and again for every other view. */
+struct loader_views {
+    bool mirrored;
+    int shift;                   /* pixels to the upper left, and to the lower right; 0: not shifted */
+};
+
 struct loader_options {
     struct dataset *dataset;     /* which may become held, and does not change otherwise */
     struct image_cache *cache;   /* of the dataset's images; outlives the loader; NULL: none */
@@ -27,7 +33,7 @@ struct loader_options {
     const double *class_weights; /* [classes], in training; NULL: all 1 */
     double label_smoothing;      /* of targets (data/targets.h) */
     int micro_batches;           /* of a batch: each is mixed by itself; 0: one */
-    bool mirrored;               /* in an evaluation: each batch comes again, with its images mirrored */
+    struct loader_views views;   /* of an evaluation */
     bool alternate;              /* in training: each image is mirrored in every second epoch */
     bool training;               /* shuffled (if `shuffle`), augmented, last partial batch dropped */
     bool shuffle;
@@ -89,7 +95,8 @@ struct batch {
     int bad;                     /* images in it that could not be used, replaced ones too */
     int64_t first;               /* position in the epoch of the first image */
     int64_t epoch, number;       /* epoch as given to loader_start; batch within it, from 0 */
-    bool mirrored;               /* the images of the batch before it */
+    int view, views;             /* which one of its images, and of how many */
+    float weight;                /* of this view in the mean of all */
 };
 
 /* Targets: int32 labels, or fp32 numbers of the classes. */

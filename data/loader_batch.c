@@ -154,9 +154,8 @@ static struct slot *slot_begin(struct loader *loader)
         batch->epoch = loader->epoch;
         batch->number = loader->filling;
         batch->bad = 0;
-        batch->mirrored = loader->options.mirrored && loader->filling % 2;
-        int64_t number = loader->options.mirrored ? loader->filling / 2 : loader->filling;
-        batch->first = number * loader->options.batch + loader->share.first;
+        view_choose(&loader->options.views, loader->filling, batch);
+        batch->first = loader->filling / batch->views * loader->options.batch + loader->share.first;
         int64_t count = loader->limit > batch->first ? loader->limit - batch->first : 0;
         batch->count = count < loader->share.count ? (int)count : loader->share.count;
         slot->state = SLOT_FILLING;

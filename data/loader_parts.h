@@ -88,6 +88,11 @@ struct target {
 /* Reads and augments the image that belongs there, or what stands in for it. */
 void sample_fill(struct worker *worker, struct target target);
 
+int views_count(const struct loader_views *views);
+
+/* Says in a batch which view it is of, by its number. */
+void view_choose(const struct loader_views *views, int64_t number, struct batch *batch);
+
 /* Zeros, and no label. */
 void sample_none(const struct loader *loader, struct target target);
 

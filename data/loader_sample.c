@@ -14,6 +14,27 @@ static int64_t index_of(const struct loader *loader, int64_t i)
     return loader->options.subset ? loader->options.subset[i] : i;
 }
 
+int views_count(const struct loader_views *views)
+{
+    return (views->mirrored ? 2 : 1) * (views->shift > 0 ? 3 : 1);
+}
+
+/* As it is, then to the upper left, then to the lower right, each of them mirrored before the next one. */
+static int view_shift(const struct loader_views *views, int view)
+{
+    int turn = view / (views->mirrored ? 2 : 1);
+    return turn == 0 ? 0 : turn == 1 ? views->shift : -views->shift;
+}
+
+void view_choose(const struct loader_views *views, int64_t number, struct batch *batch)
+{
+    batch->views = views_count(views);
+    batch->view = (int)(number % batch->views);
+    bool shifted = view_shift(views, batch->view) != 0;
+    float part = views->shift == 0 ? 1 : shifted ? 0.25f : 0.5f;
+    batch->weight = views->mirrored ? part / 2 : part;
+}
+
 static struct draw draw_of(const struct loader *loader, const struct batch *batch, int place)
 {
     const struct loader_options *options = &loader->options;
@@ -63,6 +84,7 @@ struct view {
     const struct loader_options *options;
     struct random *random;       /* NULL: evaluation */
     bool mirrored;
+    int shift;
     struct cut cut;
     bool known;
 };
@@ -74,6 +96,8 @@ static bool choose_cut(void *context, int h, int w, struct box *part, struct rea
     const struct cut_sizes sizes = {h, w, options->h, options->w};
     if (!augment_cut(&options->augment, view->random, &sizes, &view->cut, reason)) return false;
     if (view->mirrored) view->cut.flip = !view->cut.flip;
+    view->cut.window.y += view->shift;
+    view->cut.window.x += view->shift;
     view->known = true;
     *part = augment_needs(&view->cut);
     return true;
@@ -195,7 +219,7 @@ void sample_none(const struct loader *loader, struct target target)
 static bool is_mirrored(const struct loader *loader, const struct batch *batch, int64_t index, int64_t named)
 {
     const struct loader_options *options = &loader->options;
-    if (!options->alternate) return batch->mirrored;
+    if (!options->alternate) return options->views.mirrored && batch->view % 2;
     struct random random = random_open(options->seed, PURPOSE_FLIP, 0, (uint64_t)index);
     int64_t turn = batch->epoch + named / options->dataset->count;
     return (random_next(&random) + (uint64_t)turn) % 2 == 1;
@@ -212,7 +236,8 @@ static bool load_image(struct worker *worker, int64_t index, int64_t named, stru
     struct random random =
         random_open(options->seed, PURPOSE_AUGMENT, (uint64_t)loader->epoch, (uint64_t)named), begin = random;
     struct view view = {.options = options, .random = options->training ? &random : NULL,
-                        .mirrored = is_mirrored(loader, &target.slot->batch, index, named)};
+                        .mirrored = is_mirrored(loader, &target.slot->batch, index, named),
+                        .shift = view_shift(&options->views, target.slot->batch.view)};
     if (put_kept(loader, index, &view, target)) return true;
     random = begin;
     if (leave_deferred(worker, index, &view, target) || atomic_load(&loader->drop)) return true;

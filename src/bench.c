@@ -188,7 +188,7 @@ enum status bench_open(struct cmd *cmd, struct comm *comm, bool real, struct ben
     struct step_bytes bytes = bench_bytes(bench);
     TRY(step_fit_check(&bench->session, &bytes));
     TRY(make_batch(bench));
-    if (real) TRY(session_loader_open(&bench->session, &bench->session.data.train, LOAD_TRAINING,
+    if (real) TRY(session_loader_open(&bench->session, &bench->session.data.train, NULL,
                                       &bench->loader));
     bench->queue =
         (struct step_queue){.device = bench->session.device, .step = &bench->step, .loader = bench->loader};

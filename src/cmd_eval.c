@@ -116,6 +116,8 @@ static enum status write_line(const struct directory *folder, const struct cmd *
     text_add(&line, "{\"event\":\"eval\",\"split\":\"%s\",\"weights\":", split_of(cmd));
     text_json_bytes(&line, cmd->weights);
     text_add(&line, flips(cmd) ? ",\"flip\":true," : ",");
+    int shift = (int)cmd->settings.augment.val_shift;
+    if (shift > 0) text_add(&line, "\"shift\":%d,", shift);
     add_results(evaluation, &line);
     text_add(&line, ",\"time\":");
     text_json_number(&line, evaluation->seconds);
@@ -157,7 +159,7 @@ static enum status evaluate_split(struct cmd *cmd, struct trained *trained)
     images.h = data->val.h;
     images.w = data->val.w;
     if (!images.dataset) return fail(USAGE, "eval: there are no validation data: data.val is not set");
-    struct evaluate_options options = {.flip = flips(cmd)};
+    struct evaluate_options options = {.views = {flips(cmd), (int)cmd->settings.augment.val_shift}};
     struct logits_file logits = {0};
     const char *path = cmd_value(cmd, "logits");
     if (path) {

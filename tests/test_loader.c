@@ -179,37 +179,68 @@ static void copies_are_augmented_anew(void **state)
     dataset_close(&dataset);
 }
 
-/* Each batch of an evaluation comes again with its images mirrored, the last one and shares of ranks too. */
-static void batches_come_again_mirrored(void **state)
+/* A pixel of an image of 9 x 8 x 3, which is black beyond its edges. */
+static float pixel(const float *image, int y, int x, int k)
+{
+    return y < 0 || y >= 9 || x < 0 || x >= 8 ? 0 : image[(y * 8 + x) * 3 + k];
+}
+
+/* The images of a view are those of the first one, shifted, and then mirrored. */
+static void check_view(const struct batch *plain, const struct batch *view, int shift, bool mirrored)
+{
+    assert_int_equal(view->count, plain->count);
+    assert_memory_equal(view->labels, plain->labels, (size_t)plain->count * sizeof *plain->labels);
+    for (int i = 0; i < plain->count; i++) {
+        const float *a = (float *)plain->images + i * 9 * 8 * 3, *b = (float *)view->images + i * 9 * 8 * 3;
+        for (int at = 0; at < 9 * 8 * 3; at++) {
+            int y = at / 24, x = at / 3 % 8;
+            assert_true(b[at] == pixel(a, y + shift, (mirrored ? 7 - x : x) + shift, at % 3));
+        }
+    }
+}
+
+/* Each batch of an evaluation comes again for every other view, the last one and shares of ranks too. */
+static void check_views(const struct loader_options *options, int views, float weight)
+{
+    static const int turns[] = {0, 1, -1};
+    bool mirrored = options->views.mirrored;
+    struct loader *loader = opened(options);
+    struct batch *plain, *view;
+    int seen = 0;
+    assert_int_equal(loader_start(loader, 0, 0), OK);
+    assert_int_equal(loader_batches(loader), 3 * views);
+    while (loader_next(loader, &plain, NULL) == OK && plain) {
+        float weights = plain->weight;
+        assert_int_equal(plain->view, 0);
+        assert_int_equal(plain->views, views);
+        assert_true(plain->weight == weight);
+        for (int i = 1; i < views; i++, loader_return(loader, view)) {
+            assert_int_equal(loader_next(loader, &view, NULL), OK);
+            assert_int_equal(view->view, i);
+            check_view(plain, view, turns[mirrored ? i / 2 : i] * options->views.shift, mirrored && i % 2);
+            weights += view->weight;
+        }
+        assert_true(weights == 1);
+        seen += plain->count;
+        loader_return(loader, plain);
+    }
+    if (options->ranks == 1) assert_int_equal(seen, 37);
+    loader_close(loader);
+}
+
+static void batches_come_again_in_every_view(void **state)
 {
     struct dataset dataset = synthetic(37);
     struct loader_options options = training(&dataset);
     options.training = false;
-    options.mirrored = true;
     for (options.ranks = 1; options.ranks <= 2; options.ranks++)
         for (options.rank = 0; options.rank < options.ranks; options.rank++) {
-            struct loader *loader = opened(&options);
-            struct batch *plain, *mirrored;
-            int seen = 0;
-            assert_int_equal(loader_start(loader, 0, 0), OK);
-            assert_int_equal(loader_batches(loader), 6);
-            while (loader_next(loader, &plain, NULL) == OK && plain) {
-                assert_int_equal(loader_next(loader, &mirrored, NULL), OK);
-                assert_true(!plain->mirrored && mirrored->mirrored && plain->count == mirrored->count);
-                for (int i = 0; i < plain->count; i++) {
-                    const float *a = (float *)plain->images + i * 9 * 8 * 3;
-                    const float *b = (float *)mirrored->images + i * 9 * 8 * 3;
-                    assert_int_equal(plain->labels[i], mirrored->labels[i]);
-                    assert_int_equal(loader_image(loader, plain, i), loader_image(loader, mirrored, i));
-                    for (int at = 0; at < 9 * 8 * 3; at++)
-                        assert_true(a[at] == b[at / 24 * 24 + (7 - at / 3 % 8) * 3 + at % 3]);
-                }
-                seen += plain->count;
-                loader_return(loader, plain);
-                loader_return(loader, mirrored);
-            }
-            if (options.ranks == 1) assert_int_equal(seen, 37);
-            loader_close(loader);
+            options.views = (struct loader_views){true, 0};
+            check_views(&options, 2, 0.5f);
+            options.views = (struct loader_views){false, 2};
+            check_views(&options, 3, 0.5f);
+            options.views = (struct loader_views){true, 1};
+            check_views(&options, 6, 0.25f);
         }
     dataset_close(&dataset);
 }
@@ -995,7 +1026,7 @@ int main(void)
         cmocka_unit_test(workers_hold_requests_but_no_crashes),
         cmocka_unit_test(workers_change_no_mixture),
         cmocka_unit_test(copies_are_augmented_anew),
-        cmocka_unit_test(batches_come_again_mirrored),
+        cmocka_unit_test(batches_come_again_in_every_view),
         cmocka_unit_test(images_are_mirrored_in_every_second_epoch),
         cmocka_unit_test(targets_go_with_labels),
         cmocka_unit_test(parts_of_files_make_the_same_batches),

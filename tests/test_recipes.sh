@@ -112,7 +112,7 @@ ok "... after a colon" says 2 "'conv1.*' must be a pattern, a colon and a factor
 ok "factors of nothing" says 2 "optimizer.lr_scale: no parameter matches 'no'" pictures e \
     -s optimizer.lr_scale='no:2'
 
-### augment.flip=alternate, augment.val_flip, train.eval_every
+### augment.flip=alternate, augment.val_flip, augment.val_shift, train.eval_every
 
 pictures turns -s augment.flip=alternate || exit 1
 ok "alternating flips are another run" differs a turns
@@ -126,6 +126,14 @@ mirrored() {
         "$AMPTRAIN" eval -q --json --weights a/checkpoint-last.safetensors --flip | cmp - mirrored.json
 }
 ok "evaluation of images and their mirror images" mirrored
+shifted() {
+    pictures shifted -s augment.val_shift=2 && [ "$(score shifted)" != "$(score a)" ] &&
+        same_tensors shifted/checkpoint-last.safetensors a/checkpoint-last.safetensors &&
+        "$AMPTRAIN" eval -q --json --weights shifted/checkpoint-last.safetensors |
+        grep "\"loss\":$(score shifted)"
+}
+ok "evaluation of shifted images, too" shifted
+ok "... not out of sight" says 2 "augment.val_shift: must be less than" pictures e -s augment.val_shift=64
 sparse() { # EVERY EVALUATIONS
     pictures sparse"$1" -s train.eval_every="$1" &&
         [ "$(grep -c '"event":"epoch".*"val_loss":[0-9]' sparse"$1"/metrics.jsonl)" = "$2" ] &&

@@ -34,6 +34,6 @@ check_PROGRAMS += tests/test_whiten
 tests_test_whiten_SOURCES = tests/test_whiten.c
 tests_test_whiten_LDADD = $(LDADD) -lcmocka
 
-check_PROGRAMS += tests/test_mirrored
-tests_test_mirrored_SOURCES = tests/test_mirrored.c
-tests_test_mirrored_LDADD = libtrain.a libbase.a -lm -lcmocka
+check_PROGRAMS += tests/test_views
+tests_test_views_SOURCES = tests/test_views.c
+tests_test_views_LDADD = libtrain.a libbase.a -lm -lcmocka

@@ -32,6 +32,15 @@ static enum status check_crop(const struct data_opening *o)
                            (long long)settings->augment.pad);
 }
 
+static enum status check_shift(const struct data_opening *o)
+{
+    const struct images *val = &o->data->val;
+    int64_t side = val->h < val->w ? val->h : val->w, shift = o->settings->augment.val_shift;
+    if (!val->dataset || shift == 0 || shift < side) return OK;
+    return settings_refuse(o->settings, "augment", "val_shift", "must be less than %lld, the side of the "
+                           "images", (long long)side);
+}
+
 static enum status fill_jitter(const struct data_opening *o, double amount[4])
 {
     const struct field_reals *given = &o->settings->augment.jitter;
@@ -92,6 +101,7 @@ enum status data_set_augment(const struct data_opening *o)
     }
     o->data->mix = (struct mix_settings){settings->augment.mixup, settings->augment.cutmix};
     TRY(check_crop(o));
+    TRY(check_shift(o));
     TRY(fill_jitter(o, augment->jitter));
     TRY(check_colours(o));
     TRY(fill_channels(o, "mean", &settings->augment.mean, 0, augment->mean));

@@ -25,9 +25,9 @@ static void pinned_release(void *device, void *memory, size_t bytes)
 }
 
 static struct loader_options loader_options(const struct session *session, const struct images *images,
-                                            enum loader_use use)
+                                            const struct loader_views *views)
 {
-    bool training = use == LOAD_TRAINING;
+    bool training = views == NULL;
     const struct settings *settings = session->settings;
     const struct data *data = &session->data;
     struct loader_options options = {
@@ -42,7 +42,7 @@ static struct loader_options loader_options(const struct session *session, const
         .label_smoothing = settings->augment.label_smoothing,
         .micro_batches = session->hyper.replicas * session->hyper.micro_batches,
         .training = training,
-        .mirrored = use == LOAD_MIRRORED,
+        .views = views ? *views : (struct loader_views){0},
         .alternate = training && settings->augment.flip < 0,
         .shuffle = training && settings->data.shuffle,
         .balance = settings->data.balance,
@@ -84,9 +84,9 @@ static struct loader_options loader_options(const struct session *session, const
 }
 
 enum status session_loader_open(const struct session *session, const struct images *images,
-                                enum loader_use use, struct loader **loader)
+                                const struct loader_views *views, struct loader **loader)
 {
-    struct loader_options options = loader_options(session, images, use);
+    struct loader_options options = loader_options(session, images, views);
     return loader_open(&options, loader);
 }
 
@@ -94,7 +94,7 @@ enum status session_loader_open(const struct session *session, const struct imag
 
 enum status session_loader_open_numbers(const struct session *session, struct loader **loader)
 {
-    struct loader_options options = loader_options(session, &session->data.train, LOAD_TRAINING);
+    struct loader_options options = loader_options(session, &session->data.train, NULL);
     options.dtype = F32;
     options.leaves = false;
     options.kept = NULL;
@@ -111,7 +111,7 @@ enum status session_loader_open_numbers(const struct session *session, struct lo
 
 enum status session_loader_open_measured(const struct session *session, struct loader **loader)
 {
-    struct loader_options options = loader_options(session, &session->data.train, LOAD_TRAINING);
+    struct loader_options options = loader_options(session, &session->data.train, NULL);
     options.leaves = true;
     options.bad_image = NULL;
     options.stop_on_error = false;

@@ -3,12 +3,10 @@
 
 #include "session/session.h"
 
-enum loader_use { LOAD_TRAINING, LOAD_EVALUATION, LOAD_MIRRORED };
-
-/* Over images of the session's data; evaluation is in file order, mirrored with each batch a second time
- * (struct loader_options). Images that cannot be used are added to data.bad. */
+/* Over images of the session's data: of an evaluation, in file order, in these views; NULL: of training.
+ * Images that cannot be used are added to data.bad. */
 enum status session_loader_open(const struct session *session, const struct images *images,
-                                enum loader_use use, struct loader **loader);
+                                const struct loader_views *views, struct loader **loader);
 
 /* Of training images as fp32 numbers in host memory, all of them whatever the ranks, in small batches, which
  * reports no bad ones. */

@@ -11,7 +11,7 @@
 #include "session/session_loader.h"
 #include "session/step_queue.h"
 #include "train/finding.h"
-#include "train/mirrored.h"
+#include "train/views.h"
 
 struct counting {
     const struct session *session;
@@ -22,7 +22,8 @@ struct counting {
     struct evaluation *sums;
     int32_t *predictions;        /* of one batch */
     float *confidences;
-    struct mirrored mirrored;    /* with options->flip */
+    bool several;                /* views of an image */
+    struct views views;          /* of one batch, if so */
     int64_t seen;                /* images, bad ones too */
     int64_t top1, top5;
     double loss;
@@ -47,7 +48,7 @@ double evaluate_confidence(const float *logits, int classes, int best)
 
 static const float *logits_of(const struct counting *counting)
 {
-    return counting->options->flip ? counting->mirrored.logits : exec_logits(counting->step->exec);
+    return counting->several ? counting->views.logits : exec_logits(counting->step->exec);
 }
 
 static void predict(struct counting *counting, const struct batch *batch)
@@ -97,25 +98,26 @@ static enum status give_logits(const struct counting *counting, const struct bat
     return status;
 }
 
-/* False: the mirror images are still to come. */
-static bool take_mirrored(struct counting *counting, const struct batch *batch)
+/* False: other views are still to come. */
+static bool take_view(struct counting *counting, const struct batch *batch)
 {
     const float *logits = exec_logits(counting->step->exec);
-    if (batch->mirrored) mirrored_end(&counting->mirrored, logits, batch->labels, batch->count);
-    else mirrored_begin(&counting->mirrored, logits, batch->count);
-    return batch->mirrored;
+    bool last = batch->view + 1 == batch->views;
+    views_add(&counting->views, logits, batch->count, batch->weight, batch->view == 0);
+    if (last) views_end(&counting->views, batch->labels, batch->count);
+    return last;
 }
 
 static enum status count_batch(struct counting *counting, const struct batch *batch)
 {
     int64_t classes = counting->session->data.classes;
-    bool flip = counting->options->flip;
-    if (flip && !take_mirrored(counting, batch)) return OK;
+    bool several = counting->several;
+    if (several && !take_view(counting, batch)) return OK;
     predict(counting, batch);
     const struct ranks_batch own = {
         .count = batch->count, .bad = batch->bad, .labels = batch->labels,
-        .losses = flip ? counting->mirrored.losses : exec_losses(counting->step->exec),
-        .ranks = flip ? counting->mirrored.ranks : exec_ranks(counting->step->exec),
+        .losses = several ? counting->views.losses : exec_losses(counting->step->exec),
+        .ranks = several ? counting->views.ranks : exec_ranks(counting->step->exec),
         .predictions = counting->predictions, .confidences = counting->confidences,
     };
     TRY(ranks_gather(counting->ranks, &own));
@@ -194,13 +196,14 @@ enum status evaluate(const struct session *session, const struct images *images,
         .session = session, .images = images, .step = step, .options = options, .sums = &sums,
     };
     struct loader *loader;
-    TRY(session_loader_open(session, images, options->flip ? LOAD_MIRRORED : LOAD_EVALUATION, &loader));
+    TRY(session_loader_open(session, images, &options->views, &loader));
     struct ranks alone = {0};
     if (!options->ranks) ranks_open(NULL, step->compiled.program.batch, NULL, &alone);
     counting.ranks = options->ranks ? options->ranks : &alone;
     counting.predictions = memory_new((size_t)step->compiled.program.batch, sizeof *counting.predictions);
     counting.confidences = memory_new((size_t)step->compiled.program.batch, sizeof *counting.confidences);
-    if (options->flip) counting.mirrored = mirrored_open(step->compiled.program.batch, session->data.classes);
+    counting.several = options->views.mirrored || options->views.shift > 0;
+    if (counting.several) counting.views = views_open(step->compiled.program.batch, session->data.classes);
     counting.queue = (struct step_queue){.device = session->device, .step = step, .loader = loader};
     enum status status = count_all(&counting);
     step_queue_drop(&counting.queue);
@@ -208,7 +211,7 @@ enum status evaluate(const struct session *session, const struct images *images,
     ranks_close(&alone);
     free(counting.predictions);
     free(counting.confidences);
-    mirrored_close(&counting.mirrored);
+    views_close(&counting.views);
     if (status == OK && sums.images == 0) status = fail(BAD_DATA, "there is no image to evaluate on");
     if (status != OK) {
         evaluation_free(&sums);

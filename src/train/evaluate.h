@@ -29,7 +29,7 @@ struct evaluate_options {
     bool *lost;                    /* whether the last evaluation's loss was not finite, of which the cause
                                     * has then been said; NULL: there was none */
     struct ranks *ranks;           /* that share the images; NULL: this one has them all */
-    bool flip;                     /* an image's logits are the mean of its own and its mirror image's */
+    struct loader_views views;     /* an image's logits are the mean of theirs */
     /* Called with the logits of every batch, in file order, unreadable images (as NaN)
      * included; NULL: nobody wants them. Not for several ranks. */
     enum status (*logits)(void *context, const float *logits, int images, int classes);

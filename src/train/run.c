@@ -297,7 +297,7 @@ enum status run_begin(struct run *run)
     run->state = *exec_state(run->programs.training.exec);
     TRY(run_freeze(run));
     TRY(caching_open(&caching, session->decoding != NULL, &session->data));
-    TRY(session_loader_open(session, &session->data.train, LOAD_TRAINING, &run->loader));
+    TRY(session_loader_open(session, &session->data.train, NULL, &run->loader));
     run->queue = (struct step_queue){
         .device = session->device, .step = &run->programs.training, .loader = run->loader,
     };

@@ -9,8 +9,8 @@ libtrain_a_SOURCES = \
 	src/train/health.h \
 	src/train/metrics.c \
 	src/train/metrics.h \
-	src/train/mirrored.c \
-	src/train/mirrored.h \
+	src/train/views.c \
+	src/train/views.h \
 	src/train/mistakes.c \
 	src/train/mistakes.h \
 	src/train/programs.c \

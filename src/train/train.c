@@ -273,7 +273,8 @@ static enum status evaluate_run(struct run *run)
     struct evaluation evaluation;
     const struct settings *settings = run->session->settings;
     const struct evaluate_options options = {
-        .lost = &run->health.evaluation_lost, .ranks = &run->ranks, .flip = settings->augment.val_flip,
+        .lost = &run->health.evaluation_lost, .ranks = &run->ranks,
+        .views = {settings->augment.val_flip, (int)settings->augment.val_shift},
     };
     bool averages = settings->train.ema > 0;
     TRY(share_store(run));

@@ -1,4 +1,4 @@
-#include "train/mirrored.h"
+#include "train/views.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -6,9 +6,9 @@
 
 #include "base/memory.h"
 
-struct mirrored mirrored_open(int images, int classes)
+struct views views_open(int images, int classes)
 {
-    return (struct mirrored){
+    return (struct views){
         .classes = classes,
         .logits = memory_new((size_t)images * (size_t)classes, sizeof(float)),
         .losses = memory_new((size_t)images, sizeof(float)),
@@ -16,16 +16,17 @@ struct mirrored mirrored_open(int images, int classes)
     };
 }
 
-void mirrored_close(struct mirrored *mirrored)
+void views_close(struct views *views)
 {
-    free(mirrored->logits);
-    free(mirrored->losses);
-    free(mirrored->ranks);
+    free(views->logits);
+    free(views->losses);
+    free(views->ranks);
 }
 
-void mirrored_begin(struct mirrored *mirrored, const float *logits, int images)
+void views_add(struct views *views, const float *logits, int images, float weight, bool first)
 {
-    memcpy(mirrored->logits, logits, (size_t)images * (size_t)mirrored->classes * sizeof *logits);
+    for (int64_t i = 0; i < (int64_t)images * views->classes; i++)
+        views->logits[i] = (first ? 0 : views->logits[i]) + weight * logits[i];
 }
 
 /* As kernels/softmax_cross_entropy.c. */
@@ -48,14 +49,12 @@ static int32_t rank_of(const float *logits, int classes, int32_t label)
     return rank;
 }
 
-void mirrored_end(struct mirrored *mirrored, const float *logits, const int32_t *labels, int images)
+void views_end(struct views *views, const int32_t *labels, int images)
 {
-    int classes = mirrored->classes;
+    int classes = views->classes;
     for (int i = 0; i < images; i++) {
-        float *own = mirrored->logits + (int64_t)i * classes;
-        const float *other = logits + (int64_t)i * classes;
-        for (int c = 0; c < classes; c++) own[c] = 0.5f * (own[c] + other[c]);
-        mirrored->losses[i] = labels[i] < 0 ? 0 : loss_of(own, classes, labels[i]);
-        mirrored->ranks[i] = labels[i] < 0 ? classes : rank_of(own, classes, labels[i]);
+        const float *logits = views->logits + (int64_t)i * classes;
+        views->losses[i] = labels[i] < 0 ? 0 : loss_of(logits, classes, labels[i]);
+        views->ranks[i] = labels[i] < 0 ? classes : rank_of(logits, classes, labels[i]);
     }
 }
