@@ -201,18 +201,11 @@ static enum status show(const struct cmd *cmd, bool first, const struct profile 
     return first && cmd->output ? write_files(cmd->output, profile) : OK;
 }
 
-static enum status check_ranks(const struct session *session)
-{
-    if (comm_count(session->comm) == 1 || session->device->backend->kind != DEVICE_CUDA) return OK;
-    return fail(USAGE, "profile: one GPU at a time: set parallel.gpus=1; bench measures several");
-}
-
 static enum status profile_batch(struct cmd *cmd, bool first, struct text *json)
 {
     struct bench bench = {.steps = STEPS, .still = true};
     struct profile profile = {0};
     enum status status = bench_open(cmd, cmd->comm, cmd->settings.data.format != NULL, &bench);
-    if (status == OK) status = check_ranks(&bench.session);
     if (status == OK) status = profile_make(&bench, &profile);
     if (status == OK) status = show(cmd, first, &profile, json);
     profile_free(&profile);

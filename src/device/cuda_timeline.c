@@ -55,7 +55,7 @@ static struct timeline timeline;
 static _Thread_local int tag_now = -1;
 
 static const CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
-                                           CUPTI_ACTIVITY_KIND_MEMSET};
+                                           CUPTI_ACTIVITY_KIND_MEMCPY2, CUPTI_ACTIVITY_KIND_MEMSET};
 #define KINDS ((int)(sizeof kinds / sizeof *kinds))
 
 static bool load(struct timeline *t, struct reason *why)
@@ -159,6 +159,12 @@ static void record_add(struct timeline *t, const CUpti_Activity *record)
                             .name = text_copy(up ? "copy to device" : down ? "copy to host" : "copy"),
                             .copy = true, .run = at->correlationId, .bytes = (int64_t)at->bytes,
                             .begin = (int64_t)at->start, .end = (int64_t)at->end},
+                     at->graphNodeId);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
+        const CUpti_ActivityMemcpyPtoP4 *at = (const void *)record;
+        activity_add(t, (struct device_activity){.name = text_copy("copy to another GPU"), .copy = true,
+                                                 .run = at->correlationId, .bytes = (int64_t)at->bytes,
+                                                 .begin = (int64_t)at->start, .end = (int64_t)at->end},
                      at->graphNodeId);
     } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
         const CUpti_ActivityMemset4 *at = (const void *)record;
