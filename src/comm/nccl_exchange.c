@@ -244,11 +244,13 @@ static struct nccl *nccl_load(struct reason *reason)
     return NULL;
 }
 
-/* Multicast changes bits with what else is on the host, and registered buffers of graphs can hang. */
+/* Multicast changes bits with what else is on the host, and registered buffers of graphs can hang. Where there
+ * are no windows (NCCL_WIN_ENABLE=0), their memory would be registered for kernels instead. */
 static void set_environment(void)
 {
     setenv("NCCL_NVLS_ENABLE", "0", 0);
     setenv("NCCL_GRAPH_REGISTER", "0", 0);
+    setenv("NCCL_LOCAL_REGISTER", "0", 0);
 }
 
 /* The first rank makes the id by which they find each other; all learn whether it could. */
