@@ -61,6 +61,9 @@ struct dump_case {
 };
 
 static const struct dump_case cases[] = {
+    {"lower", "lower",
+     INPUT "conv = conv input filters=5 kernel=1\n"
+           "pool = globalavgpool conv\n", F16, 2, .streams = 1},
     {"autocast", "autocast",
      INPUT "conv1 = conv input filters=8 kernel=1\n"
            "silu = silu conv1\n"
@@ -84,6 +87,11 @@ static const struct dump_case cases[] = {
            "pool1 = maxpool relu1 kernel=3 stride=2 pad=1\n"
            "conv2 = conv pool1 filters=5 kernel=1 bias=no\n"
            "pool = globalavgpool conv2\n", F16, 1, .streams = 1, .fold = true},
+    {"saved", "saved",
+     INPUT "conv = conv input filters=5 kernel=1 bias=no\n"
+           "bn = batchnorm conv affine=no\n"
+           "drop = dropout bn\n"
+           "pool = globalavgpool drop\n", F16, 1, .streams = 1},
     {"differentiate", "differentiate",
      INPUT "conv = conv input filters=5 kernel=3 pad=1\n"
            "relu = relu conv\n"
@@ -169,7 +177,7 @@ static const struct dump_case cases[] = {
 /* The dumps of the passes of a program. */
 struct seen {
     const struct dump_case *one;
-    struct text last;            /* the program as it was before the pass to come */
+    struct text last;            /* the program before the next pass; empty before the first */
     struct text *text;           /* where it is shown before and after the case's */
 };
 
@@ -178,9 +186,11 @@ static void see_pass(const char *pass, const struct program *program, void *cont
     struct seen *seen = context;
     struct text now = {0};
     program_dump(program, &now);
-    if (strcmp(pass, seen->one->pass) == 0)
-        text_add(seen->text, "network\n%s\nbefore %s\n%s\nafter %s\n%s", seen->one->network, pass,
-                 seen->last.data, pass, now.data);
+    if (strcmp(pass, seen->one->pass) == 0) {
+        text_add(seen->text, "network\n%s\n", seen->one->network);
+        if (seen->last.data) text_add(seen->text, "before %s\n%s\n", pass, seen->last.data);
+        text_add(seen->text, "after %s\n%s", pass, now.data);
+    }
     text_free(&seen->last);
     seen->last = now;
 }
